@@ -1,0 +1,191 @@
+"""The document: what every command produces, and every renderer prints.
+
+A document is a title and a sequence of blocks. Blocks hold words and formulas (``notation``), never TeX or HTML, and
+``record`` holds what the JSON form adds to the common keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from symattn.document.notation import Node
+from symattn.evidence import Evidence, Verdict, weakest
+
+
+@dataclass(frozen=True, slots=True)
+class Emph:
+    """Stressed words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A command, a name or a value as typed."""
+
+    text: str
+
+
+Inline = str | Node | Emph | Code
+Text = tuple[Inline, ...]
+Kind = Literal["derivation", "walk", "proof", "verification", "bound", "claim", "audit", "listing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """Opens a numbered section."""
+
+    title: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Running text."""
+
+    text: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """What is assumed, under a label (A1) by which reasons name it."""
+
+    label: str
+    text: Text
+    remark: Text = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """The hypotheses of a document."""
+
+    items: tuple[Assumption, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A formula, why it holds, and how that is known. Definitions carry no evidence.
+
+    Steps of one group are aligned at their first relation sign; a ``Relation`` whose first side is the first side of
+    the step before is printed without it.
+    """
+
+    formula: Node
+    reason: Text = ()
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A group of numbered, aligned steps."""
+
+    items: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the steps above have shown, set apart, with the evidence in its title bar."""
+
+    title: str
+    formulas: tuple[Node, ...]
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. Neighbours with the same ``group`` share a heading above their own."""
+
+    title: Text
+    align: Literal["left", "right", "centre"] = "right"
+    group: Text = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells. The rows numbered in ``shaded`` are tinted."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Text, ...], ...]
+    shaded: tuple[int, ...] = ()
+    caption: Text = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A named array with its entries: exact, decimal, and what another arithmetic gave (``others``: label → entries).
+
+    Entries are nested tuples, of nodes for ``exact`` and of digits for the rest; a vector has one level, a number none.
+    """
+
+    name: str
+    symbol: Node
+    exact: Any
+    decimal: Any
+    others: Mapping[str, Any] = field(default_factory=dict)
+    reason: Text = ()
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Caveat:
+    """What a document does not say."""
+
+    text: Text
+    title: str = "What this does not say"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A remark that a reader must not overlook; text renderers put ``!`` before it."""
+
+    text: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list of short texts."""
+
+    items: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Lines printed as they are: a command, a program, what a target wrote."""
+
+    text: str
+    language: str = ""
+
+
+Block = Heading | Paragraph | Assumptions | Steps | Result | Table | Values | Caveat | Note | Items | Listing
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A whole answer. ``command`` re-creates it; ``hints`` say what to try next and go to stderr."""
+
+    kind: Kind
+    name: str
+    title: Text
+    blocks: tuple[Block, ...]
+    subtitle: Text = ()
+    command: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
+    verdict: Verdict | None = None
+    hints: tuple[str, ...] = ()
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Every piece of evidence in the document, in order."""
+        for block in self.blocks:
+            if isinstance(block, Steps):
+                yield from (s.evidence for s in block.items if s.evidence)
+            elif isinstance(block, Result):
+                yield from block.evidence
+            elif isinstance(block, Values) and block.evidence:
+                yield block.evidence
+
+    @property
+    def verdict_word(self) -> str:
+        """The verdict of a verification, else the weakest grade in the document."""
+        return self.verdict.value if self.verdict else weakest(self.evidence()).value

@@ -1,0 +1,250 @@
+"""Formulas as data: small trees that print as TeX and as text (see ``tex`` and ``text``).
+
+A node says how a formula is *written*; it computes nothing. ``a + b``, ``a - b``, ``a * b``, ``a / b``, ``a**b`` and
+``-a`` build trees and keep the order in which they were authored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, Union
+
+Role = Literal["input", "query", "key", "value", "score", "weight", "weighted", "output"]
+Like = Union["Node", int, Fraction, str]
+
+
+class Node:
+    """A part of a formula."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Like) -> Node:
+        return Sum((*_parts(Sum, self), *_parts(Sum, node(other))))
+
+    def __radd__(self, other: Like) -> Node:
+        return node(other) + self
+
+    def __sub__(self, other: Like) -> Node:
+        return self + Neg(node(other))
+
+    def __rsub__(self, other: Like) -> Node:
+        return node(other) - self
+
+    def __neg__(self) -> Node:
+        return Neg(self)
+
+    def __mul__(self, other: Like) -> Node:
+        return Product((*_parts(Product, self), *_parts(Product, node(other))))
+
+    def __rmul__(self, other: Like) -> Node:
+        return node(other) * self
+
+    def __truediv__(self, other: Like) -> Node:
+        return Over(self, node(other))
+
+    def __rtruediv__(self, other: Like) -> Node:
+        return Over(node(other), self)
+
+    def __pow__(self, other: Like) -> Node:
+        return Power(self, node(other))
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Node):
+    """A letter or a word: q, d_k, μ, softmax. ``sub`` are its indices; words of several letters stand upright."""
+
+    base: str
+    sub: tuple[Node, ...] = ()
+    role: Role | None = None
+    bold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Node):
+    """An exact rational number."""
+
+    value: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal(Node):
+    """A rounded number as its digits, ``0.0634`` or ``1.5e-10``; ``nan`` and ``inf`` are words."""
+
+    digits: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(Node):
+    """Terms in the authored order; a ``Neg`` term is printed with a minus."""
+
+    terms: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product(Node):
+    """Factors in the authored order. ``sign`` stands between them: nothing, ``·`` or ``×``."""
+
+    factors: tuple[Node, ...]
+    sign: Literal["", "·", "×"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Neg(Node):
+    """−body."""
+
+    body: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Over(Node):
+    """numerator / denominator."""
+
+    numerator: Node
+    denominator: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Power(Node):
+    """base ** exponent; ``e`` to a power is ``Power(Name("e"), …)``."""
+
+    base: Node
+    exponent: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Root(Node):
+    """√body."""
+
+    body: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed(Node):
+    """bodyᵀ."""
+
+    body: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Node):
+    """function(arguments): softmax(s), Var(x), E[x] (``square`` brackets)."""
+
+    function: Node
+    arguments: tuple[Node, ...]
+    square: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Big(Node):
+    """Σ, Π or max over an index: ``Big("sum", i, 1, d_k, body)``. ``low`` None: the index alone stands below."""
+
+    operator: Literal["sum", "prod", "max"]
+    index: Node
+    low: Node | None
+    high: Node | None
+    body: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Fence(Node):
+    """|body|, ‖body‖ or (body)."""
+
+    style: Literal["abs", "norm", "round"]
+    body: Node
+    sub: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partial(Node):
+    """∂ of / ∂ by."""
+
+    of: Node
+    by: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix(Node):
+    """Rows of entries, in round brackets."""
+
+    rows: tuple[tuple[Node, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation(Node):
+    """A chain: ``first``, then pairs of a sign (=, ≤, <, ≥, >, ≈, ≠, ∈, →) and a side."""
+
+    first: Node
+    rest: tuple[tuple[str, Node], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class At(Node):
+    """body, evaluated where ``condition`` holds: body |_{d_k = 4}."""
+
+    body: Node
+    condition: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Words(Node):
+    """Words within a formula, upright: "for every"."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Node):
+    """Parts side by side with a wide space between: several statements on one line."""
+
+    parts: tuple[Node, ...]
+
+
+def node(x: Like) -> Node:
+    """An ``int``, ``Fraction`` or name as a node; a node as it is."""
+    if isinstance(x, Node):
+        return x
+    if isinstance(x, str):
+        return Name(x)
+    if isinstance(x, bool) or not isinstance(x, (int, Fraction)):
+        raise TypeError(f"no notation for {type(x).__name__}")
+    return Neg(Number(Fraction(-x))) if x < 0 else Number(Fraction(x))
+
+
+def name(base: str, *sub: Like, role: Role | None = None, bold: bool = False) -> Name:
+    """``name("q", 1, role="query")`` is q₁ in the colour of queries."""
+    return Name(base, tuple(node(s) for s in sub), role, bold)
+
+
+def equals(first: Like, *sides: Like) -> Relation:
+    """first = side = side …"""
+    return Relation(node(first), tuple(("=", node(s)) for s in sides))
+
+
+def relation(first: Like, sign: str, second: Like) -> Relation:
+    """first sign second, such as ``relation(x, "≤", y)``."""
+    return Relation(node(first), ((sign, node(second)),))
+
+
+def call(function: Like, *arguments: Like) -> Call:
+    """``call("softmax", s)`` is softmax(s)."""
+    return Call(node(function), tuple(node(a) for a in arguments))
+
+
+def matrix(rows: Sequence[Sequence[Like]]) -> Matrix:
+    """A matrix of nodes or numbers."""
+    return Matrix(tuple(tuple(node(x) for x in row) for row in rows))
+
+
+def total(index: Like, low: Like, high: Like, body: Like) -> Big:
+    """Σ_{index=low}^{high} body."""
+    return Big("sum", node(index), node(low), node(high), node(body))
+
+
+def _parts(kind: type[Sum] | type[Product], x: Node) -> tuple[Node, ...]:
+    if isinstance(x, Sum) and kind is Sum:
+        return x.terms
+    if isinstance(x, Product) and kind is Product and not x.sign:
+        return x.factors
+    return (x,)

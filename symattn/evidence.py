@@ -1,0 +1,62 @@
+"""Grades: what stands behind an equality that symattn prints, and the verdict of a whole document.
+
+The grades are those of the design, from strongest to weakest. No other word of praise exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Grade(Enum):
+    """How an equality is known."""
+
+    KERNEL = "kernel"  # a Coq proof of it was checked here
+    PROVED = "proved"  # for all sizes, under the printed hypotheses
+    CHECKED = "checked"  # exactly, at the sizes listed
+    TESTED = "tested"  # random identity test, probability of a wrong yes at most epsilon
+    ENCLOSED = "enclosed"  # rigorously, for this input
+    SAMPLED = "sampled"  # floating point agreed
+    REFUTED = "refuted"  # with a counterexample
+    UNDECIDED = "undecided"  # never a pass
+
+
+class Verdict(Enum):
+    """What a verification or an audit ends with."""
+
+    NO_FAULT = "no fault"
+    FAULT = "fault"
+    UNDECIDED = "undecided"
+
+
+# From the best to the worst that a document can hold: a refutation outweighs an open question.
+_ORDER = tuple(g for g in Grade if g not in (Grade.UNDECIDED, Grade.REFUTED)) + (Grade.UNDECIDED, Grade.REFUTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A grade and where it holds: ``Evidence(Grade.CHECKED, "n = 2, …, 6")``."""
+
+    grade: Grade
+    where: str = ""
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.grade is Grade.TESTED) != (self.epsilon is not None):
+            raise ValueError("epsilon belongs to the grade 'tested', and to no other")
+
+    def __str__(self) -> str:
+        words = self.grade.value if self.epsilon is None else f"{self.grade.value} ε ≤ {self.epsilon:.0e}"
+        return f"{words}: {self.where}" if self.where else words
+
+
+def weakest(evidence: Iterable[Evidence]) -> Grade:
+    """The worst grade among them; of no evidence at all, ``undecided``."""
+    return max((e.grade for e in evidence), key=_ORDER.index, default=Grade.UNDECIDED)
+
+
+def at_least_checked(grade: Grade) -> bool:
+    """Whether the grade is ``checked`` or better."""
+    return _ORDER.index(grade) <= _ORDER.index(Grade.CHECKED)
