@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "default", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    "symattn", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("deep", settings.get_profile("default"), derandomize=False, max_examples=1000)
-settings.load_profile("default")
+settings.register_profile("deep", settings.get_profile("symattn"), derandomize=False, max_examples=1000)
+settings.load_profile("symattn")
 
 skipped: list[str] = []
 

@@ -1,0 +1,1 @@
+"""The command line, installed as ``symattn_cli``: parse, call, render."""

@@ -1,0 +1,31 @@
+"""Choices that answer a mistyped word with a suggestion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:  # generic for type checkers; older versions of click have no brackets at run time
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`` Did you mean 'scaling'?``, or nothing where no known word is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+class Choice(_Choice):
+    """One of some words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            listed = ", ".join(self.choices)
+            self.fail(f"{value!r} is not one of {listed}.{did_you_mean(str(value), self.choices)}", param, ctx)
+        return str(value)

@@ -1,0 +1,60 @@
+"""Files that symattn writes: whole or not at all, and never over something that it did not write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from symattn.errors import InputError
+
+from .marks import written_by_symattn
+
+
+def check(path: Path, force: bool) -> None:
+    """Raise ``InputError`` where ``path`` cannot or must not be written; called before any work is done."""
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; mend: -o {path / 'FILE'}")
+    if not path.parent.is_dir():
+        raise InputError(f"the folder {path.parent} does not exist; mend: make it, or name another file")
+    if not path.exists():
+        return
+    if not os.access(path, os.W_OK):
+        raise InputError(f"{path} is not writable; mend: change its mode, or name another file")
+    if path.is_file() and not force and not written_by_symattn(path):
+        raise InputError(f"{path} exists and was not written by symattn; mend: --force, or name another file")
+
+
+def write(path: Path, text: str, force: bool) -> None:
+    """Write ``text`` as UTF-8: into a new file beside ``path``, which then takes its place."""
+    check(path, force)
+    try:
+        if path.exists() and not path.is_file():  # a device or a pipe is written to, never replaced
+            path.write_bytes(text.encode())
+        else:
+            _replace(Path(os.path.realpath(path)), text.encode())
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(name, _mode(path))
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _mode(path: Path) -> int:
+    """The mode of the file to be replaced, else what a new file gets."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

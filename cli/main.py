@@ -1,0 +1,97 @@
+"""The command ``symattn``: a table of commands, each imported when it is called, so that ``--help`` is instant."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from .choices import did_you_mean
+
+# name → (module beside this one, short help). The short help stands here so that help imports no command.
+TABLE = {
+    "derive": ("derive", "Why is it so? Derive a fact about attention, step by step."),
+    "walk": ("walk", "Walk through an example of attention in exact numbers."),
+    "claim": ("claim", "Check a claim about weights, similarities or expressions."),
+    "verify": ("verify", "Does my code do it? Verify a function against exact mathematics."),
+    "examples": ("examples", "List the worked examples, or show one."),
+    "completion": ("completion", "Print the completion script of a shell."),
+}
+COMPLETE = "_SYMATTN_COMPLETE"
+
+
+class Commands(click.Group):
+    """A group whose commands are imported by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(TABLE)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in TABLE:
+            return None
+        command = import_module(f".{TABLE[cmd_name][0]}", __package__).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in TABLE and not args[0].startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"there is no command {args[0]!r}.{did_you_mean(args[0], TABLE)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, short) in TABLE.items()])
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"symattn {version('symattn')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "color": False if os.environ.get("NO_COLOR") else None},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def commands(ctx: click.Context) -> None:
+    """The exact mathematics of attention: derive it, walk through it, check code against it.
+
+    Every "=" that is printed carries the grade of what stands behind it.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``symattn`` with the arguments, by default those of the process; the exit code is returned."""
+    try:
+        if COMPLETE in os.environ:
+            from click.shell_completion import shell_complete
+
+            return shell_complete(commands, {}, "symattn", COMPLETE, os.environ[COMPLETE])
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        with commands.make_context("symattn", words) as context:
+            return int(commands.invoke(context) or 0)
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except (Exception, KeyboardInterrupt) as error:
+        from .errors import report
+
+        return report(error)

@@ -1,0 +1,159 @@
+"""Where a document goes, and in which form: the options that all commands share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import stream
+from .choices import Choice
+from .errors import Status
+
+if TYPE_CHECKING:
+    from symattn.document.model import Document
+
+FORMATS = ("text", "latex", "markdown", "html", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The shared options, checked before any work is done."""
+
+    format: str
+    path: Path | None = None
+    force: bool = False
+    fragment: bool = False
+    check: Path | None = None
+    ascii: bool = False
+    colour: stream.Colour = "auto"
+
+    def emit(self, document: Document) -> Status:
+        """Print, write or compare the document; what it says decides the exit code."""
+        text = self._rendered(document)
+        if self.check:
+            return _compared(self.check, text)
+        if self.path:
+            from . import files
+
+            files.write(self.path, text, self.force)
+        else:
+            stream.write(text)
+            self._hint(document)
+        return status(document)
+
+    def _rendered(self, document: Document) -> str:
+        from symattn.render import render
+
+        options: dict[str, Any] = {}
+        if self.format == "text":
+            options = {"ascii": self.ascii, "colour": not (self.path or self.check) and stream.colours(self.colour)}
+        elif self.fragment:
+            options = {"fragment": True}
+        return render(document, self.format, **options)
+
+    def _hint(self, document: Document) -> None:
+        if self.format == "text":
+            for number, hint in enumerate(document.hints):
+                print(f"{'Next' if number == 0 else '':8}{hint}", file=sys.stderr)
+
+
+def status(document: Document) -> Status:
+    """0 where what was asked holds, 1 for a fault or a false statement, 3 for an open question."""
+    from symattn.evidence import Grade, Verdict
+
+    if document.verdict is not None:
+        return {Verdict.NO_FAULT: Status.HOLDS, Verdict.FAULT: Status.FAULT}.get(document.verdict, Status.UNDECIDED)
+    if document.kind == "claim":
+        holds = document.record.get("holds")
+        return Status.UNDECIDED if holds is None else Status.HOLDS if holds else Status.FAULT
+    grades = {evidence.grade for evidence in document.evidence()}
+    if Grade.REFUTED in grades:
+        return Status.FAULT
+    return Status.UNDECIDED if Grade.UNDECIDED in grades else Status.HOLDS
+
+
+def _compared(path: Path, text: str) -> Status:
+    try:
+        there = path.read_text(encoding="utf-8")  # line ends of any system count as the same
+    except (OSError, UnicodeDecodeError) as error:
+        from symattn.errors import InputError
+
+        raise InputError(f"{path} cannot be compared: {getattr(error, 'strerror', None) or error}") from error
+    if there == text:
+        return Status.HOLDS
+    print(f"symattn: {path} is stale; mend: the same command with -o {path} in place of --check", file=sys.stderr)
+    return Status.FAULT
+
+
+def options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the shared options; it receives them as ``output``."""
+
+    @click.option("-f", "--format", "form", type=Choice(FORMATS), help="Form of the document; by default text.")
+    @click.option("-o", "--output", "path", metavar="FILE", help="Write FILE, in the form that its suffix names.")
+    @click.option("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
+    @click.option("--fragment", is_flag=True, help="Without preamble: to be included in a document (latex).")
+    @click.option("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
+    @click.option("--ascii/--unicode", "ascii", default=None, help="Plain letters; by default where stdout needs it.")
+    @click.option(
+        "--color",
+        "colour",
+        type=Choice(("auto", "always", "never")),
+        default="auto",
+        help="Colour; auto: on a terminal, unless NO_COLOR is set.",
+    )
+    @wraps(command)
+    def with_output(
+        *arguments: Any,
+        form: str | None,
+        path: str | None,
+        force: bool,
+        fragment: bool,
+        check: str | None,
+        ascii: bool | None,
+        colour: stream.Colour,
+        **rest: Any,
+    ) -> int:
+        out = _output(form, path, force, fragment, check, ascii, colour)
+        return command(*arguments, output=out, **rest)
+
+    return with_output
+
+
+def _output(
+    form: str | None,
+    path: str | None,
+    force: bool,
+    fragment: bool,
+    check: str | None,
+    ascii: bool | None,
+    colour: stream.Colour,
+) -> Output:
+    target = Path(path) if path and path != "-" else None
+    watched = Path(check) if check else None
+    if target and watched:
+        raise click.UsageError("--check writes nothing, so it goes without -o.")
+    chosen = form or _by_suffix(target or watched)
+    if chosen == "html":
+        raise click.UsageError("html comes with publishing, in a later version; mend: -f markdown.")
+    if fragment and chosen != "latex":
+        raise click.UsageError(f"--fragment belongs to latex, and the form is {chosen}.")
+    if target:
+        from . import files
+
+        files.check(target, force)
+    plain = ascii if ascii is not None else not (target or watched or stream.speaks_utf8())
+    return Output(chosen, target, force, fragment, watched, plain, colour)
+
+
+def _by_suffix(path: Path | None) -> str:
+    if path is None:
+        return "text"
+    from symattn.render import format_of
+
+    return str(format_of(path))

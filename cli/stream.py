@@ -1,0 +1,49 @@
+"""Standard output: the same UTF-8 bytes on every system, no colour unless a terminal shows it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Literal
+
+Colour = Literal["auto", "always", "never"]
+
+
+def speaks_utf8() -> bool:
+    """Whether whoever reads stdout expects UTF-8."""
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    return encoding.lower().replace("-", "").replace("_", "") in ("utf8", "utf8sig", "cp65001")
+
+
+def colours(wish: Colour) -> bool:
+    """Whether to colour what stdout gets: on a terminal, unless ``NO_COLOR`` is set or the terminal is dumb."""
+    if wish != "auto":
+        return wish == "always"
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def write(text: str) -> None:
+    """Write ``text`` to stdout as UTF-8. A reader that has gone (``| head``) is no error."""
+    from symattn.errors import InputError
+
+    if sys.stdout is None:
+        raise InputError("standard output is closed; mend: -o FILE")
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        hang_up()
+    except OSError as error:
+        hang_up()
+        raise InputError(f"standard output cannot be written: {error.strerror}") from error
+
+
+def hang_up() -> None:
+    """Point stdout nowhere, so that the interpreter's last flush finds no closed pipe."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
