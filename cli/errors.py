@@ -33,8 +33,13 @@ def report(error: BaseException) -> int:
 
         traceback.print_exception(error)
     status, line = _told(error)
-    print(" ".join(line.split()), file=sys.stderr)
+    say(line)
     return status
+
+
+def say(line: str) -> None:
+    """One line on stderr, whatever line ends the text has."""
+    print(" ".join(line.split()), file=sys.stderr)
 
 
 def _told(error: BaseException) -> tuple[Status, str]:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 # A comment of LaTeX or Markdown with the command that makes the file; the opening of the JSON form.
-_MARKS = re.compile(r"^(% |<!-- )(Written by )?symattn\b|\A\{\s*\"schema\": \d+,", re.MULTILINE)
+_MARKS = re.compile(r"^(% |<!-- )(Written by )?symattn[ :]|\A\{\s*\"schema\": \d+,", re.MULTILINE)
 _HEAD = 2000
 
 

@@ -1,0 +1,40 @@
+"""``symattn examples``: the worked examples that ship with symattn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .choices import Choice
+from .output import Output, options
+
+if TYPE_CHECKING:
+    from symattn.document.model import Document
+
+
+@click.command("examples", short_help="List the worked examples, or show one.")
+@click.argument("action", type=Choice(("list", "show")), default="list")
+@click.argument("name", required=False)
+@options
+def command(action: str, name: str | None, output: Output) -> int:
+    """List the worked examples that `symattn walk` takes by name, or show one: its arrays as given.
+
+    \b
+    symattn examples
+    symattn examples show eight-step
+    """
+    from symattn.derivations import examples
+
+    if (action == "show") != (name is not None):
+        raise click.UsageError("give `show NAME`, or `list` alone.")
+    return output.emit(_listing() if name is None else examples.show(name))
+
+
+def _listing() -> Document:
+    from symattn.derivations import examples
+
+    from .listing import listing
+
+    rows = [((name,), (title,)) for name, title in examples.names().items()]
+    return listing("examples", "Worked examples", ("name", "shows"), rows, "symattn examples")

@@ -1,0 +1,34 @@
+"""Running ``symattn`` within the test's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from symattn_cli.main import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``run("derive", "--dk", "4")`` is a command with its exit code, stdout and stderr."""
+    monkeypatch.delenv("SYMATTN_DEBUG", raising=False)
+
+    def ran(*arguments: str) -> Ran:
+        status = main(arguments)
+        return Ran(int(status), *capsys.readouterr())
+
+    return ran

@@ -1,0 +1,95 @@
+"""Every error is one line on stderr, with the exit code of its kind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from symattn.errors import InputError, MissingExtra, Refused, Undecided
+from symattn_cli import main as cli
+from symattn_cli.errors import Status, report
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (InputError("d_k is 0"), 2, "symattn: d_k is 0"),
+        (Refused("exact has no sort"), 2, "exact has no sort"),
+        (MissingExtra("torch", "torch"), 2, "pip install 'symattn[torch]'"),
+        (Undecided("is it zero?"), 3, "undecided: is it zero?"),
+        (click.UsageError("no such thing"), 2, "no such thing"),
+        (KeyboardInterrupt(), 130, "symattn: interrupted"),
+        (ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),
+        (RuntimeError("two\nlines"), 70, "two lines"),
+    ],
+)
+def test_an_error_is_one_line_with_its_code(
+    error: BaseException, status: int, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SYMATTN_DEBUG", raising=False)
+    assert report(error) == status
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert words in err
+
+
+def test_a_defect_says_where_and_shows_its_traceback_when_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise AssertionError("broken")
+
+    def caught() -> AssertionError:
+        with pytest.raises(AssertionError) as info:
+            broken()
+        return info.value
+
+    monkeypatch.delenv("SYMATTN_DEBUG", raising=False)
+    assert report(caught()) == Status.DEFECT
+    assert "test_errors.py:" in capsys.readouterr().err
+    monkeypatch.setenv("SYMATTN_DEBUG", "1")
+    assert report(caught()) == Status.DEFECT
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("derve",), "Did you mean 'derive'?"),
+        (("--versoin",), "--version"),
+        (("completion", "bsh"), "Did you mean 'bash'?"),
+        (("completion",), "Missing argument"),
+        (("completion", "bash", "more"), "more"),
+        (("zzz",), "there is no command 'zzz'."),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exits_with_2(run, arguments: tuple[str, ...], words: str) -> None:
+    ran = run(*arguments)
+    assert ran.status == 2
+    assert ran.stdout == ""
+    assert ran.stderr.count("\n") == 1
+    assert words in ran.stderr
+
+
+def test_an_interrupt_within_a_command_exits_with_130(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.Commands, "get_command", interrupted)
+    ran = run("derive")
+    assert (ran.status, ran.stdout) == (130, "")
+
+
+def test_the_process_exits_with_the_code() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "import sys; from symattn_cli.main import main; sys.exit(main(['derve']))"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1

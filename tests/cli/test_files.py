@@ -1,0 +1,124 @@
+"""A file is written whole or not at all, and nobody else's file is replaced."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from symattn.errors import InputError
+from symattn_cli import files
+
+OURS = "% symattn derive scaling\n"
+
+
+def test_a_new_file_gets_the_usual_mode(tmp_path: Path) -> None:
+    path = tmp_path / "a.tex"
+    files.write(path, OURS + "σ\n", force=False)
+    assert path.read_bytes() == (OURS + "σ\n").encode()
+    path.with_name("other").touch()
+    assert path.stat().st_mode == path.with_name("other").stat().st_mode
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tex", "other"]
+
+
+def test_our_own_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "a.tex"
+    path.write_text(OURS + "old\n")
+    path.chmod(0o640)
+    files.write(path, OURS + "new\n", force=False)
+    assert path.read_text() == OURS + "new\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640 or os.name == "nt"
+
+
+@pytest.mark.parametrize("content", ["my notes on symattn\n", "{}", "\\documentclass{article}\n% symattn-like\n"])
+def test_a_file_of_another_is_kept_unless_forced(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "a.tex"
+    path.write_text(content)
+    with pytest.raises(InputError, match="--force"):
+        files.write(path, OURS, force=False)
+    assert path.read_text() == content
+    files.write(path, OURS, force=True)
+    assert path.read_text() == OURS
+
+
+def test_an_empty_file_may_be_filled(tmp_path: Path) -> None:
+    path = tmp_path / "a.tex"
+    path.touch()
+    files.write(path, OURS, force=False)
+    assert path.read_text() == OURS
+
+
+def test_a_directory_and_a_missing_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a directory"):
+        files.check(tmp_path, force=True)
+    with pytest.raises(InputError, match="does not exist"):
+        files.check(tmp_path / "no" / "a.tex", force=True)
+
+
+def test_a_file_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.tex"
+    path.write_text(OURS)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(InputError, match="not writable"):
+        files.write(path, OURS, force=True)
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_half_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.tex"
+    path.write_text(OURS + "old\n")
+    opened = os.fdopen
+
+    class Full:
+        def __init__(self, handle: int, mode: str) -> None:
+            self.file = opened(handle, mode)
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+        def write(self, content: bytes) -> None:
+            self.file.write(content[:3])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fdopen", Full)
+    with pytest.raises(InputError, match="No space left"):
+        files.write(path, OURS + "new\n", force=False)
+    assert path.read_text() == OURS + "old\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.tex"]
+
+
+def test_an_interrupt_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        files.write(tmp_path / "a.tex", OURS, force=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.tex", tmp_path / "link.tex"
+    real.write_text(OURS)
+    link.symlink_to(real)
+    files.write(link, OURS + "new\n", force=False)
+    assert link.is_symlink()
+    assert real.read_text() == OURS + "new\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="no such device there")
+def test_a_device_is_written_to_and_stays() -> None:
+    files.write(Path("/dev/null"), OURS, force=False)
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device there")
+def test_a_full_device_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"/dev/full cannot be written: No space left"):
+        files.write(Path("/dev/full"), OURS, force=False)
