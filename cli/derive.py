@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def command(name: str, wanted: bool, output: Output, **parameters: Any) -> int:
     """Derive a fact about attention, step by step, each with its reason and its grade.
 
-    NAME is one of `symattn derive --list`; by default scaling: why the scores are divided by √d_k.
+    NAME is one of `symattn derive --list`; by default scaling: why the scores are divided by sqrt(d_k).
     """
     from symattn import derivations
 

@@ -23,16 +23,14 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
     default="bottom-right",
     help="Which corner the causal mask is aligned to.",
 )
-@click.option("--scale", help="What multiplies the scores: a number, or none; by default 1/√d_k.")
+@click.option("--scale", help="What multiplies the scores: a number, or none; by default 1/sqrt(d_k).")
 @click.option("--mask", type=Choice(("boolean", "additive")), help="The function takes a mask.")
 @click.option("--heads", type=int, help="h, the number of heads.")
 @click.option("--call", "calls", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true.")
 @click.option("--mask-arg", metavar="NAME", help="The parameter that takes the mask.")
 @click.option("--layout", type=Choice(("nd", "bhnd", "bnhd")), help="Order of the axes.")
 @click.option("--framework", type=Choice(("numpy", "torch")), help="What the function's arrays are.")
-@click.option(
-    "--contract", type=Choice(("eager", "fused")), help="Are scores stored in the inputs' type, or kept wider?"
-)
+@click.option("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call.")
 @click.option("--budget", type=float, metavar="SECONDS", help="Time to spend in all.")
 @click.option("--seed", type=int, help="Seed of the inputs that are tried.")

@@ -15,7 +15,7 @@ from .output import Output, options
 @click.option("--why", is_flag=True, help="With the reason of every step.")
 @click.option("--query", type=int, help="The query to follow; the first is 1.")
 @click.option("--all", is_flag=True, help="All queries.")
-@click.option("--dtype", help="Beside the exact numbers, what NumPy gives in this type: float16, float32, …")
+@click.option("--dtype", help="Beside the exact numbers, what NumPy gives in this type: float16, float32.")
 @click.option("--rounding", help="How weights are rounded: exact, nearest or sum.")
 @options
 def command(source: str, output: Output, **wishes: Any) -> int:
