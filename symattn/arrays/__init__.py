@@ -1,0 +1,36 @@
+"""Arrays of many kinds, all speaking one part of the Python array API standard.
+
+``kind("exact").lift([[1, "1/3"]])`` makes an array; ``array.xp`` is its namespace. See ``planes`` for what a kind
+gives, and ``namespace`` for what follows from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.arrays import plain, stored
+from symattn.errors import InputError
+
+FLOATING = plain.FORMATS + stored.FORMATS
+KINDS = ("exact", "ball", "symbolic", *FLOATING)
+
+
+def kind(name: str) -> Any:
+    """The kind of array called ``name``, one of ``KINDS``."""
+    if name in plain.FORMATS:
+        return plain.Plain(name)
+    if name in stored.FORMATS:
+        return stored.stored(name)
+    if name == "exact":
+        from symattn.arrays.exact import Exact
+
+        return Exact
+    if name == "ball":
+        from symattn.arrays.ball import Ball
+
+        return Ball
+    if name == "symbolic":
+        from symattn.arrays.symbolic import Symbolic
+
+        return Symbolic
+    raise InputError(f"unknown kind of array {name!r}; known: {', '.join(KINDS)}")

@@ -1,0 +1,121 @@
+"""``ball``: elements are Arb balls (python-flint), rigorous at any precision.
+
+The precision is that of the context in which the work is done; ``rising`` repeats work at higher precision until all
+its comparisons are decided, or says "undecided". That the balls enclose is Arb's promise (F. Johansson, Arb: efficient
+arbitrary-precision midpoint-radius interval arithmetic, IEEE Trans. Comput. 66 (2017) 1281-1292).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import Any, Self, TypeVar
+
+import flint
+import numpy as np
+
+from symattn.arrays.entries import Entries
+from symattn.arrays.namespace import Namespace
+from symattn.errors import Refused, Undecided
+
+Result = TypeVar("Result")
+_FUNCTIONS = frozenset(["exp", "log", "sqrt", "tanh", "erf", "cos", "sin"])
+
+
+class Ball(Entries):
+    """Arrays of Arb balls."""
+
+    name = "ball"
+
+    @classmethod
+    def scalar(cls, value: Any) -> Any:
+        if isinstance(value, flint.arb):
+            return value
+        if isinstance(value, (flint.fmpq, flint.fmpz)):
+            return flint.arb(value)
+        if isinstance(value, Fraction):
+            return flint.arb(flint.fmpq(value.numerator, value.denominator))
+        if hasattr(value, "arb"):  # an element of the kind exact
+            return value.arb(flint.ctx.prec)
+        return flint.arb(flint.fmpz(int(value))) if isinstance(value, (int, np.integer)) else flint.arb(float(value))
+
+    @classmethod
+    def function(cls, name: str, x: Any) -> Any:
+        if name not in _FUNCTIONS:
+            raise Refused(f"ball lacks {name}")
+        result = getattr(x, name)()
+        if not result.is_finite():
+            raise Undecided(f"ball: {name} of {x} at {flint.ctx.prec} bits")
+        return result
+
+    @classmethod
+    def divide(cls, x: Any, y: Any) -> Any:
+        if y == 0:
+            raise ZeroDivisionError
+        if y.contains(0):
+            raise Undecided(f"ball: is the divisor {y} zero? ({flint.ctx.prec} bits)")
+        return x / y
+
+    @classmethod
+    def less(cls, x: Any, y: Any) -> bool:
+        if x < y:
+            return True
+        if x >= y:
+            return False
+        raise Undecided(f"ball: is {x} < {y}? ({flint.ctx.prec} bits)")
+
+    @classmethod
+    def same(cls, x: Any, y: Any) -> bool:
+        if not x.overlaps(y):
+            return False
+        if x.is_exact() and y.is_exact():
+            return True
+        raise Undecided(f"ball: is {x} = {y}? ({flint.ctx.prec} bits)")
+
+    @classmethod
+    def larger(cls, x: Any, y: Any) -> Any:
+        return x.max(y)  # encloses the larger one without deciding which it is
+
+    @classmethod
+    def _matmul(cls, a: Self, b: Self) -> Self:
+        finite = not any((cls._forbidden(x) | cls._undefined(x)).any() for x in (a, b))
+        if not (a.ndim == b.ndim == 2 and finite and a.size and b.size):
+            return super()._matmul(a, b)
+        product = flint.arb_mat(a.tolist()) * flint.arb_mat(b.tolist())
+        out = np.empty(a.plain_shape[0] * b.plain_shape[1], dtype=object)
+        out[:] = product.entries()
+        return cls(out.reshape(a.plain_shape[0], -1))
+
+    def midpoints(self) -> np.ndarray:
+        """The midpoints, rounded to float64."""
+        return self.each(lambda x: float(x.mid()), self).astype(np.float64)
+
+
+Ball.xp = Namespace(Ball)
+
+
+@contextmanager
+def precision(bits: int) -> Iterator[None]:
+    """Work with ``bits`` bits inside the block."""
+    before, flint.ctx.prec = flint.ctx.prec, bits
+    try:
+        yield
+    finally:
+        flint.ctx.prec = before
+
+
+def rising(work: Callable[[], Result], start: int = 64, limit: int = 8192) -> Result:
+    """``work()`` at the lowest precision, doubling from ``start``, at which all its comparisons are decided.
+
+    ``work`` must lift its inputs itself, so that they are as sharp as the precision. Raises ``Undecided`` at ``limit``.
+    """
+    bits = start
+    while True:
+        try:
+            with precision(bits):
+                return work()
+        except Undecided as doubt:
+            if 2 * bits > limit:
+                raise Undecided(f"still undecided at {bits} bits: {doubt}") from None
+            bits *= 2

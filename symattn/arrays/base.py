@@ -1,0 +1,168 @@
+"""What every kind of array shares: operators, the common properties, and NumPy's dispatch.
+
+Nothing here supposes that sizes are numbers; ``planes`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from symattn.arrays.notes import note
+from symattn.errors import Refused, Undecided
+
+_UFUNC = {
+    "true_divide": "divide",
+    "power": "pow",
+    "float_power": "pow",
+    "absolute": "abs",
+    "fabs": "abs",
+    "conjugate": "positive",
+}
+_REDUCE = {
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_and": "all",
+    "logical_or": "any",
+}
+
+
+def apply_ufunc(kind: type[Array], ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run a NumPy universal function on the kind's own namespace; what the kind lacks is refused by name."""
+    out = kwargs.pop("out", None)
+    if kwargs.pop("where", True) is not True:
+        raise Refused(f"{kind.name}: {ufunc.__name__}(where=…) is not offered")
+    kwargs = {k: v for k, v in kwargs.items() if k in ("axis", "keepdims")}
+    result = _ufunc_result(kind, ufunc.__name__, method, inputs, kwargs)
+    if out is None:
+        return result
+    target = out[0] if isinstance(out, tuple) else out
+    if not isinstance(target, Array):
+        raise Refused(f"{kind.name}: the result of {ufunc.__name__} cannot be written into a NumPy array")
+    target[...] = result
+    return target
+
+
+def _ufunc_result(kind: type[Array], name: str, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if method == "reduce" and name in _REDUCE:
+        kwargs.setdefault("axis", 0)
+        return kind.offer(_REDUCE[name])(inputs[0], **kwargs)
+    if method == "outer":
+        left = inputs[0][(..., *(None,) * np.ndim(inputs[1]))]
+        return kind.offer(_UFUNC.get(name, name))(left, inputs[1])
+    if method == "__call__":
+        return kind.offer(_UFUNC.get(name, name))(*inputs, **kwargs)
+    raise Refused(f"{kind.name} lacks {name}.{method}")
+
+
+def _forward(name: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: self.offer(name)(self, other)
+
+
+def _backward(name: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: self.offer(name)(other, self)
+
+
+def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    def run(self: Any, other: Any) -> Any:
+        self[...] = self.offer(name)(self, other)
+        return self
+
+    return run
+
+
+def _method(name: str) -> Callable[..., Any]:
+    return lambda self, *args, **kwargs: self.offer(name)(self, *args, **kwargs)
+
+
+class Array:
+    """An array of some kind. Its namespace ``xp`` holds the functions of the Python array API that the kind offers."""
+
+    name: ClassVar[str]
+    xp: ClassVar[Any]
+    shape: Any
+    dtype: Any = np.dtype(np.float64)  # what code that asks is told; creation goes by the namespace
+    __array_priority__ = 1000
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def offer(cls, name: str) -> Callable[..., Any]:
+        """The function ``name`` of the kind's namespace; ``Refused`` if the kind lacks it."""
+        function = getattr(cls.xp, name, None)
+        if function is None:
+            raise Refused(f"{cls.name} lacks {name}")
+        return function  # type: ignore[no-any-return]
+
+    def __array_namespace__(self, api_version: str | None = None) -> Any:
+        return self.xp
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return apply_ufunc(type(self), ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return self.offer(function.__name__)(*args, **kwargs)
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise Refused(f"{self.name}: NumPy asked for a plain array, which would round the elements")
+
+    def __float__(self) -> float:
+        raise Refused(f"{self.name}: float() would round an element")
+
+    def __bool__(self) -> bool:
+        raise Undecided(f"{self.name}: an array has no truth value; compare it, then use all() or any()")
+
+    __add__, __radd__, __iadd__ = _forward("add"), _backward("add"), _in_place("add")
+    __sub__, __rsub__, __isub__ = _forward("subtract"), _backward("subtract"), _in_place("subtract")
+    __mul__, __rmul__, __imul__ = _forward("multiply"), _backward("multiply"), _in_place("multiply")
+    __truediv__, __rtruediv__, __itruediv__ = _forward("divide"), _backward("divide"), _in_place("divide")
+    __matmul__, __rmatmul__ = _forward("matmul"), _backward("matmul")
+    __pow__, __rpow__ = _forward("pow"), _backward("pow")
+    __lt__, __le__, __gt__, __ge__ = map(_forward, ("less", "less_equal", "greater", "greater_equal"))
+    __eq__, __ne__ = _forward("equal"), _forward("not_equal")
+    __neg__, __pos__, __abs__ = _method("negative"), _method("positive"), _method("abs")
+
+    sum, prod, mean, var, std = map(_method, ("sum", "prod", "mean", "var", "std"))
+    max, min, any, all, argmax, argmin = map(_method, ("max", "min", "any", "all", "argmax", "argmin"))
+    cumsum, squeeze, swapaxes, repeat = map(_method, ("cumulative_sum", "squeeze", "swapaxes", "repeat"))
+    flatten, ravel, dot = map(_method, ("ravel", "ravel", "matmul"))
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def mT(self) -> Any:
+        return self.xp.matrix_transpose(self)
+
+    @property
+    def T(self) -> Any:
+        return self.transpose()
+
+    def transpose(self, *axes: Any) -> Any:
+        given = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+        return self.xp.permute_dims(self, tuple(given) or tuple(range(self.ndim))[::-1])
+
+    def reshape(self, *shape: Any, **_: Any) -> Any:
+        return self.xp.reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
+
+    def astype(self, dtype: Any, **_: Any) -> Any:
+        note(f"astype({getattr(dtype, '__name__', dtype)}) kept {self.name}")
+        return self
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of an array without axes")
+        return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise NotImplementedError

@@ -1,0 +1,95 @@
+"""Creation functions, types and constants of the namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.base import Array
+from symattn.arrays.planes import Planes
+from symattn.errors import Refused
+
+
+class Creation:
+    """``asarray`` to ``triu``. Arrays of numbers that were typed remember them (``Planes.origin``); booleans and
+    integers are plain NumPy arrays."""
+
+    kind: type[Planes]
+    inf, nan, pi, e, newaxis = np.inf, np.nan, np.pi, np.e, None
+    bool, int64, float32, float64 = np.bool_, np.int64, np.float32, np.float64
+    isdtype = staticmethod(np.isdtype)
+    arange = staticmethod(np.arange)
+
+    def shape(self, a: Any) -> Any:
+        return a.shape
+
+    def ndim(self, a: Any) -> int:
+        return len(a.shape)
+
+    def size(self, a: Any, axis: int | None = None) -> int:
+        return int(a.size if axis is None else a.shape[axis])
+
+    def asarray(self, x: Any, dtype: Any = None, **_: Any) -> Any:
+        """Data as an array of the kind. NaN and infinities are refused: a mask's −inf comes by ``where``."""
+        if _plain(dtype):
+            return np.asarray(x, dtype)
+        return x if isinstance(x, Array) else self.kind.lift(x)
+
+    array = asarray
+
+    def astype(self, a: Any, dtype: Any, **_: Any) -> Any:
+        return a.astype(dtype)
+
+    def zeros_like(self, a: Any, **_: Any) -> Any:
+        return self.kind.literal_array(np.zeros(a.shape))
+
+    empty_like = zeros_like
+
+    def ones_like(self, a: Any, **_: Any) -> Any:
+        return self.kind.literal_array(np.ones(a.shape))
+
+    def full_like(self, a: Any, value: Any, **_: Any) -> Any:
+        return self.full(a.shape, value)
+
+    def full(self, shape: Any, value: Any, dtype: Any = None, **_: Any) -> Any:
+        if _plain(dtype):
+            return np.full(shape, value, dtype)
+        if isinstance(value, Array):
+            return self.kind.offer("broadcast_to")(value, shape).copy()
+        return self.kind.literal_array(np.full(shape, value, dtype=np.float64))
+
+    def tril(self, a: Any, k: int = 0) -> Any:
+        return self._triangle(np.tril, a, np.tri(*a.shape[-2:], k, dtype=np.bool_), k)
+
+    def triu(self, a: Any, k: int = 0) -> Any:
+        return self._triangle(np.triu, a, ~np.tri(*a.shape[-2:], k - 1, dtype=np.bool_), k)
+
+    def _triangle(self, function: Callable[..., Any], a: Any, keep: Any, k: int) -> Any:
+        if not isinstance(a, Array):
+            return function(a, k)
+        if isinstance(a, Planes) and a.origin is not None:
+            return self.kind.literal_array(function(a.origin, k))
+        return self.kind.offer("where")(keep, a, 0)
+
+
+def _plain(dtype: Any) -> bool:  # type: ignore[valid-type]
+    return dtype is not None and np.dtype(dtype).kind in "biu"
+
+
+def _creator(name: str) -> Callable[..., Any]:
+    function = getattr(np, "zeros" if name == "empty" else name)
+
+    def run(self: Creation, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        if any(isinstance(a, Array) for a in args):
+            raise Refused(f"{self.kind.name}: {name} takes sizes, not arrays")
+        plain = function(*args, **kwargs)
+        return plain.astype(dtype) if _plain(dtype) else self.kind.literal_array(plain)
+
+    run.__name__ = run.__qualname__ = name
+    return run
+
+
+for _name in ["zeros", "ones", "empty", "eye", "tri"]:
+    setattr(Creation, _name, _creator(_name))

@@ -1,0 +1,171 @@
+"""Elementwise functions of the namespace, by a table over the primitives of a kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import reduce, wraps
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.base import Array
+from symattn.arrays.planes import Planes
+from symattn.errors import Refused
+
+# Between literals these stay plain, so that (1 - mask) * -1e9 is a literal mask and not 0 · −∞.
+_PLAIN = frozenset(
+    ("add", "subtract", "multiply", "negative", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
+)
+
+
+def _unary(name: str) -> Callable[..., Any]:
+    def run(self: Any, a: Any) -> Any:
+        return self.kind._unary(name, self.kind.of(a))
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"{name} of each element; refused where the kind cannot hold it."
+    return run
+
+
+class Elementwise:
+    """``exp`` to ``where``: what acts on each element alone. Operands are lifted; comparisons give boolean arrays."""
+
+    kind: type[Planes]
+    exp, log, sqrt, tanh, erf, cos, sin = map(_unary, ("exp", "log", "sqrt", "tanh", "erf", "cos", "sin"))
+
+    def add(self, a: Any, b: Any) -> Any:
+        return self.kind._add(self.kind.written(a), self.kind.written(b))
+
+    def subtract(self, a: Any, b: Any) -> Any:
+        return self.kind._add(self.kind.written(a), self._minus(b))
+
+    def _minus(self, b: Any) -> Any:
+        """−b, where a plain +inf or 1e9 is negated before it is read: ``s - 1e9`` masks."""
+        plain = b.origin if isinstance(b, Planes) else None if isinstance(b, Array) else b
+        if plain is not None:
+            return self.kind.literal(np.negative(np.asarray(plain) * 1))
+        return self.negative(self.kind.of(b))
+
+    def multiply(self, a: Any, b: Any) -> Any:
+        return self.kind._mul(self.kind.of(a), self.kind.of(b))
+
+    def divide(self, a: Any, b: Any) -> Any:
+        return self.kind._div(self.kind.of(a), self.kind.of(b))
+
+    def negative(self, a: Any) -> Any:
+        return self.kind._mul(self.kind.of(a), self.kind.lift(-1))
+
+    def positive(self, a: Any) -> Any:
+        return a
+
+    def square(self, a: Any) -> Any:
+        return self.multiply(a, a)
+
+    def reciprocal(self, a: Any) -> Any:
+        return self.divide(1, a)
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        return self.kind._maximum(self.kind.written(a), self.kind.written(b))
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        return self.negative(self.kind._maximum(self.negative(a), self.negative(b)))
+
+    def abs(self, a: Any) -> Any:
+        return self.maximum(a, self.negative(a))
+
+    def exp2(self, a: Any) -> Any:
+        """2^a = e^(a log 2)."""
+        return self.exp(self.multiply(a, self.log(self.kind.lift(2))))
+
+    def expm1(self, a: Any) -> Any:
+        return self.subtract(self.exp(a), 1)
+
+    def log1p(self, a: Any) -> Any:
+        return self.log(self.add(a, 1))
+
+    def clip(self, a: Any, min: Any = None, max: Any = None) -> Any:
+        low = a if min is None else self.maximum(a, min)
+        return low if max is None else self.minimum(low, max)
+
+    def pow(self, a: Any, b: Any) -> Any:
+        """a**b for a number b that is a multiple of one half."""
+        exponent = _number(b)
+        if exponent is None:
+            raise Refused(f"{self.kind.name}: a power with an array in the exponent")
+        twice = 2 * Fraction(exponent)
+        if twice.denominator != 1:
+            raise Refused(f"{self.kind.name}: the power {b}")
+        if twice < 0:
+            return self.divide(1, self.pow(a, -exponent))
+        whole, half = divmod(int(twice), 2)
+        base = self.kind.of(a)
+        factors = [base] * whole + ([self.sqrt(base)] if half else [])
+        return reduce(self.multiply, factors) if factors else self.kind.lift(np.ones(base.plain_shape))
+
+    def less(self, a: Any, b: Any) -> Any:
+        return self.kind._less(self.kind.written(a), self.kind.written(b))
+
+    def greater(self, a: Any, b: Any) -> Any:
+        return self.less(b, a)
+
+    def less_equal(self, a: Any, b: Any) -> Any:
+        return np.logical_not(self.less(b, a))
+
+    def greater_equal(self, a: Any, b: Any) -> Any:
+        return np.logical_not(self.less(a, b))
+
+    def equal(self, a: Any, b: Any) -> Any:
+        return self.kind._equal(self.kind.written(a), self.kind.written(b))
+
+    def not_equal(self, a: Any, b: Any) -> Any:
+        return np.logical_not(self.equal(a, b))
+
+    def isfinite(self, a: Any) -> Any:
+        return ~(self.kind._forbidden(a) | self.kind._undefined(a))
+
+    def isinf(self, a: Any) -> Any:
+        return self.kind._forbidden(a)
+
+    isneginf = isinf
+
+    def isnan(self, a: Any) -> Any:
+        return self.kind._undefined(a)
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        if isinstance(condition, Array):
+            raise Refused(f"{self.kind.name}: where needs a boolean condition")
+        x, y = self.kind.written(a), self.kind.written(b)
+        chosen = [np.where(condition, p, q) for p, q in zip(x.planes, y.planes, strict=True)]
+        return self.kind(*chosen)
+
+    logical_not, logical_and, logical_or = np.logical_not, np.logical_and, np.logical_or
+
+
+def _dispatched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` for arrays of the kind; of plain operands alone it is NumPy's."""
+
+    @wraps(function)
+    def run(self: Elementwise, *operands: Any, **kwargs: Any) -> Any:
+        arrays = [x for x in operands if isinstance(x, Array)]
+        if not arrays:
+            return getattr(np, name)(*operands, **kwargs)
+        if name in _PLAIN and all(getattr(x, "origin", None) is not None for x in arrays):
+            plain = getattr(np, name)(*[x.origin if isinstance(x, Planes) else x for x in operands], **kwargs)
+            return plain if plain.dtype.kind == "b" else self.kind.literal_array(plain)
+        return function(self, *operands, **kwargs)
+
+    return run
+
+
+for _name, _function in list(vars(Elementwise).items()):
+    if callable(_function) and not _name.startswith("_") and not isinstance(_function, np.ufunc):
+        setattr(Elementwise, _name, _dispatched(_name, _function))
+
+
+def _number(b: Any) -> int | float | Fraction | None:
+    """``b`` as a plain finite number, or None."""
+    if isinstance(b, np.generic) or (isinstance(b, np.ndarray) and not b.ndim):
+        b = b.item()
+    return b if isinstance(b, (int, float, Fraction)) and math.isfinite(b) else None

@@ -1,0 +1,231 @@
+"""Kinds whose elements are Python objects that know + − × ÷: one plane of objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+from symattn.arrays.notes import note
+from symattn.arrays.planes import Planes
+from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
+from symattn.errors import InputError, Refused, Undecided
+
+
+class Entries(Planes):
+    """A kind of object elements. It gives ``scalar function divide less same``, and −∞ and undefined follow here."""
+
+    @classmethod
+    def scalar(cls, value: Any) -> Any:
+        """A number as an element: ``int``, ``Fraction``, ``float`` at its dyadic value, or an element as it is."""
+        raise NotImplementedError
+
+    @classmethod
+    def function(cls, name: str, x: Any) -> Any:
+        """``exp``, ``log``, … of an element, or ``Refused``."""
+        raise NotImplementedError
+
+    @classmethod
+    def divide(cls, x: Any, y: Any) -> Any:
+        """x / y; raises ZeroDivisionError when y is zero."""
+        return x / y
+
+    @classmethod
+    def less(cls, x: Any, y: Any) -> bool:
+        """Whether x < y, or ``Undecided``."""
+        raise NotImplementedError
+
+    @classmethod
+    def same(cls, x: Any, y: Any) -> bool:
+        """Whether x = y, or ``Undecided``."""
+        raise NotImplementedError
+
+    @classmethod
+    def larger(cls, x: Any, y: Any) -> Any:
+        """The larger of two elements."""
+        return y if cls.less(x, y) else x
+
+    @property
+    def entries(self) -> np.ndarray:
+        """The elements, as a NumPy array of objects."""
+        return self.planes[0]
+
+    def tolist(self) -> Any:
+        """The elements as nested lists."""
+        return self.planes[0].tolist()
+
+    def item(self) -> Any:
+        """The only element."""
+        return self.planes[0].item()
+
+    def __repr__(self) -> str:
+        return f"{self.name}({np.array2string(self.planes[0], separator=', ', formatter={'all': str})})"
+
+    @classmethod
+    def each(cls, function: Callable[..., Any], *arrays: Self) -> np.ndarray:
+        """``function`` of the elements, as an array of objects."""
+        result = np.frompyfunc(function, len(arrays), 1)(*[a.planes[0] for a in arrays])
+        return _object(result)
+
+    @classmethod
+    def lift(cls, data: Any) -> Self:
+        return cls._made(data, cls._finite)
+
+    @classmethod
+    def literal(cls, value: Any) -> Self:
+        return cls._made(value, cls._typed)
+
+    @classmethod
+    def _typed(cls, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value > cls.sentinel:
+            return cls._finite(value)
+        if np.isfinite(value):
+            note(f"the literal {value!r} was read as -inf")
+        return FORBIDDEN
+
+    @classmethod
+    def _made(cls, data: Any, convert: Callable[[Any], Any]) -> Self:
+        source = _object(data)
+        made = np.empty(source.shape, dtype=object)
+        memo: dict[Any, Any] = {}
+        for index, value in enumerate(source.flat):
+            key = (type(value), value) if isinstance(value, (int, float)) else None
+            element = memo.get(key) if key else None
+            if element is None:
+                element = convert(value)
+                if key:
+                    memo[key] = element
+            made.flat[index] = element
+        return cls(made)
+
+    @classmethod
+    def _finite(cls, value: Any) -> Any:
+        if isinstance(value, (Forbidden, Undefined)):
+            return value
+        if isinstance(value, (float, np.floating)) and not np.isfinite(value):
+            raise InputError(f"{cls.name}: {value} in the data; only a mask may hold -inf, and nothing may hold NaN")
+        return cls.scalar(value)
+
+    @classmethod
+    def _add(cls, a: Self, b: Self) -> Self:
+        return cls(_object(np.add(a.entries, b.entries)))
+
+    @classmethod
+    def _mul(cls, a: Self, b: Self) -> Self:
+        return cls(_object(np.multiply(a.entries, b.entries)))
+
+    @classmethod
+    def _div(cls, a: Self, b: Self) -> Self:
+        quotients = cls.each(cls._quotient, a, b)
+        for index, x in np.ndenumerate(quotients):
+            if isinstance(x, Undefined) and " at " not in x.why:
+                quotients[index] = Undefined(f"{x.why} at {list(index)}")
+        return cls(quotients)
+
+    @classmethod
+    def _quotient(cls, x: Any, y: Any) -> Any:
+        if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
+            return x / y
+        try:
+            return cls.divide(x, y)
+        except ZeroDivisionError:
+            return Undefined(f"{x}/0")
+
+    @classmethod
+    def _sum(cls, a: Self, axis: int) -> Self:
+        if cls._forbidden(a).any():
+            raise Refused(f"{cls.name}: a sum over -inf (masked scores are only exponentiated)")
+        if not a.plain_shape[axis]:
+            return cls.lift(np.zeros(np.delete(a.plain_shape, axis)))
+        return cls(_object(np.add.reduce(a.entries, axis=axis)))
+
+    @classmethod
+    def _max(cls, a: Self, axis: int) -> Self:
+        if not a.plain_shape[axis]:
+            raise InputError(f"{cls.name}: max over an empty axis (are there no keys?)")
+        return cls(_object(np.frompyfunc(cls._larger, 2, 1).reduce(a.entries, axis=axis)))
+
+    @classmethod
+    def _maximum(cls, a: Self, b: Self) -> Self:
+        return cls(cls.each(cls._larger, a, b))
+
+    @classmethod
+    def _larger(cls, x: Any, y: Any) -> Any:
+        if isinstance(x, Undefined) or isinstance(y, Forbidden):
+            return x
+        return y if isinstance(x, Forbidden) or isinstance(y, Undefined) else cls.larger(x, y)
+
+    @classmethod
+    def _unary(cls, name: str, a: Self) -> Self:
+        def run(x: Any) -> Any:
+            if isinstance(x, Undefined):
+                return x
+            if isinstance(x, Forbidden):
+                if name != "exp":
+                    raise Refused(f"{cls.name}: {name}(-inf)")
+                return cls.scalar(0)
+            return cls.function(name, x)
+
+        return cls(cls.each(run, a))
+
+    @classmethod
+    def _less(cls, a: Self, b: Self) -> Any:
+        def run(x: Any, y: Any) -> bool:
+            for z in (x, y):
+                if isinstance(z, Undefined):
+                    raise Undecided(f"{cls.name}: an order with {z!r}")
+            if isinstance(y, Forbidden):
+                return False
+            return isinstance(x, Forbidden) or cls.less(x, y)
+
+        return cls.each(run, a, b).astype(bool)
+
+    @classmethod
+    def _equal(cls, a: Self, b: Self) -> Any:
+        def run(x: Any, y: Any) -> bool:
+            if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
+                return isinstance(x, Forbidden) and isinstance(y, Forbidden)
+            return cls.same(x, y)
+
+        return cls.each(run, a, b).astype(bool)
+
+    @classmethod
+    def _forbidden(cls, a: Self) -> Any:
+        return cls.each(lambda x: x is FORBIDDEN, a).astype(bool)
+
+    @classmethod
+    def _undefined(cls, a: Self) -> Any:
+        return cls.each(lambda x: isinstance(x, Undefined), a).astype(bool)
+
+    @classmethod
+    def _matmul(cls, a: Self, b: Self) -> Self:
+        if not a.plain_shape[-1]:
+            batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
+            return cls.lift(np.zeros((*batch, a.plain_shape[-2], b.plain_shape[-1])))
+        return cls(np.matmul(a.entries, b.entries))
+
+
+def _object(x: Any) -> np.ndarray:
+    """``x`` as an array of objects; nested lists become axes, a bare element an array without axes."""
+    if isinstance(x, np.ndarray) and x.dtype == object:
+        return x
+    if isinstance(x, np.ndarray | np.generic):
+        if (x.dtype.kind not in "biuf" and not x.dtype.name.startswith(("bfloat", "float8"))) or x.dtype.itemsize > 8:
+            raise InputError(f"data of type {x.dtype} cannot be taken exactly")
+        return np.asarray(x if x.dtype.kind in "biuf" else x.astype(np.float64)).astype(object)
+    if isinstance(x, (list, tuple)):
+        return _nested(x)
+    box = np.empty((), dtype=object)
+    box[()] = x
+    return box
+
+
+def _nested(rows: list[Any] | tuple[Any, ...]) -> np.ndarray:
+    parts = [_object(row) for row in rows]
+    if len({p.shape for p in parts}) > 1:
+        raise InputError(f"ragged data: rows of shapes {sorted({p.shape for p in parts})}")
+    out = np.empty((len(parts), *(parts[0].shape if parts else ())), dtype=object)
+    for i, part in enumerate(parts):
+        out[i] = part if part.ndim else part.item()
+    return out

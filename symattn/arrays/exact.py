@@ -1,0 +1,47 @@
+"""``exact``: elements are quotients over K[e^K]; equality is decided, order is Arb's after equality is excluded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.arrays.entries import Entries
+from symattn.arrays.field.logarithm import Logarithm
+from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.namespace import Namespace
+from symattn.arrays.notes import note
+from symattn.errors import Refused
+
+_TYPED = 1 << 30  # a float whose denominator is larger was computed or rounded, not typed as a dyadic number
+
+
+class Exact(Entries):
+    """Arrays of exact numbers."""
+
+    name = "exact"
+    sentinel = -1e4
+
+    @classmethod
+    def scalar(cls, value: Any) -> Any:
+        if isinstance(value, (Quotient, Logarithm)):
+            return value
+        if isinstance(value, float) and value.as_integer_ratio()[1] > _TYPED:
+            note(f"the float {value!r} was taken at its dyadic value")
+        return Quotient.of(value)
+
+    @classmethod
+    def function(cls, name: str, x: Any) -> Any:
+        method = getattr(x, name, None)
+        if method is None:
+            raise Refused(f"exact lacks {name} of {x}")
+        return method()
+
+    @classmethod
+    def less(cls, x: Any, y: Any) -> bool:
+        return bool(x < y)
+
+    @classmethod
+    def same(cls, x: Any, y: Any) -> bool:
+        return bool(x == y)
+
+
+Exact.xp = Namespace(Exact)

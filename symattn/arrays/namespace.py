@@ -1,0 +1,33 @@
+"""The namespace of a kind with numbered sizes: one part of the Python array API standard, derived from primitives.
+
+What a kind must give is listed in ``planes``; object elements need only what ``entries`` lists. Everything else is
+derived here, once. The chapters are those of the standard: elementwise, structure, reductions, creation, linear.
+A name that is not here is not offered: nothing is inherited or approximated.
+Source: Python array API standard, 2024.12.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.arrays.creation import Creation
+from symattn.arrays.elementwise import Elementwise
+from symattn.arrays.linear import Linear
+from symattn.arrays.planes import Planes
+from symattn.arrays.reductions import Reductions
+from symattn.arrays.structure import Structure
+
+
+class Namespace(Elementwise, Structure, Reductions, Creation, Linear):
+    """The functions that arrays of ``kind`` offer."""
+
+    def __init__(self, kind: type[Planes]) -> None:
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return f"<namespace of {self.kind.name}>"
+
+
+def namespace_of(*arrays: Any) -> Any:
+    """The namespace that the given arrays share; arguments that are None are passed over."""
+    return next(x for x in arrays if x is not None).__array_namespace__()

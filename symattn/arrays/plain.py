@@ -1,0 +1,32 @@
+"""NumPy's own floating arrays, as a kind: the arithmetic that is being looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn.errors import InputError
+
+FORMATS = ("float64", "float32", "float16")
+
+
+@dataclass(frozen=True)
+class Plain:
+    """float64, float32 or float16 arrays; the namespace is NumPy."""
+
+    name: str
+    xp: Any = np
+
+    @property
+    def dtype(self) -> Any:
+        return np.dtype(self.name)
+
+    def lift(self, data: Any) -> np.ndarray:
+        """Data rounded to the format; NaN and infinity are refused."""
+        wide = np.asarray(data, dtype=np.float64)
+        if not np.isfinite(wide).all():
+            raise InputError(f"{self.name}: NaN or infinity in the data; only a mask may hold -inf")
+        with np.errstate(over="ignore"):
+            return wide.astype(self.dtype)

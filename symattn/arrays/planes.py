@@ -1,0 +1,163 @@
+"""Kinds whose sizes are numbers: an array is one or more *planes*, NumPy arrays of one shape.
+
+A kind of object elements has one plane, a kind of midpoint and radius two. Whatever only moves elements is done on
+each plane alike, so views and assignment are NumPy's own: a change through a slice, a transpose or a reshape that
+NumPy makes as a view is seen in the array it was taken from.
+
+A kind gives these primitives and nothing else:
+
+    lift(data)                    from numbers; refuses NaN and infinity
+    literal(value)                the same, but −inf (a mask) is allowed
+    _add _mul _div _maximum       elementwise, operands of one kind, broadcasting
+    _unary(name, a)               exp, log, sqrt, tanh, …; refuses by name what it lacks
+    _sum(a, axis) _max(a, axis)   over one axis
+    _less _equal                  elementwise, to boolean NumPy arrays; raise Undecided rather than guess
+    _forbidden(a) _undefined(a)   where −∞ and undefined elements are
+    _matmul(a, b)                 optional: of arrays with two axes or more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from symattn.arrays.base import Array
+from symattn.arrays.size import Size
+from symattn.errors import Refused
+
+
+class Planes(Array):
+    """An array of a kind with numbered sizes."""
+
+    sentinel: ClassVar[float] = -np.inf  # a plain literal at or below it stands for −∞ where masks are written
+    #: The plain numbers a literal array was made from, as long as nothing has been put into it or taken out.
+    origin: np.ndarray | None = None
+
+    def __init__(self, *planes: np.ndarray) -> None:
+        self.planes = planes
+
+    # -- primitives, see the module's docstring -------------------------------------------------------------------
+    @classmethod
+    def lift(cls, data: Any) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def literal(cls, value: Any) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def _add(cls, a: Self, b: Self) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def _mul(cls, a: Self, b: Self) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def _div(cls, a: Self, b: Self) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def _maximum(cls, a: Self, b: Self) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def _unary(cls, name: str, a: Self) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def _sum(cls, a: Self, axis: int) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def _max(cls, a: Self, axis: int) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def _less(cls, a: Self, b: Self) -> Any:
+        raise NotImplementedError
+
+    @classmethod
+    def _equal(cls, a: Self, b: Self) -> Any:
+        raise NotImplementedError
+
+    @classmethod
+    def _forbidden(cls, a: Self) -> Any:
+        raise NotImplementedError
+
+    @classmethod
+    def _undefined(cls, a: Self) -> Any:
+        raise NotImplementedError
+
+    @classmethod
+    def _matmul(cls, a: Self, b: Self) -> Self:
+        return cls._sum(cls._mul(a[..., :, :, None], b[..., None, :, :]), a.ndim - 1)
+
+    # -- what follows ---------------------------------------------------------------------------------------------
+    @property
+    def plain_shape(self) -> tuple[int, ...]:
+        """The shape as plain integers."""
+        return self.planes[0].shape
+
+    @property
+    def shape(self) -> tuple[Size, ...]:  # type: ignore[override]
+        return tuple(Size(n, type(self)) for n in self.plain_shape)
+
+    @property
+    def size(self) -> int:
+        return self.planes[0].size
+
+    @classmethod
+    def of(cls, x: Any) -> Self:
+        """An operand as an array of this kind. Another kind is refused, not converted."""
+        if isinstance(x, cls):
+            return x
+        if isinstance(x, Array):
+            raise Refused(f"mixed kinds: {cls.name} with {x.name}; convert one of them first")
+        return cls.lift(x)
+
+    @classmethod
+    def written(cls, x: Any) -> Self:
+        """An operand where masks are written (added, put, filled in): a plain −inf or sentinel is read as −∞."""
+        plain = x.origin if isinstance(x, cls) else x
+        return cls.of(x) if plain is None or (isinstance(x, Array) and x.origin is None) else cls.literal(plain)
+
+    @classmethod
+    def literal_array(cls, plain: np.ndarray) -> Self:
+        """An array of numbers that were typed, not computed; see ``origin``."""
+        array = cls.literal(plain)
+        array.origin = np.asarray(plain)
+        return array
+
+    def map(self, function: Callable[[np.ndarray], Any]) -> Self:
+        """``function`` on every plane; one that hands back a bare element is boxed again."""
+        return type(self)(*[_boxed(function(p), p) for p in self.planes])
+
+    def copy(self, *_: Any, **__: Any) -> Self:
+        return self.map(lambda plane: plane.copy())
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self.copy()
+
+    def __getitem__(self, index: Any) -> Self:
+        self.origin = None  # a view may be written through
+        return self.map(lambda plane: plane[index])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.origin = None
+        value = self.written(value)
+        for mine, theirs in zip(self.planes, value.planes, strict=True):
+            mine[index] = theirs
+
+
+def _boxed(x: Any, plane: np.ndarray) -> np.ndarray:
+    if isinstance(x, np.ndarray):
+        return x
+    box = np.empty((), dtype=plane.dtype)
+    box[()] = x
+    return box

@@ -1,0 +1,65 @@
+"""Lengths of axes whose roots and quotients stay exact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symattn.arrays.notes import note
+
+if TYPE_CHECKING:
+    from symattn.arrays.planes import Planes
+
+_EXACT = frozenset(["sqrt", "divide", "true_divide", "power", "log", "exp", "reciprocal"])
+
+
+class Size(int):
+    """An axis length that remembers its kind: ``d**-0.5``, ``1/d`` and ``np.sqrt(d)`` are elements of that kind.
+
+    ``*`` and ``//`` by integers keep the kind. ``-`` does not, since ``np.arange`` divides differences of its
+    arguments. ``float(d)``, which ``math.sqrt`` calls, is a plain float, and is noted. ``1.0 / d`` cannot be caught.
+    """
+
+    _kind: type[Planes]
+
+    def __new__(cls, value: int, kind: type[Planes]) -> Size:
+        self = super().__new__(cls, value)
+        self._kind = kind
+        return self
+
+    def _lifted(self) -> Planes:
+        return self._kind.lift(int(self))
+
+    def __pow__(self, exponent: Any, modulus: None = None) -> Any:  # type: ignore[override]
+        return self._lifted() ** exponent if float(exponent) != int(exponent) or exponent < 0 else int(self) ** exponent
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._lifted() / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._kind.xp.divide(other, self._lifted())
+
+    def __mul__(self, other: Any) -> Any:
+        return self._again(int.__mul__(self, other))
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._again(int.__rmul__(self, other))
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._again(int.__floordiv__(self, other))
+
+    def _again(self, result: Any) -> Any:
+        return Size(result, self._kind) if type(result) is int else result
+
+    def __float__(self) -> float:
+        note(f"a float was made from the size {int(self)}")
+        return float(int(self))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from symattn.arrays.base import Array, apply_ufunc
+
+        if ufunc.__name__ in _EXACT or any(isinstance(x, Array) for x in inputs):
+            lifted = [x._lifted() if isinstance(x, Size) else x for x in inputs]
+            return apply_ufunc(self._kind, ufunc, method, lifted, kwargs)
+        return getattr(ufunc, method)(*[int(x) if isinstance(x, Size) else x for x in inputs], **kwargs)

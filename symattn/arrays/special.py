@@ -1,0 +1,81 @@
+"""The two elements that are no numbers: −∞, which only masks make, and "undefined", which knows where it arose.
+
+Neither has ``__float__``: nothing may round them, and SymPy would try.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, NoReturn
+
+from symattn.errors import Refused, Undecided
+
+
+class Forbidden:
+    """−∞: the score of a forbidden key. −∞ + x = −∞ and −∞ · x = −∞ for x known to be positive; the rest is refused."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "-inf"
+
+    def __add__(self, other: Any) -> Any:
+        return other if isinstance(other, Undefined) else self
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._refuse() if isinstance(other, Forbidden) else self + other
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Undefined):
+            return other
+        return self if known_positive(other) else self._refuse()
+
+    __rmul__ = __mul__
+    __truediv__ = __mul__
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise Refused("-inf (a masked score) may only be added to, or multiplied by what is known to be positive")
+
+    __rsub__ = __rtruediv__ = __pow__ = _refuse
+    __neg__ = __abs__ = _refuse
+
+
+FORBIDDEN = Forbidden()
+
+
+class Undefined:
+    """The value of 0/0 and its like: absorbs every operation, equals nothing, and is never printed as a number."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __repr__(self) -> str:
+        return f"undefined ({self.why})"
+
+    def _absorb(self, *_: Any) -> Undefined:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _absorb
+    __neg__ = __abs__ = _absorb
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def known_positive(x: Any) -> bool:
+    """Whether ``x`` is certainly greater than zero; False when that is not known."""
+    if isinstance(x, (Forbidden, Undefined)):
+        return False
+    if not isinstance(x, numbers.Real) and hasattr(x, "is_positive"):  # a SymPy expression
+        return x.is_positive is True
+    try:
+        return bool(x > 0)
+    except (TypeError, Undecided):
+        return False

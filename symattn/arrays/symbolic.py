@@ -1,0 +1,133 @@
+"""``symbolic``: elements are SymPy expressions; sizes are numbers, entries may be letters.
+
+Equality is SymPy's, then confirmed on balls at a rational point; ``max`` of letters is an opaque function, since
+softmax does not depend on it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import reduce
+from typing import Any, Self
+
+import flint
+import numpy as np
+import sympy
+
+from symattn.arrays.ball import rising
+from symattn.arrays.entries import Entries
+from symattn.arrays.namespace import Namespace
+from symattn.errors import Refused, Undecided
+
+_FUNCTIONS = frozenset(["exp", "log", "sqrt", "tanh", "erf", "cos", "sin"])
+
+
+class Symbolic(Entries):
+    """Arrays of SymPy expressions."""
+
+    name = "symbolic"
+    sentinel = -1e4
+
+    @classmethod
+    def scalar(cls, value: Any) -> Any:
+        if isinstance(value, (float, np.floating)):
+            return sympy.Rational(*float(value).as_integer_ratio())
+        if isinstance(value, Fraction):
+            return sympy.Rational(value.numerator, value.denominator)
+        return value.to_sympy() if hasattr(value, "to_sympy") else sympy.sympify(value)
+
+    @classmethod
+    def function(cls, name: str, x: Any) -> Any:
+        if name not in _FUNCTIONS:
+            raise Refused(f"symbolic lacks {name}")
+        return getattr(sympy, name)(x)
+
+    @classmethod
+    def divide(cls, x: Any, y: Any) -> Any:
+        if y.is_zero:
+            raise ZeroDivisionError
+        return x / y
+
+    @classmethod
+    def less(cls, x: Any, y: Any) -> bool:
+        verdict = sympy.sympify(x) < y
+        if verdict in (sympy.true, sympy.false):
+            return bool(verdict)
+        raise Undecided(f"symbolic: is {verdict} true?")
+
+    @classmethod
+    def same(cls, x: Any, y: Any) -> bool:
+        """True if SymPy shows x − y = 0 and balls at a rational point agree; False if they are disjoint there."""
+        if x == y:
+            return True
+        difference = x - y
+        if not overlap_at_a_point(difference):
+            return False
+        if sympy.expand(difference) == 0 or sympy.simplify(difference) == 0:
+            return True
+        raise Undecided(f"symbolic: {difference} = 0 was neither shown nor refuted")
+
+    @classmethod
+    def larger(cls, x: Any, y: Any) -> Any:
+        if x == y:
+            return x
+        if x.is_number and y.is_number:
+            return sympy.Max(x, y)
+        return sympy.Function("max", real=True)(*sorted({*_arguments(x), *_arguments(y)}, key=str))
+
+    @classmethod
+    def letters(cls, name: str, *shape: int, start: int = 1) -> Self:
+        """An array of letters with their indices: ``letters("q", 2, 3)`` is q_11 … q_23 (``q_1_11`` from ten on)."""
+        wide = max(shape, default=1) + start > 10
+        entries = np.empty(shape, dtype=object)
+        for index in np.ndindex(*shape):
+            digits = ("_" if wide else "").join(str(i + start) for i in index)
+            entries[index] = sympy.Symbol(f"{name}_{digits}" if digits else name, real=True)
+        return cls(entries)
+
+
+Symbolic.xp = Namespace(Symbolic)
+
+
+def _arguments(x: Any) -> Any:
+    opaque = isinstance(x, sympy.core.function.AppliedUndef) and x.func.__name__ == "max"
+    return x.args if opaque else (x,)
+
+
+def overlap_at_a_point(expression: Any) -> bool:
+    """Whether the ball of ``expression``, its letters and opaque terms at fixed rational values, contains zero."""
+    opaque = sorted(expression.atoms(sympy.core.function.AppliedUndef), key=str)
+    unknowns = sorted(expression.free_symbols, key=str) + opaque
+
+    def work() -> bool:
+        # Values as if at random, and always the same: (7 i² + 3) mod 101 / 37 are distinct for small i.
+        values = {x: flint.arb(flint.fmpq((7 * i * i + 3) % 101 + 1, 37)) for i, x in enumerate(unknowns)}
+        return bool(flint.arb(0).overlaps(ball_of(expression, values)))
+
+    return rising(work, start=128)
+
+
+def ball_of(expression: Any, values: Mapping[Any, Any]) -> Any:
+    """The ball of a SymPy expression whose letters have the given balls. Raises ``Refused`` by name otherwise."""
+    if expression in values:
+        return values[expression]
+    if expression.is_Rational:
+        return flint.arb(flint.fmpq(int(expression.p), int(expression.q)))
+    parts = [ball_of(x, values) for x in expression.args]
+    if expression.is_Add or expression.is_Mul:
+        return reduce(operator.add if expression.is_Add else operator.mul, parts)
+    if expression.is_Pow:
+        exponent = expression.args[1]
+        if exponent.is_Integer:
+            return parts[0] ** int(exponent)
+        return parts[0].sqrt() ** int(2 * exponent) if (2 * exponent).is_Integer else parts[0] ** parts[1]
+    if expression is sympy.E:
+        return flint.arb(1).exp()
+    name = type(expression).__name__
+    if name == "Max":
+        return reduce(lambda x, y: x.max(y), parts)
+    if name in _FUNCTIONS:
+        return getattr(parts[0], name)()
+    raise Refused(f"symbolic: no ball for {expression}")

@@ -1,0 +1,35 @@
+"""From tokens to queries, keys and values, in one head or several, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.arrays.namespace import namespace_of
+
+
+def project(x: Any, w: Any, b: Any = None) -> Any:
+    """X W + b. Shapes: x (…, n, d_model), w (d_model, d), b (d,) → (…, n, d)."""
+    y = x @ w
+    return y if b is None else y + b
+
+
+def split_heads(x: Any, heads: int) -> Any:
+    """Columns in ``heads`` groups, one a head: (…, n, h·d) → (…, h, n, d)."""
+    xp = namespace_of(x)
+    *batch, n, width = x.shape
+    y = xp.reshape(x, (*batch, n, heads, width // heads))
+    r = len(batch)
+    return xp.permute_dims(y, (*range(r), r + 1, r, r + 2))
+
+
+def merge_heads(x: Any) -> Any:
+    """The heads' outputs side by side: (…, h, n, d) → (…, n, h·d)."""
+    xp = namespace_of(x)
+    *batch, h, n, d = x.shape
+    r = len(batch)
+    return xp.reshape(xp.permute_dims(x, (*range(r), r + 1, r, r + 2)), (*batch, n, h * d))
+
+
+def weighted_values(a: Any, v: Any) -> Any:
+    """O = A V, o_i = Σ_j a_ij v_j. Shapes: a (…, n_q, n_k), v (…, n_k, d_v) → (…, n_q, d_v)."""
+    return a @ v
