@@ -1,0 +1,20 @@
+"""How Sphinx builds the documentation."""
+
+from importlib.metadata import version as version_of
+
+project = "symattn"
+author = "The symattn developers"
+release = version = version_of("symattn")
+copyright = author
+
+extensions = ["myst_parser"]
+exclude_patterns = ["_build"]
+nitpicky = True
+
+myst_enable_extensions = ["dollarmath", "deflist"]
+myst_fence_as_directive = ["math"]
+myst_heading_anchors = 3
+
+html_theme = "alabaster"
+html_title = f"symattn {release}"
+html_copy_source = False

@@ -1,0 +1,78 @@
+"""Every command of the README and the documentation does what the page shows."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from symattn_cli.main import main
+from tests.docs.pages import PAGES, Command, commands, files, matches
+
+
+def play(blocks: list[list[Command]], capsys: pytest.CaptureFixture[str]) -> None:
+    """Run the commands in order. Without ``echo $?`` behind it, a command must succeed."""
+    for block in blocks:
+        status = 0
+        for command, following in zip(block, [*block[1:], None], strict=True):
+            if command.words == "echo $?":
+                assert command.printed == (str(status),)
+                continue
+            program, *arguments = shlex.split(command.words, comments=True)
+            assert program == "symattn", f"a console block runs symattn alone: {command.words}"
+            status = main(arguments)
+            out, err = capsys.readouterr()
+            if following is None or following.words != "echo $?":
+                assert status == 0, f"{command.words}: exit code {status}\n{err}"
+            shown = command.printed
+            assert not shown or matches(shown, out) or matches(shown, out + err), f"{command.words}\n{out}{err}"
+
+
+def needs_torch(block: list[Command]) -> bool:
+    return any("torch" in command.words for command in block)
+
+
+def prepare(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[Command]]:
+    text = page.read_text(encoding="utf-8")
+    for name, content in files(text).items():
+        folder.joinpath(name).write_text(content, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "80")
+    return commands(text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_of_a_page(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play([block for block in prepare(page, tmp_path, monkeypatch) if not needs_torch(block)], capsys)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_with_torch(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play([block for block in prepare(page, tmp_path, monkeypatch) if needs_torch(block)], capsys)
+
+
+def test_a_page_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    play(commands("```console\n$ symattn completion bas\n$ echo $?\n2\n```\n"), capsys)
+    for wrong in (
+        "$ symattn completion bas\n",
+        "$ symattn completion bas\n$ echo $?\n0\n",
+        "$ symattn --version\nsymattn 99\n",
+        "$ symattn --version\nsymattn 99\n...\n",
+        "$ ls\n",
+    ):
+        with pytest.raises(AssertionError):
+            play(commands(f"```console\n{wrong}```\n"), capsys)
+
+
+def test_three_dots_stand_for_any_lines() -> None:
+    assert matches(("a", "...", "d"), "a\nb\nc\nd\n")
+    assert matches(("a", "...", "d"), "a\nd\n")
+    assert matches(("...",), "")
+    assert not matches(("a", "...", "d"), "a\nb\n")
+    assert not matches(("a",), "a\nb\n")
