@@ -50,9 +50,9 @@ class Commands(click.Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from importlib.metadata import version
+        from symattn import __version__
 
-        click.echo(f"symattn {version('symattn')}")
+        click.echo(f"symattn {__version__}")
         ctx.exit()
 
 

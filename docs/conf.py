@@ -1,10 +1,10 @@
 """How Sphinx builds the documentation."""
 
-from importlib.metadata import version as version_of
+from symattn import __version__
 
 project = "symattn"
 author = "The symattn developers"
-release = version = version_of("symattn")
+release = version = __version__
 copyright = author
 
 extensions = ["myst_parser"]

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import symattn
+import symattn_cli
+
 ROOT = Path(__file__).parents[2]
 WAYS = {
     "wheel": lambda built, checkout: [built["wheel"]],
@@ -70,7 +73,7 @@ def test_it_works_however_it_is_installed(
     def ran(*command: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run([str(w) for w in command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
 
-    assert ran(python.with_name("symattn"), "--version").stdout == f"symattn {PROJECT['project']['version']}\n"
+    assert ran(python.with_name("symattn"), "--version").stdout == f"symattn {symattn.__version__}\n"
     derived = ran(python.with_name("symattn"), "derive", "--dk", "4")
     assert derived.returncode == 0, derived.stderr
     assert derived.stdout
@@ -82,8 +85,6 @@ def test_it_works_however_it_is_installed(
 
 def test_the_command_is_that_of_this_tree() -> None:
     """The tests speak of the tree that they stand in, and of no other copy."""
-    import symattn
-    import symattn_cli
 
     assert Path(symattn.__file__).parent == ROOT / "symattn"
     assert Path(symattn_cli.__file__).parent == ROOT / "cli"
