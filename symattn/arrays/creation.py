@@ -61,10 +61,10 @@ class Creation:
         return self.kind.literal_array(np.full(shape, value, dtype=np.float64))
 
     def tril(self, a: Any, k: int = 0) -> Any:
-        return self._triangle(np.tril, a, np.tri(*a.shape[-2:], k, dtype=np.bool_), k)
+        return self._triangle(np.tril, a, np.tri(a.shape[-2], a.shape[-1], k) > 0, k)
 
     def triu(self, a: Any, k: int = 0) -> Any:
-        return self._triangle(np.triu, a, ~np.tri(*a.shape[-2:], k - 1, dtype=np.bool_), k)
+        return self._triangle(np.triu, a, np.tri(a.shape[-2], a.shape[-1], k - 1) == 0, k)
 
     def _triangle(self, function: Callable[..., Any], a: Any, keep: Any, k: int) -> Any:
         if not isinstance(a, Array):
@@ -74,7 +74,7 @@ class Creation:
         return self.kind.offer("where")(keep, a, 0)
 
 
-def _plain(dtype: Any) -> bool:  # type: ignore[valid-type]
+def _plain(dtype: Any) -> bool:
     return dtype is not None and np.dtype(dtype).kind in "biu"
 
 

@@ -58,7 +58,7 @@ class Linear:
         return self.kind.offer("sum")(product, axis=tuple(range(len(out), len(letters))))
 
     def _spread(self, x: Any, term: str, letters: str) -> Any:
-        """``x`` with axes in the order of ``letters``, of length one for those it lacks; a letter twice is a diagonal."""
+        """``x`` with axes in the order of ``letters``, length one for those it lacks; a letter twice is a diagonal."""
         xp = self.kind.xp
         for letter in sorted({c for c in term if term.count(c) > 1}):
             i = term.index(letter)

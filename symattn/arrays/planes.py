@@ -102,7 +102,7 @@ class Planes(Array):
         return self.planes[0].shape
 
     @property
-    def shape(self) -> tuple[Size, ...]:  # type: ignore[override]
+    def shape(self) -> tuple[Size, ...]:
         return tuple(Size(n, type(self)) for n in self.plain_shape)
 
     @property
@@ -122,7 +122,7 @@ class Planes(Array):
     def written(cls, x: Any) -> Self:
         """An operand where masks are written (added, put, filled in): a plain −inf or sentinel is read as −∞."""
         plain = x.origin if isinstance(x, cls) else x
-        return cls.of(x) if plain is None or (isinstance(x, Array) and x.origin is None) else cls.literal(plain)
+        return cls.of(x) if plain is None or isinstance(plain, Array) else cls.literal(plain)
 
     @classmethod
     def literal_array(cls, plain: np.ndarray) -> Self:

@@ -78,8 +78,7 @@ class Reductions:
         for index in np.ndindex(order.shape[1:]):
             line = rows[(slice(None), *index)]
             below = np.asarray(line[:, None] < line[None, :])
-            compare = cmp_to_key(lambda i, j, below=below: int(below[j, i]) - int(below[i, j]))
-            order[(slice(None), *index)] = sorted(range(len(line)), key=compare, reverse=descending)
+            order[(slice(None), *index)] = sorted(range(len(line)), key=_by(below), reverse=descending)
         return np.moveaxis(order, 0, axis)
 
     def argmax(self, a: Any, axis: int | None = None, keepdims: bool = False, **_: Any) -> Any:
@@ -110,6 +109,11 @@ class Reductions:
 
     def _count(self, a: Any, axis: Any) -> int:
         return math.prod(int(a.shape[k]) for k in _axes(a, axis))
+
+
+def _by(below: np.ndarray) -> Callable[[int], Any]:
+    """A sorting key from the table of which element is less than which."""
+    return cmp_to_key(lambda i, j: int(below[j, i]) - int(below[i, j]))
 
 
 def _axes(a: Any, axis: Any) -> list[int]:

@@ -106,6 +106,7 @@ class Stored(Planes):
 @cache
 def stored(name: str) -> type[Stored]:
     """The kind of arrays in the format ``name``, one of ``FORMATS``."""
-    made = type(name, (Stored,), {"name": name, "dtype": np.dtype(getattr(ml_dtypes, name))})
+    fields = {"name": name, "dtype": np.dtype(getattr(ml_dtypes, name))}
+    made: type[Stored] = type(name, (Stored,), fields)
     made.xp = Namespace(made)
     return made

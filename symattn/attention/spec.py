@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from math import isfinite
 from typing import Any, Literal
 
 from symattn.attention.pipeline import Step, pipeline
@@ -59,7 +60,7 @@ class Attention:
                 raise InputError(f"Attention: {field} is {getattr(self, field)!r}; known: {words}")
         if isinstance(self.heads, bool) or not isinstance(self.heads, int) or self.heads < 1:
             raise InputError(f"Attention: heads is {self.heads!r}; it must be a whole number from 1 on")
-        if self.scale is not None and not abs(self.scale) < float("inf"):
+        if self.scale is not None and not isfinite(self.scale):
             raise InputError(f"Attention: scale is {self.scale!r}; it must be a finite number")
 
     @property
