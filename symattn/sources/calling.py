@@ -1,0 +1,210 @@
+"""How somebody's function is called: its parameters against the inputs and settings of a specification."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Any
+
+from symattn.errors import InputError
+from symattn.sources.names import AMBIGUOUS, MASKS, SETTINGS, meaning, plain
+from symattn.sources.request import Request
+from symattn.sources.signature import bound_keywords, parameters, printed
+from symattn.verification.target import CAUSAL_MASK, Argument, Convention
+
+_QKV = ("q", "k", "v")
+_PROJECTED = ("x", "w_q", "w_k", "w_v")
+_STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+_PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def agree(function: Callable[..., Any], request: Request, name: str = "") -> Convention:
+    """How to call ``function`` with the inputs of the specification.
+
+    Parameters are matched by name (``q, k, v``; ``query, key, value``; ``x, w_q, w_k, w_v``; ``mask``, ``is_causal``;
+    …). Where the names say nothing, exactly three required positional parameters, ``*args`` or an unreadable signature
+    take q, k, v by position. Settings are passed where the function has a parameter for them, unless the user told.
+    Raises ``InputError`` where something is left open: a required parameter, a mask with no place to go.
+    """
+    return _Agreement(function, request, name or getattr(function, "__name__", "the function")).convention()
+
+
+class _Agreement:
+    """One function and one request, on the way to a convention."""
+
+    def __init__(self, function: Callable[..., Any], request: Request, name: str) -> None:
+        found = parameters(function)
+        self.label = name if found is None else f"{name}({', '.join(map(printed, found))})"
+        self.request = request
+        self.told = dict(request.call)
+        self.mask_name = (request.mask_arg or "").removeprefix("~")
+        every = _with_places(found)
+        self.open_ended = any(p.kind is Parameter.VAR_KEYWORD for p in every)
+        fixed = bound_keywords(function) - self.told.keys() - {self.mask_name}
+        self.parameters = [p for p in every if p.kind not in _STARS and p.name not in fixed]
+
+    def convention(self) -> Convention:
+        self._check_told()
+        self._bring_told()
+        arguments = self._arguments(self._meanings())
+        self._check_masks(arguments)
+        r = self.request
+        notes = self._notes(arguments)
+        return Convention(arguments, r.framework or "numpy", r.dtype, r.layout, r.alignment, notes)
+
+    def _check_told(self) -> None:
+        """Keywords that the user told must exist, once."""
+        names = [p.name for p in self.parameters if p.kind is not Parameter.POSITIONAL_ONLY]
+        for name in (*self.told, *filter(None, [self.mask_name])):
+            if name not in names and not self.open_ended:
+                near = difflib.get_close_matches(name, names, n=1)
+                mend = f"; did you mean {near[0]}?" if near else ""
+                raise InputError(f"{self.label} has no parameter {name} that can be named{mend}")
+        if self.mask_name in self.told:
+            raise InputError(f"{self.mask_name} is told twice, by --call and by --mask-arg; leave one out")
+
+    def _bring_told(self) -> None:
+        """What the user told and only ``**kwargs`` takes becomes a parameter like the others."""
+        names = {p.name for p in self.parameters}
+        new = [n for n in (*self.told, self.mask_name) if n and n not in names]
+        self.parameters += [Parameter(n, Parameter.KEYWORD_ONLY, default=None) for n in new]
+
+    def _meanings(self) -> dict[str, str]:
+        """parameter → input or setting, each of them once."""
+        found: dict[str, str] = {}
+        for p in self.parameters:
+            what = None if p.name in self.told or p.name == self.mask_name else meaning(p.name)
+            if what and what not in found.values():
+                found[p.name] = what
+        others = {n: what for n, what in found.items() if what in (*MASKS, *SETTINGS)}
+        if set(_QKV) <= set(found.values()):
+            return others | {n: what for n, what in found.items() if what in _QKV or _is_output(what)}
+        if set(_PROJECTED) <= set(found.values()):
+            return {n: what for n, what in found.items() if what not in _QKV}
+        return others | self._placed(found, others)
+
+    def _placed(self, found: dict[str, str], others: dict[str, str]) -> dict[str, str]:
+        """The three required places as q, k, v (one place x as x), where no name contradicts that."""
+        taken = (*others, *self.told, self.mask_name)
+        free = [p.name for p in self.parameters if _is_place(p) and p.name not in taken]
+        if [found.get(n) for n in free] == ["x"]:
+            return {free[0]: "x"}
+        roles = dict(zip(free, _QKV, strict=False))
+        if len(free) != len(_QKV) or any(found.get(n, role) != role for n, role in roles.items()):
+            raise InputError(
+                f"{self.label}: the names do not say which parameters are q, k, v (or x, w_q, w_k, w_v); "
+                "name them so, or give a function of q, k, v alone"
+            )
+        return roles
+
+    def _arguments(self, meanings: dict[str, str]) -> tuple[Argument, ...]:
+        found: list[Argument] = []
+        leading = True  # a place can be used as long as every place before it is
+        for p in self.parameters:
+            leading = leading and _is_place(p) and p.name not in self.told
+            argument = self._argument(p, meanings.get(p.name), leading)
+            if argument is not None:
+                found.append(argument)
+        return tuple(found)
+
+    def _argument(self, p: Parameter, what: str | None, positional: bool) -> Argument | None:
+        required = p.default is Parameter.empty
+        if p.name in self.told:
+            return Argument(p.name, value=self.told[p.name])
+        if p.name == self.mask_name:
+            inverted = (self.request.mask_arg or "").startswith("~")
+            return Argument(p.name, self._mask_input(), None, positional, required, inverted)
+        if p.kind is Parameter.POSITIONAL_ONLY and not required:
+            return None  # it cannot be named, and can be left out
+        if what in MASKS:
+            return self._mask(p.name, what, positional, required)
+        if what in SETTINGS:
+            value = self._setting(what, required)
+            return None if value is None else Argument(p.name, None, value, positional, required)
+        if what is not None:
+            return Argument(p.name, what, None, positional, required)
+        if required:
+            raise self._unknown(p.name)
+        return None
+
+    def _mask(self, name: str, what: str, positional: bool, required: bool) -> Argument | None:
+        """A parameter whose name says that it is a mask. One that must be given and has nothing to say gets None."""
+        if what in self.request.masks and not self.mask_name:
+            return Argument(name, what, None, positional, required)
+        if not required:
+            return None
+        by_mask = what == "mask" and self._causal_by_mask
+        return Argument(name, CAUSAL_MASK if by_mask else None, None, positional, required)
+
+    def _mask_input(self) -> str:
+        """What the parameter that the user told for the mask receives."""
+        for what in self.request.masks:
+            return what
+        if self.request.causal:
+            return CAUSAL_MASK
+        raise InputError(
+            f"--mask-arg {self.request.mask_arg}: the specification has no mask; give it one, or leave this"
+        )
+
+    @property
+    def _causal_by_mask(self) -> bool:
+        named = {meaning(p.name) for p in self.parameters}
+        return self.request.causal and not self.request.masks and "causal" not in named
+
+    def _setting(self, what: str, required: bool) -> object:
+        """The value of a setting, None where it is left to the function."""
+        r = self.request
+        if what == "causal":
+            by_mask = self.mask_name and r.causal and not r.masks
+            return None if by_mask and not required else r.causal and not by_mask
+        if what == "heads":
+            return r.heads if required or r.heads > 1 else None
+        if what == "dropout":
+            return 0.0 if required else None
+        if r.scale is None and required:
+            raise self._unknown("scale")
+        return r.scale
+
+    def _unknown(self, name: str) -> InputError:
+        return InputError(f"{self.label}: no value is known for {name}; say --call {name}=VALUE")
+
+    def _check_masks(self, arguments: tuple[Argument, ...]) -> None:
+        placed = {a.input for a in arguments}
+        for what in self.request.masks:
+            if what not in placed:
+                unclear = [p.name for p in self.parameters if plain(p.name) in AMBIGUOUS]
+                mend = "name the parameter with --mask-arg NAME"
+                if unclear:
+                    mend = f"say --mask-arg {unclear[0]}, or --mask-arg ~{unclear[0]} if True means ignore"
+                raise InputError(f"{self.label}: no parameter for the specification's {what} is known; {mend}")
+
+    def _notes(self, arguments: tuple[Argument, ...]) -> tuple[str, ...]:
+        notes = []
+        topleft = any(plain(a.parameter) == "iscausal" and a.value is True for a in arguments)
+        if topleft and self.request.alignment == "bottom-right":
+            notes.append("torch aligns is_causal top-left, the specification bottom-right: they differ where n_q ≠ n_k")
+        left = [p.name for p in self.parameters if meaning(p.name) == "mask"]
+        if left and self._causal_by_mask and not any(a.input == CAUSAL_MASK for a in arguments):
+            notes.append(f"{left[0]} is not passed: --mask-arg {left[0]} would pass the causal mask")
+        return tuple(notes)
+
+
+def _with_places(found: tuple[Parameter, ...] | None) -> tuple[Parameter, ...]:
+    """The parameters, where ``*args`` or an unreadable signature are seen as places for q, k, v."""
+    qkv = tuple(Parameter(n, Parameter.POSITIONAL_ONLY) for n in _QKV)
+    if found is None:
+        return (*qkv, Parameter("keywords", Parameter.VAR_KEYWORD))
+    if any(p.kind is Parameter.VAR_POSITIONAL for p in found) and not any(map(_is_place, found)):
+        return (*qkv, *(p for p in found if p.kind not in _PLACED))
+    return found
+
+
+def _is_place(p: Parameter) -> bool:
+    """Whether every call must fill it, and may do so by position."""
+    return p.kind in _PLACED and p.default is Parameter.empty
+
+
+def _is_output(what: str) -> bool:
+    """The output projection, which functions of q, k, v may have too."""
+    return what in ("w_o", "b_o")

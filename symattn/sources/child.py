@@ -1,0 +1,136 @@
+"""A function called in a child process, with time limits: what never returns is ended, what crashes is reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+from symattn.errors import SymattnError
+from symattn.sources.loading import CannotRun
+from symattn.sources.process import Process
+from symattn.sources.request import Request, Settings, keyword
+from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds: for one call, for importing the target, and for everything together (None: no limit)."""
+
+    call: float = 10.0
+    start: float = 60.0
+    total: float | None = None
+
+
+class Child:
+    """A target in a process of its own: a ``Runner``.
+
+    One child serves all calls, so that a second call sees what the first left behind; after a limit or a crash the
+    next call starts a new one. Raises what ``loading.load`` and ``target.target`` raise, and ``CannotRun`` where the
+    target's import ends the process or takes longer than ``limits.start``.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, target: str, request: Request, limits: Limits | None = None) -> None:
+        self._target, self._request, self._limits = target, request, limits or Limits()
+        self._spent = 0.0
+        self._process: Process | None = None
+        try:
+            self.convention = self._agreed()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def describe(self) -> str:
+        """The function and what is passed to it: ``attn.py:attention(q, k, v)``."""
+        return f"{self._target}({self.convention.printed})"
+
+    def close(self) -> None:
+        """End the child."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
+        """Call the function once in the child. See ``Runner``; ``error`` tells of limits and crashes too."""
+        start = time.perf_counter()
+        answer = self._ready()
+        if not isinstance(answer, Failure):
+            answer = self._ask("run", dict(inputs), memory)
+        if isinstance(answer, Failure):
+            return Outcome(error=answer, seconds=time.perf_counter() - start)
+        outcome: Outcome = answer
+        return outcome
+
+    def _agreed(self) -> Convention:
+        """Find the target and agree on the call, for the first time."""
+        found = self._ask("find", self._target, self._request)
+        if isinstance(found, Failure):
+            raise CannotRun(f"{self._target} cannot be imported: its import {found.message}")
+        self.display, self._request = found
+        answer = self._ask("prepare", self._request)
+        if isinstance(answer, Failure):  # the one small call did not come back: let the calls themselves show it
+            self._request = replace(self._request, framework="numpy")
+            answer = self._ready()
+        if isinstance(answer, Failure):
+            raise CannotRun(f"{self._target} cannot be called: it {answer.message}")
+        convention: Convention = answer
+        self._request = replace(self._request, framework=convention.framework)
+        return convention
+
+    def _ready(self) -> Any:
+        """A failure if the target cannot be brought up again after the process has ended."""
+        if self._process is not None:
+            return None
+        found = self._ask("find", self._target, self._request)
+        return found if isinstance(found, Failure) else self._ask("prepare", self._request)
+
+    def _ask(self, question: str, *rest: Any) -> Any:
+        """The worker's answer, or a failure, after which there is no process."""
+        limit = self._limits.start if question == "find" else self._limits.call
+        left = float("inf") if self._limits.total is None else self._limits.total - self._spent
+        if left <= 0:
+            return Failure("time limit", f"was not called: all {self._limits.total:g} s are spent", "TimeLimit")
+        start = time.perf_counter()
+        self._process = self._process or Process()
+        reply = self._process.ask((question, *rest), min(limit, left))
+        self._spent += time.perf_counter() - start
+        if isinstance(reply, Failure):
+            self._process = None
+            return reply
+        return _opened(*reply)
+
+
+def open_target(
+    target: str,
+    spec: Settings,
+    *,
+    call: Iterable[str] = (),
+    time_limit: float | None = None,
+    budget: float | None = None,
+    **told: Any,
+) -> Child:
+    """The child for ``symattn verify TARGET``: ``told`` holds ``dtype``, ``layout``, ``framework``, ``mask_arg``."""
+    request = Request.of(spec, call=tuple(map(keyword, call)), **told)
+    limits = Limits(total=budget) if time_limit is None else Limits(call=time_limit, total=budget)
+    return Child(target, request, limits)
+
+
+def _opened(words: str, content: Any, text: str = "") -> Any:
+    """What a reply holds; an error of the worker's is raised here."""
+    if words == "done":
+        return content
+    if words == "defect":
+        raise RuntimeError(f"a call in the child process failed\n{content}")
+    error: SymattnError = content.__new__(content)  # not content(text): MissingExtra is made of other words
+    error.args = (text,)
+    raise error

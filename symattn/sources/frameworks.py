@@ -1,0 +1,161 @@
+"""The two frameworks a function may want its arrays in: made from float64 exactly, and read back exactly."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.errors import InputError, MissingExtra
+from symattn.sources.signature import parameters
+from symattn.verification.target import Framework
+
+DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+class Arrays(Protocol):
+    """A framework."""
+
+    def make(self, values: NDArray[Any], dtype: str) -> Any:
+        """A new array with these values; booleans stay booleans. Raises ``InputError`` where one is not exact."""
+
+    def blank(self, like: Any, shape: tuple[int, ...]) -> Any:
+        """A new array of NaN (False for booleans), with the dtype of ``like``."""
+
+    def bits(self, array: Any) -> bytes:
+        """The contents, bit for bit."""
+
+
+class NumpyArrays:
+    """NumPy; bfloat16 and fp8 by ml_dtypes."""
+
+    def make(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
+        return np.array(values) if values.dtype == bool else exactly(values, dtype)
+
+    def blank(self, like: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        return np.full(shape, False if like.dtype == bool else np.nan, dtype=like.dtype)
+
+    def bits(self, array: NDArray[Any]) -> bytes:
+        return array.tobytes()
+
+
+class TorchArrays:
+    """torch on the CPU."""
+
+    def __init__(self) -> None:
+        self.torch = import_torch()
+
+    def make(self, values: NDArray[Any], dtype: str) -> Any:
+        if values.dtype == bool:
+            return self.torch.from_numpy(np.array(values))
+        exactly(values, dtype)
+        return self.torch.from_numpy(np.array(values, dtype=np.float64)).to(getattr(self.torch, dtype))
+
+    def blank(self, like: Any, shape: tuple[int, ...]) -> Any:
+        fill = False if like.dtype == self.torch.bool else float("nan")
+        return self.torch.full(shape, fill, dtype=self.torch.float64).to(like.dtype)
+
+    def bits(self, array: Any) -> bytes:
+        flat = array.detach().contiguous().reshape(-1)
+        return bytes(flat.view(self.torch.uint8).numpy().tobytes())
+
+
+def arrays(framework: Framework) -> Arrays:
+    """The framework of that name. Raises ``MissingExtra`` where torch is wanted and not installed."""
+    return TorchArrays() if framework == "torch" else NumpyArrays()
+
+
+def read(output: Any) -> tuple[NDArray[np.float64], str, tuple[int, ...]]:
+    """Values as float64, name of the dtype, shape. Raises ``TypeError`` for what is no array of real numbers."""
+    if _module(type(output)) == "torch":
+        dtype = str(output.dtype).removeprefix("torch.")
+        shape = tuple(output.shape)
+        if output.is_complex():
+            raise TypeError(f"returned an array of {dtype}")
+        return output.detach().cpu().double().numpy().copy(), dtype, shape
+    if not isinstance(output, (np.ndarray, np.generic)):
+        raise TypeError(f"returned {_article(type(output).__name__)}, not an array")
+    if output.dtype.kind not in "fiubV" or output.dtype.names:
+        raise TypeError(f"returned an array of {output.dtype.name}")
+    return np.array(output, dtype=np.float64), output.dtype.name, output.shape
+
+
+def exactly(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """``values`` in ``dtype``. Raises ``InputError`` where that would round."""
+    wide = np.asarray(values, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        narrow = wide.astype(numpy_dtype(dtype))
+    if not np.array_equal(narrow.astype(np.float64), wide, equal_nan=True):
+        raise InputError(f"an input holds values that {dtype} cannot hold exactly; round them first")
+    return narrow
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of that name. Raises ``InputError`` for one that symattn does not know."""
+    if name not in DTYPES:
+        near = difflib.get_close_matches(name, DTYPES, n=1)
+        mend = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(DTYPES)}"
+        raise InputError(f"unknown dtype {name}; {mend}")
+    if name in DTYPES[:3]:
+        return np.dtype(name)
+    import ml_dtypes
+
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
+
+
+def import_torch() -> Any:
+    """torch. Raises ``MissingExtra`` where it is not installed."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtra("torch", "torch") from error
+    return torch
+
+
+def wanted(function: Callable[..., Any]) -> Framework | None:
+    """The framework that a function visibly wants: by its module, its annotations, the names in its code."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if _module(function) == "torch" or is_module(function):
+        return "torch"
+    hints = " ".join(str(p.annotation) for p in parameters(function) or ())
+    named = {m for m in ("torch", "numpy") if m in hints or (m == "numpy" and "NDArray" in hints)}
+    named = named or ({"torch"} if "Tensor" in hints else set())
+    named = named or _modules_used(function)
+    return _one(named)
+
+
+def is_module(function: object) -> bool:
+    """Whether it is an instance of ``torch.nn.Module``, told without importing torch."""
+    return any((c.__module__, c.__name__) == ("torch.nn.modules.module", "Module") for c in type(function).__mro__)
+
+
+def _one(named: set[str]) -> Framework | None:
+    if named == {"torch"}:
+        return "torch"
+    return "numpy" if named == {"numpy"} else None
+
+
+def _modules_used(function: Callable[..., Any]) -> set[str]:
+    """Which of torch and numpy the function's own code names, directly or by something imported from them."""
+    function = inspect.unwrap(function)
+    function = function if hasattr(function, "__code__") else type(function).__call__
+    code, scope = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    used = [scope[name] for name in getattr(code, "co_names", ()) if name in scope]
+    return {m for m in map(_module, used) if m in ("torch", "numpy")}
+
+
+def _module(thing: object) -> str:
+    """The top-level package that a thing comes from."""
+    name = getattr(thing, "__module__", None) or getattr(thing, "__name__", None) or ""
+    return str(name).partition(".")[0]
+
+
+def _article(word: str) -> str:
+    return f"an {word}" if word[:1].lower() in "aeiou" else f"a {word}"

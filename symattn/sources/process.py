@@ -1,0 +1,131 @@
+"""The child process itself, seen from the parent: messages with a time limit, and an end in every case."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import queue
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from symattn.sources.loading import users_frame
+from symattn.verification.target import Failure
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+_PROGRAM = f"""
+import sys
+if {_ROOT!r} not in sys.path:
+    sys.path.insert(0, {_ROOT!r})
+from symattn.sources.worker import main
+main()
+"""
+_ENDED = object()
+
+
+class Process:
+    """A running worker. ``ask`` gives the worker's answer, or a ``Failure`` after which the process is gone."""
+
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
+        # -B: no .pyc beside the user's file. -P: what lies in the current folder must not replace our own imports.
+        self._process = subprocess.Popen(
+            [sys.executable, "-B", "-P", "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            **_own_group(),
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests = self._process.stdin
+        self._replies = self._process.stdout
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=_receive, args=(self._replies, self._answers), daemon=True)
+        self._reader.start()
+
+    def ask(self, message: tuple[Any, ...], limit: float) -> Any:
+        """Send ``message`` and wait ``limit`` seconds at most. Ctrl-C ends the process too."""
+        try:
+            answer = self._exchange(message, limit)
+        except BaseException:
+            self.end()
+            raise
+        if answer is None:
+            self.end()
+            return Failure("time limit", f"did not return within {limit:g} s", "TimeLimit")
+        if answer is _ENDED:
+            return self._autopsy()
+        return answer
+
+    def end(self) -> None:
+        """Kill the process and all that it started, and wait for its end."""
+        if sys.platform == "win32":
+            self._process.kill()
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended by itself
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(timeout=1.0)
+        self._close()
+
+    def _exchange(self, message: tuple[Any, ...], limit: float) -> Any:
+        deadline = time.monotonic() + limit
+        try:
+            pickle.dump(message, self._requests)
+            self._requests.flush()
+        except OSError:
+            return _ENDED
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                return self._answers.get(timeout=min(left, 0.1))
+            except queue.Empty:
+                # A process that the target has started may hold the pipe open after the worker's own end.
+                if self._process.poll() is not None and self._answers.empty():
+                    return _ENDED
+        return None
+
+    def _autopsy(self) -> Failure:
+        """How the process ended: its exit code or signal, and the place that ``faulthandler`` wrote down."""
+        code = self._process.wait()
+        self._errors.seek(0)
+        written = self._errors.read(100_000).decode("utf-8", errors="replace")
+        self.end()
+        frames = [(name, int(line)) for name, line in re.findall(r'File "([^"]+)", line (\d+)', written)]
+        return Failure("ended", f"ended the process with {_code(code)}", "", users_frame(frames[::-1]))
+
+    def _close(self) -> None:
+        for stream in (self._requests, self._replies, self._errors):
+            with contextlib.suppress(OSError):  # what was left to flush has no reader any more
+                stream.close()
+
+
+def _receive(replies: IO[bytes], answers: queue.SimpleQueue[Any]) -> None:
+    try:
+        while True:
+            answers.put(pickle.load(replies))
+    except (EOFError, OSError, ValueError, pickle.UnpicklingError):
+        answers.put(_ENDED)
+
+
+def _own_group() -> dict[str, Any]:
+    """Ctrl-C is for the parent alone, which then ends the child with all that it started."""
+    if sys.platform == "win32":
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return {"start_new_session": True}
+
+
+def _code(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"

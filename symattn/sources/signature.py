@@ -1,0 +1,60 @@
+"""The parameters of a function, from its signature, or for a builtin from the first line of its documentation."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Any
+
+
+def parameters(function: Callable[..., Any]) -> tuple[Parameter, ...] | None:
+    """The parameters in order; None where neither a signature nor a documented one can be read."""
+    try:
+        return tuple(inspect.signature(function).parameters.values())
+    except (ValueError, TypeError):
+        return _documented(function)
+
+
+def printed(parameter: Parameter) -> str:
+    """The parameter's name, with the stars of ``*args`` and ``**kwargs``."""
+    if parameter.kind is Parameter.VAR_KEYWORD:
+        return f"**{parameter.name}"
+    return f"*{parameter.name}" if parameter.kind is Parameter.VAR_POSITIONAL else parameter.name
+
+
+def bound_keywords(function: Callable[..., Any]) -> frozenset[str]:
+    """The keywords that ``functools.partial`` has already given: what its author has told."""
+    bound: frozenset[str] = frozenset()
+    while isinstance(function, functools.partial):
+        bound |= frozenset(function.keywords)
+        function = function.func
+    return bound
+
+
+def _documented(function: Callable[..., Any]) -> tuple[Parameter, ...] | None:
+    """torch's builtins begin their documentation with ``name(query, key, …, is_causal=False) -> Tensor``."""
+    name = re.escape(getattr(function, "__name__", ""))
+    start = re.match(rf"\s*{name}(\([^()]*(?:\([^()]*\)[^()]*)*\))", function.__doc__ or "") if name else None
+    if start is None:
+        return None
+    try:
+        tree = ast.parse(f"def f{start[1]}: pass").body[0]
+    except SyntaxError:
+        return None
+    return _of_tree(tree.args) if isinstance(tree, ast.FunctionDef) else None
+
+
+def _of_tree(arguments: ast.arguments) -> tuple[Parameter, ...]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    first_default = len(positional) - len(arguments.defaults)
+    found = [
+        Parameter(a.arg, Parameter.POSITIONAL_OR_KEYWORD, default=Parameter.empty if i < first_default else None)
+        for i, a in enumerate(positional)
+    ]
+    for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        found.append(Parameter(a.arg, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is None else None))
+    return tuple(found)

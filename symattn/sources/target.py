@@ -1,0 +1,190 @@
+"""A function called in this process: fresh arrays in, and everything worth knowing about the call out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.errors import InputError, MissingExtra
+from symattn.sources import frameworks
+from symattn.sources.calling import agree
+from symattn.sources.layouts import causal_mask, from_layout, to_layout
+from symattn.sources.loading import one_line
+from symattn.sources.request import Request
+from symattn.sources.watching import watch
+from symattn.verification.target import (
+    CAUSAL_MASK,
+    IN_PROCESS,
+    Argument,
+    Convention,
+    Failure,
+    Framework,
+    Inputs,
+    Memory,
+    Outcome,
+)
+
+
+class Target:
+    """A function and the convention by which it is called: a ``Runner`` in this process."""
+
+    notes: tuple[str, ...] = (IN_PROCESS,)
+
+    def __init__(self, function: Callable[..., Any], convention: Convention, name: str = "") -> None:
+        self._function = function
+        self._name = name or getattr(function, "__name__", type(function).__name__)
+        self._arrays = frameworks.arrays(convention.framework)
+        self._before: tuple[Any, NDArray[np.float64]] | None = None  # what the last call returned, and its values then
+        self.convention = convention
+
+    def describe(self) -> str:
+        """The function and what is passed to it: ``attn.py:attention(q, k, v)``."""
+        return f"{self._name}({self.convention.printed})"
+
+    def close(self) -> None:
+        """Forget the last result."""
+        self._before = None
+
+    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
+        """Call the function once on fresh copies of ``inputs`` that lie in memory as told. See ``Runner``."""
+        passed = {name: self._place(name, values, memory) for name, values in self._given(inputs).items()}
+        bits = {name: self._bits(array) for name, array in passed.items()}
+        seen = watch(self._function, *_sorted(self.convention.arguments, passed))
+        outcome = Outcome(
+            error=seen.error,
+            stdout=seen.stdout,
+            mutated=tuple(name for name, array in passed.items() if self._bits(array) != bits[name]),
+            overwrote=self._overwrote(),
+            warnings=seen.warnings,
+            seconds=seen.seconds,
+        )
+        return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
+
+    def _given(self, inputs: Inputs) -> dict[str, NDArray[Any]]:
+        """The inputs that the function takes, the causal mask among them, negated where it wants that."""
+        given: dict[str, NDArray[Any]] = {}
+        for a in self.convention.arguments:
+            if a.input is None or (a.input not in inputs and a.input != CAUSAL_MASK and not a.required):
+                continue
+            if a.input == CAUSAL_MASK:
+                values: NDArray[Any] = causal_mask(inputs, self.convention.alignment == "bottom-right")
+            elif a.input in inputs:
+                values = np.asarray(inputs[a.input])
+            else:
+                raise InputError(f"{self.describe()} needs the input {a.input}")
+            given[a.input] = _negated(values, a) if a.inverted else values
+        return given
+
+    def _place(self, name: str, values: NDArray[Any], memory: Memory) -> Any:
+        """A fresh array of the framework, in the convention's layout."""
+        values, dtype = to_layout(name, values, self.convention.layout), self.convention.dtype
+        if memory == "transposed" and values.ndim > 1:
+            turned = np.ascontiguousarray(values.swapaxes(-1, -2))
+            return self._arrays.make(turned, dtype).swapaxes(-1, -2)
+        made = self._arrays.make(np.ascontiguousarray(values), dtype)
+        if memory == "strided" and values.ndim > 0:
+            apart = self._arrays.blank(made, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
+            apart[...] = made
+            return apart
+        return made
+
+    def _bits(self, array: Any) -> tuple[tuple[int, ...], bytes]:
+        return tuple(array.shape), self._arrays.bits(array)
+
+    def _overwrote(self) -> bool:
+        """Whether the array that the call before returned has changed since."""
+        if self._before is None:
+            return False
+        array, values = self._before
+        return not np.array_equal(frameworks.read(array)[0], values, equal_nan=True)
+
+    def _with_output(self, outcome: Outcome, output: Any, inputs: Inputs) -> Outcome:
+        returned = len(output) if isinstance(output, tuple) else 1
+        first = output[0] if isinstance(output, tuple) and output else output
+        try:
+            values, dtype, shape = frameworks.read(first)
+        except Exception as error:  # whatever a foreign array type does when it is read
+            self._before = None
+            message = str(error) if isinstance(error, TypeError) else f"returned what cannot be read: {one_line(error)}"
+            return replace(outcome, returned=returned, error=Failure("output", message))
+        self._before = first, values
+        values = from_layout(values, inputs, self.convention.layout)
+        return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned)
+
+
+def target(function: Callable[..., Any], request: Request, name: str = "") -> Target:
+    """The function ready to be called as ``request`` says: matched by ``agree``, in the framework that it wants.
+
+    Where neither the request nor the function's code tells the framework, one small call does: NumPy, and torch if that
+    raises ``TypeError`` or ``AttributeError`` and torch then returns. Raises ``InputError`` and ``MissingExtra``.
+    """
+    frameworks.numpy_dtype(request.dtype)
+    _refuse_own_weights(function, name)
+    request = settled(function, request)
+    convention = agree(function, request, name)
+    if request.framework is None:
+        framework, note = _tried(function, convention, request)
+        convention = replace(convention, framework=framework, notes=(*convention.notes, note))
+    return Target(function, convention, name)
+
+
+def settled(function: Callable[..., Any], request: Request) -> Request:
+    """The request with the framework that the function visibly wants, where nobody has told it."""
+    return request if request.framework else replace(request, framework=frameworks.wanted(function))
+
+
+def _tried(function: Callable[..., Any], convention: Convention, request: Request) -> tuple[Framework, str]:
+    """The framework by trial, and a note that says so."""
+    first = Target(function, convention).run(_small(convention, request)).error
+    if first is None or first.type not in ("TypeError", "AttributeError"):
+        return "numpy", "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
+    try:
+        second = Target(function, replace(convention, framework="torch")).run(_small(convention, request)).error
+    except MissingExtra:
+        return "numpy", "NumPy arrays are passed; tensors could not be tried, since torch is not installed"
+    if second is None:
+        return "torch", f"tensors are passed, since NumPy arrays gave {first}"
+    return "numpy", "NumPy arrays are passed; tensors, tried too, are refused as well"
+
+
+def _small(convention: Convention, request: Request) -> dict[str, NDArray[Any]]:
+    """Small inputs for one call: three tokens of four components a head."""
+    d = 4 * request.heads
+    found: dict[str, NDArray[Any]] = {}
+    for name in convention.inputs:
+        if name in ("mask", "keep"):
+            found[name] = np.ones((3, 3) if name == "mask" else 3, dtype=bool)
+        else:
+            shape = (d,) if name.startswith("b_") else (d, d) if name.startswith("w_") else (3, d)
+            found[name] = (np.arange(np.prod(shape)) % 3 - 1.0).reshape(shape)
+    return found
+
+
+def _sorted(arguments: Sequence[Argument], passed: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional arguments and keywords. An input that was not given is left out."""
+    places: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for a in arguments:
+        if a.input is None or a.input in passed:
+            value = a.value if a.input is None else passed[a.input]
+            if a.positional:
+                places.append(value)
+            else:
+                keywords[a.parameter] = value
+    return places, keywords
+
+
+def _negated(mask: NDArray[Any], a: Argument) -> NDArray[Any]:
+    if mask.dtype != bool:
+        raise InputError(f"--mask-arg ~{a.parameter}: only a boolean mask has a negation")
+    return ~mask
+
+
+def _refuse_own_weights(function: Callable[..., Any], name: str) -> None:
+    """A module with parameters computes with weights that no specification knows."""
+    if frameworks.is_module(function) and any(True for _ in function.parameters()):  # type: ignore[attr-defined]
+        raise InputError(f"{name or 'the module'} holds its own weights; give a function of x, w_q, w_k, w_v instead")

@@ -1,0 +1,88 @@
+"""The child process: finds the target, calls it as it is told, and sends back what came of it.
+
+The two pipes of the protocol are taken away from stdin and stdout before the target is seen, so that nothing it reads
+or prints, in Python or in C, reaches them. Messages are pickles between a program and its own child.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import queue
+import sys
+import threading
+import traceback
+from typing import Any, BinaryIO
+
+from symattn.errors import SymattnError
+from symattn.sources.loading import load
+from symattn.sources.request import Request
+from symattn.sources.target import settled, target
+from symattn.sources.watching import captured
+from symattn.verification.target import Convention, Inputs, Memory, Outcome
+
+
+def main() -> None:
+    """Serve until the parent closes the pipe."""
+    requests, replies = _private_pipes()
+    faulthandler.enable(all_threads=False)
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests, inbox), daemon=True).start()
+    server = _Server()
+    while True:
+        question, *rest = inbox.get()
+        try:
+            _send(replies, ("done", getattr(server, question)(*rest)))
+        except SymattnError as error:
+            _send(replies, ("refused", type(error), str(error)))
+        except Exception:
+            _send(replies, ("defect", traceback.format_exc()))
+
+
+class _Server:
+    """The questions that the parent asks: ``find`` first, then ``prepare``, then ``run`` as often as it likes."""
+
+    def find(self, name: str, request: Request) -> tuple[str, Request]:
+        """Import the target: its name with its parameters, and the request with the framework, where it shows."""
+        with captured():
+            self._found = load(name)
+            return self._found.display, settled(self._found.function, request)
+
+    def prepare(self, request: Request) -> Convention:
+        """Agree on the call, if need be by one small call."""
+        with captured():
+            self._target = target(self._found.function, request, self._found.name)
+            return self._target.convention
+
+    def run(self, inputs: Inputs, memory: Memory) -> Outcome:
+        """Call it."""
+        return self._target.run(inputs, memory)
+
+
+def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (it lives as long as the process)
+    return requests, replies
+
+
+def _read(requests: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
+    """Pass messages on; without a parent there is nothing left to do, whatever the target is doing."""
+    try:
+        while True:
+            inbox.put(pickle.load(requests))
+    except (EOFError, OSError, pickle.UnpicklingError):
+        os._exit(0)
+
+
+def _send(replies: BinaryIO, message: tuple[Any, ...]) -> None:
+    replies.write(pickle.dumps(message))
+    replies.flush()
+
+
+if __name__ == "__main__":
+    main()

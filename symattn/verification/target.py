@@ -1,0 +1,143 @@
+"""What verification knows of the function under test: how it is called, and what a call gave.
+
+``Runner`` is the contract between the engine, which makes inputs and judges outputs, and ``symattn.sources``, which
+finds somebody's function and calls it, in this process or in a child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Framework = Literal["numpy", "torch"]
+Layout = Literal["nd", "bhnd", "bnhd"]
+Memory = Literal["contiguous", "strided", "transposed"]
+Alignment = Literal["bottom-right", "top-left"]
+Inputs = Mapping[str, NDArray[Any]]
+
+IN_PROCESS = "The function ran in this process: no time limit, and a crash would have ended it."
+CAUSAL_MASK = "causal_mask"  # an input that no caller gives: it is made from n_q, n_k and the alignment
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of the call: the specification's ``input``, or a constant ``value`` where ``input`` is None."""
+
+    parameter: str
+    input: str | None = None
+    value: object = None
+    positional: bool = False
+    required: bool = False
+    inverted: bool = False
+
+    def __str__(self) -> str:
+        given = repr(self.value) if self.input is None else self.input.replace("_mask", " mask")
+        given = f"not {given}" if self.inverted else given
+        return given if self.positional else f"{self.parameter}={given}"
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """How a function is called: with which arrays, in which layout, by which names."""
+
+    arguments: tuple[Argument, ...]
+    framework: Framework = "numpy"
+    dtype: str = "float64"
+    layout: Layout = "nd"
+    alignment: Alignment = "bottom-right"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The specification's inputs that the function can take, in the order of its arguments."""
+        return tuple(a.input for a in self.arguments if a.input is not None and a.input != CAUSAL_MASK)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Those of ``inputs`` that every call must give; the others may be left out."""
+        return tuple(n for n in self.inputs if any(a.input == n and a.required for a in self.arguments))
+
+    @property
+    def printed(self) -> str:
+        """What is passed, as a reader of the report sees it: ``q, k, v, is_causal=True``."""
+        return ", ".join(map(str, self.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a call gave no array.
+
+    ``raised``: an exception of the function's own; ``time limit``: it did not return; ``ended``: it ended its process
+    (a crash, ``os._exit``); ``output``: it returned something that is no array of numbers.
+    """
+
+    reason: Literal["raised", "time limit", "ended", "output"]
+    message: str
+    type: str = ""
+    where: str = ""
+
+    def __str__(self) -> str:
+        words = f"{self.type}: {self.message}" if self.type and self.message else self.type or self.message
+        return f"{words} ({self.where})" if self.where else words
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one call gave.
+
+    ``output`` holds the values exactly, as float64 in the layout of the inputs; ``dtype`` and ``shape`` are those of
+    what was returned, and ``returned`` counts the items where that was a tuple, whose first item is taken (else 1).
+    ``mutated`` names inputs that the call changed; ``overwrote`` says that it changed the array which the call before
+    it had returned.
+    """
+
+    output: NDArray[np.float64] | None = None
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    returned: int = 1
+    error: Failure | None = None
+    stdout: str = ""
+    mutated: tuple[str, ...] = ()
+    overwrote: bool = False
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+class Runner(Protocol):
+    """A function that can be called, again and again, with the inputs of a specification."""
+
+    @property
+    def convention(self) -> Convention:
+        """How the function is called."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a report must say about the calls."""
+
+    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
+        """Call the function once on fresh copies of the inputs.
+
+        Inputs are float64 arrays whose values the convention's dtype holds exactly, and boolean masks. ``memory`` says
+        how the copies lie in memory. Raises ``InputError`` where inputs are missing or not exact; whatever the function
+        itself does is in the outcome.
+        """
+
+    def describe(self) -> str:
+        """The function and what is passed to it: ``attn.py:attention(q, k, v)``."""
+
+    def close(self) -> None:
+        """Let go of the function; a child process ends."""
+
+
+def same_bits(first: Outcome, second: Outcome) -> bool:
+    """Whether two calls returned arrays of one dtype and shape that are equal bit for bit (NaN equals NaN)."""
+    if first.output is None or second.output is None:
+        return False
+    if (first.dtype, first.shape) != (second.dtype, second.shape):
+        return False
+    a, b = first.output, second.output
+    return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b)))
