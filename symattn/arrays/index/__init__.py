@@ -1,0 +1,1 @@
+"""What the kind ``indexed`` is made of: index expressions, and axes whose lengths are letters."""

@@ -1,0 +1,173 @@
+"""Lengths that are letters. An axis is a sum of blocks, a block a product of sorts and numbers.
+
+p + 1 tokens are ``length("p") + 1``, h·d columns ``length("h") * length("d")``, f pairs ``length("f") * 2``. An index
+into an axis is the number of a block and one entry for each of its factors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+from symattn.arrays.index.building import add, constant, multiply
+from symattn.arrays.index.expressions import Count, Expression
+from symattn.errors import Refused
+
+Factor = str | int
+Block = tuple[Factor, ...]
+
+
+class Linear:
+    """An integer combination of products of sizes: a length, or a difference of lengths."""
+
+    def __init__(self, coefficients: dict[tuple[str, ...], int]) -> None:
+        self.coefficients = {k: c for k, c in coefficients.items() if c}
+
+    def __add__(self, other: Any) -> Linear:
+        found = Counter(self.coefficients)
+        for k, c in linear(other).coefficients.items():
+            found[k] += c
+        return Linear(dict(found))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Linear:
+        return Linear({k: -c for k, c in self.coefficients.items()})
+
+    def __sub__(self, other: Any) -> Linear:
+        return self + -linear(other)
+
+    def __rsub__(self, other: Any) -> Linear:
+        return linear(other) - self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (Linear, Axis, int)) and not (self - other).coefficients
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.coefficients.items()))
+
+    def __bool__(self) -> bool:
+        return bool(self.coefficients)
+
+    def __repr__(self) -> str:
+        words = ["·".join([str(c)] * (c != 1 or not k) + list(k)) for k, c in sorted(self.coefficients.items())]
+        return " + ".join(words) or "0"
+
+    def expression(self) -> Expression:
+        """The number it stands for, as an index expression."""
+        return add(*[multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()])
+
+
+class Axis:
+    """A length that is a sum of products of sorts and numbers."""
+
+    __array_priority__ = 2000
+    kind: Any = None  # the kind of array, by which 1/n and √n are elements; set where the kind is defined
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self.blocks = tuple(tuple(f for f in b if f != 1) for b in blocks)
+
+    def linear(self) -> Linear:
+        """The length, with the order of blocks forgotten."""
+        found: Counter[tuple[str, ...]] = Counter()
+        for b in self.blocks:
+            found[tuple(sorted(f for f in b if isinstance(f, str)))] += prod(f for f in b if isinstance(f, int))
+        return Linear(dict(found))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (Axis, int, Linear)) and self.linear() == other
+
+    def __hash__(self) -> int:
+        return hash(self.linear())
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, Axis) or (isinstance(other, int) and other >= 0):
+            return Axis(self.blocks + axis(other).blocks)
+        return self.linear() + other
+
+    def __radd__(self, other: Any) -> Any:
+        return axis(other) + self if isinstance(other, int) and other >= 0 else self.linear() + other
+
+    def __sub__(self, other: Any) -> Linear:
+        return self.linear() - other
+
+    def __rsub__(self, other: Any) -> Linear:
+        return linear(other) - self
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, (Axis, int)):
+            return Axis(a + b for a in self.blocks for b in axis(other).blocks)
+        return self.kind.lift(self) * other
+
+    def __rmul__(self, other: Any) -> Any:
+        return axis(other) * self if isinstance(other, int) else self.kind.lift(self) * other
+
+    def __floordiv__(self, other: Any) -> Axis:
+        """Exact division by a factor of a product, or of k equal groups of blocks by k; anything else is refused."""
+        by = axis(other)
+        if len(self.blocks) == 1 and len(by.blocks) == 1:
+            rest = list(self.blocks[0])
+            for f in by.blocks[0]:
+                if f not in rest:
+                    raise Refused(f"indexed: {self} // {by} is not known to be a whole number")
+                rest.remove(f)
+            return Axis([tuple(rest)])
+        k = by.linear().coefficients.get((), 0)
+        size = len(self.blocks) // k if k and by == k and len(self.blocks) % k == 0 else 0
+        if size and self.blocks[:size] * k == self.blocks:
+            return Axis(self.blocks[:size])
+        raise Refused(f"indexed: {self} // {by} is not known to be a whole number")
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.kind.lift(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self.kind.xp.divide(other, self.kind.lift(self))
+
+    def __pow__(self, exponent: Any) -> Any:
+        return self.kind.lift(self) ** exponent
+
+    def __int__(self) -> int:
+        if not any(isinstance(f, str) for b in self.blocks for f in b):
+            return sum(prod(f for f in b if isinstance(f, int)) for b in self.blocks)
+        raise Refused(f"indexed: the size {self} is a letter, and the code needs a number")
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __repr__(self) -> str:
+        return " + ".join("·".join(map(str, b)) or "1" for b in self.blocks) or "0"
+
+
+ONE_LONG = Axis([()])
+
+
+def axis(x: Any) -> Axis:
+    """A letter, a number or an axis as an axis."""
+    if isinstance(x, Axis):
+        return x
+    if isinstance(x, str):
+        return Axis([(x,)])
+    if isinstance(x, int) and x >= 0:
+        return Axis([(int(x),)] if x else [])
+    raise Refused(f"indexed: {x!r} is no length")
+
+
+def length(letter: str) -> Axis:
+    """An axis whose length is the letter of a sort."""
+    return axis(letter)
+
+
+def linear(x: Any) -> Linear:
+    """A number, an axis or a combination as a combination."""
+    if isinstance(x, Linear):
+        return x
+    if isinstance(x, Axis):
+        return x.linear()
+    if isinstance(x, int):
+        return Linear({(): int(x)})
+    raise Refused(f"indexed: {x!r} is no length")

@@ -1,0 +1,230 @@
+"""Building index expressions: sums and products are flat, constants are gathered, −∞ goes only where it may.
+
+Two rules go beyond arithmetic and keep quotients out of sums, so that the prover can clear them: a predicate common
+to all terms of a sum is pulled out, and Σ_i [i = a] f(i) = f(a).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from symattn.arrays.index.expressions import (
+    ONE,
+    ZERO,
+    Bound,
+    Constant,
+    Count,
+    Exponential,
+    Expression,
+    Index,
+    Letter,
+    Masked,
+    Opaque,
+    Position,
+    Predicate,
+    Product,
+    Ratio,
+    Sum,
+    Total,
+    fresh,
+)
+from symattn.errors import Refused
+
+_POSITIVE = frozenset({"rsqrt", "sqrt"})
+
+
+def constant(x: int | Fraction) -> Expression:
+    """A number."""
+    return Constant(Fraction(x))  # type: ignore[no-any-return]
+
+
+def factors(x: Expression) -> tuple[Expression, ...]:
+    """The factors of a product; anything else is its own factor."""
+    return x.children if isinstance(x, Product) else (x,)
+
+
+def terms(x: Expression) -> tuple[Expression, ...]:
+    """The terms of a sum; anything else is its own term."""
+    return x.children if isinstance(x, Sum) else (x,)
+
+
+def add(*xs: Expression) -> Expression:
+    """Σ xs. A masked term makes the sum masked."""
+    if any(isinstance(x, Masked) for x in xs):
+        allowed = multiply(*[x.allowed for x in xs if isinstance(x, Masked)])
+        return Masked(allowed, add(*[x.value if isinstance(x, Masked) else x for x in xs]))  # type: ignore[no-any-return]
+    number, rest = Fraction(0), []
+    for x in xs:
+        for term in terms(x):
+            if isinstance(term, Constant):
+                number += term.value
+            else:
+                rest.append(term)
+    if number:
+        rest.append(constant(number))
+    if len(rest) < 2:
+        return rest[0] if rest else ZERO
+    return _hoisted(rest) or Sum(tuple(rest))
+
+
+def _hoisted(xs: list[Expression]) -> Expression | None:
+    """The predicates that all terms share, times the sum of what is left of them; None if there are none."""
+    common = frozenset.intersection(*[frozenset(f for f in factors(x) if isinstance(f, Predicate)) for x in xs])
+    if not common:
+        return None
+    rest = [multiply(*[f for f in factors(x) if f not in common]) for x in xs]
+    return multiply(*sorted(common, key=repr), add(*rest))
+
+
+def multiply(*xs: Expression) -> Expression:
+    """Π xs. −∞ may be multiplied by what is known to be positive, and by nothing else."""
+    masked = [x for x in xs if isinstance(x, Masked)]
+    if masked:
+        others = [x for x in xs if not isinstance(x, Masked)]
+        if len(masked) > 1 or not all(known_positive(x) for x in others):
+            raise Refused("indexed: -inf times something not known to be positive")
+        return Masked(masked[0].allowed, multiply(masked[0].value, *others))  # type: ignore[no-any-return]
+    number, rest = Fraction(1), []
+    for x in xs:
+        for factor in factors(x):
+            if isinstance(factor, Constant):
+                number *= factor.value
+            else:
+                rest.append(factor)
+    if not number:
+        return ZERO
+    if number != 1:
+        rest.append(constant(number))
+    return ONE if not rest else rest[0] if len(rest) == 1 else Product(tuple(rest))
+
+
+def known_positive(x: Expression) -> bool:
+    """Whether ``x`` is certainly greater than zero: numbers, sizes, exponentials, roots, and what is made of them."""
+    if isinstance(x, Constant):
+        return x.value > 0
+    if isinstance(x, (Sum, Product, Ratio)):
+        return all(map(known_positive, x.children))
+    if isinstance(x, Total):
+        return known_positive(x.body)
+    return isinstance(x, (Count, Exponential)) or (isinstance(x, Opaque) and x.name in _POSITIVE)
+
+
+def negate(x: Expression) -> Expression:
+    """−x."""
+    if isinstance(x, Masked):
+        raise Refused("indexed: -(-inf)")
+    return add(*map(negate, x.children)) if isinstance(x, Sum) else multiply(constant(-1), x)
+
+
+def divide(a: Expression, b: Expression) -> Expression:
+    """a / b. Predicates stay outside, and a root in the denominator becomes an inverse root."""
+    if b is ZERO:
+        raise ZeroDivisionError("indexed: division by zero at every size")
+    if isinstance(b, Constant):
+        return multiply(a, constant(1 / b.value))
+    if isinstance(b, Opaque) and b.name == "sqrt":
+        return multiply(a, Opaque("rsqrt", *b.children))
+    if isinstance(a, Masked):
+        return multiply(a, divide(ONE, b))
+    if a is ZERO:
+        return ZERO
+    outside = [f for f in factors(a) if isinstance(f, Predicate)]
+    return multiply(*outside, Ratio(multiply(*[f for f in factors(a) if f not in outside]), b))
+
+
+def exponential(x: Expression) -> Expression:
+    """e^x. It takes −∞ to 0, and logarithms in a sum to factors: e^{p + log Z} = e^p Z."""
+    if isinstance(x, Masked):
+        return multiply(x.allowed, exponential(x.value))
+    up, down, rest = [], [], []
+    for term in terms(x):
+        logs = [f for f in factors(term) if isinstance(f, Opaque) and f.name == "log"]
+        sign = multiply(*[f for f in factors(term) if f not in logs])
+        if len(logs) == 1 and sign in (ONE, constant(-1)):
+            (up if sign is ONE else down).extend(logs[0].children)
+        else:
+            rest.append(term)
+    power = add(*rest)
+    result = multiply(ONE if power is ZERO else Exponential(power), *up)
+    return divide(result, multiply(*down)) if down else result
+
+
+def predicate(relation: str, i: Index, j: Index) -> Expression:
+    """[i relation j]."""
+    if i == j:
+        return ZERO if relation == "<" else ONE
+    return Predicate(relation, i, j)  # type: ignore[no-any-return]
+
+
+def total(index: Index, x: Expression) -> Expression:
+    """Σ_index x. What does not depend on the index comes out; a bare 1 becomes the size of the sort."""
+    if isinstance(x, Masked):
+        raise Refused("indexed: a sum over -inf")
+    image = _image_in(index, x)
+    if image is not None:
+        if index in x.free:
+            raise Refused("indexed: an index occurs both bare and permuted")
+        return total(index, substitute(x, {image: index}))
+    if isinstance(x, Sum):
+        return add(*[total(index, term) for term in x.children])
+    parts = factors(x)
+    for f in parts:
+        if isinstance(f, Predicate) and f.relation == "=" and index in f.sides:
+            other = f.sides[1] if f.sides[0] == index else f.sides[0]
+            return substitute(multiply(*[g for g in parts if g is not f]), {index: other})
+    outside = [f for f in parts if index not in f.free]
+    inside = [f for f in parts if index in f.free]
+    if x is ZERO:
+        return ZERO
+    return multiply(*outside, Total(index, multiply(*inside)) if inside else Count(index.sort))
+
+
+def bound(index: Index, x: Expression) -> Expression:
+    """``x`` with ``index`` bound, for the argument of an opaque function; a permuted index runs over the same set."""
+    image = _image_in(index, x)
+    if image is not None:
+        if index in x.free:
+            raise Refused("indexed: an index occurs both bare and permuted")
+        x = substitute(x, {image: index})
+    return Bound(index, x)  # type: ignore[no-any-return]
+
+
+def _image_in(index: Index, x: Expression) -> Index | None:
+    """The permuted form in which ``index`` occurs in ``x``."""
+    return next((i for i in x.free if i.image and i[:2] == index[:2]), None)
+
+
+def substitute(x: Expression, to: Mapping[Index, Index]) -> Expression:
+    """``x`` with index variables replaced; bound ones are renamed so that nothing is captured."""
+    if not x.free & to.keys():
+        return x
+    if isinstance(x, Letter):
+        return Letter(x.name, tuple(to.get(i, i) for i in x.indices))  # type: ignore[no-any-return]
+    if isinstance(x, Predicate):
+        return predicate(x.relation, *[to.get(i, i) for i in x.sides])
+    if isinstance(x, Position):
+        return Position(x.offset, tuple((sign, to.get(i, i)) for sign, i in x.indices))  # type: ignore[no-any-return]
+    if isinstance(x, (Total, Bound)):
+        new = fresh(x.index.sort)
+        body = substitute(x.body, {**{i: j for i, j in to.items() if i != x.index}, x.index: new})
+        return total(new, body) if isinstance(x, Total) else bound(new, body)
+    return rebuild(x, [substitute(y, to) for y in x.children])
+
+
+def rebuild(x: Expression, children: Iterable[Expression]) -> Expression:
+    """The node ``x`` over other children, simplified anew. Not for letters, predicates and binders."""
+    ys = tuple(children)
+    if isinstance(x, Sum):
+        return add(*ys)
+    if isinstance(x, Product):
+        return multiply(*ys)
+    if isinstance(x, Ratio):
+        return divide(*ys)
+    if isinstance(x, Exponential):
+        return exponential(*ys)
+    if isinstance(x, Masked):
+        return Masked(*ys)  # type: ignore[no-any-return]
+    if isinstance(x, Opaque):
+        return Opaque(x.name, *ys)  # type: ignore[no-any-return]
+    return x

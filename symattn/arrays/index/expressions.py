@@ -1,0 +1,224 @@
+"""Index expressions: what an element of an array is when the sizes are letters, such as Σ_k Q[i,k] K[j,k].
+
+Expressions are interned: equal ones are the same object, so comparing and memoising cost nothing. They are built by
+the functions in ``building``, which keep the little normal form that is described there; nothing here computes.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import count
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+_numbers = count()
+Signed = tuple[int, "Index"]
+
+
+class Index(NamedTuple):
+    """An index variable over a sort; ``image`` names the permutations it went through, π(i) is ``image=("pi",)``."""
+
+    sort: str
+    number: int
+    image: tuple[str, ...] = ()
+
+
+def fresh(sort: str) -> Index:
+    """An index variable of ``sort`` that occurs nowhere else."""
+    return Index(sort, next(_numbers))
+
+
+class Expression:
+    """Base of all nodes. ``parts`` are its arguments, ``free`` the index variables that are not bound in it."""
+
+    __slots__ = ("__weakref__", "free", "parts")
+    _table: WeakValueDictionary[tuple[Any, ...], Expression] = WeakValueDictionary()
+    parts: tuple[Any, ...]
+    free: frozenset[Index]
+
+    def __new__(cls, *parts: Any) -> Any:
+        key = (cls, *parts)
+        made = Expression._table.get(key)
+        if made is None:
+            made = object.__new__(cls)
+            made.parts = parts
+            made.free = made._free()
+            Expression._table[key] = made
+        return made
+
+    def _free(self) -> frozenset[Index]:
+        return frozenset().union(*[x.free for x in self.children])
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        """The expressions directly below."""
+        return tuple(x for x in self.parts if isinstance(x, Expression))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self.parts!r}"
+
+
+class Constant(Expression):
+    """A rational number."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Fraction:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+
+class Count(Expression):
+    """n_s, the size of a sort: Σ_i 1."""
+
+    __slots__ = ()
+
+    @property
+    def sort(self) -> str:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+
+class Letter(Expression):
+    """An entry of an array of letters: name and indices."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        return self.parts[1]  # type: ignore[no-any-return]
+
+    def _free(self) -> frozenset[Index]:
+        return frozenset(self.indices)
+
+
+class Predicate(Expression):
+    """1 where ``left relation right`` holds, else 0; the relation is =, ≤ or <."""
+
+    __slots__ = ()
+
+    @property
+    def relation(self) -> str:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+    @property
+    def sides(self) -> tuple[Index, Index]:
+        return self.parts[1:]  # type: ignore[return-value]
+
+    def _free(self) -> frozenset[Index]:
+        return frozenset(self.sides)
+
+
+class Sum(Expression):
+    """Terms, at least two."""
+
+    __slots__ = ()
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+
+class Product(Expression):
+    """Factors, at least two."""
+
+    __slots__ = ()
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+
+class Ratio(Expression):
+    """numerator / denominator."""
+
+    __slots__ = ()
+
+
+class Exponential(Expression):
+    """e to the power of the child."""
+
+    __slots__ = ()
+
+
+class Total(Expression):
+    """Σ over an index variable of a body in which it occurs."""
+
+    __slots__ = ()
+
+    @property
+    def index(self) -> Index:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+    @property
+    def body(self) -> Expression:
+        return self.parts[1]  # type: ignore[no-any-return]
+
+    def _free(self) -> frozenset[Index]:
+        return self.body.free - {self.index}
+
+
+class Opaque(Expression):
+    """A function of which nothing is known but that equal arguments give equal values: max, rsqrt, tanh."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+
+class Bound(Expression):
+    """Binds an index inside the argument of an opaque function, as max over i does; it has no value of its own."""
+
+    __slots__ = ()
+
+    @property
+    def index(self) -> Index:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+    @property
+    def body(self) -> Expression:
+        return self.parts[1]  # type: ignore[no-any-return]
+
+    def _free(self) -> frozenset[Index]:
+        return self.body.free - {self.index}
+
+
+class Masked(Expression):
+    """``value`` where ``allowed`` is 1, and −∞ where it is 0. Only exp takes it."""
+
+    __slots__ = ()
+
+    @property
+    def allowed(self) -> Expression:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+    @property
+    def value(self) -> Expression:
+        return self.parts[1]  # type: ignore[no-any-return]
+
+
+class Position(Expression):
+    """``offset``, a combination of sizes (``axes.Linear``), + Σ sign · index: what ``arange`` holds. See ``positions``."""
+
+    __slots__ = ()
+
+    @property
+    def offset(self) -> Any:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+    @property
+    def indices(self) -> tuple[Signed, ...]:
+        return self.parts[1]  # type: ignore[no-any-return]
+
+    def _free(self) -> frozenset[Index]:
+        return frozenset(i for _, i in self.indices)
+
+
+ZERO: Expression = Constant(Fraction(0))
+ONE: Expression = Constant(Fraction(1))
+FORBIDDEN: Expression = Masked(ZERO, ZERO)

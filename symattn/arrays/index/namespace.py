@@ -1,0 +1,341 @@
+"""The namespace of ``indexed``: the same names as the other kinds have, as far as letters for sizes allow."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.index import building as build
+from symattn.arrays.index import structure
+from symattn.arrays.index.axes import ONE_LONG, Axis, axis
+from symattn.arrays.index.expressions import (
+    FORBIDDEN,
+    ONE,
+    ZERO,
+    Constant,
+    Expression,
+    Index,
+    Masked,
+    Opaque,
+    Position,
+    fresh,
+)
+from symattn.arrays.index.positions import (
+    add_positions,
+    as_number,
+    as_position,
+    at_most,
+    negate_position,
+    same_position,
+)
+from symattn.arrays.indexed import Indexed, Places
+from symattn.arrays.notes import note
+from symattn.errors import InputError, Refused, Undecided
+
+Step = Callable[..., Expression]
+
+
+class IndexedNamespace(structure.Structure):
+    """Elementwise functions, reductions and products of arrays whose sizes are letters."""
+
+    inf, nan, pi, e, newaxis = np.inf, np.nan, np.pi, np.e, None
+    bool, float64, int64 = np.bool_, np.float64, np.int64
+    kind = Indexed
+
+    # -- elementwise ----------------------------------------------------------------------------------------------
+    def add(self, a: Any, b: Any) -> Indexed:
+        return each(_add, a, b)
+
+    def subtract(self, a: Any, b: Any) -> Indexed:
+        return each(_add, a, self.negative(b))
+
+    def negative(self, a: Any) -> Indexed:
+        return each(lambda x: negate_position(x) if isinstance(x, Position) else build.negate(x), a)
+
+    def positive(self, a: Any) -> Any:
+        return a
+
+    def multiply(self, a: Any, b: Any) -> Indexed:
+        return each(lambda x, y: build.multiply(as_number(x), as_number(y)), a, b)
+
+    def divide(self, a: Any, b: Any) -> Indexed:
+        return each(lambda x, y: build.divide(as_number(x), as_number(y)), a, b)
+
+    def square(self, a: Any) -> Indexed:
+        return self.multiply(a, a)
+
+    def reciprocal(self, a: Any) -> Indexed:
+        return self.divide(1, a)
+
+    def exp(self, a: Any) -> Indexed:
+        return each(lambda x: build.exponential(as_number(x)), a)
+
+    def sqrt(self, a: Any) -> Indexed:
+        return each(_root, a)
+
+    def log(self, a: Any) -> Indexed:
+        return self._opaque("log", a)
+
+    def tanh(self, a: Any) -> Indexed:
+        return self._opaque("tanh", a)
+
+    def erf(self, a: Any) -> Indexed:
+        return self._opaque("erf", a)
+
+    def cos(self, a: Any) -> Indexed:
+        return self._opaque("cos", a)
+
+    def sin(self, a: Any) -> Indexed:
+        return self._opaque("sin", a)
+
+    def _opaque(self, name: str, a: Any) -> Indexed:
+        return each(lambda x: Opaque(name, _finite(name, x)), a)
+
+    def pow(self, a: Any, b: Any) -> Indexed:
+        twice = 2 * Fraction(b)
+        if twice.denominator != 1:
+            raise Refused(f"indexed: the power {b}")
+        if twice < 0:
+            return self.divide(1, self.pow(a, -b))
+        whole, half = divmod(int(twice), 2)
+        result = Indexed.lift(1)
+        for factor in [a] * whole + ([self.sqrt(a)] if half else []):
+            result = self.multiply(result, factor)
+        return result
+
+    def maximum(self, a: Any, b: Any) -> Indexed:
+        """An opaque function of both: softmax does not depend on it."""
+        return each(_larger, a, b)
+
+    def where(self, condition: Any, a: Any, b: Any) -> Indexed:
+        return each(_where, condition, a, b)
+
+    # -- comparisons: predicates, or refused -------------------------------------------------------------------------
+    def less_equal(self, a: Any, b: Any) -> Indexed:
+        return each(lambda x, y: at_most(x, y, False), a, b)
+
+    def less(self, a: Any, b: Any) -> Indexed:
+        return each(lambda x, y: at_most(x, y, True), a, b)
+
+    def greater_equal(self, a: Any, b: Any) -> Indexed:
+        return self.less_equal(b, a)
+
+    def greater(self, a: Any, b: Any) -> Indexed:
+        return self.less(b, a)
+
+    def equal(self, a: Any, b: Any) -> Indexed:
+        return each(_equal, a, b)
+
+    def not_equal(self, a: Any, b: Any) -> Indexed:
+        return self.logical_not(self.equal(a, b))
+
+    def logical_not(self, a: Any) -> Indexed:
+        return each(lambda x: build.add(ONE, build.negate(x)), a)
+
+    def logical_and(self, a: Any, b: Any) -> Indexed:
+        return each(build.multiply, a, b)
+
+    def isfinite(self, a: Any) -> Indexed:
+        """Where a score is allowed. An opaque maximum counts as finite, which is a hypothesis and is noted."""
+        return each(_is_finite, a)
+
+    # -- reductions ---------------------------------------------------------------------------------------------------
+    def sum(self, a: Any, axis: Any = None, keepdims: Any = False, **_: Any) -> Indexed:
+        return _reduced(a, axis, keepdims, _sum)
+
+    def max(self, a: Any, axis: Any = None, keepdims: Any = False, **_: Any) -> Indexed:
+        return _reduced(a, axis, keepdims, _max)
+
+    def mean(self, a: Any, axis: Any = None, keepdims: Any = False, **_: Any) -> Indexed:
+        result = self.sum(a, axis=axis, keepdims=keepdims)
+        for k in _axes(a, axis):
+            result = result / Indexed.lift(a.shape[k])
+        return result
+
+    def cumulative_sum(self, a: Any, axis: int = -1, **_: Any) -> Indexed:
+        """Σ over the places up to each place, by the predicate j ≤ i."""
+        last = self.moveaxis(a, axis, -1)
+        n = self.arange(a.shape[axis])
+        return self.moveaxis(self.sum(last[..., None, :] * (n[None, :] <= n[:, None]), axis=-1), -1, axis)
+
+    # -- products -----------------------------------------------------------------------------------------------------
+    def matmul(self, a: Any, b: Any) -> Indexed:
+        if a.ndim < 2 or b.ndim < 2:
+            raise Refused("indexed: matmul of a vector; mend: give it an axis of length one")
+        if a.shape[-1].blocks != b.shape[-2].blocks:
+            raise InputError(f"indexed: matmul of inner sizes {a.shape[-1]} and {b.shape[-2]}")
+        return self.sum(a[..., :, None, :] * self.matrix_transpose(b)[..., None, :, :], axis=-1)
+
+    # -- creation -----------------------------------------------------------------------------------------------------
+    def asarray(self, x: Any, **_: Any) -> Indexed:
+        return Indexed.lift(x)
+
+    def astype(self, a: Any, *_: Any, **__: Any) -> Indexed:
+        return Indexed.lift(a)
+
+    def full(self, shape: Any, value: Any, **_: Any) -> Indexed:
+        lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
+        scalar = Indexed.lift(value)
+        return Indexed(lengths, lambda _: scalar.at(()))
+
+    def zeros(self, shape: Any, **_: Any) -> Indexed:
+        return self.full(shape, 0)
+
+    def ones(self, shape: Any, **_: Any) -> Indexed:
+        return self.full(shape, 1)
+
+    def zeros_like(self, a: Any, **_: Any) -> Indexed:
+        return self.full(a.shape, 0)
+
+    def ones_like(self, a: Any, **_: Any) -> Indexed:
+        return self.full(a.shape, 1)
+
+    def arange(self, n: Any, **_: Any) -> Indexed:
+        """Positions 0, 1, …: i over the first block, its length + j over the next, and so on."""
+        a = axis(n)
+
+        def at(places: Places) -> Expression:
+            block, indices = places[0]
+            offset = Axis(a.blocks[:block]).linear()
+            if all(isinstance(i, int) for i in indices):
+                within = int(np.ravel_multi_index(indices, a.blocks[block])) if indices else 0  # type: ignore[arg-type]
+                return Position(offset + within, ())  # type: ignore[no-any-return]
+            if len(indices) != 1:
+                raise Refused("indexed: a position within a product of sorts")
+            return Position(offset, ((1, indices[0]),))  # type: ignore[no-any-return]
+
+        return Indexed([a], at)
+
+
+def each(step: Step, *operands: Any) -> Indexed:
+    """``step`` of the elements, with broadcasting."""
+    arrays = [Indexed.lift(x) for x in operands]
+    rank = max(x.ndim for x in arrays)
+    shape = [ONE_LONG] * rank
+    for x in arrays:
+        padded = (ONE_LONG,) * (rank - x.ndim) + x.shape
+        shape = [_common(a, b) for a, b in zip(shape, padded, strict=True)]
+
+    def pick(x: Indexed, places: Places) -> Expression:
+        mine = places[rank - x.ndim :]
+        return x.at(tuple((0, ()) if a.blocks == ((),) else p for a, p in zip(x.shape, mine, strict=True)))
+
+    return Indexed(shape, lambda places: step(*[pick(x, places) for x in arrays]))
+
+
+def _common(a: Axis, b: Axis) -> Axis:
+    if a.blocks == b.blocks or b.blocks == ((),):
+        return a
+    if a.blocks == ((),):
+        return b
+    raise InputError(f"indexed: axes of lengths {a} and {b} do not fit; are they meant to be one sort?")
+
+
+def _add(a: Expression, b: Expression) -> Expression:
+    if isinstance(a, Position) or isinstance(b, Position):
+        x, y = as_position(a), as_position(b)
+        if x is not None and y is not None:
+            return add_positions(x, y)
+    return build.add(as_number(a), as_number(b))
+
+
+def _root(x: Expression) -> Expression:
+    x = as_number(x)
+    if isinstance(x, Constant) and x.value >= 0:
+        n, d = (int(np.sqrt(int(z)) + 0.5) for z in (x.value.numerator, x.value.denominator))
+        if Fraction(n * n, d * d) == x.value:
+            return build.constant(Fraction(n, d))
+    return Opaque("sqrt", _finite("sqrt", x))  # type: ignore[no-any-return]
+
+
+def _finite(name: str, x: Expression) -> Expression:
+    x = as_number(x)
+    if isinstance(x, Masked):
+        raise Refused(f"indexed: {name} of -inf")
+    return x
+
+
+def _larger(a: Expression, b: Expression) -> Expression:
+    if a is FORBIDDEN or b is FORBIDDEN:
+        return b if a is FORBIDDEN else a
+    return Opaque("max", *sorted((as_number(a), as_number(b)), key=repr))  # type: ignore[no-any-return]
+
+
+def _where(condition: Expression, a: Expression, b: Expression) -> Expression:
+    a, b = as_number(a), as_number(b)
+    if b is FORBIDDEN:
+        return build.add(a, Masked(condition, ZERO)) if isinstance(a, Masked) else Masked(condition, a)  # type: ignore[no-any-return]
+    if a is FORBIDDEN:
+        return _where(build.add(ONE, build.negate(condition)), b, a)
+    return build.add(build.multiply(condition, a), build.multiply(build.add(ONE, build.negate(condition)), b))
+
+
+def _equal(a: Expression, b: Expression) -> Expression:
+    if isinstance(a, Position) or isinstance(b, Position):
+        return same_position(a, b)
+    if isinstance(a, Constant) and isinstance(b, Constant):
+        return ONE if a is b else ZERO
+    if b is ZERO and not isinstance(a, Masked):
+        note("hypothesis: no divisor that the code tests for zero is zero")
+        return ZERO
+    raise Undecided("indexed: equality of letters is what the prover decides, not the code")
+
+
+def _is_finite(x: Expression) -> Expression:
+    if isinstance(x, Masked):
+        return x.allowed
+    if isinstance(x, Opaque) and x.name == "max":
+        note("hypothesis: every row has an allowed key, so that its maximum is finite")
+    return ONE
+
+
+def _axes(a: Any, axis: Any) -> list[int]:
+    chosen = range(a.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    return sorted((k % a.ndim for k in chosen), reverse=True)
+
+
+Parts = list[tuple[list[Index], Expression]]
+
+
+def _reduced(a: Any, axis: Any, keepdims: Any, join: Callable[[Parts], Expression]) -> Indexed:
+    for k in _axes(a, axis):
+        a = _over(a, k, join)
+        if keepdims:
+            a = a[(*[slice(None)] * k, None)]
+    return a  # type: ignore[no-any-return]
+
+
+def _over(a: Indexed, k: int, join: Callable[[Parts], Expression]) -> Indexed:
+    """Reduce the axis k: ``join`` gets, for each block, the indices to bind and the element that holds them."""
+    length = a.shape[k]
+
+    def at(places: Places) -> Expression:
+        parts: Parts = []
+        for b, block in enumerate(length.blocks):
+            for numbers in itertools.product(*[range(f) for f in block if isinstance(f, int)]):
+                given = iter(numbers)
+                entry = tuple(fresh(f) if isinstance(f, str) else next(given) for f in block)
+                element = a.at((*places[:k], (b, entry), *places[k:]))
+                parts.append(([i for i in entry if isinstance(i, Index)], element))
+        return join(parts)
+
+    return Indexed((*a.shape[:k], *a.shape[k + 1 :]), at)
+
+
+def _sum(parts: Parts) -> Expression:
+    return build.add(*[_wrapped(build.total, indices, as_number(x)) for indices, x in parts])
+
+
+def _max(parts: Parts) -> Expression:
+    inside = [_wrapped(build.bound, indices, as_number(x)) for indices, x in parts]
+    return Opaque("max", *inside)  # type: ignore[no-any-return]
+
+
+def _wrapped(bind: Callable[[Index, Expression], Expression], indices: Sequence[Index], x: Expression) -> Expression:
+    for i in reversed(indices):
+        x = bind(i, x)
+    return x

@@ -1,0 +1,146 @@
+"""Functions of ``indexed`` that only move elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from symattn.arrays.index.axes import Axis, axis
+from symattn.arrays.index.expressions import Expression
+from symattn.arrays.indexed import Indexed, Place, Places
+from symattn.errors import InputError, Refused
+
+
+class Structure:
+    """``permute_dims`` to ``concat``."""
+
+    def permute_dims(self, a: Any, axes: Sequence[int]) -> Indexed:
+        order = [k % a.ndim for k in axes]
+        back = [order.index(k) for k in range(a.ndim)]
+        return Indexed([a.shape[k] for k in order], lambda places: a.at(tuple(places[k] for k in back)))
+
+    def matrix_transpose(self, a: Any) -> Indexed:
+        return self.permute_dims(a, (*range(a.ndim - 2), a.ndim - 1, a.ndim - 2))
+
+    def swapaxes(self, a: Any, i: int, j: int) -> Indexed:
+        order = list(range(a.ndim))
+        order[i], order[j] = order[j], order[i]
+        return self.permute_dims(a, order)
+
+    def moveaxis(self, a: Any, source: int, destination: int) -> Indexed:
+        order = [k for k in range(a.ndim) if k != source % a.ndim]
+        order.insert(destination % a.ndim, source % a.ndim)
+        return self.permute_dims(a, order)
+
+    def expand_dims(self, a: Any, axis: int) -> Any:
+        return a[(*[slice(None)] * (axis % (a.ndim + 1)), None)]
+
+    def squeeze(self, a: Any, axis: int) -> Any:
+        return a[(*[slice(None)] * (axis % a.ndim), 0)]
+
+    def broadcast_to(self, a: Any, shape: Sequence[Any]) -> Indexed:
+        from symattn.arrays.index.namespace import each
+
+        empty = Indexed(shape, lambda _: _zero())
+        return each(lambda x, _: x, a, empty)
+
+    def concat(self, arrays: Sequence[Any], axis: int = 0) -> Indexed:
+        """Blocks side by side: lengths add."""
+        k = axis % arrays[0].ndim
+        for x in arrays[1:]:
+            rest = [
+                (a.blocks, b.blocks) for n, (a, b) in enumerate(zip(x.shape, arrays[0].shape, strict=True)) if n != k
+            ]
+            if any(a != b for a, b in rest):
+                raise InputError(f"indexed: concat of shapes {arrays[0].shape} and {x.shape}")
+        owner = [(x, b) for x in arrays for b in range(len(x.shape[k].blocks))]
+
+        def at(places: Places) -> Expression:
+            x, block = owner[places[k][0]]
+            return x.at((*places[:k], (block, places[k][1]), *places[k + 1 :]))  # type: ignore[no-any-return]
+
+        length = Axis([b for x in arrays for b in x.shape[k].blocks])
+        return Indexed((*arrays[0].shape[:k], length, *arrays[0].shape[k + 1 :]), at)
+
+    def stack(self, arrays: Sequence[Any], axis: int = 0) -> Indexed:
+        """A new axis, whose length is the number of arrays."""
+        k = axis % (arrays[0].ndim + 1)
+
+        def at(places: Places) -> Expression:
+            indices = places[k][1]
+            return arrays[indices[0] if indices else 0].at(places[:k] + places[k + 1 :])  # type: ignore[no-any-return]
+
+        return Indexed((*arrays[0].shape[:k], Axis([(len(arrays),)]), *arrays[0].shape[k:]), at)
+
+    def reshape(self, a: Any, shape: Any) -> Indexed:
+        """Regroup the factors of products; their order must stay, and an axis that is a sum must stay as it is."""
+        wanted = [None if isinstance(x, int) and x == -1 else axis(x) for x in (shape if _many(shape) else (shape,))]
+        pieces = _pieces(a.shape)
+        groups = _grouped(pieces, wanted, a.shape)
+        lengths = [
+            Axis([tuple(f for p in group for f in p)]) if all(isinstance(p, tuple) for p in group) else group[0]
+            for group in groups
+        ]
+
+        def at(places: Places) -> Expression:
+            flat: list[Any] = []
+            for place, length in zip(places, lengths, strict=True):
+                flat.extend(place[1] if len(length.blocks) == 1 else [place])
+            return a.at(_regrouped(flat, a.shape))  # type: ignore[no-any-return]
+
+        return Indexed(lengths, at)
+
+
+def _zero() -> Expression:
+    from symattn.arrays.index.expressions import ZERO
+
+    return ZERO
+
+
+def _many(shape: Any) -> bool:
+    return isinstance(shape, (tuple, list))
+
+
+def _pieces(shape: Sequence[Axis]) -> list[Any]:
+    """The factors of all axes in order; an axis that is a sum is one piece."""
+    return [p for a in shape for p in ([(f,) for f in a.blocks[0]] if len(a.blocks) == 1 else [a])]
+
+
+def _grouped(pieces: list[Any], wanted: list[Axis | None], shape: Any) -> list[list[Any]]:
+    groups: list[list[Any]] = []
+    rest = list(pieces)
+    for k, length in enumerate(wanted):
+        if length is None:
+            later = sum(_width(x) for x in wanted[k + 1 :] if x is not None)
+            groups.append(rest[: len(rest) - later])
+        else:
+            groups.append(rest[: _width(length)])
+            if _length_of(groups[-1]) != length.blocks:
+                raise Refused(f"indexed: reshape of {shape} to {wanted}: {length} does not start {rest}")
+        rest = rest[len(groups[-1]) :]
+    if rest:
+        raise Refused(f"indexed: reshape of {shape} to {wanted} leaves {rest}")
+    return groups
+
+
+def _width(a: Axis) -> int:
+    return len(a.blocks[0]) if len(a.blocks) == 1 else 1
+
+
+def _length_of(group: list[Any]) -> Any:
+    if len(group) == 1 and isinstance(group[0], Axis):
+        return group[0].blocks
+    return (tuple(f for p in group for f in p),) if all(isinstance(p, tuple) for p in group) else None
+
+
+def _regrouped(flat: list[Any], shape: Sequence[Axis]) -> Places:
+    places: list[Place] = []
+    for a in shape:
+        if len(a.blocks) == 1:
+            n = len(a.blocks[0])
+            places.append((0, tuple(flat[:n])))
+            flat = flat[n:]
+        else:
+            places.append(flat[0])
+            flat = flat[1:]
+    return tuple(places)

@@ -1,0 +1,122 @@
+"""Clearing denominators: an index expression as a numerator over factors that hold no bound index.
+
+A denominator under a sum over one of its own indices cannot be cleared so; its reciprocal stays, as the opaque
+letter ``1/``, one for each value of its indices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from symattn.arrays.index.building import add, factors, multiply, total
+from symattn.arrays.index.canonical import Canonical, canonical
+from symattn.arrays.index.expressions import Expression, Masked, Opaque, Product, Ratio, Sum, Total
+from symattn.errors import Refused
+
+RECIPROCAL = "1/"
+
+
+class Power(NamedTuple):
+    """A denominator and how often it occurs."""
+
+    base: Expression
+    times: int
+
+
+Denominators = dict[Canonical, Power]
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """numerator / Π denominators."""
+
+    numerator: Expression
+    denominators: Denominators = field(default_factory=dict)
+
+
+def cleared(x: Expression) -> Cleared:
+    """``x`` over a common denominator."""
+    if isinstance(x, Masked):
+        raise Refused("-inf outside of an exponential")
+    if isinstance(x, Ratio):
+        above, below = map(cleared, x.children)
+        top = multiply(above.numerator, *_expanded(below.denominators))
+        return _cancelled(top, _joined(above.denominators, _split(below.numerator), together=True))
+    if isinstance(x, Product):
+        parts = [cleared(y) for y in x.children]
+        together: Denominators = {}
+        for part in parts:
+            together = _joined(together, part.denominators, together=True)
+        return _cancelled(multiply(*[p.numerator for p in parts]), together)
+    if isinstance(x, Sum):
+        return _over_common(x)
+    if isinstance(x, Total):
+        return _total(x)
+    return Cleared(x)
+
+
+def _over_common(x: Sum) -> Cleared:
+    parts = [cleared(y) for y in x.children]
+    common: Denominators = {}
+    for part in parts:
+        common = _joined(common, part.denominators, together=False)
+    numerators = [multiply(p.numerator, *_expanded(_without(common, p.denominators))) for p in parts]
+    return Cleared(add(*numerators), common)
+
+
+def _total(x: Total) -> Cleared:
+    inner = cleared(x.body)
+    outside = {k: p for k, p in inner.denominators.items() if x.index not in p.base.free}
+    stuck = [
+        Opaque(RECIPROCAL, p.base) for k, p in inner.denominators.items() if k not in outside for _ in range(p.times)
+    ]
+    return _cancelled(total(x.index, multiply(inner.numerator, *stuck)), outside)
+
+
+def _cancelled(numerator: Expression, denominators: Denominators) -> Cleared:
+    """Z / Z = 1, also for the reciprocals that are letters."""
+    rest, below = list(factors(numerator)), dict(denominators)
+    for f in list(rest):
+        key = canonical(f)
+        if key in below:
+            power = below.pop(key)
+            rest.remove(f)
+            if power.times > 1:
+                below[key] = Power(power.base, power.times - 1)
+            continue
+        letter = next((g for g in rest if is_reciprocal(g) and canonical(g.children[0]) == key), None)
+        if letter is not None and f in rest:
+            rest.remove(f)
+            rest.remove(letter)
+    return Cleared(multiply(*rest), below)
+
+
+def is_reciprocal(x: Expression) -> bool:
+    """Whether ``x`` is the letter of a reciprocal."""
+    return isinstance(x, Opaque) and x.name == RECIPROCAL
+
+
+def _split(x: Expression) -> Denominators:
+    found: Denominators = {}
+    for f in factors(x):
+        key = canonical(f)
+        found[key] = Power(f, found[key].times + 1 if key in found else 1)
+    return found
+
+
+def _joined(a: Denominators, b: Denominators, together: bool) -> Denominators:
+    """The product of both (``together``), or their least common multiple."""
+    out = dict(a)
+    for key, (base, times) in b.items():
+        there = out[key].times if key in out else 0
+        out[key] = Power(base, there + times if together else max(there, times))
+    return out
+
+
+def _without(a: Denominators, b: Denominators) -> Denominators:
+    return {k: Power(p.base, p.times - (b[k].times if k in b else 0)) for k, p in a.items()}
+
+
+def _expanded(d: Denominators) -> list[Expression]:
+    return [p.base for p in d.values() for _ in range(p.times)]

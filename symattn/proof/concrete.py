@@ -1,0 +1,251 @@
+"""An index expression at one size: a polynomial in its letters, which python-flint decides to be zero or not.
+
+e to the power of a monomial μ is a letter E_μ = e^{μ/12}, so that coefficients in twelfths are whole powers; e^{−μ/12}
+is a letter too, and E_μ E_{−μ} = 1 is used at the end, as are R Z = 1 for reciprocals R that stand under a sum, and
+cos² + sin² = 1 for the letters named in ``rules``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import flint
+
+from symattn.arrays.index.canonical import canonical
+from symattn.arrays.index.expressions import (
+    Constant,
+    Count,
+    Exponential,
+    Expression,
+    Index,
+    Letter,
+    Opaque,
+    Predicate,
+    Product,
+    Sum,
+    Total,
+)
+from symattn.errors import Refused
+from symattn.proof import exponents as small
+from symattn.proof.clearing import is_reciprocal
+from symattn.proof.exponents import Key, Polynomial
+
+Place = Mapping[Index, int]
+Rules = tuple[tuple[str, str], ...]  # (cos, sin): letters of these names satisfy cos² + sin² = 1 at every place
+PARTS = 12
+
+
+class World:
+    """Expressions at given sizes: first their letters are collected, then they are polynomials in those."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = sizes
+        self.letters: dict[Key, int] = {}
+        self.reciprocals: list[tuple[Key, Expression, Place]] = []
+        self._powers: dict[Any, Polynomial] = {}
+        self._memo: dict[Any, Any] = {}
+        self._seen: set[Any] = set()
+
+    def collect(self, x: Expression, at: Place) -> None:
+        """Note the letters of ``x`` at a place."""
+        if (key := _memo_key(x, at)) in self._seen:
+            return
+        self._seen.add(key)
+        if isinstance(x, Total):
+            for a in range(self.sizes[x.index.sort]):
+                self.collect(x.body, {**at, x.index: a})
+        elif isinstance(x, Exponential):
+            for letter, _ in self.exponentials(x, at):
+                self._note(letter)
+        elif isinstance(x, (Letter, Opaque)):
+            fresh = self._note(letter_of(x, at))
+            if fresh and is_reciprocal(x):
+                self.reciprocals.append((letter_of(x, at), x.children[0], at))
+                self.collect(x.children[0], at)
+        else:
+            for y in self._factors(x, at):
+                self.collect(y, at)
+
+    def _factors(self, x: Expression, at: Place) -> tuple[Expression, ...]:
+        """The children of ``x``; none where a predicate among the factors is 0."""
+        false = isinstance(x, Product) and any(isinstance(y, Predicate) and not holds(y, at) for y in x.children)
+        return () if false else x.children
+
+    def _note(self, key: Key) -> bool:
+        fresh = key not in self.letters
+        self.letters.setdefault(key, len(self.letters))
+        return fresh
+
+    def exponentials(self, x: Exponential, at: Place) -> list[tuple[Key, int]]:
+        """e^x as letters and their powers."""
+        out = []
+        for m, c in self.power(x.children[0], at).items():
+            if (c * PARTS).denominator != 1:
+                raise Refused(f"the coefficient {c} in an exponent")
+            out.append((("e", m, c > 0), abs(int(c * PARTS))))
+        return out
+
+    def power(self, x: Expression, at: Place) -> Polynomial:
+        """An exponent as a polynomial in letters."""
+        key = _memo_key(x, at)
+        if key not in self._powers:
+            self._powers[key] = self._power(x, at)
+        return self._powers[key]
+
+    def _power(self, x: Expression, at: Place) -> Polynomial:
+        if isinstance(x, (Letter, Opaque)):
+            return small.letter(letter_of(x, at))
+        if isinstance(x, Sum):
+            return small.plus(self.power(y, at) for y in x.children)
+        if isinstance(x, Product):
+            result = small.number(Fraction(1))
+            for y in x.children:
+                result = small.times(result, self.power(y, at))
+            return result
+        if isinstance(x, Total):
+            return small.plus(self.power(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort]))
+        return small.number(self._value(x, at))
+
+    def _value(self, x: Expression, at: Place) -> Fraction:
+        if isinstance(x, Constant):
+            return x.value
+        if isinstance(x, Count):
+            return Fraction(self.sizes[x.sort])
+        if isinstance(x, Predicate):
+            return Fraction(int(holds(x, at)))
+        raise Refused(f"no polynomial for {type(x).__name__.lower()}")
+
+    def prepare(self) -> None:
+        """Make the ring of all letters collected so far."""
+        names = tuple(f"x{i}" for i in range(max(len(self.letters), 1)))
+        self.ring = flint.fmpq_mpoly_ctx.get(names, flint.Ordering.degrevlex)
+        self.generators = self.ring.gens()
+
+    def polynomial(self, x: Expression, at: Place) -> Any:
+        """``x`` at a place, in the ring."""
+        key = _memo_key(x, at)
+        if key not in self._memo:
+            self._memo[key] = self._polynomial(x, at)
+        return self._memo[key]
+
+    def _polynomial(self, x: Expression, at: Place) -> Any:
+        if isinstance(x, (Letter, Opaque)):
+            return self.generator(letter_of(x, at))
+        if isinstance(x, Sum):
+            return sum((self.polynomial(y, at) for y in x.children), self.number(Fraction(0)))
+        if isinstance(x, Total):
+            values = [self.polynomial(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort])]
+            return sum(values, self.number(Fraction(0)))
+        result = self.number(Fraction(1))
+        if isinstance(x, Product):
+            parts = self._factors(x, at)
+            for y in parts:
+                result = result * self.polynomial(y, at)
+            return result if parts else self.number(Fraction(0))
+        if isinstance(x, Exponential):
+            for letter, times in self.exponentials(x, at):
+                result = result * self.generator(letter) ** times
+            return result
+        return self.number(self._value(x, at))
+
+    def number(self, c: Fraction) -> Any:
+        """A constant of the ring."""
+        return self.ring.constant(flint.fmpq(c.numerator, c.denominator))
+
+    def generator(self, key: Key) -> Any:
+        """A letter in the ring."""
+        return self.generators[self.letters[key]]
+
+
+def letter_of(x: Expression, at: Place) -> Key:
+    """What tells the letter ``x`` at a place from all others."""
+    if isinstance(x, Letter):
+        return ("letter", x.name, *[_seat(i, at) for i in x.indices])
+    return ("opaque", canonical(x, {i: ("at", _seat(i, at)) for i in x.free}))
+
+
+def holds(x: Predicate, at: Place) -> bool:
+    """Whether a predicate is true at a place."""
+    i, j = (at[side] for side in x.sides)
+    return {"=": i == j, "≤": i <= j, "<": i < j}[x.relation]
+
+
+def _seat(i: Index, at: Place) -> Any:
+    """The value of an index; under a permutation that nothing undid, a value of its own."""
+    return (*i.image, at[i._replace(image=())]) if i.image and i not in at else at[i]
+
+
+def _memo_key(x: Expression, at: Place) -> Any:
+    return x, tuple((i, at.get(i, at.get(i._replace(image=())))) for i in sorted(x.free))
+
+
+def vanishes_at(x: Expression, free: Iterable[Index], sizes: Mapping[str, int], rules: Rules = ()) -> str:
+    """Whether x = 0 at all places of these sizes, decided exactly.
+
+    ``letters``: yes, with every reciprocal under a sum a free letter; ``numbers``: yes, but it needs R Z = 1;
+    empty: no.
+    """
+    indices = tuple(free)
+    grade = "letters"
+    for values in product(*[range(sizes[i.sort]) for i in indices]):
+        at = dict(zip(indices, values, strict=True))
+        world = World(sizes)
+        world.collect(x, at)
+        world.prepare()
+        f = _with_rules(world, _inverse_free(world, world.polynomial(x, at)), rules)
+        if f != 0:
+            if not world.reciprocals or _with_rules(world, _with_reciprocals(world, f), rules) != 0:
+                return ""
+            grade = "numbers"
+    return grade
+
+
+def _inverse_free(world: World, f: Any) -> Any:
+    """f with E_μ E_{−μ} = 1 used in every monomial."""
+    pairs = [
+        (n, world.letters[("e", key[1], False)])
+        for key, n in world.letters.items()
+        if key[0] == "e" and key[2] and ("e", key[1], False) in world.letters
+    ]
+    if not pairs:
+        return f
+    out: dict[tuple[int, ...], Any] = {}
+    for powers, c in f.to_dict().items():
+        new = list(powers)
+        for up, down in pairs:
+            both = min(new[up], new[down])
+            new[up] -= both
+            new[down] -= both
+        out[tuple(new)] = out.get(tuple(new), 0) + c
+    return world.ring.from_dict({k: c for k, c in out.items() if c})
+
+
+def _with_reciprocals(world: World, f: Any) -> Any:
+    """f times a power of each Z, so that every reciprocal R of Z is gone; zero iff f is zero with R Z = 1."""
+    for key, below, at in world.reciprocals:
+        n = world.letters[key]
+        rows: dict[int, dict[tuple[int, ...], Any]] = {}
+        for powers, c in f.to_dict().items():
+            rows.setdefault(powers[n], {})[(*powers[:n], 0, *powers[n + 1 :])] = c
+        top, z = max(rows, default=0), world.polynomial(below, at)
+        f = sum((world.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()), world.number(Fraction(0)))
+        f = _inverse_free(world, f)
+    return f
+
+
+def _with_rules(world: World, f: Any, rules: Rules) -> Any:
+    """f with cos² replaced by 1 − sin², and only the first power of each cosine left."""
+    sine = dict(rules)
+    for key, n in list(world.letters.items()):
+        if key[0] == "letter" and key[1] in sine and ("letter", sine[key[1]], *key[2:]) in world.letters:
+            s = world.generator(("letter", sine[key[1]], *key[2:]))
+            rest = world.number(Fraction(0))
+            for powers, c in f.to_dict().items():
+                twice, once = divmod(powers[n], 2)
+                kept = world.ring.from_dict({(*powers[:n], once, *powers[n + 1 :]): c})
+                rest = rest + kept * (1 - s * s) ** twice
+            f = rest
+    return f
