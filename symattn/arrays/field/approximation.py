@@ -96,7 +96,7 @@ def decimal(enclose: Callable[[int], flint.arb], digits: int) -> str:
 
 
 def rational_decimal(r: Fraction, digits: int) -> str:
-    """The rational number r to so many significant digits, ties to even; where that is exact, without zeros at the end."""
+    """The rational number r to so many significant digits, ties to even; no zeros at the end where that is exact."""
     if not r:
         return "0"
     e = len(str(flint.fmpz(abs(r.numerator)))) - len(str(flint.fmpz(r.denominator)))

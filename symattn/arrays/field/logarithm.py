@@ -8,7 +8,7 @@ from numbers import Rational
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from symattn.arrays.field import approximation
-from symattn.arrays.field.quotient import ONE_ELEMENT, Quotient
+from symattn.arrays.field.quotient import ONE_ELEMENT, Quotient, brief
 from symattn.arrays.field.sums import exponent
 from symattn.arrays.field.surds import K, Surd
 from symattn.document.notation import Node, call
@@ -60,18 +60,22 @@ class Logarithm:
             return NotImplemented
         r = None if isinstance(other, Logarithm) else Quotient.of(other).rational()
         if r is None or r.denominator != 1:
-            raise Refused(f"exact: ({self})*({other}): a logarithm takes integer multiples only; use ball")
+            raise Refused(
+                f"exact: ({brief(self)})*({brief(other)}): a logarithm takes integer multiples only; use ball"
+            )
         return logarithm(self.c * r, self.f ** int(r))
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: object) -> Quotient | Logarithm:
-        if not (isinstance(other, Logarithm) or _exact(other)):
-            return NotImplemented
-        return self * (ONE_ELEMENT if isinstance(other, Logarithm) and self.same(other) else 1 / cast(Any, other))
+        if isinstance(other, Logarithm):
+            return other.__rtruediv__(self)
+        return self * (ONE_ELEMENT / Quotient.of(other)) if _exact(other) else NotImplemented
 
     def __rtruediv__(self, other: object) -> NoReturn:
-        raise Refused(f"exact: ({other})/({self}): division by a logarithm is not in the decided field; use ball")
+        raise Refused(
+            f"exact: ({brief(other)})/({brief(self)}): division by a logarithm is not in the decided field; use ball"
+        )
 
     def __abs__(self) -> Logarithm:
         return -self if self.sign() < 0 else self
@@ -166,7 +170,9 @@ class Logarithm:
         return log if self.c.is_zero() else self.c.notation() + log
 
     def __str__(self) -> str:
-        return f"log({self.f})" if self.c.is_zero() else f"{self.c} + log({self.f})"
+        from symattn.arrays.field import writing
+
+        return writing.text(self.notation())
 
     def __repr__(self) -> str:
         return f"Logarithm({self})"
@@ -177,7 +183,7 @@ class Logarithm:
         return self.c.arb(flint.ctx.prec) + self.f.arb(flint.ctx.prec).log()
 
     def _refuse(self, name: str) -> NoReturn:
-        raise Refused(f"exact: {name}({self}) is not in the decided field; use ball")
+        raise Refused(f"exact: {name}({brief(self)}) is not in the decided field; use ball")
 
 
 def logarithm(c: Quotient, f: Quotient) -> Quotient | Logarithm:

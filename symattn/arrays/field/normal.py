@@ -2,9 +2,10 @@
 
     ± p N / (q D)     p, q coprime positive integers; N, D sums with coprime integer coefficients
 
-The lowest exponent of D is 0; where D is 1 it is left out. Where exponents are multiples of one unit and coefficients
-are integers, N and D have no common factor but a power of e. Terms stand by ascending exponent, or by descending
-exponent where only that begins with a positive term: 1+4e², 5−e², 5e⁴−1. Where neither does, a minus stands in front.
+D is 1, or it has several terms, the highest coefficient of them positive, and the lowest exponent in N and D is 0.
+Where exponents are multiples of one unit and coefficients are integers, N and D have no common factor. Terms stand by
+ascending exponent, or by descending exponent where only that begins with a positive term: 1+4e², 5−e², 5e⁴−1. Where
+neither does, a minus stands in front.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar, cast
 
-from symattn.arrays.field.fractions import from_lowest
 from symattn.arrays.field.quotient import Quotient
-from symattn.arrays.field.sums import Sum, content, exponent, from_polynomial, polynomials, scaled
-from symattn.arrays.field.surds import K, integer_terms, sign
+from symattn.arrays.field.sums import Sum, content, exponent, from_polynomial, polynomials, scaled, shifted, times
+from symattn.arrays.field.surds import K, Surd, integer_terms, inverse, sign
 
 Terms = list[tuple[K, K]]  # exponents and coefficients
 T = TypeVar("T")
@@ -36,14 +36,13 @@ class Form:
 def normal(x: Quotient) -> Form:
     """The normal form of x ≠ 0."""
     unit, n, d = x.parts
-    n, d = _without_common_factor(*from_lowest(n, d))
-    above, below = content(n), content(d)
-    ratio = above / below
-    s, numerator = leading_positive(_ascending(scaled(n, 1 / above)), _sign_of_term)
-    t, denominator = leading_positive(_ascending(scaled(d, 1 / below)), _sign_of_term)
+    n, d = _cancelled(*_rational_below(n, d))
+    above, below, flip = content(n), content(d), sign(_ascending(d)[-1][1])
+    s, numerator = leading_positive(_ascending(scaled(n, flip / above)), _sign_of_term)
+    t, denominator = leading_positive(_ascending(scaled(d, flip / below)), _sign_of_term)
     return Form(
         s * t,
-        ratio,
+        above / below,
         [(exponent(unit, k), c if s > 0 else -c) for k, c in numerator],
         [(exponent(unit, k), c if t > 0 else -c) for k, c in denominator],
     )
@@ -70,12 +69,23 @@ def _ascending(f: Sum) -> Terms:
     return [(k, f[k]) for k in sorted(cast("dict[int, K]", f))]
 
 
-def _without_common_factor(n: Sum, d: Sum) -> tuple[Sum, Sum]:
+def _rational_below(n: Sum, d: Sum) -> tuple[Sum, Sum]:
+    """n/d with rational coefficients in d, where one factor makes all of them rational."""
+    c = next(iter(d.values()))
+    if not isinstance(c, Surd):
+        return n, d
+    factor: Sum = {0: inverse(c)}
+    below = times(d, factor)
+    return (n, d) if any(isinstance(c, Surd) for c in below.values()) else (times(n, factor), below)
+
+
+def _cancelled(n: Sum, d: Sum) -> tuple[Sum, Sum]:
+    """n/d without a common factor, as far as the module says, and with the lowest exponent 0 unless d has one term."""
     found = polynomials(n, d) if len(n) > 1 and len(d) > 1 else None
-    if found is None:
-        return n, d
-    (p, q), (low, also), step = found
-    g = p.gcd(q)
-    if g.degree() < 1:
-        return n, d
-    return from_polynomial(p // g, low, step), from_polynomial(q // g, also, step)
+    if found is not None:
+        (p, q), (low, also), step = found
+        g = p.gcd(q)
+        if g.degree() > 0:
+            n, d = from_polynomial(p // g, low, step), from_polynomial(q // g, also, step)
+    lowest = min(cast("dict[int, K]", d if len(d) == 1 else {**n, **d}))
+    return shifted(n, -lowest), shifted(d, -lowest)

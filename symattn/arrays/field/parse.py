@@ -8,7 +8,7 @@
     power    atom ("**" signed)?            the exponent is an integer
     atom     number | "E" | ("exp" | "sqrt")? "(" sum ")"
 
-``E`` is Euler's number as SymPy writes it. Decimals are exact. Length, depth and the size of what is computed are bounded.
+``E`` is Euler's number as SymPy writes it. Decimals are exact. Length, depth and the size of all values are bounded.
 """
 
 from __future__ import annotations

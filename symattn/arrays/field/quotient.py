@@ -2,8 +2,8 @@
 
     x = Σ_k n_k e^k / Σ_k d_k e^k,   n_k, d_k and k in K
 
-Equality is decided: a/b = c/d iff a d − c b, collected, is the empty sum (Lindemann–Weierstrass, see ``sums``). Order is
-decided by Arb once equality has been excluded: a difference that is not zero shows its sign at some precision.
+Equality is decided: a/b = c/d iff a d − c b, collected, is the empty sum (Lindemann–Weierstrass, see ``sums``). Order
+is decided by Arb once equality has been excluded: a difference that is not zero shows its sign at some precision.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Quotient:
 
     @staticmethod
     def of(x: Any) -> Quotient:
-        """The exact value of an int, Fraction, Decimal, flint or SymPy number, float (dyadic) or text such as ``"4/sqrt(3)"``.
+        """The exact value of an int, Fraction, Decimal, float (dyadic), flint or SymPy number, or of text: "4/sqrt(3)".
 
         Raises InputError for NaN, infinities, text that does not parse, and anything else.
         """
@@ -149,7 +149,9 @@ class Quotient:
             return Quotient(unit(1, cast(int, self._d[0])), {c: 1}, ONE) if c else ONE_ELEMENT
         k = self.constant()
         if k is None:
-            raise Refused(f"exact: exp({self}): a second layer of exponentials leaves the decided field; use ball")
+            raise Refused(
+                f"exact: exp({brief(self)}): a second layer of exponentials leaves the decided field; use ball"
+            )
         if not k:
             return ONE_ELEMENT
         u, key = power(k)
@@ -270,7 +272,7 @@ class Quotient:
         return approximation.nearest_double(self.arb) if r is None else approximation.rational_double(r)
 
     def decimal(self, digits: int = 6) -> str:
-        """The value rounded to nearest with ``digits`` significant digits, shorter where that is exact: 0.0633789, 0.5."""
+        """The value rounded to nearest with ``digits`` significant digits, without zeros at the end where exact."""
         r = self.rational()
         return approximation.decimal(self.arb, digits) if r is None else approximation.rational_decimal(r, digits)
 
@@ -289,15 +291,21 @@ class Quotient:
     def __str__(self) -> str:
         from symattn.arrays.field import writing
 
-        return writing.text(self)
+        return writing.text(writing.notation(self))
 
     def __repr__(self) -> str:
         return f"Quotient.of({str(self)!r})"
 
     def _only_at_zero(self, name: str, value: Quotient) -> Quotient:
         if self._n:
-            raise Refused(f"exact: {name}({self}) is not in the decided field; use ball")
+            raise Refused(f"exact: {name}({brief(self)}) is not in the decided field; use ball")
         return value
+
+
+def brief(x: object) -> str:
+    """The number as it stands in a message: one line, cut where it is long."""
+    shown = str(x)
+    return shown if len(shown) <= 80 else f"{shown[:77]}…"
 
 
 ZERO_ELEMENT = Quotient(None, {}, ONE)

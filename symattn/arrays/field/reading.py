@@ -31,8 +31,15 @@ def read(x: Any) -> Quotient:
     if hasattr(x, "as_integer_ratio"):
         return _from_ratio(x)
     if room == "sympy":
-        return parse(str(x))
+        return parse(str(_without_floats(x)))
     raise InputError(f"exact: no exact number in a {type(x).__name__}; give an integer, fraction, float or text")
+
+
+def _without_floats(x: Any) -> Any:
+    """A SymPy expression with its floats as the rationals they are."""
+    import sympy
+
+    return x.xreplace({f: sympy.Rational(f) for f in x.atoms(sympy.Float)})
 
 
 def _ratio(n: int, d: int) -> Quotient:

@@ -17,6 +17,7 @@ import flint
 
 from symattn.errors import Refused
 
+_LONGEST = 64  # terms of a surd on the way to its inverse: six independent roots
 _FACTORED_BITS = 128  # beyond this size an integer is factored only as far as trial division goes
 
 
@@ -97,9 +98,11 @@ def integer_terms(x: K) -> tuple[dict[int, int], int]:
 
 
 def inverse(x: K) -> K:
-    """1/x for x ≠ 0, by conjugates: (u + v√p)(u − v√p) holds no √p."""
+    """1/x for x ≠ 0, by conjugates: (u + v√p)(u − v√p) holds no √p. Refused for sums of many independent roots."""
     factor: K = 1
     while isinstance(x, Surd):
+        if len(x.terms) > _LONGEST:
+            raise Refused("exact: division by a sum of too many independent square roots; use ball")
         conjugate = _conjugate(x, _smallest_prime(min(a for a in x.terms if a > 1)))
         factor, x = factor * conjugate, x * conjugate
     return _plain(factor * (1 / Fraction(x)))

@@ -32,9 +32,9 @@ def notation(x: Quotient) -> nt.Node:
     return _signed(form.sign, _over(above, _multiple(q, form.denominator, distribute=False)))
 
 
-def text(x: Quotient) -> str:
-    """x on one line without spaces, as ``sympy.sympify`` reads it: (1+4*exp(2))/(1+2*exp(2))."""
-    return line(notation(x), ascii=True).replace(" ", "")
+def text(formula: nt.Node) -> str:
+    """The formula on one line without spaces, as ``sympy.sympify`` reads it: (1+4*exp(2))/(1+2*exp(2))."""
+    return line(formula, ascii=True).replace(" ", "")
 
 
 def to_sympy(x: Quotient) -> Any:
