@@ -6,9 +6,9 @@ import unicodedata
 
 _GREEK_SMALL = "αβγδεζηθικλμνξοπρστυφχψω"
 _GREEK_WORDS = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau upsilon phi"
-    " chi psi omega"
-).split()
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",
+    "omicron", "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
+)  # fmt: skip
 GREEK: dict[str, str] = dict(zip(_GREEK_WORDS, _GREEK_SMALL, strict=True))
 GREEK |= {word.capitalize(): letter.upper() for word, letter in GREEK.items()}
 ASCII_OF_GREEK: dict[str, str] = {letter: word for word, letter in GREEK.items()}
@@ -30,7 +30,8 @@ ASCII_SIGNS: dict[str, str] = {
 SYMBOLS: dict[str, str] = {
     "∞": r"\infty", "…": r"\dots", "⋯": r"\cdots", "⋮": r"\vdots", "⋱": r"\ddots", "ℓ": r"\ell", "ℝ": r"\mathbb{R}",
     "ℚ": r"\mathbb{Q}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "𝔼": r"\mathbb{E}", "∅": r"\emptyset", "∂": r"\partial",
-    "∇": r"\nabla", "√": r"\surd", "±": r"\pm", "∓": r"\mp", "×": r"\times", "·": r"\cdot", "⋅": r"\cdot", "∘": r"\circ",
+    "∇": r"\nabla",
+    "√": r"\surd", "±": r"\pm", "∓": r"\mp", "×": r"\times", "·": r"\cdot", "⋅": r"\cdot", "∘": r"\circ",
     "−": "-", "∑": r"\sum", "∏": r"\prod", "∫": r"\int", "⊙": r"\odot", "⊗": r"\otimes", "⊕": r"\oplus", "∥": r"\Vert",
     "‖": r"\Vert", "∀": r"\forall", "∃": r"\exists", "∧": r"\wedge", "∨": r"\vee", "¬": r"\neg", "∪": r"\cup",
     "∩": r"\cap", "∖": r"\setminus", "←": r"\leftarrow", "↔": r"\leftrightarrow", "↑": r"\uparrow", "↓": r"\downarrow",
@@ -57,13 +58,17 @@ LOWERED = {s: c for c, s in (SUBSCRIPTS | _LATE_SUBSCRIPTS).items() if c != "−
 
 # Combining marks: the macro over a letter in formulas, and the one in running text.
 MARKS: dict[str, tuple[str, str]] = {
-    "\u0300": (r"\grave", r"\`"), "\u0301": (r"\acute", r"\'"), "\u0302": (r"\hat", r"\^"), "\u0303": (r"\tilde", r"\~"),
+    "\u0300": (r"\grave", r"\`"),
+    "\u0301": (r"\acute", r"\'"), "\u0302": (r"\hat", r"\^"), "\u0303": (r"\tilde", r"\~"),
     "\u0304": (r"\bar", r"\="), "\u0306": (r"\breve", r"\u"), "\u0307": (r"\dot", r"\."), "\u0308": (r"\ddot", r"\""),
     "\u030a": (r"\mathring", r"\r"), "\u030b": (r"\acute", r"\H"), "\u030c": (r"\check", r"\v"),
     "\u0327": (r"\hat", r"\c"), "\u0328": (r"\hat", r"\k"),
 }  # fmt: skip
 
-FUNCTIONS = frozenset("arccos arcsin arctan cos cosh cot det exp inf lim log ln max min sin sinh sup tan tanh".split())
+FUNCTIONS = frozenset((
+    "arccos", "arcsin", "arctan", "cos", "cosh", "cot", "det", "exp", "inf", "lim", "log", "ln", "max", "min", "sin",
+    "sinh", "sup", "tan", "tanh",
+))  # fmt: skip
 """Functions that every TeX knows by a command of the same name."""
 
 _SPECIAL = {
@@ -107,9 +112,11 @@ def _escape(c: str) -> str:
         return _TYPOGRAPHY[c]
     if c.isascii():
         return c if c.isprintable() else " "
+    if "\u00a1" <= c <= "\u00ff" and c not in SYMBOLS and c not in RAISED:
+        return c  # every font of pdflatex's T1 has Latin-1
     if tex := letter_to_tex(c):
         return rf"\ensuremath{{{{}}{tex}}}" if tex[0] in "^_" else rf"\ensuremath{{{tex}}}"
-    base, *marks = unicodedata.normalize("NFD", c)
+    base, *marks = list(unicodedata.normalize("NFD", c))
     if len(marks) == 1 and marks[0] in MARKS and base.isascii():
         return f"{MARKS[marks[0]][1]}{{{base}}}"
     plain = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()

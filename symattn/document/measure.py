@@ -6,10 +6,10 @@ from symattn.document import notation as nt
 from symattn.document.characters import GREEK
 from symattn.document.precedence import Level, level, minus
 
-_SCRIPT = 0.72  # size of indices and exponents
-_LETTER = 0.54
-_BINARY = 1.25  # a sign with the space around it
-_BRACKETS = 0.8
+_SCRIPT = 0.68  # size of indices and exponents
+_LETTER = 0.5
+_BINARY = 1.2  # a sign with the space around it
+_BRACKETS = 0.76
 
 
 def width(x: nt.Node, flat: bool = False) -> float:
@@ -44,7 +44,8 @@ def width(x: nt.Node, flat: bool = False) -> float:
 def _composite(x: nt.Node, flat: bool) -> float:
     match x:
         case nt.Power():
-            return _wrapped(x.base, Level.ATOM, flat) + _SCRIPT * width(x.exponent, True)
+            over = _SCRIPT * (sum(width(i, True) for i in x.base.sub) if isinstance(x.base, nt.Name) else 0)
+            return _wrapped(x.base, Level.ATOM, flat) + max(_SCRIPT * width(x.exponent, True) - over, 0)
         case nt.Root():
             return 0.9 + width(x.body, flat)
         case nt.Transposed():
@@ -52,7 +53,7 @@ def _composite(x: nt.Node, flat: bool) -> float:
         case nt.PlusMinus():
             return 0.8 + width(x.body, flat)
         case nt.Call():
-            return width(x.function) + _BRACKETS + sum(width(a, flat) for a in x.arguments) + 0.5 * len(x.arguments)
+            return width(x.function) + _BRACKETS + sum(width(a, flat) + 0.45 for a in x.arguments) - 0.45
         case nt.Big():
             limits = width(x.index, True) + (0 if x.low is None else 0.8 + width(x.low, True))
             return max(1.5, _SCRIPT * limits) + _wrapped(x.body, Level.BIG, flat) + 0.2
@@ -65,7 +66,7 @@ def _composite(x: nt.Node, flat: bool) -> float:
         case nt.Commas():
             return sum(width(p, flat) + 0.45 for p in x.parts)
         case nt.Row():
-            return sum(width(p, flat) for p in x.parts) + 2.2 * (len(x.parts) - 1)
+            return sum(width(p, flat) for p in x.parts) + 2.6 * (len(x.parts) - 1)
     raise TypeError(f"no width for {type(x).__name__}")
 
 

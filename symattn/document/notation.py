@@ -156,7 +156,7 @@ class Big(Node):
 
 @dataclass(frozen=True, slots=True)
 class Fence(Node):
-    """|body|, ‖body‖, (body) or {body}. Round brackets are for emphasis: those that precedence asks for are set anyway."""
+    """|body|, ‖body‖, (body) or {body}. Round brackets that precedence asks for are set without being asked."""
 
     style: Literal["abs", "norm", "round", "curly"]
     body: Node
@@ -203,7 +203,7 @@ class Words(Node):
 
 @dataclass(frozen=True, slots=True)
 class Row(Node):
-    """Parts side by side with a wide space between: several statements on one line."""
+    """Several statements on one line, a wide space between; ``Words`` cling to what follows them."""
 
     parts: tuple[Node, ...]
 

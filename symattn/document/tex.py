@@ -24,7 +24,7 @@ COLOURS: dict[nt.Role, tuple[str, str]] = {
 }
 """Role → the colour's name in our LaTeX preamble, and its value."""
 
-_SQUARED_BEFORE_ARGUMENT = frozenset("cos cosh cot coth csch sech sin sinh tan tanh".split())
+_SQUARED_EARLY = frozenset(("cos", "cosh", "cot", "coth", "csch", "sech", "sin", "sinh", "tan", "tanh"))  # sech²(x)
 _BIG = {"sum": r"\sum", "prod": r"\prod", "max": r"\max"}
 _FENCES = {
     "abs": (r"\lvert", r"\rvert"),
@@ -37,7 +37,7 @@ _MAX_PMATRIX_COLUMNS = 10  # amsmath's MaxMatrixCols
 
 
 def tex(x: nt.Node, *, colours: bool = False, inline: bool = False) -> str:
-    """``x`` as TeX without delimiters. ``inline`` writes fractions with a slash; ``colours`` uses ``COLOURS``' names."""
+    """``x`` as TeX without delimiters. ``inline`` writes fractions with a slash; ``colours`` uses our macros."""
     return _Printer(colours).show(x, inline)
 
 
@@ -134,14 +134,16 @@ class _Printer:
     def sub(self, parts: tuple[nt.Node, ...]) -> str:
         if not parts:
             return ""
-        short = all(isinstance(p, nt.Name) and len(p.base) == 1 or _digit(p) for p in parts)
+        short = all((isinstance(p, nt.Name) and len(p.base) == 1) or _digit(p) for p in parts)
         return _script("_", ("" if short else ",").join(self.show(p, True) for p in parts))
 
     def number(self, x: nt.Number, flat: bool) -> str:
         top, bottom = x.value.numerator, x.value.denominator
         if bottom == 1:
             return str(top)
-        return f"{top}/{bottom}" if flat else rf"\frac{{{top}}}{{{bottom}}}"
+        if flat:
+            return f"{top}/{bottom}"
+        return rf"\{'tfrac' if top < 10 and bottom < 10 else 'frac'}{{{top}}}{{{bottom}}}"
 
     def sum(self, x: nt.Sum, flat: bool) -> str:
         first, *others = x.terms or (nt.node(0),)
@@ -158,8 +160,6 @@ class _Printer:
             shown = self.wrap(factor, Level.BIG if last and i else Level.PRODUCT, flat)
             if flat and not last and level(factor, flat) is Level.PRODUCT:
                 shown = _fence("round", shown, flat)
-            if not flat and i == 0 and not last and isinstance(factor, nt.Number):
-                shown = shown.replace(r"\frac", r"\tfrac")
             out += self.join(x, x.factors[i - 1], factor, shown) if i else shown
         return out
 
@@ -169,7 +169,8 @@ class _Printer:
         if shown[0].isdigit() or isinstance(after, nt.Decimal):
             return r" \cdot " + shown
         upright = shown.startswith((r"\mathrm", r"\mathop", *("\\" + f for f in FUNCTIONS), r"\text", r"\mathbb"))
-        return (r"\, " if upright or isinstance(before, nt.Call) else " ") + shown
+        apart = upright or isinstance(before, (nt.Call, nt.Root)) or isinstance(after, nt.Transposed)
+        return (r"\, " if apart else " ") + shown
 
     def over(self, x: nt.Over, flat: bool) -> str:
         if not flat:
@@ -196,7 +197,9 @@ class _Printer:
         index = self.show(x.index, True)
         below = index if x.low is None else f"{index} = {self.show(x.low, True)}"
         above = "" if x.high is None else _script("^", self.show(x.high, True))
-        return rf"{_BIG[x.operator]}{_script('_', below)}{above} {self.wrap(x.body, Level.BIG, flat)}"
+        body = self.wrap(x.body, Level.BIG, flat)
+        space = r"\, " if body.startswith((r"\l", "(", r"\bigl", r"\Bigl")) else " "
+        return rf"{_BIG[x.operator]}{_script('_', below)}{above}{space}{body}"
 
     def partial(self, x: nt.Partial, flat: bool) -> str:
         of = r"\partial " + self.wrap(x.of, Level.POWER, True)
@@ -204,8 +207,8 @@ class _Printer:
         return f"{of}/{by}" if flat else rf"\frac{{{of}}}{{{by}}}"
 
     def matrix(self, x: nt.Matrix) -> str:
-        rows = [" & ".join(self.show(entry, False) for entry in row) for row in x.rows]
-        body = (r" \\[3pt] " if any(r"\frac" in row for row in rows) else r" \\ ").join(rows)
+        rows = [" & ".join(self.show(entry, False) for entry in row).replace(r"\frac", r"\dfrac") for row in x.rows]
+        body = (r" \\[9pt] " if any(r"\dfrac" in row for row in rows) else r" \\ ").join(rows)
         columns = max((len(row) for row in x.rows), default=0)
         if columns <= _MAX_PMATRIX_COLUMNS:
             return rf"\begin{{pmatrix}} {body} \end{{pmatrix}}"
@@ -220,8 +223,10 @@ class _Printer:
     def row(self, x: nt.Row, flat: bool) -> str:
         out = ""
         for i, part in enumerate(x.parts):
-            gap = r"\quad " if isinstance(part, nt.Words) or (i and isinstance(x.parts[i - 1], nt.Words)) else r",\qquad "
-            out += (gap if i else "") + self.show(part, flat)
+            gap = r"\ " if i and isinstance(x.parts[i - 1], nt.Words) else r",\qquad "
+            gap = r"\quad " if isinstance(part, nt.Words) else gap
+            shown = words(part.text.strip()) if isinstance(part, nt.Words) else self.show(part, flat)
+            out += (gap if i else "") + shown
         return out
 
 
@@ -234,6 +239,9 @@ def relation_sign(sign: str) -> str:
 
 def _base(base: str) -> str:
     base = GREEK.get(base, base)
+    letter = base.rstrip("'′")
+    if letter and letter != base:
+        return f"{{{_base(letter)}{chr(39) * (len(base) - len(letter))}}}"
     letters = unicodedata.normalize("NFD", base)
     if len(letters) == 2 and letters[1] in MARKS:
         return f"{MARKS[letters[1]][0]}{{{letter_to_tex(letters[0]) or letters[0]}}}"
@@ -259,7 +267,7 @@ def _digit(x: nt.Node) -> bool:
 
 
 def _squares_early(function: nt.Node, exponent: nt.Node) -> bool:
-    return isinstance(function, nt.Name) and function.base in _SQUARED_BEFORE_ARGUMENT and _digit(exponent)
+    return isinstance(function, nt.Name) and function.base in _SQUARED_EARLY and _digit(exponent)
 
 
 def _decimal(digits: str) -> str:
@@ -285,6 +293,6 @@ def _size(inner: str, style: str) -> str:
         return "left"
     if r"\sum" in inner or r"\prod" in inner:
         return "bigg"
-    if r"\frac" in inner or r"\Big" in inner:
+    if r"\frac" in inner or r"\dfrac" in inner or r"\Big" in inner:
         return "Big"
     return "big" if "(" in inner and style in ("round", "square") else ""

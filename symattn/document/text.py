@@ -110,7 +110,7 @@ class _Printer:
         if self.ascii:
             shown = ASCII_OF_GREEK.get(base) or to_ascii(base)
         else:
-            shown = "𝟏" if x.bold and base == "1" else unicodedata.normalize("NFC", base)
+            shown = "𝟏" if x.bold and base == "1" else unicodedata.normalize("NFC", base).replace("'", "′")
         shown += self.sub(x.sub)
         return f"\x1b[{ANSI[x.role]}m{shown}\x1b[0m" if self.colours and x.role else shown
 
@@ -154,7 +154,7 @@ class _Printer:
             return "·"
         if before[-1].isdigit() or after[0] == "(":
             return ""
-        return "" if _is_a_letter(before) and _is_a_letter(after) else " "
+        return "" if _is_a_letter(before) and _is_a_letter(after) and before != after.removesuffix("ᵀ") else " "
 
     def power(self, x: nt.Power) -> str:
         if self.ascii:
@@ -174,8 +174,7 @@ class _Printer:
     def fence(self, style: str, inner: str) -> str:
         if self.ascii and style == "norm":
             return f"||{inner}||"
-        left, right = _FENCES[style]
-        return left + inner + right
+        return _FENCES[style][0] + inner + _FENCES[style][1]
 
     def big(self, x: nt.Big) -> str:
         operator = (_BIG_ASCII if self.ascii else _BIG)[x.operator]
@@ -195,15 +194,16 @@ class _Printer:
     def row(self, x: nt.Row) -> str:
         out = ""
         for i, part in enumerate(x.parts):
-            gap = "  " if isinstance(part, nt.Words) or (i and isinstance(x.parts[i - 1], nt.Words)) else "    "
-            out += (gap if i else "") + self.show(part)
+            gap = " " if i and isinstance(x.parts[i - 1], nt.Words) else "    "
+            gap = "  " if isinstance(part, nt.Words) else gap
+            out += (gap if i else "") + self.show(part).strip()
         return out
 
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _E = nt.Name("e")
 _TIGHT = 12  # indices and limits shorter than this lose their spaces
-_SMALL = frozenset((*SUBSCRIPTS.values(), *SUPERSCRIPTS.values()))
+_SMALL = frozenset((*SUBSCRIPTS.values(), *SUPERSCRIPTS.values(), "ᵀ"))
 
 
 def plain(shown: str) -> str:

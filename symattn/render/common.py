@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.evidence import Evidence
 
+
 MARK = "Made with symattn"
-"""Stands in every text, LaTeX and Markdown output, so that a file can be known as ours."""
+"""Opens every LaTeX and Markdown file, in a comment, and closes every text, so that a file can be known as ours."""
 
 
 def made(document: md.Document) -> str:
-    """The mark with the command that re-creates the document."""
-    return f"{MARK}: {document.command}" if document.command else MARK
+    """The mark with the command that re-creates the document, on one line."""
+    return " ".join((f"{MARK}: {document.command}" if document.command else MARK).split())
 
 
 def numbered(document: md.Document) -> Iterator[tuple[md.Block, int]]:
@@ -52,9 +53,33 @@ def ranges(numbers: list[int]) -> str:
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}–{r[-1]}" for r in runs)
 
 
-def steps_named(numbers: list[int]) -> str:
-    """``steps 1–3, 7`` or ``step 4``."""
-    return f"step{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
+def statements(row: nt.Row) -> list[nt.Row]:
+    """The parts of a row, each with the words before or between that cannot stand without it."""
+    groups: list[list[nt.Node]] = []
+    for part in row.parts:
+        clings = isinstance(part, nt.Words) or (groups and isinstance(groups[-1][-1], nt.Words))
+        if groups and clings:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return [nt.Row(tuple(g)) for g in groups]
+
+
+def packed(row: nt.Row, fits: Callable[[nt.Row], bool]) -> list[nt.Row]:
+    """The statements of a row on as few lines as ``fits`` allows."""
+    lines: list[nt.Row] = []
+    for statement in statements(row):
+        longer = nt.Row((*lines[-1].parts, *statement.parts)) if lines else statement
+        if lines and fits(longer):
+            lines[-1] = longer
+        else:
+            lines.append(statement)
+    return lines
+
+
+def steps_are(numbers: list[int]) -> str:
+    """``Steps 1–3, 7 are`` or ``Step 4 is``."""
+    return f"Steps {ranges(numbers)} are" if len(numbers) > 1 else f"Step {numbers[0]} is"
 
 
 def chain(step: md.Step, before: md.Step | None) -> tuple[nt.Node | None, list[tuple[str, nt.Node]], nt.Node | None]:

@@ -11,8 +11,10 @@ from symattn.document import notation as nt
 from symattn.document.characters import escape_text
 from symattn.document.tex import tex
 from symattn.render import latex_formulas, latex_tables
-from symattn.render.common import ledger, made, numbered, steps_named
+from symattn.render.common import ledger, made, numbered, steps_are
 from symattn.render.latex_preamble import preamble
+
+_LISTED = 76  # characters of typewriter type in a line
 
 
 def render(document: md.Document, *, fragment: bool = False) -> str:
@@ -49,13 +51,16 @@ class Writer:
     def small(self, shown: str) -> str:
         return f"{{\\small {shown}}}" if self.fragment else f"{{\\small\\color{{SAg}}{shown}}}"
 
-    def grade_words(self, shown: str) -> str:
-        return f"\\emph{{{escape_text(shown)}}}" if self.fragment else f"\\SAgrade{{{escape_text(shown)}}}"
+    def graded(self, shown: str) -> str:
+        return f"\\emph{{{shown}}}" if self.fragment else f"\\SAgrade{{{shown}}}"
 
     def tag(self, step: md.Step, number: int) -> str:
-        grade = self.grade_words(step.evidence.grade.value) if step.evidence else ""
-        why = r"\enspace ".join(part for part in (self.prose(step.reason), grade) if part)
-        return f"\\tag*{{{self.small(why)}\\quad({number})}}" if self.fragment else f"\\SAwhy{{{why}}}{{{number}}}"
+        reason = self.prose(step.reason)
+        grade = step.evidence.grade.value if step.evidence else ""
+        if not self.fragment:
+            return f"\\SAwhy{{{reason}}}{{{grade}}}{{{number}}}"
+        why = r"\enspace ".join(part for part in (reason, self.graded(grade) if grade else "") if part)
+        return f"\\tag*{{{self.small(why)}\\quad({number})}}"
 
     def fit(self, shown: str, room: float | None = None) -> str:
         """``shown`` shrunk to ``room`` em, or to the line, where it is wider."""
@@ -73,13 +78,21 @@ class Writer:
         return "\\begin{center}\n" + "\n".join(lines) + "\n\\end{center}"
 
     def body(self, document: md.Document) -> str:
-        parts = [self.block(block, number) for block, number in numbered(document)]
-        found = [f"{steps_named(numbers)}: {e}" for e, numbers in ledger(document)]
+        out = ""
+        last: md.Block | None = None
+        for block, number in numbered(document):
+            # a display that continues a paragraph must not begin another, which would add an empty line
+            joint = "\n" if isinstance(last, md.Paragraph) and isinstance(block, md.Steps) else "\n\n"
+            if isinstance(last, md.Heading) and isinstance(block, md.Steps) and not self.fragment:
+                joint = "\n\\SAafterheading\n"
+            out += (joint if last else "") + self.block(block, number)
+            last = block
+        found = [f"{escape_text(steps_are(n))} {latex_formulas.evidence_text(e)}." for e, n in ledger(document)]
         if found:
-            parts.append(self.small("How the steps are known. " + escape_text("; ".join(found)) + "."))
+            out += "\n\n" + self.small(" ".join(found))
         if document.verdict is not None:
-            parts.append(f"\\noindent\\textbf{{Verdict: {document.verdict.value}.}}")
-        return "\n\n".join(parts)
+            out += f"\n\n\\noindent\\textbf{{Verdict: {document.verdict.value}.}}"
+        return out
 
     def block(self, block: md.Block, number: int) -> str:
         match block:
@@ -105,7 +118,7 @@ class Writer:
                 items = "\n".join(f"\\item {self.prose(item)}" for item in block.items)
                 return f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}"
             case md.Listing():
-                return listing(block.text)
+                return self.listing(block.text)
 
     def aside(self, box: str, title: str, text: md.Text) -> str:
         environment = "quote" if self.fragment else box
@@ -119,13 +132,16 @@ class Writer:
         heading = "\\subsection*{Assumptions}" if self.fragment else "\\section*{Assumptions}"
         return "\n".join([heading, "\\begin{itemize}", *items, "\\end{itemize}"])
 
+    def listing(self, text: str) -> str:
+        """Lines as they are, in typewriter type (``verbatim`` would stumble over Unicode); long ones are shrunk."""
+        lines = [self.listed(line) for line in text.splitlines()]
+        return "\\begin{flushleft}\\small\n" + "\\\\\n".join(lines) + "\n\\end{flushleft}"
+
+    def listed(self, line: str) -> str:
+        shown = code(line).replace(" ", "~") if line.strip() else "\\mbox{}"
+        return self.fit(shown) if len(line) > _LISTED else shown
+
 
 def code(text: str) -> str:
     """A command or a name in typewriter type, hyphens kept apart."""
     return f"\\texttt{{{escape_text(text).replace('--', '-{}-')}}}"
-
-
-def listing(text: str) -> str:
-    """Lines as they are, in typewriter type (``verbatim`` would stumble over Unicode)."""
-    lines = [code(line).replace(" ", "~") if line.strip() else "\\mbox{}" for line in text.splitlines()]
-    return "\\begin{flushleft}\\small\n" + "\\\\\n".join(lines) + "\n\\end{flushleft}"

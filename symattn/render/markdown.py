@@ -6,13 +6,20 @@ import re
 
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.tex import relation_sign, tex, words
-from symattn.render.common import all_integers, as_rows, chain, indexed, ledger, made, numbered, sheets, steps_named
+from symattn.document.tex import tex, words
+from symattn.render.common import indexed, ledger, made, numbered, sheets, steps_are
+from symattn.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$])")
 _STARTS_A_BLOCK = re.compile(r"^(\s*)([-+=]|\d+[.)])(?=\s|$)")
-# What Markdown may eat between plain dollars: escaped punctuation, emphasis, HTML, table cells.
+_LETTERED = {
+    r"\, ": r"\thinspace ", r"\,": r"\thinspace ", r"\{": r"\lbrace ", r"\}": r"\rbrace ", "<": r"\lt ", ">": r"\gt ",
+}  # fmt: skip
+# What Markdown may still eat between plain dollars: escaped punctuation, emphasis, HTML, table cells.
 _NEEDS_TICKS = re.compile(r"\\[^A-Za-z]|[*<>|~`]|[^A-Za-z0-9]_|_[^A-Za-z0-9{]")
+
+# GitHub scrolls what is too wide, so nothing is shrunk.
+_SETTER = Setter(tex, lambda shown, room: shown, 46.0)
 
 
 def render(document: md.Document) -> str:
@@ -36,11 +43,18 @@ def prose(text: md.Text) -> str:
 
 def _inline(part: md.Inline) -> str:
     if isinstance(part, nt.Node):
-        shown = tex(part, inline=True)
+        shown = _unpunctuated(tex(part, inline=True))
         return f"$`{shown}`$" if _NEEDS_TICKS.search(shown) else f"${shown}$"
     if isinstance(part, md.Emph):
         return f"*{escape(part.text)}*"
     return _code(part.text) if isinstance(part, md.Code) else escape(part)
+
+
+def _unpunctuated(shown: str) -> str:
+    """Commands spelt in letters for those that Markdown would take for escapes or HTML."""
+    for sign, command in _LETTERED.items():
+        shown = shown.replace(sign, command)
+    return shown
 
 
 def escape(text: str) -> str:
@@ -95,39 +109,37 @@ def _assumption(item: md.Assumption) -> str:
 
 
 def _steps(block: md.Steps, number: int) -> str:
-    lines = []
+    room = _SETTER.line - first_sides(block)
+    rows = []
     before: md.Step | None = None
     for i, step in enumerate(block.items):
-        lines.append(_step(step, before, number + i))
+        first, *upper = step_rows(_SETTER, step, before, room)
+        lines = [rf"\text{{({number + i})}}\quad && {first}", *(f"&& {row}" for row in upper)]
+        lines[-1] += _why(step)
+        rows += lines
         before = step
-    body = " \\\\\n".join(lines)
+    body = " \\\\\n".join(rows)
     return _fence(f"\\begin{{aligned}}\n{body}\n\\end{{aligned}}", "math")
 
 
-def _step(step: md.Step, before: md.Step | None, number: int) -> str:
-    first, links, whole = chain(step, before)
-    left = "" if first is None else tex(first)
-    right = tex(whole) if whole is not None else " ".join(f"{relation_sign(s)} {_side(x)}" for s, x in links)
-    reason = reason_tex(step.reason)
+def _why(step: md.Step) -> str:
     grade = rf"\textit{{{step.evidence.grade.value}}}" if step.evidence else ""
-    why = r" \quad ".join(part for part in (reason, grade) if part)
-    return rf"\text{{({number})}}\quad & {left} & {right}" + (rf" && {why}" if why else "")
-
-
-def _side(side: nt.Node) -> str:
-    return rf"\left({tex(side)}\right)" if isinstance(side, (nt.Relation, nt.Row)) else tex(side)
+    why = r" \enspace ".join(part for part in (reason_tex(step.reason), grade) if part)
+    return rf" && \quad {why}" if why else ""
 
 
 def reason_tex(reason: md.Text) -> str:
     """A reason within a formula: words as text, formulas as they are."""
-    parts = [tex(p, inline=True) if isinstance(p, nt.Node) else words(p if isinstance(p, str) else p.text) for p in reason]
+    parts = (
+        tex(p, inline=True) if isinstance(p, nt.Node) else words(p if isinstance(p, str) else p.text) for p in reason
+    )
     return " ".join(part for part in parts if part)
 
 
 def _result(block: md.Result) -> str:
     evidence = "; ".join(str(e) for e in block.evidence)
     title = f"**{escape(block.title)}**" + (f" ({escape(evidence)})" if evidence else "")
-    fences = [_fence(tex(f), "math") for f in block.formulas]
+    fences = [_fence(centred(_SETTER, f), "math") for f in block.formulas]
     return _quoted("\n\n".join([title, *fences]))
 
 
@@ -145,7 +157,7 @@ def _column(column: md.Column) -> str:
 
 
 def _cell(cell: md.Text, shaded: bool, place: int) -> str:
-    shown = prose(cell).replace("\n", " ")
+    shown = re.sub(r"(?<!\\)\|", r"\|", prose(cell).replace("\n", " "))  # a bar in code would end the cell
     return f"▸ {shown}" if shaded and place == 0 else shown
 
 
@@ -153,26 +165,11 @@ def _values(block: md.Values) -> str:
     grade = f" *{escape(str(block.evidence))}*" if block.evidence else ""
     reason = f" — {prose(block.reason)}" if block.reason else ""
     parts = [f"**{escape(block.name)}**{reason}{grade}"]
-    for index, sheet in sheets(block):
-        parts.append(_fence(_sheet(sheet, indexed(block.symbol, index)), "math"))
+    for index, values in sheets(block):
+        parts.append(_fence(sheet(_SETTER, values, indexed(block.symbol, index)), "math"))
     return "\n\n".join(parts)
 
 
-def _sheet(sheet: md.Values, symbol: nt.Node) -> str:
-    lines = [f"{tex(symbol)} &= {entries_tex(sheet.exact)}"]
-    if not all_integers(sheet.exact):
-        lines.append(rf"&\approx {entries_tex(sheet.decimal)}")
-    lines += [rf"{words(label)} &: {entries_tex(other)}" for label, other in sheet.others.items()]
-    body = " \\\\\n".join(lines)
-    return f"\\begin{{aligned}}\n{body}\n\\end{{aligned}}"
-
-
-def entries_tex(entries: object) -> str:
-    """A number, vector or matrix of nodes or digits."""
-    rows = [[x if isinstance(x, nt.Node) else nt.Decimal(str(x)) for x in row] for row in as_rows(entries)]
-    return tex(rows[0][0]) if not isinstance(entries, (tuple, list)) else tex(nt.matrix(rows))
-
-
 def _evidence(document: md.Document) -> list[str]:
-    found = [f"- {steps_named(numbers)}: {escape(str(e))}" for e, numbers in ledger(document)]
-    return ["**How the steps are known**\n\n" + "\n".join(found)] if found else []
+    found = [f"{steps_are(numbers)} {escape(str(e))}." for e, numbers in ledger(document)]
+    return [" ".join(found)] if found else []

@@ -8,7 +8,7 @@ from symattn.document.characters import to_ascii
 from symattn.document.text import text
 from symattn.evidence import Grade
 from symattn.render import text_formulas, text_tables
-from symattn.render.common import ledger, made, numbered, steps_named
+from symattn.render.common import ledger, made, numbered, steps_are
 from symattn.render.layout import NBSP, beside, pad, width, wrap
 
 _GRADE_COLOURS = {
@@ -118,4 +118,4 @@ class Writer:
         found = ledger(document)
         if not found:
             return []
-        return ["", *(line for e, n in found for line in self.wrapped((f"{steps_named(n)}: {e}",), "", "  "))]
+        return ["", *(line for e, n in found for line in self.wrapped((f"{steps_are(n)} {e}",), "", "  "))]

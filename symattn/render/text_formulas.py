@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.characters import ASCII_SIGNS
-from symattn.render.common import chain
-from symattn.render.layout import pad, width, wrap
+from symattn.render.common import chain, packed
+from symattn.render.layout import grid, pad, width, wrap
 
 if TYPE_CHECKING:
     from symattn.render.text import Writer
@@ -25,26 +25,22 @@ def steps(writer: Writer, block: md.Steps, number: int) -> list[str]:
     room = writer.columns - (grades + 2)
     before: md.Step | None = None
     formulas = []
-    for step in block.items:
-        formulas.append(_lines(writer, step, before, indent, writer.columns - _NUMBER))
+    for i, step in enumerate(block.items):
+        first, *others = lines_of(writer, step, before, indent, writer.columns - _NUMBER)
+        formulas.append([pad(f"{number + i:>3}", _NUMBER) + first, *(" " * _NUMBER + line for line in others)])
         before = step
-    column = _reason_column(writer, block, formulas, room)
-    lines = []
-    for i, (step, formula) in enumerate(zip(block.items, formulas, strict=True)):
-        left = [pad(f"{number + i:>3}", _NUMBER) + formula[0], *(" " * _NUMBER + f for f in formula[1:])]
-        lines += _with_reason(writer, step, left, column, room)
-    return lines
+    layouts = [_joined(writer, block, formulas, column, room) for column in range(_REASON_FROM, _REASON_TO + 1)]
+    return min(layouts, key=len)
+
+
+def _joined(writer: Writer, block: md.Steps, formulas: list[list[str]], column: int, room: int) -> list[str]:
+    pairs = zip(block.items, formulas, strict=True)
+    return [line for step, left in pairs for line in _with_reason(writer, step, left, column, room)]
 
 
 def _first_sides(writer: Writer, block: md.Steps) -> int:
     sides = [width(writer.formula(s.formula.first)) for s in block.items if isinstance(s.formula, nt.Relation)]
     return max((w for w in sides if w <= _LONGEST_SIDE), default=0)
-
-
-def _reason_column(writer: Writer, block: md.Steps, formulas: list[list[str]], room: int) -> int:
-    longest = max((width(writer.flat(s.reason)) for s in block.items), default=0)
-    wanted = max((width(line) + _NUMBER + 2 for lines in formulas for line in lines), default=0)
-    return min(max(min(wanted, room - longest), _REASON_FROM), _REASON_TO)
 
 
 def _with_reason(writer: Writer, step: md.Step, left: list[str], column: int, room: int) -> list[str]:
@@ -60,9 +56,11 @@ def _with_reason(writer: Writer, step: md.Step, left: list[str], column: int, ro
     return lines
 
 
-def _lines(writer: Writer, step: md.Step, before: md.Step | None, indent: int, columns: int) -> list[str]:
+def lines_of(writer: Writer, step: md.Step, before: md.Step | None, indent: int, columns: int) -> list[str]:
     """The formula of a step: on one line if it fits, else broken before signs, then before + and −."""
     first, links, whole = chain(step, before)
+    if isinstance(whole, nt.Row):
+        return [writer.formula(r) for r in packed(whole, lambda r: width(writer.formula(r)) <= columns)]
     if whole is not None:
         return wrap(writer.formula(whole), columns)
     head = "" if first is None else writer.formula(first)
@@ -71,8 +69,8 @@ def _lines(writer: Writer, step: md.Step, before: md.Step | None, indent: int, c
     texts = [_link(writer, sign, side) for sign, side in links]
     if indent + 1 + sum(width(t) + 1 for t in texts) <= columns:
         return [*lines, pad(start, indent) + " " + " ".join(texts)]
-    for i, (sign, side) in enumerate(links):
-        for j, part in enumerate(_break(writer, texts[i], side, sign, columns - indent - 1)):
+    for i, (_, side) in enumerate(links):
+        for j, part in enumerate(_break(writer, texts[i], side, columns - indent - 1)):
             lines.append(pad(start if i == j == 0 else "", indent) + " " + part)
     return lines
 
@@ -83,10 +81,14 @@ def _link(writer: Writer, sign: str, side: nt.Node) -> str:
     return f"{sign} ({shown})" if isinstance(side, (nt.Relation, nt.Row)) else f"{sign} {shown}"
 
 
-def _break(writer: Writer, shown: str, side: nt.Node, sign: str, columns: int) -> list[str]:
+def _break(writer: Writer, shown: str, side: nt.Node, columns: int) -> list[str]:
+    sign = shown[: shown.index(" ")]
+    if isinstance(side, nt.Matrix) and len(side.rows) > 1:
+        rows = grid([[writer.formula(entry) for entry in row] for row in side.rows])
+        return [f"{'' if i else sign:{len(sign)}} {row}" for i, row in enumerate(rows)]
     if width(shown) <= columns or not isinstance(side, nt.Sum):
         return [shown]
-    lines = [shown[: shown.index(" ")]]
+    lines = [sign]
     for i, term in enumerate(side.terms):
         signed = writer.formula(nt.Sum((nt.node(0), term)))[2:] if i else writer.formula(term)  # 0 + x → + x
         if width(lines[-1]) + 1 + width(signed) > columns and i:
@@ -98,13 +100,15 @@ def _break(writer: Writer, shown: str, side: nt.Node, sign: str, columns: int) -
 
 def result(writer: Writer, block: md.Result) -> list[str]:
     """The title with its evidence, and the formulas beneath."""
-    evidence = " · ".join(str(e) for e in block.evidence)
     title = writer.paint(writer.plain(block.title), "1")
-    colour = writer.paint(writer.plain(evidence), "32") if evidence else ""
-    one_line = width(title) + 4 + width(evidence) <= writer.columns
-    lines = [f"{title}  [{colour}]"] if evidence and one_line else [title, *(["  [" + colour + "]"] if evidence else [])]
+    evidence = writer.plain("; ".join(str(e) for e in block.evidence))
+    lines = [title]
+    if evidence and width(title) + 4 + width(evidence) <= writer.columns:
+        lines = [f"{title}  [{writer.paint(evidence, '32')}]"]
+    elif evidence:
+        lines += [f"  {writer.paint(line, '32')}" for line in wrap(f"[{evidence}]", writer.columns - 2)]
     for formula in block.formulas:
         step = md.Step(formula)
-        broken = _lines(writer, step, None, _first_sides(writer, md.Steps((step,))), writer.columns - 4)
+        broken = lines_of(writer, step, None, _first_sides(writer, md.Steps((step,))), writer.columns - 4)
         lines += ["    " + line for line in broken]
     return lines

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.render.common import all_integers, as_rows, indexed, runs, sheets
+from symattn.render.common import all_integers, as_rows, depth, indexed, runs, sheets
 from symattn.render.layout import beside, grid, pad, stack, width, wrap
 
 if TYPE_CHECKING:
@@ -84,23 +84,38 @@ def values(writer: Writer, block: md.Values) -> list[str]:
 
 
 def _sheet(writer: Writer, sheet: md.Values) -> list[str]:
-    labelled: dict[str, list[list[str]]] = {"exact": _shown(writer, sheet.exact)}
+    labelled = {"exact": _shown(writer, sheet.exact)}
     if not all_integers(sheet.exact):
         labelled["decimal"] = _shown(writer, sheet.decimal)
-    labelled |= {label: _shown(writer, other) for label, other in sheet.others.items()}
+    labelled |= {writer.plain(label): _shown(writer, other) for label, other in sheet.others.items()}
     if not labelled["exact"] or not labelled["exact"][0]:
         return ["[]"]
-    if list(labelled) == ["exact"]:
-        blocks = [grid(labelled["exact"])]
-    else:
-        blocks = [[writer.plain(label), *grid(rows)] for label, rows in labelled.items()]
     room = writer.columns - 2
-    beside_each_other = stack(blocks, "   ")
-    if max(map(width, beside_each_other)) <= room:
-        return beside_each_other
-    if max(width(line) for b in blocks for line in b) <= room:
-        return [line for b in blocks for line in b]
-    return _entries(labelled)
+    if len(labelled["exact"]) == 1:
+        lines = _one_row(labelled, bare=depth(sheet.exact) == 0)
+    else:
+        lines = _beside_or_beneath(labelled, room)
+    return lines if max(map(width, lines)) <= room else _entries(labelled)
+
+
+def _one_row(labelled: dict[str, list[list[str]]], bare: bool) -> list[str]:
+    """A number or a vector: exact, decimal and the others under each other, column by column."""
+    rows = [other[0] for other in labelled.values()]
+    lines = [line[1:-1] for line in grid(rows)] if bare else grid(rows)
+    if len(lines) == 1:
+        return lines
+    return stack([list(labelled), lines], "  ")
+
+
+def _beside_or_beneath(labelled: dict[str, list[list[str]]], room: int) -> list[str]:
+    grids = [grid(rows) for rows in labelled.values()]
+    if len(grids) == 1:
+        return grids[0]
+    lines = stack([[label, *lines] for label, lines in zip(labelled, grids, strict=True)], "   ")
+    if max(map(width, lines)) <= room:
+        return lines
+    labels = [line for label, lines in zip(labelled, grids, strict=True) for line in (label, *[""] * (len(lines) - 1))]
+    return stack([labels, [line for lines in grids for line in lines]], "  ")
 
 
 def _entries(labelled: dict[str, list[list[str]]]) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Literal
 
 from symattn.document import model as md
 from symattn.document import notation as nt
@@ -180,7 +182,9 @@ def _jacobian() -> tuple[md.Block, ...]:
                     CHECKED,
                 ),
                 md.Step(
-                    nt.equals(nt.call("J", P), nt.call("diag", P) - P * Transposed(P), full), (nt.equals(N, 3),), CHECKED
+                    nt.equals(nt.call("J", P), nt.call("diag", P) - P * Transposed(P), full),
+                    (nt.equals(N, 3),),
+                    CHECKED,
                 ),
             )
         ),
@@ -344,3 +348,9 @@ def walk() -> md.Document:
             md.Note(("S is symmetric here by accident.",)),
         ),
     )  # fmt: skip
+
+
+Sample = Callable[[], md.Document]
+BASES = ("x", "mu", "Σ", "ε", "softmax", "max", "ẽ", "x̂", "ℓ", "S'", "d_x y", "1", "E", "∞", "…", "long word", "Ω", "Α")
+FENCES: tuple[Literal["abs", "norm", "round", "curly"], ...] = ("abs", "norm", "round", "curly")
+OPERATORS: tuple[Literal["sum", "prod", "max"], ...] = ("sum", "prod", "max")
