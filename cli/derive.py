@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .output import Output, options
+from .output import Output, given, options
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--tokens", type=int, help="n, the number of tokens.")
 @click.option("--heads", type=int, help="h, the number of heads.")
 @click.option("--mean", help="Mean of a component: 0, another number, or a letter such as mu.")
-@click.option("--causal", is_flag=True, default=None, help="A query attends to no later key.")
+@click.option("--causal", is_flag=True, help="A query attends to no later key.")
 @click.option("--seed", type=int, help="Seed of what is sampled.")
 @options
 def command(name: str, wanted: bool, output: Output, **parameters: Any) -> int:
@@ -33,8 +33,7 @@ def command(name: str, wanted: bool, output: Output, **parameters: Any) -> int:
 
     if wanted:
         return output.emit(_listing())
-    given = {key: value for key, value in parameters.items() if value is not None}
-    return output.emit(derivations.derive(name, **given))
+    return output.emit(derivations.derive(name, **given(parameters)))
 
 
 def _listing() -> Document:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
-# A comment of LaTeX or Markdown with the command that makes the file; the opening of the JSON form.
-_MARKS = re.compile(r"^(% |<!-- )(Written by )?symattn[ :]|\A\{\s*\"schema\": \d+,", re.MULTILINE)
-_HEAD = 2000
+from symattn.render.common import MARK
+
+# LaTeX and Markdown open with the mark in a comment, JSON with its schema; text ends with the mark under a rule.
+_HEAD = re.compile(rf"\A(% |<!-- ){MARK}\b|\A\{{\s*\"schema\": \d+,\s*\"kind\": ")
+_TAIL = re.compile(rf"^[─-]{{20,}}\n{MARK}\b[^\n]*\n*\Z", re.MULTILINE)
+_ENOUGH = 4000
 
 
 def written_by_symattn(path: Path) -> bool:
-    """Whether the file opens as symattn's own documents do; an empty file belongs to nobody."""
+    """Whether the file opens or ends as symattn's own do; an empty one belongs to nobody and may be filled."""
     with path.open("rb") as file:
-        head = file.read(_HEAD).decode(errors="replace").replace("\r\n", "\n")
-    return not head or _MARKS.search(head) is not None
+        head = _text(file.read(_ENOUGH))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _ENOUGH))
+        tail = _text(file.read())
+    return not head or bool(_HEAD.search(head) or _TAIL.search(tail))
+
+
+def _text(content: bytes) -> str:
+    return content.decode(errors="replace").replace("\r\n", "\n")

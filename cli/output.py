@@ -91,6 +91,11 @@ def _compared(path: Path, text: str) -> Status:
     return Status.FAULT
 
 
+def given(wishes: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given; 0 is a value like any other."""
+    return {name: wish for name, wish in wishes.items() if wish is not None and wish is not False and wish != ()}
+
+
 def options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the shared options; it receives them as ``output``."""
 
@@ -138,15 +143,15 @@ def _output(
     watched = Path(check) if check else None
     if target and watched:
         raise click.UsageError("--check writes nothing, so it goes without -o.")
+    if target:
+        from . import files
+
+        files.check(target, force)
     chosen = form or _by_suffix(target or watched)
     if chosen == "html":
         raise click.UsageError("html comes with publishing, in a later version; mend: -f markdown.")
     if fragment and chosen != "latex":
         raise click.UsageError(f"--fragment belongs to latex, and the form is {chosen}.")
-    if target:
-        from . import files
-
-        files.check(target, force)
     plain = ascii if ascii is not None else not (target or watched or stream.speaks_utf8())
     return Output(chosen, target, force, fragment, watched, plain, colour)
 

@@ -9,7 +9,7 @@ import click
 
 from .choices import Choice
 from .errors import Status, say
-from .output import Output, options
+from .output import Output, given, options
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 _SPEC = ("scale", "causal", "alignment", "mask", "padding", "heads", "fully_masked")
@@ -52,10 +52,10 @@ def command(target: str, output: Output, **wishes: Any) -> int:
     from symattn import Attention, sources
     from symattn.sources.loading import CannotRun
 
-    given = {name: wish for name, wish in wishes.items() if wish not in (None, False, ())}
-    spec = Attention(**{name: given.pop(name) for name in _SPEC if name in given})
+    told = given(wishes)
+    spec = Attention(**{name: told.pop(name) for name in _SPEC if name in told})
     try:
-        report = sources.verify_target(target, spec, **given)
+        report = sources.verify_target(target, spec, **told)
     except CannotRun as error:
         say(f"symattn: {error}")
         return Status.TARGET

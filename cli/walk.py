@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .output import Output, options
+from .output import Output, given, options
 
 
 @click.command("walk", short_help="Walk through an example in exact numbers.")
@@ -25,5 +25,4 @@ def command(source: str, output: Output, **wishes: Any) -> int:
     """
     from symattn.derivations import walks
 
-    given = {key: value for key, value in wishes.items() if value}
-    return output.emit(walks.walk(source, **given))
+    return output.emit(walks.walk(source, **given(wishes)))

@@ -98,6 +98,13 @@ class Neg(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class PlusMinus(Node):
+    """±body."""
+
+    body: Node
+
+
+@dataclass(frozen=True, slots=True)
 class Over(Node):
     """numerator / denominator."""
 
@@ -149,9 +156,9 @@ class Big(Node):
 
 @dataclass(frozen=True, slots=True)
 class Fence(Node):
-    """|body|, ‖body‖ or (body)."""
+    """|body|, ‖body‖, (body) or {body}. Round brackets that precedence asks for are set without being asked."""
 
-    style: Literal["abs", "norm", "round"]
+    style: Literal["abs", "norm", "round", "curly"]
     body: Node
     sub: Node | None = None
 
@@ -173,7 +180,7 @@ class Matrix(Node):
 
 @dataclass(frozen=True, slots=True)
 class Relation(Node):
-    """A chain: ``first``, then pairs of a sign (=, ≤, <, ≥, >, ≈, ≠, ∈, →) and a side."""
+    """A chain: ``first``, then pairs of a sign (=, ≤, <, ≥, >, ≈, ≠, ∈, ∼, →, …) and a side."""
 
     first: Node
     rest: tuple[tuple[str, Node], ...]
@@ -196,7 +203,14 @@ class Words(Node):
 
 @dataclass(frozen=True, slots=True)
 class Row(Node):
-    """Parts side by side with a wide space between: several statements on one line."""
+    """Several statements on one line, a wide space between; ``Words`` cling to what follows them."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commas(Node):
+    """Parts with commas between: the i, j under a maximum, the entries of (1, 2, 3), q₁, …, q_n."""
 
     parts: tuple[Node, ...]
 
@@ -235,6 +249,11 @@ def call(function: Like, *arguments: Like) -> Call:
 def matrix(rows: Sequence[Sequence[Like]]) -> Matrix:
     """A matrix of nodes or numbers."""
     return Matrix(tuple(tuple(node(x) for x in row) for row in rows))
+
+
+def commas(*parts: Like) -> Commas:
+    """a, b, c."""
+    return Commas(tuple(node(p) for p in parts))
 
 
 def total(index: Like, low: Like, high: Like, body: Like) -> Big:

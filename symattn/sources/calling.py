@@ -130,7 +130,8 @@ class _Agreement:
 
     def _mask(self, name: str, what: str, positional: bool, required: bool) -> Argument | None:
         """A parameter whose name says that it is a mask. One that must be given and has nothing to say gets None."""
-        if what in self.request.masks and not self.mask_name:
+        told = self._mask_input() if self.mask_name else None
+        if what in self.request.masks and what != told:
             return Argument(name, what, None, positional, required)
         if not required:
             return None
@@ -150,7 +151,8 @@ class _Agreement:
     @property
     def _causal_by_mask(self) -> bool:
         named = {meaning(p.name) for p in self.parameters}
-        return self.request.causal and not self.request.masks and "causal" not in named
+        told = self.request.masks or self.mask_name or "causal" in named
+        return self.request.causal and not told
 
     def _setting(self, what: str, required: bool) -> object:
         """The value of a setting, None where it is left to the function."""

@@ -6,6 +6,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable
+from types import CellType
 from typing import Any, Protocol
 
 import numpy as np
@@ -146,9 +147,18 @@ def _modules_used(function: Callable[..., Any]) -> set[str]:
     """Which of torch and numpy the function's own code names, directly or by something imported from them."""
     function = inspect.unwrap(function)
     function = function if hasattr(function, "__code__") else type(function).__call__
-    code, scope = getattr(function, "__code__", None), getattr(function, "__globals__", {})
-    used = [scope[name] for name in getattr(code, "co_names", ()) if name in scope]
-    return {m for m in map(_module, used) if m in ("torch", "numpy")}
+    names = getattr(getattr(function, "__code__", None), "co_names", ())
+    scope = getattr(function, "__globals__", {})
+    held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_full(cell)]
+    used = {_module(thing) for thing in (*held, *(scope[name] for name in names if name in scope))}
+    return {m for m in ("torch", "numpy") if m in used or (m == "torch" and m in names)}
+
+
+def _is_full(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
 
 
 def _module(thing: object) -> str:

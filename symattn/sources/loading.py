@@ -165,7 +165,8 @@ def _callable(found: object, owner: object, seen: str) -> Callable[..., Any]:
 
 def one_line(error: BaseException) -> str:
     """The type and the first line of the message of an exception: what Python prints last."""
-    lines = str(error).strip().splitlines()
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    lines = message.strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
@@ -178,9 +179,9 @@ def where(error: BaseException) -> str:
 
 def users_frame(frames: Sequence[tuple[str, int]]) -> str:
     """``file.py:line`` of the frame that a user wants to see, of frames from the outermost to the innermost."""
-    theirs = [f for f in frames if not f[0].startswith(_NOT_USERS)]
-    own = [f for f in theirs if "site-packages" not in f[0] and not f[0].startswith(_LIBRARY)]
-    found = own[-1:] or theirs[:1]
+    installed = [f for f in frames if "site-packages" in f[0] and not f[0].startswith(_NOT_USERS)]
+    own = [f for f in frames if f not in installed and not f[0].startswith((*_NOT_USERS, _LIBRARY))]
+    found = own[-1:] or installed[:1]
     return f"{Path(found[0][0]).name}:{found[0][1]}" if found else ""
 
 

@@ -20,10 +20,12 @@ from symattn.sources.loading import users_frame
 from symattn.verification.target import Failure
 
 _ROOT = str(Path(__file__).resolve().parents[2])
+# The symattn of the parent, wherever it lies, without a change of what else can be imported.
 _PROGRAM = f"""
 import sys
-if {_ROOT!r} not in sys.path:
-    sys.path.insert(0, {_ROOT!r})
+sys.path.insert(0, {_ROOT!r})
+import symattn
+del sys.path[0]
 from symattn.sources.worker import main
 main()
 """

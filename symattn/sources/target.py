@@ -119,8 +119,8 @@ class Target:
 def target(function: Callable[..., Any], request: Request, name: str = "") -> Target:
     """The function ready to be called as ``request`` says: matched by ``agree``, in the framework that it wants.
 
-    Where neither the request nor the function's code tells the framework, one small call does: NumPy, and torch if that
-    raises ``TypeError`` or ``AttributeError`` and torch then returns. Raises ``InputError`` and ``MissingExtra``.
+    Where neither the request nor the function's code tells the framework, one small call does: NumPy, unless the
+    function fails on NumPy arrays and not on tensors. Raises ``InputError`` and ``MissingExtra``.
     """
     frameworks.numpy_dtype(request.dtype)
     _refuse_own_weights(function, name)
@@ -140,7 +140,7 @@ def settled(function: Callable[..., Any], request: Request) -> Request:
 def _tried(function: Callable[..., Any], convention: Convention, request: Request) -> tuple[Framework, str]:
     """The framework by trial, and a note that says so."""
     first = Target(function, convention).run(_small(convention, request)).error
-    if first is None or first.type not in ("TypeError", "AttributeError"):
+    if first is None:
         return "numpy", "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
     try:
         second = Target(function, replace(convention, framework="torch")).run(_small(convention, request)).error

@@ -12,7 +12,7 @@ import pytest
 from symattn.errors import InputError
 from symattn_cli import files
 
-OURS = "% symattn derive scaling\n"
+OURS = "% Made with symattn: symattn derive scaling\n"
 
 
 def test_a_new_file_gets_the_usual_mode(tmp_path: Path) -> None:
@@ -33,7 +33,16 @@ def test_our_own_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o640 or os.name == "nt"
 
 
-@pytest.mark.parametrize("content", ["my notes on symattn\n", "{}", "\\documentclass{article}\n% symattn-like\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "my notes: Made with symattn\n",
+        "{}",
+        '{"schema": 1}',
+        "\\documentclass{article}\n% Made with symattn: symattn derive\n",
+        "% Made with sympy\n",
+    ],
+)
 def test_a_file_of_another_is_kept_unless_forced(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a.tex"
     path.write_text(content)

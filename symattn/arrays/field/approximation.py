@@ -1,0 +1,149 @@
+"""Signs and digits of exact numbers, by Arb: balls whose precision grows until they decide.
+
+That it ends: what is asked of a ball here is never on the fence. A sum that is not empty is not zero, so its ball
+leaves zero at some precision; a value that is rounded is irrational, so it is no tie. ``LIMIT`` bounds the work all the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from math import inf
+from typing import cast
+
+import flint
+
+from symattn.arrays.field.sums import Sum, Unit, ball, shifted
+from symattn.arrays.field.surds import K, integer_terms
+from symattn.errors import Undecided
+
+LIMIT = 1 << 17  # bits
+
+
+def sign_of_sum(u: Unit, f: Sum) -> int:
+    """The sign of a sum."""
+    signs = {_plain_sign(c) for c in f.values()}
+    if len(signs) < 2 and None not in signs:
+        return cast(int, signs.pop()) if signs else 0
+    f = shifted(f, -_highest(f))  # e^(10^9) must not spoil what is a matter of the largest term
+    return sign(lambda: ball(u, f))
+
+
+def sign(value: Callable[[], flint.arb]) -> int:
+    """The sign of a number that is not zero; ``value`` encloses it at the working precision."""
+    for working in _precisions(64):
+        with flint.ctx.workprec(working):
+            x = value()
+        if x != 0:
+            return 1 if x > 0 else -1
+    raise AssertionError
+
+
+def enclosure(u: Unit, n: Sum, d: Sum, prec: int) -> flint.arb:
+    """A ball that holds n/d, with about ``prec`` correct bits."""
+    if not n:
+        return flint.arb(0)
+    if len(d) > 1:
+        top = _highest(d)
+        n, d = shifted(n, -top), shifted(d, -top)
+    return sharpened(lambda: ball(u, n) / ball(u, d), prec)
+
+
+def sharpened(value: Callable[[], flint.arb], prec: int) -> flint.arb:
+    """A ball with about ``prec`` correct bits of a number that is not zero."""
+    for working in _precisions(prec + 32):
+        with flint.ctx.workprec(working):
+            x = value()
+        if x.is_finite() and x.rel_accuracy_bits() >= prec:
+            with flint.ctx.workprec(prec):
+                return +x
+    raise AssertionError
+
+
+def nearest_double(enclose: Callable[[int], flint.arb]) -> float:
+    """The double nearest to an irrational number; ``enclose`` takes the number of correct bits."""
+    for working in _precisions(64):
+        x = enclose(working)
+        with flint.ctx.workprec(working):
+            low, high = _double(x.lower()), _double(x.upper())
+        if low == high:  # rounding is monotone
+            return low
+    raise AssertionError
+
+
+def rational_double(r: Fraction) -> float:
+    """The double nearest to r, ties to even (Python's division of integers is correctly rounded)."""
+    try:
+        return r.numerator / r.denominator
+    except OverflowError:
+        return inf if r > 0 else -inf
+
+
+def decimal(enclose: Callable[[int], flint.arb], digits: int) -> str:
+    """An irrational number to so many significant digits."""
+    for working in _precisions(64 + 4 * digits):
+        x = enclose(working)
+        with flint.ctx.workprec(working):
+            size = abs(x)
+            e = (size.log() / flint.arb(10).log()).floor().unique_fmpz()
+            if e is None:
+                continue
+            whole = (size * flint.arb(10) ** (digits - 1 - e) + flint.arb(0.5)).floor().unique_fmpz()
+        if whole is not None:
+            return _written(x < 0, int(whole), int(e), digits, exact=False)
+    raise AssertionError
+
+
+def rational_decimal(r: Fraction, digits: int) -> str:
+    """The rational number r to so many significant digits, ties to even; no zeros at the end where that is exact."""
+    if not r:
+        return "0"
+    e = len(str(flint.fmpz(abs(r.numerator)))) - len(str(flint.fmpz(r.denominator)))
+    if abs(r) < Fraction(10) ** e:
+        e -= 1
+    shown = abs(r) * Fraction(10) ** (digits - 1 - e)
+    return _written(r < 0, round(shown), e, digits, exact=round(shown) == shown)
+
+
+def _plain_sign(c: K) -> int | None:
+    """The sign of a coefficient where its terms agree on one."""
+    signs = {t > 0 for t in integer_terms(c)[0].values()}
+    return None if len(signs) > 1 else 1 if signs.pop() else -1
+
+
+def _highest(f: Sum) -> K:
+    return max(cast("dict[int, K]", f))
+
+
+def _precisions(first: int) -> Iterator[int]:
+    """first, 2 first, 4 first, … and Undecided at the end of patience."""
+    working = first
+    while working <= max(LIMIT, 2 * first):
+        yield working
+        working *= 2
+    raise Undecided(f"exact: {working // 2} bits do not decide; the numbers are too close or too large")
+
+
+def _double(x: flint.arb) -> float:
+    """The double nearest to an exact Arb number man · 2^exp."""
+    man, exp = (int(part) for part in x.man_exp())
+    if man == 0 or exp + man.bit_length() < -1080:
+        return 0.0
+    if exp + man.bit_length() > 1025:
+        return inf if man > 0 else -inf
+    return rational_double(man * Fraction(2) ** exp)
+
+
+def _written(negative: bool, whole: int, e: int, digits: int, *, exact: bool) -> str:
+    """± whole · 10^(e + 1 − digits) as digits, in the manner of ``%g``; whole has so many digits, or is 10^digits."""
+    if whole == 10**digits:
+        whole, e = whole // 10, e + 1
+    s = str(whole)
+    if -4 <= e < digits:
+        s = f"{s[: e + 1]}.{s[e + 1 :]}" if e >= 0 else "0." + "0" * (-e - 1) + s
+        tail = ""
+    else:
+        s, tail = f"{s[0]}.{s[1:]}", f"e{e:+03d}"
+    s = s.rstrip("0") if exact else s
+    return ("-" if negative else "") + s.removesuffix(".") + tail

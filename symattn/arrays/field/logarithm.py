@@ -1,0 +1,214 @@
+"""Logarithms that wait for an exp: c + log f, which log-sum-exp needs and the decided field does not hold."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import total_ordering
+from numbers import Rational
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from symattn.arrays.field import approximation
+from symattn.arrays.field.quotient import ONE_ELEMENT, Quotient, brief
+from symattn.arrays.field.sums import exponent
+from symattn.arrays.field.surds import K, Surd
+from symattn.document.notation import Node, call
+from symattn.errors import Refused
+
+if TYPE_CHECKING:
+    import flint
+
+
+@total_ordering
+class Logarithm:
+    """c + log f with exact c and exact f > 0, where f is no e^k with k in K: ``logarithm`` makes a number of those.
+
+    Sums and differences with exact numbers and logarithms, and multiples by an integer, are again exact numbers or
+    logarithms. Of the functions only ``exp`` (and tanh) lead back: exp(c + log f) = e^c f.
+
+    For c in K the number is not 0, for that means f = e^(−c): so Arb finds its sign. For other c this is not known, and
+    a number that no precision separates from 0 raises Undecided.
+    """
+
+    __slots__ = ("c", "f")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, c: Quotient, f: Quotient) -> None:
+        self.c = c
+        self.f = f
+
+    def __add__(self, other: object) -> Quotient | Logarithm:
+        if isinstance(other, Logarithm):
+            return logarithm(self.c + other.c, self.f * other.f)
+        return Logarithm(self.c + Quotient.of(other), self.f) if _exact(other) else NotImplemented
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Logarithm:
+        return Logarithm(-self.c, ONE_ELEMENT / self.f)
+
+    def __pos__(self) -> Logarithm:
+        return self
+
+    def __sub__(self, other: object) -> Quotient | Logarithm:
+        return self + -cast(Any, other) if isinstance(other, Logarithm) or _exact(other) else NotImplemented
+
+    def __rsub__(self, other: object) -> Quotient | Logarithm:
+        return -self + other if _exact(other) else NotImplemented
+
+    def __mul__(self, other: object) -> Quotient | Logarithm:
+        if not (isinstance(other, Logarithm) or _exact(other)):
+            return NotImplemented
+        r = None if isinstance(other, Logarithm) else Quotient.of(other).rational()
+        if r is None or r.denominator != 1:
+            raise Refused(
+                f"exact: ({brief(self)})*({brief(other)}): a logarithm takes integer multiples only; use ball"
+            )
+        return logarithm(self.c * r, self.f ** int(r))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: object) -> Quotient | Logarithm:
+        if isinstance(other, Logarithm):
+            return other.__rtruediv__(self)
+        return self * (ONE_ELEMENT / Quotient.of(other)) if _exact(other) else NotImplemented
+
+    def __rtruediv__(self, other: object) -> NoReturn:
+        raise Refused(
+            f"exact: ({brief(other)})/({brief(self)}): division by a logarithm is not in the decided field; use ball"
+        )
+
+    def __abs__(self) -> Logarithm:
+        return -self if self.sign() < 0 else self
+
+    def exp(self) -> Quotient:
+        """e^c f, for c in K."""
+        return self.c.exp() * self.f
+
+    def tanh(self) -> Quotient:
+        """(e^{2x} − 1) / (e^{2x} + 1), for c in K."""
+        e = self.exp() ** 2
+        return (e - ONE_ELEMENT) / (e + ONE_ELEMENT)
+
+    def sqrt(self) -> NoReturn:
+        """Refused."""
+        self._refuse("sqrt")
+
+    def log(self) -> NoReturn:
+        """Refused."""
+        self._refuse("log")
+
+    def sin(self) -> NoReturn:
+        """Refused."""
+        self._refuse("sin")
+
+    def cos(self) -> NoReturn:
+        """Refused."""
+        self._refuse("cos")
+
+    def erf(self) -> NoReturn:
+        """Refused."""
+        self._refuse("erf")
+
+    def is_zero(self) -> bool:
+        """Whether the number is 0: no, or Undecided."""
+        return self.sign() == 0
+
+    def __bool__(self) -> bool:
+        return not self.is_zero()
+
+    def sign(self) -> int:
+        """−1 or 1. Raises Undecided."""
+        return approximation.sign(self._ball)
+
+    def same(self, other: Quotient | Logarithm) -> bool:
+        """Whether the numbers are equal."""
+        return (self - other).is_zero()
+
+    def less(self, other: Quotient | Logarithm) -> bool:
+        """Whether self < other."""
+        return (self - other).sign() < 0
+
+    def __eq__(self, other: object) -> bool:
+        if not (isinstance(other, Logarithm) or _exact(other)):
+            return NotImplemented
+        return self.same(cast("Quotient | Logarithm", other))
+
+    def __lt__(self, other: object) -> bool:
+        if not (isinstance(other, Logarithm) or _exact(other)):
+            return NotImplemented
+        return self.less(cast("Quotient | Logarithm", other))
+
+    def constant(self) -> K | None:
+        """None: the number is not in K, or not known to be."""
+        return None
+
+    def rational(self) -> Fraction | None:
+        """None, likewise."""
+        return None
+
+    def arb(self, prec: int = 64) -> flint.arb:
+        """A ball that holds the value, with about ``prec`` correct bits."""
+        return approximation.sharpened(self._ball, prec)
+
+    def to_float(self) -> float:
+        """The nearest double."""
+        return approximation.nearest_double(self.arb)
+
+    def decimal(self, digits: int = 6) -> str:
+        """The value rounded to nearest with ``digits`` significant digits."""
+        return approximation.decimal(self.arb, digits)
+
+    def to_sympy(self) -> Any:
+        """The number as a SymPy expression."""
+        import sympy
+
+        return self.c.to_sympy() + sympy.log(self.f.to_sympy())
+
+    def notation(self) -> Node:
+        """c + log f."""
+        log = call("log", self.f.notation())
+        return log if self.c.is_zero() else self.c.notation() + log
+
+    def __str__(self) -> str:
+        from symattn.arrays.field import writing
+
+        return writing.text(self.notation())
+
+    def __repr__(self) -> str:
+        return f"Logarithm({self})"
+
+    def _ball(self) -> flint.arb:
+        import flint
+
+        return self.c.arb(flint.ctx.prec) + self.f.arb(flint.ctx.prec).log()
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise Refused(f"exact: {name}({brief(self)}) is not in the decided field; use ball")
+
+
+def logarithm(c: Quotient, f: Quotient) -> Quotient | Logarithm:
+    """c + log f for f > 0, as a plain number where f = e^k, and c + k + log r where f = r e^k."""
+    r, k = rational_times_power(f)
+    if r is None:
+        return Logarithm(c, f)
+    c = c + constant(k)
+    return c if r == 1 else Logarithm(c, Quotient.of(r))
+
+
+def constant(k: K) -> Quotient:
+    """An element of K as an exact number."""
+    return Quotient(None, {0: k * k.den}, {0: k.den}) if isinstance(k, Surd) else Quotient.of(k)
+
+
+def rational_times_power(x: Quotient) -> tuple[Fraction | None, K]:
+    """(r, k) with x = r e^k, r rational and k in K; r is None where x is nothing of the kind."""
+    u, n, d = x.parts
+    if not n:
+        return Fraction(0), 0
+    # If n = r e^k d, then k is what lies between the lowest exponents of n and of d.
+    k = exponent(u, min(cast("dict[int, K]", n)) - min(cast("dict[int, K]", d)))
+    return (x * constant(-k).exp()).rational(), k
+
+
+def _exact(x: object) -> bool:
+    return isinstance(x, (Quotient, int, Rational))

@@ -1,0 +1,173 @@
+"""Exact numbers from text, by a parser of its own: nothing in the text is ever executed.
+
+    "1/3"  "-2.5"  "1e-3"  "sqrt(2)"  "2*sqrt(3)/5"  "(1+4*exp(2))/(1+2*exp(2))"  "exp(-1/sqrt(3))"  "2**10"
+
+    sum      product (("+" | "-") product)*
+    product  signed (("*" | "/") signed)*
+    signed   ("+" | "-")* power
+    power    atom ("**" signed)?            the exponent is an integer
+    atom     number | "E" | ("exp" | "sqrt")? "(" sum ")"
+
+``E`` is Euler's number as SymPy writes it. Decimals are exact. Length, depth and the size of all values are bounded.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
+from symattn.arrays.field.quotient import ONE_ELEMENT, Quotient
+from symattn.arrays.field.surds import integer_terms
+from symattn.errors import InputError, Refused
+
+_LENGTH = 1000  # characters
+_DEPTH = 50  # brackets and exponents within one another
+_EXPONENT = 10_000
+_PAIRS = 4000  # products of terms in one operation
+_BITS = 14_000  # of an integer: as many as Python prints
+_TOKEN = re.compile(
+    r"(?P<number>(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>\*\*|[-+*/()])", re.A
+)
+_Operation = Callable[[Quotient, Quotient], Quotient]
+_SUMS: dict[str, _Operation] = {"+": operator.add, "-": operator.sub}
+_PRODUCTS: dict[str, _Operation] = {"*": operator.mul, "/": operator.truediv}
+_FUNCTIONS: dict[str, Callable[[Quotient], Quotient]] = {"exp": Quotient.exp, "sqrt": Quotient.sqrt}
+
+
+def parse(text: str) -> Quotient:
+    """The number that the text denotes. Raises InputError, with the position, for anything else."""
+    if len(text) > _LENGTH:
+        raise InputError(f"a number of {len(text)} characters: at most {_LENGTH} are read")
+    return _Parser(text).whole()
+
+
+class _Parser:
+    """Recursive descent; ``token`` is the next token, ``kind`` says what it is, "" at the end."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.start = self.end = self.depth = 0
+        self.take()
+
+    def take(self) -> str:
+        """The current token; the next one becomes current."""
+        taken = self.text[self.start : self.end]
+        self.start = len(self.text) - len(self.text[self.end :].lstrip())
+        match = _TOKEN.match(self.text, self.start)
+        self.end = match.end() if match else self.start + 1
+        self.token = self.text[self.start : self.end]
+        self.kind = str(match.lastgroup) if match else "other" if self.token else ""
+        return taken
+
+    def whole(self) -> Quotient:
+        value = self.sum()
+        if self.kind:
+            raise self.wrong("expected an operator" + (", a power is written **" if self.token == "^" else ""))
+        return value
+
+    def sum(self) -> Quotient:
+        return self.chain(self.product, _SUMS)
+
+    def product(self) -> Quotient:
+        return self.chain(self.signed, _PRODUCTS)
+
+    def chain(self, part: Callable[[], Quotient], operations: dict[str, _Operation]) -> Quotient:
+        value = part()
+        while self.token in operations:
+            at, operation = self.start, operations[self.take()]
+            value = self.apply(operation, value, part(), at)
+        return value
+
+    def signed(self) -> Quotient:
+        negative = False
+        while self.token in ("+", "-"):
+            negative ^= self.take() == "-"
+        value = self.power()
+        return -value if negative else value
+
+    def power(self) -> Quotient:
+        base = self.atom()
+        if self.token != "**":
+            return base
+        at = self.start
+        self.take()
+        n = self.deeper(self.signed).rational()
+        if n is None or n.denominator != 1 or abs(n) > _EXPONENT:
+            raise self.wrong(f"an exponent is an integer of at most {_EXPONENT}", at)
+        if n < 0:
+            return self.repeated(self.apply(operator.truediv, ONE_ELEMENT, base, at), -int(n), at)
+        return self.repeated(base, int(n), at)
+
+    def repeated(self, x: Quotient, n: int, at: int) -> Quotient:
+        out = ONE_ELEMENT
+        for bit in bin(n)[2:]:
+            out = self.apply(operator.mul, out, out, at)
+            out = self.apply(operator.mul, out, x, at) if bit == "1" else out
+        return out
+
+    def atom(self) -> Quotient:
+        at = self.start
+        if self.kind == "number":
+            return self.number()
+        if self.token == "E":
+            self.take()
+            return ONE_ELEMENT.exp()
+        function = None
+        if self.kind == "name":
+            function = _FUNCTIONS.get(self.token)
+            if function is None:
+                raise self.wrong("known are the names exp and sqrt")
+            self.take()
+        if self.token != "(":
+            raise self.wrong("expected a number, exp(…), sqrt(…) or a bracket" if function is None else "expected (")
+        self.take()
+        value = self.deeper(self.sum)
+        if self.token != ")":
+            raise self.wrong("expected )")
+        self.take()
+        return value if function is None else self.mended(lambda: function(value), at)
+
+    def number(self) -> Quotient:
+        digits, _, exponent = self.token.lower().partition("e")
+        if len(exponent) > 5 or abs(int(exponent or 0)) > _BITS // 4:
+            raise self.wrong(f"a decimal exponent is at most {_BITS // 4}")
+        self.take()
+        return Quotient.of(Fraction(digits) * Fraction(10) ** int(exponent or 0))
+
+    def deeper(self, part: Callable[[], Quotient]) -> Quotient:
+        self.depth += 1
+        if self.depth > _DEPTH:
+            raise self.wrong(f"brackets and exponents are nested at most {_DEPTH} deep")
+        value = part()
+        self.depth -= 1
+        return value
+
+    def apply(self, operation: _Operation, x: Quotient, y: Quotient, at: int) -> Quotient:
+        (terms, bits), (more, longer) = _size(x), _size(y)
+        if terms * more > _PAIRS or bits + longer > _BITS:
+            raise self.wrong("the number becomes too large", at)
+        return self.mended(lambda: operation(x, y), at)
+
+    def mended(self, compute: Callable[[], Quotient], at: int) -> Quotient:
+        try:
+            return compute()
+        except ZeroDivisionError:
+            raise self.wrong("division by zero", at) from None
+        except Refused as refused:
+            raise self.wrong(str(refused), at) from None
+
+    def wrong(self, what: str, at: int | None = None) -> InputError:
+        at = self.start if at is None else at
+        shown = self.text if len(self.text) <= 60 else f"{self.text[:57]}…"
+        found = f"at position {at + 1}" if at < len(self.text) else "at its end"
+        return InputError(f"{shown!r} is no exact number: {what}, {found}")
+
+
+def _size(x: Quotient) -> tuple[int, int]:
+    """How many terms, and how long the longest integer in it."""
+    _, n, d = x.parts
+    pieces = [integer_terms(c) for f in (n, d) for term in f.items() for c in term]
+    integers = [i for terms, den in pieces for i in (den, *terms, *terms.values())]
+    return sum(len(terms) for terms, _ in pieces), max(i.bit_length() for i in integers)

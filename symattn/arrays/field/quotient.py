@@ -1,0 +1,328 @@
+"""The element of the kind ``exact``: a quotient of two sums of exponentials.
+
+    x = Σ_k n_k e^k / Σ_k d_k e^k,   n_k, d_k and k in K
+
+Equality is decided: a/b = c/d iff a d − c b, collected, is the empty sum (Lindemann–Weierstrass, see ``sums``). Order
+is decided by Arb once equality has been excluded: a difference that is not zero shows its sign at some precision.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from numbers import Rational
+from typing import TYPE_CHECKING, Any, cast
+
+from symattn.arrays.field import approximation
+from symattn.arrays.field.fractions import common, divided, from_lowest, in_lowest_terms
+from symattn.arrays.field.sums import ONE, PLAIN, Sum, Unit, converted, joined, minus, plus, power, times, unit
+from symattn.arrays.field.surds import K, Surd, inverse
+from symattn.errors import Refused
+
+if TYPE_CHECKING:
+    import flint
+
+    from symattn.arrays.field.logarithm import Logarithm
+    from symattn.document.notation import Node
+
+
+class Quotient:
+    """An exact number. ``Quotient.of(x)`` makes one; ``+ − * / **`` take quotients, ``int`` and ``Fraction``.
+
+    Inside: two sums over one unit (None while no exponential occurs). The denominator is a positive integer or has at
+    least two terms. Elements are never changed; neither sum is reduced until it is compared or printed.
+    """
+
+    __slots__ = ("_d", "_n", "_unit")
+
+    def __init__(self, unit: Unit | None, numerator: Sum, denominator: Sum) -> None:
+        self._unit = unit
+        self._n = numerator
+        self._d = denominator
+
+    @staticmethod
+    def of(x: Any) -> Quotient:
+        """The exact value of an int, Fraction, Decimal, float (dyadic), flint or SymPy number, or of text: "4/sqrt(3)".
+
+        Raises InputError for NaN, infinities, text that does not parse, and anything else.
+        """
+        if x.__class__ is Quotient:
+            return x
+        if x.__class__ is int:
+            return Quotient(None, {0: x} if x else {}, ONE)
+        from symattn.arrays.field.reading import read
+
+        return read(x)
+
+    @property
+    def parts(self) -> tuple[Unit, Sum, Sum]:
+        """The unit, the numerator and the denominator."""
+        return self._unit or PLAIN, self._n, self._d
+
+    # --- arithmetic -------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: object) -> Quotient:
+        y = other if other.__class__ is Quotient else _taken(other)
+        if y is None:
+            return NotImplemented
+        if not y._n:
+            return self
+        if not self._n:
+            return y
+        u, n, m, d, e = self._unit, self._n, y._n, self._d, y._d
+        if u is not y._unit:
+            u, n, d, m, e = _aligned(self, y)
+        if d is e or d == e:
+            return Quotient(u, plus(n, m), d)
+        a, b, below = common(d, e)
+        return Quotient(u, *in_lowest_terms(plus(times(n, a), times(m, b)), below))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Quotient:
+        return Quotient(self._unit, minus(self._n), self._d)
+
+    def __pos__(self) -> Quotient:
+        return self
+
+    def __sub__(self, other: object) -> Quotient:
+        y = other if other.__class__ is Quotient else _taken(other)
+        return NotImplemented if y is None else self + -y
+
+    def __rsub__(self, other: object) -> Quotient:
+        return -self + other if _taken(other) is not None else NotImplemented
+
+    def __mul__(self, other: object) -> Quotient:
+        y = other if other.__class__ is Quotient else _taken(other)
+        if y is None:
+            return NotImplemented
+        u, n, m, d, e = self._unit, self._n, y._n, self._d, y._d
+        if u is not y._unit:
+            u, n, d, m, e = _aligned(self, y)
+        if d is m or e is n:  # the very same sum above and below
+            return Quotient(u, n, e) if d is m else Quotient(u, m, d)
+        if d is ONE:
+            return Quotient(u, times(n, m), e)
+        return Quotient(u, times(n, m), d if e is ONE else times(d, e))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: object) -> Quotient:
+        y = other if other.__class__ is Quotient else _taken(other)
+        if y is None:
+            return NotImplemented
+        if not y._n:
+            raise ZeroDivisionError("exact: division by zero")
+        u, n, m, d, e = self._unit, self._n, y._n, self._d, y._d
+        if u is not y._unit:
+            u, n, d, m, e = _aligned(self, y)
+        if d is e or d == e:
+            return Quotient(u, *divided(n, m))
+        return Quotient(u, *divided(n if e is ONE else times(n, e), m if d is ONE else times(m, d)))
+
+    def __rtruediv__(self, other: object) -> Quotient:
+        y = _taken(other)
+        return NotImplemented if y is None else y / self
+
+    def __pow__(self, n: object) -> Quotient:
+        if not isinstance(n, int):
+            return NotImplemented
+        if n < 0:
+            return ONE_ELEMENT / self**-n
+        out, square = ONE_ELEMENT, self
+        while n:
+            if n & 1:
+                out = out * square
+            n >>= 1
+            if n:
+                square = square * square
+        return out
+
+    def __abs__(self) -> Quotient:
+        return -self if self.sign() < 0 else self
+
+    # --- functions --------------------------------------------------------------------------------------------------
+
+    def exp(self) -> Quotient:
+        """e^x for x in K; anything else would be a second layer of exponentials, and is refused."""
+        if self._unit is None and (c := self._n.get(0, 0)).__class__ is int:
+            # Not in lowest terms on purpose: neighbouring scores share their denominator, so their powers share a unit.
+            return Quotient(unit(1, cast(int, self._d[0])), {c: 1}, ONE) if c else ONE_ELEMENT
+        k = self.constant()
+        if k is None:
+            raise Refused(
+                f"exact: exp({brief(self)}): a second layer of exponentials leaves the decided field; use ball"
+            )
+        if not k:
+            return ONE_ELEMENT
+        u, key = power(k)
+        return Quotient(u, {key: 1}, ONE)
+
+    def sqrt(self) -> Quotient:
+        """√x for a rational x ≥ 0, and √(x e^k) = √x e^{k/2}; otherwise refused."""
+        from symattn.arrays.field import functions
+
+        return functions.sqrt(self)
+
+    def log(self) -> Quotient | Logarithm:
+        """log e^k = k; of any other positive number a ``Logarithm``, which only exp eats."""
+        from symattn.arrays.field import functions
+
+        return functions.log(self)
+
+    def tanh(self) -> Quotient:
+        """(e^{2x} − 1) / (e^{2x} + 1) for x in K; otherwise refused."""
+        from symattn.arrays.field import functions
+
+        return functions.tanh(self)
+
+    def sin(self) -> Quotient:
+        """sin 0 = 0; all else is refused."""
+        return self._only_at_zero("sin", ZERO_ELEMENT)
+
+    def cos(self) -> Quotient:
+        """cos 0 = 1; all else is refused."""
+        return self._only_at_zero("cos", ONE_ELEMENT)
+
+    def erf(self) -> Quotient:
+        """erf 0 = 0; all else is refused."""
+        return self._only_at_zero("erf", ZERO_ELEMENT)
+
+    # --- questions --------------------------------------------------------------------------------------------------
+
+    def is_zero(self) -> bool:
+        """Whether x = 0."""
+        return not self._n
+
+    def __bool__(self) -> bool:
+        return bool(self._n)
+
+    def sign(self) -> int:
+        """−1, 0 or 1. Raises Undecided beyond ``approximation.LIMIT`` bits."""
+        u, n, d = self.parts
+        return approximation.sign_of_sum(u, n) * (1 if len(d) == 1 else approximation.sign_of_sum(u, d))
+
+    def same(self, other: Quotient) -> bool:
+        """Whether the numbers are equal."""
+        u, n, m, d, e = self._unit, self._n, other._n, self._d, other._d
+        if u is not other._unit:
+            u, n, d, m, e = _aligned(self, other)
+        if d is e:
+            return n == m
+        n, d = from_lowest(n, d)
+        m, e = from_lowest(m, e)
+        return n == m if d == e else times(n, e) == times(m, d)
+
+    def less(self, other: Quotient) -> bool:
+        """Whether self < other."""
+        if self._unit is None is other._unit:
+            n, m, d, e = self._n.get(0, 0), other._n.get(0, 0), self._d[0], other._d[0]
+            return n < m if d == e else n * e < m * d
+        return (self - other).sign() < 0
+
+    def __eq__(self, other: object) -> bool:
+        y = _taken(other)
+        return NotImplemented if y is None else self.same(y)
+
+    def __lt__(self, other: object) -> bool:
+        y = _taken(other)
+        return NotImplemented if y is None else self.less(y)
+
+    def __gt__(self, other: object) -> bool:
+        y = _taken(other)
+        return NotImplemented if y is None else y.less(self)
+
+    def __le__(self, other: object) -> bool:
+        y = _taken(other)
+        return NotImplemented if y is None else not y.less(self)
+
+    def __ge__(self, other: object) -> bool:
+        y = _taken(other)
+        return NotImplemented if y is None else not self.less(y)
+
+    def __hash__(self) -> int:
+        """That of the rational number, else of the nearest double: equal numbers have equal hashes."""
+        r = self.rational()
+        return hash(self.to_float()) if r is None else hash(r)
+
+    def constant(self) -> K | None:
+        """The value as an element of K, or None when it lies outside: n/d is in K iff n = c d for a c in K."""
+        n, d = self._n, self._d
+        if not n:
+            return 0
+        if len(n) != len(d) or n.keys() != d.keys():
+            return None
+        k = next(iter(d))
+        c = n[k] * inverse(d[k])
+        return c if len(d) == 1 or all(n[k] == c * e for k, e in d.items()) else None
+
+    def rational(self) -> Fraction | None:
+        """The value as a fraction, or None when it is irrational."""
+        c = self.constant()
+        return None if c is None or isinstance(c, Surd) else Fraction(c)
+
+    # --- values and writing -----------------------------------------------------------------------------------------
+
+    def arb(self, prec: int = 64) -> flint.arb:
+        """A ball that holds the value, with about ``prec`` correct bits."""
+        return approximation.enclosure(*self.parts, prec)
+
+    def to_float(self) -> float:
+        """The nearest double, ties to even; beyond the largest an infinity."""
+        r = self.rational()
+        return approximation.nearest_double(self.arb) if r is None else approximation.rational_double(r)
+
+    def decimal(self, digits: int = 6) -> str:
+        """The value rounded to nearest with ``digits`` significant digits, without zeros at the end where exact."""
+        r = self.rational()
+        return approximation.decimal(self.arb, digits) if r is None else approximation.rational_decimal(r, digits)
+
+    def to_sympy(self) -> Any:
+        """The number as a SymPy expression."""
+        from symattn.arrays.field import writing
+
+        return writing.to_sympy(self)
+
+    def notation(self) -> Node:
+        """How the number is written, as a formula; ``str`` is the same form as text that ``sympy.sympify`` reads."""
+        from symattn.arrays.field import writing
+
+        return writing.notation(self)
+
+    def __str__(self) -> str:
+        from symattn.arrays.field import writing
+
+        return writing.text(writing.notation(self))
+
+    def __repr__(self) -> str:
+        return f"Quotient.of({str(self)!r})"
+
+    def _only_at_zero(self, name: str, value: Quotient) -> Quotient:
+        if self._n:
+            raise Refused(f"exact: {name}({brief(self)}) is not in the decided field; use ball")
+        return value
+
+
+def brief(x: object) -> str:
+    """The number as it stands in a message: one line, cut where it is long."""
+    shown = str(x)
+    return shown if len(shown) <= 80 else f"{shown[:77]}…"
+
+
+ZERO_ELEMENT = Quotient(None, {}, ONE)
+ONE_ELEMENT = Quotient(None, ONE, ONE)
+
+
+def _taken(x: object) -> Quotient | None:
+    """An operand as a quotient; None for a foreign type."""
+    if x.__class__ is Quotient:
+        return x
+    return Quotient.of(x) if isinstance(x, (int, Rational)) else None
+
+
+def _aligned(x: Quotient, y: Quotient) -> tuple[Unit | None, Sum, Sum, Sum, Sum]:
+    """Both over one unit: the unit, then numerator and denominator of each."""
+    u, v = x._unit, y._unit
+    if u is None or v is None:
+        return v or u, x._n, x._d, y._n, y._d
+    w = joined(u, v)
+    return w, converted(x._n, u, w), converted(x._d, u, w), converted(y._n, v, w), converted(y._d, v, w)

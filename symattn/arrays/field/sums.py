@@ -1,0 +1,183 @@
+"""K[e^K]: finite sums Σ_k c_k e^k with exponents k and coefficients c_k in K.
+
+A sum is a dict from keys to coefficients and belongs to a ``Unit``, √a/m: the exponent of a key is key · √a/m. As long
+as all exponents are integer multiples of one unit the keys are Python integers; otherwise the unit is 1 and keys are
+elements of K. Coefficients are integers where that suffices. No coefficient is zero; a sum is never changed once made.
+
+By the theorem of Lindemann and Weierstrass (A. Baker, Transcendental Number Theory, 1975, Theorem 1.4) the numbers e^k
+for distinct algebraic k are linearly independent over the algebraic numbers. K is algebraic, so a sum is zero iff its
+dict is empty, and two sums over one unit are equal iff their dicts are.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from math import gcd, lcm
+from typing import Any, NamedTuple, cast
+
+import flint
+
+from symattn.arrays.field.surds import K, Surd, enclosure, integer_terms
+
+Sum = dict[K, K]
+ONE: Sum = {0: 1}
+_PAIRS_BY_HAND = 256  # products of more pairs of terms go to polynomials
+_LONGEST = 1 << 16  # and polynomials longer than this do not pay
+
+
+class Unit(NamedTuple):
+    """√radicand / denominator."""
+
+    radicand: int
+    denominator: int
+
+
+PLAIN = Unit(1, 1)
+
+
+@lru_cache(maxsize=4096)
+def unit(radicand: int, denominator: int) -> Unit:
+    """The unit, as a rule the very same object each time, so that ``is`` recognises it."""
+    return PLAIN if radicand == denominator == 1 else Unit(radicand, denominator)
+
+
+def power(k: K) -> tuple[Unit, K]:
+    """The unit and the key of e^k."""
+    if isinstance(k, Surd):
+        if len(k.terms) > 1:
+            return PLAIN, k
+        ((a, c),) = k.terms.items()
+        return unit(a, k.den), c
+    return unit(1, k.denominator), k.numerator
+
+
+def exponent(u: Unit, key: K) -> K:
+    """key · √a/m, an element of K."""
+    if u is PLAIN or not key:
+        return key
+    a, m = u
+    if a == 1:
+        return _plain(key * Fraction(1, m))
+    return Surd({a: 1}, m) * key
+
+
+def joined(u: Unit, v: Unit) -> Unit:
+    """A unit of which both are multiples, else 1 (with keys in K)."""
+    if u.radicand == v.radicand:
+        return unit(u.radicand, lcm(u.denominator, v.denominator))
+    return PLAIN
+
+
+def converted(f: Sum, u: Unit, v: Unit) -> Sum:
+    """The sum f over u, written over v."""
+    if u == v or (len(f) == 1 and 0 in f):
+        return f
+    if u.radicand == v.radicand and v.denominator % u.denominator == 0:
+        factor = v.denominator // u.denominator
+        return {k * factor: c for k, c in f.items()}
+    return {exponent(u, k): c for k, c in f.items()}
+
+
+def plus(f: Sum, g: Sum) -> Sum:
+    """f + g."""
+    if len(f) < len(g):
+        f, g = g, f
+    out = f.copy()
+    for k, c in g.items():
+        c = c + out.get(k, 0)
+        if c:
+            out[k] = c
+        else:
+            del out[k]
+    return out
+
+
+def minus(f: Sum) -> Sum:
+    """−f."""
+    return {k: -c for k, c in f.items()}
+
+
+def shifted(f: Sum, by: K) -> Sum:
+    """f · e^by, ``by`` a key."""
+    return {k + by: c for k, c in f.items()} if by else f
+
+
+def times(f: Sum, g: Sum) -> Sum:
+    """f g."""
+    if len(g) == 1:
+        ((b, d),) = g.items()
+        if b:
+            return {k + b: c * d for k, c in f.items()}
+        return f if d == 1 else {k: c * d for k, c in f.items()}
+    if len(f) == 1:
+        return times(g, f)
+    if len(f) * len(g) > _PAIRS_BY_HAND and (product := _dense_product(f, g)) is not None:
+        return product
+    out: Sum = {}
+    for k, c in f.items():
+        for b, d in g.items():
+            out[k + b] = out.get(k + b, 0) + c * d
+    return {k: c for k, c in out.items() if c}
+
+
+def content(f: Sum) -> Fraction:
+    """The positive rational r for which f/r has coprime integer coordinates over the roots; f is not empty."""
+    above, below = 0, 1
+    for c in f.values():
+        terms, den = integer_terms(c)
+        above, below = gcd(above, *terms.values()), lcm(below, den)
+    return Fraction(above, below)
+
+
+def scaled(f: Sum, r: Fraction) -> Sum:
+    """r f for a rational r ≠ 0."""
+    return {k: _plain(c * r) for k, c in f.items()}
+
+
+def polynomials(*sums: Sum) -> tuple[list[flint.fmpz_poly], list[int], int] | None:
+    """Polynomials p_i in t with f_i = e^(low_i) p_i(e^step), the low_i and the common step.
+
+    None where a key or coefficient is no integer, or the polynomials would be long for their number of terms.
+    """
+    if not all(isinstance(x, int) for f in sums for kc in f.items() for x in kc):
+        return None
+    dense = cast("tuple[dict[int, int], ...]", sums)
+    lows = [min(f) for f in dense]
+    step = gcd(*(k - low for f, low in zip(dense, lows, strict=True) for k in f)) or 1
+    spans = [(max(f) - low) // step for f, low in zip(dense, lows, strict=True)]
+    if max(spans) > min(_LONGEST, 64 * sum(map(len, dense))):
+        return None
+    return [_polynomial(f, low, step, span) for f, low, span in zip(dense, lows, spans, strict=True)], lows, step
+
+
+def from_polynomial(p: Any, low: int, step: int) -> Sum:
+    """e^low p(e^step)."""
+    return {low + i * step: int(c) for i, c in enumerate(p.coeffs()) if c}
+
+
+def ball(u: Unit, f: Sum) -> flint.arb:
+    """A ball that holds the sum, at the working precision of the caller."""
+    total = flint.arb(0)
+    for k, c in f.items():
+        total += enclosure(c) * enclosure(exponent(u, k)).exp()
+    return total
+
+
+def _polynomial(f: dict[int, int], low: int, step: int, span: int) -> flint.fmpz_poly:
+    coefficients = [0] * (span + 1)
+    for k, c in f.items():
+        coefficients[(k - low) // step] = c
+    return flint.fmpz_poly(coefficients)
+
+
+def _dense_product(f: Sum, g: Sum) -> Sum | None:
+    found = polynomials(f, g)
+    if found is None:
+        return None
+    (p, q), (low, also), step = found
+    return from_polynomial(p * q, low + also, step)
+
+
+def _plain(x: K) -> K:
+    return x.numerator if isinstance(x, Fraction) and x.denominator == 1 else x

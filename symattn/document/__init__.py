@@ -1,0 +1,1 @@
+"""Documents, formulas, and how a formula prints."""

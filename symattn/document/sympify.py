@@ -1,0 +1,263 @@
+"""SymPy expressions as notation, in the order in which people write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from typing import Any
+
+from symattn.document import notation as nt
+from symattn.document.characters import GREEK
+
+ROLES: dict[str, nt.Role] = {"q": "query", "k": "key", "v": "value", "Q": "query", "K": "key", "V": "value"}
+"""The roles that letters have unless told otherwise."""
+
+_ROLE_ORDER: tuple[nt.Role | None, ...] = ("query", "key", "value")
+_INDEX_PAIR = re.compile(r"[ijklmn0-9]{2}")
+_NAME = re.compile(r"(?P<letter>[^\W\d_]+)(?P<number>\d*)(?P<subs>(?:_.+)?)")
+
+
+def from_sympy(expression: Any, roles: dict[str, nt.Role] | None = None) -> nt.Node:
+    """A SymPy expression or matrix as a node.
+
+    Negative powers make one fraction, surds and exponentials move to where their coefficient is smallest
+    (4/√3, 1/(1 + 2e²)), factors stand in the order of the roles (q, k, v). Raises ``TypeError`` for what has no
+    notation, such as ``zoo``.
+    """
+    import sympy
+
+    return _Converter(ROLES if roles is None else roles).node(sympy.sympify(expression))
+
+
+def symbol_name(text: str, roles: dict[str, nt.Role] | None = None) -> nt.Name:
+    """``q_1``, ``d_model``, ``sigma_Q``, ``x2`` or ``s_ij`` as a name with indices."""
+    found = _NAME.fullmatch(text.replace("{", "").replace("}", ""))
+    if found is None:
+        return nt.Name(text)
+    base = GREEK.get(found["letter"], found["letter"])
+    parts = ([found["number"]] if found["number"] else []) + [p for p in re.split(r"[_,]", found["subs"]) if p]
+    subs = tuple(s for part in parts for s in _index(part))
+    return nt.Name(base, subs, (ROLES if roles is None else roles).get(base))
+
+
+def _index(part: str) -> Iterable[nt.Node]:
+    if part.isdigit():
+        return (nt.node(int(part)),)
+    if _INDEX_PAIR.fullmatch(part):
+        return tuple(nt.node(int(c)) if c.isdigit() else nt.Name(c) for c in part)
+    return (nt.Name(GREEK.get(part, part)),)
+
+
+class _Converter:
+    def __init__(self, roles: dict[str, nt.Role]) -> None:
+        self.roles = roles
+
+    def node(self, x: Any) -> nt.Node:
+        if x.is_Rational and x.is_finite:
+            return nt.node(Fraction(int(x.p), int(x.q)))
+        if x.is_Float:
+            return nt.Decimal(f"{float(x):.6g}")
+        for kind in type(x).__mro__:
+            if kind.__name__ in _WRITERS:
+                return _WRITERS[kind.__name__](self, x)
+        raise TypeError(f"no notation for the SymPy expression {x}")
+
+    def all(self, parts: Iterable[Any]) -> tuple[nt.Node, ...]:
+        return tuple(self.node(part) for part in parts)
+
+    def sum(self, x: Any) -> nt.Node:
+        return nt.Sum(tuple(self.node(term) for term in _ordered_terms(x)))
+
+    def product(self, x: Any) -> nt.Node:
+        """One fraction: the factors with positive powers over those with negative ones."""
+        if _coefficient(x) < 0:
+            return nt.Neg(self.node(-x))
+        above, below = _parts(x)
+        top, bottom = self.factors(above), self.factors(below)
+        return top if bottom == nt.node(1) else nt.Over(top, bottom)
+
+    def factors(self, factors: list[Any]) -> nt.Node:
+        nodes = self.by_role([self.node(f) for f in factors])
+        return nodes[0] if len(nodes) == 1 else nt.Product(tuple(nodes)) if nodes else nt.node(1)
+
+    def by_role(self, nodes: list[nt.Node]) -> list[nt.Node]:
+        """Queries, keys and values change places among themselves until q stands before k before v."""
+        places = [i for i, n in enumerate(nodes) if _role(n) in _ROLE_ORDER and _role(n)]
+        wanted = sorted((nodes[i] for i in places), key=lambda n: (_subs(n), _ROLE_ORDER.index(_role(n))))
+        for i, n in zip(places, wanted, strict=True):
+            nodes[i] = n
+        return nodes
+
+    def matrix_product(self, x: Any) -> nt.Node:
+        """Matrices keep their order; a scalar in front makes the one fraction."""
+        scalar, matrices = x.as_coeff_mmul()
+        above, below = _parts(scalar)
+        top = nt.Product(self.all((*above, *(matrices.args if matrices.is_MatMul else (matrices,)))))
+        return nt.Over(top, self.factors(below)) if below else top
+
+    def power(self, x: Any) -> nt.Node:
+        import sympy
+
+        base, exponent = x.as_base_exp()
+        if base == sympy.E:
+            return nt.Power(nt.Name("e"), self.node(exponent)) if exponent != 1 else nt.Name("e")
+        if exponent.is_number and exponent.is_negative:
+            return nt.Over(nt.node(1), self.node(base**-exponent))
+        if exponent == sympy.Rational(1, 2):
+            return nt.Root(self.node(base))
+        return nt.Power(self.node(base), self.node(exponent))
+
+    def call(self, x: Any) -> nt.Node:
+        function = type(x).__name__ if not hasattr(x.func, "name") else x.func.name
+        return nt.Call(symbol_name(str(function), {}), tuple(map(self.node, x.args)))
+
+    def derivative(self, x: Any) -> nt.Node:
+        if len(x.variables) != 1:
+            raise TypeError(f"no notation for the SymPy expression {x}: derivatives are taken once")
+        return nt.Partial(self.node(x.expr), self.node(x.variables[0]))
+
+    def big(self, x: Any) -> nt.Node:
+        body = self.node(x.function)
+        operator: Any = "sum" if type(x).__name__ == "Sum" else "prod"
+        for index, low, high in x.limits:
+            body = nt.Big(operator, symbol_name(index.name, {}), self.node(low), self.node(high), body)
+        return body
+
+    def indexed(self, x: Any) -> nt.Node:
+        base = symbol_name(str(x.base), self.roles)
+        return nt.Name(base.base, (*base.sub, *map(_Converter({}).node, x.indices)), base.role)
+
+
+def _parts(x: Any) -> tuple[list[Any], list[Any]]:
+    """The factors above and below the bar: coefficient and surds first, then as SymPy orders them."""
+    import sympy
+
+    coefficient, rest = x.as_coeff_Mul()
+    above: list[Any] = []
+    below: list[Any] = []
+    for factor in rest.as_ordered_factors() if rest != 1 else ():
+        base, exponent = factor.as_base_exp()
+        if base != sympy.E and exponent.is_number and exponent.is_negative:
+            below.append(base**-exponent)
+        else:
+            above.append(factor)
+    top, bottom = sympy.Integer(coefficient.p), sympy.Integer(coefficient.q)
+    bottom = _surds_below(sympy, above, below, bottom)
+    _exponentials_cancelled(sympy, above, below)
+    return ([top] if top != 1 else []) + above, ([bottom] if bottom != 1 else []) + below
+
+
+def _surds_below(sympy: Any, above: list[Any], below: list[Any], bottom: Any) -> Any:
+    """4√3/3 is written 4/√3: a surd above goes below where its square divides the denominator."""
+    for factor in list(above):
+        base, exponent = factor.as_base_exp()
+        if exponent == sympy.Rational(1, 2) and base.is_Integer and bottom % base == 0:
+            above.remove(factor)
+            below.insert(0, factor)
+            bottom //= base
+    return bottom
+
+
+def _exponentials_cancelled(sympy: Any, above: list[Any], below: list[Any]) -> None:
+    """e²/(e² + 2e⁴) is written 1/(1 + 2e²): the denominator's least numeric exponent becomes 0, in place."""
+    for place, factor in enumerate(below):
+        least = _least_exponent(sympy, factor)
+        if not least:
+            continue
+        for i, other in enumerate(above):
+            if other.has(sympy.exp) or other == sympy.E:
+                above[i] = sympy.expand(other * sympy.exp(-least))
+                below[place] = sympy.expand(factor * sympy.exp(-least))
+                break
+    above[:] = [a for a in above if a != 1]
+
+
+def _least_exponent(sympy: Any, x: Any) -> Any:
+    if not x.is_Add:
+        return sympy.Integer(0)
+    exponents = [_exponent(sympy, term) for term in x.args]
+    if any(e is None for e in exponents):
+        return sympy.Integer(0)
+    return min(exponents, key=lambda e: e.evalf(50))
+
+
+def _exponent(sympy: Any, term: Any) -> Any:
+    """The real number e in c·exp(e), 0 without an exponential, None if it is not a number."""
+    total = sympy.Integer(0)
+    for factor in sympy.Mul.make_args(term):
+        base, exponent = factor.as_base_exp()
+        if base == sympy.E:
+            total += exponent
+    return total if total.is_number and total.is_real else None
+
+
+def _ordered_terms(x: Any) -> list[Any]:
+    """Positive terms before negative ones; numbers before exponentials, these by their exponents."""
+    import sympy
+
+    terms = x.as_ordered_terms()
+    exponents = {t: _exponent(sympy, t) for t in terms}
+    exponential = any(e != 0 for e in exponents.values())
+
+    def key(term: Any) -> tuple[bool, bool, float]:
+        exponent = exponents[term]
+        growth = float(exponent) if exponent is not None else float("inf")
+        return bool(_coefficient(term) < 0), exponential and growth != 0, growth if exponential else 0.0
+
+    return sorted(terms, key=key)
+
+
+def _coefficient(x: Any) -> Any:
+    return x.as_coeff_Mul()[0]
+
+
+def _sorted(args: Iterable[Any]) -> list[Any]:
+    import sympy
+
+    return sorted(args, key=sympy.default_sort_key)
+
+
+def _role(x: nt.Node) -> nt.Role | None:
+    name = x.base if isinstance(x, nt.Power) else x
+    return name.role if isinstance(name, nt.Name) else None
+
+
+def _subs(x: nt.Node) -> str:
+    name = x.base if isinstance(x, nt.Power) else x
+    return repr(name.sub) if isinstance(name, nt.Name) else ""
+
+
+# By the name of the class, or of one that it inherits from, so that SymPy need not be imported to read this table.
+_SIGNS = {
+    "Equality": "=", "Unequality": "≠", "LessThan": "≤", "StrictLessThan": "<", "GreaterThan": "≥",
+    "StrictGreaterThan": ">",
+}  # fmt: skip
+_WRITERS: dict[str, Callable[[_Converter, Any], nt.Node]] = {
+    "Symbol": lambda c, x: symbol_name(x.name, c.roles),
+    "MatrixSymbol": lambda c, x: symbol_name(x.name, c.roles),
+    "Pi": lambda c, x: nt.Name("π"),
+    "Exp1": lambda c, x: nt.Name("e"),
+    "Infinity": lambda c, x: nt.Name("∞"),
+    "NegativeInfinity": lambda c, x: nt.Neg(nt.Name("∞")),
+    "exp": _Converter.power,
+    "Pow": _Converter.power,
+    "Mul": _Converter.product,
+    "Add": _Converter.sum,
+    "MatrixBase": lambda c, x: nt.Matrix(tuple(c.all(row) for row in x.tolist())),
+    "Relational": lambda c, x: nt.relation(c.node(x.lhs), _SIGNS[type(x).__name__], c.node(x.rhs)),
+    "Abs": lambda c, x: nt.Fence("abs", c.node(x.args[0])),
+    "KroneckerDelta": lambda c, x: nt.Name("δ", c.all(x.args)),
+    "Derivative": _Converter.derivative,
+    "Sum": _Converter.big,
+    "Product": _Converter.big,
+    "Max": lambda c, x: nt.call("max", *c.all(_sorted(x.args))),
+    "Min": lambda c, x: nt.call("min", *c.all(_sorted(x.args))),
+    "Indexed": _Converter.indexed,
+    "Transpose": lambda c, x: nt.Transposed(c.node(x.arg)),
+    "MatMul": lambda c, x: c.matrix_product(x),
+    "MatAdd": lambda c, x: nt.Sum(c.all(x.args)),
+    "OneMatrix": lambda c, x: nt.Name("1", bold=True),
+    "DiagMatrix": lambda c, x: nt.call("diag", c.node(x.args[0])),
+    "Function": _Converter.call,
+}

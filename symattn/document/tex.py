@@ -1,0 +1,298 @@
+r"""Formulas as TeX that pdflatex (amsmath, amssymb), KaTeX, MathJax and GitHub read alike.
+
+No ``\operatorname`` (GitHub bans it), no bare ``|`` (Markdown tables split at it), no environment but ``pmatrix`` and
+``array``, and no macro of our own unless colours are asked for.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from symattn.document import notation as nt
+from symattn.document.characters import FUNCTIONS, GREEK, MARKS, SIGNS, letter_to_tex
+from symattn.document.precedence import Level, level, minus
+
+COLOURS: dict[nt.Role, tuple[str, str]] = {
+    "input": ("SAi", "2E8B3D"),
+    "query": ("SAq", "C62828"),
+    "key": ("SAk", "C75B00"),
+    "value": ("SAv", "6A1B9A"),
+    "score": ("SAs", "1558B0"),
+    "weight": ("SAw", "00788A"),
+    "weighted": ("SAy", "9A7400"),
+    "output": ("SAo", "1B6E2C"),
+}
+"""Role → the colour's name in our LaTeX preamble, and its value."""
+
+_SQUARED_EARLY = frozenset(("cos", "cosh", "cot", "coth", "csch", "sech", "sin", "sinh", "tan", "tanh"))  # sech²(x)
+_BIG = {"sum": r"\sum", "prod": r"\prod", "max": r"\max"}
+_FENCES = {
+    "abs": (r"\lvert", r"\rvert"),
+    "norm": (r"\lVert", r"\rVert"),
+    "round": ("(", ")"),
+    "curly": (r"\{", r"\}"),
+    "square": ("[", "]"),
+}
+_MAX_PMATRIX_COLUMNS = 10  # amsmath's MaxMatrixCols
+
+
+def tex(x: nt.Node, *, colours: bool = False, inline: bool = False) -> str:
+    """``x`` as TeX without delimiters. ``inline`` writes fractions with a slash; ``colours`` uses our macros."""
+    return _Printer(colours).show(x, inline)
+
+
+def words(text: str) -> str:
+    r"""Words within a formula: ``\text{…}`` in pieces, with the signs that no font has in text set as mathematics."""
+    pieces: list[str] = []
+    plain = ""
+    for c in unicodedata.normalize("NFC", text):
+        sign = None if c.isascii() or c in "–—‘’“”" else letter_to_tex(c)
+        if sign is None:
+            plain += _TEXT.get(c, c)
+            continue
+        pieces += [rf"\text{{{plain}}}", "{}" + sign if sign[0] in "^_" else sign]
+        plain = ""
+    return " ".join(p for p in (*pieces, rf"\text{{{plain}}}") if p != r"\text{}")
+
+
+# Within \text all four readers take these; a backslash, tilde or caret has no spelling that all take, and none occurs.
+_TEXT = {c: "\\" + c for c in "%&_#${}"} | {"\\": "/", "~": "-", "^": "'", "–": "--", "—": "---"}
+
+
+class _Printer:
+    def __init__(self, colours: bool) -> None:
+        self.colours = colours
+
+    def show(self, x: nt.Node, flat: bool) -> str:
+        if (body := minus(x)) is not None:
+            return "-" + self.wrap(body, Level.BIG, flat)
+        match x:
+            case nt.Name():
+                return self.name(x)
+            case nt.Number():
+                return self.number(x, flat)
+            case nt.Decimal():
+                return _decimal(x.digits)
+            case nt.Words():
+                return words(x.text)
+            case nt.Sum():
+                return self.sum(x, flat)
+            case nt.Product():
+                return self.product(x, flat)
+            case nt.PlusMinus():
+                return r"\pm " + self.wrap(x.body, Level.BIG, flat)
+            case nt.Over():
+                return self.over(x, flat)
+            case nt.Power():
+                return self.power(x, flat)
+            case nt.Root():
+                return rf"\sqrt{{{self.show(x.body, flat or not isinstance(x.body, nt.Over))}}}"
+            case nt.Transposed():
+                return rf"{self.wrap(x.body, Level.ATOM, flat)}^\top"
+            case _:
+                return self.show_wide(x, flat)
+
+    def show_wide(self, x: nt.Node, flat: bool) -> str:
+        match x:
+            case nt.Call():
+                return self.call(x, "", flat)
+            case nt.Big():
+                return self.big(x, flat)
+            case nt.Fence():
+                sub = "" if x.sub is None else self.sub((x.sub,))
+                return _fence(x.style, self.show(x.body, flat), flat) + sub
+            case nt.Partial():
+                return self.partial(x, flat)
+            case nt.Matrix():
+                return self.matrix(x)
+            case nt.Relation():
+                return self.relation(x, flat)
+            case nt.At():
+                bar = r"\Big\vert" if not flat else r"\big\vert"
+                return rf"{self.wrap(x.body, Level.BIG, flat)}\,{bar}_{{{self.show(x.condition, True)}}}"
+            case nt.Commas():
+                return ", ".join(self.side(p, flat) for p in x.parts)
+            case nt.Row():
+                return self.row(x, flat)
+        raise TypeError(f"no TeX for {type(x).__name__}")
+
+    def wrap(self, x: nt.Node, least: Level, flat: bool) -> str:
+        inner = self.show(x, flat)
+        return inner if level(x, flat) >= least else _fence("round", inner, flat)
+
+    def side(self, x: nt.Node, flat: bool) -> str:
+        """A side of a relation, or a part between commas: only relations and rows within it need brackets."""
+        inner = self.show(x, flat)
+        return _fence("round", inner, flat) if isinstance(x, (nt.Relation, nt.Row)) else inner
+
+    def name(self, x: nt.Name) -> str:
+        letter = _bold(_base(x.base)) if x.bold else _base(x.base)
+        if self.colours and x.role:
+            letter = rf"{{\color{{{COLOURS[x.role][0]}}}{letter}}}"
+        return letter + self.sub(x.sub)
+
+    def sub(self, parts: tuple[nt.Node, ...]) -> str:
+        if not parts:
+            return ""
+        short = all((isinstance(p, nt.Name) and len(p.base) == 1) or _digit(p) for p in parts)
+        return _script("_", ("" if short else ",").join(self.show(p, True) for p in parts))
+
+    def number(self, x: nt.Number, flat: bool) -> str:
+        top, bottom = x.value.numerator, x.value.denominator
+        if bottom == 1:
+            return str(top)
+        if flat:
+            return f"{top}/{bottom}"
+        return rf"\{'tfrac' if top < 10 and bottom < 10 else 'frac'}{{{top}}}{{{bottom}}}"
+
+    def sum(self, x: nt.Sum, flat: bool) -> str:
+        first, *others = x.terms or (nt.node(0),)
+        out = self.show(first, flat) if minus(first) is not None else self.wrap(first, Level.BIG, flat)
+        for term in others:
+            body = minus(term)
+            out += " - " + self.wrap(body, Level.BIG, flat) if body else " + " + self.wrap(term, Level.BIG, flat)
+        return out
+
+    def product(self, x: nt.Product, flat: bool) -> str:
+        out = ""
+        for i, factor in enumerate(x.factors or (nt.node(1),)):
+            last = i == len(x.factors) - 1
+            shown = self.wrap(factor, Level.BIG if last and i else Level.PRODUCT, flat)
+            if flat and not last and level(factor, flat) is Level.PRODUCT:
+                shown = _fence("round", shown, flat)
+            out += self.join(x, x.factors[i - 1], factor, shown) if i else shown
+        return out
+
+    def join(self, x: nt.Product, before: nt.Node, after: nt.Node, shown: str) -> str:
+        if x.sign:
+            return (r" \cdot " if x.sign == "·" else r" \times ") + shown
+        if shown[0].isdigit() or isinstance(after, nt.Decimal):
+            return r" \cdot " + shown
+        upright = shown.startswith((r"\mathrm", r"\mathop", *("\\" + f for f in FUNCTIONS), r"\text", r"\mathbb"))
+        apart = upright or isinstance(before, (nt.Call, nt.Root)) or isinstance(after, nt.Transposed)
+        return (r"\, " if apart else " ") + shown
+
+    def over(self, x: nt.Over, flat: bool) -> str:
+        if not flat:
+            return rf"\frac{{{self.show(x.numerator, True)}}}{{{self.show(x.denominator, True)}}}"
+        return self.wrap(x.numerator, Level.PRODUCT, True) + "/" + self.wrap(x.denominator, Level.POWER, True)
+
+    def power(self, x: nt.Power, flat: bool) -> str:
+        exponent = _script("^", self.show(x.exponent, True))
+        base = x.base
+        if isinstance(base, nt.Call) and _squares_early(base.function, x.exponent):
+            return self.call(base, exponent, flat)
+        return self.wrap(base, Level.ATOM, flat) + exponent
+
+    def call(self, x: nt.Call, exponent: str, flat: bool) -> str:
+        arguments = ", ".join(self.side(a, flat) for a in x.arguments)
+        return self.function(x.function, flat) + exponent + _fence("square" if x.square else "round", arguments, flat)
+
+    def function(self, x: nt.Node, flat: bool) -> str:
+        if isinstance(x, nt.Name) and x.base == "E" and not x.bold:
+            return r"\mathbb{E}" + self.sub(x.sub)
+        return self.wrap(x, Level.POWER, flat)
+
+    def big(self, x: nt.Big, flat: bool) -> str:
+        index = self.show(x.index, True)
+        below = index if x.low is None else f"{index} = {self.show(x.low, True)}"
+        above = "" if x.high is None else _script("^", self.show(x.high, True))
+        body = self.wrap(x.body, Level.BIG, flat)
+        space = r"\, " if body.startswith((r"\l", "(", r"\bigl", r"\Bigl")) else " "
+        return rf"{_BIG[x.operator]}{_script('_', below)}{above}{space}{body}"
+
+    def partial(self, x: nt.Partial, flat: bool) -> str:
+        of = r"\partial " + self.wrap(x.of, Level.POWER, True)
+        by = r"\partial " + self.wrap(x.by, Level.POWER, True)
+        return f"{of}/{by}" if flat else rf"\frac{{{of}}}{{{by}}}"
+
+    def matrix(self, x: nt.Matrix) -> str:
+        rows = [" & ".join(self.show(entry, False) for entry in row).replace(r"\frac", r"\dfrac") for row in x.rows]
+        body = (r" \\[9pt] " if any(r"\dfrac" in row for row in rows) else r" \\ ").join(rows)
+        columns = max((len(row) for row in x.rows), default=0)
+        if columns <= _MAX_PMATRIX_COLUMNS:
+            return rf"\begin{{pmatrix}} {body} \end{{pmatrix}}"
+        return rf"\left(\begin{{array}}{{{'c' * columns}}} {body} \end{{array}}\right)"
+
+    def relation(self, x: nt.Relation, flat: bool) -> str:
+        return self.side(x.first, flat) + "".join(self.link(sign, side, flat) for sign, side in x.rest)
+
+    def link(self, sign: str, side: nt.Node, flat: bool) -> str:
+        return f" {relation_sign(sign)} {self.side(side, flat)}"
+
+    def row(self, x: nt.Row, flat: bool) -> str:
+        out = ""
+        for i, part in enumerate(x.parts):
+            gap = r"\ " if i and isinstance(x.parts[i - 1], nt.Words) else r",\qquad "
+            gap = r"\quad " if isinstance(part, nt.Words) else gap
+            shown = words(part.text.strip()) if isinstance(part, nt.Words) else self.show(part, flat)
+            out += (gap if i else "") + shown
+        return out
+
+
+def relation_sign(sign: str) -> str:
+    """A relation sign in TeX."""
+    if sign not in SIGNS:
+        raise ValueError(f"no relation sign {sign!r}; known: {' '.join(SIGNS)}")
+    return SIGNS[sign]
+
+
+def _base(base: str) -> str:
+    base = GREEK.get(base, base)
+    letter = base.rstrip("'′")
+    if letter and letter != base:
+        return f"{{{_base(letter)}{chr(39) * (len(base) - len(letter))}}}"
+    letters = unicodedata.normalize("NFD", base)
+    if len(letters) == 2 and letters[1] in MARKS:
+        return f"{MARKS[letters[1]][0]}{{{letter_to_tex(letters[0]) or letters[0]}}}"
+    if len(base) == 1:
+        return letter_to_tex(base) or words(base)
+    if base in FUNCTIONS:
+        return "\\" + base
+    if base.isascii() and base.isalnum():
+        return rf"\mathrm{{{base}}}"
+    return words(base)
+
+
+def _bold(letter: str) -> str:
+    return rf"\boldsymbol{{{letter}}}" if letter.startswith("\\") else rf"\mathbf{{{letter}}}"
+
+
+def _script(mark: str, shown: str) -> str:
+    return f"{mark}{shown}" if len(shown) == 1 else f"{mark}{{{shown}}}"
+
+
+def _digit(x: nt.Node) -> bool:
+    return isinstance(x, nt.Number) and 0 <= x.value <= 9
+
+
+def _squares_early(function: nt.Node, exponent: nt.Node) -> bool:
+    return isinstance(function, nt.Name) and function.base in _SQUARED_EARLY and _digit(exponent)
+
+
+def _decimal(digits: str) -> str:
+    if digits.lower() in ("nan", "inf"):
+        return r"\mathrm{NaN}" if digits.lower() == "nan" else r"\infty"
+    mantissa, _, power = digits.lower().partition("e")
+    return rf"{mantissa}\cdot 10^{{{int(power)}}}" if power else mantissa
+
+
+def _fence(style: str, inner: str, flat: bool) -> str:
+    """Brackets as high as what they hold, without the space that ``\\left`` puts before itself."""
+    left, right = _FENCES[style]
+    size = _size(inner, style) if not flat or r"\begin" in inner else ""
+    if size == "left":
+        return rf"\left{left} {inner} \right{right}"
+    opening = rf"\{size}l{left}" if size else left
+    closing = rf"\{size}r{right}" if size else right
+    return f"{opening} {inner}{closing}" if left[-1].isalpha() else f"{opening}{inner}{closing}"
+
+
+def _size(inner: str, style: str) -> str:
+    if r"\begin" in inner:
+        return "left"
+    if r"\sum" in inner or r"\prod" in inner:
+        return "bigg"
+    if r"\frac" in inner or r"\dfrac" in inner or r"\Big" in inner:
+        return "Big"
+    return "big" if "(" in inner and style in ("round", "square") else ""

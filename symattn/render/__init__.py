@@ -1,0 +1,41 @@
+"""Documents as text, LaTeX, Markdown and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import PurePath
+from typing import Any, Literal, cast, get_args
+
+from symattn.document.model import Document
+from symattn.errors import InputError
+
+Format = Literal["text", "latex", "markdown", "json"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+"""The formats that ``render`` knows."""
+
+_SUFFIXES: dict[str, Format] = {
+    ".txt": "text", ".text": "text", ".tex": "latex", ".ltx": "latex", ".md": "markdown", ".markdown": "markdown",
+    ".json": "json",
+}  # fmt: skip
+
+
+def render(document: Document, format: str, **options: Any) -> str:
+    """The document in a format: the same string for the same document, always ending in a newline.
+
+    Options: text takes ``ascii``, ``colour`` and ``columns``; latex takes ``fragment``. Raises ``InputError`` for a
+    format that is not in ``FORMATS``.
+    """
+    if format not in FORMATS:
+        raise InputError(f"unknown format {format!r}; mend: one of {', '.join(FORMATS)}")
+    module = import_module(f"symattn.render.{format}")
+    return cast(Callable[..., str], module.render)(document, **options)
+
+
+def format_of(path: str | PurePath) -> Format:
+    """The format that a file's suffix names; ``InputError`` where it names none."""
+    suffix = PurePath(path).suffix.lower()
+    if suffix not in _SUFFIXES:
+        known = ", ".join(_SUFFIXES)
+        raise InputError(f"no format for the suffix of {str(path)!r}; mend: use one of {known}, or name the format")
+    return _SUFFIXES[suffix]

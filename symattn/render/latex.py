@@ -1,0 +1,147 @@
+r"""A document as LaTeX: whole, or as a fragment to ``\input``.
+
+A fragment needs ``amsmath`` and ``amssymb`` (its first lines say so, and name ``graphicx`` where something had to be
+shrunk); it defines no macro, numbers nothing by itself, and stays out of the author's equation counter.
+"""
+
+from __future__ import annotations
+
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.characters import escape_text
+from symattn.document.tex import tex
+from symattn.render import latex_formulas, latex_tables
+from symattn.render.common import ledger, made, numbered, steps_are
+from symattn.render.latex_preamble import preamble
+
+_LISTED = 76  # characters of typewriter type in a line
+
+
+def render(document: md.Document, *, fragment: bool = False) -> str:
+    """The document for pdflatex; ``fragment`` leaves out preamble, title page and colours."""
+    writer = Writer(fragment)
+    body = writer.body(document)
+    comment = "% " + made(document).replace("\n", " ")
+    if fragment:
+        packages = "amsmath,amssymb,graphicx" if r"\resizebox" in body else "amsmath,amssymb"
+        return f"{comment}\n% Needs \\usepackage{{{packages}}}\n{body}\n"
+    title = writer.title(document)
+    return f"{comment}\n{preamble()}\n\\begin{{document}}\n{title}\n\n{body}\n\\end{{document}}\n"
+
+
+class Writer:
+    """How words, formulas and reasons look: with our colours and macros, or plain in a fragment."""
+
+    def __init__(self, fragment: bool) -> None:
+        self.fragment = fragment
+
+    def tex(self, x: nt.Node, inline: bool = False) -> str:
+        return tex(x, colours=not self.fragment, inline=inline)
+
+    def prose(self, words: md.Text) -> str:
+        return "".join(self.inline(part) for part in words).strip()
+
+    def inline(self, part: md.Inline) -> str:
+        if isinstance(part, nt.Node):
+            return f"${self.tex(part, inline=True)}$"
+        if isinstance(part, md.Emph):
+            return f"\\emph{{{escape_text(part.text)}}}"
+        return code(part.text) if isinstance(part, md.Code) else escape_text(part)
+
+    def small(self, shown: str) -> str:
+        return f"{{\\small {shown}}}" if self.fragment else f"{{\\small\\color{{SAg}}{shown}}}"
+
+    def graded(self, shown: str) -> str:
+        return f"\\emph{{{shown}}}" if self.fragment else f"\\SAgrade{{{shown}}}"
+
+    def tag(self, step: md.Step, number: int) -> str:
+        reason = self.prose(step.reason)
+        grade = step.evidence.grade.value if step.evidence else ""
+        if not self.fragment:
+            return f"\\SAwhy{{{reason}}}{{{grade}}}{{{number}}}"
+        why = r"\enspace ".join(part for part in (reason, self.graded(grade) if grade else "") if part)
+        return f"\\tag*{{{self.small(why)}\\quad({number})}}"
+
+    def fit(self, shown: str, room: float | None = None) -> str:
+        """``shown`` shrunk to ``room`` em, or to the line, where it is wider."""
+        limit = "\\linewidth" if room is None else f"{room:.1f}em"
+        if not self.fragment:
+            return f"\\SAfit[{limit}]{{{shown}}}"
+        return f"\\resizebox{{\\ifdim\\width>{limit} {limit}\\else\\width\\fi}}{{!}}{{{shown}}}"
+
+    def title(self, document: md.Document) -> str:
+        lines = [f"{{\\LARGE\\bfseries\\boldmath {self.prose(document.title)}\\par}}"]
+        if document.subtitle:
+            lines.append(f"\\vspace{{3pt}}{{\\large {self.prose(document.subtitle)}\\par}}")
+        if document.command:
+            lines.append(f"\\vspace{{9pt}}{{\\small\\color{{SAg}}{code(document.command)}\\par}}")
+        return "\\begin{center}\n" + "\n".join(lines) + "\n\\end{center}"
+
+    def body(self, document: md.Document) -> str:
+        out = ""
+        last: md.Block | None = None
+        for block, number in numbered(document):
+            # a display that continues a paragraph must not begin another, which would add an empty line
+            joint = "\n" if isinstance(last, md.Paragraph) and isinstance(block, md.Steps) else "\n\n"
+            if isinstance(last, md.Heading) and isinstance(block, md.Steps) and not self.fragment:
+                joint = "\n\\SAafterheading\n"
+            out += (joint if last else "") + self.block(block, number)
+            last = block
+        found = [f"{escape_text(steps_are(n))} {latex_formulas.evidence_text(e)}." for e, n in ledger(document)]
+        if found:
+            out += "\n\n" + self.small(" ".join(found))
+        if document.verdict is not None:
+            out += f"\n\n\\noindent\\textbf{{Verdict: {document.verdict.value}.}}"
+        return out
+
+    def block(self, block: md.Block, number: int) -> str:
+        match block:
+            case md.Heading():
+                return f"\\{'subsection*' if self.fragment else 'section'}{{{self.prose(block.title)}}}"
+            case md.Paragraph():
+                return self.prose(block.text)
+            case md.Assumptions():
+                return self.assumptions(block)
+            case md.Steps():
+                return latex_formulas.steps(self, block, number)
+            case md.Result():
+                return latex_formulas.result(self, block)
+            case md.Table():
+                return latex_tables.table(self, block)
+            case md.Values():
+                return latex_formulas.values(self, block)
+            case md.Caveat():
+                return self.aside("SAcaveat", escape_text(block.title), block.text)
+            case md.Note():
+                return self.aside("SAnote", "Note", block.text)
+            case md.Items():
+                items = "\n".join(f"\\item {self.prose(item)}" for item in block.items)
+                return f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}"
+            case md.Listing():
+                return self.listing(block.text)
+
+    def aside(self, box: str, title: str, text: md.Text) -> str:
+        environment = "quote" if self.fragment else box
+        return f"\\begin{{{environment}}}\n\\textbf{{{title}.}} {self.prose(text)}\n\\end{{{environment}}}"
+
+    def assumptions(self, block: md.Assumptions) -> str:
+        items = []
+        for item in block.items:
+            remark = f"\\hfill{self.small('(' + self.prose(item.remark) + ')')}" if item.remark else ""
+            items.append(f"\\item[\\textbf{{{escape_text(item.label)}}}] {self.prose(item.text)}{remark}")
+        heading = "\\subsection*{Assumptions}" if self.fragment else "\\section*{Assumptions}"
+        return "\n".join([heading, "\\begin{itemize}", *items, "\\end{itemize}"])
+
+    def listing(self, text: str) -> str:
+        """Lines as they are, in typewriter type (``verbatim`` would stumble over Unicode); long ones are shrunk."""
+        lines = [self.listed(line) for line in text.splitlines()]
+        return "\\begin{flushleft}\\small\n" + "\\\\\n".join(lines) + "\n\\end{flushleft}"
+
+    def listed(self, line: str) -> str:
+        shown = code(line).replace(" ", "~") if line.strip() else "\\mbox{}"
+        return self.fit(shown) if len(line) > _LISTED else shown
+
+
+def code(text: str) -> str:
+    """A command or a name in typewriter type, hyphens kept apart."""
+    return f"\\texttt{{{escape_text(text).replace('--', '-{}-')}}}"

@@ -1,0 +1,78 @@
+"""Steps, results and values as LaTeX displays that fit the page."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from symattn.document import model as md
+from symattn.document.characters import escape_text
+from symattn.evidence import Evidence, at_least_checked
+from symattn.render.common import indexed, sheets
+from symattn.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
+
+if TYPE_CHECKING:
+    from symattn.render.latex import Writer
+
+_LINE = 39.0  # em in a line of our documents
+_FRAGMENT_LINE = 33.0  # em in a line of LaTeX's own classes at 10 pt
+_INDENT = 3.0  # of values, and of a result within its box
+_LETTER = re.compile(r"\b([A-Za-z])(?:_([A-Za-z0-9]+))?(?= ?[=≤<≥>∈])|\b([A-Za-z])_([A-Za-z0-9]+)\b")
+
+
+def setter(writer: Writer, indent: float = 0.0) -> Setter:
+    """Breaks lines where they are full, and shrinks what cannot be broken."""
+    line = (_FRAGMENT_LINE if writer.fragment else _LINE) - indent
+    return Setter(writer.tex, lambda shown, room: writer.fit(f"$\\displaystyle {shown}$", room), line)
+
+
+def steps(writer: Writer, block: md.Steps, number: int) -> str:
+    """An ``align*`` whose rows carry their reasons and numbers as tags."""
+    lines = setter(writer)
+    rows = []
+    before: md.Step | None = None
+    for i, step in enumerate(block.items):
+        *upper, last = step_rows(lines, step, before, lines.line - first_sides(block))
+        rows += [*upper, f"{last} {writer.tag(step, number + i)}"]
+        before = step
+    body = " \\\\\n".join(rows)
+    return f"\\begin{{align*}}\n{body}\n\\end{{align*}}"
+
+
+def result(writer: Writer, block: md.Result) -> str:
+    """The formulas in a tinted box, the evidence in its title bar; in fragments under a bold title."""
+    body = "\n".join(f"\\[ {centred(setter(writer, _INDENT), f)} \\]" for f in block.formulas)
+    evidence = ("; " if writer.fragment else r"\quad ").join(_evidence(writer, e) for e in block.evidence)
+    title = escape_text(block.title)
+    if writer.fragment:
+        where = f" ({evidence})" if evidence else ""
+        return f"\\medskip\\noindent\\textbf{{{title}}}{where}\n{body}"
+    return f"\\begin{{SAresult}}{{{title}\\hfill\\mdseries {evidence}}}\n{body}\n\\end{{SAresult}}"
+
+
+def _evidence(writer: Writer, evidence: Evidence) -> str:
+    ok = r"~\SAok" if at_least_checked(evidence.grade) and not writer.fragment else ""
+    return evidence_text(evidence) + ok
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """The words of evidence, sizes such as n and d_k set as formulas."""
+    out, end, words = "", 0, str(evidence)
+    for found in _LETTER.finditer(words):
+        letter, sub = found[1] or found[3], found[2] or found[4]
+        upright = sub if not sub or len(sub) == 1 else rf"\mathrm{{{sub}}}"
+        out += escape_text(words[end : found.start()]) + (f"${letter}_{{{upright}}}$" if sub else f"${letter}$")
+        end = found.end()
+    return out + escape_text(words[end:])
+
+
+def values(writer: Writer, block: md.Values) -> str:
+    """A heading with reason and grade, and the array: exact, decimal and the others."""
+    reason = writer.prose(block.reason)
+    grade = writer.graded(evidence_text(block.evidence)) if block.evidence else ""
+    side = r"\quad ".join(part for part in (writer.small(reason) if reason else "", grade) if part)
+    lines = [f"\\medskip\\noindent\\textbf{{{escape_text(block.name)}}}" + (f"\\hfill {side}" if side else "")]
+    for index, values in sheets(block):
+        shown = sheet(setter(writer, _INDENT), values, indexed(block.symbol, index))
+        lines.append(f"\n\\noindent\\qquad$\\displaystyle {shown}$")
+    return "\n".join(lines)

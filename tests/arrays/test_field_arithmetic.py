@@ -1,0 +1,249 @@
+"""Exact numbers calculate as real numbers do: against Arb at 300 bits, SymPy, and the axioms of a field."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import flint
+import numpy as np
+import pytest
+import sympy
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.field.sums import times
+from symattn.arrays.field.surds import Surd, inverse, root, square_part
+from symattn.errors import InputError, Refused
+
+BITS = 300
+
+
+def number(x: object) -> Quotient:
+    return Quotient.of(x)
+
+
+rationals = st.fractions(min_value=-5, max_value=5, max_denominator=6)
+constants = st.tuples(rationals, rationals, st.sampled_from([1, 2, 3, 6, 8])).map(
+    lambda t: number(t[0]) + number(t[1]) * number(t[2]).sqrt()
+)
+powers = st.tuples(constants, constants).map(lambda t: t[0] * t[1].exp())
+on_a_ray = st.tuples(st.integers(-4, 4), st.integers(-6, 6), st.sampled_from([1, 2])).map(
+    lambda t: t[0] * number(Fraction(t[1], t[2])).exp()
+)
+sums = st.lists(powers, min_size=1, max_size=3).map(lambda xs: sum(xs, number(0)))
+rays = st.lists(on_a_ray, min_size=1, max_size=4).map(lambda xs: sum(xs, number(0)))
+numerators = st.one_of(sums, rays)
+numbers = st.tuples(numerators, numerators).map(lambda t: t[0] if t[1].is_zero() else t[0] / t[1])
+
+
+def value(x: Quotient) -> flint.arb:
+    """x in Arb, from its two sums term by term: independent of the arithmetic under test."""
+    u, n, d = x.parts
+
+    def of_k(k: Any) -> flint.arb:
+        if not isinstance(k, Surd):
+            return flint.arb(k.numerator) / k.denominator
+        return sum((flint.arb(a).sqrt() * c for a, c in k.terms.items()), flint.arb(0)) / k.den
+
+    step = flint.arb(u.radicand).sqrt() / u.denominator
+    above, below = (sum((of_k(c) * (of_k(k) * step).exp() for k, c in f.items()), flint.arb(0)) for f in (n, d))
+    return above / below
+
+
+@settings(max_examples=60)
+@given(numbers, numbers)
+def test_the_four_operations_agree_with_arb(x: Quotient, y: Quotient) -> None:
+    with flint.ctx.workprec(BITS):
+        a, b = value(x), value(y)
+        assert value(x + y).overlaps(a + b)
+        assert value(x - y).overlaps(a - b)
+        assert value(x * y).overlaps(a * b)
+        if not y.is_zero():
+            assert value(x / y).overlaps(a / b)
+            assert not value(x / y + 1).overlaps(a / b)
+
+
+@settings(max_examples=60)
+@given(numbers, numbers, numbers)
+def test_the_axioms_of_a_field(x: Quotient, y: Quotient, z: Quotient) -> None:
+    assert (x + y) + z == x + (y + z)
+    assert (x * y) * z == x * (y * z)
+    assert x * (y + z) == x * y + x * z
+    assert x + y == y + x
+    assert x * y == y * x
+    assert x - x == 0
+    assert x + 1 != x
+    if not x.is_zero():
+        assert x * (1 / x) == 1
+        assert (y / x) * x == y
+
+
+@settings(max_examples=60)
+@given(numbers, numbers)
+def test_order_is_that_of_the_reals(x: Quotient, y: Quotient) -> None:
+    with flint.ctx.workprec(BITS):
+        difference = value(x) - value(y)
+    assume(not difference.contains(0))
+    assert (x < y) == (difference < 0)
+    assert (x > y) == (difference > 0)
+    assert (x <= y) == (difference < 0)
+    assert x != y
+    assert (x - y).sign() == (1 if difference > 0 else -1)
+    assert abs(x - y) == abs(y - x)
+    assert abs(x - y) > 0
+
+
+@given(constants, constants)
+def test_exponentials_turn_sums_into_products(x: Quotient, y: Quotient) -> None:
+    assert (x + y).exp() == x.exp() * y.exp()
+    assert x.exp() * (-x).exp() == 1
+
+
+@settings(max_examples=15)
+@given(rays, rays)
+def test_sympy_agrees(x: Quotient, y: Quotient) -> None:
+    expected = x.to_sympy() * y.to_sympy() + x.to_sympy()
+    assert sympy.expand(expected - (x * y + x).to_sympy()) == 0
+    assert sympy.expand(expected - (x * y + x + 1).to_sympy()) == -1
+
+
+@given(st.dictionaries(st.integers(-40, 40), st.integers(1, 9), min_size=17, max_size=40))
+def test_long_products_by_polynomials_equal_products_by_hand(f: dict[int, int]) -> None:
+    assert len(f) ** 2 > 256  # so ``times`` takes polynomials
+    by_hand: dict[int, int] = {}
+    for k, c in f.items():
+        for b, d in f.items():
+            by_hand[k + b] = by_hand.get(k + b, 0) + c * d
+    assert times(f, f) == by_hand
+
+
+def test_long_products_with_far_exponents_stay_sparse() -> None:
+    x = sum((number(10**15 * k).exp() for k in range(1, 20)), number(0)) + number(1).exp()
+    assert len((x * x).parts[1]) == 1 + 19 + 37
+
+
+@pytest.mark.parametrize("n", [1, 2, -1, 5, 0])
+def test_integer_powers(n: int) -> None:
+    x = 1 + number(1).exp()
+    product = number(1)
+    for _ in range(abs(n)):
+        product = product * x
+    assert x**n == (product if n >= 0 else 1 / product)
+
+
+@pytest.mark.parametrize("zero", [number(0), number(1).exp() - number(1).exp(), number(2).sqrt() ** 2 - 2])
+def test_division_by_an_exact_zero(zero: Quotient) -> None:
+    for x in (number(1), number(0), number(1).exp()):
+        with pytest.raises(ZeroDivisionError):
+            x / zero
+    with pytest.raises(ZeroDivisionError):
+        1 / zero
+    with pytest.raises(ZeroDivisionError):
+        zero**-1
+
+
+def test_python_numbers_stand_on_either_side_and_foreign_types_are_left_alone() -> None:
+    x = number(1).exp()
+    assert 1 + x == x + 1
+    assert (1 - x) + (x - 1) == 0
+    assert Fraction(1, 2) * x == x / 2
+    assert 2 / x == 2 * (-number(1)).exp()
+    assert True + x == x + 1
+    assert np.int64(3) * x == 3 * x
+    for foreign in (1.5, "1", None, object()):
+        assert x.__add__(foreign) is NotImplemented
+        assert x.__rtruediv__(foreign) is NotImplemented
+        assert x != foreign
+    with pytest.raises(TypeError):
+        x + 1.5
+
+
+def test_denominators_do_not_grow_without_need() -> None:
+    d, e = 1 + number(1).exp(), 1 + number(2).exp()
+    x = number(0)
+    for _ in range(20):
+        x = x + 1 / d + 1 / e
+    assert x == 20 / d + 20 / e
+    assert len(x.parts[2]) <= 4
+    y = number(1)
+    for _ in range(200):
+        y = y / 2 + number(Fraction(1, 4))
+    assert y.parts[2][0].bit_length() <= 210
+
+
+def test_equal_numbers_have_equal_hashes() -> None:
+    e = number(1).exp()
+    assert hash(number("1/3")) == hash(Fraction(1, 3)) == hash((1 + e) / (3 + 3 * e))
+    assert hash((e * e - 1) / (e - 1)) == hash(e + 1)
+    assert len({number("sqrt(8)"), 2 * number("sqrt(2)"), number("sqrt(2)")}) == 2
+
+
+@pytest.mark.parametrize("n", [1, 2, 12, 360, 10**40, 2**301, 3 * 10**60, 1009**3 * 10007])
+def test_squarefree_parts(n: int) -> None:
+    s, a = square_part(n)
+    assert s * s * a == n
+    assert all(e == 1 for _, e in flint.fmpz(a).factor())
+
+
+def test_roots_of_integers_beyond_factoring_are_refused() -> None:
+    p, q = 2**107 - 1, 2**89 - 1
+    assert square_part((p * q) ** 2) == (p * q, 1)
+    with pytest.raises(Refused, match="196-bit integer of unknown factors"):
+        square_part(p * q)
+
+
+def test_inverses_of_many_roots_are_exact_or_refused() -> None:
+    x = 1 + root(2) + root(3) + root(5) + root(7)
+    assert x * inverse(x) == 1
+    assert inverse(root(30378)) * 30378 == root(30378)
+    for p in (11, 13, 17, 19, 23, 29):
+        x = x + root(p)
+    with pytest.raises(Refused, match="roots"):
+        inverse(x)
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        (0.1, Fraction(0.1)),
+        (np.float16(0.1), Fraction(float(np.float16(0.1)))),
+        (np.float32(-2.5), Fraction(-5, 2)),
+        (np.longdouble("0.1"), Fraction(*np.longdouble("0.1").as_integer_ratio())),
+        (np.int8(-7), Fraction(-7)),
+        (np.bool_(True), Fraction(1)),
+        (np.array(0.5), Fraction(1, 2)),
+        (True, Fraction(1)),
+        (flint.fmpz(5), Fraction(5)),
+        (flint.fmpq(2, 6), Fraction(1, 3)),
+        (sympy.Rational(2, 6), Fraction(1, 3)),
+        (sympy.Float(0.1), Fraction(0.1)),
+        (Fraction(4, 6), Fraction(2, 3)),
+    ],
+)
+def test_numbers_are_taken_at_their_exact_value(x: object, expected: Fraction) -> None:
+    assert Quotient.of(x).rational() == expected
+
+
+def test_decimals_bfloat16_and_sympy_expressions() -> None:
+    from decimal import Decimal
+
+    import ml_dtypes
+
+    assert number(Decimal("-2.5e-3")).rational() == Fraction(-1, 400)
+    assert number(ml_dtypes.bfloat16(0.1)).rational() == Fraction(float(ml_dtypes.bfloat16(0.1)))
+    x = sympy.exp(1) / (1 + 2 * sympy.exp(sympy.sqrt(2) / 3))
+    assert number(x) == number("exp(1)/(1+2*exp(sqrt(2)/3))")
+
+
+@pytest.mark.parametrize("x", [float("nan"), float("inf"), -np.inf, np.float16("nan"), sympy.nan, sympy.oo])
+def test_nan_and_infinities_are_bad_input(x: object) -> None:
+    with pytest.raises(InputError):
+        number(x)
+
+
+@pytest.mark.parametrize("x", [None, 1j, [1], np.array([1]), object(), flint.arb(2), sympy.Symbol("x"), sympy.pi])
+def test_what_is_no_exact_number_is_bad_input(x: object) -> None:
+    with pytest.raises(InputError):
+        number(x)

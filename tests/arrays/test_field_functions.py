@@ -1,0 +1,188 @@
+"""Functions of exact numbers, logarithms that wait, and sums of many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import flint
+import pytest
+import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from symattn.arrays.field.logarithm import Logarithm
+from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.field.reductions import dot, total
+from symattn.document import notation as nt
+from symattn.errors import Refused
+
+number = Quotient.of
+SUM = number("1+2*exp(2)")
+
+
+@pytest.mark.parametrize(
+    ("x", "root"),
+    [
+        ("0", "0"),
+        ("3/4", "sqrt(3)/2"),
+        ("4", "2"),
+        ("exp(3)", "exp(3/2)"),
+        ("8*exp(sqrt(2))/9", "sqrt(8)/3*exp(1/sqrt(2))"),
+    ],
+)
+def test_sqrt(x: str, root: str) -> None:
+    assert number(x).sqrt() == number(root)
+    assert number(x).sqrt() ** 2 == number(x)
+
+
+def test_sqrt_and_log_see_through_common_factors() -> None:
+    e = number(1).exp()
+    x = (e * e + e**3) / (1 + e)
+    assert x.sqrt() == e
+    assert x.log() == 2
+
+
+@pytest.mark.parametrize(
+    ("compute", "complaint"),
+    [
+        (lambda: SUM.exp(), r"exp\(1\+2\*exp\(2\)\): a second layer"),
+        (lambda: SUM.sqrt(), r"sqrt\(1\+2\*exp\(2\)\) is not in the decided field"),
+        (lambda: number("sqrt(2)").sqrt(), r"sqrt\(sqrt\(2\)\) is not"),
+        (lambda: number(-2).sqrt(), r"sqrt\(-2\): the square root of a negative number"),
+        (lambda: SUM.tanh(), r"tanh\(1\+2\*exp\(2\)\) is not"),
+        (lambda: number(1).sin(), r"sin\(1\) is not"),
+        (lambda: number(1).cos(), r"cos\(1\) is not"),
+        (lambda: number(1).erf(), r"erf\(1\) is not"),
+        (lambda: number(0).log(), r"log\(0\): the logarithm of a number that is not positive"),
+        (lambda: (-SUM).log(), "not positive"),
+        (lambda: SUM.log().sqrt(), r"sqrt\(log\(1\+2\*exp\(2\)\)\) is not"),
+        (lambda: SUM.log().log(), r"log\(log"),
+        (lambda: SUM.log().sin(), r"sin\(log"),
+        (lambda: SUM.log().cos(), r"cos\(log"),
+        (lambda: SUM.log().erf(), r"erf\(log"),
+        (lambda: SUM.log() * Fraction(1, 2), "integer multiples only"),
+        (lambda: SUM.log() * SUM, "integer multiples only"),
+        (lambda: SUM.log() * SUM.log(), "integer multiples only"),
+        (lambda: SUM.log() / 2, "integer multiples only"),
+        (lambda: 1 / SUM.log(), "division by a logarithm"),
+        (lambda: SUM.log() / SUM.log(), "division by a logarithm"),
+        (lambda: (SUM.log() + SUM).exp(), "second layer"),
+    ],
+)
+def test_what_leaves_the_field_is_refused_by_name(compute: Callable[[], Any], complaint: str) -> None:
+    with pytest.raises(Refused, match=complaint):
+        compute()
+
+
+def test_messages_stay_short() -> None:
+    long = sum((number(k).exp() for k in range(200)), number(0))
+    with pytest.raises(Refused) as caught:
+        long.exp()
+    assert len(str(caught.value)) < 200
+
+
+def test_functions_whose_value_is_in_the_field() -> None:
+    assert number(0).sin() == number(0).erf() == number(0).tanh() == 0
+    assert number(0).cos() == number(0).exp() == 1
+    assert str(number("1/2").tanh()) == "(exp(1)-1)/(1+exp(1))"
+    with flint.ctx.workprec(200):
+        assert number("sqrt(2)/3").tanh().arb(150).overlaps((flint.arb(2).sqrt() / 3).tanh())
+    assert number(3).exp().log() == 3
+    assert number("exp(-1/sqrt(3))").log() == number("-1/sqrt(3)")
+    assert number(1).log() == 0
+
+
+def test_a_logarithm_waits_for_exp() -> None:
+    lse = SUM.log()
+    assert isinstance(lse, Logarithm)
+    assert lse.exp() == SUM
+    assert (lse + 1).exp() == SUM * number(1).exp()
+    assert (2 - lse).exp() == number(2).exp() / SUM
+    assert (-lse).exp() == 1 / SUM
+    assert (3 * lse).exp() == SUM**3
+    assert (lse * -1).exp() == 1 / SUM
+    assert (lse / -1).exp() == 1 / SUM
+    assert (lse + number(3).log()).exp() == 3 * SUM
+    assert lse.tanh() == (SUM**2 - 1) / (SUM**2 + 1)
+    assert number(5) - lse == 5 - lse
+
+
+def test_logarithms_that_are_numbers_become_numbers() -> None:
+    lse = SUM.log()
+    assert lse - lse == 0
+    assert isinstance(lse - lse, Quotient)
+    assert lse * 0 == 0
+    assert (number("2*exp(3)").log() - number(2).log()).rational() == 3
+    assert number(6).log() - number(3).log() == number(2).log()
+
+
+def test_logarithms_are_compared() -> None:
+    lse, two = SUM.log(), number(2).log()
+    assert lse == (2 * SUM).log() - two
+    assert lse != (2 * SUM).log()
+    assert lse != 2
+    assert lse < (SUM + number("1e-40")).log()
+    assert not lse < lse
+    assert lse <= lse
+    assert lse > 2
+    assert number(2) < lse
+    assert lse < 3
+    assert number(3) > lse
+    assert lse >= number(2)
+    assert two < 1
+    assert two.sign() == 1
+    assert (-two).sign() == -1
+    assert abs(-two) == two
+    assert bool(two)
+    assert not two.is_zero()
+    assert two.rational() is None is two.constant()
+    assert two != "log(2)"
+    for foreign in (1.5, "x", None):
+        assert two.__add__(foreign) is NotImplemented
+        assert two.__mul__(foreign) is NotImplemented
+        assert two.__truediv__(foreign) is NotImplemented
+
+
+def test_logarithms_are_written() -> None:
+    two = number(2).log()
+    assert str(two) == "log(2)"
+    assert str(number("2*exp(3)").log()) == "3+log(2)"
+    assert repr(two) == "Logarithm(log(2))"
+    assert two.notation() == nt.Call(nt.Name("log"), (nt.node(2),))
+    assert number("2*exp(3)").log().notation() == nt.node(3) + nt.Call(nt.Name("log"), (nt.node(2),))
+    assert sympy.sympify(str(number("2*exp(3)").log())) == number("2*exp(3)").log().to_sympy()
+    assert two.decimal(10) == "0.6931471806"
+    assert two.to_float() == 0.6931471805599453
+    with flint.ctx.workprec(300):
+        assert two.arb(250).overlaps(flint.arb(2).log())
+    with pytest.raises(TypeError):
+        hash(two)
+
+
+elements = st.tuples(st.integers(-3, 3), st.integers(-4, 4), st.sampled_from([1, 2]), st.sampled_from([1, 3])).map(
+    lambda t: t[0] * number(Fraction(t[1], t[2])).exp() / t[3]
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(elements, elements), max_size=6), st.booleans())
+def test_sums_at_once_equal_sums_one_by_one(pairs: list[tuple[Quotient, Quotient]], divided: bool) -> None:
+    below = SUM if divided else number(1)
+    xs, ys = [x / below for x, _ in pairs], [y for _, y in pairs]
+    by_hand = number(0)
+    for x, y in zip(xs, ys, strict=True):
+        by_hand = by_hand + x * y
+    assert dot(xs, ys) == by_hand
+    assert dot(xs, ys) != by_hand + 1
+    assert total(xs) == sum(xs, number(0))
+
+
+def test_sums_at_once_of_other_elements_use_their_own_operations() -> None:
+    two = number(2).log()
+    assert total([two, number(1), two]) == number(4).log() + 1
+    assert dot([two, number(1)], [number(3), number(2)]) == number(8).log() + 2
+    assert total([]) == dot([], []) == 0
+    with pytest.raises(ValueError, match="argument"):
+        dot([number(1)], [])

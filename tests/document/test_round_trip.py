@@ -1,0 +1,134 @@
+"""What is printed means what the tree says: random trees are read back by another reader and compared."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import sympy
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from symattn.document import notation as nt
+from symattn.document.sympify import from_sympy
+from symattn.document.tex import tex
+from symattn.document.text import text
+from tests.document.reading import read_tex, read_text
+
+names = st.sampled_from(
+    [nt.name("x"), nt.name("q", 1), nt.name("d", "k"), nt.name("σ"), nt.name("p", 12), nt.name("k", 2, role="key")]
+)
+numbers = st.fractions(min_value=-4, max_value=4, max_denominator=5).map(nt.Number)
+naturals = st.integers(1, 12).map(nt.node)
+
+
+def _branches(parts: st.SearchStrategy[nt.Node]) -> st.SearchStrategy[nt.Node]:
+    several = st.lists(parts, min_size=1, max_size=3).map(tuple)
+    exponents = st.one_of(st.integers(-2, 3).map(nt.node), parts)
+    return st.one_of(
+        several.map(nt.Sum),
+        st.builds(nt.Product, several, st.sampled_from(["", "·"])),
+        parts.map(nt.Neg),
+        st.builds(nt.Over, parts, parts),
+        st.builds(nt.Power, st.one_of(parts, st.just(nt.Name("e"))), exponents),
+        parts.map(nt.Root),
+        parts.map(lambda x: nt.call("tanh", x)),
+    )
+
+
+trees = st.recursive(st.one_of(names, numbers, naturals), _branches, max_leaves=8)
+
+
+def value(x: nt.Node) -> Any:
+    """What the tree means."""
+    match x:
+        case nt.Name("e", ()):
+            return sympy.E
+        case nt.Name():
+            return sympy.Symbol(x.base + "".join(f"_{text(s)}" for s in x.sub))
+        case nt.Number():
+            return sympy.Rational(x.value.numerator, x.value.denominator)
+        case nt.Sum():
+            return sympy.Add(*map(value, x.terms))
+        case nt.Product():
+            return sympy.Mul(*map(value, x.factors))
+        case nt.Neg():
+            return -value(x.body)
+        case nt.Over():
+            return value(x.numerator) / value(x.denominator)
+        case nt.Power():
+            return value(x.base) ** value(x.exponent)
+        case nt.Root():
+            return sympy.sqrt(value(x.body))
+        case nt.Call():
+            return sympy.tanh(value(x.arguments[0]))
+    raise AssertionError(x)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal as SymPy sees it, or equal at two points, complex roots and all."""
+    if a == b:
+        return True
+    letters = sorted(a.free_symbols | b.free_symbols, key=str)
+    points = [{s: sympy.Rational(k * i + 7, 5) for i, s in enumerate(letters)} for k in (3, 11)]
+    return all(abs(complex((a - b).subs(p).evalf(30))) < 1e-9 * (1 + abs(complex(a.subs(p).evalf(30)))) for p in points)
+
+
+def defined(x: nt.Node) -> Any:
+    """The value, where it has no division by zero and no tower of powers out of reach."""
+    wanted = value(x)
+    assume(not wanted.has(sympy.zoo, sympy.nan, sympy.oo, sympy.I))
+    points = wanted.subs({s: sympy.Rational(9, 5) for s in wanted.free_symbols}).evalf(15)
+    assume(points.is_number and not points.has(sympy.zoo, sympy.nan) and abs(points) < 1e12)
+    return wanted
+
+
+@given(trees)
+def test_unicode_text_means_the_tree(x: nt.Node) -> None:
+    wanted = defined(x)
+    assert same(read_text(text(x)), wanted), text(x)
+
+
+@given(trees)
+def test_ascii_text_is_read_by_sympify(x: nt.Node) -> None:
+    wanted = defined(x)
+    shown = text(x, ascii=True)
+    assert shown.isascii()
+    read = sympy.sympify(shown).subs(sympy.Symbol("sigma"), sympy.Symbol("σ"))
+    assert same(read, wanted), shown
+
+
+@given(trees, st.booleans(), st.booleans())
+def test_tex_means_the_tree(x: nt.Node, inline: bool, grouped: bool) -> None:
+    wanted = defined(x)
+    shown = tex(nt.Sum((x,)) if grouped else x, inline=inline)
+    assert same(read_tex(shown), wanted), shown
+
+
+@given(trees)
+def test_sympy_and_back(x: nt.Node) -> None:
+    wanted = defined(x)
+    shown = text(from_sympy(wanted), ascii=True)
+    read = sympy.sympify(shown).subs(sympy.Symbol("sigma"), sympy.Symbol("σ"))
+    assert same(read, wanted), shown
+
+
+@pytest.mark.parametrize(
+    ("wrong", "x"),
+    [
+        ("a + b c", nt.Product((nt.name("a") + nt.name("b"), nt.name("c")))),
+        ("a/b c", nt.Over(nt.name("a"), nt.name("b") * nt.name("c"))),
+        ("-a^2", nt.Power(-nt.name("a"), nt.node(2))),
+    ],
+)
+def test_the_reader_sees_a_missing_bracket(wrong: str, x: nt.Node) -> None:
+    def plain(y: nt.Node) -> Any:
+        return value(y)
+
+    assert not same(read_tex(wrong), plain(x))
+    assert same(read_tex(tex(x)), plain(x))
+
+
+def test_fractions_of_the_notation_are_exact() -> None:
+    assert nt.node(Fraction(-1, 3)) == nt.Neg(nt.Number(Fraction(1, 3)))

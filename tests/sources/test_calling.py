@@ -1,0 +1,236 @@
+"""Parameters are matched by name, by position where names say nothing, and what stays open is refused."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from symattn import Attention
+from symattn.errors import InputError
+from symattn.sources.calling import agree
+from symattn.sources.request import Request, keyword
+from symattn.verification.target import CAUSAL_MASK
+
+
+def printed(function: Callable[..., Any], **request: Any) -> str:
+    return agree(function, Request(**request)).printed
+
+
+def refusal(function: Callable[..., Any], **request: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        agree(function, Request(**request), "attention")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+class Callable3:
+    def __call__(self, query: Any, key: Any, value: Any) -> Any: ...
+
+
+def wrapped(*args: Any, **kwargs: Any) -> Any: ...
+
+
+def keywords_only(*, v: Any, q: Any, k: Any) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda q, k, v: v, "q, k, v"),
+        (lambda query, key, value: value, "q, k, v"),
+        (lambda Q, K, V: V, "q, k, v"),
+        (lambda queries, keys, values: values, "q, k, v"),
+        (lambda k, q, v: v, "k, q, v"),
+        (lambda v, k, q, scale=None: v, "v, k, q"),
+        (lambda a, b, c: c, "q, k, v"),
+        (lambda a, b, c, eps=0: c, "q, k, v"),
+        (lambda x, w_q, w_k, w_v: x, "x, w_q, w_k, w_v"),
+        (lambda x, W_Q, Wk, v_proj_weight, w_o=None, b_o=None: x, "x, w_q, w_k, w_v, w_o=w_o, b_o=b_o"),
+        (lambda w_q, w_k, w_v, x, y=None: x, "w_q, w_k, w_v, x, y=y"),
+        (lambda x: x, "x"),
+        (Callable3(), "q, k, v"),
+        (Callable3().__call__, "q, k, v"),
+        (wrapped, "q, k, v"),
+        (lambda *args: args, "q, k, v"),
+        (keywords_only, "v=v, q=q, k=k"),
+        (lambda q, scale=1, *, k, v: v, "q, k=k, v=v"),
+    ],
+)
+def test_inputs(function: Callable[..., Any], words: str) -> None:
+    assert printed(function) == words
+
+
+def test_defaults_and_positions_mix() -> None:
+    convention = agree(lambda q, k=None, v=None: q, Request())
+    assert convention.printed == "q, k=k, v=v"
+    assert convention.inputs == ("q", "k", "v")
+    assert convention.required == ("q",)
+
+
+def test_positional_only() -> None:
+    def attention(query: Any, key: Any, value: Any, scale: Any = None, /) -> Any: ...
+
+    assert printed(attention) == "q, k, v"
+
+
+def test_a_builtin_whose_signature_cannot_be_read() -> None:
+    assert printed(max) == "q, k, v"
+    assert printed(max, call=(("key", None),)) == "q, k, v, key=None"
+
+
+def test_a_builtin_whose_documentation_has_the_signature() -> None:
+    class Builtin:
+        __name__ = "sdpa"
+        __signature__ = "none"
+        __doc__ = (
+            "sdpa(query, key, value, attn_mask=None, dropout_p=0.0,\n    is_causal=False, *, scale=None) -> Tensor:\n"
+        )
+
+        def __call__(self) -> None: ...
+
+    assert printed(Builtin(), causal=True, scale=0.5) == "q, k, v, is_causal=True, scale=0.5"
+    assert "no parameter is_casual that can be named; did you mean is_causal?" in refusal(
+        Builtin(), call=(("is_casual", True),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "request_", "words"),
+    [
+        (lambda q, k, v, causal=False: v, {"causal": True}, "q, k, v, causal=True"),
+        (lambda q, k, v, causal=True: v, {}, "q, k, v, causal=False"),
+        (lambda q, k, v, is_causal: v, {"causal": True}, "q, k, v, True"),
+        (lambda q, k, v, scale=None: v, {"scale": 0.25}, "q, k, v, scale=0.25"),
+        (lambda q, k, v, softmax_scale=None: v, {}, "q, k, v"),
+        (lambda q, k, v, n_heads=1: v, {"heads": 2}, "q, k, v, n_heads=2"),
+        (lambda q, k, v, num_heads: v, {}, "q, k, v, 1"),
+        (lambda q, k, v, dropout_p: v, {}, "q, k, v, 0.0"),
+        (lambda q, k, v, dropout_p=0.1: v, {}, "q, k, v"),
+        (lambda q, k, v, scale=None: v, {"scale": 0.25, "call": (("scale", 2),)}, "q, k, v, scale=2"),
+        (lambda q, k, v, **more: v, {"call": (("backend", "fast"),)}, "q, k, v, backend='fast'"),
+    ],
+)
+def test_settings(function: Callable[..., Any], request_: dict[str, Any], words: str) -> None:
+    assert printed(function, **request_) == words
+
+
+def test_what_partial_has_fixed_is_told_already() -> None:
+    def attention(q: Any, k: Any, v: Any, causal: bool = False) -> Any: ...
+
+    assert printed(functools.partial(attention, causal=True)) == "q, k, v"
+    assert printed(functools.partial(attention, causal=True), call=(("causal", False),)) == "q, k, v, causal=False"
+
+
+@pytest.mark.parametrize(
+    ("function", "request_", "words"),
+    [
+        (lambda q, k, v, mask=None: v, {}, "q, k, v"),
+        (lambda q, k, v, mask: v, {}, "q, k, v, None"),
+        (lambda q, k, v, mask: v, {"masks": ("mask",)}, "q, k, v, mask"),
+        (lambda q, k, v, attn_mask=None: v, {"masks": ("mask",)}, "q, k, v, attn_mask=mask"),
+        (lambda q, k, v, m=None: v, {"masks": ("mask",), "mask_arg": "m"}, "q, k, v, m=mask"),
+        (lambda q, k, v, m=None: v, {"masks": ("mask",), "mask_arg": "~m"}, "q, k, v, m=not mask"),
+        (lambda q, k, v, **more: v, {"masks": ("mask",), "mask_arg": "m"}, "q, k, v, m=mask"),
+        (
+            lambda q, k, v, mask=None, keep=None: v,
+            {"masks": ("mask", "keep")},
+            "q, k, v, mask=mask, keep=keep",
+        ),
+        (
+            lambda q, k, v, key_padding_mask=None: v,
+            {"masks": ("keep",), "mask_arg": "~key_padding_mask"},
+            "q, k, v, key_padding_mask=not keep",
+        ),
+        (
+            lambda q, k, v, bias=None, keep=None: v,
+            {"masks": ("mask", "keep"), "mask_arg": "bias"},
+            "q, k, v, bias=mask, keep=keep",
+        ),
+        (lambda q, k, v, m=None: v, {"causal": True, "mask_arg": "m"}, "q, k, v, m=causal mask"),
+        (lambda q, k, v, mask: v, {"causal": True}, "q, k, v, causal mask"),
+        (lambda q, k, v, mask, causal: v, {"causal": True}, "q, k, v, None, True"),
+        (lambda q, k, v, m=None, causal=False: v, {"causal": True, "mask_arg": "m"}, "q, k, v, m=causal mask"),
+    ],
+)
+def test_masks(function: Callable[..., Any], request_: dict[str, Any], words: str) -> None:
+    assert printed(function, **request_) == words
+
+
+def test_the_causal_mask_is_no_input_that_a_caller_gives() -> None:
+    convention = agree(lambda q, k, v, mask: v, Request(causal=True))
+    assert convention.inputs == ("q", "k", "v")
+    assert convention.arguments[3].input == CAUSAL_MASK
+
+
+@pytest.mark.parametrize(
+    ("function", "request_", "words"),
+    [
+        (lambda a, b: a, {}, "attention(a, b): the names do not say which parameters are q, k, v"),
+        (lambda a, b, c, d: a, {}, "name them so, or give a function of q, k, v alone"),
+        (lambda v, a, q: a, {}, "the names do not say"),
+        (lambda: 0, {}, "the names do not say"),
+        (lambda q, k, v, temperature: v, {}, "no value is known for temperature; say --call temperature=VALUE"),
+        (lambda q, k, v, scale: v, {}, "no value is known for scale"),
+        (lambda q, k, v: v, {"masks": ("mask",)}, "no parameter for the specification's mask is known"),
+        (
+            lambda q, k, v, key_padding_mask=None: v,
+            {"masks": ("keep",)},
+            "or --mask-arg ~key_padding_mask if True means",
+        ),
+        (lambda q, k, v, mask=None: v, {"masks": ("mask", "keep")}, "no parameter for the specification's keep"),
+        (lambda q, k, v: v, {"mask_arg": "m"}, "has no parameter m"),
+        (lambda q, k, v, m: v, {"mask_arg": "m"}, "the specification has no mask"),
+        (lambda q, k, v, causal=0: v, {"call": (("casual", True),)}, "did you mean causal?"),
+        (lambda q, k, v, m: v, {"mask_arg": "m", "call": (("m", 1),), "masks": ("mask",)}, "told twice"),
+    ],
+)
+def test_what_stays_open_is_refused(function: Callable[..., Any], request_: dict[str, Any], words: str) -> None:
+    assert words in refusal(function, **request_)
+
+
+def test_notes_where_torch_means_another_alignment() -> None:
+    def sdpa(q: Any, k: Any, v: Any, is_causal: bool = False) -> Any: ...
+
+    assert "top-left" in agree(sdpa, Request(causal=True)).notes[0]
+    assert "top-left" in agree(sdpa, Request(call=(("is_causal", True),))).notes[0]
+    assert agree(sdpa, Request(causal=True, alignment="top-left")).notes == ()
+    assert agree(sdpa, Request()).notes == ()
+
+
+def test_a_note_where_a_mask_could_have_carried_causality() -> None:
+    notes = agree(lambda q, k, v, mask=None: v, Request(causal=True)).notes
+    assert notes == ("mask is not passed: --mask-arg mask would pass the causal mask",)
+
+
+def test_a_request_of_a_specification() -> None:
+    spec = Attention(scale=Fraction(1, 4), causal=True, mask="boolean", padding=True, heads=2, alignment="top-left")
+    assert Request.of(spec, dtype="float32") == Request(
+        "float32", masks=("mask", "keep"), causal=True, alignment="top-left", scale=0.25, heads=2
+    )
+    assert Request.of(Attention()) == Request()
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("is_causal=true", "is_causal", True),
+        ("a=False", "a", False),
+        ("mask=none", "mask", None),
+        ("scale=0.5", "scale", 0.5),
+        ("n=-3", "n", -3),
+        ("word='a=b'", "word", "a=b"),
+        ("shape=(1, 2)", "shape", (1, 2)),
+    ],
+)
+def test_keywords(text: str, name: str, value: object) -> None:
+    assert keyword(text) == (name, value)
+
+
+@pytest.mark.parametrize("text", ["is_causal", "=3", "a-b=3", "a=", "a=word", "a=__import__('os')", "a=" + "(" * 500])
+def test_keywords_that_are_none(text: str) -> None:
+    with pytest.raises(InputError, match="--call"):
+        keyword(text)

@@ -1,0 +1,147 @@
+"""Functions of torch tensors."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from symattn.errors import InputError
+from symattn.sources import Child, Request, load, target
+from symattn.verification.target import Layout, Memory
+from tests.sources.programs import Program
+
+if TYPE_CHECKING:
+    import torch
+
+pytestmark = pytest.mark.torch
+
+SDPA = "torch.nn.functional:scaled_dot_product_attention"
+INPUTS = {"q": np.eye(2, 4), "k": np.ones((3, 4)), "v": np.arange(15.0).reshape(3, 5)}
+
+
+def test_a_builtin() -> None:
+    found = load(SDPA)
+    assert found.display == f"{SDPA}(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)"
+    runner = target(found.function, Request(causal=True, scale=0.5, alignment="top-left"), found.name)
+    assert runner.describe() == f"{SDPA}(q, k, v, is_causal=True, scale=0.5)"
+    outcome = runner.run(INPUTS)
+    assert outcome.output is not None
+    np.testing.assert_allclose(outcome.output, [INPUTS["v"][0], INPUTS["v"][:2].mean(0)])
+
+
+def test_a_builtin_in_a_child() -> None:
+    with Child(SDPA, Request(dtype="bfloat16", masks=("mask",))) as runner:
+        assert runner.convention.framework == "torch"
+        outcome = runner.run({**INPUTS, "mask": np.tri(2, 3, dtype=bool)})
+    assert outcome.dtype == "bfloat16"
+    assert outcome.output is not None
+    np.testing.assert_array_equal(outcome.output[0], INPUTS["v"][0])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("memory", ["contiguous", "strided", "transposed"])
+def test_dtypes_go_in_and_out_exactly(dtype: str, memory: Memory) -> None:
+    inputs = {"k": np.ones((3, 4)), "v": np.ones((3, 5)), "q": np.array([[-0.0, np.nan], [1.5, -3.0]])}
+    outcome = target(lambda q, k, v: q, Request(dtype=dtype, framework="torch")).run(inputs, memory)
+    assert outcome.dtype == dtype
+    assert outcome.output is not None
+    np.testing.assert_array_equal(outcome.output, inputs["q"])
+    assert np.signbit(outcome.output[0, 0])
+    assert outcome.mutated == ()
+
+
+def test_changed_inputs_are_named() -> None:
+    def careless(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q.mul_(2)
+        v.resize_(1, 1)
+        return k
+
+    assert target(careless, Request()).run(INPUTS).mutated == ("q", "v")
+
+
+def test_a_buffer_that_is_used_again() -> None:
+    import torch
+
+    buffer = torch.zeros(3, 5)
+
+    def reusing(q: Any, k: Any, v: Any) -> Any:
+        return buffer.copy_(v)
+
+    runner = target(reusing, Request(framework="torch"))
+    assert not runner.run(INPUTS).overwrote
+    assert runner.run({**INPUTS, "v": INPUTS["v"] + 1}).overwrote
+
+
+@pytest.mark.parametrize("layout", ["nd", "bhnd", "bnhd"])
+def test_layouts(layout: Layout) -> None:
+    import torch
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        turn = (lambda a: a.transpose(1, 2)) if layout == "bnhd" else (lambda a: a)
+        return turn(torch.nn.functional.scaled_dot_product_attention(turn(q), turn(k), turn(v)))
+
+    outcome = target(attention, Request(layout=layout)).run(INPUTS)
+    assert outcome.output is not None
+    np.testing.assert_allclose(outcome.output, np.tile(INPUTS["v"].mean(0), (2, 1)))
+
+
+def test_the_framework_is_seen() -> None:
+    import torch
+
+    def named(q: Any, k: Any, v: Any) -> Any:
+        return torch.softmax(q @ k.mT, -1) @ v
+
+    def annotated(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return v
+
+    class Own(torch.nn.Module):
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            return v
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    for function in (annotated, Own(), sdpa, functools.partial(sdpa, dropout_p=0.0)):
+        convention = target(function, Request()).convention
+        assert (convention.framework, convention.notes) == ("torch", ())
+    assert target(named, Request()).convention.framework == "torch"
+
+
+def test_the_framework_is_tried() -> None:
+    convention = target(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, Request()).convention
+    assert convention.framework == "torch"
+    assert "tensors are passed, since NumPy arrays gave AttributeError" in convention.notes[-1]
+    refused = target(lambda q, k, v: q.nothing, Request()).convention
+    assert refused.framework == "numpy"
+    assert "refused as well" in refused.notes[-1]
+
+
+def test_gradients_and_tuples_do_not_stand_in_the_way() -> None:
+    import torch
+
+    weight = torch.ones((), requires_grad=True)
+    outcome = target(lambda q, k, v: (weight * v, q), Request(framework="torch")).run(INPUTS)
+    assert outcome.returned == 2
+    assert outcome.output is not None
+    np.testing.assert_array_equal(outcome.output, INPUTS["v"])
+
+
+def test_complex_tensors_are_no_output() -> None:
+    import torch
+
+    error = target(lambda q, k, v: torch.complex(v, v), Request(framework="torch")).run(INPUTS).error
+    assert str(error) == "returned an array of complex128"
+
+
+def test_modules_with_weights_of_their_own_are_refused() -> None:
+    import torch
+
+    with pytest.raises(InputError, match="holds its own weights"):
+        target(torch.nn.MultiheadAttention(4, 2), Request(), "mha")
+
+
+def test_classes_of_modules_are_refused(program: Program) -> None:
+    program("import torch\nclass Attention(torch.nn.Module):\n    def forward(self, q, k, v): return v\n")
+    with pytest.raises(InputError, match="is a class"):
+        load("attn.py:Attention")
