@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .output import Output, given, options
+from .specification import specification
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 @click.option("--dv", type=int, help="d_v, the size of values.")
 @click.option("--dmodel", type=int, help="d_model, the size of inputs.")
 @click.option("--tokens", type=int, help="n, the number of tokens.")
-@click.option("--heads", type=int, help="h, the number of heads.")
+@click.option("--keys", type=int, help="n_k, the number of keys, where it is another.")
 @click.option("--mean", help="Mean of a component: 0, another number, or a letter such as mu.")
-@click.option("--causal", is_flag=True, help="A query attends to no later key.")
+@click.option("--cross", is_flag=True, help="Keys and values come from another sequence.")
+@click.option("--bias", is_flag=True, help="The projections have biases.")
+@specification
 @click.option("--seed", type=int, help="Seed of what is sampled.")
 @options
 def command(name: str, wanted: bool, output: Output, **parameters: Any) -> int:

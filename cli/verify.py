@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import click
@@ -10,29 +9,15 @@ import click
 from .choices import Choice
 from .errors import Status, say
 from .output import Output, given, options
+from .specification import FIELDS, specification
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-_SPEC = ("scale", "causal", "alignment", "mask", "padding", "heads", "fully_masked")
-
-
-def _scale(_: click.Context, __: click.Parameter, text: str | None) -> Fraction | None:
-    if text is None:
-        return None
-    try:
-        return Fraction(1 if text == "none" else text)
-    except (ValueError, ZeroDivisionError):
-        raise click.BadParameter(f"{text!r} is neither a number, such as 0.125 or 1/8, nor none.") from None
 
 
 @click.command("verify", short_help="Verify a function against exact mathematics.")
 @click.argument("target")
 @click.option("--dtype", type=Choice(DTYPES), default="float32", help="Type of the inputs; by default float32.")
-@click.option("--causal", is_flag=True, help="A query attends to no later key.")
-@click.option("--alignment", type=Choice(("bottom-right", "top-left")), help="The corner where causal masks start.")
-@click.option("--scale", callback=_scale, help="Factor of the scores, or none; by default 1/sqrt(d_k).")
-@click.option("--mask", type=Choice(("boolean", "additive")), help="The function takes a mask.")
-@click.option("--padding", is_flag=True, help="The function takes a padding mask over the keys.")
-@click.option("--heads", type=int, help="h, the number of heads.")
+@specification
 @click.option("--fully-masked", type=Choice(("zeros", "nan", "error")), help="What a row without any key gives.")
 @click.option("--call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true.")
 @click.option("--mask-arg", metavar="NAME", help="The parameter that takes the mask.")
@@ -53,7 +38,7 @@ def command(target: str, output: Output, **wishes: Any) -> int:
     from symattn.sources.loading import CannotRun
 
     told = given(wishes)
-    spec = Attention(**{name: told.pop(name) for name in _SPEC if name in told})
+    spec = Attention(**{name: told.pop(name) for name in (*FIELDS, "fully_masked") if name in told})
     try:
         report = sources.verify_target(target, spec, **told)
     except CannotRun as error:
