@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 _numbers = count()
@@ -32,7 +32,7 @@ class Expression:
     """Base of all nodes. ``parts`` are its arguments, ``free`` the index variables that are not bound in it."""
 
     __slots__ = ("__weakref__", "free", "parts")
-    _table: WeakValueDictionary[tuple[Any, ...], Expression] = WeakValueDictionary()
+    _table: ClassVar[WeakValueDictionary[tuple[Any, ...], Expression]] = WeakValueDictionary()
     parts: tuple[Any, ...]
     free: frozenset[Index]
 
@@ -203,7 +203,7 @@ class Masked(Expression):
 
 
 class Position(Expression):
-    """``offset``, a combination of sizes (``axes.Linear``), + Σ sign · index: what ``arange`` holds. See ``positions``."""
+    """``offset`` (an ``axes.Linear``) + Σ sign · index: what ``arange`` holds. See ``positions``."""
 
     __slots__ = ()
 

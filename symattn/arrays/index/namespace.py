@@ -288,9 +288,13 @@ def _equal(a: Expression, b: Expression) -> Expression:
 def _is_finite(x: Expression) -> Expression:
     if isinstance(x, Masked):
         return x.allowed
-    if isinstance(x, Opaque) and x.name == "max":
+    if isinstance(x, Opaque) and x.name == "max" and _holds_mask(x):
         note("hypothesis: every row has an allowed key, so that its maximum is finite")
     return ONE
+
+
+def _holds_mask(x: Expression) -> bool:
+    return isinstance(x, Masked) or any(map(_holds_mask, x.children))
 
 
 def _axes(a: Any, axis: Any) -> list[int]:

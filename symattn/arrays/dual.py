@@ -1,0 +1,125 @@
+"""``dual``: an element with its derivative along one direction, over any kind of elements. Forward differentiation.
+
+(x, x′) + (y, y′) = (x + y, x′ + y′), (x, x′)(y, y′) = (x y, x y′ + x′ y), f(x, x′) = (f(x), f′(x) x′). The derivative
+of a maximum is that of the larger element; of equal ones, of the first (softmax does not depend on it).
+Source: W. K. Clifford (1873) for the numbers; A. Griewank, A. Walther, Evaluating Derivatives (2008), §3.1.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from symattn.arrays.entries import Entries
+from symattn.arrays.namespace import Namespace
+from symattn.arrays.planes import Planes
+from symattn.errors import Refused
+
+
+class Dual(Planes):
+    """Arrays of values and derivatives: two planes of the elements of ``base``."""
+
+    base: ClassVar[type[Entries]]
+
+    @property
+    def value(self) -> Entries:
+        return self.base(self.planes[0])
+
+    @property
+    def derivative(self) -> Entries:
+        return self.base(self.planes[1])
+
+    @classmethod
+    def made(cls, value: Entries, derivative: Entries) -> Self:
+        """An array with this value and derivative, which are broadcast to one shape."""
+        a, b = np.broadcast_arrays(value.entries, derivative.entries)
+        return cls(a.copy(), b.copy())
+
+    @classmethod
+    def lift(cls, data: Any) -> Self:
+        value = cls.base.of(data)
+        return cls.made(value, cls.base.lift(0))
+
+    @classmethod
+    def literal(cls, value: Any) -> Self:
+        return cls.made(cls.base.literal(value), cls.base.lift(0))
+
+    @classmethod
+    def _add(cls, a: Self, b: Self) -> Self:
+        return cls.made(a.value + b.value, a.derivative + b.derivative)
+
+    @classmethod
+    def _mul(cls, a: Self, b: Self) -> Self:
+        x, y = a._finite(), b._finite()
+        return cls.made(a.value * b.value, x * b.derivative + a.derivative * y)
+
+    @classmethod
+    def _div(cls, a: Self, b: Self) -> Self:
+        quotient = a.value / b.value
+        finite = cls.made(quotient, cls.base.lift(0))._finite()
+        return cls.made(quotient, (a.derivative - finite * b.derivative) / b.value)
+
+    def _finite(self) -> Any:
+        """The values, with 0 where −∞ stands: a forbidden score has no derivative."""
+        return self.base.xp.where(self.base._forbidden(self.value), 0, self.value)
+
+    @classmethod
+    def _unary(cls, name: str, a: Self) -> Self:
+        f = cls.base._unary(name, a.value)
+        x = a._finite()
+        slopes = {
+            "exp": lambda: f,
+            "log": lambda: 1 / x,
+            "sqrt": lambda: 1 / (f * 2),
+            "tanh": lambda: 1 - f * f,
+            "cos": lambda: -cls.base._unary("sin", x),
+            "sin": lambda: cls.base._unary("cos", x),
+        }
+        if name not in slopes:
+            raise Refused(f"{cls.name} lacks {name}")
+        flat = all(d == 0 for d in a.planes[1].flat)
+        return cls.made(f, a.derivative if flat else slopes[name]() * a.derivative)
+
+    @classmethod
+    def _sum(cls, a: Self, axis: int) -> Self:
+        return cls.made(cls.base._sum(a.value, axis), cls.base._sum(a.derivative, axis))
+
+    @classmethod
+    def _max(cls, a: Self, axis: int) -> Self:
+        rows = [cls(*[np.take(p, [i], axis=axis) for p in a.planes]) for i in range(a.plain_shape[axis])]
+        best = rows[0]
+        for row in rows[1:]:
+            best = cls._maximum(best, row)
+        return best.map(lambda plane: np.squeeze(plane, axis=axis))
+
+    @classmethod
+    def _maximum(cls, a: Self, b: Self) -> Self:
+        second = cls.base._less(a.value, b.value)
+        return cls(*[np.where(second, q, p) for p, q in zip(a.planes, b.planes, strict=True)])
+
+    @classmethod
+    def _less(cls, a: Self, b: Self) -> Any:
+        return cls.base._less(a.value, b.value)
+
+    @classmethod
+    def _equal(cls, a: Self, b: Self) -> Any:
+        return cls.base._equal(a.value, b.value)
+
+    @classmethod
+    def _forbidden(cls, a: Self) -> Any:
+        return cls.base._forbidden(a.value)
+
+    @classmethod
+    def _undefined(cls, a: Self) -> Any:
+        return cls.base._undefined(a.value)
+
+
+@cache
+def dual(base: type[Entries]) -> type[Dual]:
+    """The kind of dual numbers over ``base``."""
+    fields = {"name": f"dual {base.name}", "base": base, "sentinel": base.sentinel}
+    made: type[Dual] = type("Dual", (Dual,), fields)
+    made.xp = Namespace(made)
+    return made

@@ -1,0 +1,162 @@
+"""Arithmetic mod m on float64 arrays, exact, at the speed of BLAS.
+
+A residue x is held as any integer float with |x| ≤ m/2 + 4, for a prime m < 2²³. Why every operation is exact:
+
+* ``reduced`` takes an integer |x| < 2⁵² to x − k·m, where k is x·(1/m) rounded. Two roundings, each of relative error
+  2⁻⁵³, put the computed quotient within 2⁵²/m · 2⁻⁵² · 1.01 < 2/m of x/m, so |x/m − k| ≤ 1/2 + 2/m. k·m is an integer
+  below 2⁵³, hence exact, and so is the difference: |x − k·m| ≤ m/2 + 2.
+* A product of two residues is an integer of size at most (2²² + 4)² < 2⁴⁴(1 + 2⁻¹⁸). A sum of 255 of them, in any order
+  or tiling, with or without fused multiply-add, has only partial sums of size below 2⁵²: integers that float64 holds.
+  So BLAS rounds nothing in blocks of 255 inner indices, and ``reduced`` may follow.
+* x ≡ y mod m iff ``reduced(x − y)`` is 0: no other multiple of m is that small.
+
+NaN stands for an undefined element (0/0), and stays NaN throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Index = tuple[slice | int, ...]
+BLOCK = 255  # inner indices of a product of matrices that are summed before they are reduced
+_CACHED = 1 << 15  # elements worked on at a time, so that they stay in the processor's cache
+_LOW = 11  # bits of an exponent that the first of two tables takes
+
+
+def blocks(shape: tuple[int, ...]) -> Iterator[Index]:
+    """Indices that cut an array of this shape into parts of about ``_CACHED`` elements, along its first axes."""
+    row = prod(shape[1:])
+    if prod(shape) <= _CACHED or not shape:
+        yield ()
+    elif row > _CACHED:
+        yield from ((i, *rest) for i in range(shape[0]) for rest in blocks(shape[1:]))
+    else:
+        step = _CACHED // row
+        yield from ((slice(i, i + step),) for i in range(0, shape[0], step))
+
+
+class Modulus:
+    """Arithmetic mod the prime m < 2²³."""
+
+    def __init__(self, m: int) -> None:
+        self.m = m
+        self._inverse = 1.0 / m
+        self._scratch = np.empty(_CACHED)
+
+    def _reduce(self, x: Floats) -> None:
+        """x mod m in place, for one block."""
+        k = self._scratch[: x.size].reshape(x.shape) if x.size <= _CACHED else np.empty_like(x)
+        np.multiply(x, self._inverse, out=k)
+        np.rint(k, out=k)
+        k *= self.m
+        x -= k
+
+    def reduced(self, x: Floats) -> Floats:
+        """x mod m for integers |x| < 2⁵², in place."""
+        for at in blocks(x.shape):
+            self._reduce(x[at] if at else x)
+        return x
+
+    def _each(self, ufunc: np.ufunc, x: Floats, y: Floats) -> Floats:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        out = np.empty(shape)
+        x, y = np.broadcast_to(x, shape), np.broadcast_to(y, shape)
+        for at in blocks(shape):
+            part = ufunc(x[at], y[at], out=out[at] if at else out)
+            self._reduce(part)
+        return out
+
+    def add(self, x: Floats, y: Floats) -> Floats:
+        return self._each(np.add, x, y)
+
+    def multiply(self, x: Floats, y: Floats) -> Floats:
+        return self._each(np.multiply, x, y)
+
+    def total(self, x: Floats, axis: int) -> Floats:
+        """Σ along an axis; of up to 2²⁹ residues, so that the sum stays below 2⁵²."""
+        return self.reduced(np.asarray(np.sum(x, axis=axis)))
+
+    def matmul(self, x: Floats, y: Floats) -> Floats:
+        """x @ y for arrays of two axes or more."""
+        out: Floats | None = None
+        for i in range(0, x.shape[-1], BLOCK):
+            part = self.reduced(np.matmul(x[..., i : i + BLOCK], y[..., i : i + BLOCK, :]))
+            out = part if out is None else self.reduced(np.add(out, part, out=out))
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        return np.zeros((*batch, x.shape[-2], y.shape[-1])) if out is None else out
+
+    def inverse(self, x: Floats) -> Floats:
+        """1/x, NaN where x ≡ 0: one power for 64 elements, three products for each of the others."""
+        zero = x == 0
+        flat = np.where(zero, 1.0, x).reshape(-1)
+        out = self._inverses(flat).reshape(x.shape)
+        out[zero] = np.nan
+        return out
+
+    def _inverses(self, x: Floats) -> Floats:
+        """Inverses of x from those of the products of its halves: 1/a = b · 1/(ab)."""
+        half, odd = divmod(x.size, 2)
+        if x.size <= 64:
+            return self.power(x, self.m - 2)
+        a, b = x[:half], x[half : 2 * half]
+        product = self._inverses(self.multiply(a, b))
+        parts = [self.multiply(product, b), self.multiply(product, a)]
+        return np.concatenate([*parts, self.power(x[-1:], self.m - 2)] if odd else parts)
+
+    def power(self, x: Floats, n: int) -> Floats:
+        """x^n for n ≥ 0, by squaring."""
+        result, square = np.ones_like(x), x
+        while n:
+            if n & 1:
+                result = self.multiply(result, square)
+            n >>= 1
+            square = self.multiply(square, square) if n else square
+        return result
+
+    def canonical(self, x: Floats) -> np.ndarray:
+        """The representatives in [0, m), as integers; NaN is refused by the caller."""
+        return np.mod(x, self.m).astype(np.int64)
+
+
+class Exponential:
+    """s ↦ g^s, from residues mod q to residues mod p, by a table of g^i for i < 2¹¹ and one of g^(2¹¹ j)."""
+
+    def __init__(self, values: Modulus, q: int, g: int) -> None:
+        p = values.m
+        self._values = values
+        self._least = q // 2 + 8  # every held residue s has s + _least ≥ 0
+        step = pow(g, 1 << _LOW, p)
+        self._low = _centred(_powers(1, g, 1 << _LOW, p), p)
+        start = pow(g, -self._least, p)
+        self._high = _centred(_powers(start, step, ((2 * self._least) >> _LOW) + 1, p), p)
+
+    def __call__(self, s: Floats) -> Floats:
+        """g^s; NaN where s is."""
+        out = np.empty(s.shape)
+        for at in blocks(s.shape):
+            part, x = (out[at], s[at]) if at else (out, s)
+            holes = np.isnan(x) if np.isnan(x.sum()) else None
+            i = (x + self._least if holes is None else np.where(holes, 0, x + self._least)).astype(np.int64)
+            np.multiply(self._low[i & ((1 << _LOW) - 1)], self._high[i >> _LOW], out=part)
+            self._values._reduce(part)
+            if holes is not None:
+                part[holes] = np.nan
+        return out
+
+
+def _powers(start: int, step: int, count: int, p: int) -> list[int]:
+    """start · step^i for i < count."""
+    found = [start]
+    while len(found) < count:
+        found.append(found[-1] * step % p)
+    return found
+
+
+def _centred(x: list[int], p: int) -> Floats:
+    a = np.array(x, dtype=np.float64)
+    return a - p * (a > p / 2)

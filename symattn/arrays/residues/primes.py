@@ -1,0 +1,86 @@
+"""Pairs of primes (p, q) with p = 2q + 1: residues mod p hold values, residues mod q hold exponents.
+
+The squares mod p other than 0 are a group of prime order q, so that s ↦ g^s is well defined for s mod q and takes
+every sum of exponents to a product. Both primes are 3 mod 4, which makes a square root one power.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+import numpy as np
+
+from symattn.errors import InputError, Refused
+
+LEAST, BELOW = 1 << 22, 1 << 23  # the range of p
+
+
+class NoRoot(Refused):
+    """A prime has no square root here; ``draw`` with it among ``roots`` gives pairs in which it has."""
+
+    def __init__(self, prime: int, modulus: int) -> None:
+        super().__init__(f"modular: {prime} has no square root mod {modulus}; draw the primes with roots=({prime},)")
+        self.prime = prime
+
+
+@cache
+def pairs(roots: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
+    """Every pair with 2²² < p < 2²³ and p, q ≡ 3 mod 4 in which the primes ``roots`` have square roots, by a sieve."""
+    sieve = _sieve(BELOW)
+    q = np.arange(LEAST // 2 + 3, BELOW // 2, 4)
+    q = q[sieve[q] & sieve[2 * q + 1]]
+    found = [(int(2 * x + 1), int(x)) for x in q]
+    return tuple(pair for pair in found if all(has_root(f, m) for f in roots for m in pair))
+
+
+def draw(count: int, random: Random, roots: tuple[int, ...] = ()) -> list[tuple[int, int]]:
+    """``count`` different pairs, each choice equally likely."""
+    known = pairs(tuple(sorted(roots)))
+    if count > len(known):
+        raise InputError(f"{count} pairs of primes with roots of {roots} were asked for; there are {len(known)}")
+    return random.sample(known, count)
+
+
+def has_root(n: int, m: int) -> bool:
+    """Whether n is a square mod the odd prime m (Euler's criterion)."""
+    return pow(n, (m - 1) // 2, m) <= 1
+
+
+def root(n: int, m: int) -> int:
+    """√n mod m for n ≥ 0, the product of fixed roots of its prime factors, so that √(ab) = √a √b. Needs m ≡ 3 mod 4.
+
+    Raises ``NoRoot``.
+    """
+    result = 1 if n else 0
+    for prime, power in factors(n):
+        result = result * pow(prime, power // 2, m) % m
+        if power % 2:
+            if not has_root(prime, m):
+                raise NoRoot(prime, m)
+            result = result * pow(prime, (m + 1) // 4, m) % m
+    return result
+
+
+def factors(n: int) -> list[tuple[int, int]]:
+    """The prime factors of n with their powers, by trial division: n is a size, or a short fraction's part."""
+    found, prime = [], 2
+    while prime * prime <= n:
+        power = 0
+        while n % prime == 0:
+            n, power = n // prime, power + 1
+        if power:
+            found.append((prime, power))
+        prime += 1
+        if prime > 1 << 16:
+            raise Refused(f"modular: the root of {n}, which has no small prime factor")
+    return [*found, (n, 1)] if n > 1 else found
+
+
+def _sieve(below: int) -> np.ndarray:
+    prime = np.ones(below, dtype=bool)
+    prime[:2] = False
+    for n in range(2, int(below**0.5) + 1):
+        if prime[n]:
+            prime[n * n :: n] = False
+    return prime

@@ -1,0 +1,52 @@
+"""The gradient of a scalar function of arrays, on any kind: formally on letters, by dual numbers on elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.entries import Entries
+from symattn.errors import Refused
+
+
+def gradient(function: Callable[..., Any], by: str, **arrays: Any) -> Any:
+    """∂ function(…) / ∂ x_ij… for the array x named ``by``: an array of the shape of x.
+
+    ``function`` takes all its ``arrays`` by name and gives an array without axes. On ``indexed``, x must be an array
+    of letters; on kinds of elements the function runs once on dual numbers for each element of x.
+    """
+    along = _along_elements if isinstance(arrays[by], Entries) else _formal
+    return along(function, by, arrays)
+
+
+def _formal(function: Callable[..., Any], by: str, arrays: dict[str, Any]) -> Any:
+    from symattn.arrays.index.derivatives import derivative
+    from symattn.arrays.index.expressions import Letter
+    from symattn.arrays.indexed import Indexed
+
+    value, x = function(**arrays).at(()), arrays[by]
+
+    def at(places: Any) -> Any:
+        letter = x.at(places)
+        if not isinstance(letter, Letter):
+            raise Refused(f"indexed: the gradient is by an array of letters, and {by} is none")
+        return derivative(value, letter)
+
+    return Indexed(x.shape, at)
+
+
+def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any]) -> Any:
+    from symattn.arrays.dual import dual
+
+    base = type(arrays[by])
+    kind = dual(base)
+    fixed = {name: kind.lift(x) for name, x in arrays.items()}
+    slopes = np.empty(arrays[by].plain_shape, dtype=object)
+    for index in np.ndindex(slopes.shape):
+        direction = np.zeros(slopes.shape)
+        direction[index] = 1
+        moved = kind.made(arrays[by], base.lift(direction))
+        slopes[index] = function(**{**fixed, by: moved}).derivative.item()
+    return base(slopes)

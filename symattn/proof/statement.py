@@ -1,0 +1,126 @@
+"""Statements as functions of arrays, and the worlds they are run in: letters for all sizes, exact numbers at one.
+
+A statement declares its arrays by shapes in sorts, ``{"q": "n d", "k": "m d"}``: a shape is its axes, an axis a sum
+(``p+1``) of products (``h*d``) of sorts and numbers. Its function takes those arrays by name, and where it asks for
+them the length of a sort (``n``) and a declared permutation (``pi``); it gives pairs of arrays that are to be equal.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import prod
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from symattn.errors import InputError
+
+Pair = tuple[Any, Any]
+Sides = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The arrays of a statement: name → shape in sorts. ``positive`` names those whose entries are positive numbers;
+    ``permutations`` maps the name of a permutation to its sort; ``units`` pairs of names (cos, sin) with
+    cos² + sin² = 1 at every place."""
+
+    arrays: Mapping[str, str]
+    permutations: Mapping[str, str] = field(default_factory=dict)
+    positive: tuple[str, ...] = ()
+    units: tuple[tuple[str, str], ...] = ()
+
+    def sorts(self) -> list[str]:
+        """The letters for sizes, sorted."""
+        words = [f for shape in self.arrays.values() for axis in shape.split() for b in axis.split("+") for f in b.split("*")]
+        return sorted({w for w in words if not w.isdigit()} | set(self.permutations.values()))
+
+
+def pairs(sides: Sides, declared: Declared, world: Letters | Numbers) -> list[Pair]:
+    """The pairs of arrays that ``sides`` says are equal, run in ``world``."""
+    given = {name: world.array(name, shape, declared) for name, shape in declared.arrays.items()}
+    arguments = {name: _argument(name, given, declared, world) for name in inspect.signature(sides).parameters}
+    result = sides(**arguments)
+    return [result] if isinstance(result, tuple) else list(result)
+
+
+def _argument(name: str, given: Mapping[str, Any], declared: Declared, world: Letters | Numbers) -> Any:
+    if name in given:
+        return given[name]
+    if name in declared.permutations:
+        return world.permutation(name, declared.permutations[name])
+    if name in declared.sorts():
+        return world.length(name)
+    raise InputError(f"the statement asks for {name!r}, which it declares neither as an array nor as a sort")
+
+
+class Letters:
+    """The world in which sizes are letters."""
+
+    def array(self, name: str, shape: str, declared: Declared) -> Any:
+        from symattn.arrays.indexed import Indexed
+
+        return Indexed.letters(name, *[self.axis(a) for a in shape.split()])
+
+    def axis(self, text: str) -> Any:
+        from symattn.arrays.index.axes import Axis
+
+        return Axis([tuple(int(f) if f.isdigit() else f for f in block.split("*")) for block in text.split("+")])
+
+    def length(self, sort: str) -> Any:
+        return self.axis(sort)
+
+    def permutation(self, name: str, sort: str) -> Any:
+        from symattn.arrays.indexed import Permutation
+
+        return Permutation(name)
+
+
+class Numbers:
+    """The world at given sizes, with exact entries drawn from a seed: multiples of 1/2 between −2 and 2."""
+
+    def __init__(self, sizes: Mapping[str, int], seed: int = 0) -> None:
+        self.sizes, self.seed = dict(sizes), seed
+
+    def array(self, name: str, shape: str, declared: Declared) -> Any:
+        from symattn.arrays.exact import Exact
+
+        lengths = [self.axis(a) for a in shape.split()]
+        partner = next((pair for pair in declared.units if name in pair), None)
+        if partner:
+            return Exact.lift(self._on_circle(partner, lengths, name == partner[0]))
+        random = Random(f"{self.seed} {name}")
+        low = 1 if name in declared.positive else -4
+        entries = [Fraction(random.randint(low, 4), 2) for _ in range(prod(lengths))]
+        return Exact.lift(np.array(entries, dtype=object).reshape(lengths))
+
+    def _on_circle(self, pair: tuple[str, str], lengths: list[int], cosine: bool) -> Any:
+        """Rational points of the unit circle: ((1 − t²) / (1 + t²), 2t / (1 + t²))."""
+        random = Random(f"{self.seed} {pair}")
+        ts = [Fraction(random.randint(-4, 4), random.randint(1, 4)) for _ in range(prod(lengths))]
+        entries = [(1 - t * t) / (1 + t * t) if cosine else 2 * t / (1 + t * t) for t in ts]
+        return np.array(entries, dtype=object).reshape(lengths)
+
+    def axis(self, text: str) -> int:
+        return sum(prod(int(f) if f.isdigit() else self.sizes[f] for f in b.split("*")) for b in text.split("+"))
+
+    def length(self, sort: str) -> int:
+        return self.sizes[sort]
+
+    def permutation(self, name: str, sort: str) -> Any:
+        order = list(range(self.sizes[sort]))
+        Random(f"{self.seed} {name}").shuffle(order)
+        return np.array(order, dtype=np.int64)
+
+
+def growing_sizes(sorts: Iterable[str], top: int) -> Iterable[dict[str, int]]:
+    """All sizes from 1 to ``top``, the small ones first."""
+    from itertools import product
+
+    names = list(sorts)
+    every = product(range(1, top + 1), repeat=len(names))
+    return (dict(zip(names, sizes, strict=True)) for sizes in sorted(every, key=lambda s: (sum(s), max(s, default=0))))
