@@ -138,4 +138,5 @@ def _ascii(c: str) -> str:
         return "^" + RAISED[c]
     if c in LOWERED:
         return "_" + LOWERED[c]
-    return unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode() or "?"
+    plain = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()
+    return plain or ("" if unicodedata.combining(c) else "?")

@@ -9,7 +9,6 @@ from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.evidence import Evidence
 
-
 MARK = "Made with symattn"
 """Opens every LaTeX and Markdown file, in a comment, and closes every text, so that a file can be known as ours."""
 
