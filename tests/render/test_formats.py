@@ -190,3 +190,12 @@ def test_json_record_overrides_and_holds_no_bare_nan() -> None:
     }
     with pytest.raises(TypeError, match="no JSON for object"):
         render(document(record={"x": object()}), "json")
+
+
+def test_what_is_not_known_is_not_in_green() -> None:
+    claims = [md.Step(nt.equals("x", i), (), Evidence(g)) for i, g in enumerate((Grade.REFUTED, Grade.PROVED))]
+    it = document(md.Steps(tuple(claims)))
+    assert "\\SAgrade[SAq]{refuted}" in render(it, "latex")
+    assert "\\SAgrade{proved}" in render(it, "latex")
+    assert "\x1b[31mrefuted" in render(it, "text", colour=True)
+    assert "\x1b[32mproved" in render(it, "text", colour=True)
