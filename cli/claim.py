@@ -7,10 +7,13 @@ import click
 from .numbers import WithNumbers, plain
 from .output import Output, options
 
+_MEASURE = click.option("--measure", metavar="NAME", help="dot, cosine, angle or distance; by default all of them.")
+_VECTORS = """A vector is [1, 1/2, .25], taken exactly, or EXAMPLE:TOKEN (FILE:TOKEN), such as word-vectors:king."""
+
 
 @click.group("claim", short_help="Check a claim about weights, similarities or expressions.")
 def command() -> None:
-    """Check a claim exactly: exit code 0 where it holds, 1 where it is false."""
+    """Check a claim exactly: exit code 0 where it holds, 1 where it is false, 3 where it is undecided."""
 
 
 @command.command("weights", cls=WithNumbers, short_help="Can these numbers be a row of softmax?")
@@ -27,15 +30,50 @@ def weights(values: tuple[str, ...], output: Output) -> int:
     return output.emit(claims.weights(list(values)))
 
 
+@command.command("similarity", cls=WithNumbers, short_help="How alike are two vectors?", epilog=_VECTORS)
+@click.argument("a", callback=plain)
+@click.argument("b", callback=plain)
+@_MEASURE
+@options
+def similarity(a: str, b: str, measure: str | None, output: Output) -> int:
+    """How alike are the vectors A and B? As exact numbers; angles in degrees, correctly rounded.
+
+    \b
+    symattn claim similarity "[1, 0]" "[1, 1]" --measure cosine
+    """
+    from symattn.derivations import claims
+
+    return output.emit(claims.similarity(a, b, measure))
+
+
+@command.command("closer", cls=WithNumbers, short_help="Are two vectors closer than two others?", epilog=_VECTORS)
+@click.argument("a", callback=plain)
+@click.argument("b", callback=plain)
+@click.option("--than", nargs=2, required=True, callback=plain, metavar="C D", help="The two others.")
+@_MEASURE
+@options
+def closer(a: str, b: str, than: tuple[str, str], measure: str | None, output: Output) -> int:
+    """Are A and B closer than C and D? Without --measure all four measures must say so.
+
+    \b
+    symattn claim closer E4:king E4:queen --than E4-before:king E4-before:queen
+    """
+    from symattn.derivations import claims
+
+    return output.emit(claims.closer(a, b, than, measure))
+
+
 @command.command("equal", cls=WithNumbers, short_help="Are two expressions or matrices equal?")
 @click.argument("a", callback=plain)
 @click.argument("b", callback=plain)
 @options
 def equal(a: str, b: str, output: Output) -> int:
-    """Are A and B equal? Each is an expression or a matrix of expressions.
+    """Are A and B equal? Each is an expression, with or without letters, or a matrix of expressions.
 
     \b
     symattn claim equal "1/(1+2*exp(2))" "exp(-2)/(exp(-2)+2)"
+    symattn claim equal "[[1, exp(0)]]" "[[1, 1]]"
+    symattn claim equal "exp(a)/(exp(a)+exp(b))" "1/(1+exp(b-a))"
     """
     from symattn.derivations import claims
 

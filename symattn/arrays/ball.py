@@ -16,6 +16,7 @@ import flint
 import numpy as np
 
 from symattn.arrays.entries import Entries
+from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.namespace import Namespace
 from symattn.errors import Refused, Undecided
 
@@ -32,18 +33,18 @@ class Ball(Entries):
     def scalar(cls, value: Any) -> Any:
         if isinstance(value, flint.arb):
             return value
-        if isinstance(value, (flint.fmpq, flint.fmpz)):
+        if isinstance(value, float):
             return flint.arb(value)
-        if isinstance(value, Fraction):
+        if isinstance(value, (int, Fraction)):
             return flint.arb(flint.fmpq(value.numerator, value.denominator))
-        if hasattr(value, "arb"):  # an element of the kind exact
-            return value.arb(flint.ctx.prec)
-        return flint.arb(flint.fmpz(int(value))) if isinstance(value, (int, np.integer)) else flint.arb(float(value))
+        return (value if hasattr(value, "arb") else Quotient.of(value)).arb(flint.ctx.prec)
 
     @classmethod
     def function(cls, name: str, x: Any) -> Any:
         if name not in _FUNCTIONS:
             raise Refused(f"ball lacks {name}")
+        if x < 0 and name in ("log", "sqrt"):
+            raise Refused(f"ball: {name} of the negative number {x}")
         result = getattr(x, name)()
         if not result.is_finite():
             raise Undecided(f"ball: {name} of {x} at {flint.ctx.prec} bits")

@@ -34,9 +34,6 @@ _REDUCE = {
 def apply_ufunc(kind: type[Array], ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run a NumPy universal function on the kind's own namespace; what the kind lacks is refused by name."""
     out = kwargs.pop("out", None)
-    if kwargs.pop("where", True) is not True:
-        raise Refused(f"{kind.name}: {ufunc.__name__}(where=…) is not offered")
-    kwargs = {k: v for k, v in kwargs.items() if k in ("axis", "keepdims")}
     result = _ufunc_result(kind, ufunc.__name__, method, inputs, kwargs)
     if out is None:
         return result
@@ -128,7 +125,7 @@ class Array:
     sum, prod, mean, var, std = map(_method, ("sum", "prod", "mean", "var", "std"))
     max, min, any, all, argmax, argmin = map(_method, ("max", "min", "any", "all", "argmax", "argmin"))
     cumsum, squeeze, swapaxes, repeat = map(_method, ("cumulative_sum", "squeeze", "swapaxes", "repeat"))
-    flatten, ravel, dot = map(_method, ("ravel", "ravel", "matmul"))
+    ravel, dot = map(_method, ("ravel", "dot"))
 
     @property
     def ndim(self) -> int:
@@ -149,9 +146,18 @@ class Array:
     def reshape(self, *shape: Any, **_: Any) -> Any:
         return self.xp.reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
 
-    def astype(self, dtype: Any, **_: Any) -> Any:
+    def flatten(self, *_: Any) -> Any:
+        return self.xp.ravel(self).copy()
+
+    def astype(self, dtype: Any, copy: bool = True, **_: Any) -> Any:
+        """The same elements, and a note that they were not cast; to booleans, which are not zero."""
+        target = np.dtype(dtype).kind
+        if target == "b":
+            return self != 0
+        if target in "iu":
+            raise Refused(f"{self.name}: astype({np.dtype(dtype)}) would round the elements")
         note(f"astype({getattr(dtype, '__name__', dtype)}) kept {self.name}")
-        return self
+        return self.copy() if copy else self
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -160,6 +166,10 @@ class Array:
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
+
+    def copy(self) -> Any:
+        """Another array with the same elements."""
+        raise NotImplementedError
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.base import Array
-from symattn.arrays.planes import Planes
+from symattn.arrays.planes import Planes, typed_numbers
 from symattn.errors import Refused
 
 
@@ -31,34 +31,38 @@ class Creation:
     def size(self, a: Any, axis: int | None = None) -> int:
         return int(a.size if axis is None else a.shape[axis])
 
-    def asarray(self, x: Any, dtype: Any = None, **_: Any) -> Any:
+    def asarray(self, x: Any, dtype: Any = None, copy: Any = None, **_: Any) -> Any:
         """Data as an array of the kind. NaN and infinities are refused: a mask's −inf comes by ``where``."""
         if _plain(dtype):
-            return np.asarray(x, dtype)
-        return x if isinstance(x, Array) else self.kind.lift(x)
+            return x.astype(dtype) if isinstance(x, Array) else np.asarray(x, dtype)
+        array = self.kind.of(x)
+        return array.copy() if copy and array is x else array
 
-    array = asarray
+    def array(self, x: Any, dtype: Any = None, **_: Any) -> Any:
+        """As ``asarray``, always another array."""
+        return self.asarray(x, dtype, copy=True)
 
     def astype(self, a: Any, dtype: Any, **_: Any) -> Any:
         return a.astype(dtype)
 
-    def zeros_like(self, a: Any, **_: Any) -> Any:
-        return self.kind.literal_array(np.zeros(a.shape))
+    def zeros_like(self, a: Any, dtype: Any = None, **_: Any) -> Any:
+        return self.full(a.shape, 0, dtype)
 
     empty_like = zeros_like
 
-    def ones_like(self, a: Any, **_: Any) -> Any:
-        return self.kind.literal_array(np.ones(a.shape))
+    def ones_like(self, a: Any, dtype: Any = None, **_: Any) -> Any:
+        return self.full(a.shape, 1, dtype)
 
-    def full_like(self, a: Any, value: Any, **_: Any) -> Any:
-        return self.full(a.shape, value)
+    def full_like(self, a: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
+        return self.full(a.shape, fill_value, dtype)
 
-    def full(self, shape: Any, value: Any, dtype: Any = None, **_: Any) -> Any:
+    def full(self, shape: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
         if _plain(dtype):
-            return np.full(shape, value, dtype)
-        if isinstance(value, Array):
-            return self.kind.offer("broadcast_to")(value, shape).copy()
-        return self.kind.literal_array(np.full(shape, value, dtype=np.float64))
+            return np.full(shape, fill_value, dtype)
+        numbers = typed_numbers(fill_value)
+        if numbers is None:
+            return self.kind.offer("broadcast_to")(self.kind.of(fill_value), shape).copy()
+        return self.kind.literal_array(np.full(shape, numbers))
 
     def tril(self, a: Any, k: int = 0) -> Any:
         return self._triangle(np.tril, a, np.tri(a.shape[-2], a.shape[-1], k) > 0, k)

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.base import Array
-from symattn.arrays.planes import Planes
+from symattn.arrays.calls import offer_all
+from symattn.arrays.planes import Planes, typed_numbers
 from symattn.errors import Refused
 
 # Between literals these stay plain, so that (1 - mask) * -1e9 is a literal mask and not 0 · −∞.
-_PLAIN = frozenset(
-    ("add", "subtract", "multiply", "negative", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
+_PLAIN = (
+    *("add", "subtract", "multiply", "negative"),
+    *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
 )
 
 
@@ -43,10 +45,10 @@ class Elementwise:
 
     def _minus(self, b: Any) -> Any:
         """−b, where a plain +inf or 1e9 is negated before it is read: ``s - 1e9`` masks."""
-        plain = b.origin if isinstance(b, Planes) else None if isinstance(b, Array) else b
-        if plain is not None:
-            return self.kind.literal(np.negative(np.asarray(plain) * 1))
-        return self.negative(self.kind.of(b))
+        plain = b.origin if isinstance(b, Planes) else b
+        if plain is None or isinstance(plain, Array):
+            return self.negative(b)
+        return self.kind.literal(np.negative(np.asarray(plain) * 1))
 
     def multiply(self, a: Any, b: Any) -> Any:
         return self.kind._mul(self.kind.of(a), self.kind.of(b))
@@ -58,7 +60,7 @@ class Elementwise:
         return self.kind._mul(self.kind.of(a), self.kind.lift(-1))
 
     def positive(self, a: Any) -> Any:
-        return a
+        return a.copy()
 
     def square(self, a: Any) -> Any:
         return self.multiply(a, a)
@@ -70,7 +72,7 @@ class Elementwise:
         return self.kind._maximum(self.kind.written(a), self.kind.written(b))
 
     def minimum(self, a: Any, b: Any) -> Any:
-        return self.negative(self.kind._maximum(self.negative(a), self.negative(b)))
+        return self.negative(self.kind._maximum(self.negative(self.kind.of(a)), self.negative(self.kind.of(b))))
 
     def abs(self, a: Any) -> Any:
         return self.maximum(a, self.negative(a))
@@ -90,7 +92,7 @@ class Elementwise:
         return low if max is None else self.minimum(low, max)
 
     def pow(self, a: Any, b: Any) -> Any:
-        """a**b for a number b that is a multiple of one half."""
+        """a**b for a number b that is a multiple of one half, by products and a root."""
         exponent = _number(b)
         if exponent is None:
             raise Refused(f"{self.kind.name}: a power with an array in the exponent")
@@ -102,7 +104,7 @@ class Elementwise:
         whole, half = divmod(int(twice), 2)
         base = self.kind.of(a)
         factors = [base] * whole + ([self.sqrt(base)] if half else [])
-        return reduce(self.multiply, factors) if factors else self.kind.lift(np.ones(base.plain_shape))
+        return reduce(self.multiply, factors, self.kind.lift(np.ones(base.plain_shape)))
 
     def less(self, a: Any, b: Any) -> Any:
         return self.kind._less(self.kind.written(a), self.kind.written(b))
@@ -111,10 +113,10 @@ class Elementwise:
         return self.less(b, a)
 
     def less_equal(self, a: Any, b: Any) -> Any:
-        return np.logical_not(self.less(b, a))
+        return ~(self.less(b, a) | self.isnan(a) | self.isnan(b))
 
     def greater_equal(self, a: Any, b: Any) -> Any:
-        return np.logical_not(self.less(a, b))
+        return self.less_equal(b, a)
 
     def equal(self, a: Any, b: Any) -> Any:
         return self.kind._equal(self.kind.written(a), self.kind.written(b))
@@ -123,12 +125,13 @@ class Elementwise:
         return np.logical_not(self.equal(a, b))
 
     def isfinite(self, a: Any) -> Any:
-        return ~(self.kind._forbidden(a) | self.kind._undefined(a))
+        return ~(self.isinf(a) | self.isnan(a))
 
     def isinf(self, a: Any) -> Any:
         return self.kind._forbidden(a)
 
-    isneginf = isinf
+    def isneginf(self, a: Any) -> Any:
+        return self.kind._forbidden(a)
 
     def isnan(self, a: Any) -> Any:
         return self.kind._undefined(a)
@@ -140,28 +143,31 @@ class Elementwise:
         chosen = [np.where(condition, p, q) for p, q in zip(x.planes, y.planes, strict=True)]
         return self.kind(*chosen)
 
-    logical_not, logical_and, logical_or = np.logical_not, np.logical_and, np.logical_or
+    def logical_not(self, a: Any) -> Any:
+        return self.equal(a, 0)
+
+    def logical_and(self, a: Any, b: Any) -> Any:
+        return self.not_equal(a, 0) & self.not_equal(b, 0)
+
+    def logical_or(self, a: Any, b: Any) -> Any:
+        return self.not_equal(a, 0) | self.not_equal(b, 0)
 
 
-def _dispatched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` for arrays of the kind; of plain operands alone it is NumPy's."""
-
+def _plain_between_literals(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
-    def run(self: Elementwise, *operands: Any, **kwargs: Any) -> Any:
-        arrays = [x for x in operands if isinstance(x, Array)]
-        if not arrays:
-            return getattr(np, name)(*operands, **kwargs)
-        if name in _PLAIN and all(getattr(x, "origin", None) is not None for x in arrays):
-            plain = getattr(np, name)(*[x.origin if isinstance(x, Planes) else x for x in operands], **kwargs)
-            return plain if plain.dtype.kind == "b" else self.kind.literal_array(plain)
-        return function(self, *operands, **kwargs)
+    def run(self: Elementwise, *operands: Any, **how: Any) -> Any:
+        plain = [typed_numbers(x) for x in operands] if any(isinstance(x, Array) for x in operands) else [None]
+        if any(x is None for x in plain):
+            return function(self, *operands, **how)
+        result = getattr(np, name)(*plain)
+        return result if result.dtype.kind == "b" else self.kind.literal_array(result)
 
     return run
 
 
-for _name, _function in list(vars(Elementwise).items()):
-    if callable(_function) and not _name.startswith("_") and not isinstance(_function, np.ufunc):
-        setattr(Elementwise, _name, _dispatched(_name, _function))
+offer_all(Elementwise)
+for _name in _PLAIN:
+    setattr(Elementwise, _name, _plain_between_literals(_name, getattr(Elementwise, _name)))
 
 
 def _number(b: Any) -> int | float | Fraction | None:

@@ -192,7 +192,7 @@ class Entries(Planes):
 
     @classmethod
     def _forbidden(cls, a: Self) -> Any:
-        return cls.each(lambda x: x is FORBIDDEN, a).astype(bool)
+        return cls.each(lambda x: isinstance(x, Forbidden), a).astype(bool)
 
     @classmethod
     def _undefined(cls, a: Self) -> Any:
@@ -208,6 +208,8 @@ class Entries(Planes):
 
 def _object(x: Any) -> np.ndarray:
     """``x`` as an array of objects; nested lists become axes, a bare element an array without axes."""
+    if isinstance(x, Entries):
+        return x.entries
     if isinstance(x, np.ndarray) and x.dtype == object:
         return x
     if isinstance(x, np.ndarray | np.generic):

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.calls import offer_all
 from symattn.arrays.planes import Planes
-from symattn.errors import InputError
+from symattn.errors import InputError, Refused
 
 
 class Linear:
@@ -18,9 +18,9 @@ class Linear:
 
     def matmul(self, a: Any, b: Any) -> Any:
         """a @ b, also of vectors and stacks of matrices."""
-        if not (isinstance(a, Array) or isinstance(b, Array)):
-            return np.matmul(a, b)
         x, y = self.kind.of(a), self.kind.of(b)
+        if not (x.ndim and y.ndim):
+            raise InputError("matmul of a number; mend: multiply with *")
         left, right = x.ndim == 1, y.ndim == 1
         x, y = x[None, :] if left else x, y[:, None] if right else y
         if x.plain_shape[-1] != y.plain_shape[-2]:
@@ -36,18 +36,23 @@ class Linear:
             else product
         )
 
-    dot = matmul
+    def dot(self, a: Any, b: Any) -> Any:
+        """a b for numbers, else the sum over the last axis of a and the first of b, which has one axis or two."""
+        if not (np.ndim(a) and np.ndim(b)):
+            return self.kind.offer("multiply")(a, b)
+        if np.ndim(b) > 2:
+            raise Refused(f"{self.kind.name}: dot with {np.ndim(b)} axes on the right; use matmul or einsum")
+        return self.matmul(a, b)
 
     def vecdot(self, a: Any, b: Any, axis: int = -1) -> Any:
-        return self.kind.offer("sum")(a * b, axis=axis)
+        return self.kind.offer("sum")(self.kind.offer("multiply")(a, b), axis=axis)
 
     def outer(self, a: Any, b: Any) -> Any:
-        return a[:, None] * b[None, :]
+        """a_i b_j of all elements of a and all of b."""
+        return self.kind.of(a).reshape(-1, 1) * self.kind.of(b).reshape(1, -1)
 
-    def einsum(self, spec: str, *operands: Any, **_: Any) -> Any:
+    def einsum(self, spec: str, *operands: Any) -> Any:
         """The sum of products that ``spec`` names; every operand is spread over all indices, multiplied and summed."""
-        if not any(isinstance(x, Array) for x in operands):
-            return np.einsum(spec, *operands)
         arrays = [self.kind.of(x) for x in operands]
         terms, out = _einsum_terms(spec, [x.ndim for x in arrays])
         letters = out + "".join(sorted(set("".join(terms)) - set(out)))
@@ -55,7 +60,8 @@ class Linear:
         for term, x in zip(terms, arrays, strict=True):
             spread = self._spread(x, term, letters)
             product = spread if product is None else product * spread
-        return self.kind.offer("sum")(product, axis=tuple(range(len(out), len(letters))))
+        summed = tuple(range(len(out), len(letters)))
+        return self.kind.offer("sum")(product, axis=summed) if summed else product
 
     def _spread(self, x: Any, term: str, letters: str) -> Any:
         """``x`` with axes in the order of ``letters``, length one for those it lacks; a letter twice is a diagonal."""
@@ -66,6 +72,9 @@ class Linear:
             x, term = xp.diagonal(x, 0, i, j), term[:i] + term[i + 1 : j] + term[j + 1 :] + letter
         x = xp.permute_dims(x, tuple(sorted(range(len(term)), key=lambda k: letters.index(term[k]))))
         return x[tuple(slice(None) if c in term else None for c in letters)]
+
+
+offer_all(Linear)
 
 
 def _einsum_terms(spec: str, ranks: list[int]) -> tuple[list[str], str]:

@@ -25,8 +25,23 @@ class Plain:
 
     def lift(self, data: Any) -> np.ndarray:
         """Data rounded to the format; NaN and infinity are refused."""
-        wide = np.asarray(data, dtype=np.float64)
-        if not np.isfinite(wide).all():
-            raise InputError(f"{self.name}: NaN or infinity in the data; only a mask may hold -inf")
+        wide = numbers(self.name, data)
         with np.errstate(over="ignore"):
             return wide.astype(self.dtype)
+
+
+def numbers(name: str, data: Any) -> np.ndarray:
+    """Data as float64, for the format ``name``; what NumPy does not read, such as "1/3", by way of exact numbers."""
+    try:
+        wide = np.asarray(data, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        from symattn.arrays.exact import Exact
+
+        wide = Exact.lift(data).map(lambda plane: np.vectorize(_double, otypes=[float])(plane)).planes[0]
+    if not np.isfinite(wide).all():
+        raise InputError(f"{name}: NaN or infinity in the data; only a mask may hold -inf")
+    return wide
+
+
+def _double(x: Any) -> float:
+    return x.to_float() if hasattr(x, "to_float") else np.nan

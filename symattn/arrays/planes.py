@@ -28,12 +28,19 @@ from symattn.arrays.size import Size
 from symattn.errors import Refused
 
 
+class Typed:
+    """The plain numbers of a literal array, shared with its views until something computed is put into one of them."""
+
+    def __init__(self, numbers: np.ndarray, sound: list[bool] | None = None) -> None:
+        self.numbers = numbers
+        self.sound = [True] if sound is None else sound
+
+
 class Planes(Array):
     """An array of a kind with numbered sizes."""
 
     sentinel: ClassVar[float] = -np.inf  # a plain literal at or below it stands for −∞ where masks are written
-    #: The plain numbers a literal array was made from, as long as nothing has been put into it or taken out.
-    origin: np.ndarray | None = None
+    typed: Typed | None = None
 
     def __init__(self, *planes: np.ndarray) -> None:
         self.planes = planes
@@ -93,7 +100,8 @@ class Planes(Array):
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
-        return cls._sum(cls._mul(a[..., :, :, None], b[..., None, :, :]), a.ndim - 1)
+        products = cls._mul(a[..., :, :, None], b[..., None, :, :])
+        return cls._sum(products, products.ndim - 2)
 
     # -- what follows ---------------------------------------------------------------------------------------------
     @property
@@ -125,15 +133,24 @@ class Planes(Array):
         return cls.of(x) if plain is None or isinstance(plain, Array) else cls.literal(plain)
 
     @classmethod
-    def literal_array(cls, plain: np.ndarray) -> Self:
+    def literal_array(cls, plain: Any) -> Self:
         """An array of numbers that were typed, not computed; see ``origin``."""
-        array = cls.literal(plain)
-        array.origin = np.asarray(plain)
+        numbers = np.array(plain, dtype=np.float64, order="C")
+        array = cls.lift(numbers) if np.isfinite(numbers).all() else cls.literal(numbers)
+        array.typed = Typed(numbers)
         return array
 
+    @property
+    def origin(self) -> np.ndarray | None:
+        """The plain numbers the array was made from, if all in it was typed and nothing computed."""
+        return self.typed.numbers if self.typed and self.typed.sound[0] else None
+
     def map(self, function: Callable[[np.ndarray], Any]) -> Self:
-        """``function`` on every plane; one that hands back a bare element is boxed again."""
-        return type(self)(*[_boxed(function(p), p) for p in self.planes])
+        """``function``, which moves elements, on every plane; one that hands back a bare element is boxed again."""
+        result = type(self)(*[_boxed(function(p), p) for p in self.planes])
+        if self.typed and self.typed.sound[0]:
+            result.typed = Typed(_boxed(function(self.typed.numbers), self.typed.numbers), self.typed.sound)
+        return result
 
     def copy(self, *_: Any, **__: Any) -> Self:
         return self.map(lambda plane: plane.copy())
@@ -145,14 +162,28 @@ class Planes(Array):
         return self.copy()
 
     def __getitem__(self, index: Any) -> Self:
-        self.origin = None  # a view may be written through
         return self.map(lambda plane: plane[index])
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self.origin = None
-        value = self.written(value)
-        for mine, theirs in zip(self.planes, value.planes, strict=True):
-            mine[index] = theirs
+        elements = self.written(value)
+        for mine, theirs in zip(self.planes, elements.planes, strict=True):
+            mine[index] = theirs if theirs.ndim else theirs[()]
+        if self.typed:
+            plain = typed_numbers(value)
+            if plain is None:
+                self.typed.sound[0] = False
+            else:
+                self.typed.numbers[index] = plain
+
+
+def typed_numbers(x: Any) -> np.ndarray | None:
+    """``x`` as plain floats if it was typed and floats hold it exactly; None for what was computed."""
+    if isinstance(x, Array):
+        return x.origin if isinstance(x, Planes) else None
+    plain = np.asarray(x)
+    if plain.dtype.kind not in "biuf" or not np.array_equal(plain.astype(np.float64), plain):
+        return None
+    return plain.astype(np.float64)
 
 
 def _boxed(x: Any, plane: np.ndarray) -> np.ndarray:

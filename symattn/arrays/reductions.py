@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.calls import offer_all
 from symattn.arrays.planes import Planes
+from symattn.errors import InputError
 
 
 class Reductions:
@@ -18,83 +19,81 @@ class Reductions:
 
     kind: type[Planes]
 
-    def sum(self, a: Any, axis: Any = None, keepdims: bool = False, **_: Any) -> Any:
-        return (
-            self._over(self.kind._sum, a, axis, keepdims)
-            if isinstance(a, Array)
-            else np.sum(a, axis, keepdims=keepdims)
-        )
+    def sum(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return self._over(self.kind._sum, a, axis, keepdims)
 
-    def max(self, a: Any, axis: Any = None, keepdims: bool = False, **_: Any) -> Any:
-        return (
-            self._over(self.kind._max, a, axis, keepdims)
-            if isinstance(a, Array)
-            else np.max(a, axis, keepdims=keepdims)
-        )
+    def max(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return self._over(self.kind._max, a, axis, keepdims)
 
-    def min(self, a: Any, axis: Any = None, keepdims: bool = False, **_: Any) -> Any:
-        return -self.max(-a, axis, keepdims) if isinstance(a, Array) else np.min(a, axis, keepdims=keepdims)
+    def min(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return -self.max(-a, axis, keepdims)
 
-    amax, amin = max, min
+    def prod(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return self._over(self._prod, a, axis, keepdims)
 
-    def prod(self, a: Any, axis: Any = None, keepdims: bool = False, **_: Any) -> Any:
-        return (
-            self._over(self._prod, a, axis, keepdims) if isinstance(a, Array) else np.prod(a, axis, keepdims=keepdims)
-        )
-
-    def mean(self, a: Any, axis: Any = None, keepdims: bool = False, **_: Any) -> Any:
+    def mean(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
         return self.sum(a, axis, keepdims) / self._count(a, axis)
 
-    def var(
-        self, a: Any, axis: Any = None, keepdims: bool = False, correction: int = 0, ddof: int = 0, **_: Any
-    ) -> Any:
+    def var(self, a: Any, axis: Any = None, keepdims: bool = False, correction: int = 0, ddof: int = 0) -> Any:
         centred = a - self.mean(a, axis, True)
         return self.sum(centred * centred, axis, keepdims) / (self._count(a, axis) - (correction or ddof))
 
-    def std(
-        self, a: Any, axis: Any = None, keepdims: bool = False, correction: int = 0, ddof: int = 0, **_: Any
-    ) -> Any:
+    def std(self, a: Any, axis: Any = None, keepdims: bool = False, correction: int = 0, ddof: int = 0) -> Any:
         return self.kind.offer("sqrt")(self.var(a, axis, keepdims, correction, ddof))
 
-    def cumulative_sum(self, a: Any, axis: int | None = None, **_: Any) -> Any:
+    def cumulative_sum(self, a: Any, axis: int | None = None) -> Any:
         """Partial sums along one axis."""
-        if not isinstance(a, Array):
-            return np.cumulative_sum(a, axis=axis)
         rows = self._to_front(a, axis)
         for i in range(1, len(rows)):
             rows[i] = rows[i] + rows[i - 1]
         return self.kind.offer("moveaxis")(rows, 0, axis if axis is not None else 0)
 
-    cumsum = cumulative_sum
-    any, all = staticmethod(np.any), staticmethod(np.all)
+    def any(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return np.any(np.asarray(a != 0), axis, keepdims=keepdims)
 
-    def sort(self, a: Any, axis: int = -1, descending: bool = False, **_: Any) -> Any:
+    def all(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return np.all(np.asarray(a != 0), axis, keepdims=keepdims)
+
+    def sort(self, a: Any, axis: int = -1, descending: bool = False) -> Any:
         return self.kind.offer("take_along_axis")(a, self.argsort(a, axis, descending), axis=axis)
 
-    def argsort(self, a: Any, axis: int = -1, descending: bool = False, **_: Any) -> Any:
-        """The order along an axis, ties in their first order; needs every comparison to be decided."""
+    def argsort(self, a: Any, axis: int = -1, descending: bool = False) -> Any:
+        """The order along an axis, ties in their first order; the comparisons that it needs must be decided."""
         rows = self._to_front(a, axis)
         order = np.empty(rows.plain_shape, dtype=np.int64)
         for index in np.ndindex(order.shape[1:]):
-            line = rows[(slice(None), *index)]
-            below = np.asarray(line[:, None] < line[None, :])
-            order[(slice(None), *index)] = sorted(range(len(line)), key=_by(below), reverse=descending)
+            key = cmp_to_key(self._compare(rows[(slice(None), *index)]))
+            order[(slice(None), *index)] = sorted(range(len(rows)), key=key, reverse=descending)
         return np.moveaxis(order, 0, axis)
 
-    def argmax(self, a: Any, axis: int | None = None, keepdims: bool = False, **_: Any) -> Any:
-        flat, k = (a.reshape(-1), 0) if axis is None else (a, axis)
-        found = np.take(self.argsort(flat, k, descending=True), 0, axis=k)
-        return np.expand_dims(found, k) if keepdims else found
+    def argmax(self, a: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+        return self._first(a, axis, keepdims, descending=True)
 
-    def argmin(self, a: Any, axis: int | None = None, keepdims: bool = False, **_: Any) -> Any:
-        return self.argmax(-a, axis, keepdims)
+    def argmin(self, a: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+        return self._first(a, axis, keepdims, descending=False)
+
+    amax, amin, cumsum = max, min, cumulative_sum
+
+    def _first(self, a: Any, axis: int | None, keepdims: bool, descending: bool) -> Any:
+        flat, k = (a.reshape(-1), 0) if axis is None else (a, axis)
+        if not flat.plain_shape[k]:
+            raise InputError(f"{self.kind.name}: the largest or smallest of an empty axis (are there no keys?)")
+        found = np.take(self.argsort(flat, k, descending), 0, axis=k)
+        return found if not keepdims else found.reshape((1,) * a.ndim) if axis is None else np.expand_dims(found, k)
+
+    def _compare(self, line: Any) -> Callable[[int, int], int]:
+        def less(i: int, j: int) -> int:
+            return int(self.kind._less(line[i], line[j])[()])
+
+        return lambda i, j: less(j, i) - less(i, j)
 
     def _over(self, step: Callable[[Any, int], Any], a: Any, axis: Any, keepdims: bool) -> Any:
         """``step`` reduces one axis; here it is repeated over those asked for."""
         axes = sorted(_axes(a, axis), reverse=True)
+        out = a if axes else a.copy()
         for k in axes:
-            a = step(a, k)
-        return self.kind.offer("expand_dims")(a, tuple(sorted(axes))) if keepdims and axes else a
+            out = step(out, k)
+        return self.kind.offer("expand_dims")(out, tuple(sorted(axes))) if keepdims and axes else out
 
     def _prod(self, a: Any, axis: int) -> Any:
         rows = self._to_front(a, axis)
@@ -111,9 +110,7 @@ class Reductions:
         return math.prod(int(a.shape[k]) for k in _axes(a, axis))
 
 
-def _by(below: np.ndarray) -> Callable[[int], Any]:
-    """A sorting key from the table of which element is less than which."""
-    return cmp_to_key(lambda i, j: int(below[j, i]) - int(below[i, j]))
+offer_all(Reductions)
 
 
 def _axes(a: Any, axis: Any) -> list[int]:

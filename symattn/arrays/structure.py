@@ -1,14 +1,14 @@
-"""Functions that only move elements: each is NumPy's, done on every plane."""
+"""Functions that only move elements: each is NumPy's, done on every plane, and on the numbers of literal arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.base import Array
-from symattn.arrays.planes import Planes, _boxed
+from symattn.arrays.planes import Planes, Typed, _boxed
 
 _NUMPY = (
     *("reshape", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to"),
@@ -28,40 +28,62 @@ def _holds(x: Any) -> bool:
     return isinstance(x, Array) or (isinstance(x, (list, tuple)) and any(map(_holds, x)))
 
 
-def _planes_of(kind: type[Planes], x: Any, plane: int) -> Any:
-    """The argument ``x`` with every array in it replaced by its plane; plain arrays beside them are lifted."""
+def _lifted(kind: type[Planes], x: Any) -> Any:
+    """The argument ``x``, plain arrays that stand beside arrays of the kind lifted."""
+    if isinstance(x, Array) or not _holds(x):
+        return kind.of(x) if isinstance(x, Array) else x
+    return [_lifted(kind, y) if _holds(y) else kind.of(y) for y in x]
+
+
+def _picked(x: Any, pick: Callable[[Any], Any]) -> Any:
+    """The argument ``x`` with every array in it replaced by one of its planes."""
     if isinstance(x, Array):
-        return kind.of(x).planes[plane]
-    if isinstance(x, (list, tuple)):
-        arrays = _holds(x)
-        return type(x)(_planes_of(kind, kind.of(y) if arrays and not _holds(y) else y, plane) for y in x)
-    return x
+        return pick(x)
+    return [_picked(y, pick) for y in x] if _holds(x) else x
+
+
+def _plane(k: int) -> Callable[[Any], Any]:
+    return lambda array: array.planes[k]
+
+
+def _arrays(x: Any) -> Iterator[Any]:
+    if isinstance(x, Array):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for y in x:
+            yield from _arrays(y)
+
+
+def _joined(kind: type[Planes], planes: Sequence[Any], numbers: Any, first: Any) -> Any:
+    """Planes as an array of the kind, or lists of planes as a list of arrays."""
+    if isinstance(planes[0], (list, tuple)):
+        split = numbers if numbers is not None else [None] * len(planes[0])
+        return type(planes[0])(_joined(kind, parts, n, first) for *parts, n in zip(*planes, split, strict=True))
+    array = kind(*[_boxed(p, q) for p, q in zip(planes, first.planes, strict=True)])
+    if numbers is not None:
+        array.typed = Typed(_boxed(numbers, first.typed.numbers), first.typed.sound)
+    return array
 
 
 def _structural(name: str) -> Callable[..., Any]:
     function = getattr(np, name)
 
     def run(self: Structure, *args: Any, **kwargs: Any) -> Any:
-        if not any(map(_holds, (*args, *kwargs.values()))):
+        if not _holds([args]):
             return function(*args, **kwargs)
-        first = _first(args)
-        results = [function(*[_planes_of(self.kind, a, k) for a in args], **kwargs) for k in range(len(first.planes))]
-        if isinstance(results[0], (list, tuple)):
-            return [self.kind(*parts) for parts in zip(*results, strict=True)]
-        return self.kind(*[_boxed(r, p) for r, p in zip(results, first.planes, strict=True)])
+        given = [_lifted(self.kind, a) for a in args]
+        first, *others = _arrays(given)
+
+        def of(pick: Callable[[Any], Any]) -> Any:
+            return function(*[_picked(a, pick) for a in given], **kwargs)
+
+        planes = [of(_plane(k)) for k in range(len(first.planes))]
+        typed = all(x.origin is not None for x in (first, *others))
+        return _joined(self.kind, planes, of(lambda array: array.origin) if typed else None, first)
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"NumPy's ``{name}``, on every plane."
     return run
-
-
-def _first(args: Any) -> Any:
-    for x in args:
-        if isinstance(x, Array):
-            return x
-        if isinstance(x, (list, tuple)) and _holds(x):
-            return _first(x)
-    raise TypeError("no array among the arguments")
 
 
 for _name in _NUMPY:

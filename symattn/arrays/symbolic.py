@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from fractions import Fraction
 from functools import reduce
 from typing import Any, Self
 
@@ -18,8 +17,9 @@ import sympy
 
 from symattn.arrays.ball import rising
 from symattn.arrays.entries import Entries
+from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.namespace import Namespace
-from symattn.errors import Refused, Undecided
+from symattn.errors import InputError, Refused, Undecided
 
 _FUNCTIONS = frozenset(["exp", "log", "sqrt", "tanh", "erf", "cos", "sin"])
 
@@ -32,17 +32,15 @@ class Symbolic(Entries):
 
     @classmethod
     def scalar(cls, value: Any) -> Any:
-        if isinstance(value, (float, np.floating)):
-            return sympy.Rational(*float(value).as_integer_ratio())
-        if isinstance(value, Fraction):
-            return sympy.Rational(value.numerator, value.denominator)
-        return value.to_sympy() if hasattr(value, "to_sympy") else sympy.sympify(value)
+        if isinstance(value, sympy.Expr):
+            return _real(value, f"{value} in the data")
+        return (value if hasattr(value, "to_sympy") else Quotient.of(value)).to_sympy()
 
     @classmethod
     def function(cls, name: str, x: Any) -> Any:
         if name not in _FUNCTIONS:
             raise Refused(f"symbolic lacks {name}")
-        return getattr(sympy, name)(x)
+        return _real(getattr(sympy, name)(x), f"{name} of {x}")
 
     @classmethod
     def divide(cls, x: Any, y: Any) -> Any:
@@ -91,15 +89,20 @@ class Symbolic(Entries):
 Symbolic.xp = Namespace(Symbolic)
 
 
+def _real(x: Any, what: str) -> Any:
+    if x.is_finite is False or x.is_extended_real is False or x is sympy.nan:
+        raise InputError(f"symbolic: {what} is no real number")
+    return x
+
+
 def _arguments(x: Any) -> Any:
     opaque = isinstance(x, sympy.core.function.AppliedUndef) and x.func.__name__ == "max"
     return x.args if opaque else (x,)
 
 
 def overlap_at_a_point(expression: Any) -> bool:
-    """Whether the ball of ``expression``, its letters and opaque terms at fixed rational values, contains zero."""
-    opaque = sorted(expression.atoms(sympy.core.function.AppliedUndef), key=str)
-    unknowns = sorted(expression.free_symbols, key=str) + opaque
+    """Whether the ball of ``expression`` contains zero, its letters at fixed rational values, ``max`` the true one."""
+    unknowns = sorted(expression.free_symbols, key=str)
 
     def work() -> bool:
         # Values as if at random, and always the same: (7 i² + 3) mod 101 / 37 are distinct for small i.
@@ -126,7 +129,7 @@ def ball_of(expression: Any, values: Mapping[Any, Any]) -> Any:
     if expression is sympy.E:
         return flint.arb(1).exp()
     name = type(expression).__name__
-    if name == "Max":
+    if name in ("Max", "max"):
         return reduce(lambda x, y: x.max(y), parts)
     if name in _FUNCTIONS:
         return getattr(parts[0], name)()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _GREEK_SMALL = "αβγδεζηθικλμνξοπρστυφχψω"
@@ -102,7 +103,8 @@ def letter_to_tex(c: str) -> str | None:
 
 def escape_text(text: str) -> str:
     """Running text for pdflatex: specials escaped, signs as formulas, anything unknown spelt as its code point."""
-    return "".join(_escape(c) for c in unicodedata.normalize("NFC", text))
+    apart = re.sub("-(?=-)", "-\0", text)  # two hyphens would make a dash
+    return "".join(_escape(c) for c in unicodedata.normalize("NFC", apart)).replace("\0", "{}")
 
 
 def _escape(c: str) -> str:
@@ -111,7 +113,7 @@ def _escape(c: str) -> str:
     if c in _TYPOGRAPHY:
         return _TYPOGRAPHY[c]
     if c.isascii():
-        return c if c.isprintable() else " "
+        return c if c.isprintable() or c == "\0" else " "
     if "\u00a1" <= c <= "\u00ff" and c not in SYMBOLS and c not in RAISED:
         return c  # every font of pdflatex's T1 has Latin-1
     if tex := letter_to_tex(c):
@@ -138,4 +140,5 @@ def _ascii(c: str) -> str:
         return "^" + RAISED[c]
     if c in LOWERED:
         return "_" + LOWERED[c]
-    return unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode() or "?"
+    plain = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()
+    return plain or ("" if unicodedata.combining(c) else "?")

@@ -66,7 +66,9 @@ def _composite(x: nt.Node, flat: bool) -> float:
         case nt.Commas():
             return sum(width(p, flat) + 0.45 for p in x.parts)
         case nt.Row():
-            return sum(width(p, flat) for p in x.parts) + 2.6 * (len(x.parts) - 1)
+            words = sum(isinstance(p, nt.Words) for p in x.parts)
+            gaps = 2.6 * max(len(x.parts) - 1 - 2 * words, 0) + 1.4 * words
+            return sum(width(p, flat) for p in x.parts) + gaps
     raise TypeError(f"no width for {type(x).__name__}")
 
 

@@ -1,1 +1,1 @@
-"""Proofs for all sizes: the moment algebra, the cut-off prover, its certificates and their checker."""
+"""What decides that an equality holds, and for which sizes."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from symattn.document import model as md
 from symattn.document import notation as nt
+from symattn.document.text import text
 from symattn.evidence import Evidence
-
 
 MARK = "Made with symattn"
 """Opens every LaTeX and Markdown file, in a comment, and closes every text, so that a file can be known as ours."""
@@ -17,6 +17,11 @@ MARK = "Made with symattn"
 def made(document: md.Document) -> str:
     """The mark with the command that re-creates the document, on one line."""
     return " ".join((f"{MARK}: {document.command}" if document.command else MARK).split())
+
+
+def plain_text(words: md.Text) -> str:
+    """Running text without any markup, formulas in Unicode."""
+    return "".join(text(w) if isinstance(w, nt.Node) else w if isinstance(w, str) else w.text for w in words)
 
 
 def numbered(document: md.Document) -> Iterator[tuple[md.Block, int]]:

@@ -14,6 +14,7 @@ from symattn.document import notation as nt
 from symattn.document.tex import tex
 from symattn.document.text import text
 from symattn.evidence import Evidence
+from symattn.render.common import plain_text
 
 SCHEMA = 1
 
@@ -29,7 +30,7 @@ def _common(document: md.Document) -> dict[str, Any]:
         "schema": SCHEMA,
         "kind": document.kind,
         "name": document.name,
-        "title": _words(document.title),
+        "title": plain_text(document.title),
         "command": document.command,
         "verdict": document.verdict_word,
         "parameters": document.parameters,
@@ -56,7 +57,7 @@ _PROMISED: dict[str, tuple[str, ...]] = {
 def _entries(block: md.Block) -> tuple[str, list[Any]]:
     match block:
         case md.Assumptions():
-            return "assumptions", [{"label": a.label, "text": _words(a.text)} for a in block.items]
+            return "assumptions", [{"label": a.label, "text": plain_text(a.text)} for a in block.items]
         case md.Steps():
             return "steps", [_step(s) for s in block.items]
         case md.Values():
@@ -66,26 +67,32 @@ def _entries(block: md.Block) -> tuple[str, list[Any]]:
             return "results", [{"title": block.title, "formulas": formulas, "evidence": block.evidence}]
         case md.Table():
             columns = [_column(c) for c in block.columns]
-            rows = [[_words(cell) for cell in row] for row in block.rows]
+            rows = [[plain_text(cell) for cell in row] for row in block.rows]
             return "tables", [{"columns": columns, "rows": rows, "shaded": block.shaded}]
         case md.Note():
-            return "notes", [_words(block.text)]
+            return "notes", [plain_text(block.text)]
         case md.Caveat():
-            return "caveats", [{"title": block.title, "text": _words(block.text)}]
+            return "caveats", [{"title": block.title, "text": plain_text(block.text)}]
         case _:
             return "", []
 
 
 def _step(step: md.Step) -> dict[str, Any]:
     grade = step.evidence.grade if step.evidence else None
-    entry = {**_formula(step.formula), "reason": _words(step.reason), "grade": grade}
+    entry = {**_formula(step.formula), "reason": plain_text(step.reason), "grade": grade}
     return {**entry, "where": step.evidence.where} if step.evidence and step.evidence.where else entry
 
 
 def _values(block: md.Values) -> dict[str, Any]:
-    entry = {"name": block.name, "exact": _code(block.exact), "decimal": block.decimal, "reason": _words(block.reason)}
+    entry = {
+        "name": block.name,
+        "exact": _code(block.exact),
+        "decimal": block.decimal,
+        "reason": plain_text(block.reason),
+    }
     others = {"others": block.others} if block.others else {}
-    return {**entry, **others, "grade": block.evidence.grade if block.evidence else None}
+    grade = block.evidence.grade if block.evidence else None
+    return {**entry, **others, "reason": plain_text(block.reason), "grade": grade}
 
 
 def _code(entries: Any) -> Any:
@@ -100,12 +107,8 @@ def _formula(x: nt.Node) -> dict[str, str]:
 
 
 def _column(column: md.Column) -> str:
-    group = _words(column.group)
-    return f"{group}: {_words(column.title)}" if group else _words(column.title)
-
-
-def _words(words: md.Text) -> str:
-    return "".join(text(w) if isinstance(w, nt.Node) else w if isinstance(w, str) else w.text for w in words)
+    group = plain_text(column.group)
+    return f"{group}: {plain_text(column.title)}" if group else plain_text(column.title)
 
 
 def _value(x: Any) -> Any:

@@ -10,10 +10,12 @@ from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.characters import escape_text
 from symattn.document.tex import tex
+from symattn.evidence import Grade
 from symattn.render import latex_formulas, latex_tables
 from symattn.render.common import ledger, made, numbered, steps_are
 from symattn.render.latex_preamble import preamble
 
+_DOUBTFUL = {Grade.SAMPLED: "SAk", Grade.REFUTED: "SAq", Grade.UNDECIDED: "SAq"}
 _LISTED = 76  # characters of typewriter type in a line
 
 
@@ -51,15 +53,19 @@ class Writer:
     def small(self, shown: str) -> str:
         return f"{{\\small {shown}}}" if self.fragment else f"{{\\small\\color{{SAg}}{shown}}}"
 
-    def graded(self, shown: str) -> str:
-        return f"\\emph{{{shown}}}" if self.fragment else f"\\SAgrade{{{shown}}}"
+    def graded(self, shown: str, grade: Grade) -> str:
+        """Words about evidence; what has not been proved or checked is not in green."""
+        if self.fragment:
+            return f"\\emph{{{shown}}}"
+        colour = f"[{_DOUBTFUL[grade]}]" if grade in _DOUBTFUL else ""
+        return f"\\SAgrade{colour}{{{shown}}}"
 
     def tag(self, step: md.Step, number: int) -> str:
         reason = self.prose(step.reason)
-        grade = step.evidence.grade.value if step.evidence else ""
+        grade = self.graded(step.evidence.grade.value, step.evidence.grade) if step.evidence else ""
         if not self.fragment:
             return f"\\SAwhy{{{reason}}}{{{grade}}}{{{number}}}"
-        why = r"\enspace ".join(part for part in (reason, self.graded(grade) if grade else "") if part)
+        why = r"\enspace ".join(part for part in (reason, grade) if part)
         return f"\\tag*{{{self.small(why)}\\quad({number})}}"
 
     def fit(self, shown: str, room: float | None = None) -> str:
@@ -144,4 +150,4 @@ class Writer:
 
 def code(text: str) -> str:
     """A command or a name in typewriter type, hyphens kept apart."""
-    return f"\\texttt{{{escape_text(text).replace('--', '-{}-')}}}"
+    return f"\\texttt{{{escape_text(text)}}}"

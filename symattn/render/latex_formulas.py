@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from symattn.document import model as md
 from symattn.document.characters import escape_text
 from symattn.evidence import Evidence, at_least_checked
-from symattn.render.common import indexed, sheets
+from symattn.render.common import indexed, plain_text, sheets
 from symattn.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _LINE = 39.0  # em in a line of our documents
 _FRAGMENT_LINE = 33.0  # em in a line of LaTeX's own classes at 10 pt
 _INDENT = 3.0  # of values, and of a result within its box
+_HEAD = 84  # characters of name, reason and evidence on one line
 _LETTER = re.compile(r"\b([A-Za-z])(?:_([A-Za-z0-9]+))?(?= ?[=≤<≥>∈])|\b([A-Za-z])_([A-Za-z0-9]+)\b")
 
 
@@ -69,10 +70,13 @@ def evidence_text(evidence: Evidence) -> str:
 def values(writer: Writer, block: md.Values) -> str:
     """A heading with reason and grade, and the array: exact, decimal and the others."""
     reason = writer.prose(block.reason)
-    grade = writer.graded(evidence_text(block.evidence)) if block.evidence else ""
-    side = r"\quad ".join(part for part in (writer.small(reason) if reason else "", grade) if part)
-    lines = [f"\\medskip\\noindent\\textbf{{{escape_text(block.name)}}}" + (f"\\hfill {side}" if side else "")]
+    grade = writer.graded(evidence_text(block.evidence), block.evidence.grade) if block.evidence else ""
+    crowded = len(block.name) + len(plain_text(block.reason)) + len(str(block.evidence or "")) > _HEAD
+    side = [part for part in (writer.small(reason) if reason else "", "" if crowded else grade) if part]
+    head = f"\\medskip\\noindent\\textbf{{{escape_text(block.name)}}}"
+    right = r"\quad ".join(side)
+    lines = [head + (f"\\quad\\hfill {right}" if side else "") + "\\par\\nopagebreak"]
     for index, values in sheets(block):
         shown = sheet(setter(writer, _INDENT), values, indexed(block.symbol, index))
-        lines.append(f"\n\\noindent\\qquad$\\displaystyle {shown}$")
-    return "\n".join(lines)
+        lines.append(f"\\noindent\\qquad$\\displaystyle {shown}$\\par")
+    return "\n".join([*lines, f"\\noindent\\qquad {grade}\\par"] if crowded and grade else lines)

@@ -16,8 +16,8 @@ _HEAD = r"""\documentclass[11pt,a4paper]{article}
 \usepackage[most]{tcolorbox}"""
 
 _MACROS = r"""% reason, grade and number of a step, flush right; they move to the next line where the formula is long
-\newcommand{\SAgrade}[1]{{\footnotesize\itshape\color{SAo}#1}}
-\newcommand{\SAwhy}[3]{\tag*{{\small\color{SAg}#1}\enspace\makebox[13mm][l]{\SAgrade{#2}}\makebox[8mm][r]{(#3)}}}
+\newcommand{\SAgrade}[2][SAo]{{\footnotesize\itshape\color{#1}#2}}
+\newcommand{\SAwhy}[3]{\tag*{{\small\color{SAg}#1}\enspace\makebox[13mm][l]{#2}\makebox[8mm][r]{(#3)}}}
 % a display right after a heading would leave an empty line
 \newcommand{\SAafterheading}{\par\vspace{-0.8\baselineskip}}
 \newcommand{\SAok}{\textcolor{SAo}{$\checkmark$}}

@@ -13,7 +13,7 @@ from symattn.render.tex_lines import Setter, centred, first_sides, sheet, step_r
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$])")
 _STARTS_A_BLOCK = re.compile(r"^(\s*)([-+=]|\d+[.)])(?=\s|$)")
 _LETTERED = {
-    r"\, ": r"\thinspace ", r"\,": r"\thinspace ", r"\{": r"\lbrace ", r"\}": r"\rbrace ", "<": r"\lt ", ">": r"\gt ",
+    r"\, ": r"\thinspace ", r"\,": r"\thinspace ", r"\{": r"\lbrace ", r"\}": r"\rbrace ", "< ": r"\lt ", "> ": r"\gt ",
 }  # fmt: skip
 # What Markdown may still eat between plain dollars: escaped punctuation, emphasis, HTML, table cells.
 _NEEDS_TICKS = re.compile(r"\\[^A-Za-z]|[*<>|~`]|[^A-Za-z0-9]_|_[^A-Za-z0-9{]")
@@ -54,7 +54,7 @@ def _unpunctuated(shown: str) -> str:
     """Commands spelt in letters for those that Markdown would take for escapes or HTML."""
     for sign, command in _LETTERED.items():
         shown = shown.replace(sign, command)
-    return shown
+    return shown.rstrip()  # no space may stand before the closing dollar
 
 
 def escape(text: str) -> str:

@@ -41,7 +41,8 @@ def step_rows(setter: Setter, step: md.Step, before: md.Step | None, room: float
     if isinstance(whole, nt.Row):
         return ["& " + setter.fitted(row, setter.line) for row in packed(whole, lambda r: width(r) <= setter.line)]
     if whole is not None:
-        return ["& " + setter.fitted(whole, setter.line)]
+        shown = setter.fitted(whole, setter.line)
+        return ["& " + (f"{{{shown}}}" if shown.startswith("-") else shown)]  # after & a bare minus would be binary
     head = "" if first is None else setter.show(first) + " "
     if sum(width(side) + 1.4 for _, side in links) <= room:
         return [head + "& " + " ".join(f"{relation_sign(sign)} {setter.side(side)}" for sign, side in links)]

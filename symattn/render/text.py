@@ -11,11 +11,6 @@ from symattn.render import text_formulas, text_tables
 from symattn.render.common import ledger, made, numbered, steps_are
 from symattn.render.layout import NBSP, beside, pad, width, wrap
 
-_GRADE_COLOURS = {
-    Grade.KERNEL: "32", Grade.PROVED: "32", Grade.CHECKED: "32", Grade.TESTED: "36", Grade.ENCLOSED: "36",
-    Grade.SAMPLED: "33", Grade.REFUTED: "31", Grade.UNDECIDED: "31",
-}  # fmt: skip
-
 
 def render(document: md.Document, *, ascii: bool = False, colour: bool = False, columns: int = 80) -> str:
     """The document as text. ``ascii`` spells every sign in ASCII; ``colour`` adds ANSI colours for a terminal."""
@@ -60,7 +55,7 @@ class Writer:
         return [(then if i else first) + line for i, line in enumerate(lines)]
 
     def grade(self, grade: Grade) -> str:
-        return self.paint(grade.value, _GRADE_COLOURS[grade])
+        return self.paint(grade.value, text_formulas.GRADE_COLOURS[grade])
 
     def document(self, document: md.Document) -> list[str]:
         title = self.paint(self.flat(document.title), "1")

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.characters import ASCII_SIGNS
+from symattn.evidence import Grade, weakest
 from symattn.render.common import chain, packed
 from symattn.render.layout import grid, pad, width, wrap
 
 if TYPE_CHECKING:
     from symattn.render.text import Writer
 
+GRADE_COLOURS = {
+    Grade.KERNEL: "32", Grade.PROVED: "32", Grade.CHECKED: "32", Grade.TESTED: "36", Grade.ENCLOSED: "36",
+    Grade.SAMPLED: "33", Grade.REFUTED: "31", Grade.UNDECIDED: "31",
+}  # fmt: skip
 _NUMBER = 5  # columns before a step: its number and two spaces
 _LONGEST_SIDE = 20  # a longer first side stands on a line of its own
 _REASON_FROM, _REASON_TO = 36, 54  # where the column of reasons may begin
@@ -102,11 +107,12 @@ def result(writer: Writer, block: md.Result) -> list[str]:
     """The title with its evidence, and the formulas beneath."""
     title = writer.paint(writer.plain(block.title), "1")
     evidence = writer.plain("; ".join(str(e) for e in block.evidence))
+    colour = GRADE_COLOURS[weakest(block.evidence)]
     lines = [title]
     if evidence and width(title) + 4 + width(evidence) <= writer.columns:
-        lines = [f"{title}  [{writer.paint(evidence, '32')}]"]
+        lines = [f"{title}  [{writer.paint(evidence, colour)}]"]
     elif evidence:
-        lines += [f"  {writer.paint(line, '32')}" for line in wrap(f"[{evidence}]", writer.columns - 2)]
+        lines += [f"  {writer.paint(line, colour)}" for line in wrap(f"[{evidence}]", writer.columns - 2)]
     for formula in block.formulas:
         step = md.Step(formula)
         broken = lines_of(writer, step, None, _first_sides(writer, md.Steps((step,))), writer.columns - 4)

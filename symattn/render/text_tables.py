@@ -95,7 +95,7 @@ def _sheet(writer: Writer, sheet: md.Values) -> list[str]:
         lines = _one_row(labelled, bare=depth(sheet.exact) == 0)
     else:
         lines = _beside_or_beneath(labelled, room)
-    return lines if max(map(width, lines)) <= room else _entries(labelled)
+    return lines if max(map(width, lines)) <= room else _entries(labelled, room)
 
 
 def _one_row(labelled: dict[str, list[list[str]]], bare: bool) -> list[str]:
@@ -118,16 +118,37 @@ def _beside_or_beneath(labelled: dict[str, list[list[str]]], room: int) -> list[
     return stack([labels, [line for lines in grids for line in lines]], "  ")
 
 
-def _entries(labelled: dict[str, list[list[str]]]) -> list[str]:
-    """One line an entry, for matrices whose rows are too long."""
-    rows = [["", *labelled]]
+def _entries(labelled: dict[str, list[list[str]]], room: int) -> list[str]:
+    """One line an entry, for matrices whose rows are too long; entries too long for that have a line for each form."""
+    rows = _places(labelled)
+    heads = [label.split(" ") for label in labelled]  # labels of several words stand on several lines
+    height = max(map(len, heads))
+    titles = [["", *(h[i - height] if i >= height - len(h) else "" for h in heads)] for i in range(height)]
+    widths = [max(map(width, column)) for column in zip(*titles, *rows, strict=True)]
+    if sum(widths) + 2 * len(labelled) <= room:
+        return ["  ".join(pad(c, w) for c, w in zip(row, widths, strict=True)) for row in (*titles, *rows)]
+    return _forms(labelled, rows, room)
+
+
+def _places(labelled: dict[str, list[list[str]]]) -> list[list[str]]:
     exact = labelled["exact"]
+    rows = []
     for i, row in enumerate(exact):
         for j in range(len(row)):
             place = f"[{i + 1},{j + 1}]" if len(exact) > 1 else f"[{j + 1}]"
             rows.append([place, *(other[i][j] for other in labelled.values())])
-    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(pad(c, w) for c, w in zip(row, widths, strict=True)) for row in rows]
+    return rows
+
+
+def _forms(labelled: dict[str, list[list[str]]], rows: list[list[str]], room: int) -> list[str]:
+    label, column = max(map(width, labelled)), max(width(row[0]) for row in rows)
+    lines = []
+    for place, *forms in rows:
+        for i, (name, form) in enumerate(zip(labelled, forms, strict=True)):
+            start = pad("" if i else place, column) + "  " + pad(name, label) + "  "
+            first, *others = wrap(form, room - width(start) - 2)
+            lines += [start + first, *(" " * (width(start) + 2) + other for other in others)]
+    return lines
 
 
 def _shown(writer: Writer, entries: Any) -> list[list[str]]:

@@ -119,6 +119,7 @@ def test_beyond_the_doubles(text: str, nearest: float) -> None:
         ("100", 3, "100"),
         ("1/1000", 6, "0.001"),
         ("10**4000", 3, "1e+4000"),
+        ("2*exp(10**400)/(1+3*exp(10**400))", 3, "0.667"),
     ],
 )
 def test_digits(text: str, digits: int, shown: str) -> None:

@@ -41,7 +41,8 @@ class _Reader:
 
     def take(self, wanted: str = "") -> str:
         token = self.next
-        assert token and wanted in ("", token), f"{wanted!r} expected at {self.at} of {self.tokens}"
+        assert token, f"{self.tokens} ends too soon"
+        assert wanted in ("", token), f"{wanted!r} expected at {self.at} of {self.tokens}"
         self.at += 1
         return token
 

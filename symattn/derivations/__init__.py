@@ -1,0 +1,54 @@
+"""Derivations: why a fact about attention holds, step by step, each step checked when it is told.
+
+A derivation is a file with a function of its parameters that returns a ``Document``, and one line in ``_ENTRIES``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+from symattn.derivations.parameters import checked
+from symattn.document.model import Document
+from symattn.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A derivation: its name, what it proves, and the parameters that it takes."""
+
+    name: str
+    proves: str
+    parameters: tuple[str, ...]
+
+
+_SPEC = ("causal", "alignment", "mask", "padding", "scale")
+_SIZES = ("dk", "dv", "dmodel", "tokens", "keys", "heads")
+_ENTRIES = (
+    Entry("scaling", "Var(q·k) = d_k σ⁴, hence 1/√d_k", ("dk", "mean", "seed")),
+    Entry("jacobian", "∂softmax = diag(p) − p pᵀ, its rows sum to 0, x ᵀJ x ≥ 0", ("tokens",)),
+    Entry("shift", "softmax(s + c1) = softmax(s)", ("tokens",)),
+    Entry("matrix-form", "token by token = softmax(QKᵀ/√d_k)V", ("tokens", "dmodel", "dk", "dv")),
+    Entry("equivariance", "attention(PX) = P attention(X)", ("tokens", "dmodel", "dk", "dv")),
+    Entry("attention", "every step of a specification", (*_SIZES, *_SPEC, "cross", "bias")),
+)
+
+
+def names() -> dict[str, Entry]:
+    """The derivations by name."""
+    return {entry.name: entry for entry in _ENTRIES}
+
+
+def derive(name: str, **parameters: Any) -> Document:
+    """The derivation ``name``. Raises InputError for an unknown name or parameter, or a value that is out of range."""
+    entries = names()
+    if name not in entries:
+        near = difflib.get_close_matches(name, entries, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(entries)}"
+        raise InputError(f"unknown derivation {name!r}; {hint}")
+    given = checked(name, entries[name].parameters, parameters)
+    module = import_module(f"symattn.derivations.{name.replace('-', '_')}")
+    return cast(Callable[..., Document], module.derivation)(**given)

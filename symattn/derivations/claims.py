@@ -1,0 +1,259 @@
+"""``claim``: is what somebody says true? A document says so, by how much it fails, and how it is known."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from symattn.arrays.field.quotient import Quotient
+from symattn.derivations.claims_equality import Equality, compare
+from symattn.derivations.claims_measures import MEASURES, SYMBOLS, Value, measured
+from symattn.derivations.claims_reading import Vector, brackets, numbers, shape, vector
+from symattn.derivations.sheets_text import near, short
+from symattn.derivations.walks_elements import decimal, flat
+from symattn.derivations.walks_model import counted, enumerated
+from symattn.document.model import Block, Document, Note, Paragraph, Result, Step, Steps, Text
+from symattn.document.notation import Commas, Decimal, Name, Node, Relation, Sum, call, equals
+from symattn.document.text import text
+from symattn.errors import InputError
+from symattn.evidence import Evidence, Grade
+
+_CHECKED, _REFUTED = Evidence(Grade.CHECKED, "exact numbers"), Evidence(Grade.REFUTED, "exact numbers")
+_MOST_SHOWN = 12  # entries that are written out
+_LONGEST = 60  # characters of a formula that is written out
+_CALLED = {"dot": "the dot product", "cosine": "the cosine", "angle": "the angle", "distance": "the distance"}
+
+
+def weights(values: list[str]) -> Document:
+    """Can these numbers be a row of softmax? All positive (0 where a key is masked), and their sum exactly 1."""
+    row = numbers(values)
+    total = sum(row, Quotient.of(0))
+    negative = [x for x in row if x.sign() < 0]
+    zeros = [j for j, x in enumerate(row, 1) if x.is_zero()]
+    holds = not negative and total == 1
+    verdict, evidence = ("true", _CHECKED) if holds else ("false", _REFUTED)
+    blocks: list[Block] = [Result(verdict, (_sum(row, total),), (evidence,))]
+    blocks += [Paragraph(words) for words in _weights_say(row, total, negative, zeros)]
+    if zeros and holds:
+        keys = f"key {zeros[0]} is" if len(zeros) == 1 else f"keys {enumerated(zeros)} are"
+        blocks.append(Note((f"A softmax weight is never 0 unless its key is masked. Hypothesis: {keys} masked.",)))
+    record: dict[str, Any] = {
+        "weights": [str(x) for x in row],
+        "sum": str(total),
+        "excess": str(total - 1),
+        "rescaled": _texts(_rescaled(row, total, negative)),
+        "masked": zeros,
+    }
+    return _document("weights", "Can these be a row of softmax?", values, blocks, holds, record)
+
+
+def similarity(a: str, b: str, measure: str | None = None) -> Document:
+    """How alike two vectors are, by one measure or by all four, exactly."""
+    left, right = vector(a), vector(b)
+    names = _labels(left, right)
+    chosen = _measures(measure)
+    found = {m: measured(m, left.entries, right.entries) for m in chosen}
+    steps = tuple(Step(_stated(m, names, value), evidence=_CHECKED) for m, value in found.items())
+    record = {m: value.record() for m, value in found.items()}
+    blocks = [*_given(names, left, right), Steps(steps)]
+    return _document("similarity", "How alike are they?", [a, b], blocks, True, record, _option(measure))
+
+
+def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) -> Document:
+    """Are a and b closer than c and d? By one measure, or by all four, all of which must then agree."""
+    vectors = tuple(map(vector, (a, b, *than)))
+    names = _labels(*vectors)
+    steps, record, sides = [], {}, {}
+    for m in _measures(measure):
+        first = measured(m, vectors[0].entries, vectors[1].entries)
+        second = measured(m, vectors[2].entries, vectors[3].entries)
+        sides[m] = second.order < first.order
+        steps.append(Step(_compared(m, names, first, second), ("closer" if sides[m] else "not closer",), _CHECKED))
+        record[m] = {"first": first.record(), "second": second.record(), "closer": sides[m]}
+    holds = all(sides.values())
+    verdict = Result(_closer_says(sides), (), (_CHECKED if holds else _REFUTED,))
+    words = [a, b, "--than", *than]
+    blocks = [*_given(names, *vectors), Steps(tuple(steps)), verdict]
+    return _document("closer", "Are they closer?", words, blocks, holds, record, _option(measure))
+
+
+def equal(a: str, b: str) -> Document:
+    """Are two expressions, or two matrices of expressions, equal?"""
+    if not a.lstrip().startswith("[") and not b.lstrip().startswith("["):
+        found = compare(a, b)
+        return _document("equal", "Are they equal?", [a, b], _equality(found), found.holds, _equality_record(found))
+    left, right = brackets(a), brackets(b)
+    shapes = shape(left, a), shape(right, b)
+    if shapes[0] != shapes[1]:
+        words = f"The shapes differ: {shapes[0]} and {shapes[1]}."
+        blocks: list[Block] = [Result("false", (), (Evidence(Grade.REFUTED, "shapes"),)), Paragraph((words,))]
+        return _document("equal", "Are they equal?", [a, b], blocks, False, {"shapes": [list(s) for s in shapes]})
+    return _matrices(a, b, left, right, shapes[0])
+
+
+def _matrices(a: str, b: str, left: Any, right: Any, size: tuple[int, ...]) -> Document:
+    pairs = list(zip(_places(size), flat(left), flat(right), strict=True))
+    found = [(place, compare(x, y)) for place, x, y in pairs]
+    wrong = [(place, x) for place, x in found if x.holds is False]
+    unknown = [(place, x) for place, x in found if x.holds is None]
+    holds = False if wrong else None if unknown else True
+    if holds:
+        where = Evidence(Grade.CHECKED, f"{counted(len(found), 'entry', 'entries')}, each by itself")
+        blocks: list[Block] = [Result("true", (), (where,))]
+    else:
+        place, first = (wrong or unknown)[0]
+        count = f"{len(wrong or unknown)} of {len(found)} entries {'differ' if wrong else 'are undecided'}"
+        blocks = [*_equality(first), Paragraph((f"{count}; the first is {place}.",))]
+    record = {
+        "differing": {place: _equality_record(x) for place, x in wrong},
+        "undecided": [place for place, _ in unknown],
+    }
+    return _document("equal", "Are they equal?", [a, b], blocks, holds, record)
+
+
+def _places(size: tuple[int, ...]) -> list[str]:
+    places = [""]
+    for n in size:
+        places = [f"{place}[{i + 1}]" for place in places for i in range(n)]
+    return places
+
+
+def _equality(found: Equality) -> list[Block]:
+    title = {True: "true", False: "false", None: "undecided"}[found.holds]
+    if found.holds is None:
+        return [Result(title, (), (found.evidence,))]
+    blocks: list[Block] = [Result(title, _values(found), (found.evidence,))]
+    if found.holds and found.a is None:
+        blocks.append(Paragraph(("For all real letters, wherever both sides are defined.",)))
+    return blocks
+
+
+def _values(found: Equality) -> tuple[Node, ...]:
+    formulas: list[Node] = [equals(Name(x), value) for x, value in found.point.items()]
+    a, b = Name("a", bold=True), Name("b", bold=True)
+    if found.near:
+        sides = zip((a, b), found.near, strict=True)
+        return (*formulas, *(Relation(x, (("≈", Decimal(shown)),)) for x, shown in sides))
+    if found.a is None or found.b is None:
+        return tuple(formulas)
+    if found.holds:
+        return (*formulas, _approximately(equals(a, b), found.a))
+    gap = found.a - found.b
+    return (*formulas, *(_approximately(x, y) for x, y in ((equals(a), found.a), (equals(b), found.b), (a - b, gap))))
+
+
+def _approximately(left: Node, x: Quotient) -> Relation:
+    """left = x ≈ digits; what is too long, or already decimal, stands once."""
+    first, rest = (left.first, left.rest) if isinstance(left, Relation) else (left, ())
+    written, shown = x.notation(), decimal(x, 9)
+    sides = (*rest, ("=", written)) if len(text(written)) <= _LONGEST else rest
+    said = sides != rest and text(shown) == text(written)
+    return Relation(first, sides if said else (*sides, (_sign(x, shown), shown)))
+
+
+def _sign(x: Quotient, shown: Node) -> str:
+    """= where the digits are the whole number, else ≈."""
+    return "=" if isinstance(shown, Decimal) and x == Quotient.of(shown.digits) else "≈"
+
+
+def _equality_record(found: Equality) -> dict[str, Any]:
+    record: dict[str, Any] = {"grade": found.evidence.grade, "where": found.evidence.where}
+    if found.a is not None and found.b is not None:
+        record |= {"a": str(found.a), "b": str(found.b), "difference": str(found.a - found.b)}
+    if found.near:
+        record |= {"a": found.near[0], "b": found.near[1]}
+    return record | ({"at": {x: str(value) for x, value in found.point.items()}} if found.point else {})
+
+
+def _sum(row: list[Quotient], total: Quotient) -> Node:
+    """3/10 + 7/10 + 1/10 = 11/10."""
+    made = equals(Sum(tuple(x.notation() for x in row)), total.notation())
+    short_enough = len(row) <= _MOST_SHOWN and len(text(made)) <= 2 * _LONGEST
+    return made if short_enough else _approximately(Name("Σ"), total)
+
+
+def _weights_say(row: list[Quotient], total: Quotient, negative: list[Quotient], zeros: list[int]) -> list[Text]:
+    says: list[Text] = []
+    if negative:
+        count = counted(len(negative), "number is", "numbers are")
+        first = negative[0].notation()
+        says.append((f"{count} negative, the first ", first, "; softmax weights are positive."))
+    if total != 1:
+        gap = total - 1
+        says.append(("Softmax sums to 1; this is ", abs(gap).notation(), " more" if gap.sign() > 0 else " less", "."))
+    rescaled = _rescaled(row, total, negative)
+    if rescaled and len(rescaled) <= _MOST_SHOWN:
+        says.append(("Rescaled: ", Commas(tuple(x.notation() for x in rescaled)), "."))
+    return says
+
+
+def _rescaled(row: list[Quotient], total: Quotient, negative: list[Quotient]) -> list[Quotient]:
+    return [] if negative or total.is_zero() or total == 1 else [x / total for x in row]
+
+
+def _texts(xs: list[Quotient]) -> list[str]:
+    return [str(x) for x in xs]
+
+
+def _measures(measure: str | None) -> tuple[str, ...]:
+    if measure is None:
+        return MEASURES
+    if measure not in MEASURES:
+        raise InputError(f"unknown measure {short(measure)!r}.{near(measure, MEASURES)} Known: {', '.join(MEASURES)}")
+    return (measure,)
+
+
+def _labels(*vectors: Vector) -> tuple[Name, ...]:
+    """The names of tokens where they differ, else a, b, c, d."""
+    labels = [v.label for v in vectors]
+    if all(labels) and len(set(labels)) == len(labels):
+        return tuple(map(Name, labels))
+    return tuple(Name(letter, bold=True) for letter in "abcd"[: len(vectors)])
+
+
+def _given(names: tuple[Name, ...], *vectors: Vector) -> list[Block]:
+    """What the letters stand for."""
+    if any(len(v.entries) > _MOST_SHOWN for v in vectors):
+        return []
+    lines = [equals(x, Commas(tuple(e.notation() for e in v.entries))) for x, v in zip(names, vectors, strict=True)]
+    return [Steps(tuple(Step(line, (v.label,) if v.label else ()) for line, v in zip(lines, vectors, strict=True)))]
+
+
+def _stated(measure: str, names: tuple[Name, ...], value: Value) -> Node:
+    left = call(SYMBOLS[measure], *names[:2])
+    if value.exact is None:
+        return Relation(left, (("≈", value.rounded()),))
+    sides = (("=", value.node()),)
+    if text(value.node()) == text(value.rounded()):
+        return Relation(left, sides)
+    return Relation(left, (*sides, (_sign(value.exact, Decimal(value.digits)), value.rounded())))
+
+
+def _compared(measure: str, names: tuple[Name, ...], first: Value, second: Value) -> Node:
+    """dot(a, b) = 123/100 < 157/100 = dot(c, d)."""
+    larger = measure in ("dot", "cosine")
+    order = (first.order - second.order).sign() * (1 if larger else -1)
+    sign = {1: ">", 0: "=", -1: "<"}[order]
+    left, right = (call(SYMBOLS[measure], *pair) for pair in (names[:2], names[2:]))
+    short_enough = all(v.exact is not None and len(text(v.node())) <= 12 for v in (first, second))
+    near = ("≈", first.rounded(), second.rounded()) if not short_enough else ("=", first.node(), second.node())
+    return Relation(left, ((near[0], near[1]), (sign, near[2]), (near[0], right)))
+
+
+def _closer_says(sides: dict[str, bool]) -> str:
+    true, false = ([_CALLED[m] for m, closer in sides.items() if closer is side] for side in (True, False))
+    said = [f"true of {enumerated(true)}"] if true else []
+    return ", ".join([*said, *([f"false of {enumerated(false)}"] if false else [])])
+
+
+def _option(measure: str | None) -> list[str]:
+    return ["--measure", measure] if measure else []
+
+
+def _document(
+    name: str, title: str, given: list[str], blocks: list[Block], holds: bool | None, values: dict[str, Any],
+    options: list[str] | None = None,
+) -> Document:  # fmt: skip
+    command = shlex.join(["symattn", "claim", name, *given, *(options or [])])
+    record = {"claim": " ".join([name, *given]), "holds": holds, "values": values}
+    return Document("claim", name, (title,), tuple(blocks), command=command, record=record)

@@ -1,0 +1,198 @@
+"""Expressions with letters, read from text: into a syntax tree of allowed nodes, never executed.
+
+    numbers, letters, + − * / **, exp sqrt log tanh sin cos erf abs
+
+A tree is then computed in exact numbers, in balls, or as a SymPy expression. Letters stand for real numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from symattn.arrays.field.quotient import Quotient
+from symattn.derivations.sheets_text import near, short
+from symattn.errors import InputError, Refused
+
+FUNCTIONS = ("exp", "sqrt", "log", "tanh", "sin", "cos", "erf", "abs")
+_LENGTH, _DEPTH, _EXPONENT, _SIZE = 1000, 150, 64, 4000
+_NO_LETTERS = {"e": "exp(1)", "E": "exp(1)", "pi": "a letter of another name", "I": "another letter",
+               "oo": "another letter", "inf": "another letter", "nan": "another letter"}  # fmt: skip
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda x, y: x + y,
+    ast.Sub: lambda x, y: x - y,
+    ast.Mult: lambda x, y: x * y,
+    ast.Div: lambda x, y: x / y,
+}
+
+
+class Expression:
+    """A parsed text. ``letters`` are those it holds, in alphabetical order."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tree = _parsed(text)
+        self.letters = sorted({x.id for x in ast.walk(self.tree) if isinstance(x, ast.Name)} - set(FUNCTIONS))
+        if _size(self.tree, self.wrong) > _SIZE:
+            raise self.wrong("it is too large")
+
+    def compute(self, number: Callable[[Fraction], Any], letter: Callable[[str], Any], call: Callable[..., Any]) -> Any:
+        """The value, with ``number`` and ``letter`` at the leaves and ``call(name, x)`` for functions."""
+
+        def value(x: ast.expr) -> Any:
+            match x:
+                case ast.Constant():
+                    return number(self.constant(x))
+                case ast.Name():
+                    return letter(x.id)
+                case ast.UnaryOp():
+                    return -value(x.operand) if isinstance(x.op, ast.USub) else value(x.operand)
+                case ast.BinOp(op=ast.Pow()):
+                    n = exponent(x.right, self.wrong)
+                    return value(x.left) ** int(n) if n.denominator == 1 else call("sqrt", value(x.left)) ** n.numerator
+                case ast.BinOp():
+                    return _BINARY[type(x.op)](value(x.left), value(x.right))
+                case ast.Call(func=ast.Name(id=name)):
+                    return call(name, value(x.args[0]))
+            raise AssertionError(x)
+
+        return value(self.tree)
+
+    def constant(self, x: ast.Constant) -> Fraction:
+        """A number exactly as typed."""
+        typed = (ast.get_source_segment(self.text, x) or str(x.value)).replace("_", "")
+        try:
+            return Fraction(typed)
+        except ValueError:
+            raise self.wrong(f"{short(typed)} is no decimal number") from None
+
+    def exact(self, point: dict[str, Fraction]) -> Quotient:
+        """The value at a point. Raises ZeroDivisionError where it has none, Refused where it leaves the exact field."""
+        return Quotient.of(self.compute(Quotient.of, lambda name: Quotient.of(point[name]), _exact_call))
+
+    def ball(self, point: dict[str, Fraction]) -> Any:
+        """A ball that holds the value at the working precision; it is not finite where there is none."""
+        import flint
+
+        def number(x: Fraction) -> Any:
+            return flint.arb(flint.fmpq(x.numerator, x.denominator))
+
+        def call(name: str, x: Any) -> Any:
+            return abs(x) if name == "abs" else getattr(x, name)()
+
+        return flint.arb(1) * self.compute(number, lambda name: number(point[name]), call)
+
+    def sympy(self) -> Any:
+        """The SymPy expression, over real letters."""
+        import sympy
+
+        functions = {name: getattr(sympy, name) for name in FUNCTIONS if name != "abs"} | {"abs": sympy.Abs}
+        return self.compute(
+            lambda x: sympy.Rational(x.numerator, x.denominator),
+            lambda name: sympy.Symbol(name, real=True),
+            lambda name, x: functions[name](x),
+        )
+
+    def wrong(self, what: str) -> InputError:
+        """What is wrong with the text, in one line."""
+        return InputError(f"{short(self.text)!r} is no expression: {what}")
+
+
+def exponent(x: ast.expr, wrong: Callable[[str], InputError]) -> Fraction:
+    """The exponent of a power: a whole number, or half of one."""
+    sign = 1
+    while isinstance(x, ast.UnaryOp):
+        sign, x = (-sign if isinstance(x.op, ast.USub) else sign), x.operand
+    value: Fraction | None = None
+    match x:
+        case ast.Constant(value=int(n)):
+            value = Fraction(n)
+        case ast.BinOp(left=ast.Constant(value=int(n)), op=ast.Div(), right=ast.Constant(value=2)):
+            value = Fraction(n, 2)
+    if value is None or value > _EXPONENT:
+        raise wrong(f"an exponent is a whole number of at most {_EXPONENT}, or half of one; powers of e are exp(…)")
+    return sign * value
+
+
+def _exact_call(name: str, x: Any) -> Any:
+    if name == "abs":
+        return abs(x)
+    method = getattr(x, name, None)
+    if method is None:
+        raise Refused(f"exact lacks {name}")
+    return method()
+
+
+def _parsed(text: str) -> ast.expr:
+    if len(text) > _LENGTH:
+        raise InputError(f"an expression of {len(text)} characters: at most {_LENGTH} are read")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        what = getattr(error, "msg", None) or "it cannot be read"
+        raise InputError(f"{short(text)!r} is no expression: {what}") from None
+    _check(tree, text, 0)
+    return tree
+
+
+def _check(x: ast.expr, text: str, depth: int) -> None:
+    """Raise InputError for any node that is not allowed."""
+
+    def wrong(what: str) -> InputError:
+        return InputError(f"{short(text)!r} is no expression: {what}")
+
+    if depth > _DEPTH:
+        raise wrong(f"it is nested more than {_DEPTH} deep")
+    match x:
+        case ast.Constant(value=bool()):
+            raise wrong("True and False are no numbers")
+        case ast.Constant(value=int() | float()):
+            return
+        case ast.Name():
+            if x.id in _NO_LETTERS or x.id in FUNCTIONS:
+                raise wrong(f"{x.id} is no letter; mend: {_NO_LETTERS.get(x.id, x.id + '(…)')}")
+            return
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
+            parts = [x.operand]
+        case ast.BinOp(op=ast.Pow()):
+            exponent(x.right, wrong)
+            parts = [x.left]
+        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div()):
+            parts = [x.left, x.right]
+        case ast.Call(func=ast.Name(id=name)):
+            parts = _argument(name, x, wrong)
+        case ast.BinOp(op=ast.BitXor()):
+            raise wrong("a power is written **")
+        case _:
+            raise wrong(f"{short(ast.unparse(x))} is not allowed in it")
+    for part in parts:
+        _check(part, text, depth + 1)
+
+
+def _argument(name: str, x: ast.Call, wrong: Callable[[str], InputError]) -> list[ast.expr]:
+    if name not in FUNCTIONS:
+        raise wrong(f"there is no function {short(name)!r}.{near(name, FUNCTIONS)} Known: {', '.join(FUNCTIONS)}")
+    if len(x.args) != 1 or x.keywords or isinstance(x.args[0], ast.Starred):
+        raise wrong(f"{name} takes one argument")
+    return list(x.args)
+
+
+def _size(x: ast.expr, wrong: Callable[[str], InputError]) -> int:
+    """A bound on how much a value written out can hold."""
+    match x:
+        case ast.Constant():
+            return 1 + len(str(x.value)) // 8
+        case ast.BinOp(op=ast.Pow()):
+            return _size(x.left, wrong) * max(1, abs(int(exponent(x.right, wrong))))
+        case ast.BinOp():
+            return _size(x.left, wrong) + _size(x.right, wrong)
+        case ast.UnaryOp():
+            return _size(x.operand, wrong)
+        case ast.Call():
+            return 1 + _size(x.args[0], wrong)
+    return 1

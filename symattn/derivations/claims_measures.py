@@ -1,0 +1,129 @@
+"""How alike two vectors are: dot product, cosine, angle and distance, exact and ordered exactly.
+
+Cosine, angle and distance are compared by what is monotone in them and holds no root: sign(a·b) (a·b)²/(|a|²|b|²) and
+|a − b|². So the order is decided even where a root would leave the exact field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import flint
+
+from symattn.arrays.field import approximation
+from symattn.arrays.field.quotient import Quotient
+from symattn.document.notation import Decimal, Node, Product, Words
+from symattn.errors import InputError, Refused
+
+MEASURES = ("dot", "cosine", "angle", "distance")
+_DEGREES = {Fraction(1): (0, 180), Fraction(3, 4): (30, 150), Fraction(1, 2): (45, 135), Fraction(1, 4): (60, 120)}
+_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Value:
+    """A measured likeness: ``order`` grows with it; ``exact`` is None where the number is known by its digits only."""
+
+    order: Quotient
+    exact: Quotient | None
+    digits: str
+    unit: str = ""
+
+    def node(self) -> Node:
+        """The exact number, else its digits."""
+        shown: Node = Decimal(self.digits) if self.exact is None else self.exact.notation()
+        return Product((shown, Words(self.unit))) if self.unit else shown
+
+    def rounded(self) -> Node:
+        """The digits."""
+        return Product((Decimal(self.digits), Words(self.unit))) if self.unit else Decimal(self.digits)
+
+    def record(self) -> dict[str, Any]:
+        """For the JSON form."""
+        return {"exact": None if self.exact is None else str(self.exact), "decimal": float(self.digits)}
+
+
+def measured(measure: str, a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Value:
+    """The likeness of two vectors. Raises InputError where there is none."""
+    if len(a) != len(b):
+        raise InputError(f"vectors of {len(a)} and {len(b)} entries have no {measure}; mend: give as many to both")
+    return _MEASURES[measure](a, b)
+
+
+def dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quotient:
+    """a·b."""
+    return sum((x * y for x, y in zip(a, b, strict=True)), Quotient.of(0))
+
+
+def _dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Value:
+    s = dot(a, b)
+    return Value(s, s, s.decimal(_DIGITS))
+
+
+def _square_of_cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quotient:
+    lengths = dot(a, a) * dot(b, b)
+    if lengths.is_zero():
+        raise InputError("a vector of zeros has no direction, and so no cosine or angle")
+    s = dot(a, b)
+    return s * abs(s) / lengths
+
+
+def _cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Value:
+    signed = _square_of_cosine(a, b)
+    try:
+        exact: Quotient | None = abs(signed).sqrt() * signed.sign()
+    except Refused:
+        exact = None
+    shown = _signed_root(signed, _DIGITS) if exact is None else exact.decimal(_DIGITS)
+    return Value(signed, exact, shown)
+
+
+def _distance(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Value:
+    gap = tuple(x - y for x, y in zip(a, b, strict=True))
+    square = dot(gap, gap)
+    try:
+        exact: Quotient | None = square.sqrt()
+    except Refused:
+        exact = None
+    return Value(-square, exact, _signed_root(square, _DIGITS) if exact is None else exact.decimal(_DIGITS))
+
+
+def _angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Value:
+    """In degrees. Of rational degree, with a cosine that is the root of a fraction, are only multiples of 30 and 45."""
+    signed = _square_of_cosine(a, b)
+    square = signed.rational()
+    if square == 0 or (square is not None and abs(square) in _DEGREES):
+        degrees = 90 if not square else _DEGREES[abs(square)][square < 0]
+        return Value(signed, Quotient.of(degrees), str(degrees), "°")
+
+    def enclose(precision: int) -> Any:
+        return _at(precision, lambda: _root_ball(signed).acos() * 180 / flint.arb.pi())
+
+    return Value(signed, None, approximation.decimal(enclose, _DIGITS), "°")
+
+
+def _signed_root(signed: Quotient, digits: int) -> str:
+    """sign(x) √|x| for an irrational x, rounded."""
+    return approximation.decimal(lambda precision: _at(precision, lambda: _root_ball(signed)), digits)
+
+
+def _root_ball(signed: Quotient) -> Any:
+    """A ball that holds sign(x) √|x|, sharp enough for the working precision."""
+    return abs(signed).arb(2 * flint.ctx.prec).sqrt() * signed.sign()
+
+
+def _at(precision: int, work: Callable[[], Any]) -> Any:
+    with flint.ctx.workprec(2 * precision):
+        return work()
+
+
+_MEASURES: dict[str, Callable[[tuple[Quotient, ...], tuple[Quotient, ...]], Value]] = {
+    "dot": _dot,
+    "cosine": _cosine,
+    "angle": _angle,
+    "distance": _distance,
+}
+SYMBOLS = {"dot": "dot", "cosine": "cos", "angle": "angle", "distance": "distance"}

@@ -1,0 +1,103 @@
+"""What a claim is about, read from the words of a command: numbers, vectors, matrices. Nothing is ever evaluated."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from symattn.arrays.field.quotient import Quotient
+from symattn.derivations.sheets_text import near, short
+from symattn.errors import InputError
+
+MOST = 4096  # entries
+_DEPTH = 4
+_LENGTH = 200_000  # characters
+_PARTS = re.compile(r"[\[\],]|[^\[\],]+")
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Exact entries, and the name under which a token was given, if it was."""
+
+    entries: tuple[Quotient, ...]
+    label: str = ""
+
+
+def number(text: str) -> Quotient:
+    """An exact number: .3 is 3/10."""
+    return Quotient.of(text.strip())
+
+
+def numbers(words: list[str]) -> list[Quotient]:
+    """Numbers given one by one, or as one list ``[.3, .7]`` or ``.3,.7``."""
+    if len(words) == 1 and ("," in words[0] or words[0].lstrip().startswith("[")):
+        return list(vector(words[0]).entries)
+    if len(words) > MOST:
+        raise InputError(f"{len(words)} numbers: at most {MOST} are taken")
+    return [number(word) for word in words]
+
+
+def vector(text: str) -> Vector:
+    """``[1, 1/2]``, ``1,1/2``, ``1 1/2``, or ``SHEET:TOKEN``, a token of an example or of a file."""
+    if re.search(r":[^\\/\]]+$", text) and "[" not in text:
+        return _token(text)
+    if "[" not in text:
+        text = "[" + ",".join(re.split(r"[\s,]+", text.strip())) + "]"
+    entries = brackets(text)
+    if not entries or any(isinstance(entry, list) for entry in entries):
+        raise InputError(f"{short(text)!r} is no vector; mend: [1, 1/2, .25], or EXAMPLE:TOKEN")
+    return Vector(tuple(number(entry) for entry in entries))
+
+
+def brackets(text: str) -> list[Any]:
+    """Nested lists of the texts between brackets and commas. Raises InputError."""
+    if len(text) > _LENGTH:
+        raise InputError(f"a list of {len(text)} characters: at most {_LENGTH} are read")
+    stack: list[list[Any]] = [[]]
+    after = count = 0  # after: whether an entry has just ended
+    for part in _PARTS.findall(text):
+        word = part.strip()
+        if not word:
+            continue
+        if word == "[" and not after and len(stack) <= _DEPTH:
+            stack.append([])
+        elif word == "]" and len(stack) > 1 and (after or not stack[-1]):
+            closed = stack.pop()
+            stack[-1].append(closed)
+            after = 1
+        elif word == "," and after and len(stack) > 1:
+            after = 0
+        elif word not in "[]," and not after and len(stack) > 1:
+            stack[-1].append(word)
+            after, count = 1, count + 1
+        else:
+            wrong = f"{short(text)!r} is no list: {short(word)!r} is not expected there"
+            raise InputError(f"{wrong}; mend: [1, 2] or [[1], [2]]")
+    if len(stack) != 1 or len(stack[0]) != 1 or count > MOST:
+        raise InputError(f"{short(text)!r} is no list of at most {MOST} entries; mend: [1, 2] or [[1], [2]]")
+    found: list[Any] = stack[0][0]
+    return found
+
+
+def shape(entries: Any, text: str) -> tuple[int, ...]:
+    """The lengths of nested lists; InputError where they are ragged."""
+    if not isinstance(entries, list):
+        return ()
+    shapes = {shape(entry, text) for entry in entries}
+    if len(shapes) > 1:
+        raise InputError(f"{short(text)!r} is ragged: its rows have different lengths")
+    return (len(entries), *(shapes.pop() if shapes else ()))
+
+
+def _token(text: str) -> Vector:
+    from symattn.derivations.walks import sheet_of
+
+    source, _, token = text.rpartition(":")
+    sheet = sheet_of(source)
+    if "x" not in sheet.inputs or not sheet.tokens:
+        raise InputError(f"{short(source)} names no tokens; mend: give the vector, [1, 1/2]")
+    if token not in sheet.tokens:
+        known = ", ".join(sheet.tokens)
+        raise InputError(f"{short(source)} has no token {short(token)!r}.{near(token, sheet.tokens)} Known: {known}")
+    return Vector(tuple(sheet.inputs["x"][sheet.tokens.index(token)]), token)

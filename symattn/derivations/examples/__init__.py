@@ -1,0 +1,91 @@
+"""The worked examples that ship with symattn: one JSON sheet each, found by name or alias, in any case."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from symattn.derivations.sheets import Sheet, from_text
+from symattn.derivations.sheets_text import near, short
+from symattn.document.model import Block, Code, Document, Listing, Paragraph
+from symattn.errors import InputError
+
+NAMES = (
+    "eight-step",
+    "different-sizes",
+    "cross",
+    "parameter-free",
+    "ground-up",
+    "word-vectors",
+    "word-vectors-before",
+)
+
+
+def names() -> dict[str, str]:
+    """Name → title, in the order in which a reader may take them."""
+    return {name: str(_data(name)["title"]) for name in NAMES}
+
+
+def find(word: str) -> str | None:
+    """The name of the example that ``word`` names, or None."""
+    return _words().get(word.lower())
+
+
+def load(name: str) -> Sheet:
+    """The example's sheet. Raises InputError, with a suggestion, where there is none of that name."""
+    found = resolved(name)
+    return from_text(_content(found), f"example {found}", found)
+
+
+def show(name: str) -> Document:
+    """The example as the sheet it is: a user copies it, edits it and walks through his own."""
+    found = resolved(name)
+    data = _data(found)
+    words = [text for text in (_source(data), *data.get("notes", ())) if text]
+    copy = f"symattn examples show {found} -f json -o sheet.json"
+    also = "Other names: " + ", ".join(data["aliases"]) + ". "
+    blocks: tuple[Block, ...] = (
+        *(Paragraph((text,)) for text in words),
+        Listing(_content(found).decode(), "json"),
+        Paragraph((also, "To edit a copy and walk through it: ", Code(copy))),
+    )
+    return Document(
+        "listing",
+        found,
+        (str(data["title"]),),
+        blocks,
+        command=f"symattn examples show {found}",
+        record={"sheet": data},
+        hints=(f"symattn walk {found}", copy, "symattn walk sheet.json"),
+    )
+
+
+def resolved(word: str) -> str:
+    """The name that ``word`` stands for. Raises InputError, with a suggestion."""
+    found = find(word)
+    if found is None:
+        suggestion = near(word.lower(), _words())
+        raise InputError(f"unknown example {short(word)!r}.{suggestion} Known: {', '.join(NAMES)}")
+    return found
+
+
+@cache
+def _words() -> dict[str, str]:
+    return {word.lower(): name for name in NAMES for word in (name, *_data(name)["aliases"])}
+
+
+@cache
+def _data(name: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(_content(name))
+    return data
+
+
+@cache
+def _content(name: str) -> bytes:
+    return files(__package__).joinpath(f"{name}.json").read_bytes()
+
+
+def _source(data: dict[str, Any]) -> str:
+    return f"From {data['source']}." if data.get("source") else ""

@@ -1,0 +1,51 @@
+"""What a derivation may be asked for: whole numbers within limits, and a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from symattn.errors import InputError
+
+LIMITS = {
+    "dk": 1_000_000,
+    "dv": 64,
+    "dmodel": 64,
+    "tokens": 64,
+    "keys": 64,
+    "heads": 64,
+    "seed": 2**63 - 1,
+}
+"""The largest value of each number. Some derivations write their arrays out, and ask for less."""
+
+_SYMBOLS = {"dk": "d_k", "dv": "d_v", "dmodel": "d_model", "tokens": "n", "keys": "n_k", "heads": "h", "seed": "seed"}
+
+
+def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given parameters, each one known to the derivation and within its limits. Raises InputError."""
+    for parameter, value in given.items():
+        if parameter not in known:
+            takes = ", ".join(f"--{p}" for p in known)
+            raise InputError(f"derive {name} has no parameter --{parameter}; it takes {takes}")
+        if parameter in LIMITS:
+            whole(parameter, value, LIMITS[parameter], 0 if parameter == "seed" else 1)
+    return dict(given)
+
+
+def whole(parameter: str, value: Any, most: int, least: int = 1) -> int:
+    """``value``, if it is a whole number from ``least`` to ``most``. Raises InputError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        symbol = _SYMBOLS[parameter]
+        raise InputError(f"--{parameter}: {symbol} is {value!r}; mend: a whole number from {least} to {most}")
+    return value
+
+
+def number_or_letter(parameter: str, value: Any) -> Fraction | str:
+    """A number as a fraction, or one letter such as mu. Raises InputError."""
+    try:
+        return Fraction(value)
+    except (ValueError, TypeError, ZeroDivisionError, OverflowError):
+        if isinstance(value, str) and value.isidentifier():
+            return value
+        raise InputError(f"--{parameter}: {value!r} is neither a number nor a letter such as mu") from None

@@ -1,0 +1,67 @@
+"""``scaling``: why attention divides by √d_k."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from symattn.attention.notation import D_K
+from symattn.derivations import scaling_moments
+from symattn.derivations.parameters import number_or_letter, whole
+from symattn.derivations.scaling_laws import Setting, at_size
+from symattn.document.model import Block, Document
+from symattn.document.notation import Root
+from symattn.errors import InputError
+
+_MOST = 65536
+_TAKEN = frozenset(["q", "k", "s", "p", "d", "n", "e", "E", "i", "j", "c", "X", "sigma", "Sigma"])
+
+
+def derivation(dk: int = 4, mean: Any = None, seed: int = 0) -> Document:
+    """Mean and variance of q·k, what 1/√d_k does, the Jacobian of softmax, and the typical against the mean gradient."""
+    whole("dk", dk, _MOST)
+    setting = Setting(dk, None if mean is None else _mean(mean))
+    return Document(
+        "derivation",
+        "scaling",
+        ("Why attention divides by ", Root(D_K)),
+        _blocks(setting, seed),
+        subtitle=("a complete derivation, specialised to ", at_size(setting)),
+        command=_command(dk, mean, seed),
+        parameters={"dk": dk, "mean": mean, "seed": seed},
+        hints=_hints(dk),
+    )
+
+
+def _blocks(setting: Setting, seed: int) -> tuple[Block, ...]:
+    means = scaling_moments.other_means(setting) if setting.mean != 0 else ()
+    return (
+        setting.assumptions(),
+        *scaling_moments.score(setting),
+        *scaling_moments.variance(setting, ()),
+        *scaling_moments.divisors(setting),
+        *means,
+        *scaling_moments.differences(setting),
+    )
+
+
+def _mean(given: Any) -> Fraction | str:
+    value = number_or_letter("mean", given)
+    if isinstance(value, str) and value in _TAKEN:
+        raise InputError(f"--mean: {value} already has a meaning here; mend: a letter such as mu")
+    return value
+
+
+def _command(dk: int, mean: Any, seed: int) -> str:
+    words = ["symattn derive scaling", f"--dk {dk}"]
+    words += [f"--mean {mean}"] if mean is not None else []
+    words += [f"--seed {seed}"] if seed else []
+    return " ".join(words)
+
+
+def _hints(dk: int) -> tuple[str, ...]:
+    return (
+        f"symattn derive scaling --dk {dk} --mean mu     the means not zero",
+        "symattn derive jacobian                  how softmax answers its scores",
+        f"symattn derive scaling --dk {dk} -o scaling.tex",
+    )

@@ -1,0 +1,96 @@
+"""Arrays of an npz file that nobody vouches for: nothing is unpickled, and no more is read than the header is worth."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.special import FORBIDDEN
+from symattn.derivations.sheets_text import short
+from symattn.errors import InputError
+
+MOST_BYTES = 2**20  # of one array: far more than a walk can show
+_MOST_ARRAYS = 32
+_VERSIONS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, ValueError)
+
+
+def arrays(path: str, content: bytes) -> dict[str, Any]:
+    """Name → nested lists of exact numbers. Raises InputError."""
+    if content[:6] == npy.MAGIC_PREFIX:
+        raise InputError(f"{path} is a single array; mend: numpy.savez(file, x=…, w_q=…, …)")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            if len(members) > _MOST_ARRAYS:
+                raise InputError(f"{path} holds {len(members)} files; at most {_MOST_ARRAYS} arrays are read")
+            return {_name(member, path): _array(archive, member, path) for member in members}
+    except InputError:
+        raise
+    except _BROKEN as error:
+        what = short(str(error) or type(error).__name__)
+        raise InputError(f"{path} is no npz file that can be read: {what}") from None
+
+
+def _name(member: zipfile.ZipInfo, path: str) -> str:
+    if not member.filename.endswith(".npy"):
+        raise InputError(f"{path} holds {short(member.filename)!r}, which is no array")
+    return member.filename.removesuffix(".npy")
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str) -> Any:
+    place = f"{path}: {short(_name(member, path))}"
+    if member.file_size > MOST_BYTES:
+        raise InputError(f"{place} unpacks to {member.file_size} bytes; at most {MOST_BYTES} are read")
+    with archive.open(member) as opened:
+        stream = io.BytesIO(opened.read(MOST_BYTES + 1))
+    length = len(stream.getvalue())
+    version = npy.read_magic(stream)
+    if version not in _VERSIONS:
+        raise InputError(f"{place} is written in version {version} of the npy format; 1.0 and 2.0 are read")
+    shape, _, dtype = _VERSIONS[version](stream)
+    _check(shape, dtype, length - stream.tell(), place)
+    stream.seek(0)
+    return _elements(npy.read_array(stream, allow_pickle=False), place)
+
+
+def _check(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str) -> None:
+    """What the header declares, before anything is made for it."""
+    if dtype.hasobject:
+        raise InputError(f"{place} holds pickled objects, which are never loaded; mend: save an array of numbers")
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise InputError(f"{place} has the type {dtype}; mend: save float64, float32, float16, integers or booleans")
+    declared = math.prod(shape) * dtype.itemsize
+    if declared != there:
+        raise InputError(f"{place} declares {declared} bytes, shape {shape}, and holds {there}: the file is damaged")
+
+
+def _elements(array: Any, place: str) -> Any:
+    if array.ndim == 0:
+        raise InputError(f"{place} is a single number; it must be a matrix")
+    if array.dtype.kind == "f":
+        _check_finite(array, place)
+    elements = array.tolist()
+    return elements if array.dtype.kind == "b" else _exact(elements)
+
+
+def _check_finite(array: Any, place: str) -> None:
+    minus_infinity_too = place.endswith(": mask")
+    bad = ~(np.isfinite(array) | (np.isneginf(array) if minus_infinity_too else False))
+    if bad.any():
+        index = [int(i) for i in np.argwhere(bad)[0]]
+        at = "".join(f"[{i + 1}]" for i in index)
+        raise InputError(f"{place}{at} is {array[tuple(index)]}, which is no number")
+
+
+def _exact(x: Any) -> Any:
+    if isinstance(x, list):
+        return [_exact(entry) for entry in x]
+    return FORBIDDEN if x == -math.inf else Quotient.of(x)

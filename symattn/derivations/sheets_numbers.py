@@ -1,0 +1,114 @@
+"""Arrays of a sheet: nested lists of exact numbers, truth values, or −∞ in an additive mask."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.special import FORBIDDEN
+from symattn.derivations.sheets_text import Typed, short
+from symattn.errors import InputError
+
+Entries = list[Any]
+MOST = 10**12  # of a number; more only makes decimals of a thousand billion digits
+_AXES = 4
+_DECIMAL = re.compile(r"[.eE]")
+
+
+def array_of(name: str, entries: Any, where: str) -> tuple[Entries, bool]:
+    """The array as nested lists of elements, and whether a decimal was typed in it. Raises InputError."""
+    place = f"{where}: {name}"
+    if not isinstance(entries, list):
+        raise InputError(f"{place} is no list of rows but {_shown(entries)}")
+    decimals: list[bool] = []
+    made = _read(entries, place, name in ("mask", "keep"), name == "mask", decimals, 1)
+    shape = shape_of(made)
+    _check_rows(made, shape, place)
+    if 0 in shape:
+        raise InputError(f"{place} is empty: an empty array has no attention")
+    _check_one_type(name, made, place)
+    if len(shape) != 1 and (name.startswith("b_") or name == "keep"):
+        raise InputError(f"{place} is one row, [1, 2, …], and has {len(shape)} axes")
+    if len(shape) < 2 and not (name.startswith("b_") or name == "keep"):
+        raise InputError(f"{place} is a matrix, [[1, 2], [3, 4]], and has {len(shape)} axis")
+    return made, any(decimals)
+
+
+def shape_of(entries: Any) -> tuple[int, ...]:
+    """The lengths of nested lists, along their first entries."""
+    shape = []
+    while isinstance(entries, (list, tuple)):
+        shape.append(len(entries))
+        entries = entries[0] if entries else None
+    return tuple(shape)
+
+
+def number(text: Any, place: str) -> Quotient:
+    """A number exactly as typed. Raises InputError that says where."""
+    try:
+        value = Quotient.of(text)
+    except InputError as error:
+        raise InputError(f"{place}: {_told(error)}") from None
+    try:
+        too_large = abs(value) > MOST
+    except ArithmeticError:
+        too_large = True
+    if too_large:
+        raise InputError(f"{place}: {_shown(text)} is larger than 10^{len(str(MOST)) - 1}, the most that a walk takes")
+    return value
+
+
+def _read(entries: Any, place: str, truth: bool, infinite: bool, decimals: list[bool], depth: int) -> Any:
+    if isinstance(entries, list):
+        if depth > _AXES:
+            raise InputError(f"{place} has more than {_AXES} axes")
+        return [_read(e, f"{place}[{i}]", truth, infinite, decimals, depth + 1) for i, e in enumerate(entries, 1)]
+    if isinstance(entries, bool):
+        if not truth:
+            raise InputError(f"{place} is {_shown(entries)}; only mask and keep hold truth values")
+        return entries
+    if infinite and isinstance(entries, str) and entries in ("-inf", "-oo", "-∞", "-Infinity"):
+        return FORBIDDEN
+    if not isinstance(entries, (str, Quotient)):
+        raise InputError(f"{place} is {_shown(entries)}, which is no number")
+    if isinstance(entries, Typed) and _DECIMAL.search(entries):
+        decimals.append(True)
+    return number(entries, place)
+
+
+def _check_rows(entries: Any, shape: tuple[int, ...], place: str) -> None:
+    """Every row as long as the first one."""
+    if not shape:
+        if isinstance(entries, list):
+            raise InputError(f"{place} is a list where other rows have a number")
+        return
+    if not isinstance(entries, list) or len(entries) != shape[0]:
+        found = f"{len(entries)} entries" if isinstance(entries, list) else "a single number"
+        raise InputError(f"{place} is ragged: it has {found} where the first row has {shape[0]}")
+    for i, entry in enumerate(entries, 1):
+        _check_rows(entry, shape[1:], f"{place}[{i}]")
+
+
+def _check_one_type(name: str, entries: Any, place: str) -> None:
+    kinds = {isinstance(x, bool) for x in _flat(entries)}
+    if len(kinds) > 1:
+        raise InputError(f"{place} mixes truth values and numbers")
+    if name == "keep" and kinds != {True}:
+        raise InputError(f"{place} holds truth values: true for real keys, false for padding")
+
+
+def _flat(entries: Any) -> list[Any]:
+    return [x for e in entries for x in _flat(e)] if isinstance(entries, list) else [entries]
+
+
+def _shown(value: Any) -> str:
+    words = {True: "true", False: "false", None: "null"}
+    if value is None or isinstance(value, bool):
+        return words[value]
+    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(short(str(value)))
+
+
+def _told(error: InputError) -> str:
+    message = str(error)
+    return message if len(message) <= 160 else message[:157] + "…"

@@ -1,0 +1,73 @@
+"""JSON that nobody vouches for: bounded, without repeated keys, NaN or guesses; numbers stay the text they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from symattn.errors import InputError
+
+MOST_BYTES = 8 * 2**20
+
+
+class Typed(str):
+    """A number as it was typed."""
+
+    __slots__ = ()
+
+
+def decoded(content: bytes, where: str) -> Any:
+    """The value of a JSON text; numbers come as ``Typed``. Raises InputError."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        mend = "save it as UTF-8, or give an npz"
+        raise InputError(f"{where} is not UTF-8 text (byte {error.start}); mend: {mend}") from None
+    try:
+        return json.loads(
+            text,
+            parse_float=Typed,
+            parse_int=Typed,
+            parse_constant=lambda word: _refuse(f"{where}: {word} is no number that a sheet may hold"),
+            object_pairs_hook=lambda pairs: _object(pairs, where),
+        )
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InputError(f'{where} is no JSON at {place}: {error.msg}; fractions are texts, "1/3"') from None
+    except RecursionError:
+        raise InputError(f"{where} is nested too deeply to be a sheet") from None
+
+
+def known(data: Iterable[str], names: Iterable[str], where: str) -> None:
+    """Raise InputError, with a suggestion, for the first name that is not one of ``names``."""
+    names = list(names)
+    for key in data:
+        if key not in names:
+            raise InputError(f"{where}: unknown name {short(key)!r}.{near(key, names)} Known: {', '.join(names)}")
+
+
+def near(word: str, names: Iterable[str]) -> str:
+    """`` Did you mean 'scale'?``, or nothing."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, list(names), n=1)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def short(text: str) -> str:
+    """A text cut to what a line of error can hold."""
+    return text if len(text) <= 40 else text[:37] + "…"
+
+
+def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        _refuse(f"{where}: {short(twice)!r} is given twice in one object")
+    return made
+
+
+def _refuse(message: str) -> Any:
+    raise InputError(message)

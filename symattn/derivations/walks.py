@@ -1,0 +1,166 @@
+"""``walk``: an example of attention step by step, every number exact beside its decimal and what floats give."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from symattn.arrays import FLOATING
+from symattn.derivations import examples, sheets
+from symattn.derivations.rounding import ROUNDINGS
+from symattn.derivations.sheets import Sheet
+from symattn.derivations.sheets_schema import overridden
+from symattn.derivations.sheets_text import near, short
+from symattn.derivations.walks_elements import digits
+from symattn.derivations.walks_model import Walk, listed, worst
+from symattn.derivations.walks_notes import about, too_long
+from symattn.derivations.walks_printed import check_shapes
+from symattn.derivations.walks_record import record
+from symattn.derivations.walks_steps import blocks, first_query, titles
+from symattn.derivations.walks_why import why as reasons
+from symattn.document.model import Block, Column, Document, Heading, Note, Paragraph, Table, Text
+from symattn.document.notation import Decimal, Words
+from symattn.errors import InputError
+
+
+def walk(
+    source: str = "eight-step",
+    *,
+    step: int | None = None,
+    why: bool = False,
+    query: int | None = None,
+    all: bool = False,
+    dtype: str = "float32",
+    rounding: str | None = None,
+    **fields: Any,
+) -> Document:
+    """The walk through an example (by name) or a file, as a document.
+
+    ``step`` shows one of the steps alone, ``why`` adds reasons, ``query`` follows another query than the first,
+    ``all`` shows every query; ``dtype`` is the floating format beside the exact numbers; ``rounding`` (exact, nearest,
+    sum) shows what weights rounded to one decimal give. ``fields`` replace those of the sheet's ``Attention``.
+    Raises InputError for bad input of any kind.
+    """
+    _check_words(dtype, rounding, query, all)
+    sheet = sheet_of(source)
+    sheet = replace(sheet, attention=overridden(sheet.attention, fields)) if fields else sheet
+    made = Walk(sheet, dtype, query, rounding)
+    check_shapes(made)
+    _check_numbers(made, step, query)
+    body = list(_step_alone(made, step, why, all) if step else _whole(made, why, all))
+    remarks = [Note(text) for text in (*about(made, step), *too_long(made))]
+    wishes = {"step": step, "why": why, "query": query, "all": all, "rounding": rounding, **fields}
+    wishes |= {"dtype": dtype} if dtype != "float32" else {}
+    return Document(
+        "walk",
+        sheet.name,
+        (sheet.title,),
+        (*body, *remarks),
+        (_subtitle(made, step),),
+        _command(source, wishes),
+        {"source": source, **{name: wish for name, wish in wishes.items() if wish not in (None, False)}},
+        record(made, step),
+        hints=_hints(source, made, step, why, all),
+    )
+
+
+def sheet_of(source: str) -> Sheet:
+    """The sheet of an example, by name or alias, or of a file."""
+    if (name := examples.find(source)) is not None:
+        return examples.load(name)
+    if not os.path.lexists(source) and not os.path.splitext(source)[1]:
+        words = examples.NAMES
+        suggestion = near(source.lower(), words)
+        raise InputError(f"{short(source)!r} is neither an example nor a file.{suggestion} Known: {', '.join(words)}")
+    return sheets.read(source)
+
+
+def _check_words(dtype: str, rounding: str | None, query: int | None, every: bool) -> None:
+    for what, word, known in (("dtype", dtype, FLOATING), ("rounding", rounding, ROUNDINGS)):
+        if word is not None and word not in known:
+            raise InputError(f"unknown {what} {short(str(word))!r}.{near(str(word), known)} Known: {', '.join(known)}")
+    if query is not None and every:
+        raise InputError("--query follows one query and --all shows every one; give one of them")
+
+
+def _check_numbers(made: Walk, step: int | None, query: int | None) -> None:
+    if query is not None and not 1 <= query <= made.queries:
+        raise InputError(f"query {query}: the queries of {made.sheet.name} are 1 to {made.queries}")
+    last = max(titles(made))
+    if step is not None and not 1 <= step <= last:
+        raise InputError(f"step {step}: the steps of {made.sheet.name} are 1 to {last}")
+
+
+def _whole(made: Walk, why: bool, every: bool) -> Iterator[Block]:
+    if made.sheet.source:
+        yield Paragraph((f"From {made.sheet.source}.",))
+    yield from (Paragraph((text,)) for text in made.sheet.notes)
+    for number, title in titles(made).items():
+        yield Heading((title,))
+        yield from reasons(made, number) if why else ()
+        yield from blocks(made, number, every)
+    yield from _accuracy(made)
+
+
+def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block]:
+    yield from reasons(made, step) if why else ()
+    yield from blocks(made, step, every or step == 8)
+    if every and step in (4, 5, 6, 7):
+        for i in range(1, made.queries + 1):
+            if i != first_query(made):
+                other = replace(made, query=i)
+                yield from blocks(other, step, False)
+
+
+def _accuracy(made: Walk) -> Iterator[Block]:
+    """The largest error of each array in the floating format, where it has any."""
+    names = [n for n in made.pipeline if n in made.errors and not made.is_right(n)]
+    if not names:
+        yield Paragraph((f"{made.dtype} gives every one of these numbers exactly.",))
+        return
+    rows = tuple(((name,), *_errors(made, name)) for name in names)
+    columns = (Column(("array",), "left"), Column(("largest error in ulp",)), Column(("not finite",)))
+    over = f"{made.dtype} against the exact numbers, over all queries"
+    caption: Text = (f"{over}; ulp: the unit in the last place at the exact number.",)
+    yield Table(columns, rows, caption=caption)
+
+
+def _errors(made: Walk, name: str) -> tuple[Text, Text]:
+    largest = worst(made.errors[name])
+    missing = sum(e is None for e in made.errors[name].flat)
+    shown = Words("–") if largest is None else digits(largest, 2)
+    return (shown if not isinstance(shown, str) else Decimal(shown),), (str(missing),)
+
+
+def _subtitle(made: Walk, step: int | None) -> str:
+    spec = made.sheet.attention
+    scale = "scale 1/√d_k" if spec.scale is None else "no scaling" if spec.scale == 1 else f"scale {spec.scale}"
+    masks = ["causal"] if spec.causal else []
+    masks += [f"{spec.mask} mask"] if spec.mask else []
+    masks += ["padding"] if spec.padding else []
+    alone = [f"step {step}: {titles(made)[step]}"] if step else []
+    return " · ".join([*alone, listed(made.sizes), scale, *masks])
+
+
+def _command(source: str, wishes: dict[str, Any]) -> str:
+    words = ["symattn", "walk", shlex.quote(source)]
+    for name, wish in wishes.items():
+        option = "--" + name.replace("_", "-")
+        if wish is True:
+            words.append(option)
+        elif wish is False and name in ("stabilised",):
+            words.append(f"--no-{name}")
+        elif wish not in (None, False):
+            words += [option, shlex.quote(str(wish))]
+    return " ".join(words)
+
+
+def _hints(source: str, made: Walk, step: int | None, why: bool, every: bool) -> tuple[str, ...]:
+    base = f"symattn walk {shlex.quote(source)}"
+    hints = [] if step and why else [f"{base} --step {step or 5} --why"]
+    hints += [] if every or made.queries < 2 or step else [f"{base} --all"]
+    example = examples.find(source)
+    return (*hints, f"symattn examples show {example}") if example else tuple(hints)

@@ -1,0 +1,143 @@
+"""What a reader of an example should notice: computed from its arrays, never typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.special import Undefined
+from symattn.attention.notation import SYMBOLS
+from symattn.derivations.walks_elements import decimal, is_number
+from symattn.derivations.walks_model import Walk, counted, enumerated
+from symattn.derivations.walks_printed import digits_sentence, rounding_sentence
+from symattn.derivations.walks_run import Format
+from symattn.document.model import Text
+from symattn.document.notation import Transposed
+
+
+def about(walk: Walk, step: int | None) -> Iterator[Text]:
+    """The remarks on a step, or on the whole walk."""
+    for number, remarks in _REMARKS:
+        if step in (None, number):
+            for remark in remarks:
+                yield from remark(walk)
+
+
+def _as_taken(walk: Walk) -> Iterator[Text]:
+    yield from ((remark,) for remark in walk.sheet.remarks)
+
+
+def _coinciding_sizes(walk: Walk) -> Iterator[Text]:
+    """Sizes that are equal hide a missing transpose."""
+    groups: dict[int, list[str]] = {}
+    for size, value in walk.sizes.items():
+        if size != "h":
+            groups.setdefault(value, []).append(size)
+    equal = [(" = ".join(sizes) + f" = {value}") for value, sizes in groups.items() if len(sizes) > 1]
+    if equal:
+        yield (f"{enumerated(equal)} here: a transpose too few or too many may go unnoticed.",)
+
+
+def _symmetric_scores(walk: Walk) -> Iterator[Text]:
+    scores = walk.arrays["scores"]
+    if scores.shape[-1] != scores.shape[-2] or not bool(np.all(scores == np.swapaxes(scores, -1, -2))):
+        return
+    x, s, qk, kq = SYMBOLS["x"], SYMBOLS["scores"], SYMBOLS["q"], SYMBOLS["k"]
+    if "x" in walk.arrays and "w_q" not in walk.arrays and "y" not in walk.arrays:
+        yield (s, " is symmetric whatever the inputs are, since without parameters it is ", x * Transposed(x), ".")
+    else:
+        one, other = qk * Transposed(kq), kq * Transposed(qk)
+        yield (s, " is symmetric here: this example cannot tell ", one, " from ", other, ".")
+
+
+def _more_on_another(walk: Walk) -> Iterator[Text]:
+    """Without parameters a token may attend to another one more than to itself."""
+    weights = walk.arrays["weights"]
+    if weights.ndim != 2 or "w_q" in walk.arrays or "x" not in walk.arrays or "y" in walk.arrays:
+        return
+    for i, row in enumerate(weights):
+        if not all(map(is_number, row)):
+            continue
+        j = max(range(len(row)), key=lambda j: row[j])
+        if row[i] < row[j]:
+            yield (f"{_token(walk, i)} attends to {_token(walk, j)} (", decimal(row[j], 4), ") more than to itself (",
+                   decimal(row[i], 4), ").")  # fmt: skip
+
+
+def _empty_rows(walk: Walk) -> Iterator[Text]:
+    masked = walk.arrays.get("masked")
+    if masked is None:
+        return
+    empty = [i for i in np.ndindex(masked.shape[:-1]) if not any(map(is_number, masked[i]))]
+    if empty:
+        gives = {"zeros": "weights of zero", "nan": "0/0, which is undefined"}[walk.sheet.attention.fully_masked]
+        yield (f"{counted(len(empty), 'query', 'queries')} may attend to no key at all; such a row gives {gives}.",)
+
+
+def _not_finite(walk: Walk) -> Iterator[Text]:
+    """Where the floating format breaks down, and why."""
+    for name in ("x", "y", "q", "k", "v", "scores", "scaled", "weights", "output"):
+        if name not in walk.errors:
+            continue
+        bad = [i for i in np.ndindex(walk.arrays[name].shape) if _breaks(walk, name, i)]
+        if bad:
+            rows = sorted({i[-2] + 1 for i in bad})
+            row = "row" if len(rows) == 1 else "rows"
+            yield (f"{walk.dtype}: {len(bad)} of the {walk.arrays[name].size} entries of {name} are not finite, "
+                   f"in {row} {enumerated(rows)}", *_overflow(walk, name), ".")  # fmt: skip
+            return
+
+
+def _breaks(walk: Walk, name: str, index: tuple[int, ...]) -> bool:
+    number = is_number(walk.arrays[name][index])
+    return number and not np.isfinite(np.float64(walk.computed[name][index]))
+
+
+def _overflow(walk: Walk, name: str) -> Text:
+    """That e^s overflows, where it is what went wrong."""
+    largest, exponent = Format.of(walk.dtype).largest, _largest_score(walk)
+    if name != "weights" or walk.sheet.attention.stabilised or exponent is None:
+        return ()
+    if exponent.constant() is None or not exponent.exp() > largest:
+        return ()
+    power, limit = exponent.exp().notation(), decimal(Quotient.of(largest), 5)
+    return (": ", power, " is beyond ", limit, ", its largest number; subtract the largest score of a row first "
+            "(stabilised)")  # fmt: skip
+
+
+def _largest_score(walk: Walk) -> Quotient | None:
+    scores = walk.arrays["masked" if "masked" in walk.arrays else "scaled"]
+    return max((x for x in scores.flat if is_number(x)), default=None)
+
+
+def _undefined(walk: Walk) -> Iterator[Text]:
+    found = [x for x in walk.arrays["weights"].flat if isinstance(x, Undefined)]
+    if found:
+        yield (f"{counted(len(found), 'weight')} undefined: {found[0].why}.",)
+
+
+def _roundings(walk: Walk) -> Iterator[Text]:
+    """One remark of what there is to say about the text's rounding."""
+    sentences = list(rounding_sentence(walk))
+    if sentences:
+        yield tuple(part for i, sentence in enumerate(sentences) for part in ((" ", *sentence) if i else sentence))
+
+
+def too_long(walk: Walk) -> Iterator[Text]:
+    """Which exact entries were not printed."""
+    if walk.long:
+        which = enumerated(walk.long)
+        yield (f"… marks exact entries of {which} that are too long for a line; -f json has them whole.",)
+
+
+def _token(walk: Walk, i: int) -> str:
+    return walk.sheet.tokens[i] if walk.sheet.tokens else f"Token {i + 1}"
+
+
+_REMARKS = (
+    (1, (_as_taken, _coinciding_sizes)),
+    (4, (_symmetric_scores,)),
+    (5, (_empty_rows, _undefined, _not_finite, _more_on_another, digits_sentence, _roundings)),
+)

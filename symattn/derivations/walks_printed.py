@@ -1,0 +1,155 @@
+"""What a text printed, beside what is exact: are its digits right, and which rounding did it use?
+
+Nothing of this is typed: every sentence follows from comparing numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.field.quotient import Quotient
+from symattn.derivations.rounding import ROUNDINGS, rounded
+from symattn.derivations.sheets_numbers import shape_of
+from symattn.derivations.walks_elements import decimal, flat
+from symattn.derivations.walks_model import Walk
+from symattn.derivations.walks_run import weighted
+from symattn.document.model import Text
+from symattn.errors import InputError
+
+_CALLED = {
+    "exact": "the exact ones",
+    "nearest": "those of rounding to nearest",
+    "sum": "those of the rounding that keeps the sum of each row (largest remainders)",
+}
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """The rest of a walk with rounded weights: nested lists of exact numbers."""
+
+    weights: Any
+    weighted: Any
+    output: Any
+
+
+def places(walk: Walk) -> int:
+    """Decimals to which weights are rounded: those of the text, else one."""
+    return walk.sheet.printed.places if walk.sheet.printed else 1
+
+
+def with_rounding(walk: Walk, how: str) -> Rounded:
+    """The walk's weights rounded as ``how`` says, the weighted values and outputs that follow."""
+    weights = rounded(walk.arrays["weights"].tolist(), how, places(walk))
+    products = weighted(objects(weights), walk.arrays["v"])
+    sums = np.add.reduce(products, axis=-2)
+    return Rounded(weights, products.tolist(), sums.tolist())
+
+
+def difference(walk: Walk, name: str, entries: Any) -> Any:
+    """Exact minus the given entries, as nested lists."""
+    found = walk.arrays[_output(walk) if name == "output" else name]
+    return np.subtract(found, objects(entries)).tolist()
+
+
+def reproduced_by(walk: Walk) -> list[str]:
+    """The roundings that give exactly the weights that the text went on with."""
+    printed = walk.sheet.printed
+    if printed is None or "weights" not in printed.rounded:
+        return []
+    return [how for how in ROUNDINGS if _equal(with_rounding(walk, how).weights, printed.rounded["weights"])]
+
+
+def follows(walk: Walk) -> bool:
+    """Whether the text's further arrays are exactly what its rounded weights give."""
+    assert walk.sheet.printed is not None
+    given = walk.sheet.printed.rounded
+    products = weighted(objects(given["weights"]), walk.arrays["v"])
+    made = {"weighted": products.tolist(), "output": np.add.reduce(products, axis=-2).tolist()}
+    return all(_equal(made[name], given[name]) for name in ("weighted", "output") if name in given)
+
+
+def check_shapes(walk: Walk) -> None:
+    """Raise InputError where the text's arrays have other shapes than the walk's."""
+    printed = walk.sheet.printed
+    for name, entries in [*printed.digits.items(), *printed.rounded.items()] if printed else []:
+        found = walk.arrays.get(_output(walk) if name == "output" else name)
+        if found is None or found.shape != shape_of(entries):
+            there = "is not in this walk" if found is None else f"has shape {found.shape}"
+            raise InputError(f"{walk.sheet.name}: printed {name} has shape {shape_of(entries)}; {name} {there}")
+
+
+def digits_right(exact: Any, printed: str) -> bool:
+    """Whether ``printed`` is the exact number rounded to nearest in its last digit."""
+    power = Decimal(printed).as_tuple().exponent
+    assert isinstance(power, int)
+    return bool(abs(exact - Quotient.of(printed)) <= Fraction(10) ** power / 2)
+
+
+def digits_sentence(walk: Walk) -> Iterator[Text]:
+    """Whether the digits that the text prints are right, one sentence an array."""
+    for name, entries in walk.sheet.printed.digits.items() if walk.sheet.printed else []:
+        pairs = list(zip(flat(walk.arrays[name].tolist()), flat(entries), strict=True))
+        wrong = [(exact, shown) for exact, shown in pairs if not digits_right(exact, shown)]
+        if not wrong:
+            yield (f"The text prints {name} in digits: all {len(pairs)} are the exact numbers, correctly rounded.",)
+            continue
+        exact, shown = wrong[0]
+        yield (f"Of the {len(pairs)} numbers that the text prints for {name}, {len(wrong)} are not the exact ones "
+               f"rounded: it has {shown} where ", decimal(exact, 9), " is right.")  # fmt: skip
+
+
+def rounding_sentence(walk: Walk) -> Iterator[Text]:
+    """Which rounding of the weights the text used, and what the nearest one would have given."""
+    printed = walk.sheet.printed
+    if printed is None or "weights" not in printed.rounded:
+        return
+    found = reproduced_by(walk)
+    called = f"to {places(walk)} decimal{'s' if places(walk) > 1 else ''}"
+    if found:
+        says = " and ".join(_CALLED[how] for how in found)
+        yield (f"The text rounds its weights {called}. They are {says}{_by_hand(found)}.",)
+    else:
+        yield (f"The text rounds its weights {called}, by none of the roundings known here: {', '.join(ROUNDINGS)}.",)
+    if "nearest" not in found:
+        yield from _against_nearest(walk, printed.rounded["weights"])
+    if "output" in printed.rounded:
+        yield (("What it goes on to print follows exactly from these weights." if follows(walk) else
+                "What it goes on to print does not follow from these weights."),)  # fmt: skip
+
+
+def _by_hand(found: list[str]) -> str:
+    return f": --rounding {found[0]}" if len(found) == 1 else ""
+
+
+def _against_nearest(walk: Walk, printed: Any) -> Iterator[Text]:
+    near = objects(with_rounding(walk, "nearest").weights)
+    exact, shown = walk.arrays["weights"], objects(printed)
+    for index in np.ndindex(exact.shape):
+        if near[index] == shown[index]:
+            continue
+        total = sum(near[index[:-1]], Quotient.of(0))
+        yield ("To nearest, ", decimal(exact[index], 3), f" is {near[index].decimal(6)}, not "
+               f"{shown[index].decimal(6)}; row {index[-2] + 1} would then sum to {total.decimal(6)} "
+               "(--rounding nearest).")  # fmt: skip
+        return
+
+
+def _output(walk: Walk) -> str:
+    return "attended" if "attended" in walk.arrays else "output"
+
+
+def _equal(xs: Any, ys: Any) -> bool:
+    return shape_of(xs) == shape_of(ys) and all(bool(x == y) for x, y in zip(flat(xs), flat(ys), strict=True))
+
+
+def objects(entries: Any) -> Any:
+    """Nested lists as a NumPy array of objects."""
+    out = np.empty(shape_of(entries), dtype=object)
+    out.reshape(-1)[:] = flat(entries)
+    return out

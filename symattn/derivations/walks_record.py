@@ -1,0 +1,111 @@
+"""The JSON form of a walk: every array whole, exact as strings that ``sympy.sympify`` reads."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from symattn.derivations import walks_printed as printed
+from symattn.derivations.rounding import ROUNDINGS
+from symattn.derivations.walks_elements import decimal_json, exact_json, nested
+from symattn.derivations.walks_model import Walk
+from symattn.derivations.walks_steps import arrays_of, row_sums, titles
+from symattn.evidence import Evidence
+
+
+def record(walk: Walk, step: int | None) -> dict[str, Any]:
+    """The keys that a walk adds; ``step`` alone, or all."""
+    numbers = [step] if step else list(titles(walk))
+    numbers = [4, 5, 6, 7] if numbers == [8] else numbers  # the others go through the same arrays
+    found: dict[str, Any] = {
+        "sizes": walk.sizes,
+        "attention": _fields(walk),
+        "dtype": walk.dtype,
+        "steps": [_step(walk, name, number) for number in numbers for name in _names(walk, number)],
+    }
+    if walk.sheet.tokens:
+        found["tokens"] = walk.sheet.tokens
+    if step in (None, 5, 6, 7):
+        found["roundings"] = {how: _rounding(walk, how) for how in ROUNDINGS[1:]} if _has_rounding(walk) else {}
+        if walk.sheet.printed:
+            found["printed"] = _printed(walk)
+    return found
+
+
+def _names(walk: Walk, number: int) -> list[str]:
+    if number == 9:
+        return ["output"]
+    names = arrays_of(walk, number)
+    if number == 1 and "x" not in names:
+        names = ["q", "k", "v"]
+    if number == 3 and "x" not in walk.arrays:
+        names = []
+    if number == 1:
+        names += [n for n in ("mask", "keep") if n in walk.arrays]
+    return [n for n in names if not (number == 7 and n == "output" and "attended" in walk.arrays)]
+
+
+def _step(walk: Walk, name: str, number: int) -> dict[str, Any]:
+    exact = walk.arrays[name].tolist()
+    evidence = _evidence(walk, name)
+    entry = {
+        "name": name,
+        "step": number,
+        "exact": nested(exact_json, exact),
+        "decimal": nested(decimal_json, exact),
+        "grade": evidence.grade if evidence else None,
+    }
+    if evidence:
+        entry["where"] = evidence.where
+    if name in walk.errors:
+        entry["computed"] = _floats(walk.computed[name])
+        entry["ulps"] = nested(lambda e: None if e is None else decimal_json(e), walk.errors[name].tolist())
+    return entry
+
+
+def _evidence(walk: Walk, name: str) -> Evidence | None:
+    if name == "weights":
+        return row_sums(walk)
+    return walk.token_by_token if name in walk.pipeline and name != "masked" else None
+
+
+def _floats(array: Any) -> Any:
+    """Numbers of the format; NaN and infinities as words."""
+    wide = np.asarray(array).astype(np.float64).tolist()
+    return nested(lambda x: x if math.isfinite(x) else str(x), wide)
+
+
+def _fields(walk: Walk) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    fields = asdict(walk.sheet.attention)
+    return fields | {"scale": "1/sqrt(d_k)" if fields["scale"] is None else str(fields["scale"])}
+
+
+def _has_rounding(walk: Walk) -> bool:
+    return bool(walk.rounding or walk.sheet.printed)
+
+
+def _rounding(walk: Walk, how: str) -> dict[str, Any]:
+    made = printed.with_rounding(walk, how)
+    entries = {"weights": made.weights, "weighted": made.weighted, "output": made.output}
+    gaps = {name: printed.difference(walk, name, entries[name]) for name in ("weights", "output")}
+    return {
+        "places": printed.places(walk),
+        **{name: nested(exact_json, x) for name, x in entries.items()},
+        "difference": {name: nested(exact_json, x) for name, x in gaps.items()},
+    }
+
+
+def _printed(walk: Walk) -> dict[str, Any]:
+    given = walk.sheet.printed
+    assert given is not None
+    gaps = {name: printed.difference(walk, name, x) for name, x in given.rounded.items()}
+    return {
+        "digits": given.digits,
+        "rounded": {name: nested(exact_json, x) for name, x in given.rounded.items()},
+        "reproduced_by": printed.reproduced_by(walk),
+        "difference": {name: nested(exact_json, x) for name, x in gaps.items()},
+    }

@@ -1,0 +1,142 @@
+"""A walk's arrays: the trace in exact numbers, the same trace in a floating format, and how far the two are apart.
+
+The error of a computed entry c is |c − x| / ulp(x), x the exact entry and ulp(x) the spacing of the format's numbers at
+x: max(2^(⌊log₂|x|⌋ − m), smallest subnormal number) with m stored bits. It is computed from the exact difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import flint
+import numpy as np
+
+from symattn.arrays import FLOATING, kind
+from symattn.arrays.exact import Exact
+from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.special import Forbidden
+from symattn.attention.spec import Attention
+from symattn.derivations.sheets_text import near, short
+from symattn.derivations.walks_elements import flat, is_number, nested
+from symattn.errors import InputError, Undecided
+
+Arrays = dict[str, Any]
+_LIMIT = 1 << 14  # bits
+
+
+def weighted(a: Any, v: Any) -> Any:
+    """a_ij v_j for every query i and key j. Shapes: a (…, n_q, n_k), v (…, n_k, d_v) → (…, n_q, n_k, d_v)."""
+    return a[..., :, :, None] * v[..., None, :, :]
+
+
+def exact(attention: Attention, inputs: Mapping[str, Any]) -> Arrays:
+    """Every named array of the walk, as NumPy arrays of exact elements."""
+    lifted = {name: _truth(x) if _is_truth(x) else Exact.lift(x) for name, x in inputs.items()}
+    return {name: _objects(x) for name, x in _ordered(attention, lifted).items()}
+
+
+def floating(attention: Attention, inputs: Mapping[str, Any], dtype: str) -> Arrays:
+    """The same arrays as the format computes them, from the inputs rounded to it."""
+    if dtype not in FLOATING:
+        raise InputError(f"unknown dtype {short(dtype)!r}.{near(dtype, FLOATING)} Known: {', '.join(FLOATING)}")
+    format_ = kind(dtype)
+    with np.errstate(all="ignore"):
+        lifted = {name: _truth(x) if _is_truth(x) else _lifted(format_, x) for name, x in inputs.items()}
+        computed = _ordered(attention, lifted)
+    return {name: x.numpy() if hasattr(x, "numpy") else np.asarray(x) for name, x in computed.items()}
+
+
+@dataclass(frozen=True)
+class Format:
+    """The numbers of a floating format: stored bits, smallest and largest positive number."""
+
+    bits: int
+    smallest: Fraction
+    largest: Fraction
+
+    @staticmethod
+    def of(dtype: str) -> Format:
+        """The format called ``dtype``."""
+        import ml_dtypes
+
+        info = ml_dtypes.finfo(kind(dtype).dtype)
+        smallest, largest = (Fraction(float(x)) for x in (info.smallest_subnormal, info.max))
+        return Format(int(info.nmant), smallest, largest)
+
+    def ulp(self, x: Quotient) -> Fraction:
+        """The spacing of the format's numbers at x."""
+        return self.smallest if x.is_zero() else max(Fraction(2) ** (binade(x) - self.bits), self.smallest)
+
+    def error(self, x: Any, computed: float) -> Any:
+        """|computed − x| in ulp(x); None where one of them is no number."""
+        if not is_number(x):
+            return Quotient.of(0) if isinstance(x, Forbidden) and computed == -np.inf else None
+        if not np.isfinite(computed):
+            return None
+        return abs(Quotient.of(float(computed)) - x) * (1 / self.ulp(x))
+
+
+def binade(x: Quotient) -> int:
+    """⌊log₂|x|⌋ for x ≠ 0, decided: only rational numbers are powers of two."""
+    r = x.rational()
+    if r is not None:
+        r = abs(r)
+        e = r.numerator.bit_length() - r.denominator.bit_length()
+        return e if r >= Fraction(2) ** e else e - 1
+    precision = 64
+    while precision <= _LIMIT:
+        size = abs(x.arb(precision))
+        with flint.ctx.workprec(precision):
+            low, high = _binade(size.lower()), _binade(size.upper())
+        if low == high:
+            return low
+        precision *= 2
+    raise Undecided(f"the power of two below {x} at {_LIMIT} bits")
+
+
+def errors(exact_: Any, computed: Any, dtype: str) -> Any:
+    """The errors of an array in ulp, as a NumPy array of exact elements, None where there is no error to speak of."""
+    format_ = Format.of(dtype)
+    out = np.empty(exact_.shape, dtype=object)
+    for index in np.ndindex(exact_.shape):
+        out[index] = format_.error(exact_[index], float(computed[index]))
+    return out
+
+
+def _binade(x: flint.arb) -> int:
+    man, exp = (int(part) for part in x.man_exp())
+    return man.bit_length() + exp - 1
+
+
+def _ordered(attention: Attention, inputs: Arrays) -> Arrays:
+    """The trace with the weighted values put before their sum."""
+    trace = attention.trace(**inputs)
+    out: Arrays = {}
+    for name, array in trace.items():
+        if name == "attended" or (name == "output" and "attended" not in trace):
+            out["weighted"] = weighted(trace["weights"], trace["v"])
+        out[name] = array
+    return out
+
+
+def _is_truth(x: Any) -> bool:
+    return isinstance(flat(x)[0], bool)
+
+
+def _truth(x: Any) -> Any:
+    return np.asarray(x, dtype=np.bool_)
+
+
+def _lifted(format_: Any, x: Any) -> Any:
+    """Rounded to the format; −∞ of an additive mask stays −∞."""
+    plain = np.asarray(nested(lambda e: -np.inf if isinstance(e, Forbidden) else e.to_float(), x), dtype=np.float64)
+    if np.isneginf(plain).any():
+        return format_.literal(plain) if hasattr(format_, "literal") else plain.astype(format_.dtype)
+    return format_.lift(plain)
+
+
+def _objects(x: Any) -> Any:
+    return x.entries if isinstance(x, Exact) else np.asarray(x).astype(object)

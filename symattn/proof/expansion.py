@@ -1,0 +1,127 @@
+"""Formulas in random letters as sums of products under sums over indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import chain, product
+from typing import Any
+
+from symattn.document import notation as nt
+from symattn.document.notation import Node
+from symattn.errors import Refused
+
+_MOMENTS = {"E": 1, "Var": 1, "Cov": 2}
+
+
+@dataclass(frozen=True)
+class Term:
+    """Σ over the bound indices (each with what it runs to) of a product of factors."""
+
+    bound: tuple[tuple[str, Node], ...]
+    factors: tuple[Node, ...]
+
+
+def is_moment(x: Node) -> bool:
+    """Whether ``x`` is E[·], Var(·) or Cov(·, ·)."""
+    if not isinstance(x, nt.Call) or not isinstance(x.function, nt.Name) or x.function.sub:
+        return False
+    return _MOMENTS.get(x.function.base) == len(x.arguments)
+
+
+def is_random(x: Node, families: Container[str]) -> bool:
+    """Whether a random letter stands in ``x`` outside of E, Var and Cov."""
+    if isinstance(x, nt.Name):
+        return x.base in families
+    return not is_moment(x) and any(is_random(part, families) for part in _parts(x))
+
+
+def expand(x: Node, families: Container[str], fresh: Iterator[int]) -> list[Term]:
+    """``x`` as a sum of terms; every sum gets an index of its own, named by the next of ``fresh``."""
+    if not is_random(x, families):
+        return [Term((), (x,))]
+    match x:
+        case nt.Name():
+            return [Term((), (x,))]
+        case nt.Fence(style="round"):
+            return expand(x.body, families, fresh)
+        case nt.Sum():
+            return [term for part in x.terms for term in expand(part, families, fresh)]
+        case nt.Neg():
+            return _multiplied([[Term((), (nt.node(-1),))], expand(x.body, families, fresh)])
+        case nt.Product():
+            return _multiplied([expand(factor, families, fresh) for factor in x.factors])
+        case nt.Over() if not is_random(x.denominator, families):
+            factor = nt.Over(nt.node(1), x.denominator)
+            return _multiplied([expand(x.numerator, families, fresh), [Term((), (factor,))]])
+        case nt.Power(exponent=nt.Number(value=n)) if n.denominator == 1 and n >= 0:
+            return _multiplied([expand(x.base, families, fresh) for _ in range(int(n))])
+        case nt.Big(operator="sum", index=nt.Name(base=index), high=Node() as high) if x.low == nt.node(1):
+            new = f"{index}#{next(fresh)}"
+            terms = expand(renamed(x.body, index, new), families, fresh)
+            return [Term(((new, high), *term.bound), term.factors) for term in terms]
+    raise Refused(f"moments: no expectation of a {type(x).__name__} of random letters")
+
+
+def _multiplied(factors: list[list[Term]]) -> list[Term]:
+    return [
+        Term(tuple(chain.from_iterable(t.bound for t in terms)), tuple(chain.from_iterable(t.factors for t in terms)))
+        for terms in product(*factors)
+    ]
+
+
+Index = tuple[str, int, str]
+
+
+def free_indices(x: Node, families: Container[str], bound: frozenset[str] = frozenset()) -> Iterator[Index]:
+    """The numbers and free letters that occur as indices of random letters: base, place, index."""
+    if isinstance(x, nt.Name):
+        for place, index in enumerate(x.sub if x.base in families else ()):
+            if isinstance(index, nt.Number) and index.value.denominator == 1 and index.value >= 1:
+                yield x.base, place, str(index.value)
+            elif not isinstance(index, nt.Name) or index.sub:
+                raise Refused(f"moments: an index of {x.base} is neither a letter nor a number from 1 on")
+            elif index.base not in bound:
+                yield x.base, place, index.base
+        return
+    inner = bound | {x.index.base} if isinstance(x, nt.Big) and isinstance(x.index, nt.Name) else bound
+    for part in _parts(x):
+        yield from free_indices(part, families, inner)
+
+
+def replaced(x: Node, meanings: Mapping[Node, Node]) -> Node:
+    """``x`` where every formula that is a key stands for its meaning, and so on within that."""
+    if x in meanings:
+        return replaced(meanings[x], {k: v for k, v in meanings.items() if k != x})
+    return _mapped(x, lambda part: replaced(part, meanings))
+
+
+def renamed(x: Node, old: str, new: str) -> Node:
+    """``x`` with another letter for a free index; an inner sum over the same letter keeps its own."""
+    if x == nt.Name(old):
+        return nt.Name(new)
+    if isinstance(x, nt.Big) and x.index == nt.Name(old):
+        return x
+    return _mapped(x, lambda part: renamed(part, old, new))
+
+
+def _parts(x: Node) -> Iterator[Node]:
+    return (part for f in fields(x) for part in _nodes(getattr(x, f.name)))  # type: ignore[arg-type]
+
+
+def _nodes(part: Any) -> Iterator[Node]:
+    if isinstance(part, Node):
+        yield part
+    elif isinstance(part, tuple):
+        for p in part:
+            yield from _nodes(p)
+
+
+def _mapped(x: Node, change: Callable[[Node], Node]) -> Node:
+    return type(x)(*(_changed(getattr(x, f.name), change) for f in fields(x)))  # type: ignore[arg-type]
+
+
+def _changed(part: Any, change: Callable[[Node], Node]) -> Any:
+    if isinstance(part, Node):
+        return change(part)
+    return tuple(_changed(p, change) for p in part) if isinstance(part, tuple) else part

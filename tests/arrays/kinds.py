@@ -1,0 +1,178 @@
+"""The kinds under test, and what it means that an array of a kind agrees with exactly known values.
+
+A reference value is a ``Fraction``, an mpmath number at 60 digits, −inf (forbidden) or NaN (undefined). What counts as
+agreement is stated once, here: nothing is "close".
+
+    exact      rational values are equal; others agree with 50 digits
+    ball       the ball contains the reference and has lost at most ten of its bits
+    symbolic   equal if rational, else 50 digits of the expression; so too with letters, once numbers are put in
+    floats     within (1 + u)^k − 1 of the row's magnitude, k the roundings stated in the row
+    stored     bit for bit what float32 gives, rounded to the format; or as floats where a row rounds more than once
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import flint
+import ml_dtypes
+import mpmath
+import numpy as np
+import sympy
+
+from symattn.arrays import kind
+from symattn.arrays.special import Forbidden, Undefined
+
+DIGITS = 60  # of the reference
+FORMATS = {
+    name: np.dtype(getattr(ml_dtypes, name, name))
+    for name in ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+}
+
+
+def rational(x: Any) -> Fraction | None:
+    """The reference as a fraction; None if it is an mpmath number."""
+    return None if isinstance(x, mpmath.mpf) else Fraction(x)
+
+
+def enclosed(x: Any) -> Any:
+    """A ball around the reference, as sharp as the reference is."""
+    with flint.ctx.workprec(256):
+        exact = rational(x)
+        if exact is not None:
+            return flint.arb(flint.fmpq(exact.numerator, exact.denominator))
+        negative, mantissa, exponent, _ = x._mpf_
+        mid = flint.arb(flint.fmpz(int(mantissa))) * flint.arb(2) ** int(exponent) * (-1) ** negative
+        return mid + flint.arb(0, 1e-55) * (1 + abs(mid))
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A kind under test. ``agrees`` compares one element with its reference; specials are compared before."""
+
+    name: str
+    kind: Any
+    once: bool = False  # whether a row that rounds once is compared bit for bit with ``rounded``
+
+    def lift(self, data: Any) -> Any:
+        return self.kind.lift(data)
+
+    @property
+    def xp(self) -> Any:
+        return self.kind.xp
+
+    def elements(self, array: Any) -> np.ndarray:
+        """The elements of a result, as an array of objects."""
+        assert isinstance(array, self.kind), f"a result of type {type(array).__name__}"
+        return array.entries
+
+    def special(self, x: Any) -> str:
+        return "forbidden" if isinstance(x, Forbidden) else "undefined" if isinstance(x, Undefined) else ""
+
+    def agrees(self, x: Any, value: Any, roundings: int, magnitude: Any) -> bool:
+        raise NotImplementedError
+
+
+class ExactSpecimen(Specimen):
+    def agrees(self, x: Any, value: Any, roundings: int, magnitude: Any) -> bool:
+        if rational(value) is not None and x.rational() is not None:
+            return x.rational() == rational(value)
+        with flint.ctx.workprec(256):
+            difference = abs(x.arb(220) - enclosed(value))
+            return bool(difference < flint.arb("1e-50") * (1 + abs(enclosed(value))))
+
+
+class BallSpecimen(Specimen):
+    def agrees(self, x: Any, value: Any, roundings: int, magnitude: Any) -> bool:
+        narrow = float(x.rad()) <= 2.0 ** (10 - flint.ctx.prec) * max(1.0, abs(float(magnitude)))
+        return narrow and bool(x.overlaps(enclosed(value)))
+
+
+class SymbolicSpecimen(Specimen):
+    def agrees(self, x: Any, value: Any, roundings: int, magnitude: Any) -> bool:
+        if rational(value) is not None and x.is_Rational:
+            return Fraction(int(x.p), int(x.q)) == rational(value)
+        number = mpmath.mpf(str(sympy.N(x, DIGITS)))
+        wanted = value if isinstance(value, mpmath.mpf) else mpmath.mpf(value.numerator) / value.denominator
+        return bool(abs(number - wanted) <= mpmath.mpf("1e-50") * (1 + abs(wanted)))
+
+
+class LettersSpecimen(SymbolicSpecimen):
+    """Letters for entries; in the results the numbers that they stand for are put back, and ``max`` is evaluated."""
+
+    def lift(self, data: Any) -> Any:
+        numbers = self.kind.lift(data)
+        return self.kind(numbers.each(_letter_for, numbers))
+
+    def elements(self, array: Any) -> np.ndarray:
+        return array.each(_numbers_for_letters, array)
+
+
+_letters: dict[Any, Any] = {}
+
+
+def _letter_for(number: Any) -> Any:
+    letter = sympy.Symbol(f"t_{len(_letters)}", real=True)
+    _letters[letter] = number
+    return letter
+
+
+def _numbers_for_letters(x: Any) -> Any:
+    if not isinstance(x, sympy.Basic):
+        return x
+    opaque = sympy.Function("max", real=True)
+    return x.xreplace({s: _letters[s] for s in x.free_symbols}).replace(opaque, lambda *xs: sympy.Max(*xs))
+
+
+@dataclass(frozen=True)
+class FloatSpecimen(Specimen):
+    """NumPy's arrays, or a stored format."""
+
+    dtype: Any = field(default=None)
+
+    @property
+    def unit_roundoff(self) -> Fraction:
+        return Fraction(float(ml_dtypes.finfo(self.dtype).eps)) / 2
+
+    def elements(self, array: Any) -> np.ndarray:
+        plain = np.asarray(array if isinstance(array, (np.ndarray, np.generic)) else array.numpy())
+        assert plain.dtype == self.dtype, f"a result of type {plain.dtype}"
+        return plain.astype(np.float64).astype(object)
+
+    def special(self, x: Any) -> str:
+        return "undefined" if x != x else "forbidden" if x == -np.inf else ""
+
+    def agrees(self, x: Any, value: Any, roundings: int, magnitude: Any) -> bool:
+        if not np.isfinite(x):
+            return False
+        share = (1 + self.unit_roundoff) ** roundings - 1
+        with flint.ctx.workprec(256):
+            difference = abs(enclosed(Fraction(x)) - enclosed(value))
+            return bool(difference <= abs(enclosed(magnitude)) * enclosed(share) + flint.arb("1e-50"))
+
+
+def rounded(result: Any, dtype: Any) -> np.ndarray:
+    """What float32 gives, rounded once to the format."""
+    return np.asarray(result, dtype=np.float32).astype(dtype)
+
+
+@cache
+def specimens() -> dict[str, Specimen]:
+    """Every kind, by name; ``letters`` is ``symbolic`` with letters for entries."""
+    found: list[Specimen] = [
+        ExactSpecimen("exact", kind("exact")),
+        BallSpecimen("ball", kind("ball")),
+        SymbolicSpecimen("symbolic", kind("symbolic")),
+        LettersSpecimen("letters", kind("symbolic")),
+    ]
+    for name, dtype in FORMATS.items():
+        found.append(FloatSpecimen(name, kind(name), once=not hasattr(np, name), dtype=dtype))
+    return {s.name: s for s in found}
+
+
+def flat(array: np.ndarray) -> list[Any]:
+    return list(itertools.chain(np.asarray(array, dtype=object).flat))

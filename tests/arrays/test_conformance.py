@@ -1,0 +1,183 @@
+"""Every operation of the namespace and of arrays, on every kind, against an independent reference."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import array_api_strict
+import numpy as np
+import pytest
+
+from symattn.arrays.base import Array
+from symattn.arrays.entries import Entries
+from symattn.arrays.namespace import Namespace
+from symattn.errors import Refused, Undecided
+from tests.arrays.conformance import check
+from tests.arrays.kinds import FORMATS, FloatSpecimen, specimens
+from tests.arrays.operations import TABLE, Case
+
+KINDS = tuple(specimens())
+STORED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+# What a kind lacks: some programs of the row raise this, with these words, and the others agree.
+LACKS: dict[tuple[str, str], tuple[type[Exception], str]] = {
+    **{("exact", f): (Refused, rf"exact: {f}\(.*\) is not in the decided field") for f in ("erf", "cos", "sin")},
+    ("exact", "exp2"): (Refused, r"exact: .*log\(2\).*: a logarithm takes integer multiples only; use ball"),
+    **{(k, "erf"): (AttributeError, "'numpy' has no attribute 'erf'") for k in ("float64", "float32", "float16")},
+    **{(k, "sort descending"): (TypeError, "'descending'") for k in ("float64", "float32", "float16")},
+    **{(k, "erf"): (Refused, f"{k} lacks erf") for k in STORED},
+    **{
+        ("float8_e4m3fn", f): (Refused, "float8_e4m3fn has no infinity to write a mask with")
+        for f in ("where", "max", "isfinite", "isinf", "isneginf", "isnan", "[]=", "in place")
+    },
+    **{
+        ("letters", f): (Undecided, r"symbolic: is .* true\?")
+        for f in (
+            *("less", "less_equal", "greater", "greater_equal", "<", "<=", ">", ">=", "sort", "sort descending"),
+            *("argsort", "argmax", "argmin", "Array.argmax", "Array.argmin", "any", "all"),
+            *("logical_not", "logical_and", "logical_or"),
+        )
+    },
+}
+# Letters are equal if they are so for all values: this asks another question than equality at the values put in.
+FOR_ALL_VALUES = ("equal", "not_equal", "==", "!=", "astype", "Array.any", "Array.all")
+
+# Names of the table that the standard has, but with other arguments than those of the table.
+NOT_AS_IN_THE_STANDARD = {"isdtype", "bool", "int64", "float32", "float64", "newaxis"}
+
+
+def public(cls: type) -> set[str]:
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+def test_no_name_is_missing_from_the_table() -> None:
+    assert public(Namespace) - TABLE.keys() == set()
+
+
+def test_no_method_of_arrays_is_missing_from_the_table() -> None:
+    inside = {"name", "xp", "offer"}  # what arrays are made with, tested in their own places
+    assert {f"Array.{name}" for name in public(Array) - inside} - TABLE.keys() == set()
+
+
+@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_operation(kind: str, name: str) -> None:
+    if kind == "letters" and name in FOR_ALL_VALUES:
+        return
+    lacks = LACKS.get((kind, name))
+    raised = sum(_agrees_or_lacks(case, kind, lacks, dispatch=False) for case in TABLE[name])
+    assert bool(raised) == bool(lacks), "listed as lacking, but every program runs"
+
+
+@pytest.mark.parametrize("name", [name for name, cases in TABLE.items() if any(c.dispatch for c in cases)])
+@pytest.mark.parametrize("kind", [k for k in KINDS if k not in FORMATS or k in STORED])
+def test_operation_through_numpy_dispatch(kind: str, name: str) -> None:
+    """The same programs, written with NumPy's functions."""
+    if kind == "letters" and name in FOR_ALL_VALUES:
+        return
+    for case in TABLE[name]:
+        if case.dispatch:
+            _agrees_or_lacks(case, kind, LACKS.get((kind, name)), dispatch=True)
+
+
+def _agrees_or_lacks(case: Case, kind: str, lacks: Any, dispatch: bool) -> bool:
+    """Whether the program raised what the kind is listed to raise; otherwise it must agree."""
+    if lacks is None:
+        check(case, specimens()[kind], dispatch)
+        return False
+    try:
+        check(case, specimens()[kind], dispatch)
+    except lacks[0] as error:
+        if not re.search(lacks[1], str(error)):
+            raise
+        return True
+    return False
+
+
+def test_letters_are_equal_only_if_they_are_so_for_all_values() -> None:
+    symbolic = specimens()["symbolic"].kind
+    x = symbolic.letters("x", 2)
+    assert (x == x).all()
+    assert not (x == x[::-1]).any()
+    assert ((x + 1) ** 2 == x * x + 2 * x + 1).all()
+
+
+class StrictSpecimen(FloatSpecimen):
+    """The standard's own reference implementation, which has nothing but the standard."""
+
+    xp = array_api_strict
+
+    def lift(self, data: Any) -> Any:
+        return array_api_strict.asarray(np.asarray(data, dtype=np.float64))
+
+    def elements(self, array: Any) -> np.ndarray:
+        return np.from_dlpack(array).astype(object)
+
+
+STANDARD = sorted(name for name in TABLE if hasattr(array_api_strict, name) and name not in NOT_AS_IN_THE_STANDARD)
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_the_table_is_the_standards(name: str) -> None:
+    """Where the standard has the name, its reference implementation gives what the table asks of every kind."""
+    strict = StrictSpecimen("strict", None, dtype=np.dtype(np.float64))
+    agreed = 0
+    for case in TABLE[name]:
+        try:
+            check(case, strict)
+        except AssertionError:
+            raise
+        except Exception:  # an argument that the standard does not have: a Python list, an array of NumPy, axis=()
+            continue
+        agreed += 1
+    assert agreed
+
+
+def test_a_function_that_no_kind_offers_is_refused_by_name() -> None:
+    for name in ("exact", "ball", "symbolic", *STORED):
+        array = specimens()[name].lift([[1.0, 2.0]])
+        with pytest.raises(Refused, match=f"{name} lacks nan_to_num"):
+            np.nan_to_num(array)
+        with pytest.raises(Refused, match=f"{name} lacks arctan"):
+            np.arctan(array)
+        with pytest.raises(Refused, match=f"{name} lacks (norm|linalg.norm)"):
+            np.linalg.norm(array)
+
+
+@pytest.mark.parametrize("kind", ["exact", "bfloat16"])
+def test_a_keyword_that_changes_the_answer_is_refused_not_passed_over(kind: str) -> None:
+    a = specimens()[kind].lift([[1.0, 2.0]])
+    out = a.copy()
+    calls = [
+        lambda: np.sum(a, axis=0, where=np.array([[True, False]])),
+        lambda: np.sum(a, initial=3),
+        lambda: np.max(a, axis=0, out=out[0]),
+        lambda: np.exp(a, where=np.array([[True, False]])),
+        lambda: np.add.reduce(a, axis=0, initial=7),
+        lambda: a.sum(where=np.array([[True, False]])),
+        lambda: np.cumulative_sum(a[0], include_initial=True),
+        lambda: np.mean(a, where=np.array([[True, False]])),
+    ]
+    for call in calls:
+        with pytest.raises(Refused, match=rf"{kind}: \w+\(\w+=…\) is not offered"):
+            call()
+
+
+def test_results_are_written_where_out_says() -> None:
+    for name in ("exact", "ball", "symbolic", "bfloat16"):
+        a = specimens()[name].lift([[1.0, 2.0]])
+        view = a[:, :1]
+        np.add(view, 1, out=view)
+        assert np.array_equal(a == np.array([[2.0, 2.0]]), [[True, True]])
+        with pytest.raises(Refused, match="cannot be written into a NumPy array"):
+            np.add(a, 1, out=np.zeros((1, 2)))
+
+
+def test_every_kind_of_entries_shows_its_elements() -> None:
+    for name in ("exact", "ball", "symbolic"):
+        array = specimens()[name].kind.lift([[1, 0.5]])
+        assert isinstance(array, Entries)
+        assert repr(array).startswith(f"{name}([[1")
+        assert len(array.tolist()[0]) == 2
+        assert array[0, 1].item() is array.entries[0, 1]
