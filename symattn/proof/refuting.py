@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -24,6 +23,10 @@ class Counterexample:
     place: tuple[int, ...]
     left: str
     right: str
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{sort} = {n}" for sort, n in self.sizes.items())
+        return f"{sizes}: {self.left} and {self.right} at {list(self.place)} (seed {self.seed})"
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,3 @@ def _comparable(a: Any, b: Any) -> bool:
     from symattn.arrays.special import Forbidden, Undefined
 
     return not any(isinstance(x, (Undefined, Forbidden)) for x in (a, b))
-
-
-__all__ = ["Callable", "Counterexample", "Search", "search"]

@@ -36,7 +36,9 @@ class Declared:
 
     def sorts(self) -> list[str]:
         """The letters for sizes, sorted."""
-        words = [f for shape in self.arrays.values() for axis in shape.split() for b in axis.split("+") for f in b.split("*")]
+        words = [
+            f for shape in self.arrays.values() for axis in shape.split() for b in axis.split("+") for f in b.split("*")
+        ]
         return sorted({w for w in words if not w.isdigit()} | set(self.permutations.values()))
 
 

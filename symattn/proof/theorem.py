@@ -1,108 +1,191 @@
-"""Theorems: statement, hypotheses, source, a false variant, and how each is decided.
+"""Theorems: what is said, under which hypotheses, who said it, a false variant, and the method that decides it.
 
-A theorem about arrays is written as a function that gives the pairs of arrays it says are equal; the prover runs it
-on ``indexed`` arrays. Its false variant is written the same way and must be refuted by exact numbers, or the prover
-is not to be trusted. A witness, the statement itself at small sizes, shows that its hypotheses can be met.
+The method of most is ``Identity``: a function that gives pairs of arrays, run on ``indexed`` arrays by the prover and
+on exact numbers by the search for counterexamples. Others are in modules of their own; a method gives ``decide``
+(the evidence and the argument), ``refute`` (what becomes of the false variant) and ``witness`` (that the hypotheses
+can be met).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from symattn.arrays.notes import listening
 from symattn.document.model import Text
-from symattn.document.notation import Node
-from symattn.errors import InputError
+from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
 from symattn.proof.prover import Proof, prove
-from symattn.proof.refuting import Counterexample, Search, search
+from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 
 
 @dataclass(frozen=True)
+class Decision:
+    """The evidence for a statement; ``argument`` says in words how it was reached, ``hypotheses`` what it needed.
+
+    ``proofs`` hold what a certificate is made of, where the prover was used.
+    """
+
+    evidence: Evidence
+    argument: tuple[Text, ...] = ()
+    hypotheses: tuple[Text, ...] = ()
+    proofs: tuple[Proof, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refutation:
+    """What became of a false variant: refuted by ``counterexample``, or, which must never be, accepted."""
+
+    refuted: bool
+    counterexample: str = ""
+    accepted: bool = False
+
+
+class Method(Protocol):
+    """How a statement is decided."""
+
+    def decide(self) -> Decision:
+        """Decide the statement."""
+
+    def refute(self) -> Refutation:
+        """Refute the false variant."""
+
+    def witness(self) -> str:
+        """Where the hypotheses are met and the statement holds in numbers; empty if nowhere."""
+
+
+@dataclass(frozen=True)
 class Theorem:
-    """An equation of arrays. ``says`` is how it is written, ``why`` the reason in words."""
+    """A statement about attention. ``says`` is how it is written, ``why`` the idea of the proof in a sentence or two."""
 
     name: str
     topic: str
-    says: tuple[Node, ...]
-    why: Text
+    says: Text
+    method: Method
     source: str
-    declared: Declared
-    sides: Sides
-    false: Sides
     false_says: Text
+    why: Text = ()
     hypotheses: tuple[Text, ...] = ()
-    top: int = 3  # sizes up to here are searched for counterexamples
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a theorem: its evidence, the proofs of its equations, the witness, and its false variant's fate."""
+    """What became of a theorem and of its false variant."""
 
     theorem: Theorem
-    evidence: Evidence
-    proofs: tuple[Proof, ...]
-    witness: Search
-    refutation: Counterexample | None
-    false_proved: bool
-    notes: tuple[str, ...] = ()
+    decision: Decision
+    refutation: Refutation
+    witness: str
     seconds: float = field(default=0.0, compare=False)
 
     @property
-    def sound(self) -> bool:
-        """Whether the false variant was refuted, not proved, and the hypotheses can be met."""
-        return self.refutation is not None and not self.false_proved and self.witness.agreed > 0
+    def grade(self) -> Grade:
+        """The grade of the statement; nothing is worth more than the check of its false variant and its witness."""
+        return self.decision.evidence.grade if self.sound else Grade.UNDECIDED
 
     @property
-    def grade(self) -> Grade:
-        """The grade of the statement."""
-        return self.evidence.grade
+    def sound(self) -> bool:
+        """Whether the false variant was refuted and not accepted, and the hypotheses can be met."""
+        return self.refutation.refuted and not self.refutation.accepted and bool(self.witness)
 
 
 def decide(theorem: Theorem) -> Outcome:
-    """Prove the theorem, look for counterexamples, and refute its false variant."""
+    """Decide the theorem, refute its false variant, and find a witness."""
     start = time.perf_counter()
-    with listening() as notes:
-        proofs = _proofs(theorem.sides, theorem.declared)
-    witness = search(theorem.sides, theorem.declared, theorem.top, tries=40)
-    false = search(theorem.false, theorem.declared, theorem.top)
-    outcome = Outcome(
-        theorem,
-        _evidence(proofs, witness),
-        proofs,
-        witness,
-        false.counterexample,
-        all(p.proved for p in _proofs(theorem.false, theorem.declared)),
-        tuple(n for n in notes if n.startswith("hypothesis")),
-        time.perf_counter() - start,
-    )
-    return outcome
+    decision, refutation = theorem.method.decide(), theorem.method.refute()
+    return Outcome(theorem, decision, refutation, theorem.method.witness(), time.perf_counter() - start)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Pairs of arrays are equal. ``rule`` adds what follows from them, such as the fold rule for any number of tiles.
+
+    ``top`` is the largest size at which counterexamples are looked for.
+    """
+
+    declared: Declared
+    sides: Sides
+    false: Sides
+    rule: Text = ()
+    top: int = 3
+
+    def decide(self) -> Decision:
+        with listening() as notes:
+            proofs = _proofs(self.sides, self.declared)
+        said = tuple((n.removeprefix("hypothesis: "),) for n in notes if n.startswith("hypothesis: "))
+        evidence = self._evidence(proofs)
+        return Decision(evidence, (self.rule,) if self.rule else (), said, proofs)
+
+    def _evidence(self, proofs: tuple[Proof, ...]) -> Evidence:
+        found = search(self.sides, self.declared, self.top, tries=40)
+        if found.counterexample:
+            return Evidence(Grade.REFUTED, str(found.counterexample))
+        if all(p.proved for p in proofs):
+            return Evidence(Grade.PROVED, "all sizes")
+        if found.agreed:
+            return Evidence(Grade.CHECKED, f"exact numbers at sizes up to {_sizes(found.largest)}")
+        return Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved))
+
+    def refute(self) -> Refutation:
+        found = search(self.false, self.declared, self.top).counterexample
+        accepted = all(p.proved for p in _proofs(self.false, self.declared))
+        return Refutation(found is not None, str(found or ""), accepted)
+
+    def witness(self) -> str:
+        found = search(self.sides, self.declared, self.top, seeds=1, tries=20)
+        return f"exact numbers at {_sizes(found.largest)}" if found.agreed else ""
+
+
+def theorem(
+    name: str,
+    topic: str,
+    says: Text | str,
+    *,
+    arrays: Mapping[str, str],
+    false: Sides,
+    false_says: Text | str,
+    source: str = "folklore",
+    why: Text | str = (),
+    hypotheses: tuple[Text | str, ...] = (),
+    permutations: Mapping[str, str] | None = None,
+    positive: tuple[str, ...] = (),
+    units: tuple[tuple[str, str], ...] = (),
+    rule: Text | str = (),
+    top: int = 3,
+) -> Callable[[Sides], Theorem]:
+    """State a theorem: the function below the decorator gives the two sides, or a list of such pairs.
+
+    >>> from symattn.attention.softmax import softmax
+    >>> @theorem("shift", "softmax", "softmax(s + t) = softmax(s)", arrays={"s": "n m", "t": "n 1"},
+    ...          false=lambda s, t: (softmax(t * s), softmax(s)), false_says="softmax(t s) = softmax(s)")
+    ... def shift(s, t):
+    ...     return softmax(s + t), softmax(s)
+    >>> decide(shift).grade
+    <Grade.PROVED: 'proved'>
+    """
+    declared = Declared(arrays, permutations or {}, positive, units)
+
+    def make(sides: Sides) -> Theorem:
+        method = Identity(declared, sides, false, _text(rule), top)
+        said = tuple(_text(h) for h in hypotheses)
+        return Theorem(name, topic, _text(says), method, source, _text(false_says), _text(why), said)
+
+    return make
+
+
+def _text(words: Text | str) -> Text:
+    return (words,) if isinstance(words, str) else words
 
 
 def _proofs(sides: Sides, declared: Declared) -> tuple[Proof, ...]:
-    from symattn.errors import Refused, Undecided
-
     try:
         return tuple(prove(left, right, declared.units) for left, right in pairs(sides, declared, Letters()))
     except (Refused, Undecided, InputError) as reason:
         return (Proof(False, why=str(reason)),)
 
 
-def _evidence(proofs: tuple[Proof, ...], witness: Search) -> Evidence:
-    if witness.counterexample:
-        return Evidence(Grade.REFUTED, f"at the sizes {_sizes(witness.counterexample.sizes)}")
-    if all(p.proved for p in proofs):
-        return Evidence(Grade.PROVED, "all sizes")
-    if witness.agreed:
-        return Evidence(Grade.CHECKED, f"exact numbers, sizes up to {_sizes(witness.largest)}")
-    return Evidence(Grade.UNDECIDED, next((p.why for p in proofs if not p.proved), ""))
-
-
-def _sizes(sizes: dict[str, int]) -> str:
+def _sizes(sizes: Mapping[str, Any]) -> str:
     return ", ".join(f"{sort} = {n}" for sort, n in sizes.items())
-
-
-Register = Callable[[Sides], Sides]

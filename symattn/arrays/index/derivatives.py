@@ -86,5 +86,3 @@ def _of_candidate(largest: Opaque, candidate: Expression, letter: Letter) -> Exp
     weight = Opaque("argmax", largest, candidate)
     slope = multiply(weight, derivative(value, letter))
     return multiply(candidate.allowed, slope) if isinstance(candidate, Masked) else slope
-
-

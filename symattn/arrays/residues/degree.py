@@ -1,0 +1,191 @@
+"""How likely it is that two different values show equal residues: the degrees that arrays carry, and the bound.
+
+**What an element is.** On a run whose decisions are fixed, an element is A/(n·B): n a positive integer, A and B Laurent
+polynomials with integer coefficients in the *letters* of the run: v_1, …, v_s (values, keys, numbers standing for
+maxima) and e^{x_1/C}, …, e^{x_r/C}, e^{1/C} (the same entries where they occur in exponents, with the common
+denominator C of all coefficients there). As functions of real v and x these are algebraically independent, and so are
+the numbers e^{1/C} and 1; hence two elements are equal as functions iff N = A_1 n_2 B_2 − A_2 n_1 B_1 is the zero
+polynomial. An exponent is a ``Form``: integers times letters, plus an integer, over a divisor c.
+
+**What a point is.** In a pair (p, q) the letters v are drawn uniformly from F_p and the x, independently of them,
+uniformly from Z_q; g is drawn uniformly from the q − 1 generators of the group H of order q in F_p^*. Since C is
+invertible mod q, F_i = g^{x_i/C} is uniform in H and independent of the others and of G = g^{1/C}, which is uniform in
+H without 1; and the residue of e^{(Σ a_i x_i + a_0)/c} is the monomial Π F_i^{a_i C/c} · G^{a_0 C/c}. No letter is the
+product of two: were queries and keys both letters, Σ_k q_ik k_jk in an exponent would have no degree, and no bound.
+
+**Lemma.** Let N ≠ 0 over F_p have 2·Σ|powers of F_i and G| + Σ powers of v ≤ D in every monomial. Then N = 0 at the point
+with probability at most D/(q − 1).
+*Proof*, by induction on the letters. Let F be a letter with powers −a to b in N, N = Σ_t F^t N_t, and say b ≥ a (else
+swap F and 1/F). N_b ≠ 0 has the bound D − 2b and lacks F, so it vanishes with probability at most (D − 2b)/(q − 1).
+Otherwise F^a N is a polynomial in F of degree at most a + b ≤ 2b, with at most 2b zeros in H: at most 2b/(q − 1). For a
+letter v with highest power t: (D − t)/(q − 1) and t/p. ∎ (The bound for polynomials is that of Schwartz, J. ACM 27
+(1980) 701–717, and Zippel (1979); negative powers cost a factor of two and no clearing.)
+
+**Primes.** N ≠ 0 over ℤ is 0 mod p only if p divides its coefficients, which are at most ``norm`` = Σ|coefficients| in
+size: at most b = ⌊log₂ norm / 22⌋ primes p > 2²² do. Different pairs are drawn from the set 𝒫 of all, so T given
+draws are all bad with probability at most (b/|𝒫|)^T. A wrong equality escapes T pairs with probability at most
+
+    (D/(q − 1) + b/|𝒫|)^T.
+
+**Decisions.** A run decides whether divisors are zero and whether elements are equal (``z == 0``) by residues. "No" is
+always right. Let runs count only if all T pairs gave the same answers. If some "yes" was wrong, then the first such
+decision, the e-th, of two different elements, was wrong in all T pairs: at most the same bound with its D and norm. T is
+chosen by the D, norm and number K of decisions seen, so that 2·(K + 1)²·bound^T ≤ ε; the sum over all e that might
+have been first, each with (e + 1)² to spare, and of the final comparison, is then at most ε (1/2)(1 + Σ 1/e²) < 1.4 ε;
+``pairs_needed`` asks for half of ε. If up to R pairs may be set aside for different answers, any T of T + R may be those
+that count: a factor of C(T + R, R).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil, comb, inf, lcm, log2
+
+import numpy as np
+
+from symattn.arrays.residues.primes import LEAST
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Of a Laurent polynomial: ``span`` ≥ Σ|powers| of its exponential letters, in units of e^x (1/2 for e^{x/2}),
+    ``degree`` ≥ Σ powers of its other letters, both for every monomial; ``norm`` ≥ log₂ Σ|coefficients|."""
+
+    span: Fraction = Fraction(0)
+    degree: int = 0
+    norm: float = 0.0
+
+    def __mul__(self, other: Weight) -> Weight:
+        return Weight(self.span + other.span, self.degree + other.degree, self.norm + other.norm)
+
+    def __add__(self, other: Weight) -> Weight:
+        norm = float(np.logaddexp2(self.norm, other.norm))
+        return Weight(max(self.span, other.span), max(self.degree, other.degree), norm)
+
+    def either(self, other: Weight) -> Weight:
+        """Of an array some of whose elements have this weight, others that."""
+        return replace(self + other, norm=max(self.norm, other.norm))
+
+    def power(self, n: int) -> Weight:
+        return Weight(self.span * n, self.degree * n, self.norm * n)
+
+    def terms(self, n: int) -> Weight:
+        """Of a sum of n such."""
+        return replace(self, norm=self.norm + log2(max(n, 1)))
+
+    def scaled(self, n: int) -> Weight:
+        """Of n times such."""
+        return replace(self, norm=self.norm + log2(n)) if n > 1 else self
+
+
+ONE = Weight()
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Of exponents (Σ a_i x_i + a_0)/``divisor`` with integers a: Σ|a| ≤ ``size``. ``degree`` is 0 for numbers, 1 for
+    linear forms; polynomials of higher degree have no bound when they are exponentiated."""
+
+    degree: int
+    size: int
+    divisor: int = 1
+
+    def __add__(self, other: Form) -> Form:
+        c = lcm(self.divisor, other.divisor)
+        size = self.size * (c // self.divisor) + other.size * (c // other.divisor)
+        return Form(max(self.degree, other.degree), size, c)
+
+    def __mul__(self, other: Form) -> Form:
+        return Form(self.degree + other.degree, self.size * other.size, self.divisor * other.divisor)
+
+    def either(self, other: Form) -> Form:
+        c = lcm(self.divisor, other.divisor)
+        size = max(self.size * (c // self.divisor), other.size * (c // other.divisor))
+        return Form(max(self.degree, other.degree), size, c)
+
+    def terms(self, n: int) -> Form:
+        return replace(self, size=self.size * n)
+
+    def exponential(self) -> Ratio | None:
+        """Of e to such exponents; None if there is no bound."""
+        if self.degree > 1:
+            return None
+        return Ratio(Weight(Fraction(self.size, self.divisor)), parts=self.divisor)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Of elements A/(``number`` · B): the weights of A and of B, and the common denominator C of the exponents.
+
+    B may differ from element to element; where it is known to be the same is told beside (``State.divisors``).
+    """
+
+    top: Weight
+    bottom: Weight = ONE
+    number: int = 1
+    parts: int = 1
+
+    def plus(self, other: Ratio, same: bool) -> Ratio:
+        """Of the sum; ``same`` if both have the same B (1, if there is none)."""
+        n = lcm(self.number, other.number)
+        a, b = self.top.scaled(n // self.number), other.top.scaled(n // other.number)
+        if not same:
+            a, b = a * other.bottom, b * self.bottom
+        return Ratio(a + b, self.bottom if same else self.bottom * other.bottom, n, lcm(self.parts, other.parts))
+
+    def times(self, other: Ratio) -> Ratio:
+        parts = lcm(self.parts, other.parts)
+        return Ratio(self.top * other.top, self.bottom * other.bottom, self.number * other.number, parts)
+
+    def over(self, other: Ratio) -> Ratio:
+        """Of the quotient."""
+        top = (self.top * other.bottom).scaled(other.number)
+        return Ratio(top, self.bottom * other.top, self.number, lcm(self.parts, other.parts))
+
+    def terms(self, n: int, same: bool) -> Ratio:
+        """Of a sum of n such; ``same`` if they share B."""
+        if same or n < 2:
+            return replace(self, top=self.top.terms(n))
+        return replace(self, top=(self.top * self.bottom.power(n - 1)).terms(n), bottom=self.bottom.power(n))
+
+    def either(self, other: Ratio) -> Ratio:
+        n = lcm(self.number, other.number)
+        top = self.top.scaled(n // self.number).either(other.top.scaled(n // other.number))
+        return Ratio(top, self.bottom.either(other.bottom), n, lcm(self.parts, other.parts))
+
+    def difference(self, other: Ratio) -> Chance:
+        """Of N, whose vanishing makes the two equal."""
+        n = self.plus(other, same=False).top
+        return Chance(ceil(2 * n.span * lcm(self.parts, other.parts)) + n.degree, n.norm)
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """The D and the log₂ norm of a polynomial N, and so the chance that N ≠ 0 shows residue 0."""
+
+    degree: float = 0
+    norm: float = 0.0
+
+    def either(self, other: Chance) -> Chance:
+        return Chance(max(self.degree, other.degree), max(self.norm, other.norm))
+
+    def bound(self, q: int, choices: int) -> float:
+        """(D/(q − 1) + b/|𝒫|), rounded upwards; at most 1."""
+        if self.degree == inf or self.norm == inf:
+            return 1.0
+        bad = int((self.norm * (1 + 1e-9) + 1e-6) / log2(LEAST))  # what float64 lost in adding logarithms
+        return min(1.0, (self.degree / (q - 1) + bad / choices) * (1 + 1e-12))
+
+
+UNKNOWN = Chance(inf, inf)
+
+
+def escape(chance: float, decisions: int, pairs: int, spare: int) -> float:
+    """An upper bound of the probability that something different passes ``pairs`` pairs as equal."""
+    return float(min(1.0, 4.0 * (decisions + 1) ** 2 * comb(pairs + spare, spare) * chance**pairs))
+
+
+def pairs_needed(chance: float, decisions: int, epsilon: float, spare: int, most: int = 64) -> int | None:
+    """The least number of pairs for which ``escape`` is at most ε; None if it would be more than ``most``."""
+    return next((t for t in range(1, most + 1) if escape(chance, decisions, t, spare) <= epsilon), None)

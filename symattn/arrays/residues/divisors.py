@@ -1,0 +1,57 @@
+"""Numbers that say which elements are quotients over the same B, so that sums need not multiply denominators.
+
+They are never computed with, only compared: equal numbers, equal B. Where B does not vary along an axis, as that of the
+weights does not along the keys, the array of numbers has stride 0 there and costs nothing.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from math import prod
+
+import numpy as np
+
+Divisors = np.ndarray | None  # None: B = 1 everywhere
+_blocks = count(1)
+
+
+def fresh(shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers that no other array has."""
+    return (next(_blocks) << 32) + np.arange(prod(shape)).reshape(shape)
+
+
+def same(a: Divisors, b: Divisors) -> bool:
+    """Whether elements that meet in an operation always have the same B."""
+    if a is None or b is None:
+        return a is b
+    return a is b or bool((_core(a) == _core(b)).all())
+
+
+def joined(a: Divisors, b: Divisors, shape: tuple[int, ...]) -> Divisors:
+    """Of products: B is that of the only one which has any, else a new one."""
+    if a is None or b is None:
+        only = b if a is None else a
+        return None if only is None else np.broadcast_to(only, shape)
+    wide = [np.broadcast_to(x, shape) for x in (a, b)]
+    varies = tuple(1 if all(not x.strides[k] for x in wide) else n for k, n in enumerate(shape))
+    return np.broadcast_to(fresh(varies), shape)
+
+
+def constant(a: Divisors, axis: int) -> bool:
+    """Whether B does not vary along the axis."""
+    if a is None or a.shape[axis] < 2 or not a.strides[axis]:
+        return True
+    return bool((_core(a) == _core(a).take([0], axis)).all())
+
+
+def first(a: Divisors, axis: int, keep: bool = False) -> Divisors:
+    """What remains when an axis along which B is constant is summed over."""
+    if a is None or not a.shape[axis]:
+        return None
+    rows = (slice(None),) * (axis % a.ndim)
+    return a[(*rows, slice(0, 1))] if keep else a[(*rows, 0)]
+
+
+def _core(a: np.ndarray) -> np.ndarray:
+    """Without the copies along axes of stride 0."""
+    return a[tuple(slice(None) if stride else slice(0, 1) for stride in a.strides)]

@@ -1,0 +1,146 @@
+"""What an array of residues holds at one moment: its planes, and what is known of its elements.
+
+    value      the element mod p; None for a logarithm, which only ``exp`` can take
+    exponent   the element mod q, for exponents; None where it is not known: e^x has none, so e^(e^x) is refused
+    factor     Z mod p, for elements x + log Z with exponent x; None if there is no logarithm in it
+    forbidden  where the element is −∞; None if nowhere. The other planes hold anything there
+    divisors   which B each element has over which it is a quotient (see ``degree``): equal numbers, equal B; 0 is B = 1.
+               None is 0 everywhere. Where it does not vary along an axis, the stride is 0
+    ratio      the weights of the elements (of Z, where there is a logarithm); None if they have no bound
+    form       the same of exponents
+    number     the value, if all elements are one known rational number
+    sign       2 if all elements are known to be positive, 1 if nonnegative, else 0
+    defined    whether no element can be 0/0, which is held as NaN
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm, log2
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.residues.arithmetic import Modulus
+from symattn.arrays.residues.degree import Form, Ratio, Weight
+from symattn.arrays.residues.lazy import Plane
+
+Moving = Callable[..., Any]  # of arrays: a function that only moves elements
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """See the module's docstring."""
+
+    shape: tuple[int, ...]
+    value: Plane | None
+    exponent: Plane | None
+    ratio: Ratio | None
+    form: Form | None
+    factor: Plane | None = None
+    forbidden: np.ndarray | None = None
+    divisors: np.ndarray | None = None
+    number: Fraction | None = None
+    sign: int = 0
+    defined: bool = True
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def all_forbidden(self) -> bool:
+        return self.forbidden is not None and bool(self.forbidden.all())
+
+
+def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
+    """Known finite numbers: booleans, integers, floats at their dyadic values, or an array of ``Fraction``."""
+    if plain.dtype.kind == "f" and (np.abs(plain) >= 2.0**52).any():
+        plain = np.vectorize(Fraction, otypes=[object])(plain)
+    if plain.dtype.kind in "biuf" and (plain.dtype.kind != "f" or (plain == np.rint(plain)).all()):
+        return _integers(plain, p, q)
+    found, where = np.unique(plain, return_inverse=True)
+    fractions = [Fraction(x) if isinstance(x, Fraction) else Fraction(float(x)) for x in found]
+
+    def residues(m: Modulus) -> np.ndarray:
+        each = [x.numerator * pow(x.denominator, -1, m.m) % m.m for x in fractions]
+        return m.reduced(np.array(each, dtype=np.float64))[where].reshape(plain.shape)
+
+    return _known(plain.shape, fractions, lambda: residues(p), lambda: residues(q))
+
+
+def _integers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
+    def residues(m: Modulus) -> np.ndarray:
+        return m.reduced(np.mod(plain, m.m).astype(np.float64))
+
+    if plain.dtype.kind == "b":
+        plain = plain.astype(np.int64)
+    ends = [Fraction(int(plain.min())), Fraction(int(plain.max()))] if plain.size else []
+    return _known(plain.shape, ends, lambda: residues(p), lambda: residues(q))
+
+
+def _known(
+    shape: tuple[int, ...], values: Sequence[Fraction], mod_p: Callable[[], Any], mod_q: Callable[[], Any]
+) -> State:
+    """Numbers among which the largest and the least, and all denominators, are those of ``values``."""
+    c = lcm(*[x.denominator for x in values])
+    size = max((abs(x.numerator) * (c // x.denominator) for x in values), default=0)
+    least = min(values, default=Fraction(1))
+    return State(
+        shape,
+        Plane.after(mod_p),
+        Plane.after(mod_q),
+        Ratio(Weight(norm=log2(max(size, 1))), number=c),
+        Form(0, size, c),
+        number=least if values and least == max(values) else None,
+        sign=2 if least > 0 else int(least == 0),
+    )
+
+
+def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State:
+    """``run`` moves or joins elements; applied to every plane of ``states``. What one of them lacks, the others lose."""
+    one = len(states) == 1
+    logarithm = any(s.factor is not None for s in states)
+    same = {s.number for s in states}
+    return State(
+        shape,
+        None if logarithm else _plane(run, [s.value for s in states]),
+        _plane(run, [s.exponent for s in states]),
+        states[0].ratio if one else _either([s.ratio for s in states]),
+        states[0].form if one else _either([s.form for s in states]),
+        _plane(run, [s.factor or _filled(s.shape, 1.0) for s in states]) if logarithm else None,
+        _optional(run, [s.forbidden for s in states], states),
+        _optional(run, [s.divisors for s in states], states),
+        same.pop() if len(same) == 1 else None,
+        min(s.sign for s in states),
+        all(s.defined for s in states),
+    )
+
+
+def _plane(run: Moving, planes: Sequence[Plane | None]) -> Plane | None:
+    there = [x for x in planes if x is not None]
+    if len(there) < len(planes):
+        return None
+    return Plane.after(lambda *values: np.asarray(run(*values)), *there, owned=False)
+
+
+def _filled(shape: tuple[int, ...], value: float) -> Plane:
+    return Plane(np.broadcast_to(np.float64(value), shape), owned=False)
+
+
+def _optional(run: Moving, planes: Sequence[Any], states: Sequence[State]) -> np.ndarray | None:
+    there = [x for x in planes if x is not None]
+    if not there:
+        return None
+    zero = there[0].dtype.type(0)
+    full = [np.broadcast_to(zero, s.shape) if x is None else x for x, s in zip(planes, states, strict=True)]
+    return np.asarray(run(*full))
+
+
+def _either(weights: Sequence[Any]) -> Any:
+    result = weights[0]
+    for weight in weights[1:]:
+        result = None if result is None or weight is None else result.either(weight)
+    return result

@@ -1,0 +1,38 @@
+"""Positions: rotary embeddings and linear biases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.arrays.namespace import namespace_of
+
+
+def rotate_half(x: Any, cos: Any, sin: Any) -> Any:
+    """Rotary embedding, pairs (l, l + d/2): (a, b) ↦ (a cos − b sin, b cos + a sin).
+
+    Shapes: x (…, n, d), cos and sin (…, n, d/2), the angles of each position. Source: Su et al., RoFormer (2021), §3.2;
+    this layout is that of GPT-NeoX and Llama.
+    """
+    xp = namespace_of(x)
+    half = x.shape[-1] // 2
+    a, b = x[..., :half], x[..., half:]
+    return xp.concat([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def rotate_interleaved(x: Any, cos: Any, sin: Any) -> Any:
+    """Rotary embedding, pairs (2l, 2l + 1). Shapes as ``rotate_half``. Source: Su et al. (2021), equation 34."""
+    xp = namespace_of(x)
+    pairs = xp.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2))
+    a, b = pairs[..., 0], pairs[..., 1]
+    return xp.reshape(xp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1), x.shape)
+
+
+def linear_bias(s: Any, slope: Any) -> Any:
+    """ALiBi: s_ij − slope (i − j), i and j counted from the last query and key.
+
+    Shapes: s (…, n_q, n_k). Source: Press, Smith, Lewis, Train Short, Test Long (2022), §3.
+    """
+    xp = namespace_of(s)
+    n_q, n_k = s.shape[-2], s.shape[-1]
+    i, j = xp.arange(n_q)[:, None] + (n_k - n_q), xp.arange(n_k)[None, :]
+    return s - slope * xp.astype(i - j, s.dtype)

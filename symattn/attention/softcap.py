@@ -1,0 +1,12 @@
+"""Soft capping of scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.arrays.namespace import namespace_of
+
+
+def softcap(s: Any, cap: Any) -> Any:
+    """c tanh(s / c): scores between −c and c. Applied before masks. Source: Gemma Team, Gemma 2 (2024), §2."""
+    return cap * namespace_of(s).tanh(s / cap)
