@@ -5,8 +5,9 @@ Tile bounds are an argument, so that the definitions run where sizes are letters
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import reduce
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from symattn.arrays.namespace import namespace_of
@@ -51,9 +52,9 @@ def finish(state: State) -> Any:
     return state.accumulated / state.normaliser
 
 
-def online(s: Any, v: Any, bounds: Sequence[Any]) -> Any:
+def online(s: Any, v: Any, bounds: Iterable[Any]) -> Any:
     """softmax(S) V by tiles of keys between consecutive ``bounds`` (0, …, n_k)."""
-    tiles = [tile_state(s[..., lo:hi], v[..., lo:hi, :]) for lo, hi in zip(bounds, bounds[1:], strict=False)]
+    tiles = [tile_state(s[..., lo:hi], v[..., lo:hi, :]) for lo, hi in pairwise(bounds)]
     return finish(reduce(merge, tiles))
 
 
