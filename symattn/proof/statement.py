@@ -44,10 +44,16 @@ class Declared:
 
 def pairs(sides: Sides, declared: Declared, world: Letters | Numbers) -> list[Pair]:
     """The pairs of arrays that ``sides`` says are equal, run in ``world``."""
-    given = {name: world.array(name, shape, declared) for name, shape in declared.arrays.items()}
-    arguments = {name: _argument(name, given, declared, world) for name in inspect.signature(sides).parameters}
-    result = sides(**arguments)
+    result = run(sides, declared, world)
     return [result] if isinstance(result, tuple) else list(result)
+
+
+def run(function: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, Any] | None = None) -> Any:
+    """What ``function`` gives in ``world``; it takes by name what is declared, and what ``more`` holds."""
+    given = {name: world.array(name, shape, declared) for name, shape in declared.arrays.items()} | dict(more or {})
+    return function(
+        **{name: _argument(name, given, declared, world) for name in inspect.signature(function).parameters}
+    )
 
 
 def _argument(name: str, given: Mapping[str, Any], declared: Declared, world: Letters | Numbers) -> Any:

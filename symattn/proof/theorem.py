@@ -169,14 +169,15 @@ def theorem(
     declared = Declared(arrays, permutations or {}, positive, units)
 
     def make(sides: Sides) -> Theorem:
-        method = Identity(declared, sides, false, _text(rule), top)
-        said = tuple(_text(h) for h in hypotheses)
-        return Theorem(name, topic, _text(says), method, source, _text(false_says), _text(why), said)
+        method = Identity(declared, sides, false, text(rule), top)
+        said = tuple(text(h) for h in hypotheses)
+        return Theorem(name, topic, text(says), method, source, text(false_says), text(why), said)
 
     return make
 
 
-def _text(words: Text | str) -> Text:
+def text(words: Text | str) -> Text:
+    """Bare words as a text."""
     return (words,) if isinstance(words, str) else words
 
 

@@ -1,0 +1,158 @@
+"""Inequalities for all sizes by a certificate: larger − smaller = a gap that is written so that nothing in it can be
+negative.
+
+The equation is an identity, which the prover decides; that the gap is not negative is read off its form (``signs``).
+Hypotheses are inequalities too: each is a name for an expression that is assumed not to be negative, and the gap may
+use the name as a letter that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from symattn.document.model import Text
+from symattn.errors import InputError, Refused, Undecided
+from symattn.evidence import Evidence, Grade
+from symattn.proof.listed import all_true
+from symattn.proof.prover import Proof, prove
+from symattn.proof.signs import never_negative
+from symattn.proof.statement import Declared, Letters, Numbers, Pair, Sides, growing_sizes, pairs, run
+from symattn.proof.theorem import Decision, Refutation, Theorem, text
+
+SEEDS = 8
+SOME, MANY = 20, 400  # cases tried against the statement, and against its false variant
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """``sides`` gives pairs (smaller, larger), ``gap`` the difference of each, in a form that shows its sign.
+
+    ``assumed`` is the hypotheses: name → (shape in sorts, function that gives the array that has no negative entry).
+    ``false`` gives pairs of which some must fail where the hypotheses hold.
+    """
+
+    declared: Declared
+    sides: Sides
+    gap: Sides
+    false: Sides
+    assumed: Mapping[str, tuple[str, Sides]] = field(default_factory=dict)
+    top: int = 3
+
+    def decide(self) -> Decision:
+        """``proved`` if the gap is the difference and is never negative by its form."""
+        wrong = self._failure(self.sides, SOME)
+        if wrong:
+            return Decision(Evidence(Grade.REFUTED, wrong))
+        try:
+            proofs, refusal = self._proofs(self.sides), self._sign()
+        except (Refused, Undecided, InputError) as reason:
+            return Decision(Evidence(Grade.UNDECIDED, str(reason)))
+        if all(p.proved for p in proofs) and not refusal:
+            words = "larger − smaller is an expression in which nothing can be negative"
+            return Decision(Evidence(Grade.PROVED, "all sizes"), ((words,),), proofs=proofs)
+        return Decision(Evidence(Grade.UNDECIDED, refusal or next(p.why for p in proofs if not p.proved)))
+
+    def refute(self) -> Refutation:
+        """Numbers that meet the hypotheses and at which the false variant fails."""
+        wrong = self._failure(self.false, MANY)
+        try:
+            accepted = not self._sign() and all(p.proved for p in self._proofs(self.false))
+        except (Refused, Undecided, InputError):
+            accepted = False
+        return Refutation(bool(wrong), wrong, accepted)
+
+    def witness(self) -> str:
+        """The first numbers that meet the hypotheses and at which the statement holds."""
+        return next((case for case, pair in self._cases(self.sides) if all_true([a <= b for a, b in pair])), "")
+
+    def _proofs(self, sides: Sides) -> tuple[Proof, ...]:
+        """larger − smaller = gap, with every name in ``assumed`` standing for its expression."""
+        world = Letters()
+        meant = {name: run(given, self.declared, world) for name, (_, given) in self.assumed.items()}
+        gaps = _several(run(self.gap, self.declared, world, meant))
+        return tuple(
+            prove(*_same_shape(b - a, gap), self.declared.units)
+            for (a, b), gap in zip(pairs(sides, self.declared, world), gaps, strict=True)
+        )
+
+    def _sign(self) -> str:
+        """Empty if the gap is never negative, with every name in ``assumed`` a letter that is not; else what may be."""
+        world = Letters()
+        letters = {name: world.array(name, shape, self.declared) for name, (shape, _) in self.assumed.items()}
+        known = frozenset(letters) | frozenset(self.declared.positive)
+        for gap in _several(run(self.gap, self.declared, world, letters)):
+            for places in gap.places():
+                if not never_negative(gap.at(places), known):
+                    return "the form of the gap does not show its sign"
+        return ""
+
+    def _failure(self, sides: Sides, tries: int) -> str:
+        """Numbers at which a smaller side is larger."""
+        cases = islice(self._cases(sides), tries)
+        return next((case for case, pair in cases if not all_true([a <= b for a, b in pair])), "")
+
+    def _cases(self, sides: Sides) -> Iterator[tuple[str, list[Pair]]]:
+        """Sizes and seeds that meet the hypotheses, with the pairs there; what cannot be compared is left out."""
+        for sizes in growing_sizes(self.declared.sorts(), self.top):
+            for seed in range(SEEDS):
+                world = Numbers(sizes, seed)
+                try:
+                    if not all(all_true(run(f, self.declared, world) >= 0) for _, f in self.assumed.values()):
+                        continue
+                    found = pairs(sides, self.declared, world)
+                    [a <= b for a, b in found]
+                except (Refused, Undecided, InputError, ZeroDivisionError):
+                    continue
+                yield ", ".join(f"{sort} = {n}" for sort, n in sizes.items()) + f" (seed {seed})", found
+
+
+def _several(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+def _same_shape(a: Any, b: Any) -> tuple[Any, Any]:
+    """Both broadcast to one shape."""
+    zero = (a - a) + (b - b)
+    return a + zero, b + zero
+
+
+def certificate(
+    name: str,
+    topic: str,
+    says: Text | str,
+    *,
+    arrays: Mapping[str, str],
+    gap: Sides,
+    false: Sides,
+    false_says: Text | str,
+    assumed: Mapping[str, tuple[str, Sides]] | None = None,
+    source: str = "folklore",
+    why: Text | str = (),
+    hypotheses: tuple[Text | str, ...] = (),
+    positive: tuple[str, ...] = (),
+    permutations: Mapping[str, str] | None = None,
+    units: tuple[tuple[str, str], ...] = (),
+    top: int = 3,
+) -> Callable[[Sides], Theorem]:
+    """State an inequality: the function below the decorator gives (smaller, larger), or a list of such pairs.
+
+    >>> from symattn.proof.theorem import decide
+    >>> @certificate("means", "inequalities", "2 x y ≤ x² + y²", arrays={"x": "n", "y": "n"},
+    ...              gap=lambda x, y: (x - y) * (x - y),
+    ...              false=lambda x, y: (x * x + y * y, 2 * x * y), false_says="x² + y² ≤ 2 x y")
+    ... def means(x, y):
+    ...     return 2 * x * y, x * x + y * y
+    >>> decide(means).grade
+    <Grade.PROVED: 'proved'>
+    """
+    declared = Declared(arrays, permutations or {}, positive, units)
+
+    def make(sides: Sides) -> Theorem:
+        method = Certificate(declared, sides, gap, false, assumed or {}, top)
+        said = tuple(text(h) for h in hypotheses)
+        return Theorem(name, topic, text(says), method, source, text(false_says), text(why), said)
+
+    return make

@@ -1,0 +1,109 @@
+"""Statements that are checked in exact numbers at listed sizes, because something stands in the way of all sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from symattn.document.model import Text
+from symattn.errors import Refused, Undecided
+from symattn.evidence import Evidence, Grade
+from symattn.proof.statement import Declared, Numbers, run
+from symattn.proof.theorem import Decision, Refutation, Theorem, text
+
+Holds = Callable[..., Any]
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """``holds`` says of arrays of exact numbers whether the statement is true of them, ``false`` of the false variant.
+
+    Both take by name the declared arrays and the numbers in ``sizes``, and give a truth value or an array of such; a
+    case that raises Refused or Undecided is not counted. The false variant is refuted by one case in which it fails.
+    ``obstacle`` says what stands in the way of a proof for all sizes.
+    """
+
+    declared: Declared
+    holds: Holds
+    false: Holds
+    sizes: tuple[Sizes, ...]
+    obstacle: Text = ()
+    seeds: int = 2
+
+    def decide(self) -> Decision:
+        """``checked`` if it holds in every case that can be decided, ``refuted`` if not."""
+        found = dict(self._cases(self.holds))
+        wrong = next((case for case, truth in found.items() if not truth), None)
+        if wrong:
+            return Decision(Evidence(Grade.REFUTED, wrong))
+        if not found:
+            return Decision(Evidence(Grade.UNDECIDED, "no case could be decided"), (self.obstacle,))
+        cases = "; ".join(dict.fromkeys(case.split(" (seed")[0] for case in found))
+        return Decision(
+            Evidence(Grade.CHECKED, f"exact numbers at {listed}"), (self.obstacle,) if self.obstacle else ()
+        )
+
+    def refute(self) -> Refutation:
+        """The first case in which the false variant fails."""
+        wrong = next((case for case, truth in self._cases(self.false) if not truth), "")
+        return Refutation(bool(wrong), wrong)
+
+    def witness(self) -> str:
+        """The first case in which the statement holds."""
+        return next((case for case, truth in self._cases(self.holds) if truth), "")
+
+    def _cases(self, holds: Holds) -> Iterator[tuple[str, bool]]:
+        for sizes in self.sizes:
+            for seed in range(self.seeds if self.declared.arrays else 1):
+                words = ", ".join(f"{letter} = {n}" for letter, n in sizes.items())
+                try:
+                    truth = run(holds, self.declared, Numbers(sizes, seed), sizes)
+                except (Refused, Undecided, ZeroDivisionError):
+                    continue
+                yield f"{words} (seed {seed})" if self.declared.arrays else words, all_true(truth)
+
+
+def all_true(x: Any) -> bool:
+    """Whether a truth value, an array or a sequence of them, is true throughout."""
+    if isinstance(x, (list, tuple)):
+        return all(map(all_true, x))
+    return bool(x.all()) if hasattr(x, "all") else bool(x)
+
+
+def listed(
+    name: str,
+    topic: str,
+    says: Text | str,
+    *,
+    sizes: tuple[Sizes, ...],
+    false: Holds,
+    false_says: Text | str,
+    obstacle: Text | str,
+    arrays: Mapping[str, str] | None = None,
+    positive: tuple[str, ...] = (),
+    source: str = "folklore",
+    why: Text | str = (),
+    hypotheses: tuple[Text | str, ...] = (),
+    seeds: int = 2,
+) -> Callable[[Holds], Theorem]:
+    """State a theorem that is checked at ``sizes``: the function below the decorator says whether it holds there.
+
+    >>> from symattn.proof.theorem import decide
+    >>> @listed("sum", "sizes", "1 + … + n = n (n + 1) / 2", sizes=({"n": 3}, {"n": 4}), obstacle="n is a number here",
+    ...         false=lambda n: sum(range(n + 1)) == n * n, false_says="1 + … + n = n²")
+    ... def gauss(n):
+    ...     return 2 * sum(range(n + 1)) == n * (n + 1)
+    >>> decide(gauss).grade
+    <Grade.CHECKED: 'checked'>
+    """
+
+    def make(holds: Holds) -> Theorem:
+        declared = Declared(arrays or {}, positive=positive)
+        method = Listed(declared, holds, false, sizes, text(obstacle), seeds)
+        return Theorem(
+            name, topic, text(says), method, source, text(false_says), text(why), tuple(text(h) for h in hypotheses)
+        )
+
+    return make

@@ -1,0 +1,53 @@
+"""Signs that can be read off the form of an index expression.
+
+What is never negative: numbers ≥ 0, sizes, predicates, exponentials, roots, letters declared so, squares, and sums,
+products, quotients and totals of such.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from symattn.arrays.index.expressions import (
+    Constant,
+    Count,
+    Exponential,
+    Expression,
+    Letter,
+    Opaque,
+    Predicate,
+    Product,
+    Ratio,
+    Sum,
+    Total,
+)
+
+_ROOTS = frozenset({"rsqrt", "sqrt"})
+
+
+def never_negative(x: Expression, known: Iterable[str] = ()) -> bool:
+    """Whether ``x`` ≥ 0 wherever it is defined, given that the arrays of letters named in ``known`` are.
+
+    A quotient is looked at where its denominator is not 0; False says that the form does not show it.
+    """
+    names = frozenset(known)
+    if isinstance(x, Constant):
+        return x.value >= 0
+    if isinstance(x, (Count, Predicate, Exponential)):
+        return True
+    if isinstance(x, Letter):
+        return array_of(x) in names
+    if isinstance(x, Product):
+        odd = [f for f, times in Counter(x.children).items() if times % 2]
+        return all(never_negative(f, names) for f in odd)
+    if isinstance(x, (Sum, Ratio)):
+        return all(never_negative(y, names) for y in x.children)
+    if isinstance(x, Total):
+        return never_negative(x.body, names)
+    return isinstance(x, Opaque) and x.name in _ROOTS
+
+
+def array_of(x: Letter) -> str:
+    """The name of the array that a letter is an entry of, without its blocks and fixed entries."""
+    return x.name.split("@")[0].split("[")[0]
