@@ -41,9 +41,8 @@ class Listed:
         if not found:
             return Decision(Evidence(Grade.UNDECIDED, "no case could be decided"), (self.obstacle,))
         cases = "; ".join(dict.fromkeys(case.split(" (seed")[0] for case in found))
-        return Decision(
-            Evidence(Grade.CHECKED, f"exact numbers at {listed}"), (self.obstacle,) if self.obstacle else ()
-        )
+        evidence = Evidence(Grade.CHECKED, f"exact numbers at {cases}")
+        return Decision(evidence, (self.obstacle,) if self.obstacle else ())
 
     def refute(self) -> Refutation:
         """The first case in which the false variant fails."""
