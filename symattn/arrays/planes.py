@@ -165,15 +165,17 @@ class Planes(Array):
         return self.map(lambda plane: plane[index])
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        elements = self.written(value)
-        for mine, theirs in zip(self.planes, elements.planes, strict=True):
-            mine[index] = theirs if theirs.ndim else theirs[()]
+        self._put(index, self.written(value))
         if self.typed:
             plain = typed_numbers(value)
             if plain is None:
                 self.typed.sound[0] = False
             else:
                 self.typed.numbers[index] = plain
+
+    def _put(self, index: Any, elements: Self) -> None:
+        for mine, theirs in zip(self.planes, elements.planes, strict=True):
+            mine[index] = theirs if theirs.ndim else theirs[()]
 
 
 def typed_numbers(x: Any) -> np.ndarray | None:

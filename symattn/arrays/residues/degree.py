@@ -13,8 +13,8 @@ invertible mod q, F_i = g^{x_i/C} is uniform in H and independent of the others 
 H without 1; and the residue of e^{(Σ a_i x_i + a_0)/c} is the monomial Π F_i^{a_i C/c} · G^{a_0 C/c}. No letter is the
 product of two: were queries and keys both letters, Σ_k q_ik k_jk in an exponent would have no degree, and no bound.
 
-**Lemma.** Let N ≠ 0 over F_p have 2·Σ|powers of F_i and G| + Σ powers of v ≤ D in every monomial. Then N = 0 at the point
-with probability at most D/(q − 1).
+**Lemma.** Let N ≠ 0 over F_p have 2·Σ|powers of F_i and G| + Σ powers of v ≤ D in every monomial. Then N = 0 at the
+point with probability at most D/(q − 1).
 *Proof*, by induction on the letters. Let F be a letter with powers −a to b in N, N = Σ_t F^t N_t, and say b ≥ a (else
 swap F and 1/F). N_b ≠ 0 has the bound D − 2b and lacks F, so it vanishes with probability at most (D − 2b)/(q − 1).
 Otherwise F^a N is a polynomial in F of degree at most a + b ≤ 2b, with at most 2b zeros in H: at most 2b/(q − 1). For a
@@ -29,11 +29,11 @@ draws are all bad with probability at most (b/|𝒫|)^T. A wrong equality escape
 
 **Decisions.** A run decides whether divisors are zero and whether elements are equal (``z == 0``) by residues. "No" is
 always right. Let runs count only if all T pairs gave the same answers. If some "yes" was wrong, then the first such
-decision, the e-th, of two different elements, was wrong in all T pairs: at most the same bound with its D and norm. T is
-chosen by the D, norm and number K of decisions seen, so that 2·(K + 1)²·bound^T ≤ ε; the sum over all e that might
-have been first, each with (e + 1)² to spare, and of the final comparison, is then at most ε (1/2)(1 + Σ 1/e²) < 1.4 ε;
-``pairs_needed`` asks for half of ε. If up to R pairs may be set aside for different answers, any T of T + R may be those
-that count: a factor of C(T + R, R).
+decision, the e-th, of two different elements, was wrong in all T pairs: at most the same bound with its D and norm.
+T is chosen by the D, the norm and the number K ≥ e of elements decided, so that 4·(K + 1)²·bound^T ≤ ε (``escape``).
+Over all e that might have been first that sums to less than (ε/4)·(π²/6), the final comparison adds ε/4: together less
+than ε. Where up to R pairs may be set aside, because their answers differ from the others', any T of T + R might be
+those that count: a factor of C(T + R, R).
 """
 
 from __future__ import annotations
@@ -154,10 +154,13 @@ class Ratio:
         top = self.top.scaled(n // self.number).either(other.top.scaled(n // other.number))
         return Ratio(top, self.bottom.either(other.bottom), n, lcm(self.parts, other.parts))
 
-    def difference(self, other: Ratio) -> Chance:
-        """Of N, whose vanishing makes the two equal."""
-        n = self.plus(other, same=False).top
-        return Chance(ceil(2 * n.span * lcm(self.parts, other.parts)) + n.degree, n.norm)
+    def vanishing(self) -> Chance:
+        """Of A, whose vanishing makes the element zero."""
+        return Chance(ceil(2 * self.top.span * self.parts) + self.top.degree, self.top.norm)
+
+    def difference(self, other: Ratio, same: bool) -> Chance:
+        """Of N, whose vanishing makes the two equal; ``same`` if they have the same B."""
+        return self.plus(other, same).vanishing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +173,12 @@ class Chance:
     def either(self, other: Chance) -> Chance:
         return Chance(max(self.degree, other.degree), max(self.norm, other.norm))
 
-    def bound(self, q: int, choices: int) -> float:
-        """(D/(q − 1) + b/|𝒫|), rounded upwards; at most 1."""
+    def bound(self, choices: int) -> float:
+        """D/(q − 1) + b/|𝒫| for the least q and |𝒫| = ``choices``, rounded upwards; at most 1."""
         if self.degree == inf or self.norm == inf:
             return 1.0
-        bad = int((self.norm * (1 + 1e-9) + 1e-6) / log2(LEAST))  # what float64 lost in adding logarithms
-        return min(1.0, (self.degree / (q - 1) + bad / choices) * (1 + 1e-12))
+        bad = int((self.norm * (1 + 1e-9) + 1e-6) / log2(LEAST))  # more than float64 lost in adding logarithms
+        return min(1.0, (self.degree / (LEAST // 2 - 1) + bad / choices) * (1 + 1e-12))
 
 
 UNKNOWN = Chance(inf, inf)

@@ -44,12 +44,18 @@ def constant(a: Divisors, axis: int) -> bool:
     return bool((_core(a) == _core(a).take([0], axis)).all())
 
 
-def first(a: Divisors, axis: int, keep: bool = False) -> Divisors:
-    """What remains when an axis along which B is constant is summed over."""
+def first(a: Divisors, axis: int) -> Divisors:
+    """The first along an axis, which is kept with length one."""
     if a is None or not a.shape[axis]:
         return None
-    rows = (slice(None),) * (axis % a.ndim)
-    return a[(*rows, slice(0, 1))] if keep else a[(*rows, 0)]
+    return np.moveaxis(np.moveaxis(a, axis, 0)[:1], 0, axis)
+
+
+def summed(a: Divisors, axis: int, same: bool) -> Divisors:
+    """Of sums along an axis, along which B is the ``same`` or not."""
+    if a is None or not a.shape[axis]:
+        return None
+    return first(a, axis).squeeze(axis) if same else fresh((*a.shape[:axis], *a.shape[axis + 1 :]))  # type: ignore[union-attr]
 
 
 def _core(a: np.ndarray) -> np.ndarray:

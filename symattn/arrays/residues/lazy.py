@@ -9,7 +9,6 @@ because they read through it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -36,10 +35,7 @@ class Plane:
         plane._compute = (function, sources)
         plane._depth = 1 + max((s._depth for s in sources), default=0)
         for source in sources:
-            source._readers = (
-                [r for r in source._readers if r() is not None] if len(source._readers) > 32 else (source._readers)
-            )
-            source._readers.append(ref(plane))
+            source._read_by(plane)
         if plane._depth > _DEPTH:
             _ = plane.value
         return plane
@@ -54,6 +50,11 @@ class Plane:
         assert self._value is not None
         return self._value
 
+    def _read_by(self, plane: Plane) -> None:
+        if len(self._readers) > 32:
+            self._readers = [r for r in self._readers if r() is not None]
+        self._readers.append(ref(plane))
+
     def _still_read(self) -> bool:
         """Whether some other plane waits for this one, or may show its memory."""
         readers = [r() for r in self._readers]
@@ -62,9 +63,13 @@ class Plane:
     def overwritten(self, write: Callable[[np.ndarray], None]) -> Plane:
         """The plane after ``write``, which changes the array it is given, on this one's memory if nobody reads it."""
         value = self.value
-        if self._owned and not self._still_read():
+        if self._owned and value.flags.c_contiguous and not self._still_read():
             write(value)
             return self
-        copy = Plane(value.copy())
+        copy = Plane(value.copy(order="C"))
         write(copy.value)
         return copy
+
+    def alias(self) -> Plane:
+        """Another plane of the same values, for another array: neither is changed with the other."""
+        return Plane.after(lambda value: value, self, owned=False)

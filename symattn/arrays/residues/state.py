@@ -1,22 +1,22 @@
 """What an array of residues holds at one moment: its planes, and what is known of its elements.
 
-    value      the element mod p; None for a logarithm, which only ``exp`` can take
-    exponent   the element mod q, for exponents; None where it is not known: e^x has none, so e^(e^x) is refused
-    factor     Z mod p, for elements x + log Z with exponent x; None if there is no logarithm in it
-    forbidden  where the element is −∞; None if nowhere. The other planes hold anything there
-    divisors   which B each element has over which it is a quotient (see ``degree``): equal numbers, equal B; 0 is B = 1.
-               None is 0 everywhere. Where it does not vary along an axis, the stride is 0
-    ratio      the weights of the elements (of Z, where there is a logarithm); None if they have no bound
-    form       the same of exponents
-    number     the value, if all elements are one known rational number
-    sign       2 if all elements are known to be positive, 1 if nonnegative, else 0
-    defined    whether no element can be 0/0, which is held as NaN
+value      the element mod p; None for a logarithm, which only ``exp`` can take
+exponent   the element mod q, for exponents; None where it is not known: e^x has none, so e^(e^x) is refused
+factor     Z mod p, for elements x + log Z with exponent x; None if there is no logarithm in it
+forbidden  where the element is −∞; None if nowhere. The other planes hold anything there
+divisors   which B each element has over which it is a quotient (see ``degree``): equal numbers, equal B; 0 is B = 1.
+           None is 0 everywhere. Where it does not vary along an axis, the stride is 0
+ratio      the weights of the elements (of Z, where there is a logarithm); None if they have no bound
+form       the same of exponents
+number     the value, if all elements are one known rational number
+sign       2 if all elements are known to be positive, 1 if nonnegative, else 0
+defined    whether no element can be 0/0, which is held as NaN
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm, log2
 from typing import Any
@@ -46,9 +46,10 @@ class State:
     sign: int = 0
     defined: bool = True
 
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+    def alias(self) -> State:
+        """The same elements for another array: neither is changed with the other."""
+        planes = {name: getattr(self, name) for name in ("value", "exponent", "factor")}
+        return replace(self, **{name: plane and plane.alias() for name, plane in planes.items()})
 
     @property
     def all_forbidden(self) -> bool:
@@ -100,7 +101,7 @@ def _known(
 
 
 def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State:
-    """``run`` moves or joins elements; applied to every plane of ``states``. What one of them lacks, the others lose."""
+    """``run``, which moves or joins elements, on every plane of ``states``. What one of them lacks, the others lose."""
     one = len(states) == 1
     logarithm = any(s.factor is not None for s in states)
     same = {s.number for s in states}
@@ -144,3 +145,54 @@ def _either(weights: Sequence[Any]) -> Any:
     for weight in weights[1:]:
         result = None if result is None or weight is None else result.either(weight)
     return result
+
+
+def chosen(condition: np.ndarray, x: State, y: State) -> State:
+    """Elements of x where the condition holds, else of y."""
+    shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
+    for kept, other, dropped in ((x, y, ~condition), (y, x, condition)):
+        if other.all_forbidden and kept.shape == shape:
+            where = dropped if kept.forbidden is None else dropped | kept.forbidden
+            return replace(kept.alias(), forbidden=np.broadcast_to(where, shape), number=None, sign=0)
+    return moved(lambda a, b: np.where(condition, a, b), shape, [x, y])
+
+
+def overwritten(old: State, new: State, place: Callable[[np.ndarray, Any], None]) -> State:
+    """``old`` after ``place`` has put the elements of ``new`` where they belong, in every plane it is given."""
+    where = _placed(old.forbidden, new.forbidden, old.shape, place)
+    if new.all_forbidden:
+        return replace(old, forbidden=where, number=None, sign=0)
+    logarithm = old.factor is not None or new.factor is not None
+    mine, theirs = (s.factor or _filled(s.shape, 1.0) if logarithm else None for s in (old, new))
+    return State(
+        old.shape,
+        None if logarithm else _overwritten(old.value, new.value, place),
+        _overwritten(old.exponent, new.exponent, place),
+        _either([old.ratio, new.ratio]),
+        _either([old.form, new.form]),
+        _overwritten(mine, theirs, place),
+        where,
+        _placed(old.divisors, new.divisors, old.shape, place),
+        old.number if old.number == new.number else None,
+        min(old.sign, new.sign),
+        old.defined and new.defined,
+    )
+
+
+def _overwritten(old: Plane | None, new: Plane | None, place: Callable[[np.ndarray, Any], None]) -> Plane | None:
+    if old is None or new is None:
+        return None
+    source = new.value  # before the old plane is asked whether anybody still reads it
+    return old.overwritten(lambda target: place(target, source if source.ndim else source[()]))
+
+
+def _placed(
+    old: np.ndarray | None, new: np.ndarray | None, shape: tuple[int, ...], place: Callable[[np.ndarray, Any], None]
+) -> np.ndarray | None:
+    if old is None and new is None:
+        return None
+    result = np.zeros(shape, dtype=bool if (old if new is None else new).dtype == bool else np.int64)  # type: ignore
+    if old is not None:
+        result[...] = old
+    place(result, 0 if new is None else new)
+    return result if result.any() else None

@@ -1,0 +1,307 @@
+"""``modular``: residues of values mod p and of exponents mod q, p = 2q + 1, at the speed of BLAS.
+
+exp takes a residue s mod q to g^s mod p, so that e^{a+b} = e^a e^b. Two programs that agree at a random point agree
+everywhere, but for a probability that ``residues.degree`` bounds; ``symattn.verification.semantics`` makes tests of
+that. A kind is one point: ``modular(p, q, seed)`` makes a new one, with its own generator and its own random choices.
+
+    letters(shape)   new letters, to be used as inputs: values and keys
+    lift(data)       known numbers: queries, constants
+    compared(a, b)   where residues are equal, and how they could be though the values differ
+
+Planes are computed when they are needed: scores are never computed mod p, values never mod q. An array is a view of
+what a holder holds; assignment changes what the holder holds, so that all its views see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from symattn.arrays.base import Array
+from symattn.arrays.calls import offered
+from symattn.arrays.namespace import Namespace
+from symattn.arrays.notes import note
+from symattn.arrays.planes import Planes, Typed, _boxed
+from symattn.arrays.residues import functions, primes
+from symattn.arrays.residues.degree import Chance
+from symattn.arrays.residues.field import Field
+from symattn.arrays.residues.state import State, chosen, moved, numbers, overwritten
+from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _holds, _lifted, _picked
+from symattn.errors import InputError, Refused
+
+
+class Holder:
+    """What arrays that are views of one another share: a state, and a dummy that shows which of them share memory."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.dummy = np.empty(state.shape, dtype=np.int8)
+
+
+class Modular(Planes):
+    """Arrays of residues. The kinds are subclasses, each with a field; see ``modular``."""
+
+    sentinel = -1e4
+    field: ClassVar[Field]
+
+    def __init__(self, holder: Holder, move: Callable[[Any], Any] | None = None, dummy: np.ndarray | None = None):
+        self._holder = holder
+        self._move = move
+        self._dummy = holder.dummy if dummy is None else dummy
+        self._maxima: tuple[State, dict[int, Self]] | None = None
+
+    @classmethod
+    def holding(cls, state: State) -> Self:
+        """A new array that holds ``state``."""
+        return cls(Holder(state))
+
+    @property
+    def state(self) -> State:
+        """What the array holds now."""
+        state = self._holder.state
+        return state if self._move is None else moved(self._move, self._dummy.shape, [state])
+
+    # -- where arrays come from -----------------------------------------------------------------------------------
+    @classmethod
+    def letters(cls, *shape: int) -> Self:
+        """New letters: independent and uniform, mod p and mod q."""
+        return cls.holding(cls.field.letters(shape))
+
+    @classmethod
+    def lift(cls, data: Any) -> Self:
+        if isinstance(data, (list, tuple)) and _holds(data):
+            stacked: Self = cls.xp.stack([cls.of(x) for x in data])
+            return stacked
+        return cls.holding(numbers(_finite(_plain(data)), cls.field.p, cls.field.q))
+
+    @classmethod
+    def literal(cls, value: Any) -> Self:
+        plain = _plain(value)
+        if plain.dtype.kind not in "iuf" or not (forbidden := plain <= cls.sentinel).any():
+            return cls.lift(plain)
+        for typed in np.unique(plain[forbidden & np.isfinite(plain)]):
+            note(f"the literal {float(typed)!r} was read as -inf")
+        state = numbers(_finite(np.where(forbidden, 0, plain)), cls.field.p, cls.field.q)
+        return cls.holding(replace(state, forbidden=np.asarray(forbidden), number=None, sign=0))
+
+    # -- what is read of them -------------------------------------------------------------------------------------
+    @property
+    def plain_shape(self) -> tuple[int, ...]:
+        return self._dummy.shape
+
+    @property
+    def size(self) -> int:
+        return self._dummy.size
+
+    def residues(self) -> np.ndarray:
+        """The values in [0, p), and −1 for −∞, −2 for undefined elements. A logarithm has none, and is refused."""
+        state = self.state
+        if state.value is None:
+            raise Refused("modular: a logarithm has no value; only exp takes it")
+        value = state.value.value
+        out = np.where(np.isnan(value), -2, self.field.p.canonical(np.nan_to_num(value)))
+        return out if state.forbidden is None else np.where(state.forbidden, -1, out)
+
+    def exponents(self) -> np.ndarray:
+        """The exponents in [0, q); refused where they are not known."""
+        exponent = self.state.exponent
+        if exponent is None:
+            raise Refused("modular: an exponential has no exponent mod q")
+        return self.field.q.canonical(exponent.value)
+
+    def tolist(self) -> Any:
+        """The residues as nested lists."""
+        return self.residues().tolist()
+
+    def __repr__(self) -> str:
+        formal = self.state.value is None
+        return f"modular({'logarithms' if formal else self.residues()}, p={self.field.p.m})"
+
+    @classmethod
+    def compared(cls, a: Any, b: Any) -> tuple[np.ndarray, Chance]:
+        """Where a and b are equal, 0/0 to nothing; and how they could be though the values differ."""
+        return functions.equal(cls.field, cls.of(a).state, cls.of(b).state)
+
+    # -- views and assignment -------------------------------------------------------------------------------------
+    def map(self, function: Callable[[np.ndarray], Any]) -> Self:
+        dummy = function(self._dummy)
+        if isinstance(dummy, np.ndarray) and np.may_share_memory(dummy, self._holder.dummy):
+            move = self._move
+            result = type(self)(self._holder, (lambda x: function(move(x))) if move else function, dummy)
+        else:
+            result = self.holding(moved(function, np.shape(dummy), [self.state]))
+        if self.typed and self.typed.sound[0]:
+            result.typed = Typed(_boxed(function(self.typed.numbers), self.typed.numbers), self.typed.sound)
+        return result
+
+    def __getitem__(self, index: Any) -> Self:
+        kept = _kept(index)
+        return self.map(lambda plane: plane[kept])
+
+    def _put(self, index: Any, elements: Self) -> None:
+        holder, move, new = self._holder, self._move, elements.state
+        if index is Ellipsis and move is None and new.shape == holder.state.shape:
+            holder.state = new.alias()
+            return
+
+        def place(target: np.ndarray, source: Any) -> None:
+            (target if move is None else move(target))[index] = source
+
+        holder.state = overwritten(holder.state, new, place)
+
+    # -- primitives -----------------------------------------------------------------------------------------------
+    @classmethod
+    def _add(cls, a: Self, b: Self) -> Self:
+        return cls.holding(cls.field.add(a.state, b.state))
+
+    @classmethod
+    def _mul(cls, a: Self, b: Self) -> Self:
+        return cls.holding(cls.field.multiply(a.state, b.state))
+
+    @classmethod
+    def _div(cls, a: Self, b: Self) -> Self:
+        return cls.holding(cls.field.divide(a.state, b.state))
+
+    @classmethod
+    def _maximum(cls, a: Self, b: Self) -> Self:
+        return cls.holding(functions.higher(cls.field, a.state, b.state))
+
+    @classmethod
+    def _unary(cls, name: str, a: Self) -> Self:
+        known = {"exp": functions.exponential, "log": functions.logarithm, "sqrt": functions.square_root}
+        if name in known:
+            return cls.holding(known[name](cls.field, a.state))
+        return cls.holding(functions.any_function(cls.field, name, a.state))
+
+    @classmethod
+    def _sum(cls, a: Self, axis: int) -> Self:
+        return cls.holding(cls.field.total(a.state, axis))
+
+    @classmethod
+    def _max(cls, a: Self, axis: int) -> Self:
+        if not a.plain_shape[axis]:
+            raise InputError("modular: max over an empty axis (are there no keys?)")
+        if a._maxima is None or a._maxima[0] is not a._holder.state:
+            a._maxima = (a._holder.state, {})  # asked again, the same array has the same maxima
+        found = a._maxima[1]
+        if axis not in found:
+            found[axis] = cls.holding(functions.highest(cls.field, a.state, axis))
+        return found[axis].copy()
+
+    @classmethod
+    def _less(cls, a: Self, b: Self) -> Any:
+        return functions.less(cls.field, a.state, b.state)
+
+    @classmethod
+    def _equal(cls, a: Self, b: Self) -> Any:
+        return functions.decided_equal(cls.field, a.state, b.state)
+
+    @classmethod
+    def _forbidden(cls, a: Self) -> Any:
+        forbidden = a.state.forbidden
+        return np.zeros(a.plain_shape, dtype=bool) if forbidden is None else forbidden.copy()
+
+    @classmethod
+    def _undefined(cls, a: Self) -> Any:
+        state = a.state
+        if state.defined:
+            return np.zeros(a.plain_shape, dtype=bool)
+        there = [np.isnan(x.value) for x in (state.value, state.factor) if x is not None]
+        return there[0]
+
+    @classmethod
+    def _matmul(cls, a: Self, b: Self) -> Self:
+        return cls.holding(cls.field.matmul(a.state, b.state))
+
+
+class ModularNamespace(Namespace):
+    """The namespace, with the functions that move elements done on planes that may not be there, or not yet."""
+
+    kind: type[Modular]
+
+    def _where(self, condition: Any, a: Any, b: Any) -> Any:
+        if isinstance(condition, Array):
+            raise Refused("modular: where needs a boolean condition")
+        x, y = self.kind.written(a).state, self.kind.written(b).state
+        return self.kind.holding(chosen(np.array(condition, dtype=bool), x, y))
+
+    where = offered("where", _where)
+
+    def _moved(self, move: Callable[..., Any], given: list[Modular]) -> Any:
+        dummy = move(*[a._dummy for a in given])
+        if isinstance(dummy, (list, tuple)):
+            parts = [self._moved(lambda *planes, i=i: move(*planes)[i], given) for i in range(len(dummy))]
+            return type(dummy)(parts)
+        if len(given) == 1:
+            return given[0].map(move)
+        result = self.kind.holding(moved(move, dummy.shape, [a.state for a in given]))
+        if all(a.origin is not None for a in given):
+            result.typed = Typed(move(*[a.origin for a in given]))
+        return result
+
+
+def _structural(name: str) -> Callable[..., Any]:
+    function = getattr(np, name)
+
+    def run(self: ModularNamespace, *args: Any, **kwargs: Any) -> Any:
+        if not _holds([args]):
+            return function(*args, **kwargs)
+        given = [_lifted(self.kind, a) for a in args]
+
+        def move(*planes: Any) -> Any:
+            rest = iter(planes)
+            return function(*[_picked(a, lambda _: next(rest)) for a in given], **kwargs)
+
+        return self._moved(move, list(_arrays(given)))
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"NumPy's ``{name}``, on every plane."
+    return run
+
+
+for _name in _NUMPY:
+    setattr(ModularNamespace, _name, _structural(_name))
+for _alias, _name in _ALIASES.items():
+    setattr(ModularNamespace, _alias, getattr(ModularNamespace, _name))
+
+
+def modular(p: int = 0, q: int = 0, seed: int = 0) -> type[Modular]:
+    """A new kind: a pair of primes, a random generator, random letters. Without (p, q), the largest pair.
+
+    Raises InputError unless 2²² < p < 2²³, p = 2q + 1, and p, q are primes that leave 3 when divided by 4.
+    """
+    p, q = (p, q) if p else primes.pairs()[-1]
+    if (p, q) not in primes.pairs():
+        raise InputError(f"modular({p}, {q}): no pair of primes p = 2q + 1 with 2^22 < p < 2^23 and q = 3 mod 4")
+    made: type[Modular] = type("modular", (Modular,), {"name": "modular", "field": Field(p, q, seed)})
+    made.xp = ModularNamespace(made)
+    return made
+
+
+def _plain(data: Any) -> np.ndarray:
+    """Data as an array of booleans, integers, floats, or of ``Fraction``."""
+    try:
+        plain = np.asarray(data)
+    except ValueError:
+        raise InputError("modular: ragged data") from None
+    if plain.dtype.name.startswith(("bfloat", "float8")):
+        return plain.astype(np.float64)
+    if plain.dtype.kind not in "biufO" or plain.dtype.itemsize > 8:
+        raise InputError(f"modular: data of type {plain.dtype} cannot be taken exactly")
+    return plain
+
+
+def _finite(plain: np.ndarray) -> np.ndarray:
+    if plain.dtype.kind == "f" and not np.isfinite(plain).all():
+        raise InputError("modular: NaN or infinity in the data; only a mask may hold -inf, and nothing may hold NaN")
+    return plain
+
+
+def _kept(index: Any) -> Any:
+    """An index that does not change when arrays in it do."""
+    if isinstance(index, tuple):
+        return tuple(map(_kept, index))
+    return index.copy() if isinstance(index, (np.ndarray, list)) else index

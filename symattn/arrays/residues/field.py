@@ -1,0 +1,214 @@
+"""The arithmetic of ``modular``: what each operation makes of the planes, and of the weights behind the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.residues import divisors
+from symattn.arrays.residues.arithmetic import Exponential, Floats, Modulus
+from symattn.arrays.residues.decisions import Decisions
+from symattn.arrays.residues.degree import ONE, UNKNOWN, Form, Ratio, Weight
+from symattn.arrays.residues.lazy import Plane
+from symattn.arrays.residues.state import State
+from symattn.errors import Refused
+
+_LETTER = Ratio(Weight(degree=1))
+_NO_LOGARITHM = Ratio(ONE)
+Shape = tuple[int, ...]
+
+
+class Field:
+    """A pair (p, q), a generator of the group of order q, and the random choices and decisions of one run."""
+
+    def __init__(self, p: int, q: int, seed: int) -> None:
+        self.random = np.random.default_rng([seed, p, q])
+        self.p, self.q = Modulus(p), Modulus(q)
+        g = pow(int(self.random.integers(2, p - 1)), 2, p)  # the square of anything but 0, 1 and −1 is a generator
+        self.exponential = Exponential(self.p, q, g)
+        self.salt = bytes(self.random.integers(0, 256, 16, dtype=np.uint8))
+        self.decisions = Decisions()
+
+    def letters(self, shape: Shape) -> State:
+        """New letters, uniform mod p and, independently, mod q."""
+        value, exponent = (Plane.after(lambda m=m: self._uniform(shape, m.m)) for m in (self.p, self.q))
+        return State(shape, value, exponent, _LETTER, Form(1, 1))
+
+    def _uniform(self, shape: Shape, m: int) -> Floats:
+        return self.random.integers(-(m // 2), m // 2 + 1, shape).astype(np.float64)
+
+    def add(self, x: State, y: State) -> State:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        if x.factor is not None or y.factor is not None:
+            return self._add_logarithms(x, y, shape)
+        same = divisors.same(x.divisors, y.divisors)
+        return State(
+            shape,
+            _both(self.p.add, x.value, y.value),
+            _both(self.q.add, x.exponent, y.exponent),
+            _both(lambda a, b: a.plus(b, same), x.ratio, y.ratio),
+            _both(Form.__add__, x.form, y.form),
+            forbidden=_anywhere(x, y, shape),
+            divisors=divisors.joined(x.divisors, None if same else y.divisors, shape),
+            number=_both(lambda a, b: a + b, x.number, y.number),
+            sign=max(x.sign, y.sign) if min(x.sign, y.sign) else 0,
+            defined=x.defined and y.defined,
+        )
+
+    def _add_logarithms(self, x: State, y: State, shape: Shape) -> State:
+        """x + y where one or both hold log Z: exponents are added, factors multiplied."""
+        a, b = _logarithm(x), _logarithm(y)
+        return State(
+            shape,
+            None,
+            _both(self.q.add, a.exponent, b.exponent),
+            _both(Ratio.times, a.ratio, b.ratio),
+            _both(Form.__add__, a.form, b.form),
+            factor=_both(self.p.multiply, a.factor, b.factor),
+            forbidden=_anywhere(x, y, shape),
+            divisors=divisors.joined(a.divisors, b.divisors, shape),
+            defined=x.defined and y.defined,
+        )
+
+    def multiply(self, x: State, y: State) -> State:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        if x.factor is not None or y.factor is not None:
+            return self._signed(*((x, y) if y.factor is None else (y, x)))
+        if (x.forbidden is not None and y.sign < 2) or (y.forbidden is not None and x.sign < 2):
+            raise Refused("modular: -inf (a masked score) times something that is not known to be positive")
+        return State(
+            shape,
+            _both(self.p.multiply, x.value, y.value),
+            _both(self.q.multiply, x.exponent, y.exponent),
+            _both(Ratio.times, x.ratio, y.ratio),
+            _both(Form.__mul__, x.form, y.form),
+            forbidden=_anywhere(x, y, shape),
+            divisors=divisors.joined(x.divisors, y.divisors, shape),
+            number=_both(lambda a, b: a * b, x.number, y.number),
+            sign=min(x.sign, y.sign),
+            defined=x.defined and y.defined,
+        )
+
+    def _signed(self, x: State, y: State) -> State:
+        """±(s + log Z) = ±s + log Z^±1."""
+        if y.number not in (1, -1) or len(y.shape) > len(x.shape) or x.forbidden is not None:
+            raise Refused("modular: a logarithm times anything but 1 or -1; only exp takes logarithms")
+        if y.number == 1:
+            return x
+        return replace(
+            x,
+            exponent=_both(self.q.multiply, x.exponent, y.exponent),
+            factor=_both(lambda z: self.p.inverse(z), x.factor),
+            ratio=_both(_NO_LOGARITHM.over, x.ratio),
+            divisors=None if x.ratio is None else divisors.fresh(x.shape),
+            defined=False,
+        )
+
+    def divide(self, x: State, y: State) -> State:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        if x.value is None or y.value is None:
+            raise Refused("modular: a quotient with a logarithm; only exp takes logarithms")
+        if y.forbidden is not None or (x.forbidden is not None and y.sign < 2):
+            raise Refused("modular: a quotient with -inf (a masked score)")
+        known = bool(y.number)
+        ratio, joint = self._quotient(x, y, shape)
+        return State(
+            shape,
+            Plane.after(self._divide_by(y), x.value, y.value),
+            _both(lambda a, b: self.q.multiply(a, self.q.inverse(b)), x.exponent, y.exponent if known else None),
+            ratio,
+            _both(lambda a, b: a * Form(0, abs(b.denominator), abs(b.numerator)), x.form, y.number or None),
+            forbidden=_anywhere(x, y, shape),
+            divisors=joint,
+            number=_both(lambda a, b: a / b, x.number, y.number or None),
+            sign=min(x.sign, y.sign),
+            defined=known and x.defined,
+        )
+
+    def _divide_by(self, y: State) -> Callable[[Floats, Floats], Floats]:
+        """a, b ↦ a/b, which says where b is zero unless it is known not to be."""
+        zeros = None if y.number else self.watch(y.ratio)
+
+        def run(a: Floats, b: Floats) -> Floats:
+            if zeros is not None:
+                zeros(b == 0)
+            return self.p.multiply(a, self.p.inverse(b))
+
+        return run
+
+    def _quotient(self, x: State, y: State, shape: Shape) -> tuple[Ratio | None, np.ndarray | None]:
+        if x.ratio is None or y.ratio is None:
+            return None, None
+        if y.number:
+            ratio = x.ratio.times(Ratio(ONE.scaled(y.number.denominator), number=abs(y.number.numerator)))
+            return ratio, divisors.joined(x.divisors, None, shape)
+        return x.ratio.over(y.ratio), divisors.joined(x.divisors, divisors.fresh(y.shape), shape)
+
+    def watch(self, ratio: Ratio | None) -> Callable[[np.ndarray], None]:
+        """A decision to come, whether elements are zero; call the result with where they were."""
+        name = self.decisions.name()
+        chance = ratio.vanishing() if ratio else UNKNOWN
+        return lambda yes: self.decisions.record(name, yes, chance)
+
+    def total(self, x: State, axis: int) -> State:
+        """Σ over an axis."""
+        n = x.shape[axis]
+        same = divisors.constant(x.divisors, axis)
+        if x.value is None or x.forbidden is not None:
+            raise Refused(f"modular: a sum over {'a logarithm' if x.value is None else '-inf'}; only exp takes it")
+        return State(
+            (*x.shape[:axis], *x.shape[axis + 1 :]),
+            _both(lambda a: self.p.total(a, axis), x.value),
+            _both(lambda a: self.q.total(a, axis), x.exponent),
+            x.ratio and x.ratio.terms(n, same),
+            x.form and x.form.terms(n),
+            divisors=divisors.summed(x.divisors, axis, same),
+            number=None if x.number is None else x.number * n,
+            sign=x.sign if n else 1,
+            defined=x.defined,
+        )
+
+    def matmul(self, x: State, y: State) -> State:
+        n = x.shape[-1]
+        for s in (x, y):
+            if s.value is None or s.forbidden is not None:
+                raise Refused(f"modular: {'a logarithm' if s.value is None else '-inf'} in a product of matrices")
+        shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+        same = divisors.constant(x.divisors, -1) and divisors.constant(y.divisors, -2)
+        left, right = divisors.first(x.divisors, -1), divisors.first(y.divisors, -2)
+        joint = divisors.joined(left, right, shape) if same else divisors.fresh(shape)
+        return State(
+            shape,
+            _both(self.p.matmul, x.value, y.value),
+            _both(self.q.matmul, x.exponent, y.exponent),
+            _both(lambda a, b: a.times(b).terms(n, same), x.ratio, y.ratio),
+            _both(lambda a, b: (a * b).terms(n), x.form, y.form),
+            divisors=joint,
+            sign=min(x.sign, y.sign) if n else 1,
+            defined=x.defined and y.defined,
+        )
+
+
+def _both(function: Callable[..., Any], *operands: Any) -> Any:
+    """``function`` of planes, as a plane to be computed, or of other operands; None if one of them is None."""
+    if any(x is None for x in operands):
+        return None
+    return Plane.after(function, *operands) if isinstance(operands[0], Plane) else function(*operands)
+
+
+def _anywhere(x: State, y: State, shape: Shape) -> np.ndarray | None:
+    """Where one of the two is −∞."""
+    if x.forbidden is None or y.forbidden is None:
+        only = x.forbidden if y.forbidden is None else y.forbidden
+        return None if only is None else np.broadcast_to(only, shape)
+    return np.asarray(x.forbidden | y.forbidden)
+
+
+def _logarithm(x: State) -> State:
+    """x as x + log 1, if it holds no logarithm."""
+    if x.factor is not None:
+        return x
+    return replace(x, factor=Plane(np.ones(x.shape)), ratio=_NO_LOGARITHM, divisors=None)

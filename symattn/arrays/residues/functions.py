@@ -1,0 +1,184 @@
+"""exp, log, roots, maxima and comparisons of residues.
+
+exp is the homomorphism s ↦ g^s. A logarithm stays formal: only exp takes it. A maximum is any number: new letters,
+which are never among the arguments, or a missing rescale would pass unseen; softmax does not depend on it. Other
+functions of data are any function: random ones, equal for equal arguments. They have no bound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from math import isqrt
+
+import numpy as np
+
+from symattn.arrays.notes import note
+from symattn.arrays.residues import divisors
+from symattn.arrays.residues.arithmetic import Floats, Modulus
+from symattn.arrays.residues.degree import ONE, UNKNOWN, Chance, Form, Ratio
+from symattn.arrays.residues.field import Field
+from symattn.arrays.residues.lazy import Plane
+from symattn.arrays.residues.primes import root
+from symattn.arrays.residues.state import State, moved
+from symattn.errors import Refused, Undecided
+
+
+def exponential(field: Field, x: State) -> State:
+    """e^x = g^s Z for the exponent s and the factor Z; 0 where x is −∞."""
+    if x.exponent is None:
+        raise Refused("modular: an exponential or a quotient of data inside an exponent; exponents must be linear")
+    forbidden = x.forbidden
+
+    def run(s: Floats, *factor: Floats) -> Floats:
+        result = field.exponential(s)
+        result = field.p.multiply(result, *factor) if factor else result
+        return result if forbidden is None else np.where(forbidden, 0.0, result)
+
+    factor = () if x.factor is None else (x.factor,)
+    ratio = x.form.exponential() if x.form else None
+    if factor:
+        ratio = ratio.times(x.ratio) if ratio and x.ratio else None
+    return State(
+        x.shape,
+        Plane.after(run, x.exponent, *factor),
+        None,
+        ratio,
+        None,
+        divisors=x.divisors if factor else None,
+        sign=2 if forbidden is None else 1,
+        defined=x.defined,
+    )
+
+
+def logarithm(field: Field, x: State) -> State:
+    """log Z for the value Z, as an exponent 0 with the factor Z."""
+    if x.value is None or x.forbidden is not None:
+        raise Refused(f"modular: log of {'a logarithm' if x.value is None else '-inf'}")
+    zeros = None if x.number else field.watch(x.ratio)
+
+    def run(z: Floats) -> Floats:
+        if zeros is not None:
+            zeros(z == 0)
+        return np.where(z == 0, np.nan, z)
+
+    return State(
+        x.shape,
+        None,
+        Plane(np.broadcast_to(np.float64(0), x.shape), owned=False),
+        x.ratio,
+        Form(0, 0),
+        factor=Plane.after(run, x.value),
+        divisors=x.divisors,
+        defined=bool(x.number) and x.defined,
+    )
+
+
+def square_root(field: Field, x: State) -> State:
+    """√ of a known number, in the primes where it exists; of data, any function."""
+    if x.number is None or x.number < 0:
+        return any_function(field, "sqrt", x)
+    numerator, denominator = x.number.numerator, x.number.denominator
+
+    def run(m: Modulus) -> Floats:
+        residue = root(numerator, m.m) * pow(root(denominator, m.m), -1, m.m)
+        return np.broadcast_to(m.reduced(np.array(float(residue % m.m))), x.shape)
+
+    value, exponent = _on_both(field, lambda m: Plane.after(lambda: run(m), owned=False))
+    exact = Fraction(isqrt(numerator), isqrt(denominator))
+    sign = 2 if x.number else 1
+    if exact * exact != x.number:  # √2 is no integer: the weights do not speak of it
+        return State(x.shape, value, exponent, None, None, sign=sign)
+    top, c = exact.numerator, exact.denominator
+    ratio = Ratio(ONE.scaled(top), number=c)
+    return State(x.shape, value, exponent, ratio, Form(0, top, c), number=exact, sign=sign)
+
+
+def _on_both(field: Field, plane: Callable[[Modulus], Plane]) -> tuple[Plane, Plane]:
+    return plane(field.p), plane(field.q)
+
+
+def any_function(field: Field, name: str, x: State) -> State:
+    """Some function that gives equal values for equal values: what is found with it holds for no known error."""
+    if x.value is None or x.forbidden is not None:
+        raise Refused(f"modular: {name} of {'a logarithm' if x.value is None else '-inf'}")
+    note(f"{name} stands for any function of its argument")
+
+    def run(v: Floats, m: Modulus) -> Floats:
+        salt = hashlib.blake2b(f"{name} {m.m}".encode(), key=field.salt, digest_size=16).digest()
+        z = field.p.canonical(np.nan_to_num(v)).astype(np.uint64)
+        for factor in np.frombuffer(salt, np.uint64):
+            z = z * (factor | np.uint64(1))
+            z = z ^ (z >> np.uint64(29))
+        out = m.reduced(((z >> np.uint64(20)) % np.uint64(m.m)).astype(np.float64))
+        return np.where(np.isnan(v), np.nan, out)
+
+    argument = x.value
+    value, exponent = _on_both(field, lambda m: Plane.after(lambda v: run(v, m), argument))
+    return State(x.shape, value, exponent, None, None, defined=x.defined)
+
+
+def highest(field: Field, x: State, axis: int) -> State:
+    """A maximum over an axis: new letters, −∞ where everything is."""
+    letters = field.letters((*x.shape[:axis], *x.shape[axis + 1 :]))
+    return _forbidden(letters, None if x.forbidden is None else np.asarray(x.forbidden.all(axis=axis)))
+
+
+def higher(field: Field, x: State, y: State) -> State:
+    """The larger of two: new letters, −∞ where both are; the true one of known numbers."""
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    if x.number is not None and y.number is not None and x.forbidden is None and y.forbidden is None:
+        larger = x if x.number > y.number else y
+        return moved(lambda plane: np.broadcast_to(plane, shape), shape, [larger])
+    letters = field.letters(shape)
+    both = None if x.forbidden is None or y.forbidden is None else x.forbidden & y.forbidden
+    return _forbidden(letters, both)
+
+
+def _forbidden(letters: State, where: np.ndarray | None) -> State:
+    return letters if where is None or not where.any() else replace(letters, forbidden=where)
+
+
+def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, Chance]:
+    """Where two residues are equal, and how that could be though the values differ. 0/0 equals nothing."""
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    if x.value is None or y.value is None:  # logarithms are equal if their exponentials are
+        x, y = exponential(field, x), exponential(field, y)
+    assert x.value is not None
+    assert y.value is not None
+    same = np.broadcast_to(field.p.add(x.value.value, -y.value.value) == 0, shape)
+    if x.forbidden is not None or y.forbidden is not None:
+        a, b = (np.False_ if s.forbidden is None else s.forbidden for s in (x, y))
+        same = np.where(a | b, a & b, same)
+    if x.ratio is None or y.ratio is None:
+        return same, UNKNOWN
+    return same, x.ratio.difference(y.ratio, divisors.same(x.divisors, y.divisors))
+
+
+def decided_equal(field: Field, x: State, y: State) -> np.ndarray:
+    """Where elements are equal; a decision, unless both are known numbers."""
+    if x.number is not None and y.number is not None and x.forbidden is None and y.forbidden is None:
+        return np.full(np.broadcast_shapes(x.shape, y.shape), x.number == y.number)
+    name = field.decisions.name()
+    same, chance = equal(field, x, y)
+    field.decisions.record(name, same, chance)
+    return same
+
+
+def less(field: Field, x: State, y: State) -> np.ndarray:
+    """Where x < y, as far as residues can tell: known numbers, −∞, and 0 < what is known not to be negative."""
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    if y.all_forbidden:
+        return np.zeros(shape, dtype=bool)
+    if x.all_forbidden:
+        return np.broadcast_to(np.True_ if y.forbidden is None else ~y.forbidden, shape)
+    if x.forbidden is None and y.forbidden is None:
+        if x.number is not None and y.number is not None:
+            return np.full(shape, x.number < y.number)
+        if x.number == 0 and y.sign:
+            return ~decided_equal(field, x, y)
+        if y.number == 0 and x.sign:
+            return np.zeros(shape, dtype=bool)
+    raise Undecided("modular: residues have no order; compare plain numbers, or use maximum")
