@@ -19,7 +19,7 @@ import numpy as np
 from symattn.arrays.base import Array
 from symattn.arrays.index import building as build
 from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis
-from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, fresh
+from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
 from symattn.errors import InputError, Refused
 
 Place = tuple[int, tuple[Any, ...]]  # the number of a block, and one index (or number) for each of its factors
@@ -43,16 +43,17 @@ class Indexed(Array):
         self.at = at
 
     @classmethod
-    def letters(cls, name: str, *axes: Any) -> Indexed:
-        """An array of letters: ``letters("q", "n", "d")`` has the elements q[i, k]."""
+    def letters(cls, name: str, *axes: Any, positive: bool = False) -> Indexed:
+        """An array of letters: ``letters("q", "n", "d")`` has the elements q[i, k]; they may be declared positive."""
         lengths = [axis(a) for a in axes]
+        kind = PositiveLetter if positive else Letter
 
         def at(places: Places) -> Expression:
             blocks = "" if all(len(a.blocks) == 1 for a in lengths) else "@" + ",".join(str(b) for b, _ in places)
             entries = [i for _, t in places for i in t]
             fixed = [i for i in entries if isinstance(i, int)]
             label = name + blocks + (str(fixed) if fixed else "")
-            return Letter(label, tuple(i for i in entries if not isinstance(i, int)))  # type: ignore[no-any-return]
+            return kind(label, tuple(i for i in entries if not isinstance(i, int)))  # type: ignore[no-any-return]
 
         return cls(lengths, at)
 

@@ -72,7 +72,7 @@ class Letters:
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         from symattn.arrays.indexed import Indexed
 
-        return Indexed.letters(name, *[self.axis(a) for a in shape.split()])
+        return Indexed.letters(name, *[self.axis(a) for a in shape.split()], positive=name in declared.positive)
 
     def axis(self, text: str) -> Any:
         from symattn.arrays.index.axes import Axis

@@ -1,14 +1,18 @@
 """Building index expressions: sums and products are flat, constants are gathered, −∞ goes only where it may.
 
 Two rules go beyond arithmetic and keep quotients out of sums, so that the prover can clear them: a predicate common
-to all terms of a sum is pulled out, and Σ_i [i = a] f(i) = f(a).
+to all terms of a sum is pulled out, and Σ_i [i = a] f(i) = f(a). Roots are joined in pairs, √u √u = u, and taken of
+positive factors one by one; all that is said of them holds where u > 0, or u ≥ 0 if no inverse root occurs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from math import isqrt
+from typing import Any
 
+from symattn.arrays.index.canonical import canonical
 from symattn.arrays.index.expressions import (
     ONE,
     ZERO,
@@ -22,6 +26,7 @@ from symattn.arrays.index.expressions import (
     Masked,
     Opaque,
     Position,
+    PositiveLetter,
     Predicate,
     Product,
     Ratio,
@@ -94,9 +99,48 @@ def multiply(*xs: Expression) -> Expression:
                 rest.append(factor)
     if not number:
         return ZERO
+    paired = _paired_root(rest)
+    if paired:
+        return multiply(constant(number), *paired)
     if number != 1:
         rest.append(constant(number))
     return ONE if not rest else rest[0] if len(rest) == 1 else Product(tuple(rest))
+
+
+def _paired_root(xs: list[Expression]) -> list[Expression] | None:
+    """The factors ``xs`` with two roots of one u joined: √u √u = u, u^{−1/2} u^{−1/2} = 1/u, √u u^{−1/2} = 1."""
+    found: dict[Any, Expression] = {}
+    for x in xs:
+        if not (isinstance(x, Opaque) and x.name in _POSITIVE):
+            continue
+        other = found.setdefault(canonical(x.children[0]), x)
+        if other is not x or xs.count(x) > 1:
+            rest = list(xs)
+            rest.remove(x)
+            rest.remove(other)
+            return rest if x.name != other.name else [*rest, _square(x)]
+    return None
+
+
+def _square(root: Opaque) -> Expression:
+    inside = root.children[0]
+    return inside if root.name == "sqrt" else divide(ONE, inside)
+
+
+def root(x: Expression) -> Expression:
+    """√x. Factors and divisors that are known to be positive have roots of their own: √(a²u / n) = a √u / √n."""
+    if isinstance(x, Constant) and x.value >= 0:
+        n, d = isqrt(x.value.numerator), isqrt(x.value.denominator)
+        if Fraction(n * n, d * d) == x.value:
+            return constant(Fraction(n, d))
+    if isinstance(x, Ratio) and known_positive(x.children[1]):
+        return divide(root(x.children[0]), root(x.children[1]))
+    if isinstance(x, Product):
+        positive = [f for f in x.children if known_positive(f)]
+        rest = [f for f in x.children if f not in positive]
+        if positive and (rest or len(positive) > 1):
+            return multiply(*map(root, positive), root(multiply(*rest)))
+    return Opaque("sqrt", x)  # type: ignore[no-any-return]
 
 
 def known_positive(x: Expression) -> bool:
@@ -107,7 +151,7 @@ def known_positive(x: Expression) -> bool:
         return all(map(known_positive, x.children))
     if isinstance(x, Total):
         return known_positive(x.body)
-    return isinstance(x, (Count, Exponential)) or (isinstance(x, Opaque) and x.name in _POSITIVE)
+    return isinstance(x, (Count, Exponential, PositiveLetter)) or (isinstance(x, Opaque) and x.name in _POSITIVE)
 
 
 def negate(x: Expression) -> Expression:
@@ -123,8 +167,10 @@ def divide(a: Expression, b: Expression) -> Expression:
         raise ZeroDivisionError("indexed: division by zero at every size")
     if isinstance(b, Constant):
         return multiply(a, constant(1 / b.value))
-    if isinstance(b, Opaque) and b.name == "sqrt":
-        return multiply(a, Opaque("rsqrt", *b.children))
+    roots = [f for f in factors(b) if isinstance(f, Opaque) and f.name in _POSITIVE]
+    if roots:
+        upside_down = [Opaque("rsqrt" if f.name == "sqrt" else "sqrt", *f.children) for f in roots]
+        return divide(multiply(a, *upside_down), multiply(*[f for f in factors(b) if f not in roots]))
     if isinstance(a, Masked):
         return multiply(a, divide(ONE, b))
     if a is ZERO:
@@ -200,7 +246,7 @@ def substitute(x: Expression, to: Mapping[Index, Index]) -> Expression:
     if not x.free & to.keys():
         return x
     if isinstance(x, Letter):
-        return Letter(x.name, tuple(to.get(i, i) for i in x.indices))  # type: ignore[no-any-return]
+        return type(x)(x.name, tuple(to.get(i, i) for i in x.indices))  # type: ignore[no-any-return]
     if isinstance(x, Predicate):
         return predicate(x.relation, *[to.get(i, i) for i in x.sides])
     if isinstance(x, Position):

@@ -95,6 +95,12 @@ class Letter(Expression):
         return frozenset(self.indices)
 
 
+class PositiveLetter(Letter):
+    """An entry of an array whose entries are declared to be positive numbers."""
+
+    __slots__ = ()
+
+
 class Predicate(Expression):
     """1 where ``left relation right`` holds, else 0; the relation is =, ≤ or <."""
 

@@ -244,12 +244,7 @@ def _add(a: Expression, b: Expression) -> Expression:
 
 
 def _root(x: Expression) -> Expression:
-    x = as_number(x)
-    if isinstance(x, Constant) and x.value >= 0:
-        n, d = (int(np.sqrt(int(z)) + 0.5) for z in (x.value.numerator, x.value.denominator))
-        if Fraction(n * n, d * d) == x.value:
-            return build.constant(Fraction(n, d))
-    return Opaque("sqrt", _finite("sqrt", x))  # type: ignore[no-any-return]
+    return build.root(_finite("sqrt", x))
 
 
 def _finite(name: str, x: Expression) -> Expression:
