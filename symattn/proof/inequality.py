@@ -31,6 +31,7 @@ class Certificate:
     """``sides`` gives pairs (smaller, larger), ``gap`` the difference of each, in a form that shows its sign.
 
     ``assumed`` is the hypotheses: name → (shape in sorts, function that gives the array that has no negative entry).
+    ``named`` is letters of any sign that the gap may use, each with the function that gives what it stands for.
     ``false`` gives pairs of which some must fail where the hypotheses hold.
     """
 
@@ -40,6 +41,7 @@ class Certificate:
     false: Sides
     assumed: Mapping[str, tuple[str, Sides]] = field(default_factory=dict)
     top: int = 3
+    named: Mapping[str, tuple[str, Sides]] = field(default_factory=dict)
 
     def decide(self) -> Decision:
         """``proved`` if the gap is the difference and is never negative by its form."""
@@ -71,7 +73,8 @@ class Certificate:
     def _proofs(self, sides: Sides) -> tuple[Proof, ...]:
         """larger − smaller = gap, with every name in ``assumed`` standing for its expression."""
         world = Letters()
-        meant = {name: run(given, self.declared, world) for name, (_, given) in self.assumed.items()}
+        names = {**self.assumed, **self.named}
+        meant = {name: run(given, self.declared, world) for name, (_, given) in names.items()}
         gaps = _several(run(self.gap, self.declared, world, meant))
         return tuple(
             prove(*_same_shape(b - a, gap), self.declared.units)
@@ -81,8 +84,9 @@ class Certificate:
     def _sign(self) -> str:
         """Empty if the gap is never negative, with every name in ``assumed`` a letter that is not; else what may be."""
         world = Letters()
-        letters = {name: world.array(name, shape, self.declared) for name, (shape, _) in self.assumed.items()}
-        known = frozenset(letters) | frozenset(self.declared.positive)
+        names = {**self.assumed, **self.named}
+        letters = {name: world.array(name, shape, self.declared) for name, (shape, _) in names.items()}
+        known = frozenset(self.assumed) | frozenset(self.declared.positive)
         for gap in _several(run(self.gap, self.declared, world, letters)):
             for places in gap.places():
                 if not never_negative(gap.at(places), known):
@@ -98,15 +102,20 @@ class Certificate:
         """Sizes and seeds that meet the hypotheses, with the pairs there; what cannot be compared is left out."""
         for sizes in growing_sizes(self.declared.sorts(), self.top):
             for seed in range(SEEDS):
-                world = Numbers(sizes, seed)
-                try:
-                    if not all(all_true(run(f, self.declared, world) >= 0) for _, f in self.assumed.values()):
-                        continue
-                    found = pairs(sides, self.declared, world)
-                    [a <= b for a, b in found]
-                except (Refused, Undecided, InputError, ZeroDivisionError):
-                    continue
-                yield ", ".join(f"{sort} = {n}" for sort, n in sizes.items()) + f" (seed {seed})", found
+                found = self._case(sides, Numbers(sizes, seed)) or self._case(sides, Numbers(sizes, seed, balls=True))
+                if found:
+                    yield ", ".join(f"{sort} = {n}" for sort, n in sizes.items()) + f" (seed {seed})", found
+
+    def _case(self, sides: Sides, world: Numbers) -> list[Pair]:
+        """The pairs in these numbers; none if they do not meet the hypotheses or cannot be compared."""
+        try:
+            if not all(all_true(run(f, self.declared, world) >= 0) for _, f in self.assumed.values()):
+                return []
+            found = pairs(sides, self.declared, world)
+            [a <= b for a, b in found]
+        except (Refused, Undecided, InputError, ZeroDivisionError):
+            return []
+        return found
 
 
 def _several(x: Any) -> list[Any]:

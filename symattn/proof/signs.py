@@ -1,7 +1,8 @@
 """Signs that can be read off the form of an index expression.
 
 What is never negative: numbers ≥ 0, sizes, predicates, exponentials, roots, letters declared so, squares, and sums,
-products, quotients and totals of such.
+products, quotients and totals of such; e^u − 1 − u for every u, as e^u lies above its tangent at 0, and so e^u − 1 for
+every u that is never negative.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from symattn.arrays.index.building import add, negate
+from symattn.arrays.index.canonical import canonical
 from symattn.arrays.index.expressions import (
     Constant,
     Count,
@@ -41,11 +44,30 @@ def never_negative(x: Expression, known: Iterable[str] = ()) -> bool:
     if isinstance(x, Product):
         odd = [f for f, times in Counter(x.children).items() if times % 2]
         return all(never_negative(f, names) for f in odd)
+    if isinstance(x, Sum) and _above_tangent(x, names):
+        return True
     if isinstance(x, (Sum, Ratio)):
         return all(never_negative(y, names) for y in x.children)
     if isinstance(x, Total):
         return never_negative(x.body, names)
     return isinstance(x, Opaque) and x.name in _ROOTS
+
+
+def _above_tangent(x: Sum, names: frozenset[str]) -> bool:
+    """Whether ``x`` is e^u − 1 − u, or e^u − 1 + what is never negative with u never negative."""
+    constants = [y for y in x.children if isinstance(y, Constant)]
+    if [c.value for c in constants] != [-1]:
+        return False
+    for e in x.children:
+        if isinstance(e, Exponential):
+            u = e.children[0]
+            rest = [y for y in x.children if y is not constants[0]]
+            rest.remove(e)
+            if rest and canonical(add(*rest)) == canonical(negate(u)):
+                return True
+            if never_negative(u, names) and all(never_negative(y, names) for y in rest):
+                return True
+    return False
 
 
 def array_of(x: Letter) -> str:

@@ -89,22 +89,30 @@ class Letters:
 
 
 class Numbers:
-    """The world at given sizes, with exact entries drawn from a seed: multiples of 1/2 between −2 and 2."""
+    """The world at given sizes, with entries drawn from a seed: multiples of 1/2 between −2 and 2.
 
-    def __init__(self, sizes: Mapping[str, int], seed: int = 0) -> None:
-        self.sizes, self.seed = dict(sizes), seed
+    They are exact, or ``balls`` for statements with functions that leave the decided field.
+    """
 
-    def array(self, name: str, shape: str, declared: Declared) -> Any:
+    def __init__(self, sizes: Mapping[str, int], seed: int = 0, balls: bool = False) -> None:
+        self.sizes, self.seed, self.balls = dict(sizes), seed, balls
+
+    def lift(self, entries: Any) -> Any:
+        """Rational entries as an array of this world."""
+        from symattn.arrays.ball import Ball
         from symattn.arrays.exact import Exact
 
+        return (Ball if self.balls else Exact).lift(entries)
+
+    def array(self, name: str, shape: str, declared: Declared) -> Any:
         lengths = [self.axis(a) for a in shape.split()]
         partner = next((pair for pair in declared.units if name in pair), None)
         if partner:
-            return Exact.lift(self._on_circle(partner, lengths, name == partner[0]))
+            return self.lift(self._on_circle(partner, lengths, name == partner[0]))
         random = Random(f"{self.seed} {name}")
         low = 1 if name in declared.positive else -4
         entries = [Fraction(random.randint(low, 4), 2) for _ in range(prod(lengths))]
-        return Exact.lift(np.array(entries, dtype=object).reshape(lengths))
+        return self.lift(np.array(entries, dtype=object).reshape(lengths))
 
     def _on_circle(self, pair: tuple[str, str], lengths: list[int], cosine: bool) -> Any:
         """Rational points of the unit circle: ((1 − t²) / (1 + t²), 2t / (1 + t²))."""

@@ -109,7 +109,7 @@ def multiply(*xs: Expression) -> Expression:
 
 def _paired_root(xs: list[Expression]) -> list[Expression] | None:
     """The factors ``xs`` with two roots of one u joined: √u √u = u, u^{−1/2} u^{−1/2} = 1/u, √u u^{−1/2} = 1."""
-    found: dict[Any, Expression] = {}
+    found: dict[Any, Opaque] = {}
     for x in xs:
         if not (isinstance(x, Opaque) and x.name in _POSITIVE):
             continue

@@ -1,0 +1,231 @@
+"""Expectations of polynomials in random letters, for all sizes.
+
+An array of random letters holds independent entries of one law, and different arrays are independent. For such entries
+the joint cumulants are 0 unless all entries are the same one, so that
+
+    E[x_{i₁} ⋯ x_{i_r}] = Σ over set partitions of {1, …, r}  Π over blocks B  κ_{|B|} [all i_b with b in B are equal]
+
+with the cumulants κ₁ (mean), κ₂ (variance), … of the law. The predicates then pick terms out of sums, and what is left
+has no random letter in it. Letters that are not random keep their indices. Source of the formula: V. P. Leonov,
+A. N. Shiryaev, On a method of calculation of semi-invariants (1959).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.index.building import add, divide, multiply, predicate, substitute, total
+from symattn.arrays.index.expressions import (
+    ONE,
+    ZERO,
+    Expression,
+    Index,
+    Letter,
+    Product,
+    Ratio,
+    Sum,
+    Total,
+    fresh,
+)
+from symattn.arrays.indexed import Indexed
+from symattn.errors import Refused, Undecided
+from symattn.proof.signs import array_of
+
+Cumulants = tuple[Any, ...]
+OUTCOMES = 300  # outcomes that an expectation in numbers runs through at most
+
+
+@dataclass(frozen=True)
+class Law:
+    """What is known of the entries of a random array, as functions of parameters that they take by name.
+
+    cumulants  κ₁, κ₂, … as far as they are assumed; a moment that needs more is refused by name
+    outcomes   a concrete law with these cumulants, pairs (value, probability): what refutes runs through it
+    """
+
+    cumulants: Callable[..., Cumulants]
+    outcomes: Callable[..., Sequence[tuple[Any, Any]]]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """E: ``E(f)`` is the mean of f over the random arrays that f takes by name.
+
+    Where sizes are letters it is computed from cumulants, in numbers by running through every outcome.
+    """
+
+    laws: Mapping[str, Law]
+    given: Mapping[str, Any]
+    cumulants: dict[str, tuple[Expression, ...]] = field(default_factory=dict)
+
+    def __call__(self, f: Callable[..., Any]) -> Any:
+        names = [name for name in inspect.signature(f).parameters if name in self.laws]
+        if all(isinstance(self.given[name], Indexed) for name in names):
+            return self._formal(f(**{name: self.given[name] for name in names}))
+        return self._enumerated(f, names)
+
+    def variance(self, f: Callable[..., Any]) -> Any:
+        """E[f²] − E[f]²."""
+        return self.covariance(f, f)
+
+    def covariance(self, f: Callable[..., Any], g: Callable[..., Any]) -> Any:
+        """E[f g] − E[f] E[g]; f and g take the same arrays."""
+
+        def both(**arrays: Any) -> Any:
+            return f(**arrays) * g(**arrays)
+
+        both.__signature__ = inspect.signature(f)  # type: ignore[attr-defined]
+        return self(both) - self(f) * self(g)
+
+    def _formal(self, x: Indexed) -> Indexed:
+        return Indexed(x.shape, lambda places: self.of(x.at(places)))
+
+    def of(self, x: Expression) -> Expression:
+        """E of an index expression that is a polynomial in random letters."""
+        return add(*[_summed(bound, self._of_product(parts)) for bound, parts in self._expanded(x)])
+
+    def _random(self, x: Expression) -> bool:
+        return array_of(x) in self.laws if isinstance(x, Letter) else any(map(self._random, x.children))
+
+    def _expanded(self, x: Expression) -> list[tuple[tuple[Index, ...], tuple[Expression, ...]]]:
+        """``x`` as a sum of products under sums over indices of their own."""
+        if not self._random(x) or isinstance(x, Letter):
+            return [((), (x,))]
+        if isinstance(x, Sum):
+            return [term for y in x.children for term in self._expanded(y)]
+        if isinstance(x, Product):
+            choices = product(*[self._expanded(y) for y in x.children])
+            return [(sum((b for b, _ in c), ()), sum((p for _, p in c), ())) for c in choices]
+        if isinstance(x, Total):
+            new = fresh(x.index.sort)
+            inner = self._expanded(substitute(x.body, {x.index: new}))
+            return [((new, *bound), parts) for bound, parts in inner]
+        if isinstance(x, Ratio) and not self._random(x.children[1]):
+            below = divide(ONE, x.children[1])
+            return [(bound, (*parts, below)) for bound, parts in self._expanded(x.children[0])]
+        raise Refused(f"moments: {type(x).__name__.lower()} of random letters is no polynomial")
+
+    def _of_product(self, parts: tuple[Expression, ...]) -> Expression:
+        letters: dict[str, list[Letter]] = defaultdict(list)
+        fixed = []
+        for x in parts:
+            if isinstance(x, Letter) and self._random(x):
+                letters[x.name].append(x)
+            else:
+                fixed.append(x)
+        return multiply(*fixed, *[self._moment(same) for same in letters.values()])
+
+    def _moment(self, letters: list[Letter]) -> Expression:
+        """E of a product of entries of one array."""
+        if any(i.image for x in letters for i in x.indices):
+            raise Refused("moments: random letters under a permutation")
+        name = array_of(letters[0])
+        terms = []
+        for blocks in _set_partitions(letters):
+            weights = [self._cumulant(name, len(b)) for b in sorted(blocks, key=len)]
+            if ZERO not in weights:
+                known = [w for w in weights if w is not None]
+                if len(known) < len(weights):
+                    raise Refused(f"moments: the moment of order {max(map(len, blocks))} of {name} is not assumed")
+                terms.append(multiply(*known, *[_all_equal(b) for b in blocks]))
+        return add(*terms)
+
+    def _cumulant(self, name: str, order: int) -> Expression | None:
+        if name not in self.cumulants:
+            values = _called(self.laws[name].cumulants, self.given)
+            self.cumulants[name] = tuple(Indexed.lift(k).at(()) for k in values)
+        known = self.cumulants[name]
+        return known[order - 1] if order <= len(known) else None
+
+    def _enumerated(self, f: Callable[..., Any], names: list[str]) -> Any:
+        """Σ over all outcomes of probability · f(outcome)."""
+        entries = []
+        for name in names:
+            law = _called(self.laws[name].outcomes, self.given)
+            entries += [law] * prod(self.given[name].plain_shape)
+        if prod(map(len, entries)) > OUTCOMES:
+            raise Undecided("moments: too many outcomes to run through")
+        mean = None
+        for outcome in product(*entries):
+            term = f(**self._arrays(names, [value for value, _ in outcome]))
+            for _, probability in outcome:
+                term = term * probability
+            mean = term if mean is None else mean + term
+        return mean
+
+    def _arrays(self, names: list[str], values: list[Any]) -> dict[str, Any]:
+        from symattn.arrays.exact import Exact
+
+        arrays, rest = {}, list(values)
+        for name in names:
+            shape = self.given[name].plain_shape
+            mine = np.empty(prod(shape), dtype=object)
+            for n in range(mine.size):
+                mine[n] = Exact.lift(rest.pop(0)).entries.item()
+            arrays[name] = Exact.lift(mine.reshape(shape))
+        return arrays
+
+
+def averaged(sides: Callable[..., Any], laws: Mapping[str, Law]) -> Callable[..., Any]:
+    """``sides``, which asks for ``E`` beside declared arrays, as a function of declared arrays alone."""
+    asked = [name for name in inspect.signature(sides).parameters if name != "E"]
+    needed = {
+        n for law in laws.values() for f in (law.cumulants, law.outcomes) for n in inspect.signature(f).parameters
+    }
+    names = [*asked, *sorted({*laws, *needed} - set(asked))]
+
+    def function(**given: Any) -> Any:
+        return sides(**{name: given[name] for name in asked}, E=Expectation(laws, given))
+
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return function
+
+
+def _called(f: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    return f(**{name: given[name] for name in inspect.signature(f).parameters})
+
+
+def _summed(bound: Sequence[Index], x: Expression) -> Expression:
+    for i in reversed(bound):
+        x = total(i, x)
+    return x
+
+
+def _all_equal(letters: Sequence[Letter]) -> Expression:
+    """1 where all these entries of one array are the same entry, else 0."""
+    first = letters[0]
+    return multiply(*[predicate("=", i, j) for x in letters[1:] for i, j in zip(first.indices, x.indices, strict=True)])
+
+
+def _set_partitions(xs: Sequence[Letter]) -> Iterator[list[list[Letter]]]:
+    if not xs:
+        yield []
+        return
+    first, rest = xs[0], xs[1:]
+    for blocks in _set_partitions(rest):
+        yield [[first], *blocks]
+        for n, block in enumerate(blocks):
+            yield [*blocks[:n], [first, *block], *blocks[n + 1 :]]
+
+
+NORMAL = Law(
+    lambda: (0, 1, 0, 0, 0),
+    lambda: [(-_root_of_three(), Fraction(1, 6)), (0, Fraction(2, 3)), (_root_of_three(), Fraction(1, 6))],
+)
+"""N(0, 1) up to the fifth moment; the concrete law has three values and the same moments."""
+
+
+def _root_of_three() -> Any:
+    from symattn.arrays.exact import Exact
+
+    return Exact.xp.sqrt(Exact.lift(3))

@@ -1,0 +1,140 @@
+"""Statements of several parts, and two small methods: what is positive by its form, and what fails somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from symattn.arrays.index.building import known_positive
+from symattn.document.model import Text
+from symattn.errors import InputError, Refused, Undecided
+from symattn.evidence import Evidence, Grade, weakest
+from symattn.proof.inequality import Certificate
+from symattn.proof.listed import all_true
+from symattn.proof.refuting import search
+from symattn.proof.statement import Declared, Letters, Numbers, Sides, growing_sizes, run
+from symattn.proof.theorem import Decision, Identity, Method, Refutation
+
+ARRAYS = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Together:
+    """All ``parts`` hold; ``rule`` says what follows from them. The first part has the theorem's false variant.
+
+    The grade is the weakest of the parts'. ``rule`` is read, not checked: it may only be an inference that is plain,
+    such as that a function with a derivative ≥ 0 grows.
+    """
+
+    parts: tuple[Method, ...]
+    rule: Text = ()
+
+    def decide(self) -> Decision:
+        found = [part.decide() for part in self.parts]
+        grade = weakest(d.evidence for d in found)
+        where = dict.fromkeys(d.evidence.where for d in found if d.evidence.grade is grade)
+        return Decision(
+            Evidence(grade, "; ".join(where)),
+            tuple(dict.fromkeys([*[a for d in found for a in d.argument], *([self.rule] if self.rule else [])])),
+            tuple(dict.fromkeys(h for d in found for h in d.hypotheses)),
+            tuple(p for d in found for p in d.proofs),
+        )
+
+    def refute(self) -> Refutation:
+        return self.parts[0].refute()
+
+    def witness(self) -> str:
+        found = [part.witness() for part in self.parts]
+        return found[0] if all(found) else ""
+
+
+def identity(
+    arrays: ARRAYS,
+    sides: Sides,
+    false: Sides | None = None,
+    *,
+    positive: tuple[str, ...] = (),
+    units: tuple[tuple[str, str], ...] = (),
+    top: int = 3,
+) -> Identity:
+    """A part that is an identity; ``false`` where it has the theorem's false variant."""
+    return Identity(Declared(arrays, positive=positive, units=units), sides, false or _equal_sides, top=top)
+
+
+def bound(
+    arrays: ARRAYS,
+    sides: Sides,
+    gap: Sides,
+    false: Sides | None = None,
+    *,
+    positive: tuple[str, ...] = (),
+    assumed: Mapping[str, tuple[str, Sides]] | None = None,
+    named: Mapping[str, tuple[str, Sides]] | None = None,
+    units: tuple[tuple[str, str], ...] = (),
+    top: int = 3,
+) -> Certificate:
+    """A part that is an inequality with a certificate; ``false`` where it has the theorem's false variant."""
+    declared = Declared(arrays, positive=positive, units=units)
+    return Certificate(declared, sides, gap, false or _equal_sides, assumed or {}, top, named or {})
+
+
+def _equal_sides() -> list[tuple[int, int]]:
+    return []
+
+
+@dataclass(frozen=True)
+class Positive:
+    """What ``of`` gives is greater than 0: numbers, sizes, exponentials, roots, positive letters, and +, ×, / of them."""
+
+    declared: Declared
+    of: Sides
+    false: Sides = _equal_sides
+
+    def decide(self) -> Decision:
+        try:
+            x = run(self.of, self.declared, Letters())
+            shown = all(known_positive(x.at(places)) for places in x.places())
+        except (Refused, Undecided, InputError) as reason:
+            return Decision(Evidence(Grade.UNDECIDED, str(reason)))
+        if not shown:
+            return Decision(Evidence(Grade.UNDECIDED, "the form does not show that it is positive"))
+        return Decision(Evidence(Grade.PROVED, "all sizes"), (("it is made of what is positive",),))
+
+    def refute(self) -> Refutation:
+        wrong = self._first(self.false, False)
+        return Refutation(bool(wrong), wrong)
+
+    def witness(self) -> str:
+        return self._first(self.of, True)
+
+    def _first(self, of: Sides, truth: bool) -> str:
+        """The first sizes and seed at which ``of`` is, or is not, positive throughout."""
+        for sizes in growing_sizes(self.declared.sorts(), 3):
+            for seed in range(4):
+                try:
+                    if all_true(run(of, self.declared, Numbers(sizes, seed)) > 0) is truth:
+                        return ", ".join(f"{sort} = {n}" for sort, n in sizes.items()) + f" (seed {seed})"
+                except (Refused, Undecided, InputError, ZeroDivisionError):
+                    continue
+        return ""
+
+
+@dataclass(frozen=True)
+class Fails:
+    """The pairs that ``sides`` gives are not always equal: one counterexample shows it."""
+
+    declared: Declared
+    sides: Sides
+    top: int = 3
+
+    def decide(self) -> Decision:
+        found = self.witness()
+        if found:
+            return Decision(Evidence(Grade.PROVED, "by a counterexample"), ((f"they differ at {found}",),))
+        return Decision(Evidence(Grade.UNDECIDED, "no counterexample found"))
+
+    def refute(self) -> Refutation:
+        return Refutation(False)
+
+    def witness(self) -> str:
+        return str(search(self.sides, self.declared, self.top).counterexample or "")
