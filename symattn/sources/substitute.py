@@ -1,0 +1,218 @@
+"""Running NumPy code as it stands on arrays of another kind.
+
+Most of it needs nothing: NumPy hands functions of an array to the array. What never sees an array does: ``np.zeros``,
+``math.sqrt``. So the function is made anew from its code, with globals in which ``np``, ``math`` and the helpers it
+calls are replaced; the user's modules stay as they are. Functions of the same top-level package are followed, through
+globals, closures, defaults, ``functools.partial`` and bound methods; containers among the globals are copied, so that
+no array of ours stays in a user's cache. What a kind cannot do raises ``Refused`` and names it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import os
+import sys
+import types
+from collections.abc import Callable
+from contextlib import suppress
+from fractions import Fraction
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.base import Array
+from symattn.arrays.planes import Planes
+from symattn.arrays.size import Size
+
+_CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "asarray", "array", "copy"])
+_AS_ARRAY = frozenset(["ascontiguousarray", "asfortranarray", "asanyarray"])
+_LIBRARY = str(Path(os.__file__).parent) + os.sep
+_OF_NUMBERS = ("sqrt", "exp", "log", "tanh", "cos", "sin", "erf")  # math's, which a kind may know exactly
+
+
+def substitute(function: Callable[..., Any], kind: type[Planes]) -> Callable[..., Any]:
+    """``function`` for arrays of ``kind``: its own code, with other globals."""
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - the code is wanted, not whether there is any
+    if isinstance(call, types.FunctionType):  # an object of a class of the user's
+        function = types.MethodType(call, function)
+    made: Callable[..., Any] = _Substitution(function, kind).value(function)
+    return made
+
+
+class _Numpy:
+    """NumPy, with creation functions that make arrays of the kind."""
+
+    def __init__(self, kind: type[Planes]) -> None:
+        self._kind = kind
+        self.ndarray = (kind, np.ndarray)
+        self.identity = kind.xp.eye
+        self.copy = lambda a, *_, **__: kind.xp.array(a)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        if name in _AS_ARRAY:
+            return self._kind.xp.asarray
+        if name in _CREATION:
+            return getattr(self._kind.xp, name)
+        if name == "sqrt":
+            return functools.partial(_square_root, self._kind, np.sqrt)
+        plain = isinstance(found, (type, types.ModuleType, np.ufunc)) or not callable(found)
+        return found if plain else functools.partial(_with_plain_sizes, found)
+
+
+class _Math:
+    """The module math, with functions that also take elements of the kind, and are exact for plain numbers."""
+
+    def __init__(self, kind: type[Planes]) -> None:
+        self._kind = kind
+        self.sqrt = functools.partial(_square_root, kind, math.sqrt)
+        self.pow = lambda x, y: x**y
+        for name in _OF_NUMBERS[1:]:
+            setattr(self, name, functools.partial(_element, kind, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(math, name)
+
+
+class _Special:
+    """scipy.special, of which softmax and its relatives are known."""
+
+    def __init__(self, kind: type[Planes]) -> None:
+        self._kind = kind
+
+    def _shifted(self, x: Any, axis: Any) -> tuple[Any, Any]:
+        xp = self._kind.xp
+        a = self._kind.of(x)
+        m = xp.max(a, axis=axis, keepdims=True)
+        return a - m, m
+
+    def softmax(self, x: Any, axis: Any = None) -> Any:
+        e = self._kind.xp.exp(self._shifted(x, axis)[0])
+        return e / self._kind.xp.sum(e, axis=axis, keepdims=True)
+
+    def log_softmax(self, x: Any, axis: Any = None) -> Any:
+        return self._kind.of(x) - self.logsumexp(x, axis, True)
+
+    def logsumexp(self, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        xp = self._kind.xp
+        shifted, m = self._shifted(a, axis)
+        total = m + xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
+        return total if keepdims else xp.squeeze(total, axis=axis if axis is not None else tuple(range(total.ndim)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("scipy.special"), name)
+
+
+class _Module:
+    """A module of the user's, whose functions are followed."""
+
+    def __init__(self, module: types.ModuleType, value: Callable[[Any], Any]) -> None:
+        self._module, self._value = module, value
+
+    def __getattr__(self, name: str) -> Any:
+        return self._value(getattr(self._module, name))
+
+
+class _Substitution:
+    """One function and what it reaches, each made anew once."""
+
+    def __init__(self, function: Callable[..., Any], kind: type[Planes]) -> None:
+        self._package = (getattr(_bare(function), "__module__", None) or "").partition(".")[0]
+        self._numpy, self._math, self._special = _Numpy(kind), _Math(kind), _Special(kind)
+        self._functions: dict[types.FunctionType, types.FunctionType] = {}
+        self._globals: dict[int, dict[str, Any]] = {}
+
+    def value(self, x: Any) -> Any:
+        """What stands in the place of ``x``."""
+        if isinstance(x, types.ModuleType):
+            return self._module(x)
+        if isinstance(x, types.FunctionType) and self._followed(x.__module__ or ""):
+            return self._function(x)
+        if isinstance(x, types.MethodType) and isinstance(x.__func__, types.FunctionType):
+            return types.MethodType(self.value(x.__func__), x.__self__)
+        if isinstance(x, functools.partial):
+            return functools.partial(self.value(x.func), *x.args, **x.keywords)
+        if isinstance(x, np.ndarray):
+            return x.copy()
+        if type(x) in (dict, list, set):
+            return x.copy()
+        return self._library(x)
+
+    def _module(self, module: types.ModuleType) -> Any:
+        if module is np:
+            return self._numpy
+        if module is math:
+            return self._math
+        if module.__name__ == "scipy.special":
+            return self._special
+        return _Module(module, self.value) if self._followed(module.__name__) else module
+
+    def _library(self, x: Any) -> Any:
+        """A function of NumPy, math or scipy.special that was imported by its name."""
+        name, home = getattr(x, "__name__", ""), getattr(x, "__module__", None) or ""
+        if not callable(x) or isinstance(x, type):
+            return x
+        if getattr(math, name, None) is x:
+            return getattr(self._math, name)
+        if getattr(np, name, None) is x:
+            return getattr(self._numpy, name)
+        return getattr(self._special, name) if home.startswith("scipy.special") else x
+
+    def _function(self, f: types.FunctionType) -> types.FunctionType:
+        if f in self._functions:
+            return self._functions[f]
+        cells = tuple(types.CellType() for _ in f.__closure__ or ())
+        made = types.FunctionType(f.__code__, self._names(f.__globals__), f.__name__, None, cells or None)
+        self._functions[f] = made  # before its parts are looked at, since it may reach itself
+        made.__defaults__ = f.__defaults__ and tuple(map(self.value, f.__defaults__))
+        made.__kwdefaults__ = f.__kwdefaults__ and {k: self.value(v) for k, v in f.__kwdefaults__.items()}
+        for cell, given in zip(cells, f.__closure__ or (), strict=True):
+            with suppress(ValueError):  # a cell that is still empty stays so
+                cell.cell_contents = self.value(given.cell_contents)
+        return made
+
+    def _names(self, given: dict[str, Any]) -> dict[str, Any]:
+        if id(given) not in self._globals:
+            names = self._globals[id(given)] = dict(given)
+            names.update({k: self.value(v) for k, v in given.items() if not k.startswith("__")})
+        return self._globals[id(given)]
+
+    def _followed(self, module: str) -> bool:
+        """Whether a module is the user's: of the function's own package, or no installed one."""
+        top = module.partition(".")[0]
+        file = getattr(sys.modules.get(top), "__file__", None) or ""
+        installed = not file or "site-packages" in file or file.startswith(_LIBRARY) or top == "symattn"
+        return top == self._package or not installed
+
+
+def _bare(function: Any) -> Any:
+    """The function inside partials and bound methods."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__func__", function)
+
+
+def _with_plain_sizes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """``function``, which hands arrays on to their kind; for plain arguments sizes are plain integers."""
+    if any(isinstance(x, Array) for x in (*args, *kwargs.values())):
+        return function(*args, **kwargs)
+    return function(*[int(x) if isinstance(x, Size) else x for x in args], **kwargs)
+
+
+def _square_root(kind: type[Planes], real: Callable[..., Any], x: Any, **kwargs: Any) -> Any:
+    """√x, of a plain number without rounding."""
+    if isinstance(x, (np.ndarray, Array)):
+        return np.sqrt(x, **kwargs)
+    number = Fraction(int(x) if isinstance(x, Size) else float(x))
+    exact = number >= 0 and all(isqrt(n) ** 2 == n for n in (number.numerator, number.denominator))
+    return real(float(number)) if exact else kind.xp.sqrt(kind.lift(number))
+
+
+def _element(kind: type[Planes], name: str, x: Any) -> Any:
+    """A function of module math, of an element; of plain numbers too where only the kind has it exactly."""
+    exact = isinstance(x, (Array, Size)) or name in ("exp", "log")
+    return kind.offer(name)(kind.of(x)) if exact else getattr(math, name)(x)

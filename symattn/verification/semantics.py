@@ -1,0 +1,277 @@
+"""Does a function compute what a specification says? An identity test at random points, with a proved error bound.
+
+The function runs on ``modular`` arrays beside the specification. Some inputs are whole numbers, drawn once (the
+queries, in another run the keys); all others are letters, drawn anew for every pair of primes. A function that differs
+from the specification, for these numbers and some values of the letters, and for any numbers in the place of maxima,
+passes with probability at most ε: ``symattn.arrays.residues.degree`` has the proof. The test says nothing of rounding,
+and a difference is no fault until floats show it: 1e-9 in a denominator is truly unequal, and harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.modular import Modular, modular
+from symattn.arrays.notes import listening
+from symattn.arrays.residues import primes
+from symattn.arrays.residues.degree import Chance, escape, pairs_needed
+from symattn.attention.spec import Attention
+from symattn.errors import InputError, SymattnError
+from symattn.evidence import Evidence, Grade
+
+EPSILON = 1e-12
+SPARE = 2  # pairs that may be set aside, because a divisor happened to be 0 in them
+SAMPLED = 3  # pairs, where there is no bound
+LARGEST = 2  # of the whole numbers that are drawn
+
+#: The function for arrays of a kind, taking the inputs by name.
+Prepare = Callable[[type[Modular]], Callable[[Mapping[str, Any]], Any]]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The lengths of the axes; ``batch`` stands before them. Roots of d_k = 4^t are whole, and so have a bound."""
+
+    n_q: int = 3
+    n_k: int = 5
+    d_k: int = 4
+    d_v: int = 3
+    d_model: int = 6
+    batch: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        words = f"n_q = {self.n_q}, n_k = {self.n_k}, d_k = {self.d_k}, d_v = {self.d_v}"
+        return f"{words}, batch {self.batch}" if self.batch else words
+
+
+SIZES = (Sizes(), Sizes(7, 7, 16, 5), Sizes(4, 9, 1, 2), Sizes(17, 33, 64, 20))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first element in which the function differs from the specification, and where that was seen."""
+
+    index: tuple[int, ...]
+    sizes: Sizes
+    numbers: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What an identity test found. ``agrees`` is None where the function could not be run, or nothing was decided."""
+
+    agrees: bool | None
+    evidence: Evidence
+    epsilon: float | None = None
+    pairs: tuple[tuple[int, int], ...] = ()
+    difference: Difference | None = None
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def identity_test(
+    prepare: Prepare,
+    spec: Attention,
+    names: Sequence[str] = ("q", "k", "v"),
+    sizes: Sequence[Sizes] = SIZES,
+    epsilon: float = EPSILON,
+    seed: int = 0,
+) -> Identity:
+    """Whether the function computes ``spec``, at every one of ``sizes``, but for a probability of at most ε.
+
+    ``names`` are the inputs that both take. Two runs a size: with small whole queries, then with such keys (with
+    ``x``: whole tokens and query weights, then whole tokens and key weights). Raises ``InputError`` for names and sizes
+    that do not fit the specification.
+    """
+    random = Random(seed)
+    runs = [_Run(s, numbers, spec, tuple(names), random) for s in sizes for numbers in _numbers(names)]
+    with listening() as notes:
+        for run in runs:
+            run.settle(prepare, epsilon / len(runs))
+            if run.difference or run.reason:
+                break
+    last = next((r for r in runs if r.difference or r.reason), None)
+    pairs = tuple(pair for r in runs for pair in r.pairs)
+    where = _where(runs)
+    if last is not None:
+        words = last.difference.message if last.difference else last.reason
+        evidence = Evidence(Grade.UNDECIDED, f"{words} ({last})")
+        return Identity(False if last.difference else None, evidence, None, pairs, last.difference, words, tuple(notes))
+    if any(r.epsilon is None for r in runs):
+        return Identity(
+            True, Evidence(Grade.SAMPLED, f"{where}; no bound on the error"), None, pairs, notes=tuple(notes)
+        )
+    total = sum(r.epsilon or 0.0 for r in runs)
+    return Identity(True, Evidence(Grade.TESTED, where, total), total, pairs, notes=tuple(notes))
+
+
+def _numbers(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Which inputs are whole numbers, run by run; exponents are then linear in the others."""
+    tokens = tuple(n for n in ("x", "y") if n in names)
+    if not tokens:
+        return [("q",), ("k",)]
+    return [(*tokens, "w_q", "b_q"), (*tokens, "w_k", "b_k")] if "w_q" in names else [tokens]
+
+
+def _where(runs: Sequence[_Run]) -> str:
+    sizes = "; ".join(dict.fromkeys(str(r.sizes) for r in runs))
+    classes = ", and ".join(dict.fromkeys(r.holds_for for r in runs))
+    return f"{classes}, at {sizes}"
+
+
+class _Run:
+    """One choice of sizes, and of the inputs that are numbers."""
+
+    def __init__(
+        self, sizes: Sizes, numbers: tuple[str, ...], spec: Attention, names: tuple[str, ...], random: Random
+    ) -> None:
+        self.sizes, self.spec, self.random = sizes, spec, random
+        self.numbers = tuple(n for n in numbers if n in names)
+        self.shapes = _shapes(sizes, spec, names)
+        self.given = {n: _drawn(self.shapes[n], random) for n in self.numbers} | _masks(self.shapes, spec, random)
+        self.pairs: list[tuple[int, int]] = []
+        self.epsilon: float | None = 0.0
+        self.difference: Difference | None = None
+        self.reason = ""
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.numbers)} whole numbers; {self.sizes}"
+
+    @property
+    def holds_for(self) -> str:
+        """The class of inputs for which equality was tested."""
+        others = [n for n in self.shapes if n not in self.given]
+        return f"for the {', '.join(self.numbers)} drawn (whole numbers up to {LARGEST}) and every {', '.join(others)}"
+
+    def settle(self, prepare: Prepare, epsilon: float) -> None:
+        """Take pair after pair until enough of them agree, or two differ."""
+        roots: set[int] = set()
+        while True:
+            try:
+                return self._settle(prepare, epsilon, tuple(sorted(roots)))
+            except primes.NoRoot as missing:
+                roots.add(missing.prime)
+                if len(primes.pairs(tuple(sorted(roots)))) < 64:
+                    self.reason = f"too few primes have roots of {sorted(roots)}"
+                    return None
+
+    def _settle(self, prepare: Prepare, epsilon: float, roots: tuple[int, ...]) -> None:
+        choices = len(primes.pairs(roots))
+        agreeing: dict[Any, list[_Point]] = {}
+        differing: list[_Point] = []
+        for drawn, (p, q) in enumerate(primes.draw(64, self.random, roots), start=1):
+            point = _Point(self, modular(p, q, self.random.getrandbits(63)), prepare)
+            if self.reason:
+                return
+            if point.difference:
+                differing.append(point)
+                if len(differing) > 1:
+                    self.difference = point.difference
+                    return
+                continue
+            group = agreeing.setdefault(point.answers, [])
+            group.append(point)
+            needed = point.needed(epsilon, choices)
+            if len(group) >= (needed or SAMPLED):
+                self.pairs = [x.pair for x in group]
+                self.epsilon = escape(point.chance.bound(choices), point.decided, needed, SPARE) if needed else None
+                return
+            if drawn - len(group) > SPARE:
+                break
+        self.reason = "what was equal to what changed from one pair of primes to the next; another seed may settle it"
+
+    def inputs(self, kind: type[Modular]) -> dict[str, Any]:
+        """Numbers and masks as they are, new letters for the rest."""
+        return {
+            name: kind.letters(*shape) if name not in self.given else _placed(kind, self.given[name])
+            for name, shape in self.shapes.items()
+        }
+
+
+class _Point:
+    """The function and the specification at one point."""
+
+    def __init__(self, run: _Run, kind: type[Modular], prepare: Prepare) -> None:
+        self.pair = (kind.field.p.m, kind.field.q.m)
+        self.difference: Difference | None = None
+        self._run = run
+        self._compared = Chance()
+        inputs = run.inputs(kind)
+        expected = run.spec(**inputs)
+        copies = {n: x.copy() for n, x in inputs.items()}  # the function may change what it is given
+        try:
+            self._compare(kind, _first(prepare(kind)(copies)), expected)
+        except primes.NoRoot:
+            raise
+        except Exception as error:
+            run.reason = str(error) if isinstance(error, SymattnError) else f"{type(error).__name__}: {error}"
+        decisions = kind.field.decisions
+        self.decided, self.answers = decisions.count, tuple(sorted(decisions.answers.items()))
+        self.chance = decisions.chance.either(self._compared)
+
+    def _compare(self, kind: type[Modular], got: Any, expected: Modular) -> None:
+        if not isinstance(got, kind):
+            self._differs((), f"the function returned {type(got).__name__}, not an array of the kind that it was given")
+        elif got.plain_shape != expected.plain_shape:
+            self._differs((), f"the function returned shape {got.plain_shape}, not {expected.plain_shape}")
+        else:
+            same, self._compared = kind.compared(got, expected)
+            same = same | (kind._undefined(got) & kind._undefined(expected))
+            if not same.all():
+                index = tuple(int(i) for i in np.argwhere(~same)[0])
+                share = f"{np.count_nonzero(~same)} of {same.size} elements"
+                self._differs(index, f"{share} differ from the specification, the first at {list(index)}")
+
+    def _differs(self, index: tuple[int, ...], message: str) -> None:
+        self.difference = Difference(index, self._run.sizes, self._run.numbers, message)
+
+    def needed(self, epsilon: float, choices: int) -> int | None:
+        """How many pairs bring the probability of a wrong yes to ε."""
+        return pairs_needed(self.chance.bound(choices), self.decided, epsilon, SPARE)
+
+
+def _first(output: Any) -> Any:
+    return output[0] if isinstance(output, tuple) and output else output
+
+
+def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    s, b, h = sizes, sizes.batch, spec.heads
+    n_k = s.n_k if "y" in names or "x" not in names else s.n_q
+    known = {
+        **{"q": (*b, s.n_q, s.d_k), "k": (*b, n_k, s.d_k), "v": (*b, n_k, s.d_v)},
+        **{"x": (*b, s.n_q, s.d_model), "y": (*b, n_k, s.d_model)},
+        **{"w_q": (s.d_model, h * s.d_k), "w_k": (s.d_model, h * s.d_k), "w_v": (s.d_model, h * s.d_v)},
+        **{"b_q": (h * s.d_k,), "b_k": (h * s.d_k,), "b_v": (h * s.d_v,)},
+        **{"w_o": (h * s.d_v, s.d_model), "b_o": (s.d_model,), "mask": (s.n_q, n_k), "keep": (n_k,)},
+    }
+    for name in names:
+        if name not in known:
+            raise InputError(f"identity test: unknown input {name!r}; known: {', '.join(sorted(known))}")
+    return {name: known[name] for name in names}
+
+
+def _drawn(shape: tuple[int, ...], random: Random) -> np.ndarray:
+    """Whole numbers, different along every axis so that no transposition goes unseen."""
+    return np.array([random.randint(-LARGEST, LARGEST) for _ in range(int(np.prod(shape)))]).reshape(shape)
+
+
+def _masks(shapes: Mapping[str, tuple[int, ...]], spec: Attention, random: Random) -> dict[str, np.ndarray]:
+    """Masks in which every query may see the first key."""
+    found = {}
+    for name in ("mask", "keep"):
+        if name in shapes:
+            allowed = _drawn(shapes[name], random) >= 0
+            allowed[..., 0] = True
+            additive = name == "mask" and spec.mask == "additive"
+            found[name] = np.where(allowed, _drawn(shapes[name], random), -np.inf) if additive else allowed
+    return found
+
+
+def _placed(kind: type[Modular], given: np.ndarray) -> Any:
+    return given if given.dtype == bool else kind.literal(given)
