@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -82,7 +83,36 @@ def verify_target(
     )  # fmt: skip
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
     with Child(target, request, limits) as child:
-        return _verified(child, spec, arithmetic, domain, seed, budget, progress)
+        report = _verified(child, spec, arithmetic, domain, seed, budget, progress)
+    return replace(report, command=_command(target, spec, request, domain or Domain(), seed, contract))
+
+
+def _command(
+    target: str, spec: Attention, request: Request, domain: Domain, seed: int | None, contract: str | None
+) -> str:
+    """The command line that gives this report again."""
+    masked = spec.fully_masked if domain.fully_masked_rows else None
+    valued: dict[str, object] = {
+        "dtype": request.dtype if request.dtype != "float32" else None,
+        "alignment": spec.alignment if spec.causal and spec.alignment != "bottom-right" else None,
+        "mask": spec.mask,
+        "scale": spec.scale,
+        "heads": spec.heads if spec.heads > 1 else None,
+        "fully-masked": masked,
+        "mask-arg": request.mask_arg,
+        "layout": request.layout if request.layout != "nd" else None,
+        "framework": request.framework,
+        "contract": contract,
+        "max-abs-score": domain.max_abs_score,
+        "seed": seed,
+    }
+    flags = {"causal": spec.causal, "padding": spec.padding, "square": domain.square}
+    words = ["symattn", "verify", target, *(f"--{name}" for name, on in flags.items() if on)]
+    for name, value in valued.items():
+        words += [] if value is None else [f"--{name}", str(value)]
+    for name, value in request.call:
+        words += ["--call", f"{name}={value!r}"]
+    return shlex.join(words)
 
 
 def _verified(
@@ -98,7 +128,13 @@ def _verified(
         domain = replace(domain, fully_masked_rows=False)
     try:
         return engine.verify(
-            runner, spec, precision, domain, seed=engine.SEED if seed is None else seed, budget=budget, progress=progress
+            runner,
+            spec,
+            precision,
+            domain,
+            seed=engine.SEED if seed is None else seed,
+            budget=budget,
+            progress=progress,
         )
     except Unusable as nothing:
         raise CannotRun(str(nothing)) from None

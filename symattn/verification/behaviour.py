@@ -1,4 +1,4 @@
-"""How a function behaves beside its values: calls after calls, arrays that lie otherwise in memory, what hides behind a mask."""
+"""How a function behaves beside its values: call after call, arrays that lie otherwise in memory, NaN behind a mask."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How far a legal implementation can be from the exact output: the bound that replaces tolerances.
 
-Statement. Let t_j be the exact masked scores of a row, p_j its weights, v_j one column of the values, o = Σ p_j v_j. Let
-y be what an implementation in the arithmetic of a ``Precision`` gives, under
+Statement. Let t_j be the exact masked scores of a row, p_j its weights, v_j one column of the values, o = Σ p_j v_j.
+Let y be what an implementation in the arithmetic of a ``Precision`` gives, under
 
   H1  every operation is (exact)(1 + δ) + η', |δ| ≤ u, |η'| ≤ η (η' = 0 unless the result underflows), u and η those of
       the format; the exponential, of base e or 2, has relative error at most ε = 2·exp_ulps·u, and exp(0) = 1;
@@ -26,9 +26,9 @@ factors (1 + δ)^{±1} is within g(n) of 1.
    τ'_j = τ_j + g(2)(|t_j| + τ_j).
 2. Exponents. Put τ* = max τ', m = max t. A reference is m̂ at the end and lies between t_j and m before, up to τ*. A
    shift common to the row cancels in the quotient; what does not is the rounding of references that differ, at most
-   g(2)(|t_j| + |m| + 2τ*), and that of the differences: their absolute values telescope to m̂ − t̂_j as the maximum grows,
-   so g(3)(m − t_j + 2τ*). A rescaling of key j needs a computed score above its own, each time a larger one, so there
-   are at most B_j = #{i ≠ j: t_i + τ'_i > t_j − τ'_j} of them.  With ε' = ε/(1 − ε), key j's exponential is
+   g(2)(|t_j| + |m| + 2τ*), and that of the differences: their absolute values telescope to m̂ − t̂_j as the maximum
+   grows, so g(3)(m − t_j + 2τ*). A rescaling of key j needs a computed score above its own, each time a larger one, so
+   there are at most B_j = #{i ≠ j: t_i + τ'_i > t_j − τ'_j} of them. With ε' = ε/(1 − ε), key j's exponential is
    e^{t_j − m} e^{θ_j}, up to a factor common to the row, with
      |θ_j| ≤ a_j = τ'_j + g(2)(|t_j| + |m| + 2τ*) + g(3)(m − t_j + 2τ*) + (1 + B_j) ε'.
 3. Between numerator and denominator. All that they do not share is put into the numerator. With L_j = |t_j| + |m| +
@@ -38,11 +38,13 @@ factors (1 + δ)^{±1} is within g(n) of 1.
 4. Sums (H5, H6). A term of the numerator passes at most c = n + B_j + 4·tiles + 2·merges + 2 roundings in
    ``accumulate`` (n for its product and the sums), one in ``stored``, and those of its value; a term of the
    denominator c' = n + B_j + 4·tiles + 2·merges. So, but for underflow,
-     y = Σ p_j e^{θ_j + σ_j} v_j / Σ p_j e^{θ_j + ρ_j},   |σ_j| ≤ b_j = (3.) + cλ_a + λ_P + (value's), |ρ_j| ≤ b'_j = c'λ_a
+     y = Σ p_j e^{θ_j + σ_j} v_j / Σ p_j e^{θ_j + ρ_j},
+     |σ_j| ≤ b_j = (step 3) + cλ_a + λ_P + (the value's),   |ρ_j| ≤ b'_j = c'λ_a
    (through projections v_j is a sum of monomials, each with a σ of its own; |v|_j is the sum of absolute values).
 5. Put A = Σ p_j e^{−a_j}, p̃_j = p_j e^{θ_j}/Σ p e^θ ≤ w_j = min(1, p_j e^{a_j}/A), õ = Σ p̃_j v_j. Then
      |õ − o| = |Σ p_j (e^{θ_j} − 1)(v_j − o)| / Σ p e^θ ≤ min{Σ p_j (e^{a_j} − 1)|v_j − o| / A, max_j |v_j − o|},
-   the latter since õ is a mean of the v_j. And y = Σ p̃_j e^{σ_j} v_j / R with R = Σ p̃_j e^{ρ_j} ≤ G = 1 + Σ w_j (e^{b'_j} − 1),
+   the latter since õ is a mean of the v_j. And y = Σ p̃_j e^{σ_j} v_j / R with
+     R = Σ p̃_j e^{ρ_j} ≤ G = 1 + Σ w_j (e^{b'_j} − 1),
    and 1/R ≤ 1/Σ p̃ e^{−b'} ≤ Σ p̃ e^{b'} ≤ G (arithmetic and harmonic mean), so |e^{σ_j}/R − 1| ≤ e^{b_j} G − 1, and
      |y − õ| ≤ Σ w_j (e^{b_j} G − 1)|v|_j.
 6. Underflow. At most κ = 4 + n + 4·tiles + 2·merges operations touch a term after its score, each off by at most η, of
@@ -54,8 +56,8 @@ factors (1 + δ)^{±1} is within g(n) of 1.
    rounded once: allowed = M + g(1)(|o| + M) + η.                                                                    ∎
 
 Evaluated in balls, and the upper end taken. A row whose terms may overflow gets +∞: there the bound says nothing.
-Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3; P. Blanchard, D. J. Higham, N. J. Higham,
-Accurately computing the log-sum-exp and softmax functions, IMA J. Numer. Anal. 41 (2021).
+Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3; P. Blanchard, D. J. Higham and
+N. J. Higham, Accurately computing the log-sum-exp and softmax functions, IMA J. Numer. Anal. 41 (2021).
 """
 
 from __future__ import annotations
@@ -72,6 +74,7 @@ from symattn.verification.reference import Run
 
 _SCALE_ROUNDINGS = 6
 _LOG2_E = 1.5  # rounded up
+Balls = Any  # arrays of balls, as their untyped namespace gives them
 xp = Ball.xp
 
 
@@ -93,7 +96,7 @@ def g(n: Any, f: Format) -> Any:
     return xp.exp(Ball.lift(n) * _rate(f)) - 1
 
 
-def upper(balls: Ball) -> np.ndarray:
+def upper(balls: Balls) -> np.ndarray:
     """Upper ends as float64, rounded up."""
     ends = np.frompyfunc(lambda x: float(x.upper()), 1, 1)(balls.entries).astype(np.float64)
     return np.asarray(np.nextafter(ends, np.inf))
@@ -106,7 +109,6 @@ class _Bound:
         self.run, self.precision = run, precision
         self.open = run.allowed
         self.n = self.open.shape[-1]
-        self.alive = self.open.any(axis=-1, keepdims=True)
         self.tiles = min(self.n, precision.tiles or self.n) if self.n > 1 else 0
         self.merges = min(self.n - 1, precision.merges)
         self.t = xp.where(self.open, _number(run.final_scores), 0)
@@ -124,7 +126,7 @@ class _Bound:
         p = self.precision
         return p.score if p.contract == "fused" else p.roughest
 
-    def _scores(self) -> Ball:
+    def _scores(self) -> Balls:
         """Step 1: τ'_j."""
         f, run = self._score_format(), self.run
         size = xp.abs(run.absolute["scaled"])
@@ -134,7 +136,7 @@ class _Bound:
         tau = g(run.terms + _SCALE_ROUNDINGS, f) * size + self._score_underflow(f)
         return xp.where(self.open, tau + g(2, f) * (xp.abs(self.t) + tau), 0)
 
-    def _score_underflow(self, f: Format) -> Ball:
+    def _score_underflow(self, f: Format) -> Balls:
         """Every operation of step 1 may be off by η, and that is multiplied by what comes later."""
         q, k = self.run.absolute["q"], self.run.absolute["k"]
         d_k = q.plain_shape[-1]
@@ -148,11 +150,13 @@ class _Bound:
         touched = (self.run.terms > 0).astype(float)
         return size * touched * (f.eta * steps * _LOG2_E * scale)
 
-    def _tokens(self) -> Ball:
+    def _tokens(self) -> Balls:
         """d_k Σ_a |x_ia| Σ_b |y_jb|, for W_Q W_Kᵀ formed first."""
         x = self.run.absolute["x"]
         y = self.run.absolute.get("y", x)
-        return xp.sum(x, axis=-1)[..., :, None] * xp.sum(y, axis=-1)[..., None, :] * self.run.absolute["q"].plain_shape[-1]
+        return (
+            xp.sum(x, axis=-1)[..., :, None] * xp.sum(y, axis=-1)[..., None, :] * self.run.absolute["q"].plain_shape[-1]
+        )
 
     def _rescalings(self) -> np.ndarray:
         """B_j. The comparison is in float64; a third of τ' more covers its rounding, as τ' ≥ 6u|t|."""
@@ -164,14 +168,14 @@ class _Bound:
         found: np.ndarray = above.sum(axis=-1) - (tau > 0)
         return np.where(self.open, np.maximum(found, 0), 0)
 
-    def _shared(self) -> Ball:
+    def _shared(self) -> Balls:
         """Step 2: a_j."""
         f = self.precision.score
         fall = xp.where(self.open, self.m - self.t, 0)
         reference = g(2, f) * (xp.abs(self.t) + xp.abs(self.m) + 2 * self.star)
         return self.tau + reference + g(3, f) * (fall + 2 * self.star) + (self.rescalings + 1) * Ball.lift(self.eps)
 
-    def _apart(self) -> tuple[Ball, Ball]:
+    def _apart(self) -> tuple[Balls, Balls]:
         """Steps 3 and 4: b_j and b'_j."""
         p, log_n = self.precision, flint.arb(self.n).log()
         length = xp.abs(self.t) + xp.abs(self.m) + log_n + 2 * self.star
@@ -181,18 +185,19 @@ class _Bound:
         values = self.run.value_terms * _rate(p.roughest) + _rate(p.stored)
         return each * (1 + self.merges) + below + 2 * _rate(p.accumulate) + values, below
 
-    def per_head(self) -> Ball:
+    def per_head(self) -> Balls:
         """Steps 5 and 6: M for the weighted values of each head, (…, n_q, d_v)."""
         size = self._value_sizes()
         if not self.run.variant.rows:
             return self._without_rows(size)
-        low = xp.where(self.alive, xp.sum(self.p * xp.exp(-self.a), axis=-1, keepdims=True), 1)
+        low = xp.sum(self.p * xp.exp(-self.a), axis=-1, keepdims=True)
+        low = xp.where(low == 0, 1, low)  # a row without any weight
         w = xp.minimum(self.p * xp.exp(self.a) / low, Ball.lift(1))
         growth = 1 + xp.sum(w * (xp.exp(self.b_below) - 1), axis=-1, keepdims=True)
         factor = xp.exp(self.b) * growth
         return self._mean_moved(low) + (w * (factor - 1)) @ size + self._underflow(size, xp.max(factor, axis=-1))
 
-    def _mean_moved(self, low: Ball) -> Ball:
+    def _mean_moved(self, low: Ball) -> Balls:
         """The first part of step 5."""
         v = self._v()
         o = _number(self.run.values["attended" if "attended" in self.run.values else "output"])
@@ -201,14 +206,14 @@ class _Bound:
         farthest = xp.max(xp.where(self.open[..., None], away, 0), axis=-2)
         return xp.minimum(xp.sum(share * away, axis=-2), farthest)
 
-    def _without_rows(self, size: Ball) -> Ball:
+    def _without_rows(self, size: Ball) -> Balls:
         """Weights that are not normalised along the row: each is off by its own factor and that of its sum."""
         worst = _largest(self.a, self.open | True) + _largest(self.b_below, self.open | True)
         worst = xp.max(worst, axis=-2, keepdims=True)
         weights = xp.abs(_number(self.run.values["weights"]))
         return (weights * (xp.exp(self.a + self.b + worst) - 1)) @ size
 
-    def _underflow(self, size: Ball, factor: Ball) -> Ball:
+    def _underflow(self, size: Ball, factor: Ball) -> Balls:
         """Step 6."""
         p, n = self.precision, self.n
         kappa = 4 + n + 4 * self.tiles + 2 * self.merges
@@ -224,7 +229,7 @@ class _Bound:
         largest = xp.max(size, axis=-2, keepdims=True) * n
         return eta * (total + largest * factor[..., None]) / below
 
-    def projected(self, moved: Ball) -> Ball:
+    def projected(self, moved: Ball) -> Balls:
         """Step 7, where there is an output step."""
         step = self.run.output_step
         if step is None:
@@ -249,14 +254,12 @@ class _Bound:
         heads = self.run.output_step is not None
         return np.asarray(over.any(axis=-2) if heads and over.ndim > 1 else over)
 
-    def _v(self) -> Ball:
-        v: Ball = self.run.values[self.run.variant.values]
-        return v
+    def _v(self) -> Balls:
+        return self.run.values[self.run.variant.values]
 
-    def _value_sizes(self) -> Ball:
+    def _value_sizes(self) -> Balls:
         """|v|_j."""
-        v: Ball = self.run.absolute[self.run.variant.values]
-        return v
+        return self.run.absolute[self.run.variant.values]
 
 
 def _rate(f: Format) -> flint.arb:
@@ -265,13 +268,12 @@ def _rate(f: Format) -> flint.arb:
     return u / (1 - u)
 
 
-def _number(balls: Ball) -> Ball:
+def _number(balls: Balls) -> Balls:
     """Zero in place of −∞ and undefined."""
-    finite: Ball = xp.where(xp.isfinite(balls), balls, 0)
-    return finite
+    return xp.where(xp.isfinite(balls), balls, 0)
 
 
-def _largest(balls: Ball, where: np.ndarray) -> Ball:
+def _largest(balls: Balls, where: np.ndarray) -> Balls:
     """Row maxima over the places in ``where``, kept as an axis; 0 for a row without any."""
     m = xp.max(xp.where(where, balls, -np.inf), axis=-1, keepdims=True)
     return _number(m)

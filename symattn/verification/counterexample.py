@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,47 +14,57 @@ from symattn.verification.judge import Judged
 from symattn.verification.reference import Variant, run
 from symattn.verification.report import Counterexample
 
+if TYPE_CHECKING:
+    from symattn.arrays.field.quotient import Quotient
+
 _FEW = 64  # entries up to which an exact value is formed, and steps are shown
 _STEPS = ("scores", "scaled", "masked", "weights", "output")
 
 
 def counterexample(spec: Attention, judged: Judged, variant: Variant | None) -> Counterexample:
     """What to show of a case; with the one mistake that explains it, also the steps to its worst row."""
-    inputs = {name: array.tolist() for name, array in judged.case.inputs.items()}
-    size = _sizes(judged)
+    plain = shown(judged)
     if judged.outcome.error is not None:
-        return Counterexample(inputs, error=str(judged.outcome.error), sizes=size)
+        return replace(plain, error=str(judged.outcome.error))
     if judged.ratios is None:
-        wrong = f"shape {judged.outcome.shape} in place of {judged.expected.entries.shape}"
-        return Counterexample(inputs, error=wrong, sizes=size)
+        return replace(plain, error=f"shape {judged.outcome.shape} in place of {judged.expected.entries.shape}")
     at = judged.where
     assert judged.outcome.output is not None
     entry = judged.expected.entries[at]
     expected = float(entry.mid()) if hasattr(entry, "mid") else float("nan")
     got, limit = float(judged.outcome.output[at]), float(judged.expected.allowed[at])
     exact = _exact(spec, judged, at) if judged.case.size <= _FEW else None
-    shown = _steps(spec, judged, variant, at) if variant is not None and judged.case.size <= _FEW else ()
-    return Counterexample(inputs, at, exact, expected, got, limit, None, size, shown)
+    steps = _steps(spec, judged, variant, at) if variant is not None and judged.case.size <= _FEW else ()
+    return replace(plain, index=at, exact=exact, expected=expected, got=got, allowed=limit, steps=steps)
 
 
-def _sizes(judged: Judged) -> dict[str, int]:
+def shown(judged: Judged) -> Counterexample:
+    """The inputs alone."""
+    inputs = {name: array.tolist() for name, array in judged.case.inputs.items()}
+    return Counterexample(inputs, sizes=sizes(judged))
+
+
+def sizes(judged: Judged) -> dict[str, int]:
+    """n_q, n_k, d_k, d_v of a case."""
     values = judged.expected.run.values
     (n_q, d_k), (n_k, d_v) = values["q"].plain_shape[-2:], values["v"].plain_shape[-2:]
     return {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
 
 
-def _exact(spec: Attention, judged: Judged, at: tuple[int, ...]) -> str | None:
+def _exact(spec: Attention, judged: Judged, at: tuple[int, ...]) -> Quotient | None:
     """The expected entry in exact numbers; None where they cannot hold it."""
     from symattn.arrays.exact import Exact
+    from symattn.arrays.field.quotient import Quotient
 
     lifted = {
         name: a if a.dtype == bool else Exact.literal(a) if name == "mask" else Exact.lift(a)
         for name, a in ((n, np.asarray(a)) for n, a in judged.case.inputs.items())
     }
     try:
-        return str(spec(**lifted).entries[at].to_sympy()).replace(" ", "")
-    except (SymattnError, AttributeError):
+        entry = spec(**lifted).entries[at]
+    except SymattnError:
         return None
+    return entry if isinstance(entry, Quotient) else None
 
 
 def _steps(spec: Attention, judged: Judged, variant: Variant, at: tuple[int, ...]) -> tuple[tuple[str, str, str], ...]:

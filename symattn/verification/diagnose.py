@@ -8,6 +8,7 @@ from math import log
 
 import numpy as np
 
+from symattn.arrays.ball import Ball
 from symattn.attention.spec import Attention
 from symattn.verification.judge import Judged, explains
 from symattn.verification.mistakes import MISTAKES, Mistake
@@ -23,6 +24,13 @@ class Cause:
 
     records: tuple[Judged, ...]
     mistakes: tuple[Mistake, ...]
+    raises: bool = False  # whether they explain all calls that raised too
+
+    @property
+    def variant(self) -> Variant | None:
+        """The one changed definition that gives what the function gave, where there is one."""
+        only = self.mistakes[0].variant if len(self.mistakes) == 1 else None
+        return only if only is not None and (only.steps or only.values != "v") else None
 
 
 def causes(spec: Attention, precision: Precision, records: Sequence[Judged]) -> tuple[Cause, ...]:
@@ -33,7 +41,7 @@ def causes(spec: Attention, precision: Precision, records: Sequence[Judged]) -> 
         return ()
     together = named(spec, precision, wrong, right, records)
     if together:
-        return (Cause(tuple(wrong), together),)
+        return (Cause(tuple(wrong), together, _explain_errors(spec, precision, together, records)),)
     lost = [r for r in wrong if r.finding == "not finite"]
     overflow = _overflow(precision, lost, [r for r in records if r.ratios is not None]) if lost else None
     if overflow is None:
@@ -53,6 +61,14 @@ def named(
     return tuple(m for m in survivors if _fits(spec, precision, m, others, needed=False))
 
 
+def _explain_errors(
+    spec: Attention, precision: Precision, mistakes: tuple[Mistake, ...], records: Sequence[Judged]
+) -> bool:
+    """Whether every call that raised had shapes for which the mistake has no result."""
+    raised = [r for r in records if r.finding == "raises"]
+    return all(explains(spec, precision, r, m.variant) is True for m in mistakes for r in raised)
+
+
 def _possible(spec: Attention, mistake: Mistake, judged: Judged) -> bool:
     """Whether the mistake changes a step that there is."""
     steps = {step.name for step in spec.pipeline(frozenset(judged.case.inputs))}
@@ -63,15 +79,11 @@ def _fits(spec: Attention, precision: Precision, mistake: Mistake, cases: list[J
     """Whether the mistake contradicts none of the cases and, if ``needed``, is clearly seen in one."""
     seen = not needed
     for judged in cases:
-        answer = _answer(spec, precision, mistake.variant, judged)
+        answer = explains(spec, precision, judged, mistake.variant)
         if answer is False:
             return False
         seen = seen or answer is True
     return seen
-
-
-def _answer(spec: Attention, precision: Precision, variant: Variant, judged: Judged) -> bool | None:
-    return explains(spec, precision, judged, variant)
 
 
 def _overflow(precision: Precision, lost: list[Judged], seen: list[Judged]) -> Mistake | None:
@@ -94,22 +106,14 @@ def _agrees(judged: Judged, f: Format) -> bool:
     if judged.expected.run.output_step is not None:  # heads are mixed: the whole case is looked at
         lost, kept = _must_be_lost(judged, f).any(), _must_be_kept(judged, f).all()
         return bool(((ratios > 1).any() or not lost) and ((ratios <= 1).all() or not kept))
-    wrong = (ratios > 1).any(axis=-1)
+    wrong = np.asarray((ratios > 1).any(axis=-1))
     return bool(wrong[_must_be_lost(judged, f)].all() and not wrong[_must_be_kept(judged, f)].any())
 
 
 def _row_maxima(judged: Judged) -> np.ndarray:
-    t = np.where(judged.expected.run.allowed, _midpoints(judged), -np.inf)
-    m: np.ndarray = t.max(axis=-1)
-    return m
-
-
-def _midpoints(judged: Judged) -> np.ndarray:
     run = judged.expected.run
-    biased = run.values["masked"] if "masked" in run.values else run.values["scaled"]
-    from symattn.arrays.ball import Ball
-
-    return Ball.xp.where(run.allowed, biased, 0).midpoints()
+    t = Ball.xp.where(run.allowed, run.final_scores, 0).midpoints()
+    return np.asarray(np.where(run.allowed, t, -np.inf).max(axis=-1))
 
 
 def _must_be_lost(judged: Judged, f: Format) -> np.ndarray:

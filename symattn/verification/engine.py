@@ -16,7 +16,7 @@ from symattn.verification.domain import Domain
 from symattn.verification.inputs import Array, Maker
 from symattn.verification.judge import Case, Judged, judge
 from symattn.verification.precision import Precision
-from symattn.verification.report import Check, Report
+from symattn.verification.report import Check, Fault, Report
 from symattn.verification.search import search
 from symattn.verification.target import Runner
 
@@ -129,7 +129,7 @@ def _check_usable(session: Session) -> None:
     raise Unusable(f"{session.runner.describe()} {words}")
 
 
-def _report(session: Session, found: tuple[faults.Fault, ...]) -> Report:
+def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     notes = tuple(dict.fromkeys((*_notes(session), *behaviour.notes(session))))
     return Report(
         _verdict(session, found), session.runner.describe(), session.precision.words, session.domain.words,
@@ -137,7 +137,7 @@ def _report(session: Session, found: tuple[faults.Fault, ...]) -> Report:
     )  # fmt: skip
 
 
-def _verdict(session: Session, found: tuple[faults.Fault, ...]) -> Verdict:
+def _verdict(session: Session, found: tuple[Fault, ...]) -> Verdict:
     if found:
         return Verdict.FAULT
     decisive = any(r.decisive for r in session.records if r.ratios is not None)
@@ -156,8 +156,8 @@ def _checks(session: Session) -> Iterator[Check]:
 def _notes(session: Session) -> Iterator[str]:
     yield from session.runner.notes
     yield from session.runner.convention.notes
-    wider = {r.outcome.dtype for r in session.records if r.outcome.dtype} - {session.precision.input.name}
-    for dtype in sorted(wider):
+    other = {r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}
+    for dtype in sorted(other - {session.precision.input.name}):
         yield f"For {session.precision.input.name} inputs it returns {dtype}."
     if any(r.outcome.returned > 1 for r in session.records):
         yield "It returns a tuple; the first item was taken."

@@ -7,13 +7,14 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from symattn.verification import behaviour
-from symattn.verification.counterexample import counterexample
+from symattn.verification.counterexample import counterexample, shown, sizes
 from symattn.verification.diagnose import Cause, causes
 from symattn.verification.judge import Case, Finding, Judged
 from symattn.verification.mistakes import STEPS
-from symattn.verification.observe import first_wrong_step, scales
+from symattn.verification.observe import ObservedScale, first_wrong_step, scales
 from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.report import Counterexample, Fault
+from symattn.verification.target import same_bits
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -23,21 +24,39 @@ _SAME = {"values": ("values", "not finite"), "not finite": ("not finite",)}
 
 def faults(session: Session) -> tuple[Fault, ...]:
     """All faults, in the order of the steps."""
-    found = [*_wrong(session), *_failing(session), *_conduct(session)]
+    session.progress("causes")
+    stale = _stale(session)
+    explained = causes(session.spec, session.precision, session.records) if stale is None else ()
+    found = [stale] if stale else [*_wrong(session, explained)]
+    if not any(cause.raises for cause in explained):
+        found += _failing(session)
+    found += _conduct(session)
     return tuple(sorted(found, key=lambda f: STEPS.index(f.step)))
 
 
-def _wrong(session: Session) -> Iterator[Fault]:
-    session.progress("causes")
-    for cause in causes(session.spec, session.precision, session.records):
+def _stale(session: Session) -> Fault | None:
+    """Wrong outputs that all are, bit for bit, what an earlier call with other inputs gave."""
+    wrong = [r for r in session.records if r.finding in ("values", "not finite")]
+    if not wrong or not all(_repeats(session.records, r) for r in wrong):
+        return None
+    message = "returns what an earlier call gave, for other numbers in the same shapes"
+    return Fault("call", "the result of an earlier call is returned", message, shown(wrong[0]))
+
+
+def _repeats(records: list[Judged], judged: Judged) -> bool:
+    earlier = records[: records.index(judged)]
+    return any(r.finding is None and same_bits(r.outcome, judged.outcome) for r in earlier)
+
+
+def _wrong(session: Session, explained: tuple[Cause, ...]) -> Iterator[Fault]:
+    for cause in explained:
         session.progress("smallest input")
         smallest = _smallest(session, cause.records[0])
         told = _named(session, cause) if cause.mistakes else _unnamed(session, cause)
-        variant = cause.mistakes[0].variant if len(cause.mistakes) == 1 else None
-        yield Fault(*told, counterexample(session.spec, smallest, variant), _scales(session, told[0]))
+        yield Fault(*told, counterexample(session.spec, smallest, cause.variant), _scales(session, told[0]))
 
 
-def _scales(session: Session, step: str) -> tuple:  # type: ignore[type-arg]
+def _scales(session: Session, step: str) -> tuple[ObservedScale, ...]:
     return scales(session.spec, session.records) if step == "scale" else ()
 
 
@@ -58,13 +77,13 @@ def _expected(session: Session, step: str) -> str:
 
 
 def _unnamed(session: Session, cause: Cause) -> tuple[str, None, str]:
-    step, shown = first_wrong_step(session.spec, session.records)
+    step, seen = first_wrong_step(session.spec, session.records)
     what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
     finding = cause.records[0].finding
     words = what.get(finding or "", "the output is beyond what any implementation in this arithmetic can give")
     if finding == "shape":
-        step, shown = "output", _shapes(cause.records[0])
-    return step, None, f"{words}; no known mistake explains it" + (f"; {shown}" if shown else "")
+        step, seen = "output", _shapes(cause.records[0])
+    return step, None, f"{words}; no known mistake explains it" + (f"; {seen}" if seen else "")
 
 
 def _shapes(judged: Judged) -> str:
@@ -81,8 +100,7 @@ def _failing(session: Session) -> Iterator[Fault]:
     condition = _condition([r for r in session.records if r.finding != "raises"], failed)
     where = f" where {condition}" if condition else f" for {len(failed)} of {len(session.records)} legal inputs"
     verb = "does not return" if error and error.reason == "time limit" else "gives no array"
-    shown = counterexample(session.spec, smallest, None)
-    yield Fault("call", None, f"{verb}{where}: {error}", shown)
+    yield Fault("call", None, f"{verb}{where}: {error}", counterexample(session.spec, smallest, None))
 
 
 def _condition(passed: list[Judged], failed: list[Judged]) -> str:
@@ -98,13 +116,6 @@ def _condition(passed: list[Judged], failed: list[Judged]) -> str:
     return ""
 
 
-def sizes(judged: Judged) -> dict[str, int]:
-    """n_q, n_k, d_k, d_v of a case."""
-    values = judged.expected.run.values
-    (n_q, d_k), (n_k, d_v) = values["q"].plain_shape[-2:], values["v"].plain_shape[-2:]
-    return {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
-
-
 def _conduct(session: Session) -> Iterator[Fault]:
     """Wrong types, changed arguments, overwritten results, and NaN that leaks where it must not."""
     told: dict[Finding, tuple[str, Callable[[Judged], str]]] = {
@@ -115,7 +126,7 @@ def _conduct(session: Session) -> Iterator[Fault]:
     for finding, (step, words) in told.items():
         judged = min((r for r in session.records if r.finding == finding), key=lambda r: r.case.size, default=None)
         if judged is not None:
-            yield Fault(step, None, words(judged), counterexample(session.spec, judged, None))
+            yield Fault(step, None, words(judged), shown(judged))
     if session.domain.nonfinite_forbidden:
         leak = behaviour.leaking(session)
         if leak is not None:

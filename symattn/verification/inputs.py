@@ -100,7 +100,9 @@ class Maker:
         arrays = {name: self.precision.input.rounded(entries(name, shape)) for name, shape in self.shapes(s).items()}
         return self.tame(arrays | self.masks(s.n_q, s.n_k, rng))
 
-    def from_heads(self, q: Array, k: Array, v: Array, rng: np.random.Generator | None = None) -> dict[str, Array] | None:
+    def from_heads(
+        self, q: Array, k: Array, v: Array, rng: np.random.Generator | None = None
+    ) -> dict[str, Array] | None:
         """The inputs by which each head gets these q, k, v; None if no inputs do. Masks are at random, or open."""
         if self.square and q.shape[-2] != k.shape[-2]:
             return None

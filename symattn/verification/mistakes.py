@@ -1,6 +1,6 @@
 """Known mistakes, as data: each is a change of some steps of the definition, run on balls like the definition itself.
 
-To add one: a line here, its wrong step in ``wrong``, and a program that makes it, with its right neighbour, in the tests.
+To add one: a line here, its wrong step in ``wrong``, and in the tests a program that makes it and its right neighbour.
 Most of them were reported of published code.
 """
 
@@ -31,8 +31,12 @@ class Mistake:
 
 
 def _mistake(
-    step: str, cause: str, applies: Callable[[Attention], bool] | None = None, rows: bool = True,
-    of: str = "v", **steps: Change,
+    step: str,
+    cause: str,
+    applies: Callable[[Attention], bool] | None = None,
+    rows: bool = True,
+    of: str = "v",
+    **steps: Change,
 ) -> Mistake:
     return Mistake(step, cause, Variant(steps, rows, of), applies or (lambda spec: True))
 
@@ -77,7 +81,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     _mistake(
         "project", "heads are split by a reshape alone, without moving their axis", _several,
-        **{role: partial(wrong.split_bare, role) for role in "qkv"},
+        q=partial(wrong.split_bare, "q"), k=partial(wrong.split_bare, "k"), v=partial(wrong.split_bare, "v"),
     ),
     _mistake("score", "queries are used as keys: the scores are Q Qᵀ", scores=partial(wrong.product, "q", "q")),
     _mistake("score", "keys are used as queries: the scores are K Kᵀ", scores=partial(wrong.product, "k", "k")),
@@ -95,15 +99,19 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     _mistake("mask", "the mask is ignored", _masks, masked=wrong.ignored),
     _mistake("mask", "the mask is inverted", _masks, masked=wrong.inverted),
-    _mistake("mask", "the causal mask is transposed: a query sees itself and later keys", _causal, masked=wrong.upper_triangle),
-    _mistake("mask", "the causal mask is off by one: a query also sees the next key", _causal, masked=partial(wrong.shifted, 1)),
-    _mistake("mask", "the causal mask is off by one: a query does not see its own key", _causal, masked=partial(wrong.shifted, -1)),
+    _mistake("mask", "the causal mask is transposed: a query sees itself and later keys", _causal,
+             masked=wrong.upper_triangle),
+    _mistake("mask", "the causal mask is off by one: a query also sees the next key", _causal,
+             masked=partial(wrong.shifted, 1)),
+    _mistake("mask", "the causal mask is off by one: a query does not see its own key", _causal,
+             masked=partial(wrong.shifted, -1)),
     _mistake("mask", "the causal mask starts at the other corner", _causal, masked=wrong.other_corner),
     _mistake("mask", "a boolean mask is added as 0 and 1", _masks, masked=wrong.added),
     _mistake("mask", "scores are multiplied by the mask", _masks, masked=wrong.multiplied),
     _mistake("mask", "forbidden scores become −1e-9", _masks, masked=partial(wrong.filled, -1e-9)),
     _mistake("mask", "forbidden scores become 0", _masks, masked=partial(wrong.filled, 0.0)),
-    _mistake("mask", "forbidden scores become −10, which leaves them a weight", _masks, masked=partial(wrong.filled, -10.0)),
+    _mistake("mask", "forbidden scores become −10, which leaves them a weight", _masks,
+             masked=partial(wrong.filled, -10.0)),
     _mistake("mask", "weights are masked after the softmax, and not normalised again", _masks, rows=False,
              weights=wrong.masked_after),
     _mistake("mask", "the causal mask is left out", _several_masks, masked=partial(wrong.without, "causal")),
@@ -122,6 +130,7 @@ MISTAKES: tuple[Mistake, ...] = (
     _mistake("values", "keys are used as values", of="k"),
     _mistake("values", "queries are used as values", of="q"),
     _mistake("values", "the weights are transposed", rows=False, weights=wrong.weights_transposed),
-    _mistake("output", "heads are merged by a reshape alone, without moving their axis", _several, output=wrong.merged_bare),
+    _mistake("output", "heads are merged by a reshape alone, without moving their axis", _several,
+             output=wrong.merged_bare),
     _mistake("output", "the output projection is left out", output=wrong.no_output_projection),
 )  # fmt: skip

@@ -38,7 +38,8 @@ class Format:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype."""
-        return np.dtype(self._info.dtype)
+        found: np.dtype[Any] = np.dtype(self._info.dtype)
+        return found
 
     @property
     def u(self) -> float:

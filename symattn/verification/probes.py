@@ -30,7 +30,11 @@ _E0X = (
     np.array([[1, -1, 0, 2], [1, 1, 1, 0], [1, 0, 1, 3]]),
     np.array([[3, -3, 4], [1, 4, -1], [3, -1, 5]]),
 )
-_E0 = (np.array([[0, 0, 2, 2], [1, 1, 1, -1]]), np.array([[0, 0, 2, 3], [1, 1, 1, 0]]), np.array([[5, 2, 1], [-1, 4, 0]]))
+_E0 = (
+    np.array([[0, 0, 2, 2], [1, 1, 1, -1]]),
+    np.array([[0, 0, 2, 3], [1, 1, 1, 0]]),
+    np.array([[5, 2, 1], [-1, 4, 0]]),
+)
 SCALE_WIDTHS = (1, 2, 3, 4, 8, 64)
 
 
@@ -59,7 +63,7 @@ def scale(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Two keys, their scores 0 and 1 or 2 before scaling, at several widths."""
     for d_k in SCALE_WIDTHS:
         for score in (1, 2):
-            n_q = 2 if maker.square else 1
+            n_q = 2 if maker.square or maker.spec.causal else 1
             q, k = np.zeros((n_q, d_k)), np.zeros((2, d_k))
             q[:, 0], k[1, 0] = score, 1
             yield f"d_k = {d_k}, scores 0 and {score}", maker.from_heads(q, k, np.array([[0.0], [1.0]]))
@@ -77,8 +81,9 @@ def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     low = np.zeros((5, 2))
     low[:, 0] = [-200, 3, -1, 2, -190]
     yield "scores of wide range", maker.from_heads(np.ones((rows, 2)), low, rng.integers(-8, 9, (5, 3)))
-    yield "constant values", maker.from_heads(
-        rng.integers(-2, 3, (7, 3)), rng.integers(-2, 3, (7, 3)), np.full((7, 2), 3.0)
+    yield (
+        "constant values",
+        maker.from_heads(rng.integers(-2, 3, (7, 3)), rng.integers(-2, 3, (7, 3)), np.full((7, 2), 3.0)),
     )
 
 
@@ -88,8 +93,8 @@ def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         q, k = rng.integers(-2, 3, (n, d)), rng.integers(-2, 3, (n, d))
         yield f"the weights themselves, n = {n}", maker.from_heads(q, k, np.eye(n))
     for n in (3, 4):
-        square = [rng.integers(-2, 3, (n, n)) for _ in "qkv"]
-        yield f"q, k, v of one shape {n} × {n}", maker.from_heads(*square)
+        q, k, v = (rng.integers(-2, 3, (n, n)) for _ in "qkv")
+        yield f"q, k, v of one shape {n} × {n}", maker.from_heads(q, k, v)
     q, k, v = rng.integers(-2, 3, (5, 3)), rng.integers(-2, 3, (5, 3)), rng.integers(-8, 9, (5, 2))
     yield "some keys", maker.from_heads(q, k, v)
     order = rng.permutation(5)
@@ -97,19 +102,19 @@ def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """What a mask hides must not be seen: the weights under it, a forbidden favourite, forbidden values of great size."""
+    """What a mask hides must not be seen: the weights under it, forbidden keys that score high, values that double."""
     if not maker.spec.masks_anything:
         return
     for n_q, n_k in ((4, 4), (3, 6), (6, 3), (2, 5), (5, 8), (16, 16), (2, 33)):
         n_q = n_k if maker.square else n_q
-        q, k = np.zeros((n_q, 2)), np.zeros((n_k, 2))
-        yield f"{n_q} × {n_k}, scores 0, the weights", maker.from_heads(q, k, np.eye(n_k), rng)
+        zero = np.zeros((n_q, 2)), np.zeros((n_k, 2))
+        yield f"{n_q} × {n_k}, scores 0, the weights", maker.from_heads(*zero, np.eye(n_k), rng)
         q, k = rng.integers(-2, 3, (n_q, 2)), rng.integers(-2, 3, (n_k, 2))
         yield f"{n_q} × {n_k}, the weights", maker.from_heads(q, k, np.eye(n_k), rng)
     for n in (4, 6):
-        q, k = np.full((n, 1), 8.0), np.arange(n, dtype=float)[:, None]
-        yield f"later keys score higher, n = {n}", maker.from_heads(q, k, np.eye(n), rng)
-        yield f"values double, n = {n}", maker.from_heads(q * 0, k, 2.0 ** np.arange(n)[:, None], rng)
+        eights, rising = np.full((n, 1), 8.0), np.arange(n, dtype=float)[:, None]
+        yield f"later keys score higher, n = {n}", maker.from_heads(eights, rising, np.eye(n), rng)
+        yield f"values double, n = {n}", maker.from_heads(eights * 0, rising, 2.0**rising, rng)
 
 
 def _favourites(n: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:

@@ -1,4 +1,4 @@
-"""From an input that shows a fault to the smallest one that still does: fewer tokens, fewer components, plainer numbers."""
+"""From an input that shows a fault to the smallest one that still does: fewer tokens, components and digits."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def _plainer(state: Inputs, holds: Fails) -> Inputs:
 def _whole(a: Array) -> Iterator[Array]:
     infinite = ~np.isfinite(a)
     finite = np.where(infinite, 0, a)
-    for simpler in (finite * 0, np.sign(finite), np.trunc(finite), np.rint(finite)):
-        yield np.where(infinite, a, simpler)
+    for simpler in (np.zeros_like(a), np.sign(finite), np.trunc(finite), np.rint(finite)):
+        yield np.where(infinite, a, simpler + 0.0)  # no negative zeros
 
 
 def _plainer_entry(state: Inputs, name: str, index: tuple[int, ...], holds: Fails) -> Inputs:

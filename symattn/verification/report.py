@@ -10,6 +10,7 @@ from symattn.evidence import Grade, Verdict
 from symattn.verification.observe import ObservedScale
 
 if TYPE_CHECKING:
+    from symattn.arrays.field.quotient import Quotient
     from symattn.document.model import Document
 
 _EXIT = {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}
@@ -25,7 +26,7 @@ class Counterexample:
 
     inputs: Mapping[str, Any]
     index: tuple[int, ...] = ()
-    exact: str | None = None
+    exact: Quotient | None = None
     expected: float | None = None
     got: float | None = None
     allowed: float | None = None
@@ -38,9 +39,11 @@ class Counterexample:
         found: dict[str, Any] = {"inputs": dict(self.inputs), "sizes": dict(self.sizes)}
         if self.error is not None:
             return found | {"error": self.error}
+        if not self.index:
+            return found
         return found | {
             "index": list(self.index),
-            "exact": self.exact,
+            "exact": None if self.exact is None else str(self.exact.to_sympy()).replace(" ", ""),
             "expected": self.expected,
             "got": _plain(self.got),
             "allowed": self.allowed,
@@ -60,7 +63,8 @@ class Fault:
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
         shown = self.counterexample.record() if self.counterexample else None
-        found = {"step": self.step, "cause": self.cause, "message": self.message, "counterexample": shown}
+        found: dict[str, Any] = {"step": self.step, "cause": self.cause, "message": self.message}
+        found["counterexample"] = shown
         if self.scales:
             found["scales"] = [{"d_k": s.d_k, "observed": s.observed, **s.candidates} for s in self.scales]
         return found

@@ -91,13 +91,19 @@ def _shown(example: Counterexample) -> Iterator[Block]:
         yield Table(columns, rows, shaded=() if differs is None else (differs,))
     if example.expected is not None:
         index = ", ".join(str(i + 1) for i in example.index)
-        exact = f" = {example.exact}" if example.exact else ""
         yield Paragraph(
             (
-                f"Output {index}: expected {example.expected:.9g}{exact}, got {example.got:.9g}; "
+                f"Output {index}: expected {example.expected:.9g}", *_exactly(example), f", got {example.got:.9g}; "
                 f"any implementation in this arithmetic is within {example.allowed:.2g}.",
             )
-        )
+        )  # fmt: skip
+
+
+def _exactly(example: Counterexample) -> Text:
+    """`` = e^…`` where the exact value says more than its decimal."""
+    if example.exact is None or example.exact.rational() is not None:
+        return ()
+    return (" = ", example.exact.notation())
 
 
 def _array(values: Any) -> str:

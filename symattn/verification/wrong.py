@@ -200,7 +200,7 @@ def one_key_less(column: int, spec: Attention, values: Values) -> Any:
     return softmax.softmax(masks.forbid(_received(values), kept), fully_masked="zeros")
 
 
-# --- roles, values, output ---------------------------------------------------------------------------------------------
+# --- roles, values, output -------------------------------------------------------------------------------------------
 
 
 def weights_transposed(spec: Attention, values: Values) -> Any:
