@@ -86,7 +86,7 @@ def derivative(shown: int) -> tuple[Block, ...]:
             always(
                 lambda w: w.outer_product(),
                 equals(Partial(_PI, s("j")), delta * _PI - _PI * _PJ),
-                "definition of p",
+                ("definition of ", P),
             ),
             always(lambda w: w.outer_product(), equals(J, nt.call("diag", P) - P * Transposed(P)), "as a matrix"),
             written,

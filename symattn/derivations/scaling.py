@@ -40,20 +40,26 @@ def derivation(dk: int = 4, mean: Any = None, seed: int = 0) -> Document:
 def _blocks(setting: Setting, seed: int) -> tuple[Block, ...]:
     comparison = compared(setting, seed)
     means = scaling_moments.other_means(setting) if setting.mean != 0 else ()
-    return (
-        setting.assumptions(),
+    before = (
         *scaling_moments.score(setting),
         *scaling_moments.variance(setting, evidence(comparison)),
         *scaling_moments.divisors(setting),
+    )
+    between = (
         *means,
         *scaling_moments.differences(setting),
         Heading(("The softmax Jacobian",)),
         *derivative(3),
         *properties("Result 3"),
         *gap(),
-        *typical(setting.d_k),
-        *comparison,
     )
+    dropped = _sections(before) + 1 if setting.mean is None else None
+    normal = _sections(before) + _sections(between) + 1
+    return (setting.assumptions(dropped, normal), *before, *between, *typical(setting.d_k), *comparison)
+
+
+def _sections(blocks: tuple[Block, ...]) -> int:
+    return sum(isinstance(block, Heading) for block in blocks)
 
 
 def _mean(given: Any) -> Fraction | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from symattn.attention.notation import N
 from symattn.derivations import softmax_facts
 from symattn.derivations.jacobian import always
-from symattn.derivations.letters import DELTA, EPSILON, E, J, p, s
+from symattn.derivations.letters import DELTA, EPSILON, E, J, X, p, s
 from symattn.derivations.steps import hold, proved, together
 from symattn.document import notation as nt
 from symattn.document.model import Block, Heading, Paragraph
@@ -25,13 +25,13 @@ def gap() -> tuple[Block, ...]:
         hold(
             softmax_facts.quotient_grows(),
             Relation(EPSILON, (("≤", bound / (1 + bound)), ("<", bound))),
-            (relation(R, "≤", bound), "; x/(1 + x) grows"),
+            (relation(R, "≤", bound), "; ", X / (1 + X), " grows"),
             proved("every n"),
         ),
         hold(
             softmax_facts.entries_small(),
             Relation(norm, (("≤", 2 * EPSILON), ("<", 2 * bound))),
-            (relation(p("i") * (1 - p("i")), "≤", EPSILON), " for each i"),
+            (relation(p("i") * (1 - p("i")), "≤", EPSILON), " for each ", Name("i")),
             proved("every n"),
         ),
     )

@@ -191,7 +191,7 @@ def other_means(setting: Setting) -> tuple[Block, ...]:
         setting.score(), ALL, mean(s() / Root(D_K)), ((D_K * mu**2 / Root(D_K), Root(D_K) * mu**2), "linearity")
     )
     return (
-        Heading(("If the means are not zero",)),
+        Heading(("If the means are not zero",) if setting.centred else ("The mean still grows",)),
         together(steps),
         Paragraph(
             (
