@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import click
@@ -18,30 +22,60 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 @click.argument("target")
 @click.option("--dtype", type=Choice(DTYPES), default="float32", help="Type of the inputs; by default float32.")
 @specification
-@click.option("--fully-masked", type=Choice(("zeros", "nan", "error")), help="What a row without any key gives.")
+@click.option("--fully-masked", type=Choice(("zeros", "nan")), help="Try rows without any key, which give this.")
 @click.option("--call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true.")
-@click.option("--mask-arg", metavar="NAME", help="The parameter that takes the mask.")
+@click.option("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation.")
 @click.option("--layout", type=Choice(("nd", "bhnd", "bnhd")), help="Order of the axes.")
 @click.option("--framework", type=Choice(("numpy", "torch")), help="What the function's arrays are.")
 @click.option("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
-@click.option("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call.")
-@click.option("--budget", type=float, metavar="SECONDS", help="Time to spend in all.")
+@click.option("--max-abs-score", type=float, metavar="S", help="No scaled score is promised to exceed S.")
+@click.option("--square", is_flag=True, help="There are always as many queries as keys.")
+@click.option("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
+@click.option("--budget", type=float, metavar="SECONDS", help="Time for trying inputs; by default 15.")
 @click.option("--seed", type=int, help="Seed of the inputs that are tried.")
+@click.option("--show-output", is_flag=True, help="Show what the function prints.")
 @options
-def command(target: str, output: Output, **wishes: Any) -> int:
+def command(target: str, output: Output, show_output: bool, **wishes: Any) -> int:
     """Verify TARGET, a function that computes attention, against exact mathematics.
 
     TARGET is package.module:function or file.py:function. No tolerance is picked: the error allowed is the one that
     is proved for every implementation in this arithmetic.
+
+    \b
+    symattn verify mypkg.attn:attention --causal
+    symattn verify torch.nn.functional:scaled_dot_product_attention
     """
-    from symattn import Attention, sources
+    from symattn import Attention
     from symattn.sources.loading import CannotRun
+    from symattn.sources.verify import verify_target
+    from symattn.verification.domain import Domain
 
     told = given(wishes)
     spec = Attention(**{name: told.pop(name) for name in (*FIELDS, "fully_masked") if name in told})
+    promised = {name: told.pop(name) for name in ("max_abs_score", "square") if name in told}
+    domain = Domain(**promised, fully_masked_rows=wishes["fully_masked"] is not None)
     try:
-        report = sources.verify_target(target, spec, **told)
+        with _progress() as progress:
+            report = verify_target(target, spec, domain=domain, progress=progress, **told)
     except CannotRun as error:
         say(f"symattn: {error}")
         return Status.TARGET
-    return output.emit(report.document())
+    return output.emit(report.document(show_output))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """What is being tried, on one line of a terminal's stderr, once it takes longer than a second."""
+    started, shown = monotonic(), False
+
+    def show(words: str) -> None:
+        nonlocal shown
+        if sys.stderr.isatty() and monotonic() - started > 1:
+            shown = True
+            print(f"\r\x1b[Ktrying: {words}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -8,8 +8,10 @@ Formulas: Higham, Accuracy and Stability of Numerical Algorithms (2002), §2.2, 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from symattn.arrays.namespace import Namespace
@@ -53,7 +55,7 @@ class Bounded(Planes):
 
     @classmethod
     def _maximum(cls, a: Any, b: Any) -> Any:
-        return cls(np.maximum(a.planes[0], b.planes[0]), np.maximum(a.planes[1], b.planes[1]))
+        return cls._max(cls(*[np.stack(np.broadcast_arrays(p, q)) for p, q in zip(a.planes, b.planes, strict=True)]), 0)
 
     @classmethod
     def _unary(cls, name: str, a: Any) -> Any:
@@ -71,7 +73,11 @@ class Bounded(Planes):
 
     @classmethod
     def _max(cls, a: Any, axis: int) -> Any:
-        return cls(a.planes[0].max(axis), a.planes[1].max(axis))
+        c, r = a.planes
+        top = np.asarray(c.max(axis))
+        return cls(
+            top, np.asarray(np.where(np.isneginf(top), 0, np.maximum((c + r).max(axis) - top, top - (c - r).max(axis))))
+        )
 
     @classmethod
     def _less(cls, a: Any, b: Any) -> Any:
@@ -94,3 +100,13 @@ class Bounded(Planes):
 
 
 Bounded.xp = Namespace(Bounded)
+
+
+@cache
+def bounded(dtype: Any) -> type[Bounded]:
+    """The kind for arithmetic in the format ``dtype``: centres stay float64, the radius bears the format's errors."""
+    info = ml_dtypes.finfo(dtype)
+    fields = {"u": float(info.eps), "eta": float(info.smallest_subnormal)}
+    made: type[Bounded] = type(f"bounded {info.dtype}", (Bounded,), fields)
+    made.xp = Namespace(made)
+    return made

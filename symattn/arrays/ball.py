@@ -35,7 +35,9 @@ class Ball(Entries):
             return value
         if isinstance(value, float):
             return flint.arb(value)
-        if isinstance(value, (int, Fraction)):
+        if isinstance(value, int):
+            return flint.arb(flint.fmpz(value))
+        if isinstance(value, Fraction):
             return flint.arb(flint.fmpq(value.numerator, value.denominator))
         return (value if hasattr(value, "arb") else Quotient.of(value)).arb(flint.ctx.prec)
 

@@ -78,7 +78,7 @@ class Entries(Planes):
 
     @classmethod
     def _typed(cls, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value > cls.sentinel:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= cls.sentinel:
             return cls._finite(value)
         if np.isfinite(value):
             note(f"the literal {value!r} was read as -inf")

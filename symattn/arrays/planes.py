@@ -183,9 +183,8 @@ def typed_numbers(x: Any) -> np.ndarray | None:
     if isinstance(x, Array):
         return x.origin if isinstance(x, Planes) else None
     plain = np.asarray(x)
-    if plain.dtype.kind not in "biuf" or not np.array_equal(plain.astype(np.float64), plain):
-        return None
-    return plain.astype(np.float64)
+    small = plain.dtype.kind in "bf" or (plain.dtype.kind in "iu" and not ((plain > 2**53) | (plain < -(2**53))).any())
+    return plain.astype(np.float64) if small and plain.dtype.itemsize <= 8 else None
 
 
 def _boxed(x: Any, plane: np.ndarray) -> np.ndarray:

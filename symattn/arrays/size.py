@@ -28,6 +28,9 @@ class Size(int):
         self._kind = kind
         return self
 
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)  # a copy is a plain integer
+
     def _lifted(self) -> Planes:
         return self._kind.lift(int(self))
 

@@ -19,6 +19,9 @@ class Forbidden:
     def __repr__(self) -> str:
         return "-inf"
 
+    def __reduce__(self) -> str:
+        return "FORBIDDEN"  # the one element, also after copying and pickling
+
     def __add__(self, other: Any) -> Any:
         return other if isinstance(other, Undefined) else self
 

@@ -85,11 +85,11 @@ class Stored(Planes):
 
     @classmethod
     def _less(cls, a: Self, b: Self) -> Any:
-        return np.less(a.planes[0], b.planes[0])
+        return np.less(*[x.planes[0].astype(np.float32) for x in (a, b)])
 
     @classmethod
     def _equal(cls, a: Self, b: Self) -> Any:
-        return np.equal(a.planes[0], b.planes[0])
+        return np.equal(*[x.planes[0].astype(np.float32) for x in (a, b)])
 
     @classmethod
     def _forbidden(cls, a: Self) -> Any:

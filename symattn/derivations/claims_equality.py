@@ -118,6 +118,6 @@ def _sympy_says_zero(a: Expression, b: Expression) -> bool:
 
     try:
         gap: Any = a.sympy() - b.sympy()
-        return bool(gap == 0 or sympy.simplify(gap) == 0)
+        return any(sympy.simplify(x) == 0 for x in (gap, gap.rewrite(sympy.exp)))
     except (RecursionError, ArithmeticError, TypeError, ValueError, NotImplementedError):
         return False

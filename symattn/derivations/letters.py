@@ -11,7 +11,8 @@ from symattn.document.notation import Call, Like, Name, Node, Product, call, nam
 E = Name("e")
 HALF = nt.Number(Fraction(1, 2))
 SIGMA, MU, DELTA, EPSILON = Name("σ"), Name("μ"), Name("Δ"), Name("ε")
-N, P, J, Z, X = Name("n"), Name("p"), Name("J"), Name("Z"), Name("x")
+J, Z, X = Name("J"), Name("Z"), Name("x")
+P = Name("p", role="weight")
 ONES = Name("1", bold=True)
 
 

@@ -10,25 +10,21 @@ import flint
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations.walks_elements import flat, is_number
-from symattn.errors import InputError, Undecided
+from symattn.errors import InputError
 
 ROUNDINGS = ("exact", "nearest", "sum")
-_LIMIT = 1 << 14  # bits
 
 
 def floor(x: Any) -> int:
-    """⌊x⌋, decided: an irrational number is never a whole one, so that some precision tells."""
+    """⌊x⌋: from a ball, and by an exact comparison where the ball holds a whole number."""
     rational = x.rational()
     if rational is not None:
         return int(rational // 1)
-    precision = 64
-    while precision <= _LIMIT:
-        with flint.ctx.workprec(precision):
-            whole = x.arb(precision).floor().unique_fmpz()
-        if whole is not None:
-            return int(whole)
-        precision *= 2
-    raise Undecided(f"the whole part of {x} at {_LIMIT} bits")
+    bits = 64 + max(0, int(Quotient.of(abs(x).to_float()).rational() or 0).bit_length())
+    with flint.ctx.workprec(bits):
+        ball = x.arb(bits)
+        low, high = (int(end.floor().unique_fmpz()) for end in (ball.lower(), ball.upper()))
+    return low if low == high or x < high else high
 
 
 def nearest(x: Any, places: int) -> Quotient:

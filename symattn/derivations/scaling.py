@@ -7,9 +7,13 @@ from typing import Any
 
 from symattn.attention.notation import D_K
 from symattn.derivations import scaling_moments
+from symattn.derivations.jacobian import derivative, properties
 from symattn.derivations.parameters import number_or_letter, whole
+from symattn.derivations.scaling_gap import gap
 from symattn.derivations.scaling_laws import Setting, at_size
-from symattn.document.model import Block, Document
+from symattn.derivations.scaling_numpy import compared, evidence
+from symattn.derivations.scaling_typical import typical
+from symattn.document.model import Block, Document, Heading
 from symattn.document.notation import Root
 from symattn.errors import InputError
 
@@ -18,7 +22,7 @@ _TAKEN = frozenset(["q", "k", "s", "p", "d", "n", "e", "E", "i", "j", "c", "X", 
 
 
 def derivation(dk: int = 4, mean: Any = None, seed: int = 0) -> Document:
-    """Mean and variance of q·k, what 1/√d_k does, the Jacobian of softmax, and the typical against the mean gradient."""
+    """Moments of q·k, what 1/√d_k does, the Jacobian of softmax, and its size in the typical row and in the mean."""
     whole("dk", dk, _MOST)
     setting = Setting(dk, None if mean is None else _mean(mean))
     return Document(
@@ -34,15 +38,28 @@ def derivation(dk: int = 4, mean: Any = None, seed: int = 0) -> Document:
 
 
 def _blocks(setting: Setting, seed: int) -> tuple[Block, ...]:
+    comparison = compared(setting, seed)
     means = scaling_moments.other_means(setting) if setting.mean != 0 else ()
-    return (
-        setting.assumptions(),
+    before = (
         *scaling_moments.score(setting),
-        *scaling_moments.variance(setting, ()),
+        *scaling_moments.variance(setting, evidence(comparison)),
         *scaling_moments.divisors(setting),
+    )
+    between = (
         *means,
         *scaling_moments.differences(setting),
+        Heading(("The softmax Jacobian",)),
+        *derivative(3),
+        *properties("Result 3"),
+        *gap(),
     )
+    dropped = _sections(before) + 1 if setting.mean is None else None
+    normal = _sections(before) + _sections(between) + 1
+    return (setting.assumptions(dropped, normal), *before, *between, *typical(setting.d_k), *comparison)
+
+
+def _sections(blocks: tuple[Block, ...]) -> int:
+    return sum(isinstance(block, Heading) for block in blocks)
 
 
 def _mean(given: Any) -> Fraction | str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from symattn.attention.notation import D_K, N
-from symattn.derivations.letters import MU, SIGMA, dot, k, parameter, q, s
+from symattn.derivations.letters import DELTA, MU, SIGMA, dot, k, parameter, q, s
 from symattn.document.model import Assumption, Assumptions
 from symattn.document.notation import Commas, Fence, Name, Node, equals, total
 from symattn.proof.moments import Family, Law
@@ -68,8 +68,8 @@ class Setting:
             at_least={"n": 2},
         )
 
-    def assumptions(self) -> Assumptions:
-        """A1, A2 and, for the centred case, A3."""
+    def assumptions(self, dropped: int | None, normal: int) -> Assumptions:
+        """A1, A2, for the centred case A3, and A4; with the sections that drop A3 and that assume A4."""
         shared = Assumption(
             "A1",
             (_run(q), " share mean ", self.mu, " and variance ", SIGMA**2, "; so do ", _run(k), "."),
@@ -77,8 +77,12 @@ class Setting:
         independent = Assumption(
             "A2", ("All ", 2 * D_K, " components are independent."), ("no Gaussian shape is needed",)
         )
-        zero = Assumption("A3", ("Zero mean, ", equals(self.mu, 0), "."), () if self.mean == 0 else ("dropped later",))
-        return Assumptions((shared, independent, *([zero] if self.centred else [])))
+        zero = Assumption(
+            "A3", ("Zero mean, ", equals(self.mu, 0), "."), (f"dropped in section {dropped}",) if dropped else ()
+        )
+        law = (equals(DELTA, s(1) - s(2)), " is normal, with mean 0 and variance ", 2 * D_K * SIGMA**4, ".")
+        gap = Assumption("A4", law, (f"for section {normal} alone",))
+        return Assumptions((shared, independent, *([zero] if self.centred else []), gap))
 
 
 def _run(letter: Callable[..., Node]) -> Commas:

@@ -48,7 +48,7 @@ def _written_out(setting: Setting) -> tuple[Step, ...]:
     return (hold(holds, equals(s(), products), (at_size(setting),), checked(f"d_k = {setting.d_k}")),)
 
 
-def variance(setting: Setting, enumerated: tuple[Evidence, ...]) -> tuple[Block, ...]:
+def variance(setting: Setting, compared: tuple[Evidence, ...]) -> tuple[Block, ...]:
     """Var(s), and the first result."""
     squares = mean(q(1) ** 2 * k(1) ** 2) - mean(q(1) * k(1)) ** 2
     split = mean(q(1) ** 2) * mean(k(1) ** 2) - mean(q(1)) ** 2 * mean(k(1)) ** 2
@@ -64,7 +64,7 @@ def variance(setting: Setting, enumerated: tuple[Evidence, ...]) -> tuple[Block,
         *(_centred_end(setting) if setting.centred else _general_end(setting)),
     ]
     title = ("Its variance grows with ", D_K)
-    return Heading(title), together(steps), _result(setting, enumerated)
+    return Heading(title), together(steps), _result(setting, compared)
 
 
 def _centred_end(setting: Setting) -> tuple[Step, ...]:
@@ -97,7 +97,7 @@ def variance_formula(setting: Setting, size: nt.Like) -> Node:
     return nt.node(size) * inner if size != 1 else inner
 
 
-def _result(setting: Setting, enumerated: tuple[Evidence, ...]) -> Result:
+def _result(setting: Setting, compared: tuple[Evidence, ...]) -> Result:
     law, score_ = setting.main(), dot(q(), k())
     here = chain(law, "", At(var(score_), at_size(setting)), (_at_size(setting), ""))[0]
     every = chain(law, "", var(score_), (variance_formula(setting, D_K), ""))[0]
@@ -108,7 +108,7 @@ def _result(setting: Setting, enumerated: tuple[Evidence, ...]) -> Result:
     ]
     if isinstance(setting.mean, Fraction) and setting.mean:
         formulas.append(_at_mean(setting).formula)
-    return Result("Result 1", tuple(formulas), (proved(setting.where), *enumerated))
+    return Result("Result 1", tuple(formulas), (proved(setting.where), *compared))
 
 
 def _at_size(setting: Setting) -> Node:
@@ -191,7 +191,7 @@ def other_means(setting: Setting) -> tuple[Block, ...]:
         setting.score(), ALL, mean(s() / Root(D_K)), ((D_K * mu**2 / Root(D_K), Root(D_K) * mu**2), "linearity")
     )
     return (
-        Heading(("If the means are not zero",)),
+        Heading(("If the means are not zero",) if setting.centred else ("The mean still grows",)),
         together(steps),
         Paragraph(
             (

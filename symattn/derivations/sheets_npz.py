@@ -31,7 +31,11 @@ def arrays(path: str, content: bytes) -> dict[str, Any]:
             members = archive.infolist()
             if len(members) > _MOST_ARRAYS:
                 raise InputError(f"{path} holds {len(members)} files; at most {_MOST_ARRAYS} arrays are read")
-            return {_name(member, path): _array(archive, member, path) for member in members}
+            names = [_name(member, path) for member in members]
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise InputError(f"{path} holds {short(twice)!r} twice")
+            return {name: _array(archive, member, path) for name, member in zip(names, members, strict=True)}
     except InputError:
         raise
     except _BROKEN as error:

@@ -68,7 +68,7 @@ def _read(entries: Any, place: str, truth: bool, infinite: bool, decimals: list[
         if not truth:
             raise InputError(f"{place} is {_shown(entries)}; only mask and keep hold truth values")
         return entries
-    if infinite and isinstance(entries, str) and entries in ("-inf", "-oo", "-∞", "-Infinity"):
+    if infinite and (entries is FORBIDDEN or entries in ("-inf", "-oo", "-∞", "-Infinity")):
         return FORBIDDEN
     if not isinstance(entries, (str, Quotient)):
         raise InputError(f"{place} is {_shown(entries)}, which is no number")

@@ -53,6 +53,14 @@ def words(reason: Text | str) -> Text:
     return ((reason,) if reason else ()) if isinstance(reason, str) else reason
 
 
+def listed(formulas: Iterable[Node]) -> Text:
+    """Formulas with commas between, as running text."""
+    parts: list[Node | str] = []
+    for formula in formulas:
+        parts += [", ", formula]
+    return tuple(parts[1:])
+
+
 def proved(where: str) -> Evidence:
     """For all sizes, under the hypotheses named."""
     return Evidence(Grade.PROVED, where)

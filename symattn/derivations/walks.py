@@ -21,7 +21,7 @@ from symattn.derivations.walks_printed import check_shapes
 from symattn.derivations.walks_record import record
 from symattn.derivations.walks_steps import blocks, first_query, titles
 from symattn.derivations.walks_why import why as reasons
-from symattn.document.model import Block, Column, Document, Heading, Note, Paragraph, Table, Text
+from symattn.document.model import Block, Column, Document, Emph, Heading, Note, Paragraph, Table, Text
 from symattn.document.notation import Decimal, Words
 from symattn.errors import InputError
 
@@ -46,7 +46,7 @@ def walk(
     """
     _check_words(dtype, rounding, query, all)
     sheet = sheet_of(source)
-    sheet = replace(sheet, attention=overridden(sheet.attention, fields)) if fields else sheet
+    sheet = _changed(sheet, fields) if fields else sheet
     made = Walk(sheet, dtype, query, rounding)
     check_shapes(made)
     _check_numbers(made, step, query)
@@ -59,7 +59,7 @@ def walk(
         sheet.name,
         (sheet.title,),
         (*body, *remarks),
-        (_subtitle(made, step),),
+        (_subtitle(made),),
         _command(source, wishes),
         {"source": source, **{name: wish for name, wish in wishes.items() if wish not in (None, False)}},
         record(made, step),
@@ -69,13 +69,20 @@ def walk(
 
 def sheet_of(source: str) -> Sheet:
     """The sheet of an example, by name or alias, or of a file."""
-    if (name := examples.find(source)) is not None:
-        return examples.load(name)
+    if (found := examples.find(source)) is not None:
+        return examples.load(found)
     if not os.path.lexists(source) and not os.path.splitext(source)[1]:
         words = examples.NAMES
         suggestion = near(source.lower(), words)
         raise InputError(f"{short(source)!r} is neither an example nor a file.{suggestion} Known: {', '.join(words)}")
     return sheets.read(source)
+
+
+def _changed(sheet: Sheet, fields: dict[str, Any]) -> Sheet:
+    """The sheet with other fields; what a text printed does not hold for another attention."""
+    attention = overridden(sheet.attention, fields)
+    same = replace(attention, stabilised=sheet.attention.stabilised) == sheet.attention
+    return replace(sheet, attention=attention, printed=sheet.printed if same else None)
 
 
 def _check_words(dtype: str, rounding: str | None, query: int | None, every: bool) -> None:
@@ -106,6 +113,7 @@ def _whole(made: Walk, why: bool, every: bool) -> Iterator[Block]:
 
 
 def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block]:
+    yield Paragraph((Emph(f"Step {step}: {titles(made)[step]}"),))
     yield from reasons(made, step) if why else ()
     yield from blocks(made, step, every or step == 8)
     if every and step in (4, 5, 6, 7):
@@ -135,14 +143,13 @@ def _errors(made: Walk, name: str) -> tuple[Text, Text]:
     return (shown if not isinstance(shown, str) else Decimal(shown),), (str(missing),)
 
 
-def _subtitle(made: Walk, step: int | None) -> str:
+def _subtitle(made: Walk) -> str:
     spec = made.sheet.attention
     scale = "scale 1/√d_k" if spec.scale is None else "no scaling" if spec.scale == 1 else f"scale {spec.scale}"
     masks = ["causal"] if spec.causal else []
     masks += [f"{spec.mask} mask"] if spec.mask else []
     masks += ["padding"] if spec.padding else []
-    alone = [f"step {step}: {titles(made)[step]}"] if step else []
-    return " · ".join([*alone, listed(made.sizes), scale, *masks])
+    return " · ".join([listed(made.sizes), scale, *masks])
 
 
 def _command(source: str, wishes: dict[str, Any]) -> str:

@@ -7,7 +7,9 @@ from typing import Any
 
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.document.notation import Decimal, Name, Neg, Node, Words
+from symattn.errors import Undecided
 
+_DOUBLE = 15  # digits that a double holds
 _FAR = 9999  # beyond this power of ten digits tell nobody anything
 
 
@@ -46,7 +48,10 @@ def digits(x: Any, count: int) -> Any:
     """The element rounded to ``count`` significant digits, for a column of decimals."""
     if not is_number(x):
         return formula(x)
-    shown = str(x.decimal(count))
+    try:
+        shown = str(x.decimal(count))
+    except Undecided:  # e.g. 1 − e^(−10¹²): so near to a round number that no ball tells which side it is on
+        shown = f"{x.to_float():.{min(count, _DOUBLE)}g}"
     power = shown.partition("e")[2]
     if power and abs(int(power)) > _FAR:
         return Words(f"<1e-{_FAR}" if power[0] == "-" else f"beyond 1e{_FAR}")

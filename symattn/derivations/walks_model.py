@@ -20,7 +20,7 @@ from symattn.document.text import text
 from symattn.evidence import Evidence, Grade
 
 _DIGITS = {"float64": 17, "float32": 9}  # of decimals beside a format's own; enough to tell its numbers apart
-_LONGEST = 50  # characters of an exact entry that a line of 80 holds beside its place and label
+_LONGEST = 55  # characters of an exact entry that a line of 80 holds beside its place and label
 _ROW_LETTERS = {"x": "x", "y": "y", "q": "q", "k": "k", "v": "v", "scores": "s", "scaled": "s'", "masked": "s''"}
 _ROW_LETTERS |= {"weights": "a", "attended": "h", "output": "o"}
 
@@ -78,7 +78,7 @@ class Walk:
         found = agrees(self.arrays, self.sheet.attention)
         if found is None:
             return None
-        where = f"against token by token, {listed(self.sizes)}"
+        where = f"token by token, {listed(self.sizes)}"
         return Evidence(Grade.CHECKED if found else Grade.REFUTED, where)
 
     def values(

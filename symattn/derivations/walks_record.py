@@ -68,7 +68,7 @@ def _step(walk: Walk, name: str, number: int) -> dict[str, Any]:
 def _evidence(walk: Walk, name: str) -> Evidence | None:
     if name == "weights":
         return row_sums(walk)
-    return walk.token_by_token if name in walk.pipeline and name != "masked" else None
+    return walk.token_by_token if name in walk.pipeline or name == "weighted" else None
 
 
 def _floats(array: Any) -> Any:

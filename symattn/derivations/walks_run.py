@@ -21,10 +21,10 @@ from symattn.arrays.special import Forbidden
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets_text import near, short
 from symattn.derivations.walks_elements import flat, is_number, nested
-from symattn.errors import InputError, Undecided
+from symattn.errors import InputError
 
 Arrays = dict[str, Any]
-_LIMIT = 1 << 14  # bits
+_BITS = 64
 
 
 def weighted(a: Any, v: Any) -> Any:
@@ -68,7 +68,8 @@ class Format:
 
     def ulp(self, x: Quotient) -> Fraction:
         """The spacing of the format's numbers at x."""
-        return self.smallest if x.is_zero() else max(Fraction(2) ** (binade(x) - self.bits), self.smallest)
+        lowest = -self.smallest.denominator.bit_length() + 1
+        return self.smallest if x.is_zero() else Fraction(2) ** max(binade(x) - self.bits, lowest)
 
     def error(self, x: Any, computed: float) -> Any:
         """|computed − x| in ulp(x); None where one of them is no number."""
@@ -80,21 +81,16 @@ class Format:
 
 
 def binade(x: Quotient) -> int:
-    """⌊log₂|x|⌋ for x ≠ 0, decided: only rational numbers are powers of two."""
+    """⌊log₂|x|⌋ for x ≠ 0: from a ball, and by an exact comparison where the ball holds a power of two."""
     r = x.rational()
     if r is not None:
         r = abs(r)
         e = r.numerator.bit_length() - r.denominator.bit_length()
         return e if r >= Fraction(2) ** e else e - 1
-    precision = 64
-    while precision <= _LIMIT:
-        size = abs(x.arb(precision))
-        with flint.ctx.workprec(precision):
-            low, high = _binade(size.lower()), _binade(size.upper())
-        if low == high:
-            return low
-        precision *= 2
-    raise Undecided(f"the power of two below {x} at {_LIMIT} bits")
+    with flint.ctx.workprec(_BITS):
+        size = abs(x.arb(_BITS))
+        low, high = _binade(size.lower()), _binade(size.upper())
+    return low if low == high or abs(x) < Fraction(2) ** high else high
 
 
 def errors(exact_: Any, computed: Any, dtype: str) -> Any:

@@ -15,7 +15,7 @@ from symattn.derivations import walks_printed as printed
 from symattn.derivations.walks_elements import digits, flat, formula, is_number, nested
 from symattn.derivations.walks_model import Walk, counted, enumerated, row_symbol
 from symattn.document.model import Block, Emph, Paragraph, Result, Values
-from symattn.document.notation import Fence, Node, Product, Sum, equals, name
+from symattn.document.notation import Fence, Node, Product, Sum, Words, equals, name
 from symattn.document.text import text
 from symattn.evidence import Evidence, Grade
 
@@ -105,11 +105,7 @@ def _scores(walk: Walk, i: int) -> Iterator[Block]:
         if array == "scaled" and walk.sheet.attention.scale == 1:
             continue
         step = walk.pipeline[array]
-        yield walk.values(array, _row(i), row_symbol(array, i), step.reason, evidence=_sums(walk, array))
-
-
-def _sums(walk: Walk, array: str) -> Evidence | None:
-    return walk.token_by_token if array in ("scores", "scaled") else None
+        yield walk.values(array, _row(i), row_symbol(array, i), step.reason, evidence=walk.token_by_token)
 
 
 def _written_out(walk: Walk, i: int) -> list[Node]:
@@ -154,7 +150,8 @@ def row_sums(walk: Walk) -> Evidence:
 def _products(walk: Walk, i: int) -> Iterator[Block]:
     symbol = Product((name("a", i, "j", role="weight"), name("v", "j", role="value")))
     others = _rounded_columns(walk, "weighted", i)
-    yield walk.values("weighted", _ROW["weighted"](i), symbol, ("one row for each key",), others=others)
+    index, reason, evidence = _ROW["weighted"](i), ("one row for each key",), walk.token_by_token
+    yield walk.values("weighted", index, symbol, reason, others=others, evidence=evidence)
 
 
 def _output(walk: Walk, i: int) -> Iterator[Block]:
@@ -170,8 +167,9 @@ def _output(walk: Walk, i: int) -> Iterator[Block]:
     gaps = _at(printed.difference(walk, "output", entries["output"]), "output", i)
     if any(is_number(x) and not x.is_zero() for x in flat(gaps)):
         shown = walk.shortened(gaps, "the difference")
-        name_ = f"exact − {label if label == 'printed' else 'rounded'}"
-        yield Values(name_, row_symbol("output", i), shown, nested(lambda x: digits(x, 6), gaps), evidence=EXACTLY)
+        of = "printed" if label == "printed" else "rounded"
+        symbol = row_symbol("output", i) - Words(of)
+        yield Values(f"exact − {of}", symbol, shown, nested(lambda x: digits(x, 6), gaps), evidence=EXACTLY)
 
 
 EXACTLY = Evidence(Grade.CHECKED, "a difference of exact numbers")
@@ -192,8 +190,7 @@ def _rounded_columns(walk: Walk, array: str, i: int) -> dict[str, Any]:
     found = rounded_of(walk)
     if found is None or array not in found[1]:
         return {}
-    label = "printed, rounded" if found[0] == "printed" else f"rounded ({found[0]})"
-    return {label: nested(lambda x: digits(x, 9), _at(found[1][array], array, i))}
+    return {"rounded": nested(lambda x: digits(x, 9), _at(found[1][array], array, i))}
 
 
 def _at(entries: Any, array: str, i: int) -> Any:

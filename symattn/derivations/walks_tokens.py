@@ -1,6 +1,6 @@
 """The workflow token by token, on plain lists: q_i = x_i W_Q, s_ij = q_i·k_j, softmax over j, o_i = Σ_j a_ij v_j.
 
-It uses no array code, so that its agreement with the matrix form says something. Masks are taken from the matrix form.
+It uses no array code, so that its agreement with the matrix form says something.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.arrays.special import Forbidden, Undefined
+from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
 from symattn.attention.spec import Attention
 
 Arrays = dict[str, Any]
@@ -85,13 +85,38 @@ def _query_agrees(arrays: Arrays, heads: Arrays, index: tuple[int, ...], spec: A
     scale = _ONE / Quotient.of(keys.shape[-1]).sqrt() if spec.scale is None else Quotient.of(spec.scale)
     if not _same(scores, arrays["scores"][index]) or not _same([s * scale for s in scores], arrays["scaled"][index]):
         return False
-    weights = softmax(arrays["masked" if "masked" in arrays else "scaled"][index])
+    scaled = [s * scale for s in scores]
+    masked = [_masked(arrays, spec, index, j, s) for j, s in enumerate(scaled)]
+    if "masked" in arrays and not _same(masked, arrays["masked"][index]):
+        return False
+    weights = softmax(masked)
     if weights is None:
         if spec.fully_masked != "zeros":
             return True
         weights = [_ZERO] * len(scores)
+    return _same(weights, arrays["weights"][index]) and _mixture_agrees(arrays, weights, values, index)
+
+
+def _masked(arrays: Arrays, spec: Attention, index: tuple[int, ...], j: int, s: Any) -> Any:
+    """s_ij as the masks leave it: −∞ where key j is forbidden to query i."""
+    n_q, n_k = arrays["weights"].shape[-2:]
+    if spec.causal and j > index[-1] + (n_k - n_q if spec.alignment == "bottom-right" else 0):
+        return FORBIDDEN
+    if spec.padding and not np.broadcast_to(arrays["keep"][..., None, :], arrays["weights"].shape)[(*index, j)]:
+        return FORBIDDEN
+    if spec.mask is None:
+        return s
+    entry = np.broadcast_to(arrays["mask"], arrays["weights"].shape)[(*index, j)]
+    if spec.mask == "boolean":
+        return s if entry else FORBIDDEN
+    return s + entry
+
+
+def _mixture_agrees(arrays: Arrays, weights: list[Any], values: Any, index: tuple[int, ...]) -> bool:
+    """a_ij v_j, and their sum over j."""
+    products = [[a * x for x in value] for a, value in zip(weights, values, strict=True)]
     output = arrays["attended" if "attended" in arrays else "output"][index]
-    return _same(weights, arrays["weights"][index]) and _same(
+    return all(map(_same, products, arrays["weighted"][index])) and _same(
         [dot(weights, values[:, c]) for c in range(values.shape[-1])], output
     )
 
@@ -101,5 +126,7 @@ def _spread(x: Any, heads: tuple[int, ...]) -> Any:
 
 
 def _same(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
-    pairs = zip(xs, ys, strict=True)
-    return all(not isinstance(y, (Forbidden, Undefined)) and bool(x == y) for x, y in pairs)
+    return all(
+        x is y if isinstance(y, Forbidden) else not isinstance(y, Undefined) and bool(x == y)
+        for x, y in zip(xs, ys, strict=True)
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from symattn.attention.notation import D_K, SYMBOLS
+from symattn.attention.notation import D_K, D_MODEL, SYMBOLS
 from symattn.derivations.walks_model import Walk
 from symattn.derivations.walks_printed import reproduced_by
 from symattn.derivations.walks_steps import first_query, rounded_of
@@ -23,7 +23,7 @@ def why(walk: Walk, number: int) -> Iterator[Paragraph]:
 
 def _inputs(walk: Walk) -> Iterator[Text]:
     if "x" in walk.sheet.inputs:
-        yield ("Each row of ", SYMBOLS["x"], " is one token, a vector of d_model numbers.")
+        yield ("Each row of ", SYMBOLS["x"], " is one token, a vector of ", D_MODEL, " numbers.")
     if "y" in walk.sheet.inputs:
         yield ("The rows of ", SYMBOLS["y"], " are the tokens attended to: keys and values come from them.")
 
@@ -57,7 +57,7 @@ def _softmax(walk: Walk) -> Iterator[Text]:
            f"{walk.dtype}: what this arithmetic computes, and how far off it is in units in the last "
            "place.",)  # fmt: skip
     if walk.sheet.printed and reproduced_by(walk):
-        yield ("printed: the text's digits. printed, rounded: the weights with which it goes on; they differ from the "
+        yield ("printed: the text's digits. rounded: the weights with which it goes on; they differ from the "
                "exact ones because it rounds before it multiplies.",)  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def replaced(x: Node, meanings: Mapping[Node, Node]) -> Node:
     """``x`` where every formula that is a key stands for its meaning, and so on within that."""
     if x in meanings:
         return replaced(meanings[x], {k: v for k, v in meanings.items() if k != x})
-    return _mapped(x, lambda part: replaced(part, meanings))
+    return mapped(x, lambda part: replaced(part, meanings))
 
 
 def renamed(x: Node, old: str, new: str) -> Node:
@@ -102,7 +102,7 @@ def renamed(x: Node, old: str, new: str) -> Node:
         return nt.Name(new)
     if isinstance(x, nt.Big) and x.index == nt.Name(old):
         return x
-    return _mapped(x, lambda part: renamed(part, old, new))
+    return mapped(x, lambda part: renamed(part, old, new))
 
 
 def _parts(x: Node) -> Iterator[Node]:
@@ -117,7 +117,8 @@ def _nodes(part: Any) -> Iterator[Node]:
             yield from _nodes(p)
 
 
-def _mapped(x: Node, change: Callable[[Node], Node]) -> Node:
+def mapped(x: Node, change: Callable[[Node], Node]) -> Node:
+    """``x`` with every part of it changed."""
     return type(x)(*(_changed(getattr(x, f.name), change) for f in fields(x)))  # type: ignore[arg-type]
 
 

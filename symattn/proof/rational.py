@@ -38,9 +38,15 @@ class Ring:
         self.letters = {x: next(generators) for x in self.letters}
         self.exponentials = {x: next(generators) for x in self.exponents}
         self.one = self.context.constant(1)
+        self.known: dict[Any, Fraction] = {}
 
     def fraction(self, x: Any) -> Fraction:
         """The numerator and denominator of an expression, not reduced."""
+        if x not in self.known:
+            self.known[x] = self._fraction(x)
+        return self.known[x]
+
+    def _fraction(self, x: Any) -> Fraction:
         if x in self.letters:
             return self.letters[x], self.one
         if x.is_Rational:
@@ -65,6 +71,17 @@ class Ring:
         if self.opaque:
             raise Undecided(f"whether {x} = {y}: normal forms differ, and some letters are no free letters")
         return False
+
+    def all_equal(self, pairs: Iterable[tuple[Any, Any]]) -> bool:
+        """Whether all pairs are equal."""
+        return all(x == y or self.equal(x, y) for x, y in pairs)
+
+    def nonnegative(self, x: Any) -> bool:
+        """Whether x ≥ 0 for all letters ≥ 0 is plain to see: once reduced, no coefficient is negative."""
+        top, bottom = self.fraction(x)
+        common = top.gcd(bottom)
+        coefficients = [c for part in (top / common, bottom / common) for c in part.coeffs()]
+        return all(c >= 0 for c in coefficients) or all(c <= 0 for c in coefficients)
 
     def _exponential(self, coefficient: Any, monomial: Any) -> Fraction:
         power = int(coefficient * self.exponents[monomial])
@@ -96,8 +113,12 @@ def equal(x: Any, y: Any) -> bool:
 def all_equal(pairs: Iterable[tuple[Any, Any]]) -> bool:
     """Whether all pairs are equal, in one ring."""
     differing = [(x, y) for x, y in pairs if x != y]
-    ring = Ring(x for pair in differing for x in pair)
-    return all(ring.equal(x, y) for x, y in differing)
+    return Ring(x for pair in differing for x in pair).all_equal(differing)
+
+
+def nonnegative(x: Any) -> bool:
+    """Whether x ≥ 0 for all letters ≥ 0 is plain to see, see ``Ring.nonnegative``."""
+    return Ring((x,)).nonnegative(x)
 
 
 def _is_exponential(x: Any) -> bool:
@@ -122,7 +143,9 @@ def _is_plain(factor: Any) -> bool:
 def _plus(x: Fraction, y: Fraction) -> Fraction:
     if x[1] == y[1]:
         return x[0] + y[0], x[1]
-    return x[0] * y[1] + y[0] * x[1], x[1] * y[1]
+    common = x[1].gcd(y[1])  # without it the denominators of long sums grow beyond use
+    left, right = y[1] / common, x[1] / common
+    return x[0] * left + y[0] * right, x[1] * left
 
 
 def _times(x: Fraction, y: Fraction) -> Fraction:

@@ -14,7 +14,7 @@ from typing import cast
 
 import flint
 
-from symattn.arrays.field.sums import Sum, Unit, ball, shifted
+from symattn.arrays.field.sums import Sum, Unit, ball
 from symattn.arrays.field.surds import K, integer_terms
 from symattn.errors import Undecided
 
@@ -26,7 +26,6 @@ def sign_of_sum(u: Unit, f: Sum) -> int:
     signs = {_plain_sign(c) for c in f.values()}
     if len(signs) < 2 and None not in signs:
         return cast(int, signs.pop()) if signs else 0
-    f = shifted(f, -_highest(f))  # e^(10^9) must not spoil what is a matter of the largest term
     return sign(lambda: ball(u, f))
 
 
@@ -44,9 +43,6 @@ def enclosure(u: Unit, n: Sum, d: Sum, prec: int) -> flint.arb:
     """A ball that holds n/d, with about ``prec`` correct bits."""
     if not n:
         return flint.arb(0)
-    if len(d) > 1:
-        top = _highest(d)
-        n, d = shifted(n, -top), shifted(d, -top)
     return sharpened(lambda: ball(u, n) / ball(u, d), prec)
 
 
@@ -110,10 +106,6 @@ def _plain_sign(c: K) -> int | None:
     """The sign of a coefficient where its terms agree on one."""
     signs = {t > 0 for t in integer_terms(c)[0].values()}
     return None if len(signs) > 1 else 1 if signs.pop() else -1
-
-
-def _highest(f: Sum) -> K:
-    return max(cast("dict[int, K]", f))
 
 
 def _precisions(first: int) -> Iterator[int]:

@@ -1,0 +1,195 @@
+"""``attention``: every step of a specification, its formula, its entries, and what can be said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from symattn.attention.notation import D_K, D_MODEL, D_V, N_K, N_Q, SYMBOLS, H, whole_formula
+from symattn.attention.pipeline import Step as Part
+from symattn.derivations import attention_entries as entries
+from symattn.derivations.attention_formulas import entry_formulas, pattern, written_out
+from symattn.derivations.attention_inputs import Request, request
+from symattn.derivations.letters import ONES
+from symattn.derivations.steps import checked, defined, hold, listed, together
+from symattn.document import notation as nt
+from symattn.document.model import (
+    Block,
+    Caveat,
+    Code,
+    Column,
+    Document,
+    Heading,
+    Note,
+    Result,
+    Step,
+    Table,
+    Text,
+)
+from symattn.document.notation import Name, Node, call, equals
+from symattn.evidence import Evidence
+
+_TITLES = {
+    "q": "Queries",
+    "k": "Keys",
+    "v": "Values",
+    "scores": "Scores",
+    "scaled": "Scaled scores",
+    "masked": "Masked scores",
+    "weights": "Weights",
+    "attended": "Each head's output",
+    "output": "Output",
+}
+
+
+def derivation(**parameters: Any) -> Document:
+    """The steps of attention on letters: shapes, formulas, entries, and checks of each."""
+    asked = request(**parameters)
+    return Document(
+        "derivation",
+        "attention",
+        ("Attention, step by step",),
+        _blocks(asked),
+        subtitle=_subtitle(asked),
+        command=_command(parameters),
+        parameters=parameters,
+        hints=(
+            "symattn derive scaling       why the scores are divided by √d_k",
+            "symattn walk eight-step      with numbers",
+        ),
+    )
+
+
+def _blocks(asked: Request) -> tuple[Block, ...]:
+    inputs = asked.inputs()
+    where = checked(f"all entries at {_sizes_in_words(asked)}")
+    found: dict[str, Any] = dict(inputs)
+    blocks: list[Block] = [Heading(("What goes in",)), _inputs(asked), *_example(asked)]
+    for part in asked.spec.pipeline(inputs):
+        given = {name: found[name] for name in part.of}
+        array = entries.run(part, given)
+        blocks += _step(asked, part, given, array, where)
+        found[part.name] = entries.letters_like(part.name, array)
+    return (*blocks, *_whole(asked), _caveat())
+
+
+def _step(asked: Request, part: Part, given: Mapping[str, Any], array: Any, where: Evidence) -> list[Block]:
+    """A section: the formula of matrices, its entries, and what is true of them."""
+    steps = [defined(equals(part.symbol, part.formula), part.reason or "definition")]
+    agrees = entries.agrees(asked, part, given, array)
+    for formula, reason in entry_formulas(asked, part):
+        steps.append(hold(agrees, formula, reason, where))
+    shown = written_out(part.name, array)
+    if shown is not None:
+        steps.append(hold(agrees, equals(part.symbol, shown), _head(asked, array), where))
+    if part.name == "weights":
+        steps += _of_weights(asked, array, where)
+    shape = " × ".join(map(str, array.shape))
+    return [Heading((_TITLES[part.name], ", ", shape)), together(steps)]
+
+
+def _head(asked: Request, array: Any) -> str:
+    return "in every head alike" if len(array.shape) == 3 else "written out"
+
+
+def _of_weights(asked: Request, array: Any, where: Evidence) -> list[Step]:
+    allowed = asked.allowed()
+    symbol = SYMBOLS["weights"]
+    some_row_is_empty = not allowed.any(axis=1).all()
+    if some_row_is_empty:
+        sums = hold(entries.row_sums(array, allowed), _row_sum(), "for a query that sees a key, and 0 else", where)
+    else:
+        sums = hold(entries.row_sums(array, allowed), equals(symbol * ONES, ONES), "every row sums to 1", where)
+    steps = [sums]
+    if asked.spec.masks_anything:
+        formula = equals(symbol, pattern(array, allowed))
+        steps.insert(0, hold(entries.zeros(array, allowed), formula, "forbidden keys have weight 0", where))
+    return steps
+
+
+def _row_sum() -> Node:
+    return equals(nt.total("j", 1, N_K, nt.name("a", "i", "j", role="weight")), 1)
+
+
+def _whole(asked: Request) -> tuple[Block, ...]:
+    formula = whole_formula(asked.spec.scale, asked.spec.masks_anything)
+    if "w_o" in asked.shapes():
+        inside = call("concat", formula) * SYMBOLS["w_o"]
+        formula = inside + SYMBOLS["b_o"] if asked.bias else inside
+    where = checked(f"every step above, at {_sizes_in_words(asked)}")
+    return Heading(("In one formula",)), Result("Result", (equals(SYMBOLS["output"], formula),), (where,))
+
+
+def _inputs(asked: Request) -> Table:
+    columns = (
+        Column(("name",), "left"),
+        Column(("symbol",), "left"),
+        Column(("shape",), "left"),
+        Column(("sizes",), "left"),
+    )
+    rows = [
+        ((Code(name),), (SYMBOLS[name],), (" × ".join(map(str, shape)),), _sizes_of(asked, name))
+        for name, shape in asked.shapes().items()
+    ]
+    return Table(columns, tuple(rows))
+
+
+def _sizes_of(asked: Request, name: str) -> Text:
+    """The shape in letters: h d_k counts as one size."""
+    heads = asked.spec.heads
+    wide: dict[str, Node] = {"q": D_K, "k": D_K, "v": D_V}
+    many = {role: H * size if heads > 1 else size for role, size in wide.items()}
+    table: dict[str, tuple[Node, ...]] = {
+        "x": (N_Q, D_MODEL), "y": (N_K, D_MODEL), "mask": (N_Q, N_K), "keep": (N_K,),
+        "w_o": (H * D_V, D_MODEL), "b_o": (D_MODEL,),
+    }  # fmt: skip
+    table |= {role: (N_Q if role == "q" else N_K, size) for role, size in wide.items()}
+    table |= {f"w_{role}": (D_MODEL, size) for role, size in many.items()}
+    table |= {f"b_{role}": (size,) for role, size in many.items()}
+    first, *rest = table[name]
+    return (first, *(part for size in rest for part in (" × ", size)))
+
+
+def _example(asked: Request) -> tuple[Block, ...]:
+    parts: list[str] = []
+    if asked.spec.mask:
+        parts.append("the mask lets every query see each second key")
+    if asked.spec.padding:
+        parts.append("the last key is padding")
+    return (Note(("An example: " + ", and ".join(parts) + ".",)),) if parts else ()
+
+
+def _caveat() -> Caveat:
+    return Caveat(
+        (
+            "Every step is shown on letters of its own, at the sizes named: ", SYMBOLS["weights"], " is any matrix of"
+            " weights where ", SYMBOLS["output"], " is computed from it.",
+        )
+    )  # fmt: skip
+
+
+def _sizes(asked: Request) -> list[tuple[tuple[Name, ...], int]]:
+    """Letters and what they are; n_q and n_k together where they are the same."""
+    tokens = [((N_Q,), asked.n_q), ((N_K,), asked.n_k)] if asked.n_q != asked.n_k else [((N_Q, N_K), asked.n_q)]
+    model = [((D_MODEL,), asked.d_model)] if asked.d_model else []
+    heads = [((H,), asked.spec.heads)] if asked.spec.heads > 1 else []
+    return [*tokens, *model, ((D_K,), asked.d_k), ((D_V,), asked.d_v), *heads]
+
+
+def _sizes_in_words(asked: Request) -> str:
+    return ", ".join(" = ".join([*map(_spelt, letters), str(size)]) for letters, size in _sizes(asked))
+
+
+def _spelt(letter: Name) -> str:
+    return "_".join([letter.base, *(s.base for s in letter.sub if isinstance(s, Name))])
+
+
+def _subtitle(asked: Request) -> Text:
+    return listed(equals(*letters, size) for letters, size in _sizes(asked))
+
+
+def _command(parameters: Mapping[str, Any]) -> str:
+    words = ["symattn derive attention"]
+    for name, value in parameters.items():
+        words += [f"--{name}"] if value is True else [f"--{name} {value}"] if value not in (None, False) else []
+    return " ".join(words)

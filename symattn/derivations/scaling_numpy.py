@@ -1,0 +1,142 @@
+"""The moments compared with NumPy: every point of a small cube in integers, or random draws in float64."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.notation import D_K
+from symattn.derivations.letters import SIGMA, mean, s, var
+from symattn.derivations.scaling_laws import Setting
+from symattn.derivations.steps import checked, hold, together
+from symattn.document.model import Block, Heading, Paragraph, Step, Steps, Text
+from symattn.document.notation import Decimal, Node, Number, Relation, Root, equals, relation
+from symattn.evidence import Evidence, Grade
+
+_LARGEST_CUBE = 16  # components, each with two values
+_ROWS, _NUMBERS = 20_000, 4_000_000  # at most so many rows, and so many numbers in one array
+_FAR = 5.0  # standard errors; a sample further off does not agree
+_GAP = s(1) - s(2)
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def compared(setting: Setting, seed: int) -> tuple[Block, ...]:
+    """The section: enumeration where the cube is small, else a sample with its standard errors."""
+    centre = setting.mean if isinstance(setting.mean, Fraction) else Fraction(0 if setting.centred else 1)
+    small = 2 * setting.d_k <= _LARGEST_CUBE
+    blocks = _enumerated(setting, centre) if small else _sampled(setting, centre, seed)
+    return (Heading(("Compared with NumPy",)), *blocks)
+
+
+def evidence(blocks: tuple[Block, ...]) -> tuple[Evidence, ...]:
+    """What the section has for Var(s), to be said again beside the result."""
+    steps = next(block for block in blocks if isinstance(block, Steps))
+    return tuple(step.evidence for step in steps.items if step.evidence and _is_variance(step))
+
+
+def _is_variance(step: Step) -> bool:
+    return isinstance(step.formula, Relation) and step.formula.first == var(s())
+
+
+def cube(d_k: int, keys: int, low: int, high: int) -> np.ndarray:
+    """The scores of ``keys`` keys at all points where every component is ``low`` or ``high``.
+
+    Shape: (keys, 2^{(1 + keys) d_k}). In int64 where the summed squares fit, else in Python's integers.
+    """
+    width = (1 + keys) * d_k
+    largest = (2 * d_k * max(abs(low), abs(high)) ** 2) ** 2 << width
+    kind: Any = np.int64 if largest < 2**62 else object
+    bits = np.arange(1 << width)[:, None] >> np.arange(width) & 1
+    components = np.array([low, high], dtype=kind)[bits].reshape(-1, 1 + keys, d_k)
+    scores: np.ndarray = (components[:, :1] * components[:, 1:]).sum(axis=2).T
+    return scores
+
+
+def moments(values: np.ndarray) -> tuple[Fraction, Fraction]:
+    """Mean and variance of equally likely whole numbers, exactly."""
+    count, first = len(values), int(values.sum())
+    return Fraction(first, count), Fraction(int((values * values).sum()), count) - Fraction(first, count) ** 2
+
+
+def _enumerated(setting: Setting, centre: Fraction) -> tuple[Block, ...]:
+    d_k, unit = setting.d_k, centre.denominator
+    low, high = (centre.numerator - unit, centre.numerator + unit)  # in units of 1/unit
+    first, second = moments(cube(d_k, 1, low, high)[0])
+    found: list[tuple[Node, Fraction]] = [
+        (mean(s()), first / unit**2),
+        (var(s()), second / unit**4),
+        (var(s() / Root(D_K)), second / unit**4 / d_k),
+    ]
+    steps = [_agrees(setting, centre, formula, value, 2 * d_k) for formula, value in found]
+    if 3 * d_k <= _LARGEST_CUBE:
+        one, other = cube(d_k, 2, low, high)
+        steps.append(_agrees(setting, centre, var(_GAP), moments(one - other)[1] / unit**4, 3 * d_k))
+    words = "Let each component be ", Number(centre - 1), " or ", Number(centre + 1), ", equally likely, so that "
+    end = ". NumPy goes through all points, in integers."
+    return Paragraph((*words, *_there(setting, centre), end)), together(steps)
+
+
+def _agrees(setting: Setting, centre: Fraction, formula: Node, value: Fraction, width: int) -> Step:
+    where = f"all {2**width} points of {_named(centre)}{str(width).translate(_RAISED)}"
+    holds = _closed(setting, centre, formula) == value
+    return hold(holds, equals(formula, value), f"{2**width} points", checked(where))
+
+
+def _named(centre: Fraction) -> str:
+    return f"{{{centre - 1}, {centre + 1}}}" if centre else "{±1}"
+
+
+def _there(setting: Setting, centre: Fraction) -> Text:
+    """At which variance, mean and d_k: σ = 1, μ = 0 and d_k = 4."""
+    return equals(SIGMA, 1), ", ", equals(setting.mu, centre), " and ", equals(D_K, setting.d_k)
+
+
+def _closed(setting: Setting, centre: Fraction, formula: Node) -> Fraction:
+    """What the moment algebra says at σ = 1."""
+    law = setting.row() if formula == var(_GAP) else setting.score()
+    value = law.at({"σ": Fraction(1), "d_k": Fraction(setting.d_k), setting.mu.base: centre}).value(formula).constant()
+    assert value is not None
+    return value
+
+
+def _sampled(setting: Setting, centre: Fraction, seed: int) -> tuple[Block, ...]:
+    rows = max(2, min(_ROWS, _NUMBERS // setting.d_k))
+    one, other = _scores(setting.d_k, float(centre), rows, np.random.default_rng(seed))
+    root = sqrt(setting.d_k)
+    found = [
+        (mean(s()), one, False),
+        (var(s()), one, True),
+        (var(s() / Root(D_K)), one / root, True),
+        (var(_GAP), one - other, True),
+    ]
+    steps = [_near(setting, centre, formula, _estimate(values, spread), seed) for formula, values, spread in found]
+    words = f"{rows} queries with two keys each, drawn from normal laws in float64 (seed {seed}), with "
+    return Paragraph((words, *_there(setting, centre), ":")), together(steps)
+
+
+def _scores(d_k: int, centre: float, rows: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    q, k1, k2 = (random.normal(centre, 1.0, (rows, d_k)) for _ in range(3))
+    return np.einsum("ri,ri->r", q, k1), np.einsum("ri,ri->r", q, k2)
+
+
+def _estimate(values: np.ndarray, spread: bool) -> tuple[float, float]:
+    """Mean or variance of a sample, and its standard error."""
+    centred = values - values.mean()
+    variance = float((centred**2).mean())
+    if not spread:
+        return float(values.mean()), sqrt(variance / len(values))
+    fourth = float((centred**4).mean())
+    return variance * len(values) / (len(values) - 1), sqrt(max(fourth - variance**2, 0.0) / len(values))
+
+
+def _near(setting: Setting, centre: Fraction, formula: Node, found: tuple[float, float], seed: int) -> Step:
+    """A sample is beside the closed form; one that is too far off is no evidence for it."""
+    value, error = found
+    closed = _closed(setting, centre, formula)
+    agrees = abs(value - float(closed)) <= _FAR * error
+    reason = ("expected ", Decimal(f"{float(closed):.6g}"), ", standard error ", Decimal(f"{error:.2g}"))
+    evidence = Evidence(Grade.SAMPLED if agrees else Grade.UNDECIDED, f"float64, seed {seed}")
+    return Step(relation(formula, "≈", Decimal(f"{value:.5g}")), reason, evidence)

@@ -1,0 +1,51 @@
+"""Normal quantiles, and means of the slope of softmax under a normal gap, enclosed by Arb.
+
+With two scores Δ apart, p = 1/(1 + e^{−Δ}) and ∂p/∂s = p(1 − p) = sech²(Δ/2)/4. All functions return balls at the
+working precision of flint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flint
+
+from symattn.errors import Undecided
+
+
+def slope(gap: Any) -> Any:
+    """p(1 − p) at a gap."""
+    return 1 / (2 + gap.exp() + (-gap).exp())
+
+
+def upper_quartile() -> Any:
+    """z with P(|Z| ≤ z) = 1/2 for a standard normal Z: erf(z/√2) = 1/2."""
+    return flint.arb(0.5).erfinv() * flint.arb(2).sqrt()
+
+
+def median_slope(deviation: Any) -> Any:
+    """The median of p(1 − p) for Δ ∼ N(0, deviation²): the slope at the median of |Δ|, since it falls with |Δ|."""
+    return slope(upper_quartile() * deviation)
+
+
+def mean_slope(deviation: Any) -> Any:
+    """E[p(1 − p)] for Δ ∼ N(0, deviation²).
+
+    2 ∫_0^L p(1 − p) φ(x) dx by Arb's integration of analytic functions, and a tail beyond L = ``prec`` that lies in
+    [0, e^{−L}] because p(1 − p) ≤ e^{−|x|}.
+    """
+    end = flint.ctx.prec
+    density = 1 / (deviation * (2 * flint.arb.pi()).sqrt())
+
+    def integrand(x: Any, _: bool) -> Any:
+        return slope(x) * (-(x * x) / (2 * deviation * deviation)).exp()
+
+    integral = flint.acb.integral(integrand, 0, end).real
+    if not integral.is_finite():
+        raise Undecided("the integral of the slope has no finite enclosure")
+    return 2 * density * integral + flint.arb(0).union((-flint.arb(end)).exp())
+
+
+def near_ties(deviation: Any) -> Any:
+    """P(|Δ| < 1) for Δ ∼ N(0, deviation²)."""
+    return (1 / (deviation * flint.arb(2).sqrt())).erf()

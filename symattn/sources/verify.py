@@ -1,0 +1,142 @@
+"""``symattn.verify`` and ``symattn verify``: a function is found, called, and verified."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from symattn.attention.spec import Attention
+from symattn.sources.child import Child, Limits
+from symattn.sources.loading import CannotRun
+from symattn.sources.request import Request, keyword
+from symattn.sources.target import target as in_process
+from symattn.verification import engine
+from symattn.verification.domain import Domain
+from symattn.verification.engine import Progress, Unusable
+from symattn.verification.precision import Contract, Precision
+from symattn.verification.report import Report
+from symattn.verification.target import Framework, Layout, Runner
+
+
+def verify(
+    function: Callable[..., Any],
+    spec: Attention | None = None,
+    *,
+    precision: str | Precision = "float32",
+    domain: Domain | None = None,
+    call: Mapping[str, object] | None = None,
+    mask_arg: str | None = None,
+    layout: Layout = "nd",
+    framework: Framework | None = None,
+    budget: float | None = None,
+    seed: int | None = None,
+) -> Report:
+    """Does ``function`` compute the attention that ``spec`` says, to the last bit that its precision can promise?
+
+    No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it. The function
+    is called in this process, so there is no time limit for a call. ``call`` holds keywords to pass as they are.
+    Raises ``InputError`` where it is open how to call the function, ``CannotRun`` where it never returns anything.
+
+    >>> from symattn import Attention
+    >>> import numpy as np
+    >>> def attention(q, k, v):
+    ...     s = q @ k.T / np.float32(np.sqrt(q.shape[-1]))
+    ...     e = np.exp(s - s.max(axis=-1, keepdims=True))
+    ...     return e / e.sum(axis=-1, keepdims=True) @ v
+    >>> verify(attention, Attention()).verdict.value
+    'no fault'
+    """
+    spec, arithmetic = spec or Attention(), Precision.of(precision)
+    request = Request.of(
+        spec, dtype=arithmetic.input.name, layout=layout, framework=framework,
+        call=tuple((call or {}).items()), mask_arg=mask_arg,
+    )  # fmt: skip
+    return _verified(in_process(function, request), spec, arithmetic, domain, seed, budget)
+
+
+def verify_target(
+    target: str,
+    spec: Attention | None = None,
+    *,
+    dtype: str = "float32",
+    contract: Contract | None = None,
+    call: Iterable[str] = (),
+    mask_arg: str | None = None,
+    layout: Layout | None = None,
+    framework: Framework | None = None,
+    domain: Domain | None = None,
+    time_limit: float | None = None,
+    budget: float | None = None,
+    seed: int | None = None,
+    progress: Progress = lambda words: None,
+) -> Report:
+    """The same for ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
+
+    ``call`` holds texts such as ``is_causal=true``. Raises ``CannotRun`` where the target cannot be imported either.
+    """
+    spec, arithmetic = spec or Attention(), Precision.of(dtype, contract)
+    request = Request.of(
+        spec, dtype=dtype, layout=layout or "nd", framework=framework,
+        call=tuple(keyword(text) for text in call), mask_arg=mask_arg,
+    )  # fmt: skip
+    limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
+    with Child(target, request, limits) as child:
+        report = _verified(child, spec, arithmetic, domain, seed, budget, progress)
+    return replace(report, command=_command(target, spec, request, domain or Domain(), seed, contract))
+
+
+def _command(
+    target: str, spec: Attention, request: Request, domain: Domain, seed: int | None, contract: str | None
+) -> str:
+    """The command line that gives this report again."""
+    masked = spec.fully_masked if domain.fully_masked_rows else None
+    valued: dict[str, object] = {
+        "dtype": request.dtype if request.dtype != "float32" else None,
+        "alignment": spec.alignment if spec.causal and spec.alignment != "bottom-right" else None,
+        "mask": spec.mask,
+        "scale": spec.scale,
+        "heads": spec.heads if spec.heads > 1 else None,
+        "fully-masked": masked,
+        "mask-arg": request.mask_arg,
+        "layout": request.layout if request.layout != "nd" else None,
+        "framework": request.framework,
+        "contract": contract,
+        "max-abs-score": domain.max_abs_score,
+        "seed": seed,
+    }
+    flags = {"causal": spec.causal, "padding": spec.padding, "square": domain.square}
+    words = ["symattn", "verify", target, *(f"--{name}" for name, on in flags.items() if on)]
+    for name, value in valued.items():
+        words += [] if value is None else [f"--{name}", str(value)]
+    for name, value in request.call:
+        words += ["--call", f"{name}={value!r}"]
+    return shlex.join(words)
+
+
+def _verified(
+    runner: Runner,
+    spec: Attention,
+    precision: Precision,
+    domain: Domain | None,
+    seed: int | None,
+    budget: float | None,
+    progress: Progress = lambda words: None,
+) -> Report:
+    if domain is not None and domain.fully_masked_rows and spec.fully_masked == "error":
+        domain = replace(domain, fully_masked_rows=False)
+    try:
+        return engine.verify(
+            runner,
+            spec,
+            precision,
+            domain,
+            seed=engine.SEED if seed is None else seed,
+            budget=budget,
+            progress=progress,
+        )
+    except Unusable as nothing:
+        raise CannotRun(str(nothing)) from None
+    finally:
+        runner.close()

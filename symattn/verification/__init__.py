@@ -1,0 +1,1 @@
+"""Does code compute attention? Probes, bounds in place of tolerances, and the causes of faults."""

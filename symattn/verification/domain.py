@@ -1,0 +1,48 @@
+"""``Domain``: which inputs a function is promised to receive. A fault outside it is a note, not a fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from symattn.errors import InputError
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The inputs that are promised.
+
+    max_tokens           largest n_q and n_k
+    max_width            largest d_k and d_v
+    max_abs_score        largest |s_ij|, scaled (None: whatever a softmax that subtracts the maximum bears)
+    square               n_q = n_k always
+    fully_masked_rows    rows without any allowed key occur, and give what the specification says
+    nonfinite_forbidden  keys and values that nobody may attend to may hold NaN, which must not leak
+    """
+
+    max_tokens: int = 129
+    max_width: int = 80
+    max_abs_score: float | None = None
+    square: bool = False
+    fully_masked_rows: bool = False
+    nonfinite_forbidden: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "max_width"):
+            if getattr(self, name) < 1:
+                raise InputError(f"Domain: {name} is {getattr(self, name)}; it must be 1 or more")
+        if self.max_abs_score is not None and not self.max_abs_score > 0:
+            raise InputError(f"Domain: max_abs_score is {self.max_abs_score}; it must be positive")
+
+    @property
+    def words(self) -> str:
+        """In one line, for a report."""
+        parts = [f"up to {self.max_tokens} tokens of up to {self.max_width} components"]
+        if self.max_abs_score is not None:
+            parts.append(f"scores of at most {self.max_abs_score:g}")
+        if self.square:
+            parts.append("as many queries as keys")
+        if self.fully_masked_rows:
+            parts.append("rows without any key among them")
+        if self.nonfinite_forbidden:
+            parts.append("NaN behind the mask")
+        return ", ".join(parts)

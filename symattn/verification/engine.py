@@ -1,0 +1,174 @@
+"""The verification itself: cases are tried group by group, judged, explained, and the smallest one is sought."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+
+import numpy as np
+
+from symattn.attention.spec import Attention
+from symattn.errors import SymattnError
+from symattn.evidence import Grade, Verdict
+from symattn.verification import behaviour, faults, probes
+from symattn.verification.domain import Domain
+from symattn.verification.inputs import Array, Maker
+from symattn.verification.judge import Case, Judged, judge
+from symattn.verification.precision import Precision
+from symattn.verification.report import Check, Fault, Report
+from symattn.verification.search import search
+from symattn.verification.target import Runner
+
+SEED = 20261120
+BUDGET = 15.0  # seconds for finding; explaining and reducing come on top, and are limited themselves
+EXAMPLES = 100
+_HANGS = 2  # calls that do not return, after which no more are made
+Progress = Callable[[str], None]
+
+
+class Unusable(SymattnError):
+    """The function gave nothing to judge: it raised on every input, or never returned."""
+
+
+@dataclass
+class Session:
+    """One verification on its way."""
+
+    runner: Runner
+    spec: Attention
+    precision: Precision
+    domain: Domain
+    seed: int
+    budget: float
+    progress: Progress
+    records: list[Judged] = field(default_factory=list)
+    stdout: list[str] = field(default_factory=list)
+    started: float = field(default_factory=monotonic)
+
+    @property
+    def maker(self) -> Maker:
+        """What makes inputs for the function."""
+        return Maker(self.spec, self.runner.convention, self.precision, self.domain)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is spent, or the function hangs."""
+        hangs = sum(_hung(r) for r in self.records)
+        return hangs >= _HANGS or monotonic() - self.started > self.budget
+
+    def try_(self, case: Case) -> Judged:
+        """Call and judge."""
+        outcome = self.runner.run(case.inputs, case.memory)
+        if outcome.stdout:
+            self.stdout.append(outcome.stdout)
+        return judge(self.spec, self.precision, case, outcome)
+
+    def take(self, case: Case) -> None:
+        """Call, judge and remember, unless time is over."""
+        if not self.over:
+            self.records.append(self.try_(case))
+
+
+def verify(
+    runner: Runner,
+    spec: Attention,
+    precision: Precision,
+    domain: Domain | None = None,
+    *,
+    seed: int = SEED,
+    budget: float | None = None,
+    progress: Progress = lambda words: None,
+) -> Report:
+    """Try the runner's function against the specification. Raises ``Unusable`` where it never gives anything to judge.
+
+    No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it (``bounds``).
+    """
+    session = Session(runner, spec, precision, domain or Domain(), seed, budget or BUDGET, progress)
+    _collect(session)
+    _check_usable(session)
+    found = faults.faults(session)
+    return _report(session, found)
+
+
+def _collect(session: Session) -> None:
+    rng = np.random.default_rng(session.seed)
+    for name, group in probes.GROUPS.items():
+        session.progress(name)
+        for title, inputs in group(session.maker, rng):
+            if inputs is not None:
+                session.take(Case(name, title, inputs))
+    session.progress("behaviour")
+    for case in behaviour.cases(session.maker, rng):
+        session.take(case)
+    session.progress("accuracy")
+    _search(session)
+
+
+def _search(session: Session) -> None:
+    """Inputs that Hypothesis draws; fewer once faults are known, since these then only help to name them."""
+    known = sum(r.finding is not None for r in session.records)
+    examples = EXAMPLES // 4 if known else EXAMPLES
+
+    def visit(title: str, inputs: dict[str, Array]) -> bool:
+        session.take(Case("accuracy", title, inputs))
+        return session.over
+
+    if not session.over:
+        search(session.maker, session.seed, examples, visit)
+
+
+def _check_usable(session: Session) -> None:
+    failed = [r.outcome.error for r in session.records if r.outcome.error is not None]
+    if not session.records:
+        raise Unusable(f"{session.runner.describe()}: no input fits the specification within {session.domain.words}")
+    if len(failed) < len(session.records):
+        return
+    never = all(e.reason == "time limit" for e in failed)
+    words = f"did not return: {failed[0]}" if never else f"gave nothing to judge on any input: {failed[0]}"
+    raise Unusable(f"{session.runner.describe()} {words}")
+
+
+def _report(session: Session, found: tuple[Fault, ...]) -> Report:
+    notes = tuple(dict.fromkeys((*_notes(session), *behaviour.notes(session))))
+    return Report(
+        _verdict(session, found), session.runner.describe(), session.precision.words, session.domain.words,
+        session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout),
+    )  # fmt: skip
+
+
+def _verdict(session: Session, found: tuple[Fault, ...]) -> Verdict:
+    if found:
+        return Verdict.FAULT
+    decisive = any(r.decisive for r in session.records if r.ratios is not None)
+    return Verdict.NO_FAULT if decisive and len(session.records) > 1 else Verdict.UNDECIDED
+
+
+def _checks(session: Session) -> Iterator[Check]:
+    for name in dict.fromkeys(r.case.group for r in session.records):
+        records = [r for r in session.records if r.case.group == name]
+        wrong = sum(r.finding is not None for r in records)
+        told = any(r.decisive for r in records if r.ratios is not None)
+        grade = Grade.REFUTED if wrong else Grade.SAMPLED if told else Grade.UNDECIDED
+        yield Check(name, grade, len(records), wrong, max(r.worst for r in records))
+
+
+def _notes(session: Session) -> Iterator[str]:
+    yield from session.runner.notes
+    yield from session.runner.convention.notes
+    other = {r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}
+    for dtype in sorted(other - {session.precision.input.name}):
+        yield f"For {session.precision.input.name} inputs it returns {dtype}."
+    if any(r.outcome.returned > 1 for r in session.records):
+        yield "It returns a tuple; the first item was taken."
+    warned = {w for r in session.records for w in r.outcome.warnings}
+    if warned:
+        yield f"It warns: {sorted(warned)[0]}" + (f" (and {len(warned) - 1} more)" if len(warned) > 1 else "")
+    if session.stdout:
+        yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
+    if session.over and not any(_hung(r) for r in session.records):
+        yield f"The time of {session.budget:g} s was spent before every case had been tried."
+
+
+def _hung(judged: Judged) -> bool:
+    return judged.outcome.error is not None and judged.outcome.error.reason == "time limit"

@@ -1,0 +1,152 @@
+"""From judged cases to faults: what is wrong, by which known mistake, and the smallest input that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from symattn.verification import behaviour
+from symattn.verification.counterexample import counterexample, shown, sizes
+from symattn.verification.diagnose import Cause, causes
+from symattn.verification.judge import Case, Finding, Judged
+from symattn.verification.mistakes import STEPS
+from symattn.verification.observe import ObservedScale, first_wrong_step, scales
+from symattn.verification.reduce import Inputs, reduce
+from symattn.verification.report import Counterexample, Fault
+from symattn.verification.target import same_bits
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+_SAME = {"values": ("values", "not finite"), "not finite": ("not finite",)}
+
+
+def faults(session: Session) -> tuple[Fault, ...]:
+    """All faults, in the order of the steps."""
+    session.progress("causes")
+    stale = _stale(session)
+    explained = causes(session.spec, session.precision, session.records) if stale is None else ()
+    found = [stale] if stale else [*_wrong(session, explained)]
+    if not any(cause.raises for cause in explained):
+        found += _failing(session)
+    found += _conduct(session)
+    return tuple(sorted(found, key=lambda f: STEPS.index(f.step)))
+
+
+def _stale(session: Session) -> Fault | None:
+    """Wrong outputs that all are, bit for bit, what an earlier call with other inputs gave."""
+    wrong = [r for r in session.records if r.finding in ("values", "not finite")]
+    if not wrong or not all(_repeats(session.records, r) for r in wrong):
+        return None
+    message = "returns what an earlier call gave, for other numbers in the same shapes"
+    return Fault("call", "the result of an earlier call is returned", message, shown(wrong[0]))
+
+
+def _repeats(records: list[Judged], judged: Judged) -> bool:
+    earlier = records[: records.index(judged)]
+    return any(r.finding is None and same_bits(r.outcome, judged.outcome) for r in earlier)
+
+
+def _wrong(session: Session, explained: tuple[Cause, ...]) -> Iterator[Fault]:
+    for cause in explained:
+        session.progress("smallest input")
+        smallest = _smallest(session, cause.records[0])
+        told = _named(session, cause) if cause.mistakes else _unnamed(session, cause)
+        yield Fault(*told, counterexample(session.spec, smallest, cause.variant), _scales(session, told[0]))
+
+
+def _scales(session: Session, step: str) -> tuple[ObservedScale, ...]:
+    return scales(session.spec, session.records) if step == "scale" else ()
+
+
+def _named(session: Session, cause: Cause) -> tuple[str, str | None, str]:
+    first = cause.mistakes[0]
+    if len(cause.mistakes) == 1:
+        return first.step, first.cause, first.cause + _expected(session, first.step)
+    step = min((m.step for m in cause.mistakes), key=STEPS.index)
+    words = "; or ".join(m.cause for m in cause.mistakes)
+    return step, None, f"{words} (each explains everything that was seen)"
+
+
+def _expected(session: Session, step: str) -> str:
+    if step != "scale":
+        return ""
+    scale = session.spec.scale
+    return "; expected 1/√d_k" if scale is None else "; expected none" if scale == 1 else f"; expected {scale}"
+
+
+def _unnamed(session: Session, cause: Cause) -> tuple[str, None, str]:
+    step, seen = first_wrong_step(session.spec, session.records)
+    what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
+    finding = cause.records[0].finding
+    words = what.get(finding or "", "the output is beyond what any implementation in this arithmetic can give")
+    if finding == "shape":
+        step, seen = "output", _shapes(cause.records[0])
+    return step, None, f"{words}; no known mistake explains it" + (f"; {seen}" if seen else "")
+
+
+def _shapes(judged: Judged) -> str:
+    return f"{judged.outcome.shape} in place of {judged.expected.entries.shape}"
+
+
+def _failing(session: Session) -> Iterator[Fault]:
+    """Calls that raised, where others returned."""
+    failed = [r for r in session.records if r.finding == "raises"]
+    if not failed:
+        return
+    smallest = _smallest(session, min(failed, key=lambda r: r.case.size))
+    error = smallest.outcome.error
+    condition = _condition([r for r in session.records if r.finding != "raises"], failed)
+    where = f" where {condition}" if condition else f" for {len(failed)} of {len(session.records)} legal inputs"
+    verb = "does not return" if error and error.reason == "time limit" else "gives no array"
+    yield Fault("call", None, f"{verb}{where}: {error}", counterexample(session.spec, smallest, None))
+
+
+def _condition(passed: list[Judged], failed: list[Judged]) -> str:
+    """What all failed inputs share and no other has, in words."""
+    tests: dict[str, Callable[[dict[str, int]], bool]] = {}
+    for a, b in combinations(("n_q", "n_k", "d_k", "d_v"), 2):
+        tests[f"{a} ≠ {b}"] = lambda s, a=a, b=b: s[a] != s[b]  # type: ignore[misc]
+        tests[f"{a} > {b}"] = lambda s, a=a, b=b: s[a] > s[b]  # type: ignore[misc]
+        tests[f"{a} < {b}"] = lambda s, a=a, b=b: s[a] < s[b]  # type: ignore[misc]
+    for words, test in tests.items():
+        if all(test(sizes(r)) for r in failed) and not any(test(sizes(r)) for r in passed):
+            return words
+    return ""
+
+
+def _conduct(session: Session) -> Iterator[Fault]:
+    """Wrong types, changed arguments, overwritten results, and NaN that leaks where it must not."""
+    told: dict[Finding, tuple[str, Callable[[Judged], str]]] = {
+        "dtype": ("output", lambda r: f"returns {r.outcome.dtype} for {session.precision.input.name} inputs"),
+        "mutates": ("call", lambda r: f"changes its argument {', '.join(r.outcome.mutated)}"),
+        "overwrites": ("call", lambda r: "a later call changes the array that an earlier one has returned"),
+    }
+    for finding, (step, words) in told.items():
+        judged = min((r for r in session.records if r.finding == finding), key=lambda r: r.case.size, default=None)
+        if judged is not None:
+            yield Fault(step, None, words(judged), shown(judged))
+    if session.domain.nonfinite_forbidden:
+        leak = behaviour.leaking(session)
+        if leak is not None:
+            message = "NaN in a value that a query may not attend to reaches its output"
+            yield Fault("mask", None, message, Counterexample({n: a.tolist() for n, a in leak.items()}))
+
+
+def _smallest(session: Session, judged: Judged) -> Judged:
+    """The same finding on the smallest inputs that show it."""
+    best = [judged]
+
+    def fails(inputs: Inputs) -> bool:
+        found = session.try_(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
+        alike = found.finding in _SAME.get(judged.finding or "", (judged.finding,))
+        alike = alike and bool(session.domain.fully_masked_rows or found.expected.run.allowed.any(axis=-1).all())
+        if alike:
+            best[0] = found
+        return alike
+
+    if judged.outcome.error is not None and judged.outcome.error.reason == "time limit":
+        return judged
+    reduce(dict(judged.case.inputs), fails, session.spec.heads, session.domain.square)
+    return best[0]

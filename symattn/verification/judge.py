@@ -1,0 +1,204 @@
+"""One call, judged: is what came back within what is legal?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import flint
+import numpy as np
+
+from symattn.arrays.ball import precision as bits
+from symattn.arrays.special import Undefined
+from symattn.attention.spec import Attention
+from symattn.errors import SymattnError, Undecided
+from symattn.verification.bounds import allowed
+from symattn.verification.precision import FORMATS, Format, Precision
+from symattn.verification.reference import RIGHT, Run, Variant, run
+from symattn.verification.target import Inputs, Memory, Outcome
+
+_START, _LIMIT = 128, 4096
+_SHARP = 2.0**-20  # the reference's radius is less than this part of what is allowed
+
+Finding = Literal["values", "not finite", "shape", "dtype", "raises", "mutates", "overwrites"]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Inputs to try, and what for."""
+
+    group: str
+    name: str
+    inputs: Inputs
+    memory: Memory = "contiguous"
+    alone: bool = (
+        True  # whether the function is told apart by these inputs alone, not by what it was called with before
+    )
+
+    @property
+    def size(self) -> int:
+        """Number of entries of the inputs."""
+        return sum(int(np.asarray(a).size) for a in self.inputs.values())
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The exact output of the definition, or of a variant, and how far a legal implementation may be from it."""
+
+    run: Run
+    allowed: np.ndarray
+
+    @property
+    def entries(self) -> np.ndarray:
+        """The exact output's entries: balls, and undefined ones."""
+        return self.run.output.entries
+
+    def ratios(self, got: np.ndarray) -> np.ndarray:
+        """|got − exact| / allowed for each entry: above 1 exactly where no legal implementation gives ``got``.
+
+        +∞ for NaN or infinity where a number is legal; 0 where nothing is said.
+        """
+        return np.asarray(np.frompyfunc(_ratio, 3, 1)(got, self.entries, self.allowed), dtype=np.float64)
+
+    def decisive(self) -> np.ndarray:
+        """Where the allowed error is smaller than what other weights could do: |y − o| for y one of the values."""
+        size = float(np.max(np.abs(self.run.values["v"].midpoints()), initial=0.0))
+        return np.asarray(self.allowed < size)
+
+
+def expected(spec: Attention, inputs: Inputs, precision: Precision, variant: Variant = RIGHT) -> Expected:
+    """Run the definition at the precision at which its radius is negligible against what is allowed."""
+    at = _START
+    while True:
+        with bits(at):
+            reference = run(spec, inputs, variant)
+            bound = allowed(reference, precision)
+        if at >= _LIMIT or _is_sharp(reference.output.entries, bound):
+            return Expected(reference, bound)
+        at *= 2
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A case, what the function gave, and what is wrong with it (None: nothing)."""
+
+    case: Case
+    outcome: Outcome
+    expected: Expected
+    finding: Finding | None
+    ratios: np.ndarray | None = None
+
+    @property
+    def worst(self) -> float:
+        """The largest ratio; 0 where no values could be compared."""
+        return float(self.ratios.max(initial=0.0)) if self.ratios is not None else 0.0
+
+    @property
+    def where(self) -> tuple[int, ...]:
+        """The index of the worst entry."""
+        assert self.ratios is not None
+        return tuple(int(i) for i in np.unravel_index(int(self.ratios.argmax()), self.ratios.shape))
+
+    @cached_property
+    def decisive(self) -> bool:
+        """Whether some entry could have shown a fault."""
+        return bool(self.expected.decisive().any())
+
+
+def judge(spec: Attention, precision: Precision, case: Case, outcome: Outcome) -> Judged:
+    """Compare what the function gave with what is legal."""
+    right = expected(spec, case.inputs, precision)
+    if outcome.error is not None or outcome.output is None:
+        return Judged(case, outcome, right, "raises")
+    if outcome.output.shape != right.entries.shape:
+        return Judged(case, outcome, right, "shape")
+    right = _stored_as(right, outcome.dtype, precision)
+    ratios = right.ratios(outcome.output)
+    return Judged(case, outcome, right, _finding(ratios, outcome, precision), ratios)
+
+
+def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
+    """What is allowed where a narrower type was returned: that is a fault of its own, and is not blamed on values."""
+    if _holds(dtype, precision.input) or dtype not in FORMATS:
+        return right
+    f = Format(dtype)
+    size = np.abs(right.run.output.midpoints()) if not _undefined(right) else 0.0
+    return Expected(right.run, (right.allowed + 2 * f.u * (size + right.allowed) + f.eta) * (1 + 2.0**-40))
+
+
+def _finding(ratios: np.ndarray, outcome: Outcome, precision: Precision) -> Finding | None:
+    if (ratios > 1).any():
+        assert outcome.output is not None
+        lost = np.isinf(ratios) & ~np.isfinite(outcome.output)
+        return "not finite" if lost.any() and not ((ratios > 1) & ~lost).any() else "values"
+    if not _holds(outcome.dtype, precision.input):
+        return "dtype"
+    if outcome.mutated:
+        return "mutates"
+    return "overwrites" if outcome.overwrote else None
+
+
+def _holds(dtype: str, wanted: Format) -> bool:
+    """Whether numbers of ``dtype`` are at least as fine as ``wanted``."""
+    return dtype in FORMATS and Format(dtype).u <= wanted.u
+
+
+def _undefined(right: Expected) -> bool:
+    return any(isinstance(x, Undefined) for x in right.entries.flat)
+
+
+def _ratio(got: float, exact: Any, limit: float) -> float:
+    if isinstance(exact, Undefined):
+        return 0.0 if np.isnan(got) else np.inf
+    if np.isinf(limit):
+        return 0.0
+    if not np.isfinite(got):
+        return np.inf
+    distance = abs(flint.arb(float(got)) - exact)
+    if distance <= limit:
+        return min(float(distance.upper()) / limit, 1.0) if limit else 0.0
+    # At the limit precision a ball that touches the bound counts as legal: only certainty accuses.
+    return max(float(distance.lower()) / limit if limit else np.inf, 1.0 + 2.0**-40) if distance > limit else 1.0
+
+
+def _is_sharp(entries: np.ndarray, bound: np.ndarray) -> bool:
+    for x, limit in zip(entries.flat, bound.flat, strict=True):
+        if not isinstance(x, Undefined) and limit and not x.rad() <= limit * _SHARP:
+            return False
+    return True
+
+
+def explains(spec: Attention, precision: Precision, judged: Judged, variant: Variant) -> bool | None:
+    """Whether a variant of the definition gives what the function gave; None where that cannot be told.
+
+    It cannot be told where the right definition would give that as well, or where the bound of the variant is not
+    sharp enough to tell the two apart.
+    """
+    try:
+        wrong = expected(spec, judged.case.inputs, precision, variant)
+    except (Undecided, KeyError):  # undecided; or it changes an array that is not there
+        return None
+    except (SymattnError, ValueError, IndexError, TypeError):  # the variant cannot be computed for these shapes
+        return judged.finding == "raises" or None if judged.outcome.error else False
+    got = judged.outcome.output
+    if got is None:
+        return None if judged.outcome.error and judged.finding == "raises" else False
+    if got.shape != wrong.entries.shape:
+        return False
+    return _compared(judged, wrong, got)
+
+
+def _compared(judged: Judged, wrong: Expected, got: np.ndarray) -> bool | None:
+    told = np.array([not isinstance(x, Undefined) for x in wrong.entries.flat]).reshape(got.shape)
+    told &= np.isfinite(wrong.allowed)
+    ratios = np.where(told, wrong.ratios(got), 0.0)
+    if (ratios > 1).any():
+        return False
+    if judged.ratios is None:  # a wrong shape, and the variant has the same
+        return True if told.any() else None
+    off = (judged.ratios > 1) & told
+    right = np.frompyfunc(lambda x, y: abs(float(y) - float(x.mid())) if not isinstance(x, Undefined) else np.inf, 2, 1)
+    distance = right(judged.expected.entries, got).astype(np.float64)
+    sharp = off & (2 * wrong.allowed <= distance)
+    return True if sharp.any() else None

@@ -1,0 +1,142 @@
+"""Probes: inputs by name, each made for a mistake that ordinary random inputs do not show.
+
+A group yields (name, inputs); inputs that the specification or the domain has no place for are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import isqrt
+
+import numpy as np
+
+from symattn.verification.inputs import Array, Maker, Sizes
+
+Named = tuple[str, dict[str, Array] | None]
+Group = Callable[[Maker, np.random.Generator], Iterator[Named]]
+
+_SIZES = (  # every pair of dimensions differs in some row, and agrees in some; sizes astride 16, 32, 64 and beyond
+    (1, 1, 1, 1), (1, 2, 3, 1), (2, 2, 2, 2), (3, 5, 4, 6), (6, 3, 2, 5), (4, 4, 3, 3), (4, 4, 3, 2), (2, 6, 5, 5),
+    (3, 3, 5, 4), (5, 7, 1, 3), (2, 15, 3, 4), (3, 16, 2, 5), (15, 17, 2, 3), (17, 17, 2, 3), (4, 3, 65, 2),
+    (2, 31, 3, 2), (3, 33, 2, 1), (2, 64, 3, 4), (3, 65, 2, 4), (2, 129, 2, 3),
+)  # fmt: skip
+_E1 = (
+    np.array([[1, 0, 2], [2, 2, 2], [2, 1, 3]]),
+    np.array([[0, 1, 1], [4, 4, 0], [2, 3, 1]]),
+    np.array([[1, 2, 3], [2, 8, 0], [2, 6, 3]]),
+)
+_E0X = (
+    np.array([[3, 3, 0, -1], [1, 1, 1, 0]]),
+    np.array([[1, -1, 0, 2], [1, 1, 1, 0], [1, 0, 1, 3]]),
+    np.array([[3, -3, 4], [1, 4, -1], [3, -1, 5]]),
+)
+_E0 = (
+    np.array([[0, 0, 2, 2], [1, 1, 1, -1]]),
+    np.array([[0, 0, 2, 3], [1, 1, 1, 0]]),
+    np.array([[5, 2, 1], [-1, 4, 0]]),
+)
+SCALE_WIDTHS = (1, 2, 3, 4, 8, 64)
+
+
+def small(rng: np.random.Generator) -> Callable[[str, tuple[int, ...]], Array]:
+    """Entries that are integers from −2 to 2; values go up to 8."""
+    return lambda name, shape: rng.integers(-8, 9, shape) if name == "v" else rng.integers(-2, 3, shape)
+
+
+def shapes(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Small integers in many shapes."""
+    for n_q, n_k, d_k, d_v in _SIZES:
+        wanted = Sizes(n_q, n_k, d_k, d_v, d_model=d_k + d_v + 1 if d_k < 9 else 7)
+        yield f"{n_q} × {n_k}, widths {d_k}, {d_v}", maker.make(wanted, small(rng), rng)
+    if maker.batches:
+        for batch in ((2, 3), (3, 1)):
+            yield f"batch {batch}", maker.make(Sizes(3, 5, 4, 2, batch=batch), small(rng), rng)
+
+
+def worked(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """The worked examples whose numbers symattn knows exactly."""
+    for name, (q, k, v) in {"E0": _E0, "E0x": _E0X, "E1": _E1}.items():
+        yield name, maker.from_heads(q, k, v)
+
+
+def scale(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Two keys, their scores 0 and 1 or 2 before scaling, at several widths."""
+    for d_k in SCALE_WIDTHS:
+        for score in (1, 2):
+            n_q = 2 if maker.square or maker.spec.causal else 1
+            q, k = np.zeros((n_q, d_k)), np.zeros((2, d_k))
+            q[:, 0], k[1, 0] = score, 1
+            yield f"d_k = {d_k}, scores 0 and {score}", maker.from_heads(q, k, np.array([[0.0], [1.0]]))
+
+
+def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Equal scores, one score far above, offsets that a softmax must not see, and constant values."""
+    for n in (2, 4, 8, 16):
+        v = 2 * rng.integers(-8, 8, (n, 3)) + 1
+        yield f"scores 0, n = {n}", maker.from_heads(np.zeros((n if maker.square else 3, 2)), np.zeros((n, 2)), v)
+    yield "one score far above the others", maker.from_heads(*_favourites(5, rng))
+    rows = 5 if maker.square else 2
+    for shift in (200, -200, 1000, -1000):
+        yield f"every score near {shift}", maker.from_heads(*_offset(shift, rows, maker, rng))
+    low = np.zeros((5, 2))
+    low[:, 0] = [-200, 3, -1, 2, -190]
+    yield "scores of wide range", maker.from_heads(np.ones((rows, 2)), low, rng.integers(-8, 9, (5, 3)))
+    yield (
+        "constant values",
+        maker.from_heads(rng.integers(-2, 3, (7, 3)), rng.integers(-2, 3, (7, 3)), np.full((7, 2), 3.0)),
+    )
+
+
+def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Values that are the identity, so that the weights themselves come out; and queries, keys, values of one shape."""
+    for n, d in ((4, 2), (7, 3)):
+        q, k = rng.integers(-2, 3, (n, d)), rng.integers(-2, 3, (n, d))
+        yield f"the weights themselves, n = {n}", maker.from_heads(q, k, np.eye(n))
+    for n in (3, 4):
+        q, k, v = (rng.integers(-2, 3, (n, n)) for _ in "qkv")
+        yield f"q, k, v of one shape {n} × {n}", maker.from_heads(q, k, v)
+    q, k, v = rng.integers(-2, 3, (5, 3)), rng.integers(-2, 3, (5, 3)), rng.integers(-8, 9, (5, 2))
+    yield "some keys", maker.from_heads(q, k, v)
+    order = rng.permutation(5)
+    yield "the same keys in another order", maker.from_heads(q, k[order], v[order])
+
+
+def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """What a mask hides must not be seen: the weights under it, forbidden keys that score high, values that double."""
+    if not maker.spec.masks_anything:
+        return
+    for n_q, n_k in ((4, 4), (3, 6), (6, 3), (2, 5), (5, 8), (16, 16), (2, 33)):
+        n_q = n_k if maker.square else n_q
+        zero = np.zeros((n_q, 2)), np.zeros((n_k, 2))
+        yield f"{n_q} × {n_k}, scores 0, the weights", maker.from_heads(*zero, np.eye(n_k), rng)
+        q, k = rng.integers(-2, 3, (n_q, 2)), rng.integers(-2, 3, (n_k, 2))
+        yield f"{n_q} × {n_k}, the weights", maker.from_heads(q, k, np.eye(n_k), rng)
+    for n in (4, 6):
+        eights, rising = np.full((n, 1), 8.0), np.arange(n, dtype=float)[:, None]
+        yield f"later keys score higher, n = {n}", maker.from_heads(eights, rising, np.eye(n), rng)
+        yield f"values double, n = {n}", maker.from_heads(eights * 0, rising, 2.0**rising, rng)
+
+
+def _favourites(n: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    """Query i scores 0 with key π(i), by products that are all zero, and far below with the others."""
+    far = 32.0 * (isqrt(n) + 1)
+    return far * (np.eye(n)[rng.permutation(n)] - 1), np.eye(n), rng.integers(-8, 9, (n, 3)).astype(float)
+
+
+def _offset(shift: int, rows: int, maker: Maker, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    """Four components, scaled by 1/2: the first gives every key the score ``shift``, the second small differences."""
+    k = np.zeros((5, 4))
+    k[:, 0], k[:, 1] = shift / 8, rng.permutation(5) - 2
+    q = np.zeros((rows, 4))
+    q[:, 0], q[:, 1] = 16, 1
+    return q, k, rng.integers(-8, 9, (5, 3)).astype(float)
+
+
+GROUPS: dict[str, Group] = {
+    "shapes": shapes,
+    "worked": worked,
+    "scale": scale,
+    "softmax": softmax,
+    "structure": structure,
+    "mask": mask,
+}

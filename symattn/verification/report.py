@@ -1,0 +1,131 @@
+"""``Report``: what a verification found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from symattn.evidence import Grade, Verdict
+from symattn.verification.observe import ObservedScale
+
+if TYPE_CHECKING:
+    from symattn.arrays.field.quotient import Quotient
+    from symattn.document.model import Document
+
+_EXIT = {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """The smallest input found that shows a fault.
+
+    ``exact`` is the expected entry at ``index`` in exact form where it has one, ``expected`` its decimal, ``allowed``
+    the largest error that is legal. ``steps`` shows the row of ``index`` step by step: name, right, with the mistake.
+    """
+
+    inputs: Mapping[str, Any]
+    index: tuple[int, ...] = ()
+    exact: Quotient | None = None
+    expected: float | None = None
+    got: float | None = None
+    allowed: float | None = None
+    error: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[tuple[str, str, str], ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found: dict[str, Any] = {"inputs": dict(self.inputs), "sizes": dict(self.sizes)}
+        if self.error is not None:
+            return found | {"error": self.error}
+        if not self.index:
+            return found
+        return found | {
+            "index": list(self.index),
+            "exact": None if self.exact is None else str(self.exact.to_sympy()).replace(" ", ""),
+            "expected": self.expected,
+            "got": _plain(self.got),
+            "allowed": self.allowed,
+        }
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: the first step that is wrong, the known mistake that explains all of it (None: none does), in words."""
+
+    step: str
+    cause: str | None
+    message: str
+    counterexample: Counterexample | None = None
+    scales: tuple[ObservedScale, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        shown = self.counterexample.record() if self.counterexample else None
+        found: dict[str, Any] = {"step": self.step, "cause": self.cause, "message": self.message}
+        found["counterexample"] = shown
+        if self.scales:
+            found["scales"] = [{"d_k": s.d_k, "observed": s.observed, **s.candidates} for s in self.scales]
+        return found
+
+
+@dataclass(frozen=True)
+class Check:
+    """A group of cases: how many, and the worst error as a part of what is allowed."""
+
+    name: str
+    grade: Grade
+    cases: int
+    faults: int
+    worst_ratio: float
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "name": self.name,
+            "grade": self.grade.value,
+            "cases": self.cases,
+            "worst_ratio": _plain(self.worst_ratio),
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """The answer of ``verify``: a verdict, the faults, the checks, and notes that a reader must not overlook."""
+
+    verdict: Verdict
+    target: str
+    precision: str
+    domain: str
+    seed: int
+    faults: tuple[Fault, ...] = ()
+    checks: tuple[Check, ...] = ()
+    notes: tuple[str, ...] = ()
+    stdout: str = ""
+    command: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0 no fault, 1 a fault, 3 undecided."""
+        return _EXIT[self.verdict]
+
+    @property
+    def cases(self) -> int:
+        """How many calls were judged."""
+        return sum(check.cases for check in self.checks)
+
+    def document(self, show_output: bool = False) -> Document:
+        """The report for a reader."""
+        from symattn.verification.telling import document
+
+        return document(self, show_output)
+
+    def __str__(self) -> str:
+        first = f": {self.faults[0].message}" if self.faults else ""
+        return f"{self.verdict.value}{first} ({self.cases} cases)"
+
+
+def _plain(x: float | None) -> float | str | None:
+    """A number as JSON can hold it: infinities and NaN are words."""
+    return x if x is None or abs(x) < float("inf") else str(x)

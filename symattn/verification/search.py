@@ -1,0 +1,94 @@
+"""Hypothesis draws inputs: sizes, a family of entries, and the seed from which the entries come."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symattn.verification.inputs import Array, Entries, Maker, Sizes
+
+Visit = Callable[[str, dict[str, Array]], bool]
+_MANY = (17, 31, 32, 33, 64, 65)  # astride the sizes of tiles
+
+
+def search(maker: Maker, seed: int, examples: int, visit: Visit) -> None:
+    """Show ``visit`` up to ``examples`` inputs, until it returns True. The same seed gives the same inputs."""
+    import hypothesis
+    from hypothesis import HealthCheck, Phase, Verbosity, settings
+    from hypothesis import strategies as st
+
+    done = False
+
+    def example(sizes: Sizes, family: str, entries_from: int) -> None:
+        nonlocal done
+        if not done:
+            rng = np.random.default_rng(entries_from)
+            done = visit(f"{family} entries", maker.make(sizes, FAMILIES[family](rng), rng))
+
+    drawn = hypothesis.given(_sizes(maker, st), st.sampled_from(sorted(FAMILIES)), st.integers(0, 2**32 - 1))(example)
+    quiet = settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    with _nothing_written():
+        hypothesis.seed(seed)(quiet(drawn))()
+
+
+def _sizes(maker: Maker, st: Any) -> Any:
+    few = st.integers(1, 8)
+    tokens = st.one_of(few, few, few, st.sampled_from(_MANY))
+    widths = st.one_of(few, few, few, st.sampled_from((16, 33, 64, 80)))
+    batches = st.sampled_from(((), (1, 2), (2, 3))) if maker.batches else st.just(())
+    return st.builds(Sizes, few, tokens, widths, few, few, batches)
+
+
+def _normal(rng: np.random.Generator) -> Entries:
+    return lambda name, shape: rng.standard_normal(shape)
+
+
+def _large(rng: np.random.Generator) -> Entries:
+    return lambda name, shape: rng.standard_normal(shape) * (1 if name.startswith("w") else 4)
+
+
+def _integers(rng: np.random.Generator) -> Entries:
+    return lambda name, shape: rng.integers(-3, 4, shape)
+
+
+def _sparse(rng: np.random.Generator) -> Entries:
+    return lambda name, shape: rng.integers(-3, 4, shape) * (rng.random(shape) < 0.3)
+
+
+def _offset(rng: np.random.Generator) -> Entries:
+    return lambda name, shape: rng.standard_normal(shape) + (rng.integers(-3, 4) if name in ("q", "k", "v", "x") else 0)
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator], Entries]] = {
+    "normal": _normal,
+    "large": _large,
+    "integer": _integers,
+    "sparse": _sparse,
+    "shifted": _offset,
+}
+
+
+@contextmanager
+def _nothing_written() -> Iterator[None]:
+    """Hypothesis keeps notes in the current directory, where nobody asked for them; here they vanish."""
+    from hypothesis import configuration
+
+    before = vars(configuration).get("__hypothesis_home_directory")
+    with tempfile.TemporaryDirectory(prefix="symattn-") as place:
+        configuration.set_hypothesis_home_dir(Path(place))
+        try:
+            yield
+        finally:
+            configuration.set_hypothesis_home_dir(before)

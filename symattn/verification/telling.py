@@ -1,0 +1,129 @@
+"""A report as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Table, Text
+from symattn.verification.report import Check, Counterexample, Fault, Report
+
+_ABOUT = {
+    "shapes": "small integers in many shapes",
+    "worked": "worked examples with exact weights",
+    "scale": "two keys at several widths",
+    "softmax": "equal, far and offset scores",
+    "structure": "roles, order of keys, the weights themselves",
+    "mask": "what is hidden, and only that",
+    "behaviour": "calls again, strided and transposed arrays",
+    "accuracy": "inputs drawn at random",
+}
+
+
+def document(report: Report, show_output: bool = False) -> Document:
+    """The report as a document."""
+    blocks: list[Block] = [_checks(report)]
+    for number, fault in enumerate(report.faults, 1):
+        blocks += _fault(fault, number if len(report.faults) > 1 else 0)
+    blocks.append(_ground(report))
+    blocks += [Note((note,)) for note in report.notes]
+    if show_output and report.stdout:
+        blocks += [Heading(("What it printed",)), Listing(report.stdout.rstrip())]
+    return Document(
+        "verification",
+        "verification",
+        ("Verification of ", Code(report.target)),
+        tuple(blocks),
+        subtitle=(report.precision.partition(",")[0], f" · seed {report.seed}"),
+        command=report.command,
+        parameters={"target": report.target, "precision": report.precision, "seed": report.seed},
+        record={
+            "faults": [fault.record() for fault in report.faults],
+            "checks": [check.record() for check in report.checks],
+            "notes": list(report.notes),
+            "domain": report.domain,
+        },
+        verdict=report.verdict,
+        hints=_hints(report),
+    )
+
+
+def _checks(report: Report) -> Table:
+    columns = (
+        Column(("group",), "left"), Column(("what",), "left"), Column(("cases",)), Column(("wrong",)),
+        Column(("error / allowed",)), Column(("grade",), "left"),
+    )  # fmt: skip
+    return Table(columns, tuple(_check(check) for check in report.checks))
+
+
+def _check(check: Check) -> tuple[Text, ...]:
+    return (
+        (check.name,), (_ABOUT.get(check.name, ""),), (str(check.cases),), (str(check.faults) if check.faults else "",),
+        (_ratio(check.worst_ratio),), (check.grade.value,),
+    )  # fmt: skip
+
+
+def _ratio(x: float) -> str:
+    return "not finite" if x == float("inf") else f"{x:.2g}"
+
+
+def _fault(fault: Fault, number: int) -> Iterator[Block]:
+    yield Heading((f"Fault {number}: " if number else "Fault: ", fault.step))
+    yield Paragraph((fault.message[:1].upper() + fault.message[1:] + ".",))
+    if fault.counterexample is not None:
+        yield from _shown(fault.counterexample)
+    if fault.scales:
+        yield Paragraph(("The scale that the weights show, log(p₂/p₁)/(s₂ − s₁):",))
+        yield _scales(fault)
+
+
+def _shown(example: Counterexample) -> Iterator[Block]:
+    sizes = ", ".join(f"{name} = {size}" for name, size in example.sizes.items())
+    yield Paragraph((f"The smallest input found that shows it ({sizes}):" if sizes else "An input that shows it:",))
+    yield Listing("\n".join(f"{name} = {_array(values)}" for name, values in example.inputs.items()))
+    if example.error is not None:
+        yield Paragraph((f"It gives: {example.error}.",))
+        return
+    if example.steps:
+        columns = (Column(("step",), "left"), Column(("expected",)), Column(("with this mistake",)))
+        rows = tuple(((name,), (right,), (wrong,)) for name, right, wrong in example.steps)
+        differs = next((i for i, (_, right, wrong) in enumerate(example.steps) if right != wrong), None)
+        yield Table(columns, rows, shaded=() if differs is None else (differs,))
+    if example.expected is not None:
+        index = ", ".join(str(i + 1) for i in example.index)
+        yield Paragraph(
+            (
+                f"Output {index}: expected {example.expected:.9g}", *_exactly(example), f", got {example.got:.9g}; "
+                f"any implementation in this arithmetic is within {example.allowed:.2g}.",
+            )
+        )  # fmt: skip
+
+
+def _exactly(example: Counterexample) -> Text:
+    """`` = e^…`` where the exact value says more than its decimal."""
+    if example.exact is None or example.exact.rational() is not None:
+        return ()
+    return (" = ", example.exact.notation())
+
+
+def _array(values: Any) -> str:
+    text = str(values).replace(".0,", ",").replace(".0]", "]")
+    return text if len(text) <= 400 else text[:397] + "..."
+
+
+def _scales(fault: Fault) -> Table:
+    rows: dict[str, list[float]] = {"observed": [s.observed for s in fault.scales]}
+    for name in fault.scales[0].candidates:
+        rows[name] = [s.candidates[name] for s in fault.scales]
+    columns = (Column(("d_k",), "left"), *(Column((str(s.d_k),)) for s in fault.scales))
+    cells = tuple(((name,), *((f"{x:.4f}",) for x in line)) for name, line in rows.items())
+    return Table(columns, cells, shaded=(0,))
+
+
+def _ground(report: Report) -> Paragraph:
+    known = "An error counts as a fault if no implementation in this arithmetic can make it"
+    return Paragraph((f"{known}: {report.precision}. Tried: {report.domain}; {report.cases} cases.",))
+
+
+def _hints(report: Report) -> tuple[str, ...]:
+    return ("symattn derive scaling",) if any(f.step == "scale" for f in report.faults) else ()

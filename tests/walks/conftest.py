@@ -1,0 +1,66 @@
+"""Running ``symattn`` within the test's process, and sheets in files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symattn_cli.main import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """``run("walk", "E1")`` is a command with its exit code, stdout and stderr."""
+    monkeypatch.delenv("SYMATTN_DEBUG", raising=False)
+
+    def ran(*arguments: str) -> Ran:
+        status = main(arguments)
+        return Ran(int(status), *capsys.readouterr())
+
+    return ran
+
+
+@pytest.fixture
+def sheet(tmp_path: Path) -> Callable[[Any], str]:
+    """``sheet({"inputs": …})`` writes a file and gives its name; text and bytes are written as they are."""
+
+    def written(content: Any) -> str:
+        path = tmp_path / "sheet.json"
+        data = content if isinstance(content, (str, bytes)) else json.dumps(content)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        return str(path)
+
+    return written
+
+
+@pytest.fixture
+def refused(run: Callable[..., Ran]) -> Callable[..., str]:
+    """``refused("walk", file)`` is the one line of an input error: exit code 2, nothing on stdout."""
+
+    def line(*arguments: str) -> str:
+        ran = run(*arguments)
+        assert (ran.status, ran.stdout) == (2, ""), ran.stderr
+        assert ran.stderr.count("\n") == 1, ran.stderr
+        assert "defect" not in ran.stderr
+        assert "Traceback" not in ran.stderr
+        return ran.stderr
+
+    return line

@@ -1,0 +1,227 @@
+"""The worked examples come out exactly, through the command line."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import pytest
+
+from symattn.arrays.field.quotient import Quotient
+from symattn.derivations import examples
+from symattn.derivations.walks import walk
+from symattn.derivations.walks_elements import flat
+from symattn.errors import InputError
+
+
+def step(document, name: str) -> dict:
+    return next(entry for entry in document["steps"] if entry["name"] == name)
+
+
+def exact(rows):
+    return [exact(row) for row in rows] if isinstance(rows, list) else Quotient.of(rows)
+
+
+def equal(found, expected) -> bool:
+    return exact(found) == exact(expected)
+
+
+E0 = {
+    "q": [[0, 0, 2, 2], [1, 1, 1, -1]],
+    "k": [[0, 0, 2, 3], [1, 1, 1, 0]],
+    "v": [[5, 2, 1], [-1, 4, 0]],
+    "scaled": [[5, 1], ["-1/2", "3/2"]],
+    "weights": [["1/(1+exp(-4))", "1/(1+exp(4))"], ["1/(1+exp(2))", "1/(1+exp(-2))"]],
+    "output": [
+        ["(5*exp(4)-1)/(exp(4)+1)", "(2*exp(4)+4)/(exp(4)+1)", "exp(4)/(exp(4)+1)"],
+        ["(5-exp(2))/(1+exp(2))", "(2+4*exp(2))/(1+exp(2))", "1/(1+exp(2))"],
+    ],
+}
+E0X = {
+    "q": [[3, 3, 0, -1], [1, 1, 1, 0]],
+    "k": [[1, -1, 0, 2], [1, 1, 1, 0], [1, 0, 1, 3]],
+    "v": [[3, -3, 4], [1, 4, -1], [3, -1, 5]],
+    "scaled": [[-1, 3, 0], [0, "3/2", 1]],
+}
+E1 = {
+    "k": [[0, 1, 1], [4, 4, 0], [2, 3, 1]],
+    "q": [[1, 0, 2], [2, 2, 2], [2, 1, 3]],
+    "v": [[1, 2, 3], [2, 8, 0], [2, 6, 3]],
+    "scores": [[2, 4, 4], [4, 16, 12], [4, 12, 10]],
+}
+D2, D3 = "(1+exp(8)+exp(12))", "(1+exp(6)+exp(8))"
+DIFFERENCES = [
+    ["-1/(1+2*exp(2))", "-5/(1+2*exp(2))", "3/(2*(1+2*exp(2)))"],
+    [f"-1/{D2}", f"-2*(3+exp(8))/{D2}", f"3*(1+exp(8))/{D2}"],
+    [f"-1/{D3}", f"(exp(8)-9*exp(6)-29)/(5*{D3})", f"-3*(exp(8)-9*exp(6)-9)/(10*{D3})"],
+]
+
+
+@pytest.mark.parametrize(("name", "arrays"), [("E0", E0), ("E0x", E0X), ("E1", E1)])
+def test_every_array_is_the_one_listed(run, name: str, arrays: dict) -> None:
+    ran = run("walk", name, "-f", "json")
+    assert ran.status == 0
+    for array, rows in arrays.items():
+        assert equal(step(ran.json, array)["exact"], rows), array
+
+
+def test_decimals_of_different_sizes(run) -> None:
+    expected = [[4.89208274, 2.03597242, 0.982013790], [-0.284782468, 3.76159416, 0.119202922]]
+    found = step(run("walk", "E0", "-f", "json").json, "output")["decimal"]
+    assert [[float(f"{x:.9g}") for x in row] for row in found] == expected
+
+
+def test_decimals_of_cross_attention(run) -> None:
+    output = step(run("walk", "E0x", "-f", "json").json, "output")
+    expected = [[1.12752090, 3.64690211, -0.634585137], [1.90690123, 1.48884363, 1.59875202]]
+    assert [[float(f"{x:.9g}") for x in row] for row in output["decimal"]] == expected
+    assert Quotient.of(output["exact"][0][0]) == Quotient.of("(3+3*exp(1)+exp(4))/(1+exp(1)+exp(4))")
+
+
+def test_eight_step_holds_the_first_output_as_a_person_writes_it(run) -> None:
+    output = step(run("walk", "eight-step", "-f", "json").json, "output")
+    assert output["exact"][0][0] == "(1+4*exp(2))/(1+2*exp(2))"
+    assert output["grade"] == "checked"
+
+
+def test_exact_strings_are_read_by_sympy(run) -> None:
+    import sympy
+
+    for entry in run("walk", "E3", "-f", "json").json["steps"]:
+        for text, digits in zip(flat(entry["exact"]), flat(entry["decimal"]), strict=True):
+            assert float(sympy.sympify(text).evalf(30)) == pytest.approx(digits, rel=1e-15)
+
+
+def test_eight_step_has_every_difference_from_what_was_printed(run) -> None:
+    printed = run("walk", "E1", "-f", "json").json["printed"]
+    assert equal(printed["difference"]["output"], DIFFERENCES)
+    assert printed["reproduced_by"] == ["sum"]
+    decimals = [[Quotient.of(x).decimal(3) for x in row] for row in printed["difference"]["output"]]
+    assert decimals == [
+        ["-0.0634", "-0.317", "0.0951"],
+        ["-6.03e-06", "-0.0360", "0.0540"],
+        ["-0.000295", "-0.0401", "0.0584"],
+    ]
+
+
+def test_eight_step_in_three_roundings(run) -> None:
+    roundings = run("walk", "E1", "-f", "json").json["roundings"]
+    kept, nearest = roundings["sum"], roundings["nearest"]
+    assert equal(kept["weights"], [[0, ".5", ".5"], [0, 1, 0], [0, ".9", ".1"]])
+    assert equal(kept["output"], [[2, 7, "1.5"], [2, 8, 0], [2, "7.8", ".3"]])
+    assert equal(kept["difference"]["output"], DIFFERENCES)
+    assert equal(kept["weighted"][2], [[0, 0, 0], ["1.8", "7.2", 0], [".2", ".6", ".3"]])
+    assert equal(nearest["weights"][0], [".1", ".5", ".5"])
+    assert equal(nearest["output"][0], ["21/10", "36/5", "9/5"])
+
+
+def test_eight_step_says_which_rounding_the_text_used(run) -> None:
+    text = " ".join(run("walk", "E1").stdout.split())
+    assert "the rounding that keeps the sum of each row" in text
+    assert "To nearest, 0.0634 is 0.1, not 0; row 1 would then sum to 1.1" in text
+    assert "all 9 are the exact numbers, correctly rounded" in text
+    assert "this example cannot tell QKᵀ from KQᵀ" in text.replace("Q Kᵀ", "QKᵀ").replace("K Qᵀ", "KQᵀ")
+    assert "What it goes on to print follows exactly from these weights" in text
+
+
+def test_another_printed_rounding_is_told_by_comparing(sheet, run) -> None:
+    """The sentence is computed: other printed weights give another one."""
+    data = json.loads(run("examples", "show", "E1", "-f", "json").stdout)["sheet"]
+    data["printed"]["rounded"]["weights"][0] = ["0.1", "0.5", "0.5"]
+    text = " ".join(run("walk", sheet(data)).stdout.split())
+    assert "those of rounding to nearest" in text
+    assert "does not follow from these weights" in text
+    data["printed"]["rounded"]["weights"][0] = ["0.2", "0.4", "0.4"]
+    assert "by none of the roundings known here" in " ".join(run("walk", sheet(data)).stdout.split())
+    data["printed"]["digits"]["weights"][0][0] = "6.3378e-02"
+    text = " ".join(run("walk", sheet(data)).stdout.split())
+    assert "1 are not the exact ones rounded: it has 6.3378e-02 where 0.0633789383 is right" in text
+
+
+def test_eight_step_with_the_usual_scale(run) -> None:
+    ran = run("walk", "E1", "--scale", "1/sqrt(d_k)", "-f", "json")
+    expected = [[1.86387, 6.31937, 1.70419], [1.99911, 7.81412, 0.27347], [1.99256, 7.47964, 0.73588]]
+    assert [[round(x, 5) for x in row] for row in step(ran.json, "output")["decimal"]] == expected
+    assert "printed" not in ran.json  # the text printed another attention
+
+
+def test_without_parameters_similarity_is_symmetric(run) -> None:
+    ran = run("walk", "E2")
+    assert "S is symmetric whatever the inputs are" in ran.stdout
+    scores = exact(step(run("walk", "E2", "-f", "json").json, "scores")["exact"])
+    assert scores == [list(column) for column in zip(*scores, strict=True)]
+
+
+def test_ground_up_agrees_token_by_token(run) -> None:
+    document = run("walk", "E3", "-f", "json").json
+    assert document["sizes"] == {"n": 3, "d_model": 4, "d_k": 2, "d_v": 5}
+    assert document["verdict"] == "checked"
+    assert "token by token" in step(document, "output")["where"]
+
+
+def test_king_attends_to_queen_more_than_to_itself(run) -> None:
+    document = run("walk", "king-queen", "-f", "json").json
+    assert equal(step(document, "scores")["exact"][0][:2], ["6/5", "123/100"])
+    king = step(document, "weights")["decimal"][0]
+    assert (round(king[0], 4), round(king[1], 4)) == (0.3869, 0.3987)
+    assert "king attends to queen (0.3987) more than to itself (0.3869)" in " ".join(run("walk", "E4").stdout.split())
+
+
+def test_every_row_of_every_example_sums_to_one() -> None:
+    for name in examples.names():
+        for entry in walk(name).record["steps"]:
+            if entry["name"] == "weights":
+                assert all(sum(map(Quotient.of, row), Quotient.of(0)) == 1 for row in entry["exact"])
+
+
+def test_no_line_is_longer_than_a_terminal(run) -> None:
+    for name in examples.names():
+        for options in ((), ("--all", "--why"), ("--rounding", "sum", "--dtype", "float64")):
+            lines = run("walk", name, *options).stdout.splitlines()
+            assert [line for line in lines[:-2] if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("form", ["text", "latex", "markdown", "json"])
+@pytest.mark.parametrize("name", examples.NAMES)
+def test_every_example_in_every_form(run, name: str, form: str) -> None:
+    ran = run("walk", name, "-f", form, "--why", "--all")
+    assert ran.status == 0
+    assert "e^" in ran.stdout or "exp(" in ran.stdout or "e" in ran.stdout
+    again = run("walk", name, "-f", form, "--why", "--all")
+    assert again.stdout == ran.stdout
+
+
+@pytest.mark.parametrize("alias", ["E0", "e0X", "e1", "EIGHT-STEP", "E2", "E3", "e4", "word-vectors", "King-Queen"])
+def test_names_in_any_case(alias: str) -> None:
+    assert examples.load(alias).inputs
+
+
+def test_examples_are_listed_and_shown(run) -> None:
+    listed = run("examples").stdout
+    assert all(name in listed for name in examples.NAMES)
+    shown = run("examples", "show", "E1")
+    assert shown.status == 0
+    assert '"w_q"' in shown.stdout
+
+
+def test_a_shown_example_can_be_walked_through(run, sheet) -> None:
+    copy = sheet(run("examples", "show", "E0", "-f", "json").stdout)
+    assert equal(step(run("walk", copy, "-f", "json").json, "output")["exact"], E0["output"])
+
+
+def test_an_unknown_example_is_one_line(refused) -> None:
+    assert "Did you mean 'eight-step'?" in refused("walk", "eigth-step")
+    assert "Did you mean 'eight-step'?" in refused("examples", "show", "eightstep")
+    assert "Known: eight-step" in refused("examples", "show", "E17")
+    with pytest.raises(InputError, match="unknown example"):
+        examples.load("nothing")
+
+
+def test_fractions_of_a_sheet_are_exact(run, sheet) -> None:
+    file = sheet('{"inputs": {"q": [["1/3", 0.1]], "k": [[1, 1], ["sqrt(2)", 0]], "v": [[1], [2.50]]}}')
+    document = run("walk", file, "-f", "json").json
+    assert equal(step(document, "q")["exact"], [["1/3", "1/10"]])
+    assert Quotient.of(step(document, "scaled")["exact"][0][0]) == Quotient.of(Fraction(13, 30)) / Quotient.of(
+        "sqrt(2)"
+    )
+    assert "as typed: 0.1 is 1/10" in document["notes"][0]

@@ -1,0 +1,264 @@
+"""Files that nobody vouches for: each is one line, exit code 2, and quickly so."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+QKV = {"q": [[1, 2]], "k": [[1, 0]], "v": [[1]]}
+
+
+def inputs(**arrays) -> dict:
+    return {"inputs": QKV | arrays}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is empty"),
+        ("{", "no JSON at line 1"),
+        ("[1, 2]", "a sheet is an object"),
+        ("7", "a sheet is an object"),
+        ("null", "not a null"),
+        ("{}", '"inputs" is missing'),
+        ({"inputs": {}}, '"inputs" is missing'),
+        ({"inputs": [1]}, '"inputs" is missing'),
+        ({"input": QKV}, "Did you mean 'inputs'?"),
+        ({"inputs": {"w_qq": [[1]]}}, "unknown name 'w_qq'. Did you mean 'w_q'?"),
+        ({"inputs": QKV, "attention": {"causl": True}}, "Did you mean 'causal'?"),
+        ({"inputs": QKV, "attention": []}, '"attention" is an object'),
+        ({"inputs": QKV, "attention": {"causal": 1}}, "causal is true or false"),
+        ({"inputs": QKV, "attention": {"causal": "true"}}, "causal is true or false"),
+        ({"inputs": QKV, "attention": {"heads": -1}}, "heads"),
+        ({"inputs": QKV, "attention": {"heads": 1.5}}, "heads"),
+        ({"inputs": QKV, "attention": {"alignment": "left"}}, "alignment is 'left'"),
+        ({"inputs": QKV, "attention": {"scale": "1/0"}}, "division by zero"),
+        ({"inputs": QKV, "attention": {"scale": [1]}}, "scale is a number"),
+        ({"inputs": QKV, "schema": 2}, "schema is 2"),
+        ({"inputs": QKV, "title": [1]}, "title is a text"),
+        ({"inputs": QKV, "notes": "x"}, "notes is a list of texts"),
+        ({"inputs": QKV, "tokens": ["a", "b"]}, "2 tokens are named; the queries are 1"),
+        ({"inputs": QKV, "printed": 1}, "printed is an object"),
+        ({"inputs": QKV, "printed": {"rounded": {"weights": [["a"]]}}}, "no exact number"),
+        ({"inputs": QKV, "printed": {"places": 99}}, "places is at most"),
+        ({"inputs": QKV, "printed": {"digits": {"weight": [[1]]}}}, "Did you mean 'weights'?"),
+        (inputs(q=[[1, 2], [3]]), "q[2] is ragged: it has 1 entries where the first row has 2"),
+        (inputs(q=[[1, 2], 3]), "q[2] is ragged: it has a single number"),
+        (inputs(q=[[[1, 2], [3]], [[1, 2], [3, 4]]]), "q[1][2] is ragged"),
+        (inputs(q=[1, 2]), "q is a matrix"),
+        (inputs(q=3), "q is no list of rows"),
+        (inputs(q={}), "q is no list of rows but an object"),
+        (inputs(q=[]), "q is empty"),
+        (inputs(q=[[]]), "q is empty"),
+        (inputs(q=[[1, None]]), "q[1][2] is null"),
+        (inputs(q=[[1, True]]), "only mask and keep hold truth values"),
+        (inputs(q=[[1, {}]]), "is an object, which is no number"),
+        (inputs(q=[[1, "abc"]]), "q[1][2]: 'abc' is no exact number"),
+        (inputs(q=[[1, "__import__('os')"]]), "is no exact number"),
+        (inputs(q=[[1, "1/0"]]), "division by zero"),
+        (inputs(q=[[1, "sqrt(-1)"]]), "negative"),
+        (inputs(q=[[1, "1e400000000"]]), "q[1][2]"),
+        (inputs(q=[[1, "9" * 500]]), "the most that a walk takes"),
+        (inputs(q=[[1, "9" * 5000]]), "a number of 5000 characters"),
+        (inputs(q=[[1, "9**9**9**9"]]), "exponent"),
+        (inputs(q=[[1, "exp(10**9)"]]), "the most that a walk takes"),
+        (inputs(q=[[1, "-inf"]]), "is no exact number"),
+        (inputs(q=[[1, 2, 3]]), "d_k differs"),
+        (inputs(k=[[1, 0], [0, 1]]), "n_k differs"),
+        (inputs(x=[[1]]), "not both"),
+        ({"inputs": {"q": [[1]]}}, "missing: k, v"),
+        ({"inputs": {"x": [[1, 2]], "w_q": [[1]]}}, "give all three or none"),
+        ({"inputs": {"x": [[1, 2]], "w_q": [[1]], "w_k": [[1]], "w_v": [[1]]}}, "d_model differs"),
+        (inputs(mask=[[True, False]]), "mask has shape (1, 2); the scores are 1 × 1"),
+        (inputs(mask=[[True, 1]]), "mixes truth values and numbers"),
+        (inputs(keep=[1]), "keep holds truth values"),
+        (inputs(keep=[True, False]), "there are 1 keys"),
+        ({"inputs": QKV, "attention": {"mask": "boolean"}}, "needs input 'mask'"),
+        ({"inputs": QKV | {"mask": [[0]]}, "attention": {"mask": "boolean"}}, "its entries are numbers"),
+        (inputs(q=[["exp(1)", 1]]), "second layer of exponentials"),
+    ],
+)
+def test_bad_sheets(refused, sheet, content, words: str) -> None:
+    assert words in refused("walk", sheet(content))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"inputs": {"q": [[NaN]]}}', "NaN is no number"),
+        ('{"inputs": {"q": [[-Infinity]]}}', "-Infinity is no number"),
+        ('{"inputs": {"q": [[1e999999]]}}', "q[1][1]"),
+        ('{"inputs": {"q": [[1e400000000]]}}', "q[1][1]"),
+        ('{"inputs": {"q": [[1]], "q": [[2]]}}', "'q' is given twice"),
+        ('{"inputs": 1, "inputs": 2}', "'inputs' is given twice"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"inputs": {"q": ' + "[" * 900 + "]" * 900 + "}}", "more than 4 axes"),
+        ('{"inputs": {"q": [[' + "1" * 5000 + "]]}}", "a number of 5000 characters"),
+        (b"\xff\xfe{\x00}\x00", "is not UTF-8 text"),
+        (b"\x80\x04K\x01.", "is not UTF-8 text"),
+        ('{"' + "k" * 10_000 + '": 1}', "unknown name"),
+        ('{"inputs": {"q": [[0x10]]}}', "no JSON"),
+    ],
+)
+def test_bad_texts(refused, sheet, text, words: str) -> None:
+    line = refused("walk", sheet(text))
+    assert words in line
+    assert len(line) < 600
+
+
+def test_a_byte_order_mark_is_fine(run, sheet) -> None:
+    assert run("walk", sheet(b"\xef\xbb\xbf" + json.dumps(inputs()).encode())).status == 0
+
+
+def test_too_many_scores(refused, sheet) -> None:
+    many = [[1]] * 65
+    assert "65 queries × 65 keys; a walk takes at most 4096 scores" in refused(
+        "walk", sheet({"inputs": {"q": many, "k": many, "v": many}})
+    )
+    assert "q has 5000 entries" in refused("walk", sheet({"inputs": {"q": [[1]] * 5000, "k": [[1]], "v": [[1]]}}))
+
+
+def test_places_that_are_no_file(refused, tmp_path: Path) -> None:
+    assert "is a directory" in refused("walk", str(tmp_path))
+    assert "cannot be read: No such file" in refused("walk", str(tmp_path / "nothing.json"))
+    assert "neither an example nor a file" in refused("walk", "nothing-at-all")
+    assert "cannot be read" in refused("walk", "nul\0.json")
+
+
+def test_a_file_without_end(refused, tmp_path: Path) -> None:
+    large = tmp_path / "large.json"
+    with large.open("wb") as file:
+        file.truncate(10**10)  # sparse
+    assert "is larger than 8 MiB" in refused("walk", str(large))
+    if Path("/dev/zero").exists():
+        assert "is larger than 8 MiB" in refused("walk", "/dev/zero")
+
+
+def npz(path: Path, **members: bytes) -> str:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return str(path)
+
+
+def npy(array) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def header(shape: str, dtype: str = "'<f8'") -> bytes:
+    text = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}"
+    text += " " * (-(len(text) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
+
+
+def test_npz_floats_are_taken_at_their_binary_value(run, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, q=np.array([[0.1]]), k=np.array([[1.0], [0.5]], np.float16), v=np.array([[1], [2]]))
+    document = run("walk", str(path), "-f", "json").json
+    assert document["steps"][0]["exact"] == [["3602879701896397/36028797018963968"]]
+    assert "exact binary value" in document["notes"][0]
+    np.savez_compressed(path, q=np.eye(2, order="F"), k=np.eye(2), v=np.eye(2), mask=np.eye(2, dtype=bool))
+    assert run("walk", str(path)).status == 0
+    np.savez(path, q=np.eye(2), k=np.eye(2), v=np.eye(2), mask=np.array([[0, -np.inf], [0, 0]]))
+    assert run("walk", str(path), "-f", "json").json["steps"][-3]["exact"][0] == ["1", "0"]
+
+
+class Trap:
+    def __reduce__(self):
+        return (Path("/").__class__, ("pickled",))
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"q": npy(np.array([Trap()], dtype=object))}, "holds pickled objects, which are never loaded"),
+        ({"q": pickle.dumps([1, 2])}, "no npz file that can be read"),
+        ({"q": header("(100000, 12500)")}, "declares 10000000000 bytes"),
+        ({"q": header("(1000000000000, 1000000000000)") + b"\0" * 64}, "declares 8000000000000000000000000 bytes"),
+        ({"q": header("(2, 2)") + b"\0" * 8}, "declares 32 bytes, shape (2, 2), and holds 8"),
+        ({"q": header("(-1, 2)")}, "declares"),
+        ({"q": header("(2,)", "[('a', '<f8')]") + b"\0" * 16}, "has the type"),
+        ({"q": header("(1,)", "'<U8'") + b"\0" * 32}, "has the type"),
+        ({"q": b"\x93NUMPY\x09\x00" + b"\0" * 100}, "version (9, 0)"),
+        ({"q": b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535}, "no npz file that can be read"),
+        ({"q": b""}, "no npz file that can be read"),
+        ({"q": b"\0" * (2**21)}, "unpacks to 2097152 bytes"),
+        ({"q": npy(np.array([[np.nan]]))}, "q[1][1] is nan"),
+        ({"q": npy(np.array([[1, np.inf]]))}, "q[1][2] is inf"),
+        ({"q": npy(np.array([[-np.inf]]))}, "q[1][1] is -inf"),
+        ({"q": npy(np.array([[1e300]]))}, "the most that a walk takes"),
+        ({"q": npy(np.float64(3))}, "is a single number"),
+        ({"q": npy(np.array([1.0]))}, "is a matrix"),
+        ({"q": npy(np.zeros((0, 3)))}, "is empty"),
+        ({"q": npy(np.zeros((2, 2), complex))}, "has the type complex128"),
+        ({"q": npy(np.zeros((2, 2), np.longdouble))}, "has the type"),
+        ({"q": npy(np.array([[True]]))}, "only mask and keep hold truth values"),
+        ({"qq": npy(np.eye(2))}, "Did you mean 'q'?"),
+        ({f"a{i}": b"" for i in range(40)}, "40 files"),
+        ({"q": npy(np.zeros((100, 100)))}, "q has 10000 entries"),
+        ({}, "missing: q, k, v"),
+    ],
+    ids=str,
+)
+def test_bad_npz(refused, tmp_path: Path, members: dict, words: str) -> None:
+    assert words in refused("walk", npz(tmp_path / "a.npz", **members))
+
+
+def test_npz_with_other_things_in_it(refused, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("../../evil.txt", b"x")
+    assert "which is no array" in refused("walk", str(path))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("q.npy", npy(np.eye(2)))
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("q.npy", npy(np.eye(3)))
+    assert "'q' twice" in refused("walk", str(path))
+
+
+def test_a_zip_bomb_is_not_unpacked(refused, tmp_path: Path) -> None:
+    """A member whose directory entry understates its size: no more than that is read, and it does not fit."""
+    path = tmp_path / "a.npz"
+    npz(path, q=npy(np.zeros((1000, 1000))))
+    content = bytearray(path.read_bytes())
+    size = struct.pack("<I", 8_000_128)
+    assert content.count(size) == 2
+    path.write_bytes(bytes(content).replace(size, struct.pack("<I", 256)))
+    assert "a.npz" in refused("walk", str(path))
+    assert "damaged" in refused("walk", str(path)) or "no npz file" in refused("walk", str(path))
+
+
+def test_broken_archives(refused, tmp_path: Path) -> None:
+    whole = Path(npz(tmp_path / "whole.npz", q=npy(np.eye(2)))).read_bytes()
+    for name, content in (
+        ("cut.npz", whole[: len(whole) // 2]),
+        ("text.npz", b"not a zip at all"),
+        ("bent.npz", whole[:60] + bytes(b ^ 255 for b in whole[60:90]) + whole[90:]),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert "no npz file that can be read" in refused("walk", str(tmp_path / name))
+    (tmp_path / "a.npy").write_bytes(npy(np.eye(2)))
+    assert "is a single array; mend: numpy.savez" in refused("walk", str(tmp_path / "a.npy"))
+
+
+def test_an_encrypted_member_is_refused(refused, tmp_path: Path) -> None:
+    content = bytearray(Path(npz(tmp_path / "a.npz", q=npy(np.eye(2)))).read_bytes())
+    content[6] |= 1  # the flag in the local header
+    content[content.index(b"PK\x01\x02") + 8] |= 1  # and in the directory
+    (tmp_path / "a.npz").write_bytes(bytes(content))
+    assert "no npz file that can be read" in refused("walk", str(tmp_path / "a.npz"))
+
+
+def test_nothing_is_written_for_bad_input(refused, sheet, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    refused("walk", sheet("{"), "-o", str(out))
+    assert not out.exists()
