@@ -20,6 +20,17 @@ def causal(s: Any, alignment: str = "bottom-right") -> Any:
     return j <= (i if alignment == "top-left" else i + (n_k - n_q))
 
 
+def window(s: Any, width: Any) -> Any:
+    """The sliding window of w keys: key j for query i iff i + o − w < j ≤ i + o, o = n_k − n_q; it counts i itself.
+
+    Shapes: s (…, n_q, n_k) → booleans (n_q, n_k). Source: Jiang et al., Mistral 7B (2023), §2.
+    """
+    xp = namespace_of(s)
+    n_q, n_k = s.shape[-2], s.shape[-1]
+    i, j = xp.arange(n_q)[:, None] + (n_k - n_q), xp.arange(n_k)[None, :]
+    return (j <= i) & (i - width < j)
+
+
 def padding(keep: Any) -> Any:
     """Keys that are padding are seen by no query: booleans (…, n_k), True for real keys → (…, 1, n_k)."""
     return keep[..., None, :]

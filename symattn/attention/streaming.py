@@ -36,13 +36,13 @@ def tile_state(s: Any, v: Any, maximum: Any = None) -> State:
     return State(m, xp.sum(e, axis=-1, keepdims=True), e @ v)
 
 
-def merge(a: State, b: State) -> State:
+def merge(a: State, b: State, maximum: Any = None) -> State:
     """The state of both sets of keys: m = max(m_a, m_b), ℓ = ℓ_a e^{m_a − m} + ℓ_b e^{m_b − m}, likewise a.
 
-    Source: Dao et al., FlashAttention (2022), algorithm 1; Rabe, Staats (2021).
+    ``maximum`` (…, n_q, 1) replaces m. Source: Dao et al., FlashAttention (2022), algorithm 1; Rabe, Staats (2021).
     """
     xp = namespace_of(a.normaliser)
-    m = xp.maximum(a.maximum, b.maximum)
+    m = xp.maximum(a.maximum, b.maximum) if maximum is None else maximum
     x, y = xp.exp(a.maximum - m), xp.exp(b.maximum - m)
     return State(m, a.normaliser * x + b.normaliser * y, a.accumulated * x + b.accumulated * y)
 

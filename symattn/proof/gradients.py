@@ -1,4 +1,4 @@
-"""The gradient of a scalar function of arrays, on any kind: formally on letters, by dual numbers on elements."""
+"""The derivative of a function of arrays, on any kind: formally on letters, by dual numbers on elements."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def gradient(function: Callable[..., Any], by: str, **arrays: Any) -> Any:
     ``function`` takes all its ``arrays`` by name and gives an array without axes. On ``indexed``, x must be an array
     of letters; on kinds of elements the function runs once on dual numbers for each element of x.
     """
+    return jacobian(function, by, **arrays)
+
+
+def jacobian(function: Callable[..., Any], by: str, **arrays: Any) -> Any:
+    """∂ f_a… / ∂ x_ij… for a function f whose value has axes: its axes, then those of the array x named ``by``."""
     along = _along_elements if isinstance(arrays[by], Entries) else _formal
     return along(function, by, arrays)
 
@@ -26,15 +31,15 @@ def _formal(function: Callable[..., Any], by: str, arrays: dict[str, Any]) -> An
     from symattn.arrays.index.expressions import Letter
     from symattn.arrays.indexed import Indexed
 
-    value, x = function(**arrays).at(()), arrays[by]
+    value, x = function(**arrays), arrays[by]
 
     def at(places: Any) -> Any:
-        letter = x.at(places)
+        letter = x.at(places[value.ndim :])
         if not isinstance(letter, Letter):
             raise Refused(f"indexed: the gradient is by an array of letters, and {by} is none")
-        return derivative(value, letter)
+        return derivative(value.at(places[: value.ndim]), letter)
 
-    return Indexed(x.shape, at)
+    return Indexed((*value.shape, *x.shape), at)
 
 
 def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any]) -> Any:
@@ -43,10 +48,12 @@ def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any
     base = type(arrays[by])
     kind = dual(base)
     fixed = {name: kind.lift(x) for name, x in arrays.items()}
-    slopes = np.empty(arrays[by].plain_shape, dtype=object)
-    for index in np.ndindex(slopes.shape):
-        direction = np.zeros(slopes.shape)
+    shape = arrays[by].plain_shape
+    slopes = []
+    for index in np.ndindex(shape):
+        direction = np.zeros(shape)
         direction[index] = 1
         moved = kind.made(arrays[by], base.lift(direction))
-        slopes[index] = function(**{**fixed, by: moved}).derivative.item()
-    return base(slopes)
+        slopes.append(function(**{**fixed, by: moved}).derivative)
+    stacked = base.xp.stack(slopes, axis=-1)
+    return base.xp.reshape(stacked, (*slopes[0].plain_shape, *shape))

@@ -32,16 +32,18 @@ class Certificate:
 
     ``assumed`` is the hypotheses: name → (shape in sorts, function that gives the array that has no negative entry).
     ``named`` is letters of any sign that the gap may use, each with the function that gives what it stands for.
-    ``false`` gives pairs of which some must fail where the hypotheses hold.
+    ``false`` gives pairs of which some must fail where the hypotheses hold, or is several such variants.
+    ``chosen`` gives arrays that meet the hypotheses where numbers are tried: the bound b as the largest value, say.
     """
 
     declared: Declared
     sides: Sides
     gap: Sides
-    false: Sides
+    false: Sides | tuple[Sides, ...]
     assumed: Mapping[str, tuple[str, Sides]] = field(default_factory=dict)
     top: int = 3
     named: Mapping[str, tuple[str, Sides]] = field(default_factory=dict)
+    chosen: Mapping[str, Sides] = field(default_factory=dict)
 
     def decide(self) -> Decision:
         """``proved`` if the gap is the difference and is never negative by its form."""
@@ -49,7 +51,7 @@ class Certificate:
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
         try:
-            proofs, refusal = self._proofs(self.sides), self._sign()
+            proofs, refusal = self._proofs(), self._sign()
         except (Refused, Undecided, InputError) as reason:
             return Decision(Evidence(Grade.UNDECIDED, str(reason)))
         if all(p.proved for p in proofs) and not refusal:
@@ -59,27 +61,36 @@ class Certificate:
 
     def refute(self) -> Refutation:
         """Numbers that meet the hypotheses and at which the false variant fails."""
-        wrong = self._failure(self.false, MANY)
-        try:
-            accepted = not self._sign() and all(p.proved for p in self._proofs(self.false))
-        except (Refused, Undecided, InputError):
-            accepted = False
-        return Refutation(bool(wrong), wrong, accepted)
+        variants = self.false if isinstance(self.false, tuple) else (self.false,)
+        found = [self._failure(false, MANY) for false in variants]
+        return Refutation(all(found), "; ".join(filter(None, found)), any(map(self._shown, variants)))
 
     def witness(self) -> str:
         """The first numbers that meet the hypotheses and at which the statement holds."""
         return next((case for case, pair in self._cases(self.sides) if all_true([a <= b for a, b in pair])), "")
 
-    def _proofs(self, sides: Sides) -> tuple[Proof, ...]:
-        """larger − smaller = gap, with every name in ``assumed`` standing for its expression."""
-        world = Letters()
+    def _proofs(self) -> tuple[Proof, ...]:
+        """larger − smaller = gap for every pair."""
+        claimed = pairs(self.sides, self.declared, Letters())
+        return tuple(self._difference(pair, gap) for pair, gap in zip(claimed, self._gaps(), strict=True))
+
+    def _shown(self, false: Sides) -> bool:
+        """Whether the gaps would show the false variant as well."""
+        try:
+            claimed = pairs(false, self.declared, Letters())
+            return not self._sign() and all(any(self._difference(p, g).proved for g in self._gaps()) for p in claimed)
+        except (Refused, Undecided, InputError):
+            return False
+
+    def _gaps(self) -> list[Any]:
+        """The gaps, with every name in ``assumed`` and ``named`` standing for its expression."""
         names = {**self.assumed, **self.named}
-        meant = {name: run(given, self.declared, world) for name, (_, given) in names.items()}
-        gaps = _several(run(self.gap, self.declared, world, meant))
-        return tuple(
-            prove(*_same_shape(b - a, gap), self.declared.units)
-            for (a, b), gap in zip(pairs(sides, self.declared, world), gaps, strict=True)
-        )
+        meant = {name: run(given, self.declared, Letters()) for name, (_, given) in names.items()}
+        return _several(run(self.gap, self.declared, Letters(), meant))
+
+    def _difference(self, pair: Pair, gap: Any) -> Proof:
+        a, b = pair
+        return prove(*_same_shape(b - a, gap), self.declared.units)
 
     def _sign(self) -> str:
         """Empty if the gap is never negative, with every name in ``assumed`` a letter that is not; else what may be."""
@@ -109,9 +120,10 @@ class Certificate:
     def _case(self, sides: Sides, world: Numbers) -> list[Pair]:
         """The pairs in these numbers; none if they do not meet the hypotheses or cannot be compared."""
         try:
-            if not all(all_true(run(f, self.declared, world) >= 0) for _, f in self.assumed.values()):
+            given = {name: run(f, self.declared, world) for name, f in self.chosen.items()}
+            if not all(all_true(run(f, self.declared, world, given) >= 0) for _, f in self.assumed.values()):
                 return []
-            found = pairs(sides, self.declared, world)
+            found = pairs(sides, self.declared, world, given)
             [a <= b for a, b in found]
         except (Refused, Undecided, InputError, ZeroDivisionError):
             return []
@@ -135,9 +147,10 @@ def certificate(
     *,
     arrays: Mapping[str, str],
     gap: Sides,
-    false: Sides,
+    false: Sides | tuple[Sides, ...],
     false_says: Text | str,
     assumed: Mapping[str, tuple[str, Sides]] | None = None,
+    chosen: Mapping[str, Sides] | None = None,
     source: str = "folklore",
     why: Text | str = (),
     hypotheses: tuple[Text | str, ...] = (),
@@ -160,7 +173,7 @@ def certificate(
     declared = Declared(arrays, permutations or {}, positive, units)
 
     def make(sides: Sides) -> Theorem:
-        method = Certificate(declared, sides, gap, false, assumed or {}, top)
+        method = Certificate(declared, sides, gap, false, assumed or {}, top, chosen=chosen or {})
         said = tuple(text(h) for h in hypotheses)
         return Theorem(name, topic, text(says), method, source, text(false_says), text(why), said)
 

@@ -42,9 +42,11 @@ class Declared:
         return sorted({w for w in words if not w.isdigit()} | set(self.permutations.values()))
 
 
-def pairs(sides: Sides, declared: Declared, world: Letters | Numbers) -> list[Pair]:
-    """The pairs of arrays that ``sides`` says are equal, run in ``world``."""
-    result = run(sides, declared, world)
+def pairs(
+    sides: Sides, declared: Declared, world: Letters | Numbers, more: Mapping[str, Any] | None = None
+) -> list[Pair]:
+    """The pairs of arrays that ``sides`` says are equal, run in ``world``; see ``run``."""
+    result = run(sides, declared, world, more)
     return [result] if isinstance(result, tuple) else list(result)
 
 

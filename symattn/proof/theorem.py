@@ -103,12 +103,13 @@ def decide(theorem: Theorem) -> Outcome:
 class Identity:
     """Pairs of arrays are equal. ``rule`` adds what follows from them, such as the fold rule for any number of tiles.
 
-    ``top`` is the largest size at which counterexamples are looked for.
+    ``false`` is the false variant, or several, of which each must be refuted; ``top`` is the largest size at which
+    counterexamples are looked for.
     """
 
     declared: Declared
     sides: Sides
-    false: Sides
+    false: Sides | tuple[Sides, ...]
     rule: Text = ()
     top: int = 3
 
@@ -130,9 +131,10 @@ class Identity:
         return Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved))
 
     def refute(self) -> Refutation:
-        found = search(self.false, self.declared, self.top).counterexample
-        accepted = all(p.proved for p in _proofs(self.false, self.declared))
-        return Refutation(found is not None, str(found or ""), accepted)
+        variants = self.false if isinstance(self.false, tuple) else (self.false,)
+        found = [search(false, self.declared, self.top).counterexample for false in variants]
+        accepted = any(all(p.proved for p in _proofs(false, self.declared)) for false in variants)
+        return Refutation(all(found), "; ".join(str(c) for c in found if c), accepted)
 
     def witness(self) -> str:
         found = search(self.sides, self.declared, self.top, seeds=1, tries=20)
@@ -145,7 +147,7 @@ def theorem(
     says: Text | str,
     *,
     arrays: Mapping[str, str],
-    false: Sides,
+    false: Sides | tuple[Sides, ...],
     false_says: Text | str,
     source: str = "folklore",
     why: Text | str = (),
