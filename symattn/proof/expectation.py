@@ -41,17 +41,18 @@ from symattn.errors import Refused, Undecided
 from symattn.proof.signs import array_of
 
 Cumulants = tuple[Any, ...]
-OUTCOMES = 300  # outcomes that an expectation in numbers runs through at most
+OUTCOMES = 150  # outcomes that an expectation in numbers runs through at most
 
 
 @dataclass(frozen=True)
 class Law:
-    """What is known of the entries of a random array, as functions of parameters that they take by name.
+    """What is known of the entries of a random array, as functions of the arrays named in ``parameters``.
 
     cumulants  κ₁, κ₂, … as far as they are assumed; a moment that needs more is refused by name
     outcomes   a concrete law with these cumulants, pairs (value, probability): what refutes runs through it
     """
 
+    parameters: tuple[str, ...]
     cumulants: Callable[..., Cumulants]
     outcomes: Callable[..., Sequence[tuple[Any, Any]]]
 
@@ -141,7 +142,8 @@ class Expectation:
 
     def _cumulant(self, name: str, order: int) -> Expression | None:
         if name not in self.cumulants:
-            values = _called(self.laws[name].cumulants, self.given)
+            law = self.laws[name]
+            values = law.cumulants(*[self.given[p] for p in law.parameters])
             self.cumulants[name] = tuple(Indexed.lift(k).at(()) for k in values)
         known = self.cumulants[name]
         return known[order - 1] if order <= len(known) else None
@@ -150,8 +152,9 @@ class Expectation:
         """Σ over all outcomes of probability · f(outcome)."""
         entries = []
         for name in names:
-            law = _called(self.laws[name].outcomes, self.given)
-            entries += [law] * prod(self.given[name].plain_shape)
+            law = self.laws[name]
+            outcomes = law.outcomes(*[self.given[p] for p in law.parameters])
+            entries += [outcomes] * prod(self.given[name].plain_shape)
         if prod(map(len, entries)) > OUTCOMES:
             raise Undecided("moments: too many outcomes to run through")
         mean = None
@@ -178,9 +181,7 @@ class Expectation:
 def averaged(sides: Callable[..., Any], laws: Mapping[str, Law]) -> Callable[..., Any]:
     """``sides``, which asks for ``E`` beside declared arrays, as a function of declared arrays alone."""
     asked = [name for name in inspect.signature(sides).parameters if name != "E"]
-    needed = {
-        n for law in laws.values() for f in (law.cumulants, law.outcomes) for n in inspect.signature(f).parameters
-    }
+    needed = {parameter for law in laws.values() for parameter in law.parameters}
     names = [*asked, *sorted({*laws, *needed} - set(asked))]
 
     def function(**given: Any) -> Any:
@@ -189,10 +190,6 @@ def averaged(sides: Callable[..., Any], laws: Mapping[str, Law]) -> Callable[...
     parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return function
-
-
-def _called(f: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    return f(**{name: given[name] for name in inspect.signature(f).parameters})
 
 
 def _summed(bound: Sequence[Index], x: Expression) -> Expression:
@@ -218,7 +215,18 @@ def _set_partitions(xs: Sequence[Letter]) -> Iterator[list[list[Letter]]]:
             yield [*blocks[:n], [first, *block], *blocks[n + 1 :]]
 
 
+HALF = Fraction(1, 2)
+
+
+def law_with(deviation: str, mean: str | None = None) -> Law:
+    """Any law with the mean μ (0 if not given) and the standard deviation σ; the concrete one has the values μ ± σ."""
+    if mean is None:
+        return Law((deviation,), lambda s: (0, s * s), lambda s: [(-s, HALF), (s, HALF)])
+    return Law((mean, deviation), lambda m, s: (m, s * s), lambda m, s: [(m - s, HALF), (m + s, HALF)])
+
+
 NORMAL = Law(
+    (),
     lambda: (0, 1, 0, 0, 0),
     lambda: [(-_root_of_three(), Fraction(1, 6)), (0, Fraction(2, 3)), (_root_of_three(), Fraction(1, 6))],
 )

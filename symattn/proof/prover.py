@@ -78,12 +78,22 @@ def prove(left: Indexed, right: Indexed, rules: Rules = ()) -> Proof:
 
 
 def equations(left: Indexed, right: Indexed) -> Iterator[tuple[tuple[Index, ...], Expression, Expression]]:
-    """The elements of both sides, one equation for each combination of blocks, with their free indices."""
+    """The elements of both sides, one equation for each combination of blocks, with their free indices.
+
+    A number, or an array without axes, is equal to every element of the other side.
+    """
+    left, right = _spread(left, right), _spread(right, left)
     if [a.blocks for a in left.shape] != [a.blocks for a in right.shape]:
         raise InputError(f"the two sides have the shapes {left.shape} and {right.shape}")
     for places in left.places():
         indices = index_variables(places)
         yield indices, *[settled(as_number(side.at(places)), indices) for side in (left, right)]
+
+
+def _spread(x: Any, other: Any) -> Indexed:
+    """``x``; if it has no axes, everywhere in the shape of ``other``."""
+    x = Indexed.lift(x)
+    return x if x.ndim else Indexed(Indexed.lift(other).shape, lambda _: x.at(()))
 
 
 def _case(indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules) -> Case:

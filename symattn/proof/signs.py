@@ -2,7 +2,7 @@
 
 What is never negative: numbers ≥ 0, sizes, predicates, exponentials, roots, letters declared so, squares, and sums,
 products, quotients and totals of such; e^u − 1 − u for every u, as e^u lies above its tangent at 0, and so e^u − 1 for
-every u that is never negative.
+every u that is never negative; 1 less a product of predicates.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from symattn.arrays.index.building import add, negate
+from symattn.arrays.index.building import add, factors, negate
 from symattn.arrays.index.canonical import canonical
 from symattn.arrays.index.expressions import (
     Constant,
@@ -42,9 +42,9 @@ def never_negative(x: Expression, known: Iterable[str] = ()) -> bool:
     if isinstance(x, Letter):
         return array_of(x) in names
     if isinstance(x, Product):
-        odd = [f for f, times in Counter(x.children).items() if times % 2]
-        return all(never_negative(f, names) for f in odd)
-    if isinstance(x, Sum) and _above_tangent(x, names):
+        times = Counter(map(canonical, x.children))
+        return all(never_negative(f, names) for f in x.children if times[canonical(f)] % 2)
+    if isinstance(x, Sum) and (_above_tangent(x, names) or _complement(x)):
         return True
     if isinstance(x, (Sum, Ratio)):
         return all(never_negative(y, names) for y in x.children)
@@ -68,6 +68,15 @@ def _above_tangent(x: Sum, names: frozenset[str]) -> bool:
             if never_negative(u, names) and all(never_negative(y, names) for y in rest):
                 return True
     return False
+
+
+def _complement(x: Sum) -> bool:
+    """Whether ``x`` is 1 − a product of predicates."""
+    if len(x.children) != 2:
+        return False
+    rest = [f for y in x.children for f in factors(y)]
+    constants = [f.value for f in rest if isinstance(f, Constant)]
+    return sorted(constants) == [-1, 1] and all(isinstance(f, (Constant, Predicate)) for f in rest)
 
 
 def array_of(x: Letter) -> str:

@@ -84,7 +84,7 @@ def _equal_sides() -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Positive:
-    """What ``of`` gives is greater than 0: numbers, sizes, exponentials, roots, positive letters, and +, ×, / of them."""
+    """What ``of`` gives is more than 0: numbers, sizes, exponentials, roots, positive letters, and +, ×, / of them."""
 
     declared: Declared
     of: Sides
