@@ -1,0 +1,301 @@
+"""Gradients: of softmax, and of attention as backward passes compute them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.attention.gradients import Gradients, backward, softmax_vjp
+from symattn.attention.notation import D_K, D_V, N_K, N_Q
+from symattn.attention.scores import scale_by_root
+from symattn.attention.softmax import softmax as soft
+from symattn.document.notation import Big, Node, Over, Partial, Root, call, equals, name, relation, total
+from symattn.proof.gradients import gradient, jacobian
+from symattn.proof.inequality import certificate
+from symattn.proof.theorem import Theorem, theorem
+from symattn.theorems.letters import ATTENTION, OUT, G, K, P, Q, V, magnitude, over_keys, said, same, t, weights
+
+TOPIC = "gradients"
+QKVG = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v", "g": "n_q d_v"}
+SQUARE = {"a": "n_q d_k", "b": "n_q d_v"}  # as many keys and values as queries, for false variants
+MEANING = (("ℓ is the sum of the entries of ", G, " times those of ", OUT, "; dX is its gradient by X"),)
+FLASH = "Dao et al., FlashAttention (2022), appendix B.2"
+
+
+def _p(*at: Any) -> Node:
+    return name("p", *at, role="weight")
+
+
+def _of(letter: str, *at: Any) -> Node:
+    """∂ℓ/∂letter, as the backward pass names it: dS_ij."""
+    return name("d" + letter, *at)
+
+
+_DELTA = name("δ", "i", "j")
+_INNER = total(name("l"), 1, N_K, _p("i", "l") * _of("P", "i", "l"))
+
+
+def _loss(q: Any, k: Any, v: Any, g: Any) -> Any:
+    """⟨G, Attention(Q, K, V)⟩."""
+    return (g * ATTENTION(q, k, v)).sum()
+
+
+# -- softmax ----------------------------------------------------------------------------------------------------------
+
+
+@theorem(
+    "softmax-jacobian",
+    TOPIC,
+    same(Partial(_p("i"), name("s", "j", role="score")), _p("i") * (_DELTA - _p("j"))),
+    arrays={"s": "m"},
+    why="The derivative of a quotient. The maximum that is subtracted may be differentiated or not: it cancels.",
+    false=lambda s: (jacobian(soft, "s", s=s), _diagonal(soft(s)) + soft(s)[:, None] * soft(s)[None, :]),
+    false_says=same(Partial(_p("i"), name("s", "j", role="score")), _p("i") * (_DELTA + _p("j"))),
+)
+def softmax_jacobian(s: Any) -> Any:
+    right = _diagonal(soft(s)) - soft(s)[:, None] * soft(s)[None, :]
+    return [(jacobian(soft, "s", s=s), right), (jacobian(lambda s: soft(s, stabilised=False), "s", s=s), right)]
+
+
+def _diagonal(p: Any) -> Any:
+    xp = p.__array_namespace__()
+    places = xp.arange(p.shape[0])
+    return xp.where(places[:, None] == places[None, :], p[:, None], 0)
+
+
+@theorem(
+    "softmax-vjp",
+    TOPIC,
+    same(
+        Partial(total(name("j"), 1, name("m"), name("g", "j") * _p("j")), name("s", "i", role="score")),
+        _p("i") * (name("g", "i") - total(name("j"), 1, name("m"), name("g", "j") * _p("j"))),
+    ),
+    arrays={"s": "m", "g": "m"},
+    why="The Jacobian, transposed, times g.",
+    false=lambda s, g: (_pulled_back(s, g), soft(s) * g - (soft(s) * g).sum()),
+    false_says="without the factor before the bracket in its second term",
+)
+def softmax_vjp_is(s: Any, g: Any) -> Any:
+    return _pulled_back(s, g), softmax_vjp(soft(s), g)
+
+
+def _pulled_back(s: Any, g: Any) -> Any:
+    return gradient(lambda s, g: (g * soft(s)).sum(), "s", s=s, g=g)
+
+
+@theorem(
+    "cross-entropy-gradient",
+    TOPIC,
+    same(Partial(-call("log", _p("y")), name("s", "j", role="score")), _p("j") - name("δ", "j", "y")),
+    arrays={"s": "1+m"},
+    hypotheses=("the label y is the first class, which is no loss: classes may be renamed",),
+    why="log p_y is the score less the logarithm of the denominator.",
+    false=lambda s: (_cross_entropy_gradient(s), _label(s) - soft(s)),
+    false_says=same(Partial(-call("log", _p("y")), name("s", "j", role="score")), name("δ", "j", "y") - _p("j")),
+)
+def cross_entropy_gradient(s: Any) -> Any:
+    return _cross_entropy_gradient(s), soft(s) - _label(s)
+
+
+def _cross_entropy_gradient(s: Any) -> Any:
+    return gradient(lambda s: -s.__array_namespace__().log(soft(s)[0]), "s", s=s)
+
+
+def _label(s: Any) -> Any:
+    xp = s.__array_namespace__()
+    return xp.concat([0 * s[:1] + 1, 0 * s[1:]])
+
+
+# -- the backward pass ------------------------------------------------------------------------------------------------
+
+
+@theorem(
+    "backward-dV",
+    TOPIC,
+    same(_of("V"), t(P) * G),
+    arrays=QKVG | SQUARE,
+    hypotheses=MEANING,
+    source=FLASH,
+    why="The output is linear in the values.",
+    false=lambda q, g, a, b: (gradient(_loss, "v", q=q, k=a, v=b, g=g), weights(q, a) @ g),
+    false_says=(*same(_of("V"), P * G), ", for ", equals(N_Q, N_K)),
+)
+def backward_dv(q: Any, k: Any, v: Any, g: Any) -> Any:
+    return gradient(_loss, "v", q=q, k=k, v=v, g=g), _backward(q, k, v, g).v
+
+
+@theorem(
+    "backward-dQ",
+    TOPIC,
+    (
+        equals(_of("Q"), Over(1, Root(D_K)) * _of("S") * K),
+        " with ",
+        equals(_of("S", "i", "j"), _p("i", "j") * (_of("P", "i", "j") - _INNER)),
+        " and ",
+        equals(_of("P"), G * t(V)),
+    ),
+    arrays=QKVG,
+    hypotheses=MEANING,
+    source=FLASH,
+    why="The chain rule through the softmax of each row; the scores of row i depend on query i alone.",
+    false=(
+        lambda q, k, v, g: (gradient(_loss, "q", q=q, k=k, v=v, g=g), _ds(q, k, v, g) @ k),
+        lambda q, k, v, g: (
+            gradient(_loss, "q", q=q, k=k, v=v, g=g),
+            scale_by_root(_rowsum_outside(q, k, v, g) @ k, q),
+        ),
+    ),
+    false_says="without the factor of the scores; or with the row sum outside the product with the weights",
+)
+def backward_dq(q: Any, k: Any, v: Any, g: Any) -> Any:
+    return gradient(_loss, "q", q=q, k=k, v=v, g=g), _backward(q, k, v, g).q
+
+
+@theorem(
+    "backward-dK",
+    TOPIC,
+    same(_of("K"), Over(1, Root(D_K)) * t(_of("S")) * Q),
+    arrays=QKVG | SQUARE,
+    hypotheses=MEANING,
+    source=FLASH,
+    why="The chain rule; the scores of column j depend on key j alone.",
+    false=lambda q, g, a, b: (gradient(_loss, "k", q=q, k=a, v=b, g=g), scale_by_root(_ds(q, a, b, g) @ q, q)),
+    false_says=(*same(_of("K"), Over(1, Root(D_K)) * _of("S") * Q), ", for ", equals(N_Q, N_K)),
+)
+def backward_dk(q: Any, k: Any, v: Any, g: Any) -> Any:
+    return gradient(_loss, "k", q=q, k=k, v=v, g=g), _backward(q, k, v, g).k
+
+
+@theorem(
+    "flash-rowsum",
+    TOPIC,
+    same(
+        over_keys(_p("i", "j") * _of("P", "i", "j")),
+        total(name("c"), 1, D_V, name("G", "i", "c") * name("O", "i", "c", role="output")),
+    ),
+    arrays=QKVG,
+    source=FLASH,
+    why="Both are the sum over keys and columns of weight, value and gradient; so the backward pass needs no row sum"
+    " over keys.",
+    false=lambda q, k, v, g: ((weights(q, k) * (g @ v.mT)).sum(axis=-1), (g @ v.mT).sum(axis=-1)),
+    false_says=same(over_keys(_p("i", "j") * _of("P", "i", "j")), over_keys(_of("P", "i", "j"))),
+)
+def flash_rowsum(q: Any, k: Any, v: Any, g: Any) -> Any:
+    return (weights(q, k) * (g @ v.mT)).sum(axis=-1), (g * ATTENTION(q, k, v)).sum(axis=-1)
+
+
+@theorem(
+    "score-gradient-rows-sum-zero",
+    TOPIC,
+    (equals(over_keys(_of("S", "i", "j")), 0), ", hence ", equals(over_keys(_of("K", "j")), 0)),
+    arrays=QKVG,
+    hypotheses=MEANING,
+    why="The weights do not change when one number is added to all scores of a row, or one vector to all keys.",
+    false=lambda q, k, v, g: (gradient(_loss, "q", q=q, k=k, v=v, g=g).sum(axis=0), 0 * q.sum(axis=0)),
+    false_says=same(total(name("i"), 1, N_Q, _of("Q", "i")), 0),
+)
+def score_gradient_rows_sum_zero(q: Any, k: Any, v: Any, g: Any) -> Any:
+    ds = _ds(q, k, v, g)
+    return [(ds.sum(axis=-1), 0 * ds.sum(axis=-1)), (_backward(q, k, v, g).k.sum(axis=0), 0 * k.sum(axis=0))]
+
+
+@theorem(
+    "value-gradient-conserved",
+    TOPIC,
+    same(over_keys(_of("V", "j")), total(name("i"), 1, N_Q, name("G", "i"))),
+    arrays=QKVG | SQUARE,
+    hypotheses=MEANING,
+    why="The weights of every row sum to one.",
+    false=lambda q, g, a, b: (gradient(_loss, "v", q=q, k=a, v=b, g=g), g),
+    false_says=(*same(_of("V", "j"), name("G", "j")), ", for ", equals(N_Q, N_K)),
+)
+def value_gradient_conserved(q: Any, k: Any, v: Any, g: Any) -> Any:
+    return _backward(q, k, v, g).v.sum(axis=0), g.sum(axis=0)
+
+
+_LARGEST = Big("max", name("j"), None, None, _p("i", "j"))
+_SPREAD = said("max", _of("P", "i", "j")) - said("min", _of("P", "i", "j"))
+
+
+@certificate(
+    "score-gradient-saturates",
+    TOPIC,
+    (relation(over_keys(magnitude(_of("S", "i", "j"))), "≤", 2 * (1 - _LARGEST) * _SPREAD),),
+    arrays={"s": "1 1+m", "g": "1 1+m", "low": "1 1", "high": "1 1", "e": "1 1+m"},
+    hypotheses=(
+        "low and high are any bounds of dP; |x| is the largest e x with e between −1 and 1",
+        "shown for the weight of any one key in the place of the largest",
+    ),
+    source="symattn",
+    why="The key itself moves with the weight of the others, and the others have no more weight than that.",
+    assumed={
+        "over": ("1 1+m", lambda g, low: g - low),
+        "under": ("1 1+m", lambda g, high: high - g),
+        "up": ("1 1+m", lambda e: 1 + e),
+        "down": ("1 1+m", lambda e: 1 - e),
+    },
+    chosen={
+        "low": lambda g: g.min(axis=-1, keepdims=True),
+        "high": lambda g: g.max(axis=-1, keepdims=True),
+        "e": lambda s, g: _signs(softmax_vjp(soft(s), g)),
+    },
+    gap=lambda s, over, under, up, down: _saturation_gap(soft(s), over, under, up, down),
+    false=lambda s, g: _with_a_square(soft(s), g),
+    false_says=("the same with ", (1 - _LARGEST) ** 2),
+)
+def score_gradient_saturates(s: Any, g: Any, low: Any, high: Any, e: Any) -> Any:
+    p = soft(s)
+    return (e * softmax_vjp(p, g)).sum(axis=-1, keepdims=True), 2 * (1 - p[:, :1]) * (high - low)
+
+
+def _signs(x: Any) -> Any:
+    return type(x).lift([[1 if positive else -1 for positive in line] for line in x > 0])
+
+
+def _saturation_gap(p: Any, over: Any, under: Any, up: Any, down: Any) -> Any:
+    """p₀ Σ_j p_j F(e₀; 0, j) + Σ_j p_j Σ_l p_l F(e_j; j, l) + (1 − p₀)² R, over the keys j other than 0.
+
+    F(e; j, l) = R − e (g_j − g_l) = ((1 + e) (R − g_j + g_l) + (1 − e) (R + g_j − g_l)) / 2 for R = high − low.
+    """
+
+    def f(j: slice, other: slice) -> Any:
+        high, low = under[:, j, None] + over[:, None, other], under[:, None, other] + over[:, j, None]
+        return (up[:, j, None] * high + down[:, j, None] * low) / 2
+
+    first, rest, every = slice(None, 1), slice(1, None), slice(None)
+    own = p[:, first] * (p[:, None, rest] * f(first, rest)).sum(axis=-1)
+    others = (p[:, rest, None] * p[:, None, every] * f(rest, every)).sum(axis=-1).sum(axis=-1, keepdims=True)
+    left = p[:, rest].sum(axis=-1, keepdims=True)
+    return own + others + left * left * (over[:, first] + under[:, first])
+
+
+def _with_a_square(p: Any, g: Any) -> Any:
+    left = 1 - p.max(axis=-1, keepdims=True)
+    spread = g.max(axis=-1, keepdims=True) - g.min(axis=-1, keepdims=True)
+    return abs(softmax_vjp(p, g)).sum(axis=-1, keepdims=True), 2 * left * left * spread
+
+
+def _backward(q: Any, k: Any, v: Any, g: Any) -> Gradients:
+    return backward(q, k, v, weights(q, k), g)
+
+
+def _ds(q: Any, k: Any, v: Any, g: Any) -> Any:
+    return softmax_vjp(weights(q, k), g @ v.mT)
+
+
+def _rowsum_outside(q: Any, k: Any, v: Any, g: Any) -> Any:
+    changed = weights(q, k) * (g @ v.mT)
+    return changed - changed.sum(axis=-1, keepdims=True)
+
+
+THEOREMS: tuple[Theorem, ...] = (
+    softmax_jacobian,
+    softmax_vjp_is,
+    backward_dv,
+    backward_dq,
+    backward_dk,
+    flash_rowsum,
+    score_gradient_rows_sum_zero,
+    value_gradient_conserved,
+    score_gradient_saturates,
+    cross_entropy_gradient,
+)

@@ -1,0 +1,111 @@
+"""What the statements of the catalogue are written with, and the functions that they are about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.attention.notation import D_K, N_K, SYMBOLS
+from symattn.attention.spec import Attention
+from symattn.document.notation import (
+    Call,
+    Fence,
+    Like,
+    Node,
+    Over,
+    Power,
+    Product,
+    Root,
+    Transposed,
+    Words,
+    call,
+    equals,
+    matrix,
+    name,
+    node,
+    total,
+)
+
+ATTENTION = Attention()  # softmax(Q Kᵀ / √d_k) V, of which most statements speak
+CAUSAL = Attention(causal=True)
+
+Q, K, V, X = SYMBOLS["q"], SYMBOLS["k"], SYMBOLS["v"], SYMBOLS["x"]
+OUT, P, S = SYMBOLS["output"], name("P", role="weight"), SYMBOLS["scores"]
+W_Q, W_K, W_V, W_O = SYMBOLS["w_q"], SYMBOLS["w_k"], SYMBOLS["w_v"], SYMBOLS["w_o"]
+I_, J_, T_ = name("i"), name("j"), name("t")
+M, B, G, PI = name("M"), name("B"), name("G"), name("Π")
+ONES = name("1", bold=True)
+
+
+def attention(q: Like = Q, k: Like = K, v: Like = V) -> Call:
+    """Attention(Q, K, V)."""
+    return call("Attention", q, k, v)
+
+
+def causal(q: Like = Q, k: Like = K, v: Like = V) -> Call:
+    """Causal(Q, K, V): the same with the causal mask."""
+    return call("Causal", q, k, v)
+
+
+def softmax(s: Like) -> Call:
+    """softmax(s)."""
+    return call("softmax", s)
+
+
+def row(letter: str, i: Like, role: Any = None) -> Node:
+    """A row of an array: q_i."""
+    return name(letter, i, role=role or {"q": "query", "k": "key", "v": "value", "o": "output"}.get(letter))
+
+
+def power_of_e(x: Like) -> Node:
+    """e^x."""
+    return Power(name("e"), node(x))
+
+
+def dot(i: Like, j: Like) -> Node:
+    """q_i · k_j / √d_k."""
+    return Over(Product((row("q", i), row("k", j)), "·"), Root(D_K))
+
+
+def over_keys(body: Node) -> Node:
+    """Σ_j body, over all keys."""
+    return total(J_, 1, N_K, body)
+
+
+def stack(*blocks: Like) -> Node:
+    """Blocks of rows, one above the other."""
+    return matrix([[b] for b in blocks])
+
+
+def t(x: Node) -> Node:
+    """xᵀ."""
+    return Transposed(x)
+
+
+def norm(x: Node, kind: Like | None = None) -> Node:
+    """‖x‖, of the kind in the subscript."""
+    return Fence("norm", x, None if kind is None else node(kind))
+
+
+def magnitude(x: Node) -> Node:
+    """|x|."""
+    return Fence("abs", x)
+
+
+def said(word: str, *of: Like) -> Node:
+    """A function with a name of several letters: rank(P)."""
+    return Call(Words(word), tuple(node(x) for x in of))
+
+
+def rows(*arrays: Any) -> Any:
+    """Blocks of rows one above the other, as arrays."""
+    return arrays[0].__array_namespace__().concat(list(arrays), axis=-2)
+
+
+def weights(q: Any, k: Any) -> Any:
+    """softmax(Q Kᵀ / √d_k), as an array."""
+    return ATTENTION.trace(q, k, k)["weights"]
+
+
+def same(first: Like, *sides: Like) -> tuple[Node, ...]:
+    """The statement first = side = …"""
+    return (equals(first, *sides),)

@@ -1,0 +1,193 @@
+"""Structure, the bounds: hulls, ranks, and how far outputs move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.attention.notation import D_K
+from symattn.attention.scores import dot_scores
+from symattn.attention.softmax import softmax as soft
+from symattn.document.notation import Big, Commas, Node, Over, Partial, Relation, equals, name, node, relation
+from symattn.proof.gradients import gradient
+from symattn.proof.inequality import certificate
+from symattn.proof.listed import listed
+from symattn.proof.theorem import theorem
+from symattn.theorems.letters import (
+    ATTENTION,
+    OUT,
+    K,
+    P,
+    Q,
+    V,
+    attention,
+    magnitude,
+    norm,
+    row,
+    rows,
+    said,
+    softmax,
+    t,
+    weights,
+)
+
+TOPIC = "structure"
+QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
+_A = name("a")
+_ENTRY, _VALUE = name("O", "i", "c", role="output"), name("V", "j", "c", role="value")
+
+
+def _largest(x: Node, over: str = "j") -> Node:
+    return Big("max", name(over), None, None, x)
+
+
+def _square(x: Any) -> Any:
+    """‖x‖²_F."""
+    return (x * x).sum()
+
+
+@certificate(
+    "output-in-hull",
+    TOPIC,
+    (
+        Relation(said("min", _VALUE), (("≤", _ENTRY), ("≤", said("max", _VALUE)))),
+        ", the smallest and the largest over the keys j; and ",
+        relation(norm(row("o", "i")), "≤", _largest(norm(row("v", "j")))),
+        " for any norm",
+    ),
+    arrays={**QKV, "low": "1 d_v", "high": "1 d_v", "f": "d_v 1", "top": "1 1"},
+    hypotheses=(
+        "low and high are any bounds of each column of the values; any linear function f of the values is at most top",
+        "a norm is the largest of the linear functions that it dominates",
+    ),
+    why="Each output is a mean of the values with weights that are positive and sum to one.",
+    assumed={
+        "above": ("n_k d_v", lambda v, low: v - low),
+        "below": ("n_k d_v", lambda v, high: high - v),
+        "rest": ("n_k 1", lambda v, f, top: top - v @ f),
+    },
+    chosen={
+        "low": lambda v: v.min(axis=0, keepdims=True),
+        "high": lambda v: v.max(axis=0, keepdims=True),
+        "top": lambda v, f: (v @ f).max(axis=0, keepdims=True),
+    },
+    gap=lambda q, k, above, below, rest: [weights(q, k) @ above, weights(q, k) @ below, weights(q, k) @ rest],
+    false=lambda q, k, v: (_square(ATTENTION(q, k, v)), _square(v)),
+    false_says=(relation(norm(OUT, "F"), "≤", norm(V, "F")),),
+)
+def output_in_hull(q: Any, k: Any, v: Any, low: Any, high: Any, f: Any, top: Any) -> Any:
+    out = ATTENTION(q, k, v)
+    return [(low, out), (out, high), (out @ f, top)]
+
+
+@listed(
+    "score-rank",
+    TOPIC,
+    (
+        relation(said("rank", Q * t(K)), "≤", D_K),
+        ", but ",
+        equals(said("rank", softmax(Q * t(K))), name("n")),
+        " for some Q and K, also where n is larger",
+    ),
+    sizes=tuple({"n": n, "d": d} for n, d in ((2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (4, 3))),
+    arrays={"q": "n d", "k": "n d"},
+    source="Bhojanapalli et al., Low-Rank Bottleneck in Multi-head Attention Models (2020)",
+    why="A product has at most the rank of its factors. The exponential is not linear: distinct numbers x on the line"
+    " as queries and as keys give a matrix of exponentials that is invertible.",
+    obstacle="The rank of a matrix whose size is a letter is no identity between its entries.",
+    seeds=1,
+    false=lambda n, d, q: _rank(soft(_line(q) @ _line(q).mT)) <= d,
+    false_says=(relation(said("rank", P), "≤", D_K),),
+)
+def score_rank(n: int, d: int, q: Any, k: Any) -> Any:
+    return [_rank(dot_scores(q, k)) <= d, _rank(soft(_line(q) @ _line(q).mT)) == n]
+
+
+def _line(q: Any) -> Any:
+    """Queries 0, 1, …, n − 1 on a line, in d dimensions."""
+    xp = q.__array_namespace__()
+    n, d = q.shape
+    first = type(q).lift([[i] for i in range(n)])
+    return xp.concat([first, xp.zeros((n, d - 1))], axis=-1) if d > 1 else first
+
+
+def _rank(x: Any) -> int:
+    """The rank, by elimination in exact numbers."""
+    rest = [list(r) for r in x.tolist()]
+    rank = 0
+    for column in range(len(rest[0])):
+        pivot = next((r for r in rest if r[column] != 0), None)
+        if pivot is None:
+            continue
+        rank += 1
+        rest.remove(pivot)
+        rest = [[a - b * (r[column] / pivot[column]) for a, b in zip(r, pivot, strict=True)] for r in rest]
+    return rank
+
+
+@theorem(
+    "not-globally-lipschitz",
+    TOPIC,
+    (
+        equals(Partial(name("o", 1), name("x", 1)), Over(1, 3) + Over(2, 3) * _A**2),
+        " at ",
+        equals(name("x"), Commas((node(0), _A, -_A))),
+        ", so self-attention is not globally Lipschitz",
+    ),
+    arrays={"x0": "1 1", "x": "n 1", "a": "1 1", "more": "r 1"},
+    hypotheses=("tokens of width one, all weights one, and Q = K = V = X",),
+    source="Kim, Papamakarios, Mnih, The Lipschitz Constant of Self-Attention (2021)",
+    why="At the token 0 all scores are equal; its output moves by the variance of the other tokens, which has no bound."
+    " With the tokens 0, a and r more at 0 this shows it for every number of tokens from two on.",
+    false=lambda x: (x.__array_namespace__().maximum(_slope_at_zero(rows(x, -x)), 1), 1 + 0 * x[:1]),
+    false_says=("Lipschitz with constant ", norm(name("W", "V", role="value")), ", which is 1 here"),
+)
+def not_globally_lipschitz(x0: Any, x: Any, a: Any, more: Any) -> Any:
+    xp = x.__array_namespace__()
+    n = 1 + xp.sum(0 * more + 1, axis=0, keepdims=True)
+    return [
+        (gradient(_first_output, "x0", x0=x0, x=x), _slope(x0, x)),
+        (_slope_at_zero(rows(a, -a)), (1 + 2 * a * a) / 3),
+        (_slope_at_zero(rows(a, 0 * more)), (1 + a * a) / (n + 1) - a * a / ((n + 1) * (n + 1))),
+    ]
+
+
+def _first_output(x0: Any, x: Any) -> Any:
+    tokens = rows(x0, x)
+    return ATTENTION(tokens, tokens, tokens)[0, 0]
+
+
+def _slope(x0: Any, x: Any) -> Any:
+    """∂o₁/∂x₁ = p₁₁ + Σ_j p_1j x_j² − o₁² + x₁ p₁₁ (x₁ − o₁)."""
+    tokens = rows(x0, x)
+    p = weights(x0, tokens)
+    o = p @ tokens
+    own = p[:, :1]
+    return own + p @ (tokens * tokens) - o * o + x0 * own * (x0 - o)
+
+
+def _slope_at_zero(others: Any) -> Any:
+    return _slope(0 * others[:1], others)
+
+
+@certificate(
+    "nonexpansive-in-values",
+    TOPIC,
+    (
+        relation(
+            said("max", magnitude(attention() - attention(v=name("V'", role="value")))),
+            "≤",
+            said("max", magnitude(V - name("V'", role="value"))),
+        ),
+    ),
+    arrays={**QKV, "u": "n_k d_v", "b": "1 1"},
+    hypotheses=("b is any bound of the entries of the difference of the values",),
+    why="The difference of the outputs is a mean of the differences of the values.",
+    assumed={"more": ("n_k d_v", lambda v, u, b: b - (v - u)), "less": ("n_k d_v", lambda v, u, b: b + (v - u))},
+    chosen={"b": lambda v, u: abs(v - u).max(keepdims=True)},
+    gap=lambda q, k, more, less: [weights(q, k) @ more, weights(q, k) @ less],
+    false=lambda q, k, v, u: (_square(ATTENTION(q, k, v) - ATTENTION(q, k, u)), _square(v - u)),
+    false_says="the same in the Frobenius norm",
+)
+def nonexpansive_in_values(q: Any, k: Any, v: Any, u: Any, b: Any) -> Any:
+    a, c = ATTENTION(q, k, v), ATTENTION(q, k, u)
+    return [(a - c, b), (c - a, b)]
