@@ -26,7 +26,7 @@ from symattn.document.notation import (
 )
 
 ATTENTION = Attention()  # softmax(Q Kᵀ / √d_k) V, of which most statements speak
-CAUSAL = Attention(causal=True)
+CAUSAL = Attention(causal=True, fully_masked="nan")
 
 Q, K, V, X = SYMBOLS["q"], SYMBOLS["k"], SYMBOLS["v"], SYMBOLS["x"]
 OUT, P, S = SYMBOLS["output"], name("P", role="weight"), SYMBOLS["scores"]

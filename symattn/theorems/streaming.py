@@ -1,0 +1,317 @@
+"""Streaming: keys in tiles, states that merge, caches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.softmax import softmax as soft
+from symattn.attention.spec import Attention
+from symattn.attention.streaming import (
+    State,
+    finish,
+    merge,
+    merge_partial,
+    online,
+    partial_output,
+    tile_state,
+)
+from symattn.document.notation import Commas, Node, commas, equals, name, node, relation, total
+from symattn.proof.defined import is_defined
+from symattn.proof.theorem import Theorem, theorem
+from symattn.theorems.letters import (
+    ATTENTION,
+    CAUSAL,
+    K,
+    Q,
+    V,
+    attention,
+    causal,
+    power_of_e,
+    row,
+    rows,
+    said,
+    same,
+    stack,
+)
+
+TOPIC = "streaming"
+TILES = {"s": "n_q a", "t": "n_q b", "v": "a d_v", "w": "b d_v", "m": "n_q 1", "l": "n_q 1", "z": "n_q 1"}
+STATES = {f"{letter}{i}": shape for i in "123" for letter, shape in (("m", "n_q 1"), ("l", "n_q 1"), ("o", "n_q d_v"))}
+CACHE = {"q": "p d_k", "k": "p d_k", "v": "p d_v"}
+ANY_NUMBERS = "the maxima m may be any numbers, also stale ones or zero"
+ONLINE = "Milakov, Gimelshein, Online normalizer calculation for softmax (2018)"
+RABE = "Rabe, Staats, Self-attention Does Not Need O(n²) Memory (2021)"
+MERGED = (
+    "Since the state of two sets of keys is the merged state of each, every bracketing of tiles, of any number and"
+    " sizes, gives the state of all keys, by induction over the tree of merges."
+)
+_KA, _KB = name("K", "a", role="key"), name("K", "b", role="key")
+
+
+def _state(x: Node) -> Node:
+    return said("state", x)
+
+
+def _merged(*parts: Node) -> Node:
+    return said("merge", *parts)
+
+
+def _both(s: Any, t: Any, v: Any, w: Any) -> tuple[Any, Any]:
+    """Scores and values of both tiles, side by side."""
+    return s.__array_namespace__().concat([s, t], axis=-1), rows(v, w)
+
+
+def _without_maximum(x: State) -> list[Any]:
+    """ℓ e^m and a e^m: two states with the same give the same output, and merge alike."""
+    e = x.normaliser.__array_namespace__().exp(x.maximum)
+    return [x.normaliser * e, x.accumulated * e]
+
+
+def _equal(x: Any, y: Any) -> list[tuple[Any, Any]]:
+    return list(zip(x, y, strict=True))
+
+
+# -- tiles ------------------------------------------------------------------------------------------------------------
+
+
+@theorem(
+    "two-block-merge",
+    TOPIC,
+    same(_state(stack(_KA, _KB)), _merged(_state(_KA), _state(_KB))),
+    arrays=TILES,
+    hypotheses=(
+        ("a state is ", Commas((name("m"), name("ℓ"), name("a")))),
+        (equals(name("ℓ"), total(name("j"), 1, name("n", "k"), power_of_e(name("s", "j", role="score") - name("m"))))),
+        (
+            equals(
+                name("a"),
+                total(
+                    name("j"), 1, name("n", "k"), power_of_e(name("s", "j", role="score") - name("m")) * row("v", "j")
+                ),
+            ),
+        ),
+        ANY_NUMBERS,
+    ),
+    source=ONLINE,
+    why="To take another maximum is to multiply all exponentials by one number.",
+    rule=MERGED,
+    false=lambda s, t, v, w, m, l, z: _equal(  # noqa: E741
+        _one_side(tile_state(s, v, m), tile_state(t, w, l), z)[1:], tile_state(*_both(s, t, v, w), z)[1:]
+    ),
+    false_says="one side is not rescaled",
+)
+def two_block_merge(s: Any, t: Any, v: Any, w: Any, m: Any, l: Any, z: Any) -> Any:  # noqa: E741
+    whole = _both(s, t, v, w)
+    x, y = tile_state(s, v, m), tile_state(t, w, l)
+    return [
+        *_equal(merge(x, y, z)[1:], tile_state(*whole, z)[1:]),
+        *_equal(merge(x, y)[1:], tile_state(*whole, merge(x, y).maximum)[1:]),
+    ]
+
+
+def _one_side(x: State, y: State, m: Any) -> State:
+    r = m.__array_namespace__().exp(x.maximum - m)
+    return State(m, x.normaliser * r + y.normaliser, x.accumulated * r + y.accumulated)
+
+
+@theorem(
+    "online-softmax",
+    TOPIC,
+    same(
+        attention(),
+        said("finish", _merged(_state(name("K", 1, role="key")), node("…"), _state(name("K", "b", role="key")))),
+    ),
+    arrays=TILES,
+    hypotheses=("the keys come in any number of tiles of any sizes, in any order", ANY_NUMBERS),
+    source=ONLINE,
+    why="The output is a over ℓ, in which the maximum cancels.",
+    rule=MERGED + " The order of the two sides does not matter either.",
+    false=lambda s, t, v, w: (finish(_only_normaliser(tile_state(s, v), tile_state(t, w))), _plain(s, t, v, w)),
+    false_says="ℓ is rescaled and a is not",
+)
+def online_softmax(s: Any, t: Any, v: Any, w: Any, m: Any, l: Any, z: Any) -> Any:  # noqa: E741
+    a, b = s.shape[-1], t.shape[-1]
+    x, y = tile_state(s, v, m), tile_state(t, w, l)
+    return [
+        *_equal(merge(x, y, z)[1:], tile_state(*_both(s, t, v, w), z)[1:]),
+        *_equal(merge(x, y, z), merge(y, x, z)),
+        (finish(x), soft(s) @ v),
+        (online(*_both(s, t, v, w), (0, a, a + b)), _plain(s, t, v, w)),
+    ]
+
+
+def _plain(s: Any, t: Any, v: Any, w: Any) -> Any:
+    scores, values = _both(s, t, v, w)
+    return soft(scores) @ values
+
+
+def _only_normaliser(x: State, y: State) -> State:
+    whole = merge(x, y)
+    return State(whole.maximum, whole.normaliser, x.accumulated + y.accumulated)
+
+
+@theorem(
+    "merge-monoid",
+    TOPIC,
+    (
+        equals(
+            _merged(_merged(name("x"), name("y")), name("z")),
+            _merged(name("x"), _merged(name("y"), name("z"))),
+        ),
+        ", ",
+        equals(_merged(name("x"), name("y")), _merged(name("y"), name("x"))),
+        " and ",
+        equals(_merged(name("x"), commas(name("m"), 0, 0)), name("x")),
+    ),
+    arrays=STATES,
+    hypotheses=(
+        "up to the choice of m: two states are the same if ",
+        ("they agree in ", name("ℓ") * power_of_e(name("m")), " and ", name("a") * power_of_e(name("m"))),
+        "every m is finite, that of the unit too",
+    ),
+    source=RABE,
+    why="Merging adds these two numbers.",
+    false=lambda m1: (_empties_merge() + 0 * m1, 1 + 0 * m1),
+    false_says="the unit may have m = −∞: merged with itself by the same formula it is a unit again",
+)
+def merge_monoid(m1: Any, l1: Any, o1: Any, m2: Any, l2: Any, o2: Any, m3: Any, l3: Any, o3: Any) -> Any:
+    x, y, z = State(m1, l1, o1), State(m2, l2, o2), State(m3, l3, o3)
+    unit = State(m2, 0 * l2, 0 * o2)
+    alike = (
+        (merge(merge(x, y), z), merge(x, merge(y, z))),
+        (merge(x, y), merge(y, x)),
+        (merge(x, unit), x),
+        (merge(unit, x), x),
+        (merge(unit, State(m3, 0 * l3, 0 * o3)), unit),
+    )
+    return [pair for a, b in alike for pair in _equal(_without_maximum(a), _without_maximum(b))]
+
+
+def _empties_merge() -> int:
+    """1 if two empty states with m = −∞ merge to something defined; in exact numbers."""
+    from symattn.arrays.exact import Exact
+
+    unit = State(Exact.literal([[-np.inf]]), Exact.lift([[0]]), Exact.lift([[0]]))
+    return is_defined(lambda: merge(unit, unit).normaliser)
+
+
+_LB, _L = name("L", "b"), name("L")
+
+
+@theorem(
+    "lse-merge",
+    TOPIC,
+    (
+        equals(
+            name("o", role="output"),
+            total(name("b"), 1, name("B"), power_of_e(_LB - _L) * name("o", "b", role="output")),
+        ),
+        " with ",
+        equals(_L, said("log", total(name("b"), 1, name("B"), power_of_e(_LB)))),
+    ),
+    arrays={**TILES, "x": "g n_q a", "y": "g a d_v"},
+    hypotheses=("the keys are split into blocks; L_b is the log-sum-exp of the scores of block b, o_b its output",),
+    source="Liu, Zaharia, Abbeel, Ring Attention with Blockwise Transformers (2023)",
+    why="The numerator of a block is its output times the exponential of its log-sum-exp.",
+    rule=(
+        "Shown for any number of blocks of one size, and for two blocks of any sizes, which by induction gives every"
+        " bracketing of blocks of any sizes."
+    ),
+    false=lambda s, t, v, w: ((soft(s) @ v + soft(t) @ w) / 2, _plain(s, t, v, w)),
+    false_says="the mean of the outputs of the blocks",
+)
+def lse_merge(s: Any, t: Any, v: Any, w: Any, x: Any, y: Any) -> Any:
+    xp = s.__array_namespace__()
+    blocks = partial_output(x, y)
+    whole = xp.log(xp.sum(xp.exp(blocks.lse), axis=0))
+    g, n, a = x.shape
+    scores = xp.reshape(xp.permute_dims(x, (1, 0, 2)), (n, g * a))
+    values = xp.reshape(y, (g * a, y.shape[-1]))
+    merged = merge_partial(partial_output(s, v), partial_output(t, w))
+    both = partial_output(*_both(s, t, v, w))
+    return [
+        (xp.sum(xp.exp(blocks.lse - whole) * blocks.output, axis=0), soft(scores) @ values),
+        (merged.output, both.output),
+        (xp.exp(merged.lse), xp.exp(both.lse)),
+    ]
+
+
+# -- caches -----------------------------------------------------------------------------------------------------------
+
+_NEW = {"q1": "1 d_k", "k1": "1 d_k", "v1": "1 d_v"}
+_LATER = {"q1": "n d_k", "k1": "n d_k", "v1": "n d_v"}
+
+
+@theorem(
+    "kv-cache-step",
+    TOPIC,
+    (equals(row("o", name("n") + 1), attention(row("q", name("n") + 1))), " in causal attention over n + 1 tokens"),
+    arrays=CACHE | _NEW,
+    source="Shazeer, Fast Transformer Decoding (2019)",
+    why="The last token may attend to all keys, and its row needs no other query.",
+    false=lambda q, k, v, q1, k1, v1: (ATTENTION(q1, k, v), _all(q, k, v, q1, k1, v1)[-1:]),
+    false_says="a cache without the new key and value",
+)
+def kv_cache_step(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
+    return ATTENTION(q1, rows(k, k1), rows(v, v1)), _all(q, k, v, q1, k1, v1)[-1:]
+
+
+@theorem(
+    "causal-prefix-unchanged",
+    TOPIC,
+    (
+        "the first p rows of ",
+        causal(
+            stack(Q, name("Q'", role="query")), stack(K, name("K'", role="key")), stack(V, name("V'", role="value"))
+        ),
+        " are ",
+        causal(),
+    ),
+    arrays=CACHE | _LATER,
+    hypotheses=("p tokens, and any number of tokens after them",),
+    why="A token may not attend to later ones, so later ones change nothing before them.",
+    rule="Layers that keep prefixes compose to such, with layers that act on each row: so it holds at any depth.",
+    false=lambda q, k, v, q1, k1, v1: (ATTENTION(q, k, v), _all(q, k, v, q1, k1, v1, ATTENTION)[: q.shape[0]]),
+    false_says="the same without the mask",
+)
+def causal_prefix_unchanged(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
+    return CAUSAL(q, k, v), _all(q, k, v, q1, k1, v1)[: q.shape[0]]
+
+
+@theorem(
+    "chunked-prefill-bottom-right",
+    TOPIC,
+    (
+        "the last n rows of causal attention over m tokens are attention of these n queries with the mask ",
+        relation("j", "≤", name("i") + name("m") - name("n")),
+    ),
+    arrays=CACHE | _LATER,
+    hypotheses=(("m = p + n; i counts the last n queries, j all m keys",),),
+    source="FlashAttention, README, 2.1: Change behavior of causal flag",
+    why="Query i of the chunk is token i + m − n, and may attend to as many keys.",
+    false=lambda q, k, v, q1, k1, v1: (
+        Attention(causal=True, alignment="top-left")(q1, rows(k, k1), rows(v, v1)),
+        _all(q, k, v, q1, k1, v1)[q.shape[0] :],
+    ),
+    false_says=("the mask ", relation("j", "≤", "i"), ", aligned at the top left"),
+)
+def chunked_prefill_bottom_right(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
+    return CAUSAL(q1, rows(k, k1), rows(v, v1)), _all(q, k, v, q1, k1, v1)[q.shape[0] :]
+
+
+def _all(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any, kind: Attention = CAUSAL) -> Any:
+    """Attention over the old tokens and the new."""
+    return kind(rows(q, q1), rows(k, k1), rows(v, v1))
+
+
+THEOREMS: tuple[Theorem, ...] = (
+    two_block_merge,
+    online_softmax,
+    merge_monoid,
+    lse_merge,
+    kv_cache_step,
+    causal_prefix_unchanged,
+    chunked_prefill_bottom_right,
+)
