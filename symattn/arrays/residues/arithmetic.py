@@ -64,6 +64,10 @@ class Modulus:
 
     def _each(self, ufunc: np.ufunc, x: Floats, y: Floats) -> Floats:
         shape = np.broadcast_shapes(x.shape, y.shape)
+        if prod(shape) <= _CACHED:
+            small = np.asarray(ufunc(x, y))
+            self._reduce(small)
+            return small
         out = np.empty(shape)
         x, y = np.broadcast_to(x, shape), np.broadcast_to(y, shape)
         for at in blocks(shape):
@@ -91,32 +95,25 @@ class Modulus:
         return np.zeros((*batch, x.shape[-2], y.shape[-1])) if out is None else out
 
     def inverse(self, x: Floats) -> Floats:
-        """1/x, NaN where x ≡ 0: one power for 64 elements, three products for each of the others."""
-        zero = x == 0
-        flat = np.where(zero, 1.0, x).reshape(-1)
-        out = self._inverses(flat).reshape(x.shape)
-        out[zero] = np.nan
+        """1/x, NaN where x ≡ 0: by Python's integers for 64 elements, by three products for each of the others."""
+        none = (x == 0) | np.isnan(x)
+        out = self._inverses(np.where(none, 1.0, x).reshape(-1)).reshape(x.shape)
+        out[none] = np.nan
         return out
 
     def _inverses(self, x: Floats) -> Floats:
         """Inverses of x from those of the products of its halves: 1/a = b · 1/(ab)."""
-        half, odd = divmod(x.size, 2)
         if x.size <= 64:
-            return self.power(x, self.m - 2)
+            return self.constants([pow(int(a), -1, self.m) for a in x])
+        half, odd = divmod(x.size, 2)
         a, b = x[:half], x[half : 2 * half]
         product = self._inverses(self.multiply(a, b))
         parts = [self.multiply(product, b), self.multiply(product, a)]
-        return np.concatenate([*parts, self.power(x[-1:], self.m - 2)] if odd else parts)
+        return np.concatenate([*parts, self._inverses(x[-1:])] if odd else parts)
 
-    def power(self, x: Floats, n: int) -> Floats:
-        """x^n for n ≥ 0, by squaring."""
-        result, square = np.ones_like(x), x
-        while n:
-            if n & 1:
-                result = self.multiply(result, square)
-            n >>= 1
-            square = self.multiply(square, square) if n else square
-        return result
+    def constants(self, x: list[int]) -> Floats:
+        """Integers as residues."""
+        return self.reduced(np.array([a % self.m for a in x], dtype=np.float64))
 
     def canonical(self, x: Floats) -> np.ndarray:
         """The representatives in [0, m), as integers; NaN is refused by the caller."""
@@ -131,9 +128,9 @@ class Exponential:
         self._values = values
         self._least = q // 2 + 8  # every held residue s has s + _least ≥ 0
         step = pow(g, 1 << _LOW, p)
-        self._low = _centred(_powers(1, g, 1 << _LOW, p), p)
+        self._low = values.constants(_powers(1, g, 1 << _LOW, p))
         start = pow(g, -self._least, p)
-        self._high = _centred(_powers(start, step, ((2 * self._least) >> _LOW) + 1, p), p)
+        self._high = values.constants(_powers(start, step, ((2 * self._least) >> _LOW) + 1, p))
 
     def __call__(self, s: Floats) -> Floats:
         """g^s; NaN where s is."""
@@ -155,8 +152,3 @@ def _powers(start: int, step: int, count: int, p: int) -> list[int]:
     while len(found) < count:
         found.append(found[-1] * step % p)
     return found
-
-
-def _centred(x: list[int], p: int) -> Floats:
-    a = np.array(x, dtype=np.float64)
-    return a - p * (a > p / 2)

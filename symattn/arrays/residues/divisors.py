@@ -27,6 +27,11 @@ def same(a: Divisors, b: Divisors) -> bool:
     return a is b or bool((_core(a) == _core(b)).all())
 
 
+def none(a: Divisors) -> bool:
+    """Whether B is 1 everywhere."""
+    return a is None or not _core(a).any()
+
+
 def joined(a: Divisors, b: Divisors, shape: tuple[int, ...]) -> Divisors:
     """Of products: B is that of the only one which has any, else a new one."""
     if a is None or b is None:

@@ -117,8 +117,8 @@ class Field:
         ratio, joint = self._quotient(x, y, shape)
         return State(
             shape,
-            Plane.after(self._divide_by(y), x.value, y.value),
-            _both(lambda a, b: self.q.multiply(a, self.q.inverse(b)), x.exponent, y.exponent if known else None),
+            self._by(self.p, y, x.value, y.value),
+            self._by(self.q, y, x.exponent, y.exponent),
             ratio,
             _both(lambda a, b: a * Form(0, abs(b.denominator), abs(b.numerator)), x.form, y.number or None),
             forbidden=_anywhere(x, y, shape),
@@ -128,16 +128,21 @@ class Field:
             defined=known and x.defined,
         )
 
-    def _divide_by(self, y: State) -> Callable[[Floats, Floats], Floats]:
-        """a, b ↦ a/b, which says where b is zero unless it is known not to be."""
-        zeros = None if y.number else self.watch(y.ratio)
+    def _by(self, m: Modulus, y: State, a: Plane | None, b: Plane | None) -> Plane | None:
+        """a/b mod m; where b is zero is a decision, unless y is a known number."""
+        if a is None or b is None:
+            return None
+        if y.number:
+            constant = m.constants([y.number.denominator * pow(y.number.numerator, -1, m.m)])[0]
+            inverse = np.broadcast_to(constant, y.shape)
+            return Plane.after(lambda x: m.multiply(x, inverse), a)
+        zeros = self.watch(y.ratio if m is self.p else None)
 
-        def run(a: Floats, b: Floats) -> Floats:
-            if zeros is not None:
-                zeros(b == 0)
-            return self.p.multiply(a, self.p.inverse(b))
+        def run(x: Floats, z: Floats) -> Floats:
+            zeros(z == 0)
+            return m.multiply(x, m.inverse(z))
 
-        return run
+        return Plane.after(run, a, b)
 
     def _quotient(self, x: State, y: State, shape: Shape) -> tuple[Ratio | None, np.ndarray | None]:
         if x.ratio is None or y.ratio is None:
@@ -185,11 +190,26 @@ class Field:
             _both(self.p.matmul, x.value, y.value),
             _both(self.q.matmul, x.exponent, y.exponent),
             _both(lambda a, b: a.times(b).terms(n, same), x.ratio, y.ratio),
-            _both(lambda a, b: (a * b).terms(n), x.form, y.form),
+            self._product_form(x, y),
             divisors=joint,
             sign=min(x.sign, y.sign) if n else 1,
             defined=x.defined and y.defined,
         )
+
+    def _product_form(self, x: State, y: State) -> Form | None:
+        """Of x @ y: where one of them holds known numbers, by what is in its lines, else by its largest element."""
+        if x.form is None or y.form is None:
+            return None
+        for a, form, other, axis in ((x, x.form, y.form, -1), (y, y.form, x.form, -2)):
+            if form.degree == 0 and form.size < self.q.m // 2 - 8 and a.exponent is not None:
+                reach = self._reach(a.exponent.value, form.divisor, axis)
+                return Form(other.degree, reach * other.size, form.divisor * other.divisor)
+        return (x.form * y.form).terms(x.shape[-1])
+
+    def _reach(self, numbers: Floats, divisor: int, axis: int) -> int:
+        """The largest Σ|numerators| along an axis, of numbers whose numerators are below q/2 and so can be read."""
+        whole = np.abs(self.q.multiply(numbers, self.q.constants([divisor])))
+        return int(whole.sum(axis=axis).max(initial=0))
 
 
 def _both(function: Callable[..., Any], *operands: Any) -> Any:

@@ -108,11 +108,11 @@ def any_function(field: Field, name: str, x: State) -> State:
 
     def run(v: Floats, m: Modulus) -> Floats:
         salt = hashlib.blake2b(f"{name} {m.m}".encode(), key=field.salt, digest_size=16).digest()
-        z = field.p.canonical(np.nan_to_num(v)).astype(np.uint64)
+        z = field.p.canonical(np.nan_to_num(v)).astype(np.uint64).reshape(-1)
         for factor in np.frombuffer(salt, np.uint64):
             z = z * (factor | np.uint64(1))
             z = z ^ (z >> np.uint64(29))
-        out = m.reduced(((z >> np.uint64(20)) % np.uint64(m.m)).astype(np.float64))
+        out = m.reduced(((z >> np.uint64(20)) % np.uint64(m.m)).astype(np.float64)).reshape(v.shape)
         return np.where(np.isnan(v), np.nan, out)
 
     argument = x.value

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.residues import divisors
 from symattn.arrays.residues.arithmetic import Modulus
-from symattn.arrays.residues.degree import Form, Ratio, Weight
+from symattn.arrays.residues.degree import ONE, Form, Ratio, Weight
 from symattn.arrays.residues.lazy import Plane
 
 Moving = Callable[..., Any]  # of arrays: a function that only moves elements
@@ -66,8 +67,8 @@ def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
     fractions = [Fraction(x) if isinstance(x, Fraction) else Fraction(float(x)) for x in found]
 
     def residues(m: Modulus) -> np.ndarray:
-        each = [x.numerator * pow(x.denominator, -1, m.m) % m.m for x in fractions]
-        return m.reduced(np.array(each, dtype=np.float64))[where].reshape(plain.shape)
+        each = m.constants([x.numerator * pow(x.denominator, -1, m.m) for x in fractions])
+        return each[where].reshape(plain.shape)
 
     return _known(plain.shape, fractions, lambda: residues(p), lambda: residues(q))
 
@@ -76,8 +77,8 @@ def _integers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
     def residues(m: Modulus) -> np.ndarray:
         return m.reduced(np.mod(plain, m.m).astype(np.float64))
 
-    if plain.dtype.kind == "b":
-        plain = plain.astype(np.int64)
+    if plain.dtype.kind != "f":
+        plain = plain.astype(np.uint64 if plain.dtype == np.uint64 else np.int64)  # narrow integers do not hold m
     ends = [Fraction(int(plain.min())), Fraction(int(plain.max()))] if plain.size else []
     return _known(plain.shape, ends, lambda: residues(p), lambda: residues(q))
 
@@ -105,15 +106,18 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
     one = len(states) == 1
     logarithm = any(s.factor is not None for s in states)
     same = {s.number for s in states}
+    found = _optional(run, [s.divisors for s in states], states)
+    over = None if divisors.none(found) else found
+    ratio = states[0].ratio if one else _either([s.ratio for s in states])
     return State(
         shape,
         None if logarithm else _plane(run, [s.value for s in states]),
         _plane(run, [s.exponent for s in states]),
-        states[0].ratio if one else _either([s.ratio for s in states]),
+        replace(ratio, bottom=ONE) if ratio and over is None else ratio,
         states[0].form if one else _either([s.form for s in states]),
         _plane(run, [s.factor or _filled(s.shape, 1.0) for s in states]) if logarithm else None,
         _optional(run, [s.forbidden for s in states], states),
-        _optional(run, [s.divisors for s in states], states),
+        over,
         same.pop() if len(same) == 1 else None,
         min(s.sign for s in states),
         all(s.defined for s in states),

@@ -1,0 +1,181 @@
+"""Every operation on residues against the same on exact numbers: g^k for e^k, and what residues cannot tell, listed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.arrays import kind
+from symattn.arrays.modular import Modular, modular
+from symattn.arrays.residues import arithmetic, primes
+from symattn.arrays.residues.arithmetic import Exponential, Modulus
+from symattn.arrays.residues.field import Field
+from symattn.errors import Refused, Undecided
+from tests.arrays import programs  # noqa: F401 - fills its rows of the table
+from tests.arrays.operations import TABLE, Case
+from tests.arrays.residues import agree
+
+EXACT = kind("exact")
+
+# What residues cannot do: some programs of the row raise this, with these words, and the others agree.
+LACKS: dict[str, tuple[type[Exception], str]] = {
+    **{
+        name: (Undecided, "modular: residues have no order")
+        for name in (
+            *("less", "less_equal", "greater", "greater_equal", "<", "<=", ">", ">=", "sort", "sort descending"),
+            *("argsort", "argmax", "argmin", "Array.argmax", "Array.argmin", "any", "all"),
+            *("logical_not", "logical_and", "logical_or"),
+        )
+    },
+    "exp2": (Refused, "modular: a logarithm times anything but 1 or -1"),
+}
+# A maximum is any number: the programs of these rows differ from the true value, unless nothing or −∞ is its result.
+ANY_MAXIMUM = ("max", "min", "amax", "amin", "Array.max", "Array.min", "maximum", "minimum", "clip", "abs", "unary")
+# Functions of data stand for any function; roots of known numbers are exact.
+ANY_FUNCTION = ("tanh", "erf", "cos", "sin", "sqrt", "std", "Array.std", "pow", "**")
+
+
+def fresh() -> type[Modular]:
+    """A kind in which 2, 3, 5 and 7 have roots."""
+    return modular(*primes.pairs((2, 3, 5, 7))[-1], seed=5)
+
+
+def run(case: Case, of: Any, dispatch: bool) -> Any:
+    return case.run(np if dispatch else of.xp, *[of.lift(data) for data in case.inputs])
+
+
+def outcomes(name: str, residues: type[Modular]) -> list[bool]:
+    """Whether each program of the row gives the image of the exact result."""
+    found = []
+    for case in TABLE[name]:
+        for dispatch in (False, True) if case.dispatch else (False,):
+            found.append(agree(run(case, residues, dispatch), run(case, EXACT, dispatch)))
+    return found
+
+
+SPECIAL = {*LACKS, *ANY_MAXIMUM, *ANY_FUNCTION, "in place"}
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if name not in SPECIAL])
+def test_operation(name: str) -> None:
+    assert all(outcomes(name, fresh()))
+
+
+@pytest.mark.parametrize("name", LACKS)
+def test_what_is_lacking_is_refused_by_name(name: str) -> None:
+    error, words = LACKS[name]
+    raised = 0
+    for case in TABLE[name]:
+        try:
+            got = run(case, fresh(), False)
+        except error as problem:
+            assert re.search(words, str(problem))
+            raised += 1
+        else:
+            assert agree(got, run(case, EXACT, False))
+    assert raised
+
+
+@pytest.mark.parametrize("name", [n for n in ANY_MAXIMUM if n != "unary"])
+def test_a_maximum_is_any_number(name: str) -> None:
+    assert not all(outcomes(name, fresh()))
+
+
+@pytest.mark.parametrize("name", ANY_FUNCTION)
+def test_other_functions_are_any_functions(name: str) -> None:
+    """They run, and are no image of the true function; powers with whole exponents are."""
+    kinds = modular(*primes.pairs()[-1], seed=1), modular(*primes.pairs()[-1], seed=2)
+    for case in TABLE[name]:
+        results = []
+        for of in kinds:
+            try:
+                results.append(run(case, of, False).residues())
+            except primes.NoRoot:
+                assert "std" in name
+        if len(results) > 1:
+            assert results[0].shape == results[1].shape
+
+
+def test_programs_in_place_do_what_numpy_does() -> None:
+    for case in TABLE["in place"]:
+        program = case.run.__closure__[0].cell_contents
+        same = agree(run(case, fresh(), False), run(case, EXACT, False))
+        assert same == (program is not programs.the_maximum_is_subtracted_in_place), program.__name__
+
+
+def test_programs_in_place_on_arrays_that_wait_to_be_computed() -> None:
+    residues = fresh()
+    for case in TABLE["in place"]:
+        program = case.run.__closure__[0].cell_contents
+        if program is not programs.the_maximum_is_subtracted_in_place:
+            computed = residues.lift(np.eye(4)) @ residues.lift(case.inputs[0])
+            assert agree(program(residues.xp, computed), run(case, EXACT, False)), program.__name__
+
+
+# -- the suite says no ------------------------------------------------------------------------------------------------
+def broken(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, function: Any) -> type[Modular]:
+    monkeypatch.setattr(where, name, function)
+    return fresh()
+
+
+def _sum_over_another_axis(self: Field, x: Any, axis: int, right: Any = Field.total) -> Any:
+    return right(self, x, (axis + 1) % len(x.shape))
+
+
+def _exp_off_by_one(self: Exponential, s: Any, right: Any = Exponential.__call__) -> Any:
+    return right(self, s + 1)
+
+
+def _add_one(self: Modulus, x: Any, y: Any, right: Any = Modulus.add) -> Any:
+    return right(self, right(self, x, y), np.float64(1))
+
+
+def _write_nothing(self: Any, write: Any) -> Any:
+    return self
+
+
+def _write_on_what_is_still_read(self: Any, write: Callable[..., None]) -> Any:
+    write(self.value)
+    return self
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "function", "row"),
+    [
+        (Modulus, "add", _add_one, "add"),
+        (Field, "total", _sum_over_another_axis, "einsum"),
+        (Exponential, "__call__", _exp_off_by_one, "exp"),
+        (Modulus, "inverse", lambda self, x: x, "divide"),
+        ("symattn.arrays.residues.lazy.Plane", "overwritten", _write_nothing, "[]="),
+        ("symattn.arrays.residues.lazy.Plane", "overwritten", _write_on_what_is_still_read, "in place"),
+    ],
+    ids=["adds one", "sums over another axis", "exp of x + 1", "1/x = x", "writes nothing", "writes on what is read"],
+)
+def test_a_broken_kind_fails(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, function: Any, row: str) -> None:
+    if isinstance(where, str):
+        monkeypatch.setattr(f"{where}.{name}", function)
+        of = fresh()
+    else:
+        of = broken(monkeypatch, where, name, function)
+    try:
+        found = outcomes(row, of)
+    except (ValueError, IndexError):
+        return
+    assert sum(not ok for ok in found) > (1 if row == "in place" else 0)
+
+
+def test_longer_blocks_would_not_be_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Residues near m/2 of one sign: 255 products stay below 2⁵², four times as many do not stay exact."""
+    p = primes.pairs()[-1][0]
+    m = Modulus(p)
+    rng = np.random.default_rng(0)
+    x = (p // 2 - rng.integers(0, 9, (8, 4096))).astype(float)
+    y = (p // 2 - rng.integers(0, 9, (4096, 8))).astype(float)
+    wanted = x.astype(object).astype(int).astype(object) @ y.astype(int).astype(object) % p
+    assert (m.canonical(m.matmul(x, y)) == wanted).all()
+    monkeypatch.setattr(arithmetic, "BLOCK", 4096)
+    assert not (m.canonical(m.matmul(x, y)) == wanted).all()
