@@ -20,7 +20,7 @@ ARRAYS = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Together:
-    """All ``parts`` hold; ``rule`` says what follows from them. The first part has the theorem's false variant.
+    """All ``parts`` hold; ``rule`` says what follows from them. Each false variant that a part has must be refuted.
 
     The grade is the weakest of the parts'. ``rule`` is read, not checked: it may only be an inference that is plain,
     such as that a function with a derivative ≥ 0 grows.
@@ -41,7 +41,10 @@ class Together:
         )
 
     def refute(self) -> Refutation:
-        return self.parts[0].refute()
+        found = [p.refute() for p in self.parts if getattr(p, "false", _equal_sides) is not _equal_sides]
+        words = "; ".join(r.counterexample for r in found)
+        refuted = bool(found) and all(r.refuted for r in found)
+        return Refutation(refuted, words, any(r.accepted for r in found))
 
     def witness(self) -> str:
         found = [part.witness() for part in self.parts]
@@ -70,12 +73,13 @@ def bound(
     positive: tuple[str, ...] = (),
     assumed: Mapping[str, tuple[str, Sides]] | None = None,
     named: Mapping[str, tuple[str, Sides]] | None = None,
+    chosen: Mapping[str, Sides] | None = None,
     units: tuple[tuple[str, str], ...] = (),
     top: int = 3,
 ) -> Certificate:
     """A part that is an inequality with a certificate; ``false`` where it has the theorem's false variant."""
     declared = Declared(arrays, positive=positive, units=units)
-    return Certificate(declared, sides, gap, false or _equal_sides, assumed or {}, top, named or {})
+    return Certificate(declared, sides, gap, false or _equal_sides, assumed or {}, top, named or {}, chosen or {})
 
 
 def _equal_sides() -> list[tuple[int, int]]:

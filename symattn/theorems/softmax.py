@@ -1,0 +1,327 @@
+"""Softmax: what it is invariant under, its log-sum-exp, its derivatives; its bounds are in ``softmax_bounds``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.attention.notation import N_K, N_Q
+from symattn.attention.softmax import softmax as soft
+from symattn.document.notation import equals, name, relation
+from symattn.proof.gradients import gradient
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import Positive, Together, bound, identity
+from symattn.theorems import softmax_bounds
+from symattn.theorems.letters import (
+    ONES,
+    T_,
+    P,
+    norm,
+    over_keys,
+    power_of_e,
+    said,
+    same,
+    softmax,
+    t,
+)
+from symattn.theorems.softmax_bounds import (
+    AT_LEAST_ZERO,
+    FORMS,
+    JACOBIAN,
+    P_I,
+    P_J,
+    P_ROW,
+    S_,
+    S_I,
+    S_J,
+    TOPIC,
+    TWO_ROWS,
+    VECTORS,
+    X_,
+    inner,
+    jacobian_times,
+    kl,
+    largest,
+    lse,
+)
+from symattn.theorems.sums import add_up, exp, form, log_sum_exp, squares, weights
+
+ROW = {"s": "n m"}
+
+
+# -- invariance and sums ----------------------------------------------------------------------------------------------
+@theorem(
+    "softmax-shift",
+    TOPIC,
+    same(softmax(S_ + T_ * ONES), softmax(S_)),
+    arrays={"s": "n m", "t": "n 1"},
+    why="Numerator and denominator both get the factor e^t.",
+    false=lambda s, t: (soft(t * s), soft(s)),
+    false_says=same(softmax(T_ * S_), softmax(S_)),
+)
+def softmax_shift(s: Any, t: Any) -> Any:
+    return soft(s + t), soft(s)
+
+
+def _sums(s: Any, n: Any) -> Any:
+    xp = s.__array_namespace__()
+    return [(xp.sum(soft(s), axis=-1), 1), (xp.sum(soft(s)), xp.asarray(n))]
+
+
+softmax_simplex = Theorem(
+    "softmax-simplex",
+    TOPIC,
+    (
+        relation(P_J, ">", 0),
+        ", ",
+        equals(over_keys(P_J), 1),
+        "; so ",
+        equals(P * ONES, ONES),
+        ", and all weights together sum to ",
+        N_Q,
+    ),
+    Together(
+        (
+            identity(ROW, _sums, lambda s: (s.__array_namespace__().sum(soft(s), axis=-2), 1)),
+            Positive(Declared(ROW), weights),
+        )
+    ),
+    "folklore",
+    ("the columns sum to 1: ", equals(t(P) * ONES, ONES)),
+    ("Each row is divided by its own sum, and exponentials are positive.",),
+)
+
+
+def _order(s: Any, u: Any) -> Any:
+    xp = s.__array_namespace__()
+    return weights(xp.concat([s, s + u], axis=-1))
+
+
+softmax_log_ratio = Theorem(
+    "softmax-log-ratio",
+    TOPIC,
+    (equals(said("log", P_I / P_J), S_I - S_J), ", hence the weights are ordered as the scores are"),
+    Together(
+        (
+            identity(
+                ROW,
+                lambda s: (
+                    weights(s)[..., :, None] + 0 * s[..., None, :],
+                    exp(s[..., :, None] - s[..., None, :]) * weights(s)[..., None, :],
+                ),
+                lambda s: (weights(s)[..., :, None] * s[..., None, :], s[..., :, None] * weights(s)[..., None, :]),
+            ),
+            bound(
+                {**ROW, "u": "n m"},
+                lambda s, u, m: (_order(s, u)[..., :m], _order(s, u)[..., m:]),
+                lambda s, u, m: _order(s, u)[..., :m] * (exp(u) - 1),
+                positive=("u",),
+            ),
+        ),
+        ("A score that is larger by u > 0 has a weight larger by the factor e^u.",),
+    ),
+    "folklore",
+    same(P_I / P_J, S_I / S_J),
+    ("The normaliser is the same in both weights.",),
+)
+
+
+@theorem(
+    "softmax-two-is-sigmoid",
+    TOPIC,
+    same(name("p", 1, role="weight"), 1 / (1 + power_of_e(-(name("s", 1, role="score") - name("s", 2, role="score"))))),
+    arrays={"s": "n 2"},
+    hypotheses=(("there are two keys, ", equals(N_K, 2)),),
+    why="Divide numerator and denominator by e^{s₁}.",
+    false=lambda s: (soft(s)[:, 0], 1 / (1 + exp(-s[:, 0]))),
+    false_says=same(name("p", 1, role="weight"), 1 / (1 + power_of_e(-name("s", 1, role="score")))),
+)
+def softmax_two(s: Any) -> Any:
+    return soft(s)[:, 0], 1 / (1 + exp(s[:, 1] - s[:, 0]))
+
+
+# -- log-sum-exp -------------------------------------------------------------------------------------------------------
+def _divergence(a: Any, b: Any, of_a: Any = None, of_b: Any = None) -> Any:
+    """KL(softmax(a) ‖ softmax(b)), from their log-sum-exps."""
+    return add_up(weights(a) * ((a - of_a) - (b - of_b)))
+
+
+def _logs(a: Any, b: Any) -> Any:
+    return _divergence(a, b, log_sum_exp(a), log_sum_exp(b))
+
+
+def _log_ratio(a: Any, b: Any) -> Any:
+    """log softmax(b) − log softmax(a)."""
+    return (b - log_sum_exp(b)) - (a - log_sum_exp(a))
+
+
+NOT_NEGATIVE = bound(
+    TWO_ROWS,
+    lambda a, b: (0, _logs(a, b)),
+    lambda a, x: add_up(weights(a) * (exp(x) - 1 - x)),
+    named={"x": ("n m", _log_ratio)},
+)
+"""KL(softmax(a) ‖ softmax(b)) = Σ p (e^x − 1 − x) with x = log q − log p, as both p and q = e^x p sum to 1."""
+
+LOGS = {"a": "n m", "b": "n m", "of_a": "n 1", "of_b": "n 1"}
+
+
+def _free_energy(a: Any, b: Any, of_a: Any) -> Any:
+    """⟨p, b⟩ + H(p) for p = softmax(a)."""
+    return add_up(weights(a) * b) - add_up(weights(a) * (a - of_a))
+
+
+def _under(top: Any, u: Any) -> Any:
+    """Scores with the maximum ``top`` at one key, the others lower by u."""
+    return top.__array_namespace__().concat([top, top - u], axis=-1)
+
+
+UNDER = {"top": "n 1", "u": "n m"}
+gibbs_variational = Theorem(
+    "gibbs-variational",
+    TOPIC,
+    (
+        equals(lse(S_) - inner(P_ROW, S_) - said("H", P_ROW), kl(P_ROW, softmax(S_))),
+        ", so ",
+        equals(lse(S_), largest(inner(P_ROW, S_) + said("H", P_ROW))),
+        " over all weights p, attained at ",
+        equals(P_ROW, softmax(S_)),
+        " alone",
+    ),
+    Together(
+        (
+            identity(
+                {**LOGS, **UNDER},
+                lambda a, b, of_a, of_b: (of_b - _free_energy(a, b, of_a), _divergence(a, b, of_a, of_b)),
+                lambda top, u: (add_up(exp(_under(top, u))), exp(top)),
+                positive=("u",),
+            ),
+            NOT_NEGATIVE,
+        ),
+        (
+            "e^x − 1 − x is 0 for x = 0 alone, so the divergence is 0 only where all weights are equal; weights that "
+            "are 0 follow by continuity.",
+        ),
+    ),
+    "folklore",
+    ("the maximum is attained with all weight on the largest score: ", equals(lse(S_), largest(S_))),
+    ("The gap is a relative entropy, which is never negative.",),
+    (("p = softmax(a): any positive weights; lse(a), lse(s) are letters in the equation of the gap",),),
+)
+
+
+lse_bounds = Theorem(
+    "lse-bounds",
+    TOPIC,
+    (
+        relation(largest(S_), "≤", lse(S_)),
+        ", ",
+        relation(lse(S_), "≤", largest(S_) + said("log", N_K)),
+        ", with equality on the right iff all scores are equal",
+    ),
+    Together(
+        (
+            bound(
+                UNDER,
+                lambda top, u, m: [
+                    (exp(top), add_up(exp(_under(top, u)))),
+                    (add_up(exp(_under(top, u))), exp(top) * (1 + m)),
+                ],
+                lambda top, u: [add_up(exp(top - u)), exp(top) * add_up(exp(-u) * (exp(u) - 1))],
+                lambda top, u: (add_up(exp(_under(top, u))), exp(top + 1)),
+                positive=("u",),
+            ),
+        ),
+        ("The logarithm grows, so the bounds of Σ e^{s_j} are those of lse(s). Each term of the gap is 0 iff u = 0.",),
+    ),
+    "folklore",
+    (relation(lse(S_), "≤", largest(S_) + 1),),
+    ("The largest term is one of n_k, and none is larger.",),
+    (("the other scores are below the largest one by u",),),
+)
+
+
+def _scalar_lse(s: Any) -> Any:
+    xp = s.__array_namespace__()
+    return xp.log(xp.sum(xp.exp(s)))
+
+
+lse_hessian = Theorem(
+    "lse-hessian",
+    TOPIC,
+    (
+        equals(said("∇lse", S_), P_ROW),
+        ", ",
+        equals(said("∇²lse", S_), said("diag", P_ROW) - P_ROW * t(P_ROW)),
+        ", which has no negative eigenvalue, the kernel spanned by ",
+        ONES,
+        " and the trace ",
+        1 - norm(P_ROW) ** 2,
+    ),
+    Together(
+        (
+            Positive(Declared(FORMS), weights, lambda s: form(weights(s), s * 0 + 1)),
+            JACOBIAN,
+            identity(
+                VECTORS,
+                lambda s: [
+                    (gradient(_scalar_lse, "s", s=s), weights(s)),
+                    (jacobian_times(s, s * 0 + 1), 0),
+                    (add_up(weights(s) * (1 - weights(s))), 1 - squares(weights(s))),
+                ],
+            ),
+            AT_LEAST_ZERO,
+        ),
+        ("The gap ½ Σ p_j p_l (x_j − x_l)² is 0 iff all x_j are equal, so the kernel is that of constant vectors.",),
+    ),
+    "folklore",
+    (
+        "the Hessian is invertible, so that ",
+        relation(t(X_) * said("∇²lse", S_) * X_, ">", 0),
+        " also for ",
+        equals(X_, ONES),
+    ),
+    ("The Hessian is the covariance of one-hot vectors drawn with the weights p.",),
+)
+
+
+softmax_bregman = Theorem(
+    "softmax-bregman",
+    TOPIC,
+    same(kl(softmax(S_), softmax(T_)), lse(T_) - lse(S_) - t(softmax(S_)) * (T_ - S_)),
+    Together(
+        (
+            identity(
+                LOGS,
+                lambda a, b, of_a, of_b: (_divergence(a, b, of_a, of_b), of_b - of_a - add_up(weights(a) * (b - a))),
+            ),
+            identity(
+                TWO_ROWS,
+                lambda a, b: (exp(a - log_sum_exp(a)), weights(a)),
+            ),
+            bound(
+                TWO_ROWS,
+                lambda a, b: (0, _logs(a, b)),
+                lambda a, x: add_up(weights(a) * (exp(x) - 1 - x)),
+                lambda a, b: (_logs(a, b), _logs(b, a)),
+                named={"x": ("n m", _log_ratio)},
+            ),
+        )
+    ),
+    "folklore",
+    ("it is symmetric: ", equals(kl(softmax(S_), softmax(T_)), kl(softmax(T_), softmax(S_)))),
+    ("It is the distance of lse(t) from the tangent of lse at s.",),
+    (("lse(s) and lse(t) are letters in the equation, which holds for any two numbers",),),
+)
+
+THEOREMS = (
+    softmax_shift,
+    softmax_simplex,
+    softmax_log_ratio,
+    softmax_two,
+    gibbs_variational,
+    lse_bounds,
+    lse_hessian,
+    *softmax_bounds.THEOREMS,
+    softmax_bregman,
+)

@@ -1,0 +1,407 @@
+"""Softmax: how its weights move when scores do, and how far they can be from equal or from one-hot."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from symattn.attention.notation import N_K
+from symattn.document.notation import Call, Node, Over, name, node, relation
+from symattn.proof.gradients import gradient
+from symattn.proof.theorem import Theorem
+from symattn.proof.together import Together, bound, identity
+from symattn.theorems.letters import (
+    I_,
+    J_,
+    T_,
+    norm,
+    power_of_e,
+    said,
+    softmax,
+    t,
+)
+from symattn.theorems.sums import add_up, exp, form, others, outer, squares, weights
+
+TOPIC = "softmax"
+TWO_ROWS = {"a": "n m", "b": "n m"}
+S_, X_, ETA, W_, DELTA = (name(x) for x in ("s", "x", "η", "w", "Δ"))
+P_I, P_J = name("p", I_, role="weight"), name("p", J_, role="weight")
+S_I, S_J = name("s", I_, role="score"), name("s", J_, role="score")
+P_ROW, P_MAX = name("p", role="weight"), name("p", "max", role="weight")
+
+
+def lse(x: Node) -> Node:
+    """lse(x) = log Σ e^{x_j}."""
+    return said("lse", x)
+
+
+def kl(p: Node, q: Node) -> Node:
+    """KL(p ‖ q)."""
+    return Call(name("KL"), (p, q))
+
+
+def largest(x: Node) -> Node:
+    """max x."""
+    return said("max", x)
+
+
+def inner(x: Node, y: Node) -> Node:
+    """⟨x, y⟩, written as xᵀy."""
+    return t(x) * y
+
+
+def _along(s: Any, x: Any) -> Any:
+    """⟨x, softmax(s)⟩, whose gradient by s is J x, J being symmetric."""
+    xp = s.__array_namespace__()
+    return xp.sum(weights(s) * x)
+
+
+def jacobian_times(s: Any, x: Any) -> Any:
+    """(diag(p) − p pᵀ) x."""
+    p = weights(s)
+    return p * x - p * add_up(p * x)
+
+
+VECTORS = {"s": "m", "x": "m"}
+JACOBIAN = identity(VECTORS, lambda s, x: (gradient(_along, "s", s=s, x=x), jacobian_times(s, x)))
+FORMS = {"s": "n m", "x": "n m"}
+AT_LEAST_ZERO = bound(
+    FORMS, lambda s, x: (0, form(weights(s), x)), lambda s, x: outer(weights(s), x, x) * Fraction(1, 2)
+)
+
+
+def _half_minus(s: Any, x: Any, m: Any) -> Any:
+    """½‖x‖² − xᵀJx, written as a sum of squares."""
+    xp, p = s.__array_namespace__(), weights(s)
+    both = x[..., :, None] + x[..., None, :]
+    mixed = p[..., :, None] * p[..., None, :] * others(m, s) * both * both
+    return (squares((1 - 2 * p) * x) + xp.sum(mixed, axis=(-2, -1))[..., None]) * Fraction(1, 2)
+
+
+AT_MOST_HALF = bound(FORMS, lambda s, x: (form(weights(s), x), squares(x) * Fraction(1, 2)), _half_minus)
+
+
+# -- Lipschitz ---------------------------------------------------------------------------------------------------------
+def _sharp(s: Any) -> Any:
+    """J x = x / 2 for two equal scores and x = (1, −1)."""
+    xp = s.__array_namespace__()
+    x = xp.concat([s * 0 + 1, s * 0 - 1], axis=-1)
+    return jacobian_times(xp.concat([s, s], axis=-1), x), x * Fraction(1, 2)
+
+
+softmax_half_lipschitz = Theorem(
+    "softmax-half-lipschitz",
+    TOPIC,
+    (
+        relation(norm(softmax(S_) - softmax(T_)), "≤", Over(node(1), node(2)) * norm(S_ - T_)),
+        ", also in the largest entry; no constant below ½ will do",
+    ),
+    Together(
+        (
+            bound(
+                TWO_ROWS,
+                lambda a: (2 * weights(a) * (1 - weights(a)), 0 * a + Fraction(1, 2)),
+                lambda a: (1 - 2 * weights(a)) ** 2 * Fraction(1, 2),
+                lambda a, b: (16 * squares(weights(a) - weights(b)), squares(a - b)),
+            ),
+            JACOBIAN,
+            AT_LEAST_ZERO,
+            AT_MOST_HALF,
+            identity({"s": "n 1"}, _sharp),
+        ),
+        (
+            "The eigenvalues of the Jacobian J lie between 0 and ½, and each of its rows has the absolute sum "
+            "2 p (1 − p) ≤ ½. By the mean value inequality along the segment from s to t both are Lipschitz constants.",
+        ),
+    ),
+    "Nair, Softmax is 1/2-Lipschitz (2025)",
+    ("the constant ", Over(node(1), node(4))),
+    ("The Jacobian diag(p) − p pᵀ is small because the weights sum to 1.",),
+)
+
+
+def _symmetric(a: Any, x: Any) -> Any:
+    """xᵀJx − 2‖Jx‖² = 4 (zᵀJz + yᵀ(½ − J)y) with y = Jx and z = x/2 − y, for every symmetric J = a + aᵀ."""
+    j = a + a.mT
+    y = j @ x
+    z = x * Fraction(1, 2) - y
+    return x.mT @ y - 2 * (y.mT @ y), 4 * (z.mT @ (j @ z) + y.mT @ (y * Fraction(1, 2) - j @ y))
+
+
+softmax_cocoercive = Theorem(
+    "softmax-cocoercive",
+    TOPIC,
+    (relation(t(softmax(S_) - softmax(T_)) * (S_ - T_), "≥", 2 * norm(softmax(S_) - softmax(T_)) ** 2),),
+    Together(
+        (
+            bound(
+                {**TWO_ROWS, "c": ""},
+                lambda a, b: (0, squares(weights(a) - weights(b))),
+                lambda a, b: squares(weights(a) - weights(b)),
+                lambda a, b, c: (c * squares(a - b), add_up((weights(a) - weights(b)) * (a - b))),
+                positive=("c",),
+            ),
+            JACOBIAN,
+            AT_LEAST_ZERO,
+            AT_MOST_HALF,
+            identity({"a": "m m", "x": "m 1"}, _symmetric),
+        ),
+        (
+            "Both forms on the right of the identity are never negative, so xᵀJx ≥ 2‖Jx‖² everywhere on the segment "
+            "from s to t. Integrate along it with x = s − t: ∫ J x = softmax(s) − softmax(t), and the mean of ‖Jx‖² "
+            "is at least the square of the norm of the mean.",
+        ),
+    ),
+    "folklore",
+    (
+        "strong monotonicity: ",
+        relation(t(softmax(S_) - softmax(T_)) * (S_ - T_), "≥", name("μ") * norm(S_ - T_) ** 2),
+        " with some ",
+        relation(name("μ"), ">", 0),
+    ),
+    ("J − 2J² has no negative eigenvalue, since those of J lie between 0 and ½.",),
+)
+
+
+# -- limits, dispersion, gaps ------------------------------------------------------------------------------------------
+BETA = name("β")
+TIES = {"tie": "n a", "u": "n b", "beta": ""}
+
+
+def _below_ties(tie: Any, u: Any, beta: Any) -> Any:
+    """Weights of β s, for the largest score 0 at the keys of ``tie`` and −u elsewhere."""
+    xp = tie.__array_namespace__()
+    return weights(xp.concat([0 * tie, -(beta * u)], axis=-1))
+
+
+def _rest(u: Any, beta: Any) -> Any:
+    return add_up(exp(-(beta * u)))
+
+
+softmax_limits = Theorem(
+    "softmax-limits",
+    TOPIC,
+    (
+        softmax(BETA * S_),
+        " tends to equal weights on the largest scores as ",
+        relation(BETA, "→", name("∞")),
+        ", and to equal weights on all keys as ",
+        relation(BETA, "→", 0),
+    ),
+    Together(
+        (
+            bound(
+                TIES,
+                lambda tie, u, beta, a: [
+                    (_below_ties(tie, u, beta)[..., :a] * a, 1),
+                    (1 - _below_ties(tie, u, beta)[..., :a] * a, _rest(u, beta) / (0 * beta + a)),
+                ],
+                lambda tie, u, beta, a: [
+                    _rest(u, beta) / (_rest(u, beta) + a),
+                    _rest(u, beta) ** 2 / ((_rest(u, beta) + a) * a),
+                ],
+                lambda tie, u, beta, a: (1 - _below_ties(tie, u, beta)[..., :a], _rest(u, beta)),
+                positive=("u", "beta"),
+            ),
+            identity({"s": "n m"}, lambda s, m: (weights(0 * s) * m, 1)),
+        ),
+        (
+            "Each of the n tied keys has a weight w with 0 ≤ 1 − n w ≤ Σ e^{−βu} / n, and e^{−βu} → 0 for u > 0. "
+            "At β = 0 all weights are equal, and they depend continuously on β.",
+        ),
+    ),
+    "folklore",
+    ("the limit is one-hot, also with ties",),
+    ("All keys but the largest lose weight exponentially in β.",),
+    (("the scores of the other keys are below the largest by u > 0",),),
+)
+
+SPREAD = {"s": "n 1", "u": "n m", "w": ""}
+
+
+def _one_key(s: Any, others_: Any) -> Any:
+    """The weight of the key with the score s among others."""
+    xp = s.__array_namespace__()
+    return weights(xp.concat([s, others_], axis=-1))[..., :1]
+
+
+softmax_dispersion = Theorem(
+    "softmax-dispersion",
+    TOPIC,
+    (
+        relation(1 / (1 + (N_K - 1) * power_of_e(W_)), "≤", P_J),
+        ", ",
+        relation(P_J, "≤", power_of_e(W_) / (power_of_e(W_) + N_K - 1)),
+        ", ",
+        relation(said("H", P_ROW), "≥", said("log", N_K) - W_),
+    ),
+    Together(
+        (
+            bound(
+                SPREAD,
+                lambda s, u, w, m: (1 / (1 + m * exp(w)), _one_key(s, s + w - u)),
+                lambda s, u, w, m: add_up(exp(w - u) * (exp(u) - 1)) / ((1 + add_up(exp(w - u))) * (1 + m * exp(w))),
+                lambda s, u, w: (1 / (1 + exp(w)), _one_key(s, s + w - u)),
+                positive=("u", "w"),
+            ),
+            bound(
+                SPREAD,
+                lambda s, u, w, m: [
+                    (_one_key(s, s - w + u), exp(w) / (exp(w) + m)),
+                    (exp(w) / (exp(w) + m) * (1 + m), exp(w)),
+                ],
+                lambda s, u, w, m: [
+                    add_up(exp(u) * exp(-u) * (exp(u) - 1)) / ((1 + add_up(exp(u - w))) * (exp(w) + m)),
+                    exp(w) * (exp(w) - 1) / (exp(w) + m),
+                ],
+                positive=("u", "w"),
+            ),
+        ),
+        ("So n_k p_j ≤ e^w for every key, and H(p) = −Σ p_j log p_j ≥ −log(e^w / n_k).",),
+    ),
+    "folklore",
+    ("bounded scores can stay sharp: ", relation(P_J, "≥", 1 / (1 + power_of_e(W_))), " for every ", N_K),
+    ("Every other key has at least e^{−w} and at most e^w times the weight of a key.",),
+    ((relation(largest(S_) - said("min", S_), "≤", W_),),),
+)
+
+TOP = {"top": "n 1", "delta": "n 1", "u": "n r"}
+
+
+def _not_the_top(top: Any, delta: Any, u: Any) -> Any:
+    """1 − p_max."""
+    xp = top.__array_namespace__()
+    return 1 - _one_key(top, xp.concat([top - delta, top - delta - u], axis=-1))
+
+
+def _gap_terms(delta: Any, u: Any) -> Any:
+    """Σ over the keys but the two largest of e^{−Δ−u}."""
+    return add_up(exp(-delta - u))
+
+
+softmax_gap = Theorem(
+    "softmax-gap",
+    TOPIC,
+    (
+        relation(power_of_e(-DELTA) / (1 + power_of_e(-DELTA)), "≤", 1 - P_MAX),
+        ", ",
+        relation(1 - P_MAX, "≤", (N_K - 1) * power_of_e(-DELTA) / (1 + (N_K - 1) * power_of_e(-DELTA))),
+    ),
+    Together(
+        (
+            bound(
+                TOP,
+                lambda top, delta, u, r: [
+                    (exp(-delta) / (1 + exp(-delta)), _not_the_top(top, delta, u)),
+                    (_not_the_top(top, delta, u), (1 + r) * exp(-delta) / (1 + (1 + r) * exp(-delta))),
+                ],
+                lambda top, delta, u, r: [
+                    _gap_terms(delta, u) / ((1 + exp(-delta)) * (1 + exp(-delta) + _gap_terms(delta, u))),
+                    add_up(exp(-delta - u) * (exp(u) - 1))
+                    / ((1 + exp(-delta) + _gap_terms(delta, u)) * (1 + (1 + r) * exp(-delta))),
+                ],
+                lambda top, delta, u: (1 - _one_key(top, top - delta + 0 * u), exp(-delta)),
+                positive=("delta", "u"),
+            ),
+        ),
+    ),
+    "folklore",
+    (relation(1 - P_MAX, "≤", power_of_e(-DELTA)), " for every ", N_K),
+    ("Between one and all of the other n_k − 1 keys have the second largest score.",),
+    (("Δ is the gap of the two largest scores; there are two keys or more",),),
+)
+
+
+# -- perturbation ----------------------------------------------------------------------------------------------------
+MOVED = {"s_j": "n 1", "s": "n m", "u": "n 1", "v": "n m", "eta": ""}
+
+
+def _moved(s_j: Any, s: Any, u: Any, v: Any, eta: Any) -> Any:
+    """The weight of a key whose score grows by η − u ≤ η, while all others change by −η + v ≥ −η."""
+    return _one_key(s_j + eta - u, s - eta + v)
+
+
+def _ratio_gap(s_j: Any, s: Any, u: Any, v: Any, eta: Any) -> Any:
+    before = exp(s_j) + add_up(exp(s))
+    after = exp(s_j + eta - u) + add_up(exp(s - eta + v))
+    bracket = exp(s_j + eta - u) * (exp(2 * eta) - 1) + add_up(exp(s + eta - u) * (exp(u + v) - 1))
+    return exp(s_j) * bracket / (before * after)
+
+
+SETS = {"s": "n a", "r": "n b", "u": "n a", "v": "n b", "eta": ""}
+
+
+def _mass(s: Any, r: Any) -> Any:
+    """The total weight of the keys with the scores s among those with s and r."""
+    return add_up(exp(s)) / (add_up(exp(s)) + add_up(exp(r)))
+
+
+def _tanh_of_half(eta: Any) -> Any:
+    return (exp(eta) - 1) / (exp(eta) + 1)
+
+
+def _mass_gap(s: Any, r: Any, u: Any, v: Any, eta: Any) -> Any:
+    """tanh(η/2) less the mass gained, in two steps: to the largest gain that s and r allow, and from there."""
+    a, b, x = add_up(exp(s)), add_up(exp(r)), exp(eta)
+    c, d = add_up(exp(s + eta - u)), add_up(exp(r - eta + v))
+    pairs = exp((s + eta - u)[..., :, None] + r[..., None, :]) * (exp(u[..., :, None] + v[..., None, :]) - 1)
+    first = add_up(add_up(pairs)[..., 0]) / ((a * exp(2 * eta) + b) * (c + d))
+    second = (exp(eta) - 1) * (a * x - b) ** 2 / ((x + 1) * (a * exp(2 * eta) + b) * (a + b))
+    return first + second
+
+
+def _sharp_mass(h: Any) -> Any:
+    """Two keys with the scores (−h, h), then (h, −h): η = 2h, and the mass gained is tanh h."""
+    return _mass(h, -h) - _mass(-h, h), _tanh_of_half(2 * h)
+
+
+TV = said("TV", softmax(S_), softmax(T_))
+softmax_tv = Theorem(
+    "softmax-tv-perturbation",
+    TOPIC,
+    (
+        relation(power_of_e(-(2 * ETA)), "≤", Over(name("q", J_, role="weight"), P_J)),
+        ", ",
+        relation(Over(name("q", J_, role="weight"), P_J), "≤", power_of_e(2 * ETA)),
+        ", ",
+        relation(TV, "≤", said("tanh", ETA / 2)),
+        ", the last sharp for two keys",
+    ),
+    Together(
+        (
+            bound(
+                MOVED,
+                lambda s_j, s, u, v, eta: (_moved(s_j, s, u, v, eta), exp(2 * eta) * _one_key(s_j, s)),
+                _ratio_gap,
+                lambda s_j, s, u, v, eta: (_one_key(s_j + eta, s - eta), exp(eta) * _one_key(s_j, s)),
+                positive=("u", "v", "eta"),
+            ),
+            bound(
+                SETS,
+                lambda s, r, u, v, eta: (_mass(s + eta - u, r - eta + v) - _mass(s, r), _tanh_of_half(eta)),
+                _mass_gap,
+                lambda s, r, eta: (_mass(s + eta, r - eta) - _mass(s, r), eta * Fraction(1, 4)),
+                positive=("u", "v", "eta"),
+            ),
+            identity({"h": "n 1"}, _sharp_mass),
+        ),
+        (
+            "Exchange s and t for the lower bound of the ratio. The total variation is the largest gain of mass of a "
+            "set of keys, and the second inequality holds for every set.",
+        ),
+    ),
+    "folklore",
+    ("the ratio is at most ", power_of_e(ETA), "; ", relation(TV, "≤", ETA / 4)),
+    ("Score and normaliser can move by e^η each; the mass of a set moves most when it is split evenly.",),
+    (("p = softmax(s), q = softmax(t), and no score changes by more than η",),),
+)
+
+
+THEOREMS = (
+    softmax_half_lipschitz,
+    softmax_cocoercive,
+    softmax_limits,
+    softmax_dispersion,
+    softmax_gap,
+    softmax_tv,
+)

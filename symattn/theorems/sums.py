@@ -1,0 +1,49 @@
+"""Small functions of arrays that statements and certificates are written with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.attention.softmax import softmax
+
+
+def weights(s: Any) -> Any:
+    """softmax(s), no maximum subtracted."""
+    return softmax(s, stabilised=False)
+
+
+def add_up(x: Any) -> Any:
+    """Σ_j x_ij, as a column."""
+    return x.__array_namespace__().sum(x, axis=-1, keepdims=True)
+
+
+def exp(x: Any) -> Any:
+    """e^x."""
+    return x.__array_namespace__().exp(x)
+
+
+def log_sum_exp(s: Any) -> Any:
+    """log Σ_j e^{s_ij}, as a column."""
+    return s.__array_namespace__().log(add_up(exp(s)))
+
+
+def squares(x: Any) -> Any:
+    """‖x_i‖², as a column."""
+    return add_up(x * x)
+
+
+def outer(p: Any, x: Any, y: Any) -> Any:
+    """Σ_j Σ_l p_j p_l (x_j − y_l)², as a column."""
+    difference = x[..., :, None] - y[..., None, :]
+    return add_up(add_up(p[..., :, None] * p[..., None, :] * difference * difference)[..., 0])
+
+
+def others(m: Any, like: Any) -> Any:
+    """[j ≠ l] as numbers."""
+    xp = like.__array_namespace__()
+    return xp.astype(xp.arange(m)[:, None] != xp.arange(m)[None, :], like.dtype)
+
+
+def form(p: Any, x: Any) -> Any:
+    """xᵀ (diag(p) − p pᵀ) x, as a column."""
+    return add_up(p * x * x) - add_up(p * x) ** 2
