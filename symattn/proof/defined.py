@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from symattn.arrays.index.demands import recorded
+from symattn.arrays.index.positions import as_number
 from symattn.arrays.special import Undefined
-from symattn.errors import Refused
+from symattn.errors import Refused, Undecided
+from symattn.proof.needs import needed
 
 
 def is_defined(make: Callable[[], Any]) -> int:
@@ -17,13 +20,15 @@ def is_defined(make: Callable[[], Any]) -> int:
     try:
         x = make()
         if hasattr(x, "places"):
-            for places in x.places():
-                x.at(places)
+            with recorded() as noted:
+                elements = [as_number(x.at(places)) for places in x.places()]
+            if needed(noted, elements):
+                raise Undecided("indexed: whether an array is defined that divides by what may be zero")
             return 1
         return int(not any(isinstance(e, Undefined) for e in x.entries.flat))
     except ZeroDivisionError:
         return 0
     except Refused as reason:
-        if "-inf" in str(reason):
+        if "-inf" in str(reason) or "division by zero" in str(reason):
             return 0
         raise

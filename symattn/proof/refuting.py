@@ -53,6 +53,25 @@ def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries
     return Search(None, agreed, undefined, largest)
 
 
+def spot_check(sides: Sides, declared: Declared, top: int = 3, enough: int = 3) -> Search:
+    """The same at a few sizes that differ from each other, until both sides were equal ``enough`` times."""
+    agreed = undefined = 0
+    largest: dict[str, int] = {}
+    for sizes in spread_sizes(declared.sorts(), top):
+        found, defined = _differs(sides, declared, sizes, seed=agreed + undefined)
+        agreed, undefined = agreed + defined, undefined + (not defined)
+        largest = sizes if defined else largest
+        if found or agreed == enough:
+            return Search(found, agreed, undefined, largest)
+    return Search(None, agreed, undefined, largest)
+
+
+def spread_sizes(sorts: list[str], top: int) -> list[dict[str, int]]:
+    """1, 2, 1, …; 2, 1, 2, …; then with 2 and 3; then all 1, 2, 3; no size above ``top``."""
+    turns = [(1, 2), (2, 1), (2, 3), (3, 2), (1, 1), (2, 2), (3, 3)]
+    return [{sort: min(turn[i % 2], top) for i, sort in enumerate(sorts)} for turn in turns]
+
+
 def _differs(sides: Sides, declared: Declared, sizes: dict[str, int], seed: int) -> tuple[Counterexample | None, bool]:
     """A difference at these numbers, and whether both sides were defined and could be compared there."""
     try:

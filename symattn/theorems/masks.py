@@ -1,32 +1,342 @@
-"""Masks."""
+"""Masks: what they forbid, what leaks, and which tokens an output depends on."""
 
 from __future__ import annotations
 
-from symattn.attention.notation import SYMBOLS
-from symattn.attention.spec import Attention
-from symattn.document.notation import equals, name
-from symattn.proof.theorem import theorem
+from typing import Any
 
-_O, _V = SYMBOLS["output"], SYMBOLS["v"]
+import numpy as np
+
+from symattn.attention.masks import forbid, window
+from symattn.attention.norms import layer_norm
+from symattn.attention.scores import dot_scores, scale_by_root
+from symattn.attention.softmax import normalise
+from symattn.attention.softmax import softmax as soft
+from symattn.attention.spec import Attention
+from symattn.document.notation import Big, Fence, Node, Over, Partial, Relation, call, equals, name, node, relation
+from symattn.proof.defined import is_defined
+from symattn.proof.gradients import jacobian
+from symattn.proof.listed import listed
+from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import Positive, Together, bound
+from symattn.theorems.letters import (
+    ATTENTION,
+    CAUSAL,
+    PI,
+    M,
+    X,
+    over_keys,
+    power_of_e,
+    row,
+    rows,
+    same,
+    t,
+)
+
+TOPIC = "masks"
+MASKED = Attention(mask="boolean", fully_masked="nan")
+ADDED = Attention(mask="additive")
+QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
+FIRST = {"q0": "1 d_k", "k0": "1 d_k", "v0": "1 d_v", "q": "n d_k", "k": "n d_k", "v": "n d_v"}
+EARLY, LATE = {"q": "a d_k", "k": "a d_k", "v": "a d_v"}, {"q1": "b d_k", "k1": "b d_k", "v1": "b d_v"}
+VASWANI = "Vaswani et al., Attention Is All You Need (2017), §3.2.3"
+_BIAS, _ALLOWED = name("B"), name("A", "i")
+
+
+def _scores(q: Any, k: Any) -> Any:
+    return scale_by_root(dot_scores(q, k), q)
+
+
+# -- what is forbidden ------------------------------------------------------------------------------------------------
+
+
+@theorem(
+    "mask-is-restriction",
+    TOPIC,
+    (
+        row("o", "i"),
+        " is attention over the keys and values of ",
+        _ALLOWED,
+        " alone, if the scores of all other keys are −∞",
+    ),
+    arrays={"q": "1 d_k", "k": "a d_k", "v": "a d_v", "k1": "b d_k", "v1": "b d_v"},
+    hypotheses=(
+        (
+            "the keys ",
+            _ALLOWED,
+            " that row i may attend to are not none; they come first in the list, as well they may",
+        ),
+    ),
+    source=VASWANI,
+    why="The exponential of −∞ is 0.",
+    false=(
+        lambda q, k, v, k1, v1: (soft(_scores(q, rows(k, 0 * k1))) @ rows(v, v1), ATTENTION(q, k, v)),
+        lambda q, k, v, k1, v1: (_zeroed(soft(_scores(q, rows(k, k1))), k) @ rows(v, v1), ATTENTION(q, k, v)),
+    ),
+    false_says="setting the other scores to 0; or setting their weights to 0 afterwards",
+)
+def mask_is_restriction(q: Any, k: Any, v: Any, k1: Any, v1: Any) -> Any:
+    xp = q.__array_namespace__()
+    keys = rows(k, k1)
+    allowed = xp.broadcast_to(xp.arange(keys.shape[0])[None, :] < k.shape[0], (q.shape[0], keys.shape[0]))
+    return MASKED(q, keys, rows(v, v1), mask=allowed), ATTENTION(q, k, v)
+
+
+def _zeroed(p: Any, k: Any) -> Any:
+    n = k.shape[0]
+    return p.__array_namespace__().concat([p[:, :n], 0 * p[:, n:]], axis=-1)
+
+
+@theorem(
+    "fully-masked-row",
+    TOPIC,
+    (
+        "without an allowed key ",
+        row("o", "i"),
+        " is 0/0, undefined; with one bias ",
+        -_BIAS,
+        " on every key it is what it is without a mask",
+    ),
+    arrays={**QKV, "b": "n_q 1"},
+    hypotheses=("real numbers; B is any finite number, one for each row",),
+    why="All exponentials are 0, and so is their sum. A bias that all keys share cancels.",
+    false=(
+        lambda q, k, v, b: (_biased(q, k, v, b), 0 * ATTENTION(q, k, v)),
+        lambda q, k, v, b: (_biased(q, k, v, b), 0 * ATTENTION(q, k, v) + v.mean(axis=0)),
+    ),
+    false_says="the row is zero; or it is the mean of the values",
+)
+def fully_masked_row(q: Any, k: Any, v: Any, b: Any) -> Any:
+    xp = q.__array_namespace__()
+    none_allowed = forbid(_scores(q, k), xp.arange(1) < 0)
+    undefined = 1 - is_defined(lambda: soft(none_allowed))
+    return [(xp.asarray(undefined), xp.asarray(1)), (_biased(q, k, v, b), ATTENTION(q, k, v))]
+
+
+def _biased(q: Any, k: Any, v: Any, b: Any) -> Any:
+    return soft(_scores(q, k) - b) @ v
+
+
+_LEAK_ARRAYS = {"first": "1 1", "s": "1 a", "t": "1 m", "b": "1 1", "high": "1 1"}
+_IN_M, _OUT_OF_M = relation("j", "∈", M), relation("j", "∉", M)
+_S_J = name("s", "j", role="score")
+
+
+def _leak(first: Any, s: Any, t: Any, b: Any) -> Any:
+    """The weight of the scores t, which are masked by −B, beside the scores ``first`` and s."""
+    xp = s.__array_namespace__()
+    return soft(xp.concat([first, s, t - b], axis=-1))[:, 1 + s.shape[-1] :].sum(axis=-1, keepdims=True)
+
+
+def _leak_bound(first: Any, s: Any, t: Any, b: Any, high: Any) -> Any:
+    xp = s.__array_namespace__()
+    return _leak(first, s, t, b), (0 * t + 1).sum(axis=-1, keepdims=True) * xp.exp(high - first - b)
+
+
+def _leak_gap(first: Any, s: Any, t: Any, b: Any, high: Any, below: Any) -> Any:
+    """(m e^{h − s₁ − B} R + e^{−B} Σ_j (e^h − e^{t_j})) / Z, where Z = e^{s₁} + R."""
+    xp = s.__array_namespace__()
+    rest = (xp.exp(s)).sum(axis=-1, keepdims=True) + xp.exp(t - b).sum(axis=-1, keepdims=True)
+    top = _leak_bound(first, s, t, b, high)[1] * rest + xp.exp(-b) * below.sum(axis=-1, keepdims=True)
+    return top / (xp.exp(first) + rest)
+
+
+_LEAK = bound(
+    _LEAK_ARRAYS,
+    _leak_bound,
+    _leak_gap,
+    lambda first, s, t, b: (_leak(first, s, t, b), 0 * first),
+    assumed={"below": ("1 m", lambda t, high: t.__array_namespace__().exp(high) - t.__array_namespace__().exp(t))},
+    chosen={"high": lambda t: t.max(axis=-1, keepdims=True)},
+)
+
+finite_mask_leaks = Theorem(
+    "finite-mask-leaks",
+    TOPIC,
+    (
+        Relation(
+            node(0),
+            (
+                ("<", Big("sum", _IN_M, None, None, name("p", "j", role="weight"))),
+                (
+                    "≤",
+                    Fence("abs", M)
+                    * power_of_e(Big("max", _IN_M, None, None, _S_J) - Big("max", _OUT_OF_M, None, None, _S_J) - _BIAS),
+                ),
+            ),
+        ),
+    ),
+    Together((_LEAK, Positive(_LEAK.declared, _leak))),
+    "folklore",
+    ("the leak is exactly 0",),
+    ("The denominator is at least the exponential of the largest score outside of M.",),
+    (
+        ("the keys in M have the bias ", -_BIAS, " instead of −∞"),
+        "shown with any bound of the scores in M for their maximum, and any one score outside for the maximum there",
+    ),
+)
+
+
+# -- causal masks -----------------------------------------------------------------------------------------------------
+
+
+@theorem(
+    "causal-no-leak",
+    TOPIC,
+    (equals(Partial(row("o", "i"), name("x", "j", role="input")), 0), " for j > i"),
+    arrays=EARLY | LATE,
+    hypotheses=("shown for the queries, keys and values of later tokens, through which alone they could enter",),
+    source=VASWANI,
+    why="No key after a token enters its row.",
+    rule="By composition it holds for any depth of causal attention and layers that act on each row.",
+    false=(
+        lambda k, k1: (_prefix(_over_tokens(rows(k, k1)), k), _prefix(_over_tokens(rows(k, 2 * k1)), k)),
+        lambda k, k1: (_prefix(_one_too_far(rows(k, k1)), k), _prefix(_one_too_far(rows(k, 2 * k1)), k)),
+    ),
+    false_says=("after a LayerNorm over the tokens; or with the mask ", relation("j", "≤", name("i") + 1)),
+    top=2,
+)
+def causal_no_leak(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
+    def early(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
+        return _prefix(CAUSAL(rows(q, q1), rows(k, k1), rows(v, v1)), q)
+
+    slopes = [jacobian(early, by, q=q, k=k, v=v, q1=q1, k1=k1, v1=v1) for by in ("q1", "k1", "v1")]
+    return [(slope, 0 * slope) for slope in slopes]
+
+
+def _prefix(x: Any, of: Any) -> Any:
+    return x[: of.shape[0]]
+
+
+def _over_tokens(x: Any) -> Any:
+    """Causal self-attention of tokens that are normalised along the sequence."""
+    y = layer_norm(x.mT).mT
+    return CAUSAL(y, y, y)
+
+
+def _one_too_far(x: Any) -> Any:
+    xp = x.__array_namespace__()
+    i = xp.arange(x.shape[0])
+    return soft(forbid(_scores(x, x), i[None, :] <= i[:, None] + 1)) @ x
 
 
 @theorem(
     "causal-first-row",
-    "masks",
-    (equals(name("o", 1, role="output"), name("v", 1, role="value")),),
-    arrays={"q0": "1 d", "k0": "1 d", "v0": "1 w", "q": "n d", "k": "n d", "v": "n w"},
+    TOPIC,
+    (
+        equals(row("o", 1), row("v", 1)),
+        ", ",
+        equals(name("P", 1, 1, role="weight"), 1),
+        ", so ",
+        equals(name("dQ", 1), 0),
+    ),
+    arrays=FIRST,
     why="The first token may attend to itself alone, and a single weight is 1.",
-    false=lambda q0, k0, v0, q, k, v: (_first(q0, k0, v0, q, k, v, causal=False), v0),
-    false_says="the same without a mask",
+    false=lambda k0, v0, k, v, q0, q: (_first(q0, k0, v0, q, k, v), rows(v0, v).mean(axis=0, keepdims=True)),
+    false_says=same(row("o", 1), Over(1, name("n")) * over_keys(row("v", "j"))),
 )
-def causal_first_row(q0, k0, v0, q, k, v):
-    return _first(q0, k0, v0, q, k, v, causal=True), v0
+def causal_first_row(q0: Any, k0: Any, v0: Any, q: Any, k: Any, v: Any) -> Any:
+    p = CAUSAL.trace(rows(q0, q), rows(k0, k), rows(v0, v))["weights"][:1, :1]
+    slope = jacobian(_first, "q0", q0=q0, k0=k0, v0=v0, q=q, k=k, v=v)
+    return [(_first(q0, k0, v0, q, k, v), v0), (p, 0 * p + 1), (slope, 0 * slope)]
 
 
-def _first(q0, k0, v0, q, k, v, causal):
-    xp = q.__array_namespace__()
-    joined = [xp.concat([a, b], axis=-2) for a, b in ((q0, q), (k0, k), (v0, v))]
-    return Attention(causal=causal)(*joined)[..., :1, :]
+def _first(q0: Any, k0: Any, v0: Any, q: Any, k: Any, v: Any) -> Any:
+    return CAUSAL(rows(q0, q), rows(k0, k), rows(v0, v))[:1]
 
 
-THEOREMS = (causal_first_row,)
+# -- windows, and masks that move with the tokens ---------------------------------------------------------------------
+
+
+def _reach(x: Node) -> Node:
+    return name("i") - x
+
+
+@listed(
+    "window-receptive-field",
+    TOPIC,
+    (
+        row("o", "i"),
+        " depends on the tokens from ",
+        _reach(name("L") * Fence("round", name("w") - 1)),
+        " to i, and on all of them",
+    ),
+    arrays={"q": "n 1", "k": "n 1"},
+    sizes=tuple(
+        {"n": n, "w": w, "L": depth} for n, w, depth in ((4, 1, 2), (4, 2, 1), (5, 2, 2), (5, 2, 3), (6, 3, 2))
+    ),
+    hypotheses=(
+        "L layers of causal attention with a window of w keys, the token's own among them",
+        "a token that does not reach back so far depends on all before it",
+    ),
+    source="Jiang et al., Mistral 7B (2023), §2",
+    why="Each layer reaches back w − 1 tokens. Which outputs depend on which inputs is seen from the product of the"
+    " weights of the layers, whose entries are sums of positive numbers.",
+    obstacle="The width of the window is a number, and order predicates with an offset are not decided for all sizes.",
+    seeds=1,
+    false=lambda n, w, L, q, k: _seen(q, k, w, L) == _band(n, L * w),
+    false_says=("from ", _reach(name("L") * name("w")), " on, which is right where w does not count the token itself"),
+)
+def window_receptive_field(n: int, w: int, L: int, q: Any, k: Any) -> Any:
+    return _seen(q, k, w, L) == _band(n, L * (w - 1))
+
+
+def _seen(q: Any, k: Any, width: int, depth: int) -> Any:
+    """Which tokens an output depends on after ``depth`` layers: where the product of the weights is not 0."""
+    s = _scores(q, k)
+    p = soft(forbid(s, window(s, width)))
+    product = p
+    for _ in range(depth - 1):
+        product = p @ product
+    return product != 0
+
+
+def _band(n: int, reach: int) -> Any:
+    i, j = np.arange(n)[:, None], np.arange(n)[None, :]
+    return (i - reach <= j) & (j <= i)
+
+
+def _with_mask(x: Node, m: Node) -> Node:
+    return call("Attention", x, m)
+
+
+@theorem(
+    "mask-transport",
+    TOPIC,
+    same(_with_mask(PI * X, PI * M * t(PI)), PI * _with_mask(X, M)),
+    arrays={"x": "n d", "m": "n n", "w_q": "d d_k", "w_k": "d d_k", "w_v": "d d_v"},
+    permutations={"pi": "n"},
+    hypotheses=(
+        "M is an additive mask with finite entries, or factors 0 and 1 of the exponentials; any numbers will do",
+    ),
+    why="A mask that is permuted with the tokens forbids the same pairs of them.",
+    false=lambda x, m, w_q, w_k, w_v, pi: (
+        ADDED(x=x[pi], w_q=w_q, w_k=w_k, w_v=w_v, mask=m),
+        ADDED(x=x, w_q=w_q, w_k=w_k, w_v=w_v, mask=m)[pi],
+    ),
+    false_says=same(_with_mask(PI * X, M), PI * _with_mask(X, M)),
+)
+def mask_transport(x: Any, m: Any, w_q: Any, w_k: Any, w_v: Any, pi: Any) -> Any:
+    moved = m[pi][:, pi]
+
+    def multiplied(x: Any, m: Any) -> Any:
+        e = x.__array_namespace__().exp(_scores(x @ w_q, x @ w_k))
+        return normalise(e * m) @ (x @ w_v)
+
+    return [
+        (
+            ADDED(x=x[pi], w_q=w_q, w_k=w_k, w_v=w_v, mask=moved),
+            ADDED(x=x, w_q=w_q, w_k=w_k, w_v=w_v, mask=m)[pi],
+        ),
+        (multiplied(x[pi], moved), multiplied(x, m)[pi]),
+    ]
+
+
+THEOREMS: tuple[Theorem, ...] = (
+    mask_is_restriction,
+    fully_masked_row,
+    finite_mask_leaks,
+    causal_no_leak,
+    causal_first_row,
+    window_receptive_field,
+    mask_transport,
+)

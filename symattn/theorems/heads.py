@@ -1,0 +1,225 @@
+"""Heads: side by side or as a sum, permuted, shared, merged, and read from a latent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.attention.groups import grouped_attention, repeat_heads, tile_heads
+from symattn.attention.notation import D_K, H
+from symattn.attention.positions import rotate_half
+from symattn.attention.projections import merge_heads
+from symattn.attention.scores import dot_scores, scale_by_root
+from symattn.attention.softmax import softmax as soft
+from symattn.document.notation import Matrix, Node, Over, Root, equals, name, total
+from symattn.proof.theorem import Theorem, theorem
+from symattn.theorems.letters import ATTENTION, T_, W_O, P, Q, X, attention, same, softmax, t
+
+TOPIC = "heads"
+GROUPS = {"q": "g*r n_q d_k", "k": "g n_k d_k", "v": "g n_k d_v"}
+WEIGHTS = {"x": "n d", "w_q": "h d d_k", "w_k": "h d d_k", "w_v": "h d d_v", "w_o": "h d_v d"}
+AINSLIE = "Ainslie et al., GQA: Training Generalized Multi-Query Transformer Models (2023)"
+ELHAGE = "Elhage et al., A Mathematical Framework for Transformer Circuits (2021)"
+
+
+def _head(letter: str, role: Any = "output", index: Any = "t") -> Node:
+    return name(letter, index, role=role)
+
+
+def _over_heads(body: Node) -> Node:
+    return total(T_, 1, H, body)
+
+
+def _side_by_side(first: Node, last: Node) -> Node:
+    return Matrix(((first, name("…"), last),))
+
+
+def _sum(x: Any) -> Any:
+    """The sum over the heads."""
+    return x.sum(axis=0)
+
+
+@theorem(
+    "heads-concat-is-sum",
+    TOPIC,
+    same(
+        _side_by_side(_head("H", index=1), _head("H", index=H)) * W_O,
+        _over_heads(_head("H") * name("W", "O", "t", role="output")),
+    ),
+    arrays={"x": "h n d_v", "w": "h*d_v d"},
+    hypotheses=(("W", " with the index O, t is block t of the rows of ", W_O),),
+    source=ELHAGE,
+    why="A product of a row of blocks and a column of blocks is the sum of the products.",
+    false=lambda x, w: (merge_heads(x) @ w, _sum(x) @ _blocks(x, w)[0]),
+    false_says=("the sum of the heads times the first block",),
+)
+def heads_concat_is_sum(x: Any, w: Any) -> Any:
+    return merge_heads(x) @ w, _sum(x @ _blocks(x, w))
+
+
+def _blocks(x: Any, w: Any) -> Any:
+    """W_O as one block of rows for each head."""
+    return x.__array_namespace__().reshape(w, (x.shape[0], x.shape[-1], w.shape[-1]))
+
+
+@theorem(
+    "head-permutation",
+    TOPIC,
+    (
+        "the output does not change when the heads are permuted, each with its ",
+        name("W", "Q", role="query"),
+        ", ",
+        name("W", "K", role="key"),
+        ", ",
+        name("W", "V", role="value"),
+        " and its block of ",
+        W_O,
+    ),
+    arrays=WEIGHTS,
+    permutations={"pi": "h"},
+    why="The output is a sum over heads.",
+    false=lambda x, w_q, w_k, w_v, w_o, pi: (
+        _multi_head(x, w_q[pi], w_k[pi], w_v[pi], w_o),
+        _multi_head(x, w_q, w_k, w_v, w_o),
+    ),
+    false_says=("the same with ", W_O, " as it was"),
+)
+def head_permutation(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, pi: Any) -> Any:
+    return _multi_head(x, w_q[pi], w_k[pi], w_v[pi], w_o[pi]), _multi_head(x, w_q, w_k, w_v, w_o)
+
+
+def _multi_head(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any) -> Any:
+    """Σ_t Attention(X W_Q, X W_K, X W_V) W_O, each with block t."""
+    return _sum(ATTENTION(x @ w_q, x @ w_k, x @ w_v) @ w_o)
+
+
+@theorem(
+    "gqa-is-mha",
+    TOPIC,
+    (
+        "query head t reads head ⌊t / r⌋ of keys and values: that is multi-head attention with each of those heads"
+        " repeated r times in a row",
+    ),
+    arrays=GROUPS,
+    hypotheses=(
+        ("g heads of keys and values, ", equals(H, name("g") * name("r")), " of queries; heads are counted from 0"),
+    ),
+    source=AINSLIE,
+    why="Both take the same key head for each query head.",
+    false=lambda q, k, v, r: (ATTENTION(q, tile_heads(k, r), tile_heads(v, r)), grouped_attention(ATTENTION, q, k, v)),
+    false_says="query head t reads head t mod g (the heads of keys and values tiled)",
+)
+def gqa_is_mha(q: Any, k: Any, v: Any, r: Any) -> Any:
+    return grouped_attention(ATTENTION, q, k, v), ATTENTION(q, repeat_heads(k, r), repeat_heads(v, r))
+
+
+@theorem(
+    "gqa-tile-is-a-relabelling",
+    TOPIC,
+    (
+        "reading head t mod g gives the output that reading head ⌊t / r⌋ gives, once the query heads and their blocks"
+        " of ",
+        W_O,
+        " are permuted by ",
+        "a r + b ↦ b g + a",
+    ),
+    arrays={**GROUPS, "w": "g*r d_v d"},
+    hypotheses=("0 ≤ a < g and 0 ≤ b < r; heads are counted from 0",),
+    why="Head b g + a is a mod g, and head a r + b is a when divided by r.",
+    false=lambda q, k, v, r: (
+        ATTENTION(q, tile_heads(k, r), tile_heads(v, r)),
+        ATTENTION(q, repeat_heads(k, r), repeat_heads(v, r)),
+    ),
+    false_says="they agree without the permutation",
+)
+def gqa_tile_is_a_relabelling(q: Any, k: Any, v: Any, w: Any, g: Any, r: Any) -> Any:
+    tiled = ATTENTION(_relabelled(q, g, r), tile_heads(k, r), tile_heads(v, r))
+    repeated = ATTENTION(q, repeat_heads(k, r), repeat_heads(v, r))
+    return [(tiled, _relabelled(repeated, g, r)), (_sum(tiled @ _relabelled(w, g, r)), _sum(repeated @ w))]
+
+
+def _relabelled(x: Any, g: Any, r: Any) -> Any:
+    """Head a r + b becomes head b g + a."""
+    xp = x.__array_namespace__()
+    apart = xp.reshape(x, (g, r, *x.shape[1:]))
+    return xp.reshape(xp.permute_dims(apart, (1, 0, 2, 3)), (r * g, *x.shape[1:]))
+
+
+@theorem(
+    "mqa-is-gqa-one",
+    TOPIC,
+    (
+        "g = 1 is multi-query attention, all query heads reading one head of keys and values; ",
+        equals(name("g"), H),
+        " is multi-head attention",
+    ),
+    arrays={"q": "h n_q d_k", "k": "1 n_k d_k", "v": "1 n_k d_v", "keys": "h n_k d_k", "values": "h n_k d_v"},
+    source=AINSLIE,
+    why="With one group the quotient is 0 for every head; with one query head a group it is the head itself.",
+    false=lambda q, k, v, h: (
+        merge_heads(grouped_attention(ATTENTION, q, k, v)),
+        ATTENTION(merge_heads(q), merge_heads(repeat_heads(k, h)), merge_heads(repeat_heads(v, h))),
+    ),
+    false_says=("multi-query attention is attention in one head of width ", D_K * H),
+)
+def mqa_is_gqa_one(q: Any, k: Any, v: Any, keys: Any, values: Any) -> Any:
+    return [
+        (grouped_attention(ATTENTION, q, k, v), ATTENTION(q, k[0], v[0])),
+        (grouped_attention(ATTENTION, q, keys, values), ATTENTION(q, keys, values)),
+    ]
+
+
+@theorem(
+    "equal-patterns-merge",
+    TOPIC,
+    same(
+        _over_heads(P * X * name("W", "V", "t", role="value") * name("W", "O", "t", role="output")),
+        P * X * _over_heads(name("W", "V", "t", role="value") * name("W", "O", "t", role="output")),
+    ),
+    arrays={"p": "n m", "x": "m d", "w_v": "h d d_v", "w_o": "h d_v e"},
+    hypotheses=("all heads have the same weights P",),
+    source=ELHAGE,
+    why="For given weights the layer is linear in the product of the two matrices.",
+    false=lambda p, x, w_v, w_o: (_sum(p @ x @ w_v @ w_o), p @ x @ _sum(w_v) @ _sum(w_o)),
+    false_says=("each of the two matrices summed over heads, and the sums multiplied",),
+)
+def equal_patterns_merge(p: Any, x: Any, w_v: Any, w_o: Any) -> Any:
+    return _sum(p @ x @ w_v @ w_o), p @ x @ _sum(w_v @ w_o)
+
+
+_C, _U_K, _U_V = name("C"), name("U", "K", role="key"), name("U", "V", role="value")
+
+
+@theorem(
+    "mla-absorb",
+    TOPIC,
+    same(attention(k=_C * _U_K, v=_C * _U_V), softmax(Over(Q * t(_U_K) * t(_C), Root(D_K))) * _C * _U_V),
+    arrays={
+        **{"q": "n_q d_k", "c": "n_k l", "u_k": "l d_k", "u_v": "l d_v"},
+        **{"even": "n_q f*2", "u": "l f*2", "cos": "n_k f", "sin": "n_k f"},
+    },
+    units=(("cos", "sin"),),
+    hypotheses=("the factor of the scores is that of the queries, not that of the latent width",),
+    source="DeepSeek-AI, DeepSeek-V2 (2024)",
+    why="The product of three matrices may be taken in either order, so that only the latent need be kept.",
+    false=(
+        lambda q, c, u_k, u_v: (ATTENTION(q, c @ u_k, c @ u_v), ATTENTION(q @ u_k.mT, c, c) @ u_v),
+        lambda even, c, u, u_v, cos, sin: (
+            ATTENTION(even, rotate_half(c @ u, cos, sin), c @ u_v),
+            soft(scale_by_root(dot_scores(even @ u.mT, c), even)) @ c @ u_v,
+        ),
+    ),
+    false_says="with the factor of the latent width; or with rotary positions applied to the keys in between",
+)
+def mla_absorb(q: Any, c: Any, u_k: Any, u_v: Any) -> Any:
+    return ATTENTION(q, c @ u_k, c @ u_v), soft(scale_by_root(dot_scores(q @ u_k.mT, c), q)) @ c @ u_v
+
+
+THEOREMS: tuple[Theorem, ...] = (
+    heads_concat_is_sum,
+    head_permutation,
+    gqa_is_mha,
+    gqa_tile_is_a_relabelling,
+    mqa_is_gqa_one,
+    equal_patterns_merge,
+    mla_absorb,
+)
