@@ -80,7 +80,7 @@ class Dual(Planes):
         if name not in slopes:
             raise Refused(f"{cls.name} lacks {name}")
         flat = all(d == 0 for d in a.planes[1].flat)
-        return cls.made(f, a.derivative if flat else slopes[name]() * a.derivative)
+        return cls.made(f, a.derivative if flat else slopes[name]() * a.derivative)  # type: ignore[no-untyped-call]
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:

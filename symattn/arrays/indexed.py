@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from symattn.arrays.base import Array
 from symattn.arrays.index import building as build
-from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis
+from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
 from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
 from symattn.errors import InputError, Refused
 
@@ -30,7 +30,8 @@ Places = tuple[Place, ...]
 class Permutation:
     """A declared permutation of a sort: ``x[pi]`` has the rows of x in another order."""
 
-    name: str = "pi"
+    name: str
+    sort: str
 
 
 class Indexed(Array):
@@ -50,7 +51,7 @@ class Indexed(Array):
 
         def at(places: Places) -> Expression:
             blocks = "" if all(len(a.blocks) == 1 for a in lengths) else "@" + ",".join(str(b) for b, _ in places)
-            entries = [i for _, t in places for i in t]
+            entries = [i for place, a in zip(places, lengths, strict=True) for i in _fitting(place, a)]
             fixed = [i for i in entries if isinstance(i, int)]
             label = name + blocks + (str(fixed) if fixed else "")
             return kind(label, tuple(i for i in entries if not isinstance(i, int)))  # type: ignore[no-any-return]
@@ -98,12 +99,16 @@ class Indexed(Array):
         return [(k, None if k is None else next(axes)) for k in full]
 
     def _permuted(self, keys: tuple[Any, ...]) -> Indexed:
-        at = next(i for i, k in enumerate(keys) if isinstance(k, Permutation))
-        name = keys[at].name
+        given = [k for k, a in self._pairs(keys) if a is not None]
+        at, pi = next((i, k) for i, k in enumerate(given) if isinstance(k, Permutation))
+        if sum(isinstance(k, Permutation) for k in given) > 1:
+            raise Refused("indexed: two permutations at once pick a diagonal; mend: x[pi][:, rho]")
+        if self.shape[at].blocks != ((pi.sort,),):
+            raise InputError(f"indexed: the permutation {pi.name} is of {pi.sort}, the axis of length {self.shape[at]}")
 
         def image(place: Place) -> Place:
             block, indices = place
-            return block, tuple(i._replace(image=(*i.image, name)) for i in indices)
+            return block, tuple(i._replace(image=(*i.image, pi.name)) for i in indices)
 
         moved = Indexed(self.shape, lambda p: self.at((*p[:at], image(p[at]), *p[at + 1 :])))
         return moved[tuple(slice(None) if isinstance(k, Permutation) else k for k in keys)]
@@ -117,20 +122,30 @@ class Indexed(Array):
     def __and__(self, other: Any) -> Any:
         return self.xp.logical_and(self, other)
 
-    def astype(self, dtype: Any, **_: Any) -> Indexed:
+    def astype(self, dtype: Any, copy: bool = True, **_: Any) -> Indexed:
         return self
 
     def places(self) -> list[Places]:
-        """One place with fresh indices for every combination of blocks: together they are the whole array."""
+        """A place with fresh indices for each choice of blocks, and of entries of numbers: together the whole array."""
+        every = [[(b, entry) for b, block in enumerate(a.blocks) for entry in _entries(block)] for a in self.shape]
         return [
-            tuple((b, new_indices(a.blocks[b])) for a, b in zip(self.shape, blocks, strict=True))
-            for blocks in itertools.product(*[range(len(a.blocks)) for a in self.shape])
+            tuple((b, tuple(fresh(i) if isinstance(i, str) else i for i in entry)) for b, entry in chosen)
+            for chosen in itertools.product(*every)
         ]
 
 
-def new_indices(block: Sequence[str | int]) -> tuple[Any, ...]:
-    """A fresh index for each sort of a block; a number in it stands for its first entry."""
-    return tuple(fresh(f) if isinstance(f, str) else 0 for f in block)
+def _entries(block: Sequence[str | int]) -> Iterator[tuple[str | int, ...]]:
+    """The entries of a block: its sorts, with every number below those that it holds."""
+    return itertools.product(*[(f,) if isinstance(f, str) else range(f) for f in block])
+
+
+def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:
+    """The indices of a place in an axis; a defect if they are not of its sorts."""
+    block, indices = place
+    for i, f in zip(indices, a.blocks[block], strict=True):
+        if not (i.sort == f if isinstance(i, Index) else isinstance(f, int) and 0 <= i < f):
+            raise AssertionError(f"the index {i} in an axis of length {a}")
+    return indices
 
 
 def expression(x: Any) -> Expression:
@@ -148,7 +163,7 @@ def expression(x: Any) -> Expression:
             return FORBIDDEN
         if x != x or x == np.inf:
             raise InputError(f"indexed: {x} in the data; only a mask may hold -inf")
-        return build.constant(Fraction(x.item() if isinstance(x, np.generic) else x))
+        return build.constant(Fraction(x.item() if isinstance(x, np.generic) else x))  # type: ignore[arg-type]
     raise Refused(f"indexed: a plain array of shape {np.shape(x)} has numbers for sizes")
 
 
@@ -166,16 +181,16 @@ def _boundary(a: Axis, bound: Any, default: int) -> int:
         return default
     wanted = a.linear() + bound if isinstance(bound, int) and bound < 0 else bound
     for k in range(len(a.blocks) + 1):
-        if Axis(a.blocks[:k]) == wanted:
+        if same_length(Axis(a.blocks[:k]), wanted):
             return k
     raise Refused(f"indexed: {bound} is no boundary between the blocks of an axis of length {a}")
 
 
 def _element(a: Axis, k: Any) -> Place:
-    if not isinstance(k, (int, np.integer)):
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
         raise Refused("indexed: a gather by an array; mend: declare a Permutation")
     if not any(isinstance(f, str) for b in a.blocks for f in b):
-        every = [(b, tuple(map(int, t))) for b, fs in enumerate(a.blocks) for t in np.ndindex(*fs)]
+        every = [(b, tuple(map(int, t))) for b, fs in enumerate(a.blocks) for t in np.ndindex(*map(int, fs))]
         return every[int(k)]
     if k == -1 and a.blocks[-1] == ():
         return len(a.blocks) - 1, ()

@@ -79,7 +79,7 @@ def _check_masks(spec: Attention, given: dict[str, Any]) -> None:
 
 
 def _broadcasts(shape: Any, target: tuple[Any, ...]) -> bool:
-    return len(shape) == len(target) and all(a in (1, b) for a, b in zip(shape, target, strict=True))
+    return len(shape) == len(target) and all(a in (b, 1) for a, b in zip(shape, target, strict=True))
 
 
 def _inner(x: str, w: str, given: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ cos² + sin² = 1 for the letters named in ``rules``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -41,8 +41,9 @@ PARTS = 12
 class World:
     """Expressions at given sizes: first their letters are collected, then they are polynomials in those."""
 
-    def __init__(self, sizes: Mapping[str, int]) -> None:
+    def __init__(self, sizes: Mapping[str, int], inverses: bool = False) -> None:
         self.sizes = sizes
+        self.inverses = inverses  # whether R Z = 1 is to be used, so that the letters of every Z are needed
         self.letters: dict[Key, int] = {}
         self.reciprocals: list[tuple[Key, Expression, Place]] = []
         self._powers: dict[Any, Polynomial] = {}
@@ -62,7 +63,7 @@ class World:
                 self._note(letter)
         elif isinstance(x, (Letter, Opaque)):
             fresh = self._note(letter_of(x, at))
-            if fresh and is_reciprocal(x):
+            if fresh and self.inverses and is_reciprocal(x):
                 self.reciprocals.append((letter_of(x, at), x.children[0], at))
                 self.collect(x.children[0], at)
         else:
@@ -168,39 +169,51 @@ def letter_of(x: Expression, at: Place) -> Key:
 
 
 def holds(x: Predicate, at: Place) -> bool:
-    """Whether a predicate is true at a place."""
+    """Whether a predicate is true at a place. Where a permutation puts things is not known."""
+    if any(side not in at for side in x.sides):
+        raise Refused("the order of permuted places (is there a causal mask, or are there positions?)")
     i, j = (at[side] for side in x.sides)
     return {"=": i == j, "≤": i <= j, "<": i < j}[x.relation]
 
 
 def _seat(i: Index, at: Place) -> Any:
-    """The value of an index; under a permutation that nothing undid, a value of its own."""
-    return (*i.image, at[i._replace(image=())]) if i.image and i not in at else at[i]
+    """The sort and value of an index; under a permutation that nothing undid, a value of its own."""
+    return (i.sort, *i.image, at[i._replace(image=())]) if i.image and i not in at else (i.sort, at[i])
 
 
 def _memo_key(x: Expression, at: Place) -> Any:
     return x, tuple((i, at.get(i, at.get(i._replace(image=())))) for i in sorted(x.free))
 
 
-def vanishes_at(x: Expression, free: Iterable[Index], sizes: Mapping[str, int], rules: Rules = ()) -> str:
+def vanishes_at(
+    x: Expression, free: Iterable[Index], sizes: Mapping[str, int], rules: Rules = (), inverses: bool = False
+) -> bool:
     """Whether x = 0 at all places of these sizes, decided exactly.
 
-    ``letters``: yes, with every reciprocal under a sum a free letter; ``numbers``: yes, but it needs R Z = 1;
-    empty: no.
+    Every reciprocal under a sum is a free letter, or, with ``inverses``, R with R Z = 1.
     """
+    return all(_zero(x, at, sizes, rules, inverses) for at in _places(free, sizes))
+
+
+def zero_somewhere(x: Expression, free: Iterable[Index], sizes: Mapping[str, int]) -> bool:
+    """Whether x = 0 whatever the letters are, at some place of these sizes."""
+    return any(_zero(x, at, sizes, (), False) for at in _places(free, sizes))
+
+
+def _places(free: Iterable[Index], sizes: Mapping[str, int]) -> Iterator[dict[Index, int]]:
     indices = tuple(free)
-    grade = "letters"
     for values in product(*[range(sizes[i.sort]) for i in indices]):
-        at = dict(zip(indices, values, strict=True))
-        world = World(sizes)
-        world.collect(x, at)
-        world.prepare()
-        f = _with_rules(world, _inverse_free(world, world.polynomial(x, at)), rules)
-        if f != 0:
-            if not world.reciprocals or _with_rules(world, _with_reciprocals(world, f), rules) != 0:
-                return ""
-            grade = "numbers"
-    return grade
+        yield dict(zip(indices, values, strict=True))
+
+
+def _zero(x: Expression, at: Place, sizes: Mapping[str, int], rules: Rules, inverses: bool) -> bool:
+    world = World(sizes, inverses)
+    world.collect(x, at)
+    world.prepare()
+    f = _with_rules(world, _inverse_free(world, world.polynomial(x, at)), rules)
+    if f != 0 and world.reciprocals:
+        f = _with_rules(world, _with_reciprocals(world, f), rules)
+    return bool(f == 0)
 
 
 def _inverse_free(world: World, f: Any) -> Any:

@@ -1,26 +1,50 @@
 """How far one must look: the cut-off of a cleared identity, sort by sort.
 
-Theorem. Let N be a sum of terms, each a product of predicates, letters and exponentials under sums over bound indices,
-with free indices f; exponents are polynomials in letters, hold no order predicate, and every index bound in an
-exponent occurs in a letter of each of its monomials. For a sort s let
+Theorem. Let N be a sum of terms, each a product of numbers, sizes, predicates, letters and exponentials under sums over
+bound indices, with free indices f. Exponents are polynomials in letters, hold no order predicate and no size, and every
+index bound in an exponent occurs in a letter of each of its monomials. For a sort s let
 
-    D_s = free indices of s + the most bound ones of s in any term outside exponents (a size n_s counts as one),
-    B_s = the most bound ones of s within one exponent.
+    D = free indices of s + the most bound ones of s in any term, outside exponents (a size n_s counts as one),
+    B = the most indices of s that are bound within one exponent,
+    T = 0 if B = 0;  B if no exponent has an index of s from outside;  2 D + B otherwise.
 
 (a) N = 0 at all sizes iff N = 0, as a polynomial in the letters and in one letter e^μ for each monomial μ of the
-exponents, at every size of the box 0 ≤ n_s ≤ top_s, where top_s is D_s if B_s = 0, D_s + B_s if no exponent that sums
-over s has another index of s free, and 3 D_s + B_s otherwise.
-(b) If no predicate and no size occurs, and no index can cancel (each monomial signature has one sign in all
-exponents), one size is enough: T_s = D_s if B_s = 0, max(D_s, B_s) in the middle case, 2 D_s + B_s otherwise.
+exponents, at every size of the box 0 ≤ n_s ≤ T + D, the sizes of the other sorts likewise.
+(b) Suppose that no predicate and no size occurs, that every bound index occurs in a letter or an exponential of every
+term into which its sum multiplies out, and that nothing cancels in exponents (the monomials made of the same letters
+have one sign in all of them). Then the one size n_s = max(T, D, 1) is enough for all sizes from 1 on.
 
-Proof, for one sort and then by induction over sorts. Distinct monomials have exponentials that are algebraically
-independent (Lindemann, Weierstrass), so at a given size N vanishes as a function iff it does as a Laurent polynomial.
-Split the sums over all maps by the order type of the tuple of indices: sums over increasing tuples of at most D
-elements. For n ≥ T the equality of two basis elements does not depend on n; so every basis element has a template on
-r ≤ D indices, and its coefficient counts the placements of the other ≤ D − r indices, a polynomial of total degree
-≤ D − r in the r + 1 gaps. Such a polynomial that vanishes at all gaps of sum ≤ D − r is zero, and those have
-n = r + sum ≤ D; where templates are not yet stable below T the box starts there, hence top = T + D. For (b): if no
-index can vanish, r is the number of variables, the coefficient is a constant, and every template is seen at n = T.
+Proof for one sort, the sizes of the others being fixed (they only turn sums into more terms of the same D and B);
+then for one sort after the other. Write E^p for e^p with p formal, so that all takes place in the ring of polynomials
+in letters times the group ring of exponents; what is zero there is zero in numbers. (Distinct monomials of
+independent letters have independent exponentials, by Lindemann and Weierstrass, so it is also zero only there.)
+
+1. Lemma. Let B = 0. If N = 0 at n = a, …, a + D, then at all n ≥ a. For a finite ordered set S ⊇ f let N(S) be N with
+the bound indices running over S: it is N at the size |S|, up to the names of indices. A map of the bound indices that
+is met in N(S) has an image U ⊆ S, so N(S) = Σ_{U ⊆ S} h(U), with h(U) = 0 if U has more than D elements together with
+f. Let S₀ ⊇ f have a elements (or be f, if f has more). For V outside of S₀, N(S₀ ∪ V) = Σ_{W ⊆ V} g(W), where g(W) is
+the sum of all h(U) with U − S₀ = W; so g(W) = 0 for |W| > D, and g(W) = Σ_{V ⊆ W} ± N(S₀ ∪ V) = 0 for |W| ≤ D by
+hypothesis. (The ring may have relations, such as cos² + sin² = 1 at each place, that renaming respects.)
+
+2. When exponents are equal. Let p, p′ be the exponents of two terms at values τ, τ′ of their bound indices, A = f ∪ τ
+∪ τ′. Nothing in p − p′ tells one index outside A from another, and each of its monomials has at most B such, with a
+coefficient that does not depend on n, since the bound indices of an exponent all show in letters. So for n ≥ |A| + B,
+hence for n ≥ 2 D + B, whether p = p′ depends on the order of A alone. If no exponent has an index of s from outside,
+A may be taken empty, and n ≥ B is enough. Setting letters outside of [n] to zero shows that exponents equal at one
+size are equal at all smaller ones.
+
+3. The box. By 2. let N′ be N with every E^p replaced by a letter for the class of those exponents that are equal at
+sizes ≥ T. N′ is a sum as in 1., defined for every S; it gives N at each size when the letters get their meaning, and
+for n ≥ T it is zero where N is. By 1. with a = T, N′ = 0 at n = T, …, T + D makes N = 0 at all n ≥ T.
+
+4. One size. Under (b) every bound index shows in the basis element of N′ that it is met in: in a letter, or in the
+exponent, where it occurs more often than indices outside A do, since nothing cancels. So the coefficient of a basis
+element counts maps into a set that this element determines, and does not depend on n; all basis elements have copies
+at n = max(T, D). So N′ = 0 at that one size makes N′ = 0 at all, and N with it. (Sizes from 1 on, since a sum over an
+empty sort in an exponent hides the other indices in it.)
+
+That sums in exponents meet exponents without is why T is 2 D + B as soon as indices come from outside:
+2 e^{Σ x} − Σ_ij e^{x_i + x_j} + Σ_i e^{2 x_i} is zero at n = 2 and at no other size.
 """
 
 from __future__ import annotations
@@ -51,9 +75,10 @@ Sizes = dict[str, int]
 
 @dataclass(frozen=True)
 class CutOff:
-    """``counted`` is D, ``top`` the corner of the box, ``one_size`` T if (b) applies."""
+    """``counted`` is D, ``stable`` T, ``top`` = T + D is the corner of the box, ``one_size`` is for (b)."""
 
     counted: Sizes
+    stable: Sizes
     top: Sizes
     one_size: Sizes | None
 
@@ -65,26 +90,34 @@ class _Monomial:
     indices: frozenset[Index]
 
 
-def cut_off(numerator: Expression, free: Iterable[Index], more: Mapping[str, int] | None = None) -> CutOff:
-    """The cut-off of ``numerator`` = 0 with the given free indices, and ``more`` bound ones that clearing will add."""
+def cut_off(
+    numerator: Expression,
+    free: Iterable[Index],
+    more: Mapping[str, int] | None = None,
+    beside: Iterable[Expression] = (),
+) -> CutOff:
+    """The cut-off of ``numerator`` = 0 with the given free indices.
+
+    ``more`` bound indices and the exponents in ``beside`` are what multiplying by reciprocals' arguments will add.
+    """
     counted = Counter(most_bound(numerator))
     counted.update(i.sort for i in free)
     counted.update(more or {})
-    stable, top = Counter(counted), Counter(counted)
-    signs: dict[tuple[str, ...], bool] = {}
-    single = True
-    for exponent in {x.children[0] for x in nodes(numerator) if isinstance(x, Exponential)}:
-        bound, outside = most_bound(exponent), Counter(i.sort for i in exponent.free)
-        for sort, b in bound.items():
-            d = counted[sort]
-            mixed = outside[sort] > 0
-            stable[sort] = max(stable[sort], 2 * d + b if mixed else max(d, b))
-            top[sort] = max(top[sort], 3 * d + b if mixed else d + b)
-        for monomial in _monomials(exponent):
-            if monomial.indices and signs.setdefault(monomial.signature, monomial.negative) != monomial.negative:
-                single = False
-    single = single and not any(isinstance(x, (Predicate, Count)) for x in nodes(numerator))
-    return CutOff(dict(counted), dict(top), dict(stable) if single else None)
+    exponents = {y.children[0] for x in (numerator, *beside) for y in nodes(x) if isinstance(y, Exponential)}
+    bound: Counter[str] = Counter()
+    for exponent in exponents:
+        bound |= most_bound(exponent)
+    monomials = [m for exponent in exponents for m in _monomials(exponent)]
+    outside = {i.sort for exponent in exponents for i in exponent.free}
+    sorts = sorted(counted.keys() | bound.keys())
+    stable = {s: (2 * counted[s] if s in outside else 0) + bound[s] if bound[s] else 0 for s in sorts}
+    single = _every_index_shows(numerator) and _nothing_cancels(monomials)
+    return CutOff(
+        {s: counted[s] for s in sorts},
+        stable,
+        {s: stable[s] + counted[s] for s in sorts},
+        {s: max(stable[s], counted[s], 1) for s in sorts} if single else None,
+    )
 
 
 def nodes(x: Expression) -> Iterator[Expression]:
@@ -97,7 +130,7 @@ def nodes(x: Expression) -> Iterator[Expression]:
 
 @lru_cache(maxsize=100_000)
 def most_bound(x: Expression) -> Counter[str]:
-    """The most bound indices of each sort in any term, exponents left out."""
+    """The most bound indices of each sort in any term, exponents left out. Not to be changed by the caller."""
     found: Counter[str] = Counter()
     if isinstance(x, Sum):
         for y in x.children:
@@ -109,7 +142,32 @@ def most_bound(x: Expression) -> Counter[str]:
         found = most_bound(x.body) + Counter({x.index.sort: 1})
     elif isinstance(x, Count):
         found = Counter({x.sort: 1})
+    elif not isinstance(x, (Constant, Letter, Predicate, Opaque, Exponential)):
+        raise Refused(f"{type(x).__name__.lower()} in a numerator")
     return found
+
+
+def _every_index_shows(numerator: Expression) -> bool:
+    """Whether there is no predicate and no size, and each bound index occurs in every term of its sum."""
+    for x in nodes(numerator):
+        if isinstance(x, (Predicate, Count)) or (isinstance(x, Total) and not _shows(x.index, x.body)):
+            return False
+    return True
+
+
+def _shows(i: Index, x: Expression) -> bool:
+    """Whether ``i`` occurs in a letter or an exponential of every term of ``x`` multiplied out."""
+    if isinstance(x, Sum):
+        return all(_shows(i, y) for y in x.children)
+    if isinstance(x, Product):
+        return any(_shows(i, y) for y in x.children)
+    return _shows(i, x.body) if isinstance(x, Total) else i in x.free
+
+
+def _nothing_cancels(monomials: Iterable[_Monomial]) -> bool:
+    """Whether monomials of the same letters have one sign; those without an index may have any."""
+    signs: dict[tuple[str, ...], bool] = {}
+    return all(signs.setdefault(m.signature, m.negative) == m.negative for m in monomials if m.indices)
 
 
 def _monomials(x: Expression) -> list[_Monomial]:

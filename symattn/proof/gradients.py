@@ -46,7 +46,7 @@ def _along_elements(function: Callable[..., Any], by: str, arrays: dict[str, Any
     from symattn.arrays.dual import dual
 
     base = type(arrays[by])
-    kind = dual(base)
+    kind: Any = dual(base)  # type: ignore[arg-type]
     fixed = {name: kind.lift(x) for name, x in arrays.items()}
     shape = arrays[by].plain_shape
     slopes = []

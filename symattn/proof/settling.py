@@ -9,17 +9,19 @@ from symattn.arrays.index.expressions import Expression, Index
 from symattn.errors import Refused
 
 
-def settled(x: Expression, free: Iterable[Index]) -> Expression:
-    """``x`` with every free index that occurs as π(i) alone renamed to i.
+def settled(left: Expression, right: Expression, free: Iterable[Index]) -> tuple[Expression, Expression]:
+    """Both sides of an equation, with every free index that occurs in them as π(i) alone renamed to i.
 
-    An equation for all i is then an equation for all π(i), so both sides may be renamed alike. An index that occurs
-    both bare and permuted is refused: the statement is then about the permutation.
+    An equation for all i is one for all π(i), so both sides are renamed alike. An index that occurs both bare and
+    permuted, be it on different sides, is refused: the statement is then about the permutation.
     """
     for i in free:
-        images = {j for j in x.free if j.image and j[:2] == i[:2]}
+        occurring = left.free | right.free
+        images = {j for j in occurring if j.image and j[:2] == i[:2]}
         if not images:
             continue
-        if len(images) > 1 or i in x.free:
+        if len(images) > 1 or i in occurring:
             raise Refused("an index occurs both bare and permuted (are there positions or a causal mask?)")
-        x = substitute(x, {images.pop(): i})
-    return x
+        to = {images.pop(): i}
+        left, right = substitute(left, to), substitute(right, to)
+    return left, right

@@ -87,7 +87,7 @@ class Letters:
     def permutation(self, name: str, sort: str) -> Any:
         from symattn.arrays.indexed import Permutation
 
-        return Permutation(name)
+        return Permutation(name, sort)
 
 
 class Numbers:

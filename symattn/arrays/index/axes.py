@@ -13,13 +13,56 @@ from typing import Any
 
 from symattn.arrays.index.building import add, constant, multiply
 from symattn.arrays.index.expressions import Count, Expression
-from symattn.errors import Refused
+from symattn.errors import Refused, Undecided
 
 Factor = str | int
 Block = tuple[Factor, ...]
 
 
-class Linear:
+class Compared:
+    """Comparisons of lengths that are decided where they are the same for all sizes from 1 on, and else refused.
+
+    Code that asks whether n = m takes one of two ways: a proof would be about the sizes that go this way.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (Compared, int)):
+            return NotImplemented
+        gap = linear(self) - linear(other)
+        if not gap.coefficients:
+            return True
+        if gap.always_positive() or (-gap).always_positive():
+            return False
+        raise Undecided(f"indexed: is {self} = {other}? That depends on the sizes, and the code branches on it")
+
+    def __lt__(self, other: Any) -> bool:
+        gap = linear(other) - linear(self)
+        if gap.always_positive():
+            return True
+        if (1 - gap).always_positive():
+            return False
+        raise Undecided(f"indexed: is {self} < {other}? That depends on the sizes, and the code branches on it")
+
+    def __le__(self, other: Any) -> bool:
+        return self < linear(other) + 1
+
+    def __gt__(self, other: Any) -> bool:
+        return linear(other) < linear(self)
+
+    def __ge__(self, other: Any) -> bool:
+        return linear(other) <= linear(self)
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __hash__(self) -> int:
+        # By words: lengths that are not equal must not be asked whether they are, as numbers with one hash would be.
+        return hash(repr(sorted(linear(self).coefficients.items())))
+
+
+class Linear(Compared):
     """An integer combination of products of sizes: a length, or a difference of lengths."""
 
     def __init__(self, coefficients: dict[tuple[str, ...], int]) -> None:
@@ -40,16 +83,11 @@ class Linear:
         return self + -linear(other)
 
     def __rsub__(self, other: Any) -> Linear:
-        return linear(other) - self
+        return linear(other) + -linear(self)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, (Linear, Axis, int)) and not (self - other).coefficients
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self.coefficients.items()))
-
-    def __bool__(self) -> bool:
-        return bool(self.coefficients)
+    def always_positive(self) -> bool:
+        """Whether it is > 0 for all sizes from 1 on, by its form."""
+        return all(c > 0 for k, c in self.coefficients.items() if k) and sum(self.coefficients.values()) > 0
 
     def __repr__(self) -> str:
         words = ["·".join([str(c)] * (c != 1 or not k) + list(k)) for k, c in sorted(self.coefficients.items())]
@@ -60,7 +98,7 @@ class Linear:
         return add(*[multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()])
 
 
-class Axis:
+class Axis(Compared):
     """A length that is a sum of products of sorts and numbers."""
 
     __array_priority__ = 2000
@@ -76,12 +114,6 @@ class Axis:
             found[tuple(sorted(f for f in b if isinstance(f, str)))] += prod(f for f in b if isinstance(f, int))
         return Linear(dict(found))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, (Axis, int, Linear)) and self.linear() == other
-
-    def __hash__(self) -> int:
-        return hash(self.linear())
-
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Axis) or (isinstance(other, int) and other >= 0):
             return Axis(self.blocks + axis(other).blocks)
@@ -91,10 +123,10 @@ class Axis:
         return axis(other) + self if isinstance(other, int) and other >= 0 else self.linear() + other
 
     def __sub__(self, other: Any) -> Linear:
-        return self.linear() - other
+        return self.linear() + -linear(other)
 
     def __rsub__(self, other: Any) -> Linear:
-        return linear(other) - self
+        return linear(other) + -linear(self)
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, (Axis, int)):
@@ -115,10 +147,15 @@ class Axis:
                 rest.remove(f)
             return Axis([tuple(rest)])
         k = by.linear().coefficients.get((), 0)
-        size = len(self.blocks) // k if k and by == k and len(self.blocks) % k == 0 else 0
+        size = len(self.blocks) // k if k and same_length(by, k) and len(self.blocks) % k == 0 else 0
         if size and self.blocks[:size] * k == self.blocks:
             return Axis(self.blocks[:size])
         raise Refused(f"indexed: {self} // {by} is not known to be a whole number")
+
+    def __mod__(self, other: Any) -> int:
+        """0 where the length is a multiple; anything else is refused."""
+        self // other
+        return 0
 
     def __truediv__(self, other: Any) -> Any:
         return self.kind.lift(self) / other
@@ -144,6 +181,11 @@ class Axis:
 
 
 ONE_LONG = Axis([()])
+
+
+def same_length(a: Any, b: Any) -> bool:
+    """Whether two lengths are equal for all sizes; False where some sizes tell them apart."""
+    return linear(a).coefficients == linear(b).coefficients
 
 
 def axis(x: Any) -> Axis:

@@ -13,6 +13,7 @@ from math import isqrt
 from typing import Any
 
 from symattn.arrays.index.canonical import canonical
+from symattn.arrays.index.demands import demand
 from symattn.arrays.index.expressions import (
     ONE,
     ZERO,
@@ -36,7 +37,11 @@ from symattn.arrays.index.expressions import (
 )
 from symattn.errors import Refused
 
-_POSITIVE = frozenset({"rsqrt", "sqrt"})
+_ROOTS = frozenset({"rsqrt", "sqrt"})
+
+
+class DivisionByZero(Refused, ZeroDivisionError):
+    """A divisor is zero whatever the sizes and the letters are."""
 
 
 def constant(x: int | Fraction) -> Expression:
@@ -111,7 +116,7 @@ def _paired_root(xs: list[Expression]) -> list[Expression] | None:
     """The factors ``xs`` with two roots of one u joined: √u √u = u, u^{−1/2} u^{−1/2} = 1/u, √u u^{−1/2} = 1."""
     found: dict[Any, Opaque] = {}
     for x in xs:
-        if not (isinstance(x, Opaque) and x.name in _POSITIVE):
+        if not (isinstance(x, Opaque) and x.name in _ROOTS):
             continue
         other = found.setdefault(canonical(x.children[0]), x)
         if other is not x or xs.count(x) > 1:
@@ -140,18 +145,22 @@ def root(x: Expression) -> Expression:
         rest = [f for f in x.children if f not in positive]
         if positive and (rest or len(positive) > 1):
             return multiply(*map(root, positive), root(multiply(*rest)))
+    demand("≥", x)
     return Opaque("sqrt", x)  # type: ignore[no-any-return]
 
 
 def known_positive(x: Expression) -> bool:
-    """Whether ``x`` is certainly greater than zero: numbers, sizes, exponentials, roots, and what is made of them."""
+    """Whether ``x`` > 0 for sizes from 1 on, wherever it is defined: numbers, sizes, exponentials, and what is made
+    of them. (An inverse root is never zero; a root is where its argument is.)"""
     if isinstance(x, Constant):
         return x.value > 0
     if isinstance(x, (Sum, Product, Ratio)):
         return all(map(known_positive, x.children))
     if isinstance(x, Total):
         return known_positive(x.body)
-    return isinstance(x, (Count, Exponential, PositiveLetter)) or (isinstance(x, Opaque) and x.name in _POSITIVE)
+    if isinstance(x, Opaque):
+        return x.name == "rsqrt" or (x.name == "sqrt" and known_positive(x.children[0]))
+    return isinstance(x, (Count, Exponential, PositiveLetter))
 
 
 def negate(x: Expression) -> Expression:
@@ -164,13 +173,16 @@ def negate(x: Expression) -> Expression:
 def divide(a: Expression, b: Expression) -> Expression:
     """a / b. Predicates stay outside, and a root in the denominator becomes an inverse root."""
     if b is ZERO:
-        raise ZeroDivisionError("indexed: division by zero at every size")
+        raise DivisionByZero("indexed: division by zero at every size")
     if isinstance(b, Constant):
         return multiply(a, constant(1 / b.value))
-    roots = [f for f in factors(b) if isinstance(f, Opaque) and f.name in _POSITIVE]
+    roots = [f for f in factors(b) if isinstance(f, Opaque) and f.name in _ROOTS]
     if roots:
+        for f in roots:
+            demand(">", f.children[0])
         upside_down = [Opaque("rsqrt" if f.name == "sqrt" else "sqrt", *f.children) for f in roots]
         return divide(multiply(a, *upside_down), multiply(*[f for f in factors(b) if f not in roots]))
+    demand("≠", b)
     if isinstance(a, Masked):
         return multiply(a, divide(ONE, b))
     if a is ZERO:
@@ -180,10 +192,12 @@ def divide(a: Expression, b: Expression) -> Expression:
 
 
 def exponential(x: Expression) -> Expression:
-    """e^x. It takes −∞ to 0, and logarithms in a sum to factors: e^{p + log Z} = e^p Z."""
+    """e^x. It takes −∞ to 0, and logarithms in a sum to factors: e^{p + log Z} = e^p Z, as Z > 0 was demanded."""
     if isinstance(x, Masked):
         return multiply(x.allowed, exponential(x.value))
-    up, down, rest = [], [], []
+    up: list[Expression] = []
+    down: list[Expression] = []
+    rest: list[Expression] = []
     for term in terms(x):
         logs = [f for f in factors(term) if isinstance(f, Opaque) and f.name == "log"]
         sign = multiply(*[f for f in factors(term) if f not in logs])
@@ -198,6 +212,8 @@ def exponential(x: Expression) -> Expression:
 
 def predicate(relation: str, i: Index, j: Index) -> Expression:
     """[i relation j]."""
+    if relation == "=" and i.image[-1:] == j.image[-1:] != ():
+        return predicate(relation, i._replace(image=i.image[:-1]), j._replace(image=j.image[:-1]))
     if i == j:
         return ZERO if relation == "<" else ONE
     return Predicate(relation, i, j)  # type: ignore[no-any-return]

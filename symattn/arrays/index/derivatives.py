@@ -1,7 +1,8 @@
 """Formal derivatives of index expressions by a letter at a place.
 
 ∂T[i,j]/∂T[a,b] = [i = a][j = b]; the predicates are pulled out of sums and quotients as they are built. The
-derivative of an opaque maximum is Σ_j ω_j ∂f_j with unknown weights ω_j; of rsqrt it is −r³u′/2, of tanh (1 − t²)u′, of log u′/u.
+derivative of an opaque maximum is Σ_j ω_j ∂f_j with unknown weights ω_j; of rsqrt it is −r³u′/2, of tanh (1 − t²)u′,
+of log u′/u.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from symattn.arrays.index.building import add, constant, divide, multiply, negate, predicate, substitute, total
+from symattn.arrays.index.demands import demand
 from symattn.arrays.index.expressions import (
     ONE,
     ZERO,
@@ -67,6 +69,7 @@ def _of_opaque(x: Opaque, letter: Letter) -> Expression:
     if x.name == "rsqrt":
         return multiply(constant(Fraction(-1, 2)), x, x, x, derivative(inside, letter))
     if x.name == "sqrt":
+        demand(">", inside)
         return multiply(constant(Fraction(1, 2)), Opaque("rsqrt", inside), derivative(inside, letter))
     if x.name == "tanh":
         return multiply(add(ONE, negate(multiply(x, x))), derivative(inside, letter))

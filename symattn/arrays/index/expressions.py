@@ -112,7 +112,7 @@ class Predicate(Expression):
 
     @property
     def sides(self) -> tuple[Index, Index]:
-        return self.parts[1:]  # type: ignore[return-value]
+        return self.parts[1:]
 
     def _free(self) -> frozenset[Index]:
         return frozenset(self.sides)
@@ -215,7 +215,7 @@ class Position(Expression):
 
     @property
     def offset(self) -> Any:
-        return self.parts[0]  # type: ignore[no-any-return]
+        return self.parts[0]
 
     @property
     def indices(self) -> tuple[Signed, ...]:

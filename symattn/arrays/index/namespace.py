@@ -12,6 +12,7 @@ import numpy as np
 from symattn.arrays.index import building as build
 from symattn.arrays.index import structure
 from symattn.arrays.index.axes import ONE_LONG, Axis, axis
+from symattn.arrays.index.demands import demand
 from symattn.arrays.index.expressions import (
     FORBIDDEN,
     ONE,
@@ -19,9 +20,12 @@ from symattn.arrays.index.expressions import (
     Constant,
     Expression,
     Index,
+    Letter,
     Masked,
     Opaque,
     Position,
+    Predicate,
+    Sum,
     fresh,
 )
 from symattn.arrays.index.positions import (
@@ -78,7 +82,7 @@ class IndexedNamespace(structure.Structure):
         return each(_root, a)
 
     def log(self, a: Any) -> Indexed:
-        return self._opaque("log", a)
+        return each(_logarithm, a)
 
     def tanh(self, a: Any) -> Indexed:
         return self._opaque("tanh", a)
@@ -247,6 +251,12 @@ def _root(x: Expression) -> Expression:
     return build.root(_finite("sqrt", x))
 
 
+def _logarithm(x: Expression) -> Expression:
+    x = _finite("log", x)
+    demand(">", x)
+    return Opaque("log", x)  # type: ignore[no-any-return]
+
+
 def _finite(name: str, x: Expression) -> Expression:
     x = as_number(x)
     if isinstance(x, Masked):
@@ -261,9 +271,10 @@ def _larger(a: Expression, b: Expression) -> Expression:
 
 
 def _where(condition: Expression, a: Expression, b: Expression) -> Expression:
+    _expect_truth(condition)
     a, b = as_number(a), as_number(b)
     if b is FORBIDDEN:
-        return build.add(a, Masked(condition, ZERO)) if isinstance(a, Masked) else Masked(condition, a)  # type: ignore[no-any-return]
+        return build.add(a, Masked(condition, ZERO)) if isinstance(a, Masked) else Masked(condition, a)
     if a is FORBIDDEN:
         return _where(build.add(ONE, build.negate(condition)), b, a)
     return build.add(build.multiply(condition, a), build.multiply(build.add(ONE, build.negate(condition)), b))
@@ -275,9 +286,23 @@ def _equal(a: Expression, b: Expression) -> Expression:
     if isinstance(a, Constant) and isinstance(b, Constant):
         return ONE if a is b else ZERO
     if b is ZERO and not isinstance(a, Masked):
-        note("hypothesis: no divisor that the code tests for zero is zero")
+        if not build.known_positive(a):
+            demand("≠", a)
+            note("hypothesis: no divisor that the code tests for zero is zero")
         return ZERO
     raise Undecided("indexed: equality of letters is what the prover decides, not the code")
+
+
+def _expect_truth(x: Expression) -> None:
+    """Letters in a condition stand for truth values. Others than 0 and 1 would be multiplied by, not tested."""
+    for y in build.terms(x):
+        for f in build.factors(y):
+            if isinstance(f, Letter):
+                note(f"hypothesis: {f.name.split('@')[0].split('[')[0]} holds truth values, 0 or 1")
+            elif isinstance(f, Sum):
+                _expect_truth(f)
+            elif not isinstance(f, (Predicate, Constant)):
+                raise Undecided("indexed: a condition that is neither a mask nor made of positions")
 
 
 def _is_finite(x: Expression) -> Expression:

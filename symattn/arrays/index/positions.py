@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from symattn.arrays.index.axes import Linear, axis, linear
 from symattn.arrays.index.building import add, constant, multiply, predicate
@@ -16,10 +15,10 @@ from symattn.errors import Undecided
 
 
 def as_number(x: Expression) -> Expression:
-    """A position as a number: its indices become letters, any number for each place."""
+    """A position as a number: its indices become letters, any number for each place. (No array has such a name.)"""
     if not isinstance(x, Position):
         return x
-    places = [multiply(constant(sign), Letter(f"position_{i.sort}", (i,))) for sign, i in x.indices]
+    places = [multiply(constant(sign), Letter(f"position in {i.sort}", (i,))) for sign, i in x.indices]
     return add(x.offset.expression(), *places)
 
 
@@ -57,7 +56,8 @@ def at_most(a: Expression, b: Expression, strict: bool) -> Expression:
     if _never_negative(-rest - 1, ups, 1, downs):
         return ZERO
     number = rest.coefficients.get((), 0)
-    if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and rest == number and number in (0, -1):
+    bare = not rest.coefficients.keys() - {()}
+    if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and bare and number in (0, -1):
         return predicate("≤" if number == 0 else "<", downs[0], ups[0])
     raise Undecided(f"indexed: {a} {'<' if strict else '≤'} {b} is not decided for all sizes")
 
@@ -70,8 +70,8 @@ def same_position(a: Expression, b: Expression) -> Expression:
     gap = add_positions(y, negate_position(x))
     ups, downs = _cancelled(gap.indices)
     if not ups and not downs and set(gap.offset.coefficients) <= {()}:
-        return ZERO if gap.offset else ONE
-    if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and not gap.offset:
+        return ZERO if gap.offset.coefficients else ONE
+    if len(ups) == len(downs) == 1 and ups[0].sort == downs[0].sort and not gap.offset.coefficients:
         return predicate("=", downs[0], ups[0])
     below, above = _never_negative(gap.offset - 1, downs, 1, ups), _never_negative(-gap.offset - 1, ups, 1, downs)
     if below or above:
@@ -91,7 +91,7 @@ def _cancelled(indices: tuple[Signed, ...]) -> tuple[list[Index], list[Index]]:
 
 def _never_negative(rest: Linear, downs: list[Index], least: int, ups: list[Index]) -> bool:
     """Whether rest − Σ downs ≥ 0 for all sizes; an index is at most its size less one, and its sort is not empty."""
-    lowest: Any = Counter(rest.coefficients)
+    lowest = Counter(rest.coefficients)
     for i in downs:
         lowest[(i.sort,)] -= 1
         lowest[()] += 1

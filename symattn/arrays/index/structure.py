@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from symattn.arrays.index.axes import Axis, axis
+from symattn.arrays.index.axes import ONE_LONG, Axis, axis
 from symattn.arrays.index.expressions import Expression
 from symattn.arrays.indexed import Indexed, Place, Places
 from symattn.errors import InputError, Refused
@@ -36,6 +36,8 @@ class Structure:
         return a[(*[slice(None)] * (axis % (a.ndim + 1)), None)]
 
     def squeeze(self, a: Any, axis: int) -> Any:
+        if a.shape[axis % a.ndim].blocks != ONE_LONG.blocks:
+            raise InputError(f"indexed: squeeze of an axis of length {a.shape[axis % a.ndim]}")
         return a[(*[slice(None)] * (axis % a.ndim), 0)]
 
     def broadcast_to(self, a: Any, shape: Sequence[Any]) -> Indexed:
@@ -64,6 +66,9 @@ class Structure:
 
     def stack(self, arrays: Sequence[Any], axis: int = 0) -> Indexed:
         """A new axis, whose length is the number of arrays."""
+        shapes = [[b.blocks for b in x.shape] for x in arrays]
+        if any(s != shapes[0] for s in shapes):
+            raise InputError(f"indexed: stack of shapes {', '.join(str(x.shape) for x in arrays)}")
         k = axis % (arrays[0].ndim + 1)
 
         def at(places: Places) -> Expression:
@@ -77,10 +82,9 @@ class Structure:
         wanted = [None if isinstance(x, int) and x == -1 else axis(x) for x in (shape if _many(shape) else (shape,))]
         pieces = _pieces(a.shape)
         groups = _grouped(pieces, wanted, a.shape)
-        lengths = [
-            Axis([tuple(f for p in group for f in p)]) if all(isinstance(p, tuple) for p in group) else group[0]
-            for group in groups
-        ]
+        if any(_length_of(group) is None for group in groups):
+            raise Refused(f"indexed: reshape of {a.shape} to {wanted} joins an axis that is a sum with others")
+        lengths = [Axis(_length_of(group)) for group in groups]
 
         def at(places: Places) -> Expression:
             flat: list[Any] = []

@@ -1,0 +1,96 @@
+"""What a proof takes for granted: that every divisor is not zero, that roots and logarithms have arguments.
+
+These are hypotheses, printed with the proof. Where they cannot be met, nothing is proved: an expression that is zero at
+some place whatever the letters are is refused as a divisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from symattn.arrays.index.building import known_positive
+from symattn.arrays.index.canonical import Canonical, canonical
+from symattn.arrays.index.demands import Demand
+from symattn.arrays.index.expressions import Bound, Expression, Index, Letter, Opaque, Predicate, Ratio, Total
+from symattn.errors import Refused
+from symattn.proof.clearing import cleared
+from symattn.proof.concrete import zero_somewhere
+from symattn.proof.counting import cut_off
+from symattn.proof.signs import never_negative
+
+_OF_FUNCTION = {"rsqrt": ">", "log": ">", "sqrt": "≥"}
+SIZE = 3  # of every sort, where a divisor is looked at
+
+
+def needed(noted: Iterable[Demand], sides: Iterable[Expression]) -> tuple[Demand, ...]:
+    """The demands ``noted`` while the sides were written, and those that their forms show; each once.
+
+    Raises Refused for a divisor that is zero at some place, whatever the letters are.
+    """
+    strongest: dict[Canonical, Demand] = {}
+    for d in (*noted, *_within(sides)):
+        if _met(d):
+            continue
+        key = canonical(d.expression, named(d.expression))
+        if strongest.setdefault(key, d).relation != d.relation:  # ≥ and ≠ make >
+            strongest[key] = Demand(">", d.expression)
+    for d in strongest.values():
+        if d.relation != "≥" and _impossible(d.expression):
+            raise Refused("a division by what is zero at some place, whatever the letters are")
+    return tuple(strongest.values())
+
+
+def named(x: Expression) -> dict[Index, Any]:
+    """Names for the free indices of ``x``, in the order in which they occur."""
+    names: dict[Index, Any] = {}
+    for i in _occurring(x):
+        if i in x.free and i not in names:
+            names[i] = ("at", i.sort, len(names))
+    return names
+
+
+def _occurring(x: Expression) -> Iterator[Index]:
+    if isinstance(x, Letter):
+        yield from x.indices
+    elif isinstance(x, Predicate):
+        yield from x.sides
+    for y in x.children:
+        yield from _occurring(y)
+
+
+def _within(sides: Iterable[Expression]) -> Iterator[Demand]:
+    """What the forms of ``sides`` demand, arguments of opaque functions included."""
+    seen: set[Expression] = set()
+    open_ = list(sides)
+    while open_:
+        x = open_.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        open_.extend(x.children)
+        if isinstance(x, Ratio):
+            yield Demand("≠", x.children[1])
+        elif isinstance(x, Opaque) and x.name in _OF_FUNCTION:
+            yield Demand(_OF_FUNCTION[x.name], x.children[0])
+
+
+def _met(d: Demand) -> bool:
+    """Whether the form of the expression shows that the demand is met."""
+    return known_positive(d.expression) or (d.relation == "≥" and never_negative(d.expression))
+
+
+def _impossible(x: Expression) -> bool:
+    """Whether ``x`` is zero at some place of the sizes looked at; False where that cannot be told."""
+    try:
+        numerator = cleared(x).numerator
+        sorts = {i.sort for i in x.free} | _bound_sorts(numerator)
+        cut_off(numerator, ())
+        return zero_somewhere(numerator, x.free, dict.fromkeys(sorts, SIZE))
+    except Refused:
+        return False
+
+
+def _bound_sorts(x: Expression) -> set[str]:
+    below = {s for y in x.children for s in _bound_sorts(y)}
+    return below | {x.index.sort} if isinstance(x, (Total, Bound)) else below
