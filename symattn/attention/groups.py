@@ -34,7 +34,7 @@ def grouped_attention(attention: Callable[[Any, Any, Any], Any], q: Any, k: Any,
     """Attention with g heads of keys and values and h = g·r of queries, without copies: query head t reads ⌊t / r⌋.
 
     Shapes: q (…, h, n_q, d_k), k (…, g, n_k, d_k), v (…, g, n_k, d_v) → (…, h, n_q, d_v); g = 1 is multi-query
-    attention. Source: Ainslie et al., GQA (2023), §2.2; Shazeer, Fast Transformer Decoding (2019), §3.
+    attention. Source: Ainslie et al., GQA (2023); Shazeer, Fast Transformer Decoding (2019).
     """
     xp = namespace_of(q)
     *batch, h, n, d = q.shape

@@ -23,7 +23,7 @@ def causal(s: Any, alignment: str = "bottom-right") -> Any:
 def window(s: Any, width: Any) -> Any:
     """The sliding window of w keys: key j for query i iff i + o − w < j ≤ i + o, o = n_k − n_q; it counts i itself.
 
-    Shapes: s (…, n_q, n_k) → booleans (n_q, n_k). Source: Jiang et al., Mistral 7B (2023), §2.
+    Shapes: s (…, n_q, n_k) → booleans (n_q, n_k). Source: Jiang et al., Mistral 7B (2023).
     """
     xp = namespace_of(s)
     n_q, n_k = s.shape[-2], s.shape[-1]

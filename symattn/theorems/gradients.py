@@ -8,7 +8,7 @@ from symattn.attention.gradients import Gradients, backward, softmax_vjp
 from symattn.attention.notation import D_K, D_V, N_K, N_Q
 from symattn.attention.scores import scale_by_root
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import Big, Node, Over, Partial, Root, call, equals, name, relation, total
+from symattn.document.notation import Big, Node, Over, Partial, Root, call, equals, name, node, relation, total
 from symattn.proof.gradients import gradient, jacobian
 from symattn.proof.inequality import certificate
 from symattn.proof.theorem import Theorem, theorem
@@ -18,7 +18,7 @@ TOPIC = "gradients"
 QKVG = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v", "g": "n_q d_v"}
 SQUARE = {"a": "n_q d_k", "b": "n_q d_v"}  # as many keys and values as queries, for false variants
 MEANING = (("ℓ is the sum of the entries of ", G, " times those of ", OUT, "; dX is its gradient by X"),)
-FLASH = "Dao et al., FlashAttention (2022), appendix B.2"
+FLASH = "Dao et al., FlashAttention (2022)"
 
 
 def _p(*at: Any) -> Node:
@@ -127,7 +127,7 @@ def backward_dv(q: Any, k: Any, v: Any, g: Any) -> Any:
     "backward-dQ",
     TOPIC,
     (
-        equals(_of("Q"), Over(1, Root(D_K)) * _of("S") * K),
+        equals(_of("Q"), Over(node(1), Root(D_K)) * _of("S") * K),
         " with ",
         equals(_of("S", "i", "j"), _p("i", "j") * (_of("P", "i", "j") - _INNER)),
         " and ",
@@ -153,13 +153,13 @@ def backward_dq(q: Any, k: Any, v: Any, g: Any) -> Any:
 @theorem(
     "backward-dK",
     TOPIC,
-    same(_of("K"), Over(1, Root(D_K)) * t(_of("S")) * Q),
+    same(_of("K"), Over(node(1), Root(D_K)) * t(_of("S")) * Q),
     arrays=QKVG | SQUARE,
     hypotheses=MEANING,
     source=FLASH,
     why="The chain rule; the scores of column j depend on key j alone.",
     false=lambda q, g, a, b: (gradient(_loss, "k", q=q, k=a, v=b, g=g), scale_by_root(_ds(q, a, b, g) @ q, q)),
-    false_says=(*same(_of("K"), Over(1, Root(D_K)) * _of("S") * Q), ", for ", equals(N_Q, N_K)),
+    false_says=(*same(_of("K"), Over(node(1), Root(D_K)) * _of("S") * Q), ", for ", equals(N_Q, N_K)),
 )
 def backward_dk(q: Any, k: Any, v: Any, g: Any) -> Any:
     return gradient(_loss, "k", q=q, k=k, v=v, g=g), _backward(q, k, v, g).k
@@ -225,7 +225,7 @@ _SPREAD = said("max", _of("P", "i", "j")) - said("min", _of("P", "i", "j"))
         "low and high are any bounds of dP; |x| is the largest e x with e between −1 and 1",
         "shown for the weight of any one key in the place of the largest",
     ),
-    source="symattn",
+    source="this catalogue",
     why="The key itself moves with the weight of the others, and the others have no more weight than that.",
     assumed={
         "over": ("1 1+m", lambda g, low: g - low),

@@ -10,7 +10,7 @@ from symattn.attention.positions import rotate_half
 from symattn.attention.projections import merge_heads
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import Matrix, Node, Over, Root, equals, name, total
+from symattn.document.notation import Matrix, Node, Over, Root, commas, equals, name, total
 from symattn.proof.theorem import Theorem, theorem
 from symattn.theorems.letters import ATTENTION, T_, W_O, P, Q, X, attention, same, softmax, t
 
@@ -19,6 +19,9 @@ GROUPS = {"q": "g*r n_q d_k", "k": "g n_k d_k", "v": "g n_k d_v"}
 WEIGHTS = {"x": "n d", "w_q": "h d d_k", "w_k": "h d d_k", "w_v": "h d d_v", "w_o": "h d_v d"}
 AINSLIE = "Ainslie et al., GQA: Training Generalized Multi-Query Transformer Models (2023)"
 ELHAGE = "Elhage et al., A Mathematical Framework for Transformer Circuits (2021)"
+
+
+_BLOCK, _VALUES = name("W", commas("O", "t"), role="output"), name("W", commas("V", "t"), role="value")
 
 
 def _head(letter: str, role: Any = "output", index: Any = "t") -> Node:
@@ -43,10 +46,10 @@ def _sum(x: Any) -> Any:
     TOPIC,
     same(
         _side_by_side(_head("H", index=1), _head("H", index=H)) * W_O,
-        _over_heads(_head("H") * name("W", "O", "t", role="output")),
+        _over_heads(_head("H") * _BLOCK),
     ),
     arrays={"x": "h n d_v", "w": "h*d_v d"},
-    hypotheses=(("W", " with the index O, t is block t of the rows of ", W_O),),
+    hypotheses=((_BLOCK, " is block t of the rows of ", W_O),),
     source=ELHAGE,
     why="A product of a row of blocks and a column of blocks is the sum of the products.",
     false=lambda x, w: (merge_heads(x) @ w, _sum(x) @ _blocks(x, w)[0]),
@@ -172,12 +175,11 @@ def mqa_is_gqa_one(q: Any, k: Any, v: Any, keys: Any, values: Any) -> Any:
     "equal-patterns-merge",
     TOPIC,
     same(
-        _over_heads(P * X * name("W", "V", "t", role="value") * name("W", "O", "t", role="output")),
-        P * X * _over_heads(name("W", "V", "t", role="value") * name("W", "O", "t", role="output")),
+        _over_heads(P * X * _VALUES * _BLOCK),
+        P * X * _over_heads(_VALUES * _BLOCK),
     ),
     arrays={"p": "n m", "x": "m d", "w_v": "h d d_v", "w_o": "h d_v e"},
     hypotheses=("all heads have the same weights P",),
-    source=ELHAGE,
     why="For given weights the layer is linear in the product of the two matrices.",
     false=lambda p, x, w_v, w_o: (_sum(p @ x @ w_v @ w_o), p @ x @ _sum(w_v) @ _sum(w_o)),
     false_says=("each of the two matrices summed over heads, and the sums multiplied",),

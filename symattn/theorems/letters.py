@@ -14,6 +14,7 @@ from symattn.document.notation import (
     Over,
     Power,
     Product,
+    Role,
     Root,
     Transposed,
     Words,
@@ -51,9 +52,12 @@ def softmax(s: Like) -> Call:
     return call("softmax", s)
 
 
-def row(letter: str, i: Like, role: Any = None) -> Node:
+_ROLES: dict[str, Role] = {"q": "query", "k": "key", "v": "value", "o": "output"}
+
+
+def row(letter: str, i: Like) -> Node:
     """A row of an array: q_i."""
-    return name(letter, i, role=role or {"q": "query", "k": "key", "v": "value", "o": "output"}.get(letter))
+    return name(letter, i, role=_ROLES.get(letter))
 
 
 def power_of_e(x: Like) -> Node:

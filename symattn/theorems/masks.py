@@ -12,7 +12,20 @@ from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import normalise
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.document.notation import Big, Fence, Node, Over, Partial, Relation, call, equals, name, node, relation
+from symattn.document.notation import (
+    Big,
+    Fence,
+    Node,
+    Over,
+    Partial,
+    Relation,
+    call,
+    equals,
+    name,
+    node,
+    relation,
+    total,
+)
 from symattn.proof.defined import is_defined
 from symattn.proof.gradients import jacobian
 from symattn.proof.listed import listed
@@ -24,7 +37,6 @@ from symattn.theorems.letters import (
     PI,
     M,
     X,
-    over_keys,
     power_of_e,
     row,
     rows,
@@ -38,7 +50,7 @@ ADDED = Attention(mask="additive")
 QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
 FIRST = {"q0": "1 d_k", "k0": "1 d_k", "v0": "1 d_v", "q": "n d_k", "k": "n d_k", "v": "n d_v"}
 EARLY, LATE = {"q": "a d_k", "k": "a d_k", "v": "a d_v"}, {"q1": "b d_k", "k1": "b d_k", "v1": "b d_v"}
-VASWANI = "Vaswani et al., Attention Is All You Need (2017), §3.2.3"
+VASWANI = "Vaswani et al., Attention Is All You Need (2017)"
 _BIAS, _ALLOWED = name("B"), name("A", "i")
 
 
@@ -66,7 +78,6 @@ def _scores(q: Any, k: Any) -> Any:
             " that row i may attend to are not none; they come first in the list, as well they may",
         ),
     ),
-    source=VASWANI,
     why="The exponential of −∞ is 0.",
     false=(
         lambda q, k, v, k1, v1: (soft(_scores(q, rows(k, 0 * k1))) @ rows(v, v1), ATTENTION(q, k, v)),
@@ -108,7 +119,7 @@ def _zeroed(p: Any, k: Any) -> Any:
 def fully_masked_row(q: Any, k: Any, v: Any, b: Any) -> Any:
     xp = q.__array_namespace__()
     none_allowed = forbid(_scores(q, k), xp.arange(1) < 0)
-    undefined = 1 - is_defined(lambda: soft(none_allowed))
+    undefined = 1 - is_defined(lambda: soft(none_allowed, stabilised=False))
     return [(xp.asarray(undefined), xp.asarray(1)), (_biased(q, k, v, b), ATTENTION(q, k, v))]
 
 
@@ -171,7 +182,7 @@ finite_mask_leaks = Theorem(
     ("The denominator is at least the exponential of the largest score outside of M.",),
     (
         ("the keys in M have the bias ", -_BIAS, " instead of −∞"),
-        "shown with any bound of the scores in M for their maximum, and any one score outside for the maximum there",
+        ("shown with any bound of the scores in M for their maximum, and any one score outside for the maximum there",),
     ),
 )
 
@@ -232,7 +243,7 @@ def _one_too_far(x: Any) -> Any:
     arrays=FIRST,
     why="The first token may attend to itself alone, and a single weight is 1.",
     false=lambda k0, v0, k, v, q0, q: (_first(q0, k0, v0, q, k, v), rows(v0, v).mean(axis=0, keepdims=True)),
-    false_says=same(row("o", 1), Over(1, name("n")) * over_keys(row("v", "j"))),
+    false_says=same(row("o", 1), Over(node(1), name("n")) * total(name("j"), 1, name("n"), row("v", "j"))),
 )
 def causal_first_row(q0: Any, k0: Any, v0: Any, q: Any, k: Any, v: Any) -> Any:
     p = CAUSAL.trace(rows(q0, q), rows(k0, k), rows(v0, v))["weights"][:1, :1]
@@ -268,7 +279,7 @@ def _reach(x: Node) -> Node:
         "L layers of causal attention with a window of w keys, the token's own among them",
         "a token that does not reach back so far depends on all before it",
     ),
-    source="Jiang et al., Mistral 7B (2023), §2",
+    source="Jiang et al., Mistral 7B (2023)",
     why="Each layer reaches back w − 1 tokens. Which outputs depend on which inputs is seen from the product of the"
     " weights of the layers, whose entries are sums of positive numbers.",
     obstacle="The width of the window is a number, and order predicates with an offset are not decided for all sizes.",

@@ -17,7 +17,7 @@ from symattn.attention.streaming import (
     partial_output,
     tile_state,
 )
-from symattn.document.notation import Commas, Node, commas, equals, name, node, relation, total
+from symattn.document.notation import Fence, Node, commas, equals, name, node, relation, total
 from symattn.proof.defined import is_defined
 from symattn.proof.theorem import Theorem, theorem
 from symattn.theorems.letters import (
@@ -28,6 +28,7 @@ from symattn.theorems.letters import (
     V,
     attention,
     causal,
+    over_keys,
     power_of_e,
     row,
     rows,
@@ -47,6 +48,7 @@ MERGED = (
     "Since the state of two sets of keys is the merged state of each, every bracketing of tiles, of any number and"
     " sizes, gives the state of all keys, by induction over the tree of merges."
 )
+_SHIFTED = power_of_e(name("s", "j", role="score") - name("m"))
 _KA, _KB = name("K", "a", role="key"), name("K", "b", role="key")
 
 
@@ -82,15 +84,12 @@ def _equal(x: Any, y: Any) -> list[tuple[Any, Any]]:
     same(_state(stack(_KA, _KB)), _merged(_state(_KA), _state(_KB))),
     arrays=TILES,
     hypotheses=(
-        ("a state is ", Commas((name("m"), name("ℓ"), name("a")))),
-        (equals(name("ℓ"), total(name("j"), 1, name("n", "k"), power_of_e(name("s", "j", role="score") - name("m"))))),
         (
-            equals(
-                name("a"),
-                total(
-                    name("j"), 1, name("n", "k"), power_of_e(name("s", "j", role="score") - name("m")) * row("v", "j")
-                ),
-            ),
+            "a state is m, ",
+            equals(name("ℓ"), over_keys(_SHIFTED)),
+            " and ",
+            equals(name("a"), over_keys(_SHIFTED * row("v", "j"))),
+            ", for each query",
         ),
         ANY_NUMBERS,
     ),
@@ -163,12 +162,16 @@ def _only_normaliser(x: State, y: State) -> State:
         ", ",
         equals(_merged(name("x"), name("y")), _merged(name("y"), name("x"))),
         " and ",
-        equals(_merged(name("x"), commas(name("m"), 0, 0)), name("x")),
+        equals(_merged(name("x"), Fence("round", commas(name("m"), 0, 0))), name("x")),
     ),
     arrays=STATES,
     hypotheses=(
-        "up to the choice of m: two states are the same if ",
-        ("they agree in ", name("ℓ") * power_of_e(name("m")), " and ", name("a") * power_of_e(name("m"))),
+        (
+            "states are equal up to the choice of m: if they agree in ",
+            name("ℓ") * power_of_e(name("m")),
+            " and ",
+            name("a") * power_of_e(name("m")),
+        ),
         "every m is finite, that of the unit too",
     ),
     source=RABE,

@@ -66,7 +66,7 @@ def _f(x: Any) -> Call:
         over_keys(Over(power_of_e(dot("i", "j")), total(name("l"), 1, N_K, power_of_e(dot("i", "l")))) * row("v", "j")),
     ),
     arrays=QKV,
-    source="Vaswani et al., Attention Is All You Need (2017), equation 1",
+    source="Vaswani et al., Attention Is All You Need (2017)",
     why="Row i of the matrix formula holds the scores of query i alone.",
     false=lambda q, k, v: (soft(scale_by_root(dot_scores(q, k), q).mT).mT @ v, ATTENTION(q, k, v)),
     false_says="the softmax is over the queries",
@@ -202,7 +202,7 @@ def _off_by_one(q: Any, k: Any) -> Any:
         **{"m": "d_k e", "r": "d_k e", "u": "d_k 1", "w": "d_k 1", "x": "n d_k", "w_v": "d_k d_v", "z": "d_k d_k"},
     },
     hypotheses=(
-        (equals(M, 1 + name("u") * t(name("w"))), " with 1 + ", t(name("w")) * name("u"), " not 0"),
+        (equals(M, name("I") + name("u") * t(name("w"))), " with 1 + ", t(name("w")) * name("u"), " not 0"),
         "every invertible matrix is a product of such",
     ),
     source="Elhage et al., A Mathematical Framework for Transformer Circuits (2021)",
@@ -250,7 +250,7 @@ def _with_one_more(q: Any, k: Any, v: Any) -> Any:
 @theorem(
     "equal-scores-average",
     TOPIC,
-    same(row("o", "i"), Over(1, N_K) * over_keys(row("v", "j"))),
+    same(row("o", "i"), Over(node(1), N_K) * over_keys(row("v", "j"))),
     arrays={**QKV, "c": "n_q 1"},
     hypotheses=("the scores of row i are all equal, as those of the query 0 are",),
     why="Equal scores have equal weights, which sum to one.",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from symattn.attention.notation import D_K
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import Big, Commas, Node, Over, Partial, Relation, equals, name, node, relation
+from symattn.document.notation import Big, Commas, Node, Partial, Relation, equals, name, node, relation
 from symattn.proof.gradients import gradient
 from symattn.proof.inequality import certificate
 from symattn.proof.listed import listed
@@ -86,7 +87,7 @@ def output_in_hull(q: Any, k: Any, v: Any, low: Any, high: Any, f: Any, top: Any
         relation(said("rank", Q * t(K)), "≤", D_K),
         ", but ",
         equals(said("rank", softmax(Q * t(K))), name("n")),
-        " for some Q and K, also where n is larger",
+        ", which may be larger, for some Q and K",
     ),
     sizes=tuple({"n": n, "d": d} for n, d in ((2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (4, 3))),
     arrays={"q": "n d", "k": "n d"},
@@ -128,7 +129,7 @@ def _rank(x: Any) -> int:
     "not-globally-lipschitz",
     TOPIC,
     (
-        equals(Partial(name("o", 1), name("x", 1)), Over(1, 3) + Over(2, 3) * _A**2),
+        equals(Partial(name("o", 1), name("x", 1)), node(Fraction(1, 3)) + node(Fraction(2, 3)) * _A**2),
         " at ",
         equals(name("x"), Commas((node(0), _A, -_A))),
         ", so self-attention is not globally Lipschitz",

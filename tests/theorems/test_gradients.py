@@ -1,0 +1,35 @@
+"""The theorems on gradients. What each is worth is listed, so that a proof that is lost shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from symattn.proof.theorem import Theorem, decide
+from symattn.theorems.gradients import THEOREMS
+
+GRADES = {
+    "softmax-jacobian": "proved",
+    "softmax-vjp": "proved",
+    "backward-dV": "proved",
+    "backward-dQ": "proved",
+    "backward-dK": "proved",
+    "flash-rowsum": "proved",
+    "score-gradient-rows-sum-zero": "proved",
+    "value-gradient-conserved": "proved",
+    "score-gradient-saturates": "proved",
+    "cross-entropy-gradient": "proved",
+}
+
+
+def test_every_theorem_is_listed():
+    assert [t.name for t in THEOREMS] == list(GRADES)
+
+
+@pytest.mark.parametrize("theorem", THEOREMS, ids=lambda t: t.name)
+def test_theorem(theorem: Theorem):
+    outcome = decide(theorem)
+    assert outcome.refutation.refuted, "the false variant was not refuted"
+    assert not outcome.refutation.accepted, "the prover accepts the false variant"
+    assert outcome.witness, "no numbers were found that meet the hypotheses"
+    assert outcome.grade.value == GRADES[theorem.name], outcome.decision
+    assert theorem.topic == "gradients"

@@ -1,0 +1,32 @@
+"""The theorems on masks. What each is worth is listed, so that a proof that is lost shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from symattn.proof.theorem import Theorem, decide
+from symattn.theorems.masks import THEOREMS
+
+GRADES = {
+    "mask-is-restriction": "proved",
+    "fully-masked-row": "proved",
+    "finite-mask-leaks": "proved",
+    "causal-no-leak": "proved",
+    "causal-first-row": "proved",
+    "window-receptive-field": "checked",
+    "mask-transport": "proved",
+}
+
+
+def test_every_theorem_is_listed():
+    assert [t.name for t in THEOREMS] == list(GRADES)
+
+
+@pytest.mark.parametrize("theorem", THEOREMS, ids=lambda t: t.name)
+def test_theorem(theorem: Theorem):
+    outcome = decide(theorem)
+    assert outcome.refutation.refuted, "the false variant was not refuted"
+    assert not outcome.refutation.accepted, "the prover accepts the false variant"
+    assert outcome.witness, "no numbers were found that meet the hypotheses"
+    assert outcome.grade.value == GRADES[theorem.name], outcome.decision
+    assert theorem.topic == "masks"

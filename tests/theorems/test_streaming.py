@@ -1,0 +1,32 @@
+"""The theorems on streaming. What each is worth is listed, so that a proof that is lost shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from symattn.proof.theorem import Theorem, decide
+from symattn.theorems.streaming import THEOREMS
+
+GRADES = {
+    "two-block-merge": "proved",
+    "online-softmax": "proved",
+    "merge-monoid": "proved",
+    "lse-merge": "proved",
+    "kv-cache-step": "proved",
+    "causal-prefix-unchanged": "proved",
+    "chunked-prefill-bottom-right": "proved",
+}
+
+
+def test_every_theorem_is_listed():
+    assert [t.name for t in THEOREMS] == list(GRADES)
+
+
+@pytest.mark.parametrize("theorem", THEOREMS, ids=lambda t: t.name)
+def test_theorem(theorem: Theorem):
+    outcome = decide(theorem)
+    assert outcome.refutation.refuted, "the false variant was not refuted"
+    assert not outcome.refutation.accepted, "the prover accepts the false variant"
+    assert outcome.witness, "no numbers were found that meet the hypotheses"
+    assert outcome.grade.value == GRADES[theorem.name], outcome.decision
+    assert theorem.topic == "streaming"

@@ -1,0 +1,41 @@
+"""The theorems on structure and symmetry. What each is worth is listed, so that a proof that is lost shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from symattn.proof.theorem import Theorem, decide
+from symattn.theorems.structure import THEOREMS
+
+GRADES = {
+    "per-token-equals-matrix": "proved",
+    "output-in-hull": "proved",
+    "permutation-equivariance": "proved",
+    "key-permutation-invariance": "proved",
+    "query-rows-independent": "proved",
+    "linear-in-values": "proved",
+    "key-bias-redundant": "proved",
+    "value-bias-passes": "proved",
+    "dropout-unbiased": "proved",
+    "qk-gauge": "proved",
+    "duplicate-all-keys": "proved",
+    "equal-scores-average": "proved",
+    "score-rank": "checked",
+    "symmetric-scores-reversible": "proved",
+    "not-globally-lipschitz": "proved",
+    "nonexpansive-in-values": "proved",
+}
+
+
+def test_every_theorem_is_listed():
+    assert [t.name for t in THEOREMS] == list(GRADES)
+
+
+@pytest.mark.parametrize("theorem", THEOREMS, ids=lambda t: t.name)
+def test_theorem(theorem: Theorem):
+    outcome = decide(theorem)
+    assert outcome.refutation.refuted, "the false variant was not refuted"
+    assert not outcome.refutation.accepted, "the prover accepts the false variant"
+    assert outcome.witness, "no numbers were found that meet the hypotheses"
+    assert outcome.grade.value == GRADES[theorem.name], outcome.decision
+    assert theorem.topic == "structure"
