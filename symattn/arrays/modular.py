@@ -20,17 +20,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from symattn.arrays.base import Array
-from symattn.arrays.calls import offered
-from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import note
 from symattn.arrays.planes import Planes, Typed, _boxed
 from symattn.arrays.residues import functions, primes
 from symattn.arrays.residues.degree import Chance
 from symattn.arrays.residues.field import Field
-from symattn.arrays.residues.state import State, chosen, moved, numbers, overwritten
-from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _holds, _lifted, _picked
+from symattn.arrays.residues.namespace import ModularNamespace
+from symattn.arrays.residues.state import State, moved, numbers, overwritten
+from symattn.arrays.structure import _holds
 from symattn.errors import InputError, Refused
+
+#: By axis: the maxima that an array has, and the maxima of these.
+Maxima = dict[int, tuple[State, "Maxima"]]
 
 
 class Holder:
@@ -51,7 +52,7 @@ class Modular(Planes):
         self._holder = holder
         self._move = move
         self._dummy = holder.dummy if dummy is None else dummy
-        self._maxima: tuple[State, dict[int, Self]] | None = None
+        self._maxima: tuple[State, Maxima] | None = None
 
     @classmethod
     def holding(cls, state: State) -> Self:
@@ -188,8 +189,10 @@ class Modular(Planes):
             a._maxima = (a._holder.state, {})  # asked again, the same array has the same maxima
         found = a._maxima[1]
         if axis not in found:
-            found[axis] = cls.holding(functions.highest(cls.field, a.state, axis))
-        return found[axis].copy()
+            found[axis] = (functions.highest(cls.field, a.state, axis), {})
+        result = cls.holding(found[axis][0].alias())
+        result._maxima = (result._holder.state, found[axis][1])  # and so have they, over a second axis
+        return result
 
     @classmethod
     def _less(cls, a: Self, b: Self) -> Any:
@@ -206,66 +209,11 @@ class Modular(Planes):
 
     @classmethod
     def _undefined(cls, a: Self) -> Any:
-        state = a.state
-        if state.defined:
-            return np.zeros(a.plain_shape, dtype=bool)
-        there = [np.isnan(x.value) for x in (state.value, state.factor) if x is not None]
-        return there[0]
+        return functions.undefined(a.state)
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
         return cls.holding(cls.field.matmul(a.state, b.state))
-
-
-class ModularNamespace(Namespace):
-    """The namespace, with the functions that move elements done on planes that may not be there, or not yet."""
-
-    kind: type[Modular]
-
-    def _where(self, condition: Any, a: Any, b: Any) -> Any:
-        if isinstance(condition, Array):
-            raise Refused("modular: where needs a boolean condition")
-        x, y = self.kind.written(a).state, self.kind.written(b).state
-        return self.kind.holding(chosen(np.array(condition, dtype=bool), x, y))
-
-    where = offered("where", _where)
-
-    def _moved(self, move: Callable[..., Any], given: list[Modular]) -> Any:
-        dummy = move(*[a._dummy for a in given])
-        if isinstance(dummy, (list, tuple)):
-            parts = [self._moved(lambda *planes, i=i: move(*planes)[i], given) for i in range(len(dummy))]
-            return type(dummy)(parts)
-        if len(given) == 1:
-            return given[0].map(move)
-        result = self.kind.holding(moved(move, dummy.shape, [a.state for a in given]))
-        if all(a.origin is not None for a in given):
-            result.typed = Typed(move(*[a.origin for a in given]))
-        return result
-
-
-def _structural(name: str) -> Callable[..., Any]:
-    function = getattr(np, name)
-
-    def run(self: ModularNamespace, *args: Any, **kwargs: Any) -> Any:
-        if not _holds([args]):
-            return function(*args, **kwargs)
-        given = [_lifted(self.kind, a) for a in args]
-
-        def move(*planes: Any) -> Any:
-            rest = iter(planes)
-            return function(*[_picked(a, lambda _: next(rest)) for a in given], **kwargs)
-
-        return self._moved(move, list(_arrays(given)))
-
-    run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"NumPy's ``{name}``, on every plane."
-    return run
-
-
-for _name in _NUMPY:
-    setattr(ModularNamespace, _name, _structural(_name))
-for _alias, _name in _ALIASES.items():
-    setattr(ModularNamespace, _alias, getattr(ModularNamespace, _name))
 
 
 def modular(p: int = 0, q: int = 0, seed: int = 0) -> type[Modular]:

@@ -28,7 +28,7 @@ def same(a: Divisors, b: Divisors) -> bool:
 
 
 def none(a: Divisors) -> bool:
-    """Whether B is 1 everywhere."""
+    """Whether B is 1 everywhere (of masks: whether they are False)."""
     return a is None or not _core(a).any()
 
 

@@ -157,6 +157,15 @@ def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, Chance]:
     return same, x.ratio.difference(y.ratio, divisors.same(x.divisors, y.divisors))
 
 
+def undefined(x: State) -> np.ndarray:
+    """Where elements are 0/0."""
+    if x.defined:
+        return np.zeros(x.shape, dtype=bool)
+    plane = x.value or x.factor
+    assert plane is not None
+    return np.asarray(np.isnan(plane.value))
+
+
 def decided_equal(field: Field, x: State, y: State) -> np.ndarray:
     """Where elements are equal; a decision, unless both are known numbers."""
     if x.number is not None and y.number is not None and x.forbidden is None and y.forbidden is None:
@@ -178,7 +187,7 @@ def less(field: Field, x: State, y: State) -> np.ndarray:
         if x.number is not None and y.number is not None:
             return np.full(shape, x.number < y.number)
         if x.number == 0 and y.sign:
-            return ~decided_equal(field, x, y)
+            return np.asarray(~decided_equal(field, x, y) & ~undefined(y))
         if y.number == 0 and x.sign:
             return np.zeros(shape, dtype=bool)
     raise Undecided("modular: residues have no order; compare plain numbers, or use maximum")

@@ -106,8 +106,7 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
     one = len(states) == 1
     logarithm = any(s.factor is not None for s in states)
     same = {s.number for s in states}
-    found = _optional(run, [s.divisors for s in states], states)
-    over = None if divisors.none(found) else found
+    over = _optional(run, [s.divisors for s in states], states)
     ratio = states[0].ratio if one else _either([s.ratio for s in states])
     return State(
         shape,
@@ -141,7 +140,8 @@ def _optional(run: Moving, planes: Sequence[Any], states: Sequence[State]) -> np
         return None
     zero = there[0].dtype.type(0)
     full = [np.broadcast_to(zero, s.shape) if x is None else x for x, s in zip(planes, states, strict=True)]
-    return np.asarray(run(*full))
+    result = np.asarray(run(*full))
+    return None if divisors.none(result) else result
 
 
 def _either(weights: Sequence[Any]) -> Any:

@@ -1,0 +1,103 @@
+"""The namespace of ``modular``: elements are moved on planes that may not be there yet, and einsum goes by matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symattn.arrays.base import Array
+from symattn.arrays.calls import offered
+from symattn.arrays.linear import _einsum_terms
+from symattn.arrays.namespace import Namespace
+from symattn.arrays.planes import Typed
+from symattn.arrays.residues.state import chosen, moved
+from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _holds, _lifted, _picked
+from symattn.errors import Refused
+
+if TYPE_CHECKING:
+    from symattn.arrays.modular import Modular
+
+
+class ModularNamespace(Namespace):
+    """The namespace, with the functions that move elements done on planes that may not be there, or not yet."""
+
+    kind: type[Modular]
+
+    def _where(self, condition: Any, a: Any, b: Any) -> Any:
+        if isinstance(condition, Array):
+            raise Refused("modular: where needs a boolean condition")
+        x, y = self.kind.written(a).state, self.kind.written(b).state
+        return self.kind.holding(chosen(np.array(condition, dtype=bool), x, y))
+
+    where = offered("where", _where)
+
+    def _einsum(self, spec: str, *operands: Any) -> Any:
+        """Of two operands by a product of matrices where the spec names one."""
+        if len(operands) == 2:
+            x, y = map(self.kind.of, operands)
+            (a, b), out = _einsum_terms(spec, [x.ndim, y.ndim])
+            names = [set(a), set(b), set(out)]
+            plain = len(names[0]) == len(a) and len(names[1]) == len(b) and (names[0] ^ names[1]) <= names[2]
+            if plain and names[0] & names[1] - names[2]:
+                return self._contracted(x, a, y, b, out)
+        return Namespace.einsum(self, spec, *operands)
+
+    einsum = offered("einsum", _einsum)
+
+    def _contracted(self, x: Modular, a: str, y: Modular, b: str, out: str) -> Any:
+        """Σ over the letters that only x and y have, as a stack of products of matrices."""
+        batch = [c for c in a if c in b and c in out]
+        inner = [c for c in a if c in b and c not in out]
+        left, right = [c for c in a if c not in b], [c for c in b if c not in a]
+        p = self._grouped(x, a, batch, left, inner)
+        product = self.matmul(p, self._grouped(y, b, batch, inner, right))
+        sizes = dict(zip(a + b, (*x.plain_shape, *y.plain_shape), strict=True))
+        shape = (*product.plain_shape[:-2], *(sizes[c] for c in (*left, *right)))
+        letters = [*batch, *left, *right]
+        return product.reshape(shape).transpose([letters.index(c) for c in out])
+
+    def _grouped(self, x: Modular, names: str, batch: list[str], rows: list[str], columns: list[str]) -> Any:
+        """``x`` as a stack of matrices with these axes, each kind of axes in one."""
+        sorted_ = x.transpose([names.index(c) for c in (*batch, *rows, *columns)])
+        shape, k, n = sorted_.plain_shape, len(batch), len(rows)
+        return sorted_.reshape((*shape[:k], prod(shape[k : k + n]), prod(shape[k + n :])))
+
+    def _moved(self, move: Callable[..., Any], given: list[Modular]) -> Any:
+        dummy = move(*[a._dummy for a in given])
+        if isinstance(dummy, (list, tuple)):
+            parts = [self._moved(lambda *planes, i=i: move(*planes)[i], given) for i in range(len(dummy))]
+            return type(dummy)(parts)
+        if len(given) == 1:
+            return given[0].map(move)
+        result = self.kind.holding(moved(move, dummy.shape, [a.state for a in given]))
+        if all(a.origin is not None for a in given):
+            result.typed = Typed(move(*[a.origin for a in given]))
+        return result
+
+
+def _structural(name: str) -> Callable[..., Any]:
+    function = getattr(np, name)
+
+    def run(self: ModularNamespace, *args: Any, **kwargs: Any) -> Any:
+        if not _holds([args]):
+            return function(*args, **kwargs)
+        given = [_lifted(self.kind, a) for a in args]
+
+        def move(*planes: Any) -> Any:
+            rest = iter(planes)
+            return function(*[_picked(a, lambda _: next(rest)) for a in given], **kwargs)
+
+        return self._moved(move, list(_arrays(given)))
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"NumPy's ``{name}``, on every plane."
+    return run
+
+
+for _name in _NUMPY:
+    setattr(ModularNamespace, _name, _structural(_name))
+for _alias, _name in _ALIASES.items():
+    setattr(ModularNamespace, _alias, getattr(ModularNamespace, _name))
