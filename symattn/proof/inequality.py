@@ -8,7 +8,7 @@ use the name as a letter that is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -18,6 +18,7 @@ from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
 from symattn.proof.listed import all_true
 from symattn.proof.prover import Proof, prove
+from symattn.proof.refuting import spread_sizes
 from symattn.proof.signs import never_negative
 from symattn.proof.statement import Declared, Letters, Numbers, Pair, Sides, growing_sizes, pairs, run
 from symattn.proof.theorem import Decision, Refutation, Theorem, text
@@ -47,13 +48,15 @@ class Certificate:
 
     def decide(self) -> Decision:
         """``proved`` if the gap is the difference and is never negative by its form."""
-        wrong = self._failure(self.sides, SOME)
+        wrong = next((case for case, holds in islice(self._spread(), SOME) if not holds), "")
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
         try:
             proofs, refusal = self._proofs(), self._sign()
         except (Refused, Undecided, InputError) as reason:
             return Decision(Evidence(Grade.UNDECIDED, str(reason)))
+        if not proofs:
+            return Decision(Evidence(Grade.UNDECIDED, "nothing is stated"))
         if all(p.proved for p in proofs) and not refusal:
             words = "larger − smaller is an expression in which nothing can be negative"
             return Decision(Evidence(Grade.PROVED, "all sizes"), ((words,),), proofs=proofs)
@@ -62,12 +65,12 @@ class Certificate:
     def refute(self) -> Refutation:
         """Numbers that meet the hypotheses and at which the false variant fails."""
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
-        found = [self._failure(false, MANY) for false in variants]
+        found = [self._failure(false) for false in variants]
         return Refutation(all(found), "; ".join(filter(None, found)), any(map(self._shown, variants)))
 
     def witness(self) -> str:
         """The first numbers that meet the hypotheses and at which the statement holds."""
-        return next((case for case, pair in self._cases(self.sides) if all_true([a <= b for a, b in pair])), "")
+        return next((case for case, holds in self._spread() if holds), "")
 
     def _proofs(self) -> tuple[Proof, ...]:
         """larger − smaller = gap for every pair."""
@@ -78,7 +81,8 @@ class Certificate:
         """Whether the gaps would show the false variant as well."""
         try:
             claimed = pairs(false, self.declared, Letters())
-            return not self._sign() and all(any(self._difference(p, g).proved for g in self._gaps()) for p in claimed)
+            gaps = self._gaps()[: len(claimed)]
+            return not self._sign() and all(map(lambda p, g: self._difference(p, g).proved, claimed, gaps))
         except (Refused, Undecided, InputError):
             return False
 
@@ -104,18 +108,23 @@ class Certificate:
                     return "the form of the gap does not show its sign"
         return ""
 
-    def _failure(self, sides: Sides, tries: int) -> str:
-        """Numbers at which a smaller side is larger."""
-        cases = islice(self._cases(sides), tries)
-        return next((case for case, pair in cases if not all_true([a <= b for a, b in pair])), "")
+    def _failure(self, false: Sides) -> str:
+        """Numbers at which a smaller side of the false variant is larger."""
+        every = growing_sizes(self.declared.sorts(), self.top)
+        return next((case for case, holds in islice(self._cases(false, every, SEEDS), MANY) if not holds), "")
 
-    def _cases(self, sides: Sides) -> Iterator[tuple[str, list[Pair]]]:
-        """Sizes and seeds that meet the hypotheses, with the pairs there; what cannot be compared is left out."""
-        for sizes in growing_sizes(self.declared.sorts(), self.top):
-            for seed in range(SEEDS):
+    def _spread(self) -> Iterator[tuple[str, bool]]:
+        """Cases of the statement at sizes that differ from each other."""
+        return self._cases(self.sides, spread_sizes(self.declared.sorts(), self.top), SEEDS // 4)
+
+    def _cases(self, sides: Sides, every: Iterable[dict[str, int]], seeds: int) -> Iterator[tuple[str, bool]]:
+        """Sizes and seeds that meet the hypotheses, and whether all holds there; what is undecided is left out."""
+        for sizes in every:
+            for seed in range(seeds):
                 found = self._case(sides, Numbers(sizes, seed)) or self._case(sides, Numbers(sizes, seed, balls=True))
                 if found:
-                    yield ", ".join(f"{sort} = {n}" for sort, n in sizes.items()) + f" (seed {seed})", found
+                    case = ", ".join(f"{sort} = {n}" for sort, n in sizes.items()) + f" (seed {seed})"
+                    yield case, all_true([a <= b for a, b in found])
 
     def _case(self, sides: Sides, world: Numbers) -> list[Pair]:
         """The pairs in these numbers; none if they do not meet the hypotheses or cannot be compared."""

@@ -121,7 +121,9 @@ class Identity:
         return Decision(evidence, (self.rule,) if self.rule else (), said, proofs)
 
     def _evidence(self, proofs: tuple[Proof, ...]) -> Evidence:
-        proved = bool(proofs) and all(p.proved for p in proofs)
+        if not proofs:
+            return Evidence(Grade.UNDECIDED, "nothing is stated")
+        proved = all(p.proved for p in proofs)
         look: Callable[..., Any] = spot_check if proved else search
         found = look(self.sides, self.declared, self.top)
         if found.counterexample:
@@ -130,8 +132,7 @@ class Identity:
             return Evidence(Grade.PROVED, "all sizes")
         if found.agreed:
             return Evidence(Grade.CHECKED, f"exact numbers at sizes up to {_sizes(found.largest)}")
-        why = next((p.why for p in proofs if not p.proved), "nothing is stated")
-        return Evidence(Grade.UNDECIDED, why)
+        return Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved))
 
     def refute(self) -> Refutation:
         variants = self.false if isinstance(self.false, tuple) else (self.false,)

@@ -1,0 +1,123 @@
+"""Inequalities by certificate: what is refused, and that a false one never passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from symattn.arrays.index.axes import length
+from symattn.arrays.indexed import Indexed
+from symattn.evidence import Grade
+from symattn.proof.inequality import Certificate, certificate
+from symattn.proof.signs import never_negative
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import decide
+
+XY = Declared({"x": "n", "y": "n"})
+
+
+def method(sides, gap, declared=XY, **more):
+    return Certificate(declared, sides, gap, lambda x: (x * 0 + 1, x * 0), **more)
+
+
+def test_a_gap_that_is_the_difference_and_shows_its_sign_proves():
+    found = method(lambda x, y: (2 * x * y, x * x + y * y), lambda x, y: (x - y) * (x - y)).decide()
+    assert found.evidence.grade is Grade.PROVED
+
+
+def test_a_gap_that_is_not_the_difference_does_not():
+    found = method(lambda x, y: (x * y, x * x + y * y), lambda x, y: (x - y) * (x - y)).decide()
+    assert found.evidence.grade is Grade.UNDECIDED
+
+
+def test_a_gap_that_does_not_show_its_sign_does_not():
+    found = method(lambda x, y: (2 * x * y, x * x + y * y), lambda x, y: x * x + y * y - 2 * x * y).decide()
+    assert found.evidence.grade is Grade.UNDECIDED
+
+
+def test_a_false_inequality_is_refuted_even_where_its_gap_is_the_difference():
+    found = method(lambda x, y: (x * x, x * y), lambda x, y: x * y - x * x).decide()
+    assert found.evidence.grade is Grade.REFUTED
+
+
+def test_nothing_stated_is_not_proved():
+    assert method(lambda x: [], lambda x: []).decide().evidence.grade is Grade.UNDECIDED
+
+
+def test_hypotheses_may_be_used_and_are_looked_at_in_numbers():
+    larger = {"gap": ("n", lambda x, y: y - x)}
+    found = method(lambda x, y: (x, y), lambda gap: gap, assumed=larger)
+    assert found.decide().evidence.grade is Grade.PROVED
+    assert "n = " in found.witness()
+
+
+def test_hypotheses_that_cannot_be_met_leave_no_witness():
+    impossible = {"gap": ("n", lambda x: 0 * x - 1)}
+    assert not method(lambda x: (x, x - 1), lambda gap: gap, assumed=impossible).witness()
+
+
+def test_letters_declared_positive_count_and_others_do_not():
+    assert method(lambda x: (0 * x, x), lambda x: x, Declared({"x": "n"}, positive=("x",))).decide().evidence.grade is (
+        Grade.PROVED
+    )
+    assert method(lambda x: (0 * x, x), lambda x: x).decide().evidence.grade is Grade.REFUTED
+
+
+def test_of_several_false_variants_each_must_fail():
+    def stated(*false):
+        made = certificate(
+            "squares", "test", "0 ≤ x²", arrays={"x": "n"}, gap=lambda x: x * x, false=false, false_says="others"
+        )
+        return decide(made(lambda x: (0 * x, x * x)))
+
+    assert stated(lambda x: (x * x, 0 * x), lambda x: (x, x * x)).sound
+    assert not stated(lambda x: (x * x, 0 * x), lambda x: (-(x * x), 0 * x)).sound
+
+
+def letters(name="x"):
+    return Indexed.letters(name, length("n"))
+
+
+def sign(x, *known):
+    return all(never_negative(x.at(places), known) for places in x.places())
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x: x * x,
+        lambda x: x * x * x * x,
+        lambda x: x.xp.exp(x) / (1 + x.xp.exp(x)),
+        lambda x: x.xp.sum(x * x, axis=-1),
+        lambda x: x.xp.sqrt(x),
+        lambda x: x.xp.exp(x) - 1 - x,
+    ],
+)
+def test_what_is_never_negative(form):
+    assert sign(form(letters()))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x: x,
+        lambda x: -x * x,
+        lambda x: x * x * x,
+        lambda x: x * x - 1,
+        lambda x: x.xp.exp(x) - 1,
+        lambda x: x.xp.exp(x) - 2 - x,
+        lambda x: x.xp.exp(x) - x.xp.exp(2 * x),
+        lambda x: x.xp.exp(x) / x,
+        lambda x: x.xp.max(x, axis=-1),
+        lambda x: x.xp.tanh(x),
+        lambda x: x.xp.sum(x, axis=-1),
+        lambda x: x * letters("y"),
+    ],
+)
+def test_what_the_form_does_not_show(form):
+    assert not sign(form(letters()))
+
+
+def test_only_the_arrays_that_are_named_are_known():
+    assert sign(letters(), "x")
+    assert not sign(letters("xy"), "x")
+    assert not sign(letters() * letters("y"), "x")

@@ -1,0 +1,82 @@
+"""Statements at listed sizes, and what is defined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from symattn.arrays.exact import Exact
+from symattn.arrays.index.axes import length
+from symattn.arrays.indexed import Indexed
+from symattn.attention.masks import forbid
+from symattn.attention.softmax import softmax
+from symattn.errors import Refused
+from symattn.evidence import Grade
+from symattn.proof.defined import is_defined
+from symattn.proof.listed import Listed
+from symattn.proof.refuting import spread_sizes
+from symattn.proof.statement import Declared
+
+SIZES = ({"n": 2}, {"n": 3})
+NO_ARRAYS = Declared({})
+
+
+def test_what_holds_in_every_case_is_checked_there():
+    found = Listed(NO_ARRAYS, lambda n: n < 4, lambda n: n < 3, SIZES, ("numbers",)).decide()
+    assert found.evidence.grade is Grade.CHECKED
+    assert "n = 2; n = 3" in found.evidence.where
+    assert found.argument == (("numbers",),)
+
+
+def test_what_fails_in_one_case_is_refuted_there():
+    found = Listed(NO_ARRAYS, lambda n: n < 3, lambda n: False, SIZES).decide()
+    assert found.evidence.grade is Grade.REFUTED
+    assert "n = 3" in found.evidence.where
+
+
+def test_what_cannot_be_decided_is_not_checked():
+    def refused(n):
+        raise Refused("not here")
+
+    found = Listed(NO_ARRAYS, refused, lambda n: False, SIZES)
+    assert found.decide().evidence.grade is Grade.UNDECIDED
+    assert not found.witness()
+
+
+def test_a_true_variant_is_not_refuted():
+    assert not Listed(NO_ARRAYS, lambda n: True, lambda n: n > 0, SIZES).refute().refuted
+    assert Listed(NO_ARRAYS, lambda n: True, lambda n: n > 2, SIZES).refute().counterexample == "n = 2"
+
+
+def test_arrays_of_truth_values_must_be_true_throughout():
+    squares = Listed(Declared({"x": "n"}), lambda x: x * x >= 0, lambda x: [x * x >= 0, x >= 0], SIZES)
+    assert squares.decide().evidence.grade is Grade.CHECKED
+    assert squares.refute().refuted
+
+
+def test_a_row_without_keys_is_undefined_on_every_kind():
+    for s in (Exact.lift([[1, 2]]), Indexed.letters("s", length("n"), length("m"))):
+        xp = s.__array_namespace__()
+        assert is_defined(lambda s=s: softmax(s, stabilised=False)) == 1
+        nothing = forbid(s, xp.arange(1) < 0)
+        assert is_defined(lambda s=nothing: softmax(s, stabilised=False)) == 0
+
+
+def test_minus_infinity_less_itself_is_undefined():
+    x = Exact.literal([-np.inf])
+    assert is_defined(lambda: x - x) == 0
+
+
+def test_other_refusals_are_not_taken_for_it():
+    def refused():
+        raise Refused("exact lacks cosines")
+
+    with pytest.raises(Refused):
+        is_defined(refused)
+
+
+def test_spread_sizes_tell_sorts_apart():
+    found = spread_sizes(["d", "m", "n"], 3)
+    assert any(s["m"] != s["n"] for s in found)
+    assert max(max(s.values()) for s in found) == 3
+    assert max(max(s.values()) for s in spread_sizes(["d", "m"], 2)) == 2
