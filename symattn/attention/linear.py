@@ -27,6 +27,26 @@ def causal_products(q: Any, k: Any, v: Any) -> Any:
     return xp.sum(q[..., :, :, None] * states, axis=-2)
 
 
+def linear_state(k: Any, v: Any) -> tuple[Any, Any]:
+    """(S, z) of a set of keys: S = Σ_j k_jᵀ v_j, z = Σ_j k_j. Shapes: k (…, n, f), v (…, n, d_v)."""
+    return k.mT @ v, namespace_of(k).sum(k, axis=-2, keepdims=True)
+
+
+def linear_step(state: tuple[Any, Any], q: Any, k: Any, v: Any) -> tuple[tuple[Any, Any], Any]:
+    """One token: S + kᵀ v, z + k, and the output q S / (q · z).
+
+    Shapes: q and k (…, 1, f), v (…, 1, d_v). Source: Katharopoulos et al. (2020), equations 16 to 20.
+    """
+    total, sums = state[0] + k.mT @ v, state[1] + k
+    return (total, sums), (q @ total) / (q @ sums.mT)
+
+
+def causal_linear_attention(q: Any, k: Any, v: Any) -> Any:
+    """φ(q_i) Σ_{j ≤ i} φ(k_j)ᵀ v_j / φ(q_i) · Σ_{j ≤ i} φ(k_j). Shapes: q, k (…, n, f), v (…, n, d_v)."""
+    one = namespace_of(v).sum(0 * v, axis=-1, keepdims=True) + 1
+    return causal_products(q, k, v) / causal_products(q, k, one)
+
+
 def delta_step(state: Any, k: Any, v: Any, beta: Any) -> Any:
     """S + β kᵀ (v − k S): the value stored under the key k moves towards v.
 

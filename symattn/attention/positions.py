@@ -1,10 +1,26 @@
-"""Positions: rotary embeddings and linear biases."""
+"""Positions: sinusoidal and rotary embeddings, and linear biases."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from symattn.arrays.namespace import namespace_of
+
+
+def sinusoidal(cos: Any, sin: Any) -> Any:
+    """Sinusoidal embedding: column 2l holds sin(ω_l p), column 2l + 1 holds cos(ω_l p).
+
+    Shapes: cos and sin (…, n, d/2), the angles of each position → (…, n, d). Source: Vaswani et al., Attention Is All
+    You Need (2017), §3.5.
+    """
+    xp = namespace_of(cos)
+    *batch, f = cos.shape
+    return xp.reshape(xp.stack([sin, cos], axis=-1), (*batch, f * 2))
+
+
+def add_angles(cos: Any, sin: Any, more_cos: Any, more_sin: Any) -> tuple[Any, Any]:
+    """(cos, sin) of a + b: cos a cos b − sin a sin b, sin a cos b + cos a sin b."""
+    return cos * more_cos - sin * more_sin, sin * more_cos + cos * more_sin
 
 
 def rotate_half(x: Any, cos: Any, sin: Any) -> Any:

@@ -225,6 +225,20 @@ def _one_key(s: Any, others_: Any) -> Any:
     return weights(xp.concat([s, others_], axis=-1))[..., :1]
 
 
+DISPERSION = bound(
+    SPREAD,
+    lambda s, u, w, m: [
+        (_one_key(s, s - w + u), exp(w) / (exp(w) + m)),
+        (exp(w) / (exp(w) + m) * (1 + m), exp(w)),
+    ],
+    lambda s, u, w, m: [
+        add_up(exp(u) * exp(-u) * (exp(u) - 1)) / ((1 + add_up(exp(u - w))) * (exp(w) + m)),
+        exp(w) * (exp(w) - 1) / (exp(w) + m),
+    ],
+    positive=("u", "w"),
+)
+"""No weight is above e^w / (e^w + n_k − 1), if the scores lie within a band of width w."""
+
 softmax_dispersion = Theorem(
     "softmax-dispersion",
     TOPIC,
@@ -244,18 +258,7 @@ softmax_dispersion = Theorem(
                 lambda s, u, w: (1 / (1 + exp(w)), _one_key(s, s + w - u)),
                 positive=("u", "w"),
             ),
-            bound(
-                SPREAD,
-                lambda s, u, w, m: [
-                    (_one_key(s, s - w + u), exp(w) / (exp(w) + m)),
-                    (exp(w) / (exp(w) + m) * (1 + m), exp(w)),
-                ],
-                lambda s, u, w, m: [
-                    add_up(exp(u) * exp(-u) * (exp(u) - 1)) / ((1 + add_up(exp(u - w))) * (exp(w) + m)),
-                    exp(w) * (exp(w) - 1) / (exp(w) + m),
-                ],
-                positive=("u", "w"),
-            ),
+            DISPERSION,
         ),
         ("So n_k p_j ≤ e^w for every key, and H(p) = −Σ p_j log p_j ≥ −log(e^w / n_k).",),
     ),

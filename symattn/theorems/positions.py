@@ -1,0 +1,483 @@
+"""Positions: what sinusoidal and rotary embeddings, linear biases, and the causal mask alone say of places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.attention.masks import causal as causal_mask
+from symattn.attention.masks import forbid
+from symattn.attention.positions import add_angles, linear_bias, rotate_half, rotate_interleaved, sinusoidal
+from symattn.attention.scores import dot_scores
+from symattn.attention.softmax import softmax as soft
+from symattn.document.notation import (
+    Node,
+    Product,
+    Transposed,
+    call,
+    equals,
+    name,
+    relation,
+    total,
+)
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import Fails, Together, bound, identity
+from symattn.theorems.letters import (
+    CAUSAL,
+    I_,
+    J_,
+    PI,
+    attention,
+    magnitude,
+    norm,
+    power_of_e,
+    row,
+    same,
+    softmax,
+)
+from symattn.theorems.sums import add_up, exp
+
+TOPIC = "positions"
+VASWANI = "Vaswani et al., Attention Is All You Need (2017), §3.5"
+SU = "Su et al., RoFormer (2021)"
+PRESS = "Press, Smith, Lewis, Train Short, Test Long (2022)"
+ADDITION = "cosines and sines of sums are those of the angle addition formulas"
+A_, B_, L_, M_, N_, P_, Q_, W_ = (name(x) for x in ("a", "b", "L", "m", "n", "p", "q", "w"))
+OFFSET, SHIFT, OMEGA = name("k"), name("t"), name("ω", "f")
+QUERY, KEY = name("q", role="query"), name("k", role="key")
+
+
+def pe(p: Node) -> Node:
+    """PE(p)."""
+    return call("PE", p)
+
+
+def rotation(p: Node) -> Node:
+    """R_p."""
+    return name("R", p)
+
+
+def bracket(x: Node, y: Node) -> Node:
+    """⟨x, y⟩."""
+    return Product((x, y), "·")
+
+
+# -- sinusoidal --------------------------------------------------------------------------------------------------------
+ANGLES = {f"{kind}_{p}": "1 f" for p in ("p", "o", "u") for kind in ("cos", "sin")}
+CIRCLE = tuple((f"cos_{p}", f"sin_{p}") for p in ("p", "o", "u"))
+
+
+def _turned(x: Any, cos: Any, sin: Any) -> Any:
+    """M x for the plane rotations M by the given angles: (sin, cos) ↦ (sin cos' + cos sin', cos cos' − sin sin')."""
+    return rotate_interleaved(x, cos, -sin)
+
+
+def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Any:
+    return sinusoidal(*add_angles(cos_p, sin_p, cos_o, sin_o))
+
+
+@theorem(
+    "sinusoidal-shift-is-linear",
+    TOPIC,
+    (
+        equals(pe(P_ + OFFSET), name("M", OFFSET) * pe(P_)),
+        " with plane rotations ",
+        name("M", OFFSET),
+        " that do not depend on ",
+        P_,
+        ", and ",
+        equals(name("M", OFFSET) * name("M", "l"), name("M", OFFSET + name("l"))),
+    ),
+    arrays={**ANGLES, "x": "1 f*2"},
+    units=CIRCLE,
+    hypotheses=(ADDITION,),
+    source=VASWANI,
+    why="In each plane the pair (sin ωp, cos ωp) is turned by the angle ωk.",
+    false=(
+        lambda cos_p, sin_p, cos_o, sin_o: (
+            _shifted(cos_p, sin_p, cos_o, sin_o),
+            sinusoidal(cos_p, sin_p) + sinusoidal(cos_o, sin_o),
+        ),
+        lambda cos_p, sin_p, cos_o, sin_o, cos_u, sin_u: (
+            _shifted(cos_p, sin_p, cos_o, sin_o),
+            _turned(sinusoidal(cos_p, sin_p), cos_u, sin_u),
+        ),
+    ),
+    false_says=(equals(pe(P_ + OFFSET), pe(P_) + pe(OFFSET)), "; one matrix M for all k"),
+)
+def sinusoidal_shift(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any, cos_u: Any, sin_u: Any, x: Any) -> Any:
+    return [
+        (_shifted(cos_p, sin_p, cos_o, sin_o), _turned(sinusoidal(cos_p, sin_p), cos_o, sin_o)),
+        (
+            _turned(_turned(x, cos_u, sin_u), cos_o, sin_o),
+            _turned(x, *add_angles(cos_o, sin_o, cos_u, sin_u)),
+        ),
+    ]
+
+
+def _embedded(p: tuple[Any, Any], q: tuple[Any, Any]) -> Any:
+    """PE(p) · PE(q)."""
+    return dot_scores(sinusoidal(*p), sinusoidal(*q))[0, 0]
+
+
+def _cosines(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Any:
+    """Σ_f cos(ω_f (p − q))."""
+    return add_up(add_angles(cos_p, sin_p, cos_o, -sin_o)[0])[0, 0]
+
+
+DISTANCE = P_ - Q_
+sinusoidal_dot = Theorem(
+    "sinusoidal-dot",
+    TOPIC,
+    (
+        equals(bracket(pe(P_), pe(Q_)), total(name("f"), 1, name("d", "model") / 2, call("cos", OMEGA * DISTANCE))),
+        ", which is symmetric in p and q; ",
+        equals(norm(pe(P_)) ** 2, name("d", "model") / 2),
+    ),
+    Together(
+        (
+            identity(
+                ANGLES,
+                lambda cos_p, sin_p, cos_o, sin_o: [
+                    (_embedded((cos_p, sin_p), (cos_o, sin_o)), _cosines(cos_p, sin_p, cos_o, sin_o)),
+                    (_embedded((cos_p, sin_p), (cos_o, sin_o)), _embedded((cos_o, sin_o), (cos_p, sin_p))),
+                    (_embedded((cos_p, sin_p), (cos_p, sin_p)), _ones(cos_p)),
+                ],
+                units=CIRCLE,
+            ),
+            # One step and two steps: if the product fell with the distance, the second would not be larger.
+            bound(
+                ANGLES,
+                lambda cos_p: (0, cos_p * cos_p),
+                lambda cos_p: cos_p * cos_p,
+                lambda cos_p, sin_p: (add_up(add_angles(cos_p, sin_p, cos_p, sin_p)[0]), add_up(cos_p)),
+                units=CIRCLE,
+            ),
+        )
+    ),
+    "folklore",
+    (bracket(pe(P_), pe(Q_)), " decreases monotonically with the distance ", magnitude(DISTANCE)),
+    ("sin a sin b + cos a cos b is cos(a − b) in each plane.",),
+    ((ADDITION,),),
+)
+
+
+def _ones(like: Any) -> Any:
+    return add_up(0 * like + 1)[0, 0]
+
+
+# -- rotary ------------------------------------------------------------------------------------------------------------
+PAIR = {"q": "1 f*2", "k": "1 f*2"}
+TURNS = {f"{kind}_{p}": "1 f" for p in ("m", "n", "t") for kind in ("cos", "sin")}
+TURN_CIRCLE = tuple((f"cos_{p}", f"sin_{p}") for p in ("m", "n", "t"))
+R = rotate_interleaved
+
+
+def _dot(q: Any, k: Any) -> Any:
+    return dot_scores(q, k)[0, 0]
+
+
+@theorem(
+    "rope-relative",
+    TOPIC,
+    same(
+        bracket(rotation(M_) * QUERY, rotation(N_) * KEY),
+        bracket(QUERY, rotation(N_ - M_) * KEY),
+        bracket(rotation(M_ + SHIFT) * QUERY, rotation(N_ + SHIFT) * KEY),
+    ),
+    arrays={**PAIR, **TURNS},
+    units=TURN_CIRCLE,
+    hypotheses=(ADDITION, "m, n and t are any real numbers"),
+    source=SU,
+    why="Rotations keep angles: what is left of two of them is the difference.",
+    false=(
+        lambda q, k, cos_m, sin_m, cos_n, sin_n: (
+            _dot(q, R(k, cos_n, sin_n)),
+            _dot(q, R(k, *add_angles(cos_n, sin_n, cos_m, -sin_m))),
+        ),
+        lambda q, k, cos_m, sin_m, cos_n, sin_n: (
+            _dot(R(q, cos_m, sin_m), R(k, cos_n, sin_n)),
+            _dot(q, R(k, *add_angles(cos_m, sin_m, cos_n, -sin_n))),
+        ),
+    ),
+    false_says=(
+        "only the keys are rotated; ",
+        equals(bracket(rotation(M_) * QUERY, rotation(N_) * KEY), bracket(QUERY, rotation(M_ - N_) * KEY)),
+    ),
+)
+def rope_relative(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any, cos_t: Any, sin_t: Any) -> Any:
+    both = _dot(R(q, cos_m, sin_m), R(k, cos_n, sin_n))
+    later = (add_angles(cos_m, sin_m, cos_t, sin_t), add_angles(cos_n, sin_n, cos_t, sin_t))
+    return [
+        (both, _dot(q, R(k, *add_angles(cos_n, sin_n, cos_m, -sin_m)))),
+        (both, _dot(R(q, *later[0]), R(k, *later[1]))),
+    ]
+
+
+@theorem(
+    "rope-group",
+    TOPIC,
+    (
+        equals(rotation(M_) * rotation(N_), rotation(M_ + N_)),
+        ", ",
+        equals(Transposed(rotation(M_)), rotation(-M_)),
+        ", ",
+        equals(norm(rotation(M_) * name("x")), norm(name("x"))),
+    ),
+    arrays={**PAIR, **TURNS},
+    units=TURN_CIRCLE,
+    hypotheses=(ADDITION,),
+    source=SU,
+    why="Plane rotations add their angles and keep lengths.",
+    # Tried at m = n = 3, where the angle of R_mn is three times that of R_m.
+    false=lambda q, cos_m, sin_m: (
+        R(R(q, cos_m, sin_m), cos_m, sin_m),
+        R(q, *add_angles(*add_angles(cos_m, sin_m, cos_m, sin_m), cos_m, sin_m)),
+    ),
+    false_says=same(rotation(M_) * rotation(N_), rotation(M_ * N_)),
+)
+def rope_group(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any) -> Any:
+    turned = R(q, cos_m, sin_m)
+    return [
+        (R(R(q, cos_n, sin_n), cos_m, sin_m), R(q, *add_angles(cos_m, sin_m, cos_n, sin_n))),
+        (_dot(turned, k), _dot(q, R(k, cos_m, -sin_m))),
+        (_dot(turned, turned), _dot(q, q)),
+    ]
+
+
+def _evens_then_odds(x: Any) -> Any:
+    xp = x.__array_namespace__()
+    pairs = xp.reshape(x, (x.shape[0], x.shape[-1] // 2, 2))
+    return xp.concat([pairs[..., 0], pairs[..., 1]], axis=-1)
+
+
+MANY = {"q": "n f*2", "k": "m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k": "m f", "sin_k": "m f"}
+
+
+@theorem(
+    "rope-layouts",
+    TOPIC,
+    (
+        "the scores of half-split RoPE on ",
+        PI * QUERY,
+        " and ",
+        PI * KEY,
+        " are those of interleaved RoPE on ",
+        QUERY,
+        " and ",
+        KEY,
+        ", ",
+        PI,
+        " being evens then odds",
+    ),
+    arrays=MANY,
+    why="Both turn the same planes by the same angles; they list the coordinates in another order.",
+    false=(
+        lambda q, k, cos_q, sin_q, cos_k, sin_k: (
+            dot_scores(rotate_half(_evens_then_odds(q), cos_q, sin_q), rotate_half(k, cos_k, sin_k)),
+            _rotated(q, k, cos_q, sin_q, cos_k, sin_k),
+        ),
+        lambda q, k, cos_q, sin_q, cos_k, sin_k: (
+            dot_scores(rotate_half(q, cos_q, sin_q), rotate_half(k, cos_k, sin_k)),
+            _rotated(q, k, cos_q, sin_q, cos_k, sin_k),
+        ),
+    ),
+    false_says=(PI, " on ", QUERY, " only, or on neither"),
+)
+def rope_layouts(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+    halves = dot_scores(rotate_half(_evens_then_odds(q), cos_q, sin_q), rotate_half(_evens_then_odds(k), cos_k, sin_k))
+    return halves, _rotated(q, k, cos_q, sin_q, cos_k, sin_k)
+
+
+BIAS = {**MANY, "b": "1 f*2", "v": "m d_v"}
+
+
+def _rotated(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+    return dot_scores(R(q, cos_q, sin_q), R(k, cos_k, sin_k))
+
+
+@theorem(
+    "rope-key-bias-not-redundant",
+    TOPIC,
+    (
+        "with RoPE a bias b of all keys adds ",
+        bracket(rotation(I_) * row("q", I_), rotation(J_) * B_),
+        " to the unscaled score, which depends on j",
+    ),
+    arrays=BIAS,
+    units=(("cos_q", "sin_q"), ("cos_k", "sin_k")),
+    why="Rotations are linear, and the rotated bias differs from key to key.",
+    false=lambda q, k, b, v, cos_q, sin_q, cos_k, sin_k: (
+        soft(_rotated(q, k + b, cos_q, sin_q, cos_k, sin_k)) @ v,
+        soft(_rotated(q, k, cos_q, sin_q, cos_k, sin_k)) @ v,
+    ),
+    false_says=(
+        equals(attention(QUERY, KEY + B_, name("v", role="value")), attention(QUERY, KEY, name("v", role="value"))),
+        " with RoPE, as without",
+    ),
+)
+def rope_key_bias(q: Any, k: Any, b: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+    difference = _rotated(q, k + b, cos_q, sin_q, cos_k, sin_k) - _rotated(q, k, cos_q, sin_q, cos_k, sin_k)
+    return difference, _rotated(q, 0 * k + b, cos_q, sin_q, cos_k, sin_k)
+
+
+# -- linear biases -----------------------------------------------------------------------------------------------------
+@theorem(
+    "alibi-key-bias",
+    TOPIC,
+    (
+        "under the causal mask ",
+        equals(softmax(name("s", I_, J_) - A_ * (I_ - J_)), softmax(name("s", I_, J_) + A_ * J_)),
+    ),
+    arrays={"s": "n n", "a": ""},
+    source=PRESS,
+    why="The term −a i is one number for the whole row.",
+    false=lambda s, a: (soft(_two_sided(s, a)), soft(_per_key(s, a))),
+    false_says=("the same without a mask for ", -(A_ * magnitude(I_ - J_))),
+)
+def alibi_key_bias(s: Any, a: Any) -> Any:
+    allowed = causal_mask(s)
+    return soft(forbid(linear_bias(s, a), allowed)), soft(forbid(_per_key(s, a), allowed))
+
+
+def _per_key(s: Any, a: Any) -> Any:
+    """s_ij + a j."""
+    xp = s.__array_namespace__()
+    return s + a * xp.astype(xp.arange(s.shape[-1])[None, :], s.dtype)
+
+
+def _two_sided(s: Any, a: Any) -> Any:
+    """s_ij − a |i − j|."""
+    xp = s.__array_namespace__()
+    i, j = xp.arange(s.shape[-2])[:, None], xp.arange(s.shape[-1])[None, :]
+    return xp.where(j <= i, s - a * xp.astype(i - j, s.dtype), s - a * xp.astype(j - i, s.dtype))
+
+
+# A far key at the distance L + δ is compared with the key at the distance δ, the nearer ones left over are ``rest``.
+TAIL = {"near": "n m", "u": "n m", "distance": "n m", "rest": "n r", "w": "", "a": "", "L": ""}
+
+
+def _far(near: Any, u: Any, distance: Any, w: Any, a: Any, L: Any) -> Any:
+    return near + w - u - a * (L + distance)
+
+
+def _tail(near: Any, u: Any, distance: Any, rest: Any, w: Any, a: Any, L: Any) -> Any:
+    """The mass of the far keys."""
+    far = add_up(exp(_far(near, u, distance, w, a, L)))
+    return far / (add_up(exp(near - a * distance)) + add_up(exp(rest)))
+
+
+alibi_tail = Theorem(
+    "alibi-tail",
+    TOPIC,
+    (
+        "under the causal mask the keys at distances ",
+        relation(I_ - J_, "≥", L_),
+        " have together a weight of at most ",
+        power_of_e(W_ - A_ * L_),
+    ),
+    Together(
+        (
+            bound(
+                TAIL,
+                lambda near, u, distance, rest, w, a, L: (_tail(near, u, distance, rest, w, a, L), exp(w - a * L)),
+                lambda near, u, distance, rest, w, a, L: (
+                    exp(w - a * L)
+                    * (add_up(exp(rest)) + add_up(exp(near - a * distance - u) * (exp(u) - 1)))
+                    / (add_up(exp(near - a * distance)) + add_up(exp(rest)))
+                ),
+                lambda near, u, distance, rest, w, a, L: (_tail(near, u, distance, rest, w, a, L), exp(-a * L)),
+                positive=("u", "w", "a", "L", "distance"),
+            ),
+        ),
+        (
+            "Every far key, at the distance L + δ, has a key at the distance δ of its own row, whose raw score is at "
+            "most w lower. The weights of all keys are at least those of these partners: rest is what remains.",
+        ),
+    ),
+    "folklore",
+    ("they have at most ", power_of_e(-(A_ * L_)), " for any raw scores"),
+    ("A step of L in distance costs the factor e^{−aL}, the raw scores can give back e^w.",),
+    (("the raw scores of a row lie within a band of width w",), (relation(A_, ">", 0),)),
+)
+
+
+# -- absolute positions, and none --------------------------------------------------------------------------------------
+X_I, X_J, U_I, U_J, BILINEAR = name("x", I_), name("x", J_), name("u", I_), name("u", J_), name("M")
+
+
+def _term(x: Node, y: Node) -> Node:
+    return Product((x, BILINEAR, Transposed(y)))
+
+
+@theorem(
+    "absolute-position-four-terms",
+    TOPIC,
+    same(
+        _term(X_I + U_I, X_J + U_J),
+        _term(X_I, X_J) + _term(X_I, U_J) + _term(U_I, X_J) + _term(U_I, U_J),
+    ),
+    arrays={"x": "n d", "u": "n d", "m": "d d"},
+    source="Dai et al., Transformer-XL (2019), §3.3",
+    why="Scores are bilinear.",
+    false=lambda x, u, m: ((x + u) @ m @ (x + u).mT, x @ m @ x.mT + u @ m @ u.mT),
+    false_says="the cross terms are dropped",
+)
+def four_terms(x: Any, u: Any, m: Any) -> Any:
+    return (x + u) @ m @ (x + u).mT, x @ m @ x.mT + x @ m @ u.mT + u @ m @ x.mT + u @ m @ u.mT
+
+
+COUNTS = {"k_0": "1 d", "k": "n d"}
+
+
+def _marked(k_0: Any, k: Any) -> tuple[Any, Any]:
+    """Causal attention with queries 0, to values 1, 0, 0, …; and the number of keys that each row may attend to."""
+    xp = k.__array_namespace__()
+    keys, values = xp.concat([k_0, k], axis=-2), xp.concat([0 * add_up(k_0) + 1, 0 * add_up(k)], axis=-2)
+    scores = dot_scores(0 * keys, keys)
+    count = add_up(xp.astype(causal_mask(scores), keys.dtype))
+    return CAUSAL(0 * keys, keys, values), count
+
+
+def _moved_tokens(x: Any, pi: Any) -> Any:
+    return CAUSAL(x[pi], x[pi], x[pi]), CAUSAL(x, x, x)[pi]
+
+
+nope_causal_counts = Theorem(
+    "nope-causal-counts",
+    TOPIC,
+    (
+        "causal, equal scores, ",
+        equals(name("v", 1, role="value"), 1),
+        " and all other values 0: ",
+        equals(row("o", I_), 1 / I_),
+        "; so causal attention without positions is not permutation-equivariant",
+    ),
+    Together(
+        (
+            identity(
+                COUNTS,
+                lambda k_0, k: (_marked(k_0, k)[0] * _marked(k_0, k)[1], _marked(k_0, k)[1] * 0 + 1),
+                lambda k_0, k, n: (_marked(k_0, k)[0] * (1 + n), _marked(k_0, k)[1] * 0 + 1),
+            ),
+            Fails(Declared({"x": "n d"}, {"pi": "n"}), _moved_tokens),
+        )
+    ),
+    "folklore",
+    (equals(row("o", I_), 1 / name("n")),),
+    ("Row i averages over the i tokens that it sees.",),
+    (("i is written as the number of keys that row i may attend to",),),
+)
+
+THEOREMS = (
+    sinusoidal_shift,
+    sinusoidal_dot,
+    rope_relative,
+    rope_group,
+    rope_layouts,
+    rope_key_bias,
+    alibi_key_bias,
+    alibi_tail,
+    four_terms,
+    nope_causal_counts,
+)
