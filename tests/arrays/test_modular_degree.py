@@ -1,0 +1,252 @@
+"""The bound: degrees against polynomials that are known, chances against frequencies, and that nothing is left out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import comb, inf, log2
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+
+from symattn import Attention
+from symattn.arrays.modular import Modular, modular
+from symattn.arrays.residues import divisors, primes
+from symattn.arrays.residues.degree import UNKNOWN, Chance, Form, Ratio, Weight, escape, pairs_needed
+
+
+@pytest.fixture
+def of() -> type[Modular]:
+    return modular(seed=11)
+
+
+# -- what is carried against what is true ------------------------------------------------------------------------------
+X, Y, G = sympy.symbols("X Y G")  # e^{x/4}, e^{y/4} and e^{1/4}
+V, W = sympy.symbols("V W")
+
+
+def draw(random: Random, depth: int) -> Any:
+    """A random program of two numbers and two exponents, as a tree."""
+    if not depth:
+        return random.choice(["v", "w", "e", "f", 2, -3, Fraction(1, 2)])
+    operation = random.choice(["+", "-", "*", "/", "+", "*"])
+    return operation, draw(random, depth - 1), draw(random, depth - random.choice([1, depth]))
+
+
+def run(tree: Any, leaves: dict[str, Any]) -> Any:
+    if not isinstance(tree, tuple):
+        return leaves.get(tree, tree) if isinstance(tree, str) else leaves["number"](tree)
+    a, b = run(tree[1], leaves), run(tree[2], leaves)
+    return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a / b}[tree[0]]()
+
+
+def measured(expression: Any) -> tuple[int, int]:
+    """Of numerator and denominator in lowest terms: 2·Σ|powers of X, Y, G| + Σ powers of V, W, the largest of each."""
+
+    def weight(polynomial: Any) -> int:
+        terms = sympy.Poly(polynomial, X, Y, G, V, W).monoms()
+        return max((2 * sum(m[:3]) + sum(m[3:]) for m in terms), default=0)
+
+    top, bottom = sympy.fraction(sympy.cancel(expression))
+    return weight(top), weight(bottom)
+
+
+def test_degrees_bound_those_of_the_true_polynomials(of: type[Modular]) -> None:
+    """Random programs: e = e^{x/2 + 1/4}, f = e^{y/4}; what is carried is never less than what SymPy finds."""
+    random, compared = Random(5), 0
+    x, y, v, w = of.letters(1), of.letters(1), of.letters(1), of.letters(1)
+    ours = {"v": v, "w": w, "e": np.exp(x * 0.5 + 0.25), "f": np.exp(y / 4), "number": of.lift}
+    theirs = {"v": V, "w": W, "e": X**2 * G, "f": Y, "number": lambda c: sympy.Rational(Fraction(c))}
+    p = of.field.p.m
+    held = {X: np.exp(x / 4), Y: np.exp(y / 4), G: np.exp(of.lift([0.25])), V: v, W: w}
+    point = {letter: int(z.residues()[0]) for letter, z in held.items()}
+    for _ in range(150):
+        tree = draw(random, 4)
+        try:
+            expression = run(tree, theirs)
+        except ZeroDivisionError:
+            continue
+        if expression.has(sympy.zoo, sympy.nan):
+            continue
+        result = run(tree, ours)
+        ratio = result.state.ratio
+        assert ratio is not None
+        top, bottom = measured(expression)
+        carried = [2 * z.span * 4 + z.degree for z in (ratio.top, ratio.bottom)]
+        assert carried[0] >= top
+        assert carried[1] >= bottom
+        wanted = expression.subs(point)
+        if wanted.is_finite and wanted.q % p:
+            assert int(result.residues().ravel()[0]) == wanted.p * pow(int(wanted.q), -1, p) % p
+            compared += 1
+    assert compared > 100
+
+
+def test_the_degree_of_attention_is_what_the_formula_says(of: type[Modular]) -> None:
+    """e^{(s − m)/√d}: Σ|q|/2 in units of e^k, and a maximum's e^m; one value; nothing grows with n."""
+    q = np.array([[1, -2, 0, 2], [0, 1, 1, 0]])
+    for n in (3, 300):
+        out = Attention()(of.lift(q), of.letters(n, 4), of.letters(n, 2))
+        ratio = out.state.ratio
+        assert ratio is not None
+        assert (ratio.top.span, ratio.top.degree, ratio.parts) == (Fraction(5, 2) + 1, 1, 2)
+        assert ratio.top.norm == ratio.bottom.norm == log2(n)
+        assert ratio.difference(ratio, same=False).degree == 2 * 2 * 2 * Fraction(7, 2) + 1
+
+
+def test_tiles_add_two_maxima_each_and_no_denominator(of: type[Modular]) -> None:
+    from symattn.attention.streaming import online
+
+    s, v = of.lift([[1]]) @ of.letters(1, 8), of.letters(8, 1)
+    spans = [online(s, v, [*range(0, 8, step), 8]).state.ratio for step in (8, 4, 2)]
+    assert [r and r.top.span for r in spans] == sorted({r and r.top.span for r in spans})
+    assert all(r and r.bottom.degree == 0 for r in spans)
+
+
+def test_sums_of_quotients_over_one_denominator_do_not_multiply_it(of: type[Modular]) -> None:
+    e, v = np.exp(of.letters(4, 50)), of.letters(50, 2)
+    z = e.sum(-1, keepdims=True)
+    together, apart = (e / z) @ v, (e / e.copy()) @ v
+    first, second = together.state.ratio, apart.state.ratio
+    assert first is not None
+    assert second is not None
+    assert (first.bottom.span, second.bottom.span) == (1, 50)
+    by_loop = sum((e / z)[:, j : j + 1] * v[j] for j in range(50))
+    assert by_loop.state.ratio.bottom.span == 50  # fifty quotients, each over a z of its own as far as is known
+    weights = e / z
+    by_loop = sum(weights[:, j : j + 1] * v[j] for j in range(50))
+    assert by_loop.state.ratio.bottom.span == 1
+
+
+def test_rows_written_one_by_one_keep_their_denominators(of: type[Modular]) -> None:
+    out = np.zeros((6, 2)) + of.lift(np.zeros((6, 2)))
+    for i in range(6):
+        e = np.exp(of.letters(5))
+        w = e / e.sum()
+        for j in range(5):
+            out[i] += w[j] * of.letters(2)
+    assert out.state.ratio.bottom.span == 1
+
+
+def test_what_has_no_bound_is_carried_as_none(of: type[Modular]) -> None:
+    x, y = of.letters(2), of.letters(2)
+    assert np.exp(x * y).state.ratio is None  # a product of letters in an exponent
+    assert np.exp(x / np.sqrt(of.lift(2))).state.ratio is None
+    assert np.tanh(x).state.ratio is None
+    assert (np.exp(x * x) + 1).state.ratio is None
+    assert np.exp(x * 3).state.ratio is not None
+    assert Chance(inf, inf).bound(100) == UNKNOWN.bound(100) == 1
+    assert pairs_needed(1.0, 1, 1e-12, 2) is None
+
+
+# -- numbers that say which denominators are equal ---------------------------------------------------------------------
+def test_denominators_are_equal_only_where_they_are() -> None:
+    a, b = divisors.fresh((3, 1)), divisors.fresh((3, 1))
+    wide = np.broadcast_to(a, (3, 4))
+    assert divisors.same(a, a.copy())
+    assert divisors.same(wide, a)
+    assert not divisors.same(a, b)
+    assert not divisors.same(a, None)
+    assert not divisors.same(a, a[::-1])
+    assert divisors.constant(wide, 1)
+    assert not divisors.constant(wide, 0)
+    assert divisors.constant(np.ascontiguousarray(wide), 1)
+    joint = divisors.joined(wide, b, (3, 4))
+    assert joint is not None
+    assert divisors.constant(joint, 1)
+    assert len(np.unique(joint)) == 3
+    assert not np.isin(joint, [*a.ravel(), *b.ravel()]).any()
+
+
+# -- frequencies -------------------------------------------------------------------------------------------------------
+def test_an_adversary_comes_near_the_bound() -> None:
+    """∏ (e^x − i²) for i ≤ 300 has 300 zeros in H, squares being in H: D/q, half of the bound, is seen."""
+    of, degree, points = modular(seed=1), 300, 1 << 20
+    e = np.exp(of.letters(points))
+    product = e - 1
+    for i in range(2, degree + 1):
+        product = product * (e - of.lift(i * i))
+    same, chance = of.compared(product, 0)
+    assert chance.degree == 2 * degree
+    bound = chance.degree / (of.field.q.m - 1)
+    seen = np.count_nonzero(same) / points
+    assert bound / 4 < seen < bound
+
+
+def test_a_polynomial_in_values_comes_as_near_as_it_can() -> None:
+    of, degree, points = modular(seed=2), 400, 1 << 18
+    v = of.letters(points)
+    product = v - 1
+    for i in range(2, degree + 1):
+        product = product * (v - i)
+    same, chance = of.compared(product, 0)
+    assert chance.degree == degree
+    seen = np.count_nonzero(same) / points
+    assert degree / of.field.p.m / 2 < seen < chance.degree / (of.field.q.m - 1)
+
+
+def test_products_of_letters_in_exponents_would_escape_far_more_often_than_small_degrees_do() -> None:
+    """Why they have no bound: e^{xy} = 1 at every point where x or y is 0, whatever the degree is taken for."""
+    of = modular(seed=3)
+    x, y = of.letters(50), of.letters(50)
+    assert of.compared(np.exp(x * y), 1)[1] == UNKNOWN
+
+
+def test_coefficients_that_primes_divide_are_counted() -> None:
+    """N = (p_1 ⋯ p_k)·v is 0 in k of the pairs: the norm says that so many may be bad."""
+    pairs = primes.pairs()[:6]
+    constant = np.prod([p for p, _ in pairs], dtype=object)
+    escaped = []
+    for p, q in (*pairs, *primes.pairs()[-4:]):
+        of = modular(p, q, seed=4)
+        same, chance = of.compared(of.letters(1) * of.lift(Fraction(int(constant))), 0)
+        escaped.append(bool(same.all()))
+    assert escaped == [True] * 6 + [False] * 4
+    assert chance.bound(len(primes.pairs())) >= 6 / len(primes.pairs())
+    small = Chance(0, 22 * (1 - 1e-3))
+    assert small.bound(100) == 0
+
+
+# -- the arithmetic of the bound ---------------------------------------------------------------------------------------
+def test_weights_follow_the_rules_of_polynomials() -> None:
+    a, b = Weight(Fraction(1, 2), 3, 2.0), Weight(Fraction(2), 1, 3.0)
+    assert a * b == Weight(Fraction(5, 2), 4, 5.0)
+    assert (a + b).span == 2
+    assert (a + b).norm == pytest.approx(log2(12), rel=1e-15)
+    assert a.power(3) == Weight(Fraction(3, 2), 9, 6.0)
+    assert a.terms(8).norm == 5.0
+    assert a.either(b) == Weight(Fraction(2), 3, 3.0)
+
+
+def test_forms_keep_a_common_denominator() -> None:
+    a, b = Form(1, 3, 4), Form(0, 5, 6)
+    assert a + b == Form(1, 3 * 3 + 5 * 2, 12)
+    assert a * b == Form(1, 15, 24)
+    assert a.either(b) == Form(1, 10, 12)
+    assert Form(2, 1).exponential() is None
+    assert a.exponential() == Ratio(Weight(Fraction(3, 4)), parts=4)
+
+
+def test_enough_pairs_are_asked_for_and_not_one_more() -> None:
+    chance, decided, spare = 1e-4, 999, 2
+    needed = pairs_needed(chance, decided, 1e-12, spare)
+    assert needed == 5
+    assert escape(chance, decided, needed, spare) == 4 * 1000**2 * comb(7, 2) * chance**5
+    assert escape(chance, decided, needed - 1, spare) > 1e-12
+    assert escape(0.9, 0, 1, 0) == 1.0
+
+
+def test_decisions_are_counted_with_their_chances_and_their_answers(of: type[Modular]) -> None:
+    x, v = of.letters(4), of.letters(4)
+    e = np.exp(x)
+    assert not (e == v).any()
+    assert (e * e == np.exp(2 * x)).all()
+    _ = (v / e).residues()
+    decisions = of.field.decisions
+    assert decisions.count == 12
+    assert decisions.chance.degree == 4
+    assert list(decisions.answers.values()) == [np.arange(4).tobytes()]
+    assert (of.lift(2) == 2).all()
+    assert decisions.count == 12  # of known numbers nothing needs to be decided
