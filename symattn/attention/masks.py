@@ -27,8 +27,8 @@ def window(s: Any, width: Any) -> Any:
     """
     xp = namespace_of(s)
     n_q, n_k = s.shape[-2], s.shape[-1]
-    i, j = xp.arange(n_q)[:, None] + (n_k - n_q), xp.arange(n_k)[None, :]
-    return (j <= i) & (i - width < j)
+    i, j = xp.arange(n_q)[:, None], xp.arange(n_k)[None, :]
+    return (j <= i + (n_k - n_q)) & (i + (n_k - n_q - width) < j)
 
 
 def padding(keep: Any) -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from symattn.attention.masks import forbid, window
 from symattn.attention.norms import layer_norm
 from symattn.attention.scores import dot_scores, scale_by_root
@@ -28,9 +26,8 @@ from symattn.document.notation import (
 )
 from symattn.proof.defined import is_defined
 from symattn.proof.gradients import jacobian
-from symattn.proof.listed import listed
 from symattn.proof.theorem import Theorem, theorem
-from symattn.proof.together import Positive, Together, bound
+from symattn.proof.together import Positive, Together, bound, identity
 from symattn.theorems.letters import (
     ATTENTION,
     CAUSAL,
@@ -258,52 +255,63 @@ def _first(q0: Any, k0: Any, v0: Any, q: Any, k: Any, v: Any) -> Any:
 # -- windows, and masks that move with the tokens ---------------------------------------------------------------------
 
 
-def _reach(x: Node) -> Node:
-    return name("i") - x
+_TOKENS = "f+r+1+l"
+_WINDOW_ARRAYS = {"q": f"{_TOKENS} d_k", "k": f"{_TOKENS} d_k", "v": f"{_TOKENS} d_v"}
 
 
-@listed(
+def _in_window(q: Any, k: Any, width: Any) -> Any:
+    """The weights of all tokens for each, in causal attention with a window."""
+    s = _scores(q, k)
+    return soft(forbid(s, window(s, width)))
+
+
+def _one_token(q: Any, k: Any, v: Any, f: Any, r: Any) -> Any:
+    """The row of token f + r, with the window r + 1 and with the window 1, and the same from the window alone."""
+    here, near = slice(f + r, f + r + 1), slice(f, f + r + 1)
+    return [
+        ((_in_window(q, k, r + 1) @ v)[here], ATTENTION(q[here], k[near], v[near])),
+        ((_in_window(q, k, 1) @ v)[here], v[here]),
+    ]
+
+
+def _one_token_more(q: Any, k: Any, v: Any, f: Any, r: Any) -> Any:
+    """As if a window of r counted r tokens besides the token itself."""
+    here, near = slice(f + r, f + r + 1), slice(f, f + r + 1)
+    return (_in_window(q, k, r) @ v)[here], ATTENTION(q[here], k[near], v[near])
+
+
+def _weights_in_window(q: Any, k: Any, f: Any, r: Any) -> Any:
+    return _in_window(q, k, r + 1)[f + r : f + r + 1, f : f + r + 1]
+
+
+_RECEPTIVE = identity(_WINDOW_ARRAYS, _one_token, _one_token_more)
+
+window_receptive_field = Theorem(
     "window-receptive-field",
     TOPIC,
     (
         row("o", "i"),
         " depends on the tokens from ",
-        _reach(name("L") * Fence("round", name("w") - 1)),
-        " to i, and on all of them",
+        name("i") - name("L") * Fence("round", name("w") - 1),
+        " to i, and on the first of them",
     ),
-    arrays={"q": "n 1", "k": "n 1"},
-    sizes=tuple(
-        {"n": n, "w": w, "L": depth} for n, w, depth in ((4, 1, 2), (4, 2, 1), (5, 2, 2), (5, 2, 3), (6, 3, 2))
+    Together(
+        (_RECEPTIVE, Positive(_RECEPTIVE.declared, _weights_in_window)),
+        (
+            "By induction over the layers: each reaches back w − 1 tokens and no further, and the first of them is"
+            " reached on one way only, by a product of weights that are not 0.",
+        ),
     ),
-    hypotheses=(
-        "L layers of causal attention with a window of w keys, the token's own among them",
-        "a token that does not reach back so far depends on all before it",
+    "Jiang et al., Mistral 7B (2023)",
+    ("on the tokens from ", name("i") - name("L") * name("w"), " on, which is right where w does not count i itself"),
+    ("A row is attention over its window alone, and gives every key in it a weight that is not 0.",),
+    (
+        (
+            "L layers of causal attention with a window of w keys, the token's own among them; other layers act on"
+            " each row",
+        ),
     ),
-    source="Jiang et al., Mistral 7B (2023)",
-    why="Each layer reaches back w − 1 tokens. Which outputs depend on which inputs is seen from the product of the"
-    " weights of the layers, whose entries are sums of positive numbers.",
-    obstacle="The width of the window is a number, and order predicates with an offset are not decided for all sizes.",
-    seeds=1,
-    false=lambda n, w, L, q, k: _seen(q, k, w, L) == _band(n, L * w),
-    false_says=("from ", _reach(name("L") * name("w")), " on, which is right where w does not count the token itself"),
 )
-def window_receptive_field(n: int, w: int, L: int, q: Any, k: Any) -> Any:
-    return _seen(q, k, w, L) == _band(n, L * (w - 1))
-
-
-def _seen(q: Any, k: Any, width: int, depth: int) -> Any:
-    """Which tokens an output depends on after ``depth`` layers: where the product of the weights is not 0."""
-    s = _scores(q, k)
-    p = soft(forbid(s, window(s, width)))
-    product = p
-    for _ in range(depth - 1):
-        product = p @ product
-    return product != 0
-
-
-def _band(n: int, reach: int) -> Any:
-    i, j = np.arange(n)[:, None], np.arange(n)[None, :]
-    return (i - reach <= j) & (j <= i)
 
 
 def _with_mask(x: Node, m: Node) -> Node:
