@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from symattn.arrays.index.building import known_positive
+from symattn.arrays.index.building import known_positive, substitute
 from symattn.arrays.index.canonical import Canonical, canonical
 from symattn.arrays.index.demands import Demand
 from symattn.arrays.index.expressions import Bound, Expression, Index, Letter, Opaque, Predicate, Ratio, Total
@@ -29,7 +29,8 @@ def needed(noted: Iterable[Demand], sides: Iterable[Expression]) -> tuple[Demand
     Raises Refused for a divisor that is zero at some place, whatever the letters are.
     """
     strongest: dict[Canonical, Demand] = {}
-    for d in (*noted, *_within(sides)):
+    for relation, x in (*noted, *_within(sides)):
+        d = Demand(relation, _settled(x))
         if _met(d):
             continue
         key = canonical(d.expression, named(d.expression))
@@ -39,6 +40,14 @@ def needed(noted: Iterable[Demand], sides: Iterable[Expression]) -> tuple[Demand
         if d.relation != "≥" and _impossible(d.expression):
             raise Refused("a division by what is zero at some place, whatever the letters are")
     return tuple(strongest.values())
+
+
+def _settled(x: Expression) -> Expression:
+    """``x`` with an index that occurs as π(i) alone renamed to i: the demand is one for all places."""
+    for i in sorted(x.free):
+        if i.image and not any(j != i and j[:2] == i[:2] for j in x.free):
+            x = substitute(x, {i: i._replace(image=())})
+    return x
 
 
 def named(x: Expression) -> dict[Index, Any]:

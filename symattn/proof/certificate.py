@@ -1,0 +1,116 @@
+"""Certificates: what a proof reduced to what, as plain data that can be kept as JSON and checked by ``checker``.
+
+An expression is a list that starts with its kind:
+
+    ["number", "3/2"]  ["size", sort]  ["letter", name, [index, …]]  ["is", relation, index, index]
+    ["sum", …]  ["product", …]  ["ratio", a, b]  ["exp", a]  ["total", name, sort, body]
+    ["function", name, …]  ["bound", name, sort, body]  ["masked", allowed, value]
+
+An index is a list: the name of its variable, then those of the permutations that it went through, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from symattn.arrays.index.expressions import (
+    Bound,
+    Constant,
+    Count,
+    Exponential,
+    Expression,
+    Index,
+    Letter,
+    Masked,
+    Opaque,
+    PositiveLetter,
+    Predicate,
+    Product,
+    Ratio,
+    Sum,
+    Total,
+)
+from symattn.errors import InputError
+from symattn.proof.needs import named
+from symattn.proof.prover import Case, Proof
+
+SCHEMA = 1
+_FLAT = {Sum: "sum", Product: "product", Ratio: "ratio", Exponential: "exp", Masked: "masked"}
+Names = Mapping[Index, str]
+
+
+def certificate(proof: Proof) -> dict[str, Any]:
+    """The record of a proof. Raises InputError for one that failed: there is nothing to certify."""
+    if not proof.proved:
+        raise InputError("only a proof that succeeded has a certificate")
+    return {
+        "schema": SCHEMA,
+        "kind": "certificate",
+        "rules": [list(pair) for pair in proof.rules],
+        "positive": sorted(
+            {name for case in proof.cases for side in (case.left, case.right) for name in _positive(side)}
+        ),
+        "assumed": list(proof.notes),
+        "hypotheses": [_hypothesis(d.relation, d.expression) for d in proof.demands],
+        "equations": [_equation(case) for case in proof.cases],
+    }
+
+
+def _positive(x: Expression) -> set[str]:
+    """The names of letters that are declared to be positive."""
+    here = {x.name} if isinstance(x, PositiveLetter) else set()
+    return here.union(*[_positive(y) for y in x.children])
+
+
+def _hypothesis(relation: str, x: Expression) -> dict[str, Any]:
+    indices = tuple(dict.fromkeys(i._replace(image=()) for i in named(x)))
+    names = _named(indices)
+    return {"relation": relation, "free": _free(indices, names), "expression": written(x, names)}
+
+
+def _equation(case: Case) -> dict[str, Any]:
+    names = _named(case.indices)
+    out: dict[str, Any] = {
+        "free": _free(case.indices, names),
+        "left": written(case.left, names),
+        "right": written(case.right, names),
+        "how": case.how,
+    }
+    if case.numerator is not None and case.limits is not None:
+        out["numerator"] = written(case.numerator, names)
+        out["divisors"] = [[written(d.base, names), d.times] for d in case.divisors]
+        out["counted"] = dict(case.limits.counted)
+        out["stable"] = dict(case.limits.stable)
+        out["sizes"] = [dict(sizes) for sizes in case.sizes]
+    return out
+
+
+def _named(indices: Iterable[Index]) -> dict[Index, str]:
+    return {i: f"i{n}" for n, i in enumerate(indices)}
+
+
+def _free(indices: Iterable[Index], names: Names) -> list[list[str]]:
+    return [[names[i], i.sort] for i in indices]
+
+
+def written(x: Expression, names: Names) -> list[Any]:
+    """``x`` as nested lists, its free indices by ``names``."""
+    if isinstance(x, Constant):
+        return ["number", str(x.value)]
+    if isinstance(x, Count):
+        return ["size", x.sort]
+    if isinstance(x, Letter):
+        return ["letter", x.name, [_index(i, names) for i in x.indices]]
+    if isinstance(x, Predicate):
+        return ["is", x.relation, *[_index(i, names) for i in x.sides]]
+    if isinstance(x, (Total, Bound)):
+        name = f"j{len(names)}"  # names grow inwards, so that none is bound twice on a path
+        kind = "total" if isinstance(x, Total) else "bound"
+        return [kind, name, x.index.sort, written(x.body, {**names, x.index: name})]
+    below = [written(y, names) for y in x.children]
+    return ["function", x.name, *below] if isinstance(x, Opaque) else [_FLAT[type(x)], *below]
+
+
+def _index(i: Index, names: Names) -> list[str]:
+    return [names[i if i in names else i._replace(image=())], *i.image]

@@ -1,0 +1,260 @@
+"""Checking certificates, apart from the prover: nothing of it is imported here, and nothing it says is believed.
+
+For every equation of a certificate: *normal form*: both sides are one expression up to bound names and order. Else
+1. left − right = numerator / divisors, tested at random points modulo two primes, at several sizes;
+2. the cut-off of the numerator is counted anew (D, T and the conditions of the theorems of ``counting`` and ``rows``),
+   and the certificate's sizes are those that it asks for;
+3. the numerator is zero at each of these sizes, at every place, tested at random points modulo two primes.
+And every division, root and logarithm in it is positive by its form or among the hypotheses.
+What is accepted is the identity for all sizes from 1 on, under the hypotheses; ``epsilon`` bounds the probability, over
+the checker's own dice, that a certificate is accepted of which an equation in 1. or 3. is false.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from random import Random, SystemRandom
+from typing import Any
+
+from symattn.proof.checker_counting import box, cut_off, one_size, row_grid
+from symattn.proof.checker_reading import Node, Rejected, form, read
+from symattn.proof.checker_values import Point, Retry, Value, escape, random_prime
+
+PRIMES = 2
+TRIES = 8  # points drawn until no divisor is zero
+_DEMANDS = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥")}
+Equation = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a certificate is accepted, else ``why`` not; ``epsilon`` as above."""
+
+    accepted: bool
+    why: str = ""
+    epsilon: float = 0.0
+
+
+def check(certificate: Any, random: Random | None = None) -> Verdict:
+    """Check a certificate, as ``certificate.certificate`` makes it or as JSON gives it back."""
+    dice = random or SystemRandom()
+    try:
+        _expect(isinstance(certificate, Mapping), "a certificate is a record")
+        _expect(
+            certificate.get("schema") == 1 and certificate.get("kind") == "certificate", "no certificate of schema 1"
+        )
+        rules = [tuple(map(str, pair)) for pair in certificate["rules"]]
+        _expect(all(len(pair) == 2 for pair in rules), "a rule is a pair of names")
+        hypotheses = _hypotheses(certificate["hypotheses"], frozenset(map(str, certificate["positive"])))
+        _expect(bool(certificate["equations"]), "a certificate of nothing")
+        epsilon = max(_equation(e, rules, hypotheses, dice) for e in certificate["equations"])
+    except Rejected as reason:
+        return Verdict(False, str(reason))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        return Verdict(False, f"not a certificate: {type(error).__name__} {error}")
+    return Verdict(True, epsilon=epsilon)
+
+
+def _expect(condition: bool, message: str) -> None:
+    if not condition:
+        raise Rejected(message)
+
+
+def _scope(pairs: Any) -> dict[str, str]:
+    scope = {str(name): str(sort) for name, sort in pairs}
+    _expect(len(scope) == len(pairs), "two indices of one name")
+    return scope
+
+
+@dataclass(frozen=True)
+class _Hypotheses:
+    """Relations by the form of what is related to 0, and the names of letters that are positive."""
+
+    relations: Mapping[Any, str]
+    positive: frozenset[str]
+
+    def expect(self, x: Node, enough: tuple[str, ...]) -> None:
+        """Reject unless ``x`` stands in one of the relations by its form or by hypothesis."""
+        if not (self.shows_positive(x) or ("≥" in enough and self.shows_not_negative(x))):
+            relation = self.relations.get(form(x, _in_order(x)))
+            _expect(relation in enough, "what is divided by, or rooted, is no hypothesis")
+
+    def shows_positive(self, x: Node) -> bool:
+        """Whether ``x`` > 0 by its form, at sizes from 1 on."""
+        if x.kind == "number":
+            return bool(x.label > 0)
+        if x.kind in ("sum", "product", "ratio", "total"):
+            return all(map(self.shows_positive, x.below))
+        if x.kind == "function":
+            return x.label == "rsqrt" or (x.label == "sqrt" and self.shows_positive(x.below[0]))
+        return x.kind in ("size", "exp") or (x.kind == "letter" and x.label in self.positive)
+
+    def shows_not_negative(self, x: Node) -> bool:
+        """Whether ``x`` ≥ 0 by its form: as above, with squares, relations and roots."""
+        if x.kind == "number":
+            return bool(x.label >= 0)
+        if x.kind == "product":
+            times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
+            return all(self.shows_not_negative(y) for y in x.below if times[form(y, {i: i for i in y.free})] % 2)
+        if x.kind in ("sum", "ratio", "total"):
+            return all(map(self.shows_not_negative, x.below))
+        if x.kind == "function":
+            return x.label in ("sqrt", "rsqrt")
+        return x.kind in ("size", "exp", "is") or (x.kind == "letter" and x.label in self.positive)
+
+
+def _hypotheses(data: Any, positive: frozenset[str]) -> _Hypotheses:
+    found: dict[Any, str] = {}
+    for h in data:
+        x = read(h["expression"], _scope(h["free"]))
+        _expect(h["relation"] in ("≠", ">", "≥"), f"{h['relation']!r} is no relation")
+        found[form(x, _in_order(x))] = h["relation"]
+    return _Hypotheses(found, positive)
+
+
+def _in_order(x: Node) -> dict[str, Any]:
+    """Names for the free indices by where they first occur, so that it does not matter which they are."""
+    names: dict[str, Any] = {}
+    for i in _occurring(x):
+        if i in x.free:
+            names.setdefault(i, ("at", len(names)))
+    return names
+
+
+def _occurring(x: Node) -> Iterator[str]:
+    yield from (i[0] for i in x.indices)
+    for y in x.below:
+        yield from _occurring(y)
+
+
+def _equation(e: Equation, rules: list[Any], hypotheses: _Hypotheses, dice: Random) -> float:
+    scope = _scope(e["free"])
+    left, right = read(e["left"], scope), read(e["right"], scope)
+    for x in (left, right):
+        _expect_hypotheses(x, hypotheses)
+    if e["how"] == "normal form":
+        names = {i: ("free", i) for i in scope}
+        _expect(form(left, names) == form(right, names), "the normal forms differ")
+        return 0.0
+    numerator = read(e["numerator"], scope)
+    divisors = [(read(d, scope), int(times)) for d, times in e["divisors"]]
+    _expect(all(times > 0 for _, times in divisors), "a divisor that occurs no times")
+    needed = _needed_sizes(e, numerator, scope, bool(rules))
+    _expect(_as_set(e["sizes"]) == _as_set(needed), "the sizes are not those that the cut-off asks for")
+    first = _consistent(left, right, numerator, divisors, scope, rules, dice)
+    second = _vanishes(numerator, scope, needed, rules, e["how"] == "rows", dice)
+    return max(first, second)
+
+
+def _needed_sizes(e: Equation, numerator: Node, scope: Mapping[str, str], rules: bool) -> list[dict[str, int]]:
+    """The sizes that the theorem asks for; rejected where its conditions fail or the counts are not those given."""
+    how = e["how"]
+    if how == "rows":
+        limits, sizes = row_grid(numerator, scope)
+    else:
+        limits = cut_off(numerator, scope)
+        _expect(how == "box" or (how == "one size" and not rules), f"{how!r} does not decide it")
+        sizes = box(limits) if how == "box" else [one_size(numerator, limits)]
+    _expect(e["counted"] == limits.counted, "D is counted otherwise")
+    _expect(e["stable"] == limits.stable, "T is counted otherwise")
+    return sizes
+
+
+def _as_set(sizes: Iterable[Mapping[str, int]]) -> set[tuple[tuple[str, int], ...]]:
+    return {tuple(sorted((str(s), int(n)) for s, n in there.items())) for there in sizes}
+
+
+def _consistent(
+    left: Node,
+    right: Node,
+    numerator: Node,
+    divisors: list[tuple[Node, int]],
+    scope: Mapping[str, str],
+    rules: list[Any],
+    dice: Random,
+) -> float:
+    """left − right = numerator / divisors at random points where all sizes are 1, 2, 3, and where they differ."""
+    sorts = sorted(
+        {s for x in (left, right, numerator) for y in x.all(into_functions=True) for s in _sorts(y)}
+        | set(scope.values())
+    )
+    worst = 0.0
+    for sizes in (*(dict.fromkeys(sorts, n) for n in (1, 2, 3)), {s: 2 + k % 2 for k, s in enumerate(sorts)}):
+        at = {name: dice.randrange(sizes[sort]) for name, sort in scope.items()}
+
+        def gap(point: Point, at: dict[str, int] = at) -> Value:
+            below = Value(1)
+            for d, times in divisors:
+                for _ in range(times):
+                    below = point.times(below, point.value(d, at))
+            minus = Value(point.prime - 1)
+            quotient = point.times(point.value(numerator, at), point.inverse(below))
+            return point.add(
+                [
+                    point.value(left, at),
+                    point.times(minus, point.value(right, at)),
+                    point.times(minus, quotient),
+                ]
+            )
+
+        worst = max(worst, _zero(gap, sizes, rules, True, dice, "left − right is not numerator / divisors"))
+    return worst
+
+
+def _sorts(x: Node) -> tuple[str, ...]:
+    return (x.label,) if x.kind == "size" else x.sorts
+
+
+def _vanishes(
+    numerator: Node,
+    scope: Mapping[str, str],
+    grid: Iterable[dict[str, int]],
+    rules: list[Any],
+    inverses: bool,
+    dice: Random,
+) -> float:
+    worst = 0.0
+    for sizes in grid:
+        for values in product(*[range(sizes[sort]) for sort in scope.values()]):
+            at = dict(zip(scope, values, strict=True))
+
+            def value(point: Point, at: dict[str, int] = at) -> Value:
+                return point.value(numerator, at)
+
+            worst = max(worst, _zero(value, sizes, rules, inverses, dice, f"the numerator is not zero at {sizes}"))
+    return worst
+
+
+def _zero(value: Any, sizes: dict[str, int], rules: list[Any], inverses: bool, dice: Random, message: str) -> float:
+    """The probability that two random points deceive; rejected where one of them says that it is not zero."""
+    deceived = 1.0
+    for _ in range(PRIMES):
+        found, prime = _at_some_point(value, sizes, rules, inverses, dice)
+        if found.value:
+            raise Rejected(message)
+        deceived *= min(1.0, escape(found, prime))
+    return deceived
+
+
+def _at_some_point(
+    value: Any, sizes: dict[str, int], rules: list[Any], inverses: bool, dice: Random
+) -> tuple[Value, int]:
+    for _ in range(TRIES):
+        prime = random_prime(dice)
+        try:
+            return value(Point(sizes, prime, dice, rules, inverses)), prime
+        except Retry:
+            continue
+    raise Rejected(f"a divisor is zero at the sizes {sizes}")
+
+
+def _expect_hypotheses(side: Node, hypotheses: _Hypotheses) -> None:
+    """Every division, root and logarithm of a side is positive by its form, or a hypothesis."""
+    for x in side.all(into_functions=True):
+        if x.kind == "ratio":
+            hypotheses.expect(x.below[1], ("≠", ">"))
+        elif x.kind == "function" and x.label in _DEMANDS:
+            hypotheses.expect(x.below[0], _DEMANDS[x.label])

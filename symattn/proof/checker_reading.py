@@ -1,0 +1,120 @@
+"""Reading the expressions of certificates, for ``checker``: nothing is taken for granted about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+_FIXED = {"ratio": 2, "exp": 1, "masked": 2}
+_RELATIONS = frozenset({"=", "≤", "<"})
+
+
+class Rejected(Exception):
+    """Why a certificate is not accepted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An expression. ``label`` is its number, name or relation; a binder binds ``label``, of the sort ``sorts[0]``.
+
+    ``indices`` are those of a letter or a relation, with their sorts in ``sorts``; ``free`` is the names not bound.
+    """
+
+    kind: str
+    label: Any
+    indices: tuple[tuple[str, ...], ...]
+    sorts: tuple[str, ...]
+    below: tuple[Node, ...]
+    free: frozenset[str]
+
+    def all(self, into_functions: bool = False) -> list[Node]:
+        """This node and all below it; the arguments of functions only if asked for."""
+        found, open_ = [], [self]
+        while open_:
+            x = open_.pop()
+            found.append(x)
+            if x.kind != "function" or into_functions:
+                open_.extend(x.below)
+        return found
+
+
+def read(data: Any, scope: Mapping[str, str]) -> Node:
+    """The expression that ``data`` holds; ``scope`` gives the sort of every index name. Raises ``Rejected``."""
+    if not isinstance(data, list) or not data or not isinstance(data[0], str):
+        raise Rejected(f"{data!r} is no expression")
+    kind, *rest = data
+    try:
+        if kind == "number":
+            (text,) = rest
+            return _leaf(kind, Fraction(text))
+        if kind == "size":
+            (sort,) = rest
+            return _leaf(kind, str(sort))
+        if kind == "letter":
+            name, indices = rest
+            return _indexed(kind, str(name), indices, scope)
+        if kind == "is":
+            return _relation(rest, scope)
+        if kind in ("total", "bound"):
+            return _binder(kind, rest, scope)
+    except (ValueError, TypeError, ZeroDivisionError) as error:
+        raise Rejected(f"{data!r}: {error}") from error
+    return _inner(kind, rest, scope)
+
+
+def _leaf(kind: str, label: Any) -> Node:
+    return Node(kind, label, (), (), (), frozenset())
+
+
+def _indexed(kind: str, label: str, indices: Any, scope: Mapping[str, str]) -> Node:
+    found = tuple(tuple(map(str, i)) for i in indices)
+    for i in found:
+        if not i or i[0] not in scope:
+            raise Rejected(f"the index {i} of {label} is bound nowhere")
+    return Node(kind, label, found, tuple(scope[i[0]] for i in found), (), frozenset(i[0] for i in found))
+
+
+def _relation(rest: list[Any], scope: Mapping[str, str]) -> Node:
+    relation, left, right = rest
+    made = _indexed("is", relation, [left, right], scope)
+    if relation not in _RELATIONS or made.sorts[0] != made.sorts[1]:
+        raise Rejected(f"{rest} compares nothing")
+    return made
+
+
+def _binder(kind: str, rest: list[Any], scope: Mapping[str, str]) -> Node:
+    name, sort, body = rest
+    if not isinstance(name, str) or not isinstance(sort, str) or name in scope:
+        raise Rejected(f"{kind} binds {name!r}, which is bound already")
+    inside = read(body, {**scope, name: sort})
+    return Node(kind, name, (), (sort,), (inside,), inside.free - {name})
+
+
+def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> Node:
+    label = ""
+    if kind == "function":
+        label, *rest = rest
+    elif kind in _FIXED:
+        if len(rest) != _FIXED[kind]:
+            raise Rejected(f"{kind} of {len(rest)} expressions")
+    elif kind not in ("sum", "product"):
+        raise Rejected(f"{kind!r} is no kind of expression")
+    if not rest:
+        raise Rejected(f"{kind} of nothing")
+    below = tuple(read(x, scope) for x in rest)
+    return Node(kind, label, (), (), below, frozenset().union(*[x.free for x in below]))
+
+
+def form(x: Node, names: Mapping[str, Any], depth: int = 0) -> tuple[Any, ...]:
+    """``x`` with bound names replaced by depths and terms and factors in order; ``names`` is for free indices."""
+    if x.kind in ("letter", "is"):
+        seats = [(names[i[0]], s, *i[1:]) for i, s in zip(x.indices, x.sorts, strict=True)]
+        return (x.kind, x.label, *(sorted(seats, key=repr) if x.label == "=" and x.kind == "is" else seats))
+    if x.kind in ("total", "bound"):
+        return (x.kind, *x.sorts, form(x.below[0], {**names, x.label: ("bound", depth)}, depth + 1))
+    below = [form(y, names, depth) for y in x.below]
+    if x.kind in ("sum", "product"):
+        below.sort(key=repr)
+    return (x.kind, x.label, *below)

@@ -1,0 +1,227 @@
+"""Values of the expressions of certificates at random points modulo a prime, for ``checker``.
+
+At given sizes an expression is a quotient of polynomials in its letters and in one letter for e^{μ/12} for each
+monomial μ of the exponents. A quotient that is not zero has the value zero at a random point modulo p with probability
+at most degree / (p − 1) (Schwartz 1980, Zippel 1979), unless p divides all coefficients of its numerator. A number below
+2^b has at most b / 60 prime factors above 2^60, and there are more than 2^54 primes between 2^60 and 2^61, of which p is
+drawn. Degrees and bits are carried along with the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from random import Random
+from typing import Any, NamedTuple
+
+from symattn.proof.checker_reading import Node, Rejected, form
+
+PARTS = 12
+LOW, HIGH, MANY = 2**60, 2**61, 2**54
+Exponent = dict[tuple[Any, ...], Fraction]
+
+
+class Value(NamedTuple):
+    """A value modulo p; the degrees of numerator and denominator, and the bits of the sums of their coefficients."""
+
+    value: int
+    up: int = 0
+    down: int = 0
+    bits: int = 1
+    under: int = 1
+
+
+class Point:
+    """A random point at given sizes: what every letter is there. ``inverses``: whether 1/Z means what it says."""
+
+    def __init__(
+        self, sizes: Mapping[str, int], prime: int, random: Random, rules: Sequence[Any] = (), inverses: bool = True
+    ) -> None:
+        self.sizes, self.prime, self.random, self.inverses = sizes, prime, random, inverses
+        self.circle = {name: pair for pair in rules for name in pair}
+        self._drawn: dict[Any, int] = {}
+        self._known: dict[Any, Value] = {}
+        self._powers: dict[Any, Exponent] = {}
+
+    def draw(self, key: Any) -> int:
+        """The value of a letter: not zero, so that powers of either sign have one."""
+        if key not in self._drawn:
+            self._drawn[key] = self.random.randrange(1, self.prime)
+        return self._drawn[key]
+
+    def value(self, x: Node, at: Mapping[str, int]) -> Value:
+        """``x`` at the point, its free indices having the values ``at``."""
+        key = (x, tuple(at[i] for i in sorted(x.free)))
+        if key not in self._known:
+            self._known[key] = self._value(x, at)
+        return self._known[key]
+
+    def _value(self, x: Node, at: Mapping[str, int]) -> Value:
+        if x.kind == "number":
+            return self._number(x.label)
+        if x.kind == "size":
+            return self._number(Fraction(self.sizes[x.label]))
+        if x.kind == "is":
+            return Value(int(holds(x, at)))
+        if x.kind == "letter":
+            return self._letter(x, at)
+        if x.kind == "sum":
+            return self.add(self.value(y, at) for y in x.below)
+        if x.kind == "total":
+            return self.add(self.value(x.below[0], {**at, x.label: a}) for a in range(self.sizes[x.sorts[0]]))
+        if x.kind == "product":
+            return self._product(x, at)
+        if x.kind == "ratio":
+            return self.times(self.value(x.below[0], at), self.inverse(self.value(x.below[1], at)))
+        if x.kind == "exp":
+            return self._exponential(x, at)
+        if x.kind == "function":
+            if x.label == "1/" and self.inverses:
+                return self.inverse(self.value(x.below[0], at))
+            return Value(self.draw(("function", form(x, {i: ("at", at[i]) for i in x.free}))), 1)
+        raise Rejected(f"{x.kind} has no value")
+
+    def _product(self, x: Node, at: Mapping[str, int]) -> Value:
+        if any(y.kind == "is" and not holds(y, at) for y in x.below):
+            return Value(0)
+        result = Value(1)
+        for y in x.below:
+            result = self.times(result, self.value(y, at))
+        return result
+
+    def _number(self, c: Fraction) -> Value:
+        value = c.numerator * pow(c.denominator, -1, self.prime) % self.prime
+        return Value(value, 0, 0, max(abs(c.numerator).bit_length(), 1), c.denominator.bit_length())
+
+    def _letter(self, x: Node, at: Mapping[str, int]) -> Value:
+        if x.label not in self.circle:
+            return Value(self.draw(seat(x, at)), 1)
+        pair = self.circle[x.label]
+        t = self.draw(("circle", *pair, *seat(x, at)[2:]))
+        above = 1 - t * t if x.label == pair[0] else 2 * t
+        below = 1 + t * t
+        if below % self.prime == 0:
+            raise Retry
+        return Value(above * pow(below, -1, self.prime) % self.prime, 2, 2, 2, 2)
+
+    def _exponential(self, x: Node, at: Mapping[str, int]) -> Value:
+        result = Value(1)
+        for monomial, c in self.power(x.below[0], at).items():
+            if (c * PARTS).denominator != 1:
+                raise Rejected(f"the coefficient {c} in an exponent")
+            times = int(c * PARTS)
+            value = pow(self.draw(("e", monomial)), times, self.prime)
+            result = self.times(result, Value(value, max(times, 0), max(-times, 0)))
+        return result
+
+    def power(self, x: Node, at: Mapping[str, int]) -> Exponent:
+        """An exponent as a polynomial in letters: its monomials and their coefficients."""
+        key = (x, tuple(at[i] for i in sorted(x.free)))
+        if key not in self._powers:
+            self._powers[key] = self._power(x, at)
+        return self._powers[key]
+
+    def _power(self, x: Node, at: Mapping[str, int]) -> Exponent:
+        if x.kind == "number":
+            return {(): x.label} if x.label else {}
+        if x.kind == "is":
+            return {(): Fraction(1)} if holds(x, at) else {}
+        if x.kind == "letter":
+            return {(seat(x, at),): Fraction(1)}
+        if x.kind == "function":
+            return {(("function", form(x, {i: ("at", at[i]) for i in x.free})),): Fraction(1)}
+        if x.kind == "sum":
+            return _sum(self.power(y, at) for y in x.below)
+        if x.kind == "total":
+            return _sum(self.power(x.below[0], {**at, x.label: a}) for a in range(self.sizes[x.sorts[0]]))
+        if x.kind == "product":
+            result: Exponent = {(): Fraction(1)}
+            for y in x.below:
+                result = _sum(
+                    {tuple(sorted(m + n, key=repr)): c * d}
+                    for m, c in result.items()
+                    for n, d in self.power(y, at).items()
+                )
+            return result
+        raise Rejected(f"{x.kind} in an exponent")
+
+    def add(self, values: Iterable[Value]) -> Value:
+        """The sum; terms over the same denominator are added as they are."""
+        total = Value(0)
+        for v in values:
+            if not v.value and not v.up:
+                continue
+            total = Value(
+                (total.value + v.value) % self.prime,
+                max(total.up + v.down, v.up + total.down),
+                total.down + v.down,
+                max(total.bits + v.under, v.bits + total.under) + 1,
+                total.under + v.under,
+            )
+        return total
+
+    def times(self, a: Value, b: Value) -> Value:
+        """The product."""
+        return Value(a.value * b.value % self.prime, a.up + b.up, a.down + b.down, a.bits + b.bits, a.under + b.under)
+
+    def inverse(self, a: Value) -> Value:
+        """1/a; another point is needed where that has no value."""
+        if not a.value:
+            raise Retry
+        return Value(pow(a.value, -1, self.prime), a.down, a.up, a.under, a.bits)
+
+
+class Retry(Exception):
+    """A divisor is zero at this point."""
+
+
+def escape(v: Value, prime: int) -> float:
+    """The probability that what has the value ``v`` = 0 is not zero."""
+    return v.up / (prime - 1) + v.bits / 60 / MANY
+
+
+def seat(x: Node, at: Mapping[str, int]) -> tuple[Any, ...]:
+    """A letter and the values of its indices."""
+    return ("letter", x.label, *[(s, at[i[0]], *i[1:]) for i, s in zip(x.indices, x.sorts, strict=True)])
+
+
+def holds(x: Node, at: Mapping[str, int]) -> bool:
+    """Whether a relation of indices is true; where a permutation puts things is not known."""
+    (i, *more), (j, *others) = x.indices
+    if more or others:
+        raise Rejected("a relation of permuted indices")
+    return {"=": at[i] == at[j], "≤": at[i] <= at[j], "<": at[i] < at[j]}[x.label]
+
+
+def _sum(parts: Iterable[Exponent]) -> Exponent:
+    out: Exponent = {}
+    for part in parts:
+        for m, c in part.items():
+            out[m] = out.get(m, Fraction(0)) + c
+    return {m: c for m, c in out.items() if c}
+
+
+def random_prime(random: Random) -> int:
+    """A prime between 2^60 and 2^61."""
+    while True:
+        n = random.randrange(LOW + 1, HIGH, 2)
+        if _is_prime(n):
+            return n
+
+
+def _is_prime(n: int) -> bool:
+    """Miller and Rabin's test with the bases that decide it below 2^64 (Sinclair 2011)."""
+    odd, twos = n - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    for base in (2, 325, 9375, 28178, 450775, 9780504, 1795265022):
+        x = pow(base, odd, n)
+        if x in (1, n - 1):
+            continue
+        for _ in range(twos - 1):
+            x = x * x % n
+            if x == n - 1:
+                break
+        else:
+            return False
+    return True
