@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.modular import Modular, modular
-from symattn.arrays.notes import listening
+from symattn.arrays.notes import listening, note
 from symattn.arrays.residues import primes
 from symattn.arrays.residues.degree import Chance, escape, pairs_needed
 from symattn.attention.spec import Attention
@@ -147,7 +147,8 @@ class _Run:
     def holds_for(self) -> str:
         """The class of inputs for which equality was tested."""
         others = [n for n in self.shapes if n not in self.given]
-        return f"for the {', '.join(self.numbers)} drawn (whole numbers up to {LARGEST}) and every {', '.join(others)}"
+        drawn = f"for the {', '.join(self.numbers)} drawn (whole numbers up to {LARGEST})"
+        return f"{drawn} and every {', '.join(others)}" if others else drawn
 
     def settle(self, prepare: Prepare, epsilon: float) -> None:
         """Take pair after pair until enough of them agree, or two differ."""
@@ -222,7 +223,10 @@ class _Point:
             self._differs((), f"the function returned shape {got.plain_shape}, not {expected.plain_shape}")
         else:
             same, self._compared = kind.compared(got, expected)
-            same = same | (kind._undefined(got) & kind._undefined(expected))
+            undefined = kind._undefined(got) & kind._undefined(expected)
+            if undefined.any():
+                note("some elements are 0/0 in the function and in the specification alike")
+            same = same | undefined
             if not same.all():
                 index = tuple(int(i) for i in np.argwhere(~same)[0])
                 share = f"{np.count_nonzero(~same)} of {same.size} elements"
@@ -242,10 +246,11 @@ def _first(output: Any) -> Any:
 
 def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     s, b, h = sizes, sizes.batch, spec.heads
+    width = s.d_model if any(n.startswith("w_") for n in names) else s.d_k  # tokens alone are queries too
     n_k = s.n_k if "y" in names or "x" not in names else s.n_q
     known = {
         **{"q": (*b, s.n_q, s.d_k), "k": (*b, n_k, s.d_k), "v": (*b, n_k, s.d_v)},
-        **{"x": (*b, s.n_q, s.d_model), "y": (*b, n_k, s.d_model)},
+        **{"x": (*b, s.n_q, width), "y": (*b, n_k, width)},
         **{"w_q": (s.d_model, h * s.d_k), "w_k": (s.d_model, h * s.d_k), "w_v": (s.d_model, h * s.d_v)},
         **{"b_q": (h * s.d_k,), "b_k": (h * s.d_k,), "b_v": (h * s.d_v,)},
         **{"w_o": (h * s.d_v, s.d_model), "b_o": (s.d_model,), "mask": (s.n_q, n_k), "keep": (n_k,)},

@@ -400,6 +400,13 @@ def test_numbers_are_taken_exactly(of: type[Modular]) -> None:
     assert of.lift([of.lift(1), of.lift([1, 2])[1]]).residues().tolist() == [1, 2]
 
 
+def test_a_number_without_a_residue_is_refused(of: type[Modular]) -> None:
+    with pytest.raises(Refused, match=f"modular: 1/{PAIR[0]} has no residue mod {PAIR[0]}"):
+        (of.letters(2) / PAIR[0]).residues()
+    with pytest.raises(Refused, match="has no residue"):
+        of.lift(Fraction(1, PAIR[0])).residues()
+
+
 def test_a_root_of_a_size_is_exact(of: type[Modular]) -> None:
     z = of.letters(3, 12)
     assert ((z / np.sqrt(z.shape[-1])) ** 2 * 12 == z**2).all()

@@ -54,13 +54,13 @@ def cast_first(q, k, v):
 @right()
 def online_softmax(q, k, v):
     n, d = q.shape
-    o, l, m = np.zeros((n, v.shape[1])), np.zeros((n, 1)), np.full((n, 1), -np.inf)
+    o, z, m = np.zeros((n, v.shape[1])), np.zeros((n, 1)), np.full((n, 1), -np.inf)
     for j in range(0, k.shape[0], BLOCK):
         s = q @ k[j : j + BLOCK].T * (1.0 / np.sqrt(d))
         new = np.maximum(m, s.max(1, keepdims=True))
         p, r = np.exp(s - new), np.exp(m - new)
-        l, o, m = l * r + p.sum(1, keepdims=True), o * r + p @ v[j : j + BLOCK], new
-    return o / l
+        z, o, m = z * r + p.sum(1, keepdims=True), o * r + p @ v[j : j + BLOCK], new
+    return o / z
 
 
 def tiles_in_place(q, k, v, rescale_o=True, rescale_l=True, stop=0):
@@ -138,6 +138,10 @@ def merged_by_log_sum_exp(q, k, v):
     return out
 
 
+def sqrt_of_two(x):
+    return x * math.sqrt(2)
+
+
 class Head:
     """An object that is called."""
 
@@ -207,15 +211,15 @@ def mask_by_arithmetic(q, k, v):
 def tiles_under_a_mask(q, k, v):
     """Some tiles are wholly forbidden for some queries."""
     n, shift = q.shape[0], k.shape[0] - q.shape[0]
-    o, l, m = np.zeros((n, v.shape[1])), np.zeros((n, 1)), np.full((n, 1), -np.inf)
+    o, z, m = np.zeros((n, v.shape[1])), np.zeros((n, 1)), np.full((n, 1), -np.inf)
     for j in range(0, k.shape[0], BLOCK):
         s = q @ k[j : j + BLOCK].T / math.sqrt(q.shape[1])
         s[np.arange(j, j + s.shape[1])[None, :] > np.arange(n)[:, None] + shift] = -np.inf
         new = np.maximum(m, s.max(1, keepdims=True))
         safe = np.where(np.isneginf(new), 0, new)
         p, r = np.exp(s - safe), np.exp(m - safe)
-        l, o, m = l * r + p.sum(1, keepdims=True), o * r + p @ v[j : j + BLOCK], new
-    return o / l
+        z, o, m = z * r + p.sum(1, keepdims=True), o * r + p @ v[j : j + BLOCK], new
+    return o / z
 
 
 @right(Attention(causal=True, alignment="top-left"))

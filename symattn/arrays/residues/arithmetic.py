@@ -16,10 +16,13 @@ NaN stands for an undefined element (0/0), and stays NaN throughout.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from math import prod
 from typing import Any
 
 import numpy as np
+
+from symattn.errors import Refused
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Index = tuple[slice | int, ...]
@@ -110,6 +113,12 @@ class Modulus:
         product = self._inverses(self.multiply(a, b))
         parts = [self.multiply(product, b), self.multiply(product, a)]
         return np.concatenate([*parts, self._inverses(x[-1:])] if odd else parts)
+
+    def rational(self, x: Fraction) -> int:
+        """A rational number mod m; Refused if m divides its denominator."""
+        if x.denominator % self.m == 0:
+            raise Refused(f"modular: {x} has no residue mod {self.m}")
+        return x.numerator * pow(x.denominator, -1, self.m) % self.m
 
     def constants(self, x: list[int]) -> Floats:
         """Integers as residues."""

@@ -133,7 +133,7 @@ class Field:
         if a is None or b is None:
             return None
         if y.number:
-            constant = m.constants([y.number.denominator * pow(y.number.numerator, -1, m.m)])[0]
+            constant = m.constants([m.rational(1 / y.number)])[0]
             inverse = np.broadcast_to(constant, y.shape)
             return Plane.after(lambda x: m.multiply(x, inverse), a)
         zeros = self.watch(y.ratio if m is self.p else None)

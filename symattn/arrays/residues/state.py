@@ -67,7 +67,7 @@ def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
     fractions = [Fraction(x) if isinstance(x, Fraction) else Fraction(float(x)) for x in found]
 
     def residues(m: Modulus) -> np.ndarray:
-        each = m.constants([x.numerator * pow(x.denominator, -1, m.m) for x in fractions])
+        each = m.constants([m.rational(x) for x in fractions])
         return each[where].reshape(plain.shape)
 
     return _known(plain.shape, fractions, lambda: residues(p), lambda: residues(q))

@@ -1,0 +1,177 @@
+"""How an identity test decides: which pairs count, which are set aside, and what it says of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.arrays.modular import Modular
+from symattn.arrays.residues import primes
+from symattn.errors import InputError
+from symattn.evidence import Grade
+from symattn.verification.semantics import SPARE, Identity, Sizes, identity_test
+
+ONE = (Sizes(),)
+
+
+def found_for(function: Callable[..., Any], spec: Attention | None = None, **how: Any) -> Identity:
+    """The test of a function of the inputs by name, as it is."""
+
+    def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
+        return lambda inputs: function(**inputs)
+
+    return identity_test(prepare, spec or Attention(), **{"sizes": ONE, **how})
+
+
+def now_and_then(wrong_at: set[int]) -> Callable[..., Any]:
+    """Attention, but for the calls with these numbers."""
+    calls = count()
+    return lambda q, k, v: Attention()(q, k, v) + (1 if next(calls) in wrong_at else 0)
+
+
+def test_the_specification_itself_passes_and_says_for_what() -> None:
+    found = found_for(Attention())
+    assert found.agrees
+    assert found.evidence.grade is Grade.TESTED
+    assert str(found.evidence).startswith("tested ε ≤ ")
+    assert "for the q drawn (whole numbers up to 2) and every k, v" in found.evidence.where
+    assert "for the k drawn (whole numbers up to 2) and every q, v" in found.evidence.where
+    assert "n_q = 3, n_k = 5, d_k = 4, d_v = 3" in found.evidence.where
+    assert set(found.pairs) <= set(primes.pairs())
+
+
+@pytest.mark.parametrize("spec", [Attention(stabilised=False), Attention(causal=True, mask="boolean", padding=True)])
+def test_other_ways_to_write_it_pass(spec: Attention) -> None:
+    names = [n for n, has in (("q", 1), ("k", 1), ("v", 1), ("mask", spec.mask), ("keep", spec.padding)) if has]
+    assert found_for(Attention(causal=spec.causal, mask=spec.mask, padding=spec.padding), spec, names=names).agrees
+
+
+def test_projections_and_cross_attention() -> None:
+    names = ("x", "y", "w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")
+    spec = Attention(heads=2)
+    found = found_for(spec, spec, names=names)
+    assert found.evidence.grade is Grade.TESTED
+    assert "for the x, y, w_k, b_k drawn (whole numbers up to 2) and every w_q, w_v, w_o, b_q, b_v, b_o" in str(
+        found.evidence
+    )
+
+    def exchanged(x: Any, y: Any, **rest: Any) -> Any:
+        return spec(x=y, y=x, **rest)
+
+    assert found_for(exchanged, spec, names=names, sizes=[Sizes(4, 4)]).agrees is False
+
+
+def test_tokens_without_parameters_are_numbers_alone() -> None:
+    found = found_for(Attention(), names=("x",))
+    assert found.evidence.grade is Grade.TESTED
+    assert found.evidence.where.startswith("for the x drawn")
+
+
+def test_two_pairs_must_differ_before_a_difference_is_believed() -> None:
+    assert found_for(now_and_then({0})).agrees
+    assert found_for(now_and_then({3})).agrees
+    found = found_for(now_and_then({0, 4}))
+    assert found.agrees is False
+    assert found.difference is not None
+    assert found.difference.numbers == ("q",)
+    assert found.difference.index == (0, 0)
+    assert found.pairs == ()
+
+
+def test_a_pair_set_aside_does_not_count() -> None:
+    assert len(found_for(now_and_then({1})).pairs) == len(found_for(Attention()).pairs)
+
+
+def test_answers_that_change_from_pair_to_pair_settle_nothing() -> None:
+    """A comparison that says yes by chance in every other pair."""
+    calls = count()
+
+    def undecided(q: Any, k: Any, v: Any) -> Any:
+        _ = k == (k if next(calls) % 2 else v[0, 0])
+        return Attention()(q, k, v)
+
+    found = found_for(undecided)
+    assert found.agrees is None
+    assert "changed from one pair of primes to the next" in found.reason
+
+
+def test_few_accidents_are_set_aside() -> None:
+    calls = count()
+
+    def accidents(q: Any, k: Any, v: Any) -> Any:
+        _ = k == (k if next(calls) < SPARE else v[0, 0])
+        return Attention()(q, k, v)
+
+    assert found_for(accidents).agrees
+
+
+def test_a_branch_on_equality_of_what_differs_is_the_branch_of_the_others() -> None:
+    def guarded(q: Any, k: Any, v: Any) -> Any:
+        e = np.exp(q @ k.mT / 2)
+        z = e.sum(-1, keepdims=True)
+        return e @ v / np.where(z == 0, 1, z)
+
+    def always(q: Any, k: Any, v: Any) -> Any:
+        e = np.exp(q @ k.mT / 2)
+        z = e.sum(-1, keepdims=True)
+        return e @ v / np.where(z != 0, 1, z)
+
+    assert found_for(guarded).agrees
+    assert found_for(always).agrees is False
+
+
+def test_an_unbounded_step_takes_the_grade_away() -> None:
+    """tanh cancels, but what was decided with it has no bound."""
+
+    def noisy(q: Any, k: Any, v: Any) -> Any:
+        out = Attention()(q, k, v)
+        noise = np.tanh(out)
+        return out + noise - noise
+
+    found = found_for(noisy)
+    assert found.agrees
+    assert found.evidence.grade is Grade.SAMPLED
+    assert found.notes == ("tanh stands for any function of its argument",)
+
+
+def test_what_is_undefined_in_both_is_no_difference_and_is_noted() -> None:
+    """More queries than keys: the first ones may see no key, and 0/0 is what the specification says."""
+    spec = Attention(causal=True, fully_masked="nan")
+    found = found_for(Attention(causal=True, fully_masked="nan", stabilised=False), spec, sizes=[Sizes(5, 3)])
+    assert found.agrees
+    assert found.notes == ("some elements are 0/0 in the function and in the specification alike",)
+    zeros = found_for(Attention(causal=True), spec, sizes=[Sizes(5, 3)])
+    assert zeros.agrees is False
+    assert zeros.difference is not None
+    assert zeros.difference.index == (0, 0)
+
+
+def test_only_the_given_numbers_are_tested_and_the_class_says_so() -> None:
+    """Wrong for other queries than the drawn ones: this passes, and the words do not claim more."""
+    seen: list[np.ndarray] = []
+
+    def overfitted(q: Any, k: Any, v: Any) -> Any:
+        seen.append(q.residues())
+        return Attention()(q, k, v)
+
+    found = found_for(overfitted)
+    assert found.agrees
+    pairs = len(found.pairs) // 2
+    centred = [np.where(x > 3, x - p, x) for x, (p, _) in zip(seen[:pairs], found.pairs[:pairs], strict=True)]
+    assert all((x == centred[0]).all() for x in centred)
+    assert np.abs(centred[0]).max() <= 2
+
+
+def test_unknown_inputs_are_refused() -> None:
+    with pytest.raises(InputError, match="unknown input 'w'"):
+        found_for(Attention(), names=("q", "k", "w"))
+
+
+def test_errors_of_the_specification_are_raised_not_reported() -> None:
+    with pytest.raises(InputError, match="needs input 'mask'"):
+        found_for(Attention(), Attention(mask="boolean"))
