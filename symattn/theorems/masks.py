@@ -70,9 +70,9 @@ def _scores(q: Any, k: Any) -> Any:
     arrays={"q": "1 d_k", "k": "a d_k", "v": "a d_v", "k1": "b d_k", "v1": "b d_v"},
     hypotheses=(
         (
-            "the keys ",
+            "row i may attend to the keys ",
             _ALLOWED,
-            " that row i may attend to are not none; they come first in the list, as well they may",
+            ", one at least; they stand first, as attention does not see the order of keys",
         ),
     ),
     why="The exponential of −∞ is 0.",

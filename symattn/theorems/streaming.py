@@ -23,9 +23,6 @@ from symattn.proof.theorem import Theorem, theorem
 from symattn.theorems.letters import (
     ATTENTION,
     CAUSAL,
-    K,
-    Q,
-    V,
     attention,
     causal,
     over_keys,
@@ -215,8 +212,11 @@ _LB, _L = name("L", "b"), name("L")
         equals(_L, said("log", total(name("b"), 1, name("B"), power_of_e(_LB)))),
     ),
     arrays={**TILES, "x": "g n_q a", "y": "g a d_v"},
-    hypotheses=("the keys are split into blocks; L_b is the log-sum-exp of the scores of block b, o_b its output",),
-    source="Liu, Zaharia, Abbeel, Ring Attention with Blockwise Transformers (2023)",
+    hypotheses=(
+        ("the keys are split into blocks; ", _LB, " is the log-sum-exp of the scores of block b"),
+        (name("o", "b", role="output"), " is the output over the keys of block b alone"),
+    ),
+    source="Liu et al., Ring Attention with Blockwise Transformers (2023)",
     why="The numerator of a block is its output times the exponential of its log-sum-exp.",
     rule=(
         "Shown for any number of blocks of one size, and for two blocks of any sizes, which by induction gives every"
@@ -250,7 +250,12 @@ _LATER = {"q1": "n d_k", "k1": "n d_k", "v1": "n d_v"}
 @theorem(
     "kv-cache-step",
     TOPIC,
-    (equals(row("o", name("n") + 1), attention(row("q", name("n") + 1))), " in causal attention over n + 1 tokens"),
+    (
+        equals(row("o", name("n") + 1), attention(row("q", name("n") + 1))),
+        " in causal attention over ",
+        name("n") + 1,
+        " tokens",
+    ),
     arrays=CACHE | _NEW,
     source="Shazeer, Fast Transformer Decoding (2019)",
     why="The last token may attend to all keys, and its row needs no other query.",
@@ -265,15 +270,16 @@ def kv_cache_step(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
     "causal-prefix-unchanged",
     TOPIC,
     (
-        "the first p rows of ",
-        causal(
-            stack(Q, name("Q'", role="query")), stack(K, name("K'", role="key")), stack(V, name("V'", role="value"))
-        ),
-        " are ",
+        "the first ",
+        name("p"),
+        " rows of causal attention are ",
         causal(),
+        " of the first ",
+        name("p"),
+        " tokens alone",
     ),
     arrays=CACHE | _LATER,
-    hypotheses=("p tokens, and any number of tokens after them",),
+    hypotheses=((name("p"), " tokens, and any number of tokens after them"),),
     why="A token may not attend to later ones, so later ones change nothing before them.",
     rule="Layers that keep prefixes compose to such, with layers that act on each row: so it holds at any depth.",
     false=lambda q, k, v, q1, k1, v1: (ATTENTION(q, k, v), _all(q, k, v, q1, k1, v1, ATTENTION)[: q.shape[0]]),
@@ -287,11 +293,13 @@ def causal_prefix_unchanged(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -
     "chunked-prefill-bottom-right",
     TOPIC,
     (
-        "the last n rows of causal attention over m tokens are attention of these n queries with the mask ",
+        "the last n rows of causal attention over m tokens are attention of the last n queries with the mask ",
         relation("j", "≤", name("i") + name("m") - name("n")),
     ),
     arrays=CACHE | _LATER,
-    hypotheses=(("m = p + n; i counts the last n queries, j all m keys",),),
+    hypotheses=(
+        ("there are ", name("m"), " tokens; i counts the last ", name("n"), " of them as queries, j all as keys"),
+    ),
     source="FlashAttention, README, 2.1: Change behavior of causal flag",
     why="Query i of the chunk is token i + m − n, and may attend to as many keys.",
     false=lambda q, k, v, q1, k1, v1: (
