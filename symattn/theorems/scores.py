@@ -1,0 +1,419 @@
+"""Score variants: additive and distance scores, normalised queries and keys, caps, sinks, sparse weights, energies."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from symattn.attention.norms import unit
+from symattn.attention.notation import N_K
+from symattn.attention.scores import distance_scores, dot_scores
+from symattn.attention.sinks import sink_weights
+from symattn.attention.softcap import softcap as cap
+from symattn.attention.softmax import softmax as soft
+from symattn.document.notation import (
+    Call,
+    Node,
+    Over,
+    Power,
+    Product,
+    call,
+    commas,
+    equals,
+    name,
+    node,
+    relation,
+    total,
+)
+from symattn.proof.gradients import gradient
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import Positive, Together, bound, identity
+from symattn.theorems import scores_sparse
+from symattn.theorems.letters import J_, T_, K, Q, magnitude, norm, power_of_e, row, said, same, softmax
+from symattn.theorems.softmax_bounds import DISPERSION, S_, S_J
+from symattn.theorems.sums import add_up, exp, log_sum_exp, squares, weights
+
+TOPIC = "scores"
+B_, C_, L_, TAU, V_, X_, XI = (name(x) for x in ("b", "c", "l", "τ", "v", "x", "ξ"))
+P_J = name("p", J_, role="weight")
+NORM_V = norm(V_, 1)
+QUERY = name("q", role="query")
+KEY_J = row("k", J_)
+HALF = Fraction(1, 2)
+
+
+def sigmoid(x: Node) -> Node:
+    """sigmoid(x)."""
+    return call("sigmoid", x)
+
+
+def squared(x: Node) -> Node:
+    """x²."""
+    return Power(x, node(2))
+
+
+# -- additive ----------------------------------------------------------------------------------------------------------
+def by_exponentials(x: Any) -> Any:
+    """tanh x = (e^x − e^{−x}) / (e^x + e^{−x})."""
+    return (exp(x) - exp(-x)) / (exp(x) + exp(-x))
+
+
+def complements(x: Any) -> tuple[Any, Any]:
+    """1 − tanh x and 1 + tanh x."""
+    below = exp(x) + exp(-x)
+    return 2 * exp(-x) / below, 2 * exp(x) / below
+
+
+ADDITIVE = {"x": "m l", "f": "l", "g": "l"}
+ENDS = {"s": "n m", "N": "n 1"}
+BAND = {"high": ("n m", lambda s, N: N - s), "low": ("n m", lambda s, N: N + s)}
+
+
+def _additive_gap(x: Any, f: Any, g: Any) -> list[Any]:
+    """‖v‖₁ ∓ s."""
+    less, more = complements(x)
+    return [add_up(f * less + g * more), add_up(f * more + g * less)]
+
+
+def _sharpest(N: Any, m: Any, like: Any) -> Any:
+    """The smaller weight of a key with the score −N, all others having N."""
+    xp = like.__array_namespace__()
+    return weights(xp.concat([-N, N + 0 * like], axis=-1))[..., :1]
+
+
+additive_score_floor = Theorem(
+    "additive-score-floor",
+    TOPIC,
+    (
+        "for ",
+        equals(S_J, Product((V_, call("tanh", name("W") * QUERY + name("U") * KEY_J)), "·")),
+        ": ",
+        relation(magnitude(S_J), "≤", NORM_V),
+        " (strictly, unless ",
+        equals(V_, 0),
+        "), so ",
+        relation(P_J, "≥", power_of_e(-(2 * NORM_V)) / N_K),
+    ),
+    Together(
+        (
+            bound(
+                ADDITIVE,
+                lambda x, f, g: [
+                    (add_up((f - g) * by_exponentials(x)), add_up(0 * x + f + g)),
+                    (-add_up((f - g) * by_exponentials(x)), add_up(0 * x + f + g)),
+                ],
+                _additive_gap,
+                positive=("f", "g"),
+            ),
+            Positive(Declared({"x": ""}), lambda x: complements(x)[0] * complements(x)[1]),
+            bound(
+                ENDS,
+                lambda s, N, m: (exp(-2 * N), m * weights(s)),
+                lambda s, high, low, N: _floor_gap(s, high, low, N),
+                lambda s, N, m: ((1 + m) * _sharpest(N, m, s), exp(-4 * N)),
+                assumed=BAND,
+                positive=("N",),
+            ),
+        ),
+        ("|tanh| < 1, so that each score lies between −‖v‖₁ and ‖v‖₁.",),
+    ),
+    "folklore",
+    (
+        "additive attention can be arbitrarily sharp for a fixed v, with weights such as ",
+        relation(P_J, "≤", power_of_e(-(4 * NORM_V)) / N_K),
+    ),
+    ("A tanh is bounded, and so is what a fixed v makes of it.",),
+    (
+        (
+            "v = f − g with f and g never negative, their parts above and below 0; W q + U k_j is any vector",
+            "the weights are those of any scores from −N to N",
+        ),
+    ),
+)
+
+
+def _floor_gap(s: Any, high: Any, low: Any, N: Any) -> Any:
+    """n_k p_j − e^{−2N}, with N − s and N + s for the scores."""
+    steps = exp(low[..., :, None] + high[..., None, :]) - 1
+    pairs = exp(s[..., None, :] - 2 * N[..., :, None]) * steps
+    return add_up(pairs)[..., 0] / add_up(exp(s))
+
+
+@theorem(
+    "equal-norm-keys-euclidean",
+    TOPIC,
+    (
+        equals(
+            softmax(C_ * Product((QUERY, KEY_J), "·")),
+            softmax(-(Over(C_, node(2)) * squared(norm(QUERY - KEY_J)))),
+        ),
+    ),
+    arrays={"q": "n d", "k": "m d", "c": "", "r": "n 1", "s": "n m"},
+    hypotheses=(
+        ("all ", norm(KEY_J), " are equal"),
+        "for any keys the two differ by c‖k_j‖²/2 within the softmax; one number r for all keys drops out",
+    ),
+    source="Tsai et al., Transformer Dissection (2019)",
+    why="−‖q − k‖²/2 = q·k − ‖q‖²/2 − ‖k‖²/2, and the first square is the same for all keys of a row.",
+    false=lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
+    false_says="the same for any keys",
+)
+def equal_norm_keys(q: Any, k: Any, c: Any, r: Any, s: Any) -> Any:
+    lengths = squares(k).mT * HALF
+    return [
+        (soft(c * dot_scores(q, k)), soft(c * (distance_scores(q, k) + lengths))),
+        (soft(c * (s + r)), soft(c * s)),
+    ]
+
+
+# -- normalised queries and keys ---------------------------------------------------------------------------------------
+SCALED = {"q": "n d", "k": "m d", "a": "n 1", "b": "m 1", "tau": ""}
+Q_HAT, K_HAT = Call(name("unit"), (Q,)), Call(name("unit"), (K,))
+
+
+VECTORS = {"u": "n d", "w": "m d"}
+
+
+def _lengths(u: Any, w: Any) -> Any:
+    """(‖u_i‖² + ‖w_j‖²) / 2."""
+    return (squares(u) + squares(w).mT) * HALF
+
+
+def _cosine_gaps(u: Any, w: Any) -> list[Any]:
+    """‖u_i ∓ w_j‖² / 2."""
+    x, y = u[..., :, None, :], w[..., None, :, :]
+    return [squares(x - y)[..., 0] * HALF, squares(x + y)[..., 0] * HALF]
+
+
+def _cosines(q: Any, k: Any) -> Any:
+    return dot_scores(unit(q), unit(k))
+
+
+qk_norm_scale_free = Theorem(
+    "qk-norm-scale-free",
+    TOPIC,
+    (
+        "scores τ q̂·k̂ of normalised rows do not change under ",
+        relation(row("q", "i"), "→", name("a", "i") * row("q", "i")),
+        " and ",
+        relation(KEY_J, "→", name("b", J_) * KEY_J),
+        " with positive factors; ",
+        relation(magnitude(S_J), "≤", TAU),
+        ", so ",
+        relation(P_J, "≤", power_of_e(2 * TAU) / (power_of_e(2 * TAU) + N_K - 1)),
+    ),
+    Together(
+        (
+            identity(
+                SCALED,
+                lambda q, k, a, b: [
+                    (unit(a * q), unit(q)),
+                    (_cosines(a * q, b * k), _cosines(q, k)),
+                    (squares(unit(q)), 1),
+                ],
+                lambda q, k, a, b: (_cosines(-a * q, b * k), _cosines(q, k)),
+                positive=("a", "b", "tau"),
+            ),
+            bound(
+                VECTORS,
+                lambda u, w: [(dot_scores(u, w), _lengths(u, w)), (-dot_scores(u, w), _lengths(u, w))],
+                _cosine_gaps,
+            ),
+            DISPERSION,
+        ),
+        ("With ‖q̂‖ = ‖k̂‖ = 1 the second part says |q̂·k̂| ≤ 1, so the scores of a row lie in a band of width 2τ.",),
+    ),
+    "Henry et al., Query-Key Normalization for Transformers (2020)",
+    ("the same for negative factors",),
+    ("A positive factor is divided out; a cosine is at most 1.",),
+    (("no row of Q or K is 0",),),
+)
+
+
+# -- caps --------------------------------------------------------------------------------------------------------------
+G_S = call("g", S_)
+
+
+def _capped_total(s: Any, c: Any) -> Any:
+    return s.__array_namespace__().sum(cap(s, c))
+
+
+def _excess_total(s: Any, c: Any) -> Any:
+    """Σ s³/(3τ²) − s + g(s)."""
+    return s.__array_namespace__().sum(s * s * s / (3 * c * c) - s + cap(s, c))
+
+
+def _tanh(s: Any, c: Any) -> Any:
+    return s.__array_namespace__().tanh(s / c)
+
+
+CAPPED = {"s": "n m", "c": "", "t": "n 1"}
+softcap = Theorem(
+    "softcap",
+    TOPIC,
+    (
+        equals(G_S, TAU * call("tanh", S_ / TAU)),
+        ": ",
+        relation(magnitude(G_S), "<", TAU),
+        ", g grows strictly, ",
+        relation(magnitude(G_S - call("g", T_)), "≤", magnitude(S_ - T_)),
+        ", ",
+        relation(magnitude(G_S - S_), "≤", Power(magnitude(S_), node(3)) / (3 * squared(TAU))),
+    ),
+    Together(
+        (
+            identity(
+                CAPPED,
+                lambda s, c: [
+                    (gradient(_capped_total, "s", s=s, c=c), 1 - _tanh(s, c) * _tanh(s, c)),
+                    (gradient(_excess_total, "s", s=s, c=c), (s / c) * (s / c) - _tanh(s, c) * _tanh(s, c)),
+                ],
+                positive=("c",),
+            ),
+            identity(
+                {"x": ""},
+                lambda x: [
+                    (1 - by_exponentials(x), complements(x)[0]),
+                    (1 + by_exponentials(x), complements(x)[1]),
+                    (1 - by_exponentials(x) ** 2, complements(x)[0] * complements(x)[1]),
+                ],
+            ),
+            Positive(Declared({"x": ""}), lambda x: complements(x)[0] * complements(x)[1]),
+            bound(
+                {**CAPPED, "x": ""},
+                lambda x: (1 - by_exponentials(x) ** 2, 1),
+                lambda x: by_exponentials(x) ** 2,
+                lambda s, c, t: (weights(cap(s + t, c)), weights(cap(s, c))),
+                positive=("c",),
+            ),
+            # Capping after the mask: a forbidden key keeps the score −τ.
+            identity(
+                CAPPED,
+                lambda s: (weights(s), weights(s)),
+                lambda s, c, t: (_masked_then_capped(s, c, t), 0 * t),
+                positive=("c",),
+            ),
+        ),
+        (
+            "1 ∓ tanh and 1 − tanh² are positive, so |g| < τ and 0 < g' ≤ 1: g grows, and |g(s) − g(t)| ≤ |s − t|. "
+            "Then |tanh x| ≤ |x|, so the derivative of s³/(3τ²) − s + g(s) is never negative; this function is 0 at 0.",
+        ),
+    ),
+    "folklore",
+    (
+        "softmax after g does not change when all scores are shifted; the cap may come after the mask, ",
+        equals(call("g", -name("∞")), -TAU),
+    ),
+    ("tanh grows from −1 to 1 with a slope of at most 1.",),
+    ((relation(TAU, ">", 0),),),
+)
+
+
+def _masked_then_capped(s: Any, c: Any, t: Any) -> Any:
+    """The weight of a key whose score −∞ was capped to −τ."""
+    xp = s.__array_namespace__()
+    return weights(xp.concat([0 * t - c, cap(s, c)], axis=-1))[..., :1]
+
+
+# -- sinks -------------------------------------------------------------------------------------------------------------
+SINK = {"s": "n m", "b": "n 1", "v": "m d_v", "v_0": "1 d_v"}
+SINK_SOURCE = "Xiao et al., Efficient Streaming Language Models with Attention Sinks (2024)"
+
+
+def _with_key(s: Any, b: Any, v: Any, v_0: Any) -> Any:
+    """Attention with one more key of the score b and the value v₀."""
+    xp = s.__array_namespace__()
+    return soft(xp.concat([s, b], axis=-1)) @ xp.concat([v, v_0], axis=-2)
+
+
+@theorem(
+    "sink-is-extra-key",
+    TOPIC,
+    (
+        equals(
+            Over(power_of_e(S_J), power_of_e(B_) + total(L_, 1, N_K, power_of_e(name("s", L_, role="score")))),
+            Call(name("softmax", J_), (commas(S_, B_),)),
+        ),
+        ": a sink is one more key, of score b and value 0; ",
+        equals(B_, 0),
+        " is softmax-off-by-one",
+    ),
+    arrays=SINK,
+    source="Miller, Attention Is Off By One (2023)",
+    why="The term e^b in the normaliser is the exponential of one more score.",
+    false=(
+        lambda s, b: (sink_weights(s, 0 * b), soft(s)),
+        lambda s, b, v, v_0: (sink_weights(s, b) @ v, _with_key(s, b, v, v_0)),
+    ),
+    false_says=("off-by-one has a key of score −∞ instead of 0; the extra key has a value other than 0",),
+)
+def sink_is_extra_key(s: Any, b: Any, v: Any, v_0: Any, m: Any) -> Any:
+    xp = s.__array_namespace__()
+    return [
+        (sink_weights(s, b), soft(xp.concat([s, b], axis=-1))[..., :m]),
+        (sink_weights(s, b) @ v, _with_key(s, b, v, 0 * v_0)),
+        (sink_weights(s, 0 * b), exp(s) / (1 + add_up(exp(s)))),
+    ]
+
+
+O_SINK, O_PLAIN = name("o", "sink", role="output"), name("o", role="output")
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + exp(-x))
+
+
+@theorem(
+    "sink-is-a-gate",
+    TOPIC,
+    same(O_SINK, O_PLAIN * sigmoid(said("lse", S_) - B_)),
+    arrays=SINK,
+    why="The sink keeps the weights' proportions and takes the share e^b / (e^b + Σ e^{s_j}).",
+    false=(
+        lambda s, b, v: (sink_weights(s, b) @ v, soft(s) @ v),
+        lambda s, b, v: (
+            sink_weights(s, b) @ v,
+            (soft(s) @ v) * _sigmoid(s.__array_namespace__().max(s, axis=-1, keepdims=True) - b),
+        ),
+    ),
+    false_says=(equals(O_SINK, O_PLAIN), "; ", equals(O_SINK, O_PLAIN * sigmoid(said("max", S_) - B_))),
+)
+def sink_is_a_gate(s: Any, b: Any, v: Any) -> Any:
+    return sink_weights(s, b) @ v, (soft(s) @ v) * _sigmoid(log_sum_exp(s) - b)
+
+
+@theorem(
+    "sink-shift",
+    TOPIC,
+    (
+        equals(call("f", S_ + T_, B_ + T_), call("f", S_, B_)),
+        " for the softmax f with a sink; so subtracting a maximum m needs ",
+        power_of_e(B_ - name("m")),
+        " in the normaliser",
+    ),
+    arrays={"s": "n m", "b": "n 1", "t": "n 1"},
+    why="The sink is one of the keys.",
+    false=(
+        lambda s, b, t: (sink_weights(s + t, b), sink_weights(s, b)),
+        lambda s, b, t: (exp(s - t) / (1 + add_up(exp(s - t))), sink_weights(s, 0 * b)),
+    ),
+    false_says=(equals(call("f", S_ + T_, B_), call("f", S_, B_)), "; 1 in the normaliser for b = 0"),
+)
+def sink_shift(s: Any, b: Any, t: Any) -> Any:
+    return [
+        (sink_weights(s + t, b + t), sink_weights(s, b)),
+        (exp(s - t) / (exp(b - t) + add_up(exp(s - t))), sink_weights(s, b)),
+    ]
+
+
+THEOREMS = (
+    additive_score_floor,
+    equal_norm_keys,
+    qk_norm_scale_free,
+    softcap,
+    sink_is_extra_key,
+    sink_is_a_gate,
+    sink_shift,
+    *scores_sparse.THEOREMS,
+)

@@ -1,0 +1,160 @@
+"""Score variants: sparse weights, and the energy that one step of attention lowers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from symattn.attention.sparse import sparsemax as sparse_weights
+from symattn.document.notation import (
+    Node,
+    Over,
+    Power,
+    Transposed,
+    call,
+    equals,
+    name,
+    node,
+    relation,
+)
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Theorem
+from symattn.proof.together import Positive, Together, bound, identity
+from symattn.theorems.letters import T_, norm, said, softmax
+from symattn.theorems.softmax import NOT_NEGATIVE
+from symattn.theorems.softmax_bounds import S_
+from symattn.theorems.sums import add_up, squares, weights
+
+TOPIC = "scores"
+BETA, XI = name("β"), name("ξ")
+HALF = Fraction(1, 2)
+
+
+def squared(x: Node) -> Node:
+    """x²."""
+    return Power(x, node(2))
+
+
+# -- sparsemax ---------------------------------------------------------------------------------------------------------
+# Scores p + τ − λ have the weights p: λ is what scores lie below the threshold τ by. The same for q, ρ, μ.
+SPARSE = {**dict.fromkeys(("p", "q", "lam", "mu"), "m"), "tau": "", "rho": ""}
+NOT_BELOW_ZERO = ("p", "q", "lam", "mu")
+
+
+def _nearest(p: Any, q: Any, lam: Any, tau: Any) -> tuple[Any, Any]:
+    """‖p − s‖² and ‖q − s‖², but for terms that are 0 if p and q have one sum and λ p = 0."""
+    s = p + tau - lam
+    nothing = 2 * add_up(p * lam) + 2 * tau * (add_up(q) - add_up(p))
+    return squares(p - s) - nothing, squares(q - s)
+
+
+def _nonexpansive(p: Any, q: Any, lam: Any, mu: Any, tau: Any, rho: Any) -> tuple[Any, Any]:
+    """‖p − q‖² and ‖s − t‖², but for terms that are 0 if p and q have one sum and λ p = μ q = 0."""
+    nothing = 2 * add_up(p * lam + q * mu) + 2 * (tau - rho) * (add_up(q) - add_up(p))
+    return squares(p - q) - nothing, squares((p + tau - lam) - (q + rho - mu))
+
+
+def _two_keys(p: Any, x: Any) -> Any:
+    """The weights of two keys: p of the first, x of the second."""
+    return p.__array_namespace__().concat([p, x], axis=-1)
+
+
+SPARSEMAX = call("sparsemax", S_)
+sparsemax = Theorem(
+    "sparsemax",
+    TOPIC,
+    (
+        equals(SPARSEMAX, said("argmin", squared(norm(name("p") - S_)))),
+        " over weights p sums to 1, does not change when all scores are shifted, and ",
+        relation(norm(SPARSEMAX - call("sparsemax", T_)), "≤", norm(S_ - T_)),
+    ),
+    Together(
+        (
+            Positive(
+                Declared({"p": "1"}, positive=("p",)),
+                lambda p: p / add_up(p),
+                # The scores 1 and −p have the weights 1 and 0.
+                lambda p: sparse_weights(_two_keys(0 * p + 1, -p)),
+            ),
+            bound(
+                SPARSE,
+                _nearest,
+                lambda p, q, lam: squares(q - p) + 2 * add_up(q * lam),
+                positive=NOT_BELOW_ZERO,
+            ),
+            bound(
+                SPARSE,
+                _nonexpansive,
+                lambda p, q, lam, mu, tau, rho: (
+                    squares((tau - rho) - (lam - mu)) + 2 * add_up(p * mu) + 2 * add_up(q * lam)
+                ),
+                # Scores that are weights are their own sparsemax.
+                lambda p, q: (2 * squares(p / add_up(p) - q / add_up(q)) * 2, squares(p / add_up(p) - q / add_up(q))),
+                positive=NOT_BELOW_ZERO,
+            ),
+        ),
+        (
+            "Scores s have the weights p iff s = p + τ − λ with λ ≥ 0 and λ_j p_j = 0, for p alone is then nearest. "
+            "Scores s + t have the same p and λ, with the threshold τ + t.",
+        ),
+    ),
+    "Martins, Astudillo, From Softmax to Sparsemax (2016)",
+    ("all weights are positive; the Lipschitz constant is ½",),
+    ("It is the projection to the simplex, which is convex.",),
+    (("p and q are weights: not negative, with the sum 1; λ is never negative and 0 where p is not",),),
+)
+
+
+# -- energies ----------------------------------------------------------------------------------------------------------
+MEMORY = {"x": "n d", "xi": "d 1", "beta": "", "of_a": "", "of_b": ""}
+
+
+def _recalled(x: Any, xi: Any, beta: Any) -> Any:
+    """ξ⁺ = Xᵀ softmax(β X ξ)."""
+    return x.mT @ weights(beta * (x @ xi).mT).mT
+
+
+def _energy_drop(x: Any, xi: Any, beta: Any, of_a: Any, of_b: Any) -> tuple[Any, Any]:
+    """E(ξ) − E(ξ⁺) − ½‖ξ − ξ⁺‖² and (lse(b) − lse(a) − ⟨softmax(a), b − a⟩) / β for a = βXξ, b = βXξ⁺."""
+    new = _recalled(x, xi, beta)
+    a, b = beta * (x @ xi).mT, beta * (x @ new).mT
+    drop = (of_b - of_a) / beta + (squares(xi.mT) - squares(new.mT)) * HALF
+    return drop - squares((xi - new).mT) * HALF, (of_b - of_a - add_up(weights(a) * (b - a))) / beta
+
+
+def _second_step(x: Any, xi: Any, beta: Any) -> tuple[Any, Any]:
+    """ξ⁺⁺ and ξ⁺, from ξ = 0."""
+    once = _recalled(x, 0 * xi, beta)
+    return _recalled(x, once, beta), once
+
+
+XI_NEW = name("ξ'")
+ENERGY = call("E", XI)
+hopfield_energy = Theorem(
+    "hopfield-energy",
+    TOPIC,
+    (
+        "for ",
+        equals(ENERGY, -(said("lse", BETA * name("X") * XI) / BETA) + Over(node(1), node(2)) * squared(norm(XI))),
+        " and ",
+        equals(XI_NEW, Transposed(name("X")) * softmax(BETA * name("X") * XI)),
+        ": ",
+        relation(ENERGY - call("E", XI_NEW), "≥", Over(node(1), node(2)) * squared(norm(XI - XI_NEW))),
+    ),
+    Together(
+        (
+            identity(MEMORY, _energy_drop, _second_step, positive=("beta",)),
+            NOT_NEGATIVE,
+        ),
+        ("What is left of the drop is KL(softmax(βXξ) ‖ softmax(βXξ')) / β, which is never negative.",),
+    ),
+    "Ramsauer et al., Hopfield Networks is All You Need (2021)",
+    ("one step reaches the minimum: a second one changes nothing",),
+    ("lse lies above its tangents, and the rest of the energy is a square.",),
+    (
+        (relation(BETA, ">", 0),),
+        ("the two values of lse are letters in the equation, which holds for any two numbers",),
+    ),
+)
+
+THEOREMS = (sparsemax, hopfield_energy)
