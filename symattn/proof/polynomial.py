@@ -8,6 +8,8 @@ from typing import Any
 
 from flint import fmpq
 
+from symattn.errors import Refused
+
 Rational = Any  # flint's fmpq: several times as fast as Fraction
 Monomial = tuple[tuple[str, Rational], ...]
 """Letters with their exponents, sorted. A letter that is a prime, "2", stands for itself: √2 is 2^{1/2}."""
@@ -61,15 +63,15 @@ class Polynomial:
         return out
 
     def inverse(self) -> Polynomial:
-        """1/x. Raises ValueError unless x is one monomial."""
+        """1/x. Raises ``Refused`` unless x is one monomial."""
         monomial, coefficient = self._single("divided by")
         return Polynomial([(_scaled(monomial, -_ONE), 1 / coefficient)])
 
     def root(self) -> Polynomial:
-        """√x. Raises ValueError unless x is one monomial with a positive coefficient."""
+        """√x. Raises ``Refused`` unless x is one monomial with a positive coefficient."""
         monomial, coefficient = self._single("under a root")
         if coefficient < 0:
-            raise ValueError(f"a root of the negative {self}")
+            raise Refused(f"a root of the negative {self}")
         half = fmpq(1, 2)
         primes = _factors(int(coefficient.p)) + [(p, -e) for p, e in _factors(int(coefficient.q))]
         roots = [(((str(p), e * half),), _ONE) for p, e in primes]
@@ -100,7 +102,7 @@ class Polynomial:
 
     def _single(self, words: str) -> tuple[Monomial, Rational]:
         if len(self.terms) != 1:
-            raise ValueError(f"{self} {words}: only one monomial that is not 0 can be")
+            raise Refused(f"{self} {words}: only one monomial that is not 0 can be")
         return next(iter(self.terms.items()))
 
     def __eq__(self, other: object) -> bool:
@@ -143,7 +145,7 @@ def _primes_out(monomial: Monomial) -> tuple[Monomial, Rational]:
     rest = []
     for letter, exponent in monomial:
         whole = int(exponent.floor()) if letter.isdigit() else 0
-        factor *= fmpq(int(letter)) ** whole
+        factor *= fmpq(int(letter)) ** whole if whole else 1
         if exponent != whole:
             rest.append((letter, exponent - whole))
     return tuple(rest), factor
@@ -170,4 +172,4 @@ def _power(x: Polynomial, exponent: Rational) -> Polynomial:
         return x ** int(exponent.p)
     if exponent.q == 2:
         return x.root() ** int(exponent.p)
-    raise ValueError(f"{x} to the power {exponent}")
+    raise Refused(f"{x} to the power {exponent}")
