@@ -58,7 +58,8 @@ def named(
     raised = [r for r in records if r.finding == "raises"]
     others = [*wrong[_FIRST:], *right[:_RIGHT], *raised[:_FIRST]]
     survivors = [m for m in MISTAKES if _possible(spec, m, wrong[0]) and _fits(spec, precision, m, wrong[:_FIRST])]
-    return tuple(m for m in survivors if _fits(spec, precision, m, others, needed=False))
+    explaining = [m for m in survivors if _fits(spec, precision, m, others, needed=False)]
+    return tuple({m.cause: m for m in explaining}.values())
 
 
 def _explain_errors(

@@ -46,6 +46,8 @@ def small(rng: np.random.Generator) -> Callable[[str, tuple[int, ...]], Array]:
 def shapes(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Small integers in many shapes."""
     for n_q, n_k, d_k, d_v in _SIZES:
+        if maker.square and n_k > 65:
+            continue
         wanted = Sizes(n_q, n_k, d_k, d_v, d_model=d_k + d_v + 1 if d_k < 9 else 7)
         yield f"{n_q} × {n_k}, widths {d_k}, {d_v}", maker.make(wanted, small(rng), rng)
     if maker.batches:

@@ -131,11 +131,6 @@ def added(spec: Attention, values: Values) -> Any:
     return _biased(spec, values) + _allowed(spec, values).astype(float)
 
 
-def multiplied(spec: Attention, values: Values) -> Any:
-    """Scores times the mask as 0 and 1."""
-    return _biased(spec, values) * _allowed(spec, values).astype(float)
-
-
 def filled(value: float, spec: Attention, values: Values) -> Any:
     """Forbidden scores replaced by a number that is not far below the others."""
     xp = namespace_of(values["scores"])
