@@ -18,6 +18,7 @@ from symattn.document.notation import Root
 from symattn.errors import InputError
 
 _MOST = 65536
+_LARGEST_MEAN = 999_999
 _TAKEN = frozenset(["q", "k", "s", "p", "d", "n", "e", "E", "i", "j", "c", "X", "sigma", "Sigma"])
 
 
@@ -32,7 +33,7 @@ def derivation(dk: int = 4, mean: Any = None, seed: int = 0) -> Document:
         _blocks(setting, seed),
         subtitle=("a complete derivation, specialised to ", at_size(setting)),
         command=_command(dk, mean, seed),
-        parameters={"dk": dk, "mean": mean, "seed": seed},
+        parameters={"dk": dk, "mean": None if mean is None else str(mean), "seed": seed},
         hints=_hints(dk),
     )
 
@@ -66,6 +67,10 @@ def _mean(given: Any) -> Fraction | str:
     value = number_or_letter("mean", given)
     if isinstance(value, str) and value in _TAKEN:
         raise InputError(f"--mean: {value} already has a meaning here; mend: a letter such as mu")
+    if isinstance(value, Fraction) and max(abs(value.numerator), value.denominator) > _LARGEST_MEAN:
+        raise InputError(
+            f"--mean: {given} is out of range; mend: a number with at most 6 digits above and below the bar"
+        )
     return value
 
 

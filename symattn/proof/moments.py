@@ -314,6 +314,8 @@ def _assignment(condition: Node) -> tuple[str, Fraction]:
     match condition:
         case nt.Relation(first=nt.Name() as letter, rest=(("=", nt.Number(value=number)),)):
             return letter_name(letter), number
+        case nt.Relation(first=nt.Name() as letter, rest=(("=", nt.Neg(body=nt.Number(value=number))),)):
+            return letter_name(letter), -number
     raise Refused("moments: a condition reads letter = number")
 
 

@@ -16,7 +16,9 @@ from typing import Any
 
 import flint
 import sympy
+from sympy.core.function import AppliedUndef
 
+from symattn.arrays.symbolic import overlap_at_a_point
 from symattn.errors import Refused, Undecided
 
 
@@ -155,7 +157,17 @@ def all_equal(pairs: Iterable[tuple[Any, Any]]) -> bool:
     """Whether the SymPy expressions of each pair are equal as functions of their letters. Raises ``Undecided``."""
     differing = [(x, y) for x, y in pairs if x != y]
     ring = Ring(x for pair in differing for x in pair)
-    return all(ring.of(x).equals(ring.of(y)) for x, y in differing)
+    return all(_equal(ring, x, y) for x, y in differing)
+
+
+def _equal(ring: Ring, x: Any, y: Any) -> bool:
+    try:
+        return ring.of(x).equals(ring.of(y))
+    except Undecided:
+        difference = x - y
+        if difference.atoms(AppliedUndef) or overlap_at_a_point(difference):
+            raise
+        return False  # disjoint balls at a point
 
 
 def _is_exponential(x: Any) -> bool:
