@@ -10,7 +10,7 @@ from symattn.document.characters import GREEK
 from symattn.errors import InputError
 
 LIMITS = {
-    "dk": 1_000_000,
+    "dk": 65536,
     "dv": 64,
     "dmodel": 64,
     "tokens": 64,
