@@ -62,9 +62,9 @@ def worked(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def scale(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Two keys, their scores 0 and 1 or 2 before scaling, at several widths."""
+    """Two keys at several widths, their scores 0 and one that is 1 or 2 or more when scaled."""
     for d_k in SCALE_WIDTHS:
-        for score in (1, 2):
+        for score in (isqrt(d_k - 1) + 1, 2 * isqrt(d_k - 1) + 2):
             n_q = 2 if maker.square or maker.spec.causal else 1
             q, k = np.zeros((n_q, d_k)), np.zeros((2, d_k))
             q[:, 0], k[1, 0] = score, 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ class Wrong:
     step: str
     cause: str
     right: Callable[..., Array]
-    spec: Attention = Attention()
+    spec: Attention = field(default_factory=Attention)
 
 
 def _softmax(s: Array, axis: int = -1) -> Array:
