@@ -31,6 +31,7 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 @click.option("--max-abs-score", type=float, metavar="S", help="No scaled score is promised to exceed S.")
 @click.option("--square", is_flag=True, help="There are always as many queries as keys.")
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
+@click.option("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")
 @click.option("--budget", type=float, metavar="SECONDS", help="Time for trying inputs; by default 15.")
 @click.option("--seed", type=int, help="Seed of the inputs that are tried.")
 @click.option("--show-output", is_flag=True, help="Show what the function prints.")

@@ -11,35 +11,56 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from symattn.arrays import kind
     from symattn.attention.spec import Attention
+    from symattn.derivations import derive
+    from symattn.derivations.walks import walk
+    from symattn.document.model import Document
     from symattn.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
     from symattn.evidence import Evidence, Grade, Verdict
+    from symattn.sources.verify import verify
+    from symattn.verification.domain import Domain
+    from symattn.verification.precision import Precision
+    from symattn.verification.report import Report
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "Attention": "symattn.attention.spec",
+    "Document": "symattn.document.model",
+    "Domain": "symattn.verification.domain",
     "Evidence": "symattn.evidence",
     "Grade": "symattn.evidence",
     "InputError": "symattn.errors",
     "MissingExtra": "symattn.errors",
+    "Precision": "symattn.verification.precision",
     "Refused": "symattn.errors",
+    "Report": "symattn.verification.report",
     "SymattnError": "symattn.errors",
     "Undecided": "symattn.errors",
     "Verdict": "symattn.evidence",
+    "derive": "symattn.derivations",
     "kind": "symattn.arrays",
+    "verify": "symattn.sources.verify",
+    "walk": "symattn.derivations.walks",
 }
 
 __all__ = [
     "Attention",
+    "Document",
+    "Domain",
     "Evidence",
     "Grade",
     "InputError",
     "MissingExtra",
+    "Precision",
     "Refused",
+    "Report",
     "SymattnError",
     "Undecided",
     "Verdict",
+    "derive",
     "kind",
+    "verify",
+    "walk",
 ]
 
 

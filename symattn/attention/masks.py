@@ -36,6 +36,11 @@ def padding(keep: Any) -> Any:
     return keep[..., None, :]
 
 
+def for_heads(mask: Any, s: Any) -> Any:
+    """A mask (…, n_q, n_k) for scores (…, h, n_q, n_k): the same for every head, unless it has an axis of heads."""
+    return mask[..., None, :, :] if 2 < mask.ndim < s.ndim else mask
+
+
 def forbid(s: Any, allowed: Any) -> Any:
     """s_ij where ``allowed``, else −∞, which softmax turns into weight 0."""
     xp = namespace_of(s)

@@ -89,12 +89,16 @@ def _masking(spec: Attention, given: frozenset[str]) -> Iterator[Step]:
 
 def _mask(spec: Attention, s: Any, *inputs: Any) -> Any:
     """The scores with every mask of ``spec`` applied, in the order additive, boolean, padding, causal."""
-    rest = list(inputs)
+    given = list(inputs)
+    if spec.padding:
+        given[-1] = masks.padding(given[-1])
+    if spec.heads > 1:
+        given = [masks.for_heads(mask, s) for mask in given]
     if spec.mask:
-        mask = rest.pop(0)
+        mask = given.pop(0)
         s = masks.add_mask(s, mask) if spec.mask == "additive" else masks.forbid(s, mask)
     if spec.padding:
-        s = masks.forbid(s, masks.padding(rest.pop(0)))
+        s = masks.forbid(s, given.pop(0))
     return masks.forbid(s, masks.causal(s, spec.alignment)) if spec.causal else s
 
 

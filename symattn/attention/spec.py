@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
+from numbers import Real
 from typing import Any, Literal
 
 from symattn.attention.pipeline import Step, pipeline
@@ -58,9 +59,13 @@ class Attention:
             if getattr(self, field) not in allowed:
                 words = ", ".join(map(str, allowed))
                 raise InputError(f"Attention: {field} is {getattr(self, field)!r}; known: {words}")
+        for field in ("causal", "padding", "stabilised"):
+            if not isinstance(getattr(self, field), bool):
+                raise InputError(f"Attention: {field} is {getattr(self, field)!r}; it must be True or False")
         if isinstance(self.heads, bool) or not isinstance(self.heads, int) or self.heads < 1:
             raise InputError(f"Attention: heads is {self.heads!r}; it must be a whole number from 1 on")
-        if self.scale is not None and not isfinite(self.scale):
+        number = isinstance(self.scale, Real) and not isinstance(self.scale, bool)
+        if self.scale is not None and not (number and isfinite(self.scale)):
             raise InputError(f"Attention: scale is {self.scale!r}; it must be a finite number")
 
     @property

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from symattn.attention.notation import D_K, D_MODEL, D_V, N_K, N_Q, SYMBOLS, H, whole_formula
 from symattn.attention.pipeline import Step as Part
 from symattn.derivations import attention_entries as entries
 from symattn.derivations.attention_formulas import entry_formulas, pattern, written_out
-from symattn.derivations.attention_inputs import Request, request
+from symattn.derivations.attention_inputs import Request, factor, request
 from symattn.derivations.letters import ONES
 from symattn.derivations.steps import checked, defined, hold, listed, together
 from symattn.document import notation as nt
@@ -45,14 +46,15 @@ _TITLES = {
 def derivation(**parameters: Any) -> Document:
     """The steps of attention on letters: shapes, formulas, entries, and checks of each."""
     asked = request(**parameters)
+    given = {name: factor(value) if name == "scale" else value for name, value in parameters.items()}
     return Document(
         "derivation",
         "attention",
         ("Attention, step by step",),
         _blocks(asked),
         subtitle=_subtitle(asked),
-        command=_command(parameters),
-        parameters=parameters,
+        command=_command(given),
+        parameters={name: str(x) if isinstance(x, Fraction) else x for name, x in given.items()},
         hints=(
             "symattn derive scaling       why the scores are divided by √d_k",
             "symattn walk eight-step      with numbers",

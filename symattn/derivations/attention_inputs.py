@@ -11,7 +11,7 @@ import numpy as np
 from symattn.arrays.special import FORBIDDEN
 from symattn.arrays.symbolic import Symbolic
 from symattn.attention.spec import Attention
-from symattn.derivations.parameters import whole
+from symattn.derivations.parameters import number, whole
 from symattn.errors import InputError
 
 _MOST = {"tokens": 6, "keys": 6, "heads": 4, "dk": 8, "dv": 8, "dmodel": 16}
@@ -114,7 +114,7 @@ def request(
     for parameter, value in sizes.items():
         if value is not None:
             whole(parameter, value, _MOST[parameter])
-    spec = Attention(_scale(scale), causal, alignment, mask, padding, heads)  # type: ignore[arg-type]
+    spec = Attention(factor(scale), causal, alignment, mask, padding, heads)  # type: ignore[arg-type]
     projected = cross or bias or heads > 1 or dmodel is not None
     if keys is not None and projected and not cross and keys != tokens:
         raise InputError(f"--keys: a sequence that attends to itself has {tokens} keys; mend: --cross, or no --keys")
@@ -122,10 +122,6 @@ def request(
     return Request(spec, tokens, keys or tokens, dk, dv or dk, width, cross, bias)
 
 
-def _scale(given: Any) -> Any:
-    if given is None or (isinstance(given, (int, float, Fraction)) and not isinstance(given, bool)):
-        return given
-    try:
-        return Fraction(1 if given == "none" else given)
-    except (TypeError, ValueError, ZeroDivisionError):
-        raise InputError(f"--scale: {given!r} is neither a number nor none") from None
+def factor(given: Any) -> Fraction | None:
+    """The factor of the scores: None for 1/√d_k, ``none`` is 1. Raises InputError."""
+    return None if given is None else number("scale", 1 if given == "none" else given, "none")

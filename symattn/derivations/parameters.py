@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from symattn.document.characters import GREEK
 from symattn.errors import InputError
 
 LIMITS = {
-    "dk": 1_000_000,
+    "dk": 65536,
     "dv": 64,
     "dmodel": 64,
     "tokens": 64,
@@ -42,10 +43,15 @@ def whole(parameter: str, value: Any, most: int, least: int = 1) -> int:
 
 
 def number_or_letter(parameter: str, value: Any) -> Fraction | str:
-    """A number as a fraction, or one letter such as mu. Raises InputError."""
+    """A number as a fraction, or a letter such as m or mu. Raises InputError."""
+    if isinstance(value, str) and (value in GREEK or (len(value) == 1 and value.isalpha())):
+        return value
+    return number(parameter, value, "a letter such as mu")
+
+
+def number(parameter: str, value: Any, otherwise: str) -> Fraction:
+    """A finite number as a fraction. Raises InputError, which says what else might have been given."""
     try:
         return Fraction(value)
     except (ValueError, TypeError, ZeroDivisionError, OverflowError):
-        if isinstance(value, str) and value.isidentifier():
-            return value
-        raise InputError(f"--{parameter}: {value!r} is neither a number nor a letter such as mu") from None
+        raise InputError(f"--{parameter}: {value!r} is neither a number nor {otherwise}") from None

@@ -8,7 +8,7 @@ from typing import Any
 from symattn.attention.notation import D_K
 from symattn.derivations import scaling_moments
 from symattn.derivations.jacobian import derivative, properties
-from symattn.derivations.parameters import number_or_letter, whole
+from symattn.derivations.parameters import LIMITS, number_or_letter, whole
 from symattn.derivations.scaling_gap import gap
 from symattn.derivations.scaling_laws import Setting, at_size
 from symattn.derivations.scaling_numpy import compared, evidence
@@ -17,13 +17,13 @@ from symattn.document.model import Block, Document, Heading
 from symattn.document.notation import Root
 from symattn.errors import InputError
 
-_MOST = 65536
+_LARGEST_MEAN = 999_999
 _TAKEN = frozenset(["q", "k", "s", "p", "d", "n", "e", "E", "i", "j", "c", "X", "sigma", "Sigma"])
 
 
 def derivation(dk: int = 4, mean: Any = None, seed: int = 0) -> Document:
     """Moments of q·k, what 1/√d_k does, the Jacobian of softmax, and its size in the typical row and in the mean."""
-    whole("dk", dk, _MOST)
+    whole("dk", dk, LIMITS["dk"])
     setting = Setting(dk, None if mean is None else _mean(mean))
     return Document(
         "derivation",
@@ -32,7 +32,7 @@ def derivation(dk: int = 4, mean: Any = None, seed: int = 0) -> Document:
         _blocks(setting, seed),
         subtitle=("a complete derivation, specialised to ", at_size(setting)),
         command=_command(dk, mean, seed),
-        parameters={"dk": dk, "mean": mean, "seed": seed},
+        parameters={"dk": dk, "mean": None if mean is None else str(mean), "seed": seed},
         hints=_hints(dk),
     )
 
@@ -66,6 +66,10 @@ def _mean(given: Any) -> Fraction | str:
     value = number_or_letter("mean", given)
     if isinstance(value, str) and value in _TAKEN:
         raise InputError(f"--mean: {value} already has a meaning here; mend: a letter such as mu")
+    if isinstance(value, Fraction) and max(abs(value.numerator), value.denominator) > _LARGEST_MEAN:
+        raise InputError(
+            f"--mean: {given} is out of range; mend: a number with at most 6 digits above and below the bar"
+        )
     return value
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from symattn.attention.notation import D_K, N
 from symattn.derivations.letters import DELTA, MU, SIGMA, dot, k, parameter, q, s
-from symattn.document.model import Assumption, Assumptions
+from symattn.document.model import Assumption, Assumptions, Text
 from symattn.document.notation import Commas, Fence, Name, Node, equals, total
 from symattn.proof.moments import Family, Law
 
@@ -80,7 +80,8 @@ class Setting:
         zero = Assumption(
             "A3", ("Zero mean, ", equals(self.mu, 0), "."), (f"dropped in section {dropped}",) if dropped else ()
         )
-        law = (equals(DELTA, s(1) - s(2)), " is normal, with mean 0 and variance ", 2 * D_K * SIGMA**4, ".")
+        at_zero: Text = () if self.centred else (", as at ", equals(self.mu, 0))
+        law = (equals(DELTA, s(1) - s(2)), " is normal, with mean 0 and variance ", 2 * D_K * SIGMA**4, *at_zero, ".")
         gap = Assumption("A4", law, (f"for section {normal} alone",))
         return Assumptions((shared, independent, *([zero] if self.centred else []), gap))
 

@@ -21,43 +21,62 @@ from symattn.document.notation import Decimal, Fence, Name, Node, Partial, Root,
 from symattn.proof import gaussian
 
 _SIZES = (1, 4, 16, 64, 256)
-_DIGITS = 3
+_DIGITS, _BITS = 3, 96
 _PI, _T, _Z = Name("π"), Name("t"), Name("z")
 _QUARTER = nt.Number(Fraction(1, 4))
 
 
-def _median(deviation: Any, _: Any) -> Any:
-    return gaussian.median_slope(deviation)
-
-
-def _mean(deviation: Any, _: Any) -> Any:
-    return gaussian.mean_slope(deviation)
-
-
-def _scaled_median(deviation: Any, root: Any) -> Any:
-    return gaussian.median_slope(deviation / root) / root
-
-
-def _scaled_mean(deviation: Any, root: Any) -> Any:
-    return gaussian.mean_slope(deviation / root) / root
-
-
-def _ratio(deviation: Any, root: Any) -> Any:
-    return _scaled_median(deviation, root) / _median(deviation, root)
-
-
 @lru_cache(maxsize=256)
-def _ball(d_k: int, work: Callable[[Any, Any], Any], bits: int) -> Any:
-    """``work(√(2 d_k), √d_k)``: the deviation of the gap and the divisor, at a precision."""
+def _mean_at(square: int, bits: int) -> Any:
+    """The mean slope where the gap has the given variance: an integral, so it is kept."""
     with flint.ctx.workprec(bits):
-        return work(flint.arb(2 * d_k).sqrt(), flint.arb(d_k).sqrt())
+        return gaussian.mean_slope(flint.arb(square).sqrt())
 
 
-def _digits(d_k: int, work: Callable[[Any, Any], Any]) -> Decimal:
+def _median_at(square: int, bits: int) -> Any:
+    with flint.ctx.workprec(bits):
+        return gaussian.median_slope(flint.arb(square).sqrt())
+
+
+Ball = Callable[[int, int], Any]
+"""A number for each d_k at σ = 1, enclosed with so many bits."""
+
+
+def _median(d_k: int, bits: int) -> Any:
+    return _median_at(2 * d_k, bits)
+
+
+def _mean(d_k: int, bits: int) -> Any:
+    return _mean_at(2 * d_k, bits)
+
+
+def _scaled_median(d_k: int, bits: int) -> Any:
+    return _median_at(2, bits) / _root(d_k, bits)
+
+
+def _scaled_mean(d_k: int, bits: int) -> Any:
+    return _mean_at(2, bits) / _root(d_k, bits)
+
+
+def _ratio(d_k: int, bits: int) -> Any:
+    return _scaled_median(d_k, bits) / _median(d_k, bits)
+
+
+def _near_ties(d_k: int, bits: int) -> Any:
+    with flint.ctx.workprec(bits):
+        return gaussian.near_ties(flint.arb(2 * d_k).sqrt())
+
+
+def _root(d_k: int, bits: int) -> Any:
+    with flint.ctx.workprec(bits):
+        return flint.arb(d_k).sqrt()
+
+
+def _digits(d_k: int, ball: Ball) -> Decimal:
     """Correctly rounded; at d_k = 1 the ratio is exactly 1."""
-    if work is _ratio and d_k == 1:
+    if ball is _ratio and d_k == 1:
         return Decimal("1")
-    return Decimal(decimal(lambda bits: _ball(d_k, work, bits + d_k.bit_length()), _DIGITS))
+    return Decimal(decimal(lambda bits: ball(d_k, max(bits, _BITS)), _DIGITS))
 
 
 def typical(d_k: int) -> tuple[Block, ...]:
@@ -131,17 +150,19 @@ def _halves() -> bool:
     return bool(found.overlaps(flint.arb(0.5)) and found.rad() < 1e-30)
 
 
-def _asymptote(_: Any, root: Any) -> Any:
-    return 1 / (2 * flint.arb.pi().sqrt() * root)
+def _largest(d_k: int) -> Any:
+    """1/(2√(π d_k))."""
+    with flint.ctx.workprec(_BITS):
+        return 1 / (2 * (flint.arb.pi() * d_k).sqrt())
 
 
 def _below(d_k: int) -> bool:
-    return bool(_ball(d_k, _mean, 96) <= _ball(d_k, _asymptote, 96))
+    return bool(_mean(d_k, _BITS) <= _largest(d_k))
 
 
 def _above(d_k: int) -> bool:
-    correction = 1 - flint.arb.pi() ** 2 / (12 * d_k)
-    return bool(_ball(d_k, _mean, 96) >= _ball(d_k, _asymptote, 96) * correction)
+    with flint.ctx.workprec(_BITS):
+        return bool(_mean(d_k, _BITS) >= _largest(d_k) * (1 - flint.arb.pi() ** 2 / (12 * d_k)))
 
 
 def _table(sizes: list[int], asked: int) -> Table:
@@ -170,9 +191,9 @@ def _table(sizes: list[int], asked: int) -> Table:
 
 def _caveat() -> Caveat:
     largest = _SIZES[-1]
-    if not _ball(largest, _scaled_mean, 96) < _ball(largest, _mean, 96) < 10 * _ball(largest, _scaled_mean, 96):
+    if not _scaled_mean(largest, _BITS) < _mean(largest, _BITS) < 10 * _scaled_mean(largest, _BITS):
         raise FalseStep("the caveat of scaling: the means are not of one size")
-    ties = _digits(largest, lambda deviation, _: gaussian.near_ties(deviation))
+    ties = _digits(largest, _near_ties)
     return Caveat(
         (
             "The collapse is of the ", Emph("typical"), " row. At ", equals(D_K, largest), " the median slope is ",

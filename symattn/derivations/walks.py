@@ -14,16 +14,17 @@ from symattn.derivations.rounding import ROUNDINGS
 from symattn.derivations.sheets import Sheet
 from symattn.derivations.sheets_schema import overridden
 from symattn.derivations.sheets_text import near, short
-from symattn.derivations.walks_elements import digits
-from symattn.derivations.walks_model import Walk, listed, worst
+from symattn.derivations.walks_model import Walk, error_digits, listed, worst
 from symattn.derivations.walks_notes import about, too_long
 from symattn.derivations.walks_printed import check_shapes
-from symattn.derivations.walks_record import record
+from symattn.derivations.walks_record import record, too_many
 from symattn.derivations.walks_steps import blocks, first_query, titles
 from symattn.derivations.walks_why import why as reasons
 from symattn.document.model import Block, Column, Document, Emph, Heading, Note, Paragraph, Table, Text
-from symattn.document.notation import Decimal, Words
+from symattn.document.notation import Decimal
 from symattn.errors import InputError
+
+_LEFT_OUT = "The weighted values are many; the JSON form leaves them out: they are weights times values."
 
 
 def walk(
@@ -52,7 +53,15 @@ def walk(
     _check_numbers(made, step, query)
     body = list(_step_alone(made, step, why, all) if step else _whole(made, why, all))
     remarks = [Note(text) for text in (*about(made, step), *too_long(made))]
-    wishes = {"step": step, "why": why, "query": query, "all": all, "rounding": rounding, **fields}
+    remarks += [Note((_LEFT_OUT,))] if too_many(made) else []
+    wishes = {
+        "step": step,
+        "why": why,
+        "query": query,
+        "all": all,
+        "rounding": rounding,
+        **dict(sorted(fields.items())),
+    }
     wishes |= {"dtype": dtype} if dtype != "float32" else {}
     return Document(
         "walk",
@@ -125,7 +134,7 @@ def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block
 
 def _accuracy(made: Walk) -> Iterator[Block]:
     """The largest error of each array in the floating format, where it has any."""
-    names = [n for n in made.pipeline if n in made.errors and not made.is_right(n)]
+    names = [n for n in made.pipeline if not made.is_right(n)]
     if not names:
         yield Paragraph((f"{made.dtype} gives every one of these numbers exactly.",))
         return
@@ -137,9 +146,8 @@ def _accuracy(made: Walk) -> Iterator[Block]:
 
 
 def _errors(made: Walk, name: str) -> tuple[Text, Text]:
-    largest = worst(made.errors[name])
-    missing = sum(e is None for e in made.errors[name].flat)
-    shown = Words("–") if largest is None else digits(largest, 2)
+    missing = sum(e is None for e in made.errors(name).flat)
+    shown = error_digits(worst(made.errors(name)))
     return (shown if not isinstance(shown, str) else Decimal(shown),), (str(missing),)
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from symattn.arrays.field.quotient import Quotient
 from symattn.attention.notation import SYMBOLS
 from symattn.attention.pipeline import Step
 from symattn.derivations import walks_run
 from symattn.derivations.sheets import Sheet
 from symattn.derivations.walks_elements import digits, flat, formula, nested
+from symattn.derivations.walks_run import TINY
 from symattn.derivations.walks_tokens import agrees
 from symattn.document.model import Text, Values
 from symattn.document.notation import Name, Node, Words, name
@@ -34,6 +34,7 @@ class Walk:
     query: int | None = None
     rounding: str | None = None
     long: list[str] = field(default_factory=list)
+    _errors: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def arrays(self) -> dict[str, Any]:
@@ -45,11 +46,13 @@ class Walk:
         """Every named array, as the floating format computes it."""
         return walks_run.floating(self.sheet.attention, self.sheet.inputs, self.dtype)
 
-    @cached_property
-    def errors(self) -> dict[str, Any]:
-        """The errors of ``computed`` in units in the last place."""
-        numbers = {n: x for n, x in self.arrays.items() if not isinstance(x.flat[0], bool)}
-        return {n: walks_run.errors(x, self.computed[n], self.dtype) for n, x in numbers.items()}
+    def errors(self, name: str, index: tuple[Any, ...] = (...,)) -> Any:
+        """The errors of (a part of) a computed array in units in the last place; None for truth values."""
+        if name not in self._errors and not isinstance(self.arrays[name].flat[0], bool):
+            if name == "weighted" and index != (...,):  # n_q times as large as what is shown of it
+                return walks_run.errors(self.arrays[name][index], self.computed[name][index], self.dtype)
+            self._errors[name] = walks_run.errors(self.arrays[name], self.computed[name], self.dtype)
+        return self._errors[name][index] if name in self._errors else None
 
     @cached_property
     def pipeline(self) -> dict[str, Step]:
@@ -107,15 +110,14 @@ class Walk:
 
     def is_right(self, name: str, index: tuple[Any, ...] = (...,)) -> bool:
         """Whether the floating format gives the very numbers."""
-        return all(e is not None and e.is_zero() for e in flat(self.errors[name][index].tolist()))
+        errors = self.errors(name, index)
+        return errors is None or all(e == 0 for e in flat(errors.tolist()))
 
     def _floating(self, name: str, index: tuple[Any, ...]) -> dict[str, Any]:
         """What the format gives and its errors in ulp; nothing where it gives the very numbers."""
-        if name not in self.errors:
-            return {}
         if self.is_right(name, index):
             return {}
-        errors = self.errors[name][index].tolist()
+        errors = self.errors(name, index).tolist()
         computed = _listed(self.computed[name][index], short_digits)
         return {self.dtype: computed, "error in ulp": nested(error_digits, errors)}
 
@@ -126,9 +128,11 @@ def short_digits(x: Any) -> Any:
     return {"nan": Words("NaN"), "inf": Name("∞"), "-inf": -Name("∞")}.get(shown, shown.removesuffix(".0"))
 
 
-def error_digits(error: Quotient | None) -> Any:
+def error_digits(error: float | None) -> Any:
     """Two digits are enough of an error; a dash where there is none to speak of."""
-    return Words("–") if error is None else digits(error, 2)
+    if error is None:
+        return Words("–")
+    return Words(f"<{TINY:.0e}") if 0 < error <= TINY else f"{error:.2g}"
 
 
 def row_symbol(array: str, *index: int) -> Node:
@@ -143,10 +147,9 @@ def listed(sizes: dict[str, int]) -> str:
     return ", ".join(f"{size} = {value}" for size, value in sizes.items())
 
 
-def worst(errors: Any) -> Quotient | None:
+def worst(errors: Any) -> float | None:
     """The largest error of an array."""
-    numbers = [e for e in flat(errors.tolist()) if e is not None]
-    return max(numbers, default=None)
+    return max((e for e in flat(errors.tolist()) if e is not None), default=None)
 
 
 def counted(count: int, one: str, many: str = "") -> str:

@@ -79,7 +79,7 @@ def _empty_rows(walk: Walk) -> Iterator[Text]:
 def _not_finite(walk: Walk) -> Iterator[Text]:
     """Where the floating format breaks down, and why."""
     for name in ("x", "y", "q", "k", "v", "scores", "scaled", "weights", "output"):
-        if name not in walk.errors:
+        if name not in walk.arrays:
             continue
         bad = [i for i in np.ndindex(walk.arrays[name].shape) if _breaks(walk, name, i)]
         if bad:

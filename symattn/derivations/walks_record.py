@@ -14,6 +14,8 @@ from symattn.derivations.walks_model import Walk
 from symattn.derivations.walks_steps import arrays_of, row_sums, titles
 from symattn.evidence import Evidence
 
+MOST_WEIGHTED = 4096
+
 
 def record(walk: Walk, step: int | None) -> dict[str, Any]:
     """The keys that a walk adds; ``step`` alone, or all."""
@@ -34,6 +36,11 @@ def record(walk: Walk, step: int | None) -> dict[str, Any]:
     return found
 
 
+def too_many(walk: Walk) -> bool:
+    """Whether there are more weighted values than anybody wants to read."""
+    return bool(walk.arrays["weighted"].size > MOST_WEIGHTED)
+
+
 def _names(walk: Walk, number: int) -> list[str]:
     if number == 9:
         return ["output"]
@@ -44,7 +51,8 @@ def _names(walk: Walk, number: int) -> list[str]:
         names = []
     if number == 1:
         names += [n for n in ("mask", "keep") if n in walk.arrays]
-    return [n for n in names if not (number == 7 and n == "output" and "attended" in walk.arrays)]
+    left_out = {"output"} if number == 7 and "attended" in walk.arrays else set()
+    return [n for n in names if n not in left_out | ({"weighted"} if too_many(walk) else set())]
 
 
 def _step(walk: Walk, name: str, number: int) -> dict[str, Any]:
@@ -59,9 +67,10 @@ def _step(walk: Walk, name: str, number: int) -> dict[str, Any]:
     }
     if evidence:
         entry["where"] = evidence.where
-    if name in walk.errors:
+    errors = walk.errors(name)
+    if errors is not None:
         entry["computed"] = _floats(walk.computed[name])
-        entry["ulps"] = nested(lambda e: None if e is None else decimal_json(e), walk.errors[name].tolist())
+        entry["ulps"] = errors.tolist()
     return entry
 
 
@@ -90,7 +99,8 @@ def _has_rounding(walk: Walk) -> bool:
 
 def _rounding(walk: Walk, how: str) -> dict[str, Any]:
     made = printed.with_rounding(walk, how)
-    entries = {"weights": made.weights, "weighted": made.weighted, "output": made.output}
+    entries = {"weights": made.weights, "output": made.output}
+    entries |= {} if too_many(walk) else {"weighted": made.weighted}
     gaps = {name: printed.difference(walk, name, entries[name]) for name in ("weights", "output")}
     return {
         "places": printed.places(walk),

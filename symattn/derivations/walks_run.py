@@ -1,7 +1,8 @@
 """A walk's arrays: the trace in exact numbers, the same trace in a floating format, and how far the two are apart.
 
 The error of a computed entry c is |c − x| / ulp(x), x the exact entry and ulp(x) the spacing of the format's numbers at
-x: max(2^(⌊log₂|x|⌋ − m), smallest subnormal number) with m stored bits. It is computed from the exact difference.
+x: max(2^(⌊log₂|x|⌋ − m), smallest subnormal number) with m stored bits. It is 0 only where c = x, which is decided
+exactly; else it comes from a ball around c − x with 64 correct bits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from symattn.arrays import FLOATING, kind
 from symattn.arrays.exact import Exact
+from symattn.arrays.field.approximation import rational_double
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden
 from symattn.attention.spec import Attention
@@ -24,7 +26,9 @@ from symattn.derivations.walks_elements import flat, is_number, nested
 from symattn.errors import InputError
 
 Arrays = dict[str, Any]
+TINY = 1e-300  # an error that is not 0 and not larger than this
 _BITS = 64
+_PRECISIONS = (192, 384, 1536, 4096)
 
 
 def weighted(a: Any, v: Any) -> Any:
@@ -71,13 +75,27 @@ class Format:
         lowest = -self.smallest.denominator.bit_length() + 1
         return self.smallest if x.is_zero() else Fraction(2) ** max(binade(x) - self.bits, lowest)
 
-    def error(self, x: Any, computed: float) -> Any:
+    def error(self, x: Any, computed: float) -> float | None:
         """|computed − x| in ulp(x); None where one of them is no number."""
         if not is_number(x):
-            return Quotient.of(0) if isinstance(x, Forbidden) and computed == -np.inf else None
+            return 0.0 if isinstance(x, Forbidden) and computed == -np.inf else None
         if not np.isfinite(computed):
             return None
-        return abs(Quotient.of(float(computed)) - x) * (1 / self.ulp(x))
+        c, rational, ulp = Fraction(float(computed)), x.rational(), self.ulp(x)
+        if rational is not None:
+            return rational_double(abs(c - rational) / ulp)
+        return _distance(x, c, ulp)
+
+
+def _distance(x: Quotient, c: Fraction, ulp: Fraction) -> float:
+    """|c − x| / ulp for an irrational x, so never 0; at most ``TINY`` where the two are that near."""
+    for bits in _PRECISIONS:
+        ball = x.arb(bits)
+        with flint.ctx.workprec(bits):
+            gap = abs(ball - flint.fmpq(c.numerator, c.denominator)) / flint.fmpq(ulp.numerator, ulp.denominator)
+        if gap.rel_accuracy_bits() >= _BITS:
+            return max(float(gap.mid()), TINY)
+    return TINY
 
 
 def binade(x: Quotient) -> int:
@@ -94,7 +112,7 @@ def binade(x: Quotient) -> int:
 
 
 def errors(exact_: Any, computed: Any, dtype: str) -> Any:
-    """The errors of an array in ulp, as a NumPy array of exact elements, None where there is no error to speak of."""
+    """The errors of an array in ulp, as a NumPy array of objects, None where there is no error to speak of."""
     format_ = Format.of(dtype)
     out = np.empty(exact_.shape, dtype=object)
     for index in np.ndindex(exact_.shape):

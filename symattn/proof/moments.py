@@ -97,6 +97,8 @@ class _Evaluation:
         self.families = {f.base: f for f in law.families}
         self.averaged = averaged
         self.fresh = count(1)
+        self.moments: dict[tuple[str, int], Value] = {}
+        self.sizes: dict[Node, Value] = {}
         self.written: dict[Value, set[int]] = {}
         self.start = self.written_indices(formula) if averaged else {}
 
@@ -107,7 +109,7 @@ class _Evaluation:
             found[self.axis(base, place)].add(index)
         classes: dict[str, tuple[Value, int]] = {}
         for axis, indices in found.items():
-            size = self.value(axis, {})
+            size = self.size(axis)
             numbers = self.written.setdefault(size, set())
             numbers |= {int(i) for i in indices if i.isdigit()}
             self.check_room(axis, size, max(numbers, default=1))
@@ -117,6 +119,12 @@ class _Evaluation:
             if len(letters) + len(numbers) > 1 and letters:
                 raise Refused(f"moments: the index {letters[0]} may coincide with another")
         return classes
+
+    def size(self, axis: Node) -> Value:
+        """What an axis runs to."""
+        if axis not in self.sizes:
+            self.sizes[axis] = self.value(axis, {})
+        return self.sizes[axis]
 
     def axis(self, base: str, place: int) -> Node:
         axes = self.families[base].axes
@@ -274,7 +282,7 @@ class _Evaluation:
             raise Refused(f"moments: {_shown(x)} should have {len(family.axes)} indices")
         found = []
         for index, axis in zip(x.sub, family.axes, strict=True):
-            wanted = self.value(axis, {})
+            wanted = self.size(axis)
             size, c = self.class_of(index, wanted, classes)
             if size != wanted:
                 raise Refused(f"moments: an index of {x.base} runs to {size}, and is declared to run to {_shown(axis)}")
@@ -289,6 +297,11 @@ class _Evaluation:
 
     def moment(self, family: Family, power: int) -> Value:
         """E[x^power]: the mean, σ² + μ², and beyond that what is declared."""
+        if (family.base, power) not in self.moments:
+            self.moments[family.base, power] = self.new_moment(family, power)
+        return self.moments[family.base, power]
+
+    def new_moment(self, family: Family, power: int) -> Value:
         mean, variance = self.value(family.mean), self.value(family.variance)
         if power <= 2:
             return mean if power == 1 else variance + mean * mean
@@ -301,6 +314,8 @@ def _assignment(condition: Node) -> tuple[str, Fraction]:
     match condition:
         case nt.Relation(first=nt.Name() as letter, rest=(("=", nt.Number(value=number)),)):
             return letter_name(letter), number
+        case nt.Relation(first=nt.Name() as letter, rest=(("=", nt.Neg(body=nt.Number(value=number))),)):
+            return letter_name(letter), -number
     raise Refused("moments: a condition reads letter = number")
 
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from typing import Any
 
-Monomial = tuple[tuple[str, Fraction], ...]
+from flint import fmpq
+
+from symattn.errors import Refused
+
+Rational = Any  # flint's fmpq: several times as fast as Fraction
+Monomial = tuple[tuple[str, Rational], ...]
 """Letters with their exponents, sorted. A letter that is a prime, "2", stands for itself: √2 is 2^{1/2}."""
 
 
@@ -17,11 +23,11 @@ class Polynomial:
 
     __slots__ = ("terms",)
 
-    def __init__(self, terms: Iterable[tuple[Monomial, Fraction]] = ()) -> None:
-        self.terms: dict[Monomial, Fraction] = {}
+    def __init__(self, terms: Iterable[tuple[Monomial, Rational]] = ()) -> None:
+        self.terms: dict[Monomial, Rational] = {}
         for monomial, coefficient in terms:
             reduced, factor = _primes_out(monomial)
-            total = self.terms.get(reduced, Fraction(0)) + coefficient * factor
+            total = self.terms.get(reduced, _ZERO) + coefficient * factor
             if total:
                 self.terms[reduced] = total
             else:
@@ -30,12 +36,12 @@ class Polynomial:
     @staticmethod
     def number(value: int | Fraction) -> Polynomial:
         """A constant."""
-        return Polynomial([((), Fraction(value))])
+        return Polynomial([((), fmpq(value.numerator, value.denominator))])
 
     @staticmethod
     def letter(name: str) -> Polynomial:
         """A letter."""
-        return Polynomial([(((name, Fraction(1)),), Fraction(1))])
+        return Polynomial([(((name, _ONE),), _ONE)])
 
     def __add__(self, other: Polynomial) -> Polynomial:
         return Polynomial([*self.terms.items(), *other.terms.items()])
@@ -57,19 +63,19 @@ class Polynomial:
         return out
 
     def inverse(self) -> Polynomial:
-        """1/x. Raises ValueError unless x is one monomial."""
+        """1/x. Raises ``Refused`` unless x is one monomial."""
         monomial, coefficient = self._single("divided by")
-        return Polynomial([(_scaled(monomial, Fraction(-1)), 1 / coefficient)])
+        return Polynomial([(_scaled(monomial, -_ONE), 1 / coefficient)])
 
     def root(self) -> Polynomial:
-        """√x. Raises ValueError unless x is one monomial with a positive coefficient."""
+        """√x. Raises ``Refused`` unless x is one monomial with a positive coefficient."""
         monomial, coefficient = self._single("under a root")
         if coefficient < 0:
-            raise ValueError(f"a root of the negative {self}")
-        half = Fraction(1, 2)
-        primes = _factors(coefficient.numerator) + [(p, -e) for p, e in _factors(coefficient.denominator)]
-        roots = [(((str(p), e * half),), Fraction(1)) for p, e in primes]
-        out = Polynomial([(_scaled(monomial, half), Fraction(1))])
+            raise Refused(f"a root of the negative {self}")
+        half = fmpq(1, 2)
+        primes = _factors(int(coefficient.p)) + [(p, -e) for p, e in _factors(int(coefficient.q))]
+        roots = [(((str(p), e * half),), _ONE) for p, e in primes]
+        out = Polynomial([(_scaled(monomial, half), _ONE)])
         for term in roots:
             out = out * Polynomial([term])
         return out
@@ -78,7 +84,7 @@ class Polynomial:
         """The value where letters have the given values; a fractional power of a value is a root of it."""
         out = Polynomial()
         for monomial, coefficient in self.terms.items():
-            term = Polynomial.number(coefficient)
+            term = Polynomial([((), coefficient)])
             for letter, exponent in monomial:
                 term = term * _power(values.get(letter, Polynomial.letter(letter)), exponent)
             out = out + term
@@ -86,17 +92,17 @@ class Polynomial:
 
     def degree(self, letter: str) -> Fraction:
         """The largest exponent of a letter; of 0, and without the letter, 0."""
-        return max((dict(m).get(letter, Fraction(0)) for m in self.terms), default=Fraction(0))
+        return max((_fraction(dict(m).get(letter, _ZERO)) for m in self.terms), default=Fraction(0))
 
     def constant(self) -> Fraction | None:
         """The value where there is no letter, else None."""
         if not self.terms:
             return Fraction(0)
-        return self.terms[()] if list(self.terms) == [()] else None
+        return _fraction(self.terms[()]) if list(self.terms) == [()] else None
 
-    def _single(self, words: str) -> tuple[Monomial, Fraction]:
+    def _single(self, words: str) -> tuple[Monomial, Rational]:
         if len(self.terms) != 1:
-            raise ValueError(f"{self} {words}: only one monomial that is not 0 can be")
+            raise Refused(f"{self} {words}: only one monomial that is not 0 can be")
         return next(iter(self.terms.items()))
 
     def __eq__(self, other: object) -> bool:
@@ -111,24 +117,35 @@ class Polynomial:
     __repr__ = __str__
 
 
+_ZERO, _ONE = fmpq(0), fmpq(1)
+
+
+def _fraction(x: Rational) -> Fraction:
+    return Fraction(int(x.p), int(x.q))
+
+
 def _times(a: Monomial, b: Monomial) -> Monomial:
+    if not a or not b:
+        return a or b
     exponents = dict(a)
     for letter, exponent in b:
-        exponents[letter] = exponents.get(letter, Fraction(0)) + exponent
+        exponents[letter] = exponents.get(letter, _ZERO) + exponent
     return tuple(sorted((x, e) for x, e in exponents.items() if e))
 
 
-def _scaled(monomial: Monomial, factor: Fraction) -> Monomial:
+def _scaled(monomial: Monomial, factor: Rational) -> Monomial:
     return tuple((x, e * factor) for x, e in monomial)
 
 
-def _primes_out(monomial: Monomial) -> tuple[Monomial, Fraction]:
+def _primes_out(monomial: Monomial) -> tuple[Monomial, Rational]:
     """Whole powers of prime letters become part of the coefficient: 2^{3/2} is 2 · 2^{1/2}."""
-    factor = Fraction(1)
+    if not any(letter[0].isdigit() for letter, _ in monomial):
+        return monomial, _ONE
+    factor = _ONE
     rest = []
     for letter, exponent in monomial:
-        whole = exponent.__floor__() if letter.isdigit() else 0
-        factor *= Fraction(int(letter)) ** whole if whole else 1
+        whole = int(exponent.floor()) if letter.isdigit() else 0
+        factor *= fmpq(int(letter)) ** whole if whole else 1
         if exponent != whole:
             rest.append((letter, exponent - whole))
     return tuple(rest), factor
@@ -150,9 +167,9 @@ def _factors(n: int) -> list[tuple[int, int]]:
     return found
 
 
-def _power(x: Polynomial, exponent: Fraction) -> Polynomial:
-    if exponent.denominator == 1:
-        return x ** int(exponent)
-    if exponent.denominator == 2:
-        return x.root() ** int(2 * exponent)
-    raise ValueError(f"{x} to the power {exponent}")
+def _power(x: Polynomial, exponent: Rational) -> Polynomial:
+    if exponent.q == 1:
+        return x ** int(exponent.p)
+    if exponent.q == 2:
+        return x.root() ** int(exponent.p)
+    raise Refused(f"{x} to the power {exponent}")

@@ -8,19 +8,72 @@ equal iff their polynomials agree after clearing denominators.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from math import lcm
-from operator import mul
+from operator import add, mul
 from typing import Any
 
 import flint
 import sympy
+from sympy.core.function import AppliedUndef
 
+from symattn.arrays.symbolic import overlap_at_a_point
 from symattn.errors import Refused, Undecided
 
-Fraction = tuple[Any, Any]
-"""A numerator and a denominator, polynomials of one ring."""
+
+class Quotient:
+    """A numerator over a denominator in the polynomials of one ring; not reduced unless sums ask for it."""
+
+    __slots__ = ("bottom", "ring", "top")
+
+    def __init__(self, ring: Ring, top: Any, bottom: Any) -> None:
+        self.ring, self.top, self.bottom = ring, top, bottom
+
+    def __add__(self, other: Quotient) -> Quotient:
+        if self.bottom == other.bottom:
+            return Quotient(self.ring, self.top + other.top, self.bottom)
+        common = self.bottom.gcd(other.bottom)  # without it the denominators of long sums grow beyond use
+        left, right = other.bottom / common, self.bottom / common
+        return Quotient(self.ring, self.top * left + other.top * right, self.bottom * left)
+
+    def __neg__(self) -> Quotient:
+        return Quotient(self.ring, -self.top, self.bottom)
+
+    def __sub__(self, other: Quotient) -> Quotient:
+        return self + -other
+
+    def __mul__(self, other: Quotient) -> Quotient:
+        return Quotient(self.ring, self.top * other.top, self.bottom * other.bottom)
+
+    def __truediv__(self, other: Quotient) -> Quotient:
+        return Quotient(self.ring, self.top * other.bottom, self.bottom * other.top)
+
+    def __pow__(self, n: int) -> Quotient:
+        top, bottom = (self.top, self.bottom) if n >= 0 else (self.bottom, self.top)
+        return Quotient(self.ring, top ** abs(n), bottom ** abs(n))
+
+    def equals(self, other: Quotient) -> bool:
+        """Whether the quotients are equal. Raises ``Undecided`` where something opaque keeps a "no" from being sure."""
+        if not self.bottom or not other.bottom:
+            raise Undecided("rational: a denominator is zero")
+        if self.top * other.bottom == other.top * self.bottom:
+            return True
+        if self.ring.opaque:
+            raise Undecided("rational: normal forms differ, and some letters are no free letters")
+        return False
+
+    def nonnegative(self) -> bool:
+        """Whether x ≥ 0 for all letters ≥ 0 is plain to see: once reduced, no coefficient is negative."""
+        common = self.top.gcd(self.bottom)
+        coefficients = [c for part in (self.top / common, self.bottom / common) for c in part.coeffs()]
+        return all(c >= 0 for c in coefficients) or all(c <= 0 for c in coefficients)
+
+    def derivative(self, letter: Any) -> Quotient:
+        """∂/∂letter, by the quotient rule. Raises ``Refused`` where an opaque letter might depend on it."""
+        top, bottom = (self.ring.derivative(part, letter) for part in (self.top, self.bottom))
+        own, below = Quotient(self.ring, self.top, self.ring.one), Quotient(self.ring, self.bottom, self.ring.one)
+        return (top * below - own * bottom) / below**2
 
 
 class Ring:
@@ -38,55 +91,50 @@ class Ring:
         self.letters = {x: next(generators) for x in self.letters}
         self.exponentials = {x: next(generators) for x in self.exponents}
         self.one = self.context.constant(1)
-        self.known: dict[Any, Fraction] = {}
+        self.known: dict[Any, Quotient] = {}
+        self.slopes: dict[Any, list[tuple[int, Quotient]]] = {}
 
-    def fraction(self, x: Any) -> Fraction:
-        """The numerator and denominator of an expression, not reduced."""
-        if x not in self.known:
-            self.known[x] = self._fraction(x)
-        return self.known[x]
+    def of(self, x: Any) -> Quotient:
+        """A number or an expression in the letters and exponentials of the ring."""
+        expression = sympy.sympify(x)
+        if expression not in self.known:
+            self.known[expression] = self._of(expression)
+        return self.known[expression]
 
-    def _fraction(self, x: Any) -> Fraction:
+    def _of(self, x: Any) -> Quotient:
         if x in self.letters:
-            return self.letters[x], self.one
+            return Quotient(self, self.letters[x], self.one)
         if x.is_Rational:
-            return self.one * int(x.p), self.one * int(x.q)
-        if x.is_Add:
-            return reduce(_plus, map(self.fraction, x.args))
-        if x.is_Mul:
-            return reduce(_times, map(self.fraction, x.args))
+            return Quotient(self, self.one * int(x.p), self.one * int(x.q))
+        if x.is_Add or x.is_Mul:
+            return reduce(add if x.is_Add else mul, map(self.of, x.args))
         if _is_exponential(x):
-            return reduce(_times, (self._exponential(*term) for term in _terms(x)), (self.one, self.one))
-        top, bottom = self.fraction(x.base)
-        n = int(x.exp)
-        return (top**n, bottom**n) if n > 0 else (bottom**-n, top**-n)
+            return reduce(mul, (self._exponential(*term) for term in _terms(x)), Quotient(self, self.one, self.one))
+        return self.of(x.base) ** int(x.exp)
 
-    def equal(self, x: Any, y: Any) -> bool:
-        """Whether x = y. Raises ``Undecided`` where opaque functions or surds keep a "no" from being sure."""
-        (a, b), (c, d) = self.fraction(x), self.fraction(y)
-        if not b or not d:
-            raise Undecided("a denominator is zero")
-        if a * d == c * b:
-            return True
-        if self.opaque:
-            raise Undecided(f"whether {x} = {y}: normal forms differ, and some letters are no free letters")
-        return False
-
-    def all_equal(self, pairs: Iterable[tuple[Any, Any]]) -> bool:
-        """Whether all pairs are equal."""
-        return all(x == y or self.equal(x, y) for x, y in pairs)
-
-    def nonnegative(self, x: Any) -> bool:
-        """Whether x ≥ 0 for all letters ≥ 0 is plain to see: once reduced, no coefficient is negative."""
-        top, bottom = self.fraction(x)
-        common = top.gcd(bottom)
-        coefficients = [c for part in (top / common, bottom / common) for c in part.coeffs()]
-        return all(c >= 0 for c in coefficients) or all(c <= 0 for c in coefficients)
-
-    def _exponential(self, coefficient: Any, monomial: Any) -> Fraction:
+    def _exponential(self, coefficient: Any, monomial: Any) -> Quotient:
         power = int(coefficient * self.exponents[monomial])
-        generator = self.exponentials[monomial]
-        return (generator**power, self.one) if power > 0 else (self.one, generator**-power)
+        return Quotient(self, self.exponentials[monomial], self.one) ** power
+
+    def derivative(self, polynomial: Any, letter: Any) -> Quotient:
+        """∂/∂letter of a polynomial, its exponentials by the chain rule."""
+        if self.opaque:
+            raise Refused("rational: an opaque letter has no derivative")
+        if letter not in self.slopes:
+            self.slopes[letter] = list(self._slopes(letter))
+        parts = (Quotient(self, polynomial.derivative(place), self.one) * slope for place, slope in self.slopes[letter])
+        return reduce(add, parts, Quotient(self, self.context.constant(0), self.one))
+
+    def _slopes(self, letter: Any) -> Iterator[tuple[int, Quotient]]:
+        """The generators that depend on a letter, by place, with their derivatives: 1, or e^{μ/l} ∂(μ/l)."""
+        for place, expression in enumerate((*self.letters, *self.exponents)):
+            if letter not in expression.free_symbols:
+                continue
+            slope = self.of(sympy.diff(expression, letter))
+            if place >= len(self.letters):
+                share = sympy.Rational(1, self.exponents[expression])
+                slope = slope * self.of(share) * self._exponential(share, expression)
+            yield place, slope
 
     def _collect(self, x: Any) -> None:
         if x.is_Rational or x in self.letters:
@@ -105,24 +153,25 @@ class Ring:
             self.opaque |= not x.is_Symbol
 
 
-def equal(x: Any, y: Any) -> bool:
-    """Whether two SymPy expressions are equal as functions of their letters. Raises ``Undecided``."""
-    return bool(x == y) or Ring((x, y)).equal(x, y)
-
-
 def all_equal(pairs: Iterable[tuple[Any, Any]]) -> bool:
-    """Whether all pairs are equal, in one ring."""
+    """Whether the SymPy expressions of each pair are equal as functions of their letters. Raises ``Undecided``."""
     differing = [(x, y) for x, y in pairs if x != y]
-    return Ring(x for pair in differing for x in pair).all_equal(differing)
+    ring = Ring(x for pair in differing for x in pair)
+    return all(_equal(ring, x, y) for x, y in differing)
 
 
-def nonnegative(x: Any) -> bool:
-    """Whether x ≥ 0 for all letters ≥ 0 is plain to see, see ``Ring.nonnegative``."""
-    return Ring((x,)).nonnegative(x)
+def _equal(ring: Ring, x: Any, y: Any) -> bool:
+    try:
+        return ring.of(x).equals(ring.of(y))
+    except Undecided:
+        difference = x - y
+        if difference.atoms(AppliedUndef) or overlap_at_a_point(difference):
+            raise
+        return False  # disjoint balls at a point
 
 
 def _is_exponential(x: Any) -> bool:
-    return isinstance(x, sympy.exp) or x is sympy.E or (x.is_Pow and x.base is sympy.E)
+    return isinstance(x, sympy.exp) or x is sympy.E or bool(x.is_Pow and x.base is sympy.E)
 
 
 def _terms(x: Any) -> list[tuple[Any, Any]]:
@@ -138,15 +187,3 @@ def _is_surd(x: Any) -> bool:
 def _is_plain(factor: Any) -> bool:
     base, exponent = factor.as_base_exp()
     return bool(factor == 1 or _is_surd(factor) or (base.is_Symbol and exponent.is_Integer and exponent > 0))
-
-
-def _plus(x: Fraction, y: Fraction) -> Fraction:
-    if x[1] == y[1]:
-        return x[0] + y[0], x[1]
-    common = x[1].gcd(y[1])  # without it the denominators of long sums grow beyond use
-    left, right = y[1] / common, x[1] / common
-    return x[0] * left + y[0] * right, x[1] * left
-
-
-def _times(x: Fraction, y: Fraction) -> Fraction:
-    return mul(x[0], y[0]), mul(x[1], y[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from functools import cache
 
 from symattn.document.text import plain
 
@@ -12,9 +13,11 @@ NBSP = "\u00a0"  # stands for a space within a formula while lines are wrapped
 
 def width(line: str) -> int:
     """Columns that ``line`` takes: colours and combining marks take none, wide East Asian letters two."""
-    return sum(map(_columns, plain(line)))
+    text = plain(line)
+    return len(text) if text.isascii() else sum(map(_columns, text))
 
 
+@cache
 def _columns(c: str) -> int:
     if unicodedata.combining(c):
         return 0

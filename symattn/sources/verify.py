@@ -30,13 +30,15 @@ def verify(
     mask_arg: str | None = None,
     layout: Layout = "nd",
     framework: Framework | None = None,
-    budget: float | None = None,
-    seed: int | None = None,
+    examples: int = engine.EXAMPLES,
+    budget: float = engine.BUDGET,
+    seed: int = engine.SEED,
 ) -> Report:
     """Does ``function`` compute the attention that ``spec`` says, to the last bit that its precision can promise?
 
     No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it. The function
-    is called in this process, so there is no time limit for a call. ``call`` holds keywords to pass as they are.
+    is called in this process, so there is no time limit for a call; no new input is tried after ``budget`` seconds, or
+    beyond the probes and ``examples`` random ones. ``call`` holds keywords to pass as they are.
     Raises ``InputError`` where it is open how to call the function, ``CannotRun`` where it never returns anything.
 
     >>> from symattn import Attention
@@ -53,7 +55,8 @@ def verify(
         spec, dtype=arithmetic.input.name, layout=layout, framework=framework,
         call=tuple((call or {}).items()), mask_arg=mask_arg,
     )  # fmt: skip
-    return _verified(in_process(function, request), spec, arithmetic, domain, seed, budget)
+    runner = in_process(function, request)
+    return _verified(runner, spec, arithmetic, domain, seed=seed, examples=examples, budget=budget)
 
 
 def verify_target(
@@ -68,8 +71,9 @@ def verify_target(
     framework: Framework | None = None,
     domain: Domain | None = None,
     time_limit: float | None = None,
-    budget: float | None = None,
-    seed: int | None = None,
+    examples: int = engine.EXAMPLES,
+    budget: float = engine.BUDGET,
+    seed: int = engine.SEED,
     progress: Progress = lambda words: None,
 ) -> Report:
     """The same for ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
@@ -83,13 +87,13 @@ def verify_target(
     )  # fmt: skip
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
     with Child(target, request, limits) as child:
-        report = _verified(child, spec, arithmetic, domain, seed, budget, progress)
+        report = _verified(
+            child, spec, arithmetic, domain, seed=seed, examples=examples, budget=budget, progress=progress
+        )
     return replace(report, command=_command(target, spec, request, domain or Domain(), seed, contract))
 
 
-def _command(
-    target: str, spec: Attention, request: Request, domain: Domain, seed: int | None, contract: str | None
-) -> str:
+def _command(target: str, spec: Attention, request: Request, domain: Domain, seed: int, contract: str | None) -> str:
     """The command line that gives this report again."""
     masked = spec.fully_masked if domain.fully_masked_rows else None
     valued: dict[str, object] = {
@@ -104,7 +108,7 @@ def _command(
         "framework": request.framework,
         "contract": contract,
         "max-abs-score": domain.max_abs_score,
-        "seed": seed,
+        "seed": seed if seed != engine.SEED else None,
     }
     flags = {"causal": spec.causal, "padding": spec.padding, "square": domain.square}
     words = ["symattn", "verify", target, *(f"--{name}" for name, on in flags.items() if on)]
@@ -115,27 +119,9 @@ def _command(
     return shlex.join(words)
 
 
-def _verified(
-    runner: Runner,
-    spec: Attention,
-    precision: Precision,
-    domain: Domain | None,
-    seed: int | None,
-    budget: float | None,
-    progress: Progress = lambda words: None,
-) -> Report:
-    if domain is not None and domain.fully_masked_rows and spec.fully_masked == "error":
-        domain = replace(domain, fully_masked_rows=False)
+def _verified(runner: Runner, spec: Attention, precision: Precision, domain: Domain | None, **told: Any) -> Report:
     try:
-        return engine.verify(
-            runner,
-            spec,
-            precision,
-            domain,
-            seed=engine.SEED if seed is None else seed,
-            budget=budget,
-            progress=progress,
-        )
+        return engine.verify(runner, spec, precision, domain, **told)
     except Unusable as nothing:
         raise CannotRun(str(nothing)) from None
     finally:

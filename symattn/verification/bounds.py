@@ -70,7 +70,7 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.errors import Undecided
 from symattn.verification.precision import Format, Precision
-from symattn.verification.reference import Run
+from symattn.verification.reference import Run, Values
 
 _SCALE_ROUNDINGS = 6
 _LOG2_E = 1.5  # rounded up
@@ -85,7 +85,7 @@ def allowed(run: Run, precision: Precision) -> np.ndarray:
         out = bound.projected(bound.per_head())
     except Undecided:  # exponentials of errors beyond all range
         return np.full(run.output.plain_shape, np.inf)
-    exact = xp.abs(_number(run.output))
+    exact = _size(_number(run.output))
     result = upper(out + (exact + out) * g(1, precision.input) + precision.input.eta)
     result[bound.may_overflow()] = np.inf
     return result
@@ -121,6 +121,7 @@ class _Bound:
         self.rescalings = self._rescalings()
         self.a = self._shared()
         self.b, self.b_below = self._apart()
+        self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)  # rows whose sum could underflow to nothing
 
     def _score_format(self) -> Format:
         p = self.precision
@@ -129,12 +130,12 @@ class _Bound:
     def _scores(self) -> Balls:
         """Step 1: τ'_j."""
         f, run = self._score_format(), self.run
-        size = xp.abs(run.absolute["scaled"])
+        size = _size(run.absolute["scaled"])
         if run.spec.mask == "additive":
-            size = size + xp.abs(_number(run.values["mask"]))
+            size = size + _size(_number(run.values["mask"]))
         size = xp.where(self.open, size, 0)
         tau = g(run.terms + _SCALE_ROUNDINGS, f) * size + self._score_underflow(f)
-        return xp.where(self.open, tau + g(2, f) * (xp.abs(self.t) + tau), 0)
+        return xp.where(self.open, tau + g(2, f) * (_size(self.t) + tau), 0)
 
     def _score_underflow(self, f: Format) -> Balls:
         """Every operation of step 1 may be off by η, and that is multiplied by what comes later."""
@@ -172,13 +173,13 @@ class _Bound:
         """Step 2: a_j."""
         f = self.precision.score
         fall = xp.where(self.open, self.m - self.t, 0)
-        reference = g(2, f) * (xp.abs(self.t) + xp.abs(self.m) + 2 * self.star)
+        reference = g(2, f) * (_size(self.t) + _size(self.m) + 2 * self.star)
         return self.tau + reference + g(3, f) * (fall + 2 * self.star) + (self.rescalings + 1) * Ball.lift(self.eps)
 
     def _apart(self) -> tuple[Balls, Balls]:
         """Steps 3 and 4: b_j and b'_j."""
         p, log_n = self.precision, flint.arb(self.n).log()
-        length = xp.abs(self.t) + xp.abs(self.m) + log_n + 2 * self.star
+        length = _size(self.t) + _size(self.m) + log_n + 2 * self.star
         each = g(6, p.score) * length + 2 * self.eps * log_n + self.eps
         counts = self.n + self.rescalings + 4 * self.tiles + 2 * self.merges
         below = Ball.lift(counts) * _rate(p.accumulate)
@@ -201,16 +202,21 @@ class _Bound:
         """The first part of step 5."""
         v = self._v()
         o = _number(self.run.values["attended" if "attended" in self.run.values else "output"])
-        away = xp.abs(v[..., None, :, :] - o[..., :, None, :])
+        away = _size(v[..., None, :, :] - o[..., :, None, :])
         share = (self.p * (xp.exp(self.a) - 1) / low)[..., None]
-        farthest = xp.max(xp.where(self.open[..., None], away, 0), axis=-2)
-        return xp.minimum(xp.sum(share * away, axis=-2), farthest)
+        return xp.minimum(xp.sum(share * away, axis=-2), self._farthest(v, o))
+
+    def _farthest(self, v: Balls, o: Balls) -> Balls:
+        """max |v_j − o| over the keys j that the row may see, from ends rounded up."""
+        ends = [np.where(self.open[..., None], upper(x)[..., None, :, :], -np.inf).max(axis=-2) for x in (v, -v)]
+        high, low = (Ball.lift(np.where(np.isfinite(x), x, 0)) for x in ends)
+        return xp.maximum(high - o, low + o)
 
     def _without_rows(self, size: Ball) -> Balls:
         """Weights that are not normalised along the row: each is off by its own factor and that of its sum."""
         worst = _largest(self.a, self.open | True) + _largest(self.b_below, self.open | True)
         worst = xp.max(worst, axis=-2, keepdims=True)
-        weights = xp.abs(_number(self.run.values["weights"]))
+        weights = _size(_number(self.run.values["weights"]))
         return (weights * (xp.exp(self.a + self.b + worst) - 1)) @ size
 
     def _underflow(self, size: Ball, factor: Ball) -> Balls:
@@ -234,23 +240,28 @@ class _Bound:
         step = self.run.output_step
         if step is None:
             return moved
-        values = {n: xp.abs(_number(self.run.values[n])) for n in step.of}
-        if "w_o" not in values:
-            return step.run(moved)
-        rounded = {**values, "attended": values["attended"] + moved}
-        zero = {**values, "attended": moved} | ({"b_o": values["b_o"] * 0} if "b_o" in values else {})
-        width = values["w_o"].plain_shape[-2]
-        passed = step.run(*[zero[n] for n in step.of])
-        f = self.precision.roughest
-        return passed + step.run(*[rounded[n] for n in step.of]) * g(width + 2, f) + f.eta * (width + 2)
+        sizes = {n: _size(_number(self.run.values[n])) for n in step.of}
+        if "w_o" not in sizes:
+            return self._output({**sizes, "attended": moved})
+        without_bias = sizes | ({"b_o": sizes["b_o"] * 0} if "b_o" in sizes else {})
+        passed = self._output({**without_bias, "attended": moved})
+        rounded = self._output({**sizes, "attended": sizes["attended"] + moved})
+        f, terms = self.precision.roughest, sizes["w_o"].plain_shape[-2] + 2
+        return passed + rounded * g(terms, f) + f.eta * terms
+
+    def _output(self, values: Values) -> Balls:
+        """The output step, or what a variant puts in its place, on other arrays."""
+        step, change = self.run.output_step, self.run.variant.steps.get("output")
+        assert step is not None
+        return change(self.run.spec, values) if change else step.run(*[values[n] for n in step.of])
 
     def may_overflow(self) -> np.ndarray:
         """H7: rows (…, n_q) of the output in which an intermediate result could leave the range."""
         absolute = self.run.absolute
         limit = min(f.max for f in (self.precision.score, self.precision.accumulate, self.precision.input))
-        scores = np.maximum(upper(absolute["scores"]), upper(xp.abs(absolute["scaled"]))).max(axis=-1) * _LOG2_E * 1.01
+        scores = np.maximum(upper(absolute["scores"]), upper(_size(absolute["scaled"]))).max(axis=-1) * _LOG2_E * 1.01
         values = upper(xp.sum(self._value_sizes(), axis=-2)).max(axis=-1, keepdims=True) * 1.01
-        over = (scores > limit) | (values > limit) | getattr(self, "vanishes", False)
+        over = (scores > limit) | (values > limit) | self.vanishes
         heads = self.run.output_step is not None
         return np.asarray(over.any(axis=-2) if heads and over.ndim > 1 else over)
 
@@ -271,6 +282,11 @@ def _rate(f: Format) -> flint.arb:
 def _number(balls: Balls) -> Balls:
     """Zero in place of −∞ and undefined."""
     return xp.where(xp.isfinite(balls), balls, 0)
+
+
+def _size(balls: Balls) -> Balls:
+    """Absolute values, of finite entries alone, in one pass."""
+    return Ball(Ball.each(abs, balls))
 
 
 def _largest(balls: Balls, where: np.ndarray) -> Balls:

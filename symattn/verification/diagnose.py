@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -56,9 +56,11 @@ def named(
 ) -> tuple[Mistake, ...]:
     """The mistakes that explain every wrong case, contradict no right one, and raise where the function does."""
     raised = [r for r in records if r.finding == "raises"]
-    others = [*wrong[_FIRST:], *right[:_RIGHT], *raised[:_FIRST]]
-    survivors = [m for m in MISTAKES if _possible(spec, m, wrong[0]) and _fits(spec, precision, m, wrong[:_FIRST])]
-    return tuple(m for m in survivors if _fits(spec, precision, m, others, needed=False))
+    others = [*wrong, *right[:_RIGHT], *raised[:_FIRST]]
+    possible = [m for m in MISTAKES if _possible(spec, m, wrong[0])]
+    survivors = [m for m in possible if False not in _answers(spec, precision, m, wrong[:_FIRST])]
+    explaining = [m for m in survivors if _explains_all(_answers(spec, precision, m, others))]
+    return tuple({m.cause: m for m in explaining}.values())
 
 
 def _explain_errors(
@@ -75,11 +77,14 @@ def _possible(spec: Attention, mistake: Mistake, judged: Judged) -> bool:
     return mistake.applies(spec) and (mistake.variant.values != "v" or bool(steps & mistake.variant.steps.keys()))
 
 
-def _fits(spec: Attention, precision: Precision, mistake: Mistake, cases: list[Judged], needed: bool = True) -> bool:
-    """Whether the mistake contradicts none of the cases and, if ``needed``, is clearly seen in one."""
-    seen = not needed
-    for judged in cases:
-        answer = explains(spec, precision, judged, mistake.variant)
+def _answers(spec: Attention, precision: Precision, mistake: Mistake, cases: Sequence[Judged]) -> Iterator[bool | None]:
+    return (explains(spec, precision, judged, mistake.variant) for judged in cases)
+
+
+def _explains_all(answers: Iterator[bool | None]) -> bool:
+    """Whether none contradicts, and some show the mistake clearly. Stops at the first contradiction."""
+    seen = False
+    for answer in answers:
         if answer is False:
             return False
         seen = seen or answer is True

@@ -24,6 +24,7 @@ SEED = 20261120
 BUDGET = 15.0  # seconds for finding; explaining and reducing come on top, and are limited themselves
 EXAMPLES = 100
 _HANGS = 2  # calls that do not return, after which no more are made
+_DUMB = 30  # calls that gave nothing, where none gave anything, after which no more are made
 Progress = Callable[[str], None]
 
 
@@ -40,6 +41,7 @@ class Session:
     precision: Precision
     domain: Domain
     seed: int
+    examples: int
     budget: float
     progress: Progress
     records: list[Judged] = field(default_factory=list)
@@ -55,7 +57,8 @@ class Session:
     def over(self) -> bool:
         """Whether the time is spent, or the function hangs."""
         hangs = sum(_hung(r) for r in self.records)
-        return hangs >= _HANGS or monotonic() - self.started > self.budget
+        dumb = len(self.records) >= _DUMB and all(r.outcome.error is not None for r in self.records)
+        return hangs >= _HANGS or dumb or monotonic() - self.started > self.budget
 
     def try_(self, case: Case) -> Judged:
         """Call and judge."""
@@ -77,14 +80,15 @@ def verify(
     domain: Domain | None = None,
     *,
     seed: int = SEED,
-    budget: float | None = None,
+    examples: int = EXAMPLES,
+    budget: float = BUDGET,
     progress: Progress = lambda words: None,
 ) -> Report:
     """Try the runner's function against the specification. Raises ``Unusable`` where it never gives anything to judge.
 
     No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it (``bounds``).
     """
-    session = Session(runner, spec, precision, domain or Domain(), seed, budget or BUDGET, progress)
+    session = Session(runner, spec, precision, domain or Domain(), seed, examples, budget, progress)
     _collect(session)
     _check_usable(session)
     found = faults.faults(session)
@@ -108,13 +112,13 @@ def _collect(session: Session) -> None:
 def _search(session: Session) -> None:
     """Inputs that Hypothesis draws; fewer once faults are known, since these then only help to name them."""
     known = sum(r.finding is not None for r in session.records)
-    examples = EXAMPLES // 4 if known else EXAMPLES
+    examples = session.examples // 4 if known else session.examples
 
     def visit(title: str, inputs: dict[str, Array]) -> bool:
         session.take(Case("accuracy", title, inputs))
         return session.over
 
-    if not session.over:
+    if examples and not session.over:
         search(session.maker, session.seed, examples, visit)
 
 

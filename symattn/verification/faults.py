@@ -51,7 +51,7 @@ def _repeats(records: list[Judged], judged: Judged) -> bool:
 def _wrong(session: Session, explained: tuple[Cause, ...]) -> Iterator[Fault]:
     for cause in explained:
         session.progress("smallest input")
-        smallest = _smallest(session, cause.records[0])
+        smallest = _smallest(session, _telling(cause))
         told = _named(session, cause) if cause.mistakes else _unnamed(session, cause)
         yield Fault(*told, counterexample(session.spec, smallest, cause.variant), _scales(session, told[0]))
 
@@ -79,11 +79,17 @@ def _expected(session: Session, step: str) -> str:
 def _unnamed(session: Session, cause: Cause) -> tuple[str, None, str]:
     step, seen = first_wrong_step(session.spec, session.records)
     what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
-    finding = cause.records[0].finding
+    finding = _telling(cause).finding
     words = what.get(finding or "", "the output is beyond what any implementation in this arithmetic can give")
     if finding == "shape":
-        step, seen = "output", _shapes(cause.records[0])
+        step, seen = "output", _shapes(_telling(cause))
     return step, None, f"{words}; no known mistake explains it" + (f"; {seen}" if seen else "")
+
+
+def _telling(cause: Cause) -> Judged:
+    """The smallest case; where some have a wrong shape and nothing explains that, one of them."""
+    shapes = [r for r in cause.records if r.finding == "shape"]
+    return shapes[0] if shapes and not cause.mistakes else cause.records[0]
 
 
 def _shapes(judged: Judged) -> str:

@@ -172,8 +172,8 @@ def _is_sharp(entries: np.ndarray, bound: np.ndarray) -> bool:
 def explains(spec: Attention, precision: Precision, judged: Judged, variant: Variant) -> bool | None:
     """Whether a variant of the definition gives what the function gave; None where that cannot be told.
 
-    It cannot be told where the right definition would give that as well, or where the bound of the variant is not
-    sharp enough to tell the two apart.
+    It cannot be told where the right definition would give that as well, or where the right value is one that an
+    implementation of the variant might give too.
     """
     try:
         wrong = expected(spec, judged.case.inputs, precision, variant)
@@ -198,7 +198,10 @@ def _compared(judged: Judged, wrong: Expected, got: np.ndarray) -> bool | None:
     if judged.ratios is None:  # a wrong shape, and the variant has the same
         return True if told.any() else None
     off = (judged.ratios > 1) & told
-    right = np.frompyfunc(lambda x, y: abs(float(y) - float(x.mid())) if not isinstance(x, Undefined) else np.inf, 2, 1)
-    distance = right(judged.expected.entries, got).astype(np.float64)
-    sharp = off & (2 * wrong.allowed <= distance)
-    return True if sharp.any() else None
+    apart = np.frompyfunc(_distance, 2, 1)(judged.expected.entries, wrong.entries).astype(np.float64)
+    return True if (off & (apart > wrong.allowed)).any() else None
+
+
+def _distance(x: Any, y: Any) -> float:
+    undefined = isinstance(x, Undefined) or isinstance(y, Undefined)
+    return float("inf") if undefined else abs(float(x.mid()) - float(y.mid()))

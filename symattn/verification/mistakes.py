@@ -65,6 +65,9 @@ def _several_masks(spec: Attention) -> bool:
     return spec.causal + spec.padding + (spec.mask is not None) > 1
 
 
+# Two variants of one cause: float64 tells them apart, float32 does not.
+_NOTHING = "forbidden scores become 0 (a mask multiplied) or nearly 0 (−1e-9 filled in), which leaves them a weight"
+
 MISTAKES: tuple[Mistake, ...] = (
     _mistake("project", "queries are used as keys", k=partial(wrong.projected, "k", "q")),
     _mistake("project", "keys are projected as values are", k=partial(wrong.projected, "k", "v")),
@@ -107,9 +110,8 @@ MISTAKES: tuple[Mistake, ...] = (
              masked=partial(wrong.shifted, -1)),
     _mistake("mask", "the causal mask starts at the other corner", _causal, masked=wrong.other_corner),
     _mistake("mask", "a boolean mask is added as 0 and 1", _masks, masked=wrong.added),
-    _mistake("mask", "scores are multiplied by the mask", _masks, masked=wrong.multiplied),
-    _mistake("mask", "forbidden scores become −1e-9", _masks, masked=partial(wrong.filled, -1e-9)),
-    _mistake("mask", "forbidden scores become 0", _masks, masked=partial(wrong.filled, 0.0)),
+    _mistake("mask", _NOTHING, _masks, masked=partial(wrong.filled, 0.0)),
+    _mistake("mask", _NOTHING, _masks, masked=partial(wrong.filled, -1e-9)),
     _mistake("mask", "forbidden scores become −10, which leaves them a weight", _masks,
              masked=partial(wrong.filled, -10.0)),
     _mistake("mask", "weights are masked after the softmax, and not normalised again", _masks, rows=False,

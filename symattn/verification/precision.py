@@ -113,7 +113,7 @@ class Precision:
         fused = cls(dtype, f, wide, wide, f, contract="fused")
         # A narrow exponential is computed in float32 and rounded: one ulp holds it with room to spare. Normalising
         # again and again in narrow numbers is nothing that code does, and would blunt the bound.
-        eager = replace(fused, score=f, accumulate=f, exp_ulps=1.0, tiles=4, merges=1, contract="eager")
+        eager = replace(fused, score=f, accumulate=f, exp_ulps=1.0, tiles=2, merges=1, contract="eager")
         return fused if contract == "fused" else eager
 
     @property

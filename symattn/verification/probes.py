@@ -46,6 +46,8 @@ def small(rng: np.random.Generator) -> Callable[[str, tuple[int, ...]], Array]:
 def shapes(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Small integers in many shapes."""
     for n_q, n_k, d_k, d_v in _SIZES:
+        if maker.square and n_k > 65:
+            continue
         wanted = Sizes(n_q, n_k, d_k, d_v, d_model=d_k + d_v + 1 if d_k < 9 else 7)
         yield f"{n_q} × {n_k}, widths {d_k}, {d_v}", maker.make(wanted, small(rng), rng)
     if maker.batches:
@@ -60,9 +62,9 @@ def worked(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def scale(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Two keys, their scores 0 and 1 or 2 before scaling, at several widths."""
+    """Two keys at several widths, their scores 0 and one that is 1 or 2 or more when scaled."""
     for d_k in SCALE_WIDTHS:
-        for score in (1, 2):
+        for score in (isqrt(d_k - 1) + 1, 2 * isqrt(d_k - 1) + 2):
             n_q = 2 if maker.square or maker.spec.causal else 1
             q, k = np.zeros((n_q, d_k)), np.zeros((2, d_k))
             q[:, 0], k[1, 0] = score, 1

@@ -43,7 +43,7 @@ class Counterexample:
             return found
         return found | {
             "index": list(self.index),
-            "exact": None if self.exact is None else str(self.exact.to_sympy()).replace(" ", ""),
+            "exact": None if self.exact is None else str(self.exact),
             "expected": self.expected,
             "got": _plain(self.got),
             "allowed": self.allowed,

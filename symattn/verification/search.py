@@ -14,6 +14,7 @@ from symattn.verification.inputs import Array, Entries, Maker, Sizes
 
 Visit = Callable[[str, dict[str, Array]], bool]
 _MANY = (17, 31, 32, 33, 64, 65)  # astride the sizes of tiles
+_MANY_SQUARE = _MANY[:4]  # where there are as many queries
 
 
 def search(maker: Maker, seed: int, examples: int, visit: Visit) -> None:
@@ -45,7 +46,7 @@ def search(maker: Maker, seed: int, examples: int, visit: Visit) -> None:
 
 def _sizes(maker: Maker, st: Any) -> Any:
     few = st.integers(1, 8)
-    tokens = st.one_of(few, few, few, st.sampled_from(_MANY))
+    tokens = st.one_of(few, few, few, st.sampled_from(_MANY_SQUARE if maker.square else _MANY))
     widths = st.one_of(few, few, few, st.sampled_from((16, 33, 64, 80)))
     batches = st.sampled_from(((), (1, 2), (2, 3))) if maker.batches else st.just(())
     return st.builds(Sizes, few, tokens, widths, few, few, batches)

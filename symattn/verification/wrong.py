@@ -54,8 +54,9 @@ def unscaled(spec: Attention, values: Values) -> Any:
 
 def by_root_of_model(spec: Attention, values: Values) -> Any:
     """S / √d_model; where q, k, v come with an axis of heads, d_model is all heads together."""
-    heads = _size(values, "q", -3) if len(values["q"].shape) > 3 else 1
-    return values["scores"] / _root(values, _size(values, "x") if "x" in values else heads * _size(values, "q"))
+    if len(values["q"].shape) > 3:
+        return values["scores"] / _root(values, _size(values, "q", -3) * _size(values, "q"))
+    return values["scores"] / _root(values, _size(values, "x"))
 
 
 def by_root_of(name: str, axis: int, spec: Attention, values: Values) -> Any:
@@ -129,11 +130,6 @@ def ignored(spec: Attention, values: Values) -> Any:
 def added(spec: Attention, values: Values) -> Any:
     """A boolean mask added as 0 and 1."""
     return _biased(spec, values) + _allowed(spec, values).astype(float)
-
-
-def multiplied(spec: Attention, values: Values) -> Any:
-    """Scores times the mask as 0 and 1."""
-    return _biased(spec, values) * _allowed(spec, values).astype(float)
 
 
 def filled(value: float, spec: Attention, values: Values) -> Any:

@@ -1,0 +1,141 @@
+"""The checker's own clearing of denominators: left − right as a numerator over what holds no bound index.
+
+A certificate's numerator is compared with this one: were it only tested at some sizes against the two sides, a
+falsehood such as n (n − 1) (n − 2) = 0 could be given the numerator 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+from symattn.proof.checker_reading import Node, Rejected, form
+
+Divisors = dict[Any, tuple[Node, int]]  # by form: the divisor and its power
+
+
+def difference(left: Node, right: Node) -> Node:
+    """The numerator of left − right."""
+    return _cleared(_sum([left, _product([_number(-1), right])]))[0]
+
+
+def _cleared(x: Node) -> tuple[Node, Divisors]:
+    if x.kind == "masked":
+        raise Rejected("−∞ outside of an exponential")
+    if x.kind == "ratio":
+        (above, over), (below, under) = map(_cleared, x.below)
+        top = _product([above, *_expanded(under)])
+        return _cancelled(top, _both(over, _split(below)))
+    if x.kind == "product":
+        together: Divisors = {}
+        numerators = []
+        for numerator, divisors in map(_cleared, x.below):
+            numerators.append(numerator)
+            together = _both(together, divisors)
+        return _cancelled(_product(numerators), together)
+    if x.kind == "sum":
+        return _over_common(list(map(_cleared, x.below)))
+    if x.kind == "total":
+        return _summed(x)
+    return x, {}
+
+
+def _over_common(parts: list[tuple[Node, Divisors]]) -> tuple[Node, Divisors]:
+    common: Divisors = {}
+    for _, divisors in parts:
+        for key, (base, times) in divisors.items():
+            common[key] = (base, max(times, common[key][1] if key in common else 0))
+    numerators = []
+    for numerator, divisors in parts:
+        missing = {k: (b, n - (divisors[k][1] if k in divisors else 0)) for k, (b, n) in common.items()}
+        numerators.append(_product([numerator, *_expanded(missing)]))
+    return _sum(numerators), common
+
+
+def _summed(x: Node) -> tuple[Node, Divisors]:
+    """Σ: divisors without the index come out, the others stay inside as reciprocals."""
+    numerator, divisors = _cleared(x.below[0])
+    outside = {k: d for k, d in divisors.items() if x.label not in d[0].free}
+    inside = [
+        Node("function", "1/", (), (), (b,), b.free)
+        for b in _expanded({k: d for k, d in divisors.items() if k not in outside})
+    ]
+    return _cancelled(_total(x, _product([numerator, *inside])), outside)
+
+
+def _total(x: Node, body: Node) -> Node:
+    """Σ over the index that ``x`` binds of another body; factors without the index come out."""
+    if body.kind == "sum":
+        return _sum([_total(x, y) for y in body.below])
+    inside = [f for f in _factors(body) if x.label in f.free]
+    outside = [f for f in _factors(body) if x.label not in f.free]
+    if not inside:
+        return _product([*outside, Node("size", x.sorts[0], (), (), (), frozenset())])
+    core = _product(inside)
+    return _product([*outside, Node("total", x.label, (), x.sorts, (core,), core.free - {x.label})])
+
+
+def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
+    """Z / Z = 1, also where 1/Z is a letter."""
+    left, below = list(_factors(numerator)), dict(divisors)
+    for f in list(left):
+        key = _key(f)
+        if key in below:
+            base, times = below.pop(key)
+            if times > 1:
+                below[key] = (base, times - 1)
+            left.remove(f)
+            continue
+        letter = next((g for g in left if g.kind == "function" and g.label == "1/" and _key(g.below[0]) == key), None)
+        if letter is not None and f in left:
+            left.remove(f)
+            left.remove(letter)
+    return _product(left), below
+
+
+def _split(x: Node) -> Divisors:
+    found: Divisors = {}
+    for f in _factors(x):
+        found = _both(found, {_key(f): (f, 1)})
+    return found
+
+
+def _both(a: Divisors, b: Divisors) -> Divisors:
+    out = dict(a)
+    for key, (base, times) in b.items():
+        out[key] = (base, times + (out[key][1] if key in out else 0))
+    return out
+
+
+def _expanded(d: Divisors) -> list[Node]:
+    return [base for base, times in d.values() for _ in range(times)]
+
+
+def _key(x: Node) -> Any:
+    return form(x, {i: i for i in x.free})
+
+
+def _factors(x: Node) -> tuple[Node, ...]:
+    return x.below if x.kind == "product" else (x,)
+
+
+def _number(c: int) -> Node:
+    return Node("number", Fraction(c), (), (), (), frozenset())
+
+
+def _joined(kind: str, xs: Iterable[Node]) -> list[Node]:
+    return [y for x in xs for y in (x.below if x.kind == kind else (x,))]
+
+
+def _product(xs: Iterable[Node]) -> Node:
+    flat = [x for x in _joined("product", xs) if not (x.kind == "number" and x.label == 1)]
+    return _made("product", flat) if flat else _number(1)
+
+
+def _sum(xs: Iterable[Node]) -> Node:
+    return _made("sum", _joined("sum", xs))
+
+
+def _made(kind: str, xs: list[Node]) -> Node:
+    return xs[0] if len(xs) == 1 else Node(kind, "", (), (), tuple(xs), frozenset().union(*[x.free for x in xs]))

@@ -1,0 +1,141 @@
+"""Every derivation as a document: grades, formats, commands, and what is asked wrongly."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+from symattn.derivations import derive, names
+from symattn.document.model import Caveat, Document, Result, Steps
+from symattn.document.notation import Relation
+from symattn.errors import InputError
+from symattn.evidence import Grade
+from symattn.render import render
+from symattn_cli.main import main
+
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("scaling", {}),
+    ("scaling", {"dk": 1}),
+    ("scaling", {"dk": 9, "seed": 3}),
+    ("scaling", {"dk": 4, "mean": "mu"}),
+    ("scaling", {"dk": 4, "mean": "0"}),
+    ("scaling", {"dk": 2, "mean": "-1/3"}),
+    ("jacobian", {}),
+    ("jacobian", {"tokens": 2}),
+    ("shift", {"tokens": 3}),
+    ("matrix-form", {"tokens": 2, "dmodel": 1, "dk": 1, "dv": 1}),
+    ("equivariance", {"tokens": 2}),
+    ("attention", {}),
+    ("attention", {"dk": 4, "tokens": 3, "heads": 2, "causal": True}),
+    ("attention", {"tokens": 2, "keys": 3, "cross": True, "bias": True, "heads": 2, "dk": 1}),
+    ("attention", {"tokens": 2, "keys": 4, "mask": "additive", "padding": True, "scale": "1/3"}),
+    ("attention", {"tokens": 3, "keys": 2, "causal": True}),
+    ("attention", {"mask": "boolean", "causal": True, "alignment": "top-left", "dmodel": 2, "scale": "none"}),
+]
+
+
+def made(asked: tuple[str, dict[str, Any]]) -> Document:
+    return derive(asked[0], **asked[1])
+
+
+def test_every_name_is_asked_for() -> None:
+    assert {name for name, _ in ASKED} == set(names())
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_what_is_told_is_known(asked: tuple[str, dict[str, Any]]) -> None:
+    document = made(asked)
+    grades = {evidence.grade for evidence in document.evidence()}
+    assert grades <= {Grade.PROVED, Grade.CHECKED, Grade.ENCLOSED, Grade.SAMPLED}
+    steps = [step for block in document.blocks if isinstance(block, Steps) for step in block.items]
+    for step in steps:
+        assert step.evidence or step.reason, f"a definition says so: {step.formula}"
+    assert sum(step.evidence is not None for step in steps) > len(steps) / 2
+    assert all(block.evidence for block in document.blocks if isinstance(block, Result))
+    assert any(isinstance(block, Caveat) for block in document.blocks)
+    assert document.hints
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_all_formats(asked: tuple[str, dict[str, Any]]) -> None:
+    document = made(asked)
+    assert "\\operatorname" not in render(document, "markdown")
+    assert render(document, "latex").count("\\begin{") == render(document, "latex").count("\\end{")
+    found = json.loads(render(document, "json"))
+    assert found["kind"] == "derivation"
+    assert found["name"] == asked[0]
+    assert len(found["steps"]) == sum(len(b.items) for b in document.blocks if isinstance(b, Steps))
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_the_command_makes_it_again(asked: tuple[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    document = made(asked)
+    program, *arguments = shlex.split(document.command)
+    assert program == "symattn"
+    assert main([*arguments, "-f", "json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again == json.loads(render(document, "json"))
+
+
+def test_the_same_document_every_time() -> None:
+    asked = ("scaling", {"dk": 9, "seed": 3})
+    assert render(made(asked), "text") == render(made(asked), "text")
+    assert render(made(asked), "text") != render(made(("scaling", {"dk": 9, "seed": 4})), "text")
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("scalling", {}, "did you mean scaling"),
+    ("xyz", {}, "known: scaling"),
+    ("scaling", {"dk": 0}, "from 1 to"),
+    ("scaling", {"dk": -1}, "from 1 to"),
+    ("scaling", {"dk": 10**9}, "from 1 to"),
+    ("scaling", {"dk": True}, "from 1 to"),
+    ("scaling", {"dk": 4.0}, "from 1 to"),
+    ("scaling", {"heads": 2}, "has no parameter --heads"),
+    ("scaling", {"mean": "1//2"}, "neither a number nor a letter"),
+    ("scaling", {"mean": "nan"}, "mean"),
+    ("scaling", {"mean": "1e400"}, "out of range"),
+    ("scaling", {"mean": "q"}, "already has a meaning"),
+    ("scaling", {"seed": -1}, "seed"),
+    ("jacobian", {"tokens": 1}, "from 2 to"),
+    ("jacobian", {"tokens": 60}, "from 2 to"),
+    ("shift", {"tokens": 60}, "from 2 to"),
+    ("matrix-form", {"dv": 60}, "from 1 to"),
+    ("equivariance", {"tokens": 9}, "from 1 to"),
+    ("attention", {"dk": 60}, "from 1 to"),
+    ("attention", {"mask": "soft"}, "mask"),
+    ("attention", {"alignment": "middle"}, "alignment"),
+    ("attention", {"scale": "big"}, "neither a number nor none"),
+    ("attention", {"heads": 2, "keys": 5}, "--cross"),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "message"), WRONG)
+def test_bad_requests(name: str, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        derive(name, **parameters)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_formulas_are_relations_or_rows() -> None:
+    for asked in ASKED[:1]:
+        for block in made(asked).blocks:
+            if isinstance(block, Steps):
+                assert all(isinstance(step.formula, Relation) for step in block.items)
+
+
+@pytest.mark.latex
+def test_every_formula_compiles(tmp_path: Any) -> None:
+    import subprocess
+
+    for i, asked in enumerate(ASKED):
+        tmp_path.joinpath(f"d{i}.tex").write_text(render(made(asked), "latex"), encoding="utf-8")
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"d{i}.tex"]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+        log = ran.stdout.decode("utf-8", "replace")
+        assert ran.returncode == 0, log[-2000:]
+        assert "Overfull \\hbox" not in log, asked

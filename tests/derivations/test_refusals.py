@@ -1,0 +1,184 @@
+"""A template, a definition or a step that is wrong is not told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.attention.spec import Attention
+from symattn.derivations import (
+    attention_entries,
+    derive,
+    equivariance,
+    jacobian,
+    matrix_form,
+    scaling_moments,
+    scaling_numpy,
+    scaling_typical,
+    shift,
+    softmax_facts,
+)
+from symattn.derivations.attention_inputs import Request, request
+from symattn.derivations.letters import SIGMA, mean, q, s, var
+from symattn.derivations.scaling_laws import Setting
+from symattn.derivations.steps import FalseStep, chain, checked, hold
+from symattn.document import notation as nt
+from symattn.document.notation import equals, node
+from symattn.errors import Undecided
+from symattn.evidence import Grade
+from symattn.proof import gaussian
+
+LAW = Setting(4).score()
+D_K = nt.name("d", "k")
+
+
+def test_a_chain_holds_or_is_not_made() -> None:
+    right = D_K * SIGMA**2 * (SIGMA**2 + 2 * Setting(4).mu ** 2)
+    assert len(chain(LAW, "here", var(s()), (right, ""), ((right, right), ""))) == 2
+    for wrong in (D_K * SIGMA**4, D_K**2 * SIGMA**4, node(0), var(2 * s())):
+        with pytest.raises(FalseStep):
+            chain(LAW, "here", var(s()), (right, ""), (wrong, ""))
+        with pytest.raises(FalseStep):
+            chain(LAW, "here", var(s()), ((right, wrong), ""))
+
+
+def test_a_mean_is_not_zero_unless_assumed() -> None:
+    with pytest.raises(FalseStep):
+        chain(LAW, "here", mean(q(1) ** 2), (SIGMA**2, ""))
+    chain(Setting(4).main(), "here", mean(q(1) ** 2), (SIGMA**2, ""))
+
+
+def test_hold() -> None:
+    assert hold(True, equals(1, 1), "", checked("n = 1")).evidence == checked("n = 1")
+    with pytest.raises(FalseStep):
+        hold(False, equals(1, 1), "", checked("n = 1"))
+
+
+def squared_scores(definition: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda s, **options: definition(s + s, **options)
+
+
+@pytest.mark.parametrize("name", ["jacobian", "scaling"])
+def test_another_softmax_has_another_jacobian(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    jacobian._weights.cache_clear()
+    monkeypatch.setattr(softmax_facts, "softmax", squared_scores(softmax_facts.softmax))
+    with pytest.raises(FalseStep):
+        derive(name)
+    jacobian._weights.cache_clear()
+
+
+FACTS = ["quotient_rule", "outer_product", "entries", "symmetric", "rows_sum_to_zero", "variance", "norm"]
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_each_fact_notices_a_wrong_entry(fact: str) -> None:
+    for n in (2, 3):
+        weights = softmax_facts.Weights(n)
+        assert getattr(weights, fact)()
+        rows = [list(row) for row in weights.jacobian]
+        rows[0][1] = rows[0][1] + weights.p[0]
+        weights.__dict__["jacobian"] = rows
+        assert not getattr(weights, fact)()
+
+
+def test_the_lead_notices_wrong_weights() -> None:
+    weights = softmax_facts.Weights(3)
+    assert weights.lead()
+    weights.p[1] = weights.p[0]
+    assert not weights.lead()
+
+
+def test_a_softmax_without_normalising_is_not_shift_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shift, "softmax", lambda s, **_: s.xp.exp(s))
+    with pytest.raises(FalseStep):
+        derive("shift")
+
+
+@pytest.mark.parametrize("spec", [Attention(scale=1, stabilised=False), Attention(causal=True, stabilised=False)])
+@pytest.mark.parametrize("module", [matrix_form, equivariance])
+def test_another_attention_is_refused(module: Any, spec: Attention, monkeypatch: pytest.MonkeyPatch) -> None:
+    if module is equivariance and not spec.causal:
+        return  # it holds for every scale
+    monkeypatch.setattr(module, "Attention", lambda **_: spec)
+    with pytest.raises(FalseStep):
+        derive(module.__name__.rpartition(".")[2].replace("_", "-"))
+
+
+@pytest.mark.parametrize("words", ["scale", "size", "transposed", "mask", "weights"])
+def test_entries_notice_a_wrong_step(words: str) -> None:
+    asked = request(tokens=2, keys=3, dk=2, dv=3, causal=True)
+    inputs = asked.inputs()
+    found: dict[str, Any] = dict(inputs)
+    wrong: dict[str, tuple[str, Callable[[Any], Any]]] = {
+        "scale": ("scaled", lambda x: x / 2),
+        "size": ("scaled", lambda x: x * x.xp.sqrt(x.xp.asarray(2))),
+        "transposed": ("scores", lambda x: x + x[..., :1]),
+        "mask": ("masked", lambda x: x.xp.flip(x, axis=-1)),
+        "weights": ("weights", lambda x: x.xp.flip(x, axis=-1)),
+    }
+    name, spoil = wrong[words]
+    for step in asked.spec.pipeline(inputs):
+        given = {n: found[n] for n in step.of}
+        array = entries_of(asked, step, given)
+        if step.name == name:
+            assert refused(partial(attention_entries.agrees, asked, step, given, spoil(array)))
+            return
+        found[step.name] = attention_entries.letters_like(step.name, array)
+    raise AssertionError(name)
+
+
+def refused(check: Callable[[], bool]) -> bool:
+    """Whether the check says no, or cannot say yes."""
+    try:
+        return not check()
+    except Undecided:
+        return True
+
+
+def entries_of(asked: Request, step: Any, given: dict[str, Any]) -> Any:
+    array = attention_entries.run(step, given)
+    assert attention_entries.agrees(asked, step, given, array)
+    return array
+
+
+def test_weights_that_leak_are_noticed() -> None:
+    asked = request(tokens=3, causal=True)
+    inputs = asked.inputs()
+    trace = asked.spec.trace(**inputs)["weights"]
+    assert attention_entries.zeros(trace, asked.allowed())
+    assert attention_entries.row_sums(trace, asked.allowed())
+    assert not attention_entries.zeros(trace, np.ones((3, 3), dtype=bool))
+    assert not attention_entries.zeros(Attention().trace(**inputs)["weights"], asked.allowed())
+    assert refused(lambda: attention_entries.row_sums(trace * 2, asked.allowed()))
+
+
+def test_enumeration_notices_a_wrong_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling_numpy, "cube", lambda *a: np.zeros((a[1], 4), dtype=np.int64))
+    with pytest.raises(FalseStep):
+        derive("scaling")
+
+
+def test_a_sample_too_far_off_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = scaling_numpy._scores
+    monkeypatch.setattr(scaling_numpy, "_scores", lambda *a: tuple(1.5 * x for x in honest(*a)))
+    grades = [e.grade for e in derive("scaling", dk=32).evidence()]
+    assert Grade.UNDECIDED in grades
+    assert Grade.SAMPLED in grades  # the mean is still 0
+
+
+def test_bounds_notice_a_wrong_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    scaling_typical._mean_at.cache_clear()
+    monkeypatch.setattr(gaussian, "mean_slope", lambda deviation: 1 / deviation)
+    with pytest.raises(FalseStep):
+        derive("scaling")
+    scaling_typical._mean_at.cache_clear()
+
+
+def test_a_wrong_variance_formula_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling_moments, "variance_formula", lambda setting, size: node(size) * SIGMA**2)
+    with pytest.raises(FalseStep):
+        derive("scaling")

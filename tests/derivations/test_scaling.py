@@ -1,0 +1,109 @@
+"""The figures of the derivation of the scaling, against other computations."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+from symattn.derivations import derive
+from symattn.derivations.scaling_numpy import _estimate, cube, moments
+from symattn.document.model import Document, Heading, Paragraph, Result, Steps, Table
+from symattn.document.text import text
+from symattn.render import render
+
+
+def table(document: Document) -> Table:
+    return next(block for block in document.blocks if isinstance(block, Table))
+
+
+def column(document: Document, index: int) -> list[str]:
+    return [text(row[index][0]) for row in table(document).rows]  # type: ignore[arg-type]
+
+
+def lines(document: Document) -> list[str]:
+    return [text(s.formula) for b in document.blocks if isinstance(b, Steps) for s in b.items]
+
+
+def test_the_table() -> None:
+    document = derive("scaling", dk=256)
+    assert column(document, 0) == ["1", "4", "16", "64", "256"]
+    assert column(document, 2)[-1] == "2.35e-07"  # the median collapses
+    assert column(document, 3)[-1] == "0.0176"  # its mean does not
+    assert column(document, 1)[-1] == "22.63"
+    assert table(document).shaded == (4,)
+
+
+@pytest.mark.parametrize(("d_k", "row"), [(1, 0), (2, 1), (37, 3), (1000, 5)])
+def test_the_asked_row_is_shaded_in_its_place(d_k: int, row: int) -> None:
+    document = derive("scaling", dk=d_k)
+    sizes = [int(x) for x in column(document, 0)]
+    assert sizes == sorted({1, 4, 16, 64, 256, d_k})
+    assert table(document).shaded == (row,)
+
+
+def test_the_results() -> None:
+    document = derive("scaling", dk=4)
+    results = [text(f) for b in document.blocks if isinstance(b, Result) for f in b.formulas]
+    assert "Var(q·k) = d_k σ⁴    Var(q·k) |_{d_k=4} = 4σ⁴" in results
+    assert "Var(q·k/√d_k) = σ⁴  for every d_k" in results
+    assert "Var(s₁ − s₂) = 2d_k σ⁴    Var((s₁ − s₂)/√d_k) = 2σ⁴  for every d_k" in results
+    assert "checked: all 256 points of {±1}⁸" in render(document, "text")
+    assert "Var(s) |_{d_k=4} = 4σ⁴ + 8μ²σ²" in lines(document)
+
+
+def test_means() -> None:
+    general = lines(derive("scaling", dk=4, mean="mu"))
+    assert "Var(s) = d_k σ²(σ² + 2μ²)" in general
+    assert "A3" not in render(derive("scaling", dk=4, mean="mu"), "text")
+    assert "If the means are not zero" not in render(derive("scaling", dk=4, mean=0), "text")
+    assert "μ" not in render(derive("scaling", dk=4, mean="m"), "text").replace("at μ = 0", "")
+    third = render(derive("scaling", dk=2, mean="1/3"), "text")
+    assert "Var(q·k) |_{μ=1/3} = d_k σ²(σ² + 2/9)" in third
+    assert "Var(s)       = 22/9" in third
+
+
+def test_sections_are_named_rightly() -> None:
+    for mean in (None, 0, "mu"):
+        document = derive("scaling", dk=4) if mean is None else derive("scaling", dk=4, mean=mean)
+        titles = [b.title[0] for b in document.blocks if isinstance(b, Heading)]
+        place = titles.index("The typical row, and the mean over rows") + 1
+        assert f"for section {place} alone" in " ".join(render(document, "text").split())
+        if mean is None:
+            place = titles.index("If the means are not zero") + 1
+            assert f"dropped in section {place}" in render(document, "text")
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1, 1), (0, 2), (-2, 7), (-(10**12), 10**12 + 1)])
+@pytest.mark.parametrize(("d_k", "keys"), [(1, 1), (2, 1), (2, 2)])
+def test_the_cube(low: int, high: int, d_k: int, keys: int) -> None:
+    wanted = [[], []][:keys]
+    for point in product((low, high), repeat=(1 + keys) * d_k):
+        query = point[:d_k]
+        for j in range(keys):
+            key = point[(1 + j) * d_k : (2 + j) * d_k]
+            wanted[j].append(sum(a * b for a, b in zip(query, key, strict=True)))
+    found = cube(d_k, keys, low, high)
+    assert [sorted(map(int, row)) for row in found] == [sorted(row) for row in wanted]
+    mean, variance = moments(found[0])
+    count = len(wanted[0])
+    assert mean == Fraction(sum(wanted[0]), count)
+    assert variance == Fraction(sum(x * x for x in wanted[0]), count) - mean**2
+
+
+def test_standard_errors() -> None:
+    """Of many samples, the estimates scatter as their standard errors say."""
+    random = np.random.default_rng(5)
+    samples = random.standard_normal((400, 2000))
+    for spread, closed in ((False, 0.0), (True, 1.0)):
+        found = [_estimate(sample, spread) for sample in samples]
+        scaled = [(value - closed) / error for value, error in found]
+        assert 0.9 < np.std(scaled) < 1.1
+        assert abs(np.mean(scaled)) < 0.25
+
+
+def test_paragraphs_name_the_seed() -> None:
+    words = [b.text[0] for b in derive("scaling", dk=64, seed=7).blocks if isinstance(b, Paragraph)]
+    assert any("seed 7" in str(w) for w in words)

@@ -1,0 +1,128 @@
+"""What a function does beside its values: shapes, types, arguments, state, and errors for some inputs."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from symattn import Attention, Verdict
+from symattn.sources.verify import verify as sources_verify
+from symattn.verification.domain import Domain
+from symattn.verification.report import Report
+from tests.faults.rewrites import causal, plain
+
+
+def verify(program: Any, spec: Attention | None = None, **told: Any) -> Report:
+    return sources_verify(program, spec, examples=10, **told)
+
+
+def test_a_transposed_output_is_a_wrong_shape() -> None:
+    report = verify(lambda q, k, v: plain(q, k, v).T)
+    (fault,) = report.faults
+    assert fault.step == "output"
+    assert "wrong shape" in fault.message
+
+
+def test_a_narrower_type_is_a_fault_and_its_rounding_none() -> None:
+    (fault,) = verify(lambda q, k, v: plain(q, k, v).astype(np.float16)).faults
+    assert fault.message == "returns float16 for float32 inputs"
+
+
+def test_a_wider_type_is_a_note() -> None:
+    report = verify(lambda q, k, v: plain(q, k, v).astype(np.float64))
+    assert report.faults == ()
+    assert "For float32 inputs it returns float64." in report.notes
+
+
+def test_changed_arguments_are_a_fault() -> None:
+    def program(q: Any, k: Any, v: Any) -> Any:
+        out = plain(q, k, v)
+        k *= 2
+        return out
+
+    (fault,) = verify(program).faults
+    assert (fault.step, fault.message) == ("call", "changes its argument k")
+
+
+def test_results_that_later_calls_overwrite_are_a_fault() -> None:
+    buffer = np.zeros((200, 200), dtype=np.float32)
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        out = buffer[: len(q), : v.shape[1]]
+        out[...] = plain(q, k, v)
+        return out
+
+    (fault,) = verify(program).faults
+    assert "an earlier one has returned" in fault.message
+
+
+def test_a_cache_by_shape_is_a_fault() -> None:
+    seen: dict[Any, Any] = {}
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        return seen.setdefault((q.shape, k.shape, v.shape), plain(q, k, v))
+
+    (fault,) = verify(program).faults
+    assert (fault.step, fault.cause) == ("call", "the result of an earlier call is returned")
+
+
+def test_memory_that_is_read_as_it_lies_is_a_fault() -> None:
+    def program(q: Any, k: Any, v: Any) -> Any:
+        flat = [np.frombuffer(a.T.tobytes() if a.flags.f_contiguous else a.tobytes(), a.dtype) for a in (q, k, v)]
+        return plain(*(f.reshape(a.shape) for f, a in zip(flat, (q, k, v), strict=True)))
+
+    assert verify(program).verdict is Verdict.FAULT
+
+
+def test_where_it_raises_is_said() -> None:
+    def program(q: Any, k: Any, v: Any) -> Any:
+        if v.shape[1] != q.shape[1]:
+            raise ValueError("one width, please")
+        return plain(q, k, v)
+
+    (fault,) = verify(program).faults
+    assert fault.step == "call"
+    assert "where d_k ≠ d_v: ValueError: one width, please" in fault.message
+
+
+def test_a_promise_about_shapes_is_kept() -> None:
+    def program(q: Any, k: Any, v: Any) -> Any:
+        if len(q) != len(k):
+            raise ValueError("square only")
+        return plain(q, k, v)
+
+    assert verify(program).verdict is Verdict.FAULT
+    assert verify(program, domain=Domain(square=True)).faults == ()
+
+
+def test_nan_behind_the_mask_is_a_note_or_a_fault_as_promised() -> None:
+    spec = Attention(causal=True)
+    report = verify(causal, spec)
+    assert report.faults == ()
+    assert any("NaN in a value" in note for note in report.notes)
+    (fault,) = verify(causal, spec, domain=Domain(nonfinite_forbidden=True)).faults
+    assert fault.step == "mask"
+
+
+def test_other_bits_at_another_call_are_a_note() -> None:
+    calls = itertools.count()
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        return plain(q, k, v) * (1 + np.float32(2**-23) * (next(calls) % 3))
+
+    report = verify(program)
+    assert report.faults == ()
+    assert any("other bits" in note for note in report.notes)
+
+
+def test_fully_masked_rows_only_where_they_are_promised() -> None:
+    def program(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        s = np.where(mask, q @ k.T / np.sqrt(np.float32(q.shape[-1])), np.float32(-1e9))
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True) @ v
+
+    spec = Attention(mask="boolean")
+    assert verify(program, spec).faults == ()
+    assert verify(program, spec, domain=Domain(fully_masked_rows=True)).verdict is Verdict.FAULT

@@ -1,0 +1,124 @@
+"""``symattn verify`` from the command line: exit codes, what is printed, and that nothing else is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from symattn_cli.main import main
+
+RIGHT = """
+    import numpy as np
+
+    def attention(q, k, v):
+        s = q @ k.T / np.float32(np.sqrt(q.shape[-1]))
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True) @ v
+"""
+OFF_BY_ONE = RIGHT.replace(
+    "        e = ",
+    "        open_ = np.tri(*s.shape, s.shape[1] - s.shape[0] + 1, dtype=bool)\n"
+    "        s = np.where(open_, s, np.float32(-np.inf))\n        e = ",
+)
+WRONG_SCALE = RIGHT.replace("np.sqrt(q.shape[-1])", "q.shape[-1]")
+
+
+@pytest.fixture
+def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    """``verify(source, *options)``: exit code, stdout, stderr of the command on a program of one file."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(source: str, *options: str) -> tuple[int, str, str]:
+        Path("attn.py").write_text(dedent(source), encoding="utf-8")
+        status = main(["verify", "attn.py:attention", "--examples", "5", *options])
+        return int(status), *capsys.readouterr()
+
+    return run
+
+
+def test_no_fault(verify, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    status, stdout, stderr = verify(RIGHT)
+    assert (status, stderr) == (0, "")
+    assert "NO FAULT" in stdout
+    assert "sampled" in stdout
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["attn.py"]
+
+
+def test_a_wrong_scale_as_json(verify) -> None:  # type: ignore[no-untyped-def]
+    status, stdout, _ = verify(WRONG_SCALE, "-f", "json")
+    assert status == 1
+    document = json.loads(stdout)
+    assert (document["schema"], document["kind"], document["verdict"]) == (1, "verification", "fault")
+    (fault,) = document["faults"]
+    assert fault["step"] == "scale"
+    assert fault["cause"] == "scores are scaled by 1/d_k"
+    assert fault["counterexample"]["sizes"] == {"n_q": 1, "n_k": 2, "d_k": 2, "d_v": 1}
+    assert fault["counterexample"]["exact"] == "exp(1/sqrt(2))/(1+exp(1/sqrt(2)))"
+    assert {"name", "grade", "cases", "worst_ratio"} <= document["checks"][0].keys()
+    assert isinstance(document["notes"], list)
+
+
+def test_a_mask_off_by_one(verify) -> None:  # type: ignore[no-untyped-def]
+    status, stdout, _ = verify(OFF_BY_ONE, "--causal")
+    assert status == 1
+    assert "Fault: mask" in stdout
+    assert "off by one: a query also sees the next key" in stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ("raise ValueError('no')", 4, "ValueError: no"),
+        ("while True: pass", 4, "did not return"),
+        ("import os; os._exit(3)", 4, "exit code 3"),
+        ("return 'attention'", 4, "returned a str"),
+    ],
+)
+def test_what_gives_nothing_to_judge(verify, body: str, status: int, words: str) -> None:  # type: ignore[no-untyped-def]
+    code, stdout, stderr = verify(f"def attention(q, k, v):\n    {body}\n", "--time-limit", "0.5")
+    assert (code, stdout) == (status, "")
+    assert words in stderr
+    assert stderr.count("\n") == 1
+
+
+def test_sometimes_raising_is_a_fault(verify) -> None:  # type: ignore[no-untyped-def]
+    picky = RIGHT.replace("        s = ", "        assert len(q) == len(k)\n        s = ")
+    status, stdout, _ = verify(picky)
+    assert status == 1
+    assert "where n_q ≠ n_k" in stdout
+    assert verify(picky, "--square")[0] == 0
+
+
+def test_prints_are_captured_and_shown_on_request(verify) -> None:  # type: ignore[no-untyped-def]
+    loud = RIGHT.replace("        s = ", "        print('hello')\n        s = ")
+    status, stdout, stderr = verify(loud)
+    assert (status, stderr) == (0, "")
+    assert "hello" not in stdout
+    assert "It prints" in stdout
+    assert "hello" in verify(loud, "--show-output")[1]
+
+
+@pytest.mark.parametrize("options", [["--dtype", "float31"], ["--max-abs-score", "-1"], ["--call", "what"]])
+def test_wrong_usage(verify, options: list[str]) -> None:  # type: ignore[no-untyped-def]
+    status, stdout, stderr = verify(RIGHT, *options)
+    assert (status, stdout) == (2, "")
+    assert stderr.count("\n") == 1
+
+
+def test_the_same_bytes_every_time(verify) -> None:  # type: ignore[no-untyped-def]
+    assert verify(WRONG_SCALE) == verify(WRONG_SCALE)
+
+
+def test_the_command_that_gives_the_report_again_is_in_it(verify) -> None:  # type: ignore[no-untyped-def]
+    stdout = verify(OFF_BY_ONE, "--causal", "--seed", "3")[1]
+    assert "symattn verify attn.py:attention --causal --seed 3" in stdout
+
+
+@pytest.mark.parametrize("form", ["latex", "markdown"])
+def test_other_forms(verify, form: str) -> None:  # type: ignore[no-untyped-def]
+    status, stdout, _ = verify(WRONG_SCALE, "-f", form)
+    assert status == 1
+    assert "Scores are scaled" in stdout

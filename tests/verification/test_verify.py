@@ -1,0 +1,179 @@
+"""``verify`` names mistakes, passes what is right, and finds the smallest input."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Verdict
+from symattn.errors import InputError
+from symattn.sources.loading import CannotRun
+from symattn.sources.verify import verify
+from symattn.verification.domain import Domain
+from symattn.verification.report import Report
+from tests.faults import programs, rewrites
+from tests.faults.programs import WRONG, Wrong
+from tests.faults.rewrites import MAKES
+
+# The eight mistakes that must be named in every run; the others are in the deep one.
+EIGHT = (
+    programs.scaled_by_width, programs.unscaled, programs.scaled_by_model_width, programs.softmax_over_queries,
+    programs.mask_inverted, programs.sees_the_next_key, programs.does_not_see_itself, programs.keys_as_values,
+    programs.queries_as_keys, programs.no_maximum,
+)  # fmt: skip
+SLOW = (rewrites.heads_of_tokens, rewrites.heads_in_a_loop)
+
+
+def _verify(program: Callable[..., Any], spec: Attention, precision: str = "float32", **told: Any) -> Report:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return verify(program, spec, precision=precision, **{"examples": 20, **told})
+
+
+def _check_named(wrong: Wrong, precision: str, examples: int = 20) -> None:
+    report = _verify(wrong.program, wrong.spec, precision, examples=examples)
+    assert report.verdict is Verdict.FAULT
+    assert [(f.step, wrong.cause in (f.cause or "")) for f in report.faults] == [(wrong.step, True)], report.faults
+
+
+@pytest.mark.parametrize("wrong", [w for w in WRONG if w.program in EIGHT], ids=lambda w: w.program.__name__)
+def test_the_mistake_is_named(wrong: Wrong) -> None:
+    _check_named(wrong, "float32")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("precision", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda w: w.program.__name__)
+def test_every_mistake_is_named_in_every_precision(wrong: Wrong, precision: str) -> None:
+    _check_named(wrong, precision, examples=100)
+
+
+@pytest.mark.parametrize("program", [p for p in MAKES if p not in SLOW], ids=lambda p: p.__name__)
+def test_a_right_program_passes(program: Callable[..., Any]) -> None:
+    report = _verify(program, MAKES[program])
+    assert (report.verdict, report.faults, report.exit_code) == (Verdict.NO_FAULT, (), 0)
+    assert report.cases > 60
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("precision", ["float64", "float16"])
+@pytest.mark.parametrize("program", MAKES, ids=lambda p: p.__name__)
+def test_a_right_program_passes_in_every_precision(program: Callable[..., Any], precision: str) -> None:
+    assert _verify(program, MAKES[program], precision, examples=100).faults == ()
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_no_maximum_is_right_on_small_scores(precision: str) -> None:
+    promised = Domain(max_abs_score=5)
+    assert _verify(rewrites.without_maximum, Attention(), precision, domain=promised).faults == ()
+    (fault,) = _verify(rewrites.without_maximum, Attention(), precision).faults
+    assert fault.step == "max"
+    assert precision in (fault.cause or "")
+
+
+def test_the_smallest_input_for_a_wrong_scale() -> None:
+    (fault,) = _verify(programs.scaled_by_width, Attention()).faults
+    example = fault.counterexample
+    assert example is not None
+    assert example.sizes == {"n_q": 1, "n_k": 2, "d_k": 2, "d_v": 1}
+    assert example.inputs == {"q": [[1.0, 0.0]], "k": [[0.0, 0.0], [1.0, 0.0]], "v": [[0.0], [1.0]]}
+    assert example.expected == pytest.approx(1 / (1 + np.exp(-(2**-0.5))))
+    assert example.got == pytest.approx(1 / (1 + np.exp(-0.5)), rel=1e-6)
+    assert str(example.exact) == "exp(1/sqrt(2))/(1+exp(1/sqrt(2)))"
+    assert abs(example.expected - example.got) > 1000 * example.allowed  # type: ignore[operator]
+    observed = {s.d_k: s.observed for s in fault.scales}
+    assert observed == pytest.approx({d: 1 / d for d in (1, 2, 3, 4, 8, 64)}, rel=1e-4)
+    assert next(name for name, right, wrong in example.steps if right != wrong) == "scaled"
+
+
+def test_the_first_wrong_step_of_a_mask_off_by_one() -> None:
+    (fault,) = _verify(programs.sees_the_next_key, Attention(causal=True)).faults
+    assert fault.step == "mask"
+    assert fault.counterexample is not None
+    assert fault.counterexample.sizes["n_k"] == 2
+
+
+def _times(factor: float) -> Callable[..., Any]:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return rewrites.plain(q * q.dtype.type(factor), k, v)
+
+    return attention
+
+
+def test_an_unknown_mistake_is_not_given_a_name_but_a_step() -> None:
+    (fault,) = _verify(_times(1.1), Attention()).faults
+    assert (fault.step, fault.cause) == ("scale", None)
+    assert "no known mistake explains it" in fault.message
+    assert "1.1 times the scores" in fault.message
+
+
+def _leaks(q: Any, k: Any, v: Any) -> Any:
+    return rewrites.causal(q, k, v) * q.dtype.type(0.999) + v.mean(axis=0) * q.dtype.type(0.001)
+
+
+def _sums_to_more(q: Any, k: Any, v: Any) -> Any:
+    return rewrites.plain(q, k, v) * q.dtype.type(1.001)
+
+
+def _wrong_values(q: Any, k: Any, v: Any) -> Any:
+    return rewrites.plain(q, k, np.maximum(v, q.dtype.type(0)))
+
+
+@pytest.mark.parametrize(
+    ("program", "spec", "step"),
+    [
+        (_leaks, Attention(causal=True), "mask"),
+        (_sums_to_more, Attention(), "softmax"),
+        (_wrong_values, Attention(), "values"),
+    ],
+)
+def test_the_first_wrong_step_of_other_mistakes(program: Callable[..., Any], spec: Attention, step: str) -> None:
+    (fault,) = _verify(program, spec).faults
+    assert (fault.step, fault.cause) == (step, None)
+
+
+def test_another_specification_refuses_a_right_program() -> None:
+    assert _verify(rewrites.plain, Attention(scale=0.5)).faults[0].step == "scale"
+    assert _verify(rewrites.causal, Attention()).verdict is Verdict.FAULT
+    assert _verify(rewrites.plain, Attention(causal=True)).faults[0].cause == "the mask is ignored"
+
+
+def _own_scale(q: Any, k: Any, v: Any, scale: float) -> Any:
+    s = q @ k.T * q.dtype.type(scale)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+def _scale_ignored(q: Any, k: Any, v: Any, scale: float) -> Any:
+    return rewrites.plain(q, k, v)
+
+
+def test_a_scale_of_its_own() -> None:
+    assert _verify(_own_scale, Attention(scale=0.3)).faults == ()
+    (fault,) = _verify(_scale_ignored, Attention(scale=0.3)).faults
+    assert fault.cause == "the configured scale is ignored, and 1/√d_k used"
+
+
+def test_the_same_seed_gives_the_same_report() -> None:
+    first, again = (_verify(programs.unscaled, Attention(), seed=7) for _ in range(2))
+    assert first.document() == again.document()
+
+
+def test_what_is_wrong_with_the_call_is_said() -> None:
+    with pytest.raises(InputError, match="float31"):
+        verify(rewrites.plain, precision="float31")
+    with pytest.raises(InputError, match="max_abs_score"):
+        Domain(max_abs_score=-1)
+
+
+def _raises(q: Any, k: Any, v: Any) -> Any:
+    raise ValueError("not today")
+
+
+def test_a_function_that_always_raises_is_no_fault_but_unusable() -> None:
+    with pytest.raises(CannotRun, match="not today"):
+        _verify(_raises, Attention())

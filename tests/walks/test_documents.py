@@ -1,0 +1,64 @@
+"""Walks and claims as documents: their commands make them again, and they compile."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from symattn.derivations import claims, examples
+from symattn.derivations.walks import walk
+from symattn.document.model import Document
+from symattn.render import render
+
+THAN = ("word-vectors-before:king", "word-vectors-before:queen")
+MADE: dict[str, Callable[[], Document]] = {
+    **{name: lambda name=name: walk(name, why=True, all=True) for name in examples.NAMES},
+    "nan": lambda: walk("E1", dtype="float16", stabilised=False, all=True, causal=True),
+    "step": lambda: walk("E1", step=5, why=True, rounding="nearest"),
+    "query": lambda: walk("E0x", query=2, dtype="bfloat16", scale="1/3"),
+    "undefined": lambda: walk("E0x", causal=True, alignment="top-left", fully_masked="nan"),
+    "show": lambda: examples.show("E1"),
+    "weights": lambda: claims.weights(["1/2", "-1/2", "1"]),
+    "similarity": lambda: claims.similarity("word-vectors:king", "word-vectors:queen"),
+    "closer": lambda: claims.closer("word-vectors:king", "word-vectors:queen", THAN),
+    "equal": lambda: claims.equal("x**2", "x"),
+    "undecided": lambda: claims.equal("log(x*y)", "log(x)+log(y)"),
+    "shapes": lambda: claims.equal("[[1, 2]]", "[[1], [2]]"),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_command_makes_it_again(name: str, run) -> None:
+    document = MADE[name]()
+    program, *arguments = shlex.split(document.command)
+    assert program == "symattn"
+    assert run(*arguments, "-f", "json").stdout == render(document, "json")
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_text_fits_a_terminal(name: str) -> None:
+    lines = render(MADE[name](), "text").splitlines()
+    assert [line for line in lines[:-2] if len(line) > 80 and not line.startswith("    ")] == []
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_markdown_has_no_macro_that_is_banned(name: str) -> None:
+    assert r"\operatorname" not in render(MADE[name](), "markdown")
+
+
+@pytest.mark.latex
+@pytest.mark.parametrize("name", MADE)
+def test_every_walk_and_claim_compiles(name: str, tmp_path: Path) -> None:
+    assert shutil.which("pdflatex"), "pdflatex is missing"
+    (tmp_path / "it.tex").write_text(render(MADE[name](), "latex"), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "it.tex"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    log = ran.stdout.decode(errors="replace")
+    assert ran.returncode == 0, log[-2000:]
+    assert [m[0] for m in re.finditer(r"Overfull \\hbox \(([\d.]+)pt.*", log) if float(m[1]) > 1] == []
