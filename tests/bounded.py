@@ -2,7 +2,8 @@
 
 Around the centre, which is the value up to its own rounding, the radius holds what any arithmetic with unit roundoff u,
 in any order of its sums, can give, and the true value too. Twice the true u is taken: that pays for the products of
-errors, for the centre's own rounding and for rounding in the radius itself, as long as radii are small beside 1.
+errors, for the centre's own rounding and for rounding in the radius itself, as long as radii are small beside 1. Sums
+and e^−∞ = 0 do not underflow. An infinite radius says nothing.
 Formulas: Higham, Accuracy and Stability of Numerical Algorithms (2002), §2.2, §3.1, §3.5; η: half the least subnormal.
 """
 
@@ -26,8 +27,8 @@ class Bounded(Planes):
     name, u, eta = "bounded", 2.0**-52, 2.0**-1074
 
     @classmethod
-    def made(cls, c: Any, r: Any, roundings: int = 1) -> Any:
-        return cls(np.asarray(c), np.asarray(np.where(np.isfinite(c), r + roundings * (cls.u * abs(c) + cls.eta), 0)))
+    def made(cls, c: Any, r: Any, roundings: int = 1, eta: float = 0) -> Any:
+        return cls(np.asarray(c), np.asarray(np.where(np.isfinite(c), r + roundings * (cls.u * abs(c) + eta), 0)))
 
     @classmethod
     def lift(cls, data: Any) -> Any:
@@ -46,12 +47,12 @@ class Bounded(Planes):
     @classmethod
     def _mul(cls, a: Any, b: Any) -> Any:
         (c, r), (d, s) = a.planes, b.planes
-        return cls.made(c * d, abs(c) * s + abs(d) * r + r * s)
+        return cls.made(c * d, abs(c) * s + abs(d) * r + r * s, eta=cls.eta)
 
     @classmethod
     def _div(cls, a: Any, b: Any) -> Any:
         (c, r), (d, s) = a.planes, b.planes
-        return cls.made(c / d, np.where(abs(d) > s, (r + abs(c / d) * s) / (abs(d) - s), np.inf))
+        return cls.made(c / d, np.where(abs(d) > s, (r + abs(c / d) * s) / (abs(d) - s), np.inf), eta=cls.eta)
 
     @classmethod
     def _maximum(cls, a: Any, b: Any) -> Any:
@@ -63,12 +64,12 @@ class Bounded(Planes):
             raise Refused(f"bounded lacks {name}")
         c, r = a.planes
         slope = LIPSCHITZ[name](c + (r if name == "exp" else -r))
-        return cls.made(getattr(np, name)(c), np.where(r > 0, slope * r, 0), roundings=8)
+        return cls.made(getattr(np, name)(c), np.where(r > 0, slope * r, 0), roundings=8, eta=cls.eta * np.isfinite(c))
 
     @classmethod
     def _sum(cls, a: Any, axis: int) -> Any:
         c, r = a.planes
-        spread = a.plain_shape[axis] * (cls.u * (abs(c) + r) + cls.eta)
+        spread = a.plain_shape[axis] * cls.u * (abs(c) + r)
         return cls.made(c.sum(axis), (r + spread).sum(axis))
 
     @classmethod

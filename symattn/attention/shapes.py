@@ -150,12 +150,12 @@ def _check_batch(left: str, a: Any, right: str, b: Any) -> None:
 
 
 def _broadcast(a: Any, b: Any) -> tuple[Any, ...] | None:
-    """The shape that two shapes broadcast to, or None."""
+    """The shape that two shapes broadcast to, or None. Equal lengths are equal also where they are letters."""
     short, long = sorted((tuple(a), tuple(b)), key=len)
     short = (1,) * (len(long) - len(short)) + short
-    if any(m not in (1, n) and n != 1 for m, n in zip(short, long, strict=True)):
+    if any(m not in (n, 1) and n != 1 for m, n in zip(short, long, strict=True)):
         return None
-    return tuple(n if m == 1 else m for m, n in zip(short, long, strict=True))
+    return tuple(n if m in (n, 1) else m for m, n in zip(short, long, strict=True))
 
 
 def _fit(left: str, right: str, a: Any, b: Any, axis: int, size: str) -> None:

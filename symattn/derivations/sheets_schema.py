@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets_numbers import Entries, array_of, number
 from symattn.derivations.sheets_text import Typed, known, near, short
+from symattn.derivations.walks_elements import flat
 from symattn.errors import InputError
 
 _FIELDS = tuple(f.name for f in fields(Attention))
 _TRUTH = ("causal", "padding", "stabilised")
 ROOT = "1/sqrt(d_k)"
 _MOST_PLACES = 12
+_DIGITS_PRINTED = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _ROUNDED = ("weights", "weighted", "output")
 _DIGITS = ("q", "k", "v", "scores", "scaled", *_ROUNDED)
 
@@ -120,7 +123,10 @@ def printed_of(data: Any, where: str) -> Printed | None:
     for part, names in (("digits", _DIGITS), ("rounded", _ROUNDED)):
         known(data.get(part, {}), names, f"{place}.{part}")
     for name, entries in data.get("digits", {}).items():
-        array_of(name, entries, f"{place}.digits")  # each must be a number; the digits are kept
+        array_of(name, entries, f"{place}.digits")  # only the shape is taken from it: the digits are kept
+        for digits in flat(entries):
+            if not (isinstance(digits, str) and _DIGITS_PRINTED.fullmatch(digits)):
+                raise InputError(f"{place}.digits.{name} holds digits, such as 6.3e-02, not {short(str(digits))!r}")
     rounded = {name: array_of(name, e, f"{place}.rounded")[0] for name, e in data.get("rounded", {}).items()}
     return Printed(data.get("digits", {}), places, rounded)
 

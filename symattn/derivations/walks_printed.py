@@ -16,7 +16,7 @@ import numpy as np
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations.rounding import ROUNDINGS, rounded
 from symattn.derivations.sheets_numbers import shape_of
-from symattn.derivations.walks_elements import decimal, flat
+from symattn.derivations.walks_elements import decimal, flat, is_number
 from symattn.derivations.walks_model import Walk
 from symattn.derivations.walks_run import weighted
 from symattn.document.model import Text
@@ -86,6 +86,8 @@ def check_shapes(walk: Walk) -> None:
 
 def digits_right(exact: Any, printed: str) -> bool:
     """Whether ``printed`` is the exact number rounded to nearest in its last digit."""
+    if not is_number(exact):
+        return False
     power = Decimal(printed).as_tuple().exponent
     assert isinstance(power, int)
     return bool(abs(exact - Quotient.of(printed)) <= Fraction(10) ** power / 2)

@@ -47,11 +47,12 @@ factors (1 + δ)^{±1} is within g(n) of 1.
      R = Σ p̃_j e^{ρ_j} ≤ G = 1 + Σ w_j (e^{b'_j} − 1),
    and 1/R ≤ 1/Σ p̃ e^{−b'} ≤ Σ p̃ e^{b'} ≤ G (arithmetic and harmonic mean), so |e^{σ_j}/R − 1| ≤ e^{b_j} G − 1, and
      |y − õ| ≤ Σ w_j (e^{b_j} G − 1)|v|_j.
-6. Underflow. At most κ = 4 + n + 4·tiles + 2·merges operations touch a term after its score, each off by at most η, of
-   numbers relative to a sum of at least 1 (the largest exponential is e^0), or e^m where nothing was subtracted and
-   e^m is no subnormal number. So numerator and denominator are off by at most η κ (Σ|v|_j + n) and η κ n, the
-   denominator is at least D = e^{−max b'} − η κ n, and if that is positive the quotient moves by at most
-   η κ (Σ |v|_j + n + n max|v|_j e^{max b} G)/D. 5. and 6. together are M.
+6. Underflow. At most κ = 4 + n + 4·tiles + 2·merges operations touch a term after its score, each off by at most η, and
+   storing a weight by at most η_P, of numbers relative to a sum of at least 1 (the largest exponential is e^0), or e^m
+   where nothing was subtracted and e^m is no subnormal number. So numerator and denominator are off by at most
+   (κη + η_P) Σ|v|_j + κηn and (κη + η_P) n, the denominator is at least D = e^{−max b'} − (κη + η_P) n, and if that is
+   positive the quotient moves by at most [(κη + η_P)(Σ|v|_j + n max|v|_j e^{max b} G) + κηn]/D; values that were
+   projected in r operations each add at most κηnr e^{max b} G. The bounds of 5. and 6. together are M.
 7. An output projection is linear in the heads' outputs: M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|). The output is
    rounded once: allowed = M + g(1)(|o| + M) + η.                                                                    ∎
 
@@ -219,21 +220,25 @@ class _Bound:
         weights = _size(_number(self.run.values["weights"]))
         return (weights * (xp.exp(self.a + self.b + worst) - 1)) @ size
 
-    def _underflow(self, size: Ball, factor: Ball) -> Balls:
+    def _underflow(self, size: Balls, factor: Balls) -> Balls:
         """Step 6."""
         p, n = self.precision, self.n
         kappa = 4 + n + 4 * self.tiles + 2 * self.merges
-        eta = max(p.score.eta, p.accumulate.eta, p.stored.eta, p.input.eta) * kappa
-        lowest = np.log(min(f.tiny for f in (p.score, p.accumulate)))
-        m = self.m.midpoints()
-        rise = xp.exp(Ball.lift(np.where(m >= lowest, np.maximum(-m, 0), 0)))
-        eta = rise * eta
-        below = xp.exp(-xp.max(self.b_below, axis=-1, keepdims=True)) - eta * n
+        rise = self._without_subtraction()
+        every, weight = rise * (max(p.score.eta, p.accumulate.eta) * kappa), rise * p.stored.eta
+        below = xp.exp(-xp.max(self.b_below, axis=-1, keepdims=True)) - (every + weight) * n
         self.vanishes = np.asarray([x.lower() <= 0 for x in below.entries.flat]).reshape(below.plain_shape)[..., 0]
         below = xp.where(self.vanishes[..., None], 1, below)
-        total = xp.sum(size, axis=-2, keepdims=True) + n
-        largest = xp.max(size, axis=-2, keepdims=True) * n
-        return eta * (total + largest * factor[..., None]) / below
+        total = xp.sum(size, axis=-2, keepdims=True)
+        largest = xp.max(size, axis=-2, keepdims=True) * factor[..., None]
+        projected = factor[..., None] * (n * self.run.value_terms)
+        return ((every + weight) * (total + largest * n) + every * (projected + n)) / below
+
+    def _without_subtraction(self) -> Balls:
+        """e^{−m} where no maximum need be subtracted and the largest exponential is below 1, else 1."""
+        lowest = np.log(min(self.precision.score.tiny, self.precision.accumulate.tiny))
+        m = self.m.midpoints()
+        return xp.exp(Ball.lift(np.where(m >= lowest, np.maximum(-m, 0), 0)))
 
     def projected(self, moved: Ball) -> Balls:
         """Step 7, where there is an output step."""

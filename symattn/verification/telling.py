@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Table, Text
+from symattn.document.model import (
+    Block,
+    Code,
+    Column,
+    Document,
+    Heading,
+    Inline,
+    Listing,
+    Note,
+    Paragraph,
+    Table,
+    Text,
+)
+from symattn.document.notation import Node, Root, name
 from symattn.verification.report import Check, Counterexample, Fault, Report
 
+_SIZE = re.compile(r"(1/)?(√)?([nd])_(q|k|v|model)\b")
 _ABOUT = {
     "shapes": "small integers in many shapes",
     "worked": "worked examples with exact weights",
@@ -69,7 +84,7 @@ def _ratio(x: float) -> str:
 
 def _fault(fault: Fault, number: int) -> Iterator[Block]:
     yield Heading((f"Fault {number}: " if number else "Fault: ", fault.step))
-    yield Paragraph((fault.message[:1].upper() + fault.message[1:] + ".",))
+    yield Paragraph(typeset(fault.message[:1].upper() + fault.message[1:] + "."))
     if fault.counterexample is not None:
         yield from _shown(fault.counterexample)
     if fault.scales:
@@ -78,15 +93,17 @@ def _fault(fault: Fault, number: int) -> Iterator[Block]:
 
 
 def _shown(example: Counterexample) -> Iterator[Block]:
-    sizes = ", ".join(f"{name} = {size}" for name, size in example.sizes.items())
-    yield Paragraph((f"The smallest input found that shows it ({sizes}):" if sizes else "An input that shows it:",))
-    yield Listing("\n".join(f"{name} = {_array(values)}" for name, values in example.inputs.items()))
+    sizes = ", ".join(f"{letter} = {size}" for letter, size in example.sizes.items())
+    yield Paragraph(
+        typeset(f"The smallest input found that shows it ({sizes}):" if sizes else "An input that shows it:")
+    )
+    yield Listing("\n".join(f"{letter} = {_array(values)}" for letter, values in example.inputs.items()))
     if example.error is not None:
         yield Paragraph((f"It gives: {example.error}.",))
         return
     if example.steps:
         columns = (Column(("step",), "left"), Column(("expected",)), Column(("with this mistake",)))
-        rows = tuple(((name,), (right,), (wrong,)) for name, right, wrong in example.steps)
+        rows = tuple(((step,), (right,), (wrong,)) for step, right, wrong in example.steps)
         differs = next((i for i, (_, right, wrong) in enumerate(example.steps) if right != wrong), None)
         yield Table(columns, rows, shaded=() if differs is None else (differs,))
     if example.expected is not None:
@@ -106,6 +123,19 @@ def _exactly(example: Counterexample) -> Text:
     return (" = ", example.exact.notation())
 
 
+def typeset(words: str) -> Text:
+    """Sizes, their roots and reciprocals as formulas within the words."""
+    parts: list[Inline] = []
+    end = 0
+    for found in _SIZE.finditer(words):
+        one, root, base, index = found.groups()
+        size: Node = name(base, index)
+        size = Root(size) if root else size
+        parts += [words[end : found.start()], 1 / size if one else size]
+        end = found.end()
+    return tuple(part for part in (*parts, words[end:]) if part != "")
+
+
 def _array(values: Any) -> str:
     text = str(values).replace(".0,", ",").replace(".0]", "]")
     return text if len(text) <= 400 else text[:397] + "..."
@@ -113,10 +143,10 @@ def _array(values: Any) -> str:
 
 def _scales(fault: Fault) -> Table:
     rows: dict[str, list[float]] = {"observed": [s.observed for s in fault.scales]}
-    for name in fault.scales[0].candidates:
-        rows[name] = [s.candidates[name] for s in fault.scales]
-    columns = (Column(("d_k",), "left"), *(Column((str(s.d_k),)) for s in fault.scales))
-    cells = tuple(((name,), *((f"{x:.4f}",) for x in line)) for name, line in rows.items())
+    for words in fault.scales[0].candidates:
+        rows[words] = [s.candidates[words] for s in fault.scales]
+    columns = (Column(typeset("d_k"), "left"), *(Column((str(s.d_k),)) for s in fault.scales))
+    cells = tuple((typeset(words), *((f"{x:.4f}",) for x in line)) for words, line in rows.items())
     return Table(columns, cells, shaded=(0,))
 
 

@@ -247,3 +247,13 @@ def test_nan_and_infinities_are_bad_input(x: object) -> None:
 def test_what_is_no_exact_number_is_bad_input(x: object) -> None:
     with pytest.raises(InputError):
         number(x)
+
+
+def test_denominators_in_proportion_are_not_multiplied() -> None:
+    """Values that are floats over one row of weights: their sum keeps the row's denominator, times a number."""
+    row = Quotient.of("3+6*exp(sqrt(2))+9*exp(sqrt(3))")
+    total = sum((Quotient.of(1) / (row * Fraction(n, 7)) for n in range(-5, 6) if n), Quotient.of(0))
+    assert total == 0
+    total = sum((Quotient.of(1) / (row * Fraction(n, 7)) for n in range(1, 9)), Quotient.of(0))
+    assert len(total.parts[2]) == 3
+    assert total * row == 7 * sum(Fraction(1, n) for n in range(1, 9))

@@ -47,6 +47,7 @@ def inputs(**arrays) -> dict:
         ({"inputs": QKV, "tokens": ["a", "b"]}, "2 tokens are named; the queries are 1"),
         ({"inputs": QKV, "printed": 1}, "printed is an object"),
         ({"inputs": QKV, "printed": {"rounded": {"weights": [["a"]]}}}, "no exact number"),
+        ({"inputs": QKV, "printed": {"digits": {"weights": [["1/2"]]}}}, "holds digits, such as 6.3e-02, not '1/2'"),
         ({"inputs": QKV, "printed": {"places": 99}}, "places is at most"),
         ({"inputs": QKV, "printed": {"digits": {"weight": [[1]]}}}, "Did you mean 'weights'?"),
         (inputs(q=[[1, 2], [3]]), "q[2] is ragged: it has 1 entries where the first row has 2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import gcd, lcm
 from typing import cast
 
@@ -40,6 +41,10 @@ def common(d: Sum, e: Sum) -> tuple[Sum, Sum, Sum]:
         p, q = cast(int, d[0]), cast(int, e[0])
         c = lcm(p, q)
         return {0: c // p}, {0: c // q}, {0: c}
+    ratio = proportion(d, e)
+    if ratio is not None:
+        a, b = ratio.denominator, ratio.numerator
+        return {0: a}, {0: b}, {k: cast(int, c) * a for k, c in d.items()}
     found = polynomials(d, e)
     if found is None:
         return e, d, times(d, e)
@@ -47,6 +52,19 @@ def common(d: Sum, e: Sum) -> tuple[Sum, Sum, Sum]:
     g = p.gcd(q)
     left, right = from_polynomial(q // g, also, step), from_polynomial(p // g, low, step)
     return left, right, times(left, d)
+
+
+def proportion(d: Sum, e: Sum) -> Fraction | None:
+    """d/e where that is a number seen at once: the same exponents, integer coefficients in one ratio."""
+    if len(d) != len(e) or d.keys() != e.keys():
+        return None
+    k = next(iter(d))
+    p, q = d[k], e[k]
+    if p.__class__ is not int or q.__class__ is not int or not q:
+        return None
+    if any(c.__class__ is not int or e[j].__class__ is not int or c * q != cast(int, e[j]) * p for j, c in d.items()):
+        return None
+    return Fraction(p, q)
 
 
 def from_lowest(n: Sum, d: Sum) -> tuple[Sum, Sum]:
