@@ -1,7 +1,8 @@
 """Checking certificates, apart from the prover: nothing of it is imported here, and nothing it says is believed.
 
 For every equation of a certificate: *normal form*: both sides are one expression up to bound names and order. Else
-1. left − right = numerator / divisors, tested at random points modulo two primes, at several sizes;
+1. left − right = numerator / divisors, tested at random points modulo two primes, at several sizes; and what
+   follows is done again for the checker's own numerator of left − right;
 2. the cut-off of the numerator is counted anew (D, T and the conditions of the theorems of ``counting`` and ``rows``),
    and the certificate's sizes are those that it asks for;
 3. the numerator is zero at each of these sizes, at every place, tested at random points modulo two primes.
@@ -19,6 +20,7 @@ from itertools import product
 from random import Random, SystemRandom
 from typing import Any
 
+from symattn.proof.checker_clearing import difference
 from symattn.proof.checker_counting import box, cut_off, one_size, row_grid
 from symattn.proof.checker_reading import Node, Rejected, form, read
 from symattn.proof.checker_values import Point, Retry, Value, escape, random_prime
@@ -144,9 +146,25 @@ def _equation(e: Equation, rules: list[Any], hypotheses: _Hypotheses, dice: Rand
     _expect(all(times > 0 for _, times in divisors), "a divisor that occurs no times")
     needed = _needed_sizes(e, numerator, scope, bool(rules))
     _expect(_as_set(e["sizes"]) == _as_set(needed), "the sizes are not those that the cut-off asks for")
-    first = _consistent(left, right, numerator, divisors, scope, rules, dice)
-    second = _vanishes(numerator, scope, needed, rules, e["how"] == "rows", dice)
-    return max(first, second)
+    own = difference(left, right)
+    return max(
+        _consistent(left, right, numerator, divisors, scope, rules, dice),
+        _vanishes(numerator, scope, needed, rules, e["how"] == "rows", dice),
+        _vanishes(own, scope, _own_sizes(own, scope, e["how"] == "rows", bool(rules)), rules, e["how"] == "rows", dice),
+    )
+
+
+def _own_sizes(own: Node, scope: Mapping[str, str], rows: bool, rules: bool) -> list[dict[str, int]]:
+    """The sizes that decide the checker's own numerator."""
+    if rows:
+        return row_grid(own, scope)[1]
+    limits = cut_off(own, scope)
+    if not rules:
+        try:
+            return [one_size(own, limits)]
+        except Rejected:
+            pass
+    return box(limits)
 
 
 def _needed_sizes(e: Equation, numerator: Node, scope: Mapping[str, str], rules: bool) -> list[dict[str, int]]:
@@ -181,7 +199,7 @@ def _consistent(
         {s for x in (left, right, numerator) for y in x.all(into_functions=True) for s in _sorts(y)}
         | set(scope.values())
     )
-    worst = 0.0
+    worst, seen = 0.0, 0
     for sizes in (*(dict.fromkeys(sorts, n) for n in (1, 2, 3)), {s: 2 + k % 2 for k, s in enumerate(sorts)}):
         at = {name: dice.randrange(sizes[sort]) for name, sort in scope.items()}
 
@@ -200,8 +218,17 @@ def _consistent(
                 ]
             )
 
-        worst = max(worst, _zero(gap, sizes, rules, True, dice, "left − right is not numerator / divisors"))
+        try:
+            worst = max(worst, _zero(gap, sizes, rules, True, dice, "left − right is not numerator / divisors"))
+            seen += 1
+        except _Nowhere:  # a variance is zero at the size 1
+            continue
+    _expect(seen > 1, "a divisor is zero at all sizes tried")
     return worst
+
+
+class _Nowhere(Rejected):
+    """Some divisor is zero at every point tried."""
 
 
 def _sorts(x: Node) -> tuple[str, ...]:
@@ -248,7 +275,7 @@ def _at_some_point(
             return value(Point(sizes, prime, dice, rules, inverses)), prime
         except Retry:
             continue
-    raise Rejected(f"a divisor is zero at the sizes {sizes}")
+    raise _Nowhere(f"a divisor is zero at the sizes {sizes}")
 
 
 def _expect_hypotheses(side: Node, hypotheses: _Hypotheses) -> None:

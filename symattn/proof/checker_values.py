@@ -2,9 +2,9 @@
 
 At given sizes an expression is a quotient of polynomials in its letters and in one letter for e^{μ/12} for each
 monomial μ of the exponents. A quotient that is not zero has the value zero at a random point modulo p with probability
-at most degree / (p − 1) (Schwartz 1980, Zippel 1979), unless p divides all coefficients of its numerator. A number below
-2^b has at most b / 60 prime factors above 2^60, and there are more than 2^54 primes between 2^60 and 2^61, of which p is
-drawn. Degrees and bits are carried along with the values.
+at most degree / (p − 1) (Schwartz 1980, Zippel 1979), unless p divides all coefficients of its numerator. A number
+below 2^b has at most b / 60 prime factors above 2^60, and there are more than 2^54 primes between 2^60 and 2^61, of
+which p is drawn. Degrees and bits are carried along with the values.
 """
 
 from __future__ import annotations

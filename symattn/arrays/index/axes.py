@@ -192,7 +192,7 @@ def axis(x: Any) -> Axis:
     """A letter, a number or an axis as an axis."""
     if isinstance(x, Axis):
         return x
-    if isinstance(x, str):
+    if isinstance(x, str) and x.isidentifier():
         return Axis([(x,)])
     if isinstance(x, int) and x >= 0:
         return Axis([(int(x),)] if x else [])

@@ -1,0 +1,343 @@
+"""What a prover of identities for all sizes may fall for. Each falsehood here was, or could be, taken for a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from symattn.arrays.indexed import Indexed, Permutation
+from symattn.attention.masks import causal, forbid
+from symattn.attention.softmax import softmax
+from symattn.attention.spec import Attention
+from symattn.errors import InputError, Refused, SymattnError, Undecided
+from symattn.evidence import Grade
+from symattn.proof.gradients import gradient
+from symattn.proof.prover import Proof, prove
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Identity
+
+xp = Indexed.xp
+exp, total = xp.exp, xp.sum
+PI = Permutation("pi", "n")
+
+
+def letters(name: str, shape: str, **options: Any) -> Indexed:
+    return Indexed.letters(name, *[int(a) if a.isdigit() else a for a in shape.split()], **options)
+
+
+x, y = letters("x", "n"), letters("y", "n")
+tokens, square = letters("X", "n d"), letters("S", "n n")
+n = Indexed.lift(x.shape[0])
+
+
+def product_of_sums(f: Any, g: Any) -> Any:
+    return total(f) * total(g)
+
+
+def newton(x: Any) -> Any:
+    p1, p2, p3 = (total(x**k) for k in (1, 2, 3))
+    return p1**3 - 3 * p1 * p2 + 2 * p3
+
+
+def outer(f: Any) -> Any:
+    return f[:, None] + f[None, :]
+
+
+FALSE: dict[str, Callable[[], tuple[Any, Any]]] = {
+    # 1: exponents that mix a free and a summed index coincide at n = 2
+    "exponents coincide at n = 2": lambda: (exp(x * (total(x) - x)), exp(xp.sum(outer(x) * 0) + total(x**2) - x * x)),
+    "swapped in the mixed exponent": lambda: (
+        total(exp(x * total(y))),
+        total(exp(y * total(x))),
+    ),
+    # 2: indices that vanish
+    "S(e^x) S(e^-x) = n": lambda: (product_of_sums(exp(x), exp(-x)), n),
+    "S(e^x) S(e^-x) = n²": lambda: (product_of_sums(exp(x), exp(-x)), n * n),
+    "n (n - 1) (n - 2) = 0": lambda: (n * (n - 1) * (n - 2), Indexed.lift(0)),
+    "a size hidden in a product": lambda: (total((x + 1) * (y + 1)), total(x * y) + total(x) + total(y) + 1),
+    "a size hidden by exponents": lambda: (total((exp(x) + 1) * (exp(-x) + 1)), total(exp(x)) + total(exp(-x)) + 2),
+    # 3: zero at n = 1 and n = 2
+    "Newton's e3": lambda: (newton(x), Indexed.lift(0)),
+    # a sum in one exponent meets exponents without at n = 2 alone
+    "e^Σx meets e^(x_i + x_j)": lambda: (2 * exp(total(x)), total(exp(outer(x))) - total(exp(2 * x))),
+    "e^Σx meets e^x_i e^x_j": lambda: (
+        2 * exp(total(x)),
+        total(exp(x)[:, None] * exp(x)[None, :]) - total(exp(2 * x)),
+    ),
+    # 8: one sort twice
+    "P = Pᵀ for symmetric scores": lambda: (lambda s: (softmax(s), softmax(s).mT))(square + square.mT),
+    # 9: free indices that coincide
+    "x_i y_j = x_j y_i": lambda: (x[:, None] * y[None, :], y[:, None] * x[None, :]),
+    # 14: permutations
+    "x[π] = x": lambda: (x[PI], x),
+    "f(x[π]) = f(x)": lambda: (softmax(tokens[PI] @ tokens.mT), softmax(tokens @ tokens.mT)),
+    "causal attention is equivariant": lambda: (
+        Attention(causal=True)(tokens[PI], tokens[PI], tokens[PI]),
+        Attention(causal=True)(tokens, tokens, tokens)[PI],
+    ),
+    "π = ρ": lambda: (x[PI], x[Permutation("rho", "n")]),
+    # axes that hold numbers: every entry counts
+    "stack of other arrays": lambda: (xp.stack([x, y], axis=-1), xp.stack([x, x], axis=-1)),
+    "the second of each pair": lambda: (letters("z", "n") * 1, xp.stack([letters("z", "n"), x], axis=-1)[..., 1]),
+    # only for d = 1, only for n_q = n_k
+    "Σ x_k y_k = Σ x Σ y": lambda: (total(x * y), product_of_sums(x, y)),
+    "(Q Kᵀ)ᵀ = Q Kᵀ": lambda: (tokens @ letters("Y", "n d").mT, letters("Y", "n d") @ tokens.mT),
+    # 7: a maximum is a function of its argument
+    "max x = max y": lambda: (xp.max(x), xp.max(y)),
+    "rsqrt(u)² = u": lambda: ((1 / xp.sqrt(total(x * x))) ** 2, total(x * x)),
+    # positions are not letters of the user's
+    "positions named like an array": lambda: (xp.arange("n") * x, letters("position_n", "n") * x),
+    "an index over another sort": lambda: (total(letters("x", "n")), total(letters("x", "m"))),
+}
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_a_falsehood_is_not_proved(name: str) -> None:
+    try:
+        proof = prove(*FALSE[name]())
+    except (Refused, Undecided):
+        return
+    assert not proof.proved, proof.cases
+
+
+def shifted(a: Any, b: Any, t: Any) -> tuple[Any, Any]:
+    return xp.max(a + t), xp.max(a) + t
+
+
+TRUE: dict[str, tuple[Callable[[], tuple[Any, Any]], str]] = {
+    "the same exponent": (lambda: (exp(x * (total(x) - x)), exp(total(x) * x - x * x)), "box"),
+    "S(e^x) S(e^y)": (lambda: (product_of_sums(exp(x), exp(y)), total(exp(outer(x) - x[None, :] + y[None, :]))), ""),
+    "Σ_ij e^(x_i - x_j)": (lambda: (product_of_sums(exp(x), exp(-x)), total(exp(x[:, None] - x[None, :]))), "box"),
+    "n (n - 1)": (lambda: (n * (n - 1), n * n - n), "box"),
+    "newton": (
+        lambda: (newton(x), product_of_sums(x, x) * total(x) - 3 * product_of_sums(x, x**2) + 2 * total(x**3)),
+        "",
+    ),
+    "equivariance": (
+        lambda: (Attention()(tokens[PI], tokens[PI], tokens[PI]), Attention()(tokens, tokens, tokens)[PI]),
+        "normal form",
+    ),
+    "pairs": (lambda: (xp.stack([x, y], axis=-1) + 0, xp.stack([x + 0, y], axis=-1)), "normal form"),
+    "e^Σx": (lambda: (exp(total(x)) * exp(total(y)), exp(total(x + y))), "one size"),
+}
+
+
+@pytest.mark.parametrize("name", TRUE)
+def test_the_truth_beside_it_is_proved(name: str) -> None:
+    sides, how = TRUE[name]
+    proof = prove(*sides())
+    assert proof.proved, proof.why
+    assert not how or how in {case.how for case in proof.cases}
+
+
+def test_a_maximum_that_shifts_is_never_called_false() -> None:
+    """max(x + u) = max(x) + u is true, and no identity of letters: undecided, or checked in numbers, never refuted."""
+    statement = Identity(
+        Declared({"x": "n", "u": ""}), lambda x, u: (x.max() + u, (x + u).max()), lambda x, u: (x.max(), u)
+    )
+    assert not prove(xp.max(x + letters("u", "")), xp.max(x) + letters("u", "")).proved
+    assert statement.decide().evidence.grade in (Grade.PROVED, Grade.CHECKED, Grade.UNDECIDED)
+
+
+def demands(proof: Proof) -> list[str]:
+    assert proof.proved, proof.why
+    return [d.relation for d in proof.demands]
+
+
+DIVISIONS: dict[str, tuple[Callable[[], tuple[Any, Any]], list[str]]] = {
+    "softmax divides by a positive sum": (lambda: (softmax(square), softmax(square)), []),
+    "a plain quotient": (lambda: (x / y * y, x), ["≠"]),
+    "cancelled before anything is compared": (lambda: (x / y - x / y, 0 * x), ["≠"]),
+    "0 / x": (lambda: (0 / x, 0 * x), ["≠"]),
+    "times zero": (lambda: (x / y * 0, 0 * x), ["≠"]),
+    "inside a maximum": (lambda: (xp.max(x / y), xp.max(x / y)), ["≠"]),
+    "a root below": (lambda: (x / xp.sqrt(y), x / xp.sqrt(y)), [">"]),
+    "a root": (lambda: (xp.sqrt(y), xp.sqrt(y)), ["≥"]),
+    "a root of squares": (lambda: (xp.sqrt(total(x * x)), xp.sqrt(total(x * x))), []),
+    "a logarithm": (lambda: (exp(xp.log(x)), x), [">"]),
+    "a logarithm of what is positive": (lambda: (exp(xp.log(total(exp(x)))), total(exp(x))), []),
+    "tested for zero": (lambda: (xp.where(x == 0, 1, x), x), ["≠"]),
+    "declared positive": (lambda: (x / letters("p", "n", positive=True), x / letters("p", "n", positive=True)), []),
+    "a masked row": (
+        lambda: (softmax(forbid(square, letters("m", "n n"))), softmax(forbid(square, letters("m", "n n")))),
+        ["≠"],
+    ),
+    "a causal row": (lambda: (softmax(forbid(square, causal(square))), softmax(forbid(square, causal(square)))), ["≠"]),
+    "by a permuted row": (lambda: ((1 / x)[PI], 1 / x[PI]), ["≠"]),
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_what_is_divided_by_is_a_hypothesis(name: str) -> None:
+    sides, relations = DIVISIONS[name]
+    assert demands(prove(*sides())) == relations
+
+
+ZERO_SOMEWHERE: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "0/0 everywhere": lambda: (x / (y - y), 2 * x / (y - y)),
+    "by a written zero": lambda: (x / (y * 0), x),
+    "a first row without keys": lambda: (
+        softmax(forbid(square, xp.arange(n_letters)[None, :] < xp.arange(n_letters)[:, None])).sum(axis=-1),
+        1 + 0 * x,
+    ),
+    "the diagonal": lambda: (1 / (x[:, None] - x[None, :]), 1 / (x[:, None] - x[None, :])),
+}
+n_letters = x.shape[0]
+
+
+@pytest.mark.parametrize("name", ZERO_SOMEWHERE)
+def test_hypotheses_that_cannot_be_met_prove_nothing(name: str) -> None:
+    proof = prove(*ZERO_SOMEWHERE[name]())
+    assert not proof.proved
+    assert "division" in proof.why
+
+
+m = letters("z", "m").shape[0]
+BRANCHES: dict[str, Callable[[], Any]] = {
+    "n = m": lambda: n_letters == m,
+    "n != m": lambda: n_letters != m,
+    "n = 1": lambda: n_letters == 1,
+    "n > 1": lambda: n_letters > 1,
+    "n <= m": lambda: n_letters <= m,
+    "n - m": lambda: bool(n_letters - m),
+    "shapes": lambda: x.shape == letters("z", "m").shape,
+    "min": lambda: min(n_letters, m),
+    "n odd": lambda: n_letters % 2,
+    "n // 2": lambda: n_letters // 2,
+    "as a number": lambda: range(n_letters),
+    "as a float": lambda: float(n_letters),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_code_that_branches_on_a_size_is_refused(name: str) -> None:
+    with pytest.raises((Undecided, Refused)):
+        BRANCHES[name]()
+
+
+def test_what_is_true_of_all_sizes_may_be_asked() -> None:
+    assert n_letters == x.shape[0]
+    assert n_letters != 0
+    assert n_letters > 0
+    assert n_letters < n_letters + 1
+    assert n_letters * m == m * n_letters
+    assert n_letters
+
+
+REFUSED: dict[str, Callable[[], Any]] = {
+    # 6: −∞ anywhere but in an exponential
+    "−∞ + 1": lambda: prove_or_raise(forbid(x, x) + 1, forbid(x, x)),
+    "−(−∞)": lambda: (-forbid(x, x)).at(x.places()[0]),
+    "−∞ times a letter": lambda: (forbid(x, x) * y).at(x.places()[0]),
+    "Σ −∞": lambda: total(forbid(x, x)).at(()),
+    "tanh −∞": lambda: xp.tanh(forbid(x, x)).at(x.places()[0]),
+    # 12: other denominators than 12
+    "e^(x/5)": lambda: prove_or_raise(total(exp(x / 5)), total(exp(x / 5)) * 1 + total(y) * 0 + total(x - x)),
+    # windows, gathers, strides, sizes as numbers
+    "a window": lambda: (xp.arange(n_letters)[None, :] < xp.arange(n_letters)[:, None] - 1).at(square.places()[0]),
+    "a gather": lambda: x[y],
+    "a stride": lambda: x[::2],
+    "a number in the middle": lambda: x[1],
+    "a slice that is no block": lambda: x[1:],
+    "a comparison of letters": lambda: (x < y).at(x.places()[0]),
+    "a condition that is a number": lambda: xp.where(exp(x), x, y).at(x.places()[0]),
+    # reshapes that lose elements
+    "reshape of a sum": lambda: xp.reshape(letters("b", "h") * letters("z", "h"), (n_letters,)),
+    "quotients in exponents": lambda: prove_or_raise(exp(1 / x) * 2, exp(1 / x) + exp(1 / x)),
+    "exponentials in exponents": lambda: prove_or_raise(exp(exp(x)) * 2, exp(exp(x)) + exp(exp(x))),
+    "a size in an exponent": lambda: prove_or_raise(exp(n * x) * 2, exp(n * x) + exp(n * x)),
+    "a hidden size in an exponent": lambda: prove_or_raise(
+        2 * exp(total((x + 1) * (y + 1))), exp(total((x + 1) * (y + 1))) * 2 + total(x) - total(x)
+    ),
+}
+
+
+def prove_or_raise(left: Any, right: Any) -> None:
+    proof = prove(left, right)
+    assert not proof.proved
+    if proof.open_at is None:
+        raise Refused(proof.why)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_method_cannot_treat_is_refused(name: str) -> None:
+    with pytest.raises(SymattnError):
+        REFUSED[name]()
+
+
+WRONG_SHAPES: dict[str, Callable[[], Any]] = {
+    "stack of two sorts": lambda: xp.stack([x, letters("z", "m")], axis=0),
+    "concat of two sorts": lambda: xp.concat([tokens, letters("z", "m e")], axis=0),
+    "sum of two sorts": lambda: x + letters("z", "m"),
+    "product of two sorts": lambda: tokens @ letters("z", "m d"),
+    "sides of two sorts": lambda: prove(x, letters("z", "m")),
+    "squeeze of a pair": lambda: xp.squeeze(xp.stack([x, y], axis=-1), axis=-1),
+    "a permutation of another sort": lambda: letters("z", "m")[PI],
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SHAPES)
+def test_axes_of_two_sorts_are_not_mixed(name: str) -> None:
+    with pytest.raises(InputError):
+        WRONG_SHAPES[name]()
+
+
+def test_a_permutation_behind_an_ellipsis_permutes_the_axis_that_it_stands_for() -> None:
+    assert prove(tokens[..., PI, :], tokens[PI]).proved
+    assert prove(tokens[None, PI][0], tokens[PI]).proved
+    assert not prove(square[..., PI], square[PI]).proved
+    with pytest.raises(Refused):
+        square[PI, PI]
+
+
+def test_permutations_compose() -> None:
+    rho = Permutation("rho", "n")
+    assert prove(tokens[PI][rho], tokens[PI][rho]).proved
+    assert not prove(tokens[PI][rho], tokens[rho][PI]).proved
+    assert prove(total(x[PI][rho]), total(x)).proved
+    assert prove(softmax(square[PI][:, PI]), softmax(square)[PI][:, PI]).proved
+
+
+def test_derivatives_bring_deltas_out_of_quotients() -> None:
+    """10: Σ_j ∂p_j/∂s_i = 0 although each p_j has the same divisor."""
+    s, g = letters("s", "n"), letters("g", "n")
+    by_hand = softmax(s) * (g - total(softmax(s) * g))
+    assert prove(gradient(lambda s, g: total(softmax(s) * g), "s", s=s, g=g), by_hand).proved
+    assert not prove(gradient(lambda s, g: total(softmax(s) * g), "s", s=s, g=g), softmax(s) * g).proved
+
+
+def test_divisors_under_a_sum_need_rows() -> None:
+    """4: Σ_j Σ_i P_ij g_i = Σ_i g_i needs Σ_j P_ij = 1 under a sum, for cross-attention."""
+    s, g = letters("s", "n m"), letters("g", "n 1")
+    proof = prove(total(softmax(s) * g), total(g))
+    assert proof.proved
+    weights = softmax(s)
+    twice = prove(total(weights**2 * g), total(g * total(weights * weights, axis=-1, keepdims=True)))
+    assert twice.proved
+    assert not prove(total(weights**2 * g), total(g)).proved
+
+
+def test_rows_that_depend_on_each_other_stay_undecided() -> None:
+    s, g = letters("s", "n n"), letters("g", "n 1")
+    proof = prove(total(exp(s) / total(exp(s + s.mT), axis=-1, keepdims=True) * g), total(g))
+    assert not proof.proved
+
+
+def test_sizes_in_the_box_start_at_zero() -> None:
+    """18: empty sums are 0, and a statement without letters is about sizes alone."""
+    proof = prove(n * (n - 1), n * n - n)
+    assert proof.proved
+    assert [case.sizes for case in proof.cases] == [({"n": 0}, {"n": 1}, {"n": 2})]
+    assert prove(n * (n - 1) * (n - 2), 0 * n).open_at == {"n": 3}
+
+
+def test_a_cosine_and_a_sine_need_their_rule() -> None:
+    """11: with c² + s² = 1 only the box will do, as 1 − s² may drop an index."""
+    c, s, z = letters("c", "n"), letters("s", "n"), letters("z", "n")
+    assert prove(total(c * c + s * s), n, (("c", "s"),)).proved
+    assert {case.how for case in prove(total(c * c + s * s), n, (("c", "s"),)).cases} == {"box"}
+    assert not prove(total(c * c + s * s), n).proved
+    assert not prove(total(c * c + z * z), n, (("c", "s"),)).proved
+    assert not prove(total(c * c) + total(s * s), Indexed.lift(1), (("c", "s"),)).proved
