@@ -54,7 +54,7 @@ class Together:
 def identity(
     arrays: ARRAYS,
     sides: Sides,
-    false: Sides | None = None,
+    false: Sides | tuple[Sides, ...] | None = None,
     *,
     positive: tuple[str, ...] = (),
     units: tuple[tuple[str, str], ...] = (),
@@ -68,7 +68,7 @@ def bound(
     arrays: ARRAYS,
     sides: Sides,
     gap: Sides,
-    false: Sides | None = None,
+    false: Sides | tuple[Sides, ...] | None = None,
     *,
     positive: tuple[str, ...] = (),
     assumed: Mapping[str, tuple[str, Sides]] | None = None,

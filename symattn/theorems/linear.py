@@ -1,0 +1,338 @@
+"""Linear attention and kernels: what reassociates, what runs as a recurrence, and what features can represent."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import permutations
+from typing import Any
+
+from symattn.attention.linear import causal_linear_attention, delta_step, linear_attention, linear_state, linear_step
+from symattn.attention.norms import unit
+from symattn.attention.notation import SYMBOLS
+from symattn.attention.scores import dot_scores
+from symattn.attention.softmax import softmax as soft
+from symattn.document.notation import (
+    Call,
+    Node,
+    Over,
+    Power,
+    Product,
+    Transposed,
+    call,
+    equals,
+    name,
+    node,
+    relation,
+    total,
+)
+from symattn.proof.listed import Listed
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import Together, bound, identity
+from symattn.theorems.letters import ONES, norm, power_of_e, row, same
+from symattn.theorems.sums import add_up, exp, squares
+
+TOPIC = "linear"
+PHI_Q, PHI_K, V = name("φ", "Q", role="query"), name("φ", "K", role="key"), SYMBOLS["v"]
+QUERY, KEY, VALUE = name("q", role="query"), name("k", role="key"), name("v", role="value")
+STATE, NEW_STATE, BETA, R_, T_ = name("S"), name("S'"), name("β"), name("r"), name("t")
+KATHAROPOULOS = "Katharopoulos et al., Transformers are RNNs (2020)"
+FEATURES = {"q": "n f", "k": "m f", "v": "m d_v"}
+DOT = Product((QUERY, KEY), "·")
+HALF = Fraction(1, 2)
+
+
+def t(x: Node) -> Node:
+    """xᵀ."""
+    return Transposed(x)
+
+
+# -- reassociation and recurrence --------------------------------------------------------------------------------------
+@theorem(
+    "linear-reassociation",
+    TOPIC,
+    same(
+        Over(Product((PHI_Q, t(PHI_K), V)), Product((PHI_Q, t(PHI_K), ONES))),
+        Over(PHI_Q * (t(PHI_K) * V), PHI_Q * (t(PHI_K) * ONES)),
+    ),
+    arrays=FEATURES,
+    hypotheses=("no denominator is 0",),
+    source=KATHAROPOULOS,
+    why="Products of matrices are associative.",
+    false=lambda q, k, v: (soft(dot_scores(q, k)) @ v, linear_attention(exp(q), exp(k), v)),
+    false_says="softmax attention reassociates, with the features e^q and e^k",
+)
+def linear_reassociation(q: Any, k: Any, v: Any) -> Any:
+    scores = dot_scores(q, k)
+    return (scores @ v) / add_up(scores), linear_attention(q, k, v)
+
+
+CACHE = {"q": "p+1 f", "k": "p+1 f", "v": "p+1 d_v", "k_b": "m f", "v_b": "m d_v"}
+
+
+def _last(q: Any, k: Any, v: Any, p: Any) -> tuple[Any, Any]:
+    """The state of the first p tokens, taken one step further."""
+    return linear_step(linear_state(k[:p], v[:p]), q[p:], k[p:], v[p:])
+
+
+def _forgetful(q: Any, k: Any, v: Any, p: Any) -> Any:
+    """The output with z of the last token alone."""
+    state = linear_state(k[:p], v[:p])[0] + k[p:].mT @ v[p:]
+    return (q[p:] @ state) / (q[p:] @ k[p:].mT)
+
+
+@theorem(
+    "linear-recurrence",
+    TOPIC,
+    (
+        "causal linear attention is ",
+        equals(
+            row("o", "t"), Over(call("φ", row("q", "t")) * name("S", "t"), call("φ", row("q", "t")) * name("z", "t"))
+        ),
+        " with ",
+        equals(name("S", "t"), name("S", T_ - 1) + t(call("φ", row("k", "t"))) * row("v", "t")),
+        ", ",
+        equals(name("z", "t"), name("z", T_ - 1) + call("φ", row("k", "t"))),
+    ),
+    arrays=CACHE,
+    hypotheses=("no denominator is 0",),
+    source=KATHAROPOULOS,
+    why="The sums over j ≤ t grow by one term a step.",
+    rule="Induction over the tokens: the state of no token is 0, and each step adds one.",
+    false=lambda q, k, v, p: (causal_linear_attention(q, k, v)[p:], _forgetful(q, k, v, p)),
+    false_says="z is not accumulated",
+)
+def linear_recurrence(q: Any, k: Any, v: Any, k_b: Any, v_b: Any, p: Any) -> Any:
+    xp = q.__array_namespace__()
+    (state, sums), output = _last(q, k, v, p)
+    whole = linear_state(k, v)
+    joined = linear_state(xp.concat([k, k_b], axis=-2), xp.concat([v, v_b], axis=-2))
+    other = linear_state(k_b, v_b)
+    return [
+        (causal_linear_attention(q, k, v)[p:], output),
+        (whole[0], state),
+        (whole[1], sums),
+        (joined[0], whole[0] + other[0]),
+        (joined[1], whole[1] + other[1]),
+    ]
+
+
+MEMORY = {"s": "f d_v", "k": "1 f", "v": "1 d_v", "beta": ""}
+
+
+@theorem(
+    "delta-rule",
+    TOPIC,
+    (
+        equals(
+            NEW_STATE,
+            STATE + BETA * t(KEY) * (VALUE - KEY * STATE),
+            (name("I") - BETA * t(KEY) * KEY) * STATE + BETA * t(KEY) * VALUE,
+        ),
+        "; for ",
+        equals(norm(KEY), 1),
+        " and ",
+        equals(BETA, 1),
+        ": ",
+        equals(KEY * NEW_STATE, VALUE),
+    ),
+    arrays=MEMORY,
+    hypotheses=("for the last part k is x/‖x‖ of any x that is not 0: its square is 1",),
+    source="Schlag, Irie, Schmidhuber, Linear Transformers Are Secretly Fast Weight Programmers (2021)",
+    why="With k kᵀ = 1 the update replaces what is stored under k by v.",
+    false=lambda s, k, v: (k @ delta_step(s, k, v, 1), v),
+    false_says=(equals(KEY * NEW_STATE, VALUE), " for keys of any length"),
+)
+def delta_rule(s: Any, k: Any, v: Any, beta: Any) -> Any:
+    return [
+        (delta_step(s, k, v, beta), s - beta * (k.mT @ (k @ s)) + beta * (k.mT @ v)),
+        (k @ delta_step(s, k, v, 1), k @ s + squares(k) * (v - k @ s)),
+        (squares(unit(k)), 1),
+    ]
+
+
+# -- features of kernels -----------------------------------------------------------------------------------------------
+OMEGA = name("w")
+EXPECTED = name("E")
+
+
+def _mean_exponential(x: Any) -> Any:
+    """E e^{w·x} = e^{‖x‖²/2} for w ∼ N(0, I)."""
+    return exp(squares(x) * HALF)
+
+
+def _norm_factor(x: Any) -> Any:
+    return exp(-squares(x) * HALF)
+
+
+def feature(x: Node) -> Node:
+    """e^{w·x − ‖x‖²/2}."""
+    return power_of_e(Product((OMEGA, x), "·") - norm(x) ** 2 / 2)
+
+
+@theorem(
+    "performer-positive-features",
+    TOPIC,
+    (equals(Call(EXPECTED, (feature(QUERY) * feature(KEY),), square=True), power_of_e(DOT)), " for w ∼ N(0, I)"),
+    arrays={"q": "n d", "k": "n d"},
+    hypotheses=(
+        (
+            "the mean of ",
+            power_of_e(Product((OMEGA, name("x")), "·")),
+            " is ",
+            power_of_e(norm(name("x")) ** 2 / 2),
+            ", as for every normal law",
+        ),
+    ),
+    source="Choromanski et al., Rethinking Attention with Performers (2021)",
+    why="The mean of e^{w·(q + k)} is e^{‖q + k‖²/2}, and ‖q + k‖² − ‖q‖² − ‖k‖² = 2 q·k.",
+    false=lambda q, k: (_mean_exponential(q + k), exp(add_up(q * k))),
+    false_says=same(
+        Call(
+            EXPECTED, (power_of_e(Product((OMEGA, QUERY), "·")) * power_of_e(Product((OMEGA, KEY), "·")),), square=True
+        ),
+        power_of_e(DOT),
+    ),
+)
+def performer(q: Any, k: Any) -> Any:
+    return _mean_exponential(q + k) * _norm_factor(q) * _norm_factor(k), exp(add_up(q * k))
+
+
+POWERS = {"q": "d", "k": "d", "a": "e", "b": "e"}
+
+
+def _tensor(x: Any, y: Any) -> Any:
+    """x ⊗ y as one row."""
+    xp = x.__array_namespace__()
+    return xp.reshape(x[:, None] * y[None, :], (x.shape[0] * y.shape[0],))
+
+
+def _dot(x: Any, y: Any) -> Any:
+    return x.__array_namespace__().sum(x * y)
+
+
+def _truncated(x: Any, order: int) -> Any:
+    """Σ_{r ≤ order} x^r / r!."""
+    result, term = 0 * x + 1, 0 * x + 1
+    for r in range(1, order + 1):
+        term = term * x * Fraction(1, r)
+        result = result + term
+    return result
+
+
+def tensor_power(x: Node) -> Node:
+    """x^{⊗r}."""
+    return Power(x, Product((node("⊗"), R_)))
+
+
+power_kernel = Theorem(
+    "power-kernel-features",
+    TOPIC,
+    (
+        equals(Power(DOT, R_), Product((tensor_power(QUERY), tensor_power(KEY)), "·")),
+        "; ",
+        total(R_, 0, name("R"), Over(Power(DOT, R_), name("r!"))),
+        " is positive for even ",
+        name("R"),
+    ),
+    Together(
+        (
+            identity(
+                POWERS,
+                lambda q, k, a, b: [
+                    (_dot(_tensor(q, a), _tensor(k, b)), _dot(q, k) * _dot(a, b)),
+                    (_dot(_tensor(q, q), _tensor(k, k)), _dot(q, k) * _dot(q, k)),
+                ],
+            ),
+            bound(
+                {"x": ""},
+                lambda x: [(HALF + 0 * x, _truncated(x, 2)), (Fraction(1, 4) + 0 * x, _truncated(x, 4))],
+                lambda x: [
+                    (x + 1) * (x + 1) * HALF,
+                    ((x * x + 2 * x) ** 2 + 8 * (x + Fraction(3, 2)) ** 2) * Fraction(1, 24),
+                ],
+                lambda x: (0, _truncated(x, 3)),
+            ),
+        ),
+        (
+            "Each further tensor factor multiplies the product by q·k, so the first holds for every r. A sum of even "
+            "order R grows without bound to both sides, so it has a least value; there its derivative, the sum of "
+            "order R − 1, is 0, and the value is x^R / R! > 0, for at x = 0 the derivative is 1.",
+        ),
+    ),
+    "folklore",
+    ("the sum is positive for odd R",),
+    ("The inner product of tensor products is the product of inner products.",),
+)
+
+
+GROWING = {"q": "1", "k": "1", "u": "m", "w": "m"}
+
+
+def _growing(first: Any, steps: Any) -> list[Any]:
+    """first < first + u₁ < first + u₁ + u₂ < …"""
+    values = [first[0]]
+    for n in range(steps.shape[0]):
+        values.append(values[-1] + steps[n])
+    return values
+
+
+def _determinant(q: list[Any], k: list[Any]) -> Any:
+    """det [e^{q_i k_j}], by permutations."""
+    result = 0 * q[0]
+    for order in permutations(range(len(q))):
+        inversions = sum(order[i] > order[j] for j in range(len(q)) for i in range(j))
+        result = result + (-1) ** inversions * exp(sum((q[i] * k[j] for i, j in enumerate(order)), 0 * q[0]))
+    return result
+
+
+TWO_BY_TWO = {"q": "", "k": "", "u": "", "w": ""}
+exp_kernel = Theorem(
+    "exp-kernel-full-rank",
+    TOPIC,
+    (
+        relation(
+            Call(name("det"), (power_of_e(name("q", "i", role="query") * name("k", "j", role="key")),), square=True),
+            ">",
+            0,
+        ),
+        " for real ",
+        relation(name("q", 1, role="query"), "<", name("q", 2, role="query")),
+        " < …, ",
+        relation(name("k", 1, role="key"), "<", name("k", 2, role="key")),
+        " < …; so no finite number of features gives softmax attention exactly",
+    ),
+    Together(
+        (
+            Listed(
+                Declared(GROWING, positive=("u", "w")),
+                lambda q, k, u, w: _determinant(_growing(q, u), _growing(k, w)) > 0,
+                lambda q, k, u, w: _determinant(_growing(q, u), _growing(k, w)) == 0,
+                ({"m": 1}, {"m": 2}, {"m": 3}),
+                (
+                    "for all n the proof is by induction with Rolle's theorem (a sum of n exponentials has fewer "
+                    "than n zeros), which is no identity",
+                ),
+            ),
+            bound(
+                TWO_BY_TWO,
+                lambda q, k, u, w: (exp(q * (k + w)) * exp((q + u) * k), exp(q * k) * exp((q + u) * (k + w))),
+                lambda q, k, u, w: exp(q * k) * exp(q * k + u * k + q * w) * (exp(u * w) - 1),
+                positive=("u", "w"),
+            ),
+        ),
+    ),
+    "folklore",
+    ("the rank is at most R for some fixed number R of features; at n = R + 1 the determinant would be 0",),
+    ("A sum of n exponentials with distinct rates has fewer than n zeros.",),
+    (("the second part is n = 2 for all numbers",),),
+)
+
+THEOREMS = (
+    linear_reassociation,
+    linear_recurrence,
+    delta_rule,
+    performer,
+    power_kernel,
+    exp_kernel,
+)

@@ -1,0 +1,326 @@
+"""Normalisation: what LayerNorm and RMSNorm do not see, and their derivatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.attention.norms import centre, layer_norm, rms_norm
+from symattn.attention.notation import D_MODEL
+from symattn.document.notation import Node, Product, Root, Transposed, call, equals, name
+from symattn.proof.gradients import gradient
+from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import Together, identity
+from symattn.theorems.letters import ONES, norm, said, same
+from symattn.theorems.sums import add_up, squares
+
+TOPIC = "normalisation"
+X_, G_, W_, EPS, RHO, A_, B_ = (name(x) for x in ("x", "g", "W", "ε", "ρ", "a", "b"))
+PI_, J_, I_ = name("Π"), name("J"), name("I")
+X_HAT = name("x'")
+NO_EPS = (equals(EPS, 0),)
+ZHANG = "Zhang, Sennrich, Root Mean Square Layer Normalization (2019)"
+BA = "Ba, Kiros, Hinton, Layer Normalization (2016)"
+ROWS = {"x": "n d"}
+
+
+def ln(x: Node) -> Node:
+    """LN(x)."""
+    return call("LN", x)
+
+
+def rms(x: Node) -> Node:
+    """RMS(x)."""
+    return call("RMS", x)
+
+
+def _count(like: Any) -> Any:
+    """The number of columns, as a column."""
+    return add_up(0 * like + 1)
+
+
+def _root(x: Any) -> Any:
+    return x.__array_namespace__().sqrt(x)
+
+
+# -- what they are -----------------------------------------------------------------------------------------------------
+@theorem(
+    "layernorm-projection",
+    TOPIC,
+    (
+        equals(ln(X_), Root(D_MODEL) * PI_ * X_ / norm(PI_ * X_)),
+        " with ",
+        equals(PI_, I_ - ONES * Transposed(ONES) / D_MODEL),
+        "; its mean is 0 and its norm ",
+        Root(D_MODEL),
+    ),
+    arrays=ROWS,
+    hypotheses=(NO_EPS, "the entries of x are not all equal"),
+    source="Brody, Alon, Yahav, On the Expressivity Role of LayerNorm in Transformers' Attention (2023)",
+    why="Subtracting the mean is the projection Π, and the variance is ‖Πx‖² / d.",
+    false=lambda x: (squares(layer_norm(x)), _count(x) - 1),
+    false_says=("the norm is ", Root(D_MODEL - 1), ", that of the unbiased variance"),
+)
+def layernorm_projection(x: Any) -> Any:
+    return [
+        (layer_norm(x), _root(_count(x)) * centre(x) / _root(squares(centre(x)))),
+        (add_up(layer_norm(x)), 0),
+        (squares(layer_norm(x)), _count(x)),
+    ]
+
+
+AFFINE = {"x": "n d", "a": "n 1", "b": "n 1", "eps": ""}
+
+
+def _affine(x: Any, a: Any, b: Any) -> list[tuple[Any, Any]]:
+    """What the centred rows are, and what RMSNorm makes of multiples of them."""
+    return [
+        (centre(a * x + b), a * centre(x)),
+        (centre(-a * x + b), -a * centre(x)),
+        (rms_norm(a * x), rms_norm(x)),
+        (rms_norm(-a * x), -rms_norm(x)),
+    ]
+
+
+layernorm_invariance = Theorem(
+    "layernorm-invariance",
+    TOPIC,
+    same(ln(A_ * X_ + B_ * ONES), said("sign", A_) * ln(X_)),
+    Together(
+        (
+            identity(
+                AFFINE,
+                _affine,
+                (
+                    lambda x, a, b: (layer_norm(-a * x + b), layer_norm(x)),
+                    lambda x, a, b, eps: (layer_norm(a * x + b, eps), layer_norm(x, eps)),
+                ),
+                positive=("a", "eps"),
+            ),
+        ),
+        ("LN is RMS of the centred row, so both parts together give LN(±a x + b) = ±LN(x) for a > 0.",),
+    ),
+    BA,
+    ("the same for ", equals(EPS, 1), "; without the sign"),
+    ("Centring removes b, and the norm divides by |a|.",),
+    (NO_EPS, ("a is not 0, and the entries of x are not all equal",)),
+)
+
+
+@theorem(
+    "rmsnorm-scale",
+    TOPIC,
+    same(rms(A_ * X_), rms(X_)),
+    arrays={"x": "n d", "a": "n 1", "b": "n 1"},
+    positive=("a",),
+    hypotheses=(NO_EPS, "a > 0 and x is not 0"),
+    source=ZHANG,
+    why="The root of the mean square takes the same factor.",
+    false=lambda x, b: (rms_norm(x + b), rms_norm(x)),
+    false_says=same(rms(X_ + B_ * ONES), rms(X_)),
+)
+def rmsnorm_scale(x: Any, a: Any) -> Any:
+    return rms_norm(a * x), rms_norm(x)
+
+
+@theorem(
+    "layernorm-is-centred-rmsnorm",
+    TOPIC,
+    (equals(ln(X_), rms(PI_ * X_)), " with the same ε"),
+    arrays={"x": "n d", "eps": ""},
+    positive=("eps",),
+    source="Jiang, Gu, Zhu, Pan, Pre-RMSNorm and Pre-CRMSNorm Transformers (2023)",
+    why="The variance of x is the mean square of Πx.",
+    false=lambda x, eps: (layer_norm(x, eps), centre(rms_norm(x, eps))),
+    false_says=same(ln(X_), PI_ * rms(X_)),
+)
+def layernorm_is_centred_rmsnorm(x: Any, eps: Any) -> Any:
+    xp = x.__array_namespace__()
+    mean = add_up(x) / _count(x)
+    variance = add_up((x - mean) * (x - mean)) / _count(x)
+    return (x - mean) / xp.sqrt(variance + eps), rms_norm(centre(x), eps)
+
+
+# -- derivatives -------------------------------------------------------------------------------------------------------
+VECTORS = {"x": "d", "g": "d", "eps": ""}
+
+
+def _rms_along(x: Any, g: Any, eps: Any) -> Any:
+    """⟨g, RMS(x)⟩, whose gradient by x is J g, as J is symmetric."""
+    return x.__array_namespace__().sum(g * rms_norm(x, eps))
+
+
+def _mean_square(x: Any, eps: Any) -> Any:
+    return squares(x) / _count(x) + eps
+
+
+def _rms_jacobian(x: Any, g: Any, eps: Any) -> Any:
+    """(g − x (x · g) / (d ρ²)) / ρ."""
+    rho2 = _mean_square(x, eps)
+    return (g - x * add_up(x * g) / (_count(x) * rho2)) / _root(rho2)
+
+
+@theorem(
+    "rmsnorm-jacobian",
+    TOPIC,
+    (
+        equals(J_, (1 / RHO) * (I_ - X_ * Transposed(X_) / (D_MODEL * RHO**2))),
+        " with ",
+        equals(RHO**2, norm(X_) ** 2 / D_MODEL + EPS),
+        "; ",
+        equals(J_ * X_, EPS * X_ / RHO**3),
+        ", which is 0 iff ",
+        equals(EPS, 0),
+    ),
+    arrays=VECTORS,
+    positive=("eps",),
+    hypotheses=("ρ is not 0, and for the last part x is not 0",),
+    source=ZHANG,
+    why="Of the quotient x/ρ, the denominator has the gradient x / (d ρ).",
+    false=lambda x, eps: (_rms_jacobian(x, x, eps), 0 * x),
+    false_says=(equals(J_ * X_, 0), " also for ε > 0"),
+)
+def rmsnorm_jacobian(x: Any, g: Any, eps: Any) -> Any:
+    rho2 = _mean_square(x, eps)
+    return [
+        (gradient(_rms_along, "x", x=x, g=g, eps=eps), _rms_jacobian(x, g, eps)),
+        (_rms_jacobian(x, x, eps), eps * x / (rho2 * _root(rho2))),
+    ]
+
+
+def _ln_along(x: Any, g: Any) -> Any:
+    return x.__array_namespace__().sum(g * layer_norm(x))
+
+
+def _projected(x: Any, g: Any) -> Any:
+    """s J g = Πg − x̂ (x̂ · g) / d with x̂ = LN(x)."""
+    y = layer_norm(x)
+    return centre(g) - y * add_up(y * g) / _count(x)
+
+
+def _deviation(x: Any) -> Any:
+    return _root(squares(centre(x)) / _count(x))
+
+
+def _trace(x: Any) -> Any:
+    """tr(s J) = Σ_i (1 − 1/d − x̂_i² / d)."""
+    y = layer_norm(x)
+    return add_up(1 - 1 / _count(x) - y * y / _count(x))
+
+
+@theorem(
+    "layernorm-jacobian",
+    TOPIC,
+    (
+        equals(J_, (1 / name("s")) * (PI_ - X_HAT * Transposed(X_HAT) / D_MODEL)),
+        " with ",
+        equals(name("s") ** 2, norm(PI_ * X_) ** 2 / D_MODEL),
+        ", ",
+        equals(X_HAT, ln(X_)),
+        "; s J is a projection of rank ",
+        D_MODEL - 2,
+        " with the kernel spanned by ",
+        ONES,
+        " and x",
+    ),
+    arrays={"x": "d", "g": "d"},
+    hypotheses=(NO_EPS, "the entries of x are not all equal"),
+    why=(
+        "LN does not see shifts and scalings of x, which gives the kernel. s J is its own square, so its rank is its "
+        "trace; if s J g = 0 then Πg is a multiple of x̂, so g is one of 1 and x together."
+    ),
+    false=(
+        lambda x, g: (
+            gradient(_ln_along, "x", x=x, g=g),
+            (g - layer_norm(x) * add_up(layer_norm(x) * g) / _count(x)) / _deviation(x),
+        ),
+        lambda x: (_trace(x), _count(x) - 1),
+    ),
+    false_says=(
+        equals(J_, (1 / name("s")) * (I_ - X_HAT * Transposed(X_HAT) / D_MODEL)),
+        "; the rank is ",
+        D_MODEL - 1,
+    ),
+)
+def layernorm_jacobian(x: Any, g: Any) -> Any:
+    return [
+        (gradient(_ln_along, "x", x=x, g=g), _projected(x, g) / _deviation(x)),
+        (_projected(x, 0 * x + 1), 0 * x),
+        (_projected(x, x), 0 * x),
+        (_projected(x, _projected(x, g)), _projected(x, g)),
+        (_trace(x), _count(x) - 2),
+    ]
+
+
+# -- weights around a norm ---------------------------------------------------------------------------------------------
+@theorem(
+    "norm-gain-folds",
+    TOPIC,
+    same(Product((rms(X_), G_), "×") * W_, rms(X_) * said("diag", G_) * W_),
+    arrays={"x": "n d", "g": "d", "w": "d e", "u": "d d", "eps": ""},
+    positive=("eps",),
+    why="Multiplying columns by g is the product with diag(g).",
+    false=lambda x, g, u, eps: ((rms_norm(x, eps) * g) @ u, rms_norm(x, eps) @ (u * g[None, :])),
+    false_says=same(Product((rms(X_), G_), "×") * W_, rms(X_) * W_ * said("diag", G_)),
+)
+def norm_gain_folds(x: Any, g: Any, w: Any, eps: Any) -> Any:
+    return (rms_norm(x, eps) * g) @ w, rms_norm(x, eps) @ (g[:, None] * w)
+
+
+LAYER = {"x": "n d", "w": "d e", "g": "n e", "a": "", "x_1": "1 d", "g_1": "1 e"}
+
+
+def _loss(x: Any, w: Any, g: Any) -> Any:
+    """⟨G, RMS(X W)⟩."""
+    return x.__array_namespace__().sum(g * rms_norm(x @ w))
+
+
+def _weight_gradient(x: Any, w: Any, g: Any) -> Any:
+    """∇_W ⟨G, RMS(X W)⟩ = Xᵀ (G − Y (Y · G) / d) / ρ with Y = RMS(X W)."""
+    z = x @ w
+    rho2 = squares(z) / _count(z)
+    return x.mT @ ((g - z * add_up(z * g) / (_count(z) * rho2)) / _root(rho2))
+
+
+NABLA = name("∇", "W")
+LOSS = name("ℓ")
+
+
+@theorem(
+    "scale-before-norm-cancels",
+    TOPIC,
+    (
+        equals(rms(X_ * A_ * W_), rms(X_ * W_)),
+        "; so ",
+        equals(Product((W_, NABLA * LOSS), "·"), 0),
+        " and ",
+        equals(name("∇", A_ * W_) * LOSS, (1 / A_) * NABLA * LOSS),
+    ),
+    arrays=LAYER,
+    positive=("a",),
+    hypotheses=(NO_EPS, "a > 0, and no row of X W is 0", "ℓ is any function of RMS(X W), with the gradient G by it"),
+    source="van Laarhoven, L2 Regularization versus Batch and Weight Normalization (2017)",
+    why="A function that does not change with the length of W has a gradient orthogonal to W, of degree −1.",
+    false=lambda x, w, g, a: (_weight_gradient(x, a * w, g), _weight_gradient(x, w, g)),
+    false_says=same(name("∇", A_ * W_) * LOSS, NABLA * LOSS),
+)
+def scale_before_norm(x: Any, w: Any, g: Any, a: Any, x_1: Any, g_1: Any) -> Any:
+    xp, slope = x.__array_namespace__(), _weight_gradient(x, w, g)
+    return [
+        (rms_norm(x @ (a * w)), rms_norm(x @ w)),
+        # One row: the gradients of rows add up.
+        (gradient(_loss, "w", x=x_1, w=w, g=g_1), _weight_gradient(x_1, w, g_1)),
+        (xp.sum(w * slope), 0),
+        (_weight_gradient(x, a * w, g), slope / a),
+    ]
+
+
+THEOREMS = (
+    layernorm_projection,
+    layernorm_invariance,
+    rmsnorm_scale,
+    layernorm_is_centred_rmsnorm,
+    rmsnorm_jacobian,
+    layernorm_jacobian,
+    norm_gain_folds,
+    scale_before_norm,
+)
