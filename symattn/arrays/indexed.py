@@ -38,6 +38,7 @@ class Indexed(Array):
     """An array whose sizes are letters: its axes, and the expression at each place."""
 
     name = "indexed"
+    dtype: Any = None  # a letter may stand for a number or for a truth value
 
     def __init__(self, axes: Sequence[Any], at: Callable[[Places], Expression]) -> None:
         self.shape = tuple(axis(a) for a in axes)
