@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.namespace import namespace_of
-from symattn.errors import InputError
+from symattn.errors import InputError, Undecided
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
@@ -123,23 +123,23 @@ def _check_masks(spec: Attention, given: dict[str, Any], queries: Any, keys: Any
     if "mask" in given:
         mask = given["mask"]
         _check_booleans("mask", mask, spec.mask == "boolean")
-        if _broadcast(mask.shape[-2:], (n_q, n_k)) != (n_q, n_k):
+        if not _fits(mask.shape[-2:], (n_q, n_k)):
             raise InputError(f"mask has shape {_shape(mask)}; the scores are {n_q} × {n_k}")
         per_head = spec.heads > 1 and len(mask.shape) == len(batch) + 3
         whole = (*batch, spec.heads) if per_head else batch
-        if _broadcast(mask.shape[:-2], whole) != whole:
+        if not _fits(mask.shape[:-2], whole):
             raise InputError(f"mask has shape {_shape(mask)}; the axes before the last two are not {_words(whole)}")
     if "keep" in given:
         keep = given["keep"]
         _check_booleans("keep", keep, True)
         if keep.shape[-1] != n_k:
             raise InputError(f"keep has shape {_shape(keep)}; there are {n_k} keys")
-        if len(keep.shape) > 1 and (len(keep.shape) != len(batch) + 1 or _broadcast(keep.shape[:-1], batch) != batch):
+        if len(keep.shape) > 1 and (len(keep.shape) != len(batch) + 1 or not _fits(keep.shape[:-1], batch)):
             raise InputError(f"keep has shape {_shape(keep)}; the axes before the keys are not {_words(batch)}")
 
 
 def _check_booleans(name: str, mask: Any, wanted: bool) -> None:
-    if namespace_of(mask).isdtype(mask.dtype, "bool") != wanted:
+    if mask.dtype is not None and namespace_of(mask).isdtype(mask.dtype, "bool") != wanted:  # letters have no type
         kind = "booleans, True where a query may attend" if wanted else "numbers to add, not booleans"
         raise InputError(f"{name} holds {mask.dtype}; it must hold {kind}")
 
@@ -150,12 +150,26 @@ def _check_batch(left: str, a: Any, right: str, b: Any) -> None:
 
 
 def _broadcast(a: Any, b: Any) -> tuple[Any, ...] | None:
-    """The shape that two shapes broadcast to, or None. Equal lengths are equal also where they are letters."""
+    """The shape that two shapes broadcast to, or None."""
     short, long = sorted((tuple(a), tuple(b)), key=len)
-    short = (1,) * (len(long) - len(short)) + short
-    if any(m not in (n, 1) and n != 1 for m, n in zip(short, long, strict=True)):
+    pairs = list(zip((1,) * (len(long) - len(short)) + short, long, strict=True))
+    if any(not (_same(m, n) or _same(m, 1) or _same(n, 1)) for m, n in pairs):
         return None
-    return tuple(n if m in (n, 1) else m for m, n in zip(short, long, strict=True))
+    return tuple(n if _same(m, 1) else m for m, n in pairs)
+
+
+def _fits(shape: Any, target: tuple[Any, ...]) -> bool:
+    """Whether ``shape`` broadcasts to ``target``."""
+    wide = _broadcast(shape, target)
+    return wide is not None and len(wide) == len(target) and all(map(_same, wide, target))
+
+
+def _same(m: Any, n: Any) -> bool:
+    """Whether two lengths are known to be equal; different letters are not."""
+    try:
+        return bool(m == n)
+    except Undecided:
+        return False
 
 
 def _fit(left: str, right: str, a: Any, b: Any, axis: int, size: str) -> None:
