@@ -1,0 +1,156 @@
+"""Index expressions at numbers: letters replaced by the entries of exact arrays, sizes by numbers.
+
+It knows nothing of the prover, nor of how expressions are built: what ``indexed`` says is compared with what exact
+arithmetic gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import count, product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.exact import Exact
+from symattn.arrays.index.axes import Axis
+from symattn.arrays.index.expressions import (
+    Bound,
+    Constant,
+    Count,
+    Exponential,
+    Expression,
+    Index,
+    Letter,
+    Masked,
+    Opaque,
+    Position,
+    Predicate,
+    Product,
+    Ratio,
+    Sum,
+    Total,
+)
+from symattn.arrays.indexed import Indexed
+
+Block = tuple[str | int, ...]
+
+
+def blocks(text: str) -> list[Block]:
+    """The blocks of an axis: ``p+1`` → ("p",), (); ``h*d`` → ("h", "d")."""
+    return Axis([tuple(int(f) if f.isdigit() else f for f in b.split("*")) for b in text.split("+")]).blocks
+
+
+@dataclass
+class Numbers:
+    """Arrays by name with their shapes in sorts, sizes, and permutations by name."""
+
+    arrays: Mapping[str, tuple[np.ndarray, str]]
+    sizes: Mapping[str, int]
+    permutations: Mapping[str, list[int]] = field(default_factory=dict)
+
+    def length(self, block: Block) -> list[int]:
+        return [f if isinstance(f, int) else self.sizes[f] for f in block]
+
+    def everywhere(self, array: Indexed) -> np.ndarray:
+        """All elements of an array of letters, at these numbers."""
+        shape = [sum(prod(self.length(b)) for b in a.blocks) for a in array.shape]
+        out = np.empty(shape, dtype=object)
+        for chosen in product(*[self._places(a) for a in array.shape]):
+            at: dict[Index, int] = {}
+            places = []
+            for block, _, values in chosen:
+                entry = []
+                for f, v in values:
+                    index = Index(f, -1 - len(at)) if isinstance(f, str) else v
+                    if isinstance(index, Index):
+                        at[index] = v
+                    entry.append(index)
+                places.append((block, tuple(entry)))
+            out[tuple(number for _, number, _ in chosen)] = self.value(array.at(tuple(places)), at)
+        return out
+
+    def _places(self, a: Axis) -> Iterator[tuple[int, int, list[tuple[str | int, int]]]]:
+        """Every place of an axis: its block, its number, and the factors of the block with the entries in them."""
+        numbers = count()
+        for b, block in enumerate(a.blocks):
+            for values in np.ndindex(*self.length(block)):
+                yield b, next(numbers), list(zip(block, map(int, values), strict=True))
+
+    def value(self, x: Expression, at: Mapping[Index, int]) -> Any:
+        """One exact number (an ``Exact`` without axes)."""
+        if isinstance(x, Constant):
+            return Exact.lift(x.value)
+        if isinstance(x, Count):
+            return Exact.lift(self.sizes[x.sort])
+        if isinstance(x, Letter):
+            return Exact.lift(self._entry(x, at))
+        if isinstance(x, Predicate):
+            i, j = (self._place(side, at) for side in x.sides)
+            return Exact.lift(int({"=": i == j, "≤": i <= j, "<": i < j}[x.relation]))
+        if isinstance(x, Position):
+            offset = sum(c * prod(self.sizes[s] for s in k) for k, c in x.offset.coefficients.items())
+            return Exact.lift(offset + sum(sign * self._place(i, at) for sign, i in x.indices))
+        if isinstance(x, Total):
+            return sum((self.value(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort])), Exact.lift(0))
+        if isinstance(x, Masked):
+            return Exact.literal(-np.inf) if self.value(x.allowed, at).item() == 0 else self.value(x.value, at)
+        return self._of_values(x, at)
+
+    def _of_values(self, x: Expression, at: Mapping[Index, int]) -> Any:
+        xp = Exact.xp
+        if isinstance(x, Opaque) and x.name == "max":
+            best = None
+            for v in (v for y in x.children for v in self._candidates(y, at)):
+                best = v if best is None else xp.maximum(best, v)
+            return best
+        values = [self.value(y, at) for y in x.children]
+        if isinstance(x, Sum):
+            return sum(values, Exact.lift(0))
+        if isinstance(x, Product):
+            # A predicate that is 0 stands for a term that is not there, whatever its other factors are.
+            if any(isinstance(y, Predicate) and v.item() == 0 for y, v in zip(x.children, values, strict=True)):
+                return Exact.lift(0)
+            return prod(values, start=Exact.lift(1))
+        if isinstance(x, Ratio):
+            return values[0] / values[1]
+        if isinstance(x, Exponential):
+            return xp.exp(values[0])
+        assert isinstance(x, Opaque), x
+        return 1 / xp.sqrt(values[0]) if x.name == "rsqrt" else getattr(xp, x.name)(values[0])
+
+    def _candidates(self, x: Expression, at: Mapping[Index, int]) -> Iterator[Any]:
+        if isinstance(x, Bound):
+            for a in range(self.sizes[x.index.sort]):
+                yield from self._candidates(x.body, {**at, x.index: a})
+        else:
+            yield self.value(x, at)
+
+    def _place(self, i: Index, at: Mapping[Index, int]) -> int:
+        if i in at:
+            return at[i]
+        value = at[i._replace(image=())]
+        for name in i.image:
+            value = self.permutations[name][value]
+        return value
+
+    def _entry(self, x: Letter, at: Mapping[Index, int]) -> Any:
+        if x.name.startswith("position in "):
+            return self._place(x.indices[0], at)
+        match = re.fullmatch(r"(\w+)(?:@([\d,]*))?(?:\[([\d, ]+)\])?", x.name)
+        assert match, x.name
+        array, shape = self.arrays[match[1]]
+        axes = [blocks(a) for a in shape.split()]
+        chosen = [int(b) for b in match[2].split(",")] if match[2] else [0] * len(axes)
+        fixed = iter([int(v) for v in match[3].split(",")] if match[3] else [])
+        indices = iter(self._place(i, at) for i in x.indices)
+        where = []
+        for b, axis in zip(chosen, axes, strict=True):
+            entry = [next(fixed) if isinstance(f, int) else next(indices) for f in axis[b]]
+            offset = sum(prod(self.length(block)) for block in axis[:b])
+            where.append(offset + (int(np.ravel_multi_index(entry, self.length(axis[b]))) if entry else 0))
+        return Fraction(array[tuple(where)])

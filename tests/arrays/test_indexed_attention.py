@@ -1,0 +1,143 @@
+"""Every variant of attention: what ``indexed`` says of an element is, at numbers, what exact arithmetic gives."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.arrays.exact import Exact
+from symattn.arrays.indexed import Indexed
+from symattn.attention.groups import grouped_attention, repeat_heads, tile_heads
+from symattn.attention.linear import causal_products, delta_step, linear_attention
+from symattn.attention.norms import layer_norm, rms_norm, unit
+from symattn.attention.positions import linear_bias, rotate_half, rotate_interleaved
+from symattn.attention.sinks import sink_weights
+from symattn.attention.spec import Attention
+from symattn.attention.streaming import finish, merge, online, tile_state
+from symattn.proof.statement import Letters
+from tests.arrays.evaluating import Numbers, blocks
+
+QKV = {"q": "n d", "k": "m d", "v": "m w"}
+SELF = {"q": "n d", "k": "n d", "v": "n w"}
+CACHE = {"q": "n d", "k": "p+n d", "v": "p+n w"}
+STEP = {"q": "1 d", "k": "p+1 d", "v": "p+1 w"}
+PROJECTED = {"x": "n e", "w_q": "e d", "w_k": "e d", "w_v": "e w"}
+BIASED = {**PROJECTED, "b_q": "d", "b_k": "d", "b_v": "w"}
+HEADS = {"x": "n e", "w_q": "e 2*d", "w_k": "e 2*d", "w_v": "e 2*w", "w_o": "2*w e", "b_o": "e"}
+
+VARIANTS: list[tuple[Attention, dict[str, str]]] = [
+    *[(Attention(scale=c), QKV) for c in (None, 1, Fraction(1, 2), 0)],
+    (Attention(stabilised=False), QKV),
+    (Attention(fully_masked="nan"), QKV),
+    (Attention(), {"x": "n d"}),
+    (Attention(), {"x": "n e", "y": "m e", "w_q": "e d", "w_k": "e d", "w_v": "e w"}),
+    (Attention(), PROJECTED),
+    (Attention(), BIASED),
+    (Attention(), {**PROJECTED, "w_o": "w e", "b_o": "e"}),
+    (Attention(heads=2), HEADS),
+    (Attention(heads=2, causal=True), HEADS),
+    (Attention(heads=2, stabilised=False), {k: v for k, v in HEADS.items() if k not in ("w_o", "b_o")}),
+    (Attention(causal=True), SELF),
+    (Attention(causal=True, stabilised=False, fully_masked="nan"), SELF),
+    (Attention(causal=True), CACHE),
+    (Attention(causal=True), STEP),
+    (Attention(causal=True, alignment="top-left"), SELF),
+    (Attention(mask="boolean"), {**QKV, "mask": "n m"}),
+    (Attention(mask="boolean", stabilised=False, fully_masked="nan"), {**QKV, "mask": "n m"}),
+    (Attention(mask="additive"), {**QKV, "mask": "n m"}),
+    (Attention(padding=True), {**QKV, "keep": "m"}),
+    (Attention(padding=True, causal=True), {**SELF, "keep": "n"}),
+    (Attention(padding=True, mask="boolean"), {**QKV, "mask": "n m", "keep": "m"}),
+]
+SIZES = [
+    {"n": 1, "m": 1, "d": 1, "w": 1, "e": 1, "p": 1},
+    {"n": 2, "m": 3, "d": 1, "w": 2, "e": 1, "p": 2},
+    {"n": 3, "m": 2, "d": 2, "w": 1, "e": 2, "p": 1},
+]
+TRUTHS = ("mask", "keep")
+
+
+def drawn(name: str, shape: str, sizes: dict[str, int], truth: bool, seed: int) -> np.ndarray:
+    """Halves, or truth values of which the first in every row is true."""
+    random = Random(f"{name} {seed}")
+    numbers = Numbers({}, sizes)
+    lengths = [sum(int(np.prod(numbers.length(b))) for b in blocks(a)) for a in shape.split()]
+    out = np.empty(lengths, dtype=object)
+    for place in np.ndindex(*lengths):
+        out[place] = int(place[-1] == 0 or random.random() < 0.5) if truth else Fraction(random.randint(-3, 3), 2)
+    return out
+
+
+def compare(run: Any, arrays: dict[str, str], sizes: dict[str, int], truths: tuple[str, ...] = TRUTHS) -> None:
+    given = {n: drawn(n, s, sizes, n in truths, 1) for n, s in arrays.items()}
+    world = Letters()
+    letters = {n: Indexed.letters(n, *[world.axis(a) for a in s.split()]) for n, s in arrays.items()}
+    exact = {n: a.astype(bool) if n in truths else Exact.lift(a) for n, a in given.items()}
+    numbers = Numbers({n: (a, arrays[n]) for n, a in given.items()}, sizes)
+    for formal, true in zip(results(run(**letters)), results(run(**exact)), strict=True):
+        found = numbers.everywhere(formal)
+        assert found.shape == true.shape
+        for place in np.ndindex(found.shape):
+            assert found[place].item() == true.entries[place], (place, found[place], true.entries[place])
+
+
+def results(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize(("spec", "arrays"), VARIANTS, ids=lambda x: str(x)[:60] if isinstance(x, Attention) else "")
+def test_an_element_is_what_exact_arithmetic_gives(
+    spec: Attention, arrays: dict[str, str], sizes: dict[str, int]
+) -> None:
+    truths = ("keep",) if spec.mask == "additive" else TRUTHS
+    compare(lambda **given: spec(**given), arrays, sizes, truths)
+
+
+def split(s: Any, v: Any) -> Any:
+    n = s.shape[-1]
+    first = n - 1
+    return online(s, v, [(0, first), (first, n)])
+
+
+DEFINITIONS: dict[str, tuple[Any, dict[str, str]]] = {
+    "merge": (
+        lambda s, t, u, w: list(merge(tile_state(s, u), tile_state(t, w))),
+        {"s": "n p", "t": "n m", "u": "p w", "w": "m w"},
+    ),
+    "finish": (lambda s, u: finish(tile_state(s, u)), {"s": "n p", "u": "p w"}),
+    "sinks": (sink_weights, {"s": "n m", "sink": "n 1"}),
+    "groups": (
+        lambda q, k, v: grouped_attention(Attention(scale=1), q, k, v),
+        {"q": "2*e n d", "k": "2 m d", "v": "2 m w"},
+    ),
+    "repeat": (lambda x: repeat_heads(x, 2), {"x": "e n d"}),
+    "tile": (lambda x: tile_heads(x, 2), {"x": "e n d"}),
+    "linear": (lambda q, k, v: linear_attention(q * q + 1, k * k + 1, v), {"q": "n d", "k": "m d", "v": "m w"}),
+    "causal products": (causal_products, {"q": "n d", "k": "n d", "v": "n w"}),
+    "delta": (delta_step, {"state": "d w", "k": "1 d", "v": "1 w", "beta": "1 1"}),
+    "half": (rotate_half, {"x": "n d+d", "cos": "n d", "sin": "n d"}),
+    "interleaved": (rotate_interleaved, {"x": "n d*2", "cos": "n d", "sin": "n d"}),
+    "bias": (linear_bias, {"s": "n n", "slope": "1 1"}),
+    "bias with a cache": (linear_bias, {"s": "n p+n", "slope": "1 1"}),
+    "rms": (lambda x: rms_norm(x, 1), {"x": "n d"}),
+    "layer norm": (lambda x: layer_norm(x, 1), {"x": "n d"}),
+    "unit": (lambda x: unit(x * x + 1), {"x": "n d"}),
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_definition_is_what_exact_arithmetic_gives(name: str, sizes: dict[str, int]) -> None:
+    run, arrays = DEFINITIONS[name]
+    compare(run, arrays, sizes)
+
+
+def test_a_wrong_mask_would_be_seen() -> None:
+    arrays, sizes = SELF, SIZES[2]
+    with pytest.raises(AssertionError):
+        compare(lambda **a: Attention(causal=isinstance(a["q"], Indexed))(**a), arrays, sizes)
