@@ -16,6 +16,8 @@ TABLE = {
     "derive": ("derive", "Why is it so? Derive a fact about attention, step by step."),
     "walk": ("walk", "Walk through an example of attention in exact numbers."),
     "claim": ("claim", "Check a claim about weights, similarities or expressions."),
+    "prove": ("prove", "Is it always so? Prove theorems for all sizes, or your own."),
+    "report": ("report", "Write the book: every theorem with its proof, grade and false variant."),
     "verify": ("verify", "Does my code do it? Verify a function against exact mathematics."),
     "examples": ("examples", "List the worked examples, or show one."),
     "completion": ("completion", "Print the completion script of a shell."),

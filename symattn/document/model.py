@@ -35,9 +35,15 @@ Kind = Literal["derivation", "walk", "proof", "verification", "bound", "claim", 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Opens a numbered section."""
+    """Opens a numbered section; of level 2, a section within the last one of level 1."""
 
     title: Text
+    level: Literal[1, 2] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The table of contents: the headings of the document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +91,12 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the steps above have shown, set apart, with the evidence in its title bar."""
+    """What the steps above have shown, set apart, with the evidence in its title bar; ``text`` stands before it."""
 
     title: str
     formulas: tuple[Node, ...]
     evidence: tuple[Evidence, ...]
+    text: Text = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +164,7 @@ class Listing:
     language: str = ""
 
 
-Block = Heading | Paragraph | Assumptions | Steps | Result | Table | Values | Caveat | Note | Items | Listing
+Block = Heading | Contents | Paragraph | Assumptions | Steps | Result | Table | Values | Caveat | Note | Items | Listing
 
 
 @dataclass(frozen=True, slots=True)

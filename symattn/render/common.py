@@ -33,6 +33,16 @@ def numbered(document: md.Document) -> Iterator[tuple[md.Block, int]]:
             number += len(block.items)
 
 
+def headings(document: md.Document) -> list[tuple[str, md.Heading]]:
+    """The headings with their numbers: 1, 1.1, 1.2, 2."""
+    found, upper, lower = [], 0, 0
+    for block in document.blocks:
+        if isinstance(block, md.Heading):
+            upper, lower = (upper + 1, 0) if block.level == 1 else (upper, lower + 1)
+            found.append((str(upper) if block.level == 1 else f"{upper}.{lower}", block))
+    return found
+
+
 def ledger(document: md.Document) -> list[tuple[Evidence, list[int]]]:
     """The evidence of steps that names where it holds, each with the numbers of its steps.
 

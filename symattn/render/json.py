@@ -50,6 +50,7 @@ def _from_blocks(document: md.Document) -> dict[str, Any]:
 _PROMISED: dict[str, tuple[str, ...]] = {
     "derivation": ("assumptions", "steps", "results"),
     "walk": ("steps",),
+    "proof": ("theorems",),
     "verification": ("notes",),
 }
 
@@ -64,7 +65,8 @@ def _entries(block: md.Block) -> tuple[str, list[Any]]:
             return "steps", [_values(block)]
         case md.Result():
             formulas = [_formula(f) for f in block.formulas]
-            return "results", [{"title": block.title, "formulas": formulas, "evidence": block.evidence}]
+            words = {"text": plain_text(block.text)} if block.text else {}
+            return "results", [{"title": block.title, **words, "formulas": formulas, "evidence": block.evidence}]
         case md.Table():
             columns = [_column(c) for c in block.columns]
             rows = [[plain_text(cell) for cell in row] for row in block.rows]

@@ -103,7 +103,10 @@ class Writer:
     def block(self, block: md.Block, number: int) -> str:
         match block:
             case md.Heading():
-                return f"\\{'subsection*' if self.fragment else 'section'}{{{self.prose(block.title)}}}"
+                level, star = "sub" * (block.level - 1 + self.fragment), "*" * self.fragment
+                return f"\\{level}section{star}{{{self.prose(block.title)}}}"
+            case md.Contents():
+                return "" if self.fragment else r"\tableofcontents"
             case md.Paragraph():
                 return self.prose(block.text)
             case md.Assumptions():

@@ -43,6 +43,7 @@ def steps(writer: Writer, block: md.Steps, number: int) -> str:
 def result(writer: Writer, block: md.Result) -> str:
     """The formulas in a tinted box, the evidence in its title bar; in fragments under a bold title."""
     body = "\n".join(f"\\[ {centred(setter(writer, _INDENT), f)} \\]" for f in block.formulas)
+    body = "\n".join([*([writer.prose(block.text)] if block.text else []), *([body] if body else [])])
     evidence = ("; " if writer.fragment else r"\quad ").join(_evidence(writer, e) for e in block.evidence)
     title = escape_text(block.title)
     if writer.fragment:

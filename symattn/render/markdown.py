@@ -7,7 +7,7 @@ import re
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.tex import tex, words
-from symattn.render.common import indexed, ledger, made, numbered, sheets, steps_are
+from symattn.render.common import headings, indexed, ledger, made, numbered, sheets, steps_are
 from symattn.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$])")
@@ -28,7 +28,7 @@ def render(document: md.Document) -> str:
     if document.subtitle:
         parts.append(prose(document.subtitle))
     for block, number in numbered(document):
-        parts.append(_block(block, number))
+        parts.append(_contents(document) if isinstance(block, md.Contents) else _block(block, number))
     parts += _evidence(document)
     if document.verdict is not None:
         parts.append(f"**Verdict: {document.verdict.value}.**")
@@ -80,7 +80,9 @@ def _quoted(text: str) -> str:
 def _block(block: md.Block, number: int) -> str:
     match block:
         case md.Heading():
-            return "## " + prose(block.title)
+            return "#" * (block.level + 1) + " " + prose(block.title)
+        case md.Contents():
+            return ""
         case md.Paragraph():
             return prose(block.text)
         case md.Assumptions():
@@ -101,6 +103,10 @@ def _block(block: md.Block, number: int) -> str:
             return "\n".join(f"- {prose(item)}" for item in block.items)
         case md.Listing():
             return _fence(block.text.rstrip("\n"), block.language)
+
+
+def _contents(document: md.Document) -> str:
+    return "\n".join("  " * (h.level - 1) + f"- {prose(h.title)}" for _, h in headings(document))
 
 
 def _assumption(item: md.Assumption) -> str:
@@ -140,7 +146,7 @@ def _result(block: md.Result) -> str:
     evidence = "; ".join(str(e) for e in block.evidence)
     title = f"**{escape(block.title)}**" + (f" ({escape(evidence)})" if evidence else "")
     fences = [_fence(centred(_SETTER, f), "math") for f in block.formulas]
-    return _quoted("\n\n".join([title, *fences]))
+    return _quoted("\n\n".join([title, *([prose(block.text)] if block.text else []), *fences]))
 
 
 def _table(block: md.Table) -> str:

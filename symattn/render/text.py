@@ -8,7 +8,7 @@ from symattn.document.characters import to_ascii
 from symattn.document.text import text
 from symattn.evidence import Grade
 from symattn.render import text_formulas, text_tables
-from symattn.render.common import ledger, made, numbered, steps_are
+from symattn.render.common import headings, ledger, made, numbered, steps_are
 from symattn.render.layout import NBSP, beside, pad, width, wrap
 
 
@@ -61,10 +61,15 @@ class Writer:
         title = self.paint(self.flat(document.title), "1")
         rule = self.plain("─") * self.columns
         lines = [*beside(title, self.flat(document.subtitle), self.columns), rule]
-        section = 0
+        sections = headings(document)
+        numbers = iter(sections)
         for block, number in numbered(document):
-            section += isinstance(block, md.Heading)
-            lines += ["", *self.block(block, number, section)]
+            if isinstance(block, md.Contents):
+                lines += ["", *self.contents(sections)]
+            elif isinstance(block, md.Heading):
+                lines += ["", *self.wrapped((f"{next(numbers)[0]}  ", *block.title), "")]
+            else:
+                lines += ["", *self.block(block, number)]
         lines += self.evidence(document)
         if document.verdict is not None:
             lines += ["", self.paint(document.verdict.value.upper(), "1")]
@@ -73,10 +78,11 @@ class Writer:
     def flat(self, words: md.Text) -> str:
         return self.prose(words).replace(NBSP, " ")
 
-    def block(self, block: md.Block, number: int, section: int) -> list[str]:
+    def contents(self, sections: list[tuple[str, md.Heading]]) -> list[str]:
+        return [line for n, h in sections for line in self.wrapped(h.title, "  " * h.level + f"{n}  ")]
+
+    def block(self, block: md.Block, number: int) -> list[str]:
         match block:
-            case md.Heading():
-                return self.wrapped((f"{section}  ", *block.title), "")
             case md.Paragraph():
                 return self.wrapped(block.text)
             case md.Assumptions():
@@ -98,6 +104,8 @@ class Writer:
                 return [line for item in block.items for line in self.wrapped(item, "  " + dash)]
             case md.Listing():
                 return ["    " + self.plain(line) for line in block.text.splitlines()]
+            case md.Heading() | md.Contents():
+                raise TypeError("headings are numbered by the document")
 
     def assumptions(self, block: md.Assumptions) -> list[str]:
         labels = max((width(a.label) for a in block.items), default=0)

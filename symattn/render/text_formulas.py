@@ -113,6 +113,7 @@ def result(writer: Writer, block: md.Result) -> list[str]:
         lines = [f"{title}  [{writer.paint(evidence, colour)}]"]
     elif evidence:
         lines += [f"  {writer.paint(line, colour)}" for line in wrap(f"[{evidence}]", writer.columns - 2)]
+    lines += writer.wrapped(block.text, "    ") if block.text else []
     for formula in block.formulas:
         step = md.Step(formula)
         broken = lines_of(writer, step, None, _first_sides(writer, md.Steps((step,))), writer.columns - 4)

@@ -67,10 +67,15 @@ def load(target: str) -> Loaded:
     ``NotCallable`` (bad input), ``CannotRun`` (the import fails) or ``MissingExtra`` (it needs torch).
     """
     place, attribute = _split(target)
-    with _no_bytecode():
-        module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+    module = load_module(place)
     function = _find(module, attribute, place)
     return Loaded(function, target, str(getattr(module, "__file__", None) or place))
+
+
+def load_module(place: str) -> ModuleType:
+    """The module of a ``file.py`` or the module ``package.module``. Raises as ``load`` does."""
+    with _no_bytecode():
+        return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
 
 
 def _split(target: str) -> tuple[str, str]:

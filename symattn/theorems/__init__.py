@@ -38,7 +38,8 @@ def catalogue() -> dict[str, Theorem]:
 
 def select(names: tuple[str, ...]) -> tuple[Theorem, ...]:
     """The theorems with these names, or of these topics; InputError with a suggestion for what is neither."""
-    every, chosen = catalogue(), []
+    every = catalogue()
+    chosen: list[Theorem] = []
     for name in names:
         found = [t for t in every.values() if name in (t.name, t.topic)]
         if not found:

@@ -1,0 +1,63 @@
+"""``symattn prove``: is it always so?"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from .output import Output, options
+
+if TYPE_CHECKING:
+    from symattn.document.model import Document
+
+_MANY = 8  # theorems; more are shown as a table
+
+
+@click.command("prove", short_help="Prove theorems for all sizes, or your own.")
+@click.argument("names", nargs=-1, metavar="[NAME|TOPIC|FILE]...")
+@click.option("--all", "every", is_flag=True, help="The whole catalogue, as a table for each topic.")
+@click.option("--list", "wanted", is_flag=True, help="List the theorems; nothing is proved.")
+@click.option("--explain", is_flag=True, help="With the whole argument, and the verdict of the independent checker.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes to work in; by default 1.")
+@click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
+@options
+def command(
+    names: tuple[str, ...], every: bool, wanted: bool, explain: bool, jobs: int, no_cache: bool, output: Output
+) -> int:
+    """Prove theorems about attention for all sizes, and refute a false variant of each.
+
+    NAME and TOPIC are of `symattn prove --list`; FILE is a Python file or module of yours in which theorems are stated.
+    The exit code is 0 where every grade is at least checked, 1 where a statement is refuted, 3 where one is undecided.
+
+    \b
+    symattn prove softmax-shift --explain
+    symattn prove masks -f latex -o masks.tex
+    symattn prove mine.py
+    """
+    if every and names:
+        raise click.UsageError("--all is the whole catalogue, so it goes without names.")
+    if wanted:
+        return output.emit(_listing(names))
+    from symattn.theorems import documents
+
+    from .proving import proved
+
+    found = proved(names, explain=explain, jobs=jobs, cached=not no_cache)
+    as_table = not explain and (not names or len(found) > _MANY)
+    flags = [flag for flag, given in (("--all", not names), ("--explain", explain)) if given]
+    words = shlex.join(["symattn", "prove", *names, *flags])
+    title = found[0].theorem.name if len(found) == 1 else "theorems"
+    return output.emit((documents.table if as_table else documents.document)(found, words, title))
+
+
+def _listing(names: tuple[str, ...]) -> Document:
+    from symattn.document.model import Code
+    from symattn.sources.statements import by_name
+
+    from .listing import listing
+
+    rows = [((Code(t.name),), (t.topic,), t.says) for t in by_name(names).values()]
+    words = shlex.join(["symattn", "prove", *names, "--list"])
+    return listing("theorems", "Theorems", ("theorem", "topic", "says"), rows, words)

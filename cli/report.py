@@ -1,0 +1,28 @@
+"""``symattn report``: everything as one volume."""
+
+from __future__ import annotations
+
+import click
+
+from .output import Output, options
+
+
+@click.command("report", short_help="Write the book: every theorem with its proof, grade and false variant.")
+@click.option("--book", is_flag=True, required=True, help="All theorems as one volume.")
+@click.option("--explain", is_flag=True, help="With the equations of every proof.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes to work in; by default 1.")
+@click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
+@options
+def command(book: bool, explain: bool, jobs: int, no_cache: bool, output: Output) -> int:
+    """Write all theorems as one volume: contents, statements, hypotheses, proofs, grades and false variants.
+
+    \b
+    symattn report --book -o book.tex
+    symattn report --book --explain -o book.md
+    """
+    from symattn.theorems.book import book as volume
+
+    from .proving import proved
+
+    found = proved((), explain=explain, jobs=jobs, cached=not no_cache)
+    return output.emit(volume(found, f"symattn report --book{' --explain' if explain else ''}"))

@@ -1,0 +1,116 @@
+"""Theorems of the user's: found in a file or a module, and tried once so that a slip in them is told in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from symattn.errors import InputError, Refused, SymattnError, Undecided
+from symattn.proof.inequality import Certificate
+from symattn.proof.prover import equations
+from symattn.proof.statement import Letters, pairs
+from symattn.proof.theorem import Identity, Theorem
+from symattn.sources.loading import CannotRun, load_module, one_line, where
+from symattn.theorems import TOPICS, select
+
+MEND = "state one with the decorator symattn.theorem"
+
+
+@cache
+def gathered(words: tuple[str, ...]) -> dict[str, tuple[Theorem, str]]:
+    """The theorems that ``words`` name, by name, each with its file or module, or "" for the catalogue's.
+
+    A word is the name of a theorem, a topic, a file or a module; no words are the whole catalogue. Raises
+    ``InputError`` for a word that is none of these, and where two theorems have one name.
+    """
+    found: dict[str, tuple[Theorem, str]] = {}
+    for word in words or TOPICS:
+        place = word if is_place(word) else ""
+        for theorem in statements(word).values() if place else _catalogued(word):
+            if found.setdefault(theorem.name, (theorem, place))[1] != place:
+                raise InputError(f"two theorems are called {theorem.name!r}; mend: prove them one after the other")
+    return found
+
+
+def by_name(words: tuple[str, ...]) -> dict[str, Theorem]:
+    """The same without the places."""
+    return {name: theorem for name, (theorem, _) in gathered(words).items()}
+
+
+def _catalogued(word: str) -> tuple[Theorem, ...]:
+    try:
+        return select((word,))
+    except InputError as error:
+        if Path(f"{word}.py").is_file():
+            raise InputError(f"no theorem or topic {word!r}; did you mean '{word}.py'?") from error
+        raise
+
+
+def is_place(word: str) -> bool:
+    """Whether a word names a file or a module rather than a theorem: ``mine.py``, ``package.module``."""
+    return word.endswith(".py") or "/" in word or "\\" in word or ("." in word and not word.startswith("."))
+
+
+def statements(place: str) -> dict[str, Theorem]:
+    """The theorems in a file or a module, by name, in the order in which they stand.
+
+    A theorem without a topic has the file's name for one. Raises ``InputError`` where the file cannot be imported,
+    holds no theorem, or holds two of one name.
+    """
+    if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
+        raise InputError(f"{place} is neither a module nor a .py file")
+    try:
+        module = load_module(place)
+    except CannotRun as error:
+        raise InputError(str(error)) from error
+    found: dict[str, Theorem] = {}
+    for theorem in _in_order(vars(module)):
+        if theorem.name in found:
+            raise InputError(f"{place}: two theorems are called {theorem.name!r}; mend: rename one")
+        found[theorem.name] = theorem if theorem.topic else replace(theorem, topic=Path(place).stem)
+    if not found:
+        raise InputError(f"{place}: there is no theorem in it; mend: {MEND}")
+    return found
+
+
+def _in_order(names: dict[str, Any]) -> Iterator[Theorem]:
+    """The theorems among the values of a module, and in the lists that it holds; each once."""
+    seen: set[int] = set()
+    for value in list(names.values()):
+        for x in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(x, Theorem) and id(x) not in seen:
+                seen.add(id(x))
+                yield x
+
+
+def tried(theorem: Theorem, place: str) -> None:
+    """Run the functions of a statement once. Raises ``InputError`` in one line for what is no more than a slip."""
+    method = theorem.method
+    if not isinstance(method, (Identity, Certificate)):
+        return
+    false = method.false if isinstance(method.false, tuple) else (method.false,)
+    _try(theorem, place, "statement", partial(_read, method, method.sides))
+    for variant in false:
+        _try(theorem, place, "false variant", partial(_read, method, variant))
+
+
+def _read(method: Identity | Certificate, sides: Any) -> None:
+    for left, right in pairs(sides, method.declared, Letters()):
+        if isinstance(method, Identity):
+            list(equations(left, right))
+
+
+def _try(theorem: Theorem, place: str, what: str, run: Callable[[], None]) -> None:
+    try:
+        run()
+    except (Refused, Undecided):
+        return  # the prover says so, and numbers may still refute it
+    except SymattnError as error:
+        raise InputError(f"{place}: the {what} of {theorem.name!r}: {error}") from error
+    except Exception as error:
+        at = where(error)
+        place = f"{place}: " if not at else f"{at}: "
+        raise InputError(f"{place}the {what} of {theorem.name!r} raises {one_line(error)}") from error

@@ -1,0 +1,57 @@
+"""The book: all theorems as one volume."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from symattn.document import model as md
+from symattn.document.model import Block, Code, Document, Emph, Text
+from symattn.evidence import Grade
+from symattn.theorems.documents import Decided, blocks, closing, counts, record, titled
+
+_GRADES = {
+    Grade.KERNEL: "a Coq proof of it was checked",
+    Grade.PROVED: "for all sizes, under the hypotheses that are printed",
+    Grade.CHECKED: "exactly, at the sizes that are listed",
+    Grade.TESTED: "by a random identity test, with the bound on its error that is printed",
+    Grade.ENCLOSED: "rigorously, for the input that is named",
+    Grade.SAMPLED: "floating point agreed",
+    Grade.REFUTED: "there is a counterexample",
+    Grade.UNDECIDED: "open, which is never a pass",
+}
+
+
+def book(found: Sequence[Decided], command: str) -> Document:
+    """A chapter for each topic, a section for each theorem, and how to read them."""
+    parts: list[Block] = [md.Contents(), *_reading(found)]
+    for topic in dict.fromkeys(d.theorem.topic for d in found):
+        chapter = [d for d in found if d.theorem.topic == topic]
+        parts += [md.Heading((titled(topic),)), md.Paragraph((*counts(chapter), "."))]
+        for d in chapter:
+            parts += [md.Heading((Code(d.theorem.name),), 2), *blocks(d)]
+    title: Text = ("Theorems about attention",)
+    return Document("proof", "book", title, tuple(parts), counts(found), command, record=record(found))
+
+
+def _reading(found: Sequence[Decided]) -> tuple[Block, ...]:
+    """What stands in every section, what the grades mean, and how many theorems have each."""
+    grades = [d.grade for d in found]
+    words = (
+        "Each section states a theorem, its hypotheses and why it holds, and says how that is known. The false variant"
+        " is a statement much like it, which the same method must refute: a method that accepts everything shows"
+        " nothing. Any section can be made again with "
+    )
+    rows = tuple(
+        ((Emph(g.value),), (meaning,), (str(grades.count(g)),)) for g, meaning in _GRADES.items() if g in grades
+    )
+    columns = (
+        md.Column(("grade",), "left"),
+        md.Column(("how it is known",), "left"),
+        md.Column(("theorems",), "right"),
+    )
+    return (
+        md.Heading(("How to read this book",)),
+        md.Paragraph((words, Code("symattn prove NAME --explain"), ".")),
+        md.Table(columns, rows),
+        closing(found),
+    )

@@ -1,0 +1,175 @@
+"""What a decision depends on, as one number: two theorems with the same digest are decided alike.
+
+It is made of the source of symattn's mathematics, the versions of Python, python-flint and NumPy, and of the statement
+itself: the code of its functions, the values they hold, and the files of all modules of the user's that they reach. The
+name of a theorem is no part of it. What the walk does not understand has no digest, and is decided anew each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from fractions import Fraction
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+import symattn
+from symattn.proof.theorem import Theorem
+
+_ROOMS = ("arrays", "attention", "document", "proof", "theorems")
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, Fraction, type(...), range)
+
+
+class Unknown(Exception):
+    """A value that is not understood, so that nothing can be said of what depends on it."""
+
+
+def digest(theorem: Theorem) -> str | None:
+    """The digest of a theorem; None if it depends on something that is not understood."""
+    walk = _Walk()
+    try:
+        parts = list(walk.parts(theorem.method))
+        files = sorted((path, _file(path)) for path in walk.files)
+    except Unknown:
+        return None
+    return _hash([ground(), *parts, *(content for _, content in files)])
+
+
+@cache
+def ground() -> str:
+    """The digest of what all theorems depend on: symattn's mathematics, and the versions of what it runs on."""
+    root = Path(symattn.__file__).parent
+    sources = [p for room in _ROOMS for p in sorted((root / room).rglob("*.py"))]
+    top = [root / "errors.py", root / "evidence.py"]
+    versions = [sys.version, *(f"{name} {version(name)}" for name in ("python-flint", "numpy"))]
+    return _hash([*versions, *(f"{p.relative_to(root).as_posix()} {_file(p)}" for p in (*top, *sources))])
+
+
+def _hash(parts: list[str]) -> str:
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
+    return sha.hexdigest()
+
+
+def _file(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise Unknown(path) from error
+
+
+class _Walk:
+    """A walk through what a value is made of; each object once."""
+
+    def __init__(self) -> None:
+        self.files: set[Path] = set()
+        self._seen: dict[int, int] = {}
+        self._kept: list[Any] = []  # so that no identity is used twice
+
+    def parts(self, x: Any) -> Iterator[str]:
+        """The parts of ``x``, in order."""
+        if isinstance(x, _PLAIN):
+            yield f"{type(x).__name__} {x!r}"
+            return
+        if isinstance(x, Enum):
+            yield f"{type(x).__qualname__} {x.name}"
+            return
+        if id(x) in self._seen:
+            yield f"again {self._seen[id(x)]}"
+            return
+        self._seen[id(x)] = len(self._seen)
+        self._kept.append(x)
+        yield from self._made_of(x)
+
+    def _made_of(self, x: Any) -> Iterator[str]:
+        if isinstance(x, (tuple, list)):
+            yield f"{type(x).__name__} of {len(x)}"
+            for y in x:
+                yield from self.parts(y)
+        elif isinstance(x, Mapping):
+            yield f"mapping of {len(x)}"
+            for key, y in x.items():
+                yield from self.parts(key)
+                yield from self.parts(y)
+        elif isinstance(x, (set, frozenset)):
+            yield from sorted(part for y in x for part in _Walk().parts(y))
+        elif isinstance(x, FunctionType):
+            yield from self._function(x)
+        elif isinstance(x, CodeType):
+            yield from self._code(x)
+        elif isinstance(x, MethodType):
+            yield from self.parts((x.__func__, x.__self__))
+        elif hasattr(x, "cache_info") and hasattr(x, "__wrapped__"):
+            yield from self.parts(x.__wrapped__)
+        elif isinstance(x, partial):
+            yield from self.parts((x.func, x.args, x.keywords))
+        elif isinstance(x, ModuleType):
+            yield f"module {x.__name__}"
+            self._module(x)
+        elif isinstance(x, (type, BuiltinFunctionType)):
+            yield f"{x.__module__} {x.__qualname__}"
+            self._module(sys.modules.get(x.__module__ or ""))
+        elif is_dataclass(x):
+            yield from self.parts(type(x))
+            for f in fields(x):
+                yield f.name
+                yield from self.parts(getattr(x, f.name))
+        else:
+            yield from self._other(x)
+
+    def _function(self, f: FunctionType) -> Iterator[str]:
+        """The code and the values it holds; of a user's function also the globals that it looks up."""
+        yield f"function of {f.__module__}"
+        yield from self.parts((f.__code__, f.__defaults__, f.__kwdefaults__))
+        yield from self.parts([cell.cell_contents for cell in f.__closure__ or ()])
+        if not _users(Path(f.__code__.co_filename)):
+            return
+        self._module(sys.modules.get(f.__module__))
+        for name in sorted(_names(f.__code__)):
+            if name in f.__globals__:
+                yield name
+                yield from self.parts(f.__globals__[name])
+
+    def _code(self, code: CodeType) -> Iterator[str]:
+        yield f"{code.co_code!r} {code.co_names} {code.co_varnames} {code.co_argcount} {code.co_kwonlyargcount}"
+        yield from self.parts(code.co_consts)
+
+    def _other(self, x: Any) -> Iterator[str]:
+        if isinstance(x, (np.ndarray, np.generic)) and not x.dtype.hasobject:
+            yield f"{x.dtype} {x.shape} {x.tobytes()!r}"
+            return
+        raise Unknown(type(x).__name__)
+
+    def _module(self, module: ModuleType | None) -> None:
+        """Note the file of a module of the user's, and of all those that it imports."""
+        file = getattr(module, "__file__", None)
+        if module is None or file is None or not _users(Path(file)) or Path(file) in self.files:
+            return
+        self.files.add(Path(file))
+        for y in list(vars(module).values()):
+            if isinstance(y, ModuleType):
+                self._module(y)
+            elif isinstance(y, (type, FunctionType)):
+                self._module(sys.modules.get(y.__module__))
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names that code looks up, within functions that it holds too."""
+    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _users(path: Path) -> bool:
+    """Whether a file belongs neither to Python, nor to an installed package, nor to symattn."""
+    places = [Path(symattn.__file__).parent, *map(Path, {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")})]
+    return "site-packages" not in path.parts and not any(path.is_relative_to(place) for place in places)

@@ -1,0 +1,241 @@
+"""Theorems as documents: one with its argument, several as sections, many as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symattn.document import model as md
+from symattn.document.model import Block, Code, Document, Emph, Text
+from symattn.document.notation import Node, Row, Words
+from symattn.document.tex import tex
+from symattn.document.text import text
+from symattn.evidence import Grade, at_least_checked, weakest
+from symattn.proof.theorem import Theorem
+from symattn.theorems.findings import Finding
+
+_CONNECTING = 28  # characters between formulas that are displayed side by side
+_TITLES = {
+    "scaling": "Scaling and statistics",
+    "softmax": "Softmax",
+    "structure": "Structure and symmetry",
+    "gradients": "Gradients",
+    "streaming": "Streaming, tiling, cache",
+    "masks": "Masks",
+    "heads": "Heads",
+    "positions": "Positions",
+    "scores": "Score variants",
+    "normalisation": "Normalisation and residual",
+    "linear": "Linear attention and kernels",
+    "depth": "Depth and composition",
+    "rounding": "Rounding",
+}
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A theorem and what was found of it; its argument and its certificates, where they were asked for."""
+
+    theorem: Theorem
+    finding: Finding
+    explained: tuple[Block, ...] = ()
+    certificates: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def grade(self) -> Grade:
+        """The grade of the statement."""
+        return self.finding.grade
+
+
+def titled(topic: str) -> str:
+    """The title of a topic."""
+    return _TITLES.get(topic, topic)
+
+
+# -- one theorem -------------------------------------------------------------------------------------------------------
+
+
+def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
+    """A statement as displayed formulas, or as running text."""
+    if not words or not isinstance(words[0], Node):
+        return (), words
+    parts: list[Node] = []
+    for part in words:
+        if isinstance(part, Node):
+            parts.append(part)
+        elif isinstance(part, str) and len(part) < _CONNECTING:
+            parts += [Words(part.strip(" ,;"))] if part.strip(" ,;") else []
+        else:
+            return (), words
+    return (parts[0] if len(parts) == 1 else Row(tuple(parts)),), ()
+
+
+def blocks(decided: Decided) -> tuple[Block, ...]:
+    """The statement in its box, hypotheses, idea, how it was decided, false variant, source."""
+    theorem, found = decided.theorem, decided.finding
+    formulas, words = statement(theorem.says)
+    hypotheses = tuple(dict.fromkeys((*theorem.hypotheses, *found.hypotheses)))
+    return (
+        md.Result("Theorem", formulas, (found.evidence,), words),
+        *_several("Hypotheses", "Hypothesis", hypotheses),
+        *_told("Why", theorem.why),
+        *_told("Proof" if found.grade is Grade.PROVED else "Method", _joined(found.how)),
+        *decided.explained,
+        _false_variant(theorem, found),
+        *_told("Source", (theorem.source,)),
+    )
+
+
+def _false_variant(theorem: Theorem, found: Finding) -> Block:
+    verdict = {
+        Grade.REFUTED: "it is refuted",
+        Grade.PROVED: "it is accepted, so that nothing is shown",
+        Grade.UNDECIDED: "it is not refuted, so that nothing is shown",
+    }[found.false_grade]
+    where: Text = (": ", *found.counterexample) if found.counterexample else ()
+    said = theorem.false_says
+    comma = "" if said and isinstance(said[-1], str) and said[-1].endswith((".", ";")) else ";"
+    return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))
+
+
+def _several(many: str, one: str, texts: Sequence[Text]) -> tuple[Block, ...]:
+    if len(texts) < 2:
+        return _told(one, texts[0]) if texts else ()
+    return md.Paragraph((Emph(f"{many}."),)), md.Items(tuple(texts))
+
+
+def _told(label: str, words: Text) -> tuple[Block, ...]:
+    if not any(part != "" for part in words):
+        return ()
+    end = "" if isinstance(words[-1], str) and words[-1].endswith((".", ")", "?")) else "."
+    opening = words[0]
+    first = opening[:1].upper() + opening[1:] if isinstance(opening, str) else opening
+    return (md.Paragraph((Emph(f"{label}."), " ", first, *words[1:], end)),)
+
+
+def _joined(texts: Sequence[Text]) -> Text:
+    """Sentences one after the other."""
+    out: list[md.Inline] = []
+    for words in texts:
+        if out:
+            end = isinstance(out[-1], str) and out[-1].endswith(".")
+            out.append(" " if end else ". ")
+        opening = words[0] if words else ""
+        out += [opening[:1].upper() + opening[1:] if isinstance(opening, str) else opening, *words[1:]]
+    return tuple(out)
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+
+
+def document(found: Sequence[Decided], command: str, name: str) -> Document:
+    """One theorem as a document of its own, several as its sections."""
+    if len(found) == 1:
+        theorem = found[0].theorem
+        return _whole(found, (Code(theorem.name),), (titled(theorem.topic),), blocks(found[0]), command, name)
+    sections = tuple(b for d in found for b in (md.Heading((Code(d.theorem.name),)), *blocks(d)))
+    return _whole(found, ("Theorems about attention",), counts(found), (*sections, closing(found)), command, name)
+
+
+def table(found: Sequence[Decided], command: str, name: str) -> Document:
+    """A table for each topic: name, statement, grade; then how many have each grade."""
+    parts: list[Block] = []
+    for topic in dict.fromkeys(d.theorem.topic for d in found):
+        rows = [d for d in found if d.theorem.topic == topic]
+        parts += [md.Heading((titled(topic),)), _table(rows)]
+    return _whole(found, ("Theorems about attention",), counts(found), (*parts, closing(found)), command, name)
+
+
+def _table(rows: Sequence[Decided]) -> Block:
+    columns = (
+        md.Column(("theorem",), "left"),
+        md.Column(("grade",), "left"),
+        md.Column(("false variant",), "left"),
+        md.Column(("where",), "left"),
+    )
+    return md.Table(
+        columns,
+        tuple(((Code(d.theorem.name),), (d.grade.value,), (d.finding.false_grade.value,), (_where(d),)) for d in rows),
+    )
+
+
+def _where(decided: Decided) -> str:
+    words = decided.finding.evidence.where
+    return words if len(words) <= 80 else words[:77].rstrip(" ,;") + " …"
+
+
+def counts(found: Sequence[Decided]) -> Text:
+    """118 theorems: 101 proved, 17 checked."""
+    grades = [d.grade for d in found]
+    each = [f"{grades.count(g)} {g.value}" for g in Grade if g in grades]
+    return (f"{len(found)} theorem{'s' * (len(found) != 1)}: {', '.join(each)}",)
+
+
+def closing(found: Sequence[Decided]) -> Block:
+    """How many theorems have each grade, and what became of the false variants."""
+    refuted = sum(d.finding.false_grade is Grade.REFUTED for d in found)
+    accepted = sum(d.finding.false_grade is Grade.PROVED for d in found)
+    return md.Paragraph(
+        (*counts(found), f". Of {len(found)} false variants, {refuted} are refuted and {accepted} accepted.")
+    )
+
+
+def _whole(
+    found: Sequence[Decided], title: Text, subtitle: Text, body: tuple[Block, ...], command: str, name: str
+) -> Document:
+    return Document("proof", name, title, body, subtitle, command, record=record(found))
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def record(found: Sequence[Decided]) -> Mapping[str, Any]:
+    """What the JSON form of a proof promises."""
+    grades = [d.grade for d in found]
+    return {
+        "verdict": weakest(d.finding.evidence for d in found).value,
+        "counts": {g.value: grades.count(g) for g in Grade if g in grades},
+        "theorems": [_entry(d) for d in found],
+    }
+
+
+def _entry(decided: Decided) -> Mapping[str, Any]:
+    theorem, found = decided.theorem, decided.finding
+    more = {"certificates": decided.certificates} if decided.certificates else {}
+    return {
+        "name": theorem.name,
+        "topic": theorem.topic,
+        "grade": found.grade,
+        "where": found.evidence.where,
+        "seconds": found.seconds,
+        "statement": plain(theorem.says),
+        "tex": in_tex(theorem.says),
+        "hypotheses": [plain(h) for h in (*theorem.hypotheses, *found.hypotheses)],
+        "why": plain(theorem.why),
+        "how": [plain(h) for h in found.how],
+        "source": theorem.source,
+        "witness": plain(found.witness),
+        "false_variant": {
+            "grade": found.false_grade,
+            "statement": plain(theorem.false_says),
+            "tex": in_tex(theorem.false_says),
+            "counterexample": plain(found.counterexample),
+        },
+        **more,
+    }
+
+
+def plain(words: Text) -> str:
+    """Running text without markup."""
+    return "".join(text(w) if isinstance(w, Node) else w if isinstance(w, str) else w.text for w in words)
+
+
+def in_tex(words: Text) -> str:
+    """Running text with its formulas between dollars."""
+    return "".join(f"${tex(w, inline=True)}$" if isinstance(w, Node) else plain((w,)) for w in words)
+
+
+def shown_well(found: Sequence[Decided]) -> bool:
+    """Whether every grade is at least ``checked``."""
+    return all(at_least_checked(d.grade) for d in found)

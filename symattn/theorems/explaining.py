@@ -1,0 +1,130 @@
+"""The argument of a theorem that the prover decided: its equations, and what each was reduced to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any
+
+from symattn.document import model as md
+from symattn.document.measure import width
+from symattn.document.model import Block, Inline, Text
+from symattn.document.notation import Node, equals, name, relation
+from symattn.errors import Refused
+from symattn.evidence import Evidence, Grade
+from symattn.proof.prover import Case
+from symattn.proof.theorem import Outcome
+from symattn.proof.writing import Writing, in_blocks, length, size
+from symattn.theorems.findings import sizes_written
+
+_LONGEST = 90  # parts of an expression that is printed
+_WIDEST = 100.0  # em
+_MOST = 12  # equations that are printed, those with the most to do
+
+
+def explained(outcome: Outcome) -> tuple[Block, ...]:
+    """The argument as blocks; none where no equation was proved by the prover."""
+    proofs = [p for p in outcome.decision.proofs if p.proved]
+    cases = [(p, c) for p in proofs for c in p.cases]
+    if not cases:
+        return ()
+    told = sorted(cases, key=lambda pc: pc[1].how == "normal form")[:_MOST]
+    left_out = len(cases) - len(told)
+    out: list[Block] = []
+    for n, (_, case) in enumerate(told, 1):
+        out += _case(case, f"Equation {n} of {len(cases)}" if len(cases) > 1 else "The equation")
+    if left_out:
+        out.append(md.Paragraph((f"{left_out} more equations are decided in the same way.",)))
+    if any(in_blocks(side) for _, c in told for side in (c.left, c.right)):
+        words = "an axis made of several blocks has, before its indices, the numbers of the blocks"
+        out.append(md.Note((f"A letter with {words}.",)))
+    return (*out, *_checked(outcome))
+
+
+def _case(case: Case, label: str) -> Iterator[Block]:
+    writing = Writing([x for x in (case.left, case.right, case.numerator) if x is not None], case.indices)
+    free: list[Inline] = []
+    for i in case.indices:
+        free += [", " if free else ", for all ", relation(writing.index(i), "≤", size(i.sort))]
+    yield md.Paragraph((f"{label}{':' if not free else ''}", *free, ":" if free else ""))
+    left, right = _written(writing, case.left), _written(writing, case.right)
+    if left is None or right is None:
+        parts = length(case.left) + length(case.right)
+        yield md.Paragraph((f"(It has {parts} parts, too many to print; the certificate has them all.)",))
+    else:
+        yield md.Steps((md.Step(equals(left, right), _reason(case), Evidence(Grade.PROVED)),))
+    yield from _cleared(case, writing)
+
+
+def _reason(case: Case) -> Text:
+    return ("equal normal forms",) if case.how == "normal form" else ()
+
+
+def _cleared(case: Case, writing: Writing) -> Iterator[Block]:
+    if case.numerator is None or case.limits is None:
+        return
+    numerator = _written(writing, case.numerator)
+    if numerator is not None:
+        divisors = [_written(writing, d.base) for d in case.divisors]
+        shown = [d**p.times if p.times > 1 else d for d, p in zip(divisors, case.divisors, strict=True) if d]
+        by: Text = ("the difference, cleared of denominators",) if divisors else ("the difference",)
+        if shown and len(shown) == len(divisors):
+            by = ("the difference, times ", *_listed(shown))
+        yield md.Steps((md.Step(equals(numerator, 0), by, Evidence(Grade.PROVED)),))
+    yield md.Paragraph(_counted(case))
+
+
+def _listed(nodes: list[Node]) -> Text:
+    parts: list[Inline] = []
+    for x in nodes:
+        parts += [", " if parts else "", x]
+    return tuple(p for p in parts if p != "")
+
+
+def _counted(case: Case) -> Text:
+    """D_s, and the sizes that are enough by the theorem of cut-off."""
+    assert case.limits is not None
+    counted = case.limits.counted
+    if not counted:
+        return ("No size and no sum occurs: one polynomial identity decides it.",)
+    out: list[Inline] = ["Free and bound indices in any term, at most: "]
+    for n, (sort, d) in enumerate(counted.items()):
+        out += [", " if n else "", equals(name("D", size(sort)), d)]
+    if case.how == "one size":
+        return (*out, ". Every bound index shows in a letter, so the one size ", *sizes_written(case.sizes[0]),
+                " decides all sizes: there the polynomial is zero.")  # fmt: skip
+    extra = " of each number of rows, with 1/Z · Z = 1," if case.how == "rows" else ""
+    return (*out, f". So the {len(case.sizes)} sizes", extra, " up to ", *sizes_written(case.limits.top),
+            " decide all sizes: at each of them the polynomial is zero.")  # fmt: skip
+
+
+def _written(writing: Writing, x: Any) -> Node | None:
+    """An expression as a formula; None where it is too long to print, or has parts without notation."""
+    if length(x) > _LONGEST:
+        return None
+    try:
+        shown = writing(x)
+    except Refused:
+        return None
+    return shown if width(shown) <= _WIDEST else None
+
+
+def certificates(outcome: Outcome) -> tuple[Mapping[str, Any], ...]:
+    """The certificates of the prover's proofs."""
+    from symattn.proof.certificate import certificate
+
+    return tuple(certificate(p) for p in outcome.decision.proofs if p.proved)
+
+
+def _checked(outcome: Outcome) -> tuple[Block, ...]:
+    """What the independent checker says of the certificates; its dice are cast alike each time."""
+    from symattn.proof.checker import check
+
+    verdicts = [check(c, Random(0)) for c in certificates(outcome)]
+    refused = [v.why for v in verdicts if not v.accepted]
+    if refused:
+        return (md.Note((f"The checker refuses {len(refused)} of {len(verdicts)} certificates: {refused[0]}.",)),)
+    many = "The certificate is" if len(verdicts) == 1 else f"All {len(verdicts)} certificates are"
+    epsilon = max(v.epsilon for v in verdicts)
+    error = f", with an error of at most {epsilon:.0e}" if epsilon else ""
+    return (md.Paragraph((f"{many} accepted by the checker, which shares no code with the prover{error}.",)),)

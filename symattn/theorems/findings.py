@@ -1,0 +1,152 @@
+"""What is kept of a decision: all that a document needs, as plain data that can be sent, kept as JSON and read back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from symattn.arrays.field.parse import parse
+from symattn.document.measure import width
+from symattn.document.model import Inline, Text
+from symattn.document.notation import Node, Relation, commas, relation
+from symattn.errors import SymattnError
+from symattn.evidence import Evidence, Grade
+from symattn.proof.prover import Case, Proof
+from symattn.proof.theorem import Outcome
+from symattn.proof.writing import Writing, size
+
+_WIDEST = 40.0  # em of a formula that is printed in words
+_NUMBERS = re.compile(r"(?P<sizes>.*?): (?P<left>\S+) and (?P<right>\S+) at (?P<place>\[[\d, ]*\]) \(seed \d+\)")
+_SEED = re.compile(r" \(seed \d+\)")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The evidence of a theorem, how it was reached, what it needs, and what became of its false variant."""
+
+    evidence: Evidence
+    how: tuple[Text, ...]
+    hypotheses: tuple[Text, ...]
+    false_grade: Grade
+    counterexample: Text
+    witness: Text
+    seconds: float
+
+    @property
+    def grade(self) -> Grade:
+        """The grade of the statement."""
+        return self.evidence.grade
+
+
+def finding(outcome: Outcome) -> Finding:
+    """What is kept of an outcome. What is unsound is undecided, and says why."""
+    decision, refutation = outcome.decision, outcome.refutation
+    evidence = decision.evidence
+    if not outcome.sound and evidence.grade is not Grade.REFUTED:
+        evidence = Evidence(Grade.UNDECIDED, _unsound(outcome))
+    demands = tuple(t for p in decision.proofs for t in _demands(p))
+    return Finding(
+        evidence,
+        (*_reductions(decision.proofs), *decision.argument),
+        tuple(dict.fromkeys((*decision.hypotheses, *demands))),
+        Grade.PROVED if refutation.accepted else Grade.REFUTED if refutation.refuted else Grade.UNDECIDED,
+        _counterexamples(refutation.counterexample),
+        (outcome.witness,) if outcome.witness else (),
+        round(outcome.seconds, 3),
+    )
+
+
+def _unsound(outcome: Outcome) -> str:
+    if outcome.refutation.accepted:
+        return "the false variant is accepted as well"
+    if not outcome.refutation.refuted:
+        return "no counterexample to the false variant was found"
+    if outcome.decision.evidence.grade is Grade.UNDECIDED:
+        return outcome.decision.evidence.where
+    return "no numbers were found that meet the hypotheses"
+
+
+def _demands(proof: Proof) -> Iterator[Text]:
+    """What must hold for both sides to be defined; where it is too long to print, in words."""
+    for d in proof.demands:
+        shown = relation(Writing([d.expression])(d.expression), d.relation, 0)
+        words = "what is divided by is not zero" if d.relation == "≠" else "the arguments of roots and logarithms are"
+        words = words if d.relation == "≠" else f"{words} {'positive' if d.relation == '>' else 'not negative'}"
+        yield (shown,) if width(shown) < _WIDEST else (words,)
+
+
+# -- how ---------------------------------------------------------------------------------------------------------------
+
+_PHRASES = {
+    "normal form": "by the normal forms of both sides, which are the same",
+    "one size": "as polynomials, cleared of denominators, at one size that is enough for all",
+    "box": "as polynomials, cleared of denominators, at every size of a box that is enough for all",
+    "rows": "as polynomials, with 1/Z · Z = 1 for what stands under sums, at the sizes of boxes enough for all",
+}
+
+
+def _reductions(proofs: tuple[Proof, ...]) -> Iterator[Text]:
+    """One text: how the equations of elements were decided, and the most that had to be looked at."""
+    cases = [c for p in proofs if p.proved for c in p.cases]
+    groups = [(how, [c for c in cases if c.how == how]) for how in _PHRASES]
+    told: list[Inline] = []
+    for how, found in ((how, found) for how, found in groups if found):
+        number = f"{len(found)} " if len(found) < len(cases) else ""
+        told += ["; " if told else "", f"{number}{_PHRASES[how]}", *_largest(found)]
+    if told:
+        opening = "decided " if len(cases) == 1 else f"{len(cases)} equations between elements are decided: "
+        yield (opening, *(part for part in told if part != ""))
+
+
+def _largest(cases: list[Case]) -> Text:
+    """The sizes of the case that needed the most."""
+    most = max(cases, key=lambda c: len(c.sizes))
+    if not most.limits or not most.limits.top:
+        return ()
+    if most.how == "one size":
+        return (": ", *sizes_written(most.sizes[0]))
+    return (": ", *sizes_written(most.limits.top, "≤"), f", {len(most.sizes)} in all")
+
+
+def sizes_written(sizes: Mapping[str, int], sign: str = "=") -> Text:
+    """n = 2, d_k = 3."""
+    parts: list[Inline] = []
+    for s, n in sizes.items():
+        parts += [", " if parts else "", relation(size(s), sign, n)]
+    return tuple(parts) or ("no size occurs",)
+
+
+# -- counterexamples ---------------------------------------------------------------------------------------------------
+
+
+def _counterexamples(words: str) -> Text:
+    """What a search printed, its exact numbers as formulas."""
+    parts: list[Inline] = []
+    for one in words.split("; "):
+        parts += ["; " if parts else "", *_counterexample(one)]
+    return tuple(p for p in parts if p != "")
+
+
+def _counterexample(words: str) -> Text:
+    found = _NUMBERS.fullmatch(words)
+    if not found:
+        return _spaced(_SEED.sub("", words))
+    try:
+        left, right = (parse(found[side]).notation() for side in ("left", "right"))
+    except SymattnError:
+        return _spaced(_SEED.sub("", words))
+    place = [int(n) + 1 for n in re.findall(r"\d+", found["place"])]
+    unequal: Node = Relation(left, (("≠", right),))
+    where: Text = (" at the place ", commas(*place)) if place else ()
+    return (*_spaced(found["sizes"]), ": ", unequal, *where)
+
+
+def _spaced(words: str) -> Text:
+    """``n_q = 1, d = 2`` with its letters as formulas."""
+    parts: list[Inline] = []
+    for piece in re.split(r"(\b[A-Za-z](?:_[a-z]+)? = \d+)", words):
+        letter, sign, number = piece.partition(" = ")
+        is_size = bool(sign) and re.fullmatch(r"[A-Za-z](?:_[a-z]+)?", letter) and number.isdigit()
+        parts.append(relation(size(letter), "=", int(number)) if is_size else piece)
+    return tuple(p for p in parts if p != "")

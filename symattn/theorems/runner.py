@@ -1,0 +1,115 @@
+"""Deciding many theorems: from the cache where nothing has changed, else anew, in several processes if asked.
+
+What is decided is kept at once, so that an interrupt loses only what was being decided.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any
+
+from symattn.document.model import Block
+from symattn.errors import SymattnError
+from symattn.proof.theorem import Theorem, decide
+from symattn.theorems.cache import Cache
+from symattn.theorems.documents import Decided
+from symattn.theorems.explaining import certificates, explained
+from symattn.theorems.findings import Finding, finding
+
+Source = Callable[[], Mapping[str, Theorem]]
+Progress = Callable[[int, int, str], None]
+_Parts = tuple[Finding, tuple[Block, ...], tuple[Mapping[str, Any], ...]]
+
+
+def run(
+    theorems: Sequence[Theorem],
+    source: Source,
+    *,
+    jobs: int = 1,
+    explain: bool = False,
+    cached: bool = True,
+    progress: Progress = lambda done, of, name: None,
+) -> list[Decided]:
+    """Every theorem with what was found of it, in the order given.
+
+    ``source`` gives all theorems by name to the other processes, which cannot be sent functions. ``progress`` is told
+    how many are done, of how many, and which is next or was last.
+    """
+    cache = Cache(cached)
+    found: dict[str, Decided] = {}
+    for theorem in theorems:
+        kept = None if explain else cache.get(theorem)
+        if kept:
+            found[theorem.name] = Decided(theorem, kept)
+    open_ = [t for t in theorems if t.name not in found]
+    many = jobs > 1 and len(open_) > 1
+    decided = _beside(open_, source, min(jobs, len(open_)), explain) if many else _in_turn(open_, explain, progress)
+    for one in decided:
+        cache.put(one.theorem, one.finding)
+        found[one.theorem.name] = one
+        progress(len(found), len(theorems), one.theorem.name)
+    return [found[t.name] for t in theorems]
+
+
+class Broken(Exception):
+    """The functions of a statement raise what is no answer: ``name`` is the theorem's, ``told`` the error in a line."""
+
+    def __init__(self, name: str, told: str) -> None:
+        super().__init__(name, told)
+        self.name, self.told = name, told
+
+
+def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
+    """Decide a theorem, with its argument and certificates if ``explain``. Raises ``Broken``."""
+    try:
+        outcome = decide(theorem)
+    except SymattnError:
+        raise
+    except Exception as error:
+        raise Broken(theorem.name, f"{type(error).__name__}: {error}") from error
+    if not explain:
+        return Decided(theorem, finding(outcome))
+    return Decided(theorem, finding(outcome), explained(outcome), certificates(outcome))
+
+
+def _in_turn(theorems: Sequence[Theorem], explain: bool, progress: Progress) -> Iterator[Decided]:
+    for n, theorem in enumerate(theorems):
+        progress(n, len(theorems), theorem.name)
+        yield decide_one(theorem, explain)
+
+
+def _beside(theorems: Sequence[Theorem], source: Source, jobs: int, explain: bool) -> Iterator[Decided]:
+    """The same in several processes, each as soon as it is done."""
+    by_name = {t.name: t for t in theorems}
+    with _pool(jobs) as pool:
+        waiting = [pool.submit(_work, source, name, explain) for name in by_name]
+        for done in as_completed(waiting):
+            name, parts = done.result()
+            yield Decided(by_name[name], *parts)
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_deaf)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _deaf() -> None:
+    """An interrupt is for the first process alone, which ends the others; so is standard output."""
+    sys.stdout = sys.stderr
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _work(source: Source, name: str, explain: bool) -> tuple[str, _Parts]:
+    decided = decide_one(source()[name], explain)
+    return name, (decided.finding, decided.explained, decided.certificates)
