@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,9 +31,9 @@ class EnclosedOverBox:
     pieces: int = PIECES
 
     def decide(self) -> Decision:
-        waiting, done = [self.box], 0
+        waiting, done = deque([self.box]), 0
         while waiting:
-            piece, done = waiting.pop(), done + 1
+            piece, done = waiting.popleft(), done + 1
             value = self.of(*map(_ball, piece))
             if value > 0:
                 continue

@@ -105,7 +105,7 @@ def multiply(*xs: Expression) -> Expression:
     if not number:
         return ZERO
     paired = _paired_root(rest)
-    if paired:
+    if paired is not None:
         return multiply(constant(number), *paired)
     if number != 1:
         rest.append(constant(number))

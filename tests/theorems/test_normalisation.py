@@ -1,0 +1,43 @@
+"""The theorems on normalisation and residual. What each is worth is listed, so that a proof that is lost shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from symattn.arrays.exact import Exact
+from symattn.attention.norms import layer_norm
+from symattn.proof.theorem import Theorem, decide
+from symattn.theorems.normalisation import THEOREMS
+
+GRADES = {
+    "layernorm-projection": "proved",
+    "layernorm-invariance": "proved",
+    "rmsnorm-scale": "proved",
+    "layernorm-is-centred-rmsnorm": "proved",
+    "rmsnorm-jacobian": "proved",
+    "layernorm-jacobian": "proved",
+    "norm-gain-folds": "proved",
+    "scale-before-norm-cancels": "proved",
+}
+
+
+def test_every_theorem_is_listed():
+    assert [t.name for t in THEOREMS] == list(GRADES)
+
+
+@pytest.mark.parametrize("theorem", THEOREMS, ids=lambda t: t.name)
+def test_theorem(theorem: Theorem):
+    outcome = decide(theorem)
+    assert outcome.refutation.refuted, "a false variant was not refuted"
+    assert not outcome.refutation.accepted, "the prover accepts a false variant"
+    assert outcome.witness, "no numbers were found that meet the hypotheses"
+    assert outcome.grade.value == GRADES[theorem.name], outcome.decision
+    assert theorem.topic == "normalisation"
+
+
+@pytest.mark.parametrize("x", [[1, 2, 4], [0, -1, 3], [5, 5, 4]])
+def test_layer_norm_of_an_affine_image_as_a_whole(x: list[int]):
+    """The proof is by parts; here is what they give together."""
+    row = Exact.lift([x])
+    assert (layer_norm(3 * row - 7) == layer_norm(row)).all()
+    assert (layer_norm(-3 * row + 7) == -layer_norm(row)).all()

@@ -1,0 +1,35 @@
+"""The theorems on positions. What each is worth is listed, so that a proof that is lost shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from symattn.proof.theorem import Theorem, decide
+from symattn.theorems.positions import THEOREMS
+
+GRADES = {
+    "sinusoidal-shift-is-linear": "proved",
+    "sinusoidal-dot": "proved",
+    "rope-relative": "proved",
+    "rope-group": "proved",
+    "rope-layouts": "proved",
+    "rope-key-bias-not-redundant": "proved",
+    "alibi-key-bias": "proved",
+    "alibi-tail": "proved",
+    "absolute-position-four-terms": "proved",
+    "nope-causal-counts": "proved",
+}
+
+
+def test_every_theorem_is_listed():
+    assert [t.name for t in THEOREMS] == list(GRADES)
+
+
+@pytest.mark.parametrize("theorem", THEOREMS, ids=lambda t: t.name)
+def test_theorem(theorem: Theorem):
+    outcome = decide(theorem)
+    assert outcome.refutation.refuted, "a false variant was not refuted"
+    assert not outcome.refutation.accepted, "the prover accepts a false variant"
+    assert outcome.witness, "no numbers were found that meet the hypotheses"
+    assert outcome.grade.value == GRADES[theorem.name], outcome.decision
+    assert theorem.topic == "positions"

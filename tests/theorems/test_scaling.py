@@ -1,0 +1,33 @@
+"""The theorems on scaling and statistics. What each is worth is listed, so that a proof that is lost shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from symattn.proof.theorem import Theorem, decide
+from symattn.theorems.scaling import THEOREMS
+
+GRADES = {
+    "score-variance": "proved",
+    "score-variance-with-means": "proved",
+    "scale-gives-unit-variance": "proved",
+    "row-scores-uncorrelated-not-independent": "proved",
+    "score-kurtosis": "proved",
+    "projected-score-variance": "proved",
+    "output-variance-participation": "proved",
+    "unscaled-mean-gradient-decays-slowly": "proved",
+}
+
+
+def test_every_theorem_is_listed():
+    assert [t.name for t in THEOREMS] == list(GRADES)
+
+
+@pytest.mark.parametrize("theorem", THEOREMS, ids=lambda t: t.name)
+def test_theorem(theorem: Theorem):
+    outcome = decide(theorem)
+    assert outcome.refutation.refuted, "a false variant was not refuted"
+    assert not outcome.refutation.accepted, "the prover accepts a false variant"
+    assert outcome.witness, "no numbers were found that meet the hypotheses"
+    assert outcome.grade.value == GRADES[theorem.name], outcome.decision
+    assert theorem.topic == "scaling"
