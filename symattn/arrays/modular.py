@@ -76,7 +76,12 @@ class Modular(Planes):
         if isinstance(data, (list, tuple)) and _holds(data):
             stacked: Self = cls.xp.stack([cls.of(x) for x in data])
             return stacked
-        return cls.holding(numbers(_finite(_plain(data)), cls.field.p, cls.field.q))
+        if type(data) not in (int, float):
+            return cls.holding(numbers(_finite(_plain(data)), cls.field.p, cls.field.q))
+        if (known := cls.field.scalars.get(data)) is None:
+            known = numbers(_finite(_plain(data)), cls.field.p, cls.field.q).alias()  # which is never written on
+            cls.field.scalars[data] = known
+        return cls.holding(known)
 
     @classmethod
     def literal(cls, value: Any) -> Self:

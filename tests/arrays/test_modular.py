@@ -259,6 +259,14 @@ def test_what_copies_does_not_write_through(of: type[Modular]) -> None:
     assert (z == kept).all()
 
 
+def test_a_number_that_is_written_over_is_still_that_number_elsewhere(of: type[Modular]) -> None:
+    for index in (..., ()):
+        two = of.lift(2)
+        two[index] = 5
+        assert two == 5
+        assert of.lift(2) + of.lift(2.0) == 4
+
+
 def test_an_index_that_changes_later_changes_nothing(of: type[Modular]) -> None:
     z, index, mask = of.letters(4), np.array([0, 1]), np.array([True, False, False, True])
     picked, chosen = z[index], np.where(mask, z, 0)

@@ -31,6 +31,7 @@ class Field:
         self.exponential = Exponential(self.p, q, g)
         self.salt = bytes(self.random.integers(0, 256, 16, dtype=np.uint8))
         self.decisions = Decisions()
+        self.scalars: dict[float, State] = {}  # plain numbers met, which are met again and again
 
     def letters(self, shape: Shape) -> State:
         """New letters, uniform mod p and, independently, mod q."""
