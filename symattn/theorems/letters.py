@@ -6,6 +6,7 @@ from typing import Any
 
 from symattn.attention.notation import D_K, N_K, SYMBOLS
 from symattn.attention.spec import Attention
+from symattn.document.model import Inline, Text
 from symattn.document.notation import (
     Call,
     Fence,
@@ -98,6 +99,15 @@ def magnitude(x: Node) -> Node:
 def said(word: str, *of: Like) -> Node:
     """A function with a name of several letters: rank(P)."""
     return Call(Words(word), tuple(node(x) for x in of))
+
+
+def told(words: str, *formulas: Like) -> Text:
+    """``words`` with a formula in the place of each {}."""
+    first, *rest = words.split("{}")
+    found: list[Inline] = [first]
+    for formula, piece in zip(formulas, rest, strict=True):
+        found += [node(formula), piece]
+    return tuple(x for x in found if x != "")
 
 
 def rows(*arrays: Any) -> Any:

@@ -13,6 +13,7 @@ from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import (
     Call,
+    Fence,
     Node,
     Over,
     Power,
@@ -29,7 +30,7 @@ from symattn.proof.listed import Listed
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound, identity
-from symattn.theorems.letters import ONES, norm, power_of_e, row, same
+from symattn.theorems.letters import ONES, norm, power_of_e, row, same, told
 from symattn.theorems.sums import add_up, exp, squares
 
 TOPIC = "linear"
@@ -52,8 +53,8 @@ def t(x: Node) -> Node:
     "linear-reassociation",
     TOPIC,
     same(
-        Over(Product((PHI_Q, t(PHI_K), V)), Product((PHI_Q, t(PHI_K), ONES))),
-        Over(PHI_Q * (t(PHI_K) * V), PHI_Q * (t(PHI_K) * ONES)),
+        Over(Fence("round", PHI_Q * t(PHI_K)) * V, Fence("round", PHI_Q * t(PHI_K)) * ONES),
+        Over(PHI_Q * Fence("round", t(PHI_K) * V), PHI_Q * Fence("round", t(PHI_K) * ONES)),
     ),
     arrays=FEATURES,
     hypotheses=("no denominator is 0",),
@@ -185,7 +186,13 @@ def feature(x: Node) -> Node:
         ),
     ),
     source="Choromanski et al., Rethinking Attention with Performers (2021)",
-    why="The mean of e^{w·(q + k)} is e^{‖q + k‖²/2}, and ‖q + k‖² − ‖q‖² − ‖k‖² = 2 q·k.",
+    why=told(
+        "The mean of {} is {}, and {} is {}.",
+        power_of_e(Product((OMEGA, Fence("round", QUERY + KEY)), "·")),
+        power_of_e(norm(QUERY + KEY) ** 2 / 2),
+        norm(QUERY + KEY) ** 2 - norm(QUERY) ** 2 - norm(KEY) ** 2,
+        2 * DOT,
+    ),
     false=lambda q, k: (_mean_exponential(q + k), exp(add_up(q * k))),
     false_says=same(
         Call(
@@ -245,7 +252,7 @@ power_kernel = Theorem(
                 ],
             ),
             bound(
-                {"x": ""},
+                {"x": "n"},
                 lambda x: [(HALF + 0 * x, _truncated(x, 2)), (Fraction(1, 4) + 0 * x, _truncated(x, 4))],
                 lambda x: [
                     (x + 1) * (x + 1) * HALF,

@@ -6,7 +6,7 @@ from typing import Any
 
 from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.attention.notation import D_MODEL
-from symattn.document.notation import Node, Product, Root, Transposed, call, equals, name
+from symattn.document.notation import Fence, Node, Product, Root, Transposed, call, equals, name
 from symattn.proof.gradients import gradient
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, identity
@@ -174,7 +174,6 @@ def _rms_jacobian(x: Any, g: Any, eps: Any) -> Any:
     arrays=VECTORS,
     positive=("eps",),
     hypotheses=("ρ is not 0, and for the last part x is not 0",),
-    source=ZHANG,
     why="Of the quotient x/ρ, the denominator has the gradient x / (d ρ).",
     false=lambda x, eps: (_rms_jacobian(x, x, eps), 0 * x),
     false_says=(equals(J_ * X_, 0), " also for ε > 0"),
@@ -251,16 +250,19 @@ def layernorm_jacobian(x: Any, g: Any) -> Any:
     ]
 
 
+GAINED = Fence("round", Product((rms(X_), name("⊙"), G_)))
+
+
 # -- weights around a norm ---------------------------------------------------------------------------------------------
 @theorem(
     "norm-gain-folds",
     TOPIC,
-    same(Product((rms(X_), G_), "×") * W_, rms(X_) * said("diag", G_) * W_),
+    same(GAINED * W_, rms(X_) * Fence("round", said("diag", G_) * W_)),
     arrays={"x": "n d", "g": "d", "w": "d e", "u": "d d", "eps": ""},
     positive=("eps",),
     why="Multiplying columns by g is the product with diag(g).",
     false=lambda x, g, u, eps: ((rms_norm(x, eps) * g) @ u, rms_norm(x, eps) @ (u * g[None, :])),
-    false_says=same(Product((rms(X_), G_), "×") * W_, rms(X_) * W_ * said("diag", G_)),
+    false_says=same(GAINED * W_, rms(X_) * Fence("round", W_ * said("diag", G_))),
 )
 def norm_gain_folds(x: Any, g: Any, w: Any, eps: Any) -> Any:
     return (rms_norm(x, eps) * g) @ w, rms_norm(x, eps) @ (g[:, None] * w)
@@ -289,7 +291,7 @@ LOSS = name("ℓ")
     "scale-before-norm-cancels",
     TOPIC,
     (
-        equals(rms(X_ * A_ * W_), rms(X_ * W_)),
+        equals(rms(name("X") * Fence("round", A_ * W_)), rms(name("X") * W_)),
         "; so ",
         equals(Product((W_, NABLA * LOSS), "·"), 0),
         " and ",

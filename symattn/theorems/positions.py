@@ -34,6 +34,7 @@ from symattn.theorems.letters import (
     row,
     same,
     softmax,
+    told,
 )
 from symattn.theorems.sums import add_up, exp
 
@@ -157,7 +158,7 @@ sinusoidal_dot = Theorem(
     ),
     "folklore",
     (bracket(pe(P_), pe(Q_)), " decreases monotonically with the distance ", magnitude(DISTANCE)),
-    ("sin a sin b + cos a cos b is cos(a − b) in each plane.",),
+    ("The cosine of a difference is cos a cos b + sin a sin b, in each plane.",),
     ((ADDITION,),),
 )
 
@@ -397,7 +398,11 @@ alibi_tail = Theorem(
     ),
     "folklore",
     ("they have at most ", power_of_e(-(A_ * L_)), " for any raw scores"),
-    ("A step of L in distance costs the factor e^{−aL}, the raw scores can give back e^w.",),
+    told(
+        "A step of L in distance costs the factor {}, and the raw scores can give back {}.",
+        power_of_e(-(A_ * L_)),
+        power_of_e(W_),
+    ),
     (("the raw scores of a row lie within a band of width w",), (relation(A_, ">", 0),)),
 )
 

@@ -15,7 +15,7 @@ from symattn.proof.gradients import gradient
 from symattn.proof.moment_theorems import moment_theorem
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound, identity
-from symattn.theorems.letters import J_, over_keys, power_of_e, same
+from symattn.theorems.letters import J_, over_keys, power_of_e, same, told
 
 TOPIC = "scaling"
 VASWANI = "Vaswani et al., Attention Is All You Need (2017), §3.2.1"
@@ -152,7 +152,9 @@ def _pair(E: Any, power: int) -> Any:
         ", but ",
         equals(
             cov(squared(S_1), squared(S_2)),
-            D_K * (mean(Power(name("q", 1, role="query"), node(4))) - squared(VAR_Q)) * squared(VAR_K),
+            D_K
+            * (mean(Power(name("q", 1, role="query"), node(4))) - Power(name("σ", "q"), node(4)))
+            * Power(name("σ", "k"), node(4)),
         ),
     ),
     arrays={"q": "1 d", "k_1": "1 d", "k_2": "1 d", "a": "", "b": "", "s_k": ""},
@@ -188,7 +190,7 @@ def score_kurtosis(E: Any, d: Any) -> Any:
 
 
 X_ROW, Y_ROW = name("x", role="input"), name("y", role="input")
-PROJECTED = Product((X_ROW * name("W", "Q", role="query"), Y_ROW * name("W", "K", role="key")), "·")
+PROJECTED = Product((X_ROW * name("W", "Q", role="query"), Fence("round", Y_ROW * name("W", "K", role="key"))), "·")
 
 
 def _projected(x: Any, y: Any, w_q: Any, w_k: Any) -> Any:
@@ -202,7 +204,7 @@ def _projected(x: Any, y: Any, w_q: Any, w_k: Any) -> Any:
     arrays={"x": "1 m", "y": "1 m", "w_q": "m d", "w_k": "m d", "s": ""},
     laws={"w_q": law_with("s"), "w_k": law_with("s")},
     hypotheses=("x and y are fixed", "all entries of W_Q and W_K are independent with mean 0 and variance σ²"),
-    why="Each product of two weights occurs once, with its own factor x_i y_l.",
+    why=told("Each product of two weights occurs once, with its own factor {}.", name("x", "i") * name("y", "l")),
     false=lambda E, x, y, d, s: (
         E.variance(lambda w_q: _projected(x, y, w_q, w_q)),
         d * s**4 * score(x, x) * score(y, y),
@@ -319,6 +321,7 @@ def _mean_is_as_small_as_the_median() -> Any:
     return (-flint.arb(38) / 5).exp() - part
 
 
+DELTA = name("Δ")
 PRODUCT_OF_TWO = name("p", 1, role="weight") * name("p", 2, role="weight")
 slow_mean_gradient = Theorem(
     "unscaled-mean-gradient-decays-slowly",
@@ -348,11 +351,18 @@ slow_mean_gradient = Theorem(
             ),
             bound(GAP, lambda x: (_slope(x), x.__array_namespace__().exp(-x)), _below),
         ),
-        (
-            "The gap Δ of the scores is N(0, 2τ²), and p₁p₂ is the derivative of the logistic function of Δ, so its "
-            "integral is 1. Integrating the first inequality against the greatest density 1/(2√π τ) gives the bound, "
-            "the second gives the lower bound (1 − O(1/τ²)) of the ratio. By the third, p₁p₂ ≤ e^{−|Δ|}, and |Δ| > "
-            "0.95 τ with probability over 1/2.",
+        told(
+            "The gap {} of the scores is N(0, 2τ²), and {} is the derivative of its logistic function, so the integral "
+            "is 1. Times the greatest density {}, the first inequality gives the bound, and the second the lower bound "
+            "{} of the ratio, with the finite integral {}. By the third, {} for the gap in either order, and {} with "
+            "a probability over 1/2.",
+            DELTA,
+            PRODUCT_OF_TWO,
+            1 / (2 * Root(name("π")) * TAU),
+            1 - name("c") / (4 * squared(TAU)),
+            equals(name("c"), name("∫") * squared(DELTA) * PRODUCT_OF_TWO),
+            relation(PRODUCT_OF_TWO, "≤", power_of_e(-Fence("abs", DELTA))),
+            relation(Fence("abs", DELTA), ">", Fraction(19, 20) * TAU),
         ),
     ),
     "folklore",

@@ -30,7 +30,7 @@ from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, bound, identity
 from symattn.theorems import scores_sparse
-from symattn.theorems.letters import J_, T_, K, Q, magnitude, norm, power_of_e, row, said, same, softmax
+from symattn.theorems.letters import J_, T_, K, Q, magnitude, norm, power_of_e, row, said, same, softmax, told
 from symattn.theorems.softmax_bounds import DISPERSION, S_, S_J
 from symattn.theorems.sums import add_up, exp, log_sum_exp, squares, weights
 
@@ -116,7 +116,7 @@ additive_score_floor = Theorem(
                 positive=("N",),
             ),
         ),
-        ("|tanh| < 1, so that each score lies between −‖v‖₁ and ‖v‖₁.",),
+        ("Each |tanh| is below 1, so that each score lies between −‖v‖₁ and ‖v‖₁.",),
     ),
     "folklore",
     (
@@ -125,10 +125,11 @@ additive_score_floor = Theorem(
     ),
     ("A tanh is bounded, and so is what a fixed v makes of it.",),
     (
-        (
-            "v = f − g with f and g never negative, their parts above and below 0; W q + U k_j is any vector",
-            "the weights are those of any scores from −N to N",
+        told(
+            "the vector v is f − g, f and g being its parts above and below 0; {} is any vector",
+            name("W") * QUERY + name("U") * KEY_J,
         ),
+        ("the weights are those of any scores from −N to N",),
     ),
 )
 
@@ -152,7 +153,10 @@ def _floor_gap(s: Any, high: Any, low: Any, N: Any) -> Any:
     arrays={"q": "n d", "k": "m d", "c": "", "r": "n 1", "s": "n m"},
     hypotheses=(
         ("all ", norm(KEY_J), " are equal"),
-        "for any keys the two differ by c‖k_j‖²/2 within the softmax; one number r for all keys drops out",
+        told(
+            "for any keys the two differ by {} within the softmax; one number r for all keys drops out",
+            C_ * squared(norm(KEY_J)) / 2,
+        ),
     ),
     source="Tsai et al., Transformer Dissection (2019)",
     why="−‖q − k‖²/2 = q·k − ‖q‖²/2 − ‖k‖²/2, and the first square is the same for all keys of a row.",
@@ -296,7 +300,7 @@ softcap = Theorem(
             ),
         ),
         (
-            "1 ∓ tanh and 1 − tanh² are positive, so |g| < τ and 0 < g' ≤ 1: g grows, and |g(s) − g(t)| ≤ |s − t|. "
+            "All of 1 ∓ tanh and 1 − tanh² are positive, so |g| < τ and 0 < g' ≤ 1: g grows, and no faster than s. "
             "Then |tanh x| ≤ |x|, so the derivative of s³/(3τ²) − s + g(s) is never negative; this function is 0 at 0.",
         ),
     ),
@@ -305,7 +309,7 @@ softcap = Theorem(
         "softmax after g does not change when all scores are shifted; the cap may come after the mask, ",
         equals(call("g", -name("∞")), -TAU),
     ),
-    ("tanh grows from −1 to 1 with a slope of at most 1.",),
+    ("The function tanh grows from −1 to 1, with a slope of at most 1.",),
     ((relation(TAU, ">", 0),),),
 )
 
@@ -369,7 +373,7 @@ def _sigmoid(x: Any) -> Any:
     TOPIC,
     same(O_SINK, O_PLAIN * sigmoid(said("lse", S_) - B_)),
     arrays=SINK,
-    why="The sink keeps the weights' proportions and takes the share e^b / (e^b + Σ e^{s_j}).",
+    why=told("The sink keeps the proportions of the weights, and takes the share {}.", sigmoid(B_ - said("lse", S_))),
     false=(
         lambda s, b, v: (sink_weights(s, b) @ v, soft(s) @ v),
         lambda s, b, v: (

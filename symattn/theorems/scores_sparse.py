@@ -71,7 +71,7 @@ sparsemax = Theorem(
     Together(
         (
             Positive(
-                Declared({"p": "1"}, positive=("p",)),
+                Declared({"p": "m"}, positive=("p",)),
                 lambda p: p / add_up(p),
                 # The scores 1 and −p have the weights 1 and 0.
                 lambda p: sparse_weights(_two_keys(0 * p + 1, -p)),
@@ -94,14 +94,14 @@ sparsemax = Theorem(
             ),
         ),
         (
-            "Scores s have the weights p iff s = p + τ − λ with λ ≥ 0 and λ_j p_j = 0, for p alone is then nearest. "
+            "Scores s have the weights p iff s = p + τ − λ with λ ≥ 0 and λ = 0 where p > 0: p alone is then nearest. "
             "Scores s + t have the same p and λ, with the threshold τ + t.",
         ),
     ),
     "Martins, Astudillo, From Softmax to Sparsemax (2016)",
     ("all weights are positive; the Lipschitz constant is ½",),
     ("It is the projection to the simplex, which is convex.",),
-    (("p and q are weights: not negative, with the sum 1; λ is never negative and 0 where p is not",),),
+    (("both p and q are weights: not negative, with the sum 1; λ is never negative, and 0 where p is not",),),
 )
 
 
@@ -150,7 +150,7 @@ hopfield_energy = Theorem(
     ),
     "Ramsauer et al., Hopfield Networks is All You Need (2021)",
     ("one step reaches the minimum: a second one changes nothing",),
-    ("lse lies above its tangents, and the rest of the energy is a square.",),
+    ("The function lse lies above its tangents, and the rest of the energy is a square.",),
     (
         (relation(BETA, ">", 0),),
         ("the two values of lse are letters in the equation, which holds for any two numbers",),

@@ -13,6 +13,7 @@ from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, bound, identity
 from symattn.theorems import softmax_bounds
 from symattn.theorems.letters import (
+    J_,
     ONES,
     T_,
     P,
@@ -23,6 +24,7 @@ from symattn.theorems.letters import (
     same,
     softmax,
     t,
+    told,
 )
 from symattn.theorems.softmax_bounds import (
     AT_LEAST_ZERO,
@@ -132,7 +134,7 @@ softmax_log_ratio = Theorem(
     same(name("p", 1, role="weight"), 1 / (1 + power_of_e(-(name("s", 1, role="score") - name("s", 2, role="score"))))),
     arrays={"s": "n 2"},
     hypotheses=(("there are two keys, ", equals(N_K, 2)),),
-    why="Divide numerator and denominator by e^{s₁}.",
+    why=told("Divide numerator and denominator by {}.", power_of_e(name("s", 1, role="score"))),
     false=lambda s: (soft(s)[:, 0], 1 / (1 + exp(-s[:, 0]))),
     false_says=same(name("p", 1, role="weight"), 1 / (1 + power_of_e(-name("s", 1, role="score")))),
 )
@@ -198,15 +200,24 @@ gibbs_variational = Theorem(
             ),
             NOT_NEGATIVE,
         ),
-        (
-            "e^x − 1 − x is 0 for x = 0 alone, so the divergence is 0 only where all weights are equal; weights that "
-            "are 0 follow by continuity.",
+        told(
+            "Only at {} is {} equal to 0, so the divergence is 0 only where all weights are equal; weights that are 0 "
+            "follow by continuity.",
+            equals(X_, 0),
+            power_of_e(X_) - 1 - X_,
         ),
     ),
     "folklore",
     ("the maximum is attained with all weight on the largest score: ", equals(lse(S_), largest(S_))),
     ("The gap is a relative entropy, which is never negative.",),
-    (("p = softmax(a): any positive weights; lse(a), lse(s) are letters in the equation of the gap",),),
+    (
+        told(
+            "any positive weights are {}; {} and {} are letters in the equation of the gap",
+            equals(P_ROW, softmax(name("a"))),
+            lse(name("a")),
+            lse(S_),
+        ),
+    ),
 )
 
 
@@ -232,7 +243,12 @@ lse_bounds = Theorem(
                 positive=("u",),
             ),
         ),
-        ("The logarithm grows, so the bounds of Σ e^{s_j} are those of lse(s). Each term of the gap is 0 iff u = 0.",),
+        told(
+            "The logarithm grows, so bounds of the sum of all {} are bounds of {}. Each term of the gap is 0 iff {}.",
+            power_of_e(S_J),
+            lse(S_),
+            equals(name("u"), 0),
+        ),
     ),
     "folklore",
     (relation(lse(S_), "≤", largest(S_) + 1),),
@@ -272,7 +288,11 @@ lse_hessian = Theorem(
             ),
             AT_LEAST_ZERO,
         ),
-        ("The gap ½ Σ p_j p_l (x_j − x_l)² is 0 iff all x_j are equal, so the kernel is that of constant vectors.",),
+        told(
+            "The gap, half the sum of all {}, is 0 iff all {} are equal, so the kernel is that of constant vectors.",
+            P_J * name("p", "l", role="weight") * (name("x", J_) - name("x", "l")) ** 2,
+            name("x", J_),
+        ),
     ),
     "folklore",
     (
@@ -311,7 +331,7 @@ softmax_bregman = Theorem(
     "folklore",
     ("it is symmetric: ", equals(kl(softmax(S_), softmax(T_)), kl(softmax(T_), softmax(S_)))),
     ("It is the distance of lse(t) from the tangent of lse at s.",),
-    (("lse(s) and lse(t) are letters in the equation, which holds for any two numbers",),),
+    (told("in the equation {} and {} are letters, for it holds for any two numbers", lse(S_), lse(T_)),),
 )
 
 THEOREMS = (

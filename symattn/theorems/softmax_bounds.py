@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.attention.notation import N_K
-from symattn.document.notation import Call, Node, Over, name, node, relation
+from symattn.document.notation import Call, Node, Over, equals, name, node, relation
 from symattn.proof.gradients import gradient
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound, identity
@@ -19,6 +19,7 @@ from symattn.theorems.letters import (
     said,
     softmax,
     t,
+    told,
 )
 from symattn.theorems.sums import add_up, exp, form, others, outer, squares, weights
 
@@ -205,9 +206,12 @@ softmax_limits = Theorem(
             ),
             identity({"s": "n m"}, lambda s, m: (weights(0 * s) * m, 1)),
         ),
-        (
-            "Each of the n tied keys has a weight w with 0 ≤ 1 − n w ≤ Σ e^{−βu} / n, and e^{−βu} → 0 for u > 0. "
-            "At β = 0 all weights are equal, and they depend continuously on β.",
+        told(
+            "Each of the n tied keys has a weight w for which {} lies between 0 and one n-th of the sum of all {}, "
+            "which tends to 0. At {} all weights are equal, and they depend continuously on β.",
+            1 - name("n") * name("w"),
+            power_of_e(-(BETA * name("u"))),
+            equals(BETA, 0),
         ),
     ),
     "folklore",
@@ -260,11 +264,16 @@ softmax_dispersion = Theorem(
             ),
             DISPERSION,
         ),
-        ("So n_k p_j ≤ e^w for every key, and H(p) = −Σ p_j log p_j ≥ −log(e^w / n_k).",),
+        told(
+            "So {} for every key, and the entropy, the mean of {}, is at least {}.",
+            relation(N_K * P_J, "≤", power_of_e(W_)),
+            -said("log", P_J),
+            said("log", N_K) - W_,
+        ),
     ),
     "folklore",
     ("bounded scores can stay sharp: ", relation(P_J, "≥", 1 / (1 + power_of_e(W_))), " for every ", N_K),
-    ("Every other key has at least e^{−w} and at most e^w times the weight of a key.",),
+    told("Every other key has at least {} and at most {} times the weight of a key.", power_of_e(-W_), power_of_e(W_)),
     ((relation(largest(S_) - said("min", S_), "≤", W_),),),
 )
 
@@ -395,8 +404,18 @@ softmax_tv = Theorem(
     ),
     "folklore",
     ("the ratio is at most ", power_of_e(ETA), "; ", relation(TV, "≤", ETA / 4)),
-    ("Score and normaliser can move by e^η each; the mass of a set moves most when it is split evenly.",),
-    (("p = softmax(s), q = softmax(t), and no score changes by more than η",),),
+    told(
+        "Score and normaliser can each move by a factor {}; the mass of a set moves most when it is split evenly.",
+        power_of_e(ETA),
+    ),
+    (
+        told(
+            "the weights are {} and {}, and no score changes by more than {}",
+            equals(P_ROW, softmax(S_)),
+            equals(name("q", role="weight"), softmax(T_)),
+            ETA,
+        ),
+    ),
 )
 
 
