@@ -1,0 +1,416 @@
+"""Depth: what layers of attention do one after another, to the spread of tokens and to their sum."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from symattn.attention.masks import causal, forbid
+from symattn.attention.softmax import softmax as soft
+from symattn.document.notation import Big, Fence, Node, Over, call, commas, equals, name, node, relation, total
+from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import Together, bound, identity
+from symattn.theorems.letters import ONES, P, magnitude, norm, said
+from symattn.theorems.sums import add_up, squares, weights
+
+TOPIC = "depth"
+HALF = Fraction(1, 2)
+EPS, L_, N_, I_MATRIX = name("ε"), name("L"), name("n"), name("I")
+VECTOR = name("x")
+DONG = "Dong, Cordonnier, Loukas, Attention is Not All You Need (2021)"
+
+
+def spread(x: Node) -> Node:
+    """osc(x) = max x − min x."""
+    return said("osc", x)
+
+
+def row_with_sum_one(e: Any) -> Any:
+    """e + (1 − Σ e) / n: every row with the sum 1 is of this form, with e the row itself."""
+    n = add_up(0 * e + 1)
+    return e + (1 - add_up(e)) / n
+
+
+def _smallest(x: Any) -> Any:
+    return x.min(axis=-1, keepdims=True)
+
+
+def _largest(x: Any) -> Any:
+    return x.max(axis=-1, keepdims=True)
+
+
+def _side_by_side(x: Any, y: Any) -> Any:
+    return x.__array_namespace__().concat([x, y], axis=-1)
+
+
+# -- one layer ---------------------------------------------------------------------------------------------------------
+# The rows e and f of P, with the sum 1; |p − q| is any row that is at least p − q and q − p.
+TWO_ROWS = {"e": "1 n", "f": "1 n", "x": "1 n", "size": "1 n", "low": "1 1", "high": "1 1", "delta": "1 1"}
+
+
+def _difference(e: Any, f: Any) -> Any:
+    return row_with_sum_one(e) - row_with_sum_one(f)
+
+
+_CONTRACTION = bound(
+    TWO_ROWS,
+    lambda e, f, x, low, high, delta: (add_up(_difference(e, f) * x), delta * (high - low)),
+    lambda over, under, above, below, rest, width: add_up(over * above + under * below) * HALF + rest * width,
+    # The rows p of a matrix with rows that sum to 1, all equal.
+    lambda e, x: (squares(add_up(weights(e) * x) + 0 * x), squares(x)),
+    assumed={
+        "over": ("1 n", lambda e, f, size: size - _difference(e, f)),
+        "under": ("1 n", lambda e, f, size: size + _difference(e, f)),
+        "above": ("1 n", lambda x, low: x - low),
+        "below": ("1 n", lambda x, high: high - x),
+        "rest": ("1 1", lambda size, delta: delta - add_up(size) * HALF),
+        "width": ("1 1", lambda low, high: high - low),
+    },
+    chosen={
+        "size": lambda e, f: abs(_difference(e, f)),
+        "low": lambda x: _smallest(x),
+        "high": lambda x: _largest(x),
+        "delta": lambda e, f: add_up(abs(_difference(e, f))) * HALF,
+    },
+)
+
+# |p − q| is the largest of σ (p − q) over all numbers σ between −1 and 1.
+_COEFFICIENT = bound(
+    {"e": "1 n", "f": "1 n", "sign": "1 n", "eps": "1 1"},
+    lambda e, f, sign, eps, n: (add_up(sign * _difference(e, f)) * HALF, 1 - n * eps),
+    lambda more, less, p, q: add_up(p * less + q * more) * HALF,
+    assumed={
+        "more": ("1 n", lambda sign: 1 + sign),
+        "less": ("1 n", lambda sign: 1 - sign),
+        "p": ("1 n", lambda e, eps: row_with_sum_one(e) - eps),
+        "q": ("1 n", lambda f, eps: row_with_sum_one(f) - eps),
+    },
+    chosen={
+        "sign": lambda sign: sign * HALF,
+        "eps": lambda e, f: _smallest(_side_by_side(row_with_sum_one(e), row_with_sum_one(f))),
+    },
+)
+
+_ROW_I, _ROW_K = name("P", "i", role="weight"), name("P", "k", role="weight")
+_LARGEST_DISTANCE = Big("max", commas("i", "k"), None, None, norm(_ROW_I - _ROW_K, 1))
+dobrushin_contraction = Theorem(
+    "dobrushin-contraction",
+    TOPIC,
+    (
+        relation(spread(P * VECTOR), "≤", call("δ", P) * spread(VECTOR)),
+        " with ",
+        equals(
+            call("δ", P), Over(node(1), node(2)) * Big("max", commas("i", "k"), None, None, norm(_ROW_I - _ROW_K, 1))
+        ),
+        ", and ",
+        relation(call("δ", P), "≤", 1 - N_ * said("min", P)),
+    ),
+    Together(
+        (_CONTRACTION, _COEFFICIENT),
+        (
+            "Shown for any two rows p and q; the spread of Px is the largest difference of two of its entries, and "
+            "‖p − q‖₁ the largest Σ_j σ_j (p_j − q_j) with all σ_j between −1 and 1.",
+        ),
+    ),
+    "Dobrushin, Central Limit Theorem for Nonstationary Markov Chains (1956)",
+    (relation(norm(P * VECTOR, 2), "≤", norm(VECTOR, 2)),),
+    ("Two rows average what they have in common in the same way; only the rest can tell them apart.",),
+    (("the rows of P are not negative and sum to 1; osc is the largest entry less the smallest",),),
+)
+
+
+# -- many layers -------------------------------------------------------------------------------------------------------
+LAYER = {"e": "n n", "x": "n d", "low": "1 d", "high": "1 d", "eps": "1 1"}
+
+
+def _new_low(x: Any, low: Any, eps: Any, n: Any) -> Any:
+    """ε Σ x + (1 − nε) low."""
+    xp = x.__array_namespace__()
+    return eps * xp.sum(x, axis=-2, keepdims=True) + (1 - n * eps) * low
+
+
+def _spread_after(e: Any, x: Any) -> Any:
+    """The largest entry of each column of P x less the smallest."""
+    y = soft(e) @ x
+    return y.max(axis=0) - y.min(axis=0)
+
+
+def _factor(e: Any) -> Any:
+    """1 − n min P."""
+    p = soft(e)
+    return 1 - (0 * p + 1).sum(axis=-1).max() * p.min()
+
+
+def _with_skip(e: Any, x: Any) -> tuple[Any, Any]:
+    """The spread of X + P X, and that of X times the factor."""
+    y = x + soft(e) @ x
+    return y.max(axis=0) - y.min(axis=0), _factor(e) * (x.max(axis=0) - x.min(axis=0))
+
+
+def _cubed(e: Any, x: Any) -> tuple[Any, Any]:
+    """The spread after a layer, and the cube of that before."""
+    before = x.max(axis=0) - x.min(axis=0)
+    return _spread_after(e, x), before * before * before
+
+
+_ONE_LAYER = bound(
+    LAYER,
+    lambda e, x, low, high, eps, n: [
+        (_new_low(x, low, eps, n), row_with_sum_one(e) @ x),
+        (row_with_sum_one(e) @ x, _new_low(x, low, eps, n) + (1 - n * eps) * (high - low)),
+        (add_up(0 * e), 1 - n * eps + add_up(0 * e)),
+    ],
+    lambda p, above, below: [p @ above, p @ below, add_up(p)],
+    (_with_skip, _cubed),
+    assumed={
+        "p": ("n n", lambda e, eps: row_with_sum_one(e) - eps),
+        "above": ("n d", lambda x, low: x - low),
+        "below": ("n d", lambda x, high: high - x),
+    },
+    chosen={
+        "low": lambda x: x.min(axis=0, keepdims=True),
+        "high": lambda x: x.max(axis=0, keepdims=True),
+        "eps": lambda e: row_with_sum_one(e).min(keepdims=True),
+    },
+)
+
+rank_collapse = Theorem(
+    "rank-collapse-averaging",
+    TOPIC,
+    (
+        relation(
+            spread(name("X", "L", role="input")),
+            "≤",
+            Fence("round", 1 - N_ * EPS) ** L_ * spread(name("X", 0, role="input")),
+        ),
+        " for ",
+        equals(name("X", name("l") + 1, role="input"), name("P", "l", role="weight") * name("X", "l", role="input")),
+    ),
+    Together(
+        (_ONE_LAYER,),
+        (
+            "If the entries of a column of X lie between low and high, those of the same column of PX lie in an "
+            "interval that is 1 − nε times as long, and 1 − nε is not negative. So it holds by induction over the "
+            "layers, whose P may differ.",
+        ),
+    ),
+    DONG,
+    ("the same with a skip connection, X + PX; or that the spread is at least cubed in each layer",),
+    ("Every token gets ε of the sum of all tokens, which is the same for all, and a mean with what is left.",),
+    (
+        ("the rows of every P sum to 1 and no entry is below ε, ", relation(EPS, "≥", 0)),
+        ("no skip connection, no values, no MLP; osc is taken for each column",),
+    ),
+)
+
+
+# -- causal ------------------------------------------------------------------------------------------------------------
+CAUSAL_LAYER = {"s": "1+n 1+n", "x0": "1 d", "x": "n d", "eps": "1 1", "b": "1 1"}
+
+
+def _causal_weights(s: Any) -> Any:
+    return weights(forbid(s, causal(s)))
+
+
+def _tokens(x0: Any, x: Any) -> Any:
+    return x.__array_namespace__().concat([x0, x], axis=-2)
+
+
+def _rows_after(s: Any, x0: Any, x: Any) -> Any:
+    return (_causal_weights(s) @ _tokens(x0, x))[1:]
+
+
+def _to_the_mean(s: Any, x0: Any, x: Any) -> tuple[Any, Any]:
+    """The largest distance from the mean of all tokens, after a layer and before."""
+    tokens = _tokens(x0, x)
+    mean = tokens.mean(axis=0, keepdims=True)
+    after = _causal_weights(s) @ tokens
+    return abs(after - mean).max(axis=0), _shrinking(s) * abs(tokens - mean).max(axis=0)
+
+
+def _shrinking(s: Any) -> Any:
+    """1 less the least weight of the first token."""
+    return 1 - _causal_weights(s)[:, 0].min()
+
+
+def _token(i: str | int, layer: Node | int) -> Node:
+    """x_{i,l}."""
+    return name("x", commas(i, layer), role="input")
+
+
+def _farthest(layer: Node | int) -> Node:
+    """max_i |x_{i,l} − x_{1,0}|."""
+    return Big("max", name("i"), None, None, magnitude(_token("i", layer) - _token(1, 0)))
+
+
+causal_collapse = Theorem(
+    "causal-collapse-to-first",
+    TOPIC,
+    (
+        equals(_token(1, L_), _token(1, 0)),
+        " and ",
+        relation(_farthest(L_), "≤", Fence("round", 1 - EPS) ** L_ * _farthest(0)),
+        ", so all tokens tend to the first",
+    ),
+    Together(
+        (
+            bound(
+                CAUSAL_LAYER,
+                lambda s, x0, x, eps, b: [
+                    (_rows_after(s, x0, x) - x0, (1 - eps) * b),
+                    (x0 - _rows_after(s, x0, x), (1 - eps) * b),
+                ],
+                lambda s, own, size, above, below: [
+                    own * size + _causal_weights(s)[1:, 1:] @ above,
+                    own * size + _causal_weights(s)[1:, 1:] @ below,
+                ],
+                _to_the_mean,
+                assumed={
+                    "own": ("n 1", lambda s, eps: _causal_weights(s)[1:, :1] - eps),
+                    "above": ("n d", lambda x0, x, b: b - (x - x0)),
+                    "below": ("n d", lambda x0, x, b: b + (x - x0)),
+                    "size": ("1 1", lambda b: b),
+                },
+                chosen={
+                    "eps": lambda s: _causal_weights(s)[1:, :1].min(keepdims=True),
+                    "b": lambda x0, x: abs(x - x0).max(keepdims=True),
+                },
+            ),
+            identity(CAUSAL_LAYER, lambda s, x0, x: ((_causal_weights(s) @ _tokens(x0, x))[:1], x0)),
+        ),
+        (
+            "The first row of every P is (1, 0, …, 0). By induction over the layers, whose P may differ, the distance "
+            "from the first token is at most (1 − ε)^L of what it was, and that tends to 0 for ε > 0.",
+        ),
+    ),
+    "Wu et al., On the Role of Attention Masks and LayerNorm in Transformers (2024)",
+    ("all tokens tend to their mean",),
+    ("Every token gets at least ε of the first one, which attends to itself alone.",),
+    (
+        ("every P is causal, its allowed entries are positive, and its rows sum to 1",),
+        ("no entry of the first column of any P is below ε; no skip connection, no values, no MLP",),
+    ),
+)
+
+
+# -- rollout -----------------------------------------------------------------------------------------------------------
+ROLLOUT = {"e": "n m", "f": "m l", "s": "n n"}
+
+
+def _average(s: Any) -> Any:
+    """½ (I + P)."""
+    xp = s.__array_namespace__()
+    n = s.shape[-1]
+    return (xp.astype(xp.arange(n)[:, None] == xp.arange(n)[None, :], s.dtype) + s) * HALF
+
+
+def _row_sums(e: Any, f: Any, s: Any) -> list[tuple[Any, Any]]:
+    p, q = row_with_sum_one(e), row_with_sum_one(f)
+    return [(add_up(x), 1) for x in (p, p @ q, _average(row_with_sum_one(s)))]
+
+
+ROLLED = Over(node(1), node(2)) * Fence("round", I_MATRIX + P)
+rollout_stochastic = Theorem(
+    "rollout-stochastic",
+    TOPIC,
+    (
+        equals(P * name("Q") * ONES, ONES),
+        " and ",
+        equals(ROLLED * ONES, ONES),
+        ", and no entry of them is negative, if that is so for ",
+        P,
+        " and ",
+        name("Q"),
+    ),
+    Together(
+        (
+            identity(
+                ROLLOUT,
+                _row_sums,
+                (
+                    lambda s: (add_up(2 * _average(row_with_sum_one(s))), 1),
+                    lambda s: (add_up(row_with_sum_one(s) * row_with_sum_one(s)), 1),
+                ),
+            ),
+            bound(
+                ROLLOUT,
+                lambda e, f, s: [(0, e @ f), (0, _average(s))],
+                lambda p, q, r: [p @ q, _average(r)],
+                assumed={"p": ("n m", lambda e: e), "q": ("m l", lambda f: f), "r": ("n n", lambda s: s)},
+                chosen={"e": lambda e: e * e, "f": lambda f: f * f, "s": lambda s: s * s},
+            ),
+        ),
+        ("By induction every product of any number of such matrices, in any bracketing, is one too.",),
+    ),
+    "Abnar, Zuidema, Quantifying Attention Flow in Transformers (2020)",
+    ("I + P without the ½; products entry by entry",),
+    ("A mean of means is a mean.",),
+    (("the rows of P and Q sum to 1; no entry is negative",),),
+)
+
+
+# -- residuals ---------------------------------------------------------------------------------------------------------
+LAYERS = {"x": "n d", "u": "a n d", "w": "b n d", "y": "n d", "w1": "d d", "w2": "d d"}
+
+
+def _unrolled(x: Any, u: Any) -> Any:
+    """x + Σ_l u_l."""
+    return x + x.__array_namespace__().sum(u, axis=0)
+
+
+def _layers(*updates: Any) -> Any:
+    return updates[0].__array_namespace__().concat(list(updates), axis=0)
+
+
+_X_L, _F_L = name("x", "l", role="input"), name("f", "l")
+
+
+@theorem(
+    "residual-unrolls",
+    TOPIC,
+    (
+        equals(
+            name("x", "L", role="input"),
+            name("x", 0, role="input") + total("l", 0, L_ - 1, call(_F_L, _X_L)),
+        ),
+        " for ",
+        equals(name("x", name("l") + 1, role="input"), _X_L + call(_F_L, _X_L)),
+    ),
+    arrays=LAYERS,
+    hypotheses=("the layers are any functions; shown for what they add, which may be any numbers",),
+    source="Veit, Wilber, Belongie, Residual Networks Behave Like Ensembles (2016)",
+    why="Each layer adds to the sum of what those before it added.",
+    rule=(
+        "Shown for one more layer, and for two runs of layers of any number one after the other; by induction for any"
+        " number of layers. The last equation is an example, two linear layers."
+    ),
+    false=lambda x, w1, w2: (_second(x, w1, w2), x + x @ w1 + x @ w2),
+    false_says=(
+        equals(
+            name("x", "L", role="input"),
+            name("x", 0, role="input") + total("l", 0, L_ - 1, call(_F_L, name("x", 0, role="input"))),
+        ),
+    ),
+)
+def residual_unrolls(x: Any, u: Any, w: Any, y: Any, w1: Any, w2: Any) -> Any:
+    first = x + x @ w1
+    return [
+        (_unrolled(x, u) + y, _unrolled(x, _layers(u, y[None]))),
+        (_unrolled(_unrolled(x, u), w), _unrolled(x, _layers(u, w))),
+        (_second(x, w1, w2), _unrolled(x, _layers((x @ w1)[None], (first @ w2)[None]))),
+    ]
+
+
+def _second(x: Any, w1: Any, w2: Any) -> Any:
+    """x₂ of two layers that are linear."""
+    first = x + x @ w1
+    return first + first @ w2
+
+
+THEOREMS: tuple[Theorem, ...] = (
+    dobrushin_contraction,
+    rank_collapse,
+    causal_collapse,
+    rollout_stochastic,
+    residual_unrolls,
+)
