@@ -129,7 +129,7 @@ class Identity:
         if found.counterexample:
             return Evidence(Grade.REFUTED, str(found.counterexample))
         if proved:
-            return Evidence(Grade.PROVED, "all sizes")
+            return Evidence(Grade.PROVED, "all sizes, by the rule printed" if self.rule else "all sizes")
         if found.agreed:
             return Evidence(Grade.CHECKED, f"exact numbers at sizes up to {_sizes(found.largest)}")
         return Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved))

@@ -34,7 +34,7 @@ class Together:
         grade = weakest(d.evidence for d in found)
         where = dict.fromkeys(d.evidence.where for d in found if d.evidence.grade is grade)
         return Decision(
-            Evidence(grade, "; ".join(where)),
+            Evidence(grade, "; ".join(where) + (", by the rule printed" if self.rule else "")),
             tuple(dict.fromkeys([*[a for d in found for a in d.argument], *([self.rule] if self.rule else [])])),
             tuple(dict.fromkeys(h for d in found for h in d.hypotheses)),
             tuple(p for d in found for p in d.proofs),
