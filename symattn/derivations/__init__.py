@@ -30,9 +30,9 @@ _SIZES = ("dk", "dv", "dmodel", "tokens", "keys", "heads")
 _ENTRIES = (
     Entry("scaling", "Var(q·k) = d_k σ⁴, hence 1/√d_k", ("dk", "mean", "seed")),
     Entry("jacobian", "∂softmax = diag(p) − p pᵀ; rows sum to 0; xᵀJx ≥ 0", ("tokens",)),
-    Entry("shift", "softmax(s + c1) = softmax(s)", ("tokens",)),
-    Entry("matrix-form", "token by token = softmax(QKᵀ/√d_k)V", ("tokens", "dmodel", "dk", "dv")),
-    Entry("equivariance", "attention(PX) = P attention(X)", ("tokens", "dmodel", "dk", "dv")),
+    Entry("shift", "softmax(s + c1) = softmax(s)", ()),
+    Entry("matrix-form", "token by token = softmax(QKᵀ/√d_k)V", ()),
+    Entry("equivariance", "attention(PX) = P attention(X)", ()),
     Entry("attention", "every step of a specification", (*_SIZES, *_SPEC, "cross", "bias")),
 )
 

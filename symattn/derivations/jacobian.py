@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import TYPE_CHECKING
-
 from symattn.attention.notation import N
+from symattn.derivations import softmax_facts as facts
 from symattn.derivations.letters import HALF, ONES, E, J, P, X, Z, p, s
 from symattn.derivations.parameters import whole
-from symattn.derivations.steps import checked, defined, hold, proved, together
+from symattn.derivations.proving import ALL, shown
+from symattn.derivations.steps import defined, proved, together
 from symattn.document import notation as nt
-from symattn.document.model import Block, Caveat, Document, Heading, Paragraph, Result, Step, Steps, Text
+from symattn.document.model import Block, Caveat, Document, Heading, Paragraph, Result, Steps
 from symattn.document.notation import (
     Big,
     Fence,
@@ -26,13 +24,6 @@ from symattn.document.notation import (
     total,
 )
 
-if TYPE_CHECKING:
-    from symattn.derivations.softmax_facts import Weights
-
-SIZES = range(2, 7)
-"""The numbers of keys at which facts about softmax are checked."""
-
-WHERE = checked(f"n = {SIZES[0]}, …, {SIZES[-1]}, all scores")
 _MOST_SHOWN = 5
 _PI, _PJ = p("i"), p("j")
 
@@ -58,38 +49,21 @@ def derivation(tokens: int = 3) -> Document:
     )
 
 
-def always(test: Callable[[Weights], bool], formula: Node, reason: Text | str) -> Step:
-    """A step that is checked of softmax at every size in ``SIZES``."""
-    return hold(all(test(_weights(n)) for n in SIZES), formula, reason, WHERE)
-
-
-@cache
-def _weights(n: int) -> Weights:
-    from symattn.derivations.softmax_facts import Weights
-
-    return Weights(n)
-
-
-def derivative(shown: int) -> tuple[Block, ...]:
-    """∂p_i/∂s_j, and the matrix written out for ``shown`` keys."""
+def derivative(written: int) -> tuple[Block, ...]:
+    """∂p_i/∂s_j, and the matrix written out for ``written`` keys."""
     e_i, e_j, delta = E ** s("i"), E ** s("j"), name("δ", "i", "j")
-    written = hold(_weights(shown).entries(), equals(J, _matrix(shown)), (equals(N, shown),), checked(f"n = {shown}"))
     return (
         Paragraph(("Let ", equals(P, nt.call("softmax", s())), ", the weights of one query over ", N, " keys.")),
         together(
             defined(equals(_PI, e_i / Z), ("with ", equals(Z, total("ℓ", 1, N, E ** s("ℓ"))))),
-            always(
-                lambda w: w.quotient_rule(),
+            shown(
                 equals(Partial(_PI, s("j")), (delta * e_i * Z - e_i * e_j) / Z**2),
                 "quotient rule",
+                *facts.quotient_rule(),
             ),
-            always(
-                lambda w: w.outer_product(),
-                equals(Partial(_PI, s("j")), delta * _PI - _PI * _PJ),
-                ("definition of ", P),
-            ),
-            always(lambda w: w.outer_product(), equals(J, nt.call("diag", P) - P * Transposed(P)), "as a matrix"),
-            written,
+            shown(equals(Partial(_PI, s("j")), delta * _PI - _PI * _PJ), ("definition of ", P), *facts.outer_product()),
+            shown(equals(J, nt.call("diag", P) - P * Transposed(P)), "as a matrix", *facts.outer_product()),
+            shown(equals(J, _matrix(written)), (equals(N, written),), *facts.entries()),
         ),
     )
 
@@ -112,32 +86,30 @@ def properties(title: str) -> tuple[Block, ...]:
             Relation(Fence("norm", J, nt.Name("∞")), (("=", _largest(2 * _PI * (1 - _PI))), ("≤", HALF))),
         )
     )
-    return _steps(), Result(title, (result,), (WHERE,))
+    return _steps(), Result(title, (result,), (proved(ALL),))
 
 
 def _steps() -> Steps:
-    from symattn.derivations import softmax_facts
-
     x_i, x_j = name("x", "i"), name("x", "j")
     spread = total("i", 1, N, _PI * x_i**2) - Fence("round", total("i", 1, N, _PI * x_i)) ** 2
     squares = Big("sum", relation("i", "<", "j"), None, None, _PI * _PJ * Fence("round", x_i - x_j) ** 2)
     norm = Fence("norm", J, nt.Name("∞"))
     half = equals(HALF - 2 * P * (1 - P), 2 * Fence("round", P - HALF) ** 2)
     return together(
-        always(lambda w: w.symmetric(), equals(J, Transposed(J)), "entry by entry"),
-        always(
-            lambda w: w.rows_sum_to_zero(),
+        shown(equals(J, Transposed(J)), "entry by entry", *facts.symmetric()),
+        shown(
             equals(J * ONES, P - P * Fence("round", total("j", 1, N, _PJ)), 0),
             "the weights sum to 1",
+            *facts.rows_sum_to_zero(),
         ),
-        always(lambda w: w.variance(), equals(_form(), spread, _variance()), ("the variance of ", x_i, " under ", P)),
-        always(lambda w: w.variance(), Relation(_form(), (("=", squares), ("≥", nt.node(0)))), "no term is negative"),
-        always(
-            lambda w: w.norm(),
+        shown(equals(_form(), spread, _variance()), ("the variance of ", x_i, " under ", P), *facts.variance()),
+        shown(Relation(_form(), (("=", squares), ("≥", nt.node(0)))), "no term is negative", *facts.squares()),
+        shown(
             equals(norm, _largest(total("j", 1, N, Fence("abs", name("J", "i", "j")))), _largest(2 * _PI * (1 - _PI))),
             "only the diagonal is positive",
+            *facts.norm(),
         ),
-        hold(softmax_facts.half_bound(), Relation(norm, (("≤", HALF),)), (half,), proved("every n")),
+        shown(Relation(norm, (("≤", HALF),)), (half,), *facts.half_bound()),
     )
 
 

@@ -27,7 +27,7 @@ def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any]) -> dict
     """The given parameters, each one known to the derivation and within its limits. Raises InputError."""
     for parameter, value in given.items():
         if parameter not in known:
-            takes = ", ".join(f"--{p}" for p in known)
+            takes = ", ".join(f"--{p}" for p in known) or "none"
             raise InputError(f"derive {name} has no parameter --{parameter}; it takes {takes}")
         if parameter in LIMITS:
             whole(parameter, value, LIMITS[parameter], 0 if parameter == "seed" else 1)

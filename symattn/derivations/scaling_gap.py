@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from symattn.attention.notation import N
-from symattn.derivations import softmax_facts
-from symattn.derivations.jacobian import always
+from symattn.derivations import softmax_facts as facts
 from symattn.derivations.letters import DELTA, EPSILON, E, J, X, p, s
-from symattn.derivations.steps import hold, proved, together
+from symattn.derivations.proving import shown
+from symattn.derivations.steps import together
 from symattn.document import notation as nt
 from symattn.document.model import Block, Heading, Paragraph
 from symattn.document.notation import Big, Fence, Name, Relation, equals, relation
@@ -21,18 +21,16 @@ def gap() -> tuple[Block, ...]:
     largest = Big("max", nt.node("i"), None, None, p("i"))
     norm = Fence("norm", J, Name("∞"))
     steps = together(
-        always(lambda w: w.lead(), equals(EPSILON, R / (1 + R)), (equals(R, rest),)),
-        hold(
-            softmax_facts.quotient_grows(),
+        shown(equals(EPSILON, R / (1 + R)), (equals(R, rest),), *facts.lead()),
+        shown(
             Relation(EPSILON, (("≤", bound / (1 + bound)), ("<", bound))),
             (relation(R, "≤", bound), "; ", X / (1 + X), " grows"),
-            proved("every n"),
+            *facts.quotient_grows(),
         ),
-        hold(
-            softmax_facts.entries_small(),
+        shown(
             Relation(norm, (("≤", 2 * EPSILON), ("<", 2 * bound))),
             (relation(p("i") * (1 - p("i")), "≤", EPSILON), " for each ", Name("i")),
-            proved("every n"),
+            *facts.entries_small(),
         ),
     )
     return (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from symattn.arrays.exact import Exact
 from symattn.attention.notation import D_K, N
-from symattn.attention.softmax import softmax
+from symattn.derivations import softmax_facts as facts
 from symattn.derivations.letters import SIGMA, cov, dot, k, mean, q, s, var
+from symattn.derivations.proving import shown
 from symattn.derivations.scaling_laws import ALL, Setting, at_size
 from symattn.derivations.steps import chain, checked, defined, hold, proved, together
 from symattn.document import notation as nt
@@ -164,12 +164,9 @@ def divisors(setting: Setting) -> tuple[Block, ...]:
 
 def _uniform() -> Step:
     """softmax of equal scores is 1/n in every entry."""
-    sizes = range(2, 7)
-    rows = [(n, softmax(Exact.lift([0] * n))) for n in sizes]
-    holds = all(weight == Exact.scalar(Fraction(1, n)) for n, row in rows for weight in row.tolist())
     zeros = nt.call("softmax", 0, "…", 0)
     shares = Fence("round", nt.commas(1 / N, "…", 1 / N))
-    return hold(holds, equals(zeros, shares), "equal scores", checked("n = 2, …, 6"))
+    return shown(equals(zeros, shares), "equal scores", *facts.equal_shares())
 
 
 def other_means(setting: Setting) -> tuple[Block, ...]:

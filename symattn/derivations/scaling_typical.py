@@ -12,9 +12,10 @@ import flint
 from symattn.arrays.field.approximation import decimal
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.notation import D_K
-from symattn.derivations import softmax_facts
+from symattn.derivations import softmax_facts as facts
 from symattn.derivations.letters import DELTA, MU, SIGMA, E, dot, k, mean, p, q, s
-from symattn.derivations.steps import FalseStep, checked, enclosed, hold, proved, together
+from symattn.derivations.proving import shown
+from symattn.derivations.steps import FalseStep, enclosed, hold, together
 from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Column, Emph, Heading, Paragraph, Steps, Table, Text
 from symattn.document.notation import Decimal, Fence, Name, Node, Partial, Root, call, equals, relation
@@ -101,19 +102,21 @@ def _steps(sizes: list[int]) -> Steps:
     slope = Partial(p(1), s(1))
     bound = 1 / (2 * SIGMA**2 * Root(_PI * D_K))
     correction = Fence("round", 1 - _PI**2 / (12 * D_K * SIGMA**4))
+    if not _halves():
+        raise FalseStep("half of a normal law is not within the quartile")
     where = enclosed("σ = 1, d_k = " + ", ".join(map(str, sizes)))
     return together(
-        hold(
-            softmax_facts.slope_of_two(),
+        shown(
             equals(slope, p(1) * (1 - p(1)), _QUARTER * call("sech", DELTA / 2) ** 2),
             (equals(p(1), 1 / (1 + E ** (-DELTA))),),
-            checked("n = 2, all scores"),
+            *facts.slope_of_two(),
+            where="n = 2, all scores",
         ),
-        hold(
-            softmax_facts.slope_falls() and _halves(),
+        shown(
             equals(call("median", slope), _QUARTER * call("sech", _Z * SIGMA**2 * Root(D_K / 2)) ** 2),
             _within(),
-            proved("all d_k, under A4"),
+            *facts.slope_falls(),
+            where="all d_k, under A4",
         ),
         hold(
             all(_below(d) for d in sizes),

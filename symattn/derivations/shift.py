@@ -5,47 +5,44 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays.exact import Exact
-from symattn.arrays.symbolic import Symbolic
 from symattn.attention.notation import N
 from symattn.attention.softmax import softmax
-from symattn.attention.spec import Attention
-from symattn.derivations.inputs import same, whole_numbers
 from symattn.derivations.letters import ONES, E, Z, dot, k, p, q, s
-from symattn.derivations.parameters import whole
+from symattn.derivations.proving import cited, shown
 from symattn.derivations.steps import checked, defined, hold, together
 from symattn.document.model import Caveat, Document, Heading, Result, Step
 from symattn.document.notation import Big, Name, Relation, Transposed, call, equals, name, node, total
+from symattn.proof.theorem import Method
+from symattn.proof.together import identity
+from symattn.theorems.softmax import softmax_shift
+from symattn.theorems.structure import key_bias_redundant
+from symattn.theorems.sums import exp
 
-_MOST = 12
 _C, _B = Name("c"), Name("b")
-_KEY_SIZES = ((2, 3, 1), (3, 4, 2), (4, 5, 3))  # n_q, n_k, d_k of the check with whole numbers
 
 
-def derivation(tokens: int = 6) -> Document:
+def derivation() -> Document:
     """softmax(s + c1) = softmax(s), its two uses, and a shift that does change the weights."""
-    whole("tokens", tokens, _MOST, 2)
-    where = checked("n = 2, all scores" if tokens == 2 else f"n = 2, …, {tokens}, all scores")
     shifted = call("softmax", s() + _C * ONES)
-    sizes = range(2, tokens + 1)
+    result = cited(equals(shifted, call("softmax", s())), (E**_C, " cancels"), softmax_shift)
     steps = together(
         defined(equals(p("i"), E ** s("i") / Z), ("with ", equals(Z, total("ℓ", 1, N, E ** s("ℓ"))))),
-        hold(
-            all(map(_common_factor, sizes)),
-            equals(E ** (s("i") + _C), E**_C * E ** s("i")),
-            ("for every ", Name("i")),
-            where,
-        ),
-        hold(all(map(_cancels, sizes)), equals(shifted, call("softmax", s())), (E**_C, " cancels"), where),
+        shown(equals(E ** (s("i") + _C), E**_C * E ** s("i")), ("for every ", Name("i")), common_factor()),
+        result,
     )
     uses = together(
-        hold(
-            all(map(_stable, sizes)),
+        shown(
             equals(call("softmax", s() - Big("max", node("ℓ"), None, None, s("ℓ")) * ONES), call("softmax", s())),
-            ("no exponent is positive, none overflows",),
-            where,
+            "no exponent is positive, none overflows",
+            stable(),
         ),
-        _key_bias(),
+        cited(
+            equals(call("attention", "Q", Name("K") + ONES * Transposed(_B), "V"), call("attention", "Q", "K", "V")),
+            (equals(dot(q(), k("j") + _B), dot(q(), k("j")) + dot(q(), _B)),),
+            key_bias_redundant,
+        ),
     )
+    assert result.evidence
     return Document(
         "derivation",
         "shift",
@@ -53,52 +50,34 @@ def derivation(tokens: int = 6) -> Document:
         (
             Heading(("The shift",)),
             steps,
-            Result("Result", (equals(shifted, call("softmax", s())),), (where,)),
+            Result("Result", (result.formula,), (result.evidence,)),
             Heading(("What it is good for",)),
             uses,
             Heading(("What does change the weights",)),
             together(_one_key()),
             Caveat(("A shift must be the same for all keys of a row; it may differ from row to row.",)),
         ),
-        command=f"symattn derive shift --tokens {tokens}",
-        parameters={"tokens": tokens},
+        command="symattn derive shift",
         hints=("symattn derive scaling    why the differences must not grow",),
     )
 
 
-def _scores(n: int) -> tuple[Any, Any]:
-    return Symbolic.letters("s", n), Symbolic.letters("c")
+def common_factor() -> Method:
+    """e^{s_i + c} = e^c e^{s_i}."""
+    return identity({"s": "n", "c": ""}, lambda s, c: (exp(s + c), exp(c) * exp(s)))
 
 
-def _common_factor(n: int) -> bool:
-    scores, c = _scores(n)
-    return same(scores.xp.exp(scores + c), scores.xp.exp(scores) * c.xp.exp(c))
+def stable() -> Method:
+    """The weights with the maximum subtracted are those without, whichever way they are computed."""
 
+    def sides(s: Any) -> Any:
+        plain, xp = softmax(s, stabilised=False), s.__array_namespace__()
+        return [
+            (softmax(s, stabilised=True), plain),
+            (softmax(s - xp.max(s, axis=-1, keepdims=True), stabilised=False), plain),
+        ]
 
-def _cancels(n: int) -> bool:
-    scores, c = _scores(n)
-    return same(softmax(scores + c, stabilised=False), softmax(scores, stabilised=False))
-
-
-def _stable(n: int) -> bool:
-    scores, _ = _scores(n)
-    return same(softmax(scores, stabilised=True), softmax(scores, stabilised=False))
-
-
-def _key_bias() -> Step:
-    """A vector added to every key adds q·b to all scores of a row."""
-    holds = True
-    for n_q, n_k, d in _KEY_SIZES:
-        given = whole_numbers({"q": (n_q, d), "k": (n_k, d), "v": (n_k, d + 1), "b": (d,)})
-        b = given.pop("b")
-        holds &= same(Attention()(**{**given, "k": given["k"] + b}), Attention()(**given))
-    where = checked("whole numbers, (n_q, n_k, d_k) = " + ", ".join(map(str, _KEY_SIZES)))
-    return hold(
-        holds,
-        equals(call("attention", "Q", Name("K") + ONES * Transposed(_B), "V"), call("attention", "Q", "K", "V")),
-        (equals(dot(q(), k("j") + _B), dot(q(), k("j")) + dot(q(), _B)),),
-        where,
-    )
+    return identity({"s": "n m"}, sides)
 
 
 def _one_key() -> Step:

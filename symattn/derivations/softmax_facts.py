@@ -1,141 +1,206 @@
-"""What is checked of softmax at a given number of keys: the one definition, run on letters and differentiated."""
+"""What is shown of softmax for any number of keys: the one definition, run on letters and differentiated.
+
+Each fact gives what the prover decides: identities, and inequalities with the gap that shows their sign.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cached_property, reduce
-from operator import add
+from fractions import Fraction
+from typing import Any
 
-import sympy
-
-from symattn.arrays.symbolic import Symbolic
 from symattn.attention.softmax import softmax
-from symattn.proof.rational import Quotient, Ring
+from symattn.proof.gradients import jacobian
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Method
+from symattn.proof.together import Positive, bound, identity
+from symattn.theorems.sums import add_up, exp, form, others
 
-Pairs = Iterable[tuple[Quotient, Quotient]]
-
-
-class Weights:
-    """p = softmax(s₁, …, s_n), its Jacobian by differentiation, and questions about it that are decided."""
-
-    def __init__(self, n: int) -> None:
-        self.scores = list(Symbolic.letters("s", n).entries)
-        # Without the maximum: the same weights (derivation ``shift``), and nothing but letters to differentiate.
-        weights = softmax(Symbolic.lift(self.scores), stabilised=False).entries
-        letters = sympy.symbols(f"x_1:{n + 1}", real=True)
-        ring = Ring([*weights, *letters])
-        self.p = [ring.of(weight) for weight in weights]
-        self.e = [ring.of(sympy.exp(score)) for score in self.scores]
-        self.x = [ring.of(letter) for letter in letters]
-        self.zero, self.one = ring.of(0), ring.of(1)
-
-    @cached_property
-    def jacobian(self) -> list[list[Quotient]]:
-        """∂p_i/∂s_j, differentiated."""
-        return [[weight.derivative(score) for score in self.scores] for weight in self.p]
-
-    def quotient_rule(self) -> bool:
-        """∂p_i/∂s_j = (δ_ij e^{s_i} Z − e^{s_i} e^{s_j}) / Z²."""
-        z = _sum(self.e)
-        return self._entries_are(
-            [
-                [((a * z if i == j else self.zero) - a * b) / z**2 for j, b in enumerate(self.e)]
-                for i, a in enumerate(self.e)
-            ]
-        )
-
-    def outer_product(self) -> bool:
-        """∂p_i/∂s_j = δ_ij p_i − p_i p_j."""
-        return self._entries_are(
-            [[(a if i == j else self.zero) - a * b for j, b in enumerate(self.p)] for i, a in enumerate(self.p)]
-        )
-
-    def entries(self) -> bool:
-        """J_ii = p_i (1 − p_i), and J_ij = −p_i p_j elsewhere."""
-        return self._entries_are(
-            [[a * (self.one - a) if i == j else -(a * b) for j, b in enumerate(self.p)] for i, a in enumerate(self.p)]
-        )
-
-    def symmetric(self) -> bool:
-        """J = Jᵀ."""
-        return self._entries_are([list(column) for column in zip(*self.jacobian, strict=True)])
-
-    def rows_sum_to_zero(self) -> bool:
-        """J 1 = p − p Σp = 0."""
-        sums = [_sum(row) for row in self.jacobian]
-        return _all(zip(sums, (a - a * _sum(self.p) for a in self.p), strict=True)) and _all(
-            (x, self.zero) for x in sums
-        )
-
-    def variance(self) -> bool:
-        """xᵀ J x = Σ p_i x_i² − (Σ p_i x_i)² = Σ_{i<j} p_i p_j (x_i − x_j)²."""
-        form = _sum(self.jacobian[i][j] * a * b for i, a in enumerate(self.x) for j, b in enumerate(self.x))
-        pairs = list(zip(self.p, self.x, strict=True))
-        spread = _sum(a * x**2 for a, x in pairs) - _sum(a * x for a, x in pairs) ** 2
-        squares = _sum(a * b * (x - y) ** 2 for i, (a, x) in enumerate(pairs) for b, y in pairs[:i])
-        return form.equals(spread) and form.equals(squares)
-
-    def norm(self) -> bool:
-        """Σ_j |J_ij| = 2 p_i (1 − p_i), where J_ii ≥ 0 ≥ J_ij."""
-        signs = [(x if i == j else -x) for i, row in enumerate(self.jacobian) for j, x in enumerate(row)]
-        sums = [row[i] + row[i] - _sum(row) for i, row in enumerate(self.jacobian)]
-        wanted = [a * (self.one - a) for a in self.p]
-        return all(x.nonnegative() for x in signs) and _all((x, a + a) for x, a in zip(sums, wanted, strict=True))
-
-    def lead(self) -> bool:
-        """1 − p_m = R/(1 + R) with R = Σ_{ℓ≠m} e^{s_ℓ − s_m}, for every m."""
-        rests = [_sum(b / a for i, b in enumerate(self.e) if i != m) for m, a in enumerate(self.e)]
-        return _all((self.one - a, rest / (self.one + rest)) for a, rest in zip(self.p, rests, strict=True))
-
-    def _entries_are(self, wanted: list[list[Quotient]]) -> bool:
-        return _all(pair for rows in zip(self.jacobian, wanted, strict=True) for pair in zip(*rows, strict=True))
+Methods = tuple[Method, ...]
+_HALF = Fraction(1, 2)
+_ROW, _FORM = {"s": "n"}, {"s": "n", "x": "n"}
+_FIRST = {"s": "1", "t": "r"}  # the score of one key, and those of the others
+_LEAD = {"top": "", "delta": "", "u": "r"}  # the others lie below the largest score by Δ + u
+_BELOW = {"w": ("r", lambda u: u)}  # u ≥ 0, under the name w
 
 
-def half_bound() -> bool:
-    """1/2 − 2p(1 − p) = 2(p − 1/2)²."""
-    p = sympy.Symbol("p")
-    half = sympy.Rational(1, 2)
-    ring = Ring([p])
-    return ring.of(half - 2 * p * (1 - p)).equals(ring.of(2 * (p - half) ** 2))
+def weights(s: Any) -> Any:
+    """softmax(s), without the maximum: the same weights (derivation ``shift``), of letters alone."""
+    return softmax(s, stabilised=False)
 
 
-def quotient_grows() -> bool:
-    """x/(1 + x) ≤ y/(1 + y) ≤ y for 0 ≤ x ≤ y: with y = x + v every numerator is a sum of positive terms."""
-    x, one, y = _letters("x", "v")
-    return (y / (one + y) - x / (one + x)).nonnegative() and (y - y / (one + y)).nonnegative()
+def derivative(s: Any) -> Any:
+    """∂p_i/∂s_j, differentiated."""
+    return jacobian(weights, "s", s=s)
 
 
-def entries_small() -> bool:
-    """p(1 − p) ≤ ε for the largest weight p = 1 − ε, and for every other weight, of which ε = p + r with r ≥ 0."""
-    p, one, whole = _letters("p", "r")
-    return (p - (one - p) * p).nonnegative() and (whole - p * (one - p)).nonnegative()
+def diagonal(x: Any) -> Any:
+    """diag(x)."""
+    xp = x.__array_namespace__()
+    places = xp.arange(x.shape[0])
+    return xp.where(places[:, None] == places[None, :], x[:, None], 0)
 
 
-def slope_of_two() -> bool:
-    """∂p₁/∂s₁ = p₁(1 − p₁) = sech²(Δ/2)/4 = 1/(2 + e^Δ + e^{−Δ}) for two scores Δ apart."""
-    weights = Weights(2)
-    (e1, e2), p, one = weights.e, weights.p[0], weights.one
-    slope = weights.jacobian[0][0]
-    return slope.equals(p * (one - p)) and slope.equals(one / (one + one + e1 / e2 + e2 / e1))
+def outer(x: Any) -> Any:
+    """x xᵀ."""
+    return x[:, None] * x[None, :]
 
 
-def slope_falls() -> bool:
-    """1/(2 + y + 1/y) falls with y ≥ 1: at 1 + v it is no smaller than at 1 + v + w."""
-    v, one, sum_ = _letters("v", "w")
-    near, far = one + v, one + sum_
-    return (one / (one + one + near + one / near) - one / (one + one + far + one / far)).nonnegative()
+def times(a: Any, x: Any) -> Any:
+    """A x, or xᵀ y of two vectors."""
+    return (a * x).sum(axis=-1)
 
 
-def _letters(first: str, second: str) -> tuple[Quotient, Quotient, Quotient]:
-    """A letter, 1, and the sum of both letters, in a ring of their own."""
-    ring = Ring(sympy.symbols((first, second)))
-    x, y = (ring.of(letter) for letter in ring.letters)
-    return x, ring.of(1), x + y
+def quotient_rule() -> Methods:
+    """∂p_i/∂s_j = (δ_ij e^{s_i} Z − e^{s_i} e^{s_j}) / Z²."""
+
+    def sides(s: Any) -> Any:
+        z = add_up(exp(s))
+        return derivative(s), (diagonal(exp(s) * z) - outer(exp(s))) / (z * z)
+
+    return (identity(_ROW, sides),)
 
 
-def _sum(terms: Iterable[Quotient]) -> Quotient:
-    return reduce(add, terms)
+def outer_product() -> Methods:
+    """∂p_i/∂s_j = δ_ij p_i − p_i p_j."""
+    return (identity(_ROW, lambda s: (derivative(s), diagonal(weights(s)) - outer(weights(s)))),)
 
 
-def _all(pairs: Pairs) -> bool:
-    return all(x.equals(y) for x, y in pairs)
+def entries() -> Methods:
+    """J_ii = p_i (1 − p_i), and J_ij = −p_i p_j elsewhere."""
+
+    def sides(s: Any) -> Any:
+        p = weights(s)
+        return derivative(s), diagonal(p * (1 - p)) - (1 - diagonal(p * 0 + 1)) * outer(p)
+
+    return (identity(_ROW, sides),)
+
+
+def symmetric() -> Methods:
+    """J = Jᵀ."""
+    return (identity(_ROW, lambda s: (derivative(s), derivative(s).mT)),)
+
+
+def rows_sum_to_zero() -> Methods:
+    """J 1 = p − p Σp = 0."""
+
+    def sides(s: Any) -> Any:
+        p, sums = weights(s), times(derivative(s), s * 0 + 1)
+        return [(sums, p - p * add_up(p)), (sums, 0 * p)]
+
+    return (identity(_ROW, sides),)
+
+
+def variance() -> Methods:
+    """xᵀ J x = Σ p_i x_i² − (Σ p_i x_i)²."""
+    return (identity(_FORM, lambda s, x: (times(x, times(derivative(s), x)), form(weights(s), x)[0])),)
+
+
+def squares() -> Methods:
+    """xᵀ J x = Σ_{i<j} p_i p_j (x_i − x_j)², in which nothing is negative."""
+
+    def pairs(s: Any, x: Any, n: Any) -> Any:
+        xp, p = s.__array_namespace__(), weights(s)
+        difference = x[:, None] - x[None, :]
+        before = xp.astype(xp.arange(n)[:, None] < xp.arange(n)[None, :], s.dtype)
+        return xp.sum(before * outer(p) * difference * difference)
+
+    return (bound(_FORM, lambda s, x: (0, times(x, times(derivative(s), x))), pairs),)
+
+
+def norm() -> Methods:
+    """Σ_j |J_ij| = 2 p_i (1 − p_i), where J_ii ≥ 0 > J_ij."""
+
+    def sums(s: Any) -> Any:
+        j, p, ones = derivative(s), weights(s), s * 0 + 1
+        return 2 * times(j * diagonal(ones), ones) - times(j, ones), 2 * p * (1 - p)
+
+    def rest(s: Any, n: Any) -> Any:
+        return weights(s) * times(others(n, s), weights(s))
+
+    return (
+        identity(_ROW, sums),
+        bound(_ROW, lambda s: (0 * s, weights(s) * (1 - weights(s))), rest),
+        Positive(Declared(_ROW), lambda s: outer(weights(s))),
+    )
+
+
+def half_bound() -> Methods:
+    """2 p (1 − p) ≤ 1/2: the gap is 2 (p − 1/2)²."""
+    return (bound({"p": ""}, lambda p: (2 * p * (1 - p), 0 * p + _HALF), lambda p: 2 * (p - _HALF) ** 2),)
+
+
+def lead() -> Methods:
+    """1 − p_m = R/(1 + R) with R = Σ_{ℓ≠m} e^{s_ℓ − s_m}, for the key m that stands first."""
+
+    def sides(s: Any, t: Any) -> Any:
+        r = add_up(exp(t - s))
+        return 1 - weights(s.__array_namespace__().concat([s, t]))[:1], r / (1 + r)
+
+    return (identity(_FIRST, sides),)
+
+
+def quotient_grows() -> Methods:
+    """R/(1 + R) ≤ B/(1 + B) < B for R = Σ_ℓ e^{−Δ−u_ℓ} and B = (n − 1) e^{−Δ}, where no u_ℓ is negative."""
+
+    def largest(delta: Any, r: Any) -> Any:
+        return r * exp(-delta)
+
+    def sides(delta: Any, u: Any, r: Any) -> Any:
+        rest, most = add_up(exp(-delta - u)), largest(delta, r)
+        return [(rest / (1 + rest), most / (1 + most)), (most / (1 + most), most)]
+
+    def gap(delta: Any, u: Any, w: Any, r: Any) -> Any:
+        rest, most = add_up(exp(-delta - u)), largest(delta, r)
+        return [add_up(exp(-delta - w) * (exp(w) - 1)) / ((1 + rest) * (1 + most)), most * most / (1 + most)]
+
+    chosen = {"u": lambda u: u * u}
+    strict = Positive(Declared(_LEAD), lambda delta, r: largest(delta, r) ** 2 / (1 + largest(delta, r)))
+    return bound(_LEAD, sides, gap, assumed=_BELOW, chosen=chosen), strict
+
+
+def entries_small() -> Methods:
+    """p_i (1 − p_i) ≤ ε for the weight p_m = 1 − ε that stands first, and for every other weight."""
+
+    def all_weights(s: Any, t: Any) -> Any:
+        p = weights(s.__array_namespace__().concat([s, t]))
+        return p[:1], p[1:]
+
+    def sides(s: Any, t: Any) -> Any:
+        p, q = all_weights(s, t)
+        return [(p * (1 - p), 1 - p), (q * (1 - q), 1 - p + 0 * q)]
+
+    def gap(s: Any, t: Any, r: Any) -> Any:
+        p, q = all_weights(s, t)
+        return [(1 - p) ** 2, q * q + times(others(r, s), q)]
+
+    return (bound(_FIRST, sides, gap),)
+
+
+def slope_of_two() -> Methods:
+    """∂p₁/∂s₁ = p₁(1 − p₁) = (1/4) sech²(Δ/2) = 1/(e^{Δ/2} + e^{−Δ/2})² for two scores Δ apart."""
+
+    def sides(s: Any) -> Any:
+        slope, p = derivative(s)[0, 0], weights(s)[0]
+        half = (s[0] - s[1]) / 2
+        cosh = (exp(half) + exp(-half)) / 2
+        return [(slope, p * (1 - p)), (slope, 1 / (4 * cosh * cosh)), (p, 1 / (1 + exp(-2 * half)))]
+
+    return (identity({"s": "2"}, sides),)
+
+
+def slope_falls() -> Methods:
+    """y/(1 + y)² falls with y ≥ 1: at 1 + v it is no smaller than at 1 + v + w."""
+
+    def slope(y: Any) -> Any:
+        return y / ((1 + y) * (1 + y))
+
+    def gap(v: Any, w: Any) -> Any:
+        near, far = 2 + v, 2 + v + w
+        return w * (2 * v + w + v * v + v * w) / (near * near * far * far)
+
+    return (bound({"v": "", "w": ""}, lambda v, w: (slope(1 + v + w), slope(1 + v)), gap, positive=("v", "w")),)
+
+
+def equal_shares() -> Methods:
+    """softmax(0, …, 0) = (1/n, …, 1/n)."""
+    return (identity(_ROW, lambda s, n: (n * weights(0 * s), 0 * s + 1)),)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.derivations import (
     attention_entries,
     derive,
     equivariance,
-    jacobian,
     matrix_form,
+    proving,
     scaling_moments,
     scaling_numpy,
     scaling_typical,
@@ -24,6 +26,7 @@ from symattn.derivations import (
 )
 from symattn.derivations.attention_inputs import Request, request
 from symattn.derivations.letters import SIGMA, mean, q, s, var
+from symattn.derivations.proving import resting_on, shown
 from symattn.derivations.scaling_laws import Setting
 from symattn.derivations.steps import FalseStep, chain, checked, hold
 from symattn.document import notation as nt
@@ -31,6 +34,8 @@ from symattn.document.notation import equals, node
 from symattn.errors import Undecided
 from symattn.evidence import Grade
 from symattn.proof import gaussian
+from symattn.proof.together import identity
+from symattn.theorems.softmax import softmax_shift
 
 LAW = Setting(4).score()
 D_K = nt.name("d", "k")
@@ -58,47 +63,88 @@ def test_hold() -> None:
         hold(False, equals(1, 1), "", checked("n = 1"))
 
 
+FACTS = [
+    "quotient_rule",
+    "outer_product",
+    "entries",
+    "rows_sum_to_zero",
+    "variance",
+    "squares",
+    "norm",
+    "lead",
+    "quotient_grows",
+    "entries_small",
+    "slope_of_two",
+    "equal_shares",
+]
+
+
 def squared_scores(definition: Callable[..., Any]) -> Callable[..., Any]:
     return lambda s, **options: definition(s + s, **options)
 
 
+def without_the_divisor(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda s, **options: s.__array_namespace__().exp(s)
+
+
 @pytest.mark.parametrize("name", ["jacobian", "scaling"])
-def test_another_softmax_has_another_jacobian(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    jacobian._weights.cache_clear()
-    monkeypatch.setattr(softmax_facts, "softmax", squared_scores(softmax_facts.softmax))
+@pytest.mark.parametrize("spoil", [squared_scores, without_the_divisor])
+def test_another_softmax_has_another_jacobian(name: str, spoil: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax_facts, "softmax", spoil(softmax_facts.softmax))
     with pytest.raises(FalseStep):
         derive(name)
-    jacobian._weights.cache_clear()
-
-
-FACTS = ["quotient_rule", "outer_product", "entries", "symmetric", "rows_sum_to_zero", "variance", "norm"]
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_each_fact_notices_a_wrong_entry(fact: str) -> None:
-    for n in (2, 3):
-        weights = softmax_facts.Weights(n)
-        assert getattr(weights, fact)()
-        rows = [list(row) for row in weights.jacobian]
-        rows[0][1] = rows[0][1] + weights.p[0]
-        weights.__dict__["jacobian"] = rows
-        assert not getattr(weights, fact)()
+def test_each_fact_is_about_softmax(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its normalisation, none of them is proved, but what does not speak of weights."""
+    proved = [part.decide().evidence.grade is Grade.PROVED for part in getattr(softmax_facts, fact)()]
+    assert all(proved)
+    monkeypatch.setattr(softmax_facts, "softmax", without_the_divisor(softmax_facts.softmax))
+    spoilt = [part.decide().evidence.grade is Grade.PROVED for part in getattr(softmax_facts, fact)()]
+    assert all(spoilt) is (fact == "quotient_grows")
 
 
-def test_the_lead_notices_wrong_weights() -> None:
-    weights = softmax_facts.Weights(3)
-    assert weights.lead()
-    weights.p[1] = weights.p[0]
-    assert not weights.lead()
+@pytest.mark.parametrize("fact", ["outer_product", "rows_sum_to_zero", "variance", "squares", "norm"])
+def test_each_fact_notices_a_wrong_jacobian(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = softmax_facts.derivative
+    monkeypatch.setattr(
+        softmax_facts, "derivative", lambda s: honest(s) + softmax_facts.outer(softmax_facts.weights(s))
+    )
+    assert not all(part.decide().evidence.grade is Grade.PROVED for part in getattr(softmax_facts, fact)())
+
+
+def test_symmetry_notices_a_wrong_jacobian(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = softmax_facts.derivative
+    monkeypatch.setattr(softmax_facts, "derivative", lambda s: honest(s) * softmax_facts.weights(s)[:, None])
+    assert not all(part.decide().evidence.grade is Grade.PROVED for part in softmax_facts.symmetric())
+
+
+def test_what_is_not_proved_is_not_told() -> None:
+    false = identity({"s": "n"}, lambda s: (softmax(s), softmax(2 * s)))
+    true = identity({"s": "n"}, lambda s: (softmax(s), softmax(1 + s)))
+    assert shown(equals(1, 1), "", true).evidence == proving.proved("all sizes")
+    for parts in ((false,), (true, false), ()):
+        with pytest.raises(FalseStep):
+            shown(equals(1, 1), "", *parts)
+
+
+def test_a_theorem_that_is_not_proved_is_not_cited() -> None:
+    assert resting_on(softmax_shift).where == "all sizes (softmax-shift)"
+    fails = replace(softmax_shift.method, sides=lambda s, t: (softmax(s * t), softmax(s)))
+    harmless = replace(softmax_shift.method, false=softmax_shift.method.sides)
+    for method in (fails, harmless):
+        with pytest.raises(FalseStep):
+            resting_on(replace(softmax_shift, method=method))
 
 
 def test_a_softmax_without_normalising_is_not_shift_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shift, "softmax", lambda s, **_: s.xp.exp(s))
+    monkeypatch.setattr(shift, "softmax", lambda s, stabilised=True: s.xp.exp(s - s.xp.max(s) * stabilised))
     with pytest.raises(FalseStep):
         derive("shift")
 
 
-@pytest.mark.parametrize("spec", [Attention(scale=1, stabilised=False), Attention(causal=True, stabilised=False)])
+@pytest.mark.parametrize("spec", [Attention(scale=1), Attention(causal=True, fully_masked="nan")])
 @pytest.mark.parametrize("module", [matrix_form, equivariance])
 def test_another_attention_is_refused(module: Any, spec: Attention, monkeypatch: pytest.MonkeyPatch) -> None:
     if module is equivariance and not spec.causal:
