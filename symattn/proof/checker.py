@@ -1,14 +1,14 @@
 """Checking certificates, apart from the prover: nothing of it is imported here, and nothing it says is believed.
 
 For every equation of a certificate: *normal form*: both sides are one expression up to bound names and order. Else
-1. left − right = numerator / divisors, tested at random points modulo two primes, at several sizes; and what
-   follows is done again for the checker's own numerator of left − right;
+1. left − right is cleared anew; its divisors are those given, and 2. and 3. are done for its numerator as well as for
+   the one that is given; and left = right, as quotients, at some points of small sizes;
 2. the cut-off of the numerator is counted anew (D, T and the conditions of the theorems of ``counting`` and ``rows``),
    and the certificate's sizes are those that it asks for;
-3. the numerator is zero at each of these sizes, at every place, tested at random points modulo two primes.
+3. the numerator is zero at each of these sizes, at every place, tested at a random point modulo each of two primes.
 And every division, root and logarithm in it is positive by its form or among the hypotheses.
 What is accepted is the identity for all sizes from 1 on, under the hypotheses; ``epsilon`` bounds the probability, over
-the checker's own dice, that a certificate is accepted of which an equation in 1. or 3. is false.
+the checker's own dice, that a certificate is accepted of which a numerator in 3. is not zero.
 """
 
 from __future__ import annotations
@@ -142,15 +142,16 @@ def _equation(e: Equation, rules: list[Any], hypotheses: _Hypotheses, dice: Rand
         _expect(form(left, names) == form(right, names), "the normal forms differ")
         return 0.0
     numerator = read(e["numerator"], scope)
-    divisors = [(read(d, scope), int(times)) for d, times in e["divisors"]]
-    _expect(all(times > 0 for _, times in divisors), "a divisor that occurs no times")
+    divisors = {form(read(d, scope), {i: i for i in scope}): times for d, times in e["divisors"]}
     needed = _needed_sizes(e, numerator, scope, bool(rules))
     _expect(_as_set(e["sizes"]) == _as_set(needed), "the sizes are not those that the cut-off asks for")
-    own = difference(left, right)
+    own, own_divisors = difference(left, right)
+    _expect(divisors == own_divisors, "left − right has other divisors")
+    own_sizes = _own_sizes(own, scope, e["how"] == "rows", bool(rules))
     return max(
-        _consistent(left, right, numerator, divisors, scope, rules, dice),
+        _equal(left, right, scope, rules, dice),
         _vanishes(numerator, scope, needed, rules, e["how"] == "rows", dice),
-        _vanishes(own, scope, _own_sizes(own, scope, e["how"] == "rows", bool(rules)), rules, e["how"] == "rows", dice),
+        _vanishes(own, scope, own_sizes, rules, e["how"] == "rows", dice),
     )
 
 
@@ -185,41 +186,20 @@ def _as_set(sizes: Iterable[Mapping[str, int]]) -> set[tuple[tuple[str, int], ..
     return {tuple(sorted((str(s), int(n)) for s, n in there.items())) for there in sizes}
 
 
-def _consistent(
-    left: Node,
-    right: Node,
-    numerator: Node,
-    divisors: list[tuple[Node, int]],
-    scope: Mapping[str, str],
-    rules: list[Any],
-    dice: Random,
-) -> float:
-    """left − right = numerator / divisors at random points where all sizes are 1, 2, 3, and where they differ."""
-    sorts = sorted(
-        {s for x in (left, right, numerator) for y in x.all(into_functions=True) for s in _sorts(y)}
-        | set(scope.values())
-    )
+def _equal(left: Node, right: Node, scope: Mapping[str, str], rules: list[Any], dice: Random) -> float:
+    """left = right at random points where all sizes are 1, 2, 3, and where they differ, as quotients."""
+    found = {s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts(y)}
+    sorts = sorted(found | set(scope.values()))
     worst, seen = 0.0, 0
     for sizes in (*(dict.fromkeys(sorts, n) for n in (1, 2, 3)), {s: 2 + k % 2 for k, s in enumerate(sorts)}):
         at = {name: dice.randrange(sizes[sort]) for name, sort in scope.items()}
 
         def gap(point: Point, at: dict[str, int] = at) -> Value:
-            below = Value(1)
-            for d, times in divisors:
-                for _ in range(times):
-                    below = point.times(below, point.value(d, at))
-            minus = Value(point.prime - 1)
-            quotient = point.times(point.value(numerator, at), point.inverse(below))
-            return point.add(
-                [
-                    point.value(left, at),
-                    point.times(minus, point.value(right, at)),
-                    point.times(minus, quotient),
-                ]
-            )
+            minus = point.times(Value(point.prime - 1), point.value(right, at))
+            return point.add([point.value(left, at), minus])
 
         try:
-            worst = max(worst, _zero(gap, sizes, rules, True, dice, "left − right is not numerator / divisors"))
+            worst = max(worst, _zero(gap, sizes, rules, True, dice, f"left is not right at {sizes}"))
             seen += 1
         except _Nowhere:  # a variance is zero at the size 1
             continue

@@ -15,9 +15,10 @@ from symattn.proof.checker_reading import Node, Rejected, form
 Divisors = dict[Any, tuple[Node, int]]  # by form: the divisor and its power
 
 
-def difference(left: Node, right: Node) -> Node:
-    """The numerator of left − right."""
-    return _cleared(_sum([left, _product([_number(-1), right])]))[0]
+def difference(left: Node, right: Node) -> tuple[Node, dict[Any, int]]:
+    """left − right as a numerator, and the powers of its divisors by form."""
+    numerator, divisors = _cleared(_sum([left, _product([_number(-1), right])]))
+    return numerator, {key: times for key, (_, times) in divisors.items()}
 
 
 def _cleared(x: Node) -> tuple[Node, Divisors]:

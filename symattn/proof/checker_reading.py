@@ -48,6 +48,8 @@ def read(data: Any, scope: Mapping[str, str]) -> Node:
     try:
         if kind == "number":
             (text,) = rest
+            if not isinstance(text, str):
+                raise Rejected(f"{text!r} is no number in words, such as '3/2'")
             return _leaf(kind, Fraction(text))
         if kind == "size":
             (sort,) = rest

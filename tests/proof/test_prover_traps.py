@@ -311,8 +311,9 @@ def test_derivatives_bring_deltas_out_of_quotients() -> None:
 def test_divisors_under_a_sum_need_rows() -> None:
     """4: Σ_j Σ_i P_ij g_i = Σ_i g_i needs Σ_j P_ij = 1 under a sum, for cross-attention."""
     s, g = letters("s", "n m"), letters("g", "n 1")
-    proof = prove(total(softmax(s) * g), total(g))
-    assert proof.proved
+    proof = prove(total(total(softmax(s) * g, axis=0)), total(g))
+    assert [case.how for case in proof.cases] == ["rows"]
+    assert prove(total(total(softmax(s) * g, axis=0)), 2 * total(g)).proved is False
     weights = softmax(s)
     twice = prove(total(weights**2 * g), total(g * total(weights * weights, axis=-1, keepdims=True)))
     assert twice.proved

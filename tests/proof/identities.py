@@ -1,0 +1,228 @@
+"""Random identities of index expressions, true by construction or mutated, and what they are at larger sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import product
+from random import Random
+from typing import Any
+
+from symattn.arrays.index import building as build
+from symattn.arrays.index.expressions import (
+    ONE,
+    Constant,
+    Count,
+    Exponential,
+    Expression,
+    Index,
+    Letter,
+    Opaque,
+    Predicate,
+    Product,
+    Ratio,
+    Sum,
+    Total,
+    fresh,
+)
+from symattn.arrays.indexed import Indexed
+from symattn.errors import Refused
+from symattn.proof.certificate import written
+from symattn.proof.checker_reading import read
+from symattn.proof.checker_values import Point, Retry, random_prime
+
+SORTS = ("n", "m")
+
+
+@dataclass
+class Writer:
+    """Random expressions over the sorts n and m. ``quotients``: with softmax-like divisors; ``opaque``: with maxima."""
+
+    random: Random
+    quotients: bool = False
+    opaque: bool = False
+    predicates: bool = True
+
+    def expression(self, scope: tuple[Index, ...], depth: int) -> Expression:
+        choice = self.random.random()
+        if depth == 0 or choice < 0.1:
+            return self.leaf(scope)
+        if choice < 0.3:
+            return build.add(*[self.expression(scope, depth - 1) for _ in range(2)])
+        if choice < 0.5:
+            return build.multiply(*[self.expression(scope, depth - 1) for _ in range(2)])
+        if choice < 0.8:
+            i = fresh(self.random.choice(SORTS))
+            body = build.multiply(self.letter((*scope, i)), self.expression((*scope, i), depth - 1))
+            return build.total(i, body if self.random.random() < 0.8 else self.expression((*scope, i), depth - 1))
+        if choice < 0.9 or not self.quotients:
+            return build.exponential(self.exponent(scope))
+        return build.divide(self.expression(scope, depth - 1), self.normaliser(scope))
+
+    def leaf(self, scope: tuple[Index, ...]) -> Expression:
+        choice = self.random.random()
+        same = [(i, j) for i, j in product(scope, scope) if i.sort == j.sort and i != j]
+        if choice < 0.1:
+            return build.constant(Fraction(self.random.choice((-2, -1, 1, 2, 3)), self.random.choice((1, 2))))
+        if choice < 0.2 and self.predicates:
+            return Count(self.random.choice(SORTS))
+        if choice < 0.35 and same and self.predicates:
+            return build.predicate(self.random.choice("=≤<"), *self.random.choice(same))
+        if choice < 0.45 and scope and self.opaque:
+            return Opaque("max", build.add(self.letter(scope), self.letter(scope)))
+        return self.letter(scope)
+
+    def letter(self, scope: tuple[Index, ...]) -> Expression:
+        rank = min(len(scope), self.random.choice((0, 1, 1, 1, 2)))
+        chosen = tuple(self.random.choice(scope) for _ in range(rank))
+        return Letter(self.random.choice("xy") + "".join(i.sort for i in chosen), chosen)
+
+    def exponent(self, scope: tuple[Index, ...]) -> Expression:
+        parts = []
+        for _ in range(self.random.choice((1, 1, 2))):
+            i = fresh(self.random.choice(SORTS))
+            plain = build.multiply(self.letter(scope), self.letter(scope))
+            inner = (*scope, i)
+            summed = build.total(i, build.multiply(Letter("z" + i.sort, (i,)), self.letter(inner)))
+            part = self.random.choice((self.letter(scope), self.letter(scope), plain, summed))
+            parts.append(build.multiply(build.constant(self.random.choice((-1, 1, 1, Fraction(1, 2)))), part))
+        return build.add(*parts)
+
+    def normaliser(self, scope: tuple[Index, ...]) -> Expression:
+        i = fresh(self.random.choice(SORTS))
+        return build.total(i, build.exponential(build.add(self.letter((*scope, i)), Letter("z" + i.sort, (i,)))))
+
+    def rewritten(self, x: Expression, scope: tuple[Index, ...]) -> Expression:
+        """An expression equal to ``x``, written in another way."""
+        if self.random.random() < 0.15:
+            more = self.letter(scope)
+            return build.add(self.rewritten(x, scope), more, build.negate(more))
+        if isinstance(x, Total):
+            return self._total(x, scope)
+        if isinstance(x, Count) and self.random.random() < 0.5:
+            return build.total(fresh(x.sort), ONE)
+        if isinstance(x, Product):
+            return self._product(x, scope)
+        if isinstance(x, Exponential) and isinstance(x.children[0], Sum) and self.random.random() < 0.5:
+            return build.multiply(*map(build.exponential, x.children[0].children))
+        if isinstance(x, Sum):
+            terms = [self.rewritten(y, scope) for y in x.children]
+            self.random.shuffle(terms)
+            return build.add(*terms)
+        if isinstance(x, Ratio):
+            return build.divide(self.rewritten(x.children[0], scope), x.children[1])
+        return x
+
+    def _total(self, x: Total, scope: tuple[Index, ...]) -> Expression:
+        body = self.rewritten(x.body, (*scope, x.index))
+        mates = [j for j in scope if j.sort == x.index.sort]
+        if mates and self.predicates and self.random.random() < 0.3:
+            j = self.random.choice(mates)
+            below, above = build.predicate("≤", x.index, j), build.predicate("<", j, x.index)
+            return build.add(*[build.total(x.index, build.multiply(p, body)) for p in (below, above)])
+        return build.total(x.index, body)
+
+    def _product(self, x: Product, scope: tuple[Index, ...]) -> Expression:
+        factors = [self.rewritten(y, scope) for y in x.children]
+        self.random.shuffle(factors)
+        sums = [f for f in factors if isinstance(f, Sum)]
+        if sums and self.random.random() < 0.7:
+            rest = list(factors)
+            rest.remove(sums[0])
+            return build.add(*[build.multiply(term, *rest) for term in sums[0].children])
+        totals = [f for f in factors if isinstance(f, Total)]
+        if totals and self.random.random() < 0.7:
+            rest = list(factors)
+            rest.remove(totals[0])
+            i = fresh(totals[0].index.sort)
+            inside = build.substitute(totals[0].body, {totals[0].index: i})
+            return build.total(i, build.multiply(*rest, inside))
+        return build.multiply(*factors)
+
+    def mutated(self, x: Expression) -> Expression:
+        """``x`` with one small change somewhere, which may or may not matter."""
+        below = [y for y in x.children if y.children or isinstance(y, (Letter, Constant, Predicate, Count))]
+        if below and self.random.random() < 0.75:
+            chosen = self.random.choice(below)
+            if isinstance(x, Total):
+                return build.total(x.index, self.mutated(x.body))
+            if not isinstance(x, Opaque):
+                done = False
+                children = []
+                for y in x.children:
+                    children.append(self.mutated(y) if y is chosen and not done else y)
+                    done = done or y is chosen
+                return build.rebuild(x, children)
+        return self._changed(x)
+
+    def _changed(self, x: Expression) -> Expression:
+        if isinstance(x, Letter):
+            swapped = "y" if x.name.startswith("x") else "x"
+            if len(x.indices) == 2 and x.indices[0].sort == x.indices[1].sort and self.random.random() < 0.5:
+                return Letter(x.name, x.indices[::-1])
+            return Letter(swapped + x.name[1:], x.indices)
+        if isinstance(x, Predicate):
+            return build.predicate({"≤": "<", "<": "≤", "=": "≤"}[x.relation], *x.sides)
+        if isinstance(x, Count):
+            return self.random.choice((build.add(x, build.negate(ONE)), ONE))
+        if isinstance(x, Constant):
+            return build.constant(x.value + 1)
+        if isinstance(x, Sum) and self.random.random() < 0.5:
+            return build.add(*x.children[1:])
+        return build.negate(x)
+
+
+@dataclass(frozen=True)
+class Equation:
+    """Two expressions with the same free indices, as arrays for the prover."""
+
+    left: Expression
+    right: Expression
+    free: tuple[Index, ...]
+
+    def arrays(self) -> tuple[Indexed, Indexed]:
+        return self._array(self.left), self._array(self.right)
+
+    def _array(self, x: Expression) -> Indexed:
+        def at(places: Any) -> Expression:
+            return build.substitute(x, {i: place[1][0] for i, place in zip(self.free, places, strict=True)})
+
+        return Indexed([i.sort for i in self.free], at)
+
+    def holds(self, sizes: Mapping[str, int], random: Random, inverses: bool = True) -> bool | None:
+        """Whether it holds at these sizes at a random point modulo a prime; None where it has no value."""
+        names = {i: f"f{k}" for k, i in enumerate(self.free)}
+        scope = {names[i]: i.sort for i in self.free}
+        left, right = (read(written(x, names), scope) for x in (self.left, self.right))
+        for values in product(*[range(sizes[i.sort]) for i in self.free]):
+            at = dict(zip(scope, values, strict=True))
+            point = Point(sizes, random_prime(random), random, (), inverses)
+            try:
+                if point.value(left, at).value != point.value(right, at).value:
+                    return False
+            except Retry:
+                return None
+        return True
+
+
+@dataclass
+class Tally:
+    """What became of the equations of a campaign."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+
+def equation(writer: Writer, depth: int, mutate: bool) -> Equation:
+    """A random equation, true unless ``mutate`` broke it."""
+    free = tuple(fresh(writer.random.choice(SORTS)) for _ in range(writer.random.choice((0, 0, 1, 2))))
+    left = writer.expression(free, depth)
+    right = writer.rewritten(left, free)
+    if mutate:
+        with suppress(Refused):
+            right = writer.mutated(right)
+    return Equation(left, right, free)

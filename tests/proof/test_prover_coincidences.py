@@ -1,0 +1,241 @@
+"""Coincidences at small sizes, sought on purpose: are the sizes that the cut-off asks for enough?
+
+A family of terms has, at given sizes, linear relations between them. The cut-off claims that relations which hold at
+the sizes it asks for hold at all. So the space of relations must not get smaller when larger sizes are added. Terms are
+made of few letters and of exponents that coincide easily, so that small sizes have many more relations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import combinations_with_replacement, product
+from random import Random
+
+import pytest
+
+from symattn.arrays.index.building import add, divide, exponential, multiply, predicate, total
+from symattn.arrays.index.expressions import Constant, Count, Expression, Index, Letter, fresh
+from symattn.proof.certificate import written
+from symattn.proof.checker_reading import Node, read
+from symattn.proof.checker_values import Point, Retry, random_prime
+from symattn.proof.clearing import cleared
+from symattn.proof.counting import cut_off
+from symattn.proof.rows import grids
+
+Sizes = dict[str, int]
+
+
+def x(*indices: Index) -> Expression:
+    return Letter("x" * len(indices), indices)
+
+
+def summed(body: Callable[[Index], Expression], sort: str = "n") -> Expression:
+    i = fresh(sort)
+    return total(i, body(i))
+
+
+def everywhere(body: Callable[..., Expression], count: int) -> Expression:
+    indices = [fresh("n") for _ in range(count)]
+    result = body(*indices)
+    for i in indices:
+        result = total(i, result)
+    return result
+
+
+SUM = summed(x)
+PLAIN = [
+    lambda *i: add(*map(x, i)),
+    lambda *i: multiply(*map(x, i)),
+    lambda *i: add(x(i[0]), x(i[-1])),
+]
+WITH_SUMS = [
+    lambda *i: SUM,
+    lambda *i: multiply(x(i[0]), SUM),
+    lambda *i: add(SUM, x(i[-1])),
+    lambda *i: multiply(SUM, SUM),
+    lambda *i: summed(lambda k: multiply(x(i[0]), x(k), x(k))),
+]
+
+
+FAMILIES = {
+    "plain": (PLAIN, 2),
+    "one sum": (WITH_SUMS[:1], 2),
+    "one sum beside plain": (WITH_SUMS[:1] + PLAIN, 1),
+    "sums times letters": (WITH_SUMS, 1),
+}
+
+
+def family(random: Random, name: str, predicates: bool) -> list[Expression]:
+    """Terms Σ_{i…} [predicates] letters e^{…}."""
+    exponents, most = FAMILIES[name]
+    terms = []
+    for _ in range(random.randint(5, 9)):
+        count = random.choice((0, *[1, most] * 2))
+        powers = [random.choice(exponents) for _ in range(random.choice((0, 1, 1, 2)))]
+        letters = random.choice((0, 0, 1))
+
+        def body(*i: Index, powers: list[Callable[..., Expression]] = powers, letters: int = letters) -> Expression:
+            parts = [exponential(p(*i)) for p in powers if i or p is WITH_SUMS[0] or p is WITH_SUMS[3]]
+            parts += [x(k) for k in i[:letters]]
+            if predicates and len(i) > 1 and random.random() < 0.5:
+                parts.append(predicate(random.choice("=≤<"), i[0], i[1]))
+            return multiply(*parts)
+
+        term = everywhere(body, count)
+        terms.append(multiply(term, Count("n")) if predicates and random.random() < 0.2 else term)
+    return terms
+
+
+class Relations:
+    """The relations between terms modulo a prime that hold at all points seen: an echelon form of their values."""
+
+    def __init__(self, prime: int) -> None:
+        self.prime = prime
+        self.rows: dict[int, list[int]] = {}
+
+    def see(self, row: list[int]) -> bool:
+        """Add the values at a point; whether some relation does not hold there."""
+        row = list(row)
+        for lead in sorted(self.rows):
+            factor = row[lead]
+            if factor:
+                row = [(a - factor * b) % self.prime for a, b in zip(row, self.rows[lead], strict=True)]
+        lead = next((k for k, a in enumerate(row) if a), None)
+        if lead is None:
+            return False
+        inverse = pow(row[lead], -1, self.prime)
+        new = [a * inverse % self.prime for a in row]
+        for other, old in self.rows.items():
+            if old[lead]:
+                self.rows[other] = [(a - old[lead] * b) % self.prime for a, b in zip(old, new, strict=True)]
+        self.rows[lead] = new
+        return True
+
+
+def look(relations: Relations, terms: list[Node], sizes: Iterable[Sizes], random: Random, inverses: bool) -> bool:
+    """Look at random points of these sizes; whether a relation that held so far fails at one."""
+    fails = False
+    for there in sizes:
+        for _ in range(len(terms) + 1):
+            point = Point(there, relations.prime, random, (), inverses)
+            try:
+                fails |= relations.see([point.value(t, {}).value for t in terms])
+            except Retry:
+                continue
+    return fails
+
+
+def relations_are_kept(
+    terms: list[Expression], asked: list[Sizes], larger: list[Sizes], random: Random, **how: bool
+) -> bool:
+    """Whether what holds at the sizes ``asked`` for holds at ``larger`` ones."""
+    read_terms = [read(written(t, {}), {}) for t in terms]
+    relations = Relations(random_prime(random))
+    look(relations, read_terms, asked, random, how.get("inverses", False))
+    return not look(relations, read_terms, larger, random, how.get("inverses", False))
+
+
+@pytest.mark.parametrize("predicates", [False, True])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_relations_that_hold_in_the_box_hold_beyond(name: str, predicates: bool) -> None:
+    for seed in range(12):
+        random = Random(seed)
+        terms = family(random, name, predicates)
+        found = cut_off(add(*[multiply(Letter(f"c{k}", ()), t) for k, t in enumerate(terms)]), ())
+        top = found.top.get("n", 0)
+        asked = [{"n": n} for n in range(top + 1)]
+        assert relations_are_kept(terms, asked, [{"n": top + 1}, {"n": top + 2}], random), terms
+
+
+def test_one_size_is_enough_where_it_is_taken() -> None:
+    taken = 0
+    for seed in range(150):
+        random = Random(seed)
+        terms = [
+            t for t in family(random, random.choice(list(FAMILIES)), False) if not isinstance(t, (Count, Constant))
+        ]
+        one = cut_off(add(*[multiply(Letter(f"c{k}", ()), t) for k, t in enumerate(terms)]), ()).one_size
+        if one and one.get("n", 0) <= 7:
+            taken += 1
+            larger = [{"n": n} for n in (1, 2, one.get("n", 1) + 1, one.get("n", 1) + 2)]
+            assert relations_are_kept(terms, [{"n": one.get("n", 1)}], larger, random), terms
+    assert taken > 20
+
+
+def test_fewer_sizes_are_not_enough() -> None:
+    """The campaign can fail: with one size less than D, relations are lost, as with Newton's e₃."""
+    lost = 0
+    for seed in range(40):
+        random = Random(seed)
+        terms = family(random, "plain", True)
+        found = cut_off(add(*[multiply(Letter(f"c{k}", ()), t) for k, t in enumerate(terms)]), ())
+        asked = [{"n": n} for n in range(found.top.get("n", 0))]
+        lost += not relations_are_kept(terms, asked, [{"n": found.top.get("n", 0) + 1}], random)
+    assert lost > 5
+
+
+def test_an_exponent_with_a_sum_meets_one_without_at_small_sizes() -> None:
+    """2 e^{Σ x} = Σ_ij e^{x_i + x_j} − Σ_i e^{2 x_i} at n = 2: the size max(D, B) = 2 is not enough."""
+    terms = [
+        exponential(SUM),
+        everywhere(lambda i, j: exponential(add(x(i), x(j))), 2),
+        everywhere(lambda i: exponential(add(x(i), x(i))), 1),
+    ]
+    assert not relations_are_kept(terms, [{"n": 2}], [{"n": 3}], Random(0))
+    one = cut_off(add(*terms), ()).one_size
+    assert one is not None
+    assert relations_are_kept(terms, [one], [{"n": n} for n in (1, 2, 3, 4, 6, 7)], Random(0))
+
+
+def quotients(random: Random) -> list[Expression]:
+    """Terms Σ_i Π of letters and of Σ_j e^{s_ij} (…) / Z_i, which only 1/Z · Z = 1 relates."""
+    terms = []
+    for _ in range(random.randint(4, 6)):
+        i = fresh("n")
+
+        def z(column: Callable[[Index], Expression], i: Index = i) -> Expression:
+            return summed(lambda j: multiply(exponential(Letter("s", (i, j))), column(j)), "m")
+
+        def letter(j: Index) -> Expression:
+            return Letter("v", (j,))
+
+        def one(j: Index) -> Expression:
+            return multiply()
+
+        times = random.choice((0, 1, 1))
+        parts = [z(random.choice((one, letter, one))) for _ in range(random.choice((0, 1, times)))]
+        parts += [Letter("g", (i,))] * random.choice((0, 1))
+        body = multiply(*parts)
+        for _ in range(times):
+            body = divide(body, z(one))
+        term = total(i, body)
+        terms.append(multiply(term, Count(random.choice("nm"))) if random.random() < 0.3 else term)
+    return terms
+
+
+def test_relations_by_rows_hold_beyond() -> None:
+    for seed in range(12):
+        random = Random(seed)
+        terms = quotients(random)
+        numerators = [cleared(t).numerator for t in terms]
+        whole = add(*[multiply(Letter(f"c{k}", ()), t) for k, t in enumerate(numerators)])
+        asked = [there for _, sizes in grids(whole, ()) for there in sizes]
+        tops = {s: max(there[s] for there in asked) for s in ("n", "m") if s in asked[0]}
+        full = [{"n": 1, "m": 1, **there} for there in asked]
+        larger = [{"n": a + tops.get("n", 1), "m": b + tops.get("m", 1)} for a, b in product((0, 1), (0, 1))]
+        assert relations_are_kept(numerators, full, larger, random, inverses=True), terms
+
+
+def test_all_short_products_of_power_sums() -> None:
+    """p_a p_b … with a + b + … ≤ 4, one letter: independent from n = 4 on, and not before."""
+    sums = {a: everywhere(lambda i, a=a: multiply(*[x(i)] * a), 1) for a in range(1, 5)}
+    chosen = [c for r in range(1, 5) for c in combinations_with_replacement(range(1, 5), r) if sum(c) == 4]
+    terms = [multiply(*[sums[a] for a in c]) for c in chosen]
+    assert cut_off(add(*terms), ()).counted == {"n": 4}
+    read_terms = [read(written(t, {}), {}) for t in terms]
+    ranks = []
+    for n in range(1, 7):
+        relations = Relations(random_prime(Random(n)))
+        look(relations, read_terms, [{"n": n}], Random(n), False)
+        ranks.append(len(relations.rows))
+    assert ranks == [1, 3, 4, 5, 5, 5]
