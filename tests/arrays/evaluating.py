@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import count, product
 from math import prod
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,10 @@ from symattn.arrays.index.expressions import (
     Total,
 )
 from symattn.arrays.indexed import Indexed
+from symattn.proof.statement import Letters
 
 Block = tuple[str | int, ...]
+TRUTHS = ("mask", "keep")
 
 
 def blocks(text: str) -> list[Block]:
@@ -52,6 +55,7 @@ class Numbers:
     arrays: Mapping[str, tuple[np.ndarray, str]]
     sizes: Mapping[str, int]
     permutations: Mapping[str, list[int]] = field(default_factory=dict)
+    weights: bool = False  # whether the unknown weights of a maximum's derivative are taken to be 0
 
     def length(self, block: Block) -> list[int]:
         return [f if isinstance(f, int) else self.sizes[f] for f in block]
@@ -108,6 +112,8 @@ class Numbers:
             for v in (v for y in x.children for v in self._candidates(y, at)):
                 best = v if best is None else xp.maximum(best, v)
             return best
+        if isinstance(x, Opaque) and x.name == "argmax" and self.weights:
+            return Exact.lift(0)  # softmax does not depend on the maximum, so that any weights will do
         values = [self.value(y, at) for y in x.children]
         if isinstance(x, Sum):
             return sum(values, Exact.lift(0))
@@ -154,3 +160,32 @@ class Numbers:
             offset = sum(prod(self.length(block)) for block in axis[:b])
             where.append(offset + (int(np.ravel_multi_index(entry, self.length(axis[b]))) if entry else 0))
         return Fraction(array[tuple(where)])
+
+
+def drawn(name: str, shape: str, sizes: dict[str, int], truth: bool, seed: int) -> np.ndarray:
+    """Halves, or truth values of which the first in every row is true."""
+    random = Random(f"{name} {seed}")
+    numbers = Numbers({}, sizes)
+    lengths = [sum(int(np.prod(numbers.length(b))) for b in blocks(a)) for a in shape.split()]
+    out = np.empty(lengths, dtype=object)
+    for place in np.ndindex(*lengths):
+        out[place] = int(place[-1] == 0 or random.random() < 0.5) if truth else Fraction(random.randint(-3, 3), 2)
+    return out
+
+
+def compare(run: Any, arrays: dict[str, str], sizes: dict[str, int], truths: tuple[str, ...] = TRUTHS) -> None:
+    """What ``run`` gives on letters is, at numbers, what it gives on exact numbers."""
+    given = {n: drawn(n, s, sizes, n in truths, 1) for n, s in arrays.items()}
+    world = Letters()
+    letters = {n: Indexed.letters(n, *[world.axis(a) for a in s.split()]) for n, s in arrays.items()}
+    exact = {n: a.astype(bool) if n in truths else Exact.lift(a) for n, a in given.items()}
+    numbers = Numbers({n: (a, arrays[n]) for n, a in given.items()}, sizes)
+    for formal, true in zip(results(run(**letters)), results(run(**exact)), strict=True):
+        found = numbers.everywhere(formal)
+        assert found.shape == true.shape
+        for place in np.ndindex(found.shape):
+            assert found[place].item() == true.entries[place], (place, found[place], true.entries[place])
+
+
+def results(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (list, tuple)) else [x]

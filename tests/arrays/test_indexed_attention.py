@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 
-from symattn.arrays.exact import Exact
 from symattn.arrays.indexed import Indexed
 from symattn.attention.groups import grouped_attention, repeat_heads, tile_heads
 from symattn.attention.linear import causal_products, delta_step, linear_attention
@@ -18,8 +15,7 @@ from symattn.attention.positions import linear_bias, rotate_half, rotate_interle
 from symattn.attention.sinks import sink_weights
 from symattn.attention.spec import Attention
 from symattn.attention.streaming import finish, merge, online, tile_state
-from symattn.proof.statement import Letters
-from tests.arrays.evaluating import Numbers, blocks
+from tests.arrays.evaluating import TRUTHS, compare
 
 QKV = {"q": "n d", "k": "m d", "v": "m w"}
 SELF = {"q": "n d", "k": "n d", "v": "n w"}
@@ -58,35 +54,6 @@ SIZES = [
     {"n": 2, "m": 3, "d": 1, "w": 2, "e": 1, "p": 2},
     {"n": 3, "m": 2, "d": 2, "w": 1, "e": 2, "p": 1},
 ]
-TRUTHS = ("mask", "keep")
-
-
-def drawn(name: str, shape: str, sizes: dict[str, int], truth: bool, seed: int) -> np.ndarray:
-    """Halves, or truth values of which the first in every row is true."""
-    random = Random(f"{name} {seed}")
-    numbers = Numbers({}, sizes)
-    lengths = [sum(int(np.prod(numbers.length(b))) for b in blocks(a)) for a in shape.split()]
-    out = np.empty(lengths, dtype=object)
-    for place in np.ndindex(*lengths):
-        out[place] = int(place[-1] == 0 or random.random() < 0.5) if truth else Fraction(random.randint(-3, 3), 2)
-    return out
-
-
-def compare(run: Any, arrays: dict[str, str], sizes: dict[str, int], truths: tuple[str, ...] = TRUTHS) -> None:
-    given = {n: drawn(n, s, sizes, n in truths, 1) for n, s in arrays.items()}
-    world = Letters()
-    letters = {n: Indexed.letters(n, *[world.axis(a) for a in s.split()]) for n, s in arrays.items()}
-    exact = {n: a.astype(bool) if n in truths else Exact.lift(a) for n, a in given.items()}
-    numbers = Numbers({n: (a, arrays[n]) for n, a in given.items()}, sizes)
-    for formal, true in zip(results(run(**letters)), results(run(**exact)), strict=True):
-        found = numbers.everywhere(formal)
-        assert found.shape == true.shape
-        for place in np.ndindex(found.shape):
-            assert found[place].item() == true.entries[place], (place, found[place], true.entries[place])
-
-
-def results(x: Any) -> list[Any]:
-    return list(x) if isinstance(x, (list, tuple)) else [x]
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)

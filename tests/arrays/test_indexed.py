@@ -1,0 +1,142 @@
+"""Arrays whose sizes are letters: every program gives, at numbers, what it gives on exact numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.arrays.index.axes import Axis, axis, length, linear, same_length
+from symattn.arrays.indexed import Indexed, Permutation
+from symattn.arrays.namespace import namespace_of
+from symattn.arrays.notes import listening
+from symattn.errors import InputError, Refused, Undecided
+from tests.arrays.evaluating import Numbers, compare
+
+SIZES = [{"n": 1, "m": 1, "d": 1, "p": 1}, {"n": 2, "m": 3, "d": 2, "p": 1}, {"n": 3, "m": 2, "d": 1, "p": 2}]
+X, Y, V, B = {"x": "n d"}, {"x": "n d", "y": "n d"}, {"v": "d"}, {"x": "p+n+1 d"}
+
+
+def on(name: str) -> Callable[..., Any]:
+    return lambda x, *more, **options: getattr(namespace_of(x), name)(x, *more, **options)
+
+
+def positions(x: Any, offset: int = 0) -> Any:
+    """[j ≤ i + offset] over the rows of x."""
+    xp = namespace_of(x)
+    n = x.shape[0]
+    return xp.arange(n)[None, :] <= xp.arange(n)[:, None] + offset
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
+    "arithmetic": (lambda x, y: (x + 2 * y - 1) * x - y / 4, Y),
+    "broadcasting": (lambda x, v: x * v + v[None, :] - v, {**X, **V}),
+    "powers": (lambda x: x**3 + x**0, X),
+    "quotient": (lambda x, y: x / (y * y + 1), Y),
+    "exponentials": (lambda x, y: namespace_of(x).exp(x - y) * namespace_of(x).exp(y), Y),
+    "transposes": (
+        lambda x: [x.mT, on("swapaxes")(x, 0, -1), on("permute_dims")(x, (1, 0)), on("moveaxis")(x, 0, 1)],
+        X,
+    ),
+    "new axes": (lambda x: [x[None], x[:, None], on("expand_dims")(x, axis=1), on("squeeze")(x[:, None], axis=1)], X),
+    "sums": (lambda x: [x.sum(), x.sum(axis=0), x.sum(axis=-1, keepdims=True), x.sum(axis=(0, 1))], X),
+    "means": (lambda x: [x.mean(axis=0), x.mean(axis=1, keepdims=True), x.mean()], X),
+    "maxima": (lambda x: [x.max(), x.max(axis=1), on("maximum")(x, 0)], X),
+    "products": (lambda x, y: [x @ y.mT, x.mT @ y, (x @ y.mT) @ x], Y),
+    "cumulative sums": (lambda x: [on("cumulative_sum")(x, axis=k) for k in (0, 1)], X),
+    "blocks": (lambda x: [x[: x.shape[0] - 1], x[-1:], x[-1], x.sum(axis=0)], B),
+    "stack": (lambda x, y: [namespace_of(x).stack([x, y], axis=k) for k in (0, 1, 2)], Y),
+    "concat": (lambda x, y: [namespace_of(x).concat([x, y, x], axis=k) for k in (0, 1)], Y),
+    "one of a pair": (lambda x, y: namespace_of(x).stack([x, y], axis=-1)[..., 1], Y),
+    "joined heads": (
+        lambda x: namespace_of(x).reshape(x, (x.shape[0], x.shape[1] * x.shape[2])),
+        {"x": "n 2 d"},
+    ),
+    "split heads": (lambda x: namespace_of(x).reshape(x, (x.shape[0], 2, x.shape[1] // 2)), {"x": "n 2*d"}),
+    "filled": (lambda x: [on("zeros_like")(x), on("ones_like")(x), namespace_of(x).full(x.shape, 3) + x], X),
+    "a causal mask": (lambda x: namespace_of(x).where(positions(x), x @ x.mT, 0), X),
+    "no diagonal": (lambda x: namespace_of(x).where(positions(x, -1), x @ x.mT, 1), X),
+    "both masks": (lambda x: namespace_of(x).where(positions(x) & ~positions(x, -1), x @ x.mT, 0), X),
+    "positions as numbers": (lambda x: x * namespace_of(x).arange(x.shape[0])[:, None], X),
+    "positions in blocks": (lambda x: x * (namespace_of(x).arange(x.shape[0])[:, None] + 1), B),
+    "blocks compared": (lambda x: namespace_of(x).where(positions(x), x @ x.mT, 0), B),
+    "a size as a number": (lambda x: x * x.shape[0] + x.shape[1] - x / x.shape[0], X),
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_gives_what_it_gives_on_numbers(name: str, sizes: dict[str, int]) -> None:
+    run, arrays = PROGRAMS[name]
+    compare(run, arrays, sizes)
+
+
+def test_permutations_move_rows() -> None:
+    x = np.array([[1, 2], [3, 4], [5, 6]], dtype=object)
+    numbers = Numbers({"x": (x, "n d")}, {"n": 3, "d": 2}, {"pi": [2, 0, 1], "rho": [1, 0, 2]})
+    letters, pi, rho = Indexed.letters("x", "n", "d"), Permutation("pi", "n"), Permutation("rho", "n")
+    for formal, true in ((letters[pi], x[[2, 0, 1]]), (letters[pi][rho], x[[2, 0, 1]][[1, 0, 2]])):
+        assert [e.item() for e in numbers.everywhere(formal).flat] == list(true.flat)
+
+
+N, M = length("n"), length("m")
+
+
+def test_lengths_are_sums_of_products() -> None:
+    assert N * M == M * N
+    assert (N + 1) * 2 == 2 * N + 2
+    assert N + M - M == N
+    assert (N * M) // M == N
+    assert (N + M + N + M) // 2 == N + M
+    assert same_length(N + 1, 1 + N)
+    assert not same_length(N, M)
+    assert int(axis(6) + 1) == 7
+    assert repr(N * 2 + 1) == "n·2 + 1"
+    assert {N: 1}[length("n")] == 1
+
+
+@pytest.mark.parametrize("ask", [lambda: N // 2, lambda: N % M, lambda: int(N), lambda: float(N), lambda: axis("n+1")])
+def test_what_a_length_is_not_is_refused(ask: Callable[[], Any]) -> None:
+    with pytest.raises(Refused):
+        ask()
+
+
+def test_hash_collisions_of_lengths_do_not_ask_whether_sizes_are_equal() -> None:
+    """−1 and −2 have one hash in Python."""
+    a, b = linear(0) - N - M - M, linear(0) - N - N - M
+    assert len({a, b}) == 2
+    with pytest.raises(Undecided):
+        assert a == b
+
+
+def test_letters_of_another_sort_are_a_defect() -> None:
+    x = Indexed.letters("x", "n")
+    with pytest.raises(AssertionError):
+        x.at(Indexed.letters("y", "m").places()[0])
+
+
+def test_conditions_that_are_letters_are_taken_for_truth_values_and_noted() -> None:
+    x, mask = Indexed.letters("x", "n"), Indexed.letters("keep", "n")
+    with listening() as notes:
+        Indexed.xp.where(mask, x, 0).at(x.places()[0])
+    assert notes == ["hypothesis: keep holds truth values, 0 or 1"]
+
+
+def test_a_maximum_over_a_mask_is_taken_to_be_finite_and_noted() -> None:
+    x, mask = Indexed.letters("x", "n"), Indexed.letters("keep", "n")
+    xp = Indexed.xp
+    with listening() as notes:
+        xp.isfinite(xp.max(xp.where(mask, x, -np.inf))).at(())
+        xp.isfinite(xp.max(x)).at(())
+    assert sum("allowed key" in n for n in notes) == 1
+
+
+def test_arrays_without_letters_keep_their_kind() -> None:
+    x = Indexed.letters("x", "n")
+    with pytest.raises(Refused):
+        (x + np.zeros(3)).at(x.places()[0])
+    with pytest.raises(InputError):
+        (x + np.nan).at(x.places()[0])
+    assert Axis([()]) == 1
