@@ -225,6 +225,31 @@ def test_a_plane_keeps_its_value_when_another_array_is_written_on_it() -> None:
     assert seen.value[0] == 7
 
 
+def test_every_plane_holds_small_residues(of: type[Modular]) -> None:
+    """Of arrays without axes too, for which NumPy hands back bare numbers."""
+    top = PAIR[0] - 1
+    x = of.lift(top)
+    made = [
+        x,
+        x + x,
+        x * x,
+        np.exp(x),
+        np.log(np.exp(x)),
+        x / 3,
+        of.lift([top, top]).sum(),
+        of.letters(1)[0],
+        np.sqrt(of.lift(12)),
+    ]
+    for array in made:
+        for plane, m in zip(_planes(array), PAIR, strict=True):
+            assert plane is None or (isinstance(plane, np.ndarray) and (np.abs(plane) <= m / 2 + 4).all())
+
+
+def _planes(array: Modular) -> list[Any]:
+    state = array.state
+    return [x if x is None else x.value for x in (state.value, state.exponent)]
+
+
 # -- views and assignment ---------------------------------------------------------------------------------------------
 def test_forbidding_through_a_view_is_seen_in_the_array(of: type[Modular]) -> None:
     for view in (

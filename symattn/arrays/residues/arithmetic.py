@@ -61,6 +61,7 @@ class Modulus:
 
     def reduced(self, x: Floats) -> Floats:
         """x mod m for integers |x| < 2⁵², in place."""
+        x = np.asarray(x)  # NumPy hands back bare numbers for arrays without axes
         for at in blocks(x.shape):
             self._reduce(x[at] if at else x)
         return x
