@@ -9,7 +9,7 @@ from symattn.derivations.parameters import whole
 from symattn.derivations.proving import ALL, shown
 from symattn.derivations.steps import defined, proved, together
 from symattn.document import notation as nt
-from symattn.document.model import Block, Caveat, Document, Heading, Paragraph, Result, Steps
+from symattn.document.model import Block, Caveat, Document, Heading, Paragraph, Result, Step, Steps
 from symattn.document.notation import (
     Big,
     Fence,
@@ -52,6 +52,7 @@ def derivation(tokens: int = 3) -> Document:
 def derivative(written: int) -> tuple[Block, ...]:
     """∂p_i/∂s_j, and the matrix written out for ``written`` keys."""
     e_i, e_j, delta = E ** s("i"), E ** s("j"), name("δ", "i", "j")
+    entry = shown(equals(Partial(_PI, s("j")), delta * _PI - _PI * _PJ), ("definition of ", P), *facts.outer_product())
     return (
         Paragraph(("Let ", equals(P, nt.call("softmax", s())), ", the weights of one query over ", N, " keys.")),
         together(
@@ -61,8 +62,8 @@ def derivative(written: int) -> tuple[Block, ...]:
                 "quotient rule",
                 *facts.quotient_rule(),
             ),
-            shown(equals(Partial(_PI, s("j")), delta * _PI - _PI * _PJ), ("definition of ", P), *facts.outer_product()),
-            shown(equals(J, nt.call("diag", P) - P * Transposed(P)), "as a matrix", *facts.outer_product()),
+            entry,
+            Step(equals(J, nt.call("diag", P) - P * Transposed(P)), ("as a matrix",), entry.evidence),
             shown(equals(J, _matrix(written)), (equals(N, written),), *facts.entries()),
         ),
     )

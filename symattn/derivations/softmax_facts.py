@@ -159,21 +159,20 @@ def quotient_grows() -> Methods:
 
 
 def entries_small() -> Methods:
-    """p_i (1 − p_i) ≤ ε for the weight p_m = 1 − ε that stands first, and for every other weight."""
+    """p (1 − p) ≤ ε for the weight p = 1 − ε that stands first, and q_j (1 − q_j) ≤ Σ_ℓ q_ℓ = ε for the others."""
 
-    def all_weights(s: Any, t: Any) -> Any:
+    def rest(s: Any, t: Any) -> Any:
         p = weights(s.__array_namespace__().concat([s, t]))
-        return p[:1], p[1:]
+        return 1 - p[:1], add_up(p[1:])
 
-    def sides(s: Any, t: Any) -> Any:
-        p, q = all_weights(s, t)
-        return [(p * (1 - p), 1 - p), (q * (1 - q), 1 - p + 0 * q)]
+    def others_small(q: Any, r: Any) -> Any:
+        return q * q + times(others(r, q), q)
 
-    def gap(s: Any, t: Any, r: Any) -> Any:
-        p, q = all_weights(s, t)
-        return [(1 - p) ** 2, q * q + times(others(r, s), q)]
-
-    return (bound(_FIRST, sides, gap),)
+    return (
+        identity(_FIRST, rest),
+        bound({"p": ""}, lambda p: (p * (1 - p), 1 - p), lambda p: (1 - p) ** 2),
+        bound({"q": "r"}, lambda q: (q * (1 - q), add_up(q) + 0 * q), others_small, positive=("q",)),
+    )
 
 
 def slope_of_two() -> Methods:
