@@ -76,7 +76,9 @@ def converted(f: Sum, u: Unit, v: Unit) -> Sum:
     if u.radicand == v.radicand and v.denominator % u.denominator == 0:
         factor = v.denominator // u.denominator
         return {k * factor: c for k, c in f.items()}
-    return {exponent(u, k): c for k, c in f.items()}
+    if v.radicand != 1:
+        raise ValueError(f"{u} is no multiple of {v}")
+    return {_plain(exponent(u, k) * v.denominator): c for k, c in f.items()}
 
 
 def plus(f: Sum, g: Sum) -> Sum:
