@@ -29,7 +29,7 @@ def command(source: str, output: Output, **wishes: Any) -> int:
     """Walk through an example: every step exact, beside its decimal and what floating point gives.
 
     EXAMPLE is one of `symattn examples`; FILE is your own, JSON (fractions as "1/3") or npz with the arrays x, w_q,
-    w_k, w_v (y, b_q, …, w_o, b_o, mask, keep) or q, k, v.
+    w_k, w_v (y, b_q, ..., w_o, b_o, mask, keep) or q, k, v.
 
     \b
     symattn walk eight-step --step 5 --why

@@ -32,7 +32,7 @@ class Verdict(Enum):
 
 
 # From the best to the worst that a document can hold: a refutation outweighs an open question.
-_ORDER = tuple(g for g in Grade if g not in (Grade.UNDECIDED, Grade.REFUTED)) + (Grade.UNDECIDED, Grade.REFUTED)
+_ORDER = (*(g for g in Grade if g not in (Grade.UNDECIDED, Grade.REFUTED)), Grade.UNDECIDED, Grade.REFUTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,10 @@ class Elementwise:
 
     def exp2(self, a: Any) -> Any:
         """2^a = e^(a log 2)."""
-        return self.exp(self.multiply(a, self.log(self.kind.lift(2))))
+        try:
+            return self.exp(self.multiply(a, self.log(self.kind.lift(2))))
+        except Refused as refusal:
+            raise Refused(f"{self.kind.name}: exp2 is e^(a log 2): {refusal}") from None
 
     def expm1(self, a: Any) -> Any:
         return self.subtract(self.exp(a), 1)

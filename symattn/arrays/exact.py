@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable
-from fractions import Fraction
-from functools import reduce
-from math import lcm
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 
 from symattn.arrays.entries import Entries
+from symattn.arrays.field import products
 from symattn.arrays.field.logarithm import Logarithm
-from symattn.arrays.field.quotient import ONE_ELEMENT, Quotient
-from symattn.arrays.field.reductions import dot
-from symattn.arrays.field.sums import ONE, Sum, converted, joined, times
+from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import note
-from symattn.arrays.special import Forbidden, Undefined
 from symattn.errors import Refused
 
 _TYPED = 1 << 30  # a float whose denominator is larger was computed or rounded, not typed as a dyadic number
@@ -48,19 +41,17 @@ class Exact(Entries):
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
         values = super()._unary(name, a)
-        return cls(_over_one_unit(values.entries)) if name == "exp" else values
+        return cls(products.over_one_unit(values.entries)) if name == "exp" else values
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
         if a.plain_shape[axis] < 2 or cls._forbidden(a).any():
             return super()._sum(a, axis)
-        rows = np.moveaxis(a.entries, axis, -1)
-        ones = np.full((rows.shape[-1], 1), ONE_ELEMENT, dtype=object)
-        return cls(_products(rows[..., None, :], ones)[..., 0, 0])
+        return cls(products.row_sums(np.moveaxis(a.entries, axis, -1)))
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
-        return cls(_products(a.entries, b.entries)) if a.plain_shape[-1] > 1 else super()._matmul(a, b)
+        return cls(products.products(a.entries, b.entries)) if a.plain_shape[-1] > 1 else super()._matmul(a, b)
 
     @classmethod
     def less(cls, x: Any, y: Any) -> bool:
@@ -72,90 +63,3 @@ class Exact(Entries):
 
 
 Exact.xp = Namespace(Exact)
-
-
-def _over_one_unit(entries: np.ndarray) -> np.ndarray:
-    """The elements with all exponents over one unit: then what is computed of them shares its denominators."""
-    powers = {i: x.parts for i, x in enumerate(entries.flat) if isinstance(x, Quotient) and any(map(any, x.parts[1:]))}
-    units = {u for u, _, _ in powers.values()}
-    if len(units) < 2:
-        return entries
-    w = reduce(joined, units)
-    out = entries.copy()
-    for i, (u, n, d) in powers.items():
-        out.flat[i] = Quotient(w, converted(n, u, w), converted(d, u, w))
-    return out
-
-
-def _products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a @ b. Denominators that are integers are cleared first, and put back with one object for equal ones."""
-    (p, a), (q, b) = _whole(a), _whole(b)
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    (m, n), k = a.shape[-2:], b.shape[-1]
-    left = [_Line(x) for x in np.broadcast_to(a, (*batch, m, n)).reshape(-1, n)]
-    right = [_Line(y) for y in np.broadcast_to(b, (*batch, n, k)).swapaxes(-1, -2).reshape(-1, n)]
-    divide = _division(p * q)
-    sums = (divide(x.dot(y)) for i, x in enumerate(left) for y in right[i // m * k : (i // m + 1) * k])
-    return _filled((*batch, m, k), sums)
-
-
-class _Line:
-    """A row or a column, and what tells its denominators apart without comparing them; equal ones may be kept twice."""
-
-    def __init__(self, entries: np.ndarray) -> None:
-        self.entries = entries.tolist()
-        self.denominators = [id(x.parts[2]) if isinstance(x, Quotient) else None for x in self.entries]
-        self.one = len(set(self.denominators)) == 1
-
-    def dot(self, other: _Line) -> Any:
-        """Σ x y: first the products over one denominator, then these sums, whose denominators may all differ.
-
-        Added one by one, products over the denominators of h heads in turn would multiply them again and again.
-        """
-        if self.one and other.one:
-            return dot(self.entries, other.entries)
-        groups: dict[Any, tuple[list[Any], list[Any]]] = {}
-        lines = zip(self.denominators, other.denominators, self.entries, other.entries, strict=True)
-        for d, e, x, y in lines:
-            xs, ys = groups.setdefault((d, e), ([], []))
-            xs.append(x)
-            ys.append(y)
-        return reduce(operator.add, (dot(*group) for group in groups.values()))
-
-
-def _whole(entries: np.ndarray) -> tuple[int, np.ndarray]:
-    """(p, p x): p the least common multiple of the denominators that are integers."""
-    denominators = [_denominator(x) for x in entries.flat]
-    p = lcm(*(cast(int, d[0]) for d in denominators if d is not ONE and d is not None and len(d) == 1))
-    if p == 1:
-        return 1, entries
-    inverse = Quotient.of(Fraction(1, p))
-    return p, _filled(entries.shape, (x / inverse if isinstance(x, Quotient) else x * p for x in entries.flat))
-
-
-def _denominator(x: Any) -> Sum | None:
-    return x.parts[2] if isinstance(x, Quotient) else None
-
-
-def _division(p: int) -> Callable[[Any], Any]:
-    """x ↦ x/p; of elements with one denominator the results have one denominator, too."""
-    known: dict[int, tuple[Sum, Sum]] = {}
-
-    def divide(x: Any) -> Any:
-        d = _denominator(x)
-        if p == 1 or isinstance(x, (Forbidden, Undefined)):
-            return x
-        if d is None or len(d) == 1:
-            return x / p
-        if id(d) not in known:
-            known[id(d)] = d, times(d, {0: p})
-        return Quotient(x.parts[0], x.parts[1], known[id(d)][1])
-
-    return divide
-
-
-def _filled(shape: tuple[int, ...], elements: Iterable[Any]) -> np.ndarray:
-    out = np.empty(shape, dtype=object)
-    for i, x in enumerate(elements):
-        out.flat[i] = x
-    return out

@@ -31,6 +31,7 @@ def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
         _fit("q", "k", given["q"], given["k"], -1, "d_k")
         _fit("k", "v", given["k"], given["v"], -2, "n_k")
         _check_batch("q", given["q"], "v", given["v"])
+        _check_batch("k", given["k"], "v", given["v"])
         queries, keys = given["q"], given["k"]
     _check_batch("x" if "x" in given else "q", queries, "y" if "y" in given else "k", keys)
     _check_masks(spec, given, queries, keys)

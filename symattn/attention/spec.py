@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from symattn.attention.pipeline import Step, pipeline
 from symattn.attention.shapes import check_inputs
+from symattn.document.model import Document
 from symattn.errors import InputError
 
 Scale = int | float | Fraction | None
@@ -76,6 +77,12 @@ class Attention:
     def pipeline(self, given: Iterable[str]) -> tuple[Step, ...]:
         """The steps from the inputs named in ``given`` to the output."""
         return pipeline(self, frozenset(given))
+
+    def document(self, given: Iterable[str] = ("q", "k", "v")) -> Document:
+        """The formula, the shapes and every step, for the inputs named in ``given``."""
+        from symattn.attention.document import document
+
+        return document(self, given)
 
     def trace(self, *qkv: Any, **inputs: Any) -> dict[str, Any]:
         """Every named array of a run, in order: the inputs, then q, k, v, scores, scaled, masked, weights, output."""

@@ -51,9 +51,10 @@ ASCII_SYMBOLS: dict[str, str] = {
 }  # fmt: skip
 
 SUPERSCRIPTS = dict(zip("0123456789+−-()=ni", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁽⁾⁼ⁿⁱ", strict=True))
-# The other subscript letters (ₖ, ₙ, ₘ …) came late to Unicode and are missing from many terminal fonts.
-SUBSCRIPTS = dict(zip("0123456789+−-()=aeoxiruvj", "₀₁₂₃₄₅₆₇₈₉₊₋₋₍₎₌ₐₑₒₓᵢᵣᵤᵥⱼ", strict=True))
-_LATE_SUBSCRIPTS = dict(zip("hklmnpst", "ₕₖₗₘₙₚₛₜ", strict=True))
+# The other subscript letters (ₖ, ₙ, ₘ …) came late to Unicode and are missing from many terminal fonts; ᵥ is not, but
+# d_v stands beside d_k.
+SUBSCRIPTS = dict(zip("0123456789+−-()=aeoxiruj", "₀₁₂₃₄₅₆₇₈₉₊₋₋₍₎₌ₐₑₒₓᵢᵣᵤⱼ", strict=True))
+_LATE_SUBSCRIPTS = dict(zip("hklmnpstv", "ₕₖₗₘₙₚₛₜᵥ", strict=True))
 RAISED = {s: c for c, s in SUPERSCRIPTS.items() if c != "−"}
 LOWERED = {s: c for c, s in (SUBSCRIPTS | _LATE_SUBSCRIPTS).items() if c != "−"}
 

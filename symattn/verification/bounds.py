@@ -140,25 +140,15 @@ class _Bound:
 
     def _score_underflow(self, f: Format) -> Balls:
         """Every operation of step 1 may be off by η, and that is multiplied by what comes later."""
-        q, k = self.run.absolute["q"], self.run.absolute["k"]
-        d_k = q.plain_shape[-1]
-        rows, columns = xp.sum(q, axis=-1)[..., :, None], xp.sum(k, axis=-1)[..., None, :]
-        projected = "w_q" in self.run.values
+        absolute = self.run.absolute
+        d_k = absolute["q"].plain_shape[-1]
+        size = _largest_row(absolute["q"]) + _largest_row(absolute["k"]) + 2 * d_k + 1
+        if "w_q" in self.run.values:  # W_Q W_Kᵀ may be formed first
+            x = absolute["x"]
+            size = size + _largest_row(x) * _largest_row(absolute.get("y", x)) * d_k
         steps = int(self.run.terms.max(initial=0)) + _SCALE_ROUNDINGS + 2
-        size = rows + columns + 2 * d_k + 1
-        if projected:
-            size = size + self._tokens()
         scale = max(1.0, abs(float(self.run.spec.scale or 1)))
-        touched = (self.run.terms > 0).astype(float)
-        return size * touched * (f.eta * steps * _LOG2_E * scale)
-
-    def _tokens(self) -> Balls:
-        """d_k Σ_a |x_ia| Σ_b |y_jb|, for W_Q W_Kᵀ formed first."""
-        x = self.run.absolute["x"]
-        y = self.run.absolute.get("y", x)
-        return (
-            xp.sum(x, axis=-1)[..., :, None] * xp.sum(y, axis=-1)[..., None, :] * self.run.absolute["q"].plain_shape[-1]
-        )
+        return size * (self.run.terms > 0).astype(float) * (f.eta * steps * _LOG2_E * scale)
 
     def _rescalings(self) -> np.ndarray:
         """B_j. The comparison is in float64; a third of τ' more covers its rounding, as τ' ≥ 6u|t|."""
@@ -292,6 +282,11 @@ def _number(balls: Balls) -> Balls:
 def _size(balls: Balls) -> Balls:
     """Absolute values, of finite entries alone, in one pass."""
     return Ball(Ball.each(abs, balls))
+
+
+def _largest_row(balls: Balls) -> Balls:
+    """The largest sum over the last axis."""
+    return xp.max(xp.sum(balls, axis=-1))
 
 
 def _largest(balls: Balls, where: np.ndarray) -> Balls:

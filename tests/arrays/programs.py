@@ -125,6 +125,9 @@ def arithmetic_in_place(xp: Any, z: Any) -> Any:
     w += z[:, :1]
     w -= 0.5
     w /= 2
+    z **= 2
+    square = z[:, :]
+    square @= np.eye(4, dtype=int)[::-1].astype(z.dtype)
     return z * 1
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import claims
-from symattn.derivations.claims_measures import measured
+from symattn.derivations.claims.measures import measured
 
 AFTER = {
     "king": "[.2,.3,.9,.5,.1]",

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from symattn.attention.spec import Attention
-from symattn.derivations import examples, walks_run
+from symattn.derivations import examples
+from symattn.derivations.walks import run as walks_run
 from symattn.derivations.walks import walk
-from symattn.derivations.walks_model import Walk
-from symattn.derivations.walks_printed import digits_right, follows
-from symattn.derivations.walks_run import exact
-from symattn.derivations.walks_steps import row_sums
-from symattn.derivations.walks_tokens import agrees
+from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.printed import digits_right, follows
+from symattn.derivations.walks.run import exact
+from symattn.derivations.walks.steps import row_sums
+from symattn.derivations.walks.tokens import agrees
 from symattn.errors import InputError
 from symattn.evidence import Grade
 

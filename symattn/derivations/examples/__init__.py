@@ -7,8 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from symattn.derivations.sheets import Sheet, from_text
-from symattn.derivations.sheets_text import near, short
+from symattn.derivations.sheets.sheet import Sheet, from_text
+from symattn.derivations.sheets.text import near, short
 from symattn.document.model import Block, Code, Document, Listing, Paragraph
 from symattn.errors import InputError
 

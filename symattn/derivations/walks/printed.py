@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.rounding import ROUNDINGS, rounded
-from symattn.derivations.sheets_numbers import shape_of
-from symattn.derivations.walks_elements import decimal, flat, is_number
-from symattn.derivations.walks_model import Walk
-from symattn.derivations.walks_run import weighted
+from symattn.derivations.sheets.numbers import shape_of
+from symattn.derivations.walks.elements import decimal, flat, is_number
+from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.rounding import ROUNDINGS, rounded
+from symattn.derivations.walks.run import weighted
 from symattn.document.model import Text
 from symattn.errors import InputError
 

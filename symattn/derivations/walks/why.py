@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symattn.attention.notation import D_K, D_MODEL, SYMBOLS
-from symattn.derivations.walks_model import Walk
-from symattn.derivations.walks_printed import reproduced_by
-from symattn.derivations.walks_steps import first_query, rounded_of
+from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.printed import reproduced_by
+from symattn.derivations.walks.steps import first_query, rounded_of
 from symattn.document.model import Paragraph, Text
 from symattn.document.notation import Name, Over, Power, Product, Root, commas, equals, name, total
 

@@ -6,12 +6,12 @@ import shlex
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.claims_equality import Equality, compare
-from symattn.derivations.claims_measures import MEASURES, SYMBOLS, Value, measured
-from symattn.derivations.claims_reading import Vector, brackets, numbers, shape, vector
-from symattn.derivations.sheets_text import near, short
-from symattn.derivations.walks_elements import decimal, flat
-from symattn.derivations.walks_model import counted, enumerated
+from symattn.derivations.claims.equality import Equality, compare
+from symattn.derivations.claims.measures import MEASURES, SYMBOLS, Value, measured
+from symattn.derivations.claims.reading import Vector, brackets, numbers, shape, vector
+from symattn.derivations.sheets.text import near, short
+from symattn.derivations.walks.elements import decimal, flat
+from symattn.derivations.walks.model import counted, enumerated
 from symattn.document.model import Block, Document, Note, Paragraph, Result, Step, Steps, Text
 from symattn.document.notation import Commas, Decimal, Name, Node, Relation, Sum, call, equals
 from symattn.document.text import text

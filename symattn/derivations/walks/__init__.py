@@ -9,17 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 from symattn.arrays import FLOATING
-from symattn.derivations import examples, sheets
-from symattn.derivations.rounding import ROUNDINGS
-from symattn.derivations.sheets import Sheet
-from symattn.derivations.sheets_schema import overridden
-from symattn.derivations.sheets_text import near, short
-from symattn.derivations.walks_model import Walk, error_digits, listed, worst
-from symattn.derivations.walks_notes import about, too_long
-from symattn.derivations.walks_printed import check_shapes
-from symattn.derivations.walks_record import record, too_many
-from symattn.derivations.walks_steps import blocks, first_query, titles
-from symattn.derivations.walks_why import why as reasons
+from symattn.derivations import examples
+from symattn.derivations.sheets import sheet as sheets
+from symattn.derivations.sheets.schema import overridden
+from symattn.derivations.sheets.sheet import Sheet
+from symattn.derivations.sheets.text import near, short
+from symattn.derivations.walks.model import Walk, error_digits, listed, worst
+from symattn.derivations.walks.notes import about, too_long
+from symattn.derivations.walks.printed import check_shapes
+from symattn.derivations.walks.record import record, too_many
+from symattn.derivations.walks.rounding import ROUNDINGS
+from symattn.derivations.walks.steps import blocks, first_query, titles
+from symattn.derivations.walks.why import why as reasons
 from symattn.document.model import Block, Column, Document, Emph, Heading, Note, Paragraph, Table, Text
 from symattn.document.notation import Decimal
 from symattn.errors import InputError

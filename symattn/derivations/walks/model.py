@@ -9,11 +9,11 @@ from typing import Any
 
 from symattn.attention.notation import SYMBOLS
 from symattn.attention.pipeline import Step
-from symattn.derivations import walks_run
-from symattn.derivations.sheets import Sheet
-from symattn.derivations.walks_elements import digits, flat, formula, nested
-from symattn.derivations.walks_run import TINY
-from symattn.derivations.walks_tokens import agrees
+from symattn.derivations.sheets.sheet import Sheet
+from symattn.derivations.walks import run as walks_run
+from symattn.derivations.walks.elements import digits, flat, formula, nested
+from symattn.derivations.walks.run import TINY
+from symattn.derivations.walks.tokens import agrees
 from symattn.document.model import Text, Values
 from symattn.document.notation import Name, Node, Words, name
 from symattn.document.text import text

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from symattn.derivations import walks_printed as printed
-from symattn.derivations.rounding import ROUNDINGS
-from symattn.derivations.walks_elements import decimal_json, exact_json, nested
-from symattn.derivations.walks_model import Walk
-from symattn.derivations.walks_steps import arrays_of, row_sums, titles
+from symattn.derivations.walks import printed
+from symattn.derivations.walks.elements import decimal_json, exact_json, nested
+from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.rounding import ROUNDINGS
+from symattn.derivations.walks.steps import arrays_of, row_sums, titles
 from symattn.evidence import Evidence
 
 MOST_WEIGHTED = 4096

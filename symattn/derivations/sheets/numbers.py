@@ -7,7 +7,7 @@ from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
-from symattn.derivations.sheets_text import Typed, short
+from symattn.derivations.sheets.text import Typed, short
 from symattn.errors import InputError
 
 Entries = list[Any]

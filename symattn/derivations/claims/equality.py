@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.claims_expressions import Expression
+from symattn.derivations.claims.expressions import Expression
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
 

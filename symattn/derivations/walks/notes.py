@@ -9,10 +9,10 @@ import numpy as np
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Undefined
 from symattn.attention.notation import SYMBOLS
-from symattn.derivations.walks_elements import decimal, is_number
-from symattn.derivations.walks_model import Walk, counted, enumerated
-from symattn.derivations.walks_printed import digits_sentence, rounding_sentence
-from symattn.derivations.walks_run import Format
+from symattn.derivations.walks.elements import decimal, is_number
+from symattn.derivations.walks.model import Walk, counted, enumerated
+from symattn.derivations.walks.printed import digits_sentence, rounding_sentence
+from symattn.derivations.walks.run import Format
 from symattn.document.model import Text
 from symattn.document.notation import Transposed
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.sheets_text import near, short
+from symattn.derivations.sheets.text import near, short
 from symattn.errors import InputError, Refused
 
 FUNCTIONS = ("exp", "sqrt", "log", "tanh", "sin", "cos", "erf", "abs")

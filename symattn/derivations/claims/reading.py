@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.sheets_text import near, short
+from symattn.derivations.sheets.text import near, short
 from symattn.errors import InputError
 
 MOST = 4096  # entries

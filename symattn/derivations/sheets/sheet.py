@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.derivations.sheets_numbers import Entries, shape_of
-from symattn.derivations.sheets_schema import Printed, attention_of, printed_of, words_of
-from symattn.derivations.sheets_text import MOST_BYTES, decoded, known
+from symattn.derivations.sheets.numbers import Entries, shape_of
+from symattn.derivations.sheets.schema import Printed, attention_of, printed_of, words_of
+from symattn.derivations.sheets.text import MOST_BYTES, decoded, known
 from symattn.errors import InputError
 
 SCHEMA = 1
@@ -44,7 +44,7 @@ def read(path: str, name: str | None = None) -> Sheet:
     """The sheet in a file. Raises InputError, in one line, for whatever is wrong with it."""
     content = _content(path)
     if content[:4] == b"PK\x03\x04" or Path(path).suffix.lower() in (".npz", ".npy"):
-        from symattn.derivations.sheets_npz import arrays
+        from symattn.derivations.sheets.npz import arrays
 
         return _from_arrays(path, arrays(path, content))
     return from_text(content, path, name or path)
@@ -92,7 +92,7 @@ def _content(path: str) -> bytes:
 
 
 def _inputs(data: dict[str, Any], where: str) -> tuple[dict[str, Entries], bool]:
-    from symattn.derivations.sheets_numbers import array_of
+    from symattn.derivations.sheets.numbers import array_of
 
     given = data.get("inputs")
     if not isinstance(given, dict) or not given:
@@ -133,7 +133,7 @@ def _product(shape: tuple[int, ...]) -> int:
 
 
 def _from_arrays(path: str, arrays: dict[str, Any]) -> Sheet:
-    from symattn.derivations.sheets_numbers import array_of
+    from symattn.derivations.sheets.numbers import array_of
 
     known(arrays, INPUTS, path)
     given = {name: array_of(name, array, path)[0] for name, array in arrays.items()}

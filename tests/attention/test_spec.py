@@ -1,0 +1,313 @@
+"""The specification: its fields, the names and shapes of a trace, what does not fit, and its document."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, replace
+from fractions import Fraction
+from typing import Any
+
+import array_api_strict
+import numpy as np
+import pytest
+
+from symattn.arrays import kind
+from symattn.attention.notation import SYMBOLS
+from symattn.attention.spec import Attention
+from symattn.document.model import Document, Heading, Items, Steps, Table
+from symattn.document.notation import Number, Power, Product, Relation, Root
+from symattn.errors import InputError
+from tests.attention.definitions import DEFINITIONS, Definition, H
+
+ARRAYS = {
+    "q": np.zeros((2, 3)), "k": np.zeros((4, 3)), "v": np.zeros((4, 5)), "x": np.zeros((2, 6)), "y": np.zeros((4, 7)),
+    "w_q": np.zeros((6, 4)), "w_k": np.zeros((6, 4)), "w_v": np.zeros((6, 8)), "w_o": np.zeros((8, 6)),
+    "b_q": np.zeros(4), "b_k": np.zeros(4), "b_v": np.zeros(8), "b_o": np.zeros(6),
+    "mask": np.ones((2, 4), dtype=bool), "keep": np.ones(4, dtype=bool),
+}  # fmt: skip
+
+
+def given(names: str, **changed: Any) -> dict[str, Any]:
+    return {name: ARRAYS[name] for name in names.split()} | changed
+
+
+# -- traces -----------------------------------------------------------------------------------------------------------
+STEPS = {
+    "plain": "scores scaled weights output",
+    "causal": "scores scaled masked weights output",
+    "parameter-free": "q k v scores scaled weights output",
+    "self with biases": "q k v scores scaled weights attended output",
+    "heads": "q k v scores scaled weights attended output",
+    "heads with biases": "q k v scores scaled masked weights attended output",
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_trace_names_its_arrays_in_order(name: str) -> None:
+    definition = DEFINITIONS[name]
+    trace = definition.spec.trace(**definition.inputs, **definition.masks)
+    assert list(trace) == [*definition.inputs, *definition.masks, *STEPS[name].split()]
+    assert list(SYMBOLS.keys() & trace.keys()) != []
+    assert np.array_equal(trace["output"], definition.run(np.asarray))
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_the_document_says_the_shapes_of_the_trace(name: str) -> None:
+    """The letters of every shape in the document, at the sizes of a run, are the shapes of its arrays."""
+    definition = DEFINITIONS[name]
+    trace = definition.spec.trace(**definition.inputs, **definition.masks)
+    sizes: dict[str, int] = {}
+    for array, letters in _shapes(definition).items():
+        shape = trace[array].shape[len(trace[array].shape) - len(letters.split(" × ")) :]
+        for letter, size in zip(letters.split(" × "), shape, strict=True):
+            # Tokens of y may have another width than those of x: one letter d_model stands for both.
+            if not (letter == "d_model" and "y" in definition.inputs):
+                assert sizes.setdefault(letter, size) == size, (array, letter)
+    assert definition.spec.heads == sizes.get("h", 1)
+
+
+def _shapes(definition: Definition) -> dict[str, str]:
+    """What the document says of the shapes of inputs and steps."""
+    document = definition.spec.document(definition.inputs)
+    (table,) = [b for b in document.blocks if isinstance(b, Table)]
+    shapes = {name.text: "".join(map(_letters, shape)) for (name,), _, shape in table.rows}
+    steps = [b for b in document.blocks if isinstance(b, Steps)][1].items
+    symbols = {symbol: name for name, symbol in SYMBOLS.items()}
+    for step in steps:
+        assert isinstance(step.formula, Relation)
+        words = step.reason[: step.reason.index(": ")] if ": " in step.reason else step.reason
+        shapes[symbols[step.formula.first]] = "".join(map(_letters, words))
+    return shapes
+
+
+def _letters(x: Any) -> str:
+    if isinstance(x, Product):
+        return " ".join(map(_letters, x.factors))
+    return x if isinstance(x, str) else "_".join([x.base, *(s.base for s in x.sub)])
+
+
+@pytest.mark.parametrize("name", ["exact", "ball", "symbolic", "float16", "bfloat16"])
+def test_every_array_of_a_trace_is_of_the_kind(name: str) -> None:
+    definition = DEFINITIONS["heads with biases"]
+    target = kind(name)
+    trace = definition.spec.trace(**{n: target.lift(a) for n, a in definition.inputs.items()})
+    for array in trace.values():
+        assert array.dtype == target.dtype if isinstance(array, np.ndarray) else isinstance(array, target)
+    assert trace["scores"].shape == (H, 3, 3)
+
+
+def test_parameter_free_attention_is_attention_of_x_with_itself() -> None:
+    x = kind("exact").lift([[1, 0.5], [2, -1], [0, 1]])
+    assert (Attention()(x=x) == Attention()(x, x, x)).all()
+    y = kind("exact").lift([[1, 1], [0, 2]])
+    assert (Attention()(x=x, y=y) == Attention()(x, y, y)).all()
+
+
+def test_inputs_that_are_none_are_not_given() -> None:
+    assert Attention()(ARRAYS["q"], ARRAYS["k"], ARRAYS["v"], mask=None).shape == (2, 5)
+
+
+def test_a_batch_is_each_of_its_parts() -> None:
+    exact = kind("exact")
+    rng = np.random.default_rng(0)
+    q, k, v = (exact.lift(rng.integers(-2, 3, shape)) for shape in ((2, 1, 3, 2), (4, 2, 2), (2, 4, 2, 3)))
+    out = Attention(causal=True)(q, k, v)
+    assert out.shape == (2, 4, 3, 3)
+    for b in np.ndindex(2, 4):
+        assert (out[b] == Attention(causal=True)(q[b[0], 0], k[b[1]], v[b])).all()
+
+
+def test_one_head_of_projections_is_attention_of_the_projected() -> None:
+    exact = kind("exact")
+    arrays = {n: exact.lift(a) for n, a in DEFINITIONS["self with biases"].inputs.items()}
+    q, k, v = (arrays["x"] @ arrays[f"w_{r}"] + arrays[f"b_{r}"] for r in "qkv")
+    assert (Attention()(**arrays) == Attention()(q, k, v) @ arrays["w_o"] + arrays["b_o"]).all()
+
+
+def test_heads_are_attention_of_blocks_of_columns_side_by_side() -> None:
+    exact = kind("exact")
+    arrays = {n: exact.lift(a) for n, a in DEFINITIONS["heads with biases"].inputs.items()}
+    q, k, v = (arrays["x"] @ arrays[f"w_{r}"] + arrays[f"b_{r}"] for r in "qkv")
+    heads = [Attention(causal=True)(*(np.split(a, H, axis=-1)[h] for a in (q, k, v))) for h in range(H)]
+    merged = np.concatenate(heads, axis=-1) @ arrays["w_o"] + arrays["b_o"]
+    assert (Attention(heads=H, causal=True)(**arrays) == merged).all()
+
+
+@pytest.mark.parametrize("scale", [None, 1, Fraction(1, 3), 0.25, -2])
+def test_the_scale_is_a_factor_of_the_scores(scale: Any) -> None:
+    exact = kind("exact")
+    q, k, v = (exact.lift(DEFINITIONS["plain"].inputs[n]) for n in "qkv")
+    trace = Attention(scale=scale).trace(q, k, v)
+    factor = 1 / exact.xp.sqrt(exact.lift(2)) if scale is None else exact.lift(Fraction(scale))
+    assert (trace["scaled"] == trace["scores"] * factor).all()
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_definitions_use_the_standard_alone(name: str) -> None:
+    """They run on array-api-strict, which has nothing but the standard, and give what they give on NumPy."""
+    definition = DEFINITIONS[name]
+    strict = replace(definition, masks={n: array_api_strict.asarray(a) for n, a in definition.masks.items()})
+    out = strict.run(array_api_strict.asarray)
+    assert np.array_equal(np.from_dlpack(out), definition.run(np.asarray))
+
+
+# -- fields -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"alignment": "left"}, "Attention: alignment is 'left'; known: bottom-right, top-left"),
+        ({"mask": "bool"}, "Attention: mask is 'bool'; known: None, boolean, additive"),
+        ({"fully_masked": "ones"}, "Attention: fully_masked is 'ones'; known: zeros, nan, error"),
+        ({"heads": 0}, "Attention: heads is 0; it must be a whole number from 1 on"),
+        ({"heads": 2.0}, "Attention: heads is 2.0; it must be a whole number from 1 on"),
+        ({"heads": True}, "Attention: heads is True; it must be a whole number from 1 on"),
+        ({"scale": float("nan")}, "Attention: scale is nan; it must be a finite number"),
+        ({"scale": float("inf")}, "Attention: scale is inf; it must be a finite number"),
+        ({"scale": "1/2"}, "Attention: scale is '1/2'; it must be a finite number"),
+        ({"scale": True}, "Attention: scale is True; it must be a finite number"),
+        ({"causal": "yes"}, "Attention: causal is 'yes'; it must be True or False"),
+        ({"padding": 1}, "Attention: padding is 1; it must be True or False"),
+        ({"stabilised": None}, "Attention: stabilised is None; it must be True or False"),
+    ],
+)
+def test_a_field_that_means_nothing_is_refused_in_one_line(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        Attention(**fields)
+    assert str(refusal.value) == message
+
+
+def test_a_specification_is_frozen_and_comparable() -> None:
+    spec = Attention(causal=True)
+    with pytest.raises(FrozenInstanceError):
+        spec.causal = False  # type: ignore[misc]
+    assert spec == Attention(causal=True) != Attention()
+    assert len({spec, Attention(causal=True), Attention()}) == 2
+
+
+# -- what does not fit ------------------------------------------------------------------------------------------------
+PLAIN, MASKED, PADDED, HEADS = Attention(), Attention(mask="boolean"), Attention(padding=True), Attention(heads=2)
+ADDED = Attention(mask="additive")
+WEIGHTS = "x w_q w_k w_v"
+BAD: list[tuple[Attention, dict[str, Any], str]] = [
+    (PLAIN, given("q k v", z=np.zeros((2, 2))),
+     "unknown input 'z'; known: b_k, b_o, b_q, b_v, k, keep, mask, q, v, w_k"),
+    (PLAIN, given("q k"), "attention needs q, k, v or x; missing: v"),
+    (PLAIN, {}, "attention needs q, k, v or x; missing: q, k, v"),
+    (PLAIN, given("q k v w_o"), "w_o belongs to x, which is not given"),
+    (PLAIN, given("q k v y"), "y belongs to x, which is not given"),
+    (PLAIN, given("x q"), "give q, k, v or x, not both"),
+    (PLAIN, given("x w_q w_k"), "of w_q, w_k, w_v only w_q, w_k given; give all three or none"),
+    (PLAIN, given("x b_q"), "b_q belongs to w_q, which is not given"),
+    (PLAIN, given(WEIGHTS + " b_o"), "b_o belongs to w_o, which is not given"),
+    (PLAIN, given("q k v mask"), "the specification has no input 'mask'"),
+    (PLAIN, given("q k v keep"), "the specification has no input 'keep'"),
+    (MASKED, given("q k v"), "the specification needs input 'mask'"),
+    (PADDED, given("q k v"), "the specification needs input 'keep'"),
+    (HEADS, given("q k v"), "heads > 1 splits projections: give x and weights, or q, k, v with an axis of heads"),
+    (HEADS, given("x"), "heads > 1 needs the projections w_q, w_k, w_v"),
+    (PLAIN, given("q k v", q=[[1.0, 2.0]]), "q is a list; give an array"),
+    (PLAIN, given("q k v", q=np.zeros(3)), "q has shape (3,); it needs two axes or more"),
+    (PLAIN, given("x", x=np.float64(3)), "x has shape (); it needs two axes or more"),
+    (PLAIN, given(WEIGHTS, w_q=np.zeros(6)), "w_q has shape (6,); it needs two axes"),
+    (PLAIN, given(WEIGHTS + " b_q", b_q=np.zeros((1, 4))), "b_q has shape (1, 4); it needs one axis"),
+    (PLAIN, given("q k v", k=np.zeros((0, 3))), "k has shape (0, 3): an empty array has no attention"),
+    (PLAIN, given("q k v", q=np.zeros((2, 0)), k=np.zeros((4, 0))),
+     "q has shape (2, 0): an empty array has no attention"),
+    (PLAIN, given("q k v", k=np.zeros((4, 2))), "q has shape (2, 3) and k (4, 2): d_k differs"),
+    (PLAIN, given("q k v", v=np.zeros((3, 5))), "k has shape (4, 3) and v (3, 5): n_k differs"),
+    (PLAIN, given("q k v", k=np.zeros((2, 4, 3)), v=np.zeros((3, 4, 5))),
+     "k has shape (2, 4, 3) and v (3, 4, 5): the axes before the last two differ"),
+    (PLAIN, given("q k v", q=np.zeros((3, 2, 3)), k=np.zeros((2, 4, 3))),
+     "q has shape (3, 2, 3) and k (2, 4, 3): the axes before the last two differ"),
+    (PLAIN, given(WEIGHTS, w_k=np.zeros((5, 4))), "x has shape (2, 6) and w_k (5, 4): d_model differs"),
+    (PLAIN, given(WEIGHTS + " y"), "y has shape (4, 7) and w_k (6, 4): d_model differs"),
+    (PLAIN, given("x y"), "x has shape (2, 6) and y (4, 7): d_model differs"),
+    (PLAIN, given(WEIGHTS, w_k=np.zeros((6, 3))), "w_q has shape (6, 4) and w_k (6, 3): d_k differs"),
+    (Attention(heads=3), given(WEIGHTS), "w_q has 4 columns, which 3 heads do not divide"),
+    (PLAIN, given(WEIGHTS + " b_v", b_v=np.zeros(4)), "b_v has shape (4,); w_v has 8 columns"),
+    (PLAIN, given(WEIGHTS + " w_o", w_o=np.zeros((6, 6))), "w_o has shape (6, 6); w_v has 8 columns"),
+    (PLAIN, given("x w_o"), "w_o has shape (8, 6); x has 6 columns"),
+    (PLAIN, given(WEIGHTS + " w_o b_o", b_o=np.zeros(5)), "b_o has shape (5,); w_o has 6 columns"),
+    (MASKED, given("q k v mask", mask=np.ones((4, 2), bool)), "mask has shape (4, 2); the scores are 2 × 4"),
+    (MASKED, given("q k v mask", mask=np.ones(4, bool)), "mask has shape (4,); it needs two axes or more"),
+    (MASKED, given("q k v mask", mask=np.ones((3, 2, 4), bool)),
+     "mask has shape (3, 2, 4); the axes before the last two are"),
+    (MASKED, given("q k v mask", mask=np.zeros((2, 4))),
+     "mask holds float64; it must hold booleans, True where a query may"),
+    (ADDED, given("q k v mask"), "mask holds bool; it must hold numbers to add, not booleans"),
+    (PADDED, given("q k v keep", keep=np.ones(3, bool)), "keep has shape (3,); there are 4 keys"),
+    (PADDED, given("q k v keep", keep=np.ones((2, 4), bool)),
+     "keep has shape (2, 4); the axes before the keys are not none"),
+    (PADDED, given("q k v keep", keep=np.ones(4)), "keep holds float64; it must hold booleans"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "arrays", "message"), BAD, ids=[m[:40] for _, _, m in BAD])
+def test_what_does_not_fit_is_said_in_one_line(spec: Attention, arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        spec(**arrays)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["exact", "ball", "bfloat16"])
+def test_shapes_of_other_kinds_are_said_as_plainly(name: str) -> None:
+    lift = kind(name).lift
+    with pytest.raises(InputError, match=r"q has shape \(2, 3\) and k \(4, 2\): d_k differs"):
+        Attention()(lift(np.zeros((2, 3))), lift(np.zeros((4, 2))), lift(np.zeros((4, 2))))
+
+
+def test_more_than_three_arrays_by_position_are_refused() -> None:
+    with pytest.raises(InputError, match="takes q, k, v by position, 4 arrays were given"):
+        Attention()(*[ARRAYS[n] for n in ("q", "k", "v", "mask")])
+
+
+# -- the document -----------------------------------------------------------------------------------------------------
+def test_the_document_has_the_formula_on_top_and_a_step_for_each_array() -> None:
+    document = Attention().document()
+    assert isinstance(document, Document)
+    first, steps = (b.items for b in document.blocks if isinstance(b, Steps))
+    assert first[0].formula.first == SYMBOLS["output"]  # type: ignore[attr-defined]
+    assert [s.formula.first for s in steps] == [SYMBOLS[n] for n in ("scores", "scaled", "weights", "output")]  # type: ignore[attr-defined]
+    assert [b.title for b in document.blocks if isinstance(b, Heading)] == [("Inputs",), ("Steps",), ("Conventions",)]
+    assert document.parameters["scale"] is None
+
+
+def _nodes(x: Any) -> Any:
+    yield x
+    for part in x if isinstance(x, tuple) else [getattr(x, f) for f in getattr(x, "__dataclass_fields__", {})]:
+        yield from _nodes(part)
+
+
+def test_the_document_says_what_the_specification_says() -> None:
+    def has(spec: Attention, wanted: Any) -> bool:
+        return any(wanted(x) for x in _nodes(spec.document()))
+
+    def root(x: Any) -> bool:
+        return isinstance(x, Root)
+
+    assert has(Attention(), root)
+    assert not has(Attention(scale=1), root)
+    assert has(Attention(scale=Fraction(1, 7)), lambda x: isinstance(x, Number) and x.value == Fraction(1, 7))
+    assert has(Attention(causal=True), lambda x: x == "causal: ")
+    assert not has(Attention(), lambda x: x == "causal: ")
+    assert has(Attention(), lambda x: isinstance(x, Power))
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (Attention(causal=True), "a row in which every key is masked gives zeros"),
+        (
+            Attention(causal=True, fully_masked="nan"),
+            "a row in which every key is masked gives 0/0, which is undefined",
+        ),
+        (Attention(causal=True, fully_masked="error"), "a row in which every key is masked is an error"),
+        (Attention(padding=True), "boolean masks hold True where a query may attend"),
+        (Attention(), "before exponentiating, the row maximum is subtracted: "),
+    ],
+)
+def test_the_conventions_are_those_of_the_specification(spec: Attention, words: str) -> None:
+    (items,) = [b.items for b in spec.document().blocks if isinstance(b, Items)]
+    assert any(words in text for text in items)
+    (plain,) = [b.items for b in Attention(stabilised=False).document().blocks if isinstance(b, Items)]
+    assert not any(words in text for text in plain)

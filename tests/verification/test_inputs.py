@@ -1,0 +1,112 @@
+"""What is tried: in the domain, exact in its format, all dimensions different, and nothing written to disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.verification.domain import Domain
+from symattn.verification.inputs import Maker
+from symattn.verification.precision import FORMATS, Format, Precision
+from symattn.verification.probes import GROUPS
+from symattn.verification.reduce import reduce
+from symattn.verification.search import search
+from symattn.verification.target import Argument, Convention
+
+QKV = ("q", "k", "v")
+TOKENS = ("x", "w_q", "w_k", "w_v", "w_o", "b_o")
+
+
+def _maker(names: tuple[str, ...] = QKV, dtype: str = "float32", domain: Domain | None = None, **spec: object) -> Maker:
+    attention = Attention(**spec)  # type: ignore[arg-type]
+    extra = [n for n, used in (("mask", attention.mask), ("keep", attention.padding)) if used]
+    convention = Convention(tuple(Argument(n, n) for n in (*names, *extra)), dtype=dtype)
+    return Maker(attention, convention, Precision.of(dtype), domain or Domain())
+
+
+def _all(maker: Maker) -> list[dict[str, np.ndarray]]:
+    rng, found = np.random.default_rng(1), []
+    for group in GROUPS.values():
+        found += [inputs for _, inputs in group(maker, rng) if inputs is not None]
+
+    def visit(title: str, inputs: dict[str, np.ndarray]) -> bool:
+        found.append(inputs)
+        return False
+
+    search(maker, 1, 40, visit)
+    return found
+
+
+@pytest.mark.parametrize(
+    "maker",
+    [
+        _maker(), _maker(dtype="bfloat16"), _maker(causal=True), _maker(causal=True, alignment="top-left"),
+        _maker(mask="boolean", padding=True), _maker(mask="additive", causal=True), _maker(TOKENS, heads=2),
+        _maker(("x",)), _maker(("x", "y", "w_q", "w_k", "w_v"), dtype="float16"), _maker(domain=Domain(square=True)),
+        _maker(domain=Domain(max_abs_score=3, max_tokens=20, max_width=9)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_inputs_are_what_was_promised(maker: Maker) -> None:
+    for inputs in _all(maker):
+        for name, array in inputs.items():
+            if array.dtype != bool and name != "mask":
+                assert np.array_equal(maker.precision.input.rounded(array), array)
+        values = maker.spec.trace(**inputs)
+        last = values["masked" if "masked" in values else "scaled"]
+        assert np.isfinite(last).any(axis=-1).all(), "a row without any key was not promised"
+        assert np.abs(values["scaled"]).max() <= maker.largest_score
+        n_q, n_k = last.shape[-2:]
+        assert max(n_q, n_k) <= maker.domain.max_tokens
+        assert n_q == n_k or not maker.square
+
+
+def test_dimensions_differ_in_every_pair() -> None:
+    seen = {(i["q"].shape[0], i["k"].shape[0], i["k"].shape[1], i["v"].shape[1]) for i in _all(_maker())}
+    for a in range(4):
+        for b in range(a):
+            assert {s[a] > s[b] for s in seen} == {True, False}
+            assert any(s[a] == s[b] for s in seen)
+    assert any(s[2] > 64 for s in seen)
+    assert {15, 16, 17, 31, 33, 64, 65} <= {s[1] for s in seen}
+
+
+def test_the_search_is_reproducible_and_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, again = (_all(_maker()) for _ in range(2))
+    assert [i["q"].tolist() for i in first] == [i["q"].tolist() for i in again]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_are_read_from_finfo(name: str) -> None:
+    f = Format(name)
+    one = np.ones((), dtype=f.dtype)
+    assert float(f.rounded(1 + 2 * f.u)) == 1 + 2 * f.u
+    assert float(f.rounded(1 + f.u / 2)) == float(one)
+    assert float(f.rounded(f.max)) == f.max
+    assert f.eta <= f.tiny
+
+
+def test_reducing_keeps_what_matters_and_nothing_else() -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"q": (4, 5), "k": (7, 5), "v": (7, 3)}
+    inputs = {n: rng.integers(-9, 9, s).astype(float) for n, s in shapes.items()}
+    inputs["k"][4, 2] = 9.0
+
+    small = reduce(inputs, lambda i: bool((i["k"] >= 5).any()))
+    assert {n: a.shape for n, a in small.items()} == {"q": (1, 1), "k": (1, 1), "v": (1, 1)}
+    assert small["q"].tolist() == [[0.0]]
+    assert 5 <= small["k"][0, 0] <= 9
+
+
+def test_reducing_takes_heads_apart_evenly() -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"x": (3, 4), "w_q": (4, 6), "w_k": (4, 6), "w_v": (4, 4), "w_o": (4, 4)}
+    inputs = {n: rng.integers(1, 9, s).astype(float) for n, s in shapes.items()}
+    small = reduce(inputs, lambda i: i["x"].size >= 2, heads=2)
+    assert small["w_q"].shape[1] == small["w_k"].shape[1] == 2
+    assert small["w_o"].shape[0] == small["w_v"].shape[1] == 2
