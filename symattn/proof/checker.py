@@ -88,11 +88,24 @@ class _Hypotheses:
         """Whether ``x`` > 0 by its form, at sizes from 1 on."""
         if x.kind == "number":
             return bool(x.label > 0)
-        if x.kind in ("sum", "product", "ratio", "total"):
+        if x.kind == "sum":
+            signs = [(self.shows_positive(y), self.shows_not_negative(y)) for y in x.below]
+            return any(above for above, _ in signs) and all(above or least for above, least in signs)
+        if x.kind == "total" and self._meets_itself(x):
+            return True
+        if x.kind in ("product", "ratio", "total"):
             return all(map(self.shows_positive, x.below))
         if x.kind == "function":
             return x.label == "rsqrt" or (x.label == "sqrt" and self.shows_positive(x.below[0]))
         return x.kind in ("size", "exp") or (x.kind == "letter" and x.label in self.positive)
+
+    def _meets_itself(self, x: Node) -> bool:
+        """Whether ``x`` is Σ_j [j ≤ i] … of what is positive, with one i: the term j = i is there."""
+        factors = x.below[0].below if x.below[0].kind == "product" else x.below
+        relations = [f for f in factors if f.kind == "is"]
+        others = {i for f in relations for i in f.indices} - {(x.label,)}
+        reflexive = len(others) == 1 and all(f.label in ("≤", "=") for f in relations)
+        return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
 
     def shows_not_negative(self, x: Node) -> bool:
         """Whether ``x`` ≥ 0 by its form: as above, with squares, relations and roots."""

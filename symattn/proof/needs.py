@@ -9,10 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from symattn.arrays.index.building import known_positive, substitute
+from symattn.arrays.index.building import factors, known_positive, substitute
 from symattn.arrays.index.canonical import Canonical, canonical
 from symattn.arrays.index.demands import Demand
-from symattn.arrays.index.expressions import Bound, Expression, Index, Letter, Opaque, Predicate, Ratio, Total
+from symattn.arrays.index.expressions import (
+    Bound,
+    Expression,
+    Index,
+    Letter,
+    Opaque,
+    Predicate,
+    Product,
+    Ratio,
+    Sum,
+    Total,
+)
 from symattn.errors import Refused
 from symattn.proof.clearing import cleared
 from symattn.proof.concrete import zero_somewhere
@@ -86,7 +97,29 @@ def _within(sides: Iterable[Expression]) -> Iterator[Demand]:
 
 def _met(d: Demand) -> bool:
     """Whether the form of the expression shows that the demand is met."""
-    return known_positive(d.expression) or (d.relation == "≥" and never_negative(d.expression))
+    return positive(d.expression) or (d.relation == "≥" and never_negative(d.expression))
+
+
+def positive(x: Expression) -> bool:
+    """Whether ``x`` > 0 by its form: as ``known_positive``, and where one term is and the others are not negative."""
+    if isinstance(x, Sum):
+        return any(map(positive, x.children)) and all(positive(y) or never_negative(y) for y in x.children)
+    if isinstance(x, (Product, Ratio)):
+        return all(map(positive, x.children))
+    if isinstance(x, Total):
+        return positive(x.body) or _meets_itself(x)
+    return known_positive(x)
+
+
+def _meets_itself(x: Total) -> bool:
+    """Whether ``x`` is Σ_j [j ≤ i] … of what is positive: j = i is there, as a token may attend to itself."""
+    relations = [f for f in factors(x.body) if isinstance(f, Predicate)]
+    others = {i for f in relations for i in f.sides} - {x.index}
+    return (
+        len(others) == 1
+        and all(f.relation in ("≤", "=") for f in relations)
+        and all(positive(f) for f in factors(x.body) if f not in relations)
+    )
 
 
 def _impossible(x: Expression) -> bool:

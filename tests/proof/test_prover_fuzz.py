@@ -76,8 +76,8 @@ def campaign(seeds: range, **options: bool) -> Tally:
     ids=str,
 )
 def test_no_falsehood_is_proved_and_no_truth_denied(options: dict[str, bool]) -> None:
-    tally = campaign(range(250), **options)
-    assert sum(n for what, n in tally.counts.items() if what.startswith("proved")) > 50
+    tally = campaign(range(160), **options)
+    assert sum(n for what, n in tally.counts.items() if what.startswith("proved")) > 40
     assert tally.counts.get("not shown", 0) > 10
 
 

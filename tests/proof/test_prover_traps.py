@@ -30,6 +30,7 @@ def letters(name: str, shape: str, **options: Any) -> Indexed:
 x, y = letters("x", "n"), letters("y", "n")
 tokens, square = letters("X", "n d"), letters("S", "n n")
 n = Indexed.lift(x.shape[0])
+rows = xp.arange(x.shape[0])[:, None]
 
 
 def product_of_sums(f: Any, g: Any) -> Any:
@@ -81,7 +82,15 @@ FALSE: dict[str, Callable[[], tuple[Any, Any]]] = {
     # axes that hold numbers: every entry counts
     "stack of other arrays": lambda: (xp.stack([x, y], axis=-1), xp.stack([x, x], axis=-1)),
     "the second of each pair": lambda: (letters("z", "n") * 1, xp.stack([letters("z", "n"), x], axis=-1)[..., 1]),
-    # only for d = 1, only for n_q = n_k
+    # only for d = 1, only for n_q = n_k, only for equal tiles
+    "the mean of the means of tiles": lambda: (
+        xp.mean(xp.concat([x, letters("z", "m")], axis=0)),
+        (xp.mean(x) + xp.mean(letters("z", "m"))) / 2,
+    ),
+    "the mean of the outputs of tiles": lambda: (
+        softmax(xp.concat([letters("s", "1 n"), letters("t", "1 m")], axis=-1)).sum(axis=0),
+        xp.concat([softmax(letters("s", "1 n")), softmax(letters("t", "1 m"))], axis=-1).sum(axis=0) / 2,
+    ),
     "Σ x_k y_k = Σ x Σ y": lambda: (total(x * y), product_of_sums(x, y)),
     "(Q Kᵀ)ᵀ = Q Kᵀ": lambda: (tokens @ letters("Y", "n d").mT, letters("Y", "n d") @ tokens.mT),
     # 7: a maximum is a function of its argument
@@ -164,7 +173,14 @@ DIVISIONS: dict[str, tuple[Callable[[], tuple[Any, Any]], list[str]]] = {
         lambda: (softmax(forbid(square, letters("m", "n n"))), softmax(forbid(square, letters("m", "n n")))),
         ["≠"],
     ),
-    "a causal row": (lambda: (softmax(forbid(square, causal(square))), softmax(forbid(square, causal(square)))), ["≠"]),
+    "a causal row, which has its own key": (
+        lambda: (softmax(forbid(square, causal(square))), softmax(forbid(square, causal(square)))),
+        [],
+    ),
+    "a row that may not attend to itself": (
+        lambda: (lambda w: (w, w + 0))(softmax(forbid(square, ~xp.equal(rows, rows.mT)))),
+        ["≠"],
+    ),
     "by a permuted row": (lambda: ((1 / x)[PI], 1 / x[PI]), ["≠"]),
 }
 
