@@ -2,6 +2,7 @@
 
 import sys
 
-from .main import main
+from symattn_cli.main import main
 
-sys.exit(main())
+if __name__ == "__main__":  # processes that help import this module under another name
+    sys.exit(main())

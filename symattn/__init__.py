@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from symattn.document.model import Document
     from symattn.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
     from symattn.evidence import Evidence, Grade, Verdict
+    from symattn.proof.theorem import theorem
     from symattn.sources.verify import verify
     from symattn.verification.domain import Domain
     from symattn.verification.precision import Precision
@@ -39,6 +40,7 @@ _WHERE = {
     "Verdict": "symattn.evidence",
     "derive": "symattn.derivations",
     "kind": "symattn.arrays",
+    "theorem": "symattn.proof.theorem",
     "verify": "symattn.sources.verify",
     "walk": "symattn.derivations.walks",
 }
@@ -59,6 +61,7 @@ __all__ = [
     "Verdict",
     "derive",
     "kind",
+    "theorem",
     "verify",
     "walk",
 ]

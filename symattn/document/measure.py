@@ -56,7 +56,8 @@ def _composite(x: nt.Node, flat: bool) -> float:
             return width(x.function) + _BRACKETS + sum(width(a, flat) + 0.45 for a in x.arguments) - 0.45
         case nt.Big():
             limits = width(x.index, True) + (0 if x.low is None else 0.8 + width(x.low, True))
-            return max(1.5, _SCRIPT * limits) + _wrapped(x.body, Level.BIG, flat) + 0.2
+            sign = 1.1 + _SCRIPT * limits if flat else max(1.5, _SCRIPT * limits)  # beside or below the sign
+            return sign + _wrapped(x.body, Level.BIG, flat) + 0.2
         case nt.Fence():
             return _BRACKETS + width(x.body, flat) + (_SCRIPT * width(x.sub, True) if x.sub else 0)
         case nt.Relation():

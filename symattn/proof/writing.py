@@ -29,7 +29,6 @@ from symattn.arrays.index.expressions import (
 )
 from symattn.document.notation import (
     Big,
-    Call,
     Neg,
     Node,
     Over,
@@ -49,6 +48,7 @@ from symattn.proof.needs import named
 
 _LETTERS = "ijlmnprstuwabcfgh"
 _ROLES: dict[str, Role] = {"q": "query", "k": "key", "v": "value", "x": "input", "s": "score"}
+_NUMBERED = re.compile(r"([a-z])(\d+)")
 _POSITION = "position in "
 _BLOCKS = re.compile(r"@([\d,]+)")
 _FIXED = re.compile(r"\[([\d, ]+)\]$")
@@ -63,6 +63,11 @@ def size(sort: str) -> Node:
     """The letter of a size: d_k for the sort "d_k"."""
     base, *sub = sort.split("_")
     return name(base, *sub)
+
+
+def is_plain(x: Expression) -> bool:
+    """Whether ``x`` is written in signs that every reader knows: nothing is masked, and nothing is a maximum."""
+    return not isinstance(x, (Masked, Opaque)) and all(map(is_plain, x.children))
 
 
 def in_blocks(x: Expression) -> bool:
@@ -134,7 +139,8 @@ class Writing:
         plain = _FIXED.sub("", _BLOCKS.sub("", x.name))
         blocks, fixed = _BLOCKS.search(x.name), _FIXED.search(x.name)
         numbers = [int(b) + 1 for found in (blocks, fixed) if found for b in found[1].split(",")]
-        base, *sub = plain.split("_")
+        numbered = _NUMBERED.fullmatch(plain)
+        base, *sub = numbered.groups() if numbered else plain.split("_")
         return name(base, *sub, *numbers, *map(self.index, x.indices), role=_ROLES.get(base))
 
     def _predicate(self, x: Predicate) -> Node:
@@ -161,7 +167,7 @@ class Writing:
         below = [self._over(y, depth) if isinstance(y, Bound) else self._write(y, depth) for y in x.children]
         if x.name in ("1/", "rsqrt"):
             return Over(node(1), below[0] if x.name == "1/" else Root(below[0]))
-        return Root(below[0]) if x.name == "sqrt" else Call(Words(x.name), tuple(below))
+        return Root(below[0]) if x.name == "sqrt" else call(x.name, *below)
 
     def _over(self, x: Bound, depth: int) -> Node:
         """max over the index that is bound, and over those bound below it."""

@@ -106,7 +106,7 @@ class Writer:
                 level, star = "sub" * (block.level - 1 + self.fragment), "*" * self.fragment
                 return f"\\{level}section{star}{{{self.prose(block.title)}}}"
             case md.Contents():
-                return "" if self.fragment else r"\tableofcontents"
+                return "" if self.fragment else r"{\setlength{\parskip}{0pt}\tableofcontents}"
             case md.Paragraph():
                 return self.prose(block.text)
             case md.Assumptions():

@@ -11,7 +11,7 @@ from typing import Any
 from symattn.errors import InputError, Refused, SymattnError, Undecided
 from symattn.proof.inequality import Certificate
 from symattn.proof.prover import equations
-from symattn.proof.statement import Letters, pairs
+from symattn.proof.statement import Letters, run
 from symattn.proof.theorem import Identity, Theorem
 from symattn.sources.loading import CannotRun, load_module, one_line, where
 from symattn.theorems import TOPICS, select
@@ -98,19 +98,25 @@ def tried(theorem: Theorem, place: str) -> None:
 
 
 def _read(method: Identity | Certificate, sides: Any) -> None:
-    for left, right in pairs(sides, method.declared, Letters()):
+    for sort in method.declared.sorts():
+        if not sort.isidentifier():
+            raise InputError(f"{sort!r} in a shape is no name of a size; mend: a shape such as 'n d_k' or 'a+b h*d'")
+    given = run(sides, method.declared, Letters())
+    for pair in given if isinstance(given, list) else [given]:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise InputError(f"it gives {type(pair).__name__}; mend: give (left, right), or a list of such pairs")
         if isinstance(method, Identity):
-            list(equations(left, right))
+            list(equations(*pair))
 
 
-def _try(theorem: Theorem, place: str, what: str, run: Callable[[], None]) -> None:
+def _try(theorem: Theorem, place: str, what: str, attempt: Callable[[], None]) -> None:
     try:
-        run()
+        attempt()
     except (Refused, Undecided):
         return  # the prover says so, and numbers may still refute it
     except SymattnError as error:
         raise InputError(f"{place}: the {what} of {theorem.name!r}: {error}") from error
     except Exception as error:
         at = where(error)
-        place = f"{place}: " if not at else f"{at}: "
-        raise InputError(f"{place}the {what} of {theorem.name!r} raises {one_line(error)}") from error
+        there = at if at.startswith(f"{Path(place).name}:") else place
+        raise InputError(f"{there}: the {what} of {theorem.name!r} raises {one_line(error)}") from error

@@ -27,23 +27,27 @@ TOPICS = (
 
 
 @cache
+def of_topic(topic: str) -> tuple[Theorem, ...]:
+    """The theorems of a topic."""
+    return tuple(import_module(f"symattn.theorems.{topic}").THEOREMS)
+
+
 def catalogue() -> dict[str, Theorem]:
     """All theorems by name, topic by topic."""
-    found: dict[str, Theorem] = {}
-    for topic in TOPICS:
-        for theorem in import_module(f"symattn.theorems.{topic}").THEOREMS:
-            found[theorem.name] = theorem
-    return found
+    return {theorem.name: theorem for topic in TOPICS for theorem in of_topic(topic)}
 
 
 def select(names: tuple[str, ...]) -> tuple[Theorem, ...]:
     """The theorems with these names, or of these topics; InputError with a suggestion for what is neither."""
-    every = catalogue()
-    chosen: list[Theorem] = []
-    for name in names:
-        found = [t for t in every.values() if name in (t.name, t.topic)]
-        if not found:
-            near = get_close_matches(name, [*every, *TOPICS], n=1)
-            raise InputError(f"no theorem or topic {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-        chosen.extend(t for t in found if t not in chosen)
-    return tuple(chosen)
+    return tuple({theorem.name: theorem for name in names for theorem in _found(name)}.values())
+
+
+def _found(name: str) -> tuple[Theorem, ...]:
+    if name in TOPICS:
+        return of_topic(name)
+    for topic in TOPICS:  # imported one after the other, until it is found
+        for theorem in of_topic(topic):
+            if theorem.name == name:
+                return (theorem,)
+    near = get_close_matches(name, [*catalogue(), *TOPICS], n=1)
+    raise InputError(f"no theorem or topic {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-import symattn
 from symattn.proof.theorem import Theorem
 
+_ROOT = Path(__file__).resolve().parents[1]
 _ROOMS = ("arrays", "attention", "document", "proof", "theorems")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Fraction, type(...), range)
 
@@ -47,11 +47,10 @@ def digest(theorem: Theorem) -> str | None:
 @cache
 def ground() -> str:
     """The digest of what all theorems depend on: symattn's mathematics, and the versions of what it runs on."""
-    root = Path(symattn.__file__).parent
-    sources = [p for room in _ROOMS for p in sorted((root / room).rglob("*.py"))]
-    top = [root / "errors.py", root / "evidence.py"]
+    sources = [p for room in _ROOMS for p in sorted((_ROOT / room).rglob("*.py"))]
+    top = [_ROOT / "errors.py", _ROOT / "evidence.py"]
     versions = [sys.version, *(f"{name} {version(name)}" for name in ("python-flint", "numpy"))]
-    return _hash([*versions, *(f"{p.relative_to(root).as_posix()} {_file(p)}" for p in (*top, *sources))])
+    return _hash([*versions, *(f"{p.relative_to(_ROOT).as_posix()} {_file(p)}" for p in (*top, *sources))])
 
 
 def _hash(parts: list[str]) -> str:
@@ -114,11 +113,10 @@ class _Walk:
         elif isinstance(x, partial):
             yield from self.parts((x.func, x.args, x.keywords))
         elif isinstance(x, ModuleType):
-            yield f"module {x.__name__}"
-            self._module(x)
+            yield "module" if self._module(x) else f"module {x.__name__}"
         elif isinstance(x, (type, BuiltinFunctionType)):
-            yield f"{x.__module__} {x.__qualname__}"
-            self._module(sys.modules.get(x.__module__ or ""))
+            users = self._module(sys.modules.get(x.__module__ or ""))
+            yield x.__qualname__ if users else f"{x.__module__} {x.__qualname__}"
         elif is_dataclass(x):
             yield from self.parts(type(x))
             for f in fields(x):
@@ -129,10 +127,11 @@ class _Walk:
 
     def _function(self, f: FunctionType) -> Iterator[str]:
         """The code and the values it holds; of a user's function also the globals that it looks up."""
-        yield f"function of {f.__module__}"
+        users = _users(Path(f.__code__.co_filename))
+        yield "a user's function" if users else f"function of {f.__module__}"
         yield from self.parts((f.__code__, f.__defaults__, f.__kwdefaults__))
         yield from self.parts([cell.cell_contents for cell in f.__closure__ or ()])
-        if not _users(Path(f.__code__.co_filename)):
+        if not users:
             return
         self._module(sys.modules.get(f.__module__))
         for name in sorted(_names(f.__code__)):
@@ -150,17 +149,20 @@ class _Walk:
             return
         raise Unknown(type(x).__name__)
 
-    def _module(self, module: ModuleType | None) -> None:
-        """Note the file of a module of the user's, and of all those that it imports."""
+    def _module(self, module: ModuleType | None) -> bool:
+        """Whether it is a module of the user's; its file is noted then, and those of all that it imports."""
         file = getattr(module, "__file__", None)
-        if module is None or file is None or not _users(Path(file)) or Path(file) in self.files:
-            return
+        if module is None or file is None or not _users(Path(file)):
+            return False
+        if Path(file) in self.files:
+            return True
         self.files.add(Path(file))
         for y in list(vars(module).values()):
             if isinstance(y, ModuleType):
                 self._module(y)
             elif isinstance(y, (type, FunctionType)):
                 self._module(sys.modules.get(y.__module__))
+        return True
 
 
 def _names(code: CodeType) -> set[str]:
@@ -171,5 +173,6 @@ def _names(code: CodeType) -> set[str]:
 
 def _users(path: Path) -> bool:
     """Whether a file belongs neither to Python, nor to an installed package, nor to symattn."""
-    places = [Path(symattn.__file__).parent, *map(Path, {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")})]
+    places = [_ROOT, *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib"))]
+    path = path.resolve()
     return "site-packages" not in path.parts and not any(path.is_relative_to(place) for place in places)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from symattn.document import model as md
 from symattn.document.model import Block, Code, Document, Emph, Text
-from symattn.document.notation import Node, Row, Words
+from symattn.document.notation import Neg, Node, Power, Product, Row, Words, name
 from symattn.document.tex import tex
 from symattn.document.text import text
 from symattn.evidence import Grade, at_least_checked, weakest
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import Finding
 
+_WORD = re.compile(r"[a-z]+(?=[ ,;.]|$)")
+_FORMULA = re.compile(
+    r"(?<![\w^])(?:(?P<base>[A-Za-zα-ωΔ])_(?P<sub>[A-Za-z]+)(?!\w)|e\^(?P<power>[A-Za-zα-ω](?!\w)|\{[-−]?[A-Za-zα-ωΔ]+\}))"
+)
 _CONNECTING = 28  # characters between formulas that are displayed side by side
 _TITLES = {
     "scaling": "Scaling and statistics",
@@ -59,7 +64,7 @@ def titled(topic: str) -> str:
 def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
     """A statement as displayed formulas, or as running text."""
     if not words or not isinstance(words[0], Node):
-        return (), words
+        return (), with_formulas(words)
     parts: list[Node] = []
     for part in words:
         if isinstance(part, Node):
@@ -67,7 +72,7 @@ def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
         elif isinstance(part, str) and len(part) < _CONNECTING:
             parts += [Words(part.strip(" ,;"))] if part.strip(" ,;") else []
         else:
-            return (), words
+            return (), with_formulas(words)
     return (parts[0] if len(parts) == 1 else Row(tuple(parts)),), ()
 
 
@@ -94,7 +99,7 @@ def _false_variant(theorem: Theorem, found: Finding) -> Block:
         Grade.UNDECIDED: "it is not refuted, so that nothing is shown",
     }[found.false_grade]
     where: Text = (": ", *found.counterexample) if found.counterexample else ()
-    said = theorem.false_says
+    said = with_formulas(theorem.false_says)
     comma = "" if said and isinstance(said[-1], str) and said[-1].endswith((".", ";")) else ";"
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))
 
@@ -102,16 +107,14 @@ def _false_variant(theorem: Theorem, found: Finding) -> Block:
 def _several(many: str, one: str, texts: Sequence[Text]) -> tuple[Block, ...]:
     if len(texts) < 2:
         return _told(one, texts[0]) if texts else ()
-    return md.Paragraph((Emph(f"{many}."),)), md.Items(tuple(texts))
+    return md.Paragraph((Emph(f"{many}."),)), md.Items(tuple(map(with_formulas, texts)))
 
 
 def _told(label: str, words: Text) -> tuple[Block, ...]:
     if not any(part != "" for part in words):
         return ()
     end = "" if isinstance(words[-1], str) and words[-1].endswith((".", ")", "?")) else "."
-    opening = words[0]
-    first = opening[:1].upper() + opening[1:] if isinstance(opening, str) else opening
-    return (md.Paragraph((Emph(f"{label}."), " ", first, *words[1:], end)),)
+    return (md.Paragraph((Emph(f"{label}."), " ", *_opened(with_formulas(words)), end)),)
 
 
 def _joined(texts: Sequence[Text]) -> Text:
@@ -121,9 +124,39 @@ def _joined(texts: Sequence[Text]) -> Text:
         if out:
             end = isinstance(out[-1], str) and out[-1].endswith(".")
             out.append(" " if end else ". ")
-        opening = words[0] if words else ""
-        out += [opening[:1].upper() + opening[1:] if isinstance(opening, str) else opening, *words[1:]]
+        out += _opened(words)
     return tuple(out)
+
+
+def _opened(words: Text) -> Text:
+    """Words with a capital letter, unless they open with a function or a formula."""
+    opening = words[0] if words else ""
+    if not isinstance(opening, str) or not _WORD.match(opening):
+        return words
+    return (opening[0].upper() + opening[1:], *words[1:])
+
+
+def with_formulas(words: Text) -> Text:
+    """Words in which n_k, p_j and e^{-w} that are typed among them are formulas."""
+    out: list[md.Inline] = []
+    for part in words:
+        if not isinstance(part, str):
+            out.append(part)
+            continue
+        end = 0
+        for found in _FORMULA.finditer(part):
+            out += [part[end : found.start()], _formula(found)]
+            end = found.end()
+        out.append(part[end:])
+    return tuple(p for p in out if p != "")
+
+
+def _formula(found: re.Match[str]) -> Node:
+    if found["base"]:
+        return name(found["base"], found["sub"])
+    letters = [name(c) for c in found["power"].strip("{}").lstrip("-−")]
+    power: Node = letters[0] if len(letters) == 1 else Product(tuple(letters))
+    return Power(name("e"), Neg(power) if found["power"].strip("{}")[0] in "-−" else power)
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 from symattn.document import model as md
 from symattn.document.measure import width
 from symattn.document.model import Block, Inline, Text
-from symattn.document.notation import Node, equals, name, relation
+from symattn.document.notation import Node, Sum, equals, name, relation
 from symattn.errors import Refused
 from symattn.evidence import Evidence, Grade
 from symattn.proof.prover import Case
@@ -18,7 +18,9 @@ from symattn.proof.writing import Writing, in_blocks, length, size
 from symattn.theorems.findings import sizes_written
 
 _LONGEST = 90  # parts of an expression that is printed
-_WIDEST = 100.0  # em
+_LINE = 34.0  # em of an equation on one line
+_WIDEST = 60.0  # em of a term, which is shrunk to a line
+_SHORT = 8.0  # em of formulas in a reason
 _MOST = 12  # equations that are printed, those with the most to do
 
 
@@ -52,8 +54,18 @@ def _case(case: Case, label: str) -> Iterator[Block]:
         parts = length(case.left) + length(case.right)
         yield md.Paragraph((f"(It has {parts} parts, too many to print; the certificate has them all.)",))
     else:
-        yield md.Steps((md.Step(equals(left, right), _reason(case), Evidence(Grade.PROVED)),))
+        yield md.Steps(_equation(left, right, _reason(case)))
     yield from _cleared(case, writing)
+
+
+def _equation(left: Node, right: Node, reason: Text) -> tuple[md.Step, ...]:
+    """left = right; where that is long, each side has a letter, since first sides are not broken."""
+    proved = Evidence(Grade.PROVED)
+    if width(left) + width(right) <= _LINE:
+        return (md.Step(equals(left, right), reason, proved),)
+    first = md.Step(equals(name("L"), left), ("the left side",))
+    second = md.Step(equals(name("R"), right), ("the right side",))
+    return (first, second, md.Step(equals(name("L"), name("R")), reason, proved))
 
 
 def _reason(case: Case) -> Text:
@@ -68,9 +80,9 @@ def _cleared(case: Case, writing: Writing) -> Iterator[Block]:
         divisors = [_written(writing, d.base) for d in case.divisors]
         shown = [d**p.times if p.times > 1 else d for d, p in zip(divisors, case.divisors, strict=True) if d]
         by: Text = ("the difference, cleared of denominators",) if divisors else ("the difference",)
-        if shown and len(shown) == len(divisors):
+        if shown and len(shown) == len(divisors) and sum(map(width, shown)) < _SHORT:
             by = ("the difference, times ", *_listed(shown))
-        yield md.Steps((md.Step(equals(numerator, 0), by, Evidence(Grade.PROVED)),))
+        yield md.Steps((md.Step(equals(0, numerator), by, Evidence(Grade.PROVED)),))
     yield md.Paragraph(_counted(case))
 
 
@@ -106,7 +118,8 @@ def _written(writing: Writing, x: Any) -> Node | None:
         shown = writing(x)
     except Refused:
         return None
-    return shown if width(shown) <= _WIDEST else None
+    terms = shown.terms if isinstance(shown, Sum) else (shown,)
+    return shown if all(width(t) <= _WIDEST for t in terms) else None
 
 
 def certificates(outcome: Outcome) -> tuple[Mapping[str, Any], ...]:

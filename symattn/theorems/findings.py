@@ -14,9 +14,14 @@ from symattn.errors import SymattnError
 from symattn.evidence import Evidence, Grade
 from symattn.proof.prover import Case, Proof
 from symattn.proof.theorem import Outcome
-from symattn.proof.writing import Writing, size
+from symattn.proof.writing import Writing, is_plain, size
 
-_WIDEST = 40.0  # em of a formula that is printed in words
+_WIDEST = 28.0  # em of a formula among words
+_DEMANDS = {
+    "≠": "no divisor is zero",
+    ">": "what is under roots of divisors and in logarithms is positive",
+    "≥": "what is under roots is not negative",
+}
 _NUMBERS = re.compile(r"(?P<sizes>.*?): (?P<left>\S+) and (?P<right>\S+) at (?P<place>\[[\d, ]*\]) \(seed \d+\)")
 _SEED = re.compile(r" \(seed \d+\)")
 
@@ -45,10 +50,14 @@ def finding(outcome: Outcome) -> Finding:
     evidence = decision.evidence
     if not outcome.sound and evidence.grade is not Grade.REFUTED:
         evidence = Evidence(Grade.UNDECIDED, _unsound(outcome))
+    refuted: Text = ()
+    if evidence.grade is Grade.REFUTED:
+        refuted = ("a counterexample: ", *_counterexamples(evidence.where))
+        evidence = Evidence(Grade.REFUTED, evidence.where.partition(":")[0])
     demands = tuple(t for p in decision.proofs for t in _demands(p))
     return Finding(
         evidence,
-        (*_reductions(decision.proofs), *decision.argument),
+        (refuted,) if refuted else (*_reductions(decision.proofs), *decision.argument),
         tuple(dict.fromkeys((*decision.hypotheses, *demands))),
         Grade.PROVED if refutation.accepted else Grade.REFUTED if refutation.refuted else Grade.UNDECIDED,
         _counterexamples(refutation.counterexample),
@@ -71,15 +80,15 @@ def _demands(proof: Proof) -> Iterator[Text]:
     """What must hold for both sides to be defined; where it is too long to print, in words."""
     for d in proof.demands:
         shown = relation(Writing([d.expression])(d.expression), d.relation, 0)
-        words = "what is divided by is not zero" if d.relation == "≠" else "the arguments of roots and logarithms are"
-        words = words if d.relation == "≠" else f"{words} {'positive' if d.relation == '>' else 'not negative'}"
-        yield (shown,) if width(shown) < _WIDEST else (words,)
+        fits = is_plain(d.expression) and width(shown, flat=True) < _WIDEST
+        yield (shown,) if fits else (_DEMANDS[d.relation],)
 
 
 # -- how ---------------------------------------------------------------------------------------------------------------
 
 _PHRASES = {
     "normal form": "by the normal forms of both sides, which are the same",
+    "no size": "as one polynomial identity, cleared of denominators, in which no size occurs",
     "one size": "as polynomials, cleared of denominators, at one size that is enough for all",
     "box": "as polynomials, cleared of denominators, at every size of a box that is enough for all",
     "rows": "as polynomials, with 1/Z · Z = 1 for what stands under sums, at the sizes of boxes enough for all",
@@ -89,7 +98,7 @@ _PHRASES = {
 def _reductions(proofs: tuple[Proof, ...]) -> Iterator[Text]:
     """One text: how the equations of elements were decided, and the most that had to be looked at."""
     cases = [c for p in proofs if p.proved for c in p.cases]
-    groups = [(how, [c for c in cases if c.how == how]) for how in _PHRASES]
+    groups = [(how, [c for c in cases if _kind(c) == how]) for how in _PHRASES]
     told: list[Inline] = []
     for how, found in ((how, found) for how, found in groups if found):
         number = f"{len(found)} " if len(found) < len(cases) else ""
@@ -99,14 +108,18 @@ def _reductions(proofs: tuple[Proof, ...]) -> Iterator[Text]:
         yield (opening, *(part for part in told if part != ""))
 
 
+def _kind(case: Case) -> str:
+    return "no size" if case.limits and not case.limits.top else case.how
+
+
 def _largest(cases: list[Case]) -> Text:
     """The sizes of the case that needed the most."""
     most = max(cases, key=lambda c: len(c.sizes))
     if not most.limits or not most.limits.top:
-        return ()
+        return ()  # no size occurs
     if most.how == "one size":
         return (": ", *sizes_written(most.sizes[0]))
-    return (": ", *sizes_written(most.limits.top, "≤"), f", {len(most.sizes)} in all")
+    return (": ", *sizes_written(most.limits.top, "≤"), f" ({len(most.sizes)} sizes)")
 
 
 def sizes_written(sizes: Mapping[str, int], sign: str = "=") -> Text:

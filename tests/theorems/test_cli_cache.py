@@ -1,0 +1,168 @@
+"""What is kept: by content and never by name, whole or not at all, and useless where it is broken."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from symattn.document.notation import Words, equals, name
+from symattn.evidence import Evidence, Grade
+from symattn.sources.statements import gathered
+from symattn.theorems import cache, content, runner
+from symattn.theorems.findings import Finding
+from symattn.theorems.keeping import read, written
+from tests.theorems.conftest import stated
+
+FINDING = Finding(
+    Evidence(Grade.PROVED, "all sizes"),
+    (("decided at ", equals(name("n", "q"), Fraction(1, 2))), (Words("w"),)),
+    (),
+    Grade.REFUTED,
+    ("n = 1",),
+    ("numbers",),
+    0.25,
+)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the theorems that are decided from now on."""
+    decided: list[str] = []
+    honest = runner.decide
+    monkeypatch.setattr(runner, "decide", lambda theorem: (decided.append(theorem.name), honest(theorem))[1])
+    return decided
+
+
+def digest(text: str, file: str = "mine.py") -> str | None:
+    Path(file).write_text(text)
+    gathered.cache_clear()
+    return content.digest(next(iter(gathered((file,)).values()))[0])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SYMATTN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "theorems"
+
+
+def test_a_finding_is_read_as_it_was_written():
+    assert read(written(FINDING)) == FINDING
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", '{"is": "Grade"}', '{"is": "system"}', '{"is": "Finding"}', "[" * 99999]
+)
+def test_what_is_no_finding_is_refused(text: str):
+    with pytest.raises(ValueError, match=r"."):
+        read(text)
+
+
+def test_what_has_not_changed_is_not_decided_again(run, monkeypatch):
+    decided = counted(monkeypatch)
+    first, second = run("prove", "heads"), run("prove", "heads")
+    assert first.stdout == second.stdout
+    assert len(decided) == 7
+    run("prove", "heads", "--no-cache")
+    assert len(decided) == 14
+
+
+def test_a_changed_statement_of_the_same_name_is_decided_again(run, monkeypatch):
+    decided = counted(monkeypatch)
+    Path("mine.py").write_text(stated())
+    assert run("prove", "mine.py").status == 0
+    Path("mine.py").write_text(stated(body="return exp(2 * s), exp(s)"))
+    assert run("prove", "mine.py").status == 1
+    assert len(decided) == 2
+
+
+def test_a_changed_module_that_a_statement_calls(run, monkeypatch):
+    Path("helper_of_mine.py").write_text("def right(s):\n    return s + s\n")
+    text = stated(body="return helper_of_mine.right(s), 2 * s", false="(s, 2 * s)")
+    Path("mine.py").write_text("import helper_of_mine\n" + text)
+    assert run("prove", "mine.py").status == 0
+    Path("helper_of_mine.py").write_text("def right(s):\n    return s * s\n")
+    monkeypatch.delitem(sys.modules, "helper_of_mine")
+    assert run("prove", "mine.py").status == 1
+
+
+def test_the_digest_is_of_the_content():
+    one = digest(stated())
+    assert one == digest(stated())
+    assert one == digest(stated(), "other.py"), "the name of the file is no part of it"
+    different = [
+        stated(body="return exp(s) * exp(s), exp(2 * s)"),
+        stated(false="(exp(3 * s), exp(s))"),
+        stated().replace("n m", "n"),
+        stated().replace(".exp(x)", ".log(x)"),
+        "k = 2\n" + stated(body="return k * s, s + s"),
+        "k = 3\n" + stated(body="return k * s, s + s"),
+    ]
+    digests = [digest(text) for text in different]
+    assert None not in digests
+    assert len({one, *digests}) == len(different) + 1
+
+
+def test_theorems_of_the_catalogue_have_different_digests():
+    from symattn.theorems import of_topic
+
+    every = [t for topic in ("softmax", "masks", "heads", "streaming") for t in of_topic(topic)]
+    digests = [content.digest(t) for t in every]
+    assert None not in digests
+    assert len(set(digests)) == len(every)
+
+
+def test_what_is_not_understood_has_no_digest_and_is_not_kept(run, folder):
+    Path("mine.py").write_text(
+        "class Odd:\n    k = 2\n\nodd = Odd()\n" + stated(body="return odd.k * s, s + s", false="(s, 2 * s)")
+    )
+    assert run("prove", "mine.py").status == 0
+    assert not folder.exists()
+
+
+def test_the_digest_changes_with_symattn(monkeypatch):
+    one = digest(stated())
+    monkeypatch.setattr(content, "ground", lambda: "another version")
+    assert digest(stated()) != one
+
+
+def test_broken_files_are_as_good_as_none(run, folder, monkeypatch):
+    wanted = run("prove", "softmax-shift").stdout
+    decided = counted(monkeypatch)
+    (file,) = folder.iterdir()
+    for number, broken in enumerate((b"", b"{", b"\xff\xfe", b"[1, 2]", b'{"is": "Finding"}', b" " * 2_000_000), 1):
+        file.write_bytes(broken)
+        assert run("prove", "softmax-shift").stdout == wanted
+        assert len(decided) == number
+    file.unlink()
+    file.mkdir()
+    assert run("prove", "softmax-shift").stdout == wanted
+
+
+def test_a_folder_that_cannot_be_made_is_not_made(run, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SYMATTN_CACHE", str(tmp_path / "file"))
+    assert run("prove", "softmax-shift").status == 0
+
+
+def test_nothing_is_left_half_written(run, folder):
+    run("prove", "heads")
+    assert len(list(folder.iterdir())) == 7
+    assert {file.suffix for file in folder.iterdir()} == {".json"}
+    if os.name == "posix":
+        assert all(stat.S_ISREG(file.stat().st_mode) for file in folder.iterdir())
+
+
+def test_where_the_cache_is(monkeypatch):
+    monkeypatch.delenv("SYMATTN_CACHE")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
+    assert cache.folder() == Path("/somewhere/cache/symattn")
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    assert cache.folder() == Path.home() / ".cache" / "symattn"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert cache.folder() == Path.home() / "Library" / "Caches" / "symattn"

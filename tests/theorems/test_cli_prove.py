@@ -1,0 +1,216 @@
+"""``symattn prove``: documents, grades, exit codes, files of the user's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from symattn.evidence import Grade
+from symattn_cli.main import main
+from tests.theorems.conftest import stated
+
+UNDECIDED = "    x = s.__array_namespace__()\n    return x.tanh(s + s), x.tanh(2 * s) + 0 * x.erf(s)"
+
+
+def test_a_theorem_by_name(run):
+    found = run("prove", "softmax-shift")
+    assert found.status == 0
+    assert "Theorem  [proved: all sizes]" in found.stdout
+    assert "softmax(s + t 𝟏) = softmax(s)" in found.stdout
+    assert "it is refuted: m = 2, n = 1: e^(3/4)/(1 + e^(3/4)) ≠ 1/(1 + e^(1/2))" in " ".join(found.stdout.split())
+    assert found.stdout == run("prove", "softmax-shift", "--no-cache").stdout
+
+
+def test_a_topic_has_a_section_for_each_theorem(run):
+    found = run("prove", "heads", "--ascii")
+    assert found.status == 0
+    assert "1  heads-concat-is-sum" in found.stdout
+    assert "Of 7 false variants, 7 are refuted" in found.stdout
+    assert found.stdout.isascii()
+
+
+def test_an_unknown_name_is_told_in_one_line_with_a_suggestion(run):
+    found = run("prove", "softmax-shfit")
+    assert (found.status, found.stdout) == (2, "")
+    assert found.stderr == "symattn: no theorem or topic 'softmax-shfit'; did you mean 'softmax-shift'?\n"
+
+
+def test_names_and_all_do_not_go_together(run):
+    assert run("prove", "masks", "--all").status == 2
+
+
+def test_list(run):
+    found = run("prove", "masks", "--list")
+    assert found.status == 0
+    assert "causal-no-leak" in found.stdout
+    assert "softmax-shift" not in found.stdout
+
+
+def test_json(run):
+    found = json.loads(run("prove", "softmax-shift", "-f", "json").stdout)
+    assert (found["schema"], found["kind"], found["verdict"]) == (1, "proof", "proved")
+    (entry,) = found["theorems"]
+    assert entry["name"] == "softmax-shift"
+    assert entry["grade"] == "proved"
+    assert entry["seconds"] >= 0
+    assert entry["statement"] == "softmax(s + t 𝟏) = softmax(s)"
+    assert entry["false_variant"]["grade"] == "refuted"
+    assert "≠" in entry["false_variant"]["counterexample"]
+
+
+def test_json_is_the_same_bytes_again_and_check_does_not_look_at_times(run, tmp_path):
+    assert run("prove", "softmax-shift", "-f", "json").stdout == run("prove", "softmax-shift", "-f", "json").stdout
+    assert run("prove", "softmax-shift", "-o", "kept.json").status == 0
+    kept = Path("kept.json").read_text(encoding="utf-8")
+    seconds = json.loads(kept)["theorems"][0]["seconds"]
+    Path("kept.json").write_text(kept.replace(f'"seconds": {seconds}', '"seconds": 12.5'), encoding="utf-8")
+    assert run("prove", "softmax-shift", "--check", "kept.json").status == 0
+    Path("kept.json").write_text(kept.replace("proved", "checked"), encoding="utf-8")
+    assert run("prove", "softmax-shift", "--check", "kept.json").status == 1
+
+
+def test_explain_prints_the_equation_and_what_the_checker_says(run):
+    found = run("prove", "softmax-shift", "--explain")
+    assert found.status == 0
+    assert "for all i ≤ n, j ≤ m" in found.stdout
+    assert "D_m = 2" in found.stdout
+    assert "accepted by the checker" in found.stdout
+    entry = json.loads(run("prove", "softmax-shift", "--explain", "-f", "json").stdout)["theorems"][0]
+    assert entry["certificates"][0]["kind"] == "certificate"
+
+
+def test_several_processes_find_the_same(run):
+    one = run("prove", "heads", "--no-cache")
+    two = run("prove", "heads", "--no-cache", "--jobs", "2")
+    assert (two.status, two.stdout) == (0, one.stdout)
+
+
+def test_every_form(run):
+    assert run("prove", "softmax-shift", "-f", "latex").stdout.startswith("% Made with symattn: symattn prove")
+    assert "## " in run("prove", "softmax-shift", "softmax-simplex", "-f", "markdown").stdout
+    assert run("prove", "masks", "-f", "latex", "--fragment").status == 0
+
+
+# -- files of the user's -----------------------------------------------------------------------------------------------
+
+
+def test_a_theorem_of_the_users(run):
+    Path("mine.py").write_text(stated())
+    found = run("prove", "mine.py")
+    assert found.status == 0
+    assert "Theorem  [proved: all sizes]" in found.stdout
+    assert run("prove", "mine.py", "softmax-shift").stdout.count("Theorem  [proved") == 2
+
+
+def test_a_module_of_the_users(run):
+    Path("hispackage").mkdir()
+    Path("hispackage/__init__.py").touch()
+    Path("hispackage/laws.py").write_text(stated())
+    assert run("prove", "hispackage.laws").status == 0
+
+
+def test_a_false_statement_is_refuted(run):
+    Path("mine.py").write_text(stated(body="return exp(2 * s), 2 * exp(s)"))
+    found = run("prove", "mine.py")
+    assert found.status == 1
+    assert "[refuted: " in found.stdout
+    assert "A counterexample: " in found.stdout
+    assert json.loads(run("prove", "mine.py", "-f", "json").stdout)["verdict"] == "refuted"
+
+
+def test_a_false_variant_that_is_true_leaves_the_theorem_undecided(run):
+    Path("mine.py").write_text(stated(false="(exp(s + s), exp(2 * s))"))
+    found = run("prove", "mine.py")
+    assert found.status == 3
+    assert "[undecided: the false variant is accepted as well]" in found.stdout
+
+
+def test_a_statement_that_cannot_be_decided(run):
+    Path("mine.py").write_text(stated(body=UNDECIDED.strip()))
+    found = run("prove", "mine.py")
+    assert found.status == 3
+    assert "[undecided" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("def f(:", "mine.py cannot be imported: SyntaxError: invalid syntax (mine.py:1)"),
+        ("x = 1", "mine.py: there is no theorem in it; mend: state one with the decorator symattn.theorem"),
+        ("raise ValueError('no\\nway')", "mine.py cannot be imported: ValueError: no (mine.py:1)"),
+        ("import sys; sys.exit(0)", "mine.py cannot be imported: SystemExit: 0 (mine.py:1)"),
+        (stated(body="return s.foo, s"), "mine.py:12: the statement of 'doubling' raises AttributeError: "),
+        (stated(false="(s.foo, s)"), "mine.py:10: the false variant of 'doubling' raises AttributeError: "),
+        (stated(body="return 3"), "mine.py: the statement of 'doubling': it gives int; mend: give (left, right)"),
+        (stated(body="return s, s[0]").replace("n m", "n+* m"), "mine.py: the statement of 'doubling': '' in a shape"),
+        (stated().replace("def statement(s)", "def statement(z)"), "asks for 'z', which it declares neither as"),
+        (
+            stated(body="if hasattr(s, 'entries'): [][1]\n    return s, s"),
+            "mine.py: a function of 'doubling' raises IndexError: ",
+        ),
+    ],
+)
+def test_a_bad_file_is_told_in_one_line(run, text: str, line: str):
+    Path("mine.py").write_text(text)
+    found = run("prove", "mine.py")
+    assert (found.status, found.stdout) == (2, ""), found
+    assert line in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_not_there(run):
+    assert run("prove", "mine.py").status == 2
+    assert run("prove", "no.such.module").status == 2
+    assert run("prove", "folder/mine").status == 2
+    Path("mine.py").write_text(stated())
+    assert "did you mean 'mine.py'?" in run("prove", "mine").stderr
+
+
+def test_two_theorems_of_one_name(run):
+    Path("mine.py").write_text(stated() + stated().replace("statement", "other"))
+    assert "mine.py: two theorems are called 'doubling'" in run("prove", "mine.py").stderr
+    Path("mine.py").write_text(stated(name="softmax-shift"))
+    found = run("prove", "softmax", "mine.py")
+    assert found.status == 2
+    assert "two theorems are called 'softmax-shift'" in found.stderr
+
+
+def test_what_a_file_prints_is_no_part_of_the_document(run):
+    Path("mine.py").write_text("print('hello')\n" + stated(body="print('run')\n    return s, s", false="(s, 2 * s)"))
+    for jobs in ("1", "2"):
+        found = run("prove", "mine.py", "softmax-shift", "-f", "json", "--jobs", jobs, "--no-cache")
+        assert json.loads(found.stdout)["theorems"][0]["name"] == "doubling"
+        assert "hello" in found.stderr
+
+
+# -- interrupts --------------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_loses_only_what_was_being_decided(run, monkeypatch, capfd):
+    from symattn.theorems import runner
+
+    honest, done = runner.decide, []
+
+    def decide(theorem):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(theorem.name)
+        return honest(theorem)
+
+    monkeypatch.setattr(runner, "decide", decide)
+    assert main(["prove", "heads"]) == 130
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "symattn: interrupted\n")
+    monkeypatch.setattr(runner, "decide", lambda theorem: (done.append(theorem.name), honest(theorem))[1])
+    assert main(["prove", "heads"]) == 0
+    assert len(done) == 7, "the first three are not decided again"
+    assert len(set(done)) == 7
+
+
+def test_a_grade_below_checked_is_no_pass():
+    from symattn_cli.output import _proved
+
+    assert [_proved([grade]) for grade in (Grade.PROVED, Grade.CHECKED, Grade.ENCLOSED, Grade.SAMPLED)] == [0, 0, 3, 3]
+    assert _proved([Grade.PROVED, Grade.UNDECIDED, Grade.REFUTED]) == 1
