@@ -81,6 +81,8 @@ def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
     """Z / Z = 1, also where 1/Z is a letter."""
     left, below = list(_factors(numerator)), dict(divisors)
     for f in list(left):
+        if f not in left:  # a reciprocal that has been used
+            continue
         key = _key(f)
         if key in below:
             base, times = below.pop(key)
@@ -89,7 +91,7 @@ def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
             left.remove(f)
             continue
         letter = next((g for g in left if g.kind == "function" and g.label == "1/" and _key(g.below[0]) == key), None)
-        if letter is not None and f in left:
+        if letter is not None:
             left.remove(f)
             left.remove(letter)
     return _product(left), below

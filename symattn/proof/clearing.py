@@ -78,6 +78,8 @@ def _cancelled(numerator: Expression, denominators: Denominators) -> Cleared:
     """Z / Z = 1, also for the reciprocals that are letters."""
     rest, below = list(factors(numerator)), dict(denominators)
     for f in list(rest):
+        if f not in rest:  # a reciprocal that has been used
+            continue
         key = canonical(f)
         if key in below:
             power = below.pop(key)
@@ -86,7 +88,7 @@ def _cancelled(numerator: Expression, denominators: Denominators) -> Cleared:
                 below[key] = Power(power.base, power.times - 1)
             continue
         letter = next((g for g in rest if is_reciprocal(g) and canonical(g.children[0]) == key), None)
-        if letter is not None and f in rest:
+        if letter is not None:
             rest.remove(f)
             rest.remove(letter)
     return Cleared(multiply(*rest), below)
