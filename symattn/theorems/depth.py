@@ -112,7 +112,7 @@ dobrushin_contraction = Theorem(
             "‖p − q‖₁ the largest Σ_j σ_j (p_j − q_j) with all σ_j between −1 and 1.",
         ),
     ),
-    "Dobrushin, Central Limit Theorem for Nonstationary Markov Chains (1956)",
+    "Dobrushin, Central limit theorem for non-homogeneous Markov chains (1956)",
     (relation(norm(P * VECTOR, 2), "≤", norm(VECTOR, 2)),),
     ("Two rows average what they have in common in the same way; only the rest can tell them apart.",),
     (("the rows of P are not negative and sum to 1; osc is the largest entry less the smallest",),),
@@ -195,7 +195,7 @@ rank_collapse = Theorem(
         ),
     ),
     DONG,
-    ("the same with a skip connection, X + PX; or that the spread is at least cubed in each layer",),
+    ("the same with a skip connection, X + PX; or that the spread after a layer is at most the cube of that before",),
     ("Every token gets ε of the sum of all tokens, which is the same for all, and a mean with what is left.",),
     (
         ("the rows of every P sum to 1 and no entry is below ε, ", relation(EPS, "≥", 0)),

@@ -1,0 +1,270 @@
+"""Rounding: thresholds, masks, sums and scales in number formats; bounds of errors are in ``rounding_bounds``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays import kind
+from symattn.attention.notation import N_K
+from symattn.attention.softmax import softmax as soft
+from symattn.document.model import Inline
+from symattn.document.notation import Decimal, Fence, Over, Power, equals, name, node, relation
+from symattn.proof.enclosure import EnclosedOverBox
+from symattn.proof.formats import Format, InFormats
+from symattn.proof.theorem import Theorem
+from symattn.proof.together import Together, bound
+from symattn.theorems import rounding_formats
+from symattn.theorems.letters import power_of_e, said
+from symattn.theorems.rounding_bounds import (
+    TOPIC,
+    U,
+    computed,
+    dot_product_error,
+    output_from_score_error,
+    shifted_softmax_error,
+)
+from symattn.theorems.rounding_formats import INFINITE, INFINITY, NEAREST, overflow, values
+from symattn.theorems.sums import add_up, exp, weights
+
+KEPT = (*INFINITE, "float8_e4m3fn")
+X_, DELTA = name("x"), name("Δ")
+E_X = power_of_e(X_)
+E_MAX, E_MIN = name("e", "max"), name("η")
+P_MAX = name("p", "max", role="weight")
+PLACES = 6
+
+
+# -- numbers in the statements -----------------------------------------------------------------------------------------
+def _log(x: Fraction) -> Any:
+    """log x as an Arb ball."""
+    from symattn.arrays.ball import Ball
+
+    return Ball.function("log", Ball.scalar(x))
+
+
+def nearest(of: Callable[[], Any], places: int = PLACES) -> Decimal:
+    """The number that ``of`` encloses, correctly rounded to so many places."""
+    from symattn.arrays.ball import Ball, rising
+    from symattn.errors import Undecided
+
+    def digits() -> int:
+        units = (of() * 10**places + Ball.scalar(Fraction(1, 2))).floor().unique_fmpz()
+        if units is None:
+            raise Undecided("the last digit")
+        return int(units)
+
+    units = rising(digits)
+    whole, rest = divmod(abs(units), 10**places)
+    return Decimal(f"{'-' if units < 0 else ''}{whole}.{rest:0{places}d}")
+
+
+def underflow(f: Format) -> Fraction:
+    """Half the smallest positive number."""
+    return f.smallest / 2
+
+
+def _listed(threshold: Callable[[Format], Fraction], names: tuple[str, ...]) -> tuple[Inline, ...]:
+    """log of the threshold ≈ 88.722839 in float32, …"""
+    parts: list[Inline] = []
+    for n in names:
+        parts += [", " if parts else "", nearest(partial(_log, threshold(Format(n)))), f" in {n}"]
+    return tuple(p for p in parts if p)
+
+
+def _between_neighbours(f: Format, threshold: Fraction) -> bool:
+    """Whether no number of the format lies between log threshold and its neighbours, of which e^x is on either side."""
+    from symattn.arrays.ball import Ball
+
+    low, high = f.neighbours(float(_log(threshold).mid()))
+    below, above = (Ball.function("exp", Ball.scalar(Fraction(x))) for x in (low, high))
+    return bool(below < Ball.scalar(threshold)) and bool(above > Ball.scalar(threshold))
+
+
+# -- overflow and underflow --------------------------------------------------------------------------------------------
+def _overflows(f: Format) -> list[bool]:
+    """What is at the threshold becomes infinite, what is just below becomes the largest number."""
+    t = overflow(f)
+    below = np.nextafter(f.wider(t), f.wider(0))
+    return [
+        f.power_beyond - t == t - f.largest,
+        float(f.rounded(float(t))) == np.inf,
+        float(f.rounded(below)) == float(f.largest),
+        _between_neighbours(f, t),
+    ]
+
+
+def _safe_without_maximum(f: Format) -> Any:
+    """Whether the weights of the scores 20 and 0 are finite."""
+    return np.isfinite(values(soft(kind(f.name).lift([[20, 0]]), stabilised=False)))
+
+
+_NEVER_ABOVE_ONE = bound(
+    {"s": "n m", "b": "n 1"},
+    lambda s, b: (exp(s - b), 1),
+    lambda below: exp(-below) * (exp(below) - 1),
+    assumed={"below": ("n m", lambda s, b: b - s)},
+    chosen={"b": lambda s: s.max(axis=-1, keepdims=True)},
+)
+
+exp_overflow_threshold = Theorem(
+    "exp-overflow-threshold",
+    TOPIC,
+    (
+        equals(computed(E_X), INFINITY),
+        " iff ",
+        relation(E_X, "≥", Fence("round", 2 - U) * Power(node(2), E_MAX)),
+        ", that is from x ≈ ",
+        *_listed(overflow, ("float32", "bfloat16", "float16")),
+        "; after the row's maximum is subtracted, never",
+    ),
+    Together(
+        (
+            _NEVER_ABOVE_ONE,
+            InFormats(
+                INFINITE,
+                _overflows,
+                _safe_without_maximum,
+                argument=(
+                    "The threshold is midway between the largest number and the power of two beyond it; what is there "
+                    "and just below it was rounded, and Arb balls show on which side the exponentials of the two "
+                    "numbers next to its logarithm lie. Rounding and the exponential grow, which decides all others.",
+                ),
+            ),
+        ),
+    ),
+    "folklore",
+    ("scores up to 20 are safe in float16 without the maximum",),
+    ("A tie goes to the even neighbour, which here is the power of two that the format lacks.",),
+    ((NEAREST, "; fl is the correctly rounded value, and u the unit roundoff of the format"),),
+)
+
+
+def _underflows(f: Format) -> list[bool]:
+    """What is at the threshold becomes 0, what is just above it becomes the smallest number."""
+    t = underflow(f)
+    above = np.nextafter(f.wider(t), f.wider(1))
+    return [
+        float(f.rounded(float(t))) == 0,
+        float(f.rounded(above)) == float(f.smallest),
+        _between_neighbours(f, t),
+    ]
+
+
+def _positive_weights(f: Format) -> Any:
+    """Whether the weights of the scores 0 and −110 are positive."""
+    return values(soft(kind(f.name).lift([[0, -110]]))) > 0
+
+
+underflow_threshold = Theorem(
+    "underflow-threshold",
+    TOPIC,
+    (
+        equals(computed(E_X), 0),
+        " iff ",
+        relation(E_X, "≤", Over(E_MIN, node(2))),
+        " with the smallest positive number ",
+        E_MIN,
+        ", that is up to x ≈ ",
+        *_listed(underflow, ("float32", "bfloat16", "float16")),
+        "; a key so far below the maximum has the weight 0",
+    ),
+    InFormats(
+        KEPT,
+        _underflows,
+        _positive_weights,
+        argument=(
+            "What is at the threshold and just above it was rounded, and Arb balls show on which side the exponentials "
+            "of the two numbers next to its logarithm lie. Rounding and the exponential grow: that decides all others.",
+        ),
+    ),
+    "folklore",
+    ("computed softmax weights are positive",),
+    ("A tie goes to the even neighbour, and that is 0.",),
+    ((NEAREST, "; subnormal numbers are kept, not flushed to 0; fl is the correctly rounded value"),),
+)
+
+
+# -- saturation --------------------------------------------------------------------------------------------------------
+SATURATED = {"top": "n 1", "delta": "n 1", "u": "n r", "half": ""}
+
+
+def _weight_of_top(top: Any, delta: Any, u: Any) -> Any:
+    """The weight of the largest score, the others being at least Δ below it."""
+    return weights(top.__array_namespace__().concat([top, top - delta - u], axis=-1))[..., :1]
+
+
+def _saturation_gap(delta: Any, more: Any, room: Any) -> Any:
+    rest = add_up(exp(-delta - more))
+    return room + add_up(exp(-delta - more) * (exp(more) - 1)) + rest * rest / (1 + rest)
+
+
+def _eighteen_is_enough() -> Any:
+    """18 less the gap for two keys in float32."""
+    import flint
+
+    return flint.arb(18) + _log(Format("float32").u / 2)
+
+
+def _eighteen_is_not_enough() -> Any:
+    """1 − u/2 less the weight of the larger of two scores with the gap 18, which is below 88."""
+    import flint
+
+    u = Format("float32").u
+    return 1 - flint.arb(u.numerator) / (2 * u.denominator) - 1 / (1 + flint.arb(-18).exp())
+
+
+_LOG_OF_HALF_U = nearest(lambda: -_log(Format("float32").u / 2))
+one_hot_saturation = Theorem(
+    "one-hot-saturation",
+    TOPIC,
+    (
+        equals(computed(P_MAX), 1),
+        " for a gap ",
+        relation(DELTA, "≥", said("log", Over(node(2), U)) + said("log", N_K - 1)),
+        ", which is ≈ ",
+        _LOG_OF_HALF_U,
+        " for two keys in float32; then p (1 − p), computed from it, is 0",
+    ),
+    Together(
+        (
+            bound(
+                SATURATED,
+                lambda top, delta, u, half: (1 - half, _weight_of_top(top, delta, u)),
+                _saturation_gap,
+                assumed={
+                    "more": ("n r", lambda u: u),
+                    "room": ("n 1", lambda delta, half, r: half - r * exp(-delta)),
+                },
+                chosen={
+                    "u": lambda u: u * u,
+                    "half": lambda delta, r: (r * exp(-delta)).max(),
+                },
+            ),
+            EnclosedOverBox(_eighteen_is_enough, (), _eighteen_is_not_enough),
+        ),
+        (
+            "With half = u/2 the hypothesis is that (n_k − 1) e^{−Δ} ≤ u/2, and then p is between 1 − u/2 and 1. The "
+            "number next to 1 is 1 − u, and the tie at 1 − u/2 goes to 1, which is even; and 1 · (1 − 1) is 0.",
+        ),
+    ),
+    "folklore",
+    ("a gap of 88 is needed",),
+    ("The other keys together get less than half of the distance from 1 to the number below it.",),
+    (("Δ is the gap between the largest score and all others; p is correctly rounded, ties to even",),),
+)  # fmt: skip
+
+
+THEOREMS: tuple[Theorem, ...] = (
+    dot_product_error,
+    exp_overflow_threshold,
+    underflow_threshold,
+    one_hot_saturation,
+    output_from_score_error,
+    shifted_softmax_error,
+    *rounding_formats.THEOREMS,
+)

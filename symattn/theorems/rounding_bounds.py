@@ -1,0 +1,326 @@
+"""Rounding, the bounds: how far computed dot products, weights and outputs can be from the true ones.
+
+The model of rounding is that of every operation x ∘ y being computed as (x ∘ y)(1 + δ) with |δ| ≤ u.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from symattn.attention.notation import D_K, N_K
+from symattn.document.notation import Fence, Node, Over, Product, Relation, equals, name, relation
+from symattn.proof.theorem import Theorem
+from symattn.proof.together import Together, bound
+from symattn.theorems.letters import magnitude, power_of_e, said
+from symattn.theorems.sums import add_up, exp, weights
+
+TOPIC = "rounding"
+HALF = Fraction(1, 2)
+ETA, KAPPA, U = name("η"), name("κ"), name("u")
+MODEL = (
+    "every operation is computed as ",
+    Fence("round", name("x") * name("∘") * name("y")) * Fence("round", 1 + name("δ")),
+    " with ",
+    relation(magnitude(name("δ")), "≤", U),
+    ", as rounding to nearest does where nothing overflows or underflows",
+)
+
+
+def computed(x: Node) -> Node:
+    """fl(x): x as it is computed."""
+    return said("fl", x)
+
+
+# -- dot products ------------------------------------------------------------------------------------------------------
+# γ_k = k u / (1 − k u) = (1 − r) / r with r = 1 − k u, which is positive.
+STEP = {"theta": "", "delta": "", "r": "", "u": ""}
+_AT_MOST_U = {"u_less": ("", lambda delta, u: u - delta), "u_more": ("", lambda delta, u: u + delta)}
+
+
+def _gamma(r: Any) -> Any:
+    return (1 - r) / r
+
+
+def _one_more(theta: Any, delta: Any) -> Any:
+    """(1 + θ)(1 + δ) − 1."""
+    return theta + delta + theta * delta
+
+
+def _one_more_gap(u: Any, r: Any, ku: Any, u_less: Any, u_more: Any, g_less: Any, g_more: Any) -> list[Any]:
+    """γ_{k+1} ∓ ((1 + θ)(1 + δ) − 1) with r = 1 − (k+1) u and 1 + δ = (u + δ) + r + k u."""
+    g = ku / (r + u)
+    factor = u_more + r + ku
+    rest = (ku + u) * u / (r * (r + u))
+    return [
+        g_less * factor + g * u_less + u_less + rest,
+        g_more * factor + g * u_less + u_more + rest,
+    ]
+
+
+_ONE_MORE_FACTOR = bound(
+    STEP,
+    lambda theta, delta, r: [(_one_more(theta, delta), _gamma(r)), (-_one_more(theta, delta), _gamma(r))],
+    _one_more_gap,
+    positive=("r", "u"),
+    assumed={
+        **_AT_MOST_U,
+        "ku": ("", lambda r, u: 1 - u - r),
+        "g_less": ("", lambda theta, r, u: _gamma(r + u) - theta),
+        "g_more": ("", lambda theta, r, u: _gamma(r + u) + theta),
+    },
+    chosen={
+        "r": lambda r: r / 4,
+        "u": lambda u: u / 8,
+        "delta": lambda delta, u: delta * u / 16,
+        "theta": lambda theta, r, u: _gamma(r / 4 + u / 8) * theta * HALF,
+    },
+)
+
+_MORE_FACTORS = bound(
+    {"r": "", "ju": ""},
+    lambda r, ju: (_gamma(r + ju), _gamma(r)),
+    lambda r, ju: ju / ((r + ju) * r),
+    positive=("r", "ju"),
+)
+
+DOT = {"q": "d", "k": "d", "theta": "d", "size": "d", "g": ""}
+_SUMMED = bound(
+    DOT,
+    lambda q, k, theta, size, g: [
+        (add_up(q * k * theta), g * add_up(size)),
+        (-add_up(q * k * theta), g * add_up(size)),
+    ],
+    lambda less, more, g_less, g_more: [
+        add_up(less * g_more + more * g_less) * HALF,
+        add_up(less * g_less + more * g_more) * HALF,
+    ],
+    lambda q, k, theta, g: (add_up(q * k * theta) ** 2, (g * add_up(q * k)) ** 2),
+    positive=("g",),
+    assumed={
+        "less": ("d", lambda q, k, size: size - q * k),
+        "more": ("d", lambda q, k, size: size + q * k),
+        "g_less": ("d", lambda theta, g: g - theta),
+        "g_more": ("d", lambda theta, g: g + theta),
+    },
+    chosen={"size": lambda q, k: abs(q * k), "theta": lambda theta, g: theta * g * HALF},
+)
+
+Q, K = name("q", role="query"), name("k", role="key")
+_DOT = Product((Q, K), "·")
+_SIZES = Product((magnitude(Q), magnitude(K)), "·")
+GAMMA = name("γ", D_K)
+
+dot_product_error = Theorem(
+    "dot-product-error",
+    TOPIC,
+    (
+        relation(magnitude(computed(_DOT) - _DOT), "≤", GAMMA * _SIZES),
+        " with ",
+        equals(GAMMA, Over(D_K * U, 1 - D_K * U)),
+        ", in any order of summation",
+    ),
+    Together(
+        (_ONE_MORE_FACTOR, _MORE_FACTORS, _SUMMED),
+        (
+            "A computed product is the true one times 1 + δ. To add two computed sums multiplies each of their terms "
+            "by one more such factor. By induction over the tree of additions each term of a sum of d_k products is "
+            "the true one times 1 + θ with |θ| ≤ γ, the γ of d_k: sums of a and b terms have at most "
+            "max(a, b) + 1 ≤ a + b factors on a term.",
+        ),
+    ),
+    "Muller et al., Handbook of Floating-Point Arithmetic (2010), chapter 6",
+    (relation(magnitude(computed(_DOT) - _DOT), "≤", GAMMA * magnitude(_DOT)),),
+    ("The terms are wrong in relation to their own sizes; what cancels in the sum leaves its error behind.",),
+    (MODEL, (relation(D_K * U, "<", 1), "; |q| and |k| are taken entry by entry")),
+)
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+# The values are low + w f / (f + g): any numbers between low and low + w.
+OUTPUTS = {**dict.fromkeys(("s", "e", "f", "g"), "m"), **dict.fromkeys(("low", "w", "eta"), "")}
+
+
+def _output(s: Any, f: Any, g: Any, low: Any, w: Any) -> Any:
+    return add_up(weights(s) * (low + w * f / (f + g)))
+
+
+def _tanh_of_half(eta: Any) -> Any:
+    """tanh(η/2) = (e^η − 1) / (e^η + 1)."""
+    return (exp(eta) - 1) / (exp(eta) + 1)
+
+
+def _moved(s: Any, e: Any, f: Any, g: Any, low: Any, w: Any) -> Any:
+    """How much the output grows when the scores change by e."""
+    return _output(s + e, f, g, low, w) - _output(s, f, g, low, w)
+
+
+def _about_zero(s: Any, e: Any, f: Any, g: Any, w: Any) -> tuple[Any, Any]:
+    """The square of the movement, and 0 for tanh(η/2) times an output that is 0, low being such."""
+    low = -_output(s, f, g, 0 * w, w)
+    return _moved(s, e, f, g, low, w) ** 2, 0 * w
+
+
+def _output_gap(s: Any, e: Any, f: Any, g: Any, w: Any, eta: Any, less: Any, more: Any) -> Any:
+    """w (tanh(η/2) − the gain), in two steps as for the mass of a set of keys, of which f / (f + g) is what counts."""
+    upper, lower, x = f / (f + g), g / (f + g), exp(eta)
+    a, b = add_up(exp(s) * upper), add_up(exp(s) * lower)
+    between = a * exp(2 * eta) + b
+    both = exp((s + e)[:, None] + s[None, :]) * (exp(_pairs(less, more)) - 1) * upper[:, None] * lower[None, :]
+    first = add_up(add_up(both)[:, 0]) / (between * add_up(exp(s + e)))
+    second = (x - 1) * (a * x - b) ** 2 / ((x + 1) * between * add_up(exp(s)))
+    return w * (first + second)
+
+
+def _pairs(x: Any, y: Any) -> Any:
+    """x_j + y_l."""
+    return x[:, None] + y[None, :]
+
+
+O_HAT, O_C = name("ô", "c", role="output"), name("o", "c", role="output")
+V_JC = name("V", "j", "c", role="value")
+TANH = said("tanh", ETA / 2)
+output_from_score_error = Theorem(
+    "output-from-score-error",
+    TOPIC,
+    (relation(magnitude(O_HAT - O_C), "≤", TANH * Fence("round", said("max", V_JC) - said("min", V_JC))),),
+    Together(
+        (
+            bound(
+                OUTPUTS,
+                lambda s, e, f, g, low, w, eta: (_moved(s, e, f, g, low, w), w * _tanh_of_half(eta)),
+                _output_gap,
+                _about_zero,
+                positive=("f", "g", "w", "eta"),
+                assumed={"less": ("m", lambda e, eta: eta - e), "more": ("m", lambda e, eta: eta + e)},
+                chosen={"e": lambda e, eta: e * eta * HALF},
+            ),
+        ),
+        (
+            "Shown for all values between two bounds, which may come as close to the smallest and the largest value as "
+            "one likes. Exchange both scores for the other sign.",
+        ),
+    ),
+    "folklore",
+    (relation(magnitude(O_HAT - O_C), "≤", TANH * magnitude(O_C)),),
+    ("The output moves most when half of the weight goes from the smallest value to the largest.",),
+    (("no score is wrong by more than η; max and min are over the keys j",),),
+)
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+# x = s − m is computed as x (1 + δ). The numerator of the weight has the further factors e^ρ, its terms in the sum e^σ.
+WEIGHTS = {**dict.fromkeys(("x", "delta", "rho", "sigma", "size"), "m"), **dict.fromkeys(("most", "u", "r", "c"), "")}
+
+
+def _wrong(x: Any, delta: Any, rho: Any, sigma: Any) -> Any:
+    """The computed weights."""
+    y = x + x * delta
+    return exp(y + rho) / add_up(exp(y + sigma))
+
+
+def _limit(size: Any, most: Any, u: Any, r: Any, c: Any) -> Any:
+    """e^T with T = (|s_j − m| + max_l |s_l − m|) u + r + c."""
+    return exp(u * (size + most) + r + c)
+
+
+def _weight_gap(
+    x: Any, delta: Any, rho: Any, sigma: Any, u: Any,
+    u_less: Any, u_more: Any, x_less: Any, x_more: Any, rest: Any, r_less: Any, r_more: Any, c_less: Any, c_more: Any,
+) -> list[Any]:  # fmt: skip
+    """Both gaps as Σ_l e^… (e^{T ∓ (A_j − B_l)} − 1) over the sums, where x + A and x + B are computed exponents."""
+    below = (u_less * x_more + u_more * x_less) * HALF  # u size − x δ
+    above = (u_more * x_more + u_less * x_less) * HALF  # u size + x δ
+    a, b = x * delta + rho, x * delta + sigma
+    sums = add_up(exp(x)) * add_up(exp(x + b))
+    upper = _pairs(below + r_less, above + u * rest + c_more)
+    lower = _pairs(above + r_more, below + u * rest + c_less)
+    return [
+        add_up(exp((x + a)[:, None] + x[None, :]) * (exp(upper) - 1))[:, 0] / sums,
+        add_up(exp(x[:, None] + (x + b)[None, :]) * (exp(lower) - 1))[:, 0] / sums,
+    ]
+
+
+_WEIGHT = bound(
+    WEIGHTS,
+    lambda x, delta, rho, sigma, size, most, u, r, c: [
+        (_wrong(x, delta, rho, sigma), weights(x) * _limit(size, most, u, r, c)),
+        (weights(x), _wrong(x, delta, rho, sigma) * _limit(size, most, u, r, c)),
+    ],
+    _weight_gap,
+    # The only rounding is that of the difference s − m; r and c may be as small as one likes.
+    lambda x, delta, r, c: (_wrong(x, delta, 0 * x, 0 * x), weights(x) * exp((r + c) / 64)),
+    positive=("u", "r", "c"),
+    assumed={
+        "u_less": ("m", lambda delta, u: u - delta),
+        "u_more": ("m", lambda delta, u: u + delta),
+        "x_less": ("m", lambda x, size: size - x),
+        "x_more": ("m", lambda x, size: size + x),
+        "rest": ("m", lambda size, most: most - size),
+        "r_less": ("m", lambda rho, r: r - rho),
+        "r_more": ("m", lambda rho, r: r + rho),
+        "c_less": ("m", lambda sigma, c: c - sigma),
+        "c_more": ("m", lambda sigma, c: c + sigma),
+    },
+    chosen={
+        "size": lambda x: abs(x),
+        "most": lambda x: abs(x).max(),
+        "u": lambda u: u / 8,
+        "delta": lambda delta, u: delta * u / 16,
+        "rho": lambda rho, r: rho * r * HALF,
+        "sigma": lambda sigma, c: sigma * c * HALF,
+    },
+)
+
+_FACTOR = bound(
+    {"delta": "", "u": ""},
+    lambda delta, u: [(1 - u, 1 + delta), (1 + delta, 1 / (1 - u))],
+    lambda u, u_less, u_more, room: [u_more, u_less + u * u / room],
+    positive=("u",),
+    assumed={**_AT_MOST_U, "room": ("", lambda u: 1 - u)},
+    chosen={"u": lambda u: u / 8, "delta": lambda delta, u: delta * u / 16},
+)
+
+P_HAT, P_J = name("p̂", "j", role="weight"), name("p", "j", role="weight")
+_T = name("T", "j")
+U_HAT = name("û")
+_SPREAD = magnitude(name("s", "j", role="score") - name("m"))
+_MOST = said("max", magnitude(name("s", "l", role="score") - name("m")))
+_CONSTANT = Fence("round", N_K + 2 * KAPPA) * U_HAT
+
+shifted_softmax_error = Theorem(
+    "shifted-softmax-error",
+    TOPIC,
+    (
+        Relation(power_of_e(-_T), (("≤", P_HAT / P_J), ("≤", power_of_e(_T)))),
+        " with ",
+        equals(_T, Fence("round", _SPREAD + _MOST) * U + _CONSTANT),
+        " and ",
+        equals(U_HAT, -said("log", 1 - U)),
+    ),
+    Together(
+        (_WEIGHT, _FACTOR),
+        (
+            "Each factor 1 + δ lies between 1 − u = e^{−û} and e^û. The exponential and the division put κ + 1 of them "
+            "on the numerator; the exponential and the sum, of n_k terms in any order, put at most κ + n_k − 1 on each "
+            "term of the denominator. The maximum m is exact, and what is subtracted from it is wrong by |s_j − m| u.",
+        ),
+    ),
+    "Blanchard, Higham, Higham, Accurately computing the log-sum-exp and softmax functions (2021)",
+    (
+        "the same without the spread of the scores: ",
+        relation(P_HAT / P_J, "≤", power_of_e(_CONSTANT)),
+    ),
+    ("A relative error of a difference of scores is an absolute error in the exponent, as large as the difference.",),
+    (
+        MODEL,
+        (
+            "the computed exponential of x is e^x times a factor between ",
+            Fence("round", 1 - U) ** KAPPA,
+            " and ",
+            Fence("round", 1 - U) ** (-KAPPA),
+        ),
+        ("û is u up to terms of the order u²", "; m is the largest score"),
+    ),
+)
+THEOREMS = (dot_product_error, output_from_score_error, shifted_softmax_error)

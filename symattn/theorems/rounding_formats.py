@@ -1,0 +1,297 @@
+"""Rounding, the formats: scales, sums, masks and merges, in the numbers of each format."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import isqrt
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays import kind
+from symattn.attention.masks import forbid
+from symattn.attention.notation import D_K
+from symattn.attention.softmax import exponentials, row_max
+from symattn.attention.softmax import softmax as soft
+from symattn.attention.streaming import State, merge
+from symattn.document.model import Inline
+from symattn.document.notation import Node, Power, Root, equals, name, node, relation
+from symattn.proof.formats import NARROW, Format, InFormats
+from symattn.proof.rounded import SameBits
+from symattn.proof.theorem import Theorem
+from symattn.theorems.letters import said
+from symattn.theorems.rounding_bounds import TOPIC, U, computed
+
+INFINITE = ("float32", "bfloat16", "float16", "float8_e5m2")  # formats with an infinity
+INFINITY = name("∞")
+NEAREST = "rounding is to nearest, ties to even"
+
+
+def overflow(f: Format) -> Fraction:
+    """(2 − u) 2^e_max, midway between the largest number and the power of two beyond it."""
+    return (2 - f.u) * f.power_beyond / 2
+
+
+def values(x: Any) -> np.ndarray:
+    """An array of any floating kind as float64."""
+    return np.asarray(x.numpy() if hasattr(x, "numpy") else x).astype(np.float64)
+
+
+# -- scales ------------------------------------------------------------------------------------------------------------
+POWERS, OTHERS = (1, 3), 11
+
+
+def _products(a: Any, b: Any) -> np.ndarray:
+    return np.asarray(a * b)
+
+
+def _exact(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64)
+
+
+def _scaled_bits(f: Format) -> list[bool]:
+    """c x is exact; and (c x) y = x (c y) = c (x y), c x + c y = c (x + y) in bits, for c = 2^−k."""
+    x, y = f.numbers(), _some(f)
+    with np.errstate(all="ignore"):
+        return [t for k in POWERS for t in _scaled_by(f, x, y, f.rounded(2.0**-k))]
+
+
+def _some(f: Format) -> np.ndarray:
+    """All numbers of an 8-bit format, of wider ones a few spread over all."""
+    every = f.numbers()
+    return every if every.size <= 256 else every[:: every.size // (OTHERS - 1)][:OTHERS]
+
+
+def _scaled_by(f: Format, x: np.ndarray, y: np.ndarray, c: np.ndarray) -> list[bool]:
+    least = float(f.smallest_normal) / float(_exact(c))
+    alone = _stays(x, least)
+    a, b = x[alone][:, None], y[_stays(y, least)][None, :]
+    products, sums = _products(a, b), np.asarray(a + b)
+    p, s = _stays(products, least), _stays(sums, least)
+    return [
+        bool((_exact(x[alone] * c) == _exact(x[alone]) * float(_exact(c))).all()),
+        bool((_products(a * c, b) == products * c)[p].all()),
+        bool((_products(a, b * c) == products * c)[p].all()),
+        bool((np.asarray(a * c + b * c) == sums * c)[s].all()),
+    ]
+
+
+def _stays(x: np.ndarray, least: float) -> np.ndarray:
+    """Where a number is 0, or neither overflowed nor so small that scaling it underflows."""
+    size = abs(_exact(x))
+    return np.asarray((size == 0) | (size >= least) & np.isfinite(size))
+
+
+def _any_scale(f: Format) -> list[bool]:
+    """The same bits for d = 8 and d = 80, with 1/√d rounded to the format."""
+    numbers = f.numbers()
+    x = numbers[(_exact(numbers) >= 1) & (_exact(numbers) < 2)]
+    with np.errstate(all="ignore"):
+        scales = [f.rounded(d**-0.5) for d in (8, 80)]
+        return [bool((_products(x * c, x[-1]) == _products(x, x[-1]) * c).all()) for c in scales]
+
+
+K_ = name("k")
+power_of_two_scale = Theorem(
+    "power-of-two-scale-exact",
+    TOPIC,
+    (
+        "for ",
+        equals(D_K, Power(node(4), K_)),
+        " scaling by ",
+        equals(1 / Root(D_K), Power(node(2), -K_)),
+        " is exact, and scaling Q, K or S gives the same bits",
+    ),
+    InFormats(
+        NARROW,
+        _scaled_bits,
+        _any_scale,
+        "every number of",
+        (
+            f"Scaled and unscaled operands were multiplied and added for k = {' and '.join(map(str, POWERS))}: in "
+            f"formats of 8 bits every pair, in wider ones every number with {OTHERS} others. Dot products in one and "
+            "the same order are made of such operations.",
+        ),
+    ),
+    "folklore",
+    ("the same bits for ", equals(D_K, 2 * Power(node(4), K_)), " or ", equals(D_K, 80)),
+    ("A power of two changes the exponent alone, so scaling commutes with rounding.",),
+    ((NEAREST, "; nothing underflows or overflows; sums are taken in the same order"),),
+)
+
+
+# -- sums --------------------------------------------------------------------------------------------------------------
+def _sum_of_ones(f: Format, n: int) -> int:
+    """n ones added one at a time."""
+    one = f.rounded(1.0)[()]
+    total = f.rounded(0.0)[()]
+    for _ in range(n):
+        total = f.dtype.type(total + one)
+    return int(float(total))
+
+
+def _stagnates(f: Format) -> list[bool]:
+    """The sum of n ones is n up to 2^p, and 2^p from there on."""
+    stop = 2**f.digits
+    return [_sum_of_ones(f, n) == min(n, stop) for n in (1, stop - 1, stop, stop + 1, 4 * stop)]
+
+
+def _errors_cancel(f: Format) -> bool:
+    """Whether the relative error of a sum of n ones is at most √n u, for n = 4 · 2^p."""
+    n = 4 * 2**f.digits
+    return bool((n - _sum_of_ones(f, n)) * 2**f.digits <= n * isqrt(n))
+
+
+def _stops() -> tuple[Inline, ...]:
+    parts: list[Inline] = []
+    for n in NARROW:
+        parts += [", " if parts else "", node(2 ** Format(n).digits), f" in {n}"]
+    return tuple(p for p in parts if p)
+
+
+low_precision_sum = Theorem(
+    "low-precision-sum-stagnates",
+    TOPIC,
+    (
+        "a sum of ones, taken one at a time, stops at ",
+        Power(node(2), name("p")),
+        ": at ",
+        *_stops(),
+        "; so the sum of the exponentials needs a wider format",
+    ),
+    InFormats(
+        NARROW,
+        _stagnates,
+        _errors_cancel,
+        argument=("The sums of 2^p − 1, 2^p, 2^p + 1 and 4 · 2^p ones were taken; each later one adds nothing.",),
+    ),
+    "folklore",
+    ("the relative error of a sum of n numbers is at most ", Root(name("n")) * U, ", as errors cancel"),
+    ("2^p + 1 is midway between two numbers of p digits, and the tie goes to 2^p, which is even.",),
+    (("p is the number of digits of a significand; ", NEAREST),),
+)
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+HALF_FORMAT = Format("float16")
+_MOST = HALF_FORMAT.largest
+_STEP = (HALF_FORMAT.power_beyond - _MOST) / 2
+
+
+def _mask_constants(f: Format) -> list[Any]:
+    """−10⁹ is −∞ iff it is beyond the threshold; −largest + s is −∞ iff s ≤ −(half the distance to what is beyond)."""
+    every = f.numbers()
+    least = f.rounded(-float(f.largest))
+    with np.errstate(all="ignore"):
+        sums = np.asarray(every + least)
+    step = float((f.power_beyond - f.largest) / 2)
+    return [
+        np.isneginf(float(f.rounded(-1e9))) == (overflow(f) <= 10**9),
+        np.isneginf(_exact(sums)) == (_exact(every) <= -step),
+    ]
+
+
+fp16_mask_constant = Theorem(
+    "fp16-mask-constant",
+    TOPIC,
+    (
+        equals(computed(-Power(node(10), node(9))), -INFINITY),
+        " in float16, whose largest number is ",
+        node(_MOST),
+        "; and ",
+        equals(computed(-node(_MOST) + name("s", role="score")), -INFINITY),
+        " iff ",
+        relation(name("s", role="score"), "≤", -node(_STEP)),
+    ),
+    InFormats(
+        ("float16", "bfloat16", "float8_e5m2"),
+        _mask_constants,
+        lambda f: np.isfinite(float(f.rounded(-1e9))),
+        "every number of",
+        ("In each format s was every finite number, with that format's largest number for 65504 and its step for 16.",),
+    ),
+    "folklore",
+    (-Power(node(10), node(9)), " is a finite mask in every format"),
+    ("Beyond the largest number all is −∞ from half a step on.",),
+    ((NEAREST,),),
+)
+
+
+def _masked_row(f: Format) -> Any:
+    """A row of scores in which no key is allowed."""
+    return forbid(kind(f.name).lift([[0, 1]]), np.zeros((1, 2), dtype=bool))
+
+
+def _nan_steps(f: Format) -> list[Any]:
+    """−∞ − (−∞) is NaN; with the maximum 0 the exponentials and their sum are 0, and 0/0 is NaN unless guarded."""
+    s = _masked_row(f)
+    xp = s.__array_namespace__()
+    e = exponentials(s)
+    return [
+        np.isnan(values(s - xp.max(s, axis=-1, keepdims=True))),
+        values(row_max(s)) == 0,
+        values(xp.sum(e, axis=-1)) == 0,
+        np.isnan(values(soft(s))),
+        values(soft(s, fully_masked="zeros")) == 0,
+    ]
+
+
+_SCORES = name("s", role="score")
+masked_row_nan = Theorem(
+    "masked-row-nan",
+    TOPIC,
+    (
+        "in a row without an allowed key ",
+        equals(_SCORES - said("max", _SCORES), name("NaN")),
+        "; with 0 in place of the maximum −∞ the sum is 0, and 0/0 is NaN again, unless that is guarded, too",
+    ),
+    InFormats(INFINITE, _nan_steps, lambda f: values(soft(_masked_row(f))) == 0),
+    "folklore",
+    ("the weights are 0 by themselves",),
+    ("IEEE 754 has no value for ∞ − ∞ nor for 0/0.",),
+    (("the definition of softmax that symattn gives was run, and the plain difference",),),
+)
+
+
+# -- merging -----------------------------------------------------------------------------------------------------------
+def _states(x: tuple[Any, ...]) -> list[State]:
+    return [State(*x[i : i + 3]) for i in (0, 3, 6)]
+
+
+def _either_way(*x: Any) -> tuple[State, State]:
+    """merge(a, b) and merge(b, a)."""
+    a, b, _ = _states(x)
+    return merge(a, b), merge(b, a)
+
+
+def _other_bracketing(*x: Any) -> tuple[State, State]:
+    """merge(merge(a, b), c) and merge(a, merge(b, c))."""
+    a, b, c = _states(x)
+    return merge(merge(a, b), c), merge(a, merge(b, c))
+
+
+A_, B_, C_ = name("a"), name("b"), name("c")
+
+
+def _merged(*parts: Node) -> Node:
+    return said("merge", *parts)
+
+
+_BRACKETS = (_merged(_merged(A_, B_), C_), _merged(A_, _merged(B_, C_)))
+merge_commutes = Theorem(
+    "merge-rounding-commutes",
+    TOPIC,
+    (
+        equals(_merged(A_, B_), _merged(B_, A_)),
+        " bit for bit, as computed; but not always ",
+        equals(*_BRACKETS),
+    ),
+    SameBits(9, _either_way, _other_bracketing),
+    "folklore",
+    ("any order of tiles gives the same bits: ", equals(*_BRACKETS)),
+    ("To exchange both sides only exchanges the operands of +, × and max.",),
+    (("+, × and max are those of IEEE 754, which commute; no multiplication is fused with an addition",),),
+)
+
+
+THEOREMS = (power_of_two_scale, low_precision_sum, fp16_mask_constant, masked_row_nan, merge_commutes)
