@@ -33,6 +33,9 @@ _ENTRIES = (
     Entry("shift", "softmax(s + c1) = softmax(s)", ()),
     Entry("matrix-form", "token by token = softmax(QKᵀ/√d_k)V", ()),
     Entry("equivariance", "attention(PX) = P attention(X)", ()),
+    Entry("backward", "dQ, dK, dV of attention", ()),
+    Entry("online-softmax", "(m, ℓ, a) of tiles merge to softmax(QKᵀ/√d_k)V", ()),
+    Entry("lookup", "softmax(βs) → equal shares of the largest scores", ()),
     Entry("attention", "every step of a specification", (*_SIZES, *_SPEC, "cross", "bias")),
 )
 

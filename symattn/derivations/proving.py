@@ -1,15 +1,16 @@
-"""Steps that stand on a proof for all sizes, found anew whenever they are told."""
+"""Steps that stand on a proof for all sizes, found anew whenever they are told; and theorems of the catalogue."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from symattn.derivations.steps import FalseStep, proved, words
-from symattn.document.model import Step, Text
-from symattn.document.notation import Node, Relation
+from symattn.document.model import Assumption, Assumptions, Emph, Note, Result, Step, Text
+from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.evidence import Evidence, Grade
-from symattn.proof.theorem import Decision, Method, Theorem, decide
+from symattn.proof.theorem import Decision, Method, Outcome, Theorem, decide
 
 ALL = "all sizes"
 
@@ -23,28 +24,78 @@ def shown(formula: Node, reason: Text | str, *parts: Method, where: str = ALL) -
     return Step(formula, words(reason), proved("; ".join((where, *_hypotheses(found)))))
 
 
-def cited(formula: Node, reason: Text | str, *theorems: Theorem) -> Step:
-    """A step that is what theorems of the catalogue say. Raises FalseStep unless they are proved."""
-    return Step(formula, words(reason), resting_on(*theorems))
+@dataclass(frozen=True)
+class Known:
+    """A theorem of the catalogue that was decided just now, its false variant refuted."""
+
+    theorem: Theorem
+    outcome: Outcome
+
+    @property
+    def evidence(self) -> Evidence:
+        """Proved for all sizes, by name."""
+        return proved("; ".join((f"{ALL} ({self.theorem.name})", *_hypotheses([self.outcome.decision]))))
+
+    def step(self, formula: Node | None = None, reason: Text | str | None = None) -> Step:
+        """What it says, or a formula in other letters that says the same."""
+        formula = formula or self.statement[0][0]
+        return Step(formula, words(self.theorem.why if reason is None else reason), self.evidence)
+
+    @property
+    def statement(self) -> tuple[tuple[Node, ...], Text]:
+        """What it says as formulas, or else as words."""
+        from symattn.theorems.documents import statement
+
+        return statement(self.theorem.says)
+
+    def result(self, title: str = "Result") -> Result:
+        """What it says, in a box."""
+        formulas, said = self.statement
+        return Result(title, formulas, (self.evidence,), said)
+
+    def wrong(self) -> Note:
+        """Its false variant, with the numbers that refute it."""
+        from symattn.theorems.findings import finding
+
+        said = self.theorem.false_says
+        comma = "" if isinstance(said[-1], str) and said[-1].endswith(".") else ";"
+        refuted = finding(self.outcome).counterexample
+        return Note((Emph("Not so."), " ", *_begun(said), f"{comma} refuted by ", *refuted, "."))
 
 
-def said(theorem: Theorem, reason: Text | str = "") -> Step:
-    """A step in the words of the theorem, whose statement begins with a formula."""
-    formula = theorem.says[0]
-    assert isinstance(formula, Relation)
-    return cited(formula, reason or theorem.why, theorem)
+def known(theorem: Theorem) -> Known:
+    """The theorem, decided now. Raises FalseStep unless it is proved and its false variant refuted."""
+    outcome = decide(theorem)
+    if outcome.grade is not Grade.PROVED:
+        raise FalseStep(f"{theorem.name} is not shown ({outcome.decision.evidence})")
+    return Known(theorem, outcome)
 
 
-def resting_on(*theorems: Theorem) -> Evidence:
-    """The evidence that they are: decided now, their false variants refuted. Raises FalseStep unless proved."""
-    hypotheses: list[str] = []
-    for theorem in theorems:
-        outcome = decide(theorem)
-        if outcome.grade is not Grade.PROVED:
-            raise FalseStep(f"{theorem.name} is not shown ({outcome.decision.evidence})")
-        hypotheses += _hypotheses([outcome.decision])
-    names = ", ".join(theorem.name for theorem in theorems)
-    return proved("; ".join((f"{ALL} ({names})", *dict.fromkeys(hypotheses))))
+def cited(formula: Node, reason: Text | str, theorem: Theorem) -> Step:
+    """A step that is what a theorem of the catalogue says. Raises FalseStep unless it is proved."""
+    return known(theorem).step(formula, reason)
+
+
+def resting_on(theorem: Theorem) -> Evidence:
+    """The evidence of a theorem. Raises FalseStep unless it is proved."""
+    return known(theorem).evidence
+
+
+def hypotheses(theorems: Iterable[Known], *first: Text) -> Assumptions:
+    """``first``, then what the theorems assume, each once, as A1, A2, …"""
+    texts = dict.fromkeys((*first, *(h for known_ in theorems for h in known_.theorem.hypotheses)))
+    return Assumptions(tuple(Assumption(f"A{i}", _sentence(said)) for i, said in enumerate(texts, 1)))
+
+
+def _sentence(said: Text) -> Text:
+    return (*_begun(said), ".")
+
+
+def _begun(said: Text) -> Text:
+    """With a capital letter, where words begin it."""
+    opening, *rest = said
+    begun = opening[:1].upper() + opening[1:] if isinstance(opening, str) and opening[1:2].isalpha() else opening
+    return (begun, *rest)
 
 
 def _hypotheses(found: Sequence[Decision]) -> tuple[str, ...]:

@@ -30,6 +30,9 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("shift", {}),
     ("matrix-form", {}),
     ("equivariance", {}),
+    ("backward", {}),
+    ("online-softmax", {}),
+    ("lookup", {}),
     ("attention", {}),
     ("attention", {"dk": 4, "tokens": 3, "heads": 2, "causal": True}),
     ("attention", {"tokens": 2, "keys": 3, "cross": True, "bias": True, "heads": 2, "dk": 1}),
@@ -67,6 +70,9 @@ AT_SIZES = {
     "shift": {"these scores"},
     "matrix-form": {"this example"},
     "equivariance": {"this example"},
+    "backward": {"this example"},
+    "online-softmax": {"this example"},
+    "lookup": set(),
 }
 """What is checked at sizes or in examples alone; all else is proved, or enclosed where it is a number."""
 

@@ -1,0 +1,48 @@
+"""Small examples in exact numbers, and how their entries are printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.arrays.exact import Exact
+from symattn.derivations.steps import checked, hold
+from symattn.document import notation as nt
+from symattn.document.model import Step, Text
+from symattn.document.notation import Node, Relation, equals
+
+THIS = checked("this example")
+
+
+def exact(data: Any) -> Exact:
+    """Numbers as an exact array."""
+    return Exact.lift(data)
+
+
+def entries(x: Any) -> Node:
+    """The entries of an exact array, as a matrix; a number as it is."""
+    found = x.tolist()
+    if not isinstance(found, list):
+        return _entry(found)
+    rows = found if isinstance(found[0], list) else [found]
+    return nt.matrix([[_entry(e) for e in row] for row in rows])
+
+
+def _entry(x: Any) -> Node:
+    shown: Node = x.notation()
+    return shown
+
+
+def same(x: Any, y: Any) -> bool:
+    """Whether two exact arrays are equal entry by entry."""
+    return tuple(x.shape) == tuple(y.shape) and bool((x == y).all())
+
+
+def comes_to(symbol: Node, found: Any, wanted: Any, reason: Text | str) -> Step:
+    """symbol = the entries of ``found``, which are those of ``wanted``, computed in another way."""
+    return hold(same(found, wanted), equals(symbol, entries(found)), reason, THIS)
+
+
+def differs(left: Node, a: Any, b: Any, right: Node, reason: Text | str) -> Step:
+    """left = a ≠ b = right, in this example."""
+    formula = Relation(left, (("=", entries(a)), ("≠", entries(b)), ("=", right)))
+    return hold(not same(a, b), formula, reason, THIS)
