@@ -49,7 +49,7 @@ def result(writer: Writer, block: md.Result) -> str:
     if writer.fragment:
         where = f" ({evidence})" if evidence else ""
         return f"\\medskip\\noindent\\textbf{{{title}}}{where}\n{body}"
-    return f"\\begin{{SAresult}}{{{title}\\hfill\\mdseries {evidence}}}\n{body}\n\\end{{SAresult}}"
+    return f"\\begin{{SAresult}}{{{title}\\quad\\hfill\\mdseries {evidence}}}\n{body}\n\\end{{SAresult}}"
 
 
 def _evidence(writer: Writer, evidence: Evidence) -> str:

@@ -13,6 +13,8 @@ from symattn.document.precedence import minus
 from symattn.document.tex import relation_sign
 from symattn.render.common import all_integers, as_rows, chain, packed
 
+_NEARLY = 0.85  # of a line
+
 
 @dataclass(frozen=True, slots=True)
 class Setter:
@@ -44,7 +46,11 @@ def step_rows(setter: Setter, step: md.Step, before: md.Step | None, room: float
         shown = setter.fitted(whole, setter.line)
         return ["& " + (f"{{{shown}}}" if shown.startswith("-") else shown)]  # after & a bare minus would be binary
     head = "" if first is None else setter.show(first) + " "
-    if sum(width(side) + 1.4 for _, side in links) <= room:
+    needed = sum(width(side) + 1.4 for _, side in links)
+    if len(links) == 1 and _NEARLY * room < needed <= room:  # widths are estimates
+        sign, side = links[0]
+        return [f"{head}& {relation_sign(sign)} {setter.shrink(setter.side(side), room - 1.4)}"]
+    if needed <= room:
         return [head + "& " + " ".join(f"{relation_sign(sign)} {setter.side(side)}" for sign, side in links)]
     rows = []
     for i, (sign, side) in enumerate(links):

@@ -113,7 +113,7 @@ def _several(many: str, one: str, texts: Sequence[Text]) -> tuple[Block, ...]:
 def _told(label: str, words: Text) -> tuple[Block, ...]:
     if not any(part != "" for part in words):
         return ()
-    end = "" if isinstance(words[-1], str) and words[-1].endswith((".", ")", "?")) else "."
+    end = "" if isinstance(words[-1], str) and words[-1].endswith((".", "?")) else "."
     return (md.Paragraph((Emph(f"{label}."), " ", *_opened(with_formulas(words)), end)),)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
+from symattn.arrays.index.expressions import Expression, Masked
 from symattn.document import model as md
 from symattn.document.measure import width
 from symattn.document.model import Block, Inline, Text
-from symattn.document.notation import Node, Sum, equals, name, relation
+from symattn.document.notation import Node, Sum, Words, call, equals, name, relation
 from symattn.errors import Refused
 from symattn.evidence import Evidence, Grade
 from symattn.proof.prover import Case
@@ -40,7 +41,14 @@ def explained(outcome: Outcome) -> tuple[Block, ...]:
     if any(in_blocks(side) for _, c in told for side in (c.left, c.right)):
         words = "an axis made of several blocks has, before its indices, the numbers of the blocks"
         out.append(md.Note((f"A letter with {words}.",)))
+    if any(_masks(side) for _, c in told for side in (c.left, c.right)):
+        words = "is x where a is 1, and −∞ where a is 0"
+        out.append(md.Note((call(Words("masked"), "x", "a"), f" {words}.")))
     return (*out, *_checked(outcome))
+
+
+def _masks(x: Expression) -> bool:
+    return isinstance(x, Masked) or any(map(_masks, x.children))
 
 
 def _case(case: Case, label: str) -> Iterator[Block]:
