@@ -12,7 +12,7 @@ from symattn.document.model import Block, Code, Document, Emph, Text
 from symattn.document.notation import Neg, Node, Power, Product, Row, Words, name
 from symattn.document.tex import tex
 from symattn.document.text import text
-from symattn.evidence import Grade, at_least_checked, weakest
+from symattn.evidence import Grade, weakest
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import Finding
 
@@ -70,7 +70,7 @@ def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
         if isinstance(part, Node):
             parts.append(part)
         elif isinstance(part, str) and len(part) < _CONNECTING:
-            parts += [Words(part.strip(" ,;"))] if part.strip(" ,;") else []
+            parts += [Words(part.strip(" ,;:"))] if part.strip(" ,;:") else []
         else:
             return (), with_formulas(words)
     return (parts[0] if len(parts) == 1 else Row(tuple(parts)),), ()
@@ -84,12 +84,20 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
     return (
         md.Result("Theorem", formulas, (found.evidence,), words),
         *_several("Hypotheses", "Hypothesis", hypotheses),
+        *(_told("Witness", _witness(found.witness)) if hypotheses else ()),
         *_told("Why", theorem.why),
         *_told("Proof" if found.grade is Grade.PROVED else "Method", _joined(found.how)),
         *decided.explained,
         _false_variant(theorem, found),
         *_told("Source", (theorem.source,)),
     )
+
+
+def _witness(witness: Text) -> Text:
+    """The sizes at which a witness was found; none where it is words alone."""
+    sizes = tuple(part for part in witness if part != "exact numbers at ")
+    shown = any(isinstance(part, Node) for part in sizes)
+    return ("the hypotheses are met, and the statement holds, in numbers at ", *sizes) if shown else ()
 
 
 def _false_variant(theorem: Theorem, found: Finding) -> Block:
@@ -267,8 +275,3 @@ def plain(words: Text) -> str:
 def in_tex(words: Text) -> str:
     """Running text with its formulas between dollars."""
     return "".join(f"${tex(w, inline=True)}$" if isinstance(w, Node) else plain((w,)) for w in words)
-
-
-def shown_well(found: Sequence[Decided]) -> bool:
-    """Whether every grade is at least ``checked``."""
-    return all(at_least_checked(d.grade) for d in found)

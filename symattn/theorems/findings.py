@@ -61,7 +61,7 @@ def finding(outcome: Outcome) -> Finding:
         tuple(dict.fromkeys((*decision.hypotheses, *demands))),
         Grade.PROVED if refutation.accepted else Grade.REFUTED if refutation.refuted else Grade.UNDECIDED,
         _counterexamples(refutation.counterexample),
-        (outcome.witness,) if outcome.witness else (),
+        _spaced(_SEED.sub("", outcome.witness)),
         round(outcome.seconds, 3),
     )
 
