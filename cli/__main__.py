@@ -2,7 +2,7 @@
 
 import sys
 
-from symattn_cli.main import main
+from .main import main
 
 if __name__ == "__main__":  # processes that help import this module under another name
     sys.exit(main())
