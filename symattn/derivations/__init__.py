@@ -36,6 +36,12 @@ _ENTRIES = (
     Entry("backward", "dQ, dK, dV of attention", ()),
     Entry("online-softmax", "(m, ℓ, a) of tiles merge to softmax(QKᵀ/√d_k)V", ()),
     Entry("lookup", "softmax(βs) → equal shares of the largest scores", ()),
+    Entry("initialisation", "Var(q·k) over random W_Q, W_K", ("dk", "dmodel")),
+    Entry("kv-cache", "a new token needs one row of attention", ()),
+    Entry("rope", "⟨R_m q, R_n k⟩ = ⟨q, R_{n−m} k⟩", ()),
+    Entry("sinks", "a sink is one more key of value 0", ()),
+    Entry("gqa", "shared heads = each head repeated r times", ("heads", "dk", "dv")),
+    Entry("mla", "q·(cU_K) = (qU_Kᵀ)·c: the cache holds the latent", ()),
     Entry("attention", "every step of a specification", (*_SIZES, *_SPEC, "cross", "bias")),
 )
 

@@ -11,8 +11,8 @@ from symattn.errors import InputError
 
 LIMITS = {
     "dk": 65536,
-    "dv": 64,
-    "dmodel": 64,
+    "dv": 65536,
+    "dmodel": 65536,
     "tokens": 64,
     "keys": 64,
     "heads": 64,
