@@ -11,6 +11,7 @@ import numpy as np
 
 from symattn.arrays.index import building as build
 from symattn.arrays.index import structure
+from symattn.arrays.index.array import Indexed, Places
 from symattn.arrays.index.axes import ONE_LONG, Axis, axis
 from symattn.arrays.index.demands import demand
 from symattn.arrays.index.expressions import (
@@ -36,7 +37,6 @@ from symattn.arrays.index.positions import (
     negate_position,
     same_position,
 )
-from symattn.arrays.indexed import Indexed, Places
 from symattn.arrays.notes import note
 from symattn.errors import InputError, Refused, Undecided
 

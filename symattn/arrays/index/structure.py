@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from symattn.arrays.index.array import Indexed, Place, Places
 from symattn.arrays.index.axes import ONE_LONG, Axis, axis
 from symattn.arrays.index.expressions import Expression
-from symattn.arrays.indexed import Indexed, Place, Places
 from symattn.errors import InputError, Refused
 
 

@@ -1,0 +1,200 @@
+"""The array of ``indexed``: its axes, and the expression at each place. ``indexed`` gives it its namespace."""
+
+from __future__ import annotations
+
+import itertools
+import numbers
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.base import Array
+from symattn.arrays.index import building as build
+from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
+from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
+from symattn.errors import InputError, Refused
+
+Place = tuple[int, tuple[Any, ...]]  # the number of a block, and one index (or number) for each of its factors
+Places = tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Permutation:
+    """A declared permutation of a sort: ``x[pi]`` has the rows of x in another order."""
+
+    name: str
+    sort: str
+
+
+class Indexed(Array):
+    """An array whose sizes are letters: its axes, and the expression at each place."""
+
+    name = "indexed"
+    dtype: Any = None  # a letter may stand for a number or for a truth value
+
+    def __init__(self, axes: Sequence[Any], at: Callable[[Places], Expression]) -> None:
+        self.shape = tuple(axis(a) for a in axes)
+        self.at = at
+
+    @classmethod
+    def letters(cls, name: str, *axes: Any, positive: bool = False) -> Indexed:
+        """An array of letters: ``letters("q", "n", "d")`` has the elements q[i, k]; they may be declared positive."""
+        lengths = [axis(a) for a in axes]
+        kind = PositiveLetter if positive else Letter
+
+        def at(places: Places) -> Expression:
+            blocks = "" if all(len(a.blocks) == 1 for a in lengths) else "@" + ",".join(str(b) for b, _ in places)
+            entries = [i for place, a in zip(places, lengths, strict=True) for i in _fitting(place, a)]
+            fixed = [i for i in entries if isinstance(i, int)]
+            label = name + blocks + (str(fixed) if fixed else "")
+            return kind(label, tuple(i for i in entries if not isinstance(i, int)))  # type: ignore[no-any-return]
+
+        return cls(lengths, at)
+
+    @classmethod
+    def lift(cls, x: Any) -> Indexed:
+        """A number, a size or a single expression, as an array without axes."""
+        if isinstance(x, cls):
+            return x
+        if isinstance(x, Array):
+            raise Refused(f"mixed kinds: indexed with {x.name}; convert one of them first")
+        return cls((), lambda _: expression(x))
+
+    of = lift
+
+    def __getitem__(self, key: Any) -> Indexed:
+        keys = key if isinstance(key, tuple) else (key,)
+        if any(isinstance(k, Permutation) for k in keys):
+            return self._permuted(keys)
+        axes: list[Axis] = []
+        sources: list[Callable[[Places], Place]] = []
+        for k, a in self._pairs(keys):
+            if k is None:
+                axes.append(ONE_LONG)
+            elif isinstance(k, slice):
+                start, stop = _boundary(a, k.start, 0), _boundary(a, k.stop, len(a.blocks))
+                if k.step not in (None, 1):
+                    raise Refused("indexed: a strided slice; mend: reshape to (f, 2) and take [..., 0]")
+                sources.append(_shifted(len(axes), start))
+                axes.append(Axis(a.blocks[start:stop]))
+            else:
+                sources.append(_fixed(_element(a, k)))
+        return Indexed(axes, lambda places: self.at(tuple(source(places) for source in sources)))
+
+    def _pairs(self, keys: tuple[Any, ...]) -> list[tuple[Any, Any]]:
+        """Each key with the axis it is for; an ellipsis, also the one at the end, becomes full slices."""
+        used = sum(k is not None and k is not Ellipsis for k in keys)
+        if used > self.ndim:
+            raise InputError(f"indexed: {used} indices for {self.ndim} axes")
+        at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
+        full = (*keys[:at], *[slice(None)] * (self.ndim - used), *keys[at + 1 :])
+        axes = iter(self.shape)
+        return [(k, None if k is None else next(axes)) for k in full]
+
+    def _permuted(self, keys: tuple[Any, ...]) -> Indexed:
+        given = [k for k, a in self._pairs(keys) if a is not None]
+        at, pi = next((i, k) for i, k in enumerate(given) if isinstance(k, Permutation))
+        if sum(isinstance(k, Permutation) for k in given) > 1:
+            raise Refused("indexed: two permutations at once pick a diagonal; mend: x[pi][:, rho]")
+        if self.shape[at].blocks != ((pi.sort,),):
+            raise InputError(f"indexed: the permutation {pi.name} is of {pi.sort}, the axis of length {self.shape[at]}")
+
+        def image(place: Place) -> Place:
+            block, indices = place
+            return block, tuple(i._replace(image=(*i.image, pi.name)) for i in indices)
+
+        moved = Indexed(self.shape, lambda p: self.at((*p[:at], image(p[at]), *p[at + 1 :])))
+        return moved[tuple(slice(None) if isinstance(k, Permutation) else k for k in keys)]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise Refused("indexed: no assignment; mend: concat or stack the parts")
+
+    def __invert__(self) -> Any:
+        return self.xp.logical_not(self)
+
+    def __and__(self, other: Any) -> Any:
+        return self.xp.logical_and(self, other)
+
+    def astype(self, dtype: Any, copy: bool = True, **_: Any) -> Indexed:
+        return self
+
+    def places(self) -> list[Places]:
+        """A place with fresh indices for each choice of blocks, and of entries of numbers: together the whole array."""
+        every = [[(b, entry) for b, block in enumerate(a.blocks) for entry in _entries(block)] for a in self.shape]
+        return [
+            tuple((b, tuple(fresh(i) if isinstance(i, str) else i for i in entry)) for b, entry in chosen)
+            for chosen in itertools.product(*every)
+        ]
+
+
+def _entries(block: Sequence[str | int]) -> Iterator[tuple[str | int, ...]]:
+    """The entries of a block: its sorts, with every number below those that it holds."""
+    return itertools.product(*[(f,) if isinstance(f, str) else range(f) for f in block])
+
+
+def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:
+    """The indices of a place in an axis; a defect if they are not of its sorts."""
+    block, indices = place
+    for i, f in zip(indices, a.blocks[block], strict=True):
+        if not (i.sort == f if isinstance(i, Index) else isinstance(f, int) and 0 <= i < f):
+            raise AssertionError(f"the index {i} in an axis of length {a}")
+    return indices
+
+
+def expression(x: Any) -> Expression:
+    """A plain value as an index expression; −∞ is the forbidden score."""
+    if isinstance(x, Expression):
+        return x
+    if isinstance(x, Axis):
+        return x.linear().expression()
+    if isinstance(x, Linear):
+        return Position(x, ())  # type: ignore[no-any-return]
+    if isinstance(x, np.ndarray) and not x.ndim:
+        x = x.item()
+    if isinstance(x, numbers.Real | np.bool_):
+        if x == -np.inf:
+            return FORBIDDEN
+        if x != x or x == np.inf:
+            raise InputError(f"indexed: {x} in the data; only a mask may hold -inf")
+        return build.constant(Fraction(x.item() if isinstance(x, np.generic) else x))  # type: ignore[arg-type]
+    raise Refused(f"indexed: a plain array of shape {np.shape(x)} has numbers for sizes")
+
+
+def _shifted(axis_number: int, start: int) -> Callable[[Places], Place]:
+    return lambda places: (places[axis_number][0] + start, places[axis_number][1])
+
+
+def _fixed(place: Place) -> Callable[[Places], Place]:
+    return lambda _: place
+
+
+def _boundary(a: Axis, bound: Any, default: int) -> int:
+    """The number of blocks before ``bound``, which must be a prefix sum of the axis."""
+    if bound is None:
+        return default
+    wanted = a.linear() + bound if isinstance(bound, int) and bound < 0 else bound
+    for k in range(len(a.blocks) + 1):
+        if same_length(Axis(a.blocks[:k]), wanted):
+            return k
+    raise Refused(f"indexed: {bound} is no boundary between the blocks of an axis of length {a}")
+
+
+def _element(a: Axis, k: Any) -> Place:
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
+        raise Refused("indexed: a gather by an array; mend: declare a Permutation")
+    if not any(isinstance(f, str) for b in a.blocks for f in b):
+        every = [(b, tuple(map(int, t))) for b, fs in enumerate(a.blocks) for t in np.ndindex(*map(int, fs))]
+        return every[int(k)]
+    if k == -1 and a.blocks[-1] == ():
+        return len(a.blocks) - 1, ()
+    if k == 0 and a.blocks[0] == ():
+        return 0, ()
+    raise Refused(f"indexed: element {k} of an axis of length {a}")
+
+
+def index_variables(places: Places) -> tuple[Index, ...]:
+    """The index variables of a place."""
+    return tuple(i for _, t in places for i in t if isinstance(i, Index))
