@@ -40,7 +40,7 @@ from symattn.arrays.indexed import Indexed
 from symattn.errors import Refused, Undecided
 from symattn.proof.signs import array_of
 
-Cumulants = tuple[Any, ...]
+Cumulants = tuple[Any | None, ...]
 OUTCOMES = 150  # outcomes that an expectation in numbers runs through at most
 
 
@@ -48,7 +48,7 @@ OUTCOMES = 150  # outcomes that an expectation in numbers runs through at most
 class Law:
     """What is known of the entries of a random array, as functions of the arrays named in ``parameters``.
 
-    cumulants  κ₁, κ₂, … as far as they are assumed; a moment that needs more is refused by name
+    cumulants  κ₁, κ₂, … as far as they are assumed, None for any; a moment that needs others is refused by name
     outcomes   a concrete law with these cumulants, pairs (value, probability): what refutes runs through it
     """
 
@@ -66,7 +66,7 @@ class Expectation:
 
     laws: Mapping[str, Law]
     given: Mapping[str, Any]
-    cumulants: dict[str, tuple[Expression, ...]] = field(default_factory=dict)
+    cumulants: dict[str, tuple[Expression | None, ...]] = field(default_factory=dict)
 
     def __call__(self, f: Callable[..., Any]) -> Any:
         names = [name for name in inspect.signature(f).parameters if name in self.laws]
@@ -144,7 +144,7 @@ class Expectation:
         if name not in self.cumulants:
             law = self.laws[name]
             values = law.cumulants(*[self.given[p] for p in law.parameters])
-            self.cumulants[name] = tuple(Indexed.lift(k).at(()) for k in values)
+            self.cumulants[name] = tuple(None if k is None else Indexed.lift(k).at(()) for k in values)
         known = self.cumulants[name]
         return known[order - 1] if order <= len(known) else None
 

@@ -101,7 +101,7 @@ class Certificate:
         world = Letters()
         names = {**self.assumed, **self.named}
         letters = {name: world.array(name, shape, self.declared) for name, (shape, _) in names.items()}
-        known = frozenset(self.assumed) | frozenset(self.declared.positive)
+        known = frozenset((*self.assumed, *self.declared.positive, *self.declared.nonnegative))
         for gap in _several(run(self.gap, self.declared, world, letters)):
             for places in gap.places():
                 if not never_negative(gap.at(places), known):

@@ -25,14 +25,15 @@ Sides = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Declared:
-    """The arrays of a statement: name → shape in sorts. ``positive`` names those whose entries are positive numbers;
-    ``permutations`` maps the name of a permutation to its sort; ``units`` pairs of names (cos, sin) with
-    cos² + sin² = 1 at every place."""
+    """The arrays of a statement: name → shape in sorts. ``positive`` names those whose entries are positive numbers,
+    ``nonnegative`` those whose entries are not negative; ``permutations`` maps the name of a permutation to its sort;
+    ``units`` pairs of names (cos, sin) with cos² + sin² = 1 at every place."""
 
     arrays: Mapping[str, str]
     permutations: Mapping[str, str] = field(default_factory=dict)
     positive: tuple[str, ...] = ()
     units: tuple[tuple[str, str], ...] = ()
+    nonnegative: tuple[str, ...] = ()
 
     def sorts(self) -> list[str]:
         """The letters for sizes, sorted."""
@@ -112,7 +113,7 @@ class Numbers:
         if partner:
             return self.lift(self._on_circle(partner, lengths, name == partner[0]))
         random = Random(f"{self.seed} {name}")
-        low = 1 if name in declared.positive else -4
+        low = 1 if name in declared.positive else 0 if name in declared.nonnegative else -4
         entries = [Fraction(random.randint(low, 4), 2) for _ in range(prod(lengths))]
         return self.lift(np.array(entries, dtype=object).reshape(lengths))
 

@@ -76,9 +76,10 @@ def bound(
     chosen: Mapping[str, Sides] | None = None,
     units: tuple[tuple[str, str], ...] = (),
     top: int = 3,
+    nonnegative: tuple[str, ...] = (),
 ) -> Certificate:
     """A part that is an inequality with a certificate; ``false`` where it has the theorem's false variant."""
-    declared = Declared(arrays, positive=positive, units=units)
+    declared = Declared(arrays, positive=positive, units=units, nonnegative=nonnegative)
     return Certificate(declared, sides, gap, false or _equal_sides, assumed or {}, top, named or {}, chosen or {})
 
 

@@ -121,10 +121,11 @@ def scale_gives_unit_variance(E: Any) -> Any:
     return E.variance(lambda q, k: scale_by_root(dot_scores(q, k), q)[0, 0]), 1
 
 
-# Three values, −a, 0 and a: the variance and the fourth moment are any that a law can have.
+# The values −a, 0 and a have any variance and fourth moment of a law whose squares are not constant. No third moment
+# is assumed.
 THREE_VALUES = Law(
     ("a", "b"),
-    lambda a, b: (0, a**2 / (1 + b), 0, a**4 / (1 + b) - 3 * (a**2 / (1 + b)) ** 2),
+    lambda a, b: (0, a**2 / (1 + b), None, a**4 / (1 + b) - 3 * (a**2 / (1 + b)) ** 2),
     lambda a, b: [(-a, 1 / (2 + 2 * b)), (0 * a, b / (1 + b)), (a, 1 / (2 + 2 * b))],
 )
 S_1, S_2 = name("s", 1, role="score"), name("s", 2, role="score")
@@ -162,7 +163,8 @@ def _pair(E: Any, power: int) -> Any:
     positive=("a", "b"),
     hypotheses=(
         "all entries of the query and of the two keys are independent with mean 0, the keys' of one law",
-        "variance and fourth moment of the query's entries are any that a law can have: a²/(1 + b), a⁴/(1 + b)",
+        "the query's entries have the variance a²/(1 + b) and the fourth moment a⁴/(1 + b) with a, b > 0, as every law"
+        " has whose squares are not constant",
     ),
     why="Given q, both scores have the variance σ_k²‖q‖²; that common factor is random, unless q² is constant.",
     false=lambda E: (_pair(E, 2), 0),
@@ -218,8 +220,8 @@ def projected_score_variance(E: Any, x: Any, y: Any, d: Any, s: Any) -> Any:
 # -- output-variance-participation -----------------------------------------------------------------------------------
 P_J, V_J = name("p", J_, role="weight"), name("v", J_, role="value")
 MIXED = over_keys(P_J * V_J)
-WEIGHTS = {"t": "m", "v": "m", "s": ""}
-DRAWN = {"v": law_with("s")}
+WEIGHTS = {"t": "m", "v": "m", "s": "", "mu": ""}
+DRAWN = {"v": law_with("s", "mu")}
 
 
 def _total(x: Any) -> Any:
@@ -268,7 +270,10 @@ output_variance_participation = Theorem(
     "folklore",
     same(var(MIXED), squared(SIGMA)),
     ("The values' variances add up with the squares of the weights, which lie between those of equal weights and 1.",),
-    (("the weights p are fixed and sum to 1",), ("the values are independent with variance σ²",)),
+    (
+        ("the weights p are fixed, positive, and sum to 1",),
+        ("the values are independent, with one mean and the variance σ²",),
+    ),
 )
 
 
@@ -294,6 +299,11 @@ def _power(x: Any, h: Any) -> Any:
 
 def _bell(x: Any, h: Any) -> Any:
     return x.__array_namespace__().exp(-_power(x, h))
+
+
+def _falling(x: Any) -> Any:
+    """−(x² + 2x + 2) e^{−x}, whose derivative is x² e^{−x}."""
+    return -(x * x + 2 * x + 2) * x.__array_namespace__().exp(-x)
 
 
 def _below(x: Any) -> Any:
@@ -328,7 +338,9 @@ slow_mean_gradient = Theorem(
     TOPIC,
     (
         relation(mean(PRODUCT_OF_TWO), "≤", 1 / (2 * Root(name("π")) * TAU)),
-        ", and the ratio of both sides tends to 1 as ",
+        ", and at least ",
+        1 - 1 / squared(TAU),
+        " times that, so the ratio of both sides tends to 1 as ",
         relation(TAU, "→", name("∞")),
         "; but the median of ",
         PRODUCT_OF_TWO,
@@ -350,18 +362,21 @@ slow_mean_gradient = Theorem(
                 lambda x, h: _slope(x) * (_bell(x, h) - 1 + _power(x, h)),
             ),
             bound(GAP, lambda x: (_slope(x), x.__array_namespace__().exp(-x)), _below),
+            identity(GAP, lambda x: (gradient(_falling, "x", x=x), x * x * x.__array_namespace__().exp(-x))),
         ),
         told(
-            "The gap {} of the scores is N(0, 2τ²), and {} is the derivative of its logistic function, so the integral "
-            "is 1. Times the greatest density {}, the first inequality gives the bound, and the second the lower bound "
-            "{} of the ratio, with the finite integral {}. By the third, {} for the gap in either order, and {} with "
-            "a probability over 1/2.",
+            "The gap {} of the scores is N(0, 2τ²), and {} is the derivative of its logistic function, which grows "
+            "from 0 to 1, so the integral is 1. Times the greatest density {}, the first inequality gives the bound, "
+            "and the second the lower bound {} of the ratio, with {}. By the third, {} for the gap in either order, so "
+            "c is at most 4, twice the integral of {} from 0 on, which the last equation gives. And {} with a "
+            "probability over 1/2.",
             DELTA,
             PRODUCT_OF_TWO,
             1 / (2 * Root(name("π")) * TAU),
             1 - name("c") / (4 * squared(TAU)),
             equals(name("c"), name("∫") * squared(DELTA) * PRODUCT_OF_TWO),
             relation(PRODUCT_OF_TWO, "≤", power_of_e(-Fence("abs", DELTA))),
+            squared(name("x")) * power_of_e(-name("x")),
             relation(Fence("abs", DELTA), ">", Fraction(19, 20) * TAU),
         ),
     ),

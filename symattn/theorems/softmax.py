@@ -46,7 +46,7 @@ from symattn.theorems.softmax_bounds import (
     largest,
     lse,
 )
-from symattn.theorems.sums import add_up, exp, form, log_sum_exp, squares, weights
+from symattn.theorems.sums import add_up, exp, form, log_sum_exp, others, squares, weights
 
 ROW = {"s": "n m"}
 
@@ -120,7 +120,12 @@ softmax_log_ratio = Theorem(
                 positive=("u",),
             ),
         ),
-        ("A score that is larger by u > 0 has a weight larger by the factor e^u.",),
+        told(
+            "The logarithm of {} is the first part. A score that is larger by {} has a weight larger by the factor {}.",
+            equals(P_I, power_of_e(S_I - S_J) * P_J),
+            relation(name("u"), ">", 0),
+            power_of_e(name("u")),
+        ),
     ),
     "folklore",
     same(P_I / P_J, S_I / S_J),
@@ -165,7 +170,32 @@ NOT_NEGATIVE = bound(
 )
 """KL(softmax(a) ‖ softmax(b)) = Σ p (e^x − 1 − x) with x = log q − log p, as both p and q = e^x p sum to 1."""
 
+
+def _with_zeros(a: Any, b: Any, r: Any) -> Any:
+    """KL(p ‖ softmax(b)) for the weights p = softmax(a) of the first keys, and 0 of the others, whose scores are r."""
+    every = log_sum_exp(b.__array_namespace__().concat([b, r], axis=-1))
+    return _divergence(a, b, log_sum_exp(a), every)
+
+
+NO_WEIGHT = bound(
+    {**TWO_ROWS, "r": "n l"},
+    lambda a, b, r: (0, _with_zeros(a, b, r)),
+    lambda a, b, r, x: add_up(weights(a) * (exp(x) - 1 - x)) + add_up(exp(r)) / (add_up(exp(b)) + add_up(exp(r))),
+    named={
+        "x": (
+            "n m",
+            lambda a, b, r: b - log_sum_exp(b.__array_namespace__().concat([b, r], axis=-1)) - (a - log_sum_exp(a)),
+        )
+    },
+)
+"""The same where some weights are 0: the weights softmax(b) of those keys are left over."""
+
 LOGS = {"a": "n m", "b": "n m", "of_a": "n 1", "of_b": "n 1"}
+BREGMAN = identity(
+    LOGS,
+    lambda a, b, of_a, of_b: (_divergence(a, b, of_a, of_b), of_b - of_a - add_up(weights(a) * (b - a))),
+)
+"""KL(softmax(a) ‖ softmax(b)) = lse(b) − lse(a) − ⟨softmax(a), b − a⟩, for any two numbers as the values of lse."""
 
 
 def _free_energy(a: Any, b: Any, of_a: Any) -> Any:
@@ -199,10 +229,11 @@ gibbs_variational = Theorem(
                 positive=("u",),
             ),
             NOT_NEGATIVE,
+            NO_WEIGHT,
         ),
         told(
-            "Only at {} is {} equal to 0, so the divergence is 0 only where all weights are equal; weights that are 0 "
-            "follow by continuity.",
+            "Only at {} is {} equal to 0, so the divergence is 0 only where all weights are equal. Where p is 0 at "
+            "some keys, a sum of weights of softmax(s) is left over, which is not 0.",
             equals(X_, 0),
             power_of_e(X_) - 1 - X_,
         ),
@@ -212,8 +243,8 @@ gibbs_variational = Theorem(
     ("The gap is a relative entropy, which is never negative.",),
     (
         told(
-            "any positive weights are {}; {} and {} are letters in the equation of the gap",
-            equals(P_ROW, softmax(name("a"))),
+            "weights that are not 0 are written as {}; {} and {} are letters in the equation of the gap",
+            softmax(name("a")),
             lse(name("a")),
             lse(S_),
         ),
@@ -235,16 +266,22 @@ lse_bounds = Theorem(
             bound(
                 UNDER,
                 lambda top, u, m: [
-                    (exp(top), add_up(exp(_under(top, u)))),
-                    (add_up(exp(_under(top, u))), exp(top) * (1 + m)),
+                    (exp(top - u), add_up(exp(top - u)) + 0 * u),
+                    (add_up(exp(top - u)), exp(top) * m),
                 ],
-                lambda top, u: [add_up(exp(top - u)), exp(top) * add_up(exp(-u) * (exp(u) - 1))],
+                lambda top, u, m: [
+                    add_up(others(m, u) * exp(top - u)[..., None, :])[..., 0],
+                    exp(top) * add_up(exp(-u) * (exp(u) - 1)),
+                ],
                 lambda top, u: (add_up(exp(_under(top, u))), exp(top + 1)),
-                positive=("u",),
+                nonnegative=("u",),
             ),
         ),
         told(
-            "The logarithm grows, so bounds of the sum of all {} are bounds of {}. Each term of the gap is 0 iff {}.",
+            "Shown for every score in the place of the largest on the left, and for the scores {} with u that are not "
+            "negative on the right. The logarithm grows, so bounds of the sum of all {} are bounds of {}. Each term of "
+            "the gap is 0 iff {}.",
+            largest(S_) - name("u"),
             power_of_e(S_J),
             lse(S_),
             equals(name("u"), 0),
@@ -253,7 +290,6 @@ lse_bounds = Theorem(
     "folklore",
     (relation(lse(S_), "≤", largest(S_) + 1),),
     ("The largest term is one of n_k, and none is larger.",),
-    (("the other scores are below the largest one by u",),),
 )
 
 
@@ -311,10 +347,7 @@ softmax_bregman = Theorem(
     same(kl(softmax(S_), softmax(T_)), lse(T_) - lse(S_) - t(softmax(S_)) * (T_ - S_)),
     Together(
         (
-            identity(
-                LOGS,
-                lambda a, b, of_a, of_b: (_divergence(a, b, of_a, of_b), of_b - of_a - add_up(weights(a) * (b - a))),
-            ),
+            BREGMAN,
             identity(
                 TWO_ROWS,
                 lambda a, b: (exp(a - log_sum_exp(a)), weights(a)),

@@ -90,6 +90,12 @@ def _sharp(s: Any) -> Any:
     return jacobian_times(xp.concat([s, s], axis=-1), x), x * Fraction(1, 2)
 
 
+def _row_sums(s: Any, m: Any) -> tuple[Any, Any]:
+    """Σ_l |J_jl| = p_j (1 − p_j) + Σ_{l ≠ j} p_j p_l."""
+    p = weights(s)
+    return p * (1 - p) + add_up(p[..., :, None] * p[..., None, :] * others(m, s))[..., 0], 2 * p * (1 - p)
+
+
 softmax_half_lipschitz = Theorem(
     "softmax-half-lipschitz",
     TOPIC,
@@ -108,11 +114,13 @@ softmax_half_lipschitz = Theorem(
             JACOBIAN,
             AT_LEAST_ZERO,
             AT_MOST_HALF,
+            identity({"s": "n m"}, _row_sums),
             identity({"s": "n 1"}, _sharp),
         ),
         (
             "The eigenvalues of the Jacobian J lie between 0 and ½, and each of its rows has the absolute sum "
-            "2 p (1 − p) ≤ ½. By the mean value inequality along the segment from s to t both are Lipschitz constants.",
+            "2 p (1 − p) ≤ ½. By the mean value inequality along the segment from s to t both are Lipschitz constants. "
+            "For two equal scores J (1, −1) is half of (1, −1), so none is smaller.",
         ),
     ),
     "Nair, Softmax is 1/2-Lipschitz (2025)",
@@ -135,15 +143,15 @@ softmax_cocoercive = Theorem(
     (relation(t(softmax(S_) - softmax(T_)) * (S_ - T_), "≥", 2 * norm(softmax(S_) - softmax(T_)) ** 2),),
     Together(
         (
+            JACOBIAN,
+            # s and t = s + 1 have the same weights, so the left side is 0: no μ will do, c is any.
             bound(
-                {**TWO_ROWS, "c": ""},
-                lambda a, b: (0, squares(weights(a) - weights(b))),
-                lambda a, b: squares(weights(a) - weights(b)),
-                lambda a, b, c: (c * squares(a - b), add_up((weights(a) - weights(b)) * (a - b))),
+                {**FORMS, "c": ""},
+                lambda s, x: (0, form(weights(s), x)),
+                lambda s, x: outer(weights(s), x, x) * Fraction(1, 2),
+                lambda s, c: (c * squares(0 * s + 1), -add_up(weights(s) - weights(s + 1))),
                 positive=("c",),
             ),
-            JACOBIAN,
-            AT_LEAST_ZERO,
             AT_MOST_HALF,
             identity({"a": "m m", "x": "m 1"}, _symmetric),
         ),
@@ -208,7 +216,8 @@ softmax_limits = Theorem(
         ),
         told(
             "Each of the n tied keys has a weight w for which {} lies between 0 and one n-th of the sum of all {}, "
-            "which tends to 0. At {} all weights are equal, and they depend continuously on β.",
+            "which tends to 0; so the weights of the other keys do, too. At {} all weights are equal, and they depend "
+            "continuously on β.",
             1 - name("n") * name("w"),
             power_of_e(-(BETA * name("u"))),
             equals(BETA, 0),
@@ -217,10 +226,11 @@ softmax_limits = Theorem(
     "folklore",
     ("the limit is one-hot, also with ties",),
     ("All keys but the largest lose weight exponentially in β.",),
-    (("the scores of the other keys are below the largest by u > 0",),),
+    (("the largest scores are 0, as a shift makes them; those of the other keys, one at least, are −u with u > 0",),),
 )
 
 SPREAD = {"s": "n 1", "u": "n m", "w": ""}
+TWO_KEYS = ("there are two keys or more",)
 
 
 def _one_key(s: Any, others_: Any) -> Any:
@@ -239,7 +249,7 @@ DISPERSION = bound(
         add_up(exp(u) * exp(-u) * (exp(u) - 1)) / ((1 + add_up(exp(u - w))) * (exp(w) + m)),
         exp(w) * (exp(w) - 1) / (exp(w) + m),
     ],
-    positive=("u", "w"),
+    nonnegative=("u", "w"),
 )
 """No weight is above e^w / (e^w + n_k − 1), if the scores lie within a band of width w."""
 
@@ -260,7 +270,7 @@ softmax_dispersion = Theorem(
                 lambda s, u, w, m: (1 / (1 + m * exp(w)), _one_key(s, s + w - u)),
                 lambda s, u, w, m: add_up(exp(w - u) * (exp(u) - 1)) / ((1 + add_up(exp(w - u))) * (1 + m * exp(w))),
                 lambda s, u, w: (1 / (1 + exp(w)), _one_key(s, s + w - u)),
-                positive=("u", "w"),
+                nonnegative=("u", "w"),
             ),
             DISPERSION,
         ),
@@ -274,7 +284,7 @@ softmax_dispersion = Theorem(
     "folklore",
     ("bounded scores can stay sharp: ", relation(P_J, "≥", 1 / (1 + power_of_e(W_))), " for every ", N_K),
     told("Every other key has at least {} and at most {} times the weight of a key.", power_of_e(-W_), power_of_e(W_)),
-    ((relation(largest(S_) - said("min", S_), "≤", W_),),),
+    ((relation(largest(S_) - said("min", S_), "≤", W_),), TWO_KEYS),
 )
 
 TOP = {"top": "n 1", "delta": "n 1", "u": "n r"}
@@ -313,14 +323,19 @@ softmax_gap = Theorem(
                     / ((1 + exp(-delta) + _gap_terms(delta, u)) * (1 + (1 + r) * exp(-delta))),
                 ],
                 lambda top, delta, u: (1 - _one_key(top, top - delta + 0 * u), exp(-delta)),
-                positive=("delta", "u"),
+                nonnegative=("delta", "u"),
+            ),
+            identity(
+                {"top": "n 1", "delta": "n 1"},
+                lambda top, delta: (1 - _one_key(top, top - delta), exp(-delta) / (1 + exp(-delta))),
             ),
         ),
+        ("For two keys both bounds are the last equation; the first part has three or more.",),
     ),
     "folklore",
     (relation(1 - P_MAX, "≤", power_of_e(-DELTA)), " for every ", N_K),
     ("Between one and all of the other n_k − 1 keys have the second largest score.",),
-    (("Δ is the gap of the two largest scores; there are two keys or more",),),
+    (("Δ is the gap of the two largest scores",), TWO_KEYS),
 )
 
 
@@ -386,14 +401,14 @@ softmax_tv = Theorem(
                 lambda s_j, s, u, v, eta: (_moved(s_j, s, u, v, eta), exp(2 * eta) * _one_key(s_j, s)),
                 _ratio_gap,
                 lambda s_j, s, u, v, eta: (_one_key(s_j + eta, s - eta), exp(eta) * _one_key(s_j, s)),
-                positive=("u", "v", "eta"),
+                nonnegative=("u", "v", "eta"),
             ),
             bound(
                 SETS,
                 lambda s, r, u, v, eta: (_mass(s + eta - u, r - eta + v) - _mass(s, r), _tanh_of_half(eta)),
                 _mass_gap,
                 lambda s, r, eta: (_mass(s + eta, r - eta) - _mass(s, r), eta * Fraction(1, 4)),
-                positive=("u", "v", "eta"),
+                nonnegative=("u", "v", "eta"),
             ),
             identity({"h": "n 1"}, _sharp_mass),
         ),
@@ -415,6 +430,7 @@ softmax_tv = Theorem(
             equals(name("q", role="weight"), softmax(T_)),
             ETA,
         ),
+        TWO_KEYS,
     ),
 )
 

@@ -9,7 +9,7 @@ from symattn.arrays.indexed import Indexed
 from symattn.evidence import Grade
 from symattn.proof.inequality import Certificate, certificate
 from symattn.proof.signs import never_negative
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Numbers
 from symattn.proof.theorem import decide
 
 XY = Declared({"x": "n", "y": "n"})
@@ -60,6 +60,14 @@ def test_letters_declared_positive_count_and_others_do_not():
         Grade.PROVED
     )
     assert method(lambda x: (0 * x, x), lambda x: x).decide().evidence.grade is Grade.REFUTED
+
+
+def test_letters_that_are_not_negative_count_and_are_also_tried_at_0():
+    declared = Declared({"x": "n"}, nonnegative=("x",))
+    assert method(lambda x: (0 * x, x), lambda x: x, declared).decide().evidence.grade is Grade.PROVED
+    assert method(lambda x: (0 * x, x / x), lambda x: x / x, declared).decide().proofs[0].demands
+    drawn = {entry for seed in range(9) for entry in Numbers({"n": 3}, seed).array("x", "n", declared).tolist()}
+    assert min(drawn) == 0
 
 
 def test_of_several_false_variants_each_must_fail():
