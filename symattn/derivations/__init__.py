@@ -29,19 +29,19 @@ _SPEC = ("causal", "alignment", "mask", "padding", "scale")
 _SIZES = ("dk", "dv", "dmodel", "tokens", "keys", "heads")
 _ENTRIES = (
     Entry("scaling", "Var(q·k) = d_k σ⁴, hence 1/√d_k", ("dk", "mean", "seed")),
-    Entry("jacobian", "∂softmax = diag(p) − p pᵀ; rows sum to 0; xᵀJx ≥ 0", ("tokens",)),
+    Entry("jacobian", "∂softmax = diag(p) − p pᵀ, and its bounds", ("tokens",)),
     Entry("shift", "softmax(s + c1) = softmax(s)", ()),
     Entry("matrix-form", "token by token = softmax(QKᵀ/√d_k)V", ()),
     Entry("equivariance", "attention(PX) = P attention(X)", ()),
     Entry("backward", "dQ, dK, dV of attention", ()),
-    Entry("online-softmax", "(m, ℓ, a) of tiles merge to softmax(QKᵀ/√d_k)V", ()),
-    Entry("lookup", "softmax(βs) → equal shares of the largest scores", ()),
+    Entry("online-softmax", "tiles merge to softmax(QKᵀ/√d_k)V", ()),
+    Entry("lookup", "softmax(βs) → shares of the largest scores", ()),
     Entry("initialisation", "Var(q·k) over random W_Q, W_K", ("dk", "dmodel")),
     Entry("kv-cache", "a new token needs one row of attention", ()),
     Entry("rope", "⟨R_m q, R_n k⟩ = ⟨q, R_{n−m} k⟩", ()),
     Entry("sinks", "a sink is one more key of value 0", ()),
-    Entry("gqa", "shared heads = each head repeated r times", ("heads", "dk", "dv")),
-    Entry("mla", "q·(cU_K) = (qU_Kᵀ)·c: the cache holds the latent", ()),
+    Entry("gqa", "shared heads = heads repeated r times", ("heads", "dk", "dv")),
+    Entry("mla", "q·(cU_K) = (qU_Kᵀ)·c: a latent is kept", ()),
     Entry("attention", "every step of a specification", (*_SIZES, *_SPEC, "cross", "bias")),
 )
 

@@ -8,11 +8,13 @@ from typing import Any
 
 from symattn.attention.notation import D_K, D_MODEL, D_V, N_K, N_Q, SYMBOLS, H, whole_formula
 from symattn.attention.pipeline import Step as Part
+from symattn.attention.spec import Attention
 from symattn.derivations import attention_entries as entries
 from symattn.derivations.attention_formulas import entry_formulas, pattern, written_out
 from symattn.derivations.attention_inputs import Request, factor, request
 from symattn.derivations.letters import ONES
-from symattn.derivations.steps import checked, defined, hold, listed, together
+from symattn.derivations.proving import ALL
+from symattn.derivations.steps import checked, defined, hold, listed, proved, together
 from symattn.document import notation as nt
 from symattn.document.model import (
     Block,
@@ -28,7 +30,8 @@ from symattn.document.model import (
     Text,
 )
 from symattn.document.notation import Name, Node, call, equals
-from symattn.evidence import Evidence
+from symattn.evidence import Evidence, Grade
+from symattn.proof.together import identity
 
 _TITLES = {
     "q": "Queries",
@@ -101,12 +104,28 @@ def _of_weights(asked: Request, array: Any, where: Evidence) -> list[Step]:
     if some_row_is_empty:
         sums = hold(entries.row_sums(array, allowed), _row_sum(), "for a query that sees a key, and 0 else", where)
     else:
-        sums = hold(entries.row_sums(array, allowed), equals(symbol * ONES, ONES), "every row sums to 1", where)
+        everywhere = where if _depends_on_example(asked) else proved(ALL)
+        holds = entries.row_sums(array, allowed) and (everywhere is where or _rows_sum_to_one(asked))
+        sums = hold(holds, equals(symbol * ONES, ONES), "every row sums to 1", everywhere)
     steps = [sums]
     if asked.spec.masks_anything:
         formula = equals(symbol, pattern(array, allowed))
         steps.insert(0, hold(entries.zeros(array, allowed), formula, "forbidden keys have weight 0", where))
     return steps
+
+
+def _depends_on_example(asked: Request) -> bool:
+    """Whether the mask is that of an example, or of as many queries and keys as were asked for."""
+    return bool(asked.spec.mask) or asked.spec.padding or (asked.spec.causal and asked.n_q != asked.n_k)
+
+
+def _rows_sum_to_one(asked: Request) -> bool:
+    """Whether the prover shows it for any number of queries and keys, as many of both under a causal mask."""
+    causal = asked.spec.causal
+    spec = Attention(asked.spec.scale, causal, asked.spec.alignment, fully_masked="nan")
+    arrays = {"q": "n d_k", "k": "n d_k" if causal else "m d_k"}
+    part = identity(arrays, lambda q, k: (spec.trace(q, k, k)["weights"].sum(axis=-1), 1))
+    return part.decide().evidence.grade is Grade.PROVED
 
 
 def _row_sum() -> Node:

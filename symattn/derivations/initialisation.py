@@ -121,7 +121,7 @@ def _assumptions() -> Assumptions:
     law: Text = (
         "All entries of ", _W_Q, " and ", _W_K, " are independent, with mean 0 and variance ", SIGMA**2,
     )  # fmt: skip
-    return Assumptions((Assumption("A1", fixed), Assumption("A2", (*law, "."), ("no Gaussian shape is needed",))))
+    return Assumptions((Assumption("A1", fixed), Assumption("A2", (*law, "."), ("any law",))))
 
 
 def _blocks(dk: int, dmodel: int) -> tuple[Block, ...]:

@@ -18,7 +18,7 @@ from symattn.theorems import streaming as theorems
 _N, _M, _T = Name("n"), Name("m"), Name("t")
 _NEW = _N + 1
 _K, _V = name("K", role="key"), name("V", role="value")
-_EXAMPLE = {"q": [[1], [0], [2]], "k": [[0], [1], [1]], "v": [[2], [4], [0]]}
+_EXAMPLE = {"q": [[1], [0], [2]], "k": [[0], [1], [1]], "v": [[2], [4], [6]]}
 _CAUSAL = Attention(causal=True)
 _COUNTED = (1, 10, 100, 1000)
 
@@ -67,7 +67,9 @@ def _blocks() -> tuple[Block, ...]:
         name("K", role="key"),
         " and ",
         name("V", role="value"),
-        ", the cache, are the keys and values of n tokens",
+        ", the cache, are the keys and values of ",
+        _N,
+        " tokens",
     )
     new_row = equals(
         name("o", _NEW, role="output"),
@@ -81,7 +83,7 @@ def _blocks() -> tuple[Block, ...]:
         _N * nt.Fence("round", _N + 1) * nt.Fence("round", _N + 2) / 6,
     )
     return (
-        hypotheses((), ("attention is causal: token i sees the tokens 1, …, i",), cache),
+        hypotheses((), ("attention is causal: token ", Name("i"), " sees the tokens ", nt.commas(1, "…", "i")), cache),
         Heading(("A new token changes nothing before it",)),
         Paragraph(("One more token, or any number of them, leaves the outputs of the tokens before as they are:",)),
         prefix.result("Result 1"),
@@ -90,13 +92,13 @@ def _blocks() -> tuple[Block, ...]:
         together(step.step(new_row, "the last token sees all keys, and its row needs no other query")),
         Result("Result 2", (new_row,), (step.evidence,)),
         step.wrong(),
-        Paragraph(("No query is kept: query i is used in row i alone.",)),
+        Paragraph(("No query is kept: query ", Name("i"), " is used in row ", Name("i"), " alone.")),
         Heading(("Several new tokens at once",)),
         chunk.result("Result 3"),
         chunk.wrong(),
         Heading(("What it saves",)),
         together(
-            shown(cached, "with the cache row t has t scores; by induction", row_scores()),
+            shown(cached, ("with the cache row ", _T, " has ", _T, " scores; by induction"), row_scores()),
             shown(again, "without, all rows again for each token", all_again()),
         ),
         _table(),
@@ -126,7 +128,7 @@ def _table() -> Table:
         if again // cached != (n + 2) // 3:
             raise FalseStep("the ratio of the table is not (n + 2)/3")
         rows.append(tuple((nt.node(x),) for x in (n, cached, again, again // cached)))
-    caption = ("Scores computed for n tokens; the ratio is (n + 2)/3, rounded down.",)
+    caption = ("Scores computed for ", _N, " tokens; the ratio is ", nt.Fence("round", _N + 2) / 3, ", rounded down.")
     return Table(columns, tuple(rows), caption=caption)
 
 

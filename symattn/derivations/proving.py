@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from symattn.evidence import Evidence, Grade
 from symattn.proof.theorem import Decision, Method, Outcome, Theorem, decide
 
 ALL = "all sizes"
+_WORD = re.compile(r"a |[a-z]{2}")  # and no letter of a formula
 
 
 def shown(formula: Node, reason: Text | str, *parts: Method, where: str = ALL) -> Step:
@@ -51,7 +53,7 @@ class Known:
     def result(self, title: str = "Result") -> Result:
         """What it says, in a box."""
         formulas, said = self.statement
-        return Result(title, formulas, (self.evidence,), said)
+        return Result(title, formulas, (self.evidence,), _begun(said) if said else ())
 
     def wrong(self) -> Note:
         """Its false variant, with the numbers that refute it."""
@@ -94,8 +96,8 @@ def _sentence(said: Text) -> Text:
 def _begun(said: Text) -> Text:
     """With a capital letter, where words begin it."""
     opening, *rest = said
-    begun = opening[:1].upper() + opening[1:] if isinstance(opening, str) and opening[1:2].isalpha() else opening
-    return (begun, *rest)
+    starts = isinstance(opening, str) and _WORD.match(opening)
+    return (opening[:1].upper() + opening[1:] if isinstance(opening, str) and starts else opening, *rest)
 
 
 def _hypotheses(found: Sequence[Decision]) -> tuple[str, ...]:

@@ -75,7 +75,16 @@ def _blocks() -> tuple[Block, ...]:
     a, b = Name("a"), Name("b")
     cosine_of_sum = call("cos", a) * call("cos", b) - call("sin", a) * call("sin", b)
     turned = nt.matrix([[a * cosine - b * sine], [a * sine + b * cosine]])
-    planes = ("the numbers 2f and 2f + 1 of a query or key span a plane; ", _turned(_M), " turns it by ", _OMEGA * _M)
+    planes = (
+        "the numbers ",
+        2 * Name("f"),
+        " and ",
+        2 * Name("f") + 1,
+        " of a query or key span a plane; ",
+        _turned(_M),
+        " turns it by ",
+        _OMEGA * _M,
+    )
     return (
         hypotheses(
             (),
@@ -143,5 +152,7 @@ def _example() -> tuple[Block, ...]:
     return (
         Heading(("In numbers",)),
         Paragraph(words),
-        together(hold(toeplitz, equals(symbol, matrix), "equal along diagonals; not symmetric", THIS)),
+        together(
+            hold(toeplitz, equals(symbol, matrix), (_M, " by row, ", _N, " by column: equal along diagonals"), THIS)
+        ),
     )

@@ -10,18 +10,28 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn.attention.positions import rotate_interleaved
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.derivations import (
     attention_entries,
+    backward,
     derive,
     equivariance,
+    gqa,
+    initialisation,
+    kv_cache,
+    lookup,
     matrix_form,
+    mla,
+    online_softmax,
     proving,
+    rope,
     scaling_moments,
     scaling_numpy,
     scaling_typical,
     shift,
+    sinks,
     softmax_facts,
 )
 from symattn.derivations.attention_inputs import Request, request
@@ -34,7 +44,7 @@ from symattn.document.notation import equals, node
 from symattn.errors import Undecided
 from symattn.evidence import Grade
 from symattn.proof import gaussian
-from symattn.proof.together import identity
+from symattn.proof.together import Together, identity
 from symattn.theorems.softmax import softmax_shift
 
 LAW = Setting(4).score()
@@ -152,6 +162,79 @@ def test_another_attention_is_refused(module: Any, spec: Attention, monkeypatch:
     monkeypatch.setattr(module, "Attention", lambda **_: spec)
     with pytest.raises(FalseStep):
         derive(module.__name__.rpartition(".")[2].replace("_", "-"))
+
+
+def turned_back(_: Any) -> Callable[..., Any]:
+    return lambda x, cos, sin: rotate_interleaved(x, cos, -sin)
+
+
+def doubled(definition: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arrays, **more: 2 * definition(*arrays, **more)
+
+
+SPOILT: list[tuple[Any, str, Callable[..., Any]]] = [
+    (backward, "softmax", squared_scores),
+    (backward, "softmax_vjp", doubled),
+    (online_softmax, "finish", doubled),
+    (online_softmax, "softmax", squared_scores),
+    (lookup, "softmax", squared_scores),
+    (lookup, "softmax", without_the_divisor),
+    (initialisation, "scale_by_root", doubled),
+    (rope, "rotate_interleaved", turned_back),
+    (sinks, "sink_weights", doubled),
+    (sinks, "softmax", squared_scores),
+    (gqa, "grouped_attention", doubled),
+    (mla, "scale_by_root", doubled),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "spoil"), SPOILT)
+def test_another_definition_is_refused(module: Any, name: str, spoil: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, name, spoil(getattr(module, name)))
+    with pytest.raises(FalseStep):
+        derive(module.__name__.rpartition(".")[2].replace("_", "-"))
+
+
+def test_another_cache_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_cache, "_CAUSAL", Attention(causal=True, scale=2))
+    with pytest.raises(FalseStep):
+        derive("kv-cache")
+
+
+THEOREMS = [
+    (backward, "backward_dq"),
+    (online_softmax, "two_block_merge"),
+    (lookup, "softmax_limits"),
+    (initialisation, "projected_score_variance"),
+    (kv_cache, "kv_cache_step"),
+    (rope, "rope_relative"),
+    (sinks, "sink_is_a_gate"),
+    (gqa, "gqa_is_mha"),
+    (mla, "mla_absorb"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), THEOREMS)
+def test_a_theorem_that_fails_is_not_told(module: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its false variant in the place of the statement, and with a false variant that cannot be refuted."""
+    theorem = getattr(module.theorems, name)
+    for method in (_swapped(theorem.method), _blind(theorem.method)):
+        monkeypatch.setattr(module.theorems, name, replace(theorem, method=method))
+        with pytest.raises(FalseStep):
+            derive(module.__name__.rpartition(".")[2].replace("_", "-"))
+
+
+def _swapped(method: Any) -> Any:
+    if isinstance(method, Together):
+        return replace(method, parts=tuple(_swapped(part) for part in method.parts))
+    false = method.false[0] if isinstance(method.false, tuple) else method.false
+    return replace(method, sides=false)
+
+
+def _blind(method: Any) -> Any:
+    if isinstance(method, Together):
+        return replace(method, parts=tuple(_blind(part) for part in method.parts))
+    return replace(method, false=method.sides)
 
 
 @pytest.mark.parametrize("words", ["scale", "size", "transposed", "mask", "weights"])
