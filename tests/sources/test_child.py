@@ -304,7 +304,11 @@ def test_nothing_outlives_the_parent(program: Program, tmp_path: Path, sent: sig
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": root}
     parent = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(PARENT)], env=environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", textwrap.dedent(PARENT)],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=interruptible,
     )
     written = tmp_path / "pid"
     wait(written.exists)
@@ -312,6 +316,11 @@ def test_nothing_outlives_the_parent(program: Program, tmp_path: Path, sent: sig
     _, errors = parent.communicate(timeout=20)
     assert ("KeyboardInterrupt" in errors) == (sent == signal.SIGINT)
     wait(lambda: not alive(int(written.read_text())))
+
+
+def interruptible() -> None:
+    """A process started in the background of a shell ignores interrupts, and so would those that it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait(until: Any, seconds: float = 20.0) -> None:

@@ -10,7 +10,7 @@ import pytest
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import examples
 from symattn.derivations.walks import walk
-from symattn.derivations.walks.elements import flat
+from symattn.derivations.elements import flat
 from symattn.errors import InputError
 
 

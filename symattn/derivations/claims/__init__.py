@@ -9,8 +9,8 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.derivations.claims.equality import Equality, compare
 from symattn.derivations.claims.measures import MEASURES, SYMBOLS, Value, measured
 from symattn.derivations.claims.reading import Vector, brackets, numbers, shape, vector
+from symattn.derivations.elements import decimal, flat
 from symattn.derivations.sheets.text import near, short
-from symattn.derivations.walks.elements import decimal, flat
 from symattn.derivations.walks.model import counted, enumerated
 from symattn.document.model import Block, Document, Note, Paragraph, Result, Step, Steps, Text
 from symattn.document.notation import Commas, Decimal, Name, Node, Relation, Sum, call, equals

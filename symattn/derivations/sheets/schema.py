@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.attention.spec import Attention
+from symattn.derivations.elements import flat
 from symattn.derivations.sheets.numbers import Entries, array_of, number
 from symattn.derivations.sheets.text import Typed, known, near, short
-from symattn.derivations.walks.elements import flat
 from symattn.errors import InputError
 
 _FIELDS = tuple(f.name for f in fields(Attention))

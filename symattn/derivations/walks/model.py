@@ -9,9 +9,9 @@ from typing import Any
 
 from symattn.attention.notation import SYMBOLS
 from symattn.attention.pipeline import Step
+from symattn.derivations.elements import digits, flat, formula, nested
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks import run as walks_run
-from symattn.derivations.walks.elements import digits, flat, formula, nested
 from symattn.derivations.walks.run import TINY
 from symattn.derivations.walks.tokens import agrees
 from symattn.document.model import Text, Values

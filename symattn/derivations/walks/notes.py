@@ -9,7 +9,7 @@ import numpy as np
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Undefined
 from symattn.attention.notation import SYMBOLS
-from symattn.derivations.walks.elements import decimal, is_number
+from symattn.derivations.elements import decimal, is_number
 from symattn.derivations.walks.model import Walk, counted, enumerated
 from symattn.derivations.walks.printed import digits_sentence, rounding_sentence
 from symattn.derivations.walks.run import Format

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from symattn.derivations.elements import decimal_json, exact_json, nested
 from symattn.derivations.walks import printed
-from symattn.derivations.walks.elements import decimal_json, exact_json, nested
 from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.rounding import ROUNDINGS
 from symattn.derivations.walks.steps import arrays_of, row_sums, titles

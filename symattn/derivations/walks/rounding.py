@@ -9,7 +9,7 @@ from typing import Any
 import flint
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.walks.elements import flat, is_number
+from symattn.derivations.elements import flat, is_number
 from symattn.errors import InputError
 
 ROUNDINGS = ("exact", "nearest", "sum")

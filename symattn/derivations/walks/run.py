@@ -21,8 +21,8 @@ from symattn.arrays.field.approximation import rational_double
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden
 from symattn.attention.spec import Attention
+from symattn.derivations.elements import flat, is_number, nested
 from symattn.derivations.sheets.text import near, short
-from symattn.derivations.walks.elements import flat, is_number, nested
 from symattn.errors import InputError
 
 Arrays = dict[str, Any]

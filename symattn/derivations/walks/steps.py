@@ -11,8 +11,8 @@ from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.notation import SYMBOLS
+from symattn.derivations.elements import digits, flat, formula, is_number, nested
 from symattn.derivations.walks import printed
-from symattn.derivations.walks.elements import digits, flat, formula, is_number, nested
 from symattn.derivations.walks.model import Walk, counted, enumerated, row_symbol
 from symattn.document.model import Block, Emph, Paragraph, Result, Values
 from symattn.document.notation import Fence, Node, Product, Sum, Words, equals, name
