@@ -10,8 +10,8 @@ from symattn.attention.scores import scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Big, Node, Over, Partial, Root, call, equals, name, node, relation, total
 from symattn.proof.gradients import gradient, jacobian
-from symattn.proof.inequality import certificate
 from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import Together, bound
 from symattn.theorems.letters import ATTENTION, OUT, G, K, P, Q, V, magnitude, over_keys, said, same, t, weights
 
 TOPIC = "gradients"
@@ -173,6 +173,7 @@ def backward_dk(q: Any, k: Any, v: Any, g: Any) -> Any:
         total(name("c"), 1, D_V, name("G", "i", "c") * name("O", "i", "c", role="output")),
     ),
     arrays=QKVG,
+    hypotheses=((equals(_of("P"), G * t(V)), ", as ", G, " is the gradient by ", OUT),),
     source=FLASH,
     why="Both are the sum over keys and columns of weight, value and gradient; so the backward pass needs no row sum"
     " over keys.",
@@ -195,7 +196,8 @@ def flash_rowsum(q: Any, k: Any, v: Any, g: Any) -> Any:
 )
 def score_gradient_rows_sum_zero(q: Any, k: Any, v: Any, g: Any) -> Any:
     ds = _ds(q, k, v, g)
-    return [(ds.sum(axis=-1), 0 * ds.sum(axis=-1)), (_backward(q, k, v, g).k.sum(axis=0), 0 * k.sum(axis=0))]
+    dk = gradient(_loss, "k", q=q, k=k, v=v, g=g)
+    return [(ds.sum(axis=-1), 0 * ds.sum(axis=-1)), (dk.sum(axis=0), 0 * k.sum(axis=0))]
 
 
 @theorem(
@@ -209,40 +211,14 @@ def score_gradient_rows_sum_zero(q: Any, k: Any, v: Any, g: Any) -> Any:
     false_says=(*same(_of("V", "j"), name("G", "j")), ", for ", equals(N_Q, N_K)),
 )
 def value_gradient_conserved(q: Any, k: Any, v: Any, g: Any) -> Any:
-    return _backward(q, k, v, g).v.sum(axis=0), g.sum(axis=0)
+    return gradient(_loss, "v", q=q, k=k, v=v, g=g).sum(axis=0), g.sum(axis=0)
 
 
 _LARGEST = Big("max", name("j"), None, None, _p("i", "j"))
 _SPREAD = said("max", _of("P", "i", "j")) - said("min", _of("P", "i", "j"))
 
 
-@certificate(
-    "score-gradient-saturates",
-    TOPIC,
-    (relation(over_keys(magnitude(_of("S", "i", "j"))), "≤", 2 * (1 - _LARGEST) * _SPREAD),),
-    arrays={"s": "1 1+m", "g": "1 1+m", "low": "1 1", "high": "1 1", "e": "1 1+m"},
-    hypotheses=(
-        "low and high are any bounds of dP; |x| is the largest e x with e between −1 and 1",
-        "shown for the weight of any one key in the place of the largest",
-    ),
-    source="this catalogue",
-    why="The key itself moves with the weight of the others, and the others have no more weight than that.",
-    assumed={
-        "over": ("1 1+m", lambda g, low: g - low),
-        "under": ("1 1+m", lambda g, high: high - g),
-        "up": ("1 1+m", lambda e: 1 + e),
-        "down": ("1 1+m", lambda e: 1 - e),
-    },
-    chosen={
-        "low": lambda g: g.min(axis=-1, keepdims=True),
-        "high": lambda g: g.max(axis=-1, keepdims=True),
-        "e": lambda s, g: _signs(softmax_vjp(soft(s), g)),
-    },
-    gap=lambda s, over, under, up, down: _saturation_gap(soft(s), over, under, up, down),
-    false=lambda s, g: _with_a_square(soft(s), g),
-    false_says=("the same with ", (1 - _LARGEST) ** 2),
-)
-def score_gradient_saturates(s: Any, g: Any, low: Any, high: Any, e: Any) -> Any:
+def _signed_sum(s: Any, g: Any, low: Any, high: Any, e: Any) -> Any:
     p = soft(s)
     return (e * softmax_vjp(p, g)).sum(axis=-1, keepdims=True), 2 * (1 - p[:, :1]) * (high - low)
 
@@ -272,6 +248,42 @@ def _with_a_square(p: Any, g: Any) -> Any:
     left = 1 - p.max(axis=-1, keepdims=True)
     spread = g.max(axis=-1, keepdims=True) - g.min(axis=-1, keepdims=True)
     return abs(softmax_vjp(p, g)).sum(axis=-1, keepdims=True), 2 * left * left * spread
+
+
+score_gradient_saturates = Theorem(
+    "score-gradient-saturates",
+    TOPIC,
+    (relation(over_keys(magnitude(_of("S", "i", "j"))), "≤", 2 * (1 - _LARGEST) * _SPREAD),),
+    Together(
+        (
+            bound(
+                {"s": "1 1+m", "g": "1 1+m", "low": "1 1", "high": "1 1", "e": "1 1+m"},
+                _signed_sum,
+                lambda s, over, under, up, down: _saturation_gap(soft(s), over, under, up, down),
+                lambda s, g: _with_a_square(soft(s), g),
+                assumed={
+                    "over": ("1 1+m", lambda g, low: g - low),
+                    "under": ("1 1+m", lambda g, high: high - g),
+                    "up": ("1 1+m", lambda e: 1 + e),
+                    "down": ("1 1+m", lambda e: 1 - e),
+                },
+                chosen={
+                    "low": lambda g: g.min(axis=-1, keepdims=True),
+                    "high": lambda g: g.max(axis=-1, keepdims=True),
+                    "e": lambda s, g: _signs(softmax_vjp(soft(s), g)),
+                },
+            ),
+        ),
+        (
+            "Shown for any bounds of dP, and for the weight of any one key in the place of the largest; |x| is the"
+            " largest e x with e between −1 and 1.",
+        ),
+    ),
+    "this catalogue",
+    ("the same with ", (1 - _LARGEST) ** 2),
+    ("The key itself moves with the weight of the others, and the others have no more weight than that.",),
+    (("there are two keys or more",), (equals(_of("S", "i", "j"), _p("i", "j") * (_of("P", "i", "j") - _INNER)),)),
+)
 
 
 def _backward(q: Any, k: Any, v: Any, g: Any) -> Gradients:

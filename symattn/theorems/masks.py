@@ -111,7 +111,7 @@ def _zeroed(p: Any, k: Any) -> Any:
         lambda q, k, v, b: (_biased(q, k, v, b), 0 * ATTENTION(q, k, v)),
         lambda q, k, v, b: (_biased(q, k, v, b), 0 * ATTENTION(q, k, v) + v.mean(axis=0)),
     ),
-    false_says="the row is zero; or it is the mean of the values",
+    false_says="with one bias on every key the row is zero; or it is the mean of the values",
 )
 def fully_masked_row(q: Any, k: Any, v: Any, b: Any) -> Any:
     xp = q.__array_namespace__()
@@ -135,26 +135,42 @@ def _leak(first: Any, s: Any, t: Any, b: Any) -> Any:
     return soft(xp.concat([first, s, t - b], axis=-1))[:, 1 + s.shape[-1] :].sum(axis=-1, keepdims=True)
 
 
-def _leak_bound(first: Any, s: Any, t: Any, b: Any, high: Any) -> Any:
-    xp = s.__array_namespace__()
-    return _leak(first, s, t, b), (0 * t + 1).sum(axis=-1, keepdims=True) * xp.exp(high - first - b)
+def _most(first: Any, t: Any, b: Any, high: Any) -> Any:
+    """|M| e^{h − s₁ − B}."""
+    return (0 * t + 1).sum(axis=-1, keepdims=True) * t.__array_namespace__().exp(high - first - b)
 
 
 def _leak_gap(first: Any, s: Any, t: Any, b: Any, high: Any, below: Any) -> Any:
-    """(m e^{h − s₁ − B} R + e^{−B} Σ_j (e^h − e^{t_j})) / Z, where Z = e^{s₁} + R."""
-    xp = s.__array_namespace__()
-    rest = (xp.exp(s)).sum(axis=-1, keepdims=True) + xp.exp(t - b).sum(axis=-1, keepdims=True)
-    top = _leak_bound(first, s, t, b, high)[1] * rest + xp.exp(-b) * below.sum(axis=-1, keepdims=True)
+    """(m e^{h − s₁ − B} R + e^{−B} Σ_j (e^h − e^{t_j})) / Z, where Z = e^{s₁} + R; s is None if there is none."""
+    xp = t.__array_namespace__()
+    rest = xp.exp(t - b).sum(axis=-1, keepdims=True)
+    if s is not None:
+        rest = rest + xp.exp(s).sum(axis=-1, keepdims=True)
+    top = _most(first, t, b, high) * rest + xp.exp(-b) * below.sum(axis=-1, keepdims=True)
     return top / (xp.exp(first) + rest)
 
 
 _LEAK = bound(
     _LEAK_ARRAYS,
-    _leak_bound,
+    lambda first, s, t, b, high: (_leak(first, s, t, b), _most(first, t, b, high)),
     _leak_gap,
     lambda first, s, t, b: (_leak(first, s, t, b), 0 * first),
     assumed={"below": ("1 m", lambda t, high: t.__array_namespace__().exp(high) - t.__array_namespace__().exp(t))},
     chosen={"high": lambda t: t.max(axis=-1, keepdims=True)},
+)
+
+
+def _leak_beside_one(first: Any, t: Any, b: Any) -> Any:
+    """The same where one key alone is outside of M."""
+    return soft(first.__array_namespace__().concat([first, t - b], axis=-1))[:, 1:].sum(axis=-1, keepdims=True)
+
+
+_LEAK_BESIDE_ONE = bound(
+    _LEAK_ARRAYS,
+    lambda first, t, b, high: (_leak_beside_one(first, t, b), _most(first, t, b, high)),
+    lambda first, t, b, high, below: _leak_gap(first, None, t, b, high, below),
+    assumed=_LEAK.assumed,
+    chosen=_LEAK.chosen,
 )
 
 finite_mask_leaks = Theorem(
@@ -173,13 +189,24 @@ finite_mask_leaks = Theorem(
             ),
         ),
     ),
-    Together((_LEAK, Positive(_LEAK.declared, _leak))),
+    Together(
+        (
+            _LEAK,
+            Positive(_LEAK.declared, _leak),
+            _LEAK_BESIDE_ONE,
+            Positive(_LEAK.declared, _leak_beside_one),
+        ),
+        (
+            "Shown with any bound of the scores in M for their maximum, and any one score outside for the maximum"
+            " there, beside others outside or alone.",
+        ),
+    ),
     "folklore",
     ("the leak is exactly 0",),
     ("The denominator is at least the exponential of the largest score outside of M.",),
     (
         ("the keys in M have the bias ", -_BIAS, " instead of −∞"),
-        ("shown with any bound of the scores in M for their maximum, and any one score outside for the maximum there",),
+        ("one key at least is in M, and one outside of it",),
     ),
 )
 
@@ -192,10 +219,10 @@ finite_mask_leaks = Theorem(
     TOPIC,
     (equals(Partial(row("o", "i"), name("x", "j", role="input")), 0), " for j > i"),
     arrays=EARLY | LATE,
-    hypotheses=("shown for the queries, keys and values of later tokens, through which alone they could enter",),
     source=VASWANI,
     why="No key after a token enters its row.",
-    rule="By composition it holds for any depth of causal attention and layers that act on each row.",
+    rule="Shown for the queries, keys and values of later tokens, through which alone they could enter. By composition"
+    " it holds for any depth of causal attention and layers that act on each row.",
     false=(
         lambda k, k1: (_prefix(_over_tokens(rows(k, k1)), k), _prefix(_over_tokens(rows(k, 2 * k1)), k)),
         lambda k, k1: (_prefix(_one_too_far(rows(k, k1)), k), _prefix(_one_too_far(rows(k, 2 * k1)), k)),
@@ -238,18 +265,22 @@ def _one_too_far(x: Any) -> Any:
         equals(name("dQ", 1), 0),
     ),
     arrays=FIRST,
-    why="The first token may attend to itself alone, and a single weight is 1.",
+    why="The first token may attend to itself alone, and a single weight is 1; no other row sees its query.",
     false=lambda k0, v0, k, v, q0, q: (_first(q0, k0, v0, q, k, v), rows(v0, v).mean(axis=0, keepdims=True)),
     false_says=same(row("o", 1), Over(node(1), name("n")) * total(name("j"), 1, name("n"), row("v", "j"))),
 )
 def causal_first_row(q0: Any, k0: Any, v0: Any, q: Any, k: Any, v: Any) -> Any:
     p = CAUSAL.trace(rows(q0, q), rows(k0, k), rows(v0, v))["weights"][:1, :1]
-    slope = jacobian(_first, "q0", q0=q0, k0=k0, v0=v0, q=q, k=k, v=v)
+    slope = jacobian(_every, "q0", q0=q0, k0=k0, v0=v0, q=q, k=k, v=v)
     return [(_first(q0, k0, v0, q, k, v), v0), (p, 0 * p + 1), (slope, 0 * slope)]
 
 
+def _every(q0: Any, k0: Any, v0: Any, q: Any, k: Any, v: Any) -> Any:
+    return CAUSAL(rows(q0, q), rows(k0, k), rows(v0, v))
+
+
 def _first(q0: Any, k0: Any, v0: Any, q: Any, k: Any, v: Any) -> Any:
-    return CAUSAL(rows(q0, q), rows(k0, k), rows(v0, v))[:1]
+    return _every(q0, k0, v0, q, k, v)[:1]
 
 
 # -- windows, and masks that move with the tokens ---------------------------------------------------------------------
@@ -266,9 +297,14 @@ def _in_window(q: Any, k: Any, width: Any) -> Any:
 
 
 def _one_token(q: Any, k: Any, v: Any, f: Any, r: Any) -> Any:
-    """The row of token f + r, with the window r + 1 and with the window 1, and the same from the window alone."""
+    """The row of token f + r, with the window r + 1 and with the window 1, and the same from the window alone.
+
+    With queries 0 all keys in the window have the weight 1/(r + 1).
+    """
     here, near = slice(f + r, f + r + 1), slice(f, f + r + 1)
+    equal = _in_window(0 * q, k, r + 1)[here, near]
     return [
+        (equal * (r + 1), 0 * equal + 1),
         ((_in_window(q, k, r + 1) @ v)[here], ATTENTION(q[here], k[near], v[near])),
         ((_in_window(q, k, 1) @ v)[here], v[here]),
     ]
@@ -291,19 +327,20 @@ window_receptive_field = Theorem(
     TOPIC,
     (
         row("o", "i"),
-        " depends on the tokens from ",
+        " depends on no tokens but those from ",
         name("i") - name("L") * Fence("round", name("w") - 1),
-        " to i, and on the first of them",
+        " to i, and that reach is attained",
     ),
     Together(
         (_RECEPTIVE, Positive(_RECEPTIVE.declared, _weights_in_window)),
         (
-            "By induction over the layers: each reaches back w − 1 tokens and no further, and the first of them is"
-            " reached on one way only, by a product of weights that are not 0.",
+            "By induction over the layers: each reaches back w − 1 tokens and no further. Where all queries are 0 each"
+            " layer takes means over windows, and the first of the tokens enters by one way only, with the weight 1/w"
+            " in every layer. Rows at the start, whose windows are cut off, see fewer tokens.",
         ),
     ),
     "Jiang et al., Mistral 7B (2023)",
-    ("on the tokens from ", name("i") - name("L") * name("w"), " on, which is right where w does not count i itself"),
+    ("it reaches ", name("i") - name("L") * name("w"), ", which is right where w does not count i itself"),
     ("A row is attention over its window alone, and gives every key in it a weight that is not 0.",),
     (
         (
@@ -325,7 +362,8 @@ def _with_mask(x: Node, m: Node) -> Node:
     arrays={"x": "n d", "m": "n n", "w_q": "d d_k", "w_k": "d d_k", "w_v": "d d_v"},
     permutations={"pi": "n"},
     hypotheses=(
-        "M is an additive mask with finite entries, or factors 0 and 1 of the exponentials; any numbers will do",
+        "M is an additive mask with finite entries; or its entries are factors of the exponentials, 0 where it forbids,"
+        " and no row of them is 0",
     ),
     why="A mask that is permuted with the tokens forbids the same pairs of them.",
     false=lambda x, m, w_q, w_k, w_v, pi: (

@@ -172,7 +172,7 @@ def _only_normaliser(x: State, y: State) -> State:
         "every m is finite, that of the unit too",
     ),
     source=RABE,
-    why="Merging adds these two numbers.",
+    why="Merging adds these two numbers, so states that are equal in this sense merge to equal ones.",
     false=lambda m1: (_empties_merge() + 0 * m1, 1 + 0 * m1),
     false_says="the unit may have m = −∞: merged with itself by the same formula it is a unit again",
 )
@@ -186,7 +186,11 @@ def merge_monoid(m1: Any, l1: Any, o1: Any, m2: Any, l2: Any, o2: Any, m3: Any, 
         (merge(unit, x), x),
         (merge(unit, State(m3, 0 * l3, 0 * o3)), unit),
     )
-    return [pair for a, b in alike for pair in _equal(_without_maximum(a), _without_maximum(b))]
+    sums = [a + b for a, b in zip(_without_maximum(x), _without_maximum(y), strict=True)]
+    return [
+        *_equal(_without_maximum(merge(x, y)), sums),
+        *(pair for a, b in alike for pair in _equal(_without_maximum(a), _without_maximum(b))),
+    ]
 
 
 def _empties_merge() -> int:

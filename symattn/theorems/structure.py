@@ -82,13 +82,12 @@ def per_token_equals_matrix(q: Any, k: Any, v: Any) -> Any:
     "query-rows-independent",
     TOPIC,
     same(attention(stack(_Q1, _Q2)), stack(attention(_Q1), attention(_Q2))),
-    arrays={"q": "a d_k", "u": "b d_k", "k": "a d_k", "v": "a d_v", "l": "b d_k", "w": "b d_v"},
+    arrays={"q": "a d_k", "u": "b d_k", "k": "n_k d_k", "v": "n_k d_v", "l": "m d_k", "w": "m d_v"},
     why="No row of queries enters the output of another; so queries may be processed in blocks.",
     false=lambda q, k, v, l, w: (ATTENTION(q, rows(k, l), rows(v, w)), ATTENTION(q, k, v) + ATTENTION(q, l, w)),  # noqa: E741
     false_says="the same for keys: the outputs of two blocks of keys add up",
 )
-def query_rows_independent(q: Any, u: Any, k: Any, v: Any, l: Any, w: Any) -> Any:  # noqa: E741
-    k, v = rows(k, l), rows(v, w)
+def query_rows_independent(q: Any, u: Any, k: Any, v: Any) -> Any:
     return ATTENTION(rows(q, u), k, v), rows(ATTENTION(q, k, v), ATTENTION(u, k, v))
 
 
@@ -199,26 +198,29 @@ def _off_by_one(q: Any, k: Any) -> Any:
     same(attention(Q * M, K * _INVERSE), attention()),
     arrays={
         **QKV,
-        **{"m": "d_k e", "r": "d_k e", "u": "d_k 1", "w": "d_k 1", "x": "n d_k", "w_v": "d_k d_v", "z": "d_k d_k"},
+        **{"m": "d_k e", "r": "d_k e", "u": "d_k 1", "w": "d_k 1", "z": "d_k d_k"},
+        **{"x": "n d_k", "w_v": "d_k d_v", "w_o": "d_v h"},
     },
-    hypotheses=(
-        (equals(M, name("I") + name("u") * t(name("w"))), " with 1 + ", t(name("w")) * name("u"), " not 0"),
-        "every invertible matrix is a product of such",
-    ),
+    hypotheses=(("M is any invertible matrix",),),
     source="Elhage et al., A Mathematical Framework for Transformer Circuits (2021)",
     why=("Only ", Q * M * t(K * _INVERSE), " is seen. Likewise only ", W_Q * t(W_K), " and ", W_V * W_O, " matter."),
-    rule="One change of basis after another is the change by their product, so it holds for every invertible M.",
+    rule=(
+        "Shown for the scores, of which the output is a function, and for ",
+        equals(M, name("I") + name("u") * t(name("w"))),
+        ". Every invertible matrix is a product of such, since each step of Gaussian elimination is one; and one change"
+        " of basis after another is the change by their product.",
+    ),
     false=lambda q, k, v, z: (ATTENTION(q @ z, k @ z, v), ATTENTION(q, k, v)),
     false_says=same(attention(Q * M, K * M), attention()),
     top=2,
 )
-def qk_gauge(q: Any, k: Any, v: Any, m: Any, r: Any, u: Any, w: Any, x: Any, w_v: Any, z: Any) -> Any:
+def qk_gauge(q: Any, k: Any, m: Any, r: Any, u: Any, w: Any, x: Any, w_v: Any, w_o: Any) -> Any:
     undone = k - (k @ w) @ u.mT / (1 + w.mT @ u)
-    layer = ATTENTION(x=x, w_q=m, w_k=r, w_v=w_v, w_o=w_v.mT)
+    layer = ATTENTION(x=x, w_q=m, w_k=r, w_v=w_v, w_o=w_o)
     return [
         (soft(scale_by_root(dot_scores(q @ m, k @ r), q)), soft(scale_by_root(q @ (m @ r.mT) @ k.mT, q))),
         (dot_scores(q + (q @ u) @ w.mT, undone), dot_scores(q, k)),
-        (layer, soft(scale_by_root(x @ (m @ r.mT) @ x.mT, m)) @ x @ (w_v @ w_v.mT)),
+        (layer, soft(scale_by_root(x @ (m @ r.mT) @ x.mT, m)) @ x @ (w_v @ w_o)),
     ]
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from symattn.attention.notation import D_K
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import Big, Commas, Node, Partial, Relation, equals, name, node, relation
+from symattn.document.notation import Big, Commas, Fence, Node, Partial, Relation, equals, name, node, relation
 from symattn.proof.gradients import gradient
-from symattn.proof.inequality import certificate
 from symattn.proof.listed import listed
-from symattn.proof.theorem import theorem
+from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import Together, bound
 from symattn.theorems.letters import (
     ATTENTION,
     OUT,
@@ -46,7 +46,12 @@ def _square(x: Any) -> Any:
     return (x * x).sum()
 
 
-@certificate(
+def _around_output(q: Any, k: Any, v: Any, low: Any, high: Any, f: Any, top: Any) -> Any:
+    out = ATTENTION(q, k, v)
+    return [(low, out), (out, high), (out @ f, top)]
+
+
+output_in_hull = Theorem(
     "output-in-hull",
     TOPIC,
     (
@@ -55,29 +60,34 @@ def _square(x: Any) -> Any:
         relation(norm(row("o", "i")), "≤", _largest(norm(row("v", "j")))),
         " for any norm",
     ),
-    arrays={**QKV, "low": "1 d_v", "high": "1 d_v", "f": "d_v 1", "top": "1 1"},
-    hypotheses=(
-        "low and high are any bounds of each column of the values; any linear function f of the values is at most top",
-        "a norm is the largest of the linear functions that it dominates",
+    Together(
+        (
+            bound(
+                {**QKV, "low": "1 d_v", "high": "1 d_v", "f": "d_v 1", "top": "1 1"},
+                _around_output,
+                lambda q, k, above, below, rest: [weights(q, k) @ above, weights(q, k) @ below, weights(q, k) @ rest],
+                lambda q, k, v: (_square(ATTENTION(q, k, v)), _square(v)),
+                assumed={
+                    "above": ("n_k d_v", lambda v, low: v - low),
+                    "below": ("n_k d_v", lambda v, high: high - v),
+                    "rest": ("n_k 1", lambda v, f, top: top - v @ f),
+                },
+                chosen={
+                    "low": lambda v: v.min(axis=0, keepdims=True),
+                    "high": lambda v: v.max(axis=0, keepdims=True),
+                    "top": lambda v, f: (v @ f).max(axis=0, keepdims=True),
+                },
+            ),
+        ),
+        (
+            "Shown for any bounds of each column of the values, and for any linear function f of them that is at most"
+            " top for every value. A norm is the largest of the linear functions that it is an upper bound of.",
+        ),
     ),
-    why="Each output is a mean of the values with weights that are positive and sum to one.",
-    assumed={
-        "above": ("n_k d_v", lambda v, low: v - low),
-        "below": ("n_k d_v", lambda v, high: high - v),
-        "rest": ("n_k 1", lambda v, f, top: top - v @ f),
-    },
-    chosen={
-        "low": lambda v: v.min(axis=0, keepdims=True),
-        "high": lambda v: v.max(axis=0, keepdims=True),
-        "top": lambda v, f: (v @ f).max(axis=0, keepdims=True),
-    },
-    gap=lambda q, k, above, below, rest: [weights(q, k) @ above, weights(q, k) @ below, weights(q, k) @ rest],
-    false=lambda q, k, v: (_square(ATTENTION(q, k, v)), _square(v)),
-    false_says=(relation(norm(OUT, "F"), "≤", norm(V, "F")),),
+    "folklore",
+    (relation(norm(OUT, "F"), "≤", norm(V, "F")),),
+    ("Each output is a mean of the values with weights that are positive and sum to one.",),
 )
-def output_in_hull(q: Any, k: Any, v: Any, low: Any, high: Any, f: Any, top: Any) -> Any:
-    out = ATTENTION(q, k, v)
-    return [(low, out), (out, high), (out @ f, top)]
 
 
 @listed(
@@ -131,14 +141,15 @@ def _rank(x: Any) -> int:
     (
         equals(Partial(name("o", 1), name("x", 1)), node(Fraction(1, 3)) + node(Fraction(2, 3)) * _A**2),
         " at ",
-        equals(name("x"), Commas((node(0), _A, -_A))),
+        equals(name("x"), Fence("round", Commas((node(0), _A, -_A)))),
         ", so self-attention is not globally Lipschitz",
     ),
     arrays={"x0": "1 1", "x": "n 1", "a": "1 1", "more": "r 1"},
     hypotheses=("tokens of width one, all weights one, and Q = K = V = X",),
     source="Kim, Papamakarios, Mnih, The Lipschitz Constant of Self-Attention (2021)",
-    why="At the token 0 all scores are equal; its output moves by the variance of the other tokens, which has no bound."
-    " With the tokens 0, a and r more at 0 this shows it for every number of tokens from two on.",
+    why="At the token 0 all scores are equal; its output moves by the variance of the tokens, which has no bound.",
+    rule="A function with a derivative that has no bound is not Lipschitz. The last two equations are of the tokens 0"
+    " and a, and of 0, a and any number of others at 0: so it holds for every number of tokens from two on.",
     false=lambda x: (x.__array_namespace__().maximum(_slope_at_zero(rows(x, -x)), 1), 1 + 0 * x[:1]),
     false_says=("Lipschitz with constant ", norm(name("W", "V", role="value")), ", which is 1 here"),
 )
@@ -148,6 +159,7 @@ def not_globally_lipschitz(x0: Any, x: Any, a: Any, more: Any) -> Any:
     return [
         (gradient(_first_output, "x0", x0=x0, x=x), _slope(x0, x)),
         (_slope_at_zero(rows(a, -a)), (1 + 2 * a * a) / 3),
+        (_slope_at_zero(a), (2 + a * a) / 4),
         (_slope_at_zero(rows(a, 0 * more)), (1 + a * a) / (n + 1) - a * a / ((n + 1) * (n + 1))),
     ]
 
@@ -170,7 +182,12 @@ def _slope_at_zero(others: Any) -> Any:
     return _slope(0 * others[:1], others)
 
 
-@certificate(
+def _differences(q: Any, k: Any, v: Any, u: Any, b: Any) -> Any:
+    a, c = ATTENTION(q, k, v), ATTENTION(q, k, u)
+    return [(a - c, b), (c - a, b)]
+
+
+nonexpansive_in_values = Theorem(
     "nonexpansive-in-values",
     TOPIC,
     (
@@ -180,15 +197,23 @@ def _slope_at_zero(others: Any) -> Any:
             said("max", magnitude(V - name("V'", role="value"))),
         ),
     ),
-    arrays={**QKV, "u": "n_k d_v", "b": "1 1"},
-    hypotheses=("b is any bound of the entries of the difference of the values",),
-    why="The difference of the outputs is a mean of the differences of the values.",
-    assumed={"more": ("n_k d_v", lambda v, u, b: b - (v - u)), "less": ("n_k d_v", lambda v, u, b: b + (v - u))},
-    chosen={"b": lambda v, u: abs(v - u).max(keepdims=True)},
-    gap=lambda q, k, more, less: [weights(q, k) @ more, weights(q, k) @ less],
-    false=lambda q, k, v, u: (_square(ATTENTION(q, k, v) - ATTENTION(q, k, u)), _square(v - u)),
-    false_says="the same in the Frobenius norm",
+    Together(
+        (
+            bound(
+                {**QKV, "u": "n_k d_v", "b": "1 1"},
+                _differences,
+                lambda q, k, more, less: [weights(q, k) @ more, weights(q, k) @ less],
+                lambda q, k, v, u: (_square(ATTENTION(q, k, v) - ATTENTION(q, k, u)), _square(v - u)),
+                assumed={
+                    "more": ("n_k d_v", lambda v, u, b: b - (v - u)),
+                    "less": ("n_k d_v", lambda v, u, b: b + (v - u)),
+                },
+                chosen={"b": lambda v, u: abs(v - u).max(keepdims=True)},
+            ),
+        ),
+        ("Shown for any bound b of the entries of the difference of the values, so for the least.",),
+    ),
+    "folklore",
+    ("the same in the Frobenius norm",),
+    ("The difference of the outputs is a mean of the differences of the values.",),
 )
-def nonexpansive_in_values(q: Any, k: Any, v: Any, u: Any, b: Any) -> Any:
-    a, c = ATTENTION(q, k, v), ATTENTION(q, k, u)
-    return [(a - c, b), (c - a, b)]
