@@ -80,7 +80,7 @@ def _blocks() -> tuple[Block, ...]:
     parts = equals(both, dot(q(), k()) + dot(rotary_q, rotary_k))
     keys = equals(k("j"), c_j * _U_K)
     return (
-        hypotheses((absorbed,), ("each token keeps a latent row ", c_j, ", row j of ", _C)),
+        hypotheses((absorbed,), ("each token keeps a latent row ", c_j, ", row ", Name("j"), " of ", _C)),
         Heading(("The score",)),
         together(
             defined(keys),
