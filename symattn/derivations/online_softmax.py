@@ -87,7 +87,7 @@ def _blocks() -> tuple[Block, ...]:
     merging, whole, monoid = map(known, (theorems.two_block_merge, theorems.online_softmax, theorems.merge_monoid))
     partial = known(theorems.lse_merge)
     shifted, value, new = E ** (s("j") - _M), name("v", "j", role="value"), Name("m'")
-    v = name("v", role="value")
+    v, larger = name("v", role="value"), equals(new, nt.call("max", _M, s()))
     down, more = E ** (_M - new), E ** (s() - new)
     first, second = (commas(name("m", x), name("ℓ", x), name("a", x)) for x in ("1", "2"))
     return (
@@ -99,10 +99,10 @@ def _blocks() -> tuple[Block, ...]:
             shown(equals(_A / _L, _over(_weight() * value)), (E ** (-_M), " cancels"), any_maximum()),
         ),
         Heading(("One more key",)),
-        Paragraph(("Let ", equals(new, nt.call("max", _M, s())), " for a new key with score ", s(), " and value ", v, ".")),
+        Paragraph(("Let ", larger, " for a new key with score ", s(), " and value ", v, ":")),
         together(
             shown(equals(Name("ℓ'"), _L * down + more), "the old terms are rescaled", one_key()),
-            shown(equals(Name("a'"), _A * down + more * name("v", role="value")), "by the same factor", one_key()),
+            shown(equals(Name("a'"), _A * down + more * v), "by the same factor", one_key()),
         ),
         Heading(("Two tiles",)),
         Paragraph(("Tiles 1 and 2 with the states ", first, " and ", second, ", and any ", _M, ", merge to:")),
