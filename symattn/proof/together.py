@@ -16,6 +16,7 @@ from symattn.proof.statement import Declared, Letters, Numbers, Sides, growing_s
 from symattn.proof.theorem import Decision, Identity, Method, Refutation
 
 ARRAYS = Mapping[str, str]
+DIFFER = "they differ at "
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Fails:
     def decide(self) -> Decision:
         found = self.witness()
         if found:
-            return Decision(Evidence(Grade.PROVED, "by a counterexample"), ((f"they differ at {found}",),))
+            return Decision(Evidence(Grade.PROVED, "by a counterexample"), ((f"{DIFFER}{found}",),))
         return Decision(Evidence(Grade.UNDECIDED, "no counterexample found"))
 
     def refute(self) -> Refutation:

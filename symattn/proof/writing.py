@@ -47,6 +47,10 @@ from symattn.errors import Refused
 from symattn.proof.needs import named
 
 _LETTERS = "ijlmnprstuwabcfgh"
+_GREEK = {
+    **{"beta": "β", "delta": "δ", "eps": "ε", "eta": "η", "lam": "λ", "mu": "μ", "xi": "ξ"},
+    **{"rho": "ρ", "sigma": "σ", "tau": "τ", "theta": "θ"},
+}
 _ROLES: dict[str, Role] = {"q": "query", "k": "key", "v": "value", "x": "input", "s": "score"}
 _NUMBERED = re.compile(r"([a-z])(\d+)")
 _POSITION = "position in "
@@ -141,7 +145,7 @@ class Writing:
         numbers = [int(b) + 1 for found in (blocks, fixed) if found for b in found[1].split(",")]
         numbered = _NUMBERED.fullmatch(plain)
         base, *sub = numbered.groups() if numbered else plain.split("_")
-        return name(base, *sub, *numbers, *map(self.index, x.indices), role=_ROLES.get(base))
+        return name(_GREEK.get(base, base), *sub, *numbers, *map(self.index, x.indices), role=_ROLES.get(base))
 
     def _predicate(self, x: Predicate) -> Node:
         left, right = map(self.index, x.sides)

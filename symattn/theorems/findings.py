@@ -14,6 +14,7 @@ from symattn.errors import SymattnError
 from symattn.evidence import Evidence, Grade
 from symattn.proof.prover import Case, Proof
 from symattn.proof.theorem import Outcome
+from symattn.proof.together import DIFFER
 from symattn.proof.writing import Writing, is_plain, size
 
 _WIDEST = 28.0  # em of a formula among words
@@ -57,7 +58,7 @@ def finding(outcome: Outcome) -> Finding:
     demands = tuple(t for p in decision.proofs for t in _demands(p))
     return Finding(
         evidence,
-        (refuted,) if refuted else (*_reductions(decision.proofs), *decision.argument),
+        (refuted,) if refuted else (*_reductions(decision.proofs), *map(_argued, decision.argument)),
         tuple(dict.fromkeys((*decision.hypotheses, *demands))),
         Grade.PROVED if refutation.accepted else Grade.REFUTED if refutation.refuted else Grade.UNDECIDED,
         _counterexamples(refutation.counterexample),
@@ -139,6 +140,13 @@ def _counterexamples(words: str) -> Text:
     for one in words.split("; "):
         parts += ["; " if parts else "", *_counterexample(one)]
     return tuple(p for p in parts if p != "")
+
+
+def _argued(words: Text) -> Text:
+    """An argument; the numbers of one that is a counterexample as formulas."""
+    if len(words) != 1 or not isinstance(words[0], str) or not words[0].startswith(DIFFER):
+        return words
+    return (DIFFER, *_counterexamples(words[0].removeprefix(DIFFER)))
 
 
 def _counterexample(words: str) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -26,11 +27,12 @@ from symattn.document.notation import (
     relation,
     total,
 )
+from symattn.proof.gradients import gradient
 from symattn.proof.listed import Listed
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound, identity
-from symattn.theorems.letters import ONES, norm, power_of_e, row, same, told
+from symattn.theorems.letters import ONES, norm, power_of_e, row, rows, same, told
 from symattn.theorems.sums import add_up, exp, squares
 
 TOPIC = "linear"
@@ -68,7 +70,10 @@ def linear_reassociation(q: Any, k: Any, v: Any) -> Any:
     return (scores @ v) / add_up(scores), linear_attention(q, k, v)
 
 
-CACHE = {"q": "p+1 f", "k": "p+1 f", "v": "p+1 d_v", "k_b": "m f", "v_b": "m d_v"}
+CACHE = {
+    **{"q": "p+1 f", "k": "p+1 f", "v": "p+1 d_v", "q_b": "m f", "k_b": "m f", "v_b": "m d_v"},
+    **{"q_1": "1 f", "k_1": "1 f", "v_1": "1 d_v"},
+}
 
 
 def _last(q: Any, k: Any, v: Any, p: Any) -> tuple[Any, Any]:
@@ -99,17 +104,24 @@ def _forgetful(q: Any, k: Any, v: Any, p: Any) -> Any:
     hypotheses=("no denominator is 0",),
     source=KATHAROPOULOS,
     why="The sums over j ≤ t grow by one term a step.",
-    rule="Induction over the tokens: the state of no token is 0, and each step adds one.",
+    rule=(
+        "Induction over the tokens: the first starts from the state 0, each step adds one, and later tokens change no"
+        " row before them."
+    ),
     false=lambda q, k, v, p: (causal_linear_attention(q, k, v)[p:], _forgetful(q, k, v, p)),
     false_says="z is not accumulated",
 )
-def linear_recurrence(q: Any, k: Any, v: Any, k_b: Any, v_b: Any, p: Any) -> Any:
-    xp = q.__array_namespace__()
+def linear_recurrence(
+    q: Any, k: Any, v: Any, q_b: Any, k_b: Any, v_b: Any, q_1: Any, k_1: Any, v_1: Any, p: Any
+) -> Any:
     (state, sums), output = _last(q, k, v, p)
-    whole = linear_state(k, v)
-    joined = linear_state(xp.concat([k, k_b], axis=-2), xp.concat([v, v_b], axis=-2))
-    other = linear_state(k_b, v_b)
+    whole, other = linear_state(k, v), linear_state(k_b, v_b)
+    more = [rows(x, y) for x, y in ((q, q_b), (k, k_b), (v, v_b))]
+    joined = linear_state(*more[1:])
+    nothing = (0 * (k_1.mT @ v_1), 0 * k_1)
     return [
+        (causal_linear_attention(q_1, k_1, v_1), linear_step(nothing, q_1, k_1, v_1)[1]),
+        (causal_linear_attention(*more)[: p + 1], causal_linear_attention(q, k, v)),
         (causal_linear_attention(q, k, v)[p:], output),
         (whole[0], state),
         (whole[1], sums),
@@ -182,7 +194,7 @@ def feature(x: Node) -> Node:
             power_of_e(Product((OMEGA, name("x")), "·")),
             " is ",
             power_of_e(norm(name("x")) ** 2 / 2),
-            ", as for every normal law",
+            ", the known generating function of the moments of N(0, I)",
         ),
     ),
     source="Choromanski et al., Rethinking Attention with Performers (2021)",
@@ -227,6 +239,22 @@ def _truncated(x: Any, order: int) -> Any:
     return result
 
 
+def _falling(x: Any, order: int) -> Any:
+    """Σ over all entries of e^{−x} Σ_{r ≤ order} x^r / r!."""
+    return x.__array_namespace__().sum(exp(-x) * _truncated(x, order))
+
+
+def _slopes(x: Any, s: Any, term: Any, next: Any) -> list[tuple[Any, Any]]:
+    """The derivative of e^{−x} s is −e^{−x} x^R / R!; a next term y, with y' = x^R / R!, makes of it −e^{−x} y."""
+    orders = [(gradient(partial(_falling, order=r), "x", x=x), -exp(-x) * _term(x, r)) for r in range(5)]
+    return [*orders, (-exp(s) * term + exp(s) * (term - next), -exp(s) * next)]
+
+
+def _term(x: Any, order: int) -> Any:
+    """x^order / order!."""
+    return _truncated(x, order) - (_truncated(x, order - 1) if order else 0 * x)
+
+
 def tensor_power(x: Node) -> Node:
     """x^{⊗r}."""
     return Power(x, Product((node("⊗"), R_)))
@@ -251,6 +279,7 @@ power_kernel = Theorem(
                     (_dot(_tensor(q, q), _tensor(k, k)), _dot(q, k) * _dot(q, k)),
                 ],
             ),
+            identity({"x": "n", "s": "", "term": "", "next": ""}, _slopes),
             bound(
                 {"x": "n"},
                 lambda x: [(HALF + 0 * x, _truncated(x, 2)), (Fraction(1, 4) + 0 * x, _truncated(x, 4))],
@@ -261,10 +290,15 @@ power_kernel = Theorem(
                 lambda x: (0, _truncated(x, 3)),
             ),
         ),
-        (
-            "Each further tensor factor multiplies the product by q·k, so the first holds for every r. A sum of even "
-            "order R grows without bound to both sides, so it has a least value; there its derivative, the sum of "
-            "order R − 1, is 0, and the value is x^R / R! > 0, for at x = 0 the derivative is 1.",
+        told(
+            "Each further tensor factor multiplies the product by q·k, so the first holds for every r. Let s be the "
+            "sum, of order R. The derivative of {} is {}: shown for R up to 4, and for R + 1 if it is so for R. For "
+            "even R it is not positive, so for {} the product is at least its value 1 at 0, and s is positive; for {} "
+            "the first term of s is 1 and no other is negative. The last part is R = 2 and R = 4 directly.",
+            name("s") * power_of_e(-name("x")),
+            -(Power(name("x"), name("R")) / name("R!") * power_of_e(-name("x"))),
+            relation(name("x"), "≤", 0),
+            relation(name("x"), "≥", 0),
         ),
     ),
     "folklore",
@@ -328,11 +362,11 @@ exp_kernel = Theorem(
                 positive=("u", "w"),
             ),
         ),
+        ("The last part is n = 2, for all numbers. Of R features the rank is at most R, so n is at most R.",),
     ),
     "folklore",
     ("the rank is at most R for some fixed number R of features; at n = R + 1 the determinant would be 0",),
     ("A sum of n exponentials with distinct rates has fewer than n zeros.",),
-    (("the second part is n = 2 for all numbers",),),
 )
 
 THEOREMS = (

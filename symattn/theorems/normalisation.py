@@ -6,7 +6,7 @@ from typing import Any
 
 from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.attention.notation import D_MODEL
-from symattn.document.notation import Fence, Node, Product, Root, Transposed, call, equals, name
+from symattn.document.notation import Fence, Node, Product, Root, Transposed, call, equals, name, relation
 from symattn.proof.gradients import gradient
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, identity
@@ -100,7 +100,7 @@ layernorm_invariance = Theorem(
         ("LN is RMS of the centred row, so both parts together give LN(±a x + b) = ±LN(x) for a > 0.",),
     ),
     BA,
-    ("the same for ", equals(EPS, 1), "; without the sign"),
+    ("the same for ", relation(EPS, ">", 0), "; without the sign"),
     ("Centring removes b, and the norm divides by |a|.",),
     (NO_EPS, ("a is not 0, and the entries of x are not all equal",)),
 )
@@ -127,10 +127,9 @@ def rmsnorm_scale(x: Any, a: Any) -> Any:
     TOPIC,
     (equals(ln(X_), rms(PI_ * X_)), " with the same ε"),
     arrays={"x": "n d", "eps": ""},
-    positive=("eps",),
     source="Jiang, Gu, Zhu, Pan, Pre-RMSNorm and Pre-CRMSNorm Transformers (2023)",
     why="The variance of x is the mean square of Πx.",
-    false=lambda x, eps: (layer_norm(x, eps), centre(rms_norm(x, eps))),
+    false=lambda x, eps: (layer_norm(x, eps * eps), centre(rms_norm(x, eps * eps))),
     false_says=same(ln(X_), PI_ * rms(X_)),
 )
 def layernorm_is_centred_rmsnorm(x: Any, eps: Any) -> Any:
@@ -156,7 +155,7 @@ def _mean_square(x: Any, eps: Any) -> Any:
 def _rms_jacobian(x: Any, g: Any, eps: Any) -> Any:
     """(g − x (x · g) / (d ρ²)) / ρ."""
     rho2 = _mean_square(x, eps)
-    return (g - x * add_up(x * g) / (_count(x) * rho2)) / _root(rho2)
+    return (g - x * add_up(x * g) / _count(x) / rho2) / _root(rho2)
 
 
 @theorem(
@@ -172,10 +171,9 @@ def _rms_jacobian(x: Any, g: Any, eps: Any) -> Any:
         equals(EPS, 0),
     ),
     arrays=VECTORS,
-    positive=("eps",),
-    hypotheses=("ρ is not 0, and for the last part x is not 0",),
+    hypotheses=((relation(RHO**2, ">", 0), ", and for the last part x is not 0"),),
     why="Of the quotient x/ρ, the denominator has the gradient x / (d ρ).",
-    false=lambda x, eps: (_rms_jacobian(x, x, eps), 0 * x),
+    false=lambda x, eps: (_rms_jacobian(x, x, eps * eps), 0 * x),
     false_says=(equals(J_ * X_, 0), " also for ε > 0"),
 )
 def rmsnorm_jacobian(x: Any, g: Any, eps: Any) -> Any:
@@ -223,9 +221,10 @@ def _trace(x: Any) -> Any:
     ),
     arrays={"x": "d", "g": "d"},
     hypotheses=(NO_EPS, "the entries of x are not all equal"),
-    why=(
-        "LN does not see shifts and scalings of x, which gives the kernel. s J is its own square, so its rank is its "
-        "trace; if s J g = 0 then Πg is a multiple of x̂, so g is one of 1 and x together."
+    why="LN does not see shifts and scalings of x.",
+    rule=(
+        "s J is its own square, and the rank of such a matrix is its trace. 1 and x are in the kernel; and if s J g = "
+        "0 then Πg is a multiple of LN(x), so g is a sum of multiples of 1 and x."
     ),
     false=(
         lambda x, g: (
@@ -259,7 +258,6 @@ GAINED = Fence("round", Product((rms(X_), name("⊙"), G_)))
     TOPIC,
     same(GAINED * W_, rms(X_) * Fence("round", said("diag", G_) * W_)),
     arrays={"x": "n d", "g": "d", "w": "d e", "u": "d d", "eps": ""},
-    positive=("eps",),
     why="Multiplying columns by g is the product with diag(g).",
     false=lambda x, g, u, eps: ((rms_norm(x, eps) * g) @ u, rms_norm(x, eps) @ (u * g[None, :])),
     false_says=same(GAINED * W_, rms(X_) * Fence("round", W_ * said("diag", G_))),
@@ -268,7 +266,7 @@ def norm_gain_folds(x: Any, g: Any, w: Any, eps: Any) -> Any:
     return (rms_norm(x, eps) * g) @ w, rms_norm(x, eps) @ (g[:, None] * w)
 
 
-LAYER = {"x": "n d", "w": "d e", "g": "n e", "a": "", "x_1": "1 d", "g_1": "1 e"}
+LAYER = {"x": "n d", "w": "d m", "g": "n m", "a": "", "x_1": "1 d", "g_1": "1 m"}
 
 
 def _loss(x: Any, w: Any, g: Any) -> Any:
@@ -277,10 +275,9 @@ def _loss(x: Any, w: Any, g: Any) -> Any:
 
 
 def _weight_gradient(x: Any, w: Any, g: Any) -> Any:
-    """∇_W ⟨G, RMS(X W)⟩ = Xᵀ (G − Y (Y · G) / d) / ρ with Y = RMS(X W)."""
+    """∇_W ⟨G, RMS(X W)⟩ = Xᵀ (G − Z (Z · G) / ‖Z‖²) / ρ with Z = X W, row by row."""
     z = x @ w
-    rho2 = squares(z) / _count(z)
-    return x.mT @ ((g - z * add_up(z * g) / (_count(z) * rho2)) / _root(rho2))
+    return x.mT @ ((g - z * add_up(z * g) / squares(z)) / _root(squares(z) / _count(z)))
 
 
 NABLA = name("∇", "W")
@@ -302,6 +299,7 @@ LOSS = name("ℓ")
     hypotheses=(NO_EPS, "a > 0, and no row of X W is 0", "ℓ is any function of RMS(X W), with the gradient G by it"),
     source="van Laarhoven, L2 Regularization versus Batch and Weight Normalization (2017)",
     why="A function that does not change with the length of W has a gradient orthogonal to W, of degree −1.",
+    rule="The gradient is shown for one row of X; the loss of all rows has the sum of such as its gradient.",
     false=lambda x, w, g, a: (_weight_gradient(x, a * w, g), _weight_gradient(x, w, g)),
     false_says=same(name("∇", A_ * W_) * LOSS, NABLA * LOSS),
 )
@@ -309,7 +307,6 @@ def scale_before_norm(x: Any, w: Any, g: Any, a: Any, x_1: Any, g_1: Any) -> Any
     xp, slope = x.__array_namespace__(), _weight_gradient(x, w, g)
     return [
         (rms_norm(x @ (a * w)), rms_norm(x @ w)),
-        # One row: the gradients of rows add up.
         (gradient(_loss, "w", x=x_1, w=w, g=g_1), _weight_gradient(x_1, w, g_1)),
         (xp.sum(w * slope), 0),
         (_weight_gradient(x, a * w, g), slope / a),

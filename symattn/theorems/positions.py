@@ -99,9 +99,10 @@ def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Any:
             _shifted(cos_p, sin_p, cos_o, sin_o),
             sinusoidal(cos_p, sin_p) + sinusoidal(cos_o, sin_o),
         ),
+        # With one M the embeddings at two offsets would be equal, both being M PE(p).
         lambda cos_p, sin_p, cos_o, sin_o, cos_u, sin_u: (
             _shifted(cos_p, sin_p, cos_o, sin_o),
-            _turned(sinusoidal(cos_p, sin_p), cos_u, sin_u),
+            _shifted(cos_p, sin_p, cos_u, sin_u),
         ),
     ),
     false_says=(equals(pe(P_ + OFFSET), pe(P_) + pe(OFFSET)), "; one matrix M for all k"),
@@ -297,7 +298,18 @@ def _rotated(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> 
     return dot_scores(R(q, cos_q, sin_q), R(k, cos_k, sin_k))
 
 
-@theorem(
+def _bias_adds(q: Any, k: Any, b: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+    difference = _rotated(q, k + b, cos_q, sin_q, cos_k, sin_k) - _rotated(q, k, cos_q, sin_q, cos_k, sin_k)
+    return difference, _rotated(q, 0 * k + b, cos_q, sin_q, cos_k, sin_k)
+
+
+def _as_for_the_first_key(q: Any, k: Any, b: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+    added = _bias_adds(q, k, b, cos_q, sin_q, cos_k, sin_k)[1]
+    return added, added[:, :1] + 0 * added
+
+
+ANY_ANGLES = (("cos_q", "sin_q"), ("cos_k", "sin_k"))
+rope_key_bias = Theorem(
     "rope-key-bias-not-redundant",
     TOPIC,
     (
@@ -305,21 +317,27 @@ def _rotated(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> 
         bracket(rotation(I_) * row("q", I_), rotation(J_) * B_),
         " to the unscaled score, which depends on j",
     ),
-    arrays=BIAS,
-    units=(("cos_q", "sin_q"), ("cos_k", "sin_k")),
-    why="Rotations are linear, and the rotated bias differs from key to key.",
-    false=lambda q, k, b, v, cos_q, sin_q, cos_k, sin_k: (
-        soft(_rotated(q, k + b, cos_q, sin_q, cos_k, sin_k)) @ v,
-        soft(_rotated(q, k, cos_q, sin_q, cos_k, sin_k)) @ v,
+    Together(
+        (
+            identity(
+                BIAS,
+                _bias_adds,
+                lambda q, k, b, v, cos_q, sin_q, cos_k, sin_k: (
+                    soft(_rotated(q, k + b, cos_q, sin_q, cos_k, sin_k)) @ v,
+                    soft(_rotated(q, k, cos_q, sin_q, cos_k, sin_k)) @ v,
+                ),
+                units=ANY_ANGLES,
+            ),
+            Fails(Declared(BIAS, units=ANY_ANGLES), _as_for_the_first_key),
+        )
     ),
-    false_says=(
+    "folklore",
+    (
         equals(attention(QUERY, KEY + B_, name("v", role="value")), attention(QUERY, KEY, name("v", role="value"))),
         " with RoPE, as without",
     ),
+    ("Rotations are linear, and the rotated bias differs from key to key.",),
 )
-def rope_key_bias(q: Any, k: Any, b: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
-    difference = _rotated(q, k + b, cos_q, sin_q, cos_k, sin_k) - _rotated(q, k, cos_q, sin_q, cos_k, sin_k)
-    return difference, _rotated(q, 0 * k + b, cos_q, sin_q, cos_k, sin_k)
 
 
 # -- linear biases -----------------------------------------------------------------------------------------------------
@@ -388,12 +406,12 @@ alibi_tail = Theorem(
                     / (add_up(exp(near - a * distance)) + add_up(exp(rest)))
                 ),
                 lambda near, u, distance, rest, w, a, L: (_tail(near, u, distance, rest, w, a, L), exp(-a * L)),
-                positive=("u", "w", "a", "L", "distance"),
+                nonnegative=("u", "w", "a", "L", "distance"),
             ),
         ),
         (
-            "Every far key, at the distance L + δ, has a key at the distance δ of its own row, whose raw score is at "
-            "most w lower. The weights of all keys are at least those of these partners: rest is what remains.",
+            "Every far key, at the distance L + δ, has a partner at the distance δ in its row, whose raw score is at "
+            "most w lower. The partners are all keys but the L farthest, which are the rest.",
         ),
     ),
     "folklore",
@@ -403,7 +421,7 @@ alibi_tail = Theorem(
         power_of_e(-(A_ * L_)),
         power_of_e(W_),
     ),
-    (("the raw scores of a row lie within a band of width w",), (relation(A_, ">", 0),)),
+    (("the raw scores of a row lie within a band of width w",), (relation(A_, "≥", 0), ", ", relation(L_, "≥", 1))),
 )
 
 
@@ -471,7 +489,7 @@ nope_causal_counts = Theorem(
     "folklore",
     (equals(row("o", I_), 1 / name("n")),),
     ("Row i averages over the i tokens that it sees.",),
-    (("i is written as the number of keys that row i may attend to",),),
+    (("rows and keys are counted from 1, so row i may attend to i keys, and i is written as their number",),),
 )
 
 THEOREMS = (

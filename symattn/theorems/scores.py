@@ -104,7 +104,7 @@ additive_score_floor = Theorem(
                     (-add_up((f - g) * by_exponentials(x)), add_up(0 * x + f + g)),
                 ],
                 _additive_gap,
-                positive=("f", "g"),
+                nonnegative=("f", "g"),
             ),
             Positive(Declared({"x": ""}), lambda x: complements(x)[0] * complements(x)[1]),
             bound(
@@ -113,10 +113,13 @@ additive_score_floor = Theorem(
                 lambda s, high, low, N: _floor_gap(s, high, low, N),
                 lambda s, N, m: ((1 + m) * _sharpest(N, m, s), exp(-4 * N)),
                 assumed=BAND,
-                positive=("N",),
+                nonnegative=("N",),
             ),
         ),
-        ("Each |tanh| is below 1, so that each score lies between −‖v‖₁ and ‖v‖₁.",),
+        (
+            "Each |tanh| is below 1, and each term of the gap is positive unless its entry of v is 0: so each score "
+            "lies between −‖v‖₁ and ‖v‖₁. The last part is for any scores between −N and N.",
+        ),
     ),
     "folklore",
     (
@@ -129,7 +132,6 @@ additive_score_floor = Theorem(
             "the vector v is f − g, f and g being its parts above and below 0; {} is any vector",
             name("W") * QUERY + name("U") * KEY_J,
         ),
-        ("the weights are those of any scores from −N to N",),
     ),
 )
 
@@ -151,12 +153,10 @@ def _floor_gap(s: Any, high: Any, low: Any, N: Any) -> Any:
         ),
     ),
     arrays={"q": "n d", "k": "m d", "c": "", "r": "n 1", "s": "n m"},
-    hypotheses=(
-        ("all ", norm(KEY_J), " are equal"),
-        told(
-            "for any keys the two differ by {} within the softmax; one number r for all keys drops out",
-            C_ * squared(norm(KEY_J)) / 2,
-        ),
+    hypotheses=(("all ", norm(KEY_J), " are equal"),),
+    rule=told(
+        "For any keys the two differ by {} within the softmax, and one number for all keys drops out.",
+        C_ * squared(norm(KEY_J)) / 2,
     ),
     source="Tsai et al., Transformer Dissection (2019)",
     why="−‖q − k‖²/2 = q·k − ‖q‖²/2 − ‖k‖²/2, and the first square is the same for all keys of a row.",
@@ -231,7 +231,7 @@ qk_norm_scale_free = Theorem(
     "Henry et al., Query-Key Normalization for Transformers (2020)",
     ("the same for negative factors",),
     ("A positive factor is divided out; a cosine is at most 1.",),
-    (("no row of Q or K is 0",),),
+    (("no row of Q or K is 0",), (relation(TAU, "≥", 0),), ("for the last part there are two keys or more",)),
 )
 
 
@@ -288,20 +288,18 @@ softcap = Theorem(
                 {**CAPPED, "x": ""},
                 lambda x: (1 - by_exponentials(x) ** 2, 1),
                 lambda x: by_exponentials(x) ** 2,
-                lambda s, c, t: (weights(cap(s + t, c)), weights(cap(s, c))),
-                positive=("c",),
-            ),
-            # Capping after the mask: a forbidden key keeps the score −τ.
-            identity(
-                CAPPED,
-                lambda s: (weights(s), weights(s)),
-                lambda s, c, t: (_masked_then_capped(s, c, t), 0 * t),
+                (
+                    lambda s, c, t: (weights(cap(s + t, c)), weights(cap(s, c))),
+                    # Capping after the mask: a forbidden key keeps the score −τ.
+                    lambda s, c, t: (_masked_then_capped(s, c, t), 0 * t),
+                ),
                 positive=("c",),
             ),
         ),
         (
             "All of 1 ∓ tanh and 1 − tanh² are positive, so |g| < τ and 0 < g' ≤ 1: g grows, and no faster than s. "
-            "Then |tanh x| ≤ |x|, so the derivative of s³/(3τ²) − s + g(s) is never negative; this function is 0 at 0.",
+            "Then |tanh x| ≤ |x|, so the derivative of s³/(3τ²) − s + g(s) is never negative; this function is 0 at 0, "
+            "so it has the sign of s, and so has s − g(s).",
         ),
     ),
     "folklore",

@@ -21,7 +21,7 @@ from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Positive, Together, bound, identity
 from symattn.theorems.letters import T_, norm, said, softmax
-from symattn.theorems.softmax import NOT_NEGATIVE
+from symattn.theorems.softmax import BREGMAN, NOT_NEGATIVE
 from symattn.theorems.softmax_bounds import S_
 from symattn.theorems.sums import add_up, squares, weights
 
@@ -80,7 +80,7 @@ sparsemax = Theorem(
                 SPARSE,
                 _nearest,
                 lambda p, q, lam: squares(q - p) + 2 * add_up(q * lam),
-                positive=NOT_BELOW_ZERO,
+                nonnegative=NOT_BELOW_ZERO,
             ),
             bound(
                 SPARSE,
@@ -90,12 +90,13 @@ sparsemax = Theorem(
                 ),
                 # Scores that are weights are their own sparsemax.
                 lambda p, q: (2 * squares(p / add_up(p) - q / add_up(q)) * 2, squares(p / add_up(p) - q / add_up(q))),
-                positive=NOT_BELOW_ZERO,
+                nonnegative=NOT_BELOW_ZERO,
             ),
         ),
         (
-            "Scores s have the weights p iff s = p + τ − λ with λ ≥ 0 and λ = 0 where p > 0: p alone is then nearest. "
-            "Scores s + t have the same p and λ, with the threshold τ + t.",
+            "If s = p + τ − λ with λ ≥ 0, and λ = 0 where p > 0, then p is nearest, and alone so, as ‖q − p‖² is left "
+            "over. Such a p there is for all s, p = max(s − τ, 0): as τ falls its sum grows from 0 without a break, so "
+            "it is 1 for some τ. Scores s + t have the same p and λ, with the threshold τ + t.",
         ),
     ),
     "Martins, Astudillo, From Softmax to Sparsemax (2016)",
@@ -144,6 +145,7 @@ hopfield_energy = Theorem(
     Together(
         (
             identity(MEMORY, _energy_drop, _second_step, positive=("beta",)),
+            BREGMAN,
             NOT_NEGATIVE,
         ),
         ("What is left of the drop is KL(softmax(βXξ) ‖ softmax(βXξ')) / β, which is never negative.",),

@@ -220,7 +220,7 @@ _LB, _L = name("L", "b"), name("L")
         ("the keys are split into blocks; ", _LB, " is the log-sum-exp of the scores of block b"),
         (name("o", "b", role="output"), " is the output over the keys of block b alone"),
     ),
-    source="Liu et al., Ring Attention with Blockwise Transformers (2023)",
+    source="Dao et al., Flash-Decoding for long-context inference (2023)",
     why="The numerator of a block is its output times the exponential of its log-sum-exp.",
     rule=(
         "Shown for any number of blocks of one size, and for two blocks of any sizes, which by induction gives every"
