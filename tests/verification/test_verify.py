@@ -23,7 +23,9 @@ from tests.faults.rewrites import MAKES
 EIGHT = (
     programs.scaled_by_width, programs.unscaled, programs.scaled_by_model_width, programs.softmax_over_queries,
     programs.mask_inverted, programs.sees_the_next_key, programs.does_not_see_itself, programs.keys_as_values,
-    programs.queries_as_keys, programs.no_maximum,
+    programs.queries_as_keys, programs.no_maximum, programs.mask_inverted_with_nan, programs.mask_inverted_with_fill,
+    programs.mask_inverted_by_sum, programs.causal_inverted_with_fill, programs.does_not_see_itself_with_fill,
+    programs.does_not_see_itself_with_nan,
 )  # fmt: skip
 SLOW = (rewrites.heads_of_tokens, rewrites.heads_in_a_loop)
 
