@@ -105,6 +105,13 @@ def _causal(by: int, s: Array) -> Array:
     return np.where(open_, s, _number(s, -np.inf))
 
 
+def common_maximum(q: Array, k: Array, v: Array) -> Array:
+    s = _scores(q, k)
+    with np.errstate(all="ignore"):
+        e = np.exp(s - s.max())
+        return e / e.sum(axis=-1, keepdims=True) @ v
+
+
 def sees_the_next_key(q: Array, k: Array, v: Array) -> Array:
     return _attention(_causal(1, _scores(q, k)), v)
 
@@ -223,6 +230,7 @@ WRONG: tuple[Wrong, ...] = (
     Wrong(queries_as_keys, "score", "queries are used as keys", rewrites.plain),
     Wrong(roles_exchanged, "score", "queries and keys are exchanged", rewrites.plain),
     Wrong(no_maximum, "max", "the largest score is not subtracted", rewrites.plain),
+    Wrong(common_maximum, "max", "the maximum of the whole array is subtracted", rewrites.plain),
     Wrong(sees_the_next_key, "mask", "a query also sees the next key", rewrites.causal, _CAUSAL),
     Wrong(does_not_see_itself, "mask", "a query does not see its own key", rewrites.causal, _CAUSAL),
     Wrong(other_corner, "mask", "the causal mask starts at the other corner", rewrites.causal, _CAUSAL),
