@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import log
-
-import numpy as np
-
-from symattn.arrays.ball import Ball
 from symattn.attention.spec import Attention
 from symattn.verification.judge import Judged, explains
 from symattn.verification.mistakes import MISTAKES, Mistake
-from symattn.verification.precision import Format, Precision
+from symattn.verification.outofrange import out_of_range
+from symattn.verification.precision import Precision
 from symattn.verification.reference import Variant
 
 _FIRST, _RIGHT = 4, 40  # wrong cases that a mistake must explain to be looked at further; right ones looked at
@@ -43,12 +39,12 @@ def causes(spec: Attention, precision: Precision, records: Sequence[Judged]) -> 
     if together:
         return (Cause(tuple(wrong), together, _explain_errors(spec, precision, together, records)),)
     lost = [r for r in wrong if r.finding == "not finite"]
-    overflow = _overflow(precision, lost, [r for r in records if r.ratios is not None]) if lost else None
+    overflow = out_of_range(precision, lost, [r for r in records if r.ratios is not None]) if lost else None
     if overflow is None:
         return (Cause(tuple(wrong), ()),)
-    rest = [r for r in wrong if r.finding != "not finite"]
-    found = (Cause(tuple(lost), (overflow,)),)
-    return found if not rest else (*found, Cause(tuple(rest), named(spec, precision, rest, right, records)))
+    shapes = [r for r in wrong if r.ratios is None]  # it has agreed with every value
+    found = (Cause(tuple(r for r in wrong if r.ratios is not None), (overflow,)),)
+    return found if not shapes else (*found, Cause(tuple(shapes), named(spec, precision, shapes, right, records)))
 
 
 def named(
@@ -89,47 +85,3 @@ def _explains_all(answers: Iterator[bool | None]) -> bool:
             return False
         seen = seen or answer is True
     return seen
-
-
-def _overflow(precision: Precision, lost: list[Judged], seen: list[Judged]) -> Mistake | None:
-    """The missing maximum: rows lose their numbers exactly where e^s leaves the range of some format."""
-    for name in dict.fromkeys((precision.score.name, precision.input.name, "float16", "float32", "float64")):
-        f = Format(name)
-        if any(_must_be_lost(r, f).any() for r in lost) and all(_agrees(r, f) for r in seen):
-            cause = (
-                f"the largest score is not subtracted: e^s overflows in {name} for s above {log(f.max):.4g}, "
-                f"and every e^s vanishes below {log(f.tiny):.4g}"
-            )
-            return Mistake("max", cause, Variant())
-    return None
-
-
-def _agrees(judged: Judged, f: Format) -> bool:
-    """Rows that must be lost are wrong, rows that must be kept are right; of the others nothing is asked."""
-    ratios = judged.ratios
-    assert ratios is not None
-    if judged.expected.run.output_step is not None:  # heads are mixed: the whole case is looked at
-        lost, kept = _must_be_lost(judged, f).any(), _must_be_kept(judged, f).all()
-        return bool(((ratios > 1).any() or not lost) and ((ratios <= 1).all() or not kept))
-    wrong = np.asarray((ratios > 1).any(axis=-1))
-    return bool(wrong[_must_be_lost(judged, f)].all() and not wrong[_must_be_kept(judged, f)].any())
-
-
-def _row_maxima(judged: Judged) -> np.ndarray:
-    run = judged.expected.run
-    t = Ball.xp.where(run.allowed, run.final_scores, 0).midpoints()
-    return np.asarray(np.where(run.allowed, t, -np.inf).max(axis=-1))
-
-
-def _must_be_lost(judged: Judged, f: Format) -> np.ndarray:
-    m = _row_maxima(judged)
-    lost: np.ndarray = (m > log(f.max) + 1) | (np.isfinite(m) & (m < log(f.tiny) + log(2 * f.u) - 2))
-    return lost
-
-
-def _must_be_kept(judged: Judged, f: Format) -> np.ndarray:
-    m = _row_maxima(judged)
-    size = float(np.abs(judged.expected.run.values["v"].midpoints()).max(initial=1.0))
-    n = judged.expected.run.allowed.shape[-1]
-    kept: np.ndarray = (m < log(f.max) - log(n * max(size, 1.0)) - 1) & (m > log(f.tiny) + 1)
-    return kept

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from symattn.verification import behaviour
 from symattn.verification.counterexample import counterexample, shown, sizes
 from symattn.verification.diagnose import Cause, causes
-from symattn.verification.judge import Case, Finding, Judged
+from symattn.verification.judge import Case, Finding, Judged, explains
 from symattn.verification.mistakes import STEPS
 from symattn.verification.observe import ObservedScale, first_wrong_step, scales
 from symattn.verification.reduce import Inputs, reduce
+from symattn.verification.reference import Variant
 from symattn.verification.report import Counterexample, Fault
 from symattn.verification.target import same_bits
 
@@ -51,7 +52,7 @@ def _repeats(records: list[Judged], judged: Judged) -> bool:
 def _wrong(session: Session, explained: tuple[Cause, ...]) -> Iterator[Fault]:
     for cause in explained:
         session.progress("smallest input")
-        smallest = _smallest(session, _telling(cause))
+        smallest = _smallest(session, _telling(session, cause), cause.variant)
         told = _named(session, cause) if cause.mistakes else _unnamed(session, cause)
         yield Fault(*told, counterexample(session.spec, smallest, cause.variant), _scales(session, told[0]))
 
@@ -79,17 +80,24 @@ def _expected(session: Session, step: str) -> str:
 def _unnamed(session: Session, cause: Cause) -> tuple[str, None, str]:
     step, seen = first_wrong_step(session.spec, session.records)
     what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
-    finding = _telling(cause).finding
+    finding = _telling(session, cause).finding
     words = what.get(finding or "", "the output is beyond what any implementation in this arithmetic can give")
     if finding == "shape":
-        step, seen = "output", _shapes(_telling(cause))
+        step, seen = "output", _shapes(_telling(session, cause))
     return step, None, f"{words}; no known mistake explains it" + (f"; {seen}" if seen else "")
 
 
-def _telling(cause: Cause) -> Judged:
-    """The smallest case; where some have a wrong shape and nothing explains that, one of them."""
+def _telling(session: Session, cause: Cause) -> Judged:
+    """The smallest case, if one mistake is known one that shows it; a wrong shape, where nothing explains that."""
     shapes = [r for r in cause.records if r.finding == "shape"]
-    return shapes[0] if shapes and not cause.mistakes else cause.records[0]
+    if shapes and not cause.mistakes:
+        return shapes[0]
+    return next((r for r in cause.records if _shows(session, r, cause.variant)), cause.records[0])
+
+
+def _shows(session: Session, judged: Judged, variant: Variant | None) -> bool:
+    """Whether the variant gives just what the function gave, and the definition does not; True without a variant."""
+    return variant is None or explains(session.spec, session.precision, judged, variant) is True
 
 
 def _shapes(judged: Judged) -> str:
@@ -140,14 +148,16 @@ def _conduct(session: Session) -> Iterator[Fault]:
             yield Fault("mask", None, message, Counterexample({n: a.tolist() for n, a in leak.items()}))
 
 
-def _smallest(session: Session, judged: Judged) -> Judged:
-    """The same finding on the smallest inputs that show it."""
+def _smallest(session: Session, judged: Judged, variant: Variant | None = None) -> Judged:
+    """The same finding on the smallest inputs that show it, and the variant where ``judged`` shows it."""
     best = [judged]
+    variant = variant if _shows(session, judged, variant) else None
 
     def fails(inputs: Inputs) -> bool:
         found = session.try_(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
         alike = found.finding in _SAME.get(judged.finding or "", (judged.finding,))
         alike = alike and bool(session.domain.fully_masked_rows or found.expected.run.allowed.any(axis=-1).all())
+        alike = alike and _shows(session, found, variant)
         if alike:
             best[0] = found
         return alike

@@ -80,6 +80,8 @@ def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     rows = 5 if maker.square else 2
     for shift in (200, -200, 1000, -1000):
         yield f"every score near {shift}", maker.from_heads(*_offset(shift, rows, maker, rng))
+    for level in _levels(maker):
+        yield f"queries that score near {level:g} and −{level:g}", maker.from_heads(*_apart(level, rows, maker, rng))
     low = np.zeros((5, 2))
     low[:, 0] = [-200, 3, -1, 2, -190]
     yield "scores of wide range", maker.from_heads(np.ones((rows, 2)), low, rng.integers(-8, 9, (5, 3)))
@@ -123,6 +125,20 @@ def _favourites(n: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     """Query i scores 0 with key π(i), by products that are all zero, and far below with the others."""
     far = 32.0 * (isqrt(n) + 1)
     return far * (np.eye(n)[rng.permutation(n)] - 1), np.eye(n), rng.integers(-8, 9, (n, 3)).astype(float)
+
+
+def _levels(maker: Maker) -> tuple[float, ...]:
+    """Levels of scores S, within the domain: e^{−2S} vanishes in float16, in float32, in float64."""
+    most = 2.0 ** np.floor(np.log2(maker.largest_score * 0.9)) if maker.largest_score < np.inf else np.inf
+    return tuple(dict.fromkeys(min(level, most) for level in (16.0, 64.0, 512.0)))
+
+
+def _apart(level: float, rows: int, maker: Maker, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    """As ``_offset``, and every other query far below the others."""
+    q, k, v = _offset(level, rows, maker, rng)
+    q[1::2, 0] *= -1
+    k[:, 1] /= 4
+    return q, k, v
 
 
 def _offset(shift: int, rows: int, maker: Maker, rng: np.random.Generator) -> tuple[Array, Array, Array]:

@@ -164,6 +164,12 @@ def _received(values: Values) -> Any:
     return values["masked" if "masked" in values else "scaled"]
 
 
+def some_keys(spec: Attention, values: Values) -> Any:
+    """Softmax over the keys; a row that the mistake leaves none is undefined, since code then gives zeros, NaN, or
+    (where −10⁹ stands for −∞) weights that are no consequence of the mistake."""
+    return softmax.softmax(_received(values), fully_masked="nan")
+
+
 def over_queries(spec: Attention, values: Values) -> Any:
     """Softmax over the queries: columns sum to 1."""
     return softmax.softmax(_received(values).mT, fully_masked="zeros").mT
@@ -193,7 +199,7 @@ def one_key_less(column: int, spec: Attention, values: Values) -> Any:
     """The first or the last key takes no part."""
     n = _shape(values)[-1]
     kept = np.arange(n) != column % n
-    return softmax.softmax(masks.forbid(_received(values), kept), fully_masked="zeros")
+    return softmax.softmax(masks.forbid(_received(values), kept), fully_masked="nan")
 
 
 # --- roles, values, output -------------------------------------------------------------------------------------------

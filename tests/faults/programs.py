@@ -105,6 +105,13 @@ def _causal(by: int, s: Array) -> Array:
     return np.where(open_, s, _number(s, -np.inf))
 
 
+def common_maximum(q: Array, k: Array, v: Array) -> Array:
+    s = _scores(q, k)
+    with np.errstate(all="ignore"):
+        e = np.exp(s - s.max())
+        return e / e.sum(axis=-1, keepdims=True) @ v
+
+
 def sees_the_next_key(q: Array, k: Array, v: Array) -> Array:
     return _attention(_causal(1, _scores(q, k)), v)
 
@@ -129,6 +136,35 @@ def mask_ignored(q: Array, k: Array, v: Array, mask: Array) -> Array:
 
 def mask_inverted(q: Array, k: Array, v: Array, mask: Array) -> Array:
     return np.nan_to_num(_attention(np.where(mask, _number(q, -np.inf), _scores(q, k)), v))
+
+
+def mask_inverted_with_nan(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return _attention(np.where(mask, _number(q, -np.inf), _scores(q, k)), v)
+
+
+def mask_inverted_with_fill(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return _attention(np.where(mask, _number(q, _FILL[q.dtype.name]), _scores(q, k)), v)
+
+
+def mask_inverted_by_sum(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return _attention(_scores(q, k) + mask * _number(q, _FILL[q.dtype.name]), v)
+
+
+def causal_inverted_with_fill(q: Array, k: Array, v: Array) -> Array:
+    s = _scores(q, k)
+    lower = np.tri(*s.shape, s.shape[1] - s.shape[0], dtype=bool)
+    return _attention(np.where(lower, _number(q, _FILL[q.dtype.name]), s), v)
+
+
+def does_not_see_itself_with_fill(q: Array, k: Array, v: Array) -> Array:
+    s = _scores(q, k)
+    earlier = np.tri(*s.shape, s.shape[1] - s.shape[0] - 1, dtype=bool)
+    return _attention(np.where(earlier, s, _number(q, _FILL[q.dtype.name])), v)
+
+
+def does_not_see_itself_with_nan(q: Array, k: Array, v: Array) -> Array:
+    s = _scores(q, k)
+    return _attention(np.where(np.tri(*s.shape, s.shape[1] - s.shape[0] - 1, dtype=bool), s, _number(s, -np.inf)), v)
 
 
 def mask_added(q: Array, k: Array, v: Array, mask: Array) -> Array:
@@ -174,6 +210,7 @@ def padded_to_sixteen(q: Array, k: Array, v: Array) -> Array:
     return _attention(_scores(q, k), v)
 
 
+_FILL = {"float16": -6e4, "float32": -1e9, "float64": -1e30}  # in place of −∞
 _MASKED = Attention(mask="boolean")
 _CAUSAL = Attention(causal=True)
 _HEADS = Attention(heads=2)
@@ -193,12 +230,19 @@ WRONG: tuple[Wrong, ...] = (
     Wrong(queries_as_keys, "score", "queries are used as keys", rewrites.plain),
     Wrong(roles_exchanged, "score", "queries and keys are exchanged", rewrites.plain),
     Wrong(no_maximum, "max", "the largest score is not subtracted", rewrites.plain),
+    Wrong(common_maximum, "max", "the maximum of the whole array is subtracted", rewrites.plain),
     Wrong(sees_the_next_key, "mask", "a query also sees the next key", rewrites.causal, _CAUSAL),
     Wrong(does_not_see_itself, "mask", "a query does not see its own key", rewrites.causal, _CAUSAL),
     Wrong(other_corner, "mask", "the causal mask starts at the other corner", rewrites.causal, _CAUSAL),
     Wrong(causal_transposed, "mask", "the causal mask is transposed", rewrites.causal, _CAUSAL),
     Wrong(mask_ignored, "mask", "the mask is ignored", rewrites.masked, _MASKED),
     Wrong(mask_inverted, "mask", "the mask is inverted", rewrites.masked, _MASKED),
+    Wrong(mask_inverted_with_nan, "mask", "the mask is inverted", rewrites.masked, _MASKED),
+    Wrong(mask_inverted_with_fill, "mask", "the mask is inverted", rewrites.masked, _MASKED),
+    Wrong(mask_inverted_by_sum, "mask", "the mask is inverted", rewrites.masked, _MASKED),
+    Wrong(causal_inverted_with_fill, "mask", "the mask is inverted", rewrites.causal, _CAUSAL),
+    Wrong(does_not_see_itself_with_fill, "mask", "a query does not see its own key", rewrites.causal, _CAUSAL),
+    Wrong(does_not_see_itself_with_nan, "mask", "a query does not see its own key", rewrites.causal, _CAUSAL),
     Wrong(mask_added, "mask", "a boolean mask is added as 0 and 1", rewrites.masked, _MASKED),
     Wrong(mask_multiplied, "mask", "forbidden scores become 0 (a mask multiplied)", rewrites.masked, _MASKED),
     Wrong(filled_with_little, "mask", "(−1e-9 filled in)", rewrites.masked, _MASKED),

@@ -23,7 +23,9 @@ from tests.faults.rewrites import MAKES
 EIGHT = (
     programs.scaled_by_width, programs.unscaled, programs.scaled_by_model_width, programs.softmax_over_queries,
     programs.mask_inverted, programs.sees_the_next_key, programs.does_not_see_itself, programs.keys_as_values,
-    programs.queries_as_keys, programs.no_maximum,
+    programs.queries_as_keys, programs.no_maximum, programs.mask_inverted_with_nan, programs.mask_inverted_with_fill,
+    programs.mask_inverted_by_sum, programs.causal_inverted_with_fill, programs.does_not_see_itself_with_fill,
+    programs.does_not_see_itself_with_nan, programs.common_maximum,
 )  # fmt: skip
 SLOW = (rewrites.heads_of_tokens, rewrites.heads_in_a_loop)
 
@@ -73,6 +75,19 @@ def test_no_maximum_is_right_on_small_scores(precision: str) -> None:
     (fault,) = _verify(rewrites.without_maximum, Attention(), precision).faults
     assert fault.step == "max"
     assert precision in (fault.cause or "")
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32", "float16"])
+def test_a_common_maximum_is_found_in_every_precision(precision: str) -> None:
+    (fault,) = _verify(programs.common_maximum, Attention(), precision, examples=0).faults
+    assert "the maximum of the whole array is subtracted" in str(fault.cause)
+    assert fault.counterexample is not None
+    assert fault.counterexample.sizes == {"n_q": 2, "n_k": 1, "d_k": 1, "d_v": 1}
+
+
+def test_a_common_maximum_is_right_on_small_scores() -> None:
+    report = _verify(programs.common_maximum, Attention(), "float32", domain=Domain(max_abs_score=8), examples=10)
+    assert report.verdict is Verdict.NO_FAULT, report.faults
 
 
 def test_the_smallest_input_for_a_wrong_scale() -> None:

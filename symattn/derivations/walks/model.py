@@ -17,6 +17,7 @@ from symattn.derivations.walks.tokens import agrees
 from symattn.document.model import Text, Values
 from symattn.document.notation import Name, Node, Words, name
 from symattn.document.text import text
+from symattn.errors import InputError
 from symattn.evidence import Evidence, Grade
 
 _DIGITS = {"float64": 17, "float32": 9}  # of decimals beside a format's own; enough to tell its numbers apart
@@ -39,7 +40,10 @@ class Walk:
     @cached_property
     def arrays(self) -> dict[str, Any]:
         """Every named array, exact."""
-        return walks_run.exact(self.sheet.attention, self.sheet.inputs)
+        try:
+            return walks_run.exact(self.sheet.attention, self.sheet.inputs)
+        except InputError as misfit:
+            raise InputError(f"{self.sheet.name}: {misfit}") from None
 
     @cached_property
     def computed(self) -> dict[str, Any]:
