@@ -137,12 +137,12 @@ dot_product_error = Theorem(
 
 
 # -- outputs -----------------------------------------------------------------------------------------------------------
-# The values are low + w f / (f + g): any numbers between low and low + w.
-OUTPUTS = {**dict.fromkeys(("s", "e", "f", "g"), "m"), **dict.fromkeys(("low", "w", "eta"), "")}
+# The values are low + w cos² of any angles: any numbers from low to low + w. η is a square, r².
+OUTPUTS = {**dict.fromkeys(("s", "e", "cos", "sin"), "m"), **dict.fromkeys(("low", "w", "r"), "")}
 
 
-def _output(s: Any, f: Any, g: Any, low: Any, w: Any) -> Any:
-    return add_up(weights(s) * (low + w * f / (f + g)))
+def _output(s: Any, cos: Any, low: Any, w: Any) -> Any:
+    return add_up(weights(s) * (low + w * cos * cos))
 
 
 def _tanh_of_half(eta: Any) -> Any:
@@ -150,22 +150,22 @@ def _tanh_of_half(eta: Any) -> Any:
     return (exp(eta) - 1) / (exp(eta) + 1)
 
 
-def _moved(s: Any, e: Any, f: Any, g: Any, low: Any, w: Any) -> Any:
+def _moved(s: Any, e: Any, cos: Any, low: Any, w: Any) -> Any:
     """How much the output grows when the scores change by e."""
-    return _output(s + e, f, g, low, w) - _output(s, f, g, low, w)
+    return _output(s + e, cos, low, w) - _output(s, cos, low, w)
 
 
-def _about_zero(s: Any, e: Any, f: Any, g: Any, w: Any) -> tuple[Any, Any]:
+def _about_zero(s: Any, e: Any, cos: Any, w: Any) -> tuple[Any, Any]:
     """The square of the movement, and 0 for tanh(η/2) times an output that is 0, low being such."""
-    low = -_output(s, f, g, 0 * w, w)
-    return _moved(s, e, f, g, low, w) ** 2, 0 * w
+    low = -_output(s, cos, 0 * w, w)
+    return _moved(s, e, cos, low, w) ** 2, 0 * w
 
 
-def _output_gap(s: Any, e: Any, f: Any, g: Any, w: Any, eta: Any, less: Any, more: Any) -> Any:
-    """w (tanh(η/2) − the gain), in two steps as for the mass of a set of keys, of which f / (f + g) is what counts."""
-    upper, lower, x = f / (f + g), g / (f + g), exp(eta)
+def _output_gap(s: Any, e: Any, cos: Any, sin: Any, w: Any, r: Any, less: Any, more: Any) -> Any:
+    """w (tanh(η/2) − the gain), in two steps as for the mass of a set of keys, to which a key belongs by its cos²."""
+    upper, lower, x = cos * cos, sin * sin, exp(r * r)
     a, b = add_up(exp(s) * upper), add_up(exp(s) * lower)
-    between = a * exp(2 * eta) + b
+    between = add_up(exp(s)) + a * (exp(2 * (r * r)) - 1)  # a e^{2η} + b
     both = exp((s + e)[:, None] + s[None, :]) * (exp(_pairs(less, more)) - 1) * upper[:, None] * lower[None, :]
     first = add_up(add_up(both)[:, 0]) / (between * add_up(exp(s + e)))
     second = (x - 1) * (a * x - b) ** 2 / ((x + 1) * between * add_up(exp(s)))
@@ -188,17 +188,18 @@ output_from_score_error = Theorem(
         (
             bound(
                 OUTPUTS,
-                lambda s, e, f, g, low, w, eta: (_moved(s, e, f, g, low, w), w * _tanh_of_half(eta)),
+                lambda s, e, cos, low, w, r: (_moved(s, e, cos, low, w), w * _tanh_of_half(r * r)),
                 _output_gap,
                 _about_zero,
-                positive=("f", "g", "w", "eta"),
-                assumed={"less": ("m", lambda e, eta: eta - e), "more": ("m", lambda e, eta: eta + e)},
-                chosen={"e": lambda e, eta: e * eta * HALF},
+                units=(("cos", "sin"),),
+                nonnegative=("w",),
+                assumed={"less": ("m", lambda e, r: r * r - e), "more": ("m", lambda e, r: r * r + e)},
+                chosen={"e": lambda e, r: e * (r * r) * HALF},
             ),
         ),
         (
-            "Shown for all values between two bounds, which may come as close to the smallest and the largest value as "
-            "one likes. Exchange both scores for the other sign.",
+            "Shown for all values from low to low + w, written as low + w cos², and for η as a square. Exchange both "
+            "scores for the other sign.",
         ),
     ),
     "folklore",
@@ -250,7 +251,7 @@ _WEIGHT = bound(
     _weight_gap,
     # The only rounding is that of the difference s − m; r and c may be as small as one likes.
     lambda x, delta, r, c: (_wrong(x, delta, 0 * x, 0 * x), weights(x) * exp((r + c) / 64)),
-    positive=("u", "r", "c"),
+    nonnegative=("u", "r", "c"),
     assumed={
         "u_less": ("m", lambda delta, u: u - delta),
         "u_more": ("m", lambda delta, u: u + delta),
@@ -320,7 +321,7 @@ shifted_softmax_error = Theorem(
             " and ",
             Fence("round", 1 - U) ** (-KAPPA),
         ),
-        ("û is u up to terms of the order u²", "; m is the largest score"),
+        (relation(U, "<", 1), ", and û is u up to terms of the order u²", "; m is the largest score"),
     ),
 )
 THEOREMS = (dot_product_error, output_from_score_error, shifted_softmax_error)
