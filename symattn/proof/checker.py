@@ -107,13 +107,21 @@ class _Hypotheses:
         reflexive = len(others) == 1 and all(f.label in ("≤", "=") for f in relations)
         return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
 
+    def _above_one(self, x: Node) -> bool:
+        """Whether ``x`` is e^u − 1 with u ≥ 0 by its form."""
+        numbers = [y.label for y in x.below if y.kind == "number"]
+        powers = [y for y in x.below if y.kind == "exp"]
+        return numbers == [-1] and len(powers) == len(x.below) - 1 == 1 and self.shows_not_negative(powers[0].below[0])
+
     def shows_not_negative(self, x: Node) -> bool:
-        """Whether ``x`` ≥ 0 by its form: as above, with squares, relations and roots."""
+        """Whether ``x`` ≥ 0 by its form: as above, with squares, relations, roots and e^u − 1 for u ≥ 0."""
         if x.kind == "number":
             return bool(x.label >= 0)
         if x.kind == "product":
             times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
             return all(self.shows_not_negative(y) for y in x.below if times[form(y, {i: i for i in y.free})] % 2)
+        if x.kind == "sum" and self._above_one(x):
+            return True
         if x.kind in ("sum", "ratio", "total"):
             return all(map(self.shows_not_negative, x.below))
         if x.kind == "function":

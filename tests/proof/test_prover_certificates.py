@@ -20,7 +20,8 @@ from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.proof.certificate import certificate
-from symattn.proof.checker import check
+from symattn.proof.checker import _hypotheses, check
+from symattn.proof.checker_reading import read
 from symattn.proof.gradients import gradient
 from symattn.proof.prover import prove
 
@@ -282,3 +283,22 @@ def test_expressions_that_say_nothing_are_rejected(expression: Any) -> None:
     data["equations"][0]["left"] = ["sum", data["equations"][0]["left"], expression]
     data["equations"][0]["right"] = ["sum", data["equations"][0]["right"], expression]
     rejected(data)
+
+
+X = ["letter", "x", []]
+SQUARE = ["product", X, X]
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        (["sum", ["number", "-1"], ["exp", SQUARE]], True),
+        (["sum", ["number", "-1"], ["exp", X]], False),
+        (["sum", ["number", "-2"], ["exp", SQUARE]], False),
+        (["sum", ["number", "-1"], ["exp", ["product", ["number", "-1"], SQUARE]]], False),
+        (["sum", ["number", "-1"], ["exp", SQUARE], X], False),
+        (["sum", ["number", "-1"], ["number", "-1"], ["exp", SQUARE]], False),
+    ],
+)
+def test_what_the_checker_knows_of_exponentials_less_one(form: Any, shown: bool) -> None:
+    assert _hypotheses([], frozenset()).shows_not_negative(read(form, {})) is shown
