@@ -10,11 +10,13 @@ from symattn.attention.positions import rotate_half
 from symattn.attention.projections import merge_heads
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
+from symattn.attention.spec import Attention
 from symattn.document.notation import Matrix, Node, Over, Root, commas, equals, name, total
 from symattn.proof.theorem import Theorem, theorem
 from symattn.theorems.letters import ATTENTION, T_, W_O, P, Q, X, attention, same, softmax, t
 
 TOPIC = "heads"
+TWO = Attention(heads=2)
 GROUPS = {"q": "g*r n_q d_k", "k": "g n_k d_k", "v": "g n_k d_v"}
 WEIGHTS = {"x": "n d", "w_q": "h d d_k", "w_k": "h d d_k", "w_v": "h d d_v", "w_o": "h d_v d"}
 AINSLIE = "Ainslie et al., GQA: Training Generalized Multi-Query Transformer Models (2023)"
@@ -48,15 +50,33 @@ def _sum(x: Any) -> Any:
         _side_by_side(_head("H", index=1), _head("H", index=H)) * W_O,
         _over_heads(_head("H") * _BLOCK),
     ),
-    arrays={"x": "h n d_v", "w": "h*d_v d"},
-    hypotheses=((_BLOCK, " is block t of the rows of ", W_O),),
+    arrays={
+        **{"x": "h n d_v", "w": "h*d_v d"},
+        **{"y": "n d", "w_q": "d 2*d_k", "w_k": "d 2*d_k", "w_v": "d 2*d_v", "w_o": "2*d_v d", "b_q": "2*d_k"},
+    },
+    hypotheses=(
+        (_BLOCK, " is block t of the rows of ", W_O),
+        "shown for any outputs of any number of heads, and for the whole layer with two heads",
+    ),
     source=ELHAGE,
     why="A product of a row of blocks and a column of blocks is the sum of the products.",
     false=lambda x, w: (merge_heads(x) @ w, _sum(x) @ _blocks(x, w)[0]),
     false_says=("the sum of the heads times the first block",),
 )
-def heads_concat_is_sum(x: Any, w: Any) -> Any:
-    return merge_heads(x) @ w, _sum(x @ _blocks(x, w))
+def heads_concat_is_sum(x: Any, w: Any, y: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, b_q: Any) -> Any:
+    two = x.__array_namespace__().reshape(w_o, (2, w_o.shape[0] // 2, w_o.shape[1]))
+    q, k, v = _columns(y @ w_q + b_q), _columns(y @ w_k), _columns(y @ w_v)
+    return [
+        (merge_heads(x) @ w, _sum(x @ _blocks(x, w))),
+        (TWO(x=y, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o, b_q=b_q), _sum(ATTENTION(q, k, v) @ two)),
+    ]
+
+
+def _columns(x: Any) -> Any:
+    """The columns of two heads, as a stack."""
+    xp, n = x.__array_namespace__(), x.shape[0]
+    each = xp.reshape(x, (n, 2, x.shape[1] // 2))
+    return xp.stack([each[:, 0], each[:, 1]], axis=0)
 
 
 def _blocks(x: Any, w: Any) -> Any:

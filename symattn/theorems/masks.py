@@ -44,6 +44,8 @@ from symattn.theorems.letters import (
 TOPIC = "masks"
 MASKED = Attention(mask="boolean", fully_masked="nan")
 ADDED = Attention(mask="additive")
+PADDED = Attention(padding=True)
+HEADS, BOTH = Attention(heads=2), Attention(mask="boolean", padding=True, heads=2)
 QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
 FIRST = {"q0": "1 d_k", "k0": "1 d_k", "v0": "1 d_v", "q": "n d_k", "k": "n d_k", "v": "n d_v"}
 EARLY, LATE = {"q": "a d_k", "k": "a d_k", "v": "a d_v"}, {"q1": "b d_k", "k1": "b d_k", "v1": "b d_v"}
@@ -67,13 +69,18 @@ def _scores(q: Any, k: Any) -> Any:
         _ALLOWED,
         " alone, if the scores of all other keys are −∞",
     ),
-    arrays={"q": "1 d_k", "k": "a d_k", "v": "a d_v", "k1": "b d_k", "v1": "b d_v"},
+    arrays={
+        **{"q": "1 d_k", "k": "a d_k", "v": "a d_v", "k1": "b d_k", "v1": "b d_v"},
+        **{"x": "g n d", "y": "g a d", "y0": "g c d", "y1": "g b d"},
+        **{"w_q": "d 2*d_k", "w_k": "d 2*d_k", "w_v": "d 2*d_v"},
+    },
     hypotheses=(
         (
             "row i may attend to the keys ",
             _ALLOWED,
             ", one at least; they stand first, as attention does not see the order of keys",
         ),
+        "shown for a mask, for padding, and for a batch of two heads with both, each of which forbids other keys",
     ),
     why="The exponential of −∞ is 0.",
     false=(
@@ -82,11 +89,27 @@ def _scores(q: Any, k: Any) -> Any:
     ),
     false_says="setting the other scores to 0; or setting their weights to 0 afterwards",
 )
-def mask_is_restriction(q: Any, k: Any, v: Any, k1: Any, v1: Any) -> Any:
+def mask_is_restriction(
+    q: Any, k: Any, v: Any, k1: Any, v1: Any, x: Any, y: Any, y0: Any, y1: Any, w_q: Any, w_k: Any, w_v: Any
+) -> Any:
     xp = q.__array_namespace__()
-    keys = rows(k, k1)
-    allowed = xp.broadcast_to(xp.arange(keys.shape[0])[None, :] < k.shape[0], (q.shape[0], keys.shape[0]))
-    return MASKED(q, keys, rows(v, v1), mask=allowed), ATTENTION(q, k, v)
+    keys, values = rows(k, k1), rows(v, v1)
+    keep = xp.arange(keys.shape[0]) < k.shape[0]
+    allowed = xp.broadcast_to(keep[None, :], (q.shape[0], keys.shape[0]))
+    return [
+        (MASKED(q, keys, values, mask=allowed), ATTENTION(q, k, v)),
+        (PADDED(q, keys, values, keep=keep), ATTENTION(q, k, v)),
+        (_surrounded(x, y0, y, y1, w_q=w_q, w_k=w_k, w_v=w_v), HEADS(x=x, y=y, w_q=w_q, w_k=w_k, w_v=w_v)),
+    ]
+
+
+def _surrounded(x: Any, before: Any, y: Any, after: Any, **weights: Any) -> Any:
+    """Heads that share a padding, which forbids the tokens ``before``, and a mask, which forbids those ``after``."""
+    xp, every = x.__array_namespace__(), rows(before, y, after)
+    batch, n_q, place = x.shape[0], x.shape[1], xp.arange(every.shape[1])
+    allowed = xp.broadcast_to(place < every.shape[1] - after.shape[1], (batch, n_q, every.shape[1]))
+    keep = xp.broadcast_to(place >= before.shape[1], (batch, every.shape[1]))
+    return BOTH(x=x, y=every, mask=allowed, keep=keep, **weights)
 
 
 def _zeroed(p: Any, k: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from symattn.arrays import kind
 from symattn.attention.notation import N_K
+from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
 from symattn.document.model import Inline
 from symattn.document.notation import Decimal, Fence, Over, Power, equals, name, node, relation
@@ -104,11 +105,10 @@ def _safe_without_maximum(f: Format) -> Any:
 
 
 _NEVER_ABOVE_ONE = bound(
-    {"s": "n m", "b": "n 1"},
-    lambda s, b: (exp(s - b), 1),
+    {"s": "n m"},
+    lambda s: (exponentials(s), 1),
     lambda below: exp(-below) * (exp(below) - 1),
-    assumed={"below": ("n m", lambda s, b: b - s)},
-    chosen={"b": lambda s: s.max(axis=-1, keepdims=True)},
+    assumed={"below": ("n m", lambda s: row_max(s) - s)},
 )
 
 exp_overflow_threshold = Theorem(
