@@ -18,7 +18,6 @@ from symattn.document.notation import (
     Role,
     Root,
     Transposed,
-    Words,
     call,
     equals,
     matrix,
@@ -98,7 +97,7 @@ def magnitude(x: Node) -> Node:
 
 def said(word: str, *of: Like) -> Node:
     """A function with a name of several letters: rank(P)."""
-    return Call(Words(word), tuple(node(x) for x in of))
+    return call(word, *of)
 
 
 def told(words: str, *formulas: Like) -> Text:

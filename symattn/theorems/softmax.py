@@ -292,6 +292,9 @@ lse_bounds = Theorem(
     ("The largest term is one of n_k, and none is larger.",),
 )
 
+NABLA = name("∇")
+HESSIAN = NABLA**2 * lse(S_)
+
 
 def _scalar_lse(s: Any) -> Any:
     xp = s.__array_namespace__()
@@ -302,9 +305,9 @@ lse_hessian = Theorem(
     "lse-hessian",
     TOPIC,
     (
-        equals(said("∇lse", S_), P_ROW),
+        equals(NABLA * lse(S_), P_ROW),
         ", ",
-        equals(said("∇²lse", S_), said("diag", P_ROW) - P_ROW * t(P_ROW)),
+        equals(HESSIAN, said("diag", P_ROW) - P_ROW * t(P_ROW)),
         ", which has no negative eigenvalue, the kernel spanned by ",
         ONES,
         " and the trace ",
@@ -333,7 +336,7 @@ lse_hessian = Theorem(
     "folklore",
     (
         "the Hessian is invertible, so that ",
-        relation(t(X_) * said("∇²lse", S_) * X_, ">", 0),
+        relation(t(X_) * HESSIAN * X_, ">", 0),
         " also for ",
         equals(X_, ONES),
     ),
