@@ -7,7 +7,7 @@ from typing import Any
 
 from symattn.attention.norms import unit
 from symattn.attention.notation import N_K
-from symattn.attention.scores import distance_scores, dot_scores
+from symattn.attention.scores import additive_scores, distance_scores, dot_scores
 from symattn.attention.sinks import sink_weights
 from symattn.attention.softcap import softcap as cap
 from symattn.attention.softmax import softmax as soft
@@ -66,8 +66,16 @@ def complements(x: Any) -> tuple[Any, Any]:
 
 
 ADDITIVE = {"x": "m l", "f": "l", "g": "l"}
+LAYER = {"q": "n a", "k": "m b", "w": "a l", "u": "b l", "v": "l"}
 ENDS = {"s": "n m", "N": "n 1"}
 BAND = {"high": ("n m", lambda s, N: N - s), "low": ("n m", lambda s, N: N + s)}
+
+
+def _each_score(q: Any, k: Any, w: Any, u: Any, v: Any) -> Any:
+    """Σ_l v_l tanh(Σ_a q_ia w_al + Σ_b k_jb u_bl)."""
+    of_q, of_k = (q[:, :, None] * w).sum(axis=1), (k[:, :, None] * u).sum(axis=1)
+    x = of_q[:, None, :] + of_k[None, :, :]
+    return (x.__array_namespace__().tanh(x) * v).sum(axis=-1)
 
 
 def _additive_gap(x: Any, f: Any, g: Any) -> list[Any]:
@@ -107,6 +115,7 @@ additive_score_floor = Theorem(
                 nonnegative=("f", "g"),
             ),
             Positive(Declared({"x": ""}), lambda x: complements(x)[0] * complements(x)[1]),
+            identity(LAYER, lambda q, k, w, u, v: (additive_scores(q, k, w, u, v), _each_score(q, k, w, u, v))),
             bound(
                 ENDS,
                 lambda s, N, m: (exp(-2 * N), m * weights(s)),

@@ -11,6 +11,7 @@ from symattn.attention.notation import N_K
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.sinks import sink_weights
 from symattn.attention.softmax import softmax as soft
+from symattn.attention.spec import Attention
 from symattn.document.notation import Call, Over, Power, Words, equals, name, node, total
 from symattn.errors import Refused
 from symattn.proof.theorem import Theorem, theorem
@@ -45,6 +46,7 @@ from symattn.theorems.letters import (
 
 TOPIC = "structure"
 QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
+TRIPLED = Attention(scale=3)
 SHIFT, OTHER = name("b"), name("V'", role="value")
 _Q1, _Q2 = name("Q", 1, role="query"), name("Q", 2, role="query")
 _INVERSE = t(Power(M, node(-1)))
@@ -66,6 +68,7 @@ def _f(x: Any) -> Call:
         over_keys(Over(power_of_e(dot("i", "j")), total(name("l"), 1, N_K, power_of_e(dot("i", "l")))) * row("v", "j")),
     ),
     arrays=QKV,
+    hypotheses=("shown also for another factor of the scores than one over the root, 3",),
     source="Vaswani et al., Attention Is All You Need (2017)",
     why="Row i of the matrix formula holds the scores of query i alone.",
     false=lambda q, k, v: (soft(scale_by_root(dot_scores(q, k), q).mT).mT @ v, ATTENTION(q, k, v)),
@@ -73,9 +76,13 @@ def _f(x: Any) -> Call:
 )
 def per_token_equals_matrix(q: Any, k: Any, v: Any) -> Any:
     xp = q.__array_namespace__()
-    e = xp.exp(scale_by_root(xp.sum(q[:, None, :] * k[None, :, :], axis=-1), q))
-    p = e / xp.sum(e, axis=-1, keepdims=True)
-    return xp.sum(p[:, :, None] * v[None, :, :], axis=1), ATTENTION(q, k, v)
+    scores = xp.sum(q[:, None, :] * k[None, :, :], axis=-1)
+
+    def per_token(s: Any) -> Any:
+        p = xp.exp(s) / xp.sum(xp.exp(s), axis=-1, keepdims=True)
+        return xp.sum(p[:, :, None] * v[None, :, :], axis=1)
+
+    return [(per_token(scale_by_root(scores, q)), ATTENTION(q, k, v)), (per_token(3 * scores), TRIPLED(q, k, v))]
 
 
 @theorem(
