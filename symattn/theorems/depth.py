@@ -377,12 +377,13 @@ _X_L, _F_L = name("x", "l", role="input"), name("f", "l")
         equals(name("x", name("l") + 1, role="input"), _X_L + call(_F_L, _X_L)),
     ),
     arrays=LAYERS,
-    hypotheses=("the layers are any functions; shown for what they add, which may be any numbers",),
+    hypotheses=("the layers are any functions",),
     source="Veit, Wilber, Belongie, Residual Networks Behave Like Ensembles (2016)",
     why="Each layer adds to the sum of what those before it added.",
     rule=(
-        "Shown for one more layer, and for two runs of layers of any number one after the other; by induction for any"
-        " number of layers. The last equation is an example, two linear layers."
+        "Shown for what the layers add, which may be any numbers: for one more layer, and for two runs of layers of any"
+        " number one after the other; by induction for any number of layers. The last equation is an example, two"
+        " linear layers."
     ),
     false=lambda x, w1, w2: (_second(x, w1, w2), x + x @ w1 + x @ w2),
     false_says=(

@@ -54,12 +54,10 @@ def _sum(x: Any) -> Any:
         **{"x": "h n d_v", "w": "h*d_v d"},
         **{"y": "n d", "w_q": "d 2*d_k", "w_k": "d 2*d_k", "w_v": "d 2*d_v", "w_o": "2*d_v d", "b_q": "2*d_k"},
     },
-    hypotheses=(
-        (_BLOCK, " is block t of the rows of ", W_O),
-        "shown for any outputs of any number of heads, and for the whole layer with two heads",
-    ),
+    hypotheses=((_BLOCK, " is block t of the rows of ", W_O),),
     source=ELHAGE,
-    why="A product of a row of blocks and a column of blocks is the sum of the products.",
+    why="A product of a row of blocks and a column of blocks is the sum of the products. The first equation is for any"
+    " outputs of any number of heads, the second for the whole layer with two heads.",
     false=lambda x, w: (merge_heads(x) @ w, _sum(x) @ _blocks(x, w)[0]),
     false_says=("the sum of the heads times the first block",),
 )

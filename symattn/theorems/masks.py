@@ -80,9 +80,9 @@ def _scores(q: Any, k: Any) -> Any:
             _ALLOWED,
             ", one at least; they stand first, as attention does not see the order of keys",
         ),
-        "shown for a mask, for padding, and for a batch of two heads with both, each of which forbids other keys",
     ),
-    why="The exponential of −∞ is 0.",
+    why="The exponential of −∞ is 0. The equations are for a mask, for padding, and for a batch of two heads with both,"
+    " each of which forbids other keys.",
     false=(
         lambda q, k, v, k1, v1: (soft(_scores(q, rows(k, 0 * k1))) @ rows(v, v1), ATTENTION(q, k, v)),
         lambda q, k, v, k1, v1: (_zeroed(soft(_scores(q, rows(k, k1))), k) @ rows(v, v1), ATTENTION(q, k, v)),
