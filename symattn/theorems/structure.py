@@ -68,9 +68,9 @@ def _f(x: Any) -> Call:
         over_keys(Over(power_of_e(dot("i", "j")), total(name("l"), 1, N_K, power_of_e(dot("i", "l")))) * row("v", "j")),
     ),
     arrays=QKV,
-    hypotheses=("shown also for another factor of the scores than one over the root, 3",),
     source="Vaswani et al., Attention Is All You Need (2017)",
-    why="Row i of the matrix formula holds the scores of query i alone.",
+    why="Row i of the matrix formula holds the scores of query i alone. The second equation has the factor 3 of the"
+    " scores in the place of the usual one.",
     false=lambda q, k, v: (soft(scale_by_root(dot_scores(q, k), q).mT).mT @ v, ATTENTION(q, k, v)),
     false_says="the softmax is over the queries",
 )
