@@ -230,6 +230,14 @@ def test_what_is_wrong_with_the_call_is_said() -> None:
         verify(rewrites.plain, precision="float31")
     with pytest.raises(InputError, match="max_abs_score"):
         Domain(max_abs_score=-1)
+    for what in (3, "attn.py:attention", Domain):
+        with pytest.raises(InputError, match="give the function itself"):
+            verify(what)  # type: ignore[arg-type]
+    for name, number in {"seed": -1, "examples": -1, "budget": float("nan")}.items():
+        with pytest.raises(InputError, match=f"{name} is {number}"):
+            verify(rewrites.plain, **{name: number})
+    with pytest.raises(InputError, match="2 heads need a function of x"):
+        verify(rewrites.plain, Attention(heads=2))
 
 
 def _raises(q: Any, k: Any, v: Any) -> Any:
