@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from symattn.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
     from symattn.evidence import Evidence, Grade, Verdict
     from symattn.proof.theorem import theorem
+    from symattn.sources.loading import CannotRun
     from symattn.sources.verify import verify
     from symattn.verification.domain import Domain
     from symattn.verification.precision import Precision
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "Attention": "symattn.attention.spec",
+    "CannotRun": "symattn.sources.loading",
     "Document": "symattn.document.model",
     "Domain": "symattn.verification.domain",
     "Evidence": "symattn.evidence",
@@ -47,6 +49,7 @@ _WHERE = {
 
 __all__ = [
     "Attention",
+    "CannotRun",
     "Document",
     "Domain",
     "Evidence",

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from symattn.arrays.index.expressions import (
-    Bound,
+    Binder,
     Constant,
     Count,
     Exponential,
@@ -104,7 +104,7 @@ def written(x: Expression, names: Names) -> list[Any]:
         return ["letter", x.name, [_index(i, names) for i in x.indices]]
     if isinstance(x, Predicate):
         return ["is", x.relation, *[_index(i, names) for i in x.sides]]
-    if isinstance(x, (Total, Bound)):
+    if isinstance(x, Binder):
         name = f"j{len(names)}"  # names grow inwards, so that none is bound twice on a path
         kind = "total" if isinstance(x, Total) else "bound"
         return [kind, name, x.index.sort, written(x.body, {**names, x.index: name})]

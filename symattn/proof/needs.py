@@ -13,7 +13,7 @@ from symattn.arrays.index.building import factors, known_positive, substitute
 from symattn.arrays.index.canonical import Canonical, canonical
 from symattn.arrays.index.demands import Demand
 from symattn.arrays.index.expressions import (
-    Bound,
+    Binder,
     Expression,
     Index,
     Letter,
@@ -135,4 +135,4 @@ def _impossible(x: Expression) -> bool:
 
 def _bound_sorts(x: Expression) -> set[str]:
     below = {s for y in x.children for s in _bound_sorts(y)}
-    return below | {x.index.sort} if isinstance(x, (Total, Bound)) else below
+    return below | {x.index.sort} if isinstance(x, Binder) else below

@@ -80,7 +80,7 @@ def _differs(sides: Sides, declared: Declared, sizes: dict[str, int], seed: int)
             for place in np.ndindex(a.shape):
                 if not _comparable(a[place], b[place]):
                     return None, False
-                if not a[place] == b[place]:
+                if a[place] != b[place]:
                     return Counterexample(sizes, seed, place, str(a[place]), str(b[place])), True
     except (Refused, Undecided, InputError, ZeroDivisionError):
         return None, False

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from symattn.arrays.index.expressions import (
+    Binder,
     Bound,
     Constant,
     Count,
@@ -212,7 +213,7 @@ def _bases(x: Expression) -> Iterator[str]:
         yield re.split(r"[@_\[]", x.name)[0]
     elif isinstance(x, Count):
         yield x.sort.split("_")[0]
-    elif isinstance(x, (Total, Bound)):
+    elif isinstance(x, Binder):
         yield x.index.sort.split("_")[0]
     for y in x.children:
         yield from _bases(y)

@@ -83,7 +83,7 @@ def _split(target: str) -> tuple[str, str]:
     if target.endswith(".npz"):
         raise BadTarget(f"{target}: trace files are not read yet; give {FORMS}")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
-        raise BadTarget(f"{target}: no function is named; give {FORMS}")
+        raise BadTarget(f"{target if target.strip(': ') else repr(target)}: no function is named; give {FORMS}")
     if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
         raise BadTarget(f"{target}: {place} is neither a module nor a .py file; give {FORMS}")
     return place, attribute

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from symattn.attention.spec import Attention
+from symattn.errors import InputError
 from symattn.sources.child import Child, Limits
-from symattn.sources.loading import CannotRun
+from symattn.sources.loading import CannotRun, NotCallable
 from symattn.sources.request import Request, keyword
 from symattn.sources.target import target as in_process
 from symattn.verification import engine
@@ -50,6 +53,7 @@ def verify(
     >>> verify(attention, Attention()).verdict.value
     'no fault'
     """
+    _check(function, budget=budget, examples=examples, seed=seed)
     spec, arithmetic = spec or Attention(), Precision.of(precision)
     request = Request.of(
         spec, dtype=arithmetic.input.name, layout=layout, framework=framework,
@@ -80,6 +84,7 @@ def verify_target(
 
     ``call`` holds texts such as ``is_causal=true``. Raises ``CannotRun`` where the target cannot be imported either.
     """
+    _check(budget=budget, examples=examples, seed=seed, time_limit=time_limit)
     spec, arithmetic = spec or Attention(), Precision.of(dtype, contract)
     request = Request.of(
         spec, dtype=dtype, layout=layout or "nd", framework=framework,
@@ -90,11 +95,30 @@ def verify_target(
         report = _verified(
             child, spec, arithmetic, domain, seed=seed, examples=examples, budget=budget, progress=progress
         )
-    return replace(report, command=_command(target, spec, request, domain or Domain(), seed, contract))
+    told = {
+        "contract": contract,
+        "time-limit": time_limit,
+        "budget": budget if budget != engine.BUDGET else None,
+        "examples": examples if examples != engine.EXAMPLES else None,
+        "seed": seed if seed != engine.SEED else None,
+    }
+    return replace(report, command=_command(target, spec, request, domain or Domain(), told))
 
 
-def _command(target: str, spec: Attention, request: Request, domain: Domain, seed: int, contract: str | None) -> str:
-    """The command line that gives this report again."""
+def _check(function: object = None, **numbers: float | None) -> None:
+    """Refuse what is no function, and numbers that cannot be used."""
+    if function is not None and (inspect.isclass(function) or not callable(function)):
+        what = f"{function.__name__} is a class" if inspect.isclass(function) else f"{function!r} cannot be called"
+        raise NotCallable(f"{what}; give the function itself, or an instance")
+    for name, number in numbers.items():
+        if name in ("seed", "examples") and number is not None and number < 0:
+            raise InputError(f"{name} is {number}; it must be 0 or more")
+        if name in ("budget", "time_limit") and number is not None and not 0 < number < inf:
+            raise InputError(f"{name.replace('_', '-')} is {number:g}; it must be a number of seconds above 0")
+
+
+def _command(target: str, spec: Attention, request: Request, domain: Domain, told: Mapping[str, object | None]) -> str:
+    """The command line that gives this report again; ``told`` holds options that have a value, or None."""
     masked = spec.fully_masked if domain.fully_masked_rows else None
     valued: dict[str, object] = {
         "dtype": request.dtype if request.dtype != "float32" else None,
@@ -106,14 +130,13 @@ def _command(target: str, spec: Attention, request: Request, domain: Domain, see
         "mask-arg": request.mask_arg,
         "layout": request.layout if request.layout != "nd" else None,
         "framework": request.framework,
-        "contract": contract,
         "max-abs-score": domain.max_abs_score,
-        "seed": seed if seed != engine.SEED else None,
+        **told,
     }
     flags = {"causal": spec.causal, "padding": spec.padding, "square": domain.square}
     words = ["symattn", "verify", target, *(f"--{name}" for name, on in flags.items() if on)]
     for name, value in valued.items():
-        words += [] if value is None else [f"--{name}", str(value)]
+        words += [] if value is None else [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
     for name, value in request.call:
         words += ["--call", f"{name}={value!r}"]
     return shlex.join(words)
@@ -121,6 +144,11 @@ def _command(target: str, spec: Attention, request: Request, domain: Domain, see
 
 def _verified(runner: Runner, spec: Attention, precision: Precision, domain: Domain | None, **told: Any) -> Report:
     try:
+        if spec.heads > 1 and "x" not in runner.convention.inputs:
+            raise InputError(
+                f"{runner.describe()}: {spec.heads} heads need a function of x, w_q, w_k, w_v; "
+                "leave heads out for one of q, k, v"
+            )
         return engine.verify(runner, spec, precision, domain, **told)
     except Unusable as nothing:
         raise CannotRun(str(nothing)) from None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
 from symattn.attention.spec import Attention
+from symattn.verification.fitted import fitted
 from symattn.verification.judge import Judged, explains
 from symattn.verification.mistakes import MISTAKES, Mistake
 from symattn.verification.outofrange import out_of_range
@@ -36,6 +38,7 @@ def causes(spec: Attention, precision: Precision, records: Sequence[Judged]) -> 
     if not wrong:
         return ()
     together = named(spec, precision, wrong, right, records)
+    together = together or named(spec, precision, wrong, right, records, tuple(fitted(spec, records)))[:1]
     if together:
         return (Cause(tuple(wrong), together, _explain_errors(spec, precision, together, records)),)
     lost = [r for r in wrong if r.finding == "not finite"]
@@ -48,12 +51,17 @@ def causes(spec: Attention, precision: Precision, records: Sequence[Judged]) -> 
 
 
 def named(
-    spec: Attention, precision: Precision, wrong: list[Judged], right: list[Judged], records: Sequence[Judged]
+    spec: Attention,
+    precision: Precision,
+    wrong: list[Judged],
+    right: list[Judged],
+    records: Sequence[Judged],
+    among: Sequence[Mistake] = MISTAKES,
 ) -> tuple[Mistake, ...]:
-    """The mistakes that explain every wrong case, contradict no right one, and raise where the function does."""
+    """Those ``among`` these that explain every wrong case, contradict no right one, and raise where it does."""
     raised = [r for r in records if r.finding == "raises"]
     others = [*wrong, *right[:_RIGHT], *raised[:_FIRST]]
-    possible = [m for m in MISTAKES if _possible(spec, m, wrong[0])]
+    possible = [m for m in among if _possible(spec, m, wrong[0])]
     survivors = [m for m in possible if False not in _answers(spec, precision, m, wrong[:_FIRST])]
     explaining = [m for m in survivors if _explains_all(_answers(spec, precision, m, others))]
     return tuple({m.cause: m for m in explaining}.values())

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from symattn.verification import behaviour
 from symattn.verification.counterexample import counterexample, shown, sizes
 from symattn.verification.diagnose import Cause, causes
@@ -16,6 +18,7 @@ from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.reference import Variant
 from symattn.verification.report import Counterexample, Fault
 from symattn.verification.target import same_bits
+from symattn.verification.unsteady import late, unsteady
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -26,6 +29,9 @@ _SAME = {"values": ("values", "not finite"), "not finite": ("not finite",)}
 def faults(session: Session) -> tuple[Fault, ...]:
     """All faults, in the order of the steps."""
     session.progress("causes")
+    first = unsteady(session)
+    if first is not None:
+        return (first,)
     stale = _stale(session)
     explained = causes(session.spec, session.precision, session.records) if stale is None else ()
     found = [stale] if stale else [*_wrong(session, explained)]
@@ -53,7 +59,7 @@ def _wrong(session: Session, explained: tuple[Cause, ...]) -> Iterator[Fault]:
     for cause in explained:
         session.progress("smallest input")
         smallest = _smallest(session, _telling(session, cause), cause.variant)
-        told = _named(session, cause) if cause.mistakes else _unnamed(session, cause)
+        told = _named(session, cause) if cause.mistakes else _unnamed(session, smallest)
         yield Fault(*told, counterexample(session.spec, smallest, cause.variant), _scales(session, told[0]))
 
 
@@ -77,14 +83,22 @@ def _expected(session: Session, step: str) -> str:
     return "; expected 1/√d_k" if scale is None else "; expected none" if scale == 1 else f"; expected {scale}"
 
 
-def _unnamed(session: Session, cause: Cause) -> tuple[str, None, str]:
-    step, seen = first_wrong_step(session.spec, session.records)
+def _unnamed(session: Session, smallest: Judged) -> tuple[str, None, str]:
+    """What the smallest input shows: the reader sees that one, and no other."""
     what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
-    finding = _telling(session, cause).finding
-    words = what.get(finding or "", "the output is beyond what any implementation in this arithmetic can give")
-    if finding == "shape":
-        step, seen = "output", _shapes(_telling(session, cause))
+    words = what.get(smallest.finding or "", "the output is beyond what any implementation in this arithmetic can give")
+    step, seen = "output", _shapes(smallest)
+    if smallest.finding != "shape":
+        step, seen = first_wrong_step(session.spec, smallest, _weights(session, smallest), session.records)
     return step, None, f"{words}; no known mistake explains it" + (f"; {seen}" if seen else "")
+
+
+def _weights(session: Session, judged: Judged) -> Judged | None:
+    """The same case with the identity for values, where q, k, v are given and without a batch."""
+    inputs = judged.case.inputs
+    if "v" not in inputs or inputs["v"].ndim != 2:
+        return None
+    return session.try_(Case("structure", "", {**inputs, "v": np.eye(len(inputs["v"]))}))
 
 
 def _telling(session: Session, cause: Cause) -> Judged:
@@ -111,9 +125,10 @@ def _failing(session: Session) -> Iterator[Fault]:
         return
     smallest = _smallest(session, min(failed, key=lambda r: r.case.size))
     error = smallest.outcome.error
-    condition = _condition([r for r in session.records if r.finding != "raises"], failed)
-    where = f" where {condition}" if condition else f" for {len(failed)} of {len(session.records)} legal inputs"
-    verb = "does not return" if error and error.reason == "time limit" else "gives no array"
+    hangs = late(smallest)
+    condition = "" if hangs else _condition([r for r in session.records if r.finding != "raises"], failed)
+    where = f" where {condition}" if condition else f" for {len(failed)} of {len(session.records)} inputs"
+    verb = "did not return" if hangs else "gives no array"
     yield Fault("call", None, f"{verb}{where}: {error}", counterexample(session.spec, smallest, None))
 
 
@@ -162,7 +177,7 @@ def _smallest(session: Session, judged: Judged, variant: Variant | None = None) 
             best[0] = found
         return alike
 
-    if judged.outcome.error is not None and judged.outcome.error.reason == "time limit":
+    if late(judged):
         return judged
     reduce(dict(judged.case.inputs), fails, session.spec.heads, session.domain.square)
     return best[0]

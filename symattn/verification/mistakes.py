@@ -14,7 +14,7 @@ from symattn.attention.spec import Attention
 from symattn.verification import wrong
 from symattn.verification.reference import Change, Variant
 
-STEPS = ("call", "project", "score", "scale", "mask", "max", "softmax", "values", "output")
+STEPS = ("call", "project", "score", "scale", "mask", "max", "softmax", "weights", "values", "output")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ MISTAKES: tuple[Mistake, ...] = (
              masked=partial(wrong.shifted, 1), weights=wrong.some_keys),
     _mistake("mask", "the causal mask is off by one: a query does not see its own key", _causal,
              masked=partial(wrong.shifted, -1), weights=wrong.some_keys),
-    _mistake("mask", "the causal mask starts at the other corner", _causal, masked=wrong.other_corner, weights=wrong.some_keys),
+    _mistake("mask", "the causal mask starts at the other corner", _causal,
+             masked=wrong.other_corner, weights=wrong.some_keys),
     _mistake("mask", "a boolean mask is added as 0 and 1", _masks, masked=wrong.added),
     _mistake("mask", _NOTHING, _masks, masked=partial(wrong.filled, 0.0)),
     _mistake("mask", _NOTHING, _masks, masked=partial(wrong.filled, -1e-9)),
@@ -122,6 +123,7 @@ MISTAKES: tuple[Mistake, ...] = (
     _mistake("softmax", "the softmax runs over the queries", rows=False, weights=wrong.over_queries),
     _mistake("softmax", "the softmax runs over the heads", rows=False, weights=wrong.over_heads),
     _mistake("softmax", "exponentials are not divided by their sum", rows=False, weights=wrong.not_normalised),
+    _mistake("softmax", "powers of 2 are taken in place of those of e", weights=wrong.powers_of_two),
     _mistake("softmax", "the last key is dropped", weights=partial(wrong.one_key_less, -1)),
     _mistake("softmax", "the first key is dropped", weights=partial(wrong.one_key_less, 0)),
     *(

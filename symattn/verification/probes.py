@@ -141,7 +141,7 @@ def _apart(level: float, rows: int, maker: Maker, rng: np.random.Generator) -> t
     return q, k, v
 
 
-def _offset(shift: int, rows: int, maker: Maker, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+def _offset(shift: float, rows: int, maker: Maker, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     """Four components, scaled by 1/2: the first gives every key the score ``shift``, the second small differences."""
     k = np.zeros((5, 4))
     k[:, 0], k[:, 1] = shift / 8, rng.permutation(5) - 2

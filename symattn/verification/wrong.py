@@ -186,6 +186,12 @@ def not_normalised(spec: Attention, values: Values) -> Any:
     return softmax.exponentials(_received(values))
 
 
+def powers_of_two(spec: Attention, values: Values) -> Any:
+    """2^s in place of e^s."""
+    s = _received(values)
+    return softmax.softmax(s * namespace_of(s).log(namespace_of(s).asarray(2, dtype=s.dtype)))
+
+
 def padded_tile(width: int, spec: Attention, values: Values) -> Any:
     """Zero keys that fill the last tile take part in the sum."""
     xp, s = namespace_of(values["scores"]), _received(values)

@@ -126,3 +126,37 @@ def test_fully_masked_rows_only_where_they_are_promised() -> None:
     spec = Attention(mask="boolean")
     assert verify(program, spec).faults == ()
     assert verify(program, spec, domain=Domain(fully_masked_rows=True)).verdict is Verdict.FAULT
+
+
+def test_noise_is_not_taken_for_a_wrong_step() -> None:
+    rng = np.random.default_rng(1)
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        return plain(q, k, v) * (rng.random((len(q), v.shape[1])) > 0.1).astype(q.dtype)
+
+    (fault,) = verify(program).faults
+    assert (fault.step, fault.cause) == ("call", "different results for the same input")
+    assert "gives different results for the same input: output" in fault.message
+
+
+def test_errors_by_chance_are_no_property_of_the_input() -> None:
+    rng = np.random.default_rng(1)
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        if rng.random() < 0.2:
+            raise RuntimeError("not now")
+        return plain(q, k, v)
+
+    (fault,) = verify(program).faults
+    assert "gives different results for the same input: one call gives an array, another RuntimeError" in fault.message
+
+
+def test_another_order_of_summation_at_each_call_hides_no_mistake() -> None:
+    rng = np.random.default_rng(1)
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        order = rng.permutation(len(k))
+        return plain(q * q.dtype.type(1 / np.sqrt(q.shape[-1])), k[order], v[order])
+
+    (fault,) = verify(program).faults
+    assert fault.cause == "scores are scaled by 1/d_k"

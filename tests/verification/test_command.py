@@ -101,11 +101,18 @@ def test_prints_are_captured_and_shown_on_request(verify) -> None:  # type: igno
     assert "hello" in verify(loud, "--show-output")[1]
 
 
-@pytest.mark.parametrize("options", [["--dtype", "float31"], ["--max-abs-score", "-1"], ["--call", "what"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--dtype", "float31"], ["--max-abs-score", "-1"], ["--call", "what"], ["--heads", "2"], ["--seed", "-1"],
+        *([f"--{name}", x] for name in ("budget", "time-limit") for x in ("0", "-1", "nan", "inf")),
+    ],
+)  # fmt: skip
 def test_wrong_usage(verify, options: list[str]) -> None:  # type: ignore[no-untyped-def]
     status, stdout, stderr = verify(RIGHT, *options)
     assert (status, stdout) == (2, "")
     assert stderr.count("\n") == 1
+    assert "defect" not in stderr
 
 
 def test_the_same_bytes_every_time(verify) -> None:  # type: ignore[no-untyped-def]
@@ -114,7 +121,10 @@ def test_the_same_bytes_every_time(verify) -> None:  # type: ignore[no-untyped-d
 
 def test_the_command_that_gives_the_report_again_is_in_it(verify) -> None:  # type: ignore[no-untyped-def]
     stdout = verify(OFF_BY_ONE, "--causal", "--seed", "3")[1]
-    assert "symattn verify attn.py:attention --causal --seed 3" in stdout
+    assert "symattn verify attn.py:attention --causal" in stdout
+    assert "--examples 5 --seed 3" in " ".join(stdout.split())
+    stdout = verify(OFF_BY_ONE, "--causal", "--budget", "20.5", "--time-limit", "5")[1]
+    assert "--time-limit 5 --budget 20.5" in " ".join(stdout.split())
 
 
 @pytest.mark.parametrize("form", ["latex", "markdown"])

@@ -119,11 +119,48 @@ def _times(factor: float) -> Callable[..., Any]:
     return attention
 
 
-def test_an_unknown_mistake_is_not_given_a_name_but_a_step() -> None:
-    (fault,) = _verify(_times(1.1), Attention()).faults
-    assert (fault.step, fault.cause) == ("scale", None)
+def _constant(scale: float) -> Callable[..., Any]:
+    def program(q: Any, k: Any, v: Any) -> Any:
+        return rewrites.plain(q * q.dtype.type(scale * np.sqrt(q.shape[-1])), k, v)
+
+    return program
+
+
+def _causal_by_a_half(q: Any, k: Any, v: Any) -> Any:
+    return rewrites.causal(q * q.dtype.type(0.4 * np.sqrt(q.shape[-1])), k, v)
+
+
+def _clipped(q: Any, k: Any, v: Any) -> Any:
+    s = np.clip(q @ k.T / q.dtype.type(np.sqrt(q.shape[-1])), -20, 20)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize(
+    ("program", "cause"),
+    [
+        (_times(1.1), "scores are scaled by 1.1/√d_k"),
+        (_times(-1), "scores are scaled by −1/√d_k"),
+        (_constant(1 / 8), "scores are scaled by 1/8 whatever d_k is"),
+        (_constant(0.3), "scores are scaled by 0.3 whatever d_k is"),
+        (_constant(0), "the scores have no influence: all weights of a row are equal"),
+    ],
+)
+def test_a_scale_that_no_table_lists_is_named(program: Callable[..., Any], cause: str) -> None:
+    (fault,) = _verify(program, Attention()).faults
+    assert (fault.step, fault.cause) == ("scale", cause)
+
+
+def test_a_constant_scale_is_named_behind_a_causal_mask() -> None:
+    (fault,) = _verify(_causal_by_a_half, Attention(causal=True)).faults
+    assert fault.cause == "scores are scaled by 0.4 whatever d_k is"
+
+
+def test_a_factor_that_does_not_explain_every_case_is_not_named() -> None:
+    (fault,) = _verify(_clipped, Attention()).faults
+    assert (fault.step, fault.cause) == ("weights", None)
     assert "no known mistake explains it" in fault.message
-    assert "1.1 times the scores" in fault.message
+    assert "times" not in fault.message
 
 
 def _leaks(q: Any, k: Any, v: Any) -> Any:
@@ -138,9 +175,19 @@ def _wrong_values(q: Any, k: Any, v: Any) -> Any:
     return rewrites.plain(q, k, np.maximum(v, q.dtype.type(0)))
 
 
+def _wrong_beyond_64_keys(q: Any, k: Any, v: Any) -> Any:
+    return rewrites.plain(q * q.dtype.type(3 if len(k) > 64 else 1), k, v)
+
+
+def _with_a_residual(q: Any, k: Any, v: Any) -> Any:
+    return rewrites.plain(q, k, v) + q[:, :1]
+
+
 @pytest.mark.parametrize(
     ("program", "spec", "step"),
     [
+        (_wrong_beyond_64_keys, Attention(), "weights"),
+        (_with_a_residual, Attention(), "output"),
         (_leaks, Attention(causal=True), "mask"),
         (_sums_to_more, Attention(), "softmax"),
         (_wrong_values, Attention(), "values"),
@@ -183,6 +230,14 @@ def test_what_is_wrong_with_the_call_is_said() -> None:
         verify(rewrites.plain, precision="float31")
     with pytest.raises(InputError, match="max_abs_score"):
         Domain(max_abs_score=-1)
+    for what in (3, "attn.py:attention", Domain):
+        with pytest.raises(InputError, match="give the function itself"):
+            verify(what)  # type: ignore[arg-type]
+    for name, number in {"seed": -1, "examples": -1, "budget": float("nan")}.items():
+        with pytest.raises(InputError, match=f"{name} is {number}"):
+            verify(rewrites.plain, **{name: number})
+    with pytest.raises(InputError, match="2 heads need a function of x"):
+        verify(rewrites.plain, Attention(heads=2))
 
 
 def _raises(q: Any, k: Any, v: Any) -> Any:

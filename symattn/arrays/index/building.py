@@ -17,6 +17,7 @@ from symattn.arrays.index.demands import demand
 from symattn.arrays.index.expressions import (
     ONE,
     ZERO,
+    Binder,
     Bound,
     Constant,
     Count,
@@ -267,7 +268,7 @@ def substitute(x: Expression, to: Mapping[Index, Index]) -> Expression:
         return predicate(x.relation, *[to.get(i, i) for i in x.sides])
     if isinstance(x, Position):
         return Position(x.offset, tuple((sign, to.get(i, i)) for sign, i in x.indices))  # type: ignore[no-any-return]
-    if isinstance(x, (Total, Bound)):
+    if isinstance(x, Binder):
         new = fresh(x.index.sort)
         body = substitute(x.body, {**{i: j for i, j in to.items() if i != x.index}, x.index: new})
         return total(new, body) if isinstance(x, Total) else bound(new, body)

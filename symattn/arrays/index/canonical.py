@@ -7,17 +7,15 @@ from functools import lru_cache
 from typing import Any
 
 from symattn.arrays.index.expressions import (
-    Bound,
+    Binder,
     Constant,
     Count,
     Expression,
     Index,
     Letter,
+    Many,
     Position,
     Predicate,
-    Product,
-    Sum,
-    Total,
 )
 from symattn.errors import Refused
 
@@ -43,13 +41,13 @@ def _canonical(x: Expression, names: tuple[tuple[Index, Any], ...], depth: int) 
         return (x.relation, *(sorted(sides, key=repr) if x.relation == "=" else sides))
     if isinstance(x, (Constant, Count)):
         return (type(x).__name__, *x.parts)
-    if isinstance(x, (Total, Bound)):
+    if isinstance(x, Binder):
         inner = tuple(sorted({**known, x.index: ("bound", depth)}.items()))
         return (type(x).__name__, x.index.sort, _canonical(x.body, inner, depth + 1))
     if isinstance(x, Position):
         raise Refused("a bare position is no number; see positions.as_number")
     below = [_canonical(y, names, depth) for y in x.children]
-    if isinstance(x, (Sum, Product)):
+    if isinstance(x, Many):
         below.sort(key=repr)
     label = [p for p in x.parts if isinstance(p, str)]
     return (type(x).__name__, *label, *below)

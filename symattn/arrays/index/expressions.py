@@ -118,24 +118,26 @@ class Predicate(Expression):
         return frozenset(self.sides)
 
 
-class Sum(Expression):
+class Many(Expression):
+    """Two children or more."""
+
+    __slots__ = ()
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        return self.parts[0]  # type: ignore[no-any-return]
+
+
+class Sum(Many):
     """Terms, at least two."""
 
     __slots__ = ()
 
-    @property
-    def children(self) -> tuple[Expression, ...]:
-        return self.parts[0]  # type: ignore[no-any-return]
 
-
-class Product(Expression):
+class Product(Many):
     """Factors, at least two."""
 
     __slots__ = ()
-
-    @property
-    def children(self) -> tuple[Expression, ...]:
-        return self.parts[0]  # type: ignore[no-any-return]
 
 
 class Ratio(Expression):
@@ -150,8 +152,8 @@ class Exponential(Expression):
     __slots__ = ()
 
 
-class Total(Expression):
-    """Σ over an index variable of a body in which it occurs."""
+class Binder(Expression):
+    """An index variable, and a body in which it is bound."""
 
     __slots__ = ()
 
@@ -165,6 +167,12 @@ class Total(Expression):
 
     def _free(self) -> frozenset[Index]:
         return self.body.free - {self.index}
+
+
+class Total(Binder):
+    """Σ over an index variable of a body in which it occurs."""
+
+    __slots__ = ()
 
 
 class Opaque(Expression):
@@ -177,21 +185,10 @@ class Opaque(Expression):
         return self.parts[0]  # type: ignore[no-any-return]
 
 
-class Bound(Expression):
+class Bound(Binder):
     """Binds an index inside the argument of an opaque function, as max over i does; it has no value of its own."""
 
     __slots__ = ()
-
-    @property
-    def index(self) -> Index:
-        return self.parts[0]  # type: ignore[no-any-return]
-
-    @property
-    def body(self) -> Expression:
-        return self.parts[1]  # type: ignore[no-any-return]
-
-    def _free(self) -> frozenset[Index]:
-        return self.body.free - {self.index}
 
 
 class Masked(Expression):

@@ -1,0 +1,57 @@
+"""Functions that give other results for the same input: dropout left on, uninitialised memory, errors by chance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from symattn.verification.counterexample import shown
+from symattn.verification.judge import Judged
+from symattn.verification.report import Fault
+from symattn.verification.target import same_bits
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+_AGAIN = 4  # wrong cases that are called again
+
+
+def unsteady(session: Session) -> Fault | None:
+    """Other results for the same input, further apart than any legal ones, or an error at some calls only.
+
+    Nothing that one call has shown says what the next one does; so nothing else is diagnosed then.
+    """
+    failed = [r for r in session.records if r.finding in ("values", "not finite", "raises") and not late(r)]
+    for judged in sorted(failed, key=lambda r: r.case.size)[:_AGAIN]:
+        for _ in range(2):
+            again = session.try_(judged.case)
+            words = _difference(judged, again)
+            if words:
+                message = f"gives different results for the same input: {words}"
+                return Fault("call", "different results for the same input", message, shown(judged))
+    return None
+
+
+def _difference(once: Judged, again: Judged) -> str:
+    """In words; empty where both are the same, or as near as the results of legal orders of summation."""
+    first, second = once.outcome, again.outcome
+    if (first.error is None) != (second.error is None):
+        return f"one call gives an array, another {first.error or second.error}"
+    if first.output is None or second.output is None or first.output.shape != second.output.shape:
+        return ""
+    if late(again) or same_bits(first, second):
+        return ""
+    a, b = first.output, second.output
+    with np.errstate(invalid="ignore"):
+        apart = (np.abs(a - b) > 2 * once.expected.allowed) | (np.isfinite(a) != np.isfinite(b))
+    if not apart.any():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(apart)[0])
+    index = ", ".join(str(i + 1) for i in at)
+    return f"output {index} is {a[at]:.9g} at one call and {b[at]:.9g} at another"
+
+
+def late(judged: Judged) -> bool:
+    """Whether the call did not return in time."""
+    return judged.outcome.error is not None and judged.outcome.error.reason == "time limit"
