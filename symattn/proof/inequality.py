@@ -133,7 +133,7 @@ class Certificate:
             if not all(all_true(run(f, self.declared, world, given) >= 0) for _, f in self.assumed.values()):
                 return []
             found = pairs(sides, self.declared, world, given)
-            [a <= b for a, b in found]
+            all_true([a <= b for a, b in found])
         except (Refused, Undecided, InputError, ZeroDivisionError):
             return []
         return found

@@ -58,16 +58,21 @@ class Listed:
             for seed in range(self.seeds if self.declared.arrays else 1):
                 words = ", ".join(f"{letter} = {n}" for letter, n in sizes.items())
                 try:
-                    truth = run(holds, self.declared, Numbers(sizes, seed), sizes)
+                    truth = all_true(run(holds, self.declared, Numbers(sizes, seed), sizes))
                 except (Refused, Undecided, ZeroDivisionError):
                     continue
-                yield f"{words} (seed {seed})" if self.declared.arrays else words, all_true(truth)
+                yield f"{words} (seed {seed})" if self.declared.arrays else words, truth
 
 
 def all_true(x: Any) -> bool:
-    """Whether a truth value, an array or a sequence of them, is true throughout."""
+    """Whether a truth value, an array or a sequence of them, is true throughout; Undecided if there is none."""
     if isinstance(x, (list, tuple)):
-        return all(map(all_true, x))
+        every = list(map(all_true, x))
+        if not every:
+            raise Undecided("nothing is stated")
+        return all(every)
+    if getattr(x, "size", 1) == 0:
+        raise Undecided("nothing is stated: an array has no elements")
     return bool(x.all()) if hasattr(x, "all") else bool(x)
 
 

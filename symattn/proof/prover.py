@@ -91,6 +91,8 @@ def prove(left: Any, right: Any, rules: Rules = ()) -> Proof:
         try:
             with recorded() as noted:
                 every = list(equations(left, right))
+            if not every:
+                raise Refused("nothing is stated: the sides have no elements")
             demands = needed(noted, [side for _, a, b in every for side in (a, b)])
             for indices, a, b in every:
                 cases.append(_case(indices, a, b, rules))

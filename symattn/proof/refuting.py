@@ -77,6 +77,8 @@ def _differs(sides: Sides, declared: Declared, sizes: dict[str, int], seed: int)
     try:
         for left, right in pairs(sides, declared, Numbers(sizes, seed)):
             a, b = np.broadcast_arrays(_entries(left), _entries(right))
+            if not a.size:
+                return None, False
             for place in np.ndindex(a.shape):
                 if not _comparable(a[place], b[place]):
                     return None, False

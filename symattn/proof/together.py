@@ -99,7 +99,8 @@ class Positive:
     def decide(self) -> Decision:
         try:
             x = run(self.of, self.declared, Letters())
-            shown = all(known_positive(x.at(places)) for places in x.places())
+            every = [known_positive(x.at(places)) for places in x.places()]
+            shown = bool(every) and all(every)
         except (Refused, Undecided, InputError) as reason:
             return Decision(Evidence(Grade.UNDECIDED, str(reason)))
         if not shown:
