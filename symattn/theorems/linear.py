@@ -7,7 +7,14 @@ from functools import partial
 from itertools import permutations
 from typing import Any
 
-from symattn.attention.linear import causal_linear_attention, delta_step, linear_attention, linear_state, linear_step
+from symattn.attention.linear import (
+    causal_linear_attention,
+    causal_products,
+    delta_step,
+    linear_attention,
+    linear_state,
+    linear_step,
+)
 from symattn.attention.norms import unit
 from symattn.attention.notation import SYMBOLS
 from symattn.attention.scores import dot_scores
@@ -122,6 +129,7 @@ def linear_recurrence(
     return [
         (causal_linear_attention(q_1, k_1, v_1), linear_step(nothing, q_1, k_1, v_1)[1]),
         (causal_linear_attention(*more)[: p + 1], causal_linear_attention(q, k, v)),
+        (causal_products(q, k, v)[p:], q[p:] @ state),
         (causal_linear_attention(q, k, v)[p:], output),
         (whole[0], state),
         (whole[1], sums),

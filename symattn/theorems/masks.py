@@ -43,7 +43,7 @@ from symattn.theorems.letters import (
 
 TOPIC = "masks"
 MASKED = Attention(mask="boolean", fully_masked="nan")
-ADDED = Attention(mask="additive")
+ADDED, ADDED_PADDED = Attention(mask="additive"), Attention(mask="additive", padding=True)
 PADDED = Attention(padding=True)
 HEADS, BOTH = Attention(heads=2), Attention(mask="boolean", padding=True, heads=2)
 QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
@@ -70,7 +70,7 @@ def _scores(q: Any, k: Any) -> Any:
         " alone, if the scores of all other keys are −∞",
     ),
     arrays={
-        **{"q": "1 d_k", "k": "a d_k", "v": "a d_v", "k1": "b d_k", "v1": "b d_v"},
+        **{"q": "1 d_k", "k": "a d_k", "v": "a d_v", "k1": "b d_k", "v1": "b d_v", "bias": "1 a+b"},
         **{"x": "g n d", "y": "g a d", "y0": "g c d", "y1": "g b d"},
         **{"w_q": "d 2*d_k", "w_k": "d 2*d_k", "w_v": "d 2*d_v"},
     },
@@ -81,8 +81,8 @@ def _scores(q: Any, k: Any) -> Any:
             ", one at least; they stand first, as attention does not see the order of keys",
         ),
     ),
-    why="The exponential of −∞ is 0. The equations are for a mask, for padding, and for a batch of two heads with both,"
-    " each of which forbids other keys.",
+    why="The exponential of −∞ is 0. The equations are for a mask, for padding, for padding and a bias, and for a batch"
+    " of two heads with a mask and padding, each of which forbids other keys.",
     false=(
         lambda q, k, v, k1, v1: (soft(_scores(q, rows(k, 0 * k1))) @ rows(v, v1), ATTENTION(q, k, v)),
         lambda q, k, v, k1, v1: (_zeroed(soft(_scores(q, rows(k, k1))), k) @ rows(v, v1), ATTENTION(q, k, v)),
@@ -90,24 +90,29 @@ def _scores(q: Any, k: Any) -> Any:
     false_says="setting the other scores to 0; or setting their weights to 0 afterwards",
 )
 def mask_is_restriction(
-    q: Any, k: Any, v: Any, k1: Any, v1: Any, x: Any, y: Any, y0: Any, y1: Any, w_q: Any, w_k: Any, w_v: Any
+    q: Any, k: Any, v: Any, k1: Any, v1: Any, bias: Any, x: Any, y: Any, y0: Any, y1: Any, w_q: Any, w_k: Any, w_v: Any
 ) -> Any:
-    xp = q.__array_namespace__()
+    xp, weights = q.__array_namespace__(), {"w_q": w_q, "w_k": w_k, "w_v": w_v}
     keys, values = rows(k, k1), rows(v, v1)
     keep = xp.arange(keys.shape[0]) < k.shape[0]
     allowed = xp.broadcast_to(keep[None, :], (q.shape[0], keys.shape[0]))
+    near = bias[:, : k.shape[0]]
     return [
         (MASKED(q, keys, values, mask=allowed), ATTENTION(q, k, v)),
         (PADDED(q, keys, values, keep=keep), ATTENTION(q, k, v)),
-        (_surrounded(x, y0, y, y1, w_q=w_q, w_k=w_k, w_v=w_v), HEADS(x=x, y=y, w_q=w_q, w_k=w_k, w_v=w_v)),
+        (ADDED_PADDED(q, keys, values, mask=bias, keep=keep), soft(_scores(q, k) + near) @ v),
+        *[(_surrounded(x, y0, y, y1, axes, **weights), HEADS(x=x, y=y, **weights)) for axes in ((), (2,))],
     ]
 
 
-def _surrounded(x: Any, before: Any, y: Any, after: Any, **weights: Any) -> Any:
-    """Heads that share a padding, which forbids the tokens ``before``, and a mask, which forbids those ``after``."""
+def _surrounded(x: Any, before: Any, y: Any, after: Any, heads: tuple[int, ...], **weights: Any) -> Any:
+    """Heads with one padding, which forbids the tokens ``before``, and with masks, which forbid those ``after``.
+
+    The mask is one for all heads, or one for each.
+    """
     xp, every = x.__array_namespace__(), rows(before, y, after)
     batch, n_q, place = x.shape[0], x.shape[1], xp.arange(every.shape[1])
-    allowed = xp.broadcast_to(place < every.shape[1] - after.shape[1], (batch, n_q, every.shape[1]))
+    allowed = xp.broadcast_to(place < every.shape[1] - after.shape[1], (batch, *heads, n_q, every.shape[1]))
     keep = xp.broadcast_to(place >= before.shape[1], (batch, every.shape[1]))
     return BOTH(x=x, y=every, mask=allowed, keep=keep, **weights)
 

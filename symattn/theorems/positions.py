@@ -108,7 +108,10 @@ def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Any:
     false_says=(equals(pe(P_ + OFFSET), pe(P_) + pe(OFFSET)), "; one matrix M for all k"),
 )
 def sinusoidal_shift(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any, cos_u: Any, sin_u: Any, x: Any) -> Any:
+    planes = x.__array_namespace__().reshape(sinusoidal(cos_p, sin_p), (*cos_p.shape, 2))
     return [
+        (planes[..., 0], sin_p),
+        (planes[..., 1], cos_p),
         (_shifted(cos_p, sin_p, cos_o, sin_o), _turned(sinusoidal(cos_p, sin_p), cos_o, sin_o)),
         (
             _turned(_turned(x, cos_u, sin_u), cos_o, sin_o),
@@ -287,8 +290,11 @@ MANY = {"q": "n f*2", "k": "m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k": "m 
     false_says=(PI, " on ", QUERY, " only, or on neither"),
 )
 def rope_layouts(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
-    halves = dot_scores(rotate_half(_evens_then_odds(q), cos_q, sin_q), rotate_half(_evens_then_odds(k), cos_k, sin_k))
-    return halves, _rotated(q, k, cos_q, sin_q, cos_k, sin_k)
+    halves = [rotate_half(_evens_then_odds(x), *turn) for x, turn in ((q, (cos_q, sin_q)), (k, (cos_k, sin_k)))]
+    return [
+        (halves[0], _evens_then_odds(R(q, cos_q, sin_q))),
+        (dot_scores(*halves), _rotated(q, k, cos_q, sin_q, cos_k, sin_k)),
+    ]
 
 
 BIAS = {**MANY, "b": "1 f*2", "v": "m d_v"}
@@ -348,15 +354,18 @@ rope_key_bias = Theorem(
         "under the causal mask ",
         equals(softmax(name("s", I_, J_) - A_ * (I_ - J_)), softmax(name("s", I_, J_) + A_ * J_)),
     ),
-    arrays={"s": "n n", "a": ""},
+    arrays={"s": "n n", "a": "", "longer": "p+n p+n"},
     source=PRESS,
-    why="The term −a i is one number for the whole row.",
+    why="The term −a i is one number for the whole row. The last rows of a matrix get the bias that they have in it.",
     false=lambda s, a: (soft(_two_sided(s, a)), soft(_per_key(s, a))),
     false_says=("the same without a mask for ", -(A_ * magnitude(I_ - J_))),
 )
-def alibi_key_bias(s: Any, a: Any) -> Any:
+def alibi_key_bias(s: Any, a: Any, longer: Any, p: Any) -> Any:
     allowed = causal_mask(s)
-    return soft(forbid(linear_bias(s, a), allowed)), soft(forbid(_per_key(s, a), allowed))
+    return [
+        (soft(forbid(linear_bias(s, a), allowed)), soft(forbid(_per_key(s, a), allowed))),
+        (linear_bias(longer[p:], a), linear_bias(longer, a)[p:]),
+    ]
 
 
 def _per_key(s: Any, a: Any) -> Any:

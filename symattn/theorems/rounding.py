@@ -96,6 +96,7 @@ def _overflows(f: Format) -> list[bool]:
         float(f.rounded(float(t))) == np.inf,
         float(f.rounded(below)) == float(f.largest),
         _between_neighbours(f, t),
+        values(exponentials(kind(f.name).lift([[float(f.largest), 1, -float(f.largest)], [-1, -2, -3]]))) <= 1,
     ]
 
 

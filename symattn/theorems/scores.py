@@ -224,6 +224,7 @@ qk_norm_scale_free = Theorem(
                     (unit(a * q), unit(q)),
                     (_cosines(a * q, b * k), _cosines(q, k)),
                     (squares(unit(q)), 1),
+                    (unit(q) * q.__array_namespace__().sqrt(squares(q)), q),
                 ],
                 lambda q, k, a, b: (_cosines(-a * q, b * k), _cosines(q, k)),
                 positive=("a", "b", "tau"),

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from symattn.attention.masks import causal as causal_mask
+from symattn.attention.masks import forbid
+from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.attention.streaming import (
@@ -313,7 +316,9 @@ def causal_prefix_unchanged(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -
     false_says=("the mask ", relation("j", "≤", "i"), ", aligned at the top left"),
 )
 def chunked_prefill_bottom_right(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
-    return CAUSAL(q1, rows(k, k1), rows(v, v1)), _all(q, k, v, q1, k1, v1)[q.shape[0] :]
+    keys, values = rows(k, k1), rows(v, v1)
+    last, s = _all(q, k, v, q1, k1, v1)[q.shape[0] :], scale_by_root(dot_scores(q1, keys), q1)
+    return [(CAUSAL(q1, keys, values), last), (soft(forbid(s, causal_mask(s))) @ values, last)]
 
 
 def _all(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any, kind: Attention = CAUSAL) -> Any:

@@ -149,7 +149,11 @@ def permutation_equivariance(x: Any, w_q: Any, w_k: Any, w_v: Any, w: Any, u: An
         y = x + attended(x)
         return y + xp.maximum(y @ w, 0) @ u
 
-    return [(attended(x[pi]), attended(x)[pi]), (layer(x[pi]), layer(x)[pi])]
+    return [
+        (attended(x[pi]), attended(x)[pi]),
+        (layer(x[pi]), layer(x)[pi]),
+        (ATTENTION(x=x[pi]), ATTENTION(x=x)[pi]),
+    ]
 
 
 @theorem(
