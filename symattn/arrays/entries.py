@@ -203,7 +203,8 @@ class Entries(Planes):
         if not a.plain_shape[-1]:
             batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
             return cls.lift(np.zeros((*batch, a.plain_shape[-2], b.plain_shape[-1])))
-        return cls(np.matmul(a.entries, b.entries))
+        # Not np.matmul: of stacks of objects it goes on after an exception, which then is lost in a SystemError.
+        return cls(np.add.reduce(np.multiply(a.entries[..., None], b.entries[..., None, :, :]), axis=-2))
 
 
 def _object(x: Any) -> np.ndarray:

@@ -45,13 +45,20 @@ class Exact(Entries):
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:
-        if a.plain_shape[axis] < 2 or cls._forbidden(a).any():
+        if a.plain_shape[axis] < 2 or cls._forbidden(a).any() or cls._logarithms(a):
             return super()._sum(a, axis)
         return cls(products.row_sums(np.moveaxis(a.entries, axis, -1)))
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:
-        return cls(products.products(a.entries, b.entries)) if a.plain_shape[-1] > 1 else super()._matmul(a, b)
+        if a.plain_shape[-1] < 2 or cls._logarithms(a) or cls._logarithms(b):
+            return super()._matmul(a, b)
+        return cls(products.products(a.entries, b.entries))
+
+    @classmethod
+    def _logarithms(cls, a: Self) -> bool:
+        """Whether there are logarithms in it: with them no denominator can be cleared and put back."""
+        return any(isinstance(x, Logarithm) for x in a.entries.flat)
 
     @classmethod
     def less(cls, x: Any, y: Any) -> bool:

@@ -16,7 +16,7 @@ from symattn.document.model import Block, Caveat, Code, Document, Heading, Parag
 from symattn.document.notation import Name, Node, Product, Transposed, call, equals, name
 from symattn.proof.theorem import Method
 from symattn.proof.together import identity
-from symattn.theorems import positions as theorems
+from symattn.theorems import positions_rotary as theorems
 
 _M, _N, _T, _OMEGA = Name("m"), Name("n"), Name("t"), name("ω", "f")
 _PLANE = {"a": "1 f", "b": "1 f", "cos_m": "1 f", "sin_m": "1 f"}

@@ -184,7 +184,7 @@ class _Agreement:
     def _notes(self, arguments: tuple[Argument, ...]) -> tuple[str, ...]:
         notes = []
         topleft = any(plain(a.parameter) == "iscausal" and a.value is True for a in arguments)
-        if topleft and self.request.alignment == "bottom-right":
+        if topleft and self.request.framework == "torch" and self.request.alignment == "bottom-right":
             notes.append("torch aligns is_causal top-left, the specification bottom-right: they differ where n_q ≠ n_k")
         left = [p.name for p in self.parameters if meaning(p.name) == "mask"]
         if left and self._causal_by_mask and not any(a.input == CAUSAL_MASK for a in arguments):

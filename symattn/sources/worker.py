@@ -16,11 +16,11 @@ import traceback
 from typing import Any, BinaryIO
 
 from symattn.errors import SymattnError
-from symattn.sources.loading import load
+from symattn.sources.loading import load, where
 from symattn.sources.request import Request
 from symattn.sources.target import settled, target
 from symattn.sources.watching import captured
-from symattn.verification.target import Convention, Inputs, Memory, Outcome
+from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 
 
 def main() -> None:
@@ -56,8 +56,11 @@ class _Server:
             return self._target.convention
 
     def run(self, inputs: Inputs, memory: Memory) -> Outcome:
-        """Call it."""
-        return self._target.run(inputs, memory)
+        """Call it. Ctrl-C goes to the parent alone, so a ``KeyboardInterrupt`` here is the function's own."""
+        try:
+            return self._target.run(inputs, memory)
+        except KeyboardInterrupt as error:
+            return Outcome(error=Failure("raised", "", "KeyboardInterrupt", where(error)))
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:

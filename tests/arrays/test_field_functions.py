@@ -12,6 +12,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from symattn.arrays import kind
 from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.field.reductions import dot, total
@@ -107,6 +108,16 @@ def test_a_logarithm_waits_for_exp() -> None:
     assert (lse + number(3).log()).exp() == 3 * SUM
     assert lse.tanh() == (SUM**2 - 1) / (SUM**2 + 1)
     assert number(5) - lse == 5 - lse
+
+
+def test_logarithms_are_added_to_fractions_also_in_sums_and_products_of_arrays() -> None:
+    exact = kind("exact")
+    row = exact.lift([SUM.log(), "1/3", "1/1000003"])
+    wanted = SUM.log() + Fraction(1, 3) + Fraction(1, 1000003)
+    assert exact.xp.sum(row, axis=0).item() == wanted
+    assert (row @ exact.lift([1, 1, 1])).item() == wanted
+    assert (exact.lift([[1, 1, 1]]) @ row).item() == wanted
+    assert (exact.lift([2, "1/3"]) @ exact.lift([SUM.log(), 1])).item() == 2 * SUM.log() + Fraction(1, 3)
 
 
 def test_logarithms_that_are_numbers_become_numbers() -> None:

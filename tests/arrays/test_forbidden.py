@@ -95,6 +95,9 @@ def test_a_sum_with_forbidden_is_refused(k: Any, name: str) -> None:
 def test_a_product_of_matrices_with_forbidden_is_refused(k: Any) -> None:
     with pytest.raises(Refused, match="-inf"):
         masked(k) @ k.lift([[1], [0], [2]])
+    stack = k.xp.stack([masked(k), masked(k), masked(k)])
+    with pytest.raises(Refused, match="-inf"):
+        stack @ k.lift([[[1], [0], [2]]] * 3)
 
 
 @pytest.mark.parametrize("name", ["log", "sqrt", "tanh", "cos"])

@@ -74,6 +74,7 @@ def test_a_mask_off_by_one(verify) -> None:  # type: ignore[no-untyped-def]
         ("raise ValueError('no')", 4, "ValueError: no"),
         ("while True: pass", 4, "did not return"),
         ("import os; os._exit(3)", 4, "exit code 3"),
+        ("raise KeyboardInterrupt", 4, "KeyboardInterrupt (attn.py:2)"),
         ("return 'attention'", 4, "returned a str"),
     ],
 )

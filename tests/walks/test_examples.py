@@ -9,8 +9,8 @@ import pytest
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import examples
-from symattn.derivations.walks import walk
 from symattn.derivations.elements import flat
+from symattn.derivations.walks import walk
 from symattn.errors import InputError
 
 

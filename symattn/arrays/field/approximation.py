@@ -82,11 +82,10 @@ def decimal(enclose: Callable[[int], flint.arb], digits: int) -> str:
         x = enclose(working)
         with flint.ctx.workprec(working):
             size = abs(x)
-            e = (size.log() / flint.arb(10).log()).floor().unique_fmpz()
-            if e is None:
-                continue
+            # An e too small by one, just below a power of ten, rounds up to that power and is as good.
+            e = (size.log() / flint.arb(10).log()).lower().floor().unique_fmpz()
             whole = (size * flint.arb(10) ** (digits - 1 - e) + flint.arb(0.5)).floor().unique_fmpz()
-        if whole is not None:
+        if whole is not None and whole <= 10**digits:
             return _written(x < 0, int(whole), int(e), digits, exact=False)
     raise AssertionError
 

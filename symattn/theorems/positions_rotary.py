@@ -1,0 +1,222 @@
+"""Rotary embeddings: what they keep, how they compose, and what they change. Part of the topic ``positions``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.attention.positions import add_angles, rotate_half, rotate_interleaved
+from symattn.attention.scores import dot_scores
+from symattn.attention.softmax import softmax as soft
+from symattn.document.notation import (
+    Node,
+    Product,
+    Transposed,
+    equals,
+    name,
+)
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import Fails, Together, identity
+from symattn.theorems.letters import (
+    I_,
+    J_,
+    PI,
+    attention,
+    norm,
+    row,
+    same,
+)
+
+TOPIC = "positions"
+SU = "Su et al., RoFormer (2021)"
+ADDITION = "cosines and sines of sums are those of the angle addition formulas"
+B_, M_, N_ = (name(x) for x in ("b", "m", "n"))
+SHIFT = name("t")
+QUERY, KEY = name("q", role="query"), name("k", role="key")
+
+
+def rotation(p: Node) -> Node:
+    """R_p."""
+    return name("R", p)
+
+
+def bracket(x: Node, y: Node) -> Node:
+    """⟨x, y⟩."""
+    return Product((x, y), "·")
+
+
+PAIR = {"q": "1 f*2", "k": "1 f*2"}
+TURNS = {f"{kind}_{p}": "1 f" for p in ("m", "n", "t") for kind in ("cos", "sin")}
+TURN_CIRCLE = tuple((f"cos_{p}", f"sin_{p}") for p in ("m", "n", "t"))
+R = rotate_interleaved
+
+
+def _dot(q: Any, k: Any) -> Any:
+    return dot_scores(q, k)[0, 0]
+
+
+@theorem(
+    "rope-relative",
+    TOPIC,
+    same(
+        bracket(rotation(M_) * QUERY, rotation(N_) * KEY),
+        bracket(QUERY, rotation(N_ - M_) * KEY),
+        bracket(rotation(M_ + SHIFT) * QUERY, rotation(N_ + SHIFT) * KEY),
+    ),
+    arrays={**PAIR, **TURNS},
+    units=TURN_CIRCLE,
+    hypotheses=(ADDITION, "m, n and t are any real numbers"),
+    source=SU,
+    why="Rotations keep angles: what is left of two of them is the difference.",
+    false=(
+        lambda q, k, cos_m, sin_m, cos_n, sin_n: (
+            _dot(q, R(k, cos_n, sin_n)),
+            _dot(q, R(k, *add_angles(cos_n, sin_n, cos_m, -sin_m))),
+        ),
+        lambda q, k, cos_m, sin_m, cos_n, sin_n: (
+            _dot(R(q, cos_m, sin_m), R(k, cos_n, sin_n)),
+            _dot(q, R(k, *add_angles(cos_m, sin_m, cos_n, -sin_n))),
+        ),
+    ),
+    false_says=(
+        "only the keys are rotated; ",
+        equals(bracket(rotation(M_) * QUERY, rotation(N_) * KEY), bracket(QUERY, rotation(M_ - N_) * KEY)),
+    ),
+)
+def rope_relative(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any, cos_t: Any, sin_t: Any) -> Any:
+    both = _dot(R(q, cos_m, sin_m), R(k, cos_n, sin_n))
+    later = (add_angles(cos_m, sin_m, cos_t, sin_t), add_angles(cos_n, sin_n, cos_t, sin_t))
+    return [
+        (both, _dot(q, R(k, *add_angles(cos_n, sin_n, cos_m, -sin_m)))),
+        (both, _dot(R(q, *later[0]), R(k, *later[1]))),
+    ]
+
+
+@theorem(
+    "rope-group",
+    TOPIC,
+    (
+        equals(rotation(M_) * rotation(N_), rotation(M_ + N_)),
+        ", ",
+        equals(Transposed(rotation(M_)), rotation(-M_)),
+        ", ",
+        equals(norm(rotation(M_) * name("x")), norm(name("x"))),
+    ),
+    arrays={**PAIR, **TURNS},
+    units=TURN_CIRCLE,
+    hypotheses=(ADDITION,),
+    source=SU,
+    why="Plane rotations add their angles and keep lengths.",
+    # Tried at m = n = 3, where the angle of R_mn is three times that of R_m.
+    false=lambda q, cos_m, sin_m: (
+        R(R(q, cos_m, sin_m), cos_m, sin_m),
+        R(q, *add_angles(*add_angles(cos_m, sin_m, cos_m, sin_m), cos_m, sin_m)),
+    ),
+    false_says=same(rotation(M_) * rotation(N_), rotation(M_ * N_)),
+)
+def rope_group(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any) -> Any:
+    turned = R(q, cos_m, sin_m)
+    return [
+        (R(R(q, cos_n, sin_n), cos_m, sin_m), R(q, *add_angles(cos_m, sin_m, cos_n, sin_n))),
+        (_dot(turned, k), _dot(q, R(k, cos_m, -sin_m))),
+        (_dot(turned, turned), _dot(q, q)),
+    ]
+
+
+def _evens_then_odds(x: Any) -> Any:
+    xp = x.__array_namespace__()
+    pairs = xp.reshape(x, (x.shape[0], x.shape[-1] // 2, 2))
+    return xp.concat([pairs[..., 0], pairs[..., 1]], axis=-1)
+
+
+MANY = {"q": "n f*2", "k": "m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k": "m f", "sin_k": "m f"}
+
+
+@theorem(
+    "rope-layouts",
+    TOPIC,
+    (
+        "the scores of half-split RoPE on ",
+        PI * QUERY,
+        " and ",
+        PI * KEY,
+        " are those of interleaved RoPE on ",
+        QUERY,
+        " and ",
+        KEY,
+        ", ",
+        PI,
+        " being evens then odds",
+    ),
+    arrays=MANY,
+    why="Both turn the same planes by the same angles; they list the coordinates in another order.",
+    false=(
+        lambda q, k, cos_q, sin_q, cos_k, sin_k: (
+            dot_scores(rotate_half(_evens_then_odds(q), cos_q, sin_q), rotate_half(k, cos_k, sin_k)),
+            _rotated(q, k, cos_q, sin_q, cos_k, sin_k),
+        ),
+        lambda q, k, cos_q, sin_q, cos_k, sin_k: (
+            dot_scores(rotate_half(q, cos_q, sin_q), rotate_half(k, cos_k, sin_k)),
+            _rotated(q, k, cos_q, sin_q, cos_k, sin_k),
+        ),
+    ),
+    false_says=(PI, " on ", QUERY, " only, or on neither"),
+)
+def rope_layouts(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+    halves = [rotate_half(_evens_then_odds(x), *turn) for x, turn in ((q, (cos_q, sin_q)), (k, (cos_k, sin_k)))]
+    return [
+        (halves[0], _evens_then_odds(R(q, cos_q, sin_q))),
+        (dot_scores(*halves), _rotated(q, k, cos_q, sin_q, cos_k, sin_k)),
+    ]
+
+
+BIAS = {**MANY, "b": "1 f*2", "v": "m d_v"}
+
+
+def _rotated(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+    return dot_scores(R(q, cos_q, sin_q), R(k, cos_k, sin_k))
+
+
+def _bias_adds(q: Any, k: Any, b: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+    difference = _rotated(q, k + b, cos_q, sin_q, cos_k, sin_k) - _rotated(q, k, cos_q, sin_q, cos_k, sin_k)
+    return difference, _rotated(q, 0 * k + b, cos_q, sin_q, cos_k, sin_k)
+
+
+def _as_for_the_first_key(q: Any, k: Any, b: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+    added = _bias_adds(q, k, b, cos_q, sin_q, cos_k, sin_k)[1]
+    return added, added[:, :1] + 0 * added
+
+
+ANY_ANGLES = (("cos_q", "sin_q"), ("cos_k", "sin_k"))
+rope_key_bias = Theorem(
+    "rope-key-bias-not-redundant",
+    TOPIC,
+    (
+        "with RoPE a bias b of all keys adds ",
+        bracket(rotation(I_) * row("q", I_), rotation(J_) * B_),
+        " to the unscaled score, which depends on j",
+    ),
+    Together(
+        (
+            identity(
+                BIAS,
+                _bias_adds,
+                lambda q, k, b, v, cos_q, sin_q, cos_k, sin_k: (
+                    soft(_rotated(q, k + b, cos_q, sin_q, cos_k, sin_k)) @ v,
+                    soft(_rotated(q, k, cos_q, sin_q, cos_k, sin_k)) @ v,
+                ),
+                units=ANY_ANGLES,
+            ),
+            Fails(Declared(BIAS, units=ANY_ANGLES), _as_for_the_first_key),
+        )
+    ),
+    "folklore",
+    (
+        equals(attention(QUERY, KEY + B_, name("v", role="value")), attention(QUERY, KEY, name("v", role="value"))),
+        " with RoPE, as without",
+    ),
+    ("Rotations are linear, and the rotated bias differs from key to key.",),
+)
+
+
+THEOREMS = (rope_relative, rope_group, rope_layouts, rope_key_bias)
