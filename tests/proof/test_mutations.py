@@ -1,0 +1,132 @@
+"""Small mistakes in definitions and statements are noticed by a theorem, or shown to be none.
+
+A sample of them is tried in every run, all of the definitions and half of the statements in the deep one; ``-s`` prints
+what was killed by what, and why the others are no mistakes.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+import symattn.attention.softmax
+from symattn.proof.inequality import Certificate
+from symattn.proof.prover import prove
+from symattn.proof.statement import Declared, Letters
+from symattn.proof.theorem import Identity
+from symattn.proof.together import Positive
+from symattn.theorems import TOPICS
+from tests.proof.mutating import Trial, mutated, summary, trials, tried
+from tests.proof.mutation_copy import Unit, campaign, definition
+from tests.proof.mutation_operators import Mutant, mutants
+from tests.proof.mutation_survivors import equivalent
+from tests.proof.mutation_truths import nearest_weights, true_all_the_same
+
+SAMPLED = ("streaming", "masks")
+MISTAKES = {
+    "attention.softmax.normalise": "factor squared",
+    "attention.streaming.tile_state": "sign flipped",
+    "attention.streaming.merge": "right operand dropped",  # one side not rescaled
+    "attention.streaming.finish": "operands swapped",
+    "attention.masks.causal": "comparison replaced",
+    "attention.masks.window": "one more",
+    "attention.masks.forbid": "arguments swapped",
+}
+
+
+@pytest.fixture(scope="module")
+def units() -> dict[str, Unit]:
+    """The functions that the sampled topics run."""
+    return {unit.path: unit for unit in campaign(SAMPLED)}
+
+
+def changes(text: str) -> set[str]:
+    """The texts of all mutants of an expression of x and y."""
+    function = ast.parse(f"lambda x, y: {text}", mode="eval").body
+    assert isinstance(function, ast.Lambda)
+    return {ast.unparse(m.tree).removeprefix("lambda x, y: ") for m in mutants(function)}
+
+
+def test_the_changes_that_are_made():
+    assert changes("x @ y.mT") >= {"y.mT @ x", "x @ y", "x.mT @ y.mT", "x", "y.mT", "y @ y.mT", "x @ x.mT"}
+    assert changes("x / y") >= {"x * y", "x", "y / x", "x / (y * y)"}
+    assert changes("x <= y") >= {"x < y", "x >= y", "x <= y + 1", "x <= y - 1"}
+    assert changes("xp.sqrt(x + y)") >= {"xp.sqrt(x) + y", "x + y", "xp.sqrt(x - y)", "xp.sqrt(-(x + y))", "xp.sqrt(x)"}
+    assert changes("xp.max(x, axis=-1)") >= {"xp.min(x, axis=-1)", "xp.max(x, axis=-2)", "xp.max(y, axis=-1)"}
+    assert changes("f(x, y)") >= {"f(y, x)"}
+    assert changes("-x") >= {"x", "-y"}
+
+
+@pytest.mark.parametrize(("path", "change"), MISTAKES.items(), ids=MISTAKES)
+def test_a_mistake_is_noticed(units: dict[str, Unit], path: str, change: str):
+    unit = units[path]
+    found = [tried(unit, m) for m in mutants(unit.tree) if m.change == change]
+    assert any(t.killer and t.how in ("refuted", "undecided", "checked") for t in found)
+    assert not [t.key for t in found if t.survived]
+
+
+def test_a_sample_of_statements(units: dict[str, Unit]):
+    stated = [u for u in units.values() if u.module == "theorems.streaming"]
+    found = list(trials(stated, every=20))
+    assert not [t.key for t in found if t.survived]
+    assert sum(t.how in ("refuted", "undecided") for t in found) > 10
+
+
+def test_symattn_is_not_touched(units: dict[str, Unit]):
+    unit = units["attention.softmax.softmax"]
+    with mutated(unit, first(unit, "sign flipped")):
+        s = Letters().array("s", "n m", Declared({}))
+        assert unit.function
+        assert not prove(unit.function(s), symattn.attention.softmax.softmax(s)).proved
+    assert prove(unit.function(s), symattn.attention.softmax.softmax(s)).proved
+
+
+def first(unit: Unit, change: str) -> Mutant:
+    return next(m for m in mutants(unit.tree) if m.change == change)
+
+
+def test_what_is_taken_for_the_same(units: dict[str, Unit]):
+    unit = units["attention.softmax.softmax"]
+    assert equivalent(unit) == "equal normal forms"
+    with mutated(unit, first(unit, "flag flipped")):  # softmax without the maximum
+        assert equivalent(unit) == "proved equal for all sizes"
+    with mutated(unit, first(unit, "sign flipped")):
+        assert not equivalent(unit)
+
+
+def test_what_is_taken_for_true(units: dict[str, Unit]):
+    [part] = units["theorems.streaming.merge_monoid"].parts
+    assert true_all_the_same([part]) == "true in exact numbers, its certificate accepted"
+    column = Declared({"x": "n 1"})
+    for false in (
+        Identity(column, lambda x: (x, 2 * x), lambda x: (x, x + 1)),
+        Certificate(column, lambda x: (x * x, x), lambda x: x * x, lambda x: (x, x)),
+        Positive(column, lambda x: x),
+    ):
+        assert not true_all_the_same([part, replace(part, method=false)])
+
+
+def test_nearest_weights(units: dict[str, Unit]):
+    unit = definition("attention.sparse.sparsemax")
+    assert nearest_weights()
+    with mutated(unit, first(unit, "maximum → minimum")):
+        assert not nearest_weights()
+
+
+def test_a_survivor_is_reported(units: dict[str, Unit]):
+    unit = units["attention.streaming.merge"]
+    trial = Trial(unit, first(unit, "sign flipped"))
+    assert trial.survived
+    assert "1 survivors" in summary([trial])
+
+
+@pytest.mark.deep
+def test_every_mistake_is_noticed():
+    units = campaign(TOPICS)
+    found = list(trials([u for u in units if u.definition]))
+    found += trials([u for u in units if not u.definition], every=2)
+    print(summary(found))
+    assert len(found) > 5000
+    assert not [t.key for t in found if t.survived]
