@@ -190,7 +190,7 @@ def _softmax(rng: Random, s: Both) -> Both:
 def _masked(rng: Random, s: Both) -> Both:
     """The scores with some of them forbidden, in one of the ways that programs have for it."""
     keep = np.array([rng.random() < 0.7 for _ in range(s.reals.size)]).reshape(s.shape)
-    keep |= (np.eye(*s.shape[-2:]) > 0) & (rng.random() < 0.8)
+    keep |= (np.eye(s.shape[-2], s.shape[-1]) > 0) & (rng.random() < 0.8)
     reals = balls.each(lambda k, x: x if k else balls.FORBIDDEN, keep, s.reals)
     mask = np.where(keep, 0.0, -np.inf)
     if rng.random() < 0.3:
@@ -241,14 +241,19 @@ def _roots(rng: Random, pool: list[Both]) -> Both:
     """Square roots of rational numbers and of powers."""
     if rng.random() < 0.5:
         return _matrix(rng, (lambda rng: abs(Fraction(_rational(rng))),), pool[0].shape).apply("sqrt")
-    return _square(rng, pool).apply("exp").apply("sqrt")
+    s = _square(rng, pool)
+    if not s.scores:
+        raise Skipped
+    return s.apply("exp").apply("sqrt")
 
 
 def _weighted(rng: Random, pool: list[Both]) -> Both:
     """Weights whose denominators differ along what is summed, and values that have denominators of their own."""
-    weights = _softmax(rng, _square(rng, pool[:3])).moved(methodcaller("swapaxes", -1, -2))
-    values = _matrix(rng, (_rational,), weights.shape)
-    return weights @ values if rng.random() < 0.5 else values @ weights
+    weights = _joined("concat", [_softmax(rng, _square(rng, pool[:3])) for _ in range(2)], axis=-1)
+    values = _matrix(rng, (_rational,), (2, weights.shape[0]))
+    if rng.random() < 0.5:
+        return values @ weights
+    return weights.moved(methodcaller("swapaxes", -1, -2)) @ values.moved(methodcaller("swapaxes", -1, -2))
 
 
 def _in_place(rng: Random, pool: list[Both]) -> Both:
@@ -521,7 +526,7 @@ def rewritten(x: Quotient, y: Quotient, z: Quotient) -> None:
         (total([x, y, z]), x + (y + z)),
         (dot([x, y, z], [y, z, y]), x * y + y * z + z * y),
     ]
-    if y and z and sum(map(len, (*y.parts[1:], *z.parts[1:]))) < _TERMS:
+    if y and z and sum(len(f) for number in (x, y, z) for f in number.parts[1:]) < _TERMS:
         pairs += [
             (x * y / y, x),
             (x / y / z, x / (y * z)),

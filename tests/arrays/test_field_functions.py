@@ -110,6 +110,14 @@ def test_a_logarithm_waits_for_exp() -> None:
     assert number(5) - lse == 5 - lse
 
 
+def test_logarithms_close_to_zero_are_known_to_many_digits() -> None:
+    log = number("1+exp(-10**15)").log()
+    assert log.sign() == 1
+    assert log.decimal() == number("exp(-10**15)").decimal()
+    assert (-log).sign() == number("1-exp(-10**15)").log().sign() == -1
+    assert log < number(2).log()
+
+
 def test_logarithms_are_added_to_fractions_also_in_sums_and_products_of_arrays() -> None:
     exact = kind("exact")
     row = exact.lift([SUM.log(), "1/3", "1/1000003"])

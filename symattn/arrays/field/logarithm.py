@@ -180,7 +180,9 @@ class Logarithm:
     def _ball(self) -> flint.arb:
         import flint
 
-        return self.c.arb(flint.ctx.prec) + self.f.arb(flint.ctx.prec).log()
+        past = (self.f - ONE_ELEMENT).arb(flint.ctx.prec)  # of f close to 1, all that is known of the logarithm
+        log = past.log1p() if abs(past) < 1 / 2 else self.f.arb(flint.ctx.prec).log()
+        return self.c.arb(flint.ctx.prec) + log
 
     def _refuse(self, name: str) -> NoReturn:
         raise Refused(f"exact: {name}({brief(self)}) is not in the decided field; use ball")
