@@ -16,6 +16,7 @@ from symattn.theorems.letters import ATTENTION, OUT, G, K, P, Q, V, magnitude, o
 
 TOPIC = "gradients"
 QKVG = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v", "g": "n_q d_v"}
+HEADS = {f"{letter}_h": f"h {shape}" for letter, shape in QKVG.items()}
 SQUARE = {"a": "n_q d_k", "b": "n_q d_v"}  # as many keys and values as queries, for false variants
 MEANING = (("ℓ is the sum of the entries of ", G, " times those of ", OUT, "; dX is its gradient by X"),)
 FLASH = "Dao et al., FlashAttention (2022)"
@@ -133,10 +134,11 @@ def backward_dv(q: Any, k: Any, v: Any, g: Any) -> Any:
         " and ",
         equals(_of("P"), G * t(V)),
     ),
-    arrays=QKVG,
+    arrays=QKVG | HEADS,
     hypotheses=MEANING,
     source=FLASH,
-    why="The chain rule through the softmax of each row; the scores of row i depend on query i alone.",
+    why="The chain rule through the softmax of each row; the scores of row i depend on query i alone. So for each head"
+    " of several.",
     false=(
         lambda q, k, v, g: (gradient(_loss, "q", q=q, k=k, v=v, g=g), _ds(q, k, v, g) @ k),
         lambda q, k, v, g: (
@@ -146,8 +148,9 @@ def backward_dv(q: Any, k: Any, v: Any, g: Any) -> Any:
     ),
     false_says="without the factor of the scores; or with the row sum outside the product with the weights",
 )
-def backward_dq(q: Any, k: Any, v: Any, g: Any) -> Any:
-    return gradient(_loss, "q", q=q, k=k, v=v, g=g), _backward(q, k, v, g).q
+def backward_dq(q: Any, k: Any, v: Any, g: Any, q_h: Any, k_h: Any, v_h: Any, g_h: Any) -> Any:
+    every = ((q, k, v, g), (q_h, k_h, v_h, g_h))
+    return [(gradient(_loss, "q", q=q, k=k, v=v, g=g), _backward(q, k, v, g).q) for q, k, v, g in every]
 
 
 @theorem(

@@ -171,7 +171,7 @@ def _ones(like: Any) -> Any:
         "under the causal mask ",
         equals(softmax(name("s", I_, J_) - A_ * (I_ - J_)), softmax(name("s", I_, J_) + A_ * J_)),
     ),
-    arrays={"s": "n n", "a": "", "longer": "p+n p+n"},
+    arrays={"s": "n n", "a": "", "longer": "h p+n p+n"},
     source=PRESS,
     why="The term −a i is one number for the whole row. The last rows of a matrix get the bias that they have in it.",
     false=lambda s, a: (soft(_two_sided(s, a)), soft(_per_key(s, a))),
@@ -181,7 +181,7 @@ def alibi_key_bias(s: Any, a: Any, longer: Any, p: Any) -> Any:
     allowed = causal_mask(s)
     return [
         (soft(forbid(linear_bias(s, a), allowed)), soft(forbid(_per_key(s, a), allowed))),
-        (linear_bias(longer[p:], a), linear_bias(longer, a)[p:]),
+        (linear_bias(longer[:, p:], a), linear_bias(longer, a)[:, p:]),
     ]
 
 

@@ -125,11 +125,11 @@ def rope_group(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any) -
 
 def _evens_then_odds(x: Any) -> Any:
     xp = x.__array_namespace__()
-    pairs = xp.reshape(x, (x.shape[0], x.shape[-1] // 2, 2))
+    pairs = xp.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2))
     return xp.concat([pairs[..., 0], pairs[..., 1]], axis=-1)
 
 
-MANY = {"q": "n f*2", "k": "m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k": "m f", "sin_k": "m f"}
+MANY = {"q": "h n f*2", "k": "h m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k": "m f", "sin_k": "m f"}
 
 
 @theorem(
@@ -184,7 +184,7 @@ def _bias_adds(q: Any, k: Any, b: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k
 
 def _as_for_the_first_key(q: Any, k: Any, b: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
     added = _bias_adds(q, k, b, cos_q, sin_q, cos_k, sin_k)[1]
-    return added, added[:, :1] + 0 * added
+    return added, added[..., :1] + 0 * added
 
 
 ANY_ANGLES = (("cos_q", "sin_q"), ("cos_k", "sin_k"))

@@ -181,7 +181,7 @@ def equal_norm_keys(q: Any, k: Any, c: Any, r: Any, s: Any) -> Any:
 
 
 # -- normalised queries and keys ---------------------------------------------------------------------------------------
-SCALED = {"q": "n d", "k": "m d", "a": "n 1", "b": "m 1", "tau": ""}
+SCALED = {"q": "h n d", "k": "h m d", "a": "h n 1", "b": "h m 1", "tau": ""}
 Q_HAT, K_HAT = Call(name("unit"), (Q,)), Call(name("unit"), (K,))
 
 
@@ -404,7 +404,7 @@ def sink_is_a_gate(s: Any, b: Any, v: Any) -> Any:
         power_of_e(B_ - name("m")),
         " in the normaliser",
     ),
-    arrays={"s": "n m", "b": "n 1", "t": "n 1"},
+    arrays={"s": "h n m", "b": "h n 1", "t": "h n 1"},
     why="The sink is one of the keys.",
     false=(
         lambda s, b, t: (sink_weights(s + t, b), sink_weights(s, b)),

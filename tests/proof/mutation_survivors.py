@@ -146,6 +146,16 @@ GIVEN: dict[str, list[Made]] = {
     ],
 }
 GIVEN["pipeline"] = GIVEN["spec"]
+BATCHED = ("softmax", "scores", "positions", "norms", "linear", "gradients", "sinks", "softcap", "streaming")
+
+
+def _batch(arrays: dict[str, str]) -> dict[str, str]:
+    """The same with one axis more in front."""
+    return {name: f"batch {shape}" if " " in shape else shape for name, shape in arrays.items()}
+
+
+for _module in BATCHED:
+    GIVEN[_module] += [(_batch(arrays), made) for arrays, made in GIVEN[_module]]
 
 
 def equivalent(unit: Unit) -> str:
