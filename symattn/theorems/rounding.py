@@ -91,12 +91,13 @@ def _overflows(f: Format) -> list[bool]:
     """What is at the threshold becomes infinite, what is just below becomes the largest number."""
     t = overflow(f)
     below = np.nextafter(f.wider(t), f.wider(0))
+    scores = [[float(f.largest), 1, -float(f.largest)], [-1, -2, -3]]
     return [
         f.power_beyond - t == t - f.largest,
         float(f.rounded(float(t))) == np.inf,
         float(f.rounded(below)) == float(f.largest),
         _between_neighbours(f, t),
-        values(exponentials(kind(f.name).lift([[float(f.largest), 1, -float(f.largest)], [-1, -2, -3]]))) <= 1,
+        bool((values(exponentials(kind(f.name).lift(scores))) <= 1).all()),
     ]
 
 
