@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from symattn.arrays import kind
+    from symattn.arrays.precision import Precision
     from symattn.attention.spec import Attention
     from symattn.derivations import derive
     from symattn.derivations.walks import walk
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from symattn.sources.loading import CannotRun
     from symattn.sources.verify import verify
     from symattn.verification.domain import Domain
-    from symattn.verification.precision import Precision
     from symattn.verification.report import Report
 
 __version__ = "0.1.0"
@@ -34,7 +34,7 @@ _WHERE = {
     "Grade": "symattn.evidence",
     "InputError": "symattn.errors",
     "MissingExtra": "symattn.errors",
-    "Precision": "symattn.verification.precision",
+    "Precision": "symattn.arrays.precision",
     "Refused": "symattn.errors",
     "Report": "symattn.verification.report",
     "SymattnError": "symattn.errors",

@@ -15,6 +15,7 @@ import numpy as np
 
 from symattn.arrays.base import Array
 from symattn.arrays.calls import offered
+from symattn.arrays.formats import odd
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.plain import numbers
 from symattn.arrays.planes import Planes
@@ -29,7 +30,7 @@ class Stored(Planes):
     @classmethod
     def lift(cls, data: Any) -> Self:
         wide = numbers(cls.name, data)
-        return cls(_odd(wide).astype(cls.dtype))
+        return cls(odd(wide).astype(cls.dtype))
 
     @classmethod
     def literal(cls, value: Any) -> Self:
@@ -137,15 +138,3 @@ for _name in (
     *("sum", "prod", "mean", "var", "std", "cumulative_sum", "cumsum", "vecdot", "einsum"),
 ):
     setattr(Rounded, _name, _once(_name))
-
-
-def _odd(wide: np.ndarray) -> np.ndarray:
-    """float64 to float32 by rounding to odd, so that rounding the result once more to fewer digits is correct.
-
-    Source: Boldo, Melquiond, Emulation of a FMA and correctly rounded sums, IEEE Trans. Comput. 57 (2008), theorem 3.
-    """
-    with np.errstate(over="ignore"):
-        narrow = np.asarray(wide.astype(np.float32))
-    even = (narrow.view(np.uint32) & 1) == 0
-    towards = np.nextafter(narrow, np.where(narrow < wide, np.float32(np.inf), np.float32(-np.inf)))
-    return np.where(even & (narrow != wide), towards, narrow)

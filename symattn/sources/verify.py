@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.sources.child import Child, Limits
@@ -18,7 +19,6 @@ from symattn.sources.target import target as in_process
 from symattn.verification import engine
 from symattn.verification.domain import Domain
 from symattn.verification.engine import Progress, Unusable
-from symattn.verification.precision import Contract, Precision
 from symattn.verification.report import Report
 from symattn.verification.target import Framework, Layout, Runner
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays import kind
+from symattn.arrays.formats import Format
 from symattn.attention.notation import N_K
 from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
 from symattn.document.model import Inline
 from symattn.document.notation import Decimal, Fence, Over, Power, equals, name, node, relation
 from symattn.proof.enclosure import EnclosedOverBox
-from symattn.proof.formats import Format, InFormats
+from symattn.proof.formats import InFormats
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound
 from symattn.theorems import rounding_formats
@@ -94,8 +95,8 @@ def _overflows(f: Format) -> list[bool]:
     scores = [[float(f.largest), 1, -float(f.largest)], [-1, -2, -3]]
     return [
         f.power_beyond - t == t - f.largest,
-        float(f.rounded(float(t))) == np.inf,
-        float(f.rounded(below)) == float(f.largest),
+        float(f.cast(float(t))) == np.inf,
+        float(f.cast(below)) == float(f.largest),
         _between_neighbours(f, t),
         bool((values(exponentials(kind(f.name).lift(scores))) <= 1).all()),
     ]
@@ -151,8 +152,8 @@ def _underflows(f: Format) -> list[bool]:
     t = underflow(f)
     above = np.nextafter(f.wider(t), f.wider(1))
     return [
-        float(f.rounded(float(t))) == 0,
-        float(f.rounded(above)) == float(f.smallest),
+        float(f.cast(float(t))) == 0,
+        float(f.cast(above)) == float(f.smallest),
         _between_neighbours(f, t),
     ]
 

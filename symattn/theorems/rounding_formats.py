@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays import kind
+from symattn.arrays.formats import NARROW, Format
 from symattn.attention.masks import forbid
 from symattn.attention.notation import D_K
 from symattn.attention.softmax import exponentials, row_max
@@ -16,7 +17,7 @@ from symattn.attention.softmax import softmax as soft
 from symattn.attention.streaming import State, merge
 from symattn.document.model import Inline
 from symattn.document.notation import Node, Power, Root, equals, name, node, relation
-from symattn.proof.formats import NARROW, Format, InFormats
+from symattn.proof.formats import InFormats
 from symattn.proof.rounded import SameBits
 from symattn.proof.theorem import Theorem
 from symattn.theorems.letters import said
@@ -53,7 +54,7 @@ def _scaled_bits(f: Format) -> list[bool]:
     """c x is exact; and (c x) y = x (c y) = c (x y), c x + c y = c (x + y) in bits, for c = 2^−k."""
     x, y = f.numbers(), _some(f)
     with np.errstate(all="ignore"):
-        return [t for k in POWERS for t in _scaled_by(f, x, y, f.rounded(2.0**-k))]
+        return [t for k in POWERS for t in _scaled_by(f, x, y, f.cast(2.0**-k))]
 
 
 def _some(f: Format) -> np.ndarray:
@@ -87,7 +88,7 @@ def _any_scale(f: Format) -> list[bool]:
     numbers = f.numbers()
     x = numbers[(_exact(numbers) >= 1) & (_exact(numbers) < 2)]
     with np.errstate(all="ignore"):
-        scales = [f.rounded(d**-0.5) for d in (8, 80)]
+        scales = [f.cast(d**-0.5) for d in (8, 80)]
         return [bool((_products(x * c, x[-1]) == _products(x, x[-1]) * c).all()) for c in scales]
 
 
@@ -123,8 +124,8 @@ power_of_two_scale = Theorem(
 # -- sums --------------------------------------------------------------------------------------------------------------
 def _sum_of_ones(f: Format, n: int) -> int:
     """n ones added one at a time."""
-    one = f.rounded(1.0)[()]
-    total = f.rounded(0.0)[()]
+    one = f.cast(1.0)[()]
+    total = f.cast(0.0)[()]
     for _ in range(n):
         total = f.dtype.type(total + one)
     return int(float(total))
@@ -181,12 +182,12 @@ _STEP = (HALF_FORMAT.power_beyond - _MOST) / 2
 def _mask_constants(f: Format) -> list[Any]:
     """−10⁹ is −∞ iff it is beyond the threshold; −largest + s is −∞ iff s ≤ −(half the distance to what is beyond)."""
     every = f.numbers()
-    least = f.rounded(-float(f.largest))
+    least = f.cast(-float(f.largest))
     with np.errstate(all="ignore"):
         sums = np.asarray(every + least)
     step = float((f.power_beyond - f.largest) / 2)
     return [
-        np.isneginf(float(f.rounded(-1e9))) == (overflow(f) <= 10**9),
+        np.isneginf(float(f.cast(-1e9))) == (overflow(f) <= 10**9),
         np.isneginf(_exact(sums)) == (_exact(every) <= -step),
     ]
 
@@ -206,7 +207,7 @@ fp16_mask_constant = Theorem(
     InFormats(
         ("float16", "bfloat16", "float8_e5m2"),
         _mask_constants,
-        lambda f: np.isfinite(float(f.rounded(-1e9))),
+        lambda f: np.isfinite(float(f.cast(-1e9))),
         "every number of",
         ("In each format s was every finite number, with that format's largest number for 65504 and its step for 16.",),
     ),

@@ -69,8 +69,9 @@ import flint
 import numpy as np
 
 from symattn.arrays.ball import Ball
+from symattn.arrays.formats import Format
+from symattn.arrays.precision import Precision
 from symattn.errors import Undecided
-from symattn.verification.precision import Format, Precision
 from symattn.verification.reference import Run, Values
 
 _SCALE_ROUNDINGS = 6
@@ -114,7 +115,7 @@ class _Bound:
         self.merges = min(self.n - 1, precision.merges)
         self.t = xp.where(self.open, _number(run.final_scores), 0)
         self.p = xp.where(self.open, _number(run.values["weights"]), 0)
-        self.eps = 2 * precision.exp_ulps * precision.score.u
+        self.eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps = self.eps / (1 - self.eps)
         self.m = _largest(run.final_scores, self.open)
         self.tau = self._scores()
@@ -148,7 +149,7 @@ class _Bound:
             size = size + _largest_row(x) * _largest_row(absolute.get("y", x)) * d_k
         steps = int(self.run.terms.max(initial=0)) + _SCALE_ROUNDINGS + 2
         scale = max(1.0, abs(float(self.run.spec.scale or 1)))
-        return size * (self.run.terms > 0).astype(float) * (f.eta * steps * _LOG2_E * scale)
+        return size * (self.run.terms > 0).astype(float) * (float(f.eta) * steps * _LOG2_E * scale)
 
     def _rescalings(self) -> np.ndarray:
         """B_j. The comparison is in float64; a third of τ' more covers its rounding, as τ' ≥ 6u|t|."""
@@ -226,7 +227,7 @@ class _Bound:
 
     def _without_subtraction(self) -> Balls:
         """e^{−m} where no maximum need be subtracted and the largest exponential is below 1, else 1."""
-        lowest = np.log(min(self.precision.score.tiny, self.precision.accumulate.tiny))
+        lowest = np.log(float(min(self.precision.score.smallest_normal, self.precision.accumulate.smallest_normal)))
         m = self.m.midpoints()
         return xp.exp(Ball.lift(np.where(m >= lowest, np.maximum(-m, 0), 0)))
 
@@ -253,7 +254,7 @@ class _Bound:
     def may_overflow(self) -> np.ndarray:
         """H7: rows (…, n_q) of the output in which an intermediate result could leave the range."""
         absolute = self.run.absolute
-        limit = min(f.max for f in (self.precision.score, self.precision.accumulate, self.precision.input))
+        limit = float(min(f.largest for f in (self.precision.score, self.precision.accumulate, self.precision.input)))
         scores = np.maximum(upper(absolute["scores"]), upper(_size(absolute["scaled"]))).max(axis=-1) * _LOG2_E * 1.01
         values = upper(xp.sum(self._value_sizes(), axis=-2)).max(axis=-1, keepdims=True) * 1.01
         over = (scores > limit) | (values > limit) | self.vanishes
@@ -270,7 +271,7 @@ class _Bound:
 
 def _rate(f: Format) -> flint.arb:
     """λ."""
-    u = flint.arb(f.u)
+    u = flint.arb(float(f.u))
     return u / (1 - u)
 
 

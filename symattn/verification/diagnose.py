@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.verification.fitted import fitted
 from symattn.verification.judge import Judged, explains
 from symattn.verification.mistakes import MISTAKES, Mistake
 from symattn.verification.outofrange import out_of_range
-from symattn.verification.precision import Precision
 from symattn.verification.reference import Variant
 
 _FIRST, _RIGHT = 4, 40  # wrong cases that a mistake must explain to be looked at further; right ones looked at

@@ -8,6 +8,7 @@ from time import monotonic
 
 import numpy as np
 
+from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
 from symattn.evidence import Grade, Verdict
@@ -15,7 +16,6 @@ from symattn.verification import behaviour, faults, probes
 from symattn.verification.domain import Domain
 from symattn.verification.inputs import Array, Maker
 from symattn.verification.judge import Case, Judged, judge
-from symattn.verification.precision import Precision
 from symattn.verification.report import Check, Fault, Report
 from symattn.verification.search import search
 from symattn.verification.target import Runner

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.precision import Precision
 from symattn.attention import masks
 from symattn.attention.spec import Attention
 from symattn.verification.domain import Domain
-from symattn.verification.precision import Precision
 from symattn.verification.target import Convention
 
 Array = np.ndarray

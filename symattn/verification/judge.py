@@ -10,11 +10,12 @@ import flint
 import numpy as np
 
 from symattn.arrays.ball import precision as bits
+from symattn.arrays.formats import FORMATS, Format
+from symattn.arrays.precision import Precision
 from symattn.arrays.special import Undefined
 from symattn.attention.spec import Attention
 from symattn.errors import SymattnError, Undecided
 from symattn.verification.bounds import allowed
-from symattn.verification.precision import FORMATS, Format, Precision
 from symattn.verification.reference import RIGHT, Run, Variant, run
 from symattn.verification.target import Inputs, Memory, Outcome
 
@@ -124,7 +125,8 @@ def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
         return right
     f = Format(dtype)
     size = np.abs(right.run.output.midpoints()) if not _undefined(right) else 0.0
-    return Expected(right.run, (right.allowed + 2 * f.u * (size + right.allowed) + f.eta) * (1 + 2.0**-40))
+    more = 2 * float(f.u) * (size + right.allowed) + float(f.eta)
+    return Expected(right.run, (right.allowed + more) * (1 + 2.0**-40))
 
 
 def _finding(ratios: np.ndarray, outcome: Outcome, precision: Precision) -> Finding | None:

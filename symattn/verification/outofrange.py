@@ -12,9 +12,10 @@ from math import log
 import numpy as np
 
 from symattn.arrays.ball import Ball
+from symattn.arrays.formats import Format
+from symattn.arrays.precision import Precision
 from symattn.verification.judge import Judged
 from symattn.verification.mistakes import Mistake
-from symattn.verification.precision import Format, Precision
 from symattn.verification.reference import Variant
 
 
@@ -41,15 +42,15 @@ def out_of_range(precision: Precision, lost: Sequence[Judged], seen: Sequence[Ju
 
 def _without(f: Format) -> str:
     return (
-        f"the largest score is not subtracted: e^s overflows in {f.name} for s above {log(f.max):.4g}, "
-        f"and every e^s vanishes below {log(f.tiny):.4g}"
+        f"the largest score is not subtracted: e^s overflows in {f.name} for s above {log(f.largest):.4g}, "
+        f"and every e^s vanishes below {log(f.smallest_normal):.4g}"
     )
 
 
 def _common(f: Format) -> str:
     return (
         "the maximum of the whole array is subtracted, not that of each row: every exponential of a row "
-        f"more than {-log(f.tiny * 2 * f.u):.4g} below it vanishes in {f.name}"
+        f"more than {-log(f.smallest_normal * 2 * f.u):.4g} below it vanishes in {f.name}"
     )
 
 
@@ -66,16 +67,16 @@ def _agrees(judged: Judged, row: _Row) -> bool:
 
 def _no_maximum(judged: Judged, f: Format) -> _Row:
     m = _row_maxima(judged)
-    lost = (m > log(f.max) + 1) | (np.isfinite(m) & (m < log(f.tiny) + log(2 * f.u) - 2))
-    kept = (m < log(f.max) - log(_terms(judged)) - 1) & (m > log(f.tiny) + 1)
+    lost = (m > log(f.largest) + 1) | (np.isfinite(m) & (m < log(f.smallest_normal) + log(2 * f.u) - 2))
+    kept = (m < log(f.largest) - log(_terms(judged)) - 1) & (m > log(f.smallest_normal) + 1)
     return _Row(lost, kept)
 
 
 def _common_maximum(judged: Judged, f: Format) -> _Row:
     m = _row_maxima(judged)
     below = m - m.max()
-    lost = np.isfinite(below) & (below < log(f.tiny) + log(2 * f.u) - 2)
-    return _Row(lost, below > log(f.tiny) - log(f.u) + log(_terms(judged)) + 1)
+    lost = np.isfinite(below) & (below < log(f.smallest_normal) + log(2 * f.u) - 2)
+    return _Row(lost, below > log(f.smallest_normal) - log(f.u) + log(_terms(judged)) + 1)
 
 
 def _terms(judged: Judged) -> float:

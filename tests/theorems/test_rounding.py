@@ -10,9 +10,9 @@ import flint
 import numpy as np
 import pytest
 
+from symattn.arrays.formats import NARROW, Format
 from symattn.document.notation import Decimal
 from symattn.errors import Undecided
-from symattn.proof.formats import NARROW, Format
 from symattn.proof.theorem import Theorem, decide
 from symattn.theorems.rounding import THEOREMS, nearest, underflow
 from symattn.theorems.rounding_formats import overflow
@@ -56,7 +56,7 @@ def test_dot_products_in_any_order_are_within_the_bound(name: str):
     gamma = 4 * f.u / (1 - 4 * f.u)
     beyond_the_false_one = False
     for _ in range(20):
-        q, k = (f.rounded(rng.normal(size=4).astype(f.wider)) for _ in range(2))
+        q, k = (f.cast(rng.normal(size=4).astype(f.wider)) for _ in range(2))
         exact = [Fraction(float(a)) * Fraction(float(b)) for a, b in zip(q, k, strict=True)]
         products = q * k
         for order in permutations(range(4)):
@@ -102,7 +102,7 @@ def test_computed_weights_are_within_the_bound(name: str, kappa: int):
     u = float(f.u)
     rng = np.random.default_rng(1)
     for n in (2, 5, 30):
-        s = f.rounded((rng.normal(size=n) * 2).astype(np.float32))
+        s = f.cast((rng.normal(size=n) * 2).astype(np.float32))
         e = np.exp(s - s.max())
         total = e[0]
         for x in e[1:]:

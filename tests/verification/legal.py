@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from symattn.verification.precision import Precision
+from symattn.arrays.precision import Precision
 
 
 class Row:
@@ -18,8 +18,8 @@ class Row:
 
     def __init__(self, precision: Precision, rng: np.random.Generator) -> None:
         self.precision, self.rng = precision, rng
-        self.u = precision.roughest.u
-        self.eps = 2 * precision.exp_ulps * precision.score.u
+        self.u = float(precision.roughest.u)
+        self.eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.policy = rng.choice(["up", "down", "random", "apart"])
         self.favourite = 0
 

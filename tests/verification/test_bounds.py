@@ -7,9 +7,9 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.ball import precision as bits
+from symattn.arrays.precision import Precision
 from symattn.verification.bounds import allowed
 from symattn.verification.judge import expected
-from symattn.verification.precision import Precision
 from symattn.verification.reference import run
 from tests.verification.legal import Row
 

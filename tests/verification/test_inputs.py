@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from symattn import Attention
+from symattn.arrays.formats import FORMATS, Format
+from symattn.arrays.precision import Precision
 from symattn.verification.domain import Domain
 from symattn.verification.inputs import Maker
-from symattn.verification.precision import FORMATS, Format, Precision
 from symattn.verification.probes import GROUPS
 from symattn.verification.reduce import reduce
 from symattn.verification.search import search
@@ -87,8 +88,8 @@ def test_formats_are_read_from_finfo(name: str) -> None:
     one = np.ones((), dtype=f.dtype)
     assert float(f.rounded(1 + 2 * f.u)) == 1 + 2 * f.u
     assert float(f.rounded(1 + f.u / 2)) == float(one)
-    assert float(f.rounded(f.max)) == f.max
-    assert f.eta <= f.tiny
+    assert float(f.rounded(f.largest)) == f.largest
+    assert f.eta <= f.smallest_normal
 
 
 def test_reducing_keeps_what_matters_and_nothing_else() -> None:

@@ -1,0 +1,117 @@
+"""``Format``: a binary format of floating numbers, by what its ``finfo`` says. All its constants are exact.
+
+Rounding is to nearest, ties to even, as NumPy and ml_dtypes do it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+FORMATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+WIDE = ("float64", "float32")
+NARROW = FORMATS[2:]
+
+
+@dataclass(frozen=True)
+class Format:
+    """The format of p digits called ``name``, one of ``FORMATS``."""
+
+    name: str
+
+    @cached_property
+    def _info(self) -> Any:
+        import ml_dtypes
+
+        return ml_dtypes.finfo(getattr(ml_dtypes, self.name, self.name))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's type."""
+        found: np.dtype[Any] = np.dtype(self._info.dtype)
+        return found
+
+    @property
+    def digits(self) -> int:
+        """p, the digits of a significand, the leading one counted."""
+        return int(self._info.nmant) + 1
+
+    @cached_property
+    def u(self) -> Fraction:
+        """The unit roundoff 2^−p, half the distance from 1 to the next number."""
+        return Fraction(1, 2**self.digits)
+
+    @property
+    def power_beyond(self) -> Fraction:
+        """2^(e_max + 1), the power of two next to the largest numbers."""
+        return Fraction(2) ** int(self._info.maxexp)
+
+    @cached_property
+    def largest(self) -> Fraction:
+        """The largest finite number."""
+        return Fraction(float(self._info.max))
+
+    @property
+    def smallest(self) -> Fraction:
+        """The smallest positive number, a subnormal one."""
+        return Fraction(float(self._info.smallest_subnormal))
+
+    @property
+    def smallest_normal(self) -> Fraction:
+        """The smallest positive number with all its digits."""
+        return Fraction(float(self._info.smallest_normal))
+
+    @property
+    def flushes(self) -> bool:
+        """Whether subnormal results may be flushed to zero: those of a format as wide in range as float32."""
+        return self.smallest_normal < Fraction(1, 2**100)
+
+    @cached_property
+    def eta(self) -> Fraction:
+        """η, the error of a result that underflows: at most half the smallest number, or all where it is flushed."""
+        return self.smallest_normal if self.flushes else self.smallest / 2
+
+    @property
+    def wider(self) -> type[np.floating[Any]]:
+        """A format that this one's numbers, and those midway between them, are numbers of."""
+        return np.float64 if self.name == "float32" else np.float32
+
+    def cast(self, x: Any) -> np.ndarray:
+        """The numbers of this format nearest to those that float64 holds, as an array of ``dtype``."""
+        with np.errstate(all="ignore"):
+            plain = np.asarray(x, dtype=np.float64)
+            return np.asarray((plain if hasattr(np, self.name) else odd(plain)).astype(self.dtype))
+
+    def rounded(self, x: Any) -> np.ndarray:
+        """The same numbers as float64."""
+        return np.asarray(self.cast(x).astype(np.float64))
+
+    def numbers(self) -> np.ndarray:
+        """Every finite number of a format of at most 16 bits, each sign of zero."""
+        bits = self.dtype.itemsize * 8
+        every = np.arange(2**bits, dtype=np.uint32).astype(f"uint{bits}").view(self.dtype)
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            return every[np.isfinite(every.astype(np.float64))]
+
+    def neighbours(self, x: float) -> tuple[float, float]:
+        """The largest number of the format below x and the smallest above it, x being none."""
+        near = self.cast(x)
+        step = np.nextafter(near, self.cast(float(self.largest) * (1 if float(near) < x else -1)))
+        low, high = sorted((float(near), float(step)))
+        return low, high
+
+
+def odd(wide: np.ndarray) -> np.ndarray:
+    """float64 to float32 by rounding to odd, so that rounding the result once more to fewer digits is correct.
+
+    Source: Boldo, Melquiond, Emulation of a FMA and correctly rounded sums, IEEE Trans. Comput. 57 (2008), theorem 3.
+    """
+    with np.errstate(over="ignore"):
+        narrow = np.asarray(wide.astype(np.float32))
+    even = (narrow.view(np.uint32) & 1) == 0
+    towards = np.nextafter(narrow, np.where(narrow < wide, np.float32(np.inf), np.float32(-np.inf)))
+    return np.where(even & (narrow != wide), towards, narrow)
