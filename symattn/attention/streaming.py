@@ -11,18 +11,29 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.softmax import row_max
 
 
 class State(NamedTuple):
     """(m, ℓ, a) of a set of keys: a maximum m_i, ℓ_i = Σ_j e^{s_ij − m_i}, a_i = Σ_j e^{s_ij − m_i} v_j.
 
-    Any finite m gives the same output; the maximum keeps the exponentials from overflowing.
+    Any finite m gives the same output; the maximum keeps the exponentials from overflowing. A row in which every key is
+    forbidden has (−∞, 0, 0): with a finite m, a later tile of scores far below it would underflow.
     """
 
     maximum: Any
     normaliser: Any
     accumulated: Any
+
+
+def reference(m: Any) -> Any:
+    """What is subtracted before exponentiating: m, and 0 where m = −∞."""
+    xp = namespace_of(m)
+    return xp.where(xp.isfinite(m), m, 0)
+
+
+def nonzero(z: Any) -> Any:
+    """The divisor ℓ, and 1 for a row in which every key is forbidden, so that it gives zeros."""
+    return namespace_of(z).where(z == 0, 1, z)
 
 
 def tile_state(s: Any, v: Any, maximum: Any = None) -> State:
@@ -31,8 +42,8 @@ def tile_state(s: Any, v: Any, maximum: Any = None) -> State:
     Source: Milakov, Gimelshein, Online normalizer calculation for softmax (2018), algorithm 3.
     """
     xp = namespace_of(s)
-    m = row_max(s) if maximum is None else maximum
-    e = xp.exp(s - m)
+    m = xp.max(s, axis=-1, keepdims=True) if maximum is None else maximum
+    e = xp.exp(s - reference(m))
     return State(m, xp.sum(e, axis=-1, keepdims=True), e @ v)
 
 
@@ -41,43 +52,52 @@ def merge(a: State, b: State, maximum: Any = None) -> State:
 
     ``maximum`` (…, n_q, 1) replaces m. Source: Dao et al., FlashAttention (2022), algorithm 1; Rabe, Staats (2021).
     """
-    xp = namespace_of(a.normaliser)
+    xp = namespace_of(a.maximum)
     m = xp.maximum(a.maximum, b.maximum) if maximum is None else maximum
-    x, y = xp.exp(a.maximum - m), xp.exp(b.maximum - m)
+    r = reference(m)
+    x, y = xp.exp(a.maximum - r), xp.exp(b.maximum - r)
     return State(m, a.normaliser * x + b.normaliser * y, a.accumulated * x + b.accumulated * y)
 
 
-def finish(state: State) -> Any:
-    """o_i = a_i / ℓ_i."""
-    return state.accumulated / state.normaliser
+def finish(state: State, fully_masked: str = "nan") -> Any:
+    """o_i = a_i / ℓ_i. A row in which every key is forbidden gives 0/0 (``nan``) or zeros (``zeros``)."""
+    return state.accumulated / (state.normaliser if fully_masked == "nan" else nonzero(state.normaliser))
 
 
-def online(s: Any, v: Any, bounds: Iterable[Any]) -> Any:
+def log_sum_exp(state: State) -> Any:
+    """L_i = log Σ_j e^{s_ij} = m_i + log ℓ_i, m the maximum; −∞ for a row in which every key is forbidden."""
+    return state.maximum + namespace_of(state.normaliser).log(nonzero(state.normaliser))
+
+
+def online(s: Any, v: Any, bounds: Iterable[Any], fully_masked: str = "nan") -> Any:
     """softmax(S) V by tiles of keys between consecutive ``bounds`` (0, …, n_k)."""
     tiles = [tile_state(s[..., lo:hi], v[..., lo:hi, :]) for lo, hi in pairwise(bounds)]
-    return finish(reduce(merge, tiles))
+    return finish(reduce(merge, tiles), fully_masked)
 
 
 class Partial(NamedTuple):
-    """An output over some keys with the log-sum-exp of their scores, as split-K kernels keep it."""
+    """An output over some keys with the log-sum-exp of their scores, as split-K kernels keep it.
+
+    A row in which every key is forbidden has the output 0 and L = −∞.
+    """
 
     output: Any
     lse: Any
 
 
+def partial(state: State) -> Partial:
+    """(a/ℓ, m + log ℓ) of a state."""
+    return Partial(finish(state, "zeros"), log_sum_exp(state))
+
+
 def partial_output(s: Any, v: Any) -> Partial:
     """(softmax(S) V, log Σ_j e^{s_ij}). Shapes: s (…, n_q, t), v (…, t, d_v)."""
-    xp = namespace_of(s)
-    state = tile_state(s, v)
-    return Partial(finish(state), state.maximum + xp.log(state.normaliser))
+    return partial(tile_state(s, v))
 
 
 def merge_partial(a: Partial, b: Partial) -> Partial:
-    """o = o_a e^{L_a − L} + o_b e^{L_b − L} with L = log(e^{L_a} + e^{L_b}).
+    """o = o_a e^{L_a − L} + o_b e^{L_b − L} with L = log(e^{L_a} + e^{L_b}), as (L, 1, o) is a state of the same keys.
 
     Source: Liu et al., Ring Attention (2023); Dao, Flash-Decoding (2023).
     """
-    xp = namespace_of(a.lse)
-    m = xp.maximum(a.lse, b.lse)
-    whole = m + xp.log(xp.exp(a.lse - m) + xp.exp(b.lse - m))
-    return Partial(a.output * xp.exp(a.lse - whole) + b.output * xp.exp(b.lse - whole), whole)
+    return partial(merge(State(a.lse, 1, a.output), State(b.lse, 1, b.output)))

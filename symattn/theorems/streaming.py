@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from symattn.attention.masks import causal as causal_mask
 from symattn.attention.masks import forbid
 from symattn.attention.scores import dot_scores, scale_by_root
@@ -21,7 +19,6 @@ from symattn.attention.streaming import (
     tile_state,
 )
 from symattn.document.notation import Fence, Node, commas, equals, name, node, relation, total
-from symattn.proof.defined import is_defined
 from symattn.proof.theorem import Theorem, theorem
 from symattn.theorems.letters import (
     ATTENTION,
@@ -172,16 +169,16 @@ def _only_normaliser(x: State, y: State) -> State:
             " and ",
             name("a") * power_of_e(name("m")),
         ),
-        "every m is finite, that of the unit too",
+        ("the unit has any finite m, or ", relation("m", "=", -name("∞"))),
     ),
     source=RABE,
     why="Merging adds these two numbers, so states that are equal in this sense merge to equal ones.",
-    false=lambda m1: (_empties_merge() + 0 * m1, 1 + 0 * m1),
-    false_says="the unit may have m = −∞: merged with itself by the same formula it is a unit again",
+    false=lambda m1, m2, l1, o1: (merge(State(m1, l1, o1), State(m2, 0 * l1, 0 * o1)).maximum, m1),
+    false_says="a unit of any finite m changes no state, so that m too is kept",
 )
 def merge_monoid(m1: Any, l1: Any, o1: Any, m2: Any, l2: Any, o2: Any, m3: Any, l3: Any, o3: Any) -> Any:
     x, y, z = State(m1, l1, o1), State(m2, l2, o2), State(m3, l3, o3)
-    unit = State(m2, 0 * l2, 0 * o2)
+    unit, nothing = State(m2, 0 * l2, 0 * o2), _forbidden(m1, l1, o1)
     alike = (
         (merge(merge(x, y), z), merge(x, merge(y, z))),
         (merge(x, y), merge(y, x)),
@@ -189,19 +186,19 @@ def merge_monoid(m1: Any, l1: Any, o1: Any, m2: Any, l2: Any, o2: Any, m3: Any, 
         (merge(unit, x), x),
         (merge(unit, State(m3, 0 * l3, 0 * o3)), unit),
     )
+    exactly = ((merge(x, nothing), x), (merge(nothing, x), x))
     sums = [a + b for a, b in zip(_without_maximum(x), _without_maximum(y), strict=True)]
     return [
         *_equal(_without_maximum(merge(x, y)), sums),
         *(pair for a, b in alike for pair in _equal(_without_maximum(a), _without_maximum(b))),
+        *(pair for a, b in exactly for pair in _equal(a, b)),
     ]
 
 
-def _empties_merge() -> int:
-    """1 if two empty states with m = −∞ merge to something defined; in exact numbers."""
-    from symattn.arrays.exact import Exact
-
-    unit = State(Exact.literal([[-np.inf]]), Exact.lift([[0]]), Exact.lift([[0]]))
-    return is_defined(lambda: merge(unit, unit).normaliser)
+def _forbidden(m: Any, l: Any, o: Any) -> State:  # noqa: E741
+    """The state of a tile in which every key is forbidden: (−∞, 0, 0)."""
+    xp = m.__array_namespace__()
+    return State(xp.full(m.shape, -xp.inf), 0 * l, 0 * o)
 
 
 _LB, _L = name("L", "b"), name("L")
