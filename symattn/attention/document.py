@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
-from symattn.attention.notation import D_K, D_MODEL, D_V, N_K, N_Q, SYMBOLS, H, N, whole_formula
-from symattn.attention.pipeline import Step as Part
+from symattn.attention import inputs
+from symattn.attention.flow import Step as Part
+from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, N
 from symattn.document.model import Block, Code, Column, Document, Heading, Items, Step, Steps, Table, Text
-from symattn.document.notation import Big, Name, Node, Power, Product, call, equals, name, relation
+from symattn.document.notation import Big, Name, Node, Power, Product, equals, name, node, relation
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
@@ -18,13 +20,14 @@ _A, _S = name("a", "i", "j", role="weight"), name("s", "i", "j", role="score")
 
 def document(spec: Attention, given: Iterable[str]) -> Document:
     """The document of ``spec`` for the inputs named in ``given``."""
-    names = [n for n in (*given, *_masks(spec)) if n in SYMBOLS]
+    needed = [n for n, wanted in inputs.NEEDED.items() if wanted(spec)]
+    names = list(dict.fromkeys(n for n in (*given, *needed) if n in ARRAYS))
     parts = spec.pipeline(names)
-    formula = equals(SYMBOLS["output"], _whole(spec, names))
+    formula = equals(SYMBOLS["output"], whole_formula(spec, names))
     blocks: tuple[Block, ...] = (
         Steps((Step(formula, ("in one formula",)),)),
         Heading(("Inputs",)),
-        _table([(n, shape(n, spec, names)) for n in dict.fromkeys(names)]),
+        _table([(n, shape(n, spec, names)) for n in names]),
         Heading(("Steps",)),
         Steps(tuple(_step(part, spec, names) for part in parts)),
         Heading(("Conventions",)),
@@ -33,38 +36,39 @@ def document(spec: Attention, given: Iterable[str]) -> Document:
     return Document("derivation", "attention", ("Attention",), blocks, parameters=_parameters(spec))
 
 
-def _masks(spec: Attention) -> list[str]:
-    return [n for n, used in (("mask", spec.mask is not None), ("keep", spec.padding)) if used]
+def whole_formula(spec: Attention, given: Iterable[str]) -> Node:
+    """The output in one formula of queries, keys and values: each later step in the place of its letter."""
+    formulas: dict[Node, Node] = {}
+    for part in spec.pipeline(given):
+        if part.name in ("q", "k", "v"):
+            continue
+        formulas[part.symbol] = _in_place(part.formula, formulas)
+    return formulas[SYMBOLS["output"]]
 
 
-def _whole(spec: Attention, names: list[str]) -> Node:
-    formula = whole_formula(spec.scale, spec.masks_anything)
-    if spec.heads > 1:
-        formula = call("concat", formula)
-    if "w_o" in names:
-        formula = formula * SYMBOLS["w_o"]
-    return formula + SYMBOLS["b_o"] if "b_o" in names else formula
+def _in_place(formula: Any, formulas: dict[Node, Node]) -> Any:
+    if isinstance(formula, tuple):
+        return tuple(_in_place(part, formulas) for part in formula)
+    if not isinstance(formula, Node):
+        return formula
+    if formula in formulas:
+        return formulas[formula]
+    parts: Any = formula
+    return replace(parts, **{f.name: _in_place(getattr(parts, f.name), formulas) for f in fields(parts)})
 
 
 def shape(array: str, spec: Attention, given: Iterable[str]) -> tuple[Node, ...]:
     """The shape of a named array of attention in letters, without axes of batches."""
     given = frozenset(given)
-    n_q, n_k = (N, N) if "x" in given and "y" not in given else (N_Q, N_K)
-    projected = "w_q" in given
-    d_k, d_v = (D_K, D_V) if projected or "x" not in given else (D_MODEL, D_MODEL)
-    heads = (H,) if spec.heads > 1 else ()
-    wide = {role: Product((H, d)) if heads else d for role, d in (("q", D_K), ("k", D_K), ("v", D_V), ("o", D_MODEL))}
-    square = (*heads, n_q, n_k)
-    out = D_MODEL if "w_o" in given else wide["v"] if projected else d_v
-    shapes: dict[str, tuple[Node, ...]] = {
-        "x": (n_q, D_MODEL), "y": (n_k, D_MODEL), "mask": (n_q, n_k), "keep": (n_k,),
-        "q": (*heads, n_q, d_k), "k": (*heads, n_k, d_k), "v": (*heads, n_k, d_v),
-        "w_o": (wide["v"], D_MODEL), "b_o": (D_MODEL,),
-        "scores": square, "scaled": square, "masked": square, "weights": square,
-        "attended": (*heads, n_q, d_v), "output": (n_q, out),
-    }  # fmt: skip
-    shapes |= {f"w_{role}": (D_MODEL, wide[role]) for role in "qkv"} | {f"b_{role}": (wide[role],) for role in "qkv"}
-    return shapes[array]
+    alone = "x" in given and "y" not in given
+    letters = SIZES | ({"n_q": N, "n_k": N} if alone else {})
+    axes = inputs.shape(array, spec, given).replace("…", "").replace("(h?)", "").split()
+    return tuple(_length(axis.rstrip("?"), letters) for axis in axes)
+
+
+def _length(axis: str, letters: Mapping[str, Node]) -> Node:
+    factors = [letters[f] if f in letters else node(int(f)) for f in axis.split("*")]
+    return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
 
 def _step(part: Part, spec: Attention, names: list[str]) -> Step:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from symattn.document.notation import (
-    Call,
     Name,
     Node,
     Over,
     Relation,
+    Role,
     Root,
-    Transposed,
-    call,
     name,
     node,
     relation,
@@ -21,39 +21,75 @@ from symattn.document.notation import (
 D_K, D_V, D_MODEL = name("d", "k"), name("d", "v"), name("d", "model")
 N_Q, N_K, N, H = name("n", "q"), name("n", "k"), name("n"), name("h")
 
-SYMBOLS: dict[str, Node] = {
-    "x": name("X", role="input"),
-    "y": name("Y", role="input"),
-    "q": name("Q", role="query"),
-    "k": name("K", role="key"),
-    "v": name("V", role="value"),
-    "w_q": name("W", "Q", role="query"),
-    "w_k": name("W", "K", role="key"),
-    "w_v": name("W", "V", role="value"),
-    "w_o": name("W", "O", role="output"),
-    "b_q": name("b", "Q", role="query"),
-    "b_k": name("b", "K", role="key"),
-    "b_v": name("b", "V", role="value"),
-    "b_o": name("b", "O", role="output"),
-    "mask": name("M"),
-    "keep": name("keep"),
-    "scores": name("S", role="score"),
-    "scaled": Name("S'", role="score"),
-    "masked": Name("S''", role="score"),
-    "weights": name("A", role="weight"),
-    "attended": name("H", role="output"),
-    "output": name("O", role="output"),
-}
-
-FORMULAS: dict[str, Node] = {
-    "scores": SYMBOLS["q"] * Transposed(SYMBOLS["k"]),
-    "masked": Call(Name("mask"), (SYMBOLS["scaled"],)),
-    "output": SYMBOLS["weights"] * SYMBOLS["v"],
-    "merged": call("concat", SYMBOLS["attended"]),
-}
+#: Letters of sizes, as shapes name them: ``g`` are the heads of keys and values, ``d_y`` and ``d_out`` are as wide as
+#: the model as a rule.
+SIZES: dict[str, Node] = {
+    "n_q": N_Q, "n_k": N_K, "n": N, "h": H, "g": name("h", "kv"),
+    "d_k": D_K, "d_v": D_V, "d_model": D_MODEL, "d_y": D_MODEL, "d_out": D_MODEL,
+}  # fmt: skip
 
 
-def scale_formula(scale: int | float | Fraction | None, scores: Node = SYMBOLS["scores"]) -> Node:
+@dataclass(frozen=True)
+class Named:
+    """An array of attention: the letter that stands for it, its name in words, and its shape.
+
+    A shape names axes by letters: ``… [h] n_q d_k`` may have axes of batches in front, and has one of heads if there
+    are several; ``h*d_k`` holds the heads side by side; ``n_k?`` may have the length 1.
+    """
+
+    symbol: Node
+    title: str
+    shape: str
+    holds: Literal["numbers", "booleans", "whole numbers"] = "numbers"
+
+
+def _weight(role: Role, letter: str, title: str, shape: str) -> tuple[Named, Named]:
+    """A matrix W and a vector b beside it."""
+    columns = shape.split()[-1]
+    return (
+        Named(name("W", letter, role=role), f"Projection of the {title}", shape),
+        Named(name("b", letter, role=role), f"Bias of the {title}", columns),
+    )
+
+
+_OF_Q, _OF_K, _OF_V = (
+    _weight("query", "Q", "queries", "d_model h*d_k"),
+    _weight("key", "K", "keys", "d_y g*d_k"),
+    _weight("value", "V", "values", "d_y g*d_v"),
+)
+_OF_O = _weight("output", "O", "output", "h*d_v d_out")
+_SCORES = "… [h] n_q n_k"
+
+
+def _score(base: str, title: str) -> Named:
+    return Named(Name(base, role="score"), title, _SCORES)
+
+
+#: Every array that an input or a step is called by.
+ARRAYS: dict[str, Named] = {
+    "x": Named(name("X", role="input"), "Tokens", "… n_q d_model"),
+    "y": Named(name("Y", role="input"), "Tokens attended to", "… n_k d_y"),
+    "q": Named(name("Q", role="query"), "Queries", "… [h] n_q d_k"),
+    "k": Named(name("K", role="key"), "Keys", "… [g] n_k d_k"),
+    "v": Named(name("V", role="value"), "Values", "… [g] n_k d_v"),
+    "w_q": _OF_Q[0], "b_q": _OF_Q[1], "w_k": _OF_K[0], "b_k": _OF_K[1],
+    "w_v": _OF_V[0], "b_v": _OF_V[1], "w_o": _OF_O[0], "b_o": _OF_O[1],
+    "mask": Named(name("M"), "Mask", "… (h?) n_q? n_k?"),
+    "keep": Named(name("keep"), "Keys that are no padding", "… n_k", "booleans"),
+    "k_shared": Named(Name("K'", role="key"), "Keys for each head of queries", "… [h] n_k d_k"),
+    "v_shared": Named(Name("V'", role="value"), "Values for each head of queries", "… [h] n_k d_v"),
+    "scores": _score("S", "Scores"),
+    "scaled": _score("S'", "Scaled scores"),
+    "masked": _score("S''", "Masked scores"),
+    "weights": Named(name("A", role="weight"), "Weights", _SCORES),
+    "attended": Named(name("H", role="output"), "Each head's output", "… [h] n_q d_v"),
+    "output": Named(name("O", role="output"), "Output", "… n_q d_out"),
+}  # fmt: skip
+
+SYMBOLS: dict[str, Node] = {array: named.symbol for array, named in ARRAYS.items()}
+
+
+def scale_formula(scale: int | float | Fraction | None, scores: Node) -> Node:
     """S/√d_k, c S, or S itself for c = 1."""
     if scale is None:
         return Over(scores, Root(D_K))
@@ -66,11 +102,3 @@ def causal_condition(alignment: str) -> Relation:
     """j ≤ i + n_k − n_q, or j ≤ i."""
     i, j = name("i"), name("j")
     return relation(j, "≤", i if alignment == "top-left" else i + N_K - N_Q)
-
-
-def whole_formula(scale: int | float | Fraction | None, masked: bool) -> Node:
-    """softmax(Q Kᵀ / √d_k) V, in words where a mask comes in."""
-    inner = scale_formula(scale, FORMULAS["scores"])
-    if masked:
-        inner = Call(Name("mask"), (inner,))
-    return call("softmax", inner) * SYMBOLS["v"]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isfinite
-from numbers import Real
 from typing import Any, Literal
 
-from symattn.attention.pipeline import Step, pipeline
-from symattn.attention.shapes import check_inputs
+from symattn.attention.choices import check_fields
+from symattn.attention.flow import Step
+from symattn.attention.inputs import check_inputs
+from symattn.attention.pipeline import pipeline
 from symattn.document.model import Document
 from symattn.errors import InputError
 
 Scale = int | float | Fraction | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Attention:
     """softmax(Q Kᵀ / √d_k + M) V, and its variants by fields.
 
@@ -26,12 +26,14 @@ class Attention:
     alignment     ``bottom-right``: o = n_k − n_q; ``top-left``: o = 0
     mask          an input ``mask``: ``boolean`` (True may attend) or ``additive``
     padding       an input ``keep``: booleans over the keys, False for padding
-    heads         number of heads h; the projections' columns are split among them
+    heads         number of heads h: the projections' columns are split among them, or q, k, v have an axis of heads
+    kv_heads      number of heads of keys and values: query head t reads head ⌊t · kv_heads / heads⌋; None is heads
     stabilised    whether the row maximum is subtracted before exponentiating
     fully_masked  what a row without any allowed key gives: ``zeros``, ``nan`` or ``error``
 
     Call it with q, k, v, or with x (tokens), y (for cross-attention), w_q, w_k, w_v, w_o, b_q, b_k, b_v, b_o; with x
-    alone it is parameter-free. Shapes: q (…, n_q, d_k), k (…, n_k, d_k), v (…, n_k, d_v) → (…, n_q, d_v).
+    alone it is parameter-free. Shapes: q (…, n_q, d_k), k (…, n_k, d_k), v (…, n_k, d_v) → (…, n_q, d_v), with an axis
+    of heads before the last two if there are several.
 
     >>> import numpy as np
     >>> Attention(causal=True)(np.zeros((2, 3)), np.zeros((2, 3)), np.array([[1.0], [3.0]]))
@@ -47,27 +49,17 @@ class Attention:
     mask: Literal["boolean", "additive"] | None = None
     padding: bool = False
     heads: int = 1
+    kv_heads: int | None = None
     stabilised: bool = True
     fully_masked: Literal["zeros", "nan", "error"] = "zeros"
 
     def __post_init__(self) -> None:
-        choices = {
-            "alignment": ("bottom-right", "top-left"),
-            "mask": (None, "boolean", "additive"),
-            "fully_masked": ("zeros", "nan", "error"),
-        }
-        for field, allowed in choices.items():
-            if getattr(self, field) not in allowed:
-                words = ", ".join(map(str, allowed))
-                raise InputError(f"Attention: {field} is {getattr(self, field)!r}; known: {words}")
-        for field in ("causal", "padding", "stabilised"):
-            if not isinstance(getattr(self, field), bool):
-                raise InputError(f"Attention: {field} is {getattr(self, field)!r}; it must be True or False")
-        if isinstance(self.heads, bool) or not isinstance(self.heads, int) or self.heads < 1:
-            raise InputError(f"Attention: heads is {self.heads!r}; it must be a whole number from 1 on")
-        number = isinstance(self.scale, Real) and not isinstance(self.scale, bool)
-        if self.scale is not None and not (number and isfinite(self.scale)):
-            raise InputError(f"Attention: scale is {self.scale!r}; it must be a finite number")
+        check_fields(self)
+
+    @property
+    def key_heads(self) -> int:
+        """Number of heads of keys and values."""
+        return self.kv_heads or self.heads
 
     @property
     def masks_anything(self) -> bool:

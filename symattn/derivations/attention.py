@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from symattn.attention.notation import D_K, D_MODEL, D_V, N_K, N_Q, SYMBOLS, H, whole_formula
-from symattn.attention.pipeline import Step as Part
+from symattn.attention.document import whole_formula
+from symattn.attention.flow import Step as Part
+from symattn.attention.notation import ARRAYS, D_K, D_MODEL, D_V, N_K, N_Q, SYMBOLS, H
 from symattn.attention.spec import Attention
 from symattn.derivations import attention_entries as entries
 from symattn.derivations.attention_formulas import entry_formulas, pattern, written_out
@@ -29,21 +30,9 @@ from symattn.document.model import (
     Table,
     Text,
 )
-from symattn.document.notation import Name, Node, call, equals
+from symattn.document.notation import Name, Node, equals
 from symattn.evidence import Evidence, Grade
 from symattn.proof.together import identity
-
-_TITLES = {
-    "q": "Queries",
-    "k": "Keys",
-    "v": "Values",
-    "scores": "Scores",
-    "scaled": "Scaled scores",
-    "masked": "Masked scores",
-    "weights": "Weights",
-    "attended": "Each head's output",
-    "output": "Output",
-}
 
 
 def derivation(**parameters: Any) -> Document:
@@ -90,7 +79,7 @@ def _step(asked: Request, part: Part, given: Mapping[str, Any], array: Any, wher
     if part.name == "weights":
         steps += _of_weights(asked, array, where)
     shape = " × ".join(map(str, array.shape))
-    return [Heading((_TITLES[part.name], ", ", shape)), together(steps)]
+    return [Heading((ARRAYS[part.name].title, ", ", shape)), together(steps)]
 
 
 def _head(asked: Request, array: Any) -> str:
@@ -122,7 +111,7 @@ def _depends_on_example(asked: Request) -> bool:
 def _rows_sum_to_one(asked: Request) -> bool:
     """Whether the prover shows it for any number of queries and keys, as many of both under a causal mask."""
     causal = asked.spec.causal
-    spec = Attention(asked.spec.scale, causal, asked.spec.alignment, fully_masked="nan")
+    spec = Attention(scale=asked.spec.scale, causal=causal, alignment=asked.spec.alignment, fully_masked="nan")
     arrays = {"q": "n d_k", "k": "n d_k" if causal else "m d_k"}
     part = identity(arrays, lambda q, k: (spec.trace(q, k, k)["weights"].sum(axis=-1), 1))
     return part.decide().evidence.grade is Grade.PROVED
@@ -133,10 +122,7 @@ def _row_sum() -> Node:
 
 
 def _whole(asked: Request) -> tuple[Block, ...]:
-    formula = whole_formula(asked.spec.scale, asked.spec.masks_anything)
-    if "w_o" in asked.shapes():
-        inside = call("concat", formula) * SYMBOLS["w_o"]
-        formula = inside + SYMBOLS["b_o"] if asked.bias else inside
+    formula = whole_formula(asked.spec, asked.shapes())
     where = checked(f"every step above, at {_sizes_in_words(asked)}")
     return Heading(("In one formula",)), Result("Result", (equals(SYMBOLS["output"], formula),), (where,))
 

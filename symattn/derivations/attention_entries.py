@@ -13,7 +13,7 @@ import sympy
 
 from symattn.arrays.special import FORBIDDEN
 from symattn.arrays.symbolic import Symbolic
-from symattn.attention.pipeline import Step
+from symattn.attention.flow import Step
 from symattn.derivations.attention_inputs import Request
 from symattn.proof.rational import all_equal
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.special import FORBIDDEN
+from symattn.attention.flow import Step
 from symattn.attention.notation import D_K, D_MODEL, D_V, N_K, H, causal_condition, scale_formula
-from symattn.attention.pipeline import Step
 from symattn.derivations.attention_inputs import Request
 from symattn.derivations.letters import E
 from symattn.derivations.steps import FalseStep

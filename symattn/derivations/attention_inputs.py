@@ -114,7 +114,7 @@ def request(
     for parameter, value in sizes.items():
         if value is not None:
             whole(parameter, value, _MOST[parameter])
-    spec = Attention(factor(scale), causal, alignment, mask, padding, heads)  # type: ignore[arg-type]
+    spec = Attention(scale=factor(scale), causal=causal, alignment=alignment, mask=mask, padding=padding, heads=heads)  # type: ignore[arg-type]
     projected = cross or bias or heads > 1 or dmodel is not None
     if keys is not None and projected and not cross and keys != tokens:
         raise InputError(f"--keys: a sequence that attends to itself has {tokens} keys; mend: --cross, or no --keys")

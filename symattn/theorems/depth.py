@@ -27,7 +27,7 @@ def spread(x: Node) -> Node:
 
 def row_with_sum_one(e: Any) -> Any:
     """e + (1 − Σ e) / n: every row with the sum 1 is of this form, with e the row itself."""
-    n = add_up(0 * e + 1)
+    n = add_up(e.__array_namespace__().ones_like(e))
     return e + (1 - add_up(e)) / n
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.ball import Ball
-from symattn.attention.pipeline import Step
+from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
 from symattn.verification.target import Inputs
 

@@ -27,7 +27,10 @@ from tests.proof.mutation_operators import Function
 
 COPY = "mutated"
 # What is printed, and what input is refused, are no mathematics.
-PRINTED = ("attention.notation.", "attention.document.", "attention.shapes.", "attention.spec.__post_init__")
+PRINTED = (
+    *(f"attention.{file}." for file in ("notation", "document", "inputs", "sizes", "choices")),
+    "attention.spec.__post_init__",
+)
 ROOMS = ("attention", "theorems")
 UNMEANT = ("false", "chosen")  # what is given under these names is no part of a statement
 

@@ -145,7 +145,6 @@ GIVEN: dict[str, list[Made]] = {
         ({"x": "n d", "w_o": "d e"}, _whole()),
     ],
 }
-GIVEN["pipeline"] = GIVEN["spec"]
 BATCHED = ("softmax", "scores", "positions", "norms", "linear", "gradients", "sinks", "softcap", "streaming")
 
 
@@ -160,8 +159,9 @@ for _module in BATCHED:
 
 def equivalent(unit: Unit) -> str:
     """How it is shown that the module of ``unit``, as it is now, gives what symattn's gives; empty if it is not."""
-    where = unit.module.removeprefix("attention.")
-    module = "attention.spec" if where == "pipeline" else unit.module
+    staged = unit.module.startswith(("attention.stages.", "attention.flow", "attention.pipeline"))
+    module = "attention.spec" if staged else unit.module
+    where = module.removeprefix("attention.")
     how, rooms = "equal normal forms", ("symattn", COPY)
     try:
         for arrays, made in GIVEN.get(where, ()):

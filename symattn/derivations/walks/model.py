@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from symattn.attention.flow import Step
 from symattn.attention.notation import SYMBOLS
-from symattn.attention.pipeline import Step
 from symattn.derivations.elements import digits, flat, formula, nested
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks import run as walks_run

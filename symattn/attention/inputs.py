@@ -1,0 +1,119 @@
+"""Which inputs a specification takes, and whether the given arrays fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from symattn.attention.notation import ARRAYS
+from symattn.attention.sizes import Sizes, check_batches, check_holds
+from symattn.errors import InputError
+
+if TYPE_CHECKING:
+    from symattn.attention.spec import Attention
+
+TOKENS = ("x", "y", "q", "k", "v")
+_WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
+_BIASES = ("b_q", "b_k", "b_v", "b_o")
+_OF_X = ("x", "y", *_WEIGHTS, *_BIASES)
+
+#: Inputs beside tokens and projections: needed if the specification says so, and refused if not.
+NEEDED: dict[str, Callable[[Attention], bool]] = {
+    "mask": lambda spec: spec.mask is not None,
+    "keep": lambda spec: spec.padding,
+}
+#: Inputs that a specification can take and does not need.
+OPTIONAL: dict[str, Callable[[Attention], bool]] = {}
+
+
+def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
+    """Raise InputError for a missing, unknown or ill-shaped input."""
+    _check_names(spec, given)
+    heads = {"h": spec.heads, "g": spec.key_heads}
+    words = {"h": "heads", "g": "heads of keys and values", "d_y": "d_model", "d_out": "d_model"}
+    sizes = Sizes(heads, words)
+    arrays = {name: given[name] for name in ARRAYS if name in given}
+    shapes = {name: shape(name, spec, given) for name in arrays}
+    tokens = {name: arrays.pop(name) for name in TOKENS if name in arrays}
+    for name, array in tokens.items():
+        sizes.bind(name, array, shapes[name])
+    batch = check_batches(tokens, {name: len(shapes[name].split()) - 1 for name in tokens})
+    for name, array in arrays.items():
+        sizes.bind(name, array, shapes[name], batch if shapes[name].startswith("…") else None)
+        if name in NEEDED or name in OPTIONAL:
+            check_holds(name, array, holds(name, spec))
+
+
+def holds(name: str, spec: Attention) -> str:
+    """What the elements of an input are: numbers, booleans or whole numbers."""
+    return "booleans" if name == "mask" and spec.mask == "boolean" else ARRAYS[name].holds
+
+
+def shape(array: str, spec: Attention, given: Collection[str]) -> str:
+    """The shape of an input or a step in letters, ``… [h] n_q d_k`` with what stands in brackets decided."""
+    letters = _letters(spec, given)
+    found = [_axis(axis, spec, letters) for axis in ARRAYS[array].shape.split()]
+    return " ".join(axis for axis in found if axis)
+
+
+def _axis(axis: str, spec: Attention, letters: dict[str, str]) -> str:
+    if axis[0] in "[(" and spec.heads == 1:
+        return ""
+    axis = axis.strip("[]")
+    if "*" in axis:
+        factors = [letters.get(f, f) for f in axis.split("*")]
+        return "*".join(f for f in factors if f not in ("h", "g") or spec.heads > 1)
+    end = "?" if axis.endswith("?") else ""
+    return letters.get(axis.rstrip("?"), axis.rstrip("?")) + end
+
+
+def _letters(spec: Attention, given: Collection[str]) -> dict[str, str]:
+    """Which letters stand for the same size: n_k for n_q where tokens attend to themselves."""
+    found: dict[str, str] = {}
+    if "x" in given:
+        if "y" not in given:
+            found |= {"n_k": "n_q", "d_y": "d_model"}
+        if "w_q" not in given:
+            found |= {"d_k": "d_model", "d_v": "d_model", "d_y": "d_model"}
+    if "w_o" not in given:
+        wide = found.get("d_v", "d_v")
+        found["d_out"] = f"h*{wide}" if spec.heads > 1 and "x" in given else wide
+    return found
+
+
+def _check_names(spec: Attention, given: Collection[str]) -> None:
+    known = {name for name in (*NEEDED, *OPTIONAL) if (NEEDED | OPTIONAL)[name](spec)} | {*_OF_X, *"qkv"}
+    for name in given:
+        if name not in ARRAYS or name not in {*NEEDED, *OPTIONAL, *_OF_X, *"qkv"}:
+            raise InputError(f"unknown input {name!r}; known: {', '.join(sorted(known))}")
+    if "x" in given:
+        _check_names_of_x(spec, given)
+    else:
+        _check_names_of_q(given)
+    for name, wanted in (NEEDED | OPTIONAL).items():
+        if name in given and not wanted(spec):
+            raise InputError(f"the specification has no input {name!r}")
+        if name in NEEDED and wanted(spec) and name not in given:
+            raise InputError(f"the specification needs input {name!r}")
+
+
+def _check_names_of_q(given: Collection[str]) -> None:
+    missing = [n for n in "qkv" if n not in given]
+    stray = [n for n in given if n in _OF_X]
+    if missing:
+        raise InputError(f"attention needs q, k, v or x; missing: {', '.join(missing)}")
+    if stray:
+        raise InputError(f"{stray[0]} belongs to x, which is not given")
+
+
+def _check_names_of_x(spec: Attention, given: Collection[str]) -> None:
+    if any(n in given for n in "qkv"):
+        raise InputError("give q, k, v or x, not both")
+    weights = [n for n in ("w_q", "w_k", "w_v") if n in given]
+    if weights and len(weights) < 3:
+        raise InputError(f"of w_q, w_k, w_v only {', '.join(weights)} given; give all three or none")
+    if not weights and spec.heads > 1:
+        raise InputError("heads > 1 needs the projections w_q, w_k, w_v")
+    for bias, weight in zip(_BIASES, _WEIGHTS, strict=True):
+        if bias in given and weight not in given:
+            raise InputError(f"{bias} belongs to {weight}, which is not given")

@@ -1,0 +1,143 @@
+"""Sizes of arrays by letters: whether shapes such as ``… n_q d_k`` fit each other, said in one line where they do not.
+
+A shape names its axes. ``…`` in front stands for axes of batches; ``h*d_k`` holds h blocks of d_k; ``n_k?`` may have
+the length 1, and ``(h)`` may be missing. Lengths may be letters themselves, so they are compared and never branched on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from symattn.arrays.namespace import namespace_of
+from symattn.errors import InputError, Undecided
+
+_WORDS = ("no axis", "one axis", "two axes", "three axes", "four axes", "five axes", "six axes")
+_HOLDS = {
+    "booleans": ("bool", "booleans, True where a query may attend"),
+    "whole numbers": ("integral", "whole numbers"),
+    "numbers": (("integral", "real floating"), "numbers to add, not booleans"),
+}
+
+
+@dataclass
+class Sizes:
+    """The lengths found so far, each with the array that was first to have it; ``known`` are given beforehand."""
+
+    known: Mapping[str, Any] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    found: dict[str, tuple[Any, str]] = field(default_factory=dict)
+
+    def bind(self, name: str, array: Any, shape: str, batch: tuple[Any, ...] | None = None) -> None:
+        """Compare an array with its shape in letters; with ``batch``, its axes in front must be those."""
+        axes = shape.split()
+        loose = axes[0] == "…"
+        axes = self._present(axes[loose:], array, batch)
+        _check_axes(name, array, axes, loose)
+        lengths = array.shape[len(array.shape) - len(axes) :]
+        for axis, length in zip(axes, lengths, strict=True):
+            self._axis(name, array, axis, length)
+        if batch is not None:
+            front = array.shape[: len(array.shape) - len(axes)]
+            if not fits(front, batch):
+                last = "the last" if len(axes) == 1 else f"the last {_WORDS[len(axes)].split()[0]}"
+                raise InputError(f"{name} has shape {written(array)}; the axes before {last} are not {_times(batch)}")
+
+    def _present(self, axes: list[str], array: Any, batch: tuple[Any, ...] | None) -> list[str]:
+        """The axes without those that are missing."""
+        whole = len(axes) + len(batch or ())
+        found = [a[1:-1] if a[0] == "(" else a for a in axes if a[0] != "(" or len(array.shape) >= whole]
+        return found
+
+    def _axis(self, name: str, array: Any, axis: str, length: Any) -> None:
+        if axis.endswith("?"):
+            if same(length, 1):
+                return
+            axis = axis[:-1]
+        *factors, letter = axis.split("*")
+        for factor in factors:
+            number = int(factor) if factor.isdecimal() else self.known[factor]
+            if number != 1 and length % number:
+                blocks = self.words.get(factor, "blocks")
+                raise InputError(f"{name} has {length} columns, which {number} {blocks} do not divide")
+            length = length if number == 1 else length // number
+        self._letter(name, array, letter, length)
+
+    def _letter(self, name: str, array: Any, letter: str, length: Any) -> None:
+        if letter.isdecimal() or letter in self.known:
+            number = int(letter) if letter.isdecimal() else self.known[letter]
+            if not same(length, number):
+                axis = "an axis" if letter.isdecimal() else f"the axis {self.words.get(letter, letter)}"
+                raise InputError(f"{name} has shape {written(array)}; {axis} must have the length {number}")
+            return
+        before, where = self.found.setdefault(letter, (length, f"{name} has shape {written(array)}"))
+        if not same(before, length):
+            spelt = self.words.get(letter, letter)
+            raise InputError(f"{where} and {name} {written(array)}: {spelt} differs")
+
+
+def _check_axes(name: str, array: Any, axes: list[str], loose: bool) -> None:
+    if not hasattr(array, "shape"):
+        raise InputError(f"{name} is a {type(array).__name__}; give an array")
+    number = len(array.shape)
+    if number < len(axes) or (number > len(axes) and not loose):
+        wanted = _WORDS[len(axes)] + (" or more" if loose else "")
+        raise InputError(f"{name} has shape {written(array)}; it needs {wanted}: {', '.join(axes)}")
+    if any(n == 0 for n in array.shape):
+        raise InputError(f"{name} has shape {written(array)}: an empty array has no attention")
+
+
+def check_holds(name: str, array: Any, holds: str) -> None:
+    """Raise InputError unless the elements are what is asked for; letters have no type."""
+    if array.dtype is None:
+        return
+    types, words = _HOLDS[holds]
+    if not namespace_of(array).isdtype(array.dtype, types):
+        raise InputError(f"{name} holds {array.dtype}; it must hold {words}")
+
+
+def check_batches(arrays: Mapping[str, Any], last: Mapping[str, int]) -> tuple[Any, ...]:
+    """The shape that the axes in front broadcast to; ``last`` says how many axes of each array are not in front."""
+    fronts = {name: tuple(array.shape[: len(array.shape) - last[name]]) for name, array in arrays.items()}
+    for (left, a), (right, b) in combinations(fronts.items(), 2):
+        if broadcast(a, b) is None:
+            shapes = f"{left} has shape {written(arrays[left])} and {right} {written(arrays[right])}"
+            raise InputError(f"{shapes}: the axes before the last {_WORDS[last[left]].split()[0]} differ")
+    whole: tuple[Any, ...] = ()
+    for front in fronts.values():
+        whole = broadcast(whole, front) or whole
+    return whole
+
+
+def broadcast(a: Iterable[Any], b: Iterable[Any]) -> tuple[Any, ...] | None:
+    """The shape that two shapes broadcast to, or None."""
+    short, long = sorted((tuple(a), tuple(b)), key=len)
+    pairs = list(zip((1,) * (len(long) - len(short)) + short, long, strict=True))
+    if any(not (same(m, n) or same(m, 1) or same(n, 1)) for m, n in pairs):
+        return None
+    return tuple(n if same(m, 1) else m for m, n in pairs)
+
+
+def fits(shape: Iterable[Any], target: tuple[Any, ...]) -> bool:
+    """Whether ``shape`` broadcasts to ``target``."""
+    wide = broadcast(shape, target)
+    return wide is not None and len(wide) == len(target) and all(map(same, wide, target))
+
+
+def same(m: Any, n: Any) -> bool:
+    """Whether two lengths are known to be equal; different letters are not."""
+    try:
+        return bool(m == n)
+    except Undecided:
+        return False
+
+
+def written(array: Any) -> str:
+    """A shape as Python writes it: (2, 3)."""
+    return "(" + ", ".join(map(str, array.shape)) + ("," if len(array.shape) == 1 else "") + ")"
+
+
+def _times(batch: tuple[Any, ...]) -> str:
+    return " × ".join(map(str, batch)) or "none"

@@ -1,0 +1,44 @@
+"""From weights to the output: A V, the heads side by side, and the output projection where one is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from symattn.attention import projections
+from symattn.attention.flow import Flow
+from symattn.attention.notation import SYMBOLS
+from symattn.document.notation import call
+
+
+def closing(flow: Flow) -> None:
+    """The weighted values, and what becomes of them where there are heads of tokens or a projection."""
+    merge = projections.merge_heads if flow.spec.heads > 1 and "x" in flow.given else None
+    last = merge is None and "w_o" not in flow.given
+    reason = "each output is a weighted mean of the values"
+    formula = flow.symbol("weights") * flow.symbol("v")
+    name = "output" if last else "attended"
+    flow.add(name, projections.weighted_values, formula, ("weights", "v"), role="output", reason=reason)
+    if not last:
+        _merged(flow, merge)
+
+
+def _merged(flow: Flow, merge: Callable[[Any], Any] | None) -> None:
+    attended = flow.symbol("output")
+    formula = call("concat", attended) if merge else attended
+    names = [n for n in ("w_o", "b_o") if n in flow.given]
+    if not names:
+        flow.add(
+            "output", projections.merge_heads, formula, ("output",), role="output", reason="the heads side by side"
+        )
+        return
+    formula = formula * SYMBOLS["w_o"]
+    if "b_o" in names:
+        formula = formula + SYMBOLS["b_o"]
+    run = partial(_project_merged, merge)
+    flow.add("output", run, formula, ("output", *names), role="output", reason="output projection")
+
+
+def _project_merged(merge: Callable[[Any], Any] | None, x: Any, w: Any, b: Any = None) -> Any:
+    return projections.project(merge(x) if merge else x, w, b)
