@@ -1,0 +1,106 @@
+"""Numbers that a specification holds, as elements of a kind of array: quotients, powers, π.
+
+A kind takes what it can hold: 10000^(−1/2) is rational, 2^(−1/2) a square root, 2^(−1/4) neither, and then exp and log
+are asked for, which ``exact`` refuses by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from numbers import Rational, Real
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.namespace import namespace_of
+from symattn.errors import InputError, Refused
+
+Number = int | float | Fraction
+
+
+def rational(value: Any, what: str) -> Fraction:
+    """A finite real number at its exact value, a float at its dyadic one. Raises InputError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise InputError(f"{what} is {value!r}; it must be a finite number")
+    return Fraction(value) if isinstance(value, Rational) else Fraction(float(value))
+
+
+def number(value: Number, like: Any) -> Any:
+    """A number as an element of the kind of ``like``: a quotient of two integers."""
+    return numbers([value], like)[0]
+
+
+def numbers(values: Sequence[Number], like: Any) -> Any:
+    """Numbers as an array of the kind of ``like``. Shapes: (n,)."""
+    xp = namespace_of(like)
+    exact = [Fraction(x) for x in values]
+    tops, bottoms = [x.numerator for x in exact], [x.denominator for x in exact]
+    return xp.asarray(tops, dtype=like.dtype) / xp.asarray(bottoms, dtype=like.dtype)
+
+
+def power(base: Number, exponent: Number, like: Any) -> Any:
+    """base^exponent for base > 0: rational or a square root where it is one, else e^(exponent · log base)."""
+    xp = namespace_of(like)
+    inside, outside = _simplest(Fraction(base), Fraction(exponent))
+    if outside == 1:
+        return number(inside, like)
+    if outside == Fraction(1, 2):
+        return xp.sqrt(number(inside, like))
+    return xp.exp(xp.log(number(inside, like)) * number(outside, like))
+
+
+def _simplest(base: Fraction, exponent: Fraction) -> tuple[Fraction, Fraction]:
+    """(b, 1/n) with base^exponent = b^(1/n) and n as small as can be, if n is 1 or 2; else both as they are."""
+    if exponent < 0:
+        base, exponent = 1 / base, -exponent
+    for left in (1, 2):
+        n = Fraction(exponent * left).denominator
+        found = _root_of(base, n)
+        if found is not None:
+            return found ** (exponent * left * n).numerator, Fraction(1, left)
+    return base, exponent
+
+
+def _root_of(x: Fraction, n: int) -> Fraction | None:
+    """The n-th root of x, if it is rational."""
+    top, bottom = integer_root(x.numerator, n), integer_root(x.denominator, n)
+    return Fraction(top, bottom) if top**n == x.numerator and bottom**n == x.denominator else None
+
+
+def integer_root(x: int, n: int) -> int:
+    """⌊x^(1/n)⌋ for whole numbers x ≥ 0, n ≥ 1."""
+    low, high = 0, 1 << (x.bit_length() // n + 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if middle**n <= x else (low, middle - 1)
+    return low
+
+
+def pi(like: Any) -> Any:
+    """π: a ball around it, the letter, or the nearest float. Raises Refused where the kind cannot hold it."""
+    base = getattr(type(like), "base", type(like))
+    name = getattr(base, "name", "")
+    if name == "ball":
+        import flint
+
+        return type(like).lift(flint.arb.pi())
+    if name == "symbolic":
+        import sympy
+
+        return type(like).lift(sympy.pi)
+    if name in ("exact", "modular", "indexed"):
+        raise Refused(f"{name} lacks π")
+    return namespace_of(like).asarray(math.pi, dtype=like.dtype)
+
+
+def made_wide(make: Callable[[Any], Any], like: Any) -> Any:
+    """``make(w)`` for an array w of the kind of ``like``. Of shorter floats w is float64, and the result is rounded.
+
+    So do implementations: angles of far positions would be lost in float16 or bfloat16, which cannot even count to
+    2049 and 257.
+    """
+    if like.dtype is None or like.dtype == np.float64:
+        return make(like)
+    return namespace_of(like).asarray(make(np.zeros((), dtype=np.float64)), dtype=like.dtype)
