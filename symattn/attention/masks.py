@@ -1,23 +1,62 @@
-"""Masks: which keys a query may attend to. A boolean mask says True where it may."""
+"""Masks: which keys a query may attend to. A boolean mask says True where it may; several are joined by ``&``.
+
+Masks that go by position take scores, or the places of queries and keys: then they hold within packed documents, too.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from functools import reduce
+from operator import and_
+from typing import Any, NamedTuple
 
 from symattn.arrays.namespace import namespace_of
+from symattn.errors import InputError
 
 
-def causal(s: Any, alignment: str = "bottom-right") -> Any:
-    """The causal mask of scores S: key j for query i iff j ≤ i + o.
+class Places(NamedTuple):
+    """Which place in the sequence of keys each query i and each key j has: (…, n_q, 1) and (…, 1, n_k)."""
 
-    ``bottom-right``: o = n_k − n_q, the last query sees every key (a cache of n_k − n_q keys);
-    ``top-left``: o = 0, the first query sees the first key alone (torch's ``is_causal``).
-    Shapes: s (…, n_q, n_k) → booleans (n_q, n_k).
+    i: Any
+    j: Any
+
+
+def places(s: Any, alignment: str = "bottom-right") -> Places:
+    """The places of queries and keys of scores S: key j has the place j, query i the place i + o.
+
+    ``bottom-right``: o = n_k − n_q, the last query stands where the last key does (a cache of n_k − n_q keys);
+    ``top-left``: o = 0. Shapes: s (…, n_q, n_k) → (n_q, 1), (1, n_k). What is ``Places`` already stays as it is.
     """
+    if isinstance(s, Places):
+        return s
     xp = namespace_of(s)
     n_q, n_k = s.shape[-2], s.shape[-1]
     i, j = xp.arange(n_q)[:, None], xp.arange(n_k)[None, :]
-    return j <= (i if alignment == "top-left" else i + (n_k - n_q))
+    return Places(i if alignment == "top-left" else i + (n_k - n_q), j)
+
+
+def causal(s: Any, alignment: str = "bottom-right") -> Any:
+    """The causal mask of scores S: key j for query i iff j ≤ i + o, see ``places``.
+
+    Bottom-right the last query sees every key, top-left the first query sees the first key alone (torch's
+    ``is_causal``). Shapes: s (…, n_q, n_k) → booleans (n_q, n_k).
+    """
+    i, j = places(s, alignment)
+    return j <= i
+
+
+def sides(s: Any, left: Any = None, right: Any = None, alignment: str = "bottom-right") -> Any:
+    """The window from ``left`` keys before the query to ``right`` keys after it: i + o − left ≤ j ≤ i + o + right.
+
+    The query's own place is always in it; a side that is None is open. Shapes: s (…, n_q, n_k) → booleans (n_q, n_k).
+    Source: Beltagy, Peters, Cohan, Longformer (2020), §3.1, a window of w/2 on each side.
+    """
+    i, j = places(s, alignment)
+    bounds = [i <= j + left] if left is not None else []
+    bounds += [j <= i + right] if right is not None else []
+    if not bounds:
+        raise InputError("a window that is open on both sides; mend: give left or right, or no window")
+    return reduce(and_, bounds)
 
 
 def window(s: Any, width: Any) -> Any:
@@ -25,15 +64,49 @@ def window(s: Any, width: Any) -> Any:
 
     Shapes: s (…, n_q, n_k) → booleans (n_q, n_k). Source: Jiang et al., Mistral 7B (2023).
     """
-    xp = namespace_of(s)
-    n_q, n_k = s.shape[-2], s.shape[-1]
-    i, j = xp.arange(n_q)[:, None], xp.arange(n_k)[None, :]
-    return (j <= i + (n_k - n_q)) & (i + (n_k - n_q - width) < j)
+    return sides(s, width - 1, 0)
+
+
+def blocks(s: Any, bounds: Iterable[Any], alignment: str = "bottom-right") -> Any:
+    """Local blocks: key j for query i iff no bound lies between their places, that is, iff (i + o < c) = (j < c) for
+    every c of ``bounds``.
+
+    Shapes: s (…, n_q, n_k) → booleans (n_q, n_k). Source: Liu et al., Generating Wikipedia by Summarizing Long
+    Sequences (2018), "local attention"; joined with ``causal``, the "chunked" attention of Llama 4 (2025).
+    """
+    i, j = places(s, alignment)
+    return reduce(and_, [(i < c) == (j < c) for c in bounds])
+
+
+def block_bounds(s: Any, size: int) -> range:
+    """The bounds of blocks of ``size`` places: 0, size, 2 size, … as far as queries or keys go. A query whose place is
+    before the first key is in no block with a key."""
+    i, j = places(s)
+    return range(0, max(int(i.shape[-2]), int(j.shape[-1])), size)
+
+
+def prefix(s: Any, length: Any, alignment: str = "bottom-right") -> Any:
+    """Prefix-LM: key j for query i iff j < length, or j ≤ i + o.
+
+    Shapes: s (…, n_q, n_k) → booleans (n_q, n_k). Source: Raffel et al., Exploring the Limits of Transfer Learning with
+    a Unified Text-to-Text Transformer (2020), §3.2.1, "causal with prefix".
+    """
+    i, j = places(s, alignment)
+    return ~((j > i) & (j >= length))  # what is after the query and after the prefix is all that is forbidden
 
 
 def padding(keep: Any) -> Any:
     """Keys that are padding are seen by no query: booleans (…, n_k), True for real keys → (…, 1, n_k)."""
     return keep[..., None, :]
+
+
+def real_keys(lengths: Any, n: Any, side: str = "right") -> Any:
+    """Which of n keys are real, where sequences of these lengths are padded on the ``side`` named.
+
+    Shapes: lengths (…), whole numbers → booleans (…, n), as ``padding`` takes them.
+    """
+    j = namespace_of(lengths).arange(n)
+    return j < lengths[..., None] if side == "right" else n - lengths[..., None] <= j
 
 
 def for_heads(mask: Any, s: Any) -> Any:

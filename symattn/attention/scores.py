@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays.namespace import namespace_of
+from symattn.attention.norms import unit
+from symattn.errors import InputError
 
 
 def dot_scores(q: Any, k: Any) -> Any:
@@ -16,15 +18,70 @@ def dot_scores(q: Any, k: Any) -> Any:
     return q @ k.mT
 
 
+def general_scores(q: Any, k: Any, w: Any) -> Any:
+    """S = Q W Kᵀ, s_ij = q_i · W k_j: queries and keys may differ in width.
+
+    Shapes: q (…, n_q, d_q), k (…, n_k, d_k), w (d_q, d_k), or (h, d_q, d_k) for each head its own → (…, n_q, n_k).
+    Source: Luong, Pham, Manning, Effective Approaches to Attention-based Neural Machine Translation (2015), §3.1,
+    "general".
+    """
+    return dot_scores(q @ w, k)
+
+
+def cosine_scores(q: Any, k: Any, temperature: Any = 1) -> Any:
+    """s_ij = cos(q_i, k_j) / τ = q_i · k_j / (τ ‖q_i‖ ‖k_j‖); undefined for a vector of zeros.
+
+    Shapes: q (…, n_q, d), k (…, n_k, d), τ a number, or one per head with the shape (h, 1, 1) → (…, n_q, n_k).
+    Source: Liu et al., Swin Transformer V2 (2022), equation 2; with a factor for 1/τ: Henry et al., Query-Key
+    Normalization for Transformers (2020), §3.
+    """
+    xp = namespace_of(q)
+    return dot_scores(unit(q), unit(k)) / xp.asarray(temperature, dtype=q.dtype)
+
+
+def truncate(x: Any, width: Any) -> Any:
+    """The first columns of vectors, ``width`` of them: scores that see the rest of no query and no key.
+
+    Shapes: (…, n, d) → (…, n, width). Raises InputError if there are fewer columns.
+    Source: Singhania et al., Loki: Low-rank Keys for Efficient Sparse Attention (2024), of vectors in the basis of
+    their principal components.
+    """
+    if width > x.shape[-1]:
+        raise InputError(f"truncate: {width} columns of vectors that have {x.shape[-1]}")
+    return x[..., :width]
+
+
 def scale_by_root(s: Any, q: Any) -> Any:
     """S / √d_k, d_k the width of the queries. Source: Vaswani et al. (2017), equation 1."""
     xp = namespace_of(s)
     return s / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
 
 
+def scale_by_width(s: Any, q: Any) -> Any:
+    """S / d_k, d_k the width of the queries. Shapes: s (…, n_q, n_k), q (…, n_q, d_k).
+
+    Source: Yang et al., Tensor Programs V: Tuning Large Neural Networks via Zero-Shot Hyperparameter Transfer (2022),
+    definition 4.1.
+    """
+    return s / namespace_of(s).asarray(q.shape[-1], dtype=q.dtype)
+
+
 def scale_by(s: Any, factor: Any) -> Any:
     """c S for a given number c."""
     return s * namespace_of(s).asarray(factor, dtype=s.dtype)
+
+
+def per_head(t: Any) -> Any:
+    """One number per head, for scores: (…, h) → (…, h, 1, 1)."""
+    return t[..., :, None, None]
+
+
+def scale_by_heads(s: Any, t: Any) -> Any:
+    """t_h S_h: each head its own factor. Shapes: s (…, h, n_q, n_k), t (h,).
+
+    Source: Liu et al., Swin Transformer V2 (2022), §3.2, where t = 1/τ is learned for each head.
+    """
+    return s * per_head(t)
 
 
 def additive_scores(q: Any, k: Any, w: Any, u: Any, v: Any) -> Any:
