@@ -37,11 +37,11 @@ def document(spec: Attention, given: Iterable[str]) -> Document:
 
 
 def whole_formula(spec: Attention, given: Iterable[str]) -> Node:
-    """The output in one formula of queries, keys and values: each later step in the place of its letter."""
+    """The output in one formula of queries, keys and values: each step from the scores on in place of its letter."""
+    parts = spec.pipeline(given)
+    first = next(i for i, part in enumerate(parts) if part.name == "scores")
     formulas: dict[Node, Node] = {}
-    for part in spec.pipeline(given):
-        if part.name in ("q", "k", "v"):
-            continue
+    for part in parts[first:]:
         formulas[part.symbol] = _in_place(part.formula, formulas)
     return formulas[SYMBOLS["output"]]
 

@@ -38,13 +38,14 @@ class Step:
 class Flow:
     """The steps so far, and by which array each role is played: after a mask, ``scores`` is the array ``masked``.
 
-    Roles are q, k, v, scores, weights and output.
+    Roles are q, k, v, scores, weights and output; ``width``, if it differs from q, has d_k columns.
     """
 
     spec: Attention
     given: frozenset[str]
     steps: list[Step] = field(default_factory=list)
     now: dict[str, str] = field(default_factory=dict)
+    turned: tuple[str, str] = ("q", "k")  # the roles that rotary positions turn
 
     def __post_init__(self) -> None:
         self.now |= {role: role for role in "qkv" if role in self.given}

@@ -21,9 +21,24 @@ _OF_X = ("x", "y", *_WEIGHTS, *_BIASES)
 NEEDED: dict[str, Callable[[Attention], bool]] = {
     "mask": lambda spec: spec.mask is not None,
     "keep": lambda spec: spec.padding,
+    "w_in": lambda spec: spec.packed,
+    "w_dkv": lambda spec: spec.latent is not None,
+    "w_uk": lambda spec: spec.latent is not None,
+    "w_uv": lambda spec: spec.latent is not None,
+    "w_kr": lambda spec: spec.latent is not None,
+    "w_dq": lambda spec: spec.latent is not None and spec.latent.queries,
+    "w_uq": lambda spec: spec.latent is not None and spec.latent.queries,
 }
 #: Inputs that a specification can take and does not need.
-OPTIONAL: dict[str, Callable[[Attention], bool]] = {}
+OPTIONAL: dict[str, Callable[[Attention], bool]] = {
+    "b_in": lambda spec: spec.packed,
+    "g_q": lambda spec: spec.qk_norm in ("rms", "layer"),
+    "g_k": lambda spec: spec.qk_norm in ("rms", "layer"),
+    "beta_q": lambda spec: spec.qk_norm == "layer",
+    "beta_k": lambda spec: spec.qk_norm == "layer",
+    "g_ckv": lambda spec: spec.latent is not None and spec.latent.norm is not None,
+    "g_cq": lambda spec: spec.latent is not None and spec.latent.norm is not None and spec.latent.queries,
+}
 
 
 def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
@@ -31,7 +46,7 @@ def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
     _check_names(spec, given)
     heads = {"h": spec.heads, "g": spec.key_heads}
     words = {"h": "heads", "g": "heads of keys and values", "d_y": "d_model", "d_out": "d_model"}
-    sizes = Sizes(heads, words)
+    sizes = Sizes(heads | {"p": spec.heads + 2 * spec.key_heads}, words)
     arrays = {name: given[name] for name in ARRAYS if name in given}
     shapes = {name: shape(name, spec, given) for name in arrays}
     tokens = {name: arrays.pop(name) for name in TOKENS if name in arrays}
@@ -42,6 +57,8 @@ def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
         sizes.bind(name, array, shapes[name], batch if shapes[name].startswith("…") else None)
         if name in NEEDED or name in OPTIONAL:
             check_holds(name, array, holds(name, spec))
+    if spec.latent:
+        sizes.check_sum("w_q" if "w_q" in given else "w_uq", "d_k", ("d_n", "d_r"))
 
 
 def holds(name: str, spec: Attention) -> str:
@@ -73,8 +90,12 @@ def _letters(spec: Attention, given: Collection[str]) -> dict[str, str]:
     if "x" in given:
         if "y" not in given:
             found |= {"n_k": "n_q", "d_y": "d_model"}
-        if "w_q" not in given:
+        if spec.packed:
+            found["d_v"] = "d_k"
+        elif "w_q" not in given and spec.latent is None:
             found |= {"d_k": "d_model", "d_v": "d_model", "d_y": "d_model"}
+    absorbed = spec.latent is not None and spec.latent.absorbed
+    found |= {"j": "1", "d_j": "d_c"} if absorbed else {"j": "h", "d_j": "d_k"}
     if "w_o" not in given:
         wide = found.get("d_v", "d_v")
         found["d_out"] = f"h*{wide}" if spec.heads > 1 and "x" in given else wide
@@ -89,7 +110,7 @@ def _check_names(spec: Attention, given: Collection[str]) -> None:
     if "x" in given:
         _check_names_of_x(spec, given)
     else:
-        _check_names_of_q(given)
+        _check_names_of_q(spec, given)
     for name, wanted in (NEEDED | OPTIONAL).items():
         if name in given and not wanted(spec):
             raise InputError(f"the specification has no input {name!r}")
@@ -97,23 +118,38 @@ def _check_names(spec: Attention, given: Collection[str]) -> None:
             raise InputError(f"the specification needs input {name!r}")
 
 
-def _check_names_of_q(given: Collection[str]) -> None:
+def _check_names_of_q(spec: Attention, given: Collection[str]) -> None:
     missing = [n for n in "qkv" if n not in given]
     stray = [n for n in given if n in _OF_X]
     if missing:
         raise InputError(f"attention needs q, k, v or x; missing: {', '.join(missing)}")
     if stray:
         raise InputError(f"{stray[0]} belongs to x, which is not given")
+    if spec.latent or spec.packed:
+        raise InputError(f"{'latent' if spec.latent else 'packed'} projections need the tokens x")
 
 
 def _check_names_of_x(spec: Attention, given: Collection[str]) -> None:
     if any(n in given for n in "qkv"):
         raise InputError("give q, k, v or x, not both")
     weights = [n for n in ("w_q", "w_k", "w_v") if n in given]
-    if weights and len(weights) < 3:
+    if spec.packed or spec.latent:
+        _check_names_instead(spec, weights)
+    elif weights and len(weights) < 3:
         raise InputError(f"of w_q, w_k, w_v only {', '.join(weights)} given; give all three or none")
-    if not weights and spec.heads > 1:
+    elif not weights and spec.heads > 1:
         raise InputError("heads > 1 needs the projections w_q, w_k, w_v")
     for bias, weight in zip(_BIASES, _WEIGHTS, strict=True):
         if bias in given and weight not in given:
             raise InputError(f"{bias} belongs to {weight}, which is not given")
+
+
+def _check_names_instead(spec: Attention, weights: list[str]) -> None:
+    """Of w_q, w_k, w_v none beside a packed matrix, and at most w_q beside a latent."""
+    wanted = ["w_q"] if spec.latent and not spec.latent.queries else []
+    for name in weights:
+        if name not in wanted:
+            raise InputError(f"{name} is made of {'w_in' if spec.packed else 'a latent'}; leave it out")
+    for name in wanted:
+        if name not in weights:
+            raise InputError(f"the specification needs input {name!r}")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from symattn.attention.flow import Flow, Stage, Step
 from symattn.attention.stages.closing import closing
+from symattn.attention.stages.latent import joining, latents
 from symattn.attention.stages.masking import masking
+from symattn.attention.stages.normed import normed
 from symattn.attention.stages.roles import roles, sharing
 from symattn.attention.stages.scoring import scaling, scoring
 from symattn.attention.stages.weighing import weighing
@@ -17,7 +19,7 @@ from symattn.attention.stages.weighing import weighing
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
-STAGES: tuple[Stage, ...] = (roles, sharing, scoring, scaling, masking, weighing, closing)
+STAGES: tuple[Stage, ...] = (roles, latents, normed, joining, sharing, scoring, scaling, masking, weighing, closing)
 
 
 def pipeline(spec: Attention, given: frozenset[str]) -> tuple[Step, ...]:

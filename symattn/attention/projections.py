@@ -13,6 +13,17 @@ def project(x: Any, w: Any, b: Any = None) -> Any:
     return y if b is None else y + b
 
 
+def unpack(w: Any, role: str, heads: int, key_heads: int) -> Any:
+    """The columns for q, k or v of a matrix or bias with columns q | k | v, all heads equally wide.
+
+    Shapes: (…, (h + 2g)·d) → (…, h·d) for q, (…, g·d) for k and v. Source: the layout of PyTorch's
+    ``nn.MultiheadAttention.in_proj_weight`` (transposed) and of fused projections.
+    """
+    width = w.shape[-1] // (heads + 2 * key_heads)
+    start = {"q": 0, "k": heads, "v": heads + key_heads}[role] * width
+    return w[..., start : start + (heads if role == "q" else key_heads) * width]
+
+
 def split_heads(x: Any, heads: int) -> Any:
     """Columns in ``heads`` groups, one a head: (…, n, h·d) → (…, h, n, d)."""
     xp = namespace_of(x)

@@ -16,9 +16,9 @@ from symattn.errors import InputError, Undecided
 
 _WORDS = ("no axis", "one axis", "two axes", "three axes", "four axes", "five axes", "six axes")
 _HOLDS = {
-    "booleans": ("bool", "booleans, True where a query may attend"),
-    "whole numbers": ("integral", "whole numbers"),
-    "numbers": (("integral", "real floating"), "numbers to add, not booleans"),
+    "booleans": "booleans, True where a query may attend",
+    "whole numbers": "whole numbers",
+    "numbers": "numbers, not booleans",
 }
 
 
@@ -44,6 +44,13 @@ class Sizes:
             if not fits(front, batch):
                 last = "the last" if len(axes) == 1 else f"the last {_WORDS[len(axes)].split()[0]}"
                 raise InputError(f"{name} has shape {written(array)}; the axes before {last} are not {_times(batch)}")
+
+    def check_sum(self, name: str, whole: str, parts: tuple[str, ...]) -> None:
+        """Raise InputError unless a length is the sum of others."""
+        lengths = [self.found[part][0] for part in parts]
+        if not same(self.found[whole][0], sum(lengths[1:], lengths[0])):
+            spelt = " + ".join(f"{part} = {length}" for part, length in zip(parts, lengths, strict=True))
+            raise InputError(f"{name} has {whole} = {self.found[whole][0]} columns a head; they must be {spelt}")
 
     def _present(self, axes: list[str], array: Any, batch: tuple[Any, ...] | None) -> list[str]:
         """The axes without those that are missing."""
@@ -93,9 +100,10 @@ def check_holds(name: str, array: Any, holds: str) -> None:
     """Raise InputError unless the elements are what is asked for; letters have no type."""
     if array.dtype is None:
         return
-    types, words = _HOLDS[holds]
-    if not namespace_of(array).isdtype(array.dtype, types):
-        raise InputError(f"{name} holds {array.dtype}; it must hold {words}")
+    isdtype = namespace_of(array).isdtype
+    is_that = isdtype(array.dtype, "integral" if holds == "whole numbers" else "bool")
+    if is_that == (holds == "numbers"):
+        raise InputError(f"{name} holds {array.dtype}; it must hold {_HOLDS[holds]}")
 
 
 def check_batches(arrays: Mapping[str, Any], last: Mapping[str, int]) -> tuple[Any, ...]:

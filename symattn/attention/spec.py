@@ -10,6 +10,7 @@ from typing import Any, Literal
 from symattn.attention.choices import check_fields
 from symattn.attention.flow import Step
 from symattn.attention.inputs import check_inputs
+from symattn.attention.latent import Latent
 from symattn.attention.pipeline import pipeline
 from symattn.document.model import Document
 from symattn.errors import InputError
@@ -28,6 +29,11 @@ class Attention:
     padding       an input ``keep``: booleans over the keys, False for padding
     heads         number of heads h: the projections' columns are split among them, or q, k, v have an axis of heads
     kv_heads      number of heads of keys and values: query head t reads head ⌊t · kv_heads / heads⌋; None is heads
+    packed        one matrix w_in (and bias b_in) of columns q | k | v in the place of w_q, w_k, w_v
+    latent        keys and values from a latent: see ``Latent``
+    qk_norm       queries and keys normalised, head by head: ``rms`` or ``layer`` with gains g_q, g_k where given, or
+                  ``l2``, of length 1
+    eps           the ε of qk_norm
     stabilised    whether the row maximum is subtracted before exponentiating
     fully_masked  what a row without any allowed key gives: ``zeros``, ``nan`` or ``error``
 
@@ -50,6 +56,10 @@ class Attention:
     padding: bool = False
     heads: int = 1
     kv_heads: int | None = None
+    packed: bool = False
+    latent: Latent | None = None
+    qk_norm: Literal["rms", "layer", "l2"] | None = None
+    eps: int | float | Fraction = 0
     stabilised: bool = True
     fully_masked: Literal["zeros", "nan", "error"] = "zeros"
 

@@ -233,7 +233,7 @@ BAD: list[tuple[Attention, dict[str, Any], str]] = [
      "mask has shape (3, 2, 4); the axes before the last two are"),
     (MASKED, given("q k v mask", mask=np.zeros((2, 4))),
      "mask holds float64; it must hold booleans, True where a query may"),
-    (ADDED, given("q k v mask"), "mask holds bool; it must hold numbers to add, not booleans"),
+    (ADDED, given("q k v mask"), "mask holds bool; it must hold numbers, not booleans"),
     (PADDED, given("q k v keep", keep=np.ones(3, bool)), "k has shape (4, 3) and keep (3,): n_k differs"),
     (PADDED, given("q k v keep", keep=np.ones((2, 4), bool)),
      "keep has shape (2, 4); the axes before the last are not none"),

@@ -9,17 +9,21 @@ from typing import Any
 from symattn.attention import projections
 from symattn.attention.flow import Flow
 from symattn.attention.notation import SYMBOLS
+from symattn.attention.stages.latent import expanding
 from symattn.document.notation import call
 
 
 def closing(flow: Flow) -> None:
     """The weighted values, and what becomes of them where there are heads of tokens or a projection."""
-    merge = projections.merge_heads if flow.spec.heads > 1 and "x" in flow.given else None
-    last = merge is None and "w_o" not in flow.given
+    spec = flow.spec
+    merge = projections.merge_heads if spec.heads > 1 and "x" in flow.given else None
+    absorbed = spec.latent is not None and spec.latent.absorbed
+    last = merge is None and "w_o" not in flow.given and not absorbed
     reason = "each output is a weighted mean of the values"
     formula = flow.symbol("weights") * flow.symbol("v")
-    name = "output" if last else "attended"
+    name = "output" if last else "attended_latents" if absorbed else "attended"
     flow.add(name, projections.weighted_values, formula, ("weights", "v"), role="output", reason=reason)
+    expanding(flow)
     if not last:
         _merged(flow, merge)
 
@@ -29,9 +33,8 @@ def _merged(flow: Flow, merge: Callable[[Any], Any] | None) -> None:
     formula = call("concat", attended) if merge else attended
     names = [n for n in ("w_o", "b_o") if n in flow.given]
     if not names:
-        flow.add(
-            "output", projections.merge_heads, formula, ("output",), role="output", reason="the heads side by side"
-        )
+        run = merge or (lambda x: x)
+        flow.add("output", run, formula, ("output",), role="output", reason="the heads side by side" if merge else "")
         return
     formula = formula * SYMBOLS["w_o"]
     if "b_o" in names:

@@ -16,14 +16,27 @@ def roles(flow: Flow) -> None:
     """q, k and v from x (and y): projected where weights are given, and split into heads."""
     if "x" not in flow.given:
         return
+    if flow.spec.packed:
+        _unpacked(flow)
     for role in "qkv":
         source = "y" if "y" in flow.given and role != "q" else "x"
         if f"w_{role}" in flow.given:
             _projected(flow, role, source)
-        else:
+        elif flow.spec.latent is None:
             flow.add(
                 role, lambda x: x, SYMBOLS[source], (source,), role=role, reason="no parameters: the tokens themselves"
             )
+
+
+def _unpacked(flow: Flow) -> None:
+    """w_q, w_k, w_v (and the biases) from the columns q | k | v of one matrix."""
+    for packed in [n for n in ("w_in", "b_in") if n in flow.given]:
+        for role in "qkv":
+            name = f"{packed[0]}_{role}"
+            run = partial(projections.unpack, role=role, heads=flow.spec.heads, key_heads=flow.spec.key_heads)
+            formula = call("columns", SYMBOLS[packed])
+            flow.add(name, run, formula, (packed,), role=name, reason=f"the columns of {role}")
+            flow.given |= {name}
 
 
 def _projected(flow: Flow, role: str, source: str) -> None:

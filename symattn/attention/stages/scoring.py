@@ -23,7 +23,12 @@ def scaling(flow: Flow) -> None:
     formula = scale_formula(scale, flow.symbol("scores"))
     if scale is None:
         reason = "keeps the variance of the scores"
-        flow.add("scaled", scores.scale_by_root, formula, ("scores", "q"), role="scores", reason=reason)
+        flow.add("scaled", scores.scale_by_root, formula, ("scores", _width(flow)), role="scores", reason=reason)
     else:
         run = partial(scores.scale_by, factor=scale)
         flow.add("scaled", run, formula, ("scores",), role="scores", reason="as specified")
+
+
+def _width(flow: Flow) -> str:
+    """The role of the queries whose width is d_k: absorbed ones have another."""
+    return "width" if "width" in flow.now else "q"

@@ -1,0 +1,44 @@
+"""What a field of a description may be: words, truth values, whole numbers, finite numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from numbers import Real
+from typing import Any
+
+from symattn.errors import InputError
+
+
+def check_words(spec: object, words: Mapping[str, tuple[str | None, ...]]) -> None:
+    """Raise InputError unless each field is one of its words."""
+    for field, allowed in words.items():
+        if not any(getattr(spec, field) is w or getattr(spec, field) == w for w in allowed):
+            raise refusal(spec, field, f"known: {', '.join(map(str, allowed))}")
+
+
+def check_flags(spec: object, fields: Iterable[str]) -> None:
+    """Raise InputError unless the fields are True or False."""
+    for field in fields:
+        if not isinstance(getattr(spec, field), bool):
+            raise refusal(spec, field, "it must be True or False")
+
+
+def check_whole(spec: object, least: Mapping[str, int], optional: Iterable[str] = ()) -> None:
+    """Raise InputError unless each field is a whole number and at least so much; those ``optional`` may be None."""
+    for field, lowest in least.items():
+        value = getattr(spec, field)
+        if value is None and field in optional:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+            raise refusal(spec, field, f"it must be a whole number from {lowest} on")
+
+
+def finite(value: Any) -> bool:
+    """Whether a value is a finite number, and no truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+
+
+def refusal(spec: object, field: str, mend: str) -> InputError:
+    """The error for a field that means nothing: which, what it is, and how to mend it."""
+    return InputError(f"{type(spec).__name__}: {field} is {getattr(spec, field)!r}; {mend}")

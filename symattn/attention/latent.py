@@ -1,0 +1,68 @@
+"""Multi-head latent attention: keys and values are read from a latent, so the cache holds the latent alone.
+
+C = X W_DKV; the keys are [C W_UK, R(X W_KR)], each head's own part beside one that has the position and is shared by
+all heads; the values are C W_UV; the queries are split alike. Source: DeepSeek-AI, DeepSeek-V2 (2024), §2.1 and
+equations 9 to 19.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.fields import check_flags, check_words, finite, refusal
+from symattn.attention.projections import split_heads
+from symattn.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latent:
+    """How ``Attention`` makes its keys and values from a latent.
+
+    absorbed      whether W_UK goes into the queries and W_UV into the outputs, so that keys and values are never made
+    queries       whether the queries come from a latent of their own, C_Q = X W_DQ, as Q = C_Q W_UQ
+    norm          ``rms``: the latents are normalised, with gains g_ckv and g_cq where they are given
+    eps           the ε of the normalisation
+    """
+
+    absorbed: bool = False
+    queries: bool = False
+    norm: Literal["rms"] | None = None
+    eps: int | float | Fraction = 0
+
+    def __post_init__(self) -> None:
+        check_words(self, {"norm": (None, "rms")})
+        check_flags(self, ("absorbed", "queries"))
+        if not finite(self.eps) or self.eps < 0:
+            raise refusal(self, "eps", "it must be a finite number from 0 on")
+        if self.eps and not self.norm:
+            raise InputError("Latent: eps belongs to a norm; mend: norm='rms'")
+
+
+def split_parts(x: Any, positional: Any) -> tuple[Any, Any]:
+    """The columns of x without a position and the last ones, as many as ``positional`` has, with one."""
+    width = x.shape[-1] - positional.shape[-1]
+    return x[..., :width], x[..., width:]
+
+
+def join(own: Any, shared: Any) -> Any:
+    """[own, shared]: the shared part, (…, n, d_r), beside each head's, (…, h, n, d_n), or beside one without heads."""
+    xp = namespace_of(own)
+    if own.ndim > shared.ndim:
+        shared = xp.broadcast_to(shared[..., None, :, :], (*own.shape[:-1], shared.shape[-1]))
+    return xp.concat([own, shared], axis=-1)
+
+
+def absorb(q: Any, w_uk: Any, heads: int) -> Any:
+    """Q W_UKᵀ, head by head: q·(C W_UK) = (q W_UKᵀ)·C. Shapes: q (…, h, n, d_n), w_uk (l, h·d_n) → (…, h, n, l).
+
+    Source: DeepSeek-AI, DeepSeek-V2 (2024), §2.1.2.
+    """
+    return q @ (split_heads(w_uk, heads) if heads > 1 else w_uk).mT
+
+
+def expand(o: Any, w_uv: Any, heads: int) -> Any:
+    """O W_UV, head by head, for weighted latents O. Shapes: o (…, h, n, l), w_uv (l, h·d_v) → (…, h, n, d_v)."""
+    return o @ (split_heads(w_uv, heads) if heads > 1 else w_uv)
