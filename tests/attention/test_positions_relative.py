@@ -1,0 +1,293 @@
+"""Buckets, slopes and relative terms: against logarithms of many digits and plain loops, and on every kind of array."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from symattn.arrays import kind
+from symattn.arrays.indexed import Indexed
+from symattn.attention.alibi import biased, slope_exponents, slopes
+from symattn.attention.buckets import bucket, deberta_bucket, deberta_starts, t5_bucket, t5_starts
+from symattn.attention.masks import causal
+from symattn.attention.relative import (
+    ahead,
+    bucket_bias,
+    clipped,
+    from_far_to_near,
+    relative_keys,
+    relative_queries,
+    relative_shift,
+    relative_values,
+    spanned,
+    with_biases,
+)
+from symattn.errors import InputError, Refused
+from tests.arrays.evaluating import compare
+from tests.attention.pieces import CHECKS, Piece, agrees
+
+
+# -- buckets -----------------------------------------------------------------------------------------------------------
+def step(a: int, most: int, m: int, steps: int) -> tuple[int, bool]:
+    """⌊steps · log(a/m) / log(most/m)⌋ by 60 digits, and whether it is hit to all of them."""
+    with mpmath.workdps(60):
+        x = steps * mpmath.log(mpmath.mpf(a) / m) / mpmath.log(mpmath.mpf(most) / m)
+        nearest = int(mpmath.nint(x))
+        hit = abs(x - nearest) < mpmath.mpf("1e-50")
+        return (nearest if hit else int(mpmath.floor(x))), hit
+
+
+def t5_by_logarithms(distance: int, buckets: int, most: int) -> int:
+    m = buckets // 2
+    if distance < m:
+        return distance
+    return min(buckets - 1, m + step(distance, most, m, buckets - m)[0])
+
+
+def deberta_by_logarithms(distance: int, buckets: int, most: int) -> int:
+    m = buckets // 2
+    if distance <= m:
+        return distance
+    place, hit = step(distance, most - 1, m, m - 1)
+    return min(buckets, m + place + (not hit))
+
+
+SETTINGS = [(16, 128), (32, 128), (17, 27), (8, 20), (33, 129), (2, 3), (3, 2), (46, 164)]
+EXACT = [(17, 27, 18, 14), (48, 81, 54, 40), (96, 162, 108, 80)]
+
+
+@pytest.mark.parametrize(("buckets", "most"), SETTINGS)
+def test_buckets_of_t5(buckets: int, most: int) -> None:
+    distances = np.arange(2 * most)
+    wanted = [t5_by_logarithms(int(a), buckets, most) for a in distances]
+    assert bucket(distances, t5_starts(buckets, most)).tolist() == wanted
+    assert max(wanted) == buckets - 1
+    assert wanted[most] == buckets - 1
+
+
+def test_buckets_of_t5_as_they_are_known() -> None:
+    """32 buckets up to 128, as T5 has them in both directions; a rounded logarithm may miss where 16, 32, 64 begin."""
+    assert t5_starts(16, 128) == (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91)
+    relative = np.array([-200, -128, -64, -63, -12, -8, -1, 0, 1, 8, 12, 63, 64, 128])
+    assert t5_bucket(relative).tolist() == [15, 15, 14, 13, 9, 8, 1, 0, 17, 24, 25, 29, 30, 31]
+    assert t5_bucket(relative, bidirectional=False).tolist()[7:] == [0] * 7
+    assert t5_bucket(np.array([-16, -17, -18, -19, -21]), bidirectional=False).tolist() == [16, 16, 16, 17, 18]
+
+
+@pytest.mark.parametrize(("buckets", "most", "distance", "right"), EXACT)
+def test_a_bucket_begins_where_the_logarithm_is_a_whole_number(
+    buckets: int, most: int, distance: int, right: int
+) -> None:
+    """There a rounded logarithm may be less: PyTorch's in single precision puts these distances one bucket lower."""
+    m = buckets // 2
+    assert step(distance, most, m, buckets - m) == (right - m, True)
+    assert bucket(np.array([distance - 1, distance]), t5_starts(buckets, most)).tolist() == [right - 1, right]
+
+
+@pytest.mark.parametrize(("buckets", "most"), [(256, 512), (32, 128), (4, 16), (5, 9), (70, 600), (48, 300)])
+def test_buckets_of_deberta(buckets: int, most: int) -> None:
+    distances = np.arange(2 * most)
+    wanted = [deberta_by_logarithms(int(a), buckets, most) for a in distances]
+    assert bucket(distances, deberta_starts(buckets, most)).tolist() == wanted
+    assert deberta_bucket(-distances, buckets, most).tolist() == [-w for w in wanted]
+
+
+def test_buckets_that_make_no_sense() -> None:
+    with pytest.raises(InputError, match="16 buckets up to the distance 8: there must be two or more, and 8 above 8"):
+        t5_starts(16, 8)
+    with pytest.raises(InputError, match="7 buckets cannot be halved"):
+        t5_bucket(np.arange(3), 7, 20)
+    with pytest.raises(InputError, match="3 buckets up to 20: there must be four or more"):
+        deberta_starts(3, 20)
+
+
+def test_distances_are_cut() -> None:
+    x = np.array([-9, -2, -1, 0, 1, 2, 9])
+    assert clipped(x, 2).tolist() == [0, 0, 1, 2, 3, 4, 4]
+    assert spanned(x, 2).tolist() == [0, 0, 1, 2, 3, 3, 3]
+
+
+def test_the_last_query_stands_at_the_last_key() -> None:
+    assert ahead(2, 4, np.zeros(())).tolist() == [[-2, -1, 0, 1], [-3, -2, -1, 0]]
+    letters = Indexed.letters("q", "n", "d")
+    with pytest.raises(Refused, match="indexed lacks take: rows of a table are looked up by distance only where sizes"):
+        ahead(letters.shape[0], letters.shape[0], letters)
+
+
+# -- slopes ------------------------------------------------------------------------------------------------------------
+def test_slopes_of_eight_heads_are_halves() -> None:
+    found = slopes(8, kind("exact").lift(0))
+    assert [x.rational() for x in found.entries] == [Fraction(1, 2**h) for h in range(1, 9)]
+
+
+def test_slopes_of_any_number_of_heads() -> None:
+    assert slope_exponents(1) == (8,)
+    assert slope_exponents(6) == (2, 4, 6, 8, 1, 3)
+    assert slope_exponents(12) == (*range(1, 9), *(Fraction(t, 2) for t in (1, 3, 5, 7)))
+    for heads in range(1, 40):
+        assert len(set(slope_exponents(heads))) == heads
+    roots = slopes(16, kind("exact").lift(0)).entries
+    assert str(roots[0]) == "1/sqrt(2)"
+    assert roots[1].rational() == Fraction(1, 2)
+    with pytest.raises(Refused, match="use ball"):
+        slopes(32, kind("exact").lift(0))
+    np.testing.assert_allclose(slopes(32, np.zeros(())), 2.0 ** -(np.arange(1, 33) / 4), rtol=2**-50)
+    assert slopes(12, np.zeros((), np.float16)).dtype == np.float16
+
+
+def linear(sign: Any, s: Any, slope: Any) -> Any:
+    """s_hij − a_h (i − j), or a_h |i − j|, the last query at the last key."""
+    back = [[i + len(s[0][0]) - len(s[0]) - j for j in range(len(s[0][0]))] for i in range(len(s[0]))]
+    return [
+        [[x - slope[h] * sign(back[i][j]) for j, x in enumerate(row)] for i, row in enumerate(head)]
+        for h, head in enumerate(s)
+    ]
+
+
+def looked_up(s: Any, table: Any, index: np.ndarray) -> Any:
+    return [
+        [[x + table[index[i, j]][h] for j, x in enumerate(row)] for i, row in enumerate(head)]
+        for h, head in enumerate(s)
+    ]
+
+
+# -- terms of the scores -----------------------------------------------------------------------------------------------
+def dot(a: Any, b: Any) -> Any:
+    return mpmath.fdot(zip(a, b, strict=True))
+
+
+def plus_keys(s: Any, q: Any, table: Any, index: np.ndarray) -> Any:
+    return [[x + dot(q[i], table[index[i, j]]) for j, x in enumerate(row)] for i, row in enumerate(s)]
+
+
+def plus_queries(s: Any, k: Any, table: Any, index: np.ndarray) -> Any:
+    return [[x + dot(k[j], table[index[i, j]]) for j, x in enumerate(row)] for i, row in enumerate(s)]
+
+
+def plus_values(o: Any, p: Any, table: Any, index: np.ndarray) -> Any:
+    return [
+        [x + sum(w * table[index[i, j]][c] for j, w in enumerate(p[i])) for c, x in enumerate(row)]
+        for i, row in enumerate(o)
+    ]
+
+
+def two_biases(q: Any, k: Any, table: Any, u: Any, w: Any) -> Any:
+    """(q_i + u_h) · k_j + (q_i + w_h) · r_t with the row t = j + n_q − 1 − i of a table from far to near."""
+    n = len(q[0])
+    return [
+        [
+            [
+                dot([a + b for a, b in zip(x, u[h], strict=True)], y)
+                + dot([a + b for a, b in zip(x, w[h], strict=True)], table[h][j + n - 1 - i])
+                for j, y in enumerate(k[h])
+            ]
+            for i, x in enumerate(q[h])
+        ]
+        for h in range(len(q))
+    ]
+
+
+def xl(q: Any, k: Any, table: Any, u: Any, w: Any) -> Any:
+    index = from_far_to_near(ahead(q.shape[-2], k.shape[-2], q), k.shape[-2], table.shape[-2])
+    return with_biases(q @ k.mT, q, k, table, index, u, w)
+
+
+N_Q, N_K = 3, 4
+AHEAD = ahead(N_Q, N_K, np.zeros(()))
+BUCKETS, CLIPPED, SPANNED = t5_bucket(AHEAD, 8, 16), clipped(AHEAD, 2), spanned(-AHEAD, 2)
+SCORES = (N_Q, N_K)
+TERMS: dict[str, Piece] = {
+    "alibi": Piece(biased, lambda s, a: linear(lambda x: x, s, a), lambda s, a: biased(s, -a), ((2, *SCORES), (2,))),
+    "alibi, two-sided": Piece(
+        lambda s, a: biased(s, a, True), lambda s, a: linear(abs, s, a), biased, ((2, *SCORES), (2,))
+    ),
+    "buckets": Piece(
+        lambda s, t: bucket_bias(s, t, BUCKETS),
+        lambda s, t: looked_up(s, t, BUCKETS),
+        lambda s, t: bucket_bias(s, t, t5_bucket(-AHEAD, 8, 16)),
+        ((2, *SCORES), (8, 2)),
+    ),
+    "relative keys": Piece(
+        lambda s, q, t: relative_keys(s, q, t, CLIPPED),
+        lambda s, q, t: plus_keys(s, q, t, CLIPPED),
+        lambda s, q, t: relative_keys(s, q, t, 4 - CLIPPED),
+        (SCORES, (N_Q, 2), (5, 2)),
+    ),
+    "relative values": Piece(
+        lambda o, p, t: relative_values(o, p, t, CLIPPED),
+        lambda o, p, t: plus_values(o, p, t, CLIPPED),
+        lambda o, p, t: relative_values(o, p, t, 4 - CLIPPED),
+        ((N_Q, 2), SCORES, (5, 2)),
+    ),
+    "relative queries": Piece(
+        lambda s, k, t: relative_queries(s, k, t, SPANNED),
+        lambda s, k, t: plus_queries(s, k, t, SPANNED),
+        lambda s, k, t: relative_queries(s, k, t, spanned(AHEAD, 2)),
+        (SCORES, (N_K, 2), (4, 2)),
+    ),
+    "two biases": Piece(
+        xl,
+        two_biases,
+        lambda q, k, t, u, w: xl(q, k, t, w, u),
+        ((2, N_Q, 2), (2, N_K, 2), (2, N_Q + N_K - 1, 2), (2, 2), (2, 2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_term(name: str) -> None:
+    assert agrees(TERMS[name].run, TERMS[name])
+    assert not agrees(TERMS[name].wrong, TERMS[name])
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", TERMS)
+def test_a_term_on_every_kind(name: str, check: str) -> None:
+    CHECKS[check](TERMS[name])
+
+
+def test_one_table_for_each_head() -> None:
+    draw = np.random.default_rng(3)
+    s, q, tables = draw.normal(size=(2, *SCORES)), draw.normal(size=(2, N_Q, 2)), draw.normal(size=(2, 5, 2))
+    whole = relative_keys(s, q, tables, CLIPPED)
+    for h in range(2):
+        np.testing.assert_array_equal(whole[h], relative_keys(s[h], q[h], tables[h], CLIPPED))
+
+
+def test_terms_of_scores_without_heads() -> None:
+    draw = np.random.default_rng(4)
+    s, table, slope = draw.normal(size=SCORES), draw.normal(size=(8, 1)), draw.normal(size=1)
+    np.testing.assert_array_equal(bucket_bias(s, table, BUCKETS), bucket_bias(s[None], table, BUCKETS)[0])
+    np.testing.assert_array_equal(biased(s, slope), biased(s[None], slope)[0])
+
+
+def test_linear_biases_on_letters() -> None:
+    compare(biased, {"s": "h n p+n", "slope": "h"}, {"h": 2, "n": 2, "p": 2})
+    compare(lambda s, slope: biased(s, slope, True), {"s": "h n n", "slope": "h"}, {"h": 2, "n": 3})
+
+
+# -- the shift ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("n_q", "n_k"), [(1, 1), (3, 3), (2, 5), (1, 4)])
+def test_the_shift_looks_up_by_distance_where_the_mask_allows(n_q: int, n_k: int) -> None:
+    exact = kind("exact")
+    x = exact.lift(np.arange(2 * n_q * n_k).reshape(2, n_q, n_k))
+    shifted, allowed = relative_shift(x), causal(x)
+    index = from_far_to_near(ahead(n_q, n_k, x), n_k, n_k)
+    for h, i, j in np.ndindex(2, n_q, n_k):
+        if allowed[i, j]:
+            assert (shifted[h, i, j] == x[h, i, int(index[i, j])]).all()
+    assert n_q == 1 or not (shifted == x).all()
+
+
+def test_queries_that_look_back_only_need_as_many_rows_as_keys() -> None:
+    draw = np.random.default_rng(5)
+    q, k, u, w = (draw.normal(size=shape) for shape in ((2, N_Q, 2), (2, N_K, 2), (2, 2), (2, 2)))
+    table = draw.normal(size=(2, N_Q + N_K - 1, 2))
+    seen = causal(np.zeros(SCORES))
+    np.testing.assert_array_equal(xl(q, k, table, u, w)[:, seen], xl(q, k, table[:, :N_K], u, w)[:, seen])
+    shifted = relative_shift((q + w[:, None]) @ table[:, :N_K].mT) + (q + u[:, None]) @ k.mT
+    np.testing.assert_allclose(shifted[:, seen], xl(q, k, table, u, w)[:, seen])

@@ -1,0 +1,438 @@
+"""Rotary embeddings: frequencies, scalings and tables to many digits, and the rotation against complex numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import floor
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import sympy
+
+from symattn.arrays import kind
+from symattn.arrays.ball import precision
+from symattn.arrays.dual import dual
+from symattn.arrays.indexed import Indexed
+from symattn.attention import rotary_scaling as scaling
+from symattn.attention.absolute import learned, rows, sinusoids
+from symattn.attention.constants import integer_root, made_wide, number, pi, power, rational
+from symattn.attention.positions import rotate_half
+from symattn.attention.rotary import (
+    for_heads,
+    for_queries,
+    inverse_frequencies,
+    pythagorean_tables,
+    rotate,
+    tables,
+)
+from symattn.attention.scores import dot_scores
+from symattn.errors import InputError, Refused
+from tests.arrays.evaluating import compare
+from tests.attention.pieces import CHECKS, Piece, agrees
+
+BASE, LENGTH = 500000, 8192
+BITS = 256
+
+
+def ball() -> Any:
+    return kind("ball").lift(0)
+
+
+def true_frequencies(width: int, base: Any = BASE) -> list[Any]:
+    return [mpmath.mpf(base) ** (-mpmath.mpf(2 * i) / width) for i in range(width // 2)]
+
+
+def is_close(balls: Any, wanted: Any) -> bool:
+    """Whether narrow balls hold numbers that are known to 60 digits."""
+    with mpmath.workdps(70):
+        found = balls.entries
+        flat = np.array(wanted, dtype=object)
+        if found.shape != flat.shape:
+            return False
+        narrow = all(float(b.rad()) < 1e-60 * max(1.0, abs(float(b.mid()))) for b in found.flat)
+        middles = [mpmath.mpf(b.mid().str(70, radius=False)) for b in found.flat]
+        return narrow and all(abs(x - y) < mpmath.mpf("1e-58") for x, y in zip(middles, flat.flat, strict=True))
+
+
+# -- frequencies and what a kind can hold ------------------------------------------------------------------------------
+@pytest.mark.parametrize("width", [2, 6, 16])
+def test_frequencies_in_balls(width: int) -> None:
+    with precision(BITS), mpmath.workdps(70):
+        assert is_close(inverse_frequencies(width, BASE, ball()), true_frequencies(width))
+        assert width == 2 or not is_close(inverse_frequencies(width, BASE + 1, ball()), true_frequencies(width))
+
+
+def test_frequencies_are_exact_where_they_are_rational_or_square_roots() -> None:
+    like = kind("exact").lift(0)
+    found = inverse_frequencies(8, 10000, like)
+    assert [x.rational() for x in found.entries] == [1, Fraction(1, 10), Fraction(1, 100), Fraction(1, 1000)]
+    roots = inverse_frequencies(4, 2, like)
+    assert str(roots.entries[1]) == "1/sqrt(2)"
+    with pytest.raises(Refused, match="integer multiples only; use ball"):
+        inverse_frequencies(6, 10000, like)
+    letters = inverse_frequencies(6, 10000, kind("symbolic").lift(0)).entries
+    assert letters[1] == sympy.Integer(10000) ** sympy.Rational(-1, 3)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_constants_of_short_floats_are_rounded_once(dtype: str) -> None:
+    target = kind(dtype)
+    got = made_wide(lambda wide: inverse_frequencies(16, BASE, wide), target.lift(0))
+    with mpmath.workdps(40):
+        wanted = target.lift([float(w) for w in true_frequencies(16)])
+    plain = [np.asarray(a if isinstance(a, np.ndarray) else a.numpy(), dtype=float) for a in (got, wanted)]
+    if dtype == "float64":
+        np.testing.assert_allclose(*plain, rtol=2**-49)
+    else:
+        assert np.array_equal(*plain)
+
+
+def test_powers_and_roots_of_whole_numbers() -> None:
+    numbers = (0, 1, 7, 8, 26, 27, 10**30, 10**30 - 1)
+    assert [integer_root(x, 3) for x in numbers] == [0, 1, 1, 2, 2, 3, 10**10, 10**10 - 1]
+    like = kind("exact").lift(0)
+    assert power(Fraction(8, 27), Fraction(-2, 3), like).item().rational() == Fraction(9, 4)
+    assert power(5, 0, like).item().rational() == 1
+    assert str(power(Fraction(1, 16), Fraction(1, 8), like).item()) == "1/sqrt(2)"
+    assert number(Fraction(1, 3), like).item().rational() == Fraction(1, 3)
+    for wrong in ("3", True, float("inf"), 1j):
+        with pytest.raises(InputError, match=r"base is .*; it must be a finite number"):
+            rational(wrong, "base")
+
+
+def test_pi_is_held_or_refused() -> None:
+    with precision(BITS), mpmath.workdps(70):
+        assert is_close(pi(ball())[None], [+mpmath.pi])
+        assert is_close(pi(dual(kind("ball")).lift(0)).value[None], [+mpmath.pi])
+    assert pi(kind("symbolic").lift(0)).item() == sympy.pi
+    assert pi(np.float32(0)) == np.float32(np.pi)
+    with pytest.raises(Refused, match="exact lacks π"):
+        pi(kind("exact").lift(0))
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+def test_tables_of_far_positions_in_balls() -> None:
+    positions = np.array([[0, 1], [777, 131071]])
+    with precision(BITS), mpmath.workdps(70):
+        cos, sin = tables(positions, inverse_frequencies(6, BASE, ball()))
+        angles = [[[int(p) * w for w in true_frequencies(6)] for p in row] for row in positions]
+        assert is_close(cos, [[[mpmath.cos(a) for a in x] for x in row] for row in angles])
+        assert is_close(sin, [[[mpmath.sin(a) for a in x] for x in row] for row in angles])
+        assert not is_close(sin, [[[mpmath.sin(a + mpmath.mpf("1e-50")) for a in x] for x in row] for row in angles])
+
+
+def test_true_angles_leave_the_exact_field() -> None:
+    with pytest.raises(Refused, match="exact"):
+        tables(np.arange(2), inverse_frequencies(4, 10000, kind("exact").lift(0)))
+
+
+def test_frequencies_need_a_number_of_columns() -> None:
+    letters = Indexed.letters("x", "n", "d")
+    with pytest.raises(InputError, match="a number of columns is needed; mend: give cos and sin"):
+        inverse_frequencies(letters.shape[-1], 10000, letters)
+    with pytest.raises(InputError, match="3 is no even number"):
+        inverse_frequencies(3, 10000, np.zeros(()))
+
+
+TRIPLES = ((4, 3, 5), (-5, 12, 13), (0, 1, 1))
+
+
+@pytest.mark.parametrize(("start", "n"), [(0, 6), (3, 2), (-2, 5), (-4, 1)])
+def test_pythagorean_positions_are_powers(start: int, n: int) -> None:
+    """e^{ipθ} = ((a + ib) / c)^p, by whole numbers alone."""
+    cos, sin = pythagorean_tables(n, TRIPLES, kind("exact").lift(0), start)
+    for row in range(n):
+        for column, (a, b, c) in enumerate(TRIPLES):
+            x, y = Fraction(1), Fraction(0)
+            for _ in range(abs(start + row)):
+                x, y = (x * a - y * b) / c, (x * b + y * a) / c
+            y = -y if start + row < 0 else y
+            assert cos[row, column].item().rational() == x
+            assert sin[row, column].item().rational() == y
+
+
+def test_what_is_no_triple_is_refused() -> None:
+    with pytest.raises(InputError, match="3, 4, 6 is no Pythagorean triple"):
+        pythagorean_tables(2, [(3, 4, 6)], np.zeros(()))
+    with pytest.raises(InputError, match="0, 0, 0 is no Pythagorean triple"):
+        pythagorean_tables(2, [(0, 0, 0)], np.zeros(()))
+
+
+# -- the rotation ------------------------------------------------------------------------------------------------------
+def turned(x: Any, c: Any, s: Any, pairs: Callable[[int, int], tuple[int, int]]) -> Any:
+    """Pairs of columns as complex numbers, times c + is."""
+    out = [list(row) for row in x]
+    f = len(c[0])
+    for i, row in enumerate(x):
+        for k in range(f):
+            a, b = pairs(k, f)
+            z = mpmath.mpc(row[a], row[b]) * mpmath.mpc(c[i][k], s[i][k])
+            out[i][a], out[i][b] = z.real, z.imag
+    return out
+
+
+def half(k: int, f: int) -> tuple[int, int]:
+    return k, k + f
+
+
+def interleaved(k: int, f: int) -> tuple[int, int]:
+    return 2 * k, 2 * k + 1
+
+
+LAYOUTS = {"half": half, "interleaved": interleaved}
+OTHER = {"half": "interleaved", "interleaved": "half"}
+ROTATIONS: dict[str, Piece] = {
+    f"{layout}, {width} of {d}": Piece(
+        lambda x, c, s, layout=layout: rotate(x, c, s, layout),
+        lambda x, c, s, layout=layout: turned(x, c, s, LAYOUTS[layout]),
+        lambda x, c, s, layout=layout: rotate(x, c, s, OTHER[layout]),
+        ((3, d), (3, width // 2), (3, width // 2)),
+    )
+    for layout in LAYOUTS
+    for width, d in ((4, 4), (4, 7))
+}
+
+
+@pytest.mark.parametrize("name", ROTATIONS)
+def test_a_rotation_turns_complex_numbers(name: str) -> None:
+    piece = ROTATIONS[name]
+    assert agrees(piece.run, piece)
+    assert not agrees(piece.wrong, piece)
+    assert not agrees(lambda x, c, s: piece.run(x, c, -s), piece)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", ["half, 4 of 7", "interleaved, 4 of 7"])
+def test_a_rotation_on_every_kind(name: str, check: str) -> None:
+    CHECKS[check](ROTATIONS[name])
+
+
+@pytest.mark.parametrize(("layout", "columns"), [("half", "f+f+r"), ("interleaved", "f*2+r")])
+def test_a_partial_rotation_on_letters(layout: str, columns: str) -> None:
+    arrays = {"x": f"n {columns}", "cos": "n f", "sin": "n f"}
+    compare(lambda x, cos, sin: rotate(x, cos, sin, layout), arrays, {"n": 2, "f": 2, "r": 3})
+
+
+def test_exact_scores_depend_on_the_distance_alone() -> None:
+    """Moving all positions keeps q_i · k_j; turning the other way does not make it depend on less."""
+    exact = kind("exact")
+    q, k = (exact.lift(np.arange(12).reshape(2, 6) % 5 - start) for start in (1, 2))
+
+    def scores(start: int, sign: int = 1) -> Any:
+        cos, sin = pythagorean_tables(3, TRIPLES, q, start)
+        turned_keys = rotate_half(k, cos[:2], sign * sin[:2])
+        return dot_scores(rotate_half(q, for_queries(cos, 2), for_queries(sin, 2)), turned_keys)
+
+    assert (scores(0) == scores(5)).all()
+    assert (scores(0) == scores(-7)).all()
+    assert not (scores(0, -1) == scores(5, -1)).all()
+
+
+def test_a_table_is_the_same_for_every_head() -> None:
+    table, x = np.zeros((2, 3, 4)), np.zeros((2, 5, 3, 8))
+    assert for_heads(table, x).shape == (2, 1, 3, 4)
+    assert for_heads(table[0], x).shape == (3, 4)
+    assert for_heads(table, x[:, 0]).shape == (2, 3, 4)
+
+
+# -- scalings: formulas written out one frequency at a time ------------------------------------------------------------
+WIDTH = 12
+
+
+def pair_turning(turns: Any, length: int = LENGTH) -> Any:
+    return WIDTH * mpmath.log(mpmath.mpf(length) / (turns * 2 * mpmath.pi)) / (2 * mpmath.log(BASE))
+
+
+def blend(share: Any, w: Any, s: Any) -> Any:
+    return share * w + (1 - share) * w / s
+
+
+def cut(x: Any) -> Any:
+    return min(max(x, mpmath.mpf(0)), mpmath.mpf(1))
+
+
+def yarn(whole: bool, s: Any = 16) -> list[Any]:
+    low, high = pair_turning(32), pair_turning(1)
+    if whole:
+        low, high = mpmath.mpf(floor(low)), mpmath.ceil(high)
+    low, high = max(low, mpmath.mpf(0)), min(high, mpmath.mpf(WIDTH - 1))
+    return [blend(1 - cut((i - low) / (high - low)), w, s) for i, w in enumerate(true_frequencies(WIDTH))]
+
+
+def llama(s: Any = 8) -> list[Any]:
+    found = []
+    for w in true_frequencies(WIDTH):
+        wavelength = 2 * mpmath.pi / w
+        if wavelength < mpmath.mpf(LENGTH) / 4:
+            found.append(w)
+        elif wavelength > LENGTH:
+            found.append(w / s)
+        else:
+            found.append(blend((LENGTH / wavelength - 1) / 3, w, s))
+    return found
+
+
+def with_base(base: Any) -> list[Any]:
+    return true_frequencies(WIDTH, base)
+
+
+LONG = [Fraction(9, 8), 2, 3.5, 4, 5, 64]
+SCALINGS: dict[str, tuple[Callable[[Any], Any], Callable[[], list[Any]], Callable[[Any], Any]]] = {
+    "linear": (
+        lambda w: scaling.linear(w, 2.5),
+        lambda: [x / mpmath.mpf(2.5) for x in true_frequencies(WIDTH)],
+        lambda w: w,
+    ),
+    "ntk": (
+        lambda w: scaling.ntk_aware(w, 4),
+        lambda: with_base(BASE * mpmath.mpf(4) ** (mpmath.mpf(WIDTH) / (WIDTH - 2))),
+        lambda w: scaling.linear(w, 4),
+    ),
+    "dynamic": (
+        lambda w: scaling.ntk_aware(w, scaling.dynamic_factor(20000, LENGTH, 4)),
+        lambda: with_base(BASE * (mpmath.mpf(4 * 20000) / LENGTH - 3) ** (mpmath.mpf(WIDTH) / (WIDTH - 2))),
+        lambda w: scaling.ntk_aware(w, 4),
+    ),
+    "yarn": (
+        lambda w: scaling.by_index(w, BASE, 16, LENGTH),
+        lambda: yarn(True),
+        lambda w: scaling.by_index(w, BASE, 16, LENGTH, fast=1000),
+    ),
+    "yarn, not rounded": (
+        lambda w: scaling.by_index(w, BASE, 16, LENGTH, whole=False),
+        lambda: yarn(False),
+        lambda w: scaling.by_index(w, BASE, 16, LENGTH),
+    ),
+    "llama 3": (
+        lambda w: scaling.by_parts(w, 8, LENGTH, 1, 4),
+        llama,
+        lambda w: scaling.by_parts(w, 8, LENGTH, 1, 32),
+    ),
+    "longrope": (
+        lambda w: scaling.longrope(w, LONG),
+        lambda: [x / mpmath.mpf(float(f)) for x, f in zip(true_frequencies(WIDTH), LONG, strict=True)],
+        lambda w: scaling.longrope(w, LONG[::-1]),
+    ),
+    "proportional": (
+        lambda w: scaling.proportional(w, 0.5),
+        lambda: [*true_frequencies(WIDTH)[:3], 0, 0, 0],
+        lambda w: scaling.proportional(w, 0.25),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_a_scaling(name: str) -> None:
+    run, reference, wrong = SCALINGS[name]
+    with precision(BITS), mpmath.workdps(70):
+        frequencies = inverse_frequencies(WIDTH, BASE, ball())
+        assert is_close(run(frequencies), reference())
+        assert not is_close(wrong(frequencies), reference())
+
+
+@pytest.mark.parametrize("name", [n for n in SCALINGS if n != "yarn, not rounded"])
+def test_a_scaling_in_floats_is_near_the_true_one(name: str) -> None:
+    run, reference, _ = SCALINGS[name]
+    with mpmath.workdps(40):
+        wanted = [float(x) for x in reference()]
+    np.testing.assert_allclose(run(inverse_frequencies(WIDTH, BASE, np.zeros(()))), wanted, rtol=2**-46)
+
+
+def test_a_scaling_in_letters() -> None:
+    frequencies = inverse_frequencies(4, 100, kind("symbolic").lift(0))
+    half_way = scaling.by_parts(frequencies, 2, 40, 1, 4).entries
+    turns = 40 / (2 * sympy.pi * 10)
+    assert half_way[0] == 1
+    assert sympy.simplify(half_way[1] - sympy.Rational(1, 20)) == 0  # it turns 2/π < 1 times
+    assert turns < 1
+    assert sympy.N(scaling.by_parts(frequencies, 2, 126, 1, 4).entries[1]) > sympy.Rational(1, 20)
+
+
+def test_yarn_as_written_is_not_yarn_as_it_is_run() -> None:
+    """The ramp of the paper is even in the number of turns, that of the implementations in the index of the pair."""
+    frequencies = inverse_frequencies(128, 10000, np.zeros(()))
+    written = scaling.by_parts(frequencies, 16, 4096)
+    run = scaling.by_index(frequencies, 10000, 16, 4096)
+    assert np.max(np.abs(written / run - 1)) > 0.6
+    inside = (written != run) & (written != frequencies)
+    assert 20 < int(np.argmax(inside)) < 46  # both leave the fast ones alone, and divide the slow ones by s
+    np.testing.assert_allclose(written[46:], frequencies[46:] / 16)
+    np.testing.assert_allclose(run[46:], frequencies[46:] / 16)
+
+
+def test_the_range_of_the_ramp() -> None:
+    assert scaling.correction_range(64, 10000, 4096, 1, 32) == (20, 46)
+    assert scaling.correction_range(64, 10000, 4096, 32, 33) == (20, 21)
+    assert scaling.correction_range(2, 10000, 8, 1, 32) == (0, 1)  # nothing turns 32 times in 8 positions
+    assert scaling.correction_range(1, 10000, 3 * 10**6, 1, 32) == (1, 1 + Fraction(1, 1000))  # kept below r = 2
+
+
+def test_scaling_refuses_what_makes_no_sense() -> None:
+    one = inverse_frequencies(2, 10000, np.zeros(()))
+    with pytest.raises(InputError, match="infinite for r = 2"):
+        scaling.ntk_aware(one, 2)
+    with pytest.raises(InputError, match="a factor for each of 1 pairs; 2 were given"):
+        scaling.longrope(one, [1, 2])
+    with pytest.raises(Refused, match="exact lacks π"):
+        scaling.by_parts(inverse_frequencies(4, 10000, kind("exact").lift(0)), 8, LENGTH)
+
+
+def test_dynamic_scaling_begins_after_the_trained_length() -> None:
+    assert scaling.dynamic_factor(8192, 8192, 4) == 1
+    assert scaling.dynamic_factor(100, 8192, 4) == 1
+    assert scaling.dynamic_factor(16384, 8192, 4) == 5
+
+
+def test_magnitudes() -> None:
+    with precision(BITS), mpmath.workdps(70):
+        yarn_16 = mpmath.log(16) / 10 + 1
+        assert is_close(scaling.yarn_magnitude(16, ball())[None], [yarn_16])
+        assert is_close(scaling.yarn_magnitude(16, ball(), 2)[None], [2 * yarn_16 - 1])
+        assert is_close(scaling.yarn_magnitude(1, ball())[None], [1])
+        wanted = mpmath.sqrt(1 + mpmath.log(32) / mpmath.log(4096))
+        assert is_close(scaling.longrope_magnitude(32, 4096, ball())[None], [wanted])
+        assert is_close(scaling.longrope_magnitude(0.5, 4096, ball())[None], [1])
+
+
+# -- absolute positions ------------------------------------------------------------------------------------------------
+def test_sinusoids_in_balls() -> None:
+    with precision(BITS), mpmath.workdps(70):
+        found = sinusoids(np.arange(3), 6, ball())
+        columns = [(f, c) for c in true_frequencies(6, 10000) for f in (mpmath.sin, mpmath.cos)]
+        assert is_close(found, [[f(p * w) for f, w in columns] for p in range(3)])
+        split = sinusoids(np.arange(3), 6, ball(), layout="half")
+        halves = [(f, c) for f in (mpmath.sin, mpmath.cos) for c in true_frequencies(6, 10000)]
+        assert is_close(split, [[f(p * w) for f, w in halves] for p in range(3)])
+        assert not is_close(split, [[f(p * w) for f, w in columns] for p in range(3)])
+
+
+LEARNED = Piece(
+    lambda x, table: learned(x, table, 2),
+    lambda x, table: [[a + b for a, b in zip(row, table[i + 2], strict=True)] for i, row in enumerate(x)],
+    learned,
+    ((3, 2), (6, 2)),
+)
+
+
+def test_learned_positions() -> None:
+    assert agrees(LEARNED.run, LEARNED)
+    assert not agrees(LEARNED.wrong, LEARNED)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_learned_positions_on_every_kind(check: str) -> None:
+    CHECKS[check](LEARNED)
+
+
+def test_learned_positions_on_letters() -> None:
+    compare(learned, {"x": "n d", "table": "n+r d"}, {"n": 2, "d": 2, "r": 1})
+
+
+def test_rows_of_a_table() -> None:
+    table, index = np.random.default_rng(1).normal(size=(2, 5, 3)), np.array([[0, 4, 4], [2, 1, 0]])
+    found = rows(table, index)
+    assert found.shape == (2, 2, 3, 3)
+    assert all(np.array_equal(found[b, i, j], table[b, index[i, j]]) for b, i, j in np.ndindex(2, 2, 3))
