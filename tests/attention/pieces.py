@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -30,18 +31,21 @@ PAIR = primes.pairs((2, 3, 5, 7))[0]
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """``run`` of arrays with these ``shapes``, and what it is compared with; ``skipped`` says why some kinds are not."""
+    """``run`` of arrays with these shapes, and what it is compared with; ``skipped`` says why some kinds are not."""
 
     run: Callable[..., Any]
     reference: Callable[..., Any]
     wrong: Callable[..., Any]
-    shapes: Sequence[tuple[int, ...]]
+    shapes: Sequence[tuple[int, ...]] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
     scale: float = 0.5
+    given: Sequence[Any] = ()  # data, where it must be chosen
 
     @property
     def data(self) -> list[np.ndarray]:
         """Halves between −2 and 2, always the same."""
+        if self.given:
+            return [np.array(x, dtype=float) for x in self.given]
         draw = np.random.default_rng(7)
         return [draw.integers(-4, 5, shape) * self.scale for shape in self.shapes]
 
@@ -144,3 +148,8 @@ CHECKS: dict[str, Callable[[Piece], None]] = {
 def lift_of(name: str) -> Callable[[Any], Any]:
     """How plain data becomes an array of a kind, residues among them."""
     return modular(*PAIR, seed=3).lift if name == "modular" else kind(name).lift  # type: ignore[no-any-return]
+
+
+def half(s: Any) -> Any:
+    """½ as an array of the kind and type of s."""
+    return s.__array_namespace__().asarray(Fraction(1, 2), dtype=s.dtype)

@@ -1,0 +1,147 @@
+"""What is true of each way to make weights: empty rows, large scores, shifts, means."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.arrays import kind
+from symattn.attention.dropout import dropout
+from symattn.attention.masks import forbid
+from symattn.attention.pointwise import relu_weights, sigmoid_weights
+from symattn.attention.sinks import off_by_one, sink_log_sum_exp, sink_weights
+from symattn.attention.softmax import log_sum_exp, powers, powers_of_two, softmax
+from symattn.attention.sparse import entmax15, sparsemax
+from symattn.errors import InputError
+from tests.attention.pieces import Piece, agrees, half
+from tests.attention.weights_by_loops import APART, SEEN, nearest, rows, tsallis
+
+
+def test_softmax_is_the_power_of_the_score_less_the_logarithm() -> None:
+    s = forbid(kind("exact").lift(APART), SEEN)
+    assert (powers(s[:2] - log_sum_exp(s[:2])) == softmax(s[:2])).all()
+    assert (powers(s - sink_log_sum_exp(s, half(s))) == sink_weights(s, half(s))).all()
+    assert not (powers(s[:2] - sink_log_sum_exp(s[:2], half(s))) == softmax(s[:2])).all()
+
+
+def test_powers_of_two_are_powers_of_e() -> None:
+    symbolic, ball = kind("symbolic"), kind("ball")
+    s = symbolic.letters("s", 2, 2)
+    assert (powers_of_two(s) == powers(s)).all()
+    for x, y in zip(powers_of_two(ball.lift(APART)).entries.flat, powers(ball.lift(APART)).entries.flat, strict=True):
+        assert x.overlaps(y)
+        assert x.rad() < 1e-12
+    for x, y in zip(powers(ball.lift(APART), 2).entries.flat, powers(ball.lift(APART)).entries.flat, strict=True):
+        assert x.overlaps(y) == (x == 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_powers_of_two_in_floats(dtype: Any) -> None:
+    """2^(s log₂ e) is off by half an ulp of the exponent, that is by 3 |s| u, and by the rounding of exp2."""
+    s = np.linspace(-6, 6, 50).astype(dtype)
+    true = np.exp(s.astype(np.longdouble))
+    error = np.abs(powers_of_two(s).astype(np.longdouble) - true) / true
+    assert (error <= (3 * np.abs(s) + 4) * np.finfo(dtype).eps).all()
+    assert powers_of_two(s).dtype == dtype
+
+
+def test_integer_scores_have_rational_weights_in_powers_of_two() -> None:
+    weights = softmax(kind("exact").lift([[3, 1, 0]]), base=2)
+    assert [x.rational() for x in weights.entries[0]] == [Fraction(8, 11), Fraction(2, 11), Fraction(1, 11)]
+
+
+def test_a_row_that_is_fully_masked() -> None:
+    exact = kind("exact")
+    s = forbid(exact.lift([[1, 2], [3, 4]]), np.array([[False, False], [True, True]]))
+    for sparse in (sparsemax, entmax15):
+        assert (sparse(s, "zeros")[0] == 0).all()
+        assert ["0/0" in str(x) or "/0" in str(x) for x in sparse(s).entries[0]] == [True, True]
+        with pytest.raises(InputError, match="a row of scores is fully masked"):
+            sparse(s, "error")
+        assert (sparse(s[1:], "error") == sparse(exact.lift([[3, 4]]))).all()
+    for weigh in (off_by_one, sigmoid_weights, relu_weights):
+        assert (weigh(s)[0] == 0).all()
+        assert (weigh(s)[1] == weigh(exact.lift([[3, 4]]))[0]).all()
+
+
+@pytest.mark.parametrize("sink", [-1e4, 0.0, 1e4])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_a_row_that_is_fully_masked_has_a_sink(sink: float, dtype: Any) -> None:
+    """Zeros without 0/0, however small the sink is: the maximum is that of the sink, not 0."""
+    s = np.array([[-np.inf, -np.inf], [1.0, 2.0]], dtype=dtype)
+    with np.errstate(all="raise", under="ignore"):
+        weights = sink_weights(s, np.array(sink, dtype=dtype))
+    assert (weights[0] == 0).all()
+    assert weights[1].sum() <= 1 + 4 * np.finfo(dtype).eps
+    assert (sink < 0) == (weights[1].sum() > 0.99)
+    assert sink_log_sum_exp(s, np.array(sink, dtype=dtype))[0] == sink
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_large_scores_do_not_overflow(dtype: Any) -> None:
+    big = float(np.finfo(dtype).max) / 8
+    s = np.array([[big, -big, 0.0, -np.inf]], dtype=dtype)
+    with np.errstate(all="raise", under="ignore"):
+        assert sigmoid_weights(s).tolist() == [[1.0, 0.0, sigmoid_weights(s)[0, 2], 0.0]]
+        assert softmax(s, base=2).tolist() == [[1.0, 0.0, 0.0, 0.0]]
+        assert sparsemax(s).tolist() == [[1.0, 0.0, 0.0, 0.0]]
+        assert entmax15(s).tolist() == [[1.0, 0.0, 0.0, 0.0]]
+        assert log_sum_exp(s).tolist() == [[big]]
+        assert off_by_one(s).tolist() == [[1.0, 0.0, 0.0, 0.0]]
+    with np.errstate(all="ignore"):
+        assert np.isnan(sigmoid_weights(s, stabilised=False)[0, 0])
+
+
+def test_sigmoid_of_one_key_is_softmax_beside_a_sink() -> None:
+    s = kind("exact").lift([[0.5], [-2]])
+    assert (sigmoid_weights(s) == off_by_one(s)).all()  # the bias is −log 1
+    assert not (sigmoid_weights(kind("exact").lift([[0.5, 1]])) == off_by_one(kind("exact").lift([[0.5, 1]]))).any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sparse_weights_of_many_rows(seed: int) -> None:
+    """Exact weights sum to one, do not see a shift, keep the order, and are what the loops say, ties included."""
+    draw = np.random.default_rng(seed)
+    data = draw.integers(-4, 5, (6, 5)) / 4
+    seen = draw.random((6, 5)) < 0.8
+    seen[:, seed] = True
+    s = forbid(kind("exact").lift(data), seen)
+    for sparse, loops in ((sparsemax, nearest), (entmax15, tsallis)):
+        p = sparse(s)
+        assert (kind("exact").xp.sum(p, axis=-1) == 1).all()
+        assert (sparse(s + Fraction(7, 3)) == p).all()
+        piece = Piece(lambda x, f=sparse: f(forbid(x, seen)), rows(loops, seen), softmax, given=[data])
+        assert agrees(piece.run, piece)
+        assert not agrees(piece.wrong, piece)
+
+
+def test_entmax_lies_between_softmax_and_sparsemax() -> None:
+    s = kind("exact").lift([[1.5, 1, 0, -1]])
+    some = [int((f(s) != 0).sum()) for f in (softmax, entmax15, sparsemax)]
+    assert some == [4, 3, 2]
+
+
+@pytest.mark.parametrize("rate", [Fraction(0), Fraction(1, 3), Fraction(3, 4)])
+def test_the_mean_of_dropped_weights_is_the_weights(rate: Fraction) -> None:
+    """Every choice of what is kept, each with its probability."""
+    a = softmax(kind("exact").lift([[1, 0.5], [0, -1]]))
+    mean, wrong = 0 * a, 0 * a
+    for choice in product((False, True), repeat=4):
+        keep = np.array(choice).reshape(2, 2)
+        likely = Fraction(1)
+        for kept in choice:
+            likely *= 1 - rate if kept else rate
+        mean = mean + likely * dropout(a, keep, rate)
+        wrong = wrong + likely * dropout(a, ~keep, rate)
+    assert (mean == a).all()
+    assert (wrong == a).all() == (rate == Fraction(1, 2))
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1, 1.5])
+def test_a_rate_that_is_none(rate: float) -> None:
+    with pytest.raises(InputError, match="dropout: the rate"):
+        dropout(np.ones((2, 2)), np.ones((2, 2), dtype=bool), rate)

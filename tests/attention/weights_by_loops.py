@@ -1,0 +1,104 @@
+"""Weights by loops over plain numbers: second computations that know nothing of arrays."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+from typing import Any
+
+import mpmath
+import numpy as np
+
+SEEN = np.array([[True, True, True, True], [False, True, False, True], [False, False, False, False]])
+RARE = np.array([[True, False, True, True], [True, True, False, True], [False, True, True, False]])
+#: No two keys of a row are equal, and no threshold is a score: floats decide the order as exact numbers do.
+APART = [[0.75, -1.0, 0.5, 0.625], [0.25, 2.0, -1.0, 1.5], [0.125, 0.0, 1.0, 2.0]]
+
+
+def rows(weigh: Any, seen: Any = SEEN) -> Any:
+    """A function of the scores that a row may see, for each row; the others get 0."""
+
+    def run(s: Any, *more: Any) -> Any:
+        out = []
+        for i, row in enumerate(s):
+            some = [j for j in range(len(row)) if seen[i][j]]
+            weights = dict(zip(some, weigh([row[j] for j in some], len(row), *more), strict=True))
+            out.append([weights.get(j, mpmath.mpf(0)) for j in range(len(row))])
+        return out
+
+    return run
+
+
+def ratio(base: Any, sink: Any = None) -> Any:
+    """b^x / Σ b^y, with one term more for a sink."""
+
+    def run(row: Any, _: int, *more: Any) -> Any:
+        extra = 0 if sink is None else mpmath.power(base, sink)
+        total = mpmath.fsum(mpmath.power(base, x) for x in row) + extra
+        return [mpmath.power(base, x) / total for x in row]
+
+    return run
+
+
+def supports(n: int) -> Any:
+    """All ways to choose some of n keys."""
+    return chain.from_iterable(combinations(range(n), k) for k in range(1, n + 1))
+
+
+def nearest(row: Any, _: int) -> Any:
+    """Sparsemax by trying every support: the threshold of the right one has all of it above, and no other key."""
+    for some in supports(len(row)):
+        tau = (mpmath.fsum(row[j] for j in some) - 1) / len(some)
+        if all((row[j] > tau) == (j in some) for j in range(len(row))):
+            return [max(x - tau, mpmath.mpf(0)) for x in row]
+    return []
+
+
+def tsallis(row: Any, _: int) -> Any:
+    """1.5-entmax by trying every support: Σ (x/2 − τ)² = 1 is a quadratic equation for τ."""
+    half = [x / 2 for x in row]
+    for some in supports(len(row)):
+        n, b, c = len(some), mpmath.fsum(half[j] for j in some), mpmath.fsum(half[j] ** 2 for j in some) - 1
+        if b * b - n * c < 0:
+            continue
+        tau = (b - mpmath.sqrt(b * b - n * c)) / n
+        if all((half[j] > tau) == (j in some) for j in range(len(row))):
+            return [max(x - tau, mpmath.mpf(0)) ** 2 for x in half]
+    return []
+
+
+def logsum(s: Any, sink: Any = None) -> Any:
+    sums = [
+        mpmath.fsum(mpmath.exp(x) for j, x in enumerate(row) if SEEN[i][j]) + (0 if sink is None else mpmath.exp(sink))
+        for i, row in enumerate(s)
+    ]
+    return [[mpmath.log(z) if z else mpmath.mpf("-inf")] for z in sums]
+
+
+def sinks_of_heads(s: Any, b: Any) -> Any:
+    return [rows(ratio(mpmath.e, b[h]))(head) for h, head in enumerate(s)]
+
+
+def sigmoids(bias: Any) -> Any:
+    return rows(
+        lambda row, n: [
+            1 / (1 + mpmath.exp(-x - (mpmath.log(1 / mpmath.mpf(n)) if bias is None else bias))) for x in row
+        ]
+    )
+
+
+def rectified(power: Any) -> Any:
+    return rows(lambda row, n: [(x if x > 0 else mpmath.mpf(0)) / mpmath.mpf(n) ** power for x in row])
+
+
+def dropped(s: Any) -> Any:
+    whole = rows(ratio(mpmath.e))(s)
+    return [
+        [x * mpmath.mpf(4) / 3 if RARE[i][j] else mpmath.mpf(0) for j, x in enumerate(row)]
+        for i, row in enumerate(whole)
+    ]
+
+
+def logsum_of_two(s: Any) -> Any:
+    """log₂ Σ 2^s, −∞ for an empty row."""
+    sums = [mpmath.fsum(mpmath.power(2, x) for j, x in enumerate(row) if SEEN[i][j]) for i, row in enumerate(s)]
+    return [[mpmath.log(z, 2) if z else mpmath.mpf("-inf")] for z in sums]
