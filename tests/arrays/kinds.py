@@ -6,6 +6,7 @@ agreement is stated once, here: nothing is "close".
     exact      rational values are equal; others agree with 50 digits
     ball       the ball contains the reference and has lost at most ten of its bits
     symbolic   equal if rational, else 50 digits of the expression; so too with letters, once numbers are put in
+    rounded    the ball of its exact value contains the reference, and the bound is that of 8 k roundings at most
     floats     within (1 + u)^k − 1 of the row's magnitude, k the roundings stated in the row
     stored     bit for bit what float32 gives, rounded to the format; or as floats where a row rounds more than once
 """
@@ -25,6 +26,7 @@ import numpy as np
 import sympy
 
 from symattn.arrays import kind
+from symattn.arrays.rounded import rounded as rounding_kind
 from symattn.arrays.special import Forbidden, Undefined
 
 DIGITS = 60  # of the reference
@@ -90,6 +92,14 @@ class BallSpecimen(Specimen):
     def agrees(self, x: Any, value: Any, roundings: int, magnitude: Any) -> bool:
         narrow = float(x.rad()) <= 2.0 ** (10 - flint.ctx.prec) * max(1.0, abs(float(magnitude)))
         return narrow and bool(x.overlaps(enclosed(value)))
+
+
+class RoundedSpecimen(Specimen):
+    def agrees(self, x: Any, value: Any, roundings: int, magnitude: Any) -> bool:
+        with flint.ctx.workprec(256):
+            share = enclosed((1 + self.kind.precision.score.u) ** (8 * roundings or 1) - 1)
+            large = bool(x.error > abs(enclosed(magnitude)) * share)
+            return not large and bool(x.value.overlaps(enclosed(value)))
 
 
 class SymbolicSpecimen(Specimen):
@@ -168,6 +178,7 @@ def specimens() -> dict[str, Specimen]:
         BallSpecimen("ball", kind("ball")),
         SymbolicSpecimen("symbolic", kind("symbolic")),
         LettersSpecimen("letters", kind("symbolic")),
+        RoundedSpecimen("rounded", rounding_kind("float32")),
     ]
     for name, dtype in FORMATS.items():
         found.append(FloatSpecimen(name, kind(name), once=not hasattr(np, name), dtype=dtype))
