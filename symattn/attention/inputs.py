@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.notation import ARRAYS
@@ -71,6 +72,19 @@ def shape(array: str, spec: Attention, given: Collection[str]) -> str:
     letters = _letters(spec, given)
     found = [_axis(axis, spec, letters) for axis in ARRAYS[array].shape.split()]
     return " ".join(axis for axis in found if axis)
+
+
+def factors(array: str, spec: Attention, given: Collection[str]) -> tuple[str, ...]:
+    """The letters of a shape, without axes of batches, blocks apart: h*d_k gives h and d_k."""
+    whole = shape(array, spec, given).replace("…", "").replace("?", "")
+    return tuple(whole.replace("*", " ").replace("(", "").replace(")", "").split())
+
+
+def lengths(array: str, spec: Attention, given: Collection[str], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of an array, without axes of batches, for these lengths of the letters."""
+    known = {"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads, **sizes}
+    axes = shape(array, spec, given).replace("…", "").replace("(h?)", "").replace("?", "").split()
+    return tuple(prod(int(f) if f.isdecimal() else known[f] for f in axis.split("*")) for axis in axes)
 
 
 def _axis(axis: str, spec: Attention, letters: dict[str, str]) -> str:

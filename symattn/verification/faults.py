@@ -179,5 +179,5 @@ def _smallest(session: Session, judged: Judged, variant: Variant | None = None) 
 
     if late(judged):
         return judged
-    reduce(dict(judged.case.inputs), fails, session.spec.heads, session.domain.square)
+    reduce(dict(judged.case.inputs), fails, session.spec, session.domain.square)
     return best[0]

@@ -10,6 +10,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention import masks
+from symattn.attention.inputs import lengths
 from symattn.attention.spec import Attention
 from symattn.verification.domain import Domain
 from symattn.verification.target import Convention
@@ -83,16 +84,12 @@ class Maker:
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         """The shape of every array."""
-        s, h = sizes, self.spec.heads
+        s = sizes
         d_model = s.d_k if self._plain else s.d_model
-        every = {
-            "q": (*s.batch, s.n_q, s.d_k), "k": (*s.batch, s.n_k, s.d_k), "v": (*s.batch, s.n_k, s.d_v),
-            "x": (s.n_q, d_model), "y": (s.n_k, d_model),
-            "w_q": (d_model, h * s.d_k), "w_k": (d_model, h * s.d_k), "w_v": (d_model, h * s.d_v),
-            "b_q": (h * s.d_k,), "b_k": (h * s.d_k,), "b_v": (h * s.d_v,),
-            "w_o": (h * s.d_v, d_model), "b_o": (d_model,),
-        }  # fmt: skip
-        return {name: every[name] for name in self.names}
+        letters = {"n_q": s.n_q, "n_k": s.n_k, "d_k": s.d_k, "d_v": s.d_v, "d_model": d_model}
+        letters |= {"d_y": d_model, "d_out": d_model}
+        found = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
+        return {name: (*s.batch, *shape) if name in "qkv" else shape for name, shape in found.items()}
 
     def make(self, sizes: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         """Inputs of the fitted sizes with the given entries, rounded to the format, and masks at random."""

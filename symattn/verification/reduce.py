@@ -2,48 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
 from time import monotonic
 
 import numpy as np
 
+from symattn.attention.inputs import factors, shape
+from symattn.attention.spec import Attention
 from symattn.verification.inputs import Array
 
 Inputs = dict[str, Array]
 Fails = Callable[[Inputs], bool]
+Pairs = tuple[tuple[str, int], ...]  # names of arrays and axes
 
-_AXES: dict[str, tuple[tuple[str, int], ...]] = {
-    "n_q": (("q", -2), ("mask", -2)),
-    "n_k": (("k", -2), ("v", -2), ("mask", -1), ("keep", -1)),
-    "d_v": (("v", -1),),
-    "d_k": (("q", -1), ("k", -1)),
-}
-_TOKEN_AXES: dict[str, tuple[tuple[str, int], ...]] = {
-    "n_q": (("x", -2), ("mask", -2)),
-    "n_k": (("y", -2), ("mask", -1), ("keep", -1)),
-    "d_v": (("w_v", -1), ("b_v", -1), ("w_o", -2)),
-    "d_k": (("w_q", -1), ("w_k", -1), ("b_q", -1), ("b_k", -1)),
-    "d_model": (("x", -1), ("y", -1), ("w_q", -3), ("w_k", -3), ("w_v", -3), ("w_o", -1), ("b_o", -1)),
-}
+_BATCHED = ("q", "k", "v")  # these may have axes of batches, which go too
+_KEPT = ("h", "g", "p")  # as many as the specification says
 
 
-def reduce(inputs: Inputs, fails: Fails, heads: int = 1, square: bool = False, seconds: float = 5.0) -> Inputs:
+def reduce(inputs: Inputs, fails: Fails, spec: Attention, square: bool = False, seconds: float = 5.0) -> Inputs:
     """The smallest inputs found for which ``fails`` still holds; it holds for ``inputs``.
 
-    ``fails`` must be False for inputs that the specification or the domain does not allow. Columns of projections
-    belong to ``heads`` heads and go from all of them at once; ``square`` takes a query and a key away together.
+    ``fails`` must be False for inputs that the specification or the domain does not allow. Columns of projections go
+    from all heads at once; ``square`` takes a query and a key away together.
     """
     end = monotonic() + seconds
-    state = _split(inputs, heads)
+    shapes = {name: a.shape for name, a in inputs.items()}
+    axes = {name: factors(name, spec, inputs) for name in inputs}
+    state = {name: _apart(a, shape(name, spec, inputs), spec) for name, a in inputs.items()}
+
+    def joined(candidate: Inputs) -> Inputs:
+        return {name: _together(a, shape(name, spec, inputs), len(shapes[name])) for name, a in candidate.items()}
 
     def holds(candidate: Inputs) -> bool:
-        return monotonic() < end and fails(_joined(candidate))
+        return monotonic() < end and fails(joined(candidate))
 
     before = -1
     while before != (before := _measure(state)) and monotonic() < end:
-        state = _smaller(state, holds, square)
+        state = _smaller(state, _groups(state, axes, square), holds)
         state = _plainer(state, holds)
-    return _joined(state)
+    return joined(state)
 
 
 def _measure(state: Inputs) -> int:
@@ -51,20 +49,25 @@ def _measure(state: Inputs) -> int:
     return sum(a.size + int((a != 0).sum()) + int(((a != 0) & (a != 1)).sum()) for a in state.values())
 
 
-def _axes(state: Inputs, square: bool) -> list[tuple[tuple[str, int], ...]]:
-    table = _TOKEN_AXES if "x" in state else _AXES
-    groups = {name: tuple((n, axis) for n, axis in pairs if n in state) for name, pairs in table.items()}
-    if square or ("x" in state and "y" not in state):
-        groups = {"n": groups.pop("n_q") + groups.pop("n_k"), **groups}
-    if "w_q" not in state and "x" in state:
-        groups = {"n": groups["n"], "d_model": groups["d_model"]} if "n" in groups else groups
-    batch = [tuple((n, axis) for n in "qkv") for axis in range(state["q"].ndim - 2)] if "q" in state else []
-    return [*batch, *(pairs for pairs in groups.values() if pairs)]
+def _groups(state: Inputs, axes: Mapping[str, tuple[str, ...]], square: bool) -> list[Pairs]:
+    """The axes that a letter names, over all arrays; first those of batches."""
+    batch = (
+        [tuple((n, axis) for n in _BATCHED) for axis in range(state["q"].ndim - len(axes["q"]))] if "q" in state else []
+    )
+    letters: dict[str, list[tuple[str, int]]] = {}
+    for name, found in axes.items():
+        for place, letter in enumerate(reversed(found), 1):
+            if place <= state[name].ndim and letter not in _KEPT and not letter.isdecimal():
+                letters.setdefault(letter, []).append((name, -place))
+    if square and "n_k" in letters:
+        letters["n_q"] += letters.pop("n_k")
+    order = ["n_q", "n_k", "d_v", *(x for x in letters if x not in ("n_q", "n_k", "d_v"))]
+    return [*batch, *(tuple(letters[x]) for x in order if x in letters)]
 
 
-def _smaller(state: Inputs, holds: Fails, square: bool) -> Inputs:
+def _smaller(state: Inputs, groups: list[Pairs], holds: Fails) -> Inputs:
     """Slices taken away, large pieces first, along every axis."""
-    for pairs in _axes(state, square):
+    for pairs in groups:
         name, axis = pairs[0]
         piece = state[name].shape[axis] // 2
         while piece:
@@ -118,22 +121,23 @@ def _plainness(x: float) -> tuple[bool, bool, float, bool]:
     return (x != 0, not float(x).is_integer(), abs(x), x < 0)
 
 
-def _split(inputs: Inputs, heads: int) -> Inputs:
-    """Projections with an axis of heads of their own."""
-    state = dict(inputs)
-    for name, a in inputs.items():
-        if name in ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v"):
-            state[name] = a.reshape(*a.shape[:-1], heads, a.shape[-1] // heads)
-        elif name == "w_o":
-            state[name] = a.reshape(heads, a.shape[0] // heads, a.shape[1])
-    return state
+def _apart(a: Array, shape: str, spec: Attention) -> Array:
+    """An array with an axis for each block of a shape: h*d_k as h and d_k."""
+    known = {"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads}
+    axes = shape.replace("…", "").split()
+    found: list[int] = []
+    for axis, length in zip(reversed(axes), reversed(a.shape), strict=False):
+        blocks = [known[f] for f in axis.split("*")[:-1]]
+        found = [*blocks, length // prod(blocks), *found]
+    rest = a.shape[: max(0, a.ndim - len(axes))]
+    return a.reshape(*rest, *found)
 
 
-def _joined(state: Inputs) -> Inputs:
-    inputs = dict(state)
-    for name, a in state.items():
-        if name in ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v"):
-            inputs[name] = a.reshape(*a.shape[:-2], -1)
-        elif name == "w_o":
-            inputs[name] = a.reshape(-1, a.shape[-1])
-    return inputs
+def _together(a: Array, shape: str, ndim: int) -> Array:
+    """Blocks side by side again; ``ndim`` axes are left."""
+    for place, axis in enumerate(reversed(shape.replace("…", "").split()), 1):
+        for _ in range(axis.count("*")):
+            end = a.ndim - place + 1
+            a = a.reshape(*a.shape[: end - 2], -1, *a.shape[end:])
+    assert a.ndim == ndim
+    return a

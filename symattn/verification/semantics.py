@@ -20,6 +20,8 @@ from symattn.arrays.modular import Modular, modular
 from symattn.arrays.notes import listening, note
 from symattn.arrays.residues import primes
 from symattn.arrays.residues.degree import Chance, escape, pairs_needed
+from symattn.attention.inputs import TOKENS, lengths
+from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, SymattnError
 from symattn.evidence import Evidence, Grade
@@ -245,20 +247,14 @@ def _first(output: Any) -> Any:
 
 
 def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    s, b, h = sizes, sizes.batch, spec.heads
-    width = s.d_model if any(n.startswith("w_") for n in names) else s.d_k  # tokens alone are queries too
-    n_k = s.n_k if "y" in names or "x" not in names else s.n_q
-    known = {
-        **{"q": (*b, s.n_q, s.d_k), "k": (*b, n_k, s.d_k), "v": (*b, n_k, s.d_v)},
-        **{"x": (*b, s.n_q, width), "y": (*b, n_k, width)},
-        **{"w_q": (s.d_model, h * s.d_k), "w_k": (s.d_model, h * s.d_k), "w_v": (s.d_model, h * s.d_v)},
-        **{"b_q": (h * s.d_k,), "b_k": (h * s.d_k,), "b_v": (h * s.d_v,)},
-        **{"w_o": (h * s.d_v, s.d_model), "b_o": (s.d_model,), "mask": (s.n_q, n_k), "keep": (n_k,)},
-    }
+    width = sizes.d_model if any(n.startswith("w_") for n in names) else sizes.d_k  # tokens alone are queries too
+    letters = {"n_q": sizes.n_q, "n_k": sizes.n_k, "d_k": sizes.d_k, "d_v": sizes.d_v}
+    letters |= {"d_model": width, "d_y": width, "d_out": width}
     for name in names:
-        if name not in known:
-            raise InputError(f"identity test: unknown input {name!r}; known: {', '.join(sorted(known))}")
-    return {name: known[name] for name in names}
+        if name not in ARRAYS:
+            raise InputError(f"identity test: unknown input {name!r}; known: {', '.join(sorted(ARRAYS))}")
+    found = {name: lengths(name, spec, names, letters) for name in names}
+    return {name: (*sizes.batch, *shape) if name in TOKENS else shape for name, shape in found.items()}
 
 
 def _drawn(shape: tuple[int, ...], random: Random) -> np.ndarray:

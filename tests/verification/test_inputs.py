@@ -98,7 +98,7 @@ def test_reducing_keeps_what_matters_and_nothing_else() -> None:
     inputs = {n: rng.integers(-9, 9, s).astype(float) for n, s in shapes.items()}
     inputs["k"][4, 2] = 9.0
 
-    small = reduce(inputs, lambda i: bool((i["k"] >= 5).any()))
+    small = reduce(inputs, lambda i: bool((i["k"] >= 5).any()), Attention())
     assert {n: a.shape for n, a in small.items()} == {"q": (1, 1), "k": (1, 1), "v": (1, 1)}
     assert small["q"].tolist() == [[0.0]]
     assert 5 <= small["k"][0, 0] <= 9
@@ -108,6 +108,6 @@ def test_reducing_takes_heads_apart_evenly() -> None:
     rng = np.random.default_rng(0)
     shapes = {"x": (3, 4), "w_q": (4, 6), "w_k": (4, 6), "w_v": (4, 4), "w_o": (4, 4)}
     inputs = {n: rng.integers(1, 9, s).astype(float) for n, s in shapes.items()}
-    small = reduce(inputs, lambda i: i["x"].size >= 2, heads=2)
+    small = reduce(inputs, lambda i: i["x"].size >= 2, Attention(heads=2))
     assert small["w_q"].shape[1] == small["w_k"].shape[1] == 2
     assert small["w_o"].shape[0] == small["w_v"].shape[1] == 2
