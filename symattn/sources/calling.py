@@ -7,6 +7,7 @@ from collections.abc import Callable
 from inspect import Parameter
 from typing import Any
 
+from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.errors import InputError
 from symattn.sources.names import AMBIGUOUS, MASKS, SETTINGS, meaning, plain
 from symattn.sources.request import Request
@@ -74,15 +75,22 @@ class _Agreement:
         """parameter → input or setting, each of them once."""
         found: dict[str, str] = {}
         for p in self.parameters:
-            what = None if p.name in self.told or p.name == self.mask_name else meaning(p.name)
+            what = None if p.name in self.told or p.name == self.mask_name else self._meaning(p.name)
             if what and what not in found.values():
                 found[p.name] = what
-        others = {n: what for n, what in found.items() if what in (*MASKS, *SETTINGS)}
+        known = (*MASKS, *SETTINGS, *self.request.extras, *self.request.optional)
+        others = {n: what for n, what in found.items() if what in known}
         if set(_QKV) <= set(found.values()):
             return others | {n: what for n, what in found.items() if what in _QKV or _is_output(what)}
         if set(_PROJECTED) <= set(found.values()):
             return {n: what for n, what in found.items() if what not in _QKV}
         return others | self._placed(found, others)
+
+    def _meaning(self, name: str) -> str | None:
+        """What a parameter's name means for this specification: inputs that it does not have mean nothing."""
+        what, r = meaning(name), self.request
+        foreign = what in (*NEEDED, *OPTIONAL) and what not in (*MASKS, *r.extras, *r.optional)
+        return None if foreign else what
 
     def _placed(self, found: dict[str, str], others: dict[str, str]) -> dict[str, str]:
         """The three required places as q, k, v (one place x as x), where no name contradicts that."""
@@ -164,9 +172,10 @@ class _Agreement:
             return r.heads if required or r.heads > 1 else None
         if what == "dropout":
             return 0.0 if required else None
-        if r.scale is None and required:
-            raise self._unknown("scale")
-        return r.scale
+        value = r.scale if what == "scale" else dict(r.settings).get(what)
+        if value is None and required:
+            raise self._unknown(what)
+        return value
 
     def _unknown(self, name: str) -> InputError:
         return InputError(f"{self.label}: no value is known for {name}; say --call {name}=VALUE")
@@ -180,6 +189,9 @@ class _Agreement:
                 if unclear:
                     mend = f"say --mask-arg {unclear[0]}, or --mask-arg ~{unclear[0]} if True means ignore"
                 raise InputError(f"{self.label}: no parameter for the specification's {what} is known; {mend}")
+        for what in self.request.extras:
+            if what not in placed:
+                raise InputError(f"{self.label}: no parameter for the specification's {what} is known; name it {what}")
 
     def _notes(self, arguments: tuple[Argument, ...]) -> tuple[str, ...]:
         notes = []

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
+from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
 from symattn.sources.loading import CannotRun
 from symattn.sources.process import Process
-from symattn.sources.request import Request, Settings, keyword
+from symattn.sources.request import Request, keyword
 from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 
 
@@ -112,7 +113,7 @@ class Child:
 
 def open_target(
     target: str,
-    spec: Settings,
+    spec: Attention,
     *,
     call: Iterable[str] = (),
     time_limit: float | None = None,

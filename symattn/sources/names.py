@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from symattn.attention.inputs import NEEDED, OPTIONAL
+
 _SPELLINGS = {
     "q": "q query queries xq query_states query_layer",
     "k": "k key keys xk key_states key_layer",
@@ -14,6 +16,13 @@ _SPELLINGS = {
     "scale": "scale softmax_scale sm_scale scaling",
     "heads": "heads n_heads num_heads nheads n_head nhead num_attention_heads",
     "dropout": "dropout dropout_p p_dropout dropout_rate",
+    "kv_heads": "kv_heads n_kv_heads num_kv_heads num_key_value_heads kv_num_heads",
+    "window": "window window_size sliding_window",
+    "softcap": "softcap soft_cap logit_softcap logits_soft_cap attn_logit_softcapping",
+    "eps": "eps epsilon",
+    "bias": "bias attn_bias attention_bias position_bias",
+    "sink": "sink sinks s_aux sink_logits",
+    "slopes": "slopes alibi_slopes",
 }
 for _one, _word in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
     _SPELLINGS[f"w_{_one}"] = f"w_{_one} weight_{_one} {_one}_weight {_one}_proj_weight w_{_word} {_word}_weight"
@@ -22,7 +31,7 @@ _SPELLINGS["w_o"] += " out_proj_weight w_output"
 _SPELLINGS["b_o"] += " out_proj_bias b_output"
 
 MASKS = ("mask", "keep")
-SETTINGS = ("causal", "scale", "heads", "dropout")
+SETTINGS = ("causal", "scale", "heads", "dropout", "kv_heads", "window", "softcap", "eps")
 
 # True means "keep" to some authors and "ignore" to others: only the user can tell.
 AMBIGUOUS = ("keypaddingmask", "paddingmask")
@@ -33,7 +42,9 @@ def plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-_MEANINGS = {plain(word): meaning for meaning, words in _SPELLINGS.items() for word in words.split()}
+_MEANINGS = {plain(name): name for name in (*NEEDED, *OPTIONAL)} | {
+    plain(word): meaning for meaning, words in _SPELLINGS.items() for word in words.split()
+}
 
 
 def meaning(name: str) -> str | None:

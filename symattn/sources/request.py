@@ -4,41 +4,35 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import Any, Protocol
+from numbers import Real
+from typing import Any
 
+from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.spec import Attention
 from symattn.errors import InputError
+from symattn.sources.names import MASKS, SETTINGS
 from symattn.verification.target import Alignment, Framework, Layout
 
-
-class Settings(Protocol):
-    """What is read of ``symattn.Attention``."""
-
-    @property
-    def scale(self) -> Any: ...
-    @property
-    def causal(self) -> bool: ...
-    @property
-    def alignment(self) -> Any: ...
-    @property
-    def mask(self) -> Any: ...
-    @property
-    def padding(self) -> bool: ...
-    @property
-    def heads(self) -> int: ...
+_OWN = ("causal", "scale", "heads")  # settings that have a field of their own
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """The specification's settings, and what the user told about the call.
 
-    ``masks`` are the masks that the specification has (``mask``, ``keep``), ``call`` the keywords to pass as they are,
-    ``mask_arg`` the parameter that takes the mask (``~name``: it takes the mask's negation).
+    ``masks`` are the masks that the specification has (``mask``, ``keep``), ``extras`` its other inputs beside tokens
+    and projections, ``optional`` those that it can do without; ``settings`` are its numbers (``kv_heads``, ``softcap``)
+    where they are not the usual ones. ``call`` are the keywords to pass as they are, ``mask_arg`` the parameter that
+    takes the mask (``~name``: it takes the mask's negation).
     """
 
     dtype: str = "float64"
     layout: Layout = "nd"
     framework: Framework | None = None
     masks: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
     causal: bool = False
     alignment: Alignment = "bottom-right"
     scale: float | None = None
@@ -47,14 +41,19 @@ class Request:
     mask_arg: str | None = None
 
     @classmethod
-    def of(cls, spec: Settings, **told: Any) -> Request:
+    def of(cls, spec: Attention, **told: Any) -> Request:
         """The request for a specification: ``Request.of(Attention(causal=True), dtype="float32", layout="bhnd")``."""
-        masks = (("mask",) if spec.mask is not None else ()) + (("keep",) if spec.padding else ())
+        needed = tuple(name for name, wanted in NEEDED.items() if wanted(spec))
+        usual = Attention()
+        numbers = {f: getattr(spec, f) for f in SETTINGS if f not in _OWN and hasattr(spec, f)}
         return cls(
-            masks=masks,
+            masks=tuple(n for n in needed if n in MASKS),
+            extras=tuple(n for n in needed if n not in MASKS),
+            optional=tuple(name for name, wanted in OPTIONAL.items() if wanted(spec)),
+            settings=tuple((f, x) for f, x in numbers.items() if x != getattr(usual, f)),
             causal=spec.causal,
             alignment=spec.alignment,
-            scale=None if spec.scale is None else float(spec.scale),
+            scale=float(spec.scale) if isinstance(spec.scale, Real) else None,
             heads=spec.heads,
             **told,
         )
