@@ -7,6 +7,7 @@ from typing import Any
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import made_wide
+from symattn.attention.masks import causal
 from symattn.attention.positions import linear_bias
 from symattn.attention.rotary import powers_of
 
@@ -30,15 +31,13 @@ def slopes(heads: int, like: Any) -> Any:
     return made_wide(lambda wide: powers_of(2, [-e for e in slope_exponents(heads)], wide), like)
 
 
-def biased(s: Any, slope: Any, two_sided: bool = False) -> Any:
-    """s_ij − a_h (i − j), or a_h |i − j| if ``two_sided``, i and j counted from the last query and key.
+def biased(s: Any, slope: Any, two_sided: bool = False, alignment: str = "bottom-right") -> Any:
+    """s_ij − m_h (i − j), or m_h |i − j| if ``two_sided``, i and j counted from the last query and key.
 
     Shapes: s (…, h, n_q, n_k), slope (h,); for scores without heads (1,). The two are equal where a causal mask allows.
     """
     xp = namespace_of(s)
     wide = slope[:, None, None] if s.ndim > 2 else slope[:, None]
     if not two_sided:
-        return linear_bias(s, wide)
-    n_q, n_k = s.shape[-2], s.shape[-1]
-    i, j = xp.arange(n_q)[:, None] + (n_k - n_q), xp.arange(n_k)[None, :]
-    return xp.where(j <= i, linear_bias(s, wide), linear_bias(s, -wide))
+        return linear_bias(s, wide, alignment)
+    return xp.where(causal(s, alignment), linear_bias(s, wide, alignment), linear_bias(s, -wide, alignment))

@@ -101,6 +101,7 @@ def made_wide(make: Callable[[Any], Any], like: Any) -> Any:
     So do implementations: angles of far positions would be lost in float16 or bfloat16, which cannot even count to
     2049 and 257.
     """
-    if like.dtype is None or like.dtype == np.float64:
+    xp = namespace_of(like)
+    if like.dtype is None or like.dtype == xp.float64:
         return make(like)
-    return namespace_of(like).asarray(make(np.zeros((), dtype=np.float64)), dtype=like.dtype)
+    return xp.asarray(make(np.zeros((), dtype=np.float64)), dtype=like.dtype)

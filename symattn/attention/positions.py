@@ -43,12 +43,14 @@ def rotate_interleaved(x: Any, cos: Any, sin: Any) -> Any:
     return xp.reshape(xp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1), x.shape)
 
 
-def linear_bias(s: Any, slope: Any) -> Any:
-    """ALiBi: s_ij − slope (i − j), i and j counted from the last query and key.
+def linear_bias(s: Any, slope: Any, alignment: str = "bottom-right") -> Any:
+    """ALiBi: s_ij − slope (i − j), i and j counted from the last query and key, or from the first for ``top-left``.
 
     Shapes: s (…, n_q, n_k). Source: Press, Smith, Lewis, Train Short, Test Long (2022), §3.
     """
     xp = namespace_of(s)
     n_q, n_k = s.shape[-2], s.shape[-1]
-    i, j = xp.arange(n_q)[:, None] + (n_k - n_q), xp.arange(n_k)[None, :]
+    i, j = xp.arange(n_q)[:, None], xp.arange(n_k)[None, :]
+    if alignment != "top-left":
+        i = i + (n_k - n_q)
     return s - slope * xp.astype(i - j, s.dtype)

@@ -36,14 +36,16 @@ def pairs(width: Any) -> int:
     return int(width) // 2
 
 
-def tables(positions: Any, frequencies: Any) -> Tables:
-    """(cos, sin) of the angles p ω_l.
+def angles(positions: Any, frequencies: Any) -> Any:
+    """p ω_l. Shapes: positions (…, n) whole numbers, frequencies (f,) → (…, n, f). Source: Su et al. (2021), §3.2.2."""
+    return namespace_of(frequencies).astype(positions, frequencies.dtype)[..., None] * frequencies
 
-    Shapes: positions (…, n) whole numbers, frequencies (f,) → twice (…, n, f). Source: Su et al. (2021), §3.2.2.
-    """
+
+def tables(positions: Any, frequencies: Any) -> Tables:
+    """(cos, sin) of the angles p ω_l. Shapes: positions (…, n), frequencies (f,) → twice (…, n, f)."""
     xp = namespace_of(frequencies)
-    angles = xp.astype(positions, frequencies.dtype)[..., None] * frequencies
-    return xp.cos(angles), xp.sin(angles)
+    turned = angles(positions, frequencies)
+    return xp.cos(turned), xp.sin(turned)
 
 
 def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: Any, start: int = 0) -> Tables:
@@ -80,9 +82,9 @@ def rotate(x: Any, cos: Any, sin: Any, layout: str = "half") -> Any:
     return namespace_of(x).concat([turn(x[..., :width], cos, sin), x[..., width:]], axis=-1)
 
 
-def for_queries(table: Any, n_q: Any) -> Any:
-    """The rows of the last n_q positions: queries stand at the end of the keys. Shapes: (…, n_k, f) → (…, n_q, f)."""
-    return table[..., table.shape[-2] - n_q :, :]
+def for_queries(table: Any, n_q: Any, alignment: str = "bottom-right") -> Any:
+    """The rows of the last n_q positions, or of the first ones for ``top-left``. Shapes: (…, n_k, f) → (…, n_q, f)."""
+    return table[..., :n_q, :] if alignment == "top-left" else table[..., table.shape[-2] - n_q :, :]
 
 
 def for_heads(table: Any, x: Any) -> Any:
