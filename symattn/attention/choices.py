@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from symattn.attention.fields import check_flags, check_whole, check_words, finite, refusal
+from symattn.attention import combinations
+from symattn.attention.fields import check_flags, check_whole, check_words, finite, refusal, whole
 from symattn.attention.latent import Latent
 from symattn.errors import InputError
 
@@ -18,11 +19,14 @@ WORDS: dict[str, tuple[str | None, ...]] = {
     "alignment": ("bottom-right", "top-left"),
     "mask": (None, "boolean", "additive"),
     "fully_masked": ("zeros", "nan", "error"),
+    "score": ("dot", "general", "additive", "cosine", "distance"),
+    "normaliser": ("softmax", "sigmoid", "relu", "sparsemax", "entmax"),
+    "sink": (None, "given", "zero"),
 }
-FLAGS = ("packed", "causal", "padding", "stabilised")
+FLAGS = ("packed", "causal", "padding", "bias", "documents", "stabilised", "lse")
 #: Fields that are whole numbers, and the least; those in ``OPTIONAL`` may be None.
-WHOLE = {"heads": 1, "kv_heads": 1}
-OPTIONAL = ("kv_heads",)
+WHOLE = {"heads": 1, "kv_heads": 1, "truncate": 1, "block": 1, "prefix": 1}
+OPTIONAL = ("kv_heads", "truncate", "block", "prefix")
 
 #: Combinations that make no sense, each with the reason: what must not hold of a specification.
 SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
@@ -40,6 +44,9 @@ SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
         lambda s: s.latent is not None and s.qk_norm is not None,
         "with a latent it is the latent that is normalised; mend: Latent(norm='rms') in place of qk_norm",
     ),
+    *combinations.SCORES,
+    *combinations.MASKS,
+    *combinations.WEIGHTS,
 )
 
 
@@ -48,8 +55,7 @@ def check_fields(spec: Attention) -> None:
     check_words(spec, WORDS)
     check_flags(spec, FLAGS)
     check_whole(spec, WHOLE, OPTIONAL)
-    if spec.scale is not None and not finite(spec.scale):
-        raise refusal(spec, "scale", "it must be a finite number")
+    _check_numbers(spec)
     if not finite(spec.eps) or spec.eps < 0:
         raise refusal(spec, "eps", "it must be a finite number from 0 on")
     if not isinstance(spec.latent, Latent | None):
@@ -57,3 +63,25 @@ def check_fields(spec: Attention) -> None:
     for senseless, reason in SENSELESS:
         if senseless(spec):
             raise InputError(f"Attention: {reason}")
+
+
+def _check_numbers(spec: Attention) -> None:
+    """Raise InputError for a scale, a cap, a window, a base or a rate of dropout that means nothing."""
+    if spec.scale not in (None, "1/d_k", "given") and not finite(spec.scale):
+        raise refusal(spec, "scale", "it must be a finite number")
+    if spec.softcap is not None and not (finite(spec.softcap) and spec.softcap > 0):
+        raise refusal(spec, "softcap", "it must be a finite number above 0")
+    if spec.base is not None and (isinstance(spec.base, bool) or spec.base != 2):
+        raise refusal(spec, "base", "known: None for e, 2")
+    if not finite(spec.dropout) or not 0 <= spec.dropout < 1:
+        raise refusal(spec, "dropout", "it must be a number from 0 on and below 1")
+    if spec.window is not None and not _is_window(spec.window):
+        raise refusal(
+            spec, "window", "it must be a whole number from 1 on, or (left, right) with whole numbers or None"
+        )
+
+
+def _is_window(window: object) -> bool:
+    if not isinstance(window, tuple):
+        return whole(window, 1)
+    return len(window) == 2 and all(side is None or whole(side, 0) for side in window)

@@ -7,21 +7,20 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention import inputs
+from symattn.attention.conventions import conventions
 from symattn.attention.flow import Step as Part
 from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, N
 from symattn.document.model import Block, Code, Column, Document, Heading, Items, Step, Steps, Table, Text
-from symattn.document.notation import Big, Name, Node, Power, Product, equals, name, node, relation
+from symattn.document.notation import Node, Product, equals, node
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
-_A, _S = name("a", "i", "j", role="weight"), name("s", "i", "j", role="score")
-
 
 def document(spec: Attention, given: Iterable[str]) -> Document:
     """The document of ``spec`` for the inputs named in ``given``."""
-    needed = [n for n, wanted in inputs.NEEDED.items() if wanted(spec)]
-    names = list(dict.fromkeys(n for n in (*given, *needed) if n in ARRAYS))
+    given = tuple(given)
+    names = list(dict.fromkeys(n for n in (*given, *inputs.needed(spec, given)) if n in ARRAYS))
     parts = spec.pipeline(names)
     formula = equals(SYMBOLS["output"], whole_formula(spec, names))
     blocks: tuple[Block, ...] = (
@@ -31,7 +30,7 @@ def document(spec: Attention, given: Iterable[str]) -> Document:
         Heading(("Steps",)),
         Steps(tuple(_step(part, spec, names) for part in parts)),
         Heading(("Conventions",)),
-        Items(tuple(_conventions(spec))),
+        Items(tuple(conventions(spec))),
     )
     return Document("derivation", "attention", ("Attention",), blocks, parameters=_parameters(spec))
 
@@ -86,25 +85,7 @@ def _table(rows: list[tuple[str, tuple[Node, ...]]]) -> Table:
     return Table(columns, tuple(((Code(n),), (SYMBOLS[n],), _times(sizes)) for n, sizes in rows))
 
 
-def _conventions(spec: Attention) -> Iterable[Text]:
-    exponential = Power(Name("e"), _S)
-    total = Big("sum", name("ℓ"), None, None, Power(Name("e"), name("s", "i", "ℓ", role="score")))
-    yield "softmax is taken over the keys: ", equals(_A, exponential / total)
-    if spec.stabilised:
-        largest = Big("max", name("ℓ"), None, None, name("s", "i", "ℓ", role="score"))
-        yield "before exponentiating, the row maximum is subtracted: ", relation(_S, "→", _S - largest)
-    if spec.masks_anything:
-        yield (
-            "a score that is masked is ",
-            -Name("∞"),
-            ", and its weight 0",
-        )
-        ends = {"zeros": "gives zeros", "nan": "gives 0/0, which is undefined", "error": "is an error"}
-        yield (f"a row in which every key is masked {ends[spec.fully_masked]}",)
-    if spec.mask == "boolean" or spec.padding:
-        yield ("boolean masks hold True where a query may attend",)
-
-
 def _parameters(spec: Attention) -> dict[str, str | int | bool | None]:
     fields = {f: getattr(spec, f) for f in spec.__dataclass_fields__}
-    return fields | {"scale": None if spec.scale is None else str(spec.scale)}
+    plain = {f: v if v is None or isinstance(v, (bool, int, str)) else str(v) for f, v in fields.items()}
+    return plain | {"scale": None if spec.scale is None else str(spec.scale)}

@@ -30,8 +30,13 @@ def check_whole(spec: object, least: Mapping[str, int], optional: Iterable[str] 
         value = getattr(spec, field)
         if value is None and field in optional:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+        if not whole(value, lowest):
             raise refusal(spec, field, f"it must be a whole number from {lowest} on")
+
+
+def whole(value: Any, lowest: int) -> bool:
+    """Whether a value is a whole number and at least so much, and no truth value."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= lowest
 
 
 def finite(value: Any) -> bool:

@@ -17,11 +17,20 @@ TOKENS = ("x", "y", "q", "k", "v")
 _WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
 _BIASES = ("b_q", "b_k", "b_v", "b_o")
 _OF_X = ("x", "y", *_WEIGHTS, *_BIASES)
+#: Scores by which queries and keys may differ in width.
+WIDE = ("general", "additive")
 
 #: Inputs beside tokens and projections: needed if the specification says so, and refused if not.
 NEEDED: dict[str, Callable[[Attention], bool]] = {
     "mask": lambda spec: spec.mask is not None,
     "keep": lambda spec: spec.padding,
+    "bias": lambda spec: spec.bias,
+    "scale": lambda spec: spec.scale == "given",
+    "sink": lambda spec: spec.sink == "given",
+    "drop": lambda spec: bool(spec.dropout),
+    "w_s": lambda spec: spec.score in WIDE,
+    "u_s": lambda spec: spec.score == "additive",
+    "v_s": lambda spec: spec.score == "additive",
     "w_in": lambda spec: spec.packed,
     "w_dkv": lambda spec: spec.latent is not None,
     "w_uk": lambda spec: spec.latent is not None,
@@ -32,6 +41,9 @@ NEEDED: dict[str, Callable[[Attention], bool]] = {
 }
 #: Inputs that a specification can take and does not need.
 OPTIONAL: dict[str, Callable[[Attention], bool]] = {
+    "doc": lambda spec: spec.documents,
+    "doc_q": lambda spec: spec.documents,
+    "doc_k": lambda spec: spec.documents,
     "b_in": lambda spec: spec.packed,
     "g_q": lambda spec: spec.qk_norm in ("rms", "layer"),
     "g_k": lambda spec: spec.qk_norm in ("rms", "layer"),
@@ -107,13 +119,31 @@ def _letters(spec: Attention, given: Collection[str]) -> dict[str, str]:
         if spec.packed:
             found["d_v"] = "d_k"
         elif "w_q" not in given and spec.latent is None:
-            found |= {"d_k": "d_model", "d_v": "d_model", "d_y": "d_model"}
+            found |= _widths_of_tokens(spec, given)
+    if spec.score not in WIDE or spec.packed:
+        found["d_s"] = found.get("d_k", "d_k")
+    found["d_w"] = "l_a" if spec.score == "additive" else found.get("d_s", "d_s")
+    if "doc" in given:
+        found["n_k"] = "n_q"
     absorbed = spec.latent is not None and spec.latent.absorbed
     found |= {"j": "1", "d_j": "d_c"} if absorbed else {"j": "h", "d_j": "d_k"}
     if "w_o" not in given:
         wide = found.get("d_v", "d_v")
         found["d_out"] = f"h*{wide}" if spec.heads > 1 and "x" in given else wide
     return found
+
+
+def _widths_of_tokens(spec: Attention, given: Collection[str]) -> dict[str, str]:
+    """Without projections the tokens' own columns are those of queries, keys and values."""
+    if spec.score in WIDE and "y" in given:
+        return {"d_k": "d_model", "d_s": "d_y", "d_v": "d_y"}
+    return dict.fromkeys(("d_k", "d_s", "d_v", "d_y"), "d_model")
+
+
+def needed(spec: Attention, given: Collection[str]) -> list[str]:
+    """The inputs beside tokens and projections that the specification asks for."""
+    names = [name for name, wanted in NEEDED.items() if wanted(spec)]
+    return names + ["doc"] * (spec.documents and not {"doc_q", "doc_k"} & set(given))
 
 
 def _check_names(spec: Attention, given: Collection[str]) -> None:
@@ -130,6 +160,8 @@ def _check_names(spec: Attention, given: Collection[str]) -> None:
             raise InputError(f"the specification has no input {name!r}")
         if name in NEEDED and wanted(spec) and name not in given:
             raise InputError(f"the specification needs input {name!r}")
+    if spec.documents and [n for n in ("doc", "doc_q", "doc_k") if n in given] not in (["doc"], ["doc_q", "doc_k"]):
+        raise InputError("the specification needs input 'doc', or 'doc_q' and 'doc_k'")
 
 
 def _check_names_of_q(spec: Attention, given: Collection[str]) -> None:

@@ -13,12 +13,15 @@ from symattn.document.notation import (
     Relation,
     Role,
     Root,
+    Row,
+    Words,
     name,
     node,
     relation,
 )
 
 D_K, D_V, D_MODEL = name("d", "k"), name("d", "v"), name("d", "model")
+TIMES = name("⊙")  # entry by entry
 N_Q, N_K, N, H = name("n", "q"), name("n", "k"), name("n"), name("h")
 
 #: Letters of sizes, as shapes name them: ``g`` are the heads of keys and values, ``d_y`` and ``d_out`` are as wide as
@@ -26,6 +29,7 @@ N_Q, N_K, N, H = name("n", "q"), name("n", "k"), name("n"), name("h")
 SIZES: dict[str, Node] = {
     "n_q": N_Q, "n_k": N_K, "n": N, "h": H, "g": name("h", "kv"),
     "d_k": D_K, "d_v": D_V, "d_model": D_MODEL, "d_y": D_MODEL, "d_out": D_MODEL, "p": name("p"),
+    "d_s": name("d", "s"), "d_t": name("d", "t"), "l_a": name("ℓ", "a"),
     "l": name("ℓ"), "l_q": name("ℓ", "q"), "d_n": name("d", "n"), "d_r": name("d", "r"),
     "d_c": name("ℓ") + name("d", "r"),
 }  # fmt: skip
@@ -56,7 +60,7 @@ def _weight(role: Role, letter: str, title: str, shape: str) -> tuple[Named, Nam
 
 _OF_Q, _OF_K, _OF_V = (
     _weight("query", "Q", "queries", "d_model h*d_k"),
-    _weight("key", "K", "keys", "d_y g*d_k"),
+    _weight("key", "K", "keys", "d_y g*d_s"),
     _weight("value", "V", "values", "d_y g*d_v"),
 )
 _OF_O = _weight("output", "O", "output", "h*d_v d_out")
@@ -72,12 +76,22 @@ ARRAYS: dict[str, Named] = {
     "x": Named(name("X", role="input"), "Tokens", "… n_q d_model"),
     "y": Named(name("Y", role="input"), "Tokens attended to", "… n_k d_y"),
     "q": Named(name("Q", role="query"), "Queries", "… [h] n_q d_k"),
-    "k": Named(name("K", role="key"), "Keys", "… [g] n_k d_k"),
+    "k": Named(name("K", role="key"), "Keys", "… [g] n_k d_s"),
     "v": Named(name("V", role="value"), "Values", "… [g] n_k d_v"),
     "w_q": _OF_Q[0], "b_q": _OF_Q[1], "w_k": _OF_K[0], "b_k": _OF_K[1],
     "w_v": _OF_V[0], "b_v": _OF_V[1], "w_o": _OF_O[0], "b_o": _OF_O[1],
     "mask": Named(name("M"), "Mask", "… (h?) n_q? n_k?"),
     "keep": Named(name("keep"), "Keys that are no padding", "… n_k", "booleans"),
+    "bias": Named(name("B"), "Bias of the scores", "… (h?) n_q? n_k?"),
+    "doc": Named(name("doc"), "Documents of the tokens", "… n_q", "whole numbers"),
+    "doc_q": Named(name("doc", "Q"), "Documents of the queries", "… n_q", "whole numbers"),
+    "doc_k": Named(name("doc", "K"), "Documents of the keys", "… n_k", "whole numbers"),
+    "scale": Named(name("t"), "Factor of each head's scores", "h"),
+    "sink": Named(name("z"), "Sink of each head", "h"),
+    "drop": Named(name("D"), "Weights that are kept", "… (h?) n_q? n_k?", "booleans"),
+    "w_s": Named(name("W", "s", role="score"), "Matrix of the scores", "(h?) d_k d_w"),
+    "u_s": Named(name("U", "s", role="score"), "Matrix of the keys' scores", "(h?) d_s l_a"),
+    "v_s": Named(name("v", "s", role="score"), "Vector of the scores", "(h?) l_a"),
     "w_in": Named(name("W", "in"), "Packed projections", "d_model p*d_k"),
     "b_in": Named(name("b", "in"), "Packed biases", "p*d_k"),
     "w_dkv": Named(name("W", "DKV"), "Projection to the latent", "d_y l"),
@@ -89,9 +103,9 @@ ARRAYS: dict[str, Named] = {
     "g_ckv": Named(name("g", "KV"), "Gain of the latent", "l"),
     "g_cq": Named(name("g", "CQ"), "Gain of the latent of queries", "l_q"),
     "g_q": Named(name("g", "Q", role="query"), "Gain of the queries", "d_k"),
-    "g_k": Named(name("g", "K", role="key"), "Gain of the keys", "d_k"),
+    "g_k": Named(name("g", "K", role="key"), "Gain of the keys", "d_s"),
     "beta_q": Named(name("β", "Q", role="query"), "Bias of the normalised queries", "d_k"),
-    "beta_k": Named(name("β", "K", role="key"), "Bias of the normalised keys", "d_k"),
+    "beta_k": Named(name("β", "K", role="key"), "Bias of the normalised keys", "d_s"),
     "c_q": Named(name("C", "Q", role="query"), "Latent of the queries", "… n_q l_q"),
     "c_kv": Named(name("C"), "Latent", "… n_k l"),
     "q_n": Named(name("Q", "N", role="query"), "Queries without positions", "… [h] n_q d_n"),
@@ -104,13 +118,19 @@ ARRAYS: dict[str, Named] = {
     "v_absorbed": Named(name("C", "V", role="value"), "Latents in place of values", "… [1] n_k l"),
     "attended_latents": Named(name("H", "C", role="output"), "Each head's latents", "… [h] n_q l"),
     "q_normed": Named(name("Q", "norm", role="query"), "Normalised queries", "… [h] n_q d_k"),
-    "k_normed": Named(name("K", "norm", role="key"), "Normalised keys", "… [g] n_k d_k"),
-    "k_shared": Named(Name("K'", role="key"), "Keys for each head of queries", "… [h] n_k d_k"),
+    "k_normed": Named(name("K", "norm", role="key"), "Normalised keys", "… [g] n_k d_s"),
+    "k_shared": Named(Name("K'", role="key"), "Keys for each head of queries", "… [h] n_k d_s"),
+    "q_cut": Named(name("Q", "t", role="query"), "Truncated queries", "… [h] n_q d_t"),
+    "k_cut": Named(name("K", "t", role="key"), "Truncated keys", "… [h] n_k d_t"),
     "v_shared": Named(Name("V'", role="value"), "Values for each head of queries", "… [h] n_k d_v"),
     "scores": _score("S", "Scores"),
     "scaled": _score("S'", "Scaled scores"),
+    "capped": Named(name("S", "cap", role="score"), "Capped scores", _SCORES),
+    "biased": Named(name("S", "bias", role="score"), "Scores with their bias", _SCORES),
     "masked": _score("S''", "Masked scores"),
     "weights": Named(name("A", role="weight"), "Weights", _SCORES),
+    "dropped": Named(Name("A'", role="weight"), "Weights after dropout", _SCORES),
+    "lse": Named(name("L", role="score"), "Logarithms of the sums", "… [h] n_q"),
     "attended": Named(name("H", role="output"), "Each head's output", "… [h] n_q d_v"),
     "output": Named(name("O", role="output"), "Output", "… n_q d_out"),
 }  # fmt: skip
@@ -118,10 +138,12 @@ ARRAYS: dict[str, Named] = {
 SYMBOLS: dict[str, Node] = {array: named.symbol for array, named in ARRAYS.items()}
 
 
-def scale_formula(scale: int | float | Fraction | None, scores: Node) -> Node:
-    """S/√d_k, c S, or S itself for c = 1."""
+def scale_formula(scale: int | float | Fraction | str | None, scores: Node) -> Node:
+    """S/√d_k, S/d_k, c S with a number c or one for each head, or S itself for c = 1."""
     if scale is None:
         return Over(scores, Root(D_K))
+    if isinstance(scale, str):
+        return SYMBOLS["scale"] * scores if scale == "given" else Over(scores, D_K)
     if scale == 1:
         return scores
     return node(Fraction(scale)) * scores
@@ -129,5 +151,23 @@ def scale_formula(scale: int | float | Fraction | None, scores: Node) -> Node:
 
 def causal_condition(alignment: str) -> Relation:
     """j ≤ i + n_k − n_q, or j ≤ i."""
-    i, j = name("i"), name("j")
-    return relation(j, "≤", i if alignment == "top-left" else i + N_K - N_Q)
+    return relation(name("j"), "≤", _place(alignment))
+
+
+def window_condition(alignment: str, left: int | None, right: int | None) -> Relation:
+    """i + n_k − n_q − left ≤ j ≤ i + n_k − n_q + right, without a side that is open."""
+    after = (("≤", _place(alignment, right)),) if right is not None else ()
+    j = name("j")
+    return Relation(j, after) if left is None else Relation(_place(alignment, -left), (("≤", j), *after))
+
+
+def prefix_condition(alignment: str, length: int) -> Row:
+    """j < length or j ≤ i + n_k − n_q."""
+    return Row((relation(name("j"), "<", length), Words("or"), causal_condition(alignment)))
+
+
+def _place(alignment: str, more: int = 0) -> Node:
+    """The place of the query among the keys, and so many further."""
+    i: Node = name("i")
+    place = i if alignment == "top-left" else i + N_K - N_Q
+    return place + node(more) if more > 0 else place - node(-more) if more else place

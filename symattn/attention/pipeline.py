@@ -13,13 +13,17 @@ from symattn.attention.stages.latent import joining, latents
 from symattn.attention.stages.masking import masking
 from symattn.attention.stages.normed import normed
 from symattn.attention.stages.roles import roles, sharing
-from symattn.attention.stages.scoring import scaling, scoring
-from symattn.attention.stages.weighing import weighing
+from symattn.attention.stages.scoring import biasing, capping, scaling, scoring, truncating
+from symattn.attention.stages.weighing import dropping, summing, weighing
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
-STAGES: tuple[Stage, ...] = (roles, latents, normed, joining, sharing, scoring, scaling, masking, weighing, closing)
+STAGES: tuple[Stage, ...] = (
+    *(roles, latents, normed, joining, sharing),
+    *(truncating, scoring, scaling, capping, biasing, masking),
+    *(weighing, summing, dropping, closing),
+)
 
 
 def pipeline(spec: Attention, given: frozenset[str]) -> tuple[Step, ...]:

@@ -87,11 +87,12 @@ def scale_by_heads(s: Any, t: Any) -> Any:
 def additive_scores(q: Any, k: Any, w: Any, u: Any, v: Any) -> Any:
     """s_ij = v · tanh(W q_i + U k_j).
 
-    Shapes: q (…, n_q, d_q), k (…, n_k, d_k), w (d_q, l), u (d_k, l), v (l,) → (…, n_q, n_k).
+    Shapes: q (…, n_q, d_q), k (…, n_k, d_k), w (d_q, l), u (d_k, l), v (l,) → (…, n_q, n_k); with an axis of heads in
+    front of w, u or v, each head its own.
     Source: Bahdanau, Cho, Bengio, Neural Machine Translation by Jointly Learning to Align and Translate (2015), A.1.2.
     """
     xp = namespace_of(q)
-    return xp.sum(v * xp.tanh((q @ w)[..., :, None, :] + (k @ u)[..., None, :, :]), axis=-1)
+    return xp.sum(v[..., None, None, :] * xp.tanh((q @ w)[..., :, None, :] + (k @ u)[..., None, :, :]), axis=-1)
 
 
 def distance_scores(q: Any, k: Any) -> Any:

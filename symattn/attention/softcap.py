@@ -9,4 +9,6 @@ from symattn.arrays.namespace import namespace_of
 
 def softcap(s: Any, cap: Any) -> Any:
     """c tanh(s / c): scores between −c and c. Applied before masks. Source: Gemma Team, Gemma 2 (2024), §2."""
-    return cap * namespace_of(s).tanh(s / cap)
+    xp = namespace_of(s)
+    c = xp.asarray(cap, dtype=s.dtype)
+    return c * xp.tanh(s / c)

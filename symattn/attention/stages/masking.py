@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from symattn.attention import masks
+from symattn.attention import documents, masks
 from symattn.attention.flow import Flow
-from symattn.attention.notation import causal_condition
+from symattn.attention.notation import causal_condition, prefix_condition, window_condition
 from symattn.document.model import Text
 from symattn.document.notation import call
 
@@ -21,29 +23,65 @@ def masking(flow: Flow) -> None:
     if not spec.masks_anything:
         return
     names = [n for n, used in (("mask", spec.mask), ("keep", spec.padding)) if used]
+    if spec.documents:
+        names += ["doc_q", "doc_k"] if "doc_q" in flow.given else ["doc", "doc"]
     formula = call("mask", flow.symbol("scores"))
-    flow.add("masked", partial(_mask, spec), formula, ("scores", *names), role="scores", reason=_reason(spec))
+    run = partial(_mask, spec, tuple(names))
+    flow.add("masked", run, formula, ("scores", *names), role="scores", reason=_reason(spec))
 
 
 def _reason(spec: Attention) -> Text:
-    words = [f"{spec.mask} mask given"] if spec.mask else []
-    words += ["padded keys are forbidden"] if spec.padding else []
-    more = "; ".join(words)
-    if not spec.causal:
-        return (more,)
-    return ("causal: ", causal_condition(spec.alignment), "; " + more if more else "")
+    """What is allowed, mask by mask."""
+    first, *rest = _reasons(spec)
+    return (*first, *chain.from_iterable(("; ", *words) for words in rest))
 
 
-def _mask(spec: Attention, s: Any, *inputs: Any) -> Any:
-    """The scores with every mask of ``spec`` applied, in the order additive, boolean, padding, causal."""
-    given = list(inputs)
-    if spec.padding:
-        given[-1] = masks.padding(given[-1])
-    if spec.heads > 1:
-        given = [masks.for_heads(mask, s) for mask in given]
+def _reasons(spec: Attention) -> Iterator[Text]:
+    if spec.prefix is not None:
+        yield "causal after a prefix: ", prefix_condition(spec.alignment, spec.prefix)
+    elif spec.causal:
+        yield "causal: ", causal_condition(spec.alignment)
+    if spec.window is not None:
+        yield "window: ", window_condition(spec.alignment, *spec.sides)
+    if spec.block is not None:
+        yield (f"blocks of {spec.block} places",)
+    if spec.documents:
+        yield ("within its own document, where places are counted",)
     if spec.mask:
-        mask = given.pop(0)
-        s = masks.add_mask(s, mask) if spec.mask == "additive" else masks.forbid(s, mask)
+        yield (f"{spec.mask} mask given",)
     if spec.padding:
-        s = masks.forbid(s, given.pop(0))
-    return masks.forbid(s, masks.causal(s, spec.alignment)) if spec.causal else s
+        yield ("padded keys are forbidden",)
+
+
+def _mask(spec: Attention, names: tuple[str, ...], s: Any, *inputs: Any) -> Any:
+    """The scores with every mask of ``spec`` applied, in the order additive, boolean, padding, documents, places."""
+    given = dict(zip(names[: len(names) - 2 * spec.documents], inputs, strict=False))
+    if spec.mask == "additive":
+        s = masks.add_mask(s, _of_heads(spec, given["mask"], s))
+    allowed = [given["mask"]] if spec.mask == "boolean" else []
+    allowed += [masks.padding(given["keep"])] if spec.padding else []
+    if spec.documents:
+        queries, keys = inputs[-2:]
+        allowed += [documents.same_document(queries, keys)]
+        allowed += _by_place(spec, documents.document_places(queries, keys, spec.alignment))
+    else:
+        allowed += _by_place(spec, s)
+    for mask in allowed:
+        s = masks.forbid(s, _of_heads(spec, mask, s))
+    return s
+
+
+def _of_heads(spec: Attention, mask: Any, s: Any) -> Any:
+    return masks.for_heads(mask, s) if spec.heads > 1 else mask
+
+
+def _by_place(spec: Attention, s: Any) -> Iterator[Any]:
+    """The masks that go by position, of scores or of the places of queries and keys."""
+    if spec.prefix is not None:
+        yield masks.prefix(s, spec.prefix, spec.alignment)
+    elif spec.causal:
+        yield masks.causal(s, spec.alignment)
+    if spec.window is not None:
+        yield masks.sides(s, *spec.sides, spec.alignment)
+    if spec.block is not None:
+        yield masks.blocks(s, masks.block_bounds(s, spec.block), spec.alignment)

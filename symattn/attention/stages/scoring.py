@@ -2,33 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
+from typing import Any
 
-from symattn.attention import scores
+from symattn.attention import masks, scores
 from symattn.attention.flow import Flow
-from symattn.attention.notation import scale_formula
-from symattn.document.notation import Transposed
+from symattn.attention.notation import SYMBOLS, scale_formula
+from symattn.attention.softcap import softcap
+from symattn.document.model import Text
+from symattn.document.notation import Fence, Node, Over, Power, Transposed, call, equals, name, node
+
+#: By ``score``: how scores are computed, and the inputs for it beside queries and keys.
+_SCORES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "dot": (scores.dot_scores, ()),
+    "general": (scores.general_scores, ("w_s",)),
+    "additive": (scores.additive_scores, ("w_s", "u_s", "v_s")),
+    "cosine": (scores.cosine_scores, ()),
+    "distance": (scores.distance_scores, ()),
+}
+
+
+def truncating(flow: Flow) -> None:
+    """The first columns of queries and keys. d_k stays the width of the whole."""
+    width = flow.spec.truncate
+    if width is None:
+        return
+    flow.now.setdefault("width", flow.now["q"])
+    for role in "qk":
+        formula = call("first", flow.symbol(role), width)
+        run = partial(scores.truncate, width=width)
+        flow.add(f"{role}_cut", run, formula, (role,), role=role, reason=f"the first {width} columns")
 
 
 def scoring(flow: Flow) -> None:
     """The scores of every query and key."""
-    formula = flow.symbol("q") * Transposed(flow.symbol("k"))
-    reason = "one dot product for each query and key"
-    flow.add("scores", scores.dot_scores, formula, ("q", "k"), role="scores", reason=reason)
+    run, matrices = _SCORES[flow.spec.score]
+    formula, reason = _formula(flow.spec.score, flow.symbol("q"), flow.symbol("k"))
+    flow.add("scores", run, formula, ("q", "k", *matrices), role="scores", reason=reason)
+
+
+def _formula(score: str, q: Node, k: Node) -> tuple[Node, Text]:
+    """The scores as a matrix, and how one of them is made."""
+    s, of_q, of_k = name("s", "i", "j", role="score"), name("q", "i", role="query"), name("k", "j", role="key")
+    if score == "dot":
+        return q * Transposed(k), ("one dot product for each query and key",)
+    if score == "general":
+        return q * SYMBOLS["w_s"] * Transposed(k), ("a dot product with the matrix between",)
+    if score == "additive":
+        hidden = call("tanh", of_q * SYMBOLS["w_s"] + of_k * SYMBOLS["u_s"])
+        return call("additive", q, k), (equals(s, hidden * Transposed(SYMBOLS["v_s"])),)
+    if score == "cosine":
+        return call("unit", q) * Transposed(call("unit", k)), ("the cosine of the angle between query and key",)
+    gap = Power(Fence("norm", of_q - of_k), node(2))
+    return call("distance", q, k), (equals(s, -Over(gap, node(2))),)
 
 
 def scaling(flow: Flow) -> None:
     """The scores times the scale."""
-    scale = flow.spec.scale
-    formula = scale_formula(scale, flow.symbol("scores"))
-    if scale is None:
-        reason = "keeps the variance of the scores"
-        flow.add("scaled", scores.scale_by_root, formula, ("scores", _width(flow)), role="scores", reason=reason)
+    spec = flow.spec
+    if spec.scale is None and spec.score != "dot":
+        return
+    formula = scale_formula(spec.scale, flow.symbol("scores"))
+    of: tuple[str, ...] = ("scores", _width(flow))
+    if spec.scale is None:
+        run, reason = scores.scale_by_root, "keeps the variance of the scores"
+    elif spec.scale == "1/d_k":
+        run, reason = scores.scale_by_width, "by the width itself"
+    elif spec.scale == "given":
+        run, reason, of = partial(_scale_heads, spec.heads), "a factor for each head", ("scores", "scale")
     else:
-        run = partial(scores.scale_by, factor=scale)
-        flow.add("scaled", run, formula, ("scores",), role="scores", reason="as specified")
+        run, reason, of = partial(scores.scale_by, factor=spec.scale), "as specified", ("scores",)
+    flow.add("scaled", run, formula, of, role="scores", reason=reason)
 
 
 def _width(flow: Flow) -> str:
-    """The role of the queries whose width is d_k: absorbed ones have another."""
+    """The role of the queries whose width is d_k: absorbed and truncated ones have another."""
     return "width" if "width" in flow.now else "q"
+
+
+def _scale_heads(heads: int, s: Any, t: Any) -> Any:
+    return scores.scale_by_heads(s, t) if heads > 1 else s * t
+
+
+def capping(flow: Flow) -> None:
+    """The scores between −c and c."""
+    cap = flow.spec.softcap
+    if cap is None:
+        return
+    c = node(Fraction(cap))
+    formula = c * call("tanh", Over(flow.symbol("scores"), c))
+    flow.add("capped", partial(softcap, cap=cap), formula, ("scores",), role="scores", reason="capped softly")
+
+
+def biasing(flow: Flow) -> None:
+    """The scores and a bias."""
+    if not flow.spec.bias:
+        return
+    formula = flow.symbol("scores") + SYMBOLS["bias"]
+    flow.add("biased", _add_bias, formula, ("scores", "bias"), role="scores", reason="bias given")
+
+
+def _add_bias(s: Any, bias: Any) -> Any:
+    return masks.add_mask(s, masks.for_heads(bias, s))
