@@ -7,10 +7,16 @@ from typing import Any
 from symattn.arrays.namespace import namespace_of
 
 
-def rms_norm(x: Any, eps: Any = 0) -> Any:
-    """x / √(mean(x²) + ε). Source: Zhang, Sennrich, Root Mean Square Layer Normalization (2019), equation 4."""
+def rms_norm(x: Any, eps: Any = 0, gain: Any = None, bias: Any = None) -> Any:
+    """g ⊙ x / √(mean(x²) + ε) + b; without a gain g = 1, without a bias b = 0.
+
+    Shapes: x (…, d), gain and bias (d,) → (…, d). Source: Zhang, Sennrich, Root Mean Square Layer Normalization (2019),
+    equation 4, where ε and b are 0.
+    """
     xp = namespace_of(x)
-    return x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + eps)
+    y = x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + xp.asarray(eps, dtype=x.dtype))
+    y = y if gain is None else y * gain
+    return y if bias is None else y + bias
 
 
 def centre(x: Any) -> Any:
@@ -18,9 +24,13 @@ def centre(x: Any) -> Any:
     return x - namespace_of(x).mean(x, axis=-1, keepdims=True)
 
 
-def layer_norm(x: Any, eps: Any = 0) -> Any:
-    """(x − mean) / √(variance + ε), the variance with divisor d. Source: Ba, Kiros, Hinton (2016), equation 4."""
-    return rms_norm(centre(x), eps)
+def layer_norm(x: Any, eps: Any = 0, gain: Any = None, bias: Any = None) -> Any:
+    """g ⊙ (x − mean(x)) / √(variance + ε) + b, the variance with divisor d; without a gain g = 1, without a bias b = 0.
+
+    Shapes: x (…, d), gain and bias (d,) → (…, d). Source: Ba, Kiros, Hinton, Layer Normalization (2016), equations 3
+    and 4, where ε is 0.
+    """
+    return rms_norm(centre(x), eps, gain, bias)
 
 
 def unit(x: Any) -> Any:
