@@ -1,0 +1,212 @@
+"""Activations, norms, embeddings and feed-forward layers: against loops in fractions and mpmath, on every kind."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import array_api_strict
+import mpmath
+import numpy as np
+import pytest
+
+from symattn.arrays import kind
+from symattn.arrays.ball import precision
+from symattn.arrays.indexed import Indexed
+from symattn.arrays.rounded import rounded
+from symattn.attention.activations import ACTIVATIONS, gelu, gelu_tanh, relu, sigmoid, silu
+from symattn.attention.layers import embed, feed_forward, gated, unembed, widen
+from symattn.attention.norms import layer_norm, rms_norm
+from symattn.errors import InputError, Refused
+
+POINTS = [Fraction(n, 8) for n in (-40, -9, -3, -1, 0, 1, 5, 12, 33)]
+RNG = np.random.default_rng(3)
+mp: Any = mpmath
+
+
+def normal(x: Any) -> Any:
+    """Φ(x) by integration, not by erf."""
+    return mp.quad(lambda t: mp.exp(-t * t / 2), [-12, x]) / mp.sqrt(2 * mp.pi)
+
+
+REFERENCE = {
+    "relu": lambda x: max(x, 0),
+    "gelu": lambda x: x * normal(x),
+    "gelu_tanh": lambda x: x / (1 + mp.exp(-2 * mp.sqrt(2 / mp.pi) * (x + mp.mpf(44715) / 10**6 * x**3))),
+    "silu": lambda x: x / (1 + mp.exp(-x)),
+    "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
+    "tanh": lambda x: mp.tanh(x),
+    "identity": lambda x: x,
+}
+EXACTLY = ("relu", "silu", "sigmoid", "tanh", "identity")
+
+
+def expected(name: str, digits: int = 30) -> list[Any]:
+    with mp.workdps(digits + 10):
+        return [mp.mpf(REFERENCE[name](mp.mpf(x.numerator) / x.denominator)) for x in POINTS]
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_in_balls(name: str) -> None:
+    with precision(128):
+        got = ACTIVATIONS[name].run(kind("ball").lift(POINTS)).entries
+    assert all(x.rad() < 2.0**-100 for x in got)
+    with mp.workdps(40):
+        assert all(
+            abs(mp.mpf(x.mid().str(38, radius=False)) - y) < mp.mpf(10) ** -25
+            for x, y in zip(got, expected(name), strict=True)
+        )
+
+
+@pytest.mark.parametrize("name", EXACTLY)
+def test_activations_in_exact_numbers(name: str) -> None:
+    got = ACTIVATIONS[name].run(kind("exact").lift(POINTS)).entries
+    assert [float(x.decimal(20)) for x in got] == [float(y) for y in expected(name)]
+
+
+@pytest.mark.parametrize(("name", "why"), [("gelu", "erf"), ("gelu_tanh", "π")])
+def test_what_leaves_the_decided_field_is_refused(name: str, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        ACTIVATIONS[name].run(kind("exact").lift(POINTS))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_in_floats_lie_within_their_bound(name: str, dtype: str) -> None:
+    x = kind(dtype).lift(np.array([float(p) for p in POINTS]))
+    got = ACTIVATIONS[name].run(x)
+    assert got.dtype == x.dtype
+    bound = ACTIVATIONS[name].run(rounded(dtype).lift(x))
+    assert bound.within(got).all()
+    alike = {"gelu", "gelu_tanh"} if dtype == "float16" and "gelu" in name else {name}  # 5e-4 apart
+    for other in set(ACTIVATIONS) - alike:
+        assert not bound.within(ACTIVATIONS[other].run(x)).all(), other
+
+
+def test_the_two_gelus_differ_and_by_little() -> None:
+    x = np.linspace(-6, 6, 1001)
+    assert 1e-4 < abs(gelu(x) - gelu_tanh(x)).max() < 1e-3
+
+
+def test_gelu_on_numpy_without_erf_is_that_of_the_standard_library() -> None:
+    x = RNG.normal(size=(3, 4))
+    assert np.array_equal(gelu(x), [[v / 2 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in x])
+    strict = gelu(array_api_strict.asarray(x))
+    assert np.array_equal(np.from_dlpack(strict), gelu(x))
+    assert gelu(x.astype(np.float16)).dtype == np.float16
+
+
+def test_activations_on_letters() -> None:
+    letters = Indexed.letters("x", "n", "d")
+    for run in (relu, gelu, sigmoid, silu):
+        assert run(letters).shape == letters.shape
+    symbols = kind("symbolic").letters("x", 2)
+    assert [str(e) for e in silu(symbols).entries] == ["x_1/(1 + exp(-x_1))", "x_2/(1 + exp(-x_2))"]
+
+
+# -- norms ------------------------------------------------------------------------------------------------------------
+def norm_by_loops(row: list[Fraction], centred: bool, eps: Fraction, gain: Any, bias: Any) -> list[Any]:
+    mean = sum(row) / len(row) if centred else Fraction(0)
+    square = sum((x - mean) ** 2 for x in row) / len(row) + eps
+    root = mp.sqrt(mp.mpf(square.numerator) / square.denominator)
+    return [
+        mp.mpf((x - mean).numerator) / (x - mean).denominator / root * float(g) + float(b)
+        for x, g, b in zip(row, gain, bias, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("eps", [0, Fraction(1, 10**5), 1e-3, Fraction(3)])
+@pytest.mark.parametrize("given", ["", "gain", "bias", "gain bias"])
+def test_norms_by_loops(centred: bool, eps: Any, given: str) -> None:
+    rows = RNG.integers(-8, 9, (2, 3, 5)) / 4
+    rows[..., 0] += 1 / 8
+    gain, bias = RNG.integers(-8, 9, 5) / 4, RNG.integers(-8, 9, 5) / 4
+    arrays = {"gain": gain, "bias": bias}
+    norm = layer_norm if centred else rms_norm
+    with precision(128):
+        lift = kind("ball").lift
+        got = norm(lift(rows), eps, **{n: lift(arrays[n]) for n in given.split()}).entries
+    g, b = (arrays[n] if n in given else [value] * 5 for n, value in (("gain", 1), ("bias", 0)))
+    for index in np.ndindex(2, 3):
+        with mp.workdps(40):
+            wanted = norm_by_loops([Fraction(x) for x in rows[index]], centred, Fraction(eps), g, b)
+            found = [mp.mpf(x.mid().str(38, radius=False)) for x in got[index]]
+            assert all(abs(x - y) < mp.mpf(10) ** -30 for x, y in zip(found, wanted, strict=True))
+
+
+def test_eps_stands_inside_the_root() -> None:
+    x = kind("exact").lift([[3, 3]])
+    assert str(rms_norm(x, 7).entries[0, 0]) == "3/4"
+    assert str(layer_norm(kind("exact").lift([[1, -1]]), 3).entries[0, 0]) == "1/2"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("norm", [layer_norm, rms_norm])
+def test_norms_in_floats_lie_within_their_bound(norm: Any, dtype: str) -> None:
+    x, gain = RNG.normal(size=(4, 6)).astype(dtype), RNG.normal(size=6).astype(dtype)
+    lift = rounded(dtype).lift
+    got = norm(x, Fraction(1, 10**5), gain)
+    assert got.dtype == x.dtype
+    bound = norm(lift(x), Fraction(1, 10**5), lift(gain))
+    assert bound.within(got).all()
+    assert not bound.within(norm(x, 1, gain)).any()
+    outside = x / (np.sqrt((x * x).mean(-1, keepdims=True)) + 0.2) * gain
+    assert not bound.within(outside).any()
+
+
+# -- embeddings and feed-forward layers -------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["exact", "ball", "symbolic", "float32", "bfloat16"])
+def test_embeddings_are_rows(name: str) -> None:
+    table, ids = RNG.integers(-4, 5, (5, 3)) / 2, np.array([[4, 0, 0, 2], [1, 1, 3, 4]])
+    lift = kind(name).lift
+    got = embed(lift(table), ids)
+    assert got.shape == (2, 4, 3)
+    assert bool((got == lift(table[ids])).all())
+    assert bool((embed(lift(table), ids[0]) == lift(table[ids[0]])).all())
+
+
+def test_widened_embeddings_keep_their_root() -> None:
+    assert str(widen(kind("exact").lift([[1, 0, 0]])).entries[0, 0]) == "sqrt(3)"
+
+
+def test_logits_by_the_embeddings() -> None:
+    x, table = RNG.normal(size=(2, 4, 3)), RNG.normal(size=(5, 3))
+    np.testing.assert_allclose(unembed(x, table), np.einsum("bnd,vd->bnv", x, table), rtol=1e-14)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("gate", [False, True])
+def test_feed_forward_by_loops(bias: bool, gate: bool) -> None:
+    x = [[Fraction(int(v), 2) for v in row] for row in RNG.integers(-4, 5, (3, 4))]
+    w = {n: RNG.integers(-3, 4, s) for n, s in (("w_up", (4, 5)), ("w_gate", (4, 5)), ("w_down", (5, 4)))}
+    w |= {n: RNG.integers(-3, 4, s) for n, s in (("b_up", 5), ("b_gate", 5), ("b_down", 4))}
+    if not gate:
+        del w["w_gate"], w["b_gate"]
+    if not bias:
+        w = {n: a for n, a in w.items() if n[0] == "w"}
+    exact = kind("exact")
+    got = feed_forward(relu, exact.lift(x), **{n: exact.lift(a) for n, a in w.items()})
+
+    def line(row: list[Any], which: str) -> list[Any]:
+        columns = w[f"w_{which}"].T.tolist()
+        shift = w.get(f"b_{which}", np.zeros(len(columns), int)).tolist()
+        return [sum(a * b for a, b in zip(row, c, strict=True)) + s for c, s in zip(columns, shift, strict=True)]
+
+    for row, out in zip(x, got.tolist(), strict=True):
+        up = line(row, "up")
+        hidden = (
+            [max(u, 0) for u in up] if not gate else [max(g, 0) * u for g, u in zip(line(row, "gate"), up, strict=True)]
+        )
+        assert [Fraction(str(v)) for v in out] == line(hidden, "down")
+
+
+def test_the_gate_and_not_the_values_is_activated() -> None:
+    gates, values = np.array([-1.0, 2.0]), np.array([3.0, -5.0])
+    assert gated(relu, gates, values).tolist() == [0, -10]
+
+
+def test_ids_out_of_range_are_an_error() -> None:
+    with pytest.raises((IndexError, InputError)):
+        embed(np.zeros((3, 2)), np.array([3]))
