@@ -117,6 +117,10 @@ def stored(name: str) -> type[Stored]:
 class Rounded(Namespace):
     """The namespace of a stored format: what elsewhere is made of several operations is rounded once here, too."""
 
+    def isdtype(self, dtype: Any, kind: Any) -> bool:
+        """NumPy's, which does not know the format itself: it is a real floating type."""
+        return bool(np.isdtype(np.dtype(np.float32) if dtype == self.kind.dtype else dtype, kind))
+
     def astype(self, a: Any, dtype: Any, **how: Any) -> Any:
         """As elsewhere, but plain numbers in the kind's own type are an array of it, which holds −inf or refuses it."""
         return self.kind.literal(a) if dtype == self.kind.dtype and not isinstance(a, Array) else a.astype(dtype, **how)

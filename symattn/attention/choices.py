@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from symattn.attention import combinations
 from symattn.attention.fields import check_flags, check_whole, check_words, finite, refusal, whole
 from symattn.attention.latent import Latent
+from symattn.attention.position_checks import check_position
 from symattn.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def check_fields(spec: Attention) -> None:
         raise refusal(spec, "eps", "it must be a finite number from 0 on")
     if not isinstance(spec.latent, Latent | None):
         raise refusal(spec, "latent", "it must be Latent(…) or None")
+    check_position(spec)
     for senseless, reason in SENSELESS:
         if senseless(spec):
             raise InputError(f"Attention: {reason}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from symattn.attention import position_checks
 from symattn.attention.notation import ARRAYS
 from symattn.attention.sizes import Sizes, check_batches, check_holds
 from symattn.errors import InputError
@@ -38,6 +39,7 @@ NEEDED: dict[str, Callable[[Attention], bool]] = {
     "w_kr": lambda spec: spec.latent is not None,
     "w_dq": lambda spec: spec.latent is not None and spec.latent.queries,
     "w_uq": lambda spec: spec.latent is not None and spec.latent.queries,
+    **position_checks.NEEDED,
 }
 #: Inputs that a specification can take and does not need.
 OPTIONAL: dict[str, Callable[[Attention], bool]] = {
@@ -51,6 +53,7 @@ OPTIONAL: dict[str, Callable[[Attention], bool]] = {
     "beta_k": lambda spec: spec.qk_norm == "layer",
     "g_ckv": lambda spec: spec.latent is not None and spec.latent.norm is not None,
     "g_cq": lambda spec: spec.latent is not None and spec.latent.norm is not None and spec.latent.queries,
+    **position_checks.OPTIONAL,
 }
 
 
@@ -59,7 +62,8 @@ def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
     _check_names(spec, given)
     heads = {"h": spec.heads, "g": spec.key_heads}
     words = {"h": "heads", "g": "heads of keys and values", "d_y": "d_model", "d_out": "d_model"}
-    sizes = Sizes(heads | {"p": spec.heads + 2 * spec.key_heads}, words)
+    known = heads | {"p": spec.heads + 2 * spec.key_heads} | position_checks.known_sizes(spec)
+    sizes = Sizes(known, words | position_checks.WORDS)
     arrays = {name: given[name] for name in ARRAYS if name in given}
     shapes = {name: shape(name, spec, given) for name in arrays}
     tokens = {name: arrays.pop(name) for name in TOKENS if name in arrays}
@@ -72,6 +76,7 @@ def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
             check_holds(name, array, holds(name, spec))
     if spec.latent:
         sizes.check_sum("w_q" if "w_q" in given else "w_uq", "d_k", ("d_n", "d_r"))
+    position_checks.check_sizes(spec, {letter: length for letter, (length, _) in sizes.found.items()}, given)
 
 
 def holds(name: str, spec: Attention) -> str:

@@ -15,6 +15,7 @@ from symattn.document.notation import (
     Root,
     Row,
     Words,
+    call,
     name,
     node,
     relation,
@@ -30,6 +31,7 @@ SIZES: dict[str, Node] = {
     "n_q": N_Q, "n_k": N_K, "n": N, "h": H, "g": name("h", "kv"),
     "d_k": D_K, "d_v": D_V, "d_model": D_MODEL, "d_y": D_MODEL, "d_out": D_MODEL, "p": name("p"),
     "d_s": name("d", "s"), "d_t": name("d", "t"), "l_a": name("ℓ", "a"),
+    "f": name("f"), "n_b": name("n", "b"), "n_d": name("n", "δ"), "n_r": name("n", "r"), "d_e": name("d", "e"),
     "l": name("ℓ"), "l_q": name("ℓ", "q"), "d_n": name("d", "n"), "d_r": name("d", "r"),
     "d_c": name("ℓ") + name("d", "r"),
 }  # fmt: skip
@@ -106,6 +108,33 @@ ARRAYS: dict[str, Named] = {
     "g_k": Named(name("g", "K", role="key"), "Gain of the keys", "d_s"),
     "beta_q": Named(name("β", "Q", role="query"), "Bias of the normalised queries", "d_k"),
     "beta_k": Named(name("β", "K", role="key"), "Bias of the normalised keys", "d_s"),
+    "cos": Named(call("cos", name("Θ")), "Cosines of the positions", "… n_k f"),
+    "sin": Named(call("sin", name("Θ")), "Sines of the positions", "… n_k f"),
+    "cos_q": Named(call("cos", name("Θ", "Q")), "Cosines of the positions of queries", "… n_q f"),
+    "sin_q": Named(call("sin", name("Θ", "Q")), "Sines of the positions of queries", "… n_q f"),
+    "positions": Named(name("p"), "Positions", "… n_k", "whole numbers"),
+    "positions_q": Named(name("p", "Q"), "Positions of the queries", "… n_q", "whole numbers"),
+    "slopes": Named(name("m"), "Slopes", "h"),
+    "b_rel": Named(name("b", "rel"), "Biases of buckets", "n_b h"),
+    "a_k": Named(name("A", "K", role="key"), "Keys for distances", "n_d d_k"),
+    "a_v": Named(name("A", "V", role="value"), "Values for distances", "n_d d_v"),
+    "r": Named(name("R"), "Embeddings of distances", "n_r d_e"),
+    "w_r": Named(name("W", "R", role="key"), "Projection of the embeddings of distances", "d_e h*d_k"),
+    "b_u": Named(name("u", role="query"), "Bias of the queries, for contents", "h d_k"),
+    "b_w": Named(name("w", role="query"), "Bias of the queries, for distances", "h d_k"),
+    "p": Named(name("P"), "Embeddings of distances", "n_d d_e"),
+    "w_pk": Named(name("W", "PK", role="key"), "Projection to keys for distances", "d_e h*d_k"),
+    "w_pq": Named(name("W", "PQ", role="query"), "Projection to queries for distances", "d_e h*d_k"),
+    "b_pk": Named(name("b", "PK", role="key"), "Bias of the keys for distances", "h*d_k"),
+    "b_pq": Named(name("b", "PQ", role="query"), "Bias of the queries for distances", "h*d_k"),
+    "r_k": Named(Name("R'", role="key"), "Keys for distances", "[h] n_r d_k"),
+    "p_k": Named(name("K", "P", role="key"), "Keys for distances", "[h] n_d d_k"),
+    "p_q": Named(name("Q", "P", role="query"), "Queries for distances", "[h] n_d d_k"),
+    "q_turned": Named(name("Q", "rot", role="query"), "Turned queries", "… [h] n_q d_k"),
+    "k_turned": Named(name("K", "rot", role="key"), "Turned keys", "… [g] n_k d_s"),
+    "q_r_turned": Named(name("Q'", "R", role="query"), "Turned queries", "… [h] n_q d_r"),
+    "k_r_turned": Named(name("K'", "R", role="key"), "Turned keys", "… n_k d_r"),
+    "positioned": Named(name("S", "pos", role="score"), "Scores with positions", _SCORES),
     "c_q": Named(name("C", "Q", role="query"), "Latent of the queries", "… n_q l_q"),
     "c_kv": Named(name("C"), "Latent", "… n_k l"),
     "q_n": Named(name("Q", "N", role="query"), "Queries without positions", "… [h] n_q d_n"),
@@ -138,10 +167,10 @@ ARRAYS: dict[str, Named] = {
 SYMBOLS: dict[str, Node] = {array: named.symbol for array, named in ARRAYS.items()}
 
 
-def scale_formula(scale: int | float | Fraction | str | None, scores: Node) -> Node:
-    """S/√d_k, S/d_k, c S with a number c or one for each head, or S itself for c = 1."""
+def scale_formula(scale: int | float | Fraction | str | None, scores: Node, terms: int = 1) -> Node:
+    """S/√d_k, S/√(t d_k) for scores of t terms, S/d_k, c S with a number c or one for each head, or S for c = 1."""
     if scale is None:
-        return Over(scores, Root(D_K))
+        return Over(scores, Root(D_K if terms == 1 else terms * D_K))
     if isinstance(scale, str):
         return SYMBOLS["scale"] * scores if scale == "given" else Over(scores, D_K)
     if scale == 1:

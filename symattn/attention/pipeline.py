@@ -12,6 +12,7 @@ from symattn.attention.stages.closing import closing
 from symattn.attention.stages.latent import joining, latents
 from symattn.attention.stages.masking import masking
 from symattn.attention.stages.normed import normed
+from symattn.attention.stages.positions import placing, relating, rotating
 from symattn.attention.stages.roles import roles, sharing
 from symattn.attention.stages.scoring import biasing, capping, scaling, scoring, truncating
 from symattn.attention.stages.weighing import dropping, summing, weighing
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
 STAGES: tuple[Stage, ...] = (
-    *(roles, latents, normed, joining, sharing),
-    *(truncating, scoring, scaling, capping, biasing, masking),
+    *(roles, latents, normed, rotating, joining, sharing),
+    *(truncating, scoring, relating, scaling, capping, placing, biasing, masking),
     *(weighing, summing, dropping, closing),
 )
 

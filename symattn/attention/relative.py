@@ -40,7 +40,7 @@ def bucket_bias(s: Any, table: Any, index: Any) -> Any:
     al., T5 (2020), §2.1.
     """
     bias = namespace_of(table).permute_dims(rows(table, index), (2, 0, 1))
-    return s + (bias if s.ndim > 2 else bias[0])
+    return s + (bias if s.ndim > 2 else bias[0, ...])
 
 
 def relative_keys(s: Any, q: Any, table: Any, index: Any) -> Any:

@@ -51,10 +51,13 @@ def truncate(x: Any, width: Any) -> Any:
     return x[..., :width]
 
 
-def scale_by_root(s: Any, q: Any) -> Any:
-    """S / √d_k, d_k the width of the queries. Source: Vaswani et al. (2017), equation 1."""
+def scale_by_root(s: Any, q: Any, terms: int = 1) -> Any:
+    """S / √d_k, d_k the width of the queries; S / √(t d_k) if scores are sums of t products of queries and keys.
+
+    Source: Vaswani et al. (2017), equation 1; the terms: He et al., DeBERTa (2021), equation 4.
+    """
     xp = namespace_of(s)
-    return s / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
+    return s / xp.sqrt(xp.asarray(q.shape[-1] * terms, dtype=q.dtype))
 
 
 def scale_by_width(s: Any, q: Any) -> Any:

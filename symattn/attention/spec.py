@@ -12,6 +12,7 @@ from symattn.attention.flow import Step
 from symattn.attention.inputs import check_inputs
 from symattn.attention.latent import Latent
 from symattn.attention.pipeline import pipeline
+from symattn.attention.position import Position
 from symattn.document.model import Document
 from symattn.errors import InputError
 
@@ -46,6 +47,7 @@ class Attention:
     qk_norm       queries and keys normalised, head by head: ``rms`` or ``layer`` with gains g_q, g_k where given, or
                   ``l2``, of length 1
     eps           the ε of qk_norm
+    position      where tokens stand: ``Rotary``, ``Alibi``, ``Buckets``, ``Shaw``, ``TransformerXL``, ``Disentangled``
     normaliser    what makes weights of scores: ``softmax``, ``sigmoid`` (less log n_k, unless a bias is given),
                   ``relu`` (over n_k), ``sparsemax``, ``entmax`` (1.5)
     base          2 for powers of two in the place of powers of e
@@ -86,6 +88,7 @@ class Attention:
     latent: Latent | None = None
     qk_norm: Literal["rms", "layer", "l2"] | None = None
     eps: int | float | Fraction = 0
+    position: Position | None = None
     normaliser: Literal["softmax", "sigmoid", "relu", "sparsemax", "entmax"] = "softmax"
     base: Literal[2] | None = None
     sink: Literal["given", "zero"] | None = None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
+from tests.attention.definitions_positions import POSITIONS
 
 N_Q, N_K, D_K, D_V, D_MODEL, H = 3, 4, 2, 5, 6, 2
 _RNG = np.random.default_rng(11)
@@ -93,4 +94,5 @@ DEFINITIONS: dict[str, Definition] = {
     "heads, mask for each head": _define(
         Attention(heads=H, mask="boolean"), _projected(True, False, True, H), mask=np.stack([ALLOWED, NO_ROW])
     ),
+    **{name: _define(spec, inputs) for name, (spec, inputs) in POSITIONS.items()},
 }

@@ -10,6 +10,7 @@ from symattn.attention import projections
 from symattn.attention.flow import Flow
 from symattn.attention.notation import SYMBOLS
 from symattn.attention.stages.latent import expanding
+from symattn.attention.stages.positions import valued
 from symattn.document.notation import call
 
 
@@ -20,9 +21,9 @@ def closing(flow: Flow) -> None:
     absorbed = spec.latent is not None and spec.latent.absorbed
     last = merge is None and "w_o" not in flow.given and not absorbed
     reason = "each output is a weighted mean of the values"
-    formula = flow.symbol("weights") * flow.symbol("v")
+    run, formula, of = valued(flow)
     name = "output" if last else "attended_latents" if absorbed else "attended"
-    flow.add(name, projections.weighted_values, formula, ("weights", "v"), role="output", reason=reason)
+    flow.add(name, run, formula, of, role="output", reason=reason)
     expanding(flow)
     if not last:
         _merged(flow, merge)

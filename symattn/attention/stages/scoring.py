@@ -64,10 +64,11 @@ def scaling(flow: Flow) -> None:
     spec = flow.spec
     if spec.scale is None and spec.score != "dot":
         return
-    formula = scale_formula(spec.scale, flow.symbol("scores"))
+    formula = scale_formula(spec.scale, flow.symbol("scores"), flow.terms)
     of: tuple[str, ...] = ("scores", _width(flow))
+    run: Callable[..., Any]
     if spec.scale is None:
-        run, reason = scores.scale_by_root, "keeps the variance of the scores"
+        run, reason = partial(scores.scale_by_root, terms=flow.terms), "keeps the variance of the scores"
     elif spec.scale == "1/d_k":
         run, reason = scores.scale_by_width, "by the width itself"
     elif spec.scale == "given":

@@ -1,0 +1,225 @@
+"""Positions: queries and keys turned, terms of the scores by distance, and of the values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention import alibi, buckets, projections, relative, rotary
+from symattn.attention.constants import made_wide
+from symattn.attention.flow import Flow
+from symattn.attention.notation import SYMBOLS
+from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.stages.roles import then
+from symattn.document.model import Text
+from symattn.document.notation import Fence, Node, Over, Power, Transposed, call, equals, name, node
+
+I_, J_, L_, P_, R_ = (name(x) for x in ("i", "j", "ℓ", "p", "r"))
+OMEGA, THETA = name("ω", "ℓ"), name("θ", "ℓ")
+
+
+# -- queries and keys turned -------------------------------------------------------------------------------------------
+def rotating(flow: Flow) -> None:
+    """The tables of cosines and sines, and the queries and keys turned by them."""
+    asked = flow.spec.position
+    if not isinstance(asked, Rotary):
+        return
+    query, key = flow.turned
+    for role, letter in ((key, ""), (query, "_q")):
+        _tables(flow, asked, role, letter)
+    own = "cos_q" in flow.given or "positions_q" in flow.given
+    other = "ℓ and ℓ + r/2" if asked.layout == "half" else "2ℓ and 2ℓ + 1"
+    for role in (query, key):
+        letter = "_q" if own and role == query else ""
+        last = flow.spec.alignment if role == query and not own else None
+        reason = f"the columns {other} of each pair turned by the angle of the position"
+        formula = call("rotate", flow.symbol(role), SYMBOLS[f"cos{letter}"], SYMBOLS[f"sin{letter}"])
+        names = (role, f"cos{letter}", f"sin{letter}")
+        flow.add(f"{role}_turned", partial(_turn, asked.layout, last), formula, names, role=role, reason=reason)
+
+
+def _turn(layout: str, alignment: str | None, x: Any, cos: Any, sin: Any) -> Any:
+    if alignment is not None:
+        cos, sin = (rotary.for_queries(table, x.shape[-2], alignment) for table in (cos, sin))
+    return rotary.rotate(x, rotary.for_heads(cos, x), rotary.for_heads(sin, x), layout)
+
+
+def _tables(flow: Flow, asked: Rotary, role: str, letter: str) -> None:
+    """Cosines and sines, unless they are given, or are those of the keys."""
+    positions = f"positions{letter}"
+    if asked.given == "tables" or (letter and positions not in flow.given):
+        return
+    names = (role, positions) if positions in flow.given else (role,)
+    for index, function in enumerate(("cos", "sin")):
+        formula = call(function, P_ * (THETA if asked.triples else OMEGA))
+        reason = _of_triples(asked, function) if asked.triples else _of_frequencies(asked)
+        flow.add(f"{function}{letter}", partial(_table, asked, index), formula, names, reason=reason)
+
+
+def _of_frequencies(asked: Rotary) -> Text:
+    frequency = equals(OMEGA, Power(node(Fraction(asked.base)), -Over(2 * L_, R_)))
+    return (frequency, f", changed by {asked.scaling!r}") if asked.scaling else (frequency,)
+
+
+def _of_triples(asked: Rotary, function: str) -> Text:
+    sides = [Fraction(t[function == "sin"], t[2]) for t in asked.triples or ()]
+    pairs = [equals(call(function, name("θ", index)), node(side)) for index, side in enumerate(sides)]
+    return tuple(part for index, pair in enumerate(pairs) for part in ((", ", pair) if index else (pair,)))
+
+
+def _table(asked: Rotary, index: int, x: Any, positions: Any = None) -> Any:
+    """Cosines (``index`` 0) or sines (1) for the rows of x."""
+
+    def make(like: Any) -> Any:
+        n = x.shape[-2]
+        if asked.triples:
+            return rotary.pythagorean_tables(n, asked.triples, like, asked.start)[index]
+        xp = namespace_of(like)
+        frequencies = rotary.inverse_frequencies(asked.width or x.shape[-1], asked.base, like)
+        places = xp.arange(n) + asked.start if positions is None else positions
+        if asked.scaling is None:
+            return (xp.cos, xp.sin)[index](rotary.angles(places, frequencies))
+        frequencies = asked.scaling.frequencies(frequencies, asked.base, n + asked.start)
+        return (xp.cos, xp.sin)[index](rotary.angles(places, frequencies)) * asked.scaling.magnitude(like)
+
+    return made_wide(make, x)
+
+
+# -- terms of the scores before they are scaled ------------------------------------------------------------------------
+def relating(flow: Flow) -> None:
+    """Terms beside q_i · k_j that have part in the scale."""
+    asked = flow.spec.position
+    if isinstance(asked, Shaw):
+        formula = flow.symbol("scores") + call("rel", flow.symbol("q"), SYMBOLS["a_k"])
+        run = partial(_shaw, asked.most, flow.spec.alignment)
+        flow.add("positioned", run, formula, ("scores", "q", "a_k"), role="scores", reason=_cut(asked.most))
+    elif isinstance(asked, TransformerXL):
+        _transformer_xl(flow)
+    elif isinstance(asked, Disentangled):
+        _disentangled(flow, asked)
+
+
+def _cut(most: int) -> Text:
+    return ("rel: each row with the row of the table for the distance ", J_ - I_, f", cut to −{most} … {most}")
+
+
+def _shaw(most: int, alignment: str, s: Any, q: Any, table: Any) -> Any:
+    return relative.relative_keys(s, q, table, relative.clipped(_ahead(s, alignment), most))
+
+
+def _ahead(s: Any, alignment: str) -> Any:
+    return relative.ahead(s.shape[-2], s.shape[-1], s, alignment)
+
+
+def _projected(flow: Flow, name_: str, source: str, weight: str, bias: str, reason: str) -> None:
+    """A table of positions times a matrix, in heads."""
+    heads = flow.spec.heads
+    names = [n for n in (source, weight, bias) if n in flow.given]
+    formula = SYMBOLS[source] * SYMBOLS[weight]
+    if bias in names:
+        formula = formula + SYMBOLS[bias]
+    split = partial(projections.split_heads, heads=heads) if heads > 1 else None
+    flow.add(name_, then(projections.project, split), formula, names, reason=reason)
+
+
+def _transformer_xl(flow: Flow) -> None:
+    _projected(flow, "r_k", "r", "w_r", "", "keys for distances, from far to near")
+    q, k = flow.symbol("q"), flow.symbol("k")
+    formula = (q + SYMBOLS["b_u"]) * Transposed(k) + call("rel", q + SYMBOLS["b_w"], SYMBOLS["r_k"])
+    names = ("scores", "q", "k", "r_k", "b_u", "b_w")
+    reason: Text = ("rel: each row with the row of the table for the distance ", I_ - J_)
+    flow.add("positioned", _with_biases, formula, names, role="scores", reason=reason)
+
+
+def _with_biases(s: Any, q: Any, k: Any, table: Any, u: Any, w: Any) -> Any:
+    index = relative.from_far_to_near(_ahead(s, "bottom-right"), s.shape[-1], table.shape[-2])
+    return relative.with_biases(s, q, k, table, index, u, w)
+
+
+def _disentangled(flow: Flow, asked: Disentangled) -> None:
+    formula, names = flow.symbol("scores"), ["scores"]
+    if asked.to_position:
+        _projected(flow, "p_k", "p", "w_pk", "b_pk", "keys for distances")
+        formula = formula + call("rel", flow.symbol("q"), SYMBOLS["p_k"])
+        names += ["q", "p_k"]
+    if asked.to_content:
+        _projected(flow, "p_q", "p", "w_pq", "b_pq", "queries for distances")
+        formula = formula + Transposed(call("rel", flow.symbol("k"), SYMBOLS["p_q"]))
+        names += ["k", "p_q"]
+    what = "distance" if asked.max_distance is None else "bucket of the distance"
+    reason = f"rel: each row with the row of the table for the {what}, cut to −{asked.span} … {asked.span - 1}"
+    flow.terms = asked.terms
+    run = partial(_disentangle, asked, flow.spec.alignment)
+    flow.add("positioned", run, formula, names, role="scores", reason=reason)
+
+
+def _disentangle(asked: Disentangled, alignment: str, s: Any, *given: Any) -> Any:
+    behind = -_ahead(s, alignment)
+    rest = list(given)
+    if asked.to_position:
+        q, table = rest.pop(0), rest.pop(0)
+        s = relative.relative_keys(s, q, table, _row(asked, behind))
+    if asked.to_content:
+        k, table = rest
+        s = relative.relative_queries(s, k, table, _row(asked, -behind if asked.backwards else behind))
+    return s
+
+
+def _row(asked: Disentangled, behind: Any) -> Any:
+    if asked.max_distance is not None:
+        behind = buckets.deberta_bucket(behind, asked.span, asked.max_distance)
+    return relative.spanned(behind, asked.span)
+
+
+# -- terms of the scores after they are scaled -------------------------------------------------------------------------
+def placing(flow: Flow) -> None:
+    """Numbers that are added to the scaled scores by distance."""
+    asked = flow.spec.position
+    if isinstance(asked, Alibi):
+        _linear(flow, asked)
+    elif isinstance(asked, Buckets):
+        formula = flow.symbol("scores") + call("rows", SYMBOLS["b_rel"], name("β"))
+        reason: Text = ("one number for each head and bucket ", equals(name("β", "i", "j"), call("bucket", J_ - I_)))
+        run = partial(_bucket_bias, asked, flow.spec.alignment)
+        flow.add("positioned", run, formula, ("scores", "b_rel"), role="scores", reason=reason)
+
+
+def _bucket_bias(asked: Buckets, alignment: str, s: Any, table: Any) -> Any:
+    index = buckets.t5_bucket(_ahead(s, alignment), asked.number, asked.max_distance, asked.bidirectional)
+    return relative.bucket_bias(s, table, index)
+
+
+def _linear(flow: Flow, asked: Alibi) -> None:
+    if asked.slopes == "computed":
+        exponents = alibi.slope_exponents(flow.spec.heads)
+        run = partial(_slopes, flow.spec.heads)
+        reason = f"2^(−e) for e = {', '.join(map(str, exponents))}"
+        flow.add("slopes", run, Power(node(2), -name("e", "h")), ("scores",), reason=reason)
+    distances = Fence("abs", I_ - J_) if asked.two_sided else I_ - J_
+    formula = flow.symbol("scores") - SYMBOLS["slopes"] * name("D")
+    run = partial(alibi.biased, two_sided=asked.two_sided, alignment=flow.spec.alignment)
+    distance: Text = ("one slope for each head; ", equals(name("d", "i", "j"), distances))
+    flow.add("positioned", run, formula, ("scores", "slopes"), role="scores", reason=distance)
+
+
+def _slopes(heads: int, s: Any) -> Any:
+    return alibi.slopes(heads, s)
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+def valued(flow: Flow) -> tuple[Callable[..., Any], Node, tuple[str, ...]]:
+    """How weights and values make the output, its formula, and of what."""
+    formula = flow.symbol("weights") * flow.symbol("v")
+    asked = flow.spec.position
+    if not (isinstance(asked, Shaw) and asked.values):
+        return projections.weighted_values, formula, ("weights", "v")
+    formula = formula + call("rel", flow.symbol("weights"), SYMBOLS["a_v"])
+    return partial(_shaw_values, asked.most, flow.spec.alignment), formula, ("weights", "v", "a_v")
+
+
+def _shaw_values(most: int, alignment: str, p: Any, v: Any, table: Any) -> Any:
+    index = relative.clipped(_ahead(p, alignment), most)
+    return relative.relative_values(projections.weighted_values(p, v), p, table, index)

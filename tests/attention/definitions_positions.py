@@ -1,0 +1,108 @@
+"""Attention with positions, with inputs whose sizes all differ and whose outputs are exact."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.spec import Attention
+
+N_Q, N_K, D_K, D_V, D_MODEL, D_E, H = 3, 4, 5, 2, 6, 7, 2
+_RNG = np.random.default_rng(23)
+TRIPLES = ((4, 3, 5), (-5, 12, 13))
+
+
+def data(*shape: int) -> np.ndarray:
+    """Eighths between −1/2 and 1/2."""
+    return _RNG.integers(-4, 5, shape) / 8
+
+
+def qkv(*front: int, g: tuple[int, ...] | None = None) -> dict[str, np.ndarray]:
+    back = front if g is None else g
+    return {"q": data(*front, N_Q, D_K), "k": data(*back, N_K, D_K), "v": data(*back, N_K, D_V)}
+
+
+def tables(rows: int, *front: int) -> tuple[np.ndarray, np.ndarray]:
+    return data(*front, rows, 2), data(*front, rows, 2)
+
+
+def projected() -> dict[str, np.ndarray]:
+    found = {"x": data(N_Q, D_MODEL), "w_q": data(D_MODEL, H * D_K), "w_k": data(D_MODEL, H * D_K)}
+    found |= {"w_v": data(D_MODEL, H * D_V), "b_q": data(H * D_K), "w_o": data(H * D_V, D_MODEL)}
+    return {n: a / 8 if n[0] == "w" else a / 2 for n, a in found.items()}
+
+
+def xl(rows: int, heads: int = H) -> dict[str, np.ndarray]:
+    found = {"r": data(rows, D_E), "w_r": data(D_E, heads * D_K) / 2}
+    return found | {"b_u": data(heads, D_K), "b_w": data(heads, D_K)}
+
+
+def disentangled(rows: int, heads: int = H) -> dict[str, np.ndarray]:
+    found = {"p": data(rows, D_E), "w_pk": data(D_E, heads * D_K) / 2, "w_pq": data(D_E, heads * D_K) / 2}
+    return found | {"b_pq": data(heads * D_K)}
+
+
+def named(values: tuple[np.ndarray, ...], *names: str) -> dict[str, np.ndarray]:
+    return dict(zip(names, values, strict=True))
+
+
+#: By name: the specification and its inputs.
+POSITIONS: dict[str, tuple[Attention, dict[str, np.ndarray]]] = {
+    "rotary, of x": (
+        Attention(heads=H, causal=True, position=Rotary(triples=TRIPLES)),
+        projected(),
+    ),
+    "rotary, interleaved, from 2 on": (
+        Attention(position=Rotary(triples=TRIPLES, layout="interleaved", start=2)),
+        qkv(),
+    ),
+    "rotary, shared keys, top-left": (
+        Attention(heads=H, kv_heads=1, causal=True, alignment="top-left", position=Rotary(triples=TRIPLES[:1])),
+        qkv(H, g=(1,)),
+    ),
+    "rotary, tables": (
+        Attention(heads=H, position=Rotary(given="tables")),
+        qkv(H) | named(tables(N_K), "cos", "sin"),
+    ),
+    "rotary, tables for each batch and role": (
+        Attention(heads=H, position=Rotary(given="tables", layout="interleaved")),
+        qkv(2, H) | named(tables(N_K, 2) + tables(N_Q, 2), "cos", "sin", "cos_q", "sin_q"),
+    ),
+    "alibi": (Attention(heads=H, causal=True, position=Alibi()), qkv(H)),
+    "alibi, given, two-sided": (
+        Attention(position=Alibi(slopes="given", two_sided=True)),
+        qkv() | {"slopes": data(1)},
+    ),
+    "buckets": (
+        Attention(heads=H, scale=1, position=Buckets(number=8, max_distance=9)),
+        qkv(2, H) | {"b_rel": data(8, H)},
+    ),
+    "buckets, one way": (
+        Attention(causal=True, position=Buckets(number=4, max_distance=5, bidirectional=False)),
+        qkv() | {"b_rel": data(4, 1)},
+    ),
+    "shaw": (
+        Attention(heads=H, position=Shaw(most=2)),
+        qkv(2, H) | {"a_k": data(5, D_K), "a_v": data(5, D_V)},
+    ),
+    "shaw, keys alone, top-left": (
+        Attention(causal=True, alignment="top-left", position=Shaw(most=1, values=False)),
+        qkv() | {"a_k": data(3, D_K)},
+    ),
+    "transformer-xl": (Attention(heads=H, causal=True, position=TransformerXL()), qkv(H) | xl(N_K)),
+    "transformer-xl, both ways": (
+        Attention(position=TransformerXL()),
+        qkv(2) | xl(N_Q + N_K - 1, 1),
+    ),
+    "disentangled": (Attention(heads=H, position=Disentangled(span=2)), qkv(H) | disentangled(4)),
+    "disentangled, buckets, as run": (
+        Attention(position=Disentangled(span=4, max_distance=6, backwards=False)),
+        qkv() | disentangled(8, 1),
+    ),
+    "disentangled, one term": (
+        Attention(scale=Fraction(1, 3), position=Disentangled(span=2, to_content=False)),
+        qkv() | {n: a for n, a in disentangled(4, 1).items() if n in ("p", "w_pk")},
+    ),
+}
