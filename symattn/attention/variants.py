@@ -1,0 +1,162 @@
+"""Every variant of attention that there is a name for, one line each: which fields it has, and what it is run on.
+
+The list is what conformance is tested on and what the documentation's table is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from symattn.attention.inputs import lengths
+from symattn.attention.latent import Latent
+from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.spec import Attention
+
+_QKV, _X = "q k v", "x w_q w_k w_v w_o"
+_LATENT = "x w_q w_dkv w_uk w_uv w_kr w_o"
+_TRIPLES = ((3, 4, 5), (5, 12, 13))
+
+#: Lengths by letter, all different, so that no two axes are taken for each other.
+SIZES: Mapping[str, int] = {
+    "n_q": 3, "n_k": 5, "d_k": 4, "d_s": 4, "d_v": 7, "d_w": 4, "d_model": 8, "d_y": 8, "d_out": 8, "l_a": 9,
+    "l": 9, "l_q": 10, "d_n": 2, "d_r": 2, "f": 2, "n_b": 4, "n_d": 5, "n_r": 7, "d_e": 11,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A variant: its family, its specification, the names of its inputs, and lengths that differ from the usual."""
+
+    family: str
+    spec: Attention
+    given: str = _QKV
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its inputs."""
+        return tuple(self.given.split())
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of its inputs."""
+        sizes = {**SIZES, **self.sizes}
+        return {name: lengths(name, self.spec, self.names, sizes) for name in self.names}
+
+
+def _scores() -> dict[str, Variant]:
+    return {
+        "dot": Variant("scores", Attention(scale=1)),
+        "scaled dot": Variant("scores", Attention()),
+        "general": Variant("scores", Attention(score="general"), f"{_QKV} w_s"),
+        "additive": Variant("scores", Attention(score="additive"), f"{_QKV} w_s u_s v_s", {"d_w": 9, "d_s": 6}),
+        "cosine": Variant("scores", Attention(score="cosine", scale=10)),
+        "distance": Variant("scores", Attention(score="distance")),
+        "1/d_k": Variant("scores", Attention(scale="1/d_k")),
+        "scale per head": Variant("scores", Attention(heads=2, scale="given"), f"{_QKV} scale"),
+        "RMS norm of q and k": Variant("scores", Attention(qk_norm="rms", eps=0.25), f"{_QKV} g_q g_k"),
+        "LayerNorm of q and k": Variant("scores", Attention(qk_norm="layer"), f"{_QKV} g_q g_k beta_q beta_k"),
+        "q and k of length 1": Variant("scores", Attention(qk_norm="l2", scale=10)),
+        "softcap": Variant("scores", Attention(softcap=2)),
+        "truncated": Variant("scores", Attention(truncate=2)),
+        "bias": Variant("scores", Attention(bias=True), f"{_QKV} bias"),
+    }
+
+
+def _masks() -> dict[str, Variant]:
+    return {
+        "causal": Variant("masks", Attention(causal=True)),
+        "causal, top-left": Variant("masks", Attention(causal=True, alignment="top-left")),
+        "sliding window": Variant("masks", Attention(causal=True, window=2)),
+        "window of two sides": Variant("masks", Attention(window=(1, 1))),
+        "local blocks": Variant("masks", Attention(causal=True, block=2)),
+        "prefix": Variant("masks", Attention(causal=True, prefix=2)),
+        "padding": Variant("masks", Attention(padding=True), f"{_QKV} keep"),
+        "packed documents": Variant("masks", Attention(causal=True, documents=True), f"{_QKV} doc_q doc_k"),
+        "boolean mask": Variant("masks", Attention(mask="boolean"), f"{_QKV} mask"),
+        "additive mask": Variant("masks", Attention(mask="additive"), f"{_QKV} mask"),
+        "masks combined": Variant(
+            "masks", Attention(causal=True, window=3, mask="boolean", padding=True, bias=True), f"{_QKV} mask keep bias"
+        ),
+    }
+
+
+def _normalisers() -> dict[str, Variant]:
+    return {
+        "not stabilised": Variant("normalisers", Attention(stabilised=False)),
+        "log-sum-exp returned": Variant("normalisers", Attention(lse=True)),
+        "base 2": Variant("normalisers", Attention(base=2)),
+        "sink": Variant("normalisers", Attention(heads=2, sink="given"), f"{_QKV} sink"),
+        "softmax off by one": Variant("normalisers", Attention(sink="zero")),
+        "sigmoid": Variant("normalisers", Attention(normaliser="sigmoid")),
+        "ReLU": Variant("normalisers", Attention(normaliser="relu")),
+        "sparsemax": Variant("normalisers", Attention(normaliser="sparsemax")),
+        "entmax": Variant("normalisers", Attention(normaliser="entmax")),
+        "dropout": Variant("normalisers", Attention(dropout=0.25), f"{_QKV} drop"),
+    }
+
+
+def _heads() -> dict[str, Variant]:
+    grouped = Attention(heads=6, kv_heads=2, causal=True)
+    latent, absorbed = Latent(queries=True), Latent(absorbed=True)
+    return {
+        "self-attention": Variant("heads", Attention(), _X),
+        "cross-attention": Variant("heads", Attention(), f"y {_X}"),
+        "parameter-free": Variant("heads", Attention(), "x"),
+        "multi-head": Variant("heads", Attention(heads=2), f"{_X} b_q b_k b_v b_o"),
+        "multi-query": Variant("heads", Attention(heads=6, kv_heads=1), _X),
+        "grouped-query": Variant("heads", grouped),
+        "grouped-query, of tokens": Variant("heads", grouped, _X),
+        "packed projections": Variant("heads", Attention(heads=2, packed=True), "x w_in b_in w_o b_o", {"d_v": 4}),
+        "latent": Variant("heads", Attention(heads=2, latent=latent), "x w_dq w_uq w_dkv w_uk w_uv w_kr w_o"),
+        "latent, absorbed": Variant("heads", Attention(heads=2, latent=absorbed, causal=True), _LATENT),
+    }
+
+
+def _positions() -> dict[str, Variant]:
+    turned = Rotary(triples=_TRIPLES)
+    return {
+        "rotary, half": Variant("positions", Attention(position=turned)),
+        "rotary, interleaved": Variant("positions", Attention(position=Rotary(triples=_TRIPLES, layout="interleaved"))),
+        "rotary, in part": Variant("positions", Attention(position=Rotary(triples=_TRIPLES[:1]))),
+        "rotary, true frequencies": Variant("positions", Attention(position=Rotary())),
+        "rotary, given tables": Variant(
+            "positions", Attention(position=Rotary(given="tables")), f"{_QKV} cos sin cos_q sin_q"
+        ),
+        "rotary, latent": Variant(
+            "positions",
+            Attention(heads=2, latent=Latent(absorbed=True), position=Rotary(triples=_TRIPLES[:1])),
+            _LATENT,
+        ),
+        "ALiBi": Variant("positions", Attention(heads=2, causal=True, position=Alibi())),
+        "ALiBi, given slopes": Variant(
+            "positions", Attention(heads=3, position=Alibi(slopes="given", two_sided=True)), f"{_QKV} slopes"
+        ),
+        "T5 buckets": Variant(
+            "positions", Attention(heads=2, scale=1, position=Buckets(number=4, max_distance=3)), f"{_QKV} b_rel"
+        ),
+        "Shaw": Variant("positions", Attention(position=Shaw(most=2)), f"{_QKV} a_k a_v"),
+        "Transformer-XL": Variant(
+            "positions", Attention(heads=2, causal=True, position=TransformerXL()), f"{_X} r w_r b_u b_w", {"n_r": 3}
+        ),
+        "DeBERTa": Variant(
+            "positions", Attention(heads=2, position=Disentangled(span=2)), f"{_X} p w_pk w_pq", {"n_d": 4}
+        ),
+    }
+
+
+def _together() -> dict[str, Variant]:
+    return {
+        "decoder step": Variant(
+            "together",
+            Attention(
+                heads=6, kv_heads=2, causal=True, window=3, softcap=2, sink="given", position=Rotary(triples=_TRIPLES)
+            ),
+            f"{_QKV} sink",
+        ),
+    }
+
+
+VARIANTS: dict[str, Variant] = {
+    **_scores(), **_masks(), **_normalisers(), **_heads(), **_positions(), **_together(),
+}  # fmt: skip
