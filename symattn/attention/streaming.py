@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from symattn.arrays.namespace import namespace_of
+from symattn.attention.softmax import logarithms, nonempty
 
 
 class State(NamedTuple):
@@ -29,11 +30,6 @@ def reference(m: Any) -> Any:
     """What is subtracted before exponentiating: m, and 0 where m = −∞."""
     xp = namespace_of(m)
     return xp.where(xp.isfinite(m), m, 0)
-
-
-def nonzero(z: Any) -> Any:
-    """The divisor ℓ, and 1 for a row in which every key is forbidden, so that it gives zeros."""
-    return namespace_of(z).where(z == 0, 1, z)
 
 
 def tile_state(s: Any, v: Any, maximum: Any = None) -> State:
@@ -60,13 +56,13 @@ def merge(a: State, b: State, maximum: Any = None) -> State:
 
 
 def finish(state: State, fully_masked: str = "nan") -> Any:
-    """o_i = a_i / ℓ_i. A row in which every key is forbidden gives 0/0 (``nan``) or zeros (``zeros``)."""
-    return state.accumulated / (state.normaliser if fully_masked == "nan" else nonzero(state.normaliser))
+    """o_i = a_i / ℓ_i. A row in which every key is forbidden gives 0/0 (``nan``), zeros, or raises (``error``)."""
+    return state.accumulated / nonempty(state.normaliser, fully_masked)
 
 
-def log_sum_exp(state: State) -> Any:
+def lse(state: State) -> Any:
     """L_i = log Σ_j e^{s_ij} = m_i + log ℓ_i, m the maximum; −∞ for a row in which every key is forbidden."""
-    return state.maximum + namespace_of(state.normaliser).log(nonzero(state.normaliser))
+    return state.maximum + logarithms(nonempty(state.normaliser, "zeros"))
 
 
 def online(s: Any, v: Any, bounds: Iterable[Any], fully_masked: str = "nan") -> Any:
@@ -87,7 +83,7 @@ class Partial(NamedTuple):
 
 def partial(state: State) -> Partial:
     """(a/ℓ, m + log ℓ) of a state."""
-    return Partial(finish(state, "zeros"), log_sum_exp(state))
+    return Partial(finish(state, "zeros"), lse(state))
 
 
 def partial_output(s: Any, v: Any) -> Partial:
