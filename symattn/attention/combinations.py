@@ -57,4 +57,8 @@ WEIGHTS: tuple[Rule, ...] = (
         lambda s: s.fully_masked != "zeros" and (s.sink is not None or s.normaliser in ("sigmoid", "relu")),
         "with a sink, sigmoid or relu a row that is fully masked is not 0/0 but zeros; mend: fully_masked='zeros'",
     ),
+    (
+        lambda s: s.score == "distance" and s.normaliser == "relu" and not (s.bias or s.scale or s.mask == "additive"),
+        "scores of distances are never positive, and relu makes 0 of them; mend: bias=True, or another normaliser",
+    ),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from symattn.attention.notation import N_K, SYMBOLS
 from symattn.document.model import Text
-from symattn.document.notation import Big, Commas, Name, Node, Over, Power, call, commas, equals, name, node, relation
+from symattn.document.notation import Big, Name, Node, Over, Power, call, commas, equals, name, node, relation
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
@@ -29,7 +29,7 @@ def conventions(spec: Attention) -> Iterable[Text]:
     if spec.documents:
         yield ("tokens with the same label are of one document; places are counted from its first token",)
     if spec.dropout:
-        yield (f"weights that are kept are divided by {1 - Fraction(spec.dropout)}",)
+        yield (f"weights that are kept are divided by {1 - Fraction(str(spec.dropout))}",)
     if spec.lse:
         yield "the second result is ", equals(name("L", "i"), call(_log(spec), _total(spec)))
 
@@ -67,11 +67,9 @@ def _total(spec: Attention) -> Node:
 
 
 def _shift(spec: Attention) -> Text:
+    largest = Big("max", _L, None, None, _OTHER)
     if spec.sink is None:
-        largest: Node = Big("max", _L, None, None, _OTHER)
         return "before exponentiating, the row maximum is subtracted: ", relation(_S, "→", _S - largest)
     sink = node(0) if spec.sink == "zero" else SYMBOLS["sink"]
-    among: Commas = commas(sink, Big("max", _L, None, None, _OTHER))
-    return "before exponentiating, the largest of row and sink is subtracted: ", relation(
-        _S, "→", _S - call("max", among)
-    )
+    both = call("max", commas(sink, largest))
+    return "before exponentiating, the largest of row and sink is subtracted: ", relation(_S, "→", _S - both)

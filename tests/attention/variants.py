@@ -1,0 +1,135 @@
+"""Variants of scores, masks and weights as specifications, with inputs whose sizes all differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.spec import Attention
+
+H, G, N_Q, N_K, D_K, D_V, L = 2, 1, 3, 5, 2, 4, 3
+PLAIN = ("mask", "keep", "doc", "doc_q", "doc_k", "drop")  # inputs that are no numbers to compute with
+_RNG = np.random.default_rng(23)
+
+
+def data(*shape: int) -> np.ndarray:
+    """Quarters, all of them different, so that no two scores are equal by chance."""
+    size = int(np.prod(shape))
+    return _RNG.permutation(np.arange(size) - size // 2).reshape(shape) / 4 + 0.125
+
+
+SEEN = np.array([[1, 0, 1, 1, 1], [0, 1, 1, 0, 1], [0, 0, 0, 0, 0]], dtype=bool)
+GIVEN: dict[str, np.ndarray] = {
+    "mask": SEEN,
+    "keep": np.array([1, 1, 0, 1, 1], dtype=bool),
+    "bias": data(N_Q, N_K) / 4,
+    "bias of heads": data(H, 1, N_K) / 4,
+    "scale": np.array([0.5, 2.0]),
+    "sink": np.array([0.75, -1.5]),
+    "drop": np.array([[1, 1, 0, 1, 0], [1, 0, 1, 1, 1], [0, 1, 1, 1, 1]], dtype=bool),
+    "doc_q": np.array([0, 1, 1]),
+    "doc_k": np.array([0, 0, 1, 1, 1]),
+    "w_s": data(D_K, D_K),
+    "w_s of heads": data(H, D_K, D_K) / 4,
+    "w_s wide": data(D_K, L) / 2,
+    "u_s": data(D_K, L) / 2,
+    "v_s": data(L),
+    "v_s of heads": data(H, L),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """Fields of ``Attention`` and inputs beside q, k, v.
+
+    ``refused`` says by kind with what words it is refused there; ``any_function``, that on residues tanh or a root of
+    data stands for any function, so that it runs and there is nothing to compare.
+    """
+
+    fields: Mapping[str, Any]
+    given: Mapping[str, np.ndarray] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    any_function: bool = False
+
+    @property
+    def spec(self) -> Attention:
+        return Attention(heads=H, kv_heads=G, **self.fields)
+
+    def run(self, lift: Any) -> Any:
+        """The output (and the logarithms) on arrays of a kind; masks and labels stay plain."""
+        given = {n: a if n in PLAIN else lift(a) for n, a in (QKV | dict(self.given)).items()}
+        return self.spec(**given)
+
+
+QKV = {"q": data(H, N_Q, D_K) / 2, "k": data(G, N_K, D_K) / 2, "v": data(G, N_K, D_V)}
+
+#: Why a kind cannot run a variant.
+TANH = {"exact": "leaves the decided field"}
+ORDER = {"modular": "residues have no order", "letters": "true"}
+TWO = {"exact": "integer multiples only", "modular": "a logarithm times anything"}
+
+
+def _v(given: str = "", refused: Mapping[str, str] | None = None, **fields: Any) -> Variant:
+    names = given.split(", ") if given else []
+    any_function = refused is TANH or fields.get("score") == "cosine"
+    return Variant(fields, {n.split(" ")[0]: GIVEN[n] for n in names}, refused or {}, any_function)
+
+
+VARIANTS: dict[str, Variant] = {
+    "general": _v("w_s", score="general"),
+    "general, a matrix for each head": _v("w_s of heads", score="general", scale=Fraction(1, 2)),
+    "additive": _v("w_s wide, u_s, v_s", TANH, score="additive"),
+    "additive, a vector for each head": _v("w_s wide, u_s, v_s of heads", TANH, score="additive", causal=True),
+    "cosine": _v(score="cosine"),
+    "cosine with a temperature": _v("scale", score="cosine", scale="given"),
+    "distance": _v(score="distance", causal=True),
+    "over d_k": _v(scale="1/d_k"),
+    "a scale for each head": _v("scale", scale="given", window=(1, 1)),
+    "truncated": _v(truncate=1),
+    "truncated, over d_k": _v(truncate=1, scale="1/d_k"),
+    "capped": _v("", TANH, softcap=2),
+    "capped, then a bias, then masks": _v("bias, mask", TANH, softcap=Fraction(3, 2), bias=True, mask="boolean"),
+    "bias": _v("bias", bias=True),
+    "bias of heads and padding": _v("bias of heads, keep", bias=True, padding=True, causal=True),
+    "window of keys": _v(causal=True, window=2),
+    "window, top-left": _v(causal=True, window=2, alignment="top-left"),
+    "window with two sides": _v(window=(1, 0), alignment="top-left"),
+    "window, one side open": _v(window=(None, 1)),
+    "causal and a window to both sides": _v(causal=True, window=(1, 2)),
+    "blocks": _v(block=2),
+    "blocks, causal": _v(block=2, causal=True),
+    "blocks, top-left": _v(block=2, alignment="top-left", window=(1, None)),
+    "prefix": _v(causal=True, prefix=2, alignment="top-left"),
+    "prefix, bottom-right": _v(causal=True, prefix=4),
+    "documents": _v("doc_q, doc_k", documents=True),
+    "documents, causal": _v("doc_q, doc_k", documents=True, causal=True),
+    "documents, all masks": _v(
+        "doc_q, doc_k, mask, keep", documents=True, causal=True, window=2, mask="boolean", padding=True
+    ),
+    "documents, top-left, blocks": _v("doc_q, doc_k", documents=True, block=2, alignment="top-left"),
+    "documents, prefix": _v("doc_q, doc_k", documents=True, causal=True, prefix=1, alignment="top-left"),
+    "sink": _v("sink", sink="given"),
+    "sink and an empty row": _v("sink, mask", sink="given", mask="boolean"),
+    "sink, not stabilised": _v("sink", sink="given", causal=True, stabilised=False),
+    "off by one": _v(sink="zero", causal=True),
+    "powers of two": _v("", TWO, base=2),
+    "powers of two with a sink": _v("sink", TWO, base=2, sink="given", causal=True),
+    "sigmoid": _v(normaliser="sigmoid", causal=True),
+    "sigmoid with a bias": _v("bias", normaliser="sigmoid", bias=True),
+    "sigmoid, not stabilised": _v("mask", normaliser="sigmoid", stabilised=False, mask="boolean"),
+    "ReLU": _v("", ORDER, normaliser="relu", causal=True),
+    "sparsemax": _v("mask", ORDER, normaliser="sparsemax", scale=Fraction(1, 2), mask="boolean"),
+    "entmax": _v("mask", ORDER, normaliser="entmax", scale=Fraction(1, 2), mask="boolean"),
+    "entmax, causal": _v("", ORDER, normaliser="entmax", scale=1, causal=True),
+    "dropout": _v("drop", dropout=0.1),
+    "dropout after a sink": _v("drop, sink", dropout=Fraction(1, 3), sink="given", causal=True),
+    "lse": _v(lse=True),
+    "lse, masked": _v("mask", lse=True, mask="boolean"),
+    "lse with a sink": _v("sink, mask", lse=True, mask="boolean", sink="given"),
+    "lse, off by one": _v(lse=True, sink="zero", causal=True),
+    "lse in powers of two": _v("", TWO, lse=True, base=2, window=(1, 1)),
+}  # fmt: skip
