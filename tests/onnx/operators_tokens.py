@@ -1,4 +1,4 @@
-"""RotaryEmbedding and LinearAttention: token by token."""
+"""RotaryEmbedding and LinearAttention."""
 
 from __future__ import annotations
 
@@ -6,59 +6,51 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.groups import repeat_heads
-from symattn.attention.linear import delta_step
-from symattn.attention.positions import rotate_half, rotate_interleaved
+from symattn.attention.linear_delta import delta_token
+from symattn.attention.linear_gated import empty_state, gated_step, scan
 from symattn.attention.projections import merge_heads, split_heads
+from symattn.attention.rotary import rotate
 from tests.onnx.calls import Call
 
 Arrays = dict[str, Any]
 
 
 def rotary_embedding(call: Call) -> Arrays:
-    """The first columns of each head rotated by the angles of its positions."""
+    """The first columns of each head turned by the angles of its position."""
     x, cos, sin = (call.inputs[name] for name in ("X", "cos_cache", "sin_cache"))
-    packed = x.ndim == 3
-    if packed:
-        x = split_heads(x, call.attributes["num_heads"])
+    heads = split_heads(x, call.attributes["num_heads"]) if x.ndim == 3 else x
     if "position_ids" in call.inputs:
         cos, sin = (table[call.inputs["position_ids"]] for table in (cos, sin))
-    width = call.attributes["rotary_embedding_dim"] or x.shape[-1]
-    rotate = rotate_interleaved if call.attributes["interleaved"] else rotate_half
-    turned = rotate(x[..., :width], cos[..., None, :, :], sin[..., None, :, :])
-    y = namespace_of(x).concat([turned, x[..., width:]], axis=-1) if width < x.shape[-1] else turned
-    return {"Y": merge_heads(y) if packed else y}
+    assert 2 * cos.shape[-1] == (call.attributes["rotary_embedding_dim"] or heads.shape[-1])
+    layout = "interleaved" if call.attributes["interleaved"] else "half"
+    y = rotate(heads, cos[..., None, :, :], sin[..., None, :, :], layout)
+    return {"Y": merge_heads(y) if x.ndim == 3 else y}
 
 
 def linear_attention(call: Call) -> Arrays:
-    """S_t = e^{g_t} S_{t−1} + k_tᵀ v_t, or the delta rule with β_t; o_t = scale · q_t S_t. Heads share states."""
-    rule, heads = call.attributes["update_rule"], call.attributes["kv_num_heads"]
-    groups = call.attributes["q_num_heads"] // heads
-    q = split_heads(call.inputs["query"], heads * groups)
-    given = {name: split_heads(x, heads) for name in ("key", "value") if (x := call.inputs[name]) is not None}
+    """Token by token, each state read by the heads of queries that share it: o_t = scale · q_t S_t."""
+    rule, g = call.attributes["update_rule"], call.attributes["kv_num_heads"]
+    q = split_heads(call.inputs["query"], call.attributes["q_num_heads"])
     xp = namespace_of(q)
-    state = call.inputs.get("past_state")
-    if state is None:
-        state = given["key"].mT[..., :, :1] * given["value"][..., :1, :] * 0
-    outputs = []
-    for t in range(q.shape[-2]):
-        state = _written(call, rule, state, t, given["key"][..., t : t + 1, :], given["value"][..., t : t + 1, :])
-        outputs.append(q[..., t : t + 1, :] @ repeat_heads(state, groups))
-    y = xp.concat(outputs, axis=-2)
-    scale = call.attributes.get("scale", 0)
-    y = y * scale if scale else y / xp.sqrt(xp.asarray(q.shape[-1], dtype=q.dtype))
-    return {"output": merge_heads(y), "present_state": state}
-
-
-def _written(call: Call, rule: str, state: Any, t: int, k: Any, v: Any) -> Any:
-    """The state after a token: forgotten by its decay, then written to."""
-    if "gated" in rule:
-        decay = split_heads(call.inputs["decay"], state.shape[-3])[..., t : t + 1, :]
-        state = state * namespace_of(state).exp(decay).mT
+    b, h, n, d = q.shape
+    # Heads of queries that share a state are an axis of their own, of length 1 for all else.
+    members = xp.reshape(q, (b, g, h // g, n, d))
+    k, v = (split_heads(call.inputs[name], g)[:, :, None] for name in ("key", "value"))
+    decay, beta = (_per_head(call.inputs.get(name), g) for name in ("decay", "beta"))
+    state = call.inputs["past_state"][:, :, None] if "past_state" in call.inputs else empty_state(k, v)
+    gates = [decay] if "gated" in rule else []
     if "delta" in rule:
-        beta = split_heads(call.inputs["beta"], call.inputs["beta"].shape[-1])[..., t : t + 1, :]
-        return delta_step(state, k, v, beta)
-    return state + k.mT @ v
+        state, y = scan(delta_token, state, range(n + 1), members, k, v, beta, *gates)
+    else:
+        state, y = scan(gated_step, state, range(n + 1), members, k, v, *gates)
+    scale = call.attributes.get("scale", 0)
+    y = y * xp.asarray(scale, dtype=q.dtype) if scale else y / xp.sqrt(xp.asarray(d, dtype=q.dtype))
+    return {"output": merge_heads(xp.reshape(y, (b, h, n, v.shape[-1]))), "present_state": state[:, :, 0]}
+
+
+def _per_head(x: Any, heads: int) -> Any:
+    """Decays or rates (b, n, heads · d) for each head, with the axis of those that share; (b, n, 1) for all heads."""
+    return None if x is None else split_heads(x, heads if x.shape[-1] > 1 else 1)[:, :, None]
 
 
 OPERATORS: Mapping[str, Callable[[Call], Arrays]] = {
