@@ -205,3 +205,7 @@ def test_masks_whose_columns_are_not_those_of_the_keys() -> None:
         attention_of(node("Q K V attn_mask"), arrays(attn_mask=(N, M + 1)))
     with pytest.raises(InputError, match="one column; there are 5 keys: opset 23 repeats it, later ones hide"):
         attention_of(node("Q K V attn_mask"), arrays(attn_mask=(N, 1)))
+    cache = arrays(attn_mask=(N, 1)) | {"nonpad_kv_seqlen": np.array([1, 1])}  # an input that opset 23 has not
+    agree(
+        attention_of(node("Q K V attn_mask - - nonpad_kv_seqlen"), cache), loops(cache, 1, forbidden(np.arange(M) < 1))
+    )

@@ -87,7 +87,7 @@ def _padding(n_k: int, mask: Any, lengths: Any) -> Found:
     width = n_k if mask is None else mask.shape[-1]
     if width > n_k:
         raise InputError(f"attn_mask has {width} columns; there are {n_k} keys")
-    if width == 1 < n_k:
+    if width == 1 < n_k and lengths is None:  # lengths are of opset 24
         what = f"attn_mask has one column; there are {n_k} keys"
         raise InputError(f"{what}: opset 23 repeats it, later ones hide the other keys; mend: a column for each key")
     if lengths is None and width == n_k:
