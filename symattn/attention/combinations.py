@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from symattn.attention.position import Rotary
+
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
@@ -18,6 +20,10 @@ SCORES: tuple[Rule, ...] = (
     (
         lambda s: s.score == "cosine" and s.qk_norm is not None,
         "cosine scores normalise queries and keys themselves; mend: qk_norm=None",
+    ),
+    (
+        lambda s: isinstance(s.position, Rotary) and s.score in ("general", "additive"),
+        "rotations tell distances in dot products, cosines and distances alone; mend: position=None, or another score",
     ),
     (
         lambda s: s.latent is not None and (s.score != "dot" or s.truncate is not None),

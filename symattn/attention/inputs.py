@@ -165,8 +165,16 @@ def _check_names(spec: Attention, given: Collection[str]) -> None:
             raise InputError(f"the specification has no input {name!r}")
         if name in NEEDED and wanted(spec) and name not in given:
             raise InputError(f"the specification needs input {name!r}")
-    if spec.documents and [n for n in ("doc", "doc_q", "doc_k") if n in given] not in (["doc"], ["doc_q", "doc_k"]):
+    if spec.documents:
+        _check_names_of_documents(spec, given)
+
+
+def _check_names_of_documents(spec: Attention, given: Collection[str]) -> None:
+    names = [n for n in ("doc", "doc_q", "doc_k") if n in given]
+    if names not in (["doc"], ["doc_q", "doc_k"]):
         raise InputError("the specification needs input 'doc', or 'doc_q' and 'doc_k'")
+    if names != ["doc"] and spec.position is not None and not {"cos_q", "positions_q"} & set(given):
+        raise InputError("doc_q and doc_k: distances are counted over whole sequences; mend: doc, or position=None")
 
 
 def _check_names_of_q(spec: Attention, given: Collection[str]) -> None:

@@ -22,8 +22,8 @@ from symattn.errors import InputError, Refused, Undecided
 from tests.arrays.residues import agree
 from tests.attention.attention_by_loops import attend
 from tests.attention.pieces import FLOATS, PAIR, nested
+from tests.attention.scoring_variants import GIVEN, N_K, N_Q, PLAIN, QKV, VARIANTS, G, H, Variant
 from tests.attention.test_kinds import FUNCTIONS, evaluated
-from tests.attention.variants import GIVEN, N_K, N_Q, PLAIN, QKV, VARIANTS, G, H, Variant
 from tests.bounded import bounded
 
 REFUSAL = (Refused, Undecided)

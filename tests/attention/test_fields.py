@@ -1,0 +1,259 @@
+"""Fields of scores, masks and weights: what contradicts itself, what does not fit, what a document says of them."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.arrays import kind
+from symattn.attention.document import shape
+from symattn.attention.latent import Latent
+from symattn.attention.notation import SYMBOLS
+from symattn.attention.position import Alibi, Rotary
+from symattn.attention.spec import Attention
+from symattn.document.notation import Name, Product
+from symattn.errors import InputError
+from symattn.render import render
+from tests.arrays.evaluating import compare
+from tests.attention.scoring_variants import VARIANTS
+
+CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "a window without a side": ({"window": 3}, "looks back from the query; mend: causal=True, or window=.left, right."),
+    "a window that is none": ({"window": (None, None)}, "open on both sides is none"),
+    "a prefix of what is open": ({"prefix": 2}, "a prefix opens keys that a causal mask closes"),
+    "a prefix in a window": ({"prefix": 2, "causal": True, "window": 2}, "closes keys that a prefix opens"),
+    "a prefix in blocks": ({"prefix": 2, "causal": True, "block": 2}, "closes keys that a prefix opens"),
+    "a matrix for some columns": ({"truncate": 2, "score": "general"}, "do not fit the matrices"),
+    "cosines of unit vectors": ({"score": "cosine", "qk_norm": "l2"}, "normalise queries and keys themselves"),
+    "distances to a latent": ({"score": "distance", "latent": Latent()}, "mend: score='dot', truncate=None"),
+    "a cut latent": ({"truncate": 1, "latent": Latent()}, "mend: score='dot', truncate=None"),
+    "rotations and tanh": ({"score": "additive", "position": Rotary()}, "rotations tell distances in dot products"),
+    "a sink of no sum": ({"sink": "zero", "normaliser": "relu"}, "sink belongs to normaliser 'softmax'"),
+    "a base of no power": ({"base": 2, "normaliser": "entmax"}, "base belongs to normaliser 'softmax'"),
+    "a logarithm of no sum": ({"lse": True, "normaliser": "sigmoid"}, "lse belongs to normaliser 'softmax'"),
+    "no exponential to tame": ({"stabilised": False, "normaliser": "sparsemax"}, "take exponentials"),
+    "0/0 beside a sink": ({"fully_masked": "nan", "sink": "given"}, "is not 0/0 but zeros"),
+    "0/0 of sigmoids": ({"fully_masked": "error", "normaliser": "sigmoid"}, "is not 0/0 but zeros"),
+    "nothing but zeros": ({"score": "distance", "normaliser": "relu"}, "never positive"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_fields_that_contradict_each_other_are_refused_with_the_reason(name: str) -> None:
+    fields, words = CONTRADICTIONS[name]
+    with pytest.raises(InputError, match=words) as refusal:
+        Attention(**fields)
+    assert str(refusal.value).startswith("Attention: ")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_less_than_the_contradiction_is_accepted(name: str) -> None:
+    """Each refusal needs all the fields that it names: leaving one out is no contradiction any more."""
+    fields, words = CONTRADICTIONS[name]
+    for some in combinations(fields, len(fields) - 1):
+        said = refusal_of({f: fields[f] for f in some})
+        assert not re.search(words, said)
+        assert not said or set(some) & {"prefix", "window"}  # which by themselves need causal
+
+
+def refusal_of(fields: dict[str, Any]) -> str:
+    """What is said against the fields, if anything."""
+    try:
+        Attention(**fields)
+    except InputError as refusal:
+        return str(refusal)
+    return ""
+
+
+MEANINGLESS: list[tuple[dict[str, Any], str]] = [
+    ({"window": 0, "causal": True}, "window is 0; it must be a whole number from 1 on, or (left, right)"),
+    ({"window": (1, -1)}, "window is (1, -1); it must be"),
+    ({"window": [1, 0]}, "window is [1, 0]; it must be"),
+    ({"window": True, "causal": True}, "window is True; it must be"),
+    ({"block": 0}, "block is 0; it must be a whole number from 1 on"),
+    ({"truncate": 1.5}, "truncate is 1.5; it must be a whole number from 1 on"),
+    ({"prefix": -1, "causal": True}, "prefix is -1; it must be a whole number from 1 on"),
+    ({"softcap": 0}, "softcap is 0; it must be a finite number above 0"),
+    ({"softcap": float("inf")}, "softcap is inf; it must be a finite number above 0"),
+    ({"base": 3}, "base is 3; known: None for e, 2"),
+    ({"base": True}, "base is True; known: None for e, 2"),
+    ({"dropout": 1}, "dropout is 1; it must be a number from 0 on and below 1"),
+    ({"dropout": -0.5}, "dropout is -0.5; it must be"),
+    ({"score": "dots"}, "score is 'dots'; known: dot, general, additive, cosine, distance"),
+    ({"normaliser": "soft"}, "normaliser is 'soft'; known: softmax, sigmoid, relu, sparsemax, entmax"),
+    ({"sink": 0}, "sink is 0; known: None, given, zero"),
+    ({"scale": "sqrt"}, "scale is 'sqrt'; it must be a finite number"),
+    ({"bias": 1}, "bias is 1; it must be True or False"),
+    ({"documents": "doc"}, "documents is 'doc'; it must be True or False"),
+    ({"lse": None}, "lse is None; it must be True or False"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), MEANINGLESS, ids=lambda x: str(x)[:40])
+def test_a_field_that_means_nothing(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        Attention(**fields)
+    assert words in str(refusal.value)
+
+
+Q, K, V = np.ones((2, 3, 4)), np.ones((2, 5, 4)), np.ones((2, 5, 6))
+TWO: dict[str, Any] = {"heads": 2}
+UNFIT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({}, {"sink": np.ones(1)}, "the specification has no input 'sink'"),
+    ({"sink": "given", **TWO}, {}, "the specification needs input 'sink'"),
+    ({"sink": "given", **TWO}, {"sink": np.ones(3)}, "sink has shape (3,); the axis heads must have the length 2"),
+    ({"scale": "given", **TWO}, {"scale": np.ones((2, 1))}, "scale has shape (2, 1); it needs one axis: h"),
+    ({"bias": True}, {"bias": np.ones((3, 4))}, "bias (3, 4): n_k differs"),
+    ({"bias": True}, {"bias": np.ones((3, 5), bool)}, "bias holds bool; it must hold numbers"),
+    ({"dropout": 0.5}, {"drop": np.ones((3, 5))}, "drop holds float64; it must hold booleans"),
+    ({"documents": True}, {}, "the specification needs input 'doc', or 'doc_q' and 'doc_k'"),
+    ({"documents": True}, {"doc_q": np.ones(3, int)}, "the specification needs input 'doc', or 'doc_q' and 'doc_k'"),
+    ({"documents": True}, {"doc": np.ones(3, int)}, "n_q differs"),
+    ({"documents": True}, {"doc_q": np.ones(3, int), "doc_k": np.ones(4, int)}, "doc_k (4,): n_k differs"),
+    ({"documents": True}, {"doc_q": np.ones(3), "doc_k": np.ones(5)}, "doc_q holds float64; it must hold whole"),
+    (
+        {"documents": True, "causal": True, "position": Alibi(), **TWO},
+        {"doc_q": np.ones(3, int), "doc_k": np.ones(5, int)},
+        "distances are counted over whole sequences; mend: doc",
+    ),
+    ({"score": "general"}, {"w_s": np.ones((4, 3))}, "w_s (4, 3): d_s differs"),
+    ({"score": "general"}, {"w_s": np.ones((3, 4))}, "w_s (3, 4): d_k differs"),
+    (
+        {"score": "additive"},
+        {"w_s": np.ones((4, 2)), "u_s": np.ones((4, 3)), "v_s": np.ones(3)},
+        "u_s (4, 3): l_a differs",
+    ),
+    ({"score": "additive"}, {"w_s": np.ones((4, 2)), "u_s": np.ones((4, 2))}, "the specification needs input 'v_s'"),
+    ({"truncate": 5}, {}, "truncate: 5 columns of vectors that have 4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "given", "words"), UNFIT, ids=lambda x: x if isinstance(x, str) else "")
+def test_what_does_not_fit_is_said_in_one_line(fields: dict[str, Any], given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        Attention(**fields)(Q, K, V, **given)
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_keys_may_be_wider_than_queries_where_a_matrix_stands_between() -> None:
+    wide = np.ones((2, 5, 7))
+    assert Attention(score="general")(Q, wide, V, w_s=np.ones((4, 7))).shape == (2, 3, 6)
+    w = {"w_s": np.ones((4, 2)), "u_s": np.ones((7, 2)), "v_s": np.ones(2)}
+    assert Attention(score="additive")(Q, wide, V, **w).shape == (2, 3, 6)
+    assert Attention(score="additive")(x=Q, y=wide, **w).shape == (2, 3, 7)
+    with pytest.raises(InputError, match="d_k differs"):
+        Attention()(Q, wide, V)
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_document_of_a_variant(name: str) -> None:
+    """It names every input, and its shapes are those of a run."""
+    variant = VARIANTS[name]
+    spec, arrays = variant.spec, {"q": np.ones((2, 3, 2)), "k": np.ones((1, 5, 2)), "v": np.ones((1, 5, 4))}
+    trace = spec.trace(**arrays, **variant.given)
+    sizes: dict[str, int] = {}
+    for array in trace:
+        letters = shape(array, spec, trace)
+        for letter, size in zip(letters, trace[array].shape[-len(letters) :], strict=True):
+            if size > 1 and not isinstance(letter, Product):
+                key = letter.base + "".join(s.base for s in letter.sub) if isinstance(letter, Name) else str(letter)
+                assert sizes.setdefault(key, size) == size, (array, key)
+    document = spec.document(trace)
+    text = render(document, "text")
+    assert all(f"  {n} " in text for n in (*arrays, *variant.given))
+    assert r"\begin{document}" in render(document, "latex")
+    assert all(type(v) in (bool, int, str, type(None)) for v in document.parameters.values())
+
+
+FORMULAS: dict[str, tuple[dict[str, Any], str]] = {
+    "window": ({"causal": True, "window": 4}, "i + n_k − n_q − 3 ≤ j ≤ i + n_k − n_q"),
+    "sides": ({"window": (2, 1), "alignment": "top-left"}, "i − 2 ≤ j ≤ i + 1"),
+    "one side": ({"window": (None, 0), "alignment": "top-left"}, "window: j ≤ i"),
+    "prefix": ({"causal": True, "prefix": 3, "alignment": "top-left"}, "j < 3"),
+    "cap": ({"softcap": 50}, "50tanh("),
+    "sink": ({"sink": "given", "heads": 2}, "aᵢⱼ = e^(sᵢⱼ)/(e^z + Σ_ℓ e^(s_iℓ))"),
+    "off by one": ({"sink": "zero"}, "aᵢⱼ = e^(sᵢⱼ)/(1 + Σ_ℓ e^(s_iℓ))"),
+    "base": ({"base": 2}, "aᵢⱼ = 2^(sᵢⱼ)/(Σ_ℓ 2^(s_iℓ))"),
+    "sigmoid": ({"normaliser": "sigmoid"}, "sigmoid(S′ − log(n_k))"),
+    "relu": ({"normaliser": "relu"}, "max(sᵢⱼ, 0)/n_k"),
+    "entmax": ({"normaliser": "entmax"}, "max(sᵢⱼ/2 − τᵢ, 0)²"),
+    "dropout": ({"dropout": 0.1}, "A ⊙ D/(9/10)"),
+    "lse": ({"lse": True}, "Lᵢ = log(Σ_ℓ e^(s_iℓ))"),
+    "distance": ({"score": "distance"}, "‖qᵢ − kⱼ‖²/2"),
+    "additive": ({"score": "additive"}, "tanh(qᵢ W_s + kⱼ U_s) v_sᵀ"),
+    "1/d_k": ({"scale": "1/d_k"}, "S/d_k"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_what_a_document_says_of_a_field(name: str) -> None:
+    fields, words = FORMULAS[name]
+    lines = render(Attention(**fields).document(), "text").split()
+    assert "".join(words.split()) in "".join(lines)
+    assert "".join(words.split()) not in "".join(render(Attention().document(), "text").split())
+
+
+def test_steps_are_named_in_order() -> None:
+    spec = Attention(heads=1, truncate=2, softcap=2, bias=True, causal=True, dropout=0.5, lse=True)
+    found = spec.trace(Q[0], K[0], V[0], bias=np.zeros((3, 5)), drop=np.ones((3, 5), dtype=bool))
+    steps = "q_cut k_cut scores scaled capped biased masked weights lse dropped output"
+    assert list(found) == ["q", "k", "v", "bias", "drop", *steps.split()]
+    assert found.keys() <= SYMBOLS.keys()
+    assert "scaled" not in Attention(score="distance").trace(Q, K, V)
+
+
+# -- for all sizes -----------------------------------------------------------------------------------------------------
+QKV = {"q": "n d", "k": "m d", "v": "m w"}
+SELF = {"q": "n d", "k": "n d", "v": "n w"}
+FORMS: dict[str, tuple[Attention, dict[str, str]]] = {
+    "general": (Attention(score="general"), {"q": "n d", "k": "m e", "v": "m w", "w_s": "d e"}),
+    "distance": (Attention(score="distance"), QKV),
+    "1/d_k": (Attention(scale="1/d_k"), QKV),
+    "scale": (Attention(scale="given", heads=2), {n: f"2 {s}" for n, s in QKV.items()} | {"scale": "2"}),
+    "truncated": (Attention(truncate=1), {"q": "n 1+d", "k": "m 1+d", "v": "m w"}),
+    "bias": (Attention(bias=True), QKV | {"bias": "n m"}),
+    "window of one key": (Attention(causal=True, window=1), SELF),
+    "an open window": (Attention(window=(None, 0)), SELF),
+    "prefix": (Attention(causal=True, prefix=2), {n: s.replace("n", "2+n") for n, s in SELF.items()}),
+    "sink": (Attention(sink="given", heads=2, causal=True), {n: f"2 {s}" for n, s in SELF.items()} | {"sink": "2"}),
+    "off by one": (Attention(sink="zero"), QKV),
+    "sigmoid": (Attention(normaliser="sigmoid"), QKV),
+    "dropout": (Attention(dropout=Fraction(1, 4)), QKV | {"drop": "n m"}),
+    "lse": (Attention(lse=True), QKV),
+    "lse with a sink": (Attention(lse=True, sink="given", causal=True), SELF | {"sink": "1"}),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("sizes", [{"n": 1, "m": 2, "d": 1, "e": 2, "w": 1}, {"n": 2, "m": 3, "d": 1, "e": 1, "w": 2}])
+def test_a_variant_for_all_sizes(name: str, sizes: dict[str, int]) -> None:
+    spec, arrays = FORMS[name]
+    compare(lambda **given: spec(**given), arrays, sizes, ("drop",))
+
+
+# -- what the second result is for -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("fields", [{}, {"causal": True, "alignment": "top-left"}, {"scale": 1}], ids=str)
+def test_parts_with_their_logarithms_make_the_whole(fields: dict[str, Any]) -> None:
+    """o = Σ_t e^(L_t − L) o_t over two parts of the keys, L = log Σ_t e^(L_t): −∞ of an empty part is weight 0."""
+    exact = kind("exact")
+    draw = np.random.default_rng(4)
+    q, k, v = (exact.lift(draw.integers(-3, 4, s) / 2) for s in ((3, 2), (5, 2), (5, 4)))
+    spec = Attention(lse=True, mask="boolean", **{f: x for f, x in fields.items() if f == "scale"})
+    seen = np.tri(3, 5, dtype=bool) if fields.get("causal") else np.ones((3, 5), dtype=bool)
+    whole, total = spec(q, k, v, mask=seen)
+    assert (whole == Attention(**fields)(q, k, v)).all()
+    top, bottom = 0, 0
+    for part in (slice(0, 3), slice(3, 5)):
+        o, log = spec(q, k[part], v[part], mask=seen[:, part])
+        weight = exact.xp.exp(log)[:, None]
+        top, bottom = top + weight * o, bottom + weight
+    assert (top / bottom == whole).all()
+    assert (exact.xp.exp(total)[:, None] == bottom).all()
