@@ -74,6 +74,8 @@ def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
         sizes.bind(name, array, shapes[name], batch if shapes[name].startswith("…") else None)
         if name in NEEDED or name in OPTIONAL:
             check_holds(name, array, holds(name, spec))
+    if "doc" in given:  # its tokens are queries and keys at once
+        sizes.bind("doc", given["doc"], shape("keep", spec, given), batch)
     if spec.latent:
         sizes.check_sum("w_q" if "w_q" in given else "w_uq", "d_k", ("d_n", "d_r"))
     position_checks.check_sizes(spec, {letter: length for letter, (length, _) in sizes.found.items()}, given)
@@ -128,8 +130,6 @@ def _letters(spec: Attention, given: Collection[str]) -> dict[str, str]:
     if spec.score not in WIDE or spec.packed:
         found["d_s"] = found.get("d_k", "d_k")
     found["d_w"] = "l_a" if spec.score == "additive" else found.get("d_s", "d_s")
-    if "doc" in given:
-        found["n_k"] = "n_q"
     absorbed = spec.latent is not None and spec.latent.absorbed
     found |= {"j": "1", "d_j": "d_c"} if absorbed else {"j": "h", "d_j": "d_k"}
     if "w_o" not in given:

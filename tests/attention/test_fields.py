@@ -114,7 +114,7 @@ UNFIT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"dropout": 0.5}, {"drop": np.ones((3, 5))}, "drop holds float64; it must hold booleans"),
     ({"documents": True}, {}, "the specification needs input 'doc', or 'doc_q' and 'doc_k'"),
     ({"documents": True}, {"doc_q": np.ones(3, int)}, "the specification needs input 'doc', or 'doc_q' and 'doc_k'"),
-    ({"documents": True}, {"doc": np.ones(3, int)}, "n_q differs"),
+    ({"documents": True}, {"doc": np.ones(3, int)}, "k has shape (2, 5, 4) and doc (3,): n_k differs"),
     ({"documents": True}, {"doc_q": np.ones(3, int), "doc_k": np.ones(4, int)}, "doc_k (4,): n_k differs"),
     ({"documents": True}, {"doc_q": np.ones(3), "doc_k": np.ones(5)}, "doc_q holds float64; it must hold whole"),
     (
