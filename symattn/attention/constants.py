@@ -7,7 +7,7 @@ are asked for, which ``exact`` refuses by name.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from numbers import Rational, Real
 from typing import Any
@@ -29,15 +29,13 @@ def rational(value: Any, what: str) -> Fraction:
 
 def number(value: Number, like: Any) -> Any:
     """A number as an element of the kind of ``like``: a quotient of two integers."""
-    return numbers([value], like)[0]
+    xp, exact = namespace_of(like), Fraction(value)
+    return xp.asarray(exact.numerator, dtype=like.dtype) / xp.asarray(exact.denominator, dtype=like.dtype)
 
 
-def numbers(values: Sequence[Number], like: Any) -> Any:
+def numbers(values: Iterable[Number], like: Any) -> Any:
     """Numbers as an array of the kind of ``like``. Shapes: (n,)."""
-    xp = namespace_of(like)
-    exact = [Fraction(x) for x in values]
-    tops, bottoms = [x.numerator for x in exact], [x.denominator for x in exact]
-    return xp.asarray(tops, dtype=like.dtype) / xp.asarray(bottoms, dtype=like.dtype)
+    return namespace_of(like).stack([number(x, like) for x in values])
 
 
 def power(base: Number, exponent: Number, like: Any) -> Any:

@@ -6,17 +6,14 @@ from typing import Any
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.absolute import rows
-from symattn.errors import Refused
 
 
 def ahead(n_q: Any, n_k: Any, like: Any, alignment: str = "bottom-right") -> Any:
     """j − i for every query i and key j, counted so that the last ones stand together, to look up rows of tables by.
 
-    ``top-left``: the first ones. Shapes: (n_q, n_k). Raises Refused where sizes are letters.
+    ``top-left``: the first ones. Shapes: (n_q, n_k). Sizes that are letters have no rows to look up: Refused by name.
     """
     xp = namespace_of(like)
-    if not hasattr(xp, "take"):
-        raise Refused(f"{like.name} lacks take: rows of a table are looked up by distance only where sizes are numbers")
     offset = 0 if alignment == "top-left" else n_k - n_q
     return xp.arange(n_k)[None, :] - (xp.arange(n_q)[:, None] + offset)
 

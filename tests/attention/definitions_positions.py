@@ -39,9 +39,9 @@ def xl(rows: int, heads: int = H) -> dict[str, np.ndarray]:
     return found | {"b_u": data(heads, D_K), "b_w": data(heads, D_K)}
 
 
-def disentangled(rows: int, heads: int = H) -> dict[str, np.ndarray]:
-    found = {"p": data(rows, D_E), "w_pk": data(D_E, heads * D_K) / 2, "w_pq": data(D_E, heads * D_K) / 2}
-    return found | {"b_pq": data(heads * D_K)}
+def disentangled(rows: int, heads: int = H, width: int = D_K) -> dict[str, np.ndarray]:
+    found = {"p": data(rows, D_E)} | {n: data(D_E, heads * width) / 2 for n in ("w_pk", "w_pq")}
+    return found | {"b_pq": data(heads * width)}
 
 
 def named(values: tuple[np.ndarray, ...], *names: str) -> dict[str, np.ndarray]:
@@ -98,8 +98,8 @@ POSITIONS: dict[str, tuple[Attention, dict[str, np.ndarray]]] = {
     ),
     "disentangled": (Attention(heads=H, position=Disentangled(span=2)), qkv(H) | disentangled(4)),
     "disentangled, buckets, as run": (
-        Attention(position=Disentangled(span=4, max_distance=6, backwards=False)),
-        qkv() | disentangled(8, 1),
+        Attention(position=Disentangled(span=4, max_distance=12, backwards=False)),
+        {"q": data(5, 3), "k": data(6, 3), "v": data(6, D_V)} | disentangled(8, 1, 3),
     ),
     "disentangled, one term": (
         Attention(scale=Fraction(1, 3), position=Disentangled(span=2, to_content=False)),

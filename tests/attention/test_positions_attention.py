@@ -1,0 +1,288 @@
+"""Attention with positions: against plain loops, with true angles in balls and floats, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import mpmath
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.arrays import kind
+from symattn.arrays.ball import precision
+from symattn.attention.latent import Latent
+from symattn.attention.position import Alibi, Rotary
+from symattn.attention.rotary import pythagorean_tables, rotate
+from symattn.attention.rotary_fields import (
+    LinearScaling,
+    LongRopeScaling,
+    NTKScaling,
+    ProportionalScaling,
+    YarnScaling,
+)
+from symattn.errors import Undecided
+from symattn.render import latex, text
+from tests.attention.definitions_positions import N_K, N_Q, POSITIONS, TRIPLES, H, data
+from tests.attention.pieces import nested
+from tests.attention.positions_by_loops import attended
+from tests.bounded import bounded
+
+PER_HEAD = ("a_k", "a_v", "b_rel", "slopes", "r", "w_r", "b_u", "b_w", "p", "w_pk", "w_pq", "b_pq")
+
+
+@cache
+def trace(name: str) -> dict[str, Any]:
+    spec, inputs = POSITIONS[name]
+    return spec.trace(**{n: kind("exact").lift(a) for n, a in inputs.items()})
+
+
+def given_to_a_head(name: str, at: tuple[int, ...]) -> dict[str, Any]:
+    """q, k, v of one head of one batch, and the inputs for positions, as nested lists."""
+    found, inputs = trace(name), POSITIONS[name][1]
+    plain = {n: np.vectorize(lambda x: float(x.rational()), otypes=[float])(found[n].entries) for n in "qkv"}
+    shared = (*at[:-1], 0) if at and plain["k"].shape[-3] == 1 else at
+    given = {n: nested(plain[n][at if n == "q" else shared]) for n in "qkv"}
+    given |= {n: nested(inputs[n]) for n in PER_HEAD if n in inputs}
+    for role in ("", "_q"):
+        if f"cos{role}" in inputs:
+            cos, sin = (inputs[n + role] for n in ("cos", "sin"))
+            angles = cos + 1j * sin if cos.ndim == 2 else (cos + 1j * sin)[at[0]]
+            given[f"angles{role}"] = [[mpmath.mpc(z) for z in row] for row in angles]
+    return given
+
+
+def agrees(name: str, spec: Attention) -> bool:
+    """Whether the definition called ``name`` gives what loops over ``spec`` give, to 40 digits."""
+    out = trace(name)["attended" if "attended" in trace(name) else "output"]
+    with mpmath.workdps(60):
+        for at in np.ndindex(*map(int, out.shape[:-2])):
+            wanted = attended(spec, given_to_a_head(name, at), at[-1] if spec.heads > 1 else 0)
+            got = [mpmath.mpf(x.decimal(50)) for x in out[at].entries.flat]
+            flat = [x for row in wanted for x in row]
+            if not all(abs(x - y) < mpmath.mpf("1e-40") for x, y in zip(got, flat, strict=True)):
+                return False
+    return True
+
+
+def with_fields(**fields: Any) -> Callable[[Attention], Attention]:
+    return lambda spec: replace(spec, position=replace(spec.position, **fields))
+
+
+WRONG: dict[str, Callable[[Attention], Attention]] = {
+    "rotary, of x": with_fields(triples=((3, 4, 5), (-5, 12, 13))),
+    "rotary, interleaved, from 2 on": with_fields(layout="half"),
+    "rotary, shared keys, top-left": lambda spec: replace(spec, alignment="bottom-right"),
+    "rotary, tables": with_fields(layout="interleaved"),
+    "rotary, tables for each batch and role": with_fields(layout="half"),
+    "alibi": lambda spec: replace(spec, heads=2 * spec.heads),  # the slopes of twice as many heads
+    "alibi, given, two-sided": lambda spec: replace(spec, causal=True),
+    "buckets": with_fields(max_distance=4),
+    "buckets, one way": lambda spec: replace(spec, alignment="top-left"),
+    "shaw": with_fields(values=False),
+    "shaw, keys alone, top-left": lambda spec: replace(spec, alignment="bottom-right"),
+    "transformer-xl": lambda spec: replace(spec, position=Alibi()),
+    "transformer-xl, both ways": lambda spec: replace(spec, causal=True),
+    "disentangled": with_fields(backwards=False),
+    "disentangled, buckets, as run": with_fields(max_distance=None),
+    "disentangled, one term": lambda spec: replace(spec, scale=None),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_attention_with_positions_is_what_loops_give(name: str) -> None:
+    assert agrees(name, POSITIONS[name][0])
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_loops_over_another_specification_are_told_apart(name: str) -> None:
+    assert not agrees(name, WRONG[name](POSITIONS[name][0]))
+
+
+# -- true angles -------------------------------------------------------------------------------------------------------
+def frequencies(width: int, base: Any = 10000) -> list[Any]:
+    return [mpmath.mpf(base) ** (-mpmath.mpf(2 * pair) / width) for pair in range(width // 2)]
+
+
+def slowed(width: int) -> list[Any]:
+    """YaRN as it is written with s = 4 for L = 12, α = 1/2 and β = 2."""
+    found = []
+    for w in frequencies(width):
+        share = min(max((12 * w / (2 * mpmath.pi) - mpmath.mpf(1) / 2) / mpmath.mpf(1.5), mpmath.mpf(0)), mpmath.mpf(1))
+        found.append((share + (1 - share) / 4) * w)
+    return found
+
+
+YARN = YarnScaling(factor=4, length=12, slow=0.5, fast=2, ramp="turns")
+TRUE: dict[str, tuple[Rotary, Callable[[], list[Any]], Callable[[], Any]]] = {
+    "plain": (Rotary(), lambda: frequencies(4), lambda: 1),
+    "base, part, interleaved": (
+        Rotary(base=7.5, width=2, layout="interleaved"),
+        lambda: frequencies(2, 7.5),
+        lambda: 1,
+    ),
+    "linear": (
+        Rotary(scaling=LinearScaling(factor=8)),
+        lambda: [w / 8 for w in frequencies(4)],
+        lambda: 1,
+    ),
+    "ntk": (Rotary(scaling=NTKScaling(factor=3)), lambda: frequencies(4, 10000 * 9), lambda: 1),
+    "ntk, dynamic": (
+        Rotary(scaling=NTKScaling(factor=3, length=3), start=1),  # 3 · 5/3 − 2 = 3 for the five positions 0 to 4
+        lambda: frequencies(4, 10000 * 9),
+        lambda: 1,
+    ),
+    "yarn": (Rotary(scaling=YARN), lambda: slowed(4), lambda: 1 + mpmath.log(4) / 10),
+    "yarn, shared weight": (
+        Rotary(scaling=replace(YARN, weight=2, shared=1)),
+        lambda: slowed(4),
+        lambda: (1 + mpmath.log(4) / 5) / (1 + mpmath.log(4) / 10),
+    ),
+    "longrope": (
+        Rotary(scaling=LongRopeScaling(short=(1, 1), long=(2, 4), factor=2, length=3)),
+        lambda: [w / f for w, f in zip(frequencies(4), (2, 4), strict=True)],
+        lambda: mpmath.sqrt(1 + mpmath.log(2) / mpmath.log(3)),
+    ),
+    "proportional": (
+        Rotary(scaling=ProportionalScaling(share=0.5)),
+        lambda: [mpmath.mpf(1), mpmath.mpf(0)],
+        lambda: 1,
+    ),
+}  # fmt: skip
+ARRAYS = {"q": data(H, 3, 4), "k": data(H, 4, 4), "v": data(H, 4, 2)}
+
+
+def by_angles(asked: Rotary, waves: list[Any], magnitude: Any) -> list[Any]:
+    spec = Attention(heads=H, causal=True, position=asked)
+    angles = [[magnitude * mpmath.expj((asked.start + p) * w) for w in waves] for p in range(4)]
+    heads = [{n: nested(a[h]) for n, a in ARRAYS.items()} | {"angles": angles} for h in range(H)]
+    return [x for h, given in enumerate(heads) for row in attended(spec, given, h) for x in row]
+
+
+@pytest.mark.parametrize("name", TRUE)
+def test_true_angles_in_balls(name: str) -> None:
+    asked, waves, magnitude = TRUE[name]
+    with precision(200), mpmath.workdps(60):
+        found = Attention(heads=H, causal=True, position=asked)(*map(kind("ball").lift, ARRAYS.values()))
+        middles = [mpmath.mpf(b.mid().str(60, radius=False)) for b in found.entries.flat]
+        wanted, other = (
+            by_angles(asked, waves(), magnitude()),
+            by_angles(asked, waves(), magnitude() + mpmath.mpf("1e-30")),
+        )
+        assert all(b.rad() < 1e-45 for b in found.entries.flat)
+        assert all(abs(x - y) < mpmath.mpf("1e-45") for x, y in zip(middles, wanted, strict=True))
+        assert not all(abs(x - y) < mpmath.mpf("1e-45") for x, y in zip(middles, other, strict=True))
+
+
+def radius_of(spec: Attention, dtype: Any) -> Any:
+    """What the rounding errors may sum up to; without end where it is open in bfloat16 whether a sum is zero."""
+    try:
+        return spec(*map(bounded(dtype).lift, ARRAYS.values())).planes[1]
+    except Undecided:
+        return np.full((H, 3, 2), np.inf if dtype == ml_dtypes.bfloat16 else np.nan)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", TRUE)
+def test_true_angles_in_floats(name: str, dtype: str) -> None:
+    """Within the rounding errors of all operations, those of the tables among them; tables are rounded once."""
+    asked, waves, magnitude = TRUE[name]
+    target, spec = kind(dtype), Attention(heads=H, causal=True, position=asked)
+    with np.errstate(all="ignore"), mpmath.workdps(40):
+        found = spec.trace(*map(target.lift, ARRAYS.values()))
+        radius = radius_of(spec, target.dtype)
+        wanted = np.array([float(x) for x in by_angles(asked, waves(), magnitude())]).reshape(radius.shape)
+        cosines = [[float(magnitude() * mpmath.cos((asked.start + p) * w)) for w in waves()] for p in range(4)]
+    plain = {n: np.asarray(found[n] if target.xp is np else found[n].numpy()) for n in ("cos", "output")}
+    assert all(a.dtype == target.dtype for a in plain.values())
+    once = float(ml_dtypes.finfo(target.dtype).eps) / 2 if dtype != "float64" else 2.0**-49
+    np.testing.assert_allclose(plain["cos"].astype(float), cosines, rtol=once * (1 + 1e-6))
+    assert (np.abs(plain["output"].astype(float) - wanted) <= radius).all()
+
+
+def test_the_bound_is_narrow_enough_to_see_a_position_too_far() -> None:
+    spec = Attention(heads=H, causal=True, position=Rotary())
+    radius = spec(*map(bounded(np.float64).lift, ARRAYS.values())).planes[1]
+    moved = replace(spec, position=Rotary(base=10001))(*ARRAYS.values())
+    assert (radius < 2.0**-40).all()
+    assert not (np.abs(moved - spec(*ARRAYS.values())) <= radius).all()
+
+
+# -- positions that are given ------------------------------------------------------------------------------------------
+def balls(spec: Attention, **more: Any) -> Any:
+    return spec(*map(kind("ball").lift, ARRAYS.values()), **more).entries
+
+
+def test_given_positions() -> None:
+    """In order they are those that are not given; moved together they give the same output; else another."""
+    given, order = Attention(heads=H, position=Rotary(given="positions")), np.arange(4)
+    own = Attention(heads=H, position=Rotary(start=5))
+    with precision(200):
+        wanted = balls(own)
+        for same in (balls(given, positions=order + 5), balls(given, positions=order - 100)):
+            assert all(x.overlaps(y) for x, y in zip(same.flat, wanted.flat, strict=True))
+        restart = balls(given, positions=np.array([0, 1, 0, 1]))
+        assert not all(x.overlaps(y) for x, y in zip(restart.flat, wanted.flat, strict=True))
+        queries = balls(given, positions=order, positions_q=np.array([1, 2, 3]))
+        assert all(x.overlaps(y) for x, y in zip(queries.flat, wanted.flat, strict=True))
+        first = balls(replace(given, alignment="top-left"), positions=order)
+        assert not all(x.overlaps(y) for x, y in zip(first.flat, wanted.flat, strict=True))
+        zero = balls(given, positions=order, positions_q=np.array([0, 1, 2]))
+        assert all(x.overlaps(y) for x, y in zip(first.flat, zero.flat, strict=True))
+
+
+def test_positions_of_each_batch() -> None:
+    exact, spec = kind("exact"), Attention(position=Rotary(given="tables", width=None))
+    q, k, v, cos, sin = (data(2, *shape) for shape in ((N_Q, 4), (N_K, 4), (N_K, 3), (N_K, 2), (N_K, 2)))
+    whole = spec(*map(exact.lift, (q, k, v)), cos=exact.lift(cos), sin=exact.lift(sin))
+    for b in range(2):
+        one = spec(*map(exact.lift, (q[b], k[b], v[b])), cos=exact.lift(cos[b]), sin=exact.lift(sin[b]))
+        assert (whole[b] == one).all()
+
+
+# -- latents -----------------------------------------------------------------------------------------------------------
+SHAPES = {"x": (3, 6), "w_q": (6, H * 7), "w_dkv": (6, 2), "w_uk": (2, H * 3), "w_uv": (2, H * 2), "w_kr": (6, 4)}
+LATENT = {n: data(*shape) / (1 if n == "x" else 2) for n, shape in SHAPES.items()}
+
+
+def of_latent(absorbed: bool, position: Any) -> Any:
+    spec = Attention(heads=H, causal=True, latent=Latent(absorbed=absorbed), position=position)
+    return spec.trace(**{n: kind("exact").lift(a) for n, a in LATENT.items()})
+
+
+def test_a_latent_is_turned_in_its_part_with_positions() -> None:
+    """Made of the parts by hand; and the same with matrices absorbed, to the last digit."""
+    asked = Rotary(triples=TRIPLES)
+    found, exact = of_latent(False, asked), kind("exact")
+    cos, sin = pythagorean_tables(3, TRIPLES, exact.lift(0))
+    x = {n: exact.lift(a) for n, a in LATENT.items()}
+    c, k_r = x["x"] @ x["w_dkv"], rotate(x["x"] @ x["w_kr"], cos, sin)
+    for h in range(H):
+        q = x["x"] @ x["w_q"][:, 7 * h : 7 * h + 7]
+        q = np.concatenate([q[:, :3], rotate(q[:, 3:], cos, sin)], axis=-1)
+        k = np.concatenate([c @ x["w_uk"][:, 3 * h : 3 * h + 3], k_r], axis=-1)
+        one = Attention(causal=True)(q, k, c @ x["w_uv"][:, 2 * h : 2 * h + 2])
+        assert (found["output"][:, 2 * h : 2 * h + 2] == one).all()
+    assert (of_latent(True, asked)["output"] == found["output"]).all()
+    assert not (of_latent(True, None)["output"] == found["output"]).all()
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+def said(spec: Attention) -> str:
+    names = ("q", "k", "v")
+    return text.render(spec.document(names)) + latex.render(spec.document(names))
+
+
+def test_documents_say_what_the_positions_are() -> None:
+    plain = said(Attention(position=Rotary(scaling=YARN)))
+    assert "YarnScaling(factor=4" in plain
+    assert "10000" in plain
+    assert "3/5" in said(Attention(position=Rotary(triples=((4, 3, 5),))))
+    assert "2^(−e) for e = 4, 8" in said(Attention(heads=2, causal=True, position=Alibi()))
+    for spec, _ in POSITIONS.values():
+        assert "position" in spec.document(("q", "k", "v")).parameters
+        assert said(spec)
