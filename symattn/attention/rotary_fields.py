@@ -10,6 +10,9 @@ from typing import Any, Literal, Protocol
 from symattn.attention import rotary_scaling as scaling
 from symattn.attention.constants import Number, number
 from symattn.attention.fields import check_flags, check_whole, check_words, finite, refusal
+from symattn.attention.notation import N
+from symattn.document.model import Text
+from symattn.document.notation import Node, Over, Power, Root, call, equals, name, node
 from symattn.errors import InputError
 
 
@@ -25,6 +28,9 @@ class Scaling(Protocol):
 
     def magnitude(self, like: Any) -> Any:
         """What cosines and sines are multiplied by."""
+
+    def words(self, wave: Node) -> Text:
+        """What is in the place of the frequency ``wave``, as formulas and words."""
 
 
 class _Steady:
@@ -42,6 +48,10 @@ class _Unit(_Steady):
     def magnitude(self, like: Any) -> Any:
         """1."""
         return number(1, like)
+
+
+def _written(x: Number) -> Node:
+    return node(Fraction(x))
 
 
 def _check_numbers(spec: object, *fields: str) -> None:
@@ -64,6 +74,10 @@ class LinearScaling(_Unit):
     def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
         """ω_l / s."""
         return scaling.linear(frequencies, self.factor)
+
+    def words(self, wave: Node) -> Text:
+        """ω_l / s."""
+        return (Over(wave, _written(self.factor)),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +103,14 @@ class NTKScaling(_Unit):
         """ω_l s^(−2l/(r−2)), with s n / L − (s − 1) for s if there is a length."""
         factor = self.factor if self.length is None else scaling.dynamic_factor(n, self.length, self.factor)
         return scaling.ntk_aware(frequencies, factor)
+
+    def words(self, wave: Node) -> Text:
+        """ω_l s^(−2l/(r−2))."""
+        s, power = name("s"), -Over(2 * name("ℓ"), name("r") - 2)
+        if self.length is None:
+            return (wave * Power(_written(self.factor), power),)
+        grown = _written(self.factor) * Over(N, node(self.length)) - _written(Fraction(self.factor) - 1)
+        return (wave * Power(s, power), ", ", equals(s, grown), f" for n > {self.length} positions, else 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +161,20 @@ class YarnScaling(_Steady):
         m = scaling.yarn_magnitude(self.factor, like, self.weight)
         return m / scaling.yarn_magnitude(self.factor, like, self.shared) if self.shared else m
 
+    def words(self, wave: Node) -> Text:
+        """((1 − γ) / s + γ) ω_l, where γ is 1 and where 0, and the factor of cosines and sines."""
+        share = name("γ", "ℓ")
+        slow, fast = f"{self.slow} times or less", f"{self.fast} times or more"
+        even = "the number of turns" if self.ramp == "turns" else "ℓ"
+        ends = ", from one whole number to another" if self.ramp == "index" and self.whole else ""
+        mixed = wave * (Over(1 - share, _written(self.factor)) + share)
+        where = f"1 for pairs that turn {fast} in {self.length} positions, 0 for {slow}, even in {even} between{ends}"
+        if not self.weight and not self.shared:
+            return (mixed, ", ", share, f": {where}")
+        weights = f"weight {self.weight}" + (f", divided by that of the weight {self.shared}" if self.shared else "")
+        m = 1 + Over(name("w") * call("log", _written(self.factor)), node(10))
+        return (mixed, ", ", share, f": {where}; cosines and sines times ", m, f", {weights}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class LongRopeScaling:
@@ -174,6 +210,13 @@ class LongRopeScaling:
         """√(1 + log s / log L), 1 for s ≤ 1."""
         return scaling.longrope_magnitude(self.factor, self.length, like)
 
+    def words(self, wave: Node) -> Text:
+        """ω_l / λ_l, and which factors those are."""
+        lists = [", ".join(map(str, factors)) for factors in (self.short, self.long)]
+        m = Root(1 + Over(call("log", _written(self.factor)), call("log", self.length)))
+        which = f" = {lists[0]} up to {self.length} positions, else {lists[1]}; cosines and sines times "
+        return (Over(wave, name("λ", "ℓ")), ", ", name("λ", "ℓ"), which, m)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProportionalScaling(_Unit):
@@ -188,6 +231,10 @@ class ProportionalScaling(_Unit):
     def frequencies(self, frequencies: Any, base: Number, n: int) -> Any:
         """ω_l for the first pairs, 0 for the others."""
         return scaling.proportional(frequencies, self.share)
+
+    def words(self, wave: Node) -> Text:
+        """ω_l or 0."""
+        return (wave, f" for a share of {self.share} of the pairs, else 0")
 
 
 SCALINGS = (LinearScaling, NTKScaling, YarnScaling, LongRopeScaling, ProportionalScaling)

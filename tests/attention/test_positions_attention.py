@@ -278,9 +278,10 @@ def said(spec: Attention) -> str:
 
 
 def test_documents_say_what_the_positions_are() -> None:
-    plain = said(Attention(position=Rotary(scaling=YARN)))
-    assert "YarnScaling(factor=4" in plain
-    assert "10000" in plain
+    assert "10000" in said(Attention(position=Rotary()))
+    assert "0 for 0.5 times or less, even in the number of turns" in said(Attention(position=Rotary(scaling=YARN)))
+    for asked, _, _ in TRUE.values():
+        assert said(Attention(position=asked))
     assert "3/5" in said(Attention(position=Rotary(triples=((4, 3, 5),))))
     assert "2^(−e) for e = 4, 8" in said(Attention(heads=2, causal=True, position=Alibi()))
     for spec, _ in POSITIONS.values():

@@ -55,13 +55,18 @@ def _tables(flow: Flow, asked: Rotary, role: str, letter: str) -> None:
     names = (role, positions) if positions in flow.given else (role,)
     for index, function in enumerate(("cos", "sin")):
         formula = call(function, P_ * (THETA if asked.triples else OMEGA))
-        reason = _of_triples(asked, function) if asked.triples else _of_frequencies(asked)
+        reason = _of_triples(asked, function) if asked.triples else _of_frequencies(asked, function)
         flow.add(f"{function}{letter}", partial(_table, asked, index), formula, names, reason=reason)
 
 
-def _of_frequencies(asked: Rotary) -> Text:
-    frequency = equals(OMEGA, Power(node(Fraction(asked.base)), -Over(2 * L_, R_)))
-    return (frequency, f", changed by {asked.scaling!r}") if asked.scaling else (frequency,)
+def _of_frequencies(asked: Rotary, function: str) -> Text:
+    frequency = Power(node(Fraction(asked.base)), -Over(2 * L_, R_))
+    if asked.scaling is None:
+        return (equals(OMEGA, frequency),)
+    if function == "sin":
+        return ("of the same angles",)
+    before = name("φ", "ℓ")
+    return (equals(before, frequency), ", and ", OMEGA, " = ", *asked.scaling.words(before))
 
 
 def _of_triples(asked: Rotary, function: str) -> Text:
