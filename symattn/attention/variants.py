@@ -109,6 +109,7 @@ def _heads() -> dict[str, Variant]:
         "grouped-query, of tokens": Variant("heads", grouped, _X),
         "packed projections": Variant("heads", Attention(heads=2, packed=True), "x w_in b_in w_o b_o", {"d_v": 4}),
         "latent": Variant("heads", Attention(heads=2, latent=latent), "x w_dq w_uq w_dkv w_uk w_uv w_kr w_o"),
+        "latent, one head": Variant("heads", Attention(latent=Latent()), _LATENT),
         "latent, absorbed": Variant("heads", Attention(heads=2, latent=absorbed, causal=True), _LATENT),
     }
 

@@ -63,6 +63,16 @@ class Operations:
         """A function of a of which nothing is known but that the same argument gives the same bits."""
         return Term.of("exp", a)
 
+    @staticmethod
+    def isfinite(a: Term) -> Term:
+        """Whether a is finite: of that, too, only that the same a gives the same answer."""
+        return Term.of("isfinite", a)
+
+    @staticmethod
+    def where(condition: Term, a: Any, b: Any) -> Term:
+        """a or b, whichever the condition says."""
+        return Term.of("where", *[x if isinstance(x, Term) else Term(repr(x)) for x in (condition, a, b)])
+
 
 @dataclass(frozen=True)
 class SameBits:

@@ -7,7 +7,7 @@ into an axis is the number of a block and one entry for each of its factors.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -85,6 +85,9 @@ class Linear(Compared):
     def __rsub__(self, other: Any) -> Linear:
         return linear(other) + -linear(self)
 
+    def __abs__(self) -> Linear:
+        raise Refused(f"indexed: {self} is a length in letters, and the code needs a number")
+
     def always_positive(self) -> bool:
         """Whether it is > 0 for all sizes from 1 on, by its form."""
         return all(c > 0 for k, c in self.coefficients.items() if k) and sum(self.coefficients.values()) > 0
@@ -142,9 +145,11 @@ class Axis(Compared):
         if len(self.blocks) == 1 and len(by.blocks) == 1:
             rest = list(self.blocks[0])
             for f in by.blocks[0]:
-                if f not in rest:
+                gone = [f] if f in rest else _made_of(rest, f)
+                if not gone:
                     raise Refused(f"indexed: {self} // {by} is not known to be a whole number")
-                rest.remove(f)
+                for factor in gone:
+                    rest.remove(factor)
             return Axis([tuple(rest)])
         k = by.linear().coefficients.get((), 0)
         size = len(self.blocks) // k if k and same_length(by, k) and len(self.blocks) % k == 0 else 0
@@ -213,3 +218,16 @@ def linear(x: Any) -> Linear:
     if isinstance(x, int):
         return Linear({(): int(x)})
     raise Refused(f"indexed: {x!r} is no length")
+
+
+def _made_of(factors: Sequence[int | str], wanted: int | str) -> list[int | str]:
+    """The first numbers among the factors whose product is ``wanted``: 6 is 2 · 3; none where there are no such."""
+    found: list[int | str] = []
+    for f in factors:
+        if isinstance(f, str) or isinstance(wanted, str) or wanted % f:
+            break
+        found.append(f)
+        wanted //= f
+        if wanted == 1:
+            return found
+    return []

@@ -50,6 +50,11 @@ class IndexedNamespace(structure.Structure):
     bool, float64, int64 = np.bool_, np.float64, np.int64
     kind = Indexed
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise Refused(f"indexed lacks {name}")
+
     # -- elementwise ----------------------------------------------------------------------------------------------
     def add(self, a: Any, b: Any) -> Indexed:
         return each(_add, a, b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from symattn.arrays.index.array import Indexed, Place, Places
@@ -118,13 +119,38 @@ def _grouped(pieces: list[Any], wanted: list[Axis | None], shape: Any) -> list[l
             later = sum(_width(x) for x in wanted[k + 1 :] if x is not None)
             groups.append(rest[: len(rest) - later])
         else:
-            groups.append(rest[: _width(length)])
-            if _length_of(groups[-1]) != length.blocks:
+            groups.append(rest[: _taken(rest, length)])
+            if not _is_as_long(_length_of(groups[-1]), length):
                 raise Refused(f"indexed: reshape of {shape} to {wanted}: {length} does not start {rest}")
         rest = rest[len(groups[-1]) :]
     if rest:
         raise Refused(f"indexed: reshape of {shape} to {wanted} leaves {rest}")
     return groups
+
+
+def _taken(rest: list[Any], length: Axis) -> int:
+    """How many pieces make a length: 2 and 3 make 6."""
+    if len(length.blocks) != 1:
+        return 1
+    wanted, found = length.blocks[0], 0
+    ints, letters = prod(f for f in wanted if isinstance(f, int)), sum(isinstance(f, str) for f in wanted)
+    for piece in rest:
+        if (ints == 1 and not letters) or isinstance(piece, Axis):
+            break
+        (factor,) = piece
+        ints, letters = (ints // factor, letters) if isinstance(factor, int) else (ints, letters - 1)
+        found += 1
+    return found
+
+
+def _is_as_long(blocks: Any, length: Axis) -> bool:
+    """Whether a product has the factors of another, its numbers multiplied."""
+    if blocks is None or len(blocks) != 1 or len(length.blocks) != 1:
+        return bool(blocks == length.blocks)
+    (a,), (b,) = blocks, length.blocks
+    letters = [[f for f in x if isinstance(f, str)] for x in (a, b)]
+    numbers = [prod(f for f in x if isinstance(f, int)) for x in (a, b)]
+    return letters[0] == letters[1] and numbers[0] == numbers[1]
 
 
 def _width(a: Axis) -> int:
