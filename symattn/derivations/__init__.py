@@ -42,6 +42,7 @@ _ENTRIES = (
     Entry("sinks", "a sink is one more key of value 0", ()),
     Entry("gqa", "shared heads = heads repeated r times", ("heads", "dk", "dv")),
     Entry("mla", "q·(cU_K) = (qU_Kᵀ)·c: a latent is kept", ()),
+    Entry("variants", "what runs on which kind of array", ()),
     Entry("attention", "every step of a specification", (*_SIZES, *_SPEC, "cross", "bias")),
 )
 

@@ -1,0 +1,62 @@
+"""``variants``: every variant of attention on every kind of array, found out by running it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from symattn.attention.variants import VARIANTS
+from symattn.derivations.support import KINDS, Support, support
+from symattn.document.model import Block, Column, Document, Heading, Items, Paragraph, Result, Table, Text
+from symattn.evidence import Evidence, Grade
+
+_COLUMNS = {"float32": "NumPy"}
+_YES = "yes"
+CHECKED = Evidence(Grade.CHECKED, "one example of each")
+
+
+def derivation() -> Document:
+    """Which variant runs on which kind, and why not where it does not."""
+    rows = [support(name, variant) for name, variant in VARIANTS.items()]
+    return Document(
+        "derivation",
+        "variants",
+        ("Variants of attention, and what they run on",),
+        tuple(_blocks(rows)),
+        command="symattn derive variants",
+        hints=("symattn derive attention --help   the fields of a specification",),
+    )
+
+
+def _blocks(rows: list[Support]) -> Iterator[Block]:
+    yield Paragraph(
+        (
+            "Each variant is one specification, run here on an example in which all sizes differ. Exact and NumPy"
+            " arrays must give the value that balls enclose, NumPy within what rounding in float32 may do; where sizes"
+            " or entries are letters, and on residues, it must run.",
+        )
+    )  # fmt: skip
+    for family, group in groupby(rows, lambda row: row.variant.family):
+        yield from _family(family, list(group))
+    cells = [reason for row in rows for reason in row.found.values()]
+    passed = sum(reason is None for reason in cells)
+    words = f"{len(rows)} variants on {len(KINDS)} kinds: {passed} of {len(cells)} run, the others are explained"
+    yield Result("Result", (), (CHECKED,), (words,))
+
+
+def _family(family: str, rows: list[Support]) -> Iterator[Block]:
+    yield Heading((family.capitalize(),))
+    reasons = list(dict.fromkeys(r for row in rows for r in row.found.values() if r is not None))
+    columns = (Column(("variant",), "left"), *(Column((_COLUMNS.get(k, k),), "left") for k in KINDS))
+    yield Table(columns, tuple(_row(row, reasons) for row in rows))
+    if reasons:
+        yield Items(tuple((f"({_letter(reasons, r)}) {r}",) for r in reasons))
+
+
+def _row(row: Support, reasons: list[str]) -> tuple[Text, ...]:
+    cells = [_YES if r is None else f"({_letter(reasons, r)})" for r in row.found.values()]
+    return ((row.name,), *((cell,) for cell in cells))
+
+
+def _letter(reasons: list[str], reason: str) -> str:
+    return "abcdefghijklmnopqrstuvwxyz"[reasons.index(reason)]
