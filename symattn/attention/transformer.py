@@ -26,7 +26,7 @@ class Transformer:
     norm            a norm after the last block of each stack
     eps             these norms' ε, inside the root
     scaled          whether embeddings are multiplied by √d_model
-    positions       what is added to embeddings: ``given`` (an input, one row a place, such as a learned table),
+    positions       what is added to embeddings: ``given`` (an input ``position_embedding``, such as a learned table),
                     ``sinusoidal`` or None; rotary and relative positions are fields of ``Attention``
     tied            logits by the embeddings, X Eᵀ, instead of by an input ``unembedding``
     softcap         c for c tanh(logits / c), or None
@@ -34,7 +34,7 @@ class Transformer:
     Call it with the tokens' numbers, whole numbers (…, n) from 0, and its parameters by name:
 
     embedding           (vocabulary, d_model); source_embedding for the encoder's tokens, if they are others
-    positions           (n or more, d_model); source_positions for the encoder's, else it is the same
+    position_embedding  (n or more, d_model); source_position_embedding for the encoder's tokens, if it is another
     unembedding         (d_model, vocabulary), unembedding_bias (vocabulary,)
     embedding_norm.gain, encoder_norm.gain, decoder_norm.gain, and .bias
     decoder.0.attention.w_q, …  the parameters of the first block, by their names in ``Block``; encoder.0. likewise

@@ -47,7 +47,7 @@ def transformer_document(model: Transformer) -> Document:
 
 def _names(model: Transformer) -> list[str]:
     """The inputs of a model: its tokens, tables, weights, gains, and biases of LayerNorm."""
-    optional = ("source_embedding", "source_positions", "unembedding_bias")
+    optional = ("source_embedding", "source_position_embedding", "unembedding_bias")
     rms = {"embedding_norm": model.embedding_norm == "rms", "encoder_norm": model.norm == "rms"}
     rms["decoder_norm"] = rms["encoder_norm"]
     without = [f"{norm}.bias" for norm, gains_alone in rms.items() if gains_alone]

@@ -25,8 +25,8 @@ IDS: dict[str, Named] = {
 ARRAYS: dict[str, Named] = IDS | {
     "embedding": Named(name("E"), "Embeddings", "vocabulary d_model"),
     "source_embedding": Named(Name("E'"), "Embeddings of the encoder's tokens", "source_vocabulary d_model"),
-    "positions": Named(name("P"), "Positions, one row each", "rows d_model"),
-    "source_positions": Named(Name("P'"), "Positions of the encoder's tokens", "source_rows d_model"),
+    "position_embedding": Named(name("P"), "Positions, one row each", "rows d_model"),
+    "source_position_embedding": Named(Name("P'"), "Positions of the encoder's tokens", "source_rows d_model"),
     "unembedding": Named(name("W", "U", role="output"), "Unembedding", "d_model words"),
     "unembedding_bias": Named(name("b", "U", role="output"), "Its bias", "words"),
 }
@@ -55,8 +55,8 @@ def own_arrays(model: Transformer) -> dict[str, Named]:
     wanted = {
         "source": both,
         "source_embedding": both,
-        "positions": model.positions == "given",
-        "source_positions": model.positions == "given" and both,
+        "position_embedding": model.positions == "given",
+        "source_position_embedding": model.positions == "given" and both,
         "unembedding": not model.tied,
     }
     found = {n: named for n, named in ARRAYS.items() if wanted.get(n, True)}
@@ -93,7 +93,7 @@ def check_names(model: Transformer, given: Iterable[str]) -> None:
         if n not in own and n not in used:
             known = ", ".join((*own, *(f"{stack}.0.…" for stack in stacks(model))))
             raise InputError(f"unknown input {n!r}; known: {known}")
-    optional = ("source_embedding", "source_positions", "unembedding_bias")
+    optional = ("source_embedding", "source_position_embedding", "unembedding_bias")
     missing = [n for n in own if n not in given and n not in optional and "_norm." not in n]
     if missing:
         raise InputError(f"the model needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}")
@@ -133,12 +133,14 @@ def _check_rows(model: Transformer, given: Mapping[str, Any]) -> None:
 
 def positions_of(given: Iterable[str], ids: str) -> str:
     """Which input holds the positions of some tokens."""
-    return "source_positions" if ids == "source" and "source_positions" in given else "positions"
+    own = f"{ids}_position_embedding"
+    return own if own in given else "position_embedding"
 
 
 def embedding_of(given: Iterable[str], ids: str) -> str:
     """Which input holds the embeddings of some tokens."""
-    return "source_embedding" if ids == "source" and "source_embedding" in given else "embedding"
+    own = f"{ids}_embedding"
+    return own if own in given else "embedding"
 
 
 class _named:

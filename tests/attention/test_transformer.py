@@ -56,7 +56,7 @@ def parameters(model: Transformer, seed: int = 1) -> dict[str, Any]:
 
     make("embedding", V, D)
     if model.positions == "given":
-        make("positions", N + 2, D)
+        make("position_embedding", N + 2, D)
     if not model.tied:
         make("unembedding", D, V + 1)
         make("unembedding_bias", V + 1)
@@ -113,7 +113,7 @@ def _norm(row: Any, norm: str | None, eps: Any, p: dict[str, Any], name: str) ->
 def _embedded(model: Transformer, p: dict[str, Any], numbers: Any, eps: Any) -> Any:
     factor = mpmath.sqrt(D) if model.scaled else 1
     rows = [[v * factor for v in p["embedding"][t]] for t in numbers]
-    places = loops.sinusoids(len(rows), D) if model.positions == "sinusoidal" else p.get("positions")
+    places = loops.sinusoids(len(rows), D) if model.positions == "sinusoidal" else p.get("position_embedding")
     if places:
         rows = [[a + b for a, b in zip(r, s, strict=True)] for r, s in zip(rows, places[: len(rows)], strict=True)]
     return [_norm(row, model.embedding_norm, eps, p, "embedding_norm") for row in rows]
@@ -204,6 +204,18 @@ def test_more_bits_are_taken_until_the_digits_are_proven(monkeypatch: pytest.Mon
         enclose(model, given, digits=10)
 
 
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("target", ["ball", "float32", "symbolic"])
+def test_inputs_are_lifted_to_the_kind_and_tokens_stay_whole_numbers(name: str, target: str) -> None:
+    model = MODELS[name]
+    given = lifted(kind(target), ids(model) | parameters(model))
+    for n, array in given.items():
+        whole = n in ("tokens", "source")
+        found = isinstance(array, np.ndarray) and array.dtype == "float32" if target == "float32" else None
+        assert (array.dtype.kind == "i") == whole
+        assert whole or (found if found is not None else isinstance(array, kind(target))), n
+
+
 def test_no_digits_are_refused() -> None:
     with pytest.raises(InputError, match="digits is 0; it must be a whole number from 1 on"):
         evaluate(GPT, ids(GPT) | parameters(GPT), digits=0)
@@ -219,7 +231,7 @@ def test_logits_of_a_causal_model_do_not_see_later_tokens() -> None:
 
 def test_an_encoder_without_positions_does_not_know_the_order() -> None:
     model = replace(MODELS["encoder"], positions=None)
-    given = {n: a for n, a in parameters(model).items() if n != "positions"}
+    given = {n: a for n, a in parameters(model).items() if n != "position_embedding"}
     out = model(np.array([1, 4, 2]), **given)
     np.testing.assert_allclose(model(np.array([2, 1, 4]), **given), out[[2, 0, 1]], rtol=1e-12)
     placed = MODELS["encoder"]
@@ -236,7 +248,7 @@ def test_a_batch_of_tokens_and_padding_given_once_for_all_blocks() -> None:
     assert out.shape == (2, N, V + 1)
     each = {f"encoder.{i}.attention.keep": keep for i in range(2)}
     assert np.array_equal(model(tokens, **given, **each), out)
-    short = {n: a for n, a in given.items() if n != "positions"} | {"positions": given["positions"][:2]}
+    short = given | {"position_embedding": given["position_embedding"][:2]}
     np.testing.assert_allclose(out[0, :2], MODELS["encoder"](tokens[0, :2], **short), rtol=1e-12)
 
 
@@ -281,7 +293,7 @@ def test_sinusoids_are_refused_in_exact_numbers_and_a_table_is_taken() -> None:
         model(TOKENS, embedding=kind("exact").lift(np.eye(4, 2)))
     table = kind("exact").lift([[0, 1], ["3/5", "4/5"], ["24/25", "7/25"]])
     given = replace(model, positions="given")
-    assert given(TOKENS, embedding=kind("exact").lift(np.eye(4, 2)), positions=table).shape == (3, 4)
+    assert given(TOKENS, embedding=kind("exact").lift(np.eye(4, 2)), position_embedding=table).shape == (3, 4)
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -322,14 +334,14 @@ def test_a_field_that_means_nothing_is_refused_in_one_line(fields: dict[str, Any
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"embedding": None}, "the model needs the input embedding"),
-    ({"positions": None, "embedding": None}, "the model needs the inputs embedding, positions"),
-    ({"unembedding": np.zeros((D, V))}, "unknown input 'unembedding'; known: tokens, embedding, positions"),
+    ({"position_embedding": None, "embedding": None}, "the model needs the inputs embedding, position_embedding"),
+    ({"unembedding": np.zeros((D, V))}, "unknown input 'unembedding'; known: tokens, embedding, position_embedding"),
     ({"decoder.2.attention.w_q": np.zeros((D, D))}, "unknown input 'decoder.2.attention.w_q'"),
     ({"encoder.0.attention.w_q": np.zeros((D, D))}, "unknown input 'encoder.0.attention.w_q'"),
     ({"decoder.mlp.w_gate": np.zeros((D, D))}, "decoder.0: unknown input 'mlp.w_gate'"),
     ({"tokens": np.zeros(3)}, "tokens holds float64; it must hold whole numbers"),
-    ({"tokens": np.zeros(7, int)}, "positions has shape (5, 4): 5 rows for 7 places"),
-    ({"positions": np.zeros((5, 3))}, "embedding has shape (5, 4) and positions (5, 3): d_model differs"),
+    ({"tokens": np.zeros(7, int)}, "position_embedding has shape (5, 4): 5 rows for 7 places"),
+    ({"position_embedding": np.zeros((5, 3))}, "(5, 4) and position_embedding (5, 3): d_model differs"),
     ({"decoder.1.mlp.w_up": np.zeros((3, D_FF))}, "decoder.1: x has shape (3, 4) and mlp.w_up (3, 6): d_model differs"),
     ({"decoder.1.attention.w_v": np.zeros((3, D))}, "decoder.1: attention: x has shape (3, 4) and w_v (3, 4): d_model"),
 ]  # fmt: skip
