@@ -49,7 +49,7 @@ def _scores() -> dict[str, Variant]:
         "dot": Variant("scores", Attention(scale=1)),
         "scaled dot": Variant("scores", Attention()),
         "general": Variant("scores", Attention(score="general"), f"{_QKV} w_s"),
-        "additive": Variant("scores", Attention(score="additive"), f"{_QKV} w_s u_s v_s", {"d_w": 9, "d_s": 6}),
+        "additive": Variant("scores", Attention(score="additive"), f"{_QKV} w_s u_s v_s", {"d_w": 2, "d_s": 6}),
         "cosine": Variant("scores", Attention(score="cosine", scale=10)),
         "distance": Variant("scores", Attention(score="distance")),
         "1/d_k": Variant("scores", Attention(scale="1/d_k")),

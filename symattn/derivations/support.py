@@ -102,11 +102,13 @@ def _symbolic(of: Support) -> str | None:
 
 
 def _indexed(of: Support) -> str | None:
+    from symattn.proof.prover import prove
     from symattn.proof.statement import Declared, Letters
 
     shapes, world = shapes_in_letters(of.variant), Letters()
-    of.variant.spec(**{name: world.array(name, size, Declared(shapes)) for name, size in shapes.items()})
-    return None
+    out = of.variant.spec(**{name: world.array(name, size, Declared(shapes)) for name, size in shapes.items()})
+    first = out[0] if isinstance(out, tuple) else out
+    return None if prove(first, first).proved else "is not equal to itself"  # which reads every element
 
 
 def shapes_in_letters(variant: Variant) -> dict[str, str]:
@@ -115,7 +117,7 @@ def shapes_in_letters(variant: Variant) -> dict[str, str]:
     h, g = spec.heads, spec.key_heads
     written = {"h": f"{g}*{h // g}" if 1 < g < h else str(h), "g": str(g), "p": str(h + 2 * g)}
     if spec.causal or spec.position is not None:
-        written["n_k"] = "cached+n_q"
+        written["n_k"] = "n_q+later" if spec.alignment == "top-left" else f"{spec.prefix or 'cached'}+n_q"
     if isinstance(spec.position, Rotary):
         written |= {"d_k": "f+f"} if spec.position.layout == "half" else {"d_k": "f*2"}
     if spec.latent is not None:

@@ -1,0 +1,142 @@
+"""Every variant on every kind of array: it runs, and gives what the others give, or is refused for a known reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.arrays.exact import Exact
+from symattn.arrays.modular import modular
+from symattn.arrays.residues import primes
+from symattn.attention.inputs import holds
+from symattn.attention.latent import Latent
+from symattn.attention.presets import PRESETS, like
+from symattn.attention.variants import VARIANTS, Variant
+from symattn.derivations.support import KINDS, Support, shapes_in_letters, support
+from symattn.errors import InputError, Refused
+from tests.arrays.evaluating import compare
+from tests.arrays.residues import agree
+
+WINDOW, SORTED, ROTARY = "indexed", "indexed symbolic modular", "indexed"
+REFUSED: dict[str, str] = {
+    "additive": "exact", "softcap": "exact", "decoder step": "indexed exact", "base 2": "indexed exact modular",
+    "sliding window": WINDOW, "window of two sides": WINDOW, "local blocks": WINDOW, "packed documents": WINDOW,
+    "masks combined": WINDOW, "ReLU": SORTED, "sparsemax": SORTED, "entmax": SORTED,
+    "packed projections": "indexed", "latent": "indexed", "latent, absorbed": "indexed", "rotary, latent": "indexed",
+    "rotary, half": ROTARY, "rotary, interleaved": ROTARY, "rotary, in part": ROTARY,
+    "rotary, true frequencies": "indexed exact",
+    "T5 buckets": "indexed", "Shaw": "indexed", "Transformer-XL": "indexed", "DeBERTa": "indexed",
+}  # fmt: skip
+ROOTS = ("cosine", "RMS norm of q and k", "LayerNorm of q and k", "q and k of length 1")  # of data: any function there
+BOTH = [n for n in VARIANTS if n not in ROOTS and not {"exact", "modular"} & set(REFUSED.get(n, "").split())]
+LETTERS = [n for n in VARIANTS if not {"exact", "indexed"} & set(REFUSED.get(n, "").split())]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_runs_on_the_kinds_that_can_hold_it(name: str) -> None:
+    kinds = tuple(k for k in KINDS if k != "symbolic" or VARIANTS[name].spec.heads == 1)  # letters of many heads: deep
+    refused = {kind for kind, reason in support(name, VARIANTS[name], kinds).found.items() if reason is not None}
+    assert refused == set(REFUSED.get(name, "").split()) & set(kinds)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", [n for n, v in VARIANTS.items() if v.spec.heads > 1])
+def test_a_variant_of_several_heads_runs_on_letters(name: str) -> None:
+    assert support(name, VARIANTS[name], ("symbolic",)).found["symbolic"] is None
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_residues_are_those_of_the_exact_value(name: str) -> None:
+    kind, of = modular(*primes.pairs((2, 3, 5, 7))[1], seed=1), Support(name, VARIANTS[name])
+    assert agree(of.run(kind.literal), of.run(Exact.literal))
+
+
+@pytest.mark.parametrize("name", LETTERS)
+def test_elements_in_letters_are_what_exact_arithmetic_gives(name: str) -> None:
+    variant = VARIANTS[name]
+    shapes = shapes_in_letters(variant)
+    truths = tuple(n for n in shapes if holds(n, variant.spec) == "booleans")
+    sorts = sorted({f for s in shapes.values() for a in s.split() for b in a.split("+") for f in b.split("*")})
+
+    for sizes in ({"n_q": 2, "n_k": 3, "d_v": 1, "d_k": 2, "d_s": 2, "f": 1}, {"n_q": 1, "n_k": 2, "d_k": 2, "d_s": 2}):
+        compare(lambda **given: variant.spec(**given), shapes, {s: 1 for s in sorts} | sizes, truths)
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "scaled dot": {"scale": 1}, "cosine": {"scale": 9}, "distance": {"score": "dot"}, "1/d_k": {"scale": None},
+    "RMS norm of q and k": {"eps": 0}, "truncated": {"truncate": 3}, "causal": {"alignment": "top-left"},
+    "sliding window": {"window": 3}, "window of two sides": {"window": (1, 0)}, "prefix": {"prefix": 5},
+    "sink": {"sink": None}, "softmax off by one": {"sink": None}, "ReLU": {"normaliser": "softmax"},
+    "sparsemax": {"normaliser": "entmax"}, "dropout": {"dropout": 0.5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_another_specification_gives_another_value(name: str) -> None:
+    """The comparison with balls sees it."""
+    of = Support(name, VARIANTS[name])
+    fields = WRONG[name]
+    names = [n for n in of.example if not (n == "sink" and "sink" in fields)]
+    other = Variant("", replace(VARIANTS[name].spec, **fields), " ".join(names))
+    wrong = Support(name, other)
+    wrong.__dict__["balls"] = of.balls
+    from symattn.derivations.support import _exact, _float32  # the checks themselves
+
+    assert _exact(wrong) == "gives another value"
+    if name not in ("ReLU", "sparsemax"):
+        assert _float32(wrong) is None  # NumPy against the same definition
+        assert not np.array_equal(wrong.run(np.asarray)[0], of.run(np.asarray)[0])
+
+
+def test_every_field_is_in_some_variant() -> None:
+    plain = Attention()
+    told = {f for f in plain.__dataclass_fields__ for v in VARIANTS.values() if getattr(v.spec, f) != getattr(plain, f)}
+    assert told == set(plain.__dataclass_fields__) - {"fully_masked"}
+
+
+def test_a_variant_names_its_inputs_and_no_others() -> None:
+    for name, variant in VARIANTS.items():
+        example = Support(name, variant).example
+        variant.spec(**example)
+        lone = Variant(variant.family, replace(variant.spec, padding=not variant.spec.padding), variant.given)
+        with pytest.raises(InputError, match="keep"):
+            lone.spec(**example)
+
+
+# -- named models ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_runs_with_fewer_heads(name: str) -> None:
+    spec = PRESETS[name].spec
+    groups = spec.heads // spec.key_heads
+    small = like(name, heads=2 * groups, kv_heads=2 if groups > 1 else None)
+    assert small.heads // small.key_heads == groups
+    names = {"packed": "x w_in b_in w_o b_o", "latent": "x w_dq w_uq w_dkv w_uk w_uv w_kr w_o"}
+    given = next((names[f] for f in names if getattr(spec, f)), "x w_q w_k w_v w_o")
+    given += " keep" * spec.padding + " sink" * (spec.sink is not None) + " b_rel" * (name == "t5")
+    variant = Variant("", small, given, {"n_b": 32, "d_v": 4} if spec.packed or name == "t5" else {})
+    out = Support(name, variant).run(np.asarray)[0]
+    assert out.shape == (3, 8)
+    assert np.isfinite(out).all()
+
+
+def test_presets_differ_and_say_where_they_are_from() -> None:
+    assert len({p.spec for p in PRESETS.values()}) == len(PRESETS)
+    assert all(p.source[-1] in ")0123456789" and "(20" in p.source for p in PRESETS.values())
+    assert like("deepseek-v3").latent == Latent(queries=True, norm="rms", eps=like("qwen3").eps)
+    with pytest.raises(InputError, match="no preset is called 'gpt5'; known: gpt2, bert"):
+        like("gpt5")
+
+
+def test_refusals_name_what_is_lacking() -> None:
+    with pytest.raises(Refused, match="indexed lacks exp2"):
+        support_raw("base 2")
+
+
+def support_raw(name: str) -> None:
+    from symattn.derivations.support import _indexed
+
+    _indexed(Support(name, VARIANTS[name]))
