@@ -30,6 +30,8 @@ class Block:
     norm        ``layer`` (LayerNorm), ``rms`` (RMSNorm) or None
     order       where the norm stands: ``pre``: X + f(Norm(X)); ``post``: Norm(X + f(X)); ``inner``: X + Norm(f(X));
                 ``sandwich``: X + Norm(f(Norm(X)))
+    parallel    whether the feed-forward layer reads X, as attention does, and not what attention gave:
+                X'' = X' + FeedForward(Norm(X))
     activation  f, one of ``activations.ACTIVATIONS``, such as ``relu``, ``gelu``, ``silu``; None: no feed-forward layer
     gated       (f(Z W_gate) ⊙ Z W_up) W_down instead of f(Z W_up) W_down: SwiGLU with ``silu``, GeGLU with ``gelu``
     eps         the norms' ε, inside the root
@@ -54,13 +56,14 @@ class Block:
 
     Sources: Vaswani et al., Attention Is All You Need (2017), §3.1 and §3.3 (post); Xiong et al., On Layer
     Normalization in the Transformer Architecture (2020), figure 1 (pre); Liu et al., Swin Transformer V2 (2022), §3.2
-    (inner); Gemma Team, Gemma 2 (2024), §2 (sandwich).
+    (inner); Gemma Team, Gemma 2 (2024), §2 (sandwich); Chowdhery et al., PaLM (2022), §2 (parallel).
     """
 
     attention: Attention
     cross: Attention | None = None
     norm: Norm = "layer"
     order: Literal["pre", "post", "inner", "sandwich"] = "pre"
+    parallel: bool = False
     activation: str | None = "relu"
     gated: bool = False
     eps: int | float | Fraction = EPS
@@ -71,11 +74,16 @@ class Block:
         if not isinstance(self.cross, Attention | None):
             raise refusal(self, "cross", "give an Attention or None")
         check_words(self, {"norm": NORMS, "order": tuple(ORDERS), "activation": (*ACTIVATIONS, None)})
-        check_flags(self, ("gated",))
+        check_flags(self, ("parallel", "gated"))
         if not finite(self.eps) or self.eps < 0:
             raise refusal(self, "eps", "it must be a finite number, not below 0")
         if self.gated and self.activation is None:
             raise InputError("Block: gated is True, and there is no feed-forward layer to gate; mend: an activation")
+
+        if self.parallel and self.order == "post":
+            raise InputError(
+                "Block: parallel parts read X, and a norm after each residual is no longer X; mend: order='pre'"
+            )
 
     def pipeline(self, given: Iterable[str]) -> tuple[Part, ...]:
         """The steps from the inputs named in ``given`` to the output."""

@@ -69,7 +69,8 @@ def whole_formulas(block: Block) -> Iterator[Node]:
     norm = Name(TITLES[block.norm]) if block.norm else None
     x: Node = SYMBOLS["x"]
     for index, part in enumerate(sublayers(block), 1):
-        inner = call(norm, x) if norm and "before" in where else x
+        read = SYMBOLS["x"] if block.parallel and part == "mlp" else x
+        inner = call(norm, read) if norm and "before" in where else read
         function = Name({"attention": "Attention", "cross": "CrossAttention", "mlp": "FeedForward"}[part])
         got: Node = call(function, inner, SYMBOLS["y"]) if part == "cross" else call(function, inner)
         got = x + (call(norm, got) if norm and "after" in where else got)

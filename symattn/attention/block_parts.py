@@ -40,7 +40,8 @@ def block_parts(block: Block, names: Mapping[str, str], prefix: str = "", symbol
     for index, part in enumerate(wanted, 1):
         last = index == len(wanted)
         letter = Name("X" + "'" * index, role="input")
-        _sublayer(stream, part, "output" if last else f"{part}_stream", letter)
+        source = (names["x"], symbol) if block.parallel and part == "mlp" else (stream.now, stream.symbol)
+        _sublayer(stream, part, source, "output" if last else f"{part}_stream", letter)
     return stream.parts
 
 
@@ -72,9 +73,10 @@ class _Stream:
         return [n for n in arrays if n in self.names]
 
 
-def _sublayer(stream: _Stream, part: str, result: str, letter: Node) -> None:
-    """One part with its norm and its residual: ``result`` and ``letter`` name what comes out."""
+def _sublayer(stream: _Stream, part: str, source: tuple[str, Node], result: str, letter: Node) -> None:
+    """One part with its norm, which reads ``source``, and its residual: ``result`` and ``letter`` name what comes out."""
     x, symbol = stream.now, stream.symbol
+    stream.now, stream.symbol = source
     where = ORDERS[stream.block.order] if stream.block.norm else ()
     if "before" in where:
         _norm(stream, f"{part}_norm", f"{part}_norm.output", name("Z"))

@@ -12,6 +12,7 @@ import numpy as np
 from symattn.arrays import kind
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
+from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.notation import ARRAYS
 from symattn.attention.transformer_inputs import IDS
 from symattn.errors import InputError, Refused, Undecided
@@ -61,8 +62,8 @@ def _lifted(target: Any, name: str, data: Any) -> Any:
 
 
 def _exactly(model: Callable[..., Any], given: Mapping[str, Any], digits: int) -> Evaluation:
-    output = model(**lifted(kind("exact"), given))
-    written = np.vectorize(lambda x: x.decimal(digits), otypes=[object])(output.entries)
+    output = _one_array(model(**lifted(kind("exact"), given)))
+    written = np.vectorize(lambda x: _told(x) or x.decimal(digits), otypes=[object])(output.entries)
     return Evaluation(output, written, Evidence(Grade.CHECKED, "exact numbers"))
 
 
@@ -72,14 +73,25 @@ def enclose(model: Callable[..., Any], given: Mapping[str, Any], digits: int, re
     while True:
         try:
             with precision(bits):
-                output = model(**lifted(Ball, given))
-                written = np.vectorize(lambda x: _proven(x, digits), otypes=[object])(output.entries)
+                output = _one_array(model(**lifted(Ball, given)))
+                written = np.vectorize(lambda x: _told(x) or _proven(x, digits), otypes=[object])(output.entries)
             where = f"{digits} digits of each element, by balls of {bits} bits"
             return Evaluation(output, written, Evidence(Grade.ENCLOSED, f"{where}; {reason}" if reason else where))
         except Undecided as doubt:
             if 2 * bits > LIMIT:
                 raise Undecided(f"{bits} bits do not prove {digits} digits: {doubt}") from None
             bits *= 2
+
+
+def _one_array(output: Any) -> Any:
+    if isinstance(output, tuple):
+        raise InputError(f"{len(output)} arrays come out, of which one would be evaluated; mend: lse=False")
+    return output
+
+
+def _told(x: Any) -> str:
+    """What stands for an element that is no number; nothing for a number."""
+    return str(x) if isinstance(x, (Forbidden, Undefined)) else ""
 
 
 def _proven(x: flint.arb, digits: int) -> str:

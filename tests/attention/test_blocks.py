@@ -22,8 +22,10 @@ from symattn.attention.block import Block
 from symattn.attention.evaluation import evaluate
 from symattn.attention.layers import feed_forward
 from symattn.document.model import Heading, Steps, Table
+from symattn.render import render
 from tests.attention.transformer_loops import block as by_loops
 from tests.attention.transformer_loops import farthest, numbers
+from tests.render.test_latex_compiles import compiled, overfull
 
 N, M, D, D_Y, D_FF, H = 3, 4, 6, 5, 7, 2
 PLAIN, CAUSAL = Attention(heads=H), Attention(heads=H, causal=True)
@@ -35,6 +37,7 @@ BLOCKS = {
     "sandwich, rms, gated": Block(attention=CAUSAL, order="sandwich", norm="rms", gated=True, activation="gelu_tanh"),
     "rms, gated": Block(attention=CAUSAL, norm="rms", gated=True, activation="silu", eps=1e-6),
     "no norm": Block(attention=PLAIN, norm=None),
+    "parallel": Block(attention=CAUSAL, parallel=True, activation="gelu_tanh"),
     "decoder, pre": DECODER,
     "decoder, post": replace(DECODER, order="post", activation="gelu"),
     "decoder, sandwich": replace(DECODER, order="sandwich"),
@@ -78,7 +81,7 @@ def lifted(name: str, given: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def said(block: Block) -> dict[str, Any]:
-    fields = {f: getattr(block, f) for f in ("norm", "order", "activation", "gated")}
+    fields = {f: getattr(block, f) for f in ("norm", "order", "parallel", "activation", "gated")}
     return (
         fields
         | {"eps": mpmath.mpf(Fraction(block.eps).numerator) / Fraction(block.eps).denominator}
@@ -100,8 +103,9 @@ def test_by_loops(name: str, biases: bool) -> None:
         rows = {n: numbers(a) for n, a in given.items()}
         wanted = by_loops(rows.pop("x"), rows.pop("y", None), rows, said(block))
         assert farthest(got, wanted) < 1e-35
-        for wrong in ({"order": "post" if block.order != "post" else "pre"}, {"causal": not block.attention.causal}):
-            if block.norm or "causal" in wrong:
+        others: list[dict[str, Any]] = [{"order": "post" if block.order != "post" else "pre"}]
+        for wrong in [*others, {"causal": not block.attention.causal}, {"parallel": not block.parallel}]:
+            if block.norm or "order" not in wrong:
                 rows = {n: numbers(a) for n, a in given.items()}
                 other = by_loops(rows.pop("x"), rows.pop("y", None), rows, said(block) | wrong)
                 assert farthest(got, other) > 1e-3
@@ -229,6 +233,7 @@ def test_attention_alone_and_masks_of_each_attention() -> None:
         ({"gated": "yes"}, "Block: gated is 'yes'; it must be True or False"),
         ({"eps": -1}, "Block: eps is -1; it must be a finite number, not below 0"),
         ({"eps": "1e-5"}, "Block: eps is '1e-5'; it must be a finite number, not below 0"),
+        ({"parallel": True, "order": "post"}, "a norm after each residual is no longer X; mend: order='pre'"),
         ({"activation": None, "gated": True}, "Block: gated is True, and there is no feed-forward layer to gate"),
     ],
 )
@@ -317,3 +322,10 @@ def test_letters_of_cross_attention_have_an_index() -> None:
     assert titles == ["Inputs", "Steps", "Attention", "Cross-attention", "Feed-forward layer", "Conventions"]
     written = repr([p.formula for p in DECODER.pipeline(tokens(DECODER) | parameters(DECODER)) if "cross.q" in p.name])
     assert "Name(base='c'" in written
+
+
+@pytest.mark.latex
+@pytest.mark.parametrize("name", BLOCKS)
+def test_documents_compile_and_fit(name: str, tmp_path: Path) -> None:
+    log = compiled(render(BLOCKS[name].document(), "latex"), tmp_path)
+    assert overfull(log) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -22,7 +23,9 @@ from symattn.attention.transformer import Transformer
 from symattn.attention.transformer_parts import sinusoidal_table
 from symattn.document.model import Heading, Items, Paragraph, Steps, Table
 from symattn.evidence import Grade
+from symattn.render import render
 from tests.attention import transformer_loops as loops
+from tests.render.test_latex_compiles import compiled, overfull
 
 V, D, D_FF, H, N, M = 5, 4, 6, 2, 3, 4
 ENCODER = Block(attention=Attention(heads=H), order="post", activation="gelu")
@@ -216,6 +219,15 @@ def test_inputs_are_lifted_to_the_kind_and_tokens_stay_whole_numbers(name: str, 
         assert whole or (found if found is not None else isinstance(array, kind(target))), n
 
 
+def test_elements_that_are_no_numbers_are_said_and_two_arrays_are_refused() -> None:
+    given = {"q": [[1]], "k": [[1]], "v": [[1]], "mask": np.array([[False]])}
+    spec = Attention(mask="boolean", fully_masked="nan")
+    for found in (evaluate(spec, given), enclose(spec, given, 5)):
+        assert found.digits[0, 0].startswith("undefined")
+    with pytest.raises(InputError, match="2 arrays come out, of which one would be evaluated; mend: lse=False"):
+        evaluate(Attention(lse=True), {n: [[1]] for n in "qkv"})
+
+
 def test_no_digits_are_refused() -> None:
     with pytest.raises(InputError, match="digits is 0; it must be a whole number from 1 on"):
         evaluate(GPT, ids(GPT) | parameters(GPT), digits=0)
@@ -371,3 +383,10 @@ def test_a_document_has_every_input_and_every_different_step_once(name: str) -> 
     assert any(isinstance(b, Paragraph) and "the same inputs as" in str(b.text) for b in document.blocks) == bool(alike)
     assert isinstance(document.blocks[-1], Items)
     assert ("Logits",) in [b.title for b in document.blocks if isinstance(b, Heading)]
+
+
+@pytest.mark.latex
+@pytest.mark.parametrize("name", MODELS)
+def test_documents_compile_and_fit(name: str, tmp_path: Path) -> None:
+    log = compiled(render(MODELS[name].document(), "latex"), tmp_path)
+    assert overfull(log) == []

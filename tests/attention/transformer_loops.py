@@ -61,7 +61,7 @@ def _attended(q: Any, k: Any, v: Any, causal: bool, factor: Any, keep: Any) -> A
 
 
 def block(x: list[Row], y: list[Row] | None, p: Mapping[str, Any], say: Mapping[str, Any]) -> list[Row]:
-    """A block; ``say`` holds h, norm, order, activation, gated, eps, causal."""
+    """A block; ``say`` holds h, norm, order, parallel, activation, gated, eps, causal."""
 
     def norm(rows: list[Row], name: str) -> list[Row]:
         if say["norm"] is None:
@@ -85,9 +85,11 @@ def block(x: list[Row], y: list[Row] | None, p: Mapping[str, Any], say: Mapping[
     ]
     if y is not None:
         layers.append(("cross", lambda z: heads(z, y, sub("cross"), say["h"], False)))
+    start = x
     for name, layer in [*layers, ("mlp", mlp)]:
+        read = start if say.get("parallel") and name == "mlp" else x
         before, after = say["order"] in ("pre", "sandwich"), say["order"] in ("inner", "sandwich")
-        out = layer(norm(x, f"{name}_norm") if before else x)
+        out = layer(norm(read, f"{name}_norm") if before else read)
         out = norm(out, f"{name}_norm_after" if before else f"{name}_norm") if after else out
         x = [[a + b for a, b in zip(r, s, strict=True)] for r, s in zip(x, out, strict=True)]
         x = norm(x, f"{name}_norm") if say["order"] == "post" else x
