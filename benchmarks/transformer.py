@@ -110,7 +110,8 @@ def legal(model: Transformer, inputs: dict[str, Any], got: np.ndarray) -> str:
         return nothing
     if not bound.within(got).all():
         raise AssertionError("NumPy is beyond the bound on rounding")
-    return f"the bound allows {np.median(bound.bound / np.abs(got - bound.value.midpoints())):.0f} times as much"
+    spacing = np.spacing(np.abs(got)).astype(np.float64)
+    return f"rounding may do {np.median(bound.bound / spacing):.1g} ulp"
 
 
 def main() -> None:

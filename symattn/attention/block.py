@@ -81,9 +81,7 @@ class Block:
             raise InputError("Block: gated is True, and there is no feed-forward layer to gate; mend: an activation")
 
         if self.parallel and self.order == "post":
-            raise InputError(
-                "Block: parallel parts read X, and a norm after each residual is no longer X; mend: order='pre'"
-            )
+            raise InputError("Block: parallel parts read X, and after a norm outside it is gone; mend: order='pre'")
 
     def pipeline(self, given: Iterable[str]) -> tuple[Part, ...]:
         """The steps from the inputs named in ``given`` to the output."""

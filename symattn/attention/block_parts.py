@@ -74,7 +74,7 @@ class _Stream:
 
 
 def _sublayer(stream: _Stream, part: str, source: tuple[str, Node], result: str, letter: Node) -> None:
-    """One part with its norm, which reads ``source``, and its residual: ``result`` and ``letter`` name what comes out."""
+    """One part, which reads ``source``, with its norm and residual: ``result`` and ``letter`` name what comes out."""
     x, symbol = stream.now, stream.symbol
     stream.now, stream.symbol = source
     where = ORDERS[stream.block.order] if stream.block.norm else ()

@@ -233,7 +233,7 @@ def test_attention_alone_and_masks_of_each_attention() -> None:
         ({"gated": "yes"}, "Block: gated is 'yes'; it must be True or False"),
         ({"eps": -1}, "Block: eps is -1; it must be a finite number, not below 0"),
         ({"eps": "1e-5"}, "Block: eps is '1e-5'; it must be a finite number, not below 0"),
-        ({"parallel": True, "order": "post"}, "a norm after each residual is no longer X; mend: order='pre'"),
+        ({"parallel": True, "order": "post"}, "after a norm outside it is gone; mend: order='pre'"),
         ({"activation": None, "gated": True}, "Block: gated is True, and there is no feed-forward layer to gate"),
     ],
 )
