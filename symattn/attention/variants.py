@@ -15,6 +15,7 @@ from symattn.attention.spec import Attention
 
 _QKV, _X = "q k v", "x w_q w_k w_v w_o"
 _LATENT = "x w_q w_dkv w_uk w_uv w_kr w_o"
+_ADDITIVE = {"l_a": 2, "d_w": 2, "d_s": 6}
 _TRIPLES = ((3, 4, 5), (5, 12, 13))
 
 #: Lengths by letter, all different, so that no two axes are taken for each other.
@@ -49,7 +50,7 @@ def _scores() -> dict[str, Variant]:
         "dot": Variant("scores", Attention(scale=1)),
         "scaled dot": Variant("scores", Attention()),
         "general": Variant("scores", Attention(score="general"), f"{_QKV} w_s"),
-        "additive": Variant("scores", Attention(score="additive"), f"{_QKV} w_s u_s v_s", {"d_w": 2, "d_s": 6}),
+        "additive": Variant("scores", Attention(score="additive"), f"{_QKV} w_s u_s v_s", _ADDITIVE),
         "cosine": Variant("scores", Attention(score="cosine", scale=10)),
         "distance": Variant("scores", Attention(score="distance")),
         "1/d_k": Variant("scores", Attention(scale="1/d_k")),
@@ -161,3 +162,13 @@ def _together() -> dict[str, Variant]:
 VARIANTS: dict[str, Variant] = {
     **_scores(), **_masks(), **_normalisers(), **_heads(), **_positions(), **_together(),
 }  # fmt: skip
+
+_TORCH = """
+    dot; scaled dot; 1/d_k; scale per head; cosine; RMS norm of q and k; LayerNorm of q and k; q and k of length 1;
+    softcap; bias; causal; causal, top-left; sliding window; window of two sides; local blocks; prefix; padding;
+    boolean mask; additive mask; masks combined; not stabilised; log-sum-exp returned; sink; dropout;
+    self-attention; cross-attention; parameter-free; multi-head; multi-query; grouped-query; grouped-query, of tokens;
+    packed projections
+"""
+#: Others whose functions give the same, as tests with their packages show.
+AGREES: dict[str, tuple[str, ...]] = {"PyTorch": tuple(" ".join(name.split()) for name in _TORCH.split(";"))}
