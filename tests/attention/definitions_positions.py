@@ -9,7 +9,8 @@ import numpy as np
 from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.spec import Attention
 
-N_Q, N_K, D_K, D_V, D_MODEL, D_E, H = 3, 4, 5, 2, 6, 7, 2
+N_Q, N_K, D_K, D_V, D_MODEL, D_E, H = 3, 4, 5, 2, 6, 3, 2
+NARROW = 2  # d_k where each score has several products, or expressions in letters grow long
 _RNG = np.random.default_rng(23)
 TRIPLES = ((4, 3, 5), (-5, 12, 13))
 
@@ -19,9 +20,9 @@ def data(*shape: int) -> np.ndarray:
     return _RNG.integers(-4, 5, shape) / 8
 
 
-def qkv(*front: int, g: tuple[int, ...] | None = None) -> dict[str, np.ndarray]:
+def qkv(*front: int, g: tuple[int, ...] | None = None, width: int = D_K) -> dict[str, np.ndarray]:
     back = front if g is None else g
-    return {"q": data(*front, N_Q, D_K), "k": data(*back, N_K, D_K), "v": data(*back, N_K, D_V)}
+    return {"q": data(*front, N_Q, width), "k": data(*back, N_K, width), "v": data(*back, N_K, D_V)}
 
 
 def tables(rows: int, *front: int) -> tuple[np.ndarray, np.ndarray]:
@@ -29,17 +30,18 @@ def tables(rows: int, *front: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def projected() -> dict[str, np.ndarray]:
-    found = {"x": data(N_Q, D_MODEL), "w_q": data(D_MODEL, H * D_K), "w_k": data(D_MODEL, H * D_K)}
-    found |= {"w_v": data(D_MODEL, H * D_V), "b_q": data(H * D_K), "w_o": data(H * D_V, D_MODEL)}
+    """Tokens and projections to heads of two columns."""
+    found = {"x": data(N_Q, D_MODEL), "w_q": data(D_MODEL, H * NARROW), "w_k": data(D_MODEL, H * NARROW)}
+    found |= {"w_v": data(D_MODEL, H * D_V), "b_q": data(H * NARROW), "w_o": data(H * D_V, D_MODEL)}
     return {n: a / 8 if n[0] == "w" else a / 2 for n, a in found.items()}
 
 
 def xl(rows: int, heads: int = H) -> dict[str, np.ndarray]:
-    found = {"r": data(rows, D_E), "w_r": data(D_E, heads * D_K) / 2}
-    return found | {"b_u": data(heads, D_K), "b_w": data(heads, D_K)}
+    found = {"r": data(rows, D_E), "w_r": data(D_E, heads * NARROW) / 2}
+    return found | {"b_u": data(heads, NARROW), "b_w": data(heads, NARROW)}
 
 
-def disentangled(rows: int, heads: int = H, width: int = D_K) -> dict[str, np.ndarray]:
+def disentangled(rows: int, heads: int = H, width: int = NARROW) -> dict[str, np.ndarray]:
     found = {"p": data(rows, D_E)} | {n: data(D_E, heads * width) / 2 for n in ("w_pk", "w_pq")}
     return found | {"b_pq": data(heads * width)}
 
@@ -51,7 +53,7 @@ def named(values: tuple[np.ndarray, ...], *names: str) -> dict[str, np.ndarray]:
 #: By name: the specification and its inputs.
 POSITIONS: dict[str, tuple[Attention, dict[str, np.ndarray]]] = {
     "rotary, of x": (
-        Attention(heads=H, causal=True, position=Rotary(triples=TRIPLES)),
+        Attention(heads=H, causal=True, position=Rotary(triples=TRIPLES[1:])),
         projected(),
     ),
     "rotary, interleaved, from 2 on": (
@@ -77,7 +79,7 @@ POSITIONS: dict[str, tuple[Attention, dict[str, np.ndarray]]] = {
     ),
     "buckets": (
         Attention(heads=H, scale=1, position=Buckets(number=8, max_distance=9)),
-        qkv(2, H) | {"b_rel": data(8, H)},
+        qkv(2, H, width=NARROW) | {"b_rel": data(8, H)},
     ),
     "buckets, one way": (
         Attention(causal=True, position=Buckets(number=4, max_distance=5, bidirectional=False)),
@@ -85,24 +87,24 @@ POSITIONS: dict[str, tuple[Attention, dict[str, np.ndarray]]] = {
     ),
     "shaw": (
         Attention(heads=H, position=Shaw(most=2)),
-        qkv(2, H) | {"a_k": data(5, D_K), "a_v": data(5, D_V)},
+        qkv(2, H, width=NARROW) | {"a_k": data(5, NARROW), "a_v": data(5, D_V)},
     ),
     "shaw, keys alone, top-left": (
         Attention(causal=True, alignment="top-left", position=Shaw(most=1, values=False)),
         qkv() | {"a_k": data(3, D_K)},
     ),
-    "transformer-xl": (Attention(heads=H, causal=True, position=TransformerXL()), qkv(H) | xl(N_K)),
+    "transformer-xl": (Attention(heads=H, causal=True, position=TransformerXL()), qkv(H, width=NARROW) | xl(N_K)),
     "transformer-xl, both ways": (
         Attention(position=TransformerXL()),
-        qkv(2) | xl(N_Q + N_K - 1, 1),
+        qkv(2, width=NARROW) | xl(N_Q + N_K - 1, 1),
     ),
-    "disentangled": (Attention(heads=H, position=Disentangled(span=2)), qkv(H) | disentangled(4)),
+    "disentangled": (Attention(heads=H, position=Disentangled(span=2)), qkv(H, width=NARROW) | disentangled(4)),
     "disentangled, buckets, as run": (
         Attention(position=Disentangled(span=4, max_distance=12, backwards=False)),
-        {"q": data(5, 3), "k": data(6, 3), "v": data(6, D_V)} | disentangled(8, 1, 3),
+        {"q": data(5, NARROW), "k": data(6, NARROW), "v": data(6, D_V)} | disentangled(8, 1),
     ),
     "disentangled, one term": (
         Attention(scale=Fraction(1, 3), position=Disentangled(span=2, to_content=False)),
-        qkv() | {n: a for n, a in disentangled(4, 1).items() if n in ("p", "w_pk")},
+        qkv(width=NARROW) | {n: a for n, a in disentangled(4, 1).items() if n in ("p", "w_pk")},
     ),
 }

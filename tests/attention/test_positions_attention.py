@@ -74,14 +74,14 @@ def with_fields(**fields: Any) -> Callable[[Attention], Attention]:
 
 
 WRONG: dict[str, Callable[[Attention], Attention]] = {
-    "rotary, of x": with_fields(triples=((3, 4, 5), (-5, 12, 13))),
+    "rotary, of x": with_fields(triples=((5, 12, 13),)),
     "rotary, interleaved, from 2 on": with_fields(layout="half"),
     "rotary, shared keys, top-left": lambda spec: replace(spec, alignment="bottom-right"),
     "rotary, tables": with_fields(layout="interleaved"),
     "rotary, tables for each batch and role": with_fields(layout="half"),
     "alibi": lambda spec: replace(spec, heads=2 * spec.heads),  # the slopes of twice as many heads
     "alibi, given, two-sided": lambda spec: replace(spec, causal=True),
-    "buckets": with_fields(max_distance=4),
+    "buckets": with_fields(number=6),
     "buckets, one way": lambda spec: replace(spec, alignment="top-left"),
     "shaw": with_fields(values=False),
     "shaw, keys alone, top-left": lambda spec: replace(spec, alignment="bottom-right"),

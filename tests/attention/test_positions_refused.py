@@ -22,7 +22,7 @@ from symattn.attention.rotary_fields import (
 )
 from symattn.errors import InputError, Refused
 from tests.arrays.evaluating import compare
-from tests.attention.definitions_positions import D_K, N_K, TRIPLES, data, qkv, xl
+from tests.attention.definitions_positions import D_K, N_K, NARROW, TRIPLES, data, qkv, xl
 
 YARN = YarnScaling(factor=4, length=12, slow=0.5, fast=2, ramp="turns")
 
@@ -116,6 +116,7 @@ def test_what_makes_no_sense_is_refused(make: Callable[[], Any], words: str) -> 
         make()
 
 
+NARROWED = qkv(width=NARROW)
 UNFIT: list[tuple[Attention, dict[str, Any], str]] = [
     (Attention(position=Rotary(width=6)), {}, "rotary: 6 columns are to be turned, and queries and keys have 5"),
     (Attention(position=Rotary(triples=TRIPLES * 2)), {}, "rotary: 8 columns are to be turned"),
@@ -135,8 +136,12 @@ UNFIT: list[tuple[Attention, dict[str, Any], str]] = [
     ),
     (Attention(position=Buckets(number=8, max_distance=9)), {"b_rel": data(7, 1)}, "of buckets must have the length 8"),
     (Attention(position=Shaw(most=2, values=False)), {"a_k": data(4, D_K)}, "of distances must have the length 5"),
-    (Attention(position=TransformerXL()), xl(N_K, 1), "r has 4 rows; 3 queries and 4 keys need 6"),
-    (Attention(causal=True, position=TransformerXL()), xl(5, 1), "r has 5 rows; 3 queries and 4 keys need 4 or 6"),
+    (Attention(position=TransformerXL()), NARROWED | xl(N_K, 1), "r has 4 rows; 3 queries and 4 keys need 6"),
+    (
+        Attention(causal=True, position=TransformerXL()),
+        NARROWED | xl(5, 1),
+        "r has 5 rows; 3 queries and 4 keys need 4 or 6",
+    ),
 ]
 
 
