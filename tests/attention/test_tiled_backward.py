@@ -1,0 +1,327 @@
+"""The backward pass by tiles gives the derivatives of the one definition, from what the forward pass kept."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention import masks
+from symattn.attention.gradients import Gradients, shared_gradient, softmax_vjp
+from symattn.attention.groups import repeat_heads
+from symattn.attention.softmax import softmax
+from symattn.attention.spec import Attention
+from symattn.attention.tiled import (
+    Forward,
+    Scores,
+    above_diagonal,
+    backward,
+    forward,
+    row_products,
+    score_gradient,
+    sink_gradient,
+    sliced,
+    tile_gradients,
+    tile_weights,
+    with_lse,
+)
+from symattn.proof.gradients import gradient
+from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
+
+
+def whole(seed: int, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Whole numbers from −2 to 2, whose derivatives stay short."""
+    return {name: np.floor(x) for name, x in drawn(seed, **shapes).items()}
+
+
+ROWS, KEYS = (0, 2, 3), (0, 1, 3, 4)
+DATA = whole(7, q=(3, 2), k=(4, 2), v=(4, 3), g=(3, 3))
+LONG = whole(8, q=(4, 2), k=(2, 2), v=(2, 3), g=(4, 3))
+ALLOWED = np.array([[0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], dtype=bool)
+BIAS = np.array([[0, 1, 0, -1], [0, 2, 1, 0], [1, 0, 0, -2]])
+CAUSAL = Scores(scale=1, allowed=masks.causal)
+Keep = Any
+
+
+def kept_sums(saved: Forward) -> Forward:
+    return saved
+
+
+def by_tiles(
+    scores: Scores,
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any,
+    keep: Keep = kept_sums,
+    skip: Any = None,
+    bounds: Any = (ROWS, KEYS),
+) -> Gradients:
+    found = None if skip is None else skip(q, k)
+    saved = keep(forward(scores.tiles(q, k), v, *bounds, skip=found))
+    return backward(scores, q, k, v, saved, g, *bounds, skip=found)
+
+
+def derivatives(attention: Any, **arrays: Any) -> tuple[Any, ...]:
+    """The derivatives of ⟨g, attention(q, k, v)⟩, by dual numbers."""
+
+    def loss(q: Any, k: Any, v: Any, g: Any) -> Any:
+        return namespace_of(g).sum(g * attention(q, k, v))
+
+    return tuple(gradient(loss, by, **arrays) for by in "qkv")
+
+
+SPECS = {
+    "plain": (Scores(), Attention()),
+    "scale": (Scores(scale=2), Attention(scale=2)),
+    "causal": (CAUSAL, Attention(causal=True, scale=1)),
+    "mask": (Scores(scale=1, mask=ALLOWED), partial(Attention(mask="boolean", scale=1), mask=ALLOWED)),
+    "added": (Scores(scale=1, bias=BIAS), partial(Attention(bias=True, scale=1), bias=BIAS)),
+}
+
+
+def compared(forms: list[Any], attention: Any, data: dict[str, np.ndarray]) -> bool:
+    """Whether all forms give the derivatives of the attention, exactly and in float32."""
+
+    def every(**given: Any) -> Any:
+        return [array for form in forms for array in form(**given)]
+
+    def wanted(**given: Any) -> Any:
+        return derivatives(attention, **given) * len(forms)
+
+    return exactly(every, wanted, data) and all(legal(form, data) for form in forms)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_tiles_give_the_derivatives_of_the_definition(name: str) -> None:
+    scores, attention = SPECS[name]
+    forms = [partial(by_tiles, scores, keep=keep) for keep in (kept_sums, with_lse)]
+    if name == "causal":
+        forms.append(partial(by_tiles, scores, skip=above_diagonal))
+    assert compared(forms, attention, DATA)
+
+
+def test_rows_that_see_nothing_have_no_gradient() -> None:
+    bounds = ((0, 1, 2, 4), (0, 1, 2))
+    hows = [{"keep": keep, "skip": skip} for keep in (kept_sums, with_lse) for skip in (None, above_diagonal)]
+    forms = [partial(by_tiles, CAUSAL, bounds=bounds, **how) for how in hows]
+    assert compared(forms, Attention(causal=True, scale=1), LONG)
+    assert all((form(**LONG).q[:2] == 0).all() for form in forms)
+
+
+# -- what is wrong ---------------------------------------------------------------------------------------------------
+def _changed(change: Any, q: Any, k: Any, v: Any, g: Any) -> Any:
+    saved = forward(CAUSAL.tiles(q, k), v, ROWS, KEYS)
+    return backward(CAUSAL, q, k, v, change(saved), g, ROWS, KEYS)
+
+
+def _no_products(q: Any, k: Any, v: Any, g: Any) -> Any:
+    """Without D: dS = P ⊙ dO Vᵀ."""
+    return _changed(lambda saved: saved._replace(output=0 * saved.output), q, k, v, g)
+
+
+def _scaled(q: Any, k: Any, v: Any, g: Any) -> Any:
+    """The forward pass without a scale, the backward pass with 1/√d_k."""
+    saved = forward(CAUSAL.tiles(q, k), v, ROWS, KEYS)
+    return backward(Scores(allowed=masks.causal), q, k, v, saved, g, ROWS, KEYS)
+
+
+def _maximum_of_first_tile(q: Any, k: Any, v: Any, g: Any) -> Any:
+    saved = forward(CAUSAL.tiles(q, k), v, ROWS, KEYS)
+    first = forward(CAUSAL.tiles(q, k), v, ROWS, KEYS[:2])
+    return backward(CAUSAL, q, k, v, saved._replace(maximum=first.maximum), g, ROWS, KEYS)
+
+
+FALSE = {
+    "D is left out": _no_products,
+    "ℓ is left out": partial(_changed, lambda saved: saved._replace(normaliser=0 * saved.normaliser + 1)),
+    "the maximum of the first tile": _maximum_of_first_tile,
+    "the scale is another": _scaled,
+    "the diagonal is skipped": partial(
+        by_tiles, CAUSAL, skip=lambda q, k: lambda r, c: r.stop + 1 <= c.start + (c.stop - c.start)
+    ),
+    "without the mask": lambda q, k, v, g: backward(
+        Scores(scale=1), q, k, v, forward(CAUSAL.tiles(q, k), v, ROWS, KEYS), g, ROWS, KEYS
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_a_wrong_backward_pass_is_refused(name: str) -> None:
+    right = partial(by_tiles, CAUSAL)
+    assert not exactly(FALSE[name], right, DATA)
+    assert not legal(FALSE[name], DATA, bounded_by=right)
+
+
+# -- other inputs ----------------------------------------------------------------------------------------------------
+def test_the_gradient_by_a_bias() -> None:
+    arrays = {n: EXACT.lift(x) for n, x in DATA.items()}
+    q, k, v, g = arrays.values()
+
+    def loss(bias: Any, **given: Any) -> Any:
+        x, y, z, h = given.values()
+        return namespace_of(h).sum(h * Attention(bias=True, causal=True, scale=1)(x, y, z, bias=bias))
+
+    bias = EXACT.lift(BIAS)
+    scores = Scores(scale=1, bias=bias, allowed=masks.causal)
+    saved = forward(scores.tiles(q, k), v, ROWS, KEYS)
+    wanted = gradient(loss, "bias", bias=bias, **arrays)
+    assert (score_gradient(scores.tiles(q, k), v, saved, g, ROWS, KEYS) == wanted).all()
+    assert not (score_gradient(Scores(scale=1, bias=bias).tiles(q, k), v, saved, g, ROWS, KEYS) == wanted).all()
+
+
+HEADS = whole(9, q=(4, 2, 1), k=(2, 3, 1), v=(2, 3, 2), g=(4, 2, 2))
+HEADS["sink"] = np.array([0.5, -0.5, 1.5, 0.5])  # no score: a maximum of equals has no derivative
+
+
+def test_gradients_by_sinks_and_shared_heads() -> None:
+    spec = Attention(heads=4, kv_heads=2, sink="given", causal=True, scale=1)
+    arrays = {n: EXACT.lift(x) for n, x in HEADS.items()}
+    q, k, v, g, sink = arrays.values()
+
+    def loss(q: Any, k: Any, v: Any, g: Any, sink: Any) -> Any:
+        return namespace_of(g).sum(g * spec(q, k, v, sink=sink))
+
+    wanted = {name: gradient(loss, name, **arrays) for name in ("q", "k", "v", "sink")}
+    rows, keys = (0, 1, 2), (0, 1, 3)
+    wide = [repeat_heads(x, 2) for x in (k, v)]
+    logit = EXACT.xp.broadcast_to(sink[:, None, None], (4, 2, 1))
+    saved = forward(CAUSAL.tiles(q, wide[0]), wide[1], rows, keys, sink=logit)
+    assert (saved.output == spec(q, k, v, sink=sink)).all()
+    found = backward(CAUSAL, q, *wide, saved, g, rows, keys)
+    assert (found.q == wanted["q"]).all()
+    assert (shared_gradient(found.k, 2) == wanted["k"]).all()
+    assert (shared_gradient(found.v, 2) == wanted["v"]).all()
+    by_sink = sink_gradient(logit, saved, g)
+    assert (EXACT.xp.sum(by_sink, axis=(1, 2)) == wanted["sink"]).all()
+    assert not (EXACT.xp.sum(-by_sink, axis=(1, 2)) == wanted["sink"]).any()
+    unshared = forward(CAUSAL.tiles(q, wide[0]), wide[1], rows, keys)  # the sink forgotten in the forward pass
+    assert not (EXACT.xp.sum(sink_gradient(logit, unshared, g), axis=(1, 2)) == wanted["sink"]).any()
+
+
+def test_a_cap_has_a_slope() -> None:
+    """By differences of the definition in float64."""
+    scores, arrays = Scores(scale=1, cap=1.5, allowed=masks.causal), {n: x.copy() for n, x in DATA.items()}
+    found = by_tiles(scores, **arrays)
+    uncapped = by_tiles(CAUSAL, **arrays)
+    for by, got, other in zip("qk", found[:2], uncapped[:2], strict=True):
+        slopes = np.zeros(got.shape)
+        for place in np.ndindex(got.shape):
+            sides = []
+            for step in (1e-6, -1e-6):
+                moved = {n: x.copy() for n, x in arrays.items()}
+                moved[by][place] += step
+                output = Attention(causal=True, scale=1, softcap=1.5)(*[moved[n] for n in "qkv"])
+                sides.append((moved["g"] * output).sum())
+            slopes[place] = (sides[0] - sides[1]) / 2e-6
+        np.testing.assert_allclose(got, slopes, atol=1e-7)
+        assert abs(other - slopes).max() > 1e-2
+
+
+# -- all sizes -------------------------------------------------------------------------------------------------------
+KEPT = {"s": "a+b c+e", "v": "c+e w", "o": "a+b w", "m": "a+b 1", "l": "a+b 1", "g": "a+b w"}
+
+
+def _tile_sums(s: Any, v: Any, o: Any, m: Any, l: Any, g: Any, size: Any) -> Any:  # noqa: E741
+    """dS and dV by tiles, from any statistics that were kept."""
+    a, b, c, e = (size[x] for x in "abce")
+    rows, keys = (slice(0, a), slice(a, a + b)), (slice(0, c), slice(c, c + e))
+    xp = namespace_of(s)
+
+    def tile(r: slice, t: slice) -> Any:
+        return tile_gradients(s[r, t], v[t], Forward(o[r], m[r], l[r]), g[r])
+
+    ds = xp.concat([xp.concat([tile(r, t)[0] for t in keys], axis=1) for r in rows])
+    return ds, xp.concat([tile(rows[0], t)[1] + tile(rows[1], t)[1] for t in keys])
+
+
+def _whole(s: Any, v: Any, o: Any, m: Any, l: Any, g: Any, size: Any) -> Any:  # noqa: E741
+    xp = namespace_of(s)
+    p = xp.exp(s - m) / l
+    return p * (g @ v.mT - xp.sum(g * o, axis=-1, keepdims=True)), p.mT @ g
+
+
+def _first_tile(s: Any, v: Any, o: Any, m: Any, l: Any, g: Any, size: Any) -> Any:  # noqa: E741
+    """dV of the queries of the first tile alone."""
+    r = slice(0, size["a"])
+    return _whole(s, v, o, m, l, g, size)[0], _whole(s[r], v, o[r], m[r], l[r], g[r], size)[1]
+
+
+def test_tiles_add_up_for_all_sizes() -> None:
+    assert proved(_tile_sums, _whole, KEPT, positive=("l",))
+    assert not proved(_tile_sums, _first_tile, KEPT, positive=("l",))
+
+
+def test_the_products_of_rows_need_no_keys() -> None:
+    """D = rowsum(dO ⊙ O) = rowsum(P ⊙ dO Vᵀ), for all sizes."""
+
+    def over_keys(s: Any, v: Any, g: Any, size: Any) -> Any:
+        p = softmax(s)
+        return namespace_of(s).sum(p * (g @ v.mT), axis=-1, keepdims=True)
+
+    shapes = {"s": "n m", "v": "m w", "g": "n w"}
+    assert proved(lambda s, v, g, size: row_products(g, softmax(s) @ v), over_keys, shapes)
+    assert not proved(lambda s, v, g, size: row_products(g, s @ v), over_keys, shapes)
+
+
+def test_what_was_kept_gives_the_weights_for_all_sizes() -> None:
+    def form(s: Any, v: Any, size: Any, keep: Keep = with_lse) -> Any:
+        n, a, b = (size[x] for x in "nab")
+        saved = keep(forward(sliced(s), v, (0, n), (0, a, a + b)))
+        return [tile_weights(tile, saved.maximum, saved.normaliser) for tile in (s[:, :a], s[:, a:])]
+
+    def definition(s: Any, v: Any, size: Any) -> Any:
+        p = softmax(s)
+        return p[:, : size["a"]], p[:, size["a"] :]
+
+    def by_one_tile(s: Any, v: Any, size: Any) -> Any:
+        n, a = (size[x] for x in "na")
+        saved = forward(sliced(s[:, :a]), v[:a], (0, n), (0, a))
+        return [tile_weights(tile, saved.maximum, saved.normaliser) for tile in (s[:, :a], s[:, a:])]
+
+    shapes = {"s": "n a+b", "v": "a+b w"}
+    assert proved(form, definition, shapes)
+    assert proved(partial(form, keep=kept_sums), definition, shapes)
+    assert not proved(by_one_tile, definition, shapes)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("which", "qv")
+def test_the_whole_backward_pass_for_all_sizes(which: str) -> None:
+    """dQ and dV of two tiles of keys, from the forward pass by tiles. (dK so takes minutes; its parts are above.)"""
+    shapes = {"q": "n d", "k": "a+b d", "v": "a+b w", "g": "n w"}
+
+    def form(q: Any, k: Any, v: Any, g: Any, size: Any) -> Any:
+        n, a, b = (size[x] for x in "nab")
+        return getattr(by_tiles(Scores(scale=1), q, k, v, g, bounds=((0, n), (0, a, a + b))), which)
+
+    def definition(q: Any, k: Any, v: Any, g: Any, size: Any) -> Any:
+        """The backward pass with all weights at once, without a scale."""
+        p = softmax(q @ k.mT)
+        ds = softmax_vjp(p, g @ v.mT)
+        return ds @ k if which == "q" else p.mT @ g
+
+    assert proved(form, definition, shapes)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("causal", [False, True])
+def test_torch_differentiates_to_the_same(causal: bool) -> None:
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    data = drawn(10, q=(2, 5, 4), k=(2, 5, 4), v=(2, 5, 3), g=(2, 5, 3))
+    tensors = {n: torch.tensor(x, requires_grad=n != "g") for n, x in data.items()}
+    output = scaled_dot_product_attention(*[tensors[n] for n in "qkv"], is_causal=causal)
+    (output * tensors["g"]).sum().backward()
+    tiles, bounds = (Scores(allowed=masks.causal), Scores()), ((0, 2, 5), (0, 1, 4, 5))
+    scores, other_scores = tiles if causal else tiles[::-1]
+    found = by_tiles(scores, **data, keep=with_lse, skip=above_diagonal if causal else None, bounds=bounds)
+    wrong = by_tiles(other_scores, **data, bounds=bounds)
+    for name, got, other in zip("qkv", found, wrong, strict=True):
+        wanted = tensors[name].grad.numpy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-13)
+        assert abs(other - wanted).max() > 1e-2
