@@ -170,5 +170,15 @@ _TORCH = """
     self-attention; cross-attention; parameter-free; multi-head; multi-query; grouped-query; grouped-query, of tokens;
     packed projections
 """
-#: Others whose functions give the same, as tests with their packages show.
-AGREES: dict[str, tuple[str, ...]] = {"PyTorch": tuple(" ".join(name.split()) for name in _TORCH.split(";"))}
+_ONNX = """
+    dot; scaled dot; softcap; bias; causal; causal, top-left; boolean mask; additive mask; grouped-query; multi-query;
+    sliding window; window of two sides; rotary, half; rotary, interleaved; rotary, in part; rotary, given tables
+"""
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(" ".join(name.split()) for name in text.split(";"))
+
+
+#: Others whose functions give the same, as the tests with their packages show.
+AGREES: dict[str, tuple[str, ...]] = {"PyTorch": _names(_TORCH), "ONNX": _names(_ONNX)}
