@@ -23,6 +23,7 @@ from symattn.attention.evaluation import evaluate
 from symattn.attention.layers import feed_forward
 from symattn.document.model import Heading, Steps, Table
 from symattn.render import render
+from tests.arrays.evaluating import compare
 from tests.attention.transformer_loops import block as by_loops
 from tests.attention.transformer_loops import farthest, numbers
 from tests.render.test_latex_compiles import compiled, overfull
@@ -167,13 +168,27 @@ def test_roots_of_layers_and_a_second_exponential_are_refused_by_name_and_stay_f
         assert str(expression.evalf(40)).rstrip("0") == digits.rstrip("0")
 
 
-def test_letters_for_sizes() -> None:
-    letters = {"x": ("n", "d"), "attention.w_q": ("d", "k"), "attention.w_k": ("d", "k"), "attention.w_v": ("d", "v")}
-    letters |= {"attention.w_o": ("v", "d"), "mlp.w_up": ("d", "f"), "mlp.w_down": ("f", "d")}
-    letters |= {"attention_norm.gain": ("d",), "mlp_norm.gain": ("d",)}
+LETTERS = {"x": "n d", "attention.w_q": "d k", "attention.w_k": "d k", "attention.w_v": "d v", "attention.w_o": "v d"}
+LETTERS |= {"mlp.w_up": "d f", "mlp.w_down": "f d", "mlp.b_up": "f"}
+
+
+@pytest.mark.parametrize("sizes", [{"n": 1, "d": 2, "k": 1, "v": 2, "f": 1}, {"n": 2, "d": 2, "k": 3, "v": 1, "f": 2}])
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_block_with_letters_for_sizes_is_what_exact_arithmetic_gives(sizes: dict[str, int], gated: bool) -> None:
+    block = Block(attention=Attention(), norm=None, gated=gated, activation="identity" if gated else "relu")
+    letters = LETTERS | ({"mlp.w_gate": "d f"} if gated else {})
+
+    def run(**given: Any) -> Any:
+        return block(**{n.replace("__", "."): a for n, a in given.items()})
+
+    compare(run, {n.replace(".", "__"): axes for n, axes in letters.items()}, sizes)
+
+
+def test_norms_and_gelu_are_functions_of_letters() -> None:
+    letters = LETTERS | {"attention_norm.gain": "d", "mlp_norm.gain": "d"}
     block = Block(attention=Attention(), norm="rms", activation="gelu")
-    x, *_ = given = [Indexed.letters(n, *axes) for n, axes in letters.items()]
-    assert block(**dict(zip(letters, given, strict=True))).shape == x.shape
+    given = {n: Indexed.letters(n, *axes.split()) for n, axes in letters.items()}
+    assert block(**given).shape == given["x"].shape
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import array_api_strict
 import mpmath
 import numpy as np
 import pytest
@@ -148,6 +149,15 @@ def test_floats_lie_within_their_bound(name: str, dtype: str) -> None:
     assert (bound.bound < (5e-2 if dtype == "float32" else 1e-10)).all()
     given["embedding"][3] += np.arange(D) / 16
     assert not bound.within(model(**ids(model), **given)).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_definitions_use_the_standard_alone(name: str) -> None:
+    """They run on array-api-strict, which has nothing but the standard, and give what they give on NumPy."""
+    model = MODELS[name]
+    given = ids(model) | parameters(model)
+    out = model(**{n: array_api_strict.asarray(a) for n, a in given.items()})
+    np.testing.assert_allclose(np.from_dlpack(out), model(**given), rtol=1e-13)
 
 
 # -- proven digits ----------------------------------------------------------------------------------------------------
