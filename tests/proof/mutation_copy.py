@@ -27,8 +27,9 @@ from tests.proof.mutation_operators import Function
 
 COPY = "mutated"
 # What is printed, and what input is refused, are no mathematics.
+CHECKS = ("notation", "document", "inputs", "sizes", "choices", "fields", "combinations", "position_checks")
 PRINTED = (
-    *(f"attention.{file}." for file in ("notation", "document", "inputs", "sizes", "choices")),
+    *(f"attention.{file}." for file in CHECKS),
     "attention.spec.__post_init__",
 )
 ROOMS = ("attention", "theorems")
