@@ -1,7 +1,8 @@
 """``dual``: an element with its derivative along one direction, over any kind of elements. Forward differentiation.
 
 (x, x′) + (y, y′) = (x + y, x′ + y′), (x, x′)(y, y′) = (x y, x y′ + x′ y), f(x, x′) = (f(x), f′(x) x′). The derivative
-of a maximum is that of the larger element; of equal ones, of the first (softmax does not depend on it).
+of a maximum is that of the larger element. Of equal ones it is not unique: ``max`` takes that of the first, since
+softmax does not depend on it, ``maximum`` raises Undecided (ReLU at 0).
 Source: W. K. Clifford (1873) for the numbers; A. Griewank, A. Walther, Evaluating Derivatives (2008), §3.1.
 """
 
@@ -12,29 +13,29 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from symattn.arrays.entries import Entries
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
-from symattn.errors import Refused
+from symattn.arrays.pulls import pi
+from symattn.errors import Refused, Undecided
 
 
 class Dual(Planes):
-    """Arrays of values and derivatives: two planes of the elements of ``base``."""
+    """Arrays of values and derivatives: two planes of the elements of ``base``, a kind with one plane."""
 
-    base: ClassVar[type[Entries]]
+    base: ClassVar[type[Planes]]
 
     @property
-    def value(self) -> Entries:
+    def value(self) -> Any:
         return self.base(self.planes[0])
 
     @property
-    def derivative(self) -> Entries:
+    def derivative(self) -> Any:
         return self.base(self.planes[1])
 
     @classmethod
-    def made(cls, value: Entries, derivative: Entries) -> Self:
+    def made(cls, value: Planes, derivative: Planes) -> Self:
         """An array with this value and derivative, which are broadcast to one shape."""
-        a, b = np.broadcast_arrays(value.entries, derivative.entries)
+        a, b = np.broadcast_arrays(value.planes[0], derivative.planes[0])
         return cls(a.copy(), b.copy())
 
     @classmethod
@@ -76,10 +77,11 @@ class Dual(Planes):
             "tanh": lambda: 1 - f * f,
             "cos": lambda: -cls.base._unary("sin", x),
             "sin": lambda: cls.base._unary("cos", x),
+            "erf": lambda: 2 * cls.base._unary("exp", -(x * x)) / cls.base._unary("sqrt", pi(cls.base)),
         }
         if name not in slopes:
             raise Refused(f"{cls.name} lacks {name}")
-        flat = all(d == 0 for d in a.planes[1].flat)
+        flat = bool(np.all(a.planes[1] == 0))  # a constant has no slope even where the function has none
         return cls.made(f, a.derivative if flat else slopes[name]() * a.derivative)  # type: ignore[no-untyped-call]
 
     @classmethod
@@ -87,16 +89,29 @@ class Dual(Planes):
         return cls.made(cls.base._sum(a.value, axis), cls.base._sum(a.derivative, axis))
 
     @classmethod
+    def _matmul(cls, a: Self, b: Self) -> Self:
+        x, y = a.value, b.value
+        return cls.made(x @ y, x @ b.derivative + a.derivative @ y)
+
+    @classmethod
     def _max(cls, a: Self, axis: int) -> Self:
         rows = [cls(*[np.take(p, [i], axis=axis) for p in a.planes]) for i in range(a.plain_shape[axis])]
         best = rows[0]
         for row in rows[1:]:
-            best = cls._maximum(best, row)
+            best = cls._chosen(best, row, cls.base._less(best.value, row.value))
         return best.map(lambda plane: np.squeeze(plane, axis=axis))
 
     @classmethod
     def _maximum(cls, a: Self, b: Self) -> Self:
         second = cls.base._less(a.value, b.value)
+        tied = ~(second | cls.base._less(b.value, a.value) | cls._forbidden(a) & cls._forbidden(b))
+        if np.any(tied & ~cls.base._equal(a.derivative, b.derivative)):
+            raise Undecided(f"{cls.name}: a maximum of equals with different slopes has no derivative")
+        return cls._chosen(a, b, second)
+
+    @classmethod
+    def _chosen(cls, a: Self, b: Self, second: Any) -> Self:
+        """b where ``second``, else a."""
         return cls(*[np.where(second, q, p) for p, q in zip(a.planes, b.planes, strict=True)])
 
     @classmethod
@@ -117,7 +132,7 @@ class Dual(Planes):
 
 
 @cache
-def dual(base: type[Entries]) -> type[Dual]:
+def dual(base: type[Planes]) -> type[Dual]:
     """The kind of dual numbers over ``base``."""
     fields = {"name": f"dual {base.name}", "base": base, "sentinel": base.sentinel}
     made: type[Dual] = type("Dual", (Dual,), fields)

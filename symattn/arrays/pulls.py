@@ -1,0 +1,175 @@
+"""How gradients are pulled back through functions: the rules of ``tape``, as functions of plain arrays of any kind.
+
+g is the gradient by the result y, xp the namespace of all. Source: A. Griewank, A. Walther (2008), §3.2 and table 5.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from symattn.errors import Refused, Undecided
+
+Rule = Callable[..., Any]
+
+
+def _finite(xp: Any, x: Any) -> Any:
+    """x with 0 where −∞ stands: a forbidden score moves nothing."""
+    return xp.where(xp.isneginf(x), 0, x) if np.shape(x) else x
+
+
+def _pass(xp: Any, g: Any, y: Any, *_: Any) -> Any:
+    return g
+
+
+#: For each function, the rule of each of its operands: (xp, g, y, operands …) → the gradient, in the shape of y.
+ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
+    "add": (_pass, _pass),
+    "subtract": (_pass, lambda xp, g, y, a, b: -g),
+    "multiply": (lambda xp, g, y, a, b: g * _finite(xp, b), lambda xp, g, y, a, b: g * _finite(xp, a)),
+    "divide": (lambda xp, g, y, a, b: g / b, lambda xp, g, y, a, b: -(g * _finite(xp, y)) / b),
+    "negative": (lambda xp, g, y, a: -g,),
+    "positive": (_pass,),
+    "square": (lambda xp, g, y, a: 2 * (g * a),),
+    "reciprocal": (lambda xp, g, y, a: -(g * y * y),),
+    "exp": (lambda xp, g, y, a: g * y,),
+    "exp2": (lambda xp, g, y, a: g * y * xp.log(xp.asarray(2, dtype=a.dtype)),),
+    "expm1": (lambda xp, g, y, a: g * (y + 1),),
+    "log": (lambda xp, g, y, a: g / a,),
+    "log1p": (lambda xp, g, y, a: g / (1 + a),),
+    "sqrt": (lambda xp, g, y, a: g / (2 * y),),
+    "tanh": (lambda xp, g, y, a: g * (1 - y * y),),
+    "cos": (lambda xp, g, y, a: -(g * xp.sin(a)),),
+    "sin": (lambda xp, g, y, a: g * xp.cos(a),),
+    "where": (_pass, lambda xp, g, y, c, a, b: xp.where(c, g, 0), lambda xp, g, y, c, a, b: xp.where(c, 0, g)),
+}
+
+
+def to_shape(xp: Any, g: Any, shape: tuple[int, ...]) -> Any:
+    """The sum over the axes along which an array of the given shape was broadcast."""
+    extra = len(g.shape) - len(shape)
+    wide = [extra + k for k, n in enumerate(shape) if n == 1 and g.shape[extra + k] != 1]
+    if not extra and not wide:
+        return g
+    return xp.reshape(xp.sum(g, axis=(*range(extra), *wide)), shape)
+
+
+def spread(xp: Any, g: Any, shape: tuple[int, ...], axis: Any, kept: bool) -> Any:
+    """The gradient of a sum over ``axis`` for each of the summands, in their shape."""
+    axes = range(len(shape)) if axis is None else (axis,) if isinstance(axis, int | np.integer) else axis
+    summed = {k % len(shape) for k in axes}
+    return xp.broadcast_to(xp.reshape(g, [1 if k in summed else n for k, n in enumerate(shape)]), shape)
+
+
+def scattered(xp: Any, g: Any, places: Any, shape: tuple[int, ...]) -> Any:
+    """The sum of the elements of g that were taken from each place of an array; ``places`` are flat indices into it."""
+    size = int(np.prod(shape, dtype=int))
+    flat, taken = xp.reshape(g, (-1,)), np.reshape(places, -1)
+    if not taken.size:
+        return xp.zeros(shape, dtype=g.dtype)
+    times = np.bincount(taken, minlength=size)
+    if times.max() == 1:
+        order = np.zeros(size, dtype=int)
+        order[taken] = np.arange(taken.size)
+        found = xp.take(flat, order, axis=0)
+        return xp.reshape(found if times.all() else xp.where(times > 0, found, 0), shape)
+    return xp.reshape(_grouped(xp, flat, np.argsort(taken, kind="stable"), times), shape)
+
+
+def _grouped(xp: Any, g: Any, order: np.ndarray, times: np.ndarray) -> Any:
+    """The sums of the first times₀ elements of g in an order, of the next times₁, …"""
+    if times.min() == times.max():
+        return xp.sum(xp.reshape(xp.take(g, order, axis=0), (times.size, -1)), axis=1)
+    first = np.cumsum(times) - times
+    turns = [
+        xp.where(times > t, xp.take(g, order[np.where(times > t, first + t, 0)], axis=0), 0) for t in range(times.max())
+    ]
+    return reduce(lambda a, b: a + b, turns)
+
+
+def of_maximum(kind: Any, g: Any, top: Any, x: Any, axes: Any) -> Any:
+    """The gradient of a maximum for each of the candidates x; g and the maximum ``top`` have the reduced axes.
+
+    Where nothing arrives, as at the maximum that softmax subtracts, nothing is asked. A single largest candidate gets
+    all. Of equal ones the derivative is not unique: decided kinds refuse, or the last gets it if ``ties`` says so, as
+    on floats. Where balls overlap, every candidate that may be the largest gets [0, 1] g: that encloses all. Where all
+    are forbidden nothing moves.
+    """
+    xp = kind.under
+    g = xp.where(xp.isneginf(top), 0, g)
+    if _vanishes(xp, g):
+        return xp.broadcast_to(0 * g, np.shape(x))
+    if _balls(xp):
+        return g * _shares(xp, x, top, axes)
+    largest = np.asarray(xp.equal(x, top)) & np.ones(np.shape(x), dtype=bool)
+    if kind.ties == "refuse" and _exact(xp):
+        tied = np.sum(largest, axis=axes, keepdims=True) > 1
+        if not _vanishes(xp, xp.where(tied, g, 0)):
+            raise Undecided(f"{kind.name}: a maximum of equals has no one gradient; mend: ties='second', or move it")
+    return xp.where(_last(largest, axes), g, 0)
+
+
+def _vanishes(xp: Any, g: Any) -> bool:
+    try:
+        return bool(np.all(xp.equal(g, 0)))
+    except Undecided:
+        return False
+
+
+def _exact(xp: Any) -> bool:
+    """Whether equality is that of numbers, and not of what rounding made of them."""
+    from symattn.arrays.entries import Entries
+
+    return isinstance(getattr(xp, "kind", None), type) and issubclass(xp.kind, Entries)
+
+
+def _last(largest: np.ndarray, axes: Any) -> np.ndarray:
+    """One True for each maximum: the last one, in the order of the axes."""
+    axes = (axes,) if isinstance(axes, int | np.integer) else tuple(axes)
+    front = np.moveaxis(largest, axes, range(len(axes)))
+    rows = front.reshape(-1, *front.shape[len(axes) :])
+    alone = rows & (np.cumsum(rows[::-1], axis=0)[::-1] == 1)
+    return np.moveaxis(alone.reshape(front.shape), range(len(axes)), axes)
+
+
+def _balls(xp: Any) -> bool:
+    return getattr(getattr(xp, "kind", None), "name", "") == "ball"
+
+
+def _shares(xp: Any, x: Any, top: Any, axes: Any) -> Any:
+    """For each ball 1 if it is the largest, 0 if another is larger, and else [0, 1]."""
+    import flint
+
+    from symattn.arrays.special import Forbidden
+
+    may = xp.kind.each(lambda a, b: not isinstance(a, Forbidden) and not a < b, x, top).astype(bool)
+    alone = np.sum(may, axis=axes, keepdims=True) == 1
+    return xp.where(may, xp.where(np.broadcast_to(alone, may.shape), 1, flint.arb(0.5, 0.5)), 0)
+
+
+def error_function(xp: Any, x: Any) -> tuple[Any, Callable[[], Any]]:
+    """erf(x), and its slope 2 e^{−x²}/√π."""
+    if xp is np:
+        y = np.asarray(np.vectorize(math.erf, otypes=[float])(x), dtype=x.dtype)
+        return y, lambda: np.asarray(2 / math.sqrt(math.pi), dtype=x.dtype) * np.exp(-x * x)
+    return xp.erf(x), lambda: 2 * xp.exp(-(x * x)) / xp.sqrt(pi(xp.kind))
+
+
+def pi(kind: Any) -> Any:
+    """π as an array of the kind. Raises Refused where it cannot be held."""
+    base = getattr(kind, "base", kind)
+    if base.name == "ball":
+        import flint
+
+        return kind.lift(flint.arb.pi())
+    if base.name == "symbolic":
+        import sympy
+
+        return kind.lift(sympy.pi)
+    if base.name in ("exact", "modular"):
+        raise Refused(f"{base.name} lacks π")
+    return kind.lift(math.pi)

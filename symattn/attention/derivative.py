@@ -1,0 +1,158 @@
+"""Derivatives of a definition as it stands: of ``Attention``, ``Block``, or any function of arrays by name.
+
+``vjp`` runs the function once on a tape and goes back: the gradients by all inputs, on every kind of array whose sizes
+are numbers. ``jvp`` runs it once on dual numbers: the change of the output along one direction. They know nothing of
+attention. What implementations compute in their place is in ``backward``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.base import Array
+from symattn.arrays.tape import Taped, Ties, pull_back, tape
+from symattn.errors import InputError, Refused
+
+Inputs = Mapping[str, Any]
+
+
+def vjp(
+    function: Callable[..., Any],
+    cotangent: Any,
+    inputs: Inputs,
+    wrt: Iterable[str] | None = None,
+    ties: Ties = "refuse",
+) -> dict[str, Any]:
+    """∂⟨G, f(…)⟩/∂x for every input x named in ``wrt``: a gradient of its shape, by its name.
+
+    ``cotangent`` G has the shape of the output; of several outputs it is a tuple, with None for one that is not looked
+    at. Without ``wrt``, all inputs that hold numbers; truth values and whole numbers have no gradient. A score that is
+    forbidden has the gradient 0, and so has all that only a fully masked row of zeros depends on.
+
+    A maximum whose gradient is 0, such as the one that softmax subtracts, is not asked which of its arguments is the
+    largest. Where a gradient does arrive at a maximum of equals (ReLU at 0, the edge of the support of sparsemax),
+    there are many: kinds that decide raise Undecided, or with ``ties="second"`` take that of the second argument, 0 for
+    ReLU, as floats do; ReLU attention is written with the gradient 0 at 0. Balls enclose all of them.
+    Raises InputError for names and shapes that do not fit, Refused where the kind lacks an operation of the derivative.
+
+    >>> import numpy as np
+    >>> from symattn.attention.spec import Attention
+    >>> q, k, v = np.zeros((1, 2)), np.eye(2), np.array([[1.0], [3.0]])
+    >>> vjp(Attention(scale=1), np.ones((1, 1)), {"q": q, "k": k, "v": v}, wrt=["q", "v"])
+    {'q': array([[-0.5,  0.5]]), 'v': array([[0.5],
+           [0.5]])}
+    """
+    under = _namespace(inputs)
+    kind = tape(under, ties)
+    names = _names(inputs, under, wrt)
+    given = {n: kind(x, moves=n in names) if _numbers(x, under) else x for n, x in inputs.items()}
+    ends = list(_ends(under, function(**given), cotangent))
+    return dict(zip(names, pull_back(ends, [given[n] for n in names]), strict=True))
+
+
+def jvp(function: Callable[..., Any], tangents: Inputs, inputs: Inputs) -> Any:
+    """Σ ⟨∂f/∂x, X'⟩ over the inputs x named in ``tangents``: the derivative of the output along this direction.
+
+    Each tangent has the shape of its input. On kinds of elements (exact, ball, symbolic, stored formats) and on NumPy's
+    arrays, there in float64; ``modular`` and ``indexed`` refuse. A maximum of equals with different slopes raises
+    Undecided, but for those over an axis, which take the first: softmax does not depend on it.
+
+    >>> import numpy as np
+    >>> jvp(lambda x: x * x, {"x": np.array([1.0, 0.0])}, {"x": np.array([3.0, 5.0])})
+    array([6., 0.])
+    """
+    from symattn.arrays.dual import dual
+
+    under = _namespace(inputs)
+    base = _base(under)
+    kind: Any = dual(base)
+    names = _names(inputs, under, tangents)
+    given = dict(inputs)
+    for name, x in inputs.items():
+        if _numbers(x, under):
+            direction = _shaped(tangents[name], x, f"the tangent of {name}", name) if name in names else 0
+            given[name] = kind.made(_as(base, x), _as(base, direction))
+    return _structure(function(**given), lambda y: _slope(kind, under, y))
+
+
+def _namespace(inputs: Inputs) -> Any:
+    """The namespace of the inputs: that of a kind if one is of a kind, else NumPy's."""
+    kinds = {type(x): x.__array_namespace__() for x in inputs.values() if isinstance(x, Array)}
+    if len(kinds) > 1:
+        raise InputError(f"mixed kinds: {', '.join(sorted(k.name for k in kinds))}; convert one of them first")
+    found = next(iter(kinds.values()), np)
+    if kinds and not isinstance(getattr(found, "kind", None), type):
+        raise Refused(f"{found!r}: no derivatives of code on this kind")
+    if any(k.name == "indexed" for k in kinds):
+        raise Refused("indexed: derivatives by letters are formal; mend: symattn.proof.gradients.gradient")
+    return found
+
+
+def _numbers(x: Any, under: Any) -> bool:
+    """Whether an input holds numbers of the kind, by which there is a gradient."""
+    if under is not np:
+        return isinstance(x, Array)
+    return isinstance(x, np.ndarray | np.floating) and x.dtype.kind == "f"
+
+
+def _names(inputs: Inputs, under: Any, wrt: Iterable[str] | None) -> list[str]:
+    if wrt is None:
+        return [n for n, x in inputs.items() if _numbers(x, under)]
+    names = list(wrt)
+    for name in names:
+        if name not in inputs:
+            raise InputError(f"no input {name!r} to differentiate by; given: {', '.join(inputs)}")
+        if not _numbers(inputs[name], under):
+            what = getattr(inputs[name], "dtype", type(inputs[name]).__name__)
+            kind = "floats" if under is np else under.kind.name
+            raise InputError(f"{name} holds {what}: there is a gradient only by arrays of {kind}")
+    return names
+
+
+def _ends(under: Any, output: Any, cotangent: Any) -> Iterable[tuple[Taped, Any]]:
+    """Each output with its cotangent; what is constant is left out."""
+    if not isinstance(output, tuple | list):
+        output, cotangent = (output,), (cotangent,)
+    if not isinstance(cotangent, tuple | list) or len(cotangent) != len(output):
+        raise InputError(f"the function has {len(output)} outputs; give a tuple of as many cotangents, or of None")
+    for index, (y, g) in enumerate(zip(output, cotangent, strict=True)):
+        if g is not None and isinstance(y, Taped):
+            g = g if isinstance(g, Array) else under.asarray(g, dtype=y.dtype)
+            yield y, _shaped(g, y, "the cotangent", f"output {index}" if len(output) > 1 else "the output")
+
+
+def _shaped(given: Any, like: Any, what: str, whose: str) -> Any:
+    wanted, got = (tuple(map(int, np.shape(x))) for x in (like, given))
+    if wanted != got:
+        raise InputError(f"{what} has shape {got}, and {whose} {wanted}; they must be equal")
+    return given
+
+
+def _base(under: Any) -> Any:
+    """The kind that dual numbers are made over."""
+    from symattn.arrays.entries import Entries
+    from symattn.arrays.floats import Float64
+    from symattn.arrays.stored import Stored
+
+    if under is np:
+        return Float64
+    if not issubclass(under.kind, Entries | Stored):
+        raise Refused(f"{under.kind.name}: no derivatives along a direction; mend: vjp")
+    return under.kind
+
+
+def _as(base: Any, x: Any) -> Any:
+    return x if isinstance(x, base) else base.lift(x)
+
+
+def _slope(kind: Any, under: Any, y: Any) -> Any:
+    if not isinstance(y, kind):
+        return np.zeros(np.shape(y)) if under is np else under.zeros(np.shape(y))
+    return y.derivative.planes[0] if under is np else y.derivative
+
+
+def _structure(output: Any, function: Callable[[Any], Any]) -> Any:
+    return type(output)(map(function, output)) if isinstance(output, tuple | list) else function(output)

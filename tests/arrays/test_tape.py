@@ -1,0 +1,201 @@
+"""The tape: for every operation ⟨g, J x'⟩ = ⟨Jᵀ g, x'⟩ with dual numbers, exactly; and maxima of equals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.arrays import FLOATING, kind, pulls
+from symattn.arrays.ball import precision
+from symattn.arrays.dual import dual
+from symattn.arrays.exact import Exact
+from symattn.arrays.modular import modular
+from symattn.arrays.tape import Taped, pull_back, tape
+from symattn.attention.softmax import softmax
+from symattn.errors import Refused, Undecided
+from tests.arrays.operations import TABLE, Case
+
+#: What the tape makes of several operations, which a stored format rounds each.
+SEVERAL = ("var", "std", "prod", "einsum", "vecdot", "Array.var", "Array.std", "Array.prod")
+REFUSED = {"[]=": "no assignment", "in place": "no assignment"}
+#: Functions that leave the decided field: there balls are compared.
+BALLS = ("exp2", "erf", "cos", "sin")
+
+
+def draw(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-9, 10, shape) / 4
+
+
+def apart(array: Any) -> Any:
+    """The same moved a little, each element by another amount, so that no two are equal."""
+    small = np.array([Fraction(k + 1, 997) for k in range(array.size)], dtype=object).reshape(array.plain_shape)
+    return array + type(array).lift(small)
+
+
+def parts(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, list | tuple) else [x]
+
+
+def both_ways(case: Case, of: Any) -> tuple[Any, Any] | None:
+    """⟨g, J x'⟩ by dual numbers and ⟨Jᵀ g, x'⟩ by the tape; None for what is no function of numbers."""
+    inputs = [apart(of.lift(a)) for a in case.inputs]
+    directions = [of.lift(draw(x.plain_shape, 1)) for x in inputs]
+    variables = [tape(of.xp).variable(x) for x in inputs]
+    ends = parts(case.run(tape(of.xp).xp, *variables))
+    if not all(isinstance(y, Taped) for y in ends):
+        return None
+    moved = parts(case.run(dual(of).xp, *map(dual(of).made, inputs, directions)))
+    cotangents = [of.lift(draw(y.plain_shape, 2)) for y in ends]
+    gradients = pull_back(list(zip(ends, cotangents, strict=True)), variables)
+    assert [g.plain_shape for g in gradients] == [x.plain_shape for x in inputs]
+    assert [y.plain_shape for y in ends] == [y.plain_shape for y in moved]
+    return (
+        sum((g * y.derivative).sum() for g, y in zip(cotangents, moved, strict=True)),
+        sum((g * d).sum() for g, d in zip(gradients, directions, strict=True)),
+    )
+
+
+def agree(case: Case, balls: bool) -> bool:
+    if not balls:
+        found = both_ways(case, Exact)
+        return found is None or bool((found[0] - found[1] == 0).all()) if found else True
+    with precision(200):
+        found = both_ways(case, kind("ball"))
+        return found is None or all(abs(x) < 1e-40 and x.rad() < 1e-40 for x in [(found[0] - found[1]).item()])
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_way_back_is_the_transpose_of_the_way_forth(name: str) -> None:
+    for case in TABLE[name]:
+        if name in REFUSED:
+            with pytest.raises(Refused, match=REFUSED[name]):
+                agree(case, False)
+        else:
+            assert agree(case, name in BALLS)
+
+
+def _twice(rule: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda xp, g, *args: rule(xp, 2 * g, *args)
+
+
+@pytest.mark.parametrize("name", sorted(pulls.ELEMENTWISE))
+def test_a_wrong_rule_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = pulls.ELEMENTWISE[name]
+    for k in range(name == "where", len(rules)):
+        wrong = tuple(_twice(r) if i == k else r for i, r in enumerate(rules))
+        monkeypatch.setitem(pulls.ELEMENTWISE, name, wrong)
+        assert not all(agree(case, name in BALLS) for case in TABLE[name])
+
+
+@pytest.mark.parametrize("name", [n for n in FLOATING if not n.startswith("float8")])
+def test_values_are_those_of_the_kind(name: str) -> None:
+    of: Any = kind(name)
+    left_out = (*REFUSED, "sort descending", "erf", *(SEVERAL if name == "bfloat16" else ()))
+    for case in (c for n, cases in TABLE.items() if n not in left_out for c in cases):
+        arrays = [of.lift(a) for a in case.inputs]
+        with np.errstate(all="ignore"):
+            plain = parts(case.run(of.xp, *arrays))
+            taped = parts(case.run(tape(of.xp).xp, *map(tape(of.xp).variable, arrays)))
+        for x, y in zip(plain, taped, strict=True):
+            value = y.value if isinstance(y, Taped) else y
+            assert type(value) is type(x) or np.ndim(x) == 0
+            assert np.array_equal(*[np.asarray(getattr(z, "planes", [z])[0], dtype=object) for z in (x, value)])
+
+
+# -- maxima ------------------------------------------------------------------------------------------------------------
+def slope(function: Callable[[Any], Any], x: Any, of: Any = Exact, ties: Any = "refuse") -> Any:
+    """The gradient of Σ f(x)."""
+    variable = tape(of.xp, ties).variable(of.lift(x))
+    y = function(variable)
+    return pull_back([(y, y.under.ones_like(y.value))], [variable])[0]
+
+
+def relu(x: Any) -> Any:
+    return x.xp.maximum(x, 0)
+
+
+def test_a_maximum_of_equals_is_refused_or_as_told() -> None:
+    with pytest.raises(Undecided, match="no one gradient"):
+        slope(relu, [0, 1])
+    assert slope(relu, [0, 1], ties="second").tolist() == [0, 1]
+    assert slope(lambda x: x.xp.max(x), [1, 3, 3], ties="second").tolist() == [0, 0, 1]
+    assert slope(lambda x: x.xp.max(x), [1, 3, 2]).tolist() == [0, 1, 0]
+
+
+def test_floats_take_the_second_of_equals() -> None:
+    variable = tape(np).variable(np.array([0.0, 1.0, -1.0]))
+    assert pull_back([(relu(variable), np.ones(3))], [variable])[0].tolist() == [0, 1, 0]
+
+
+def test_balls_enclose_every_gradient_at_a_maximum_of_equals() -> None:
+    low, one = slope(relu, [0, 1], kind("ball")).tolist()
+    assert low.contains(0)
+    assert low.contains(1)
+    assert one == 1
+
+
+@pytest.mark.parametrize("name", ["exact", "ball", "symbolic", "modular"])
+def test_a_maximum_that_does_not_matter_is_not_looked_at(name: str) -> None:
+    """Equal scores, letters, residues without order: the gradient of softmax is p ⊙ (g − ⟨p, g⟩) all the same."""
+    of: Any = modular(seed=5) if name == "modular" else kind(name)
+    s = of.letters(1, 3) if name == "modular" else of.letters("s", 1, 3) if name == "symbolic" else of.lift([[1, 1, 0]])
+    g = of.lift([[2, -1, 3]])
+    variable = tape(of.xp).variable(s)
+    (found,) = pull_back([(softmax(variable), g)], [variable])
+    p = softmax(s, stabilised=False)
+    wanted = p * (g - (p * g).sum(axis=-1, keepdims=True))
+    if name == "ball":
+        assert all(
+            x.overlaps(y) and x.rad() < 1e-12 for x, y in zip(found.entries.flat, wanted.entries.flat, strict=True)
+        )
+    else:
+        assert (found == wanted).all()
+
+
+def test_a_maximum_that_matters_is_not_guessed() -> None:
+    of: Any = kind("symbolic")
+    with pytest.raises(Undecided):
+        slope(lambda x: x.xp.max(x), of.letters("s", 2), of)
+
+
+# -- what is built on it -----------------------------------------------------------------------------------------------
+def test_second_derivatives_by_a_tape_over_dual_numbers() -> None:
+    """The Hessian of ⟨g, softmax(s)⟩ is symmetric, and that of Σ x³ is 6x on the diagonal."""
+    of = dual(Exact)
+
+    def hessian(function: Callable[[Any], Any], x: list[int]) -> np.ndarray:
+        rows = []
+        for unit in np.eye(len(x), dtype=int):
+            variable = tape(of.xp).variable(of.made(Exact.lift(x), Exact.lift(unit)))
+            y = function(variable)
+            rows.append(pull_back([(y, of.lift(1))], [variable])[0].derivative.entries)
+        return np.array(rows)
+
+    assert hessian(lambda x: (x * x * x).sum(), [2, 3]).tolist() == [[12, 0], [0, 18]]
+    second = hessian(lambda s: (softmax(s, stabilised=False) * np.array([1, -2, 4])).sum(), [0, 1, 3])
+    assert (second == second.T).all()
+    assert (second[0] != 0).all()
+
+
+def test_what_is_used_twice_gathers_its_gradients() -> None:
+    assert slope(lambda x: x * x + x[::-1] * 3 + x.sum(), [2, 5]).tolist() == [9, 15]
+    assert slope(lambda x: x.xp.concat([x, x, x[:1]]), [2, 5]).tolist() == [3, 2]
+    assert slope(lambda x: x.xp.take(x, np.array([1, 1, 0, 1]), axis=0), [2, 5]).tolist() == [1, 3]
+
+
+def test_constants_are_not_recorded() -> None:
+    of = tape(Exact.xp)
+    assert not (of.lift([1, 2]) * 3 + of.lift(1)).moves
+    assert not isinstance(of.variable(Exact.lift([1, 2])) > 1, Taped)
+
+
+def test_names_that_the_kind_lacks_are_refused() -> None:
+    x = tape(Exact.xp).variable(Exact.lift([1, 2]))
+    with pytest.raises(Refused, match="lacks fft"):
+        x.offer("fft")
+    with pytest.raises(Refused, match="exponent"):
+        x.xp.pow(2, x)
