@@ -31,7 +31,7 @@ def corrected(k: Any, x: Any, beta: Any, sums: Any = None) -> Any:
     """(I + L)⁻¹ diag(β) X, L_ij = β_i Σ_f k_if k_jf e^{G_if − G_jf} for j < i: row by row, from the first on.
 
     y_i = β_i x_i − Σ_{j < i} L_ij y_j. Shapes: k (…, n, f), x (…, n, d), beta (…, n, 1), sums of gates G (…, n, f),
-    (…, n, 1) or None → (…, n, d); n is a number. Source: Yang et al. (2024), equations 10 and 11, the UT transform.
+    (…, n, 1) or None → (…, n, d); n is a number. Source: Yang et al. (2024), §3, the UT transform.
     """
     below, right = beta * decayed_scores(k, k, sums, itself=False), beta * x
     rows = right[..., :1, :]
@@ -45,7 +45,7 @@ def delta_chunk(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any = None) ->
     """Some tokens at once: linear attention to what each corrects, U = (I + L)⁻¹ diag(β) (V − (K e^G) S).
 
     The two parts of U are computed apart, so that the first and the factor of S need no state.
-    Source: Yang et al. (2024), equations 8 and 9; gated, Yang, Kautz, Hatamizadeh (2024), §3.3.
+    Source: Yang et al. (2024), §3; gated, Yang, Kautz, Hatamizadeh (2024), §3.3.
     """
     if g is None:
         u = corrected(k, v, beta) - corrected(k, k, beta) @ state

@@ -34,7 +34,7 @@ def positive_random(x: Any, w: Any, shift: Any = 0) -> Any:
 
     For softmax(Q Kᵀ / √d_k) the rows are q / d_k^{1/4} and k / d_k^{1/4}. Any number ``shift`` c, one for all keys and
     one for each query, cancels in normalised attention. Shapes: x (…, n, d), w (m, d) → (…, n, m).
-    Source: Choromanski et al., Rethinking Attention with Performers (2021), §2.4 and lemma 1.
+    Source: Choromanski et al., Rethinking Attention with Performers (2021), §2.3, lemma 1.
     """
     xp = namespace_of(x)
     half_square = xp.sum(x * x, axis=-1, keepdims=True) / 2

@@ -5,8 +5,8 @@ by chunks. Gates are given as logarithms g: one for each feature of the key (…
 none. Shapes: q, k (…, n, f), v (…, n, d_v), state (…, f, d_v).
 
 Sources, by gate: a constant, Sun et al., Retentive Network (2023), equations 5 to 7; one for each token, Dao, Gu,
-Transformers are SSMs (2024), §3 and §6 (Mamba-2); one for each feature, Yang et al., Gated Linear Attention
-Transformers with Hardware-Efficient Training (2023), equations 3 to 5; none, Katharopoulos et al. (2020).
+Transformers are SSMs (2024), §5 and §6 (Mamba-2); one for each feature, Yang et al., Gated Linear Attention
+Transformers with Hardware-Efficient Training (2023), §4; none, Katharopoulos et al. (2020).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def chunk_of_sums(state: Any, q: Any, k: Any, v: Any, sums: Any, whole: Any) -> 
     """o_i = (q_i e^{G_i}) S + Σ_{j ≤ i} (q_i e^{G_i − G_j} · k_j) v_j and S' = e^G ⊙ S + Σ_j (k_j e^{G − G_j})ᵀ v_j.
 
     G_i are the ``sums`` of gates in the chunk (…, n, f) or (…, n, 1), and G the last of them, ``whole`` (…, 1, f); both
-    None for no gates. Source: Yang et al. (2023), §4.1; Sun et al. (2023), equation 7.
+    None for no gates. Source: Yang et al. (2023), §4; Sun et al. (2023), equation 7.
     """
     xp = namespace_of(q)
     inner = decayed_scores(q, k, sums) @ v
@@ -125,6 +125,6 @@ def state_space(x: Any, delta: Any, a: Any, b: Any, c: Any) -> tuple[Any, Any, A
     """A selective state space as gated linear attention: q = C, k = B, v = Δ x, g = Δ A, to be given to any form.
 
     h_t = e^{Δ_t A} h_{t−1} + Δ_t B_tᵀ x_t and y_t = C_t h_t. Shapes: x (…, n, p), delta (…, n, 1), a (…, 1, 1),
-    negative, b and c (…, n, f). Source: Dao, Gu, Transformers are SSMs (2024), §7.1 (Mamba-2).
+    negative, b and c (…, n, f). Source: Dao, Gu, Transformers are SSMs (2024), §7 (Mamba-2).
     """
     return c, b, delta * x, delta * a
