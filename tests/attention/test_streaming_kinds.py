@@ -1,0 +1,136 @@
+"""Tiles, caches and linear attention on the other kinds of array: residues, balls, SymPy's numbers, stored formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+
+from symattn.arrays import kind
+from symattn.arrays.ball import precision
+from symattn.arrays.modular import modular
+from symattn.arrays.residues import primes
+from symattn.attention import masks
+from symattn.attention.cache import Growing, Sliding, Static, append, attend, beside, held, prefill
+from symattn.attention.linear_delta import delta_chunk, delta_token
+from symattn.attention.linear_features import exponential, positive_random
+from symattn.attention.linear_gated import gated_chunk, gated_products, gated_step, scan
+from symattn.attention.merging import ring, split_keys
+from symattn.attention.paged import Paged
+from symattn.attention.spec import Attention
+from symattn.attention.streaming import online
+from symattn.attention.tiled import Scores, backward, forward, sliced, with_lse
+from tests.arrays.residues import agree
+from tests.attention.streaming_tools import EXACT, drawn, parts
+
+PAIRS = primes.pairs((2, 3, 5, 7))
+CAUSAL = Scores(scale=1, allowed=masks.causal)
+MASKED = Attention(scale=1, mask="boolean")
+ROWS, KEYS = (0, 1, 3), (0, 2, 4)
+HIDDEN = np.array([[0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], dtype=bool)
+QKV = {"q": (3, 2), "k": (4, 2), "v": (4, 2)}
+SELF = {"q": (4, 2), "k": (4, 2), "v": (4, 2)}
+
+
+def tiled(q: Any, k: Any, v: Any, scores: Scores = CAUSAL) -> Any:
+    return with_lse(forward(scores.tiles(q, k), v, ROWS, KEYS))[:2]
+
+
+def derivatives(q: Any, k: Any, v: Any, g: Any) -> Any:
+    saved = forward(CAUSAL.tiles(q, k), v, ROWS, KEYS)
+    return backward(CAUSAL, q, k, v, saved, g, ROWS, KEYS)
+
+
+def cached(start: Callable[..., Any], mask: Any, q: Any, k: Any, v: Any) -> Any:
+    """Three tokens beside the cache, and one that is written first."""
+    cache = start(k, v)
+    first = attend(MASKED, q[:3], beside(cache, k[:3], v[:3]), mask)
+    cache = append(append(cache, k[:3], v[:3]), k[3:], v[3:])
+    return first, attend(MASKED, q[3:], held(cache), mask)
+
+
+def paged(q: Any, k: Any, v: Any) -> Any:
+    cache = Paged(k[:, None], v[:, None], np.array([[2, 0, 3, 1]]), np.array([0]))
+    cache = append(append(cache, k[None, :3], v[None, :3]), k[None, 3:], v[None, 3:])
+    return attend(MASKED, q[None, 2:], held(cache)), cache.k
+
+
+FORMS: dict[str, tuple[Callable[..., Any], dict[str, tuple[int, ...]]]] = {
+    "online": (lambda s, v: online(masks.forbid(s, HIDDEN), v, KEYS, "zeros"), {"s": (3, 4), "v": (4, 2)}),
+    "split keys": (lambda s, v: split_keys(s, v, KEYS), {"s": (3, 4), "v": (4, 2)}),
+    "ring": (lambda s, v: ring(sliced(s), v, ROWS, KEYS), {"s": (3, 4), "v": (4, 2)}),
+    "tiles": (tiled, QKV),
+    "tiles, rows hidden": (lambda q, k, v: tiled(q, k, v, Scores(scale=1, mask=HIDDEN))[0], QKV),
+    "backward by tiles": (derivatives, QKV | {"g": (3, 2)}),
+    "growing cache": (partial(cached, lambda k, v: Growing(k[:0], v[:0]), masks.causal), SELF),
+    "static cache": (partial(cached, lambda k, v: Static(k, v, 0), masks.causal), SELF),
+    "ring of slots": (partial(cached, lambda k, v: Sliding(k[:2], v[:2], 0), lambda at: masks.window(at, 2)), SELF),
+    "pages": (paged, SELF),
+    "prefill": (partial(prefill, Attention(scale=1, causal=True), bounds=(0, 1, 4)), SELF),
+    "gated": (gated_products, SELF | {"g": (4, 1)}),
+    "gated, tokens": (partial(scan, gated_step), {"state": (2, 2)} | SELF | {"g": (4, 1)}),
+    "gated, chunks": (partial(scan, gated_chunk), {"state": (2, 2)} | SELF | {"g": (4, 2)}),
+    "delta, tokens": (partial(scan, delta_token), {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 1)}),
+    "delta, chunks": (partial(scan, delta_chunk), {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 2)}),
+    "features": (positive_random, {"x": (3, 2), "w": (4, 2)}),
+    "exponentials": (exponential, {"x": (3, 2)}),
+}
+
+
+def run(name: str, of: Any, whole: bool = True) -> Any:
+    form, shapes = FORMS[name]
+    given = {n: of.lift(np.floor(x) if whole else x) for n, x in drawn(71, **shapes).items()}
+    if "tokens" in name or "chunks" in name:
+        state = given.pop("state")
+        return parts(form(state, range(5) if "tokens" in name else (0, 1, 4), *given.values()))
+    return parts(form(**given))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_residues_are_the_image_of_exact_numbers(name: str) -> None:
+    got, wanted = run(name, modular(*PAIRS[3], seed=3)), run(name, EXACT)
+    assert agree(got, wanted)
+    assert not agree(got, [x + 1 for x in wanted])
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_balls_hold_the_exact_numbers(name: str) -> None:
+    with precision(128):
+        balls = run(name, kind("ball"), whole=False)
+    for array, wanted in zip(balls, run(name, EXACT, whole=False), strict=True):
+        hidden = EXACT.xp.isneginf(wanted)
+        assert np.array_equal(hidden, kind("ball").xp.isneginf(array))
+        for ball, x in zip(array.entries[~hidden], wanted.entries[~hidden], strict=True):
+            assert ball.overlaps(x.arb(200))
+            assert ball.rad() < 2.0**-90
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_sympy_has_the_same_numbers(name: str) -> None:
+    for array, wanted in zip(run(name, kind("symbolic")), run(name, EXACT), strict=True):
+        hidden = EXACT.xp.isneginf(wanted)
+        for expression, x in zip(array.entries[~hidden], wanted.entries[~hidden], strict=True):
+            assert abs(sympy.N(expression, 30) - sympy.Float(x.decimal(30), 30)) < sympy.Float("1e-25")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", FORMS)
+def test_a_format_stays_what_it_is(name: str, dtype: str) -> None:
+    target = kind(dtype)
+    for array, wanted in zip(run(name, target), run(name, EXACT), strict=True):
+        plain = array if isinstance(array, np.ndarray) else array.numpy()
+        assert plain.dtype == target.dtype
+        nearest = np.vectorize(lambda x: x.to_float() if hasattr(x, "to_float") else -np.inf)(wanted.entries)
+        assert np.array_equal(np.isfinite(nearest), np.isfinite(plain.astype(float)))
+
+
+@pytest.mark.parametrize("name", ["online", "tiles, rows hidden"])
+def test_hidden_rows_of_letters_are_zeros(name: str) -> None:
+    symbolic, (form, shapes) = kind("symbolic"), FORMS[name]
+    found = parts(form(**{n: symbolic.letters(n, *shape) for n, shape in shapes.items()}))[0]
+    assert (found[2] == 0).all()
+    assert not (found[:2] == 0).any()
