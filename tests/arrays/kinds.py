@@ -17,7 +17,7 @@ import itertools
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import flint
 import ml_dtypes
@@ -94,10 +94,25 @@ class BallSpecimen(Specimen):
         return narrow and bool(x.overlaps(enclosed(value)))
 
 
+class Bounded(NamedTuple):
+    """An exact value and a bound."""
+
+    value: Any
+    error: float
+
+
 class RoundedSpecimen(Specimen):
+    def elements(self, array: Any) -> np.ndarray:
+        assert isinstance(array, self.kind), f"a result of type {type(array).__name__}"
+        values, errors = array.value.entries, array.error
+        out = np.empty(values.shape, dtype=object)
+        for index, x in np.ndenumerate(values):
+            out[index] = Bounded(x, errors[index]) if isinstance(x, flint.arb) else x
+        return out
+
     def agrees(self, x: Any, value: Any, roundings: int, magnitude: Any) -> bool:
         with flint.ctx.workprec(256):
-            share = enclosed((1 + self.kind.precision.score.u) ** (8 * roundings or 1) - 1)
+            share = enclosed((1 + self.kind.precision.score.u) ** (8 * roundings or 2) - 1)
             large = bool(x.error > abs(enclosed(magnitude)) * share)
             return not large and bool(x.value.overlaps(enclosed(value)))
 

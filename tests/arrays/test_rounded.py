@@ -11,11 +11,11 @@ import pytest
 from symattn.arrays import kind as kind_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import rounded
+from symattn.arrays.rounding import deviations
 from symattn.attention import norms, softcap
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused, Undecided
 from tests.arrays.conformance import _plain
-from tests.arrays.kinds import flat
 from tests.arrays.operations import TABLE
 
 FLOATING = ("float64", "float32", "float16")
@@ -32,7 +32,7 @@ def _native(x: np.ndarray, kind: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", TABLE)
-@pytest.mark.parametrize("form", FLOATING[1:])
+@pytest.mark.parametrize("form", FLOATING[1:2])
 def test_what_numpy_computes_is_within_the_bound(form: str, name: str) -> None:
     """Every program of the table of operations, in NumPy's own arithmetic."""
     kind = rounded(form)
@@ -76,12 +76,9 @@ def test_definitions_in_numpy_are_within_the_bound_and_not_far_within(form: str,
         wanted = definition(*map(kind.lift, inputs))
         assert wanted.within(got).all()
         with flint.ctx.workprec(200):
-            worst = max(worst, max(_share(x, float(y)) for x, y in zip(flat(wanted.entries), got.flat, strict=True)))
+            off = abs(wanted.value - got.astype(np.float64)).midpoints()
+        worst = max(worst, (off / wanted.bound).max())
     assert 1 / TIGHT < worst < 1
-
-
-def _share(x: Any, got: float) -> float:
-    return float(abs(flint.arb(got) - x.value) / x.error) if x.error != 0 else 0.0
 
 
 def test_the_output_of_fused_code_is_rounded_once_more() -> None:
@@ -104,7 +101,7 @@ def test_data_that_the_format_holds_are_exact_and_others_rounded() -> None:
     assert x.bound[0] == 0
     assert 0.1 * 2.0**-11 <= x.bound[1] < 0.11 * 2.0**-11
     assert x.bound[2] == np.inf
-    assert 2.0**-25 <= x.bound[3] < 2.0**-24
+    assert 2.0**-25 <= x.bound[3] <= 2.0**-24
     assert rounded("bfloat16", "fused").lift(0.1).bound < rounded("bfloat16").lift(0.1).bound * 1.01
 
 
@@ -135,10 +132,33 @@ def test_comparisons_are_decided_where_the_numbers_are_apart() -> None:
     assert (x[0] < x[2]).all()
     assert not (x[0] == x[2]).all()
     assert not (x == 0).any()
-    with pytest.raises(Undecided, match="as they are computed"):
+    with pytest.raises(Undecided, match="when rounding moves them"):
         _ = x[0] < x[1]
-    with pytest.raises(Undecided, match="as they are computed"):
+    with pytest.raises(Undecided, match="when rounding moves them"):
         _ = x[0] == x[1]
+
+
+def test_errors_in_common_cancel_and_last_roundings_do_not() -> None:
+    kind = rounded("float32")
+
+    def root() -> Any:
+        return kind.xp.sqrt(kind.lift([[1.0, 2.0, 3.0]]) @ kind.lift([[0.3], [0.7], [0.9]])).name_errors()
+
+    x, u = root(), float(kind.precision.score.u)
+    last = 2 * kind.precision.exp_ulps * u * x.value.midpoints().item()
+    alone = x.error.item()
+    assert 2 * last <= (x - x).error.item() < 2 * last * 1.001 < 2 * alone
+    assert (x - root()).error.item() > 1.999 * alone
+
+
+def test_what_cannot_be_followed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = rounded("float32")
+    inputs = [kind.lift(_gaussian(kind, 6, 4, seed=i)) for i in range(3)]
+    sharp = _block(*inputs).error
+    monkeypatch.setattr(deviations, "LIMIT", 100)
+    assert (_block(*inputs).error > sharp).all()
+    monkeypatch.setattr(deviations, "LIMIT", 0)
+    assert np.isfinite(_block(*inputs).error).all()
 
 
 def test_minus_infinity_is_within_where_it_is_wanted_alone() -> None:

@@ -1,0 +1,185 @@
+"""What the operations of ``rounded`` share: the planes of an array, and how they are made of those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+
+import flint
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.formats import Format
+from symattn.arrays.planes import Planes
+from symattn.arrays.precision import Precision
+from symattn.arrays.rounding.bounds import Floats, floats, growth, holds, product, rounding, up
+from symattn.arrays.rounding.deviations import SLACK, bounded, common_ids, given_up, named, own, radii, rows_of, table
+from symattn.arrays.special import Forbidden, Undefined
+
+F = TypeVar("F", bound=Callable[..., Any])
+SPECIAL = (Forbidden, Undefined)
+
+
+def sharply(method: F) -> F:
+    """A class method that works with balls much sharper than the roundings that it bounds."""
+
+    @wraps(method)
+    def run(cls: type[Computed], *args: Any, **kwargs: Any) -> Any:
+        with flint.ctx.workprec(max(flint.ctx.prec, cls.bits)), np.errstate(all="ignore"):
+            return method(cls, *args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+class Linear(NamedTuple):
+    """x̃ − x of numbers before they are rounded: coefficients of errors in common, a bound on the rest.
+
+    ``last`` is what the last roundings of the operands did to it.
+    """
+
+    shared: np.ndarray
+    ids: np.ndarray
+    rest: np.ndarray
+    last: np.ndarray
+
+
+class Computed(Planes):
+    """An exact number x, and what is known of x̃ − x and x̂ − x̃: x̃ is computed, x̂ is what one who reads it reads.
+
+    Planes: x, in balls; rows, x̃ − x = Σ c_s ε_s + r with |r| ≤ own; ``last``, |x̂ − x̃| ≤ last, the rounding that each
+    who reads x̃ may meet or not; ``terms``, Σ|x_l y_l| if x is a sum of products, else 0; ``count``, how many these are.
+    """
+
+    precision: ClassVar[Precision]
+    bits: ClassVar[int]
+
+    # -- numbers in and out -------------------------------------------------------------------------------------------
+    @classmethod
+    @sharply
+    def lift(cls, data: Any) -> Self:
+        """Data, exact where the input's format holds it, else rounded to that; a number alone is held in ``score``."""
+        value = Ball.lift(data)
+        return cls._read(value, cls.precision.input if value.ndim else cls.precision.score)
+
+    @classmethod
+    @sharply
+    def literal(cls, value: Any) -> Self:
+        return cls._read(Ball.literal(value), cls.precision.score)
+
+    @classmethod
+    def _read(cls, value: Ball, f: Format) -> Self:
+        x = floats(value.entries)
+        read = np.where(holds(f, x), 0.0, rounding(x.size, x.low, growth(f, 1), f))
+        return cls(value.entries, bounded(read), *np.zeros((3, *value.plain_shape)))
+
+    @property
+    def value(self) -> Ball:
+        """The exact values, in balls."""
+        return Ball(self.planes[0])
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self.planes[1]
+
+    @property
+    def last(self) -> np.ndarray:
+        return self.planes[2]
+
+    @property
+    def terms(self) -> np.ndarray:
+        return self.planes[3]
+
+    @property
+    def count(self) -> np.ndarray:
+        return self.planes[4]
+
+    @property
+    def error(self) -> np.ndarray:
+        """e: |x̂ − x| ≤ e, as float64 rounded up; +∞ says nothing."""
+        return up(radii(self.rows) + own(self.rows) + self.last)
+
+    @property
+    def near(self) -> Floats:
+        """The exact values in float64."""
+        return floats(self.planes[0])
+
+    @property
+    def reach(self) -> np.ndarray:
+        """At least |x̂|."""
+        return up(self.near.size + self.error)
+
+    # -- what operations are made of ----------------------------------------------------------------------------------
+    def name_errors(self) -> Self:
+        """Each own error as an ε, here and in views: what reads these numbers has it in common from now on."""
+        rows = named(self.rows)
+        repeated = any(n > 1 and not step for n, step in zip(rows.shape, self.rows.strides, strict=True))
+        if repeated or not self.rows.flags.writeable:
+            return type(self)(self.planes[0], rows, *self.planes[2:])
+        self.rows[...] = rows
+        return self
+
+    @staticmethod
+    def linear(shape: tuple[int, ...], parts: Iterable[tuple[Floats, Computed]]) -> Linear:
+        """Σ c_i (x̂_i − x_i) of the (c_i, x_i) in ``parts``."""
+        parts = list(parts)
+        ids = common_ids([x.rows for _, x in parts], int(np.prod(shape)))
+        shared, rest, last = np.zeros((*shape, ids.size)), np.zeros(shape), np.zeros(shape)
+        for c, x in parts:
+            size, part = np.abs(c.near), table(x.rows, ids)
+            shared += c.near[..., None] * part
+            more = own(x.rows) + given_up(x.rows, part) + SLACK * radii(x.rows)
+            rest, last = rest + product(size, more) + product(c.off, x.error), last + product(size, x.last)
+        return Linear(shared, ids, rest, last)
+
+    @classmethod
+    def made(
+        cls,
+        value: Ball,
+        errors: Linear,
+        *,
+        times: Any = 0.0,
+        more: Any = 0.0,
+        relative: Any = 0.0,
+        small: int = 1,
+        same: Any = False,
+        terms: Any = 0.0,
+        count: Any = 0.0,
+    ) -> Self:
+        """Numbers with these errors before they are rounded.
+
+        times     more of the same: so many times the errors
+        more      what else there is before rounding
+        relative  the error of rounding in all, and ``small`` the number of roundings, see ``bounds.rounding``
+        same      where the operand is handed on as it is, its last rounding still to come
+        """
+        shared, ids, rest, last = errors
+        radius = np.abs(shared).sum(axis=-1) * (1 + 2.0**-30)
+        rest = up(rest + more + times * (radius + rest + last) + np.where(same, 0, last))
+        last, x = np.where(same, last, 0.0), floats(value.entries)
+        e = up(radius + rest + last)
+        fresh = rounding(up(x.size + e), x.low - e, relative, cls.precision.score, small)
+        last = last + np.where(same, 0.0, fresh)
+        lost, none = ~np.isfinite(radius + rest + last), special(value.entries)
+        rows = rows_of(
+            np.where((lost | none)[..., None], 0, shared), ids, np.where(none, 0, np.where(lost, np.inf, rest))
+        )
+        return cls(value.entries, rows, *[np.where(lost | none, 0.0, p) for p in (last, terms, count)])
+
+    @classmethod
+    def rounded_once(cls) -> np.ndarray:
+        """The relative error of one rounding."""
+        return growth(cls.precision.score, 1)
+
+    @classmethod
+    def _forbidden(cls, a: Self) -> Any:
+        return Ball._forbidden(a.value)
+
+    @classmethod
+    def _undefined(cls, a: Self) -> Any:
+        return Ball._undefined(a.value)
+
+
+def special(values: np.ndarray) -> np.ndarray:
+    """Where −∞ and undefined elements are."""
+    return np.asarray(np.frompyfunc(lambda x: isinstance(x, SPECIAL), 1, 1)(values), dtype=bool)

@@ -1,0 +1,182 @@
+"""The operations of ``rounded`` on each number alone, and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, Self
+
+import flint
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.rounding.array import SPECIAL, Computed, sharply, special
+from symattn.arrays.rounding.bounds import Floats, floats, growth, holds, product, up
+from symattn.arrays.rounding.deviations import SLACK, bounded
+from symattn.arrays.rounding.functions import FUNCTIONS
+from symattn.errors import InputError, Undecided
+
+SCALE_ROUNDINGS = 6
+
+
+class Elementwise(Computed):
+    """+ × ÷, functions, the larger one, order and equality."""
+
+    @classmethod
+    @sharply
+    def _add(cls, a: Self, b: Self) -> Self:
+        """x + y, rounded once. To add 0 changes nothing.
+
+        Where x is a sum of m products, y may be one more term of it, or n more: then the m products pass m + n
+        roundings in ``accumulate`` instead of m, those of y instead of none or n.
+        """
+        value = a.value + b.value
+        x, y = (np.where(z.terms > 0, z.terms, z.reach) for z in (a, b))
+        m, n, zero = a.count, b.count, (a.reach == 0) | (b.reach == 0)
+        joined = (m + n > 0) & ~zero
+        all_, f = np.maximum(m, 1) + np.maximum(n, 1), cls.precision.accumulate
+        more = (growth(f, all_) - growth(f, m)) * x + (growth(f, all_) - growth(f, n)) * y
+        one = Floats(np.ones(()), np.zeros(()))
+        return cls.made(
+            value,
+            cls.linear(value.plain_shape, [(one, a), (one, b)]),
+            more=np.where(joined, up(more), 0),
+            relative=cls.rounded_once(),
+            same=zero,
+            terms=np.where((a.terms > 0) | (b.terms > 0), x + y, 0),
+            count=np.where(joined, all_, m + n),
+        )
+
+    @classmethod
+    @sharply
+    def _mul(cls, a: Self, b: Self) -> Self:
+        """x y, rounded once: x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y). To multiply by ±2^k is exact."""
+        value, x, y = a.value * b.value, a.near, b.near
+        one, power = (of(x, a.error) | of(y, b.error) for of in (_is_one, _is_power))
+        terms = _scaled(a, b, b.reach) + _scaled(b, a, a.reach)
+        return cls.made(
+            value,
+            cls.linear(value.plain_shape, [(y, a), (x, b)]),
+            more=product(a.error, b.error) + np.where(one, 0, cls._scaling(terms)),
+            relative=np.where(power, 0, cls.rounded_once()),
+            same=one,
+            terms=terms,
+            count=np.where(_is_one(y, b.error), a.count, np.where(_is_one(x, a.error), b.count, 0)),
+        )
+
+    @classmethod
+    def _scaling(cls, terms: np.ndarray) -> np.ndarray:
+        """c Σ x_l y_l, the scale c common to a matrix, may also be made with c, or √|c| twice, in the factors.
+
+        Then each product passes at most six roundings more: of c = 1/√d two, of √c half of these and one, twice, and
+        two products. ``terms`` is |c| Σ|x_l y_l|.
+        """
+        return up(terms * growth(cls.precision.score, SCALE_ROUNDINGS))
+
+    @classmethod
+    @sharply
+    def _div(cls, a: Self, b: Self) -> Self:
+        """x / y, or x (1/y) with two roundings. To divide by ±2^k is exact.
+
+        With X = x̂ − x, Y = ŷ − y: x̂/ŷ − x/y = Z/(1 + Y/y), Z = (X − (x/y) Y)/y, so Z and |Z| t/(1 − t), t = e_y/|y|.
+        The reciprocal underflows, by η, only where |ŷ| exceeds the reciprocal of the smallest normal number.
+        """
+        value, e, y, f = a.value / b.value, b.error, b.near, cls.precision.score
+        inverse = 1 / Ball(np.where(special(value.entries), flint.arb(1), b.planes[0]))
+        one, power = _is_one(y, e), _is_power(y, e)
+        share = np.where(e == 0, 0.0, up(e / y.low))
+        terms = _scaled(a, b, up(1 / np.maximum(y.low - e, 0)))
+        lost = np.where(b.reach * float(f.smallest_normal) > 1, a.reach * float(f.eta), 0)
+        slopes = [(floats(inverse.entries), a), (floats((-value * inverse).entries), b)]
+        return cls.made(
+            value,
+            cls.linear(value.plain_shape, slopes),
+            times=np.where(share < 1, up(share / (1 - share)), np.inf),
+            more=lost + np.where(one, 0, cls._scaling(terms)),
+            relative=np.where(power, 0, growth(f, 2)),
+            small=2,
+            same=one,
+            terms=terms,
+            count=np.where(one, a.count, 0),
+        )
+
+    @classmethod
+    @sharply
+    def _unary(cls, name: str, a: Self) -> Self:
+        """f(x), within ε of f(x̂)."""
+        value = Ball._unary(name, a.value)
+        f, x, y, e = FUNCTIONS[name], a.near, floats(value.entries), a.error
+        slope = floats(np.frompyfunc(lambda s, t: _or_zero(f.slope, s, t), 2, 1)(a.planes[0], value.entries))
+        rest, flat = up(f.rest(x, y, e)), up(f.steepest(x, e) * e)
+        bounded = flat < up(slope.size * e + rest)
+        slope = Floats(np.where(bounded, 0, slope.near), np.where(bounded, 0, slope.off))
+        exact = (e == 0) & (x.off == 0) & ((x.near == 0) | ((name == "sqrt") & holds(cls.precision.score, y)))
+        return cls.made(
+            value,
+            cls.linear(value.plain_shape, [(slope, a)]),
+            more=np.where(bounded, flat, rest),
+            relative=np.where(exact, 0, 2 * cls.precision.exp_ulps * float(cls.precision.score.u)),
+        )
+
+    @classmethod
+    @sharply
+    def _maximum(cls, a: Self, b: Self) -> Self:
+        """The larger one itself where that is decided, else |max(x̂, ŷ) − max(x, y)| ≤ max(e_x, e_y)."""
+        value = Ball._maximum(a.value, b.value)
+        x, y, e = a.near, b.near, (a.error, b.error)
+        gap, unsure = x.near - y.near, up(x.off + y.off + e[0] + e[1])
+        unsure = unsure + np.where(unsure > 0, SLACK * (np.abs(x.near) + np.abs(y.near)), 0)
+        none, other = special(a.planes[0]), special(b.planes[0])
+        first = np.where(none | other, other, gap >= unsure)
+        second = np.where(none | other, none, -gap >= unsure)
+        either: list[Any] = [bounded(np.maximum(*e)), 0.0, 0.0, 0.0]
+        planes = zip(a.planes[1:], b.planes[1:], either, strict=True)
+        return cls(value.entries, *[np.where(first, p, np.where(second, q, r)) for p, q, r in planes])
+
+    @classmethod
+    @sharply
+    def _max(cls, a: Self, axis: int) -> Self:
+        if not a.plain_shape[axis]:
+            raise InputError(f"{cls.name}: max over an empty axis (are there no keys?)")
+        lines = [a.map(lambda p, i=i: np.take(p, i, axis=axis)) for i in range(a.plain_shape[axis])]  # type: ignore[misc]
+        return reduce(cls._maximum, lines)
+
+    @classmethod
+    @sharply
+    def _less(cls, a: Self, b: Self) -> Any:
+        return cls._compared(Ball._less, "less than", a, b)
+
+    @classmethod
+    @sharply
+    def _equal(cls, a: Self, b: Self) -> Any:
+        return cls._compared(Ball._equal, "equal to", a, b)
+
+    @classmethod
+    def _compared(cls, of: Callable[[Ball, Ball], Any], words: str, a: Self, b: Self) -> Any:
+        """The order or equality of the exact numbers, where roundings cannot change it."""
+
+        def check(x: Any, y: Any, e: float) -> None:
+            if e > 0 and not isinstance(x, SPECIAL) and not isinstance(y, SPECIAL) and not abs(x - y) > e:
+                raise Undecided(f"{cls.name}: is {x.str(6)} {words} {y.str(6)}, when rounding moves them by {e:.2g}?")
+
+        np.frompyfunc(check, 3, 1)(a.planes[0], b.planes[0], up(a.error + b.error))
+        return of(a.value, b.value)
+
+
+def _or_zero(slope: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
+    return flint.arb(0) if isinstance(x, SPECIAL) else slope(x, y)
+
+
+def _is_one(x: Floats, e: np.ndarray) -> np.ndarray:
+    """Where a number is 1 or −1, also as computed."""
+    return np.asarray((e == 0) & (x.off == 0) & (np.abs(x.near) == 1))
+
+
+def _is_power(x: Floats, e: np.ndarray) -> np.ndarray:
+    """Where a number is ±2^k, also as computed."""
+    return np.asarray((e == 0) & (x.off == 0) & (np.abs(np.frexp(x.near)[0]) == 0.5))
+
+
+def _scaled(x: Computed, c: Computed, by: np.ndarray) -> np.ndarray:
+    """Σ|x_l y_l| after a multiplication, if c is common to matrices; else 0."""
+    return product(by, x.terms) if all(n == 1 for n in c.plain_shape[-2:]) else np.zeros(())
