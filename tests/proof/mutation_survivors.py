@@ -165,7 +165,8 @@ def equivalent(unit: Unit) -> str:
     how, rooms = "equal normal forms", ("symattn", COPY)
     try:
         for arrays, made in GIVEN.get(where, ()):
-            for a, b in zip(*[list(_values(f"{room}.{module}", arrays, made)) for room in rooms], strict=True):
+            ours, theirs = (_values(f"{room}.{module}", arrays, made) for room in rooms)
+            for a, b in _pairs(ours, theirs):
                 proof = prove(_number(a), _number(b))
                 if not proof.proved:
                     return ""
@@ -176,13 +177,20 @@ def equivalent(unit: Unit) -> str:
     return how if where in GIVEN else ""
 
 
-def _values(module: str, arrays: dict[str, str], made: Callable[..., Any]) -> Iterator[Any]:
+def _pairs(ours: Any, theirs: Any) -> Iterator[tuple[Any, Any]]:
+    """What is to be equal: of two traces the output, and the arrays that both name."""
+    if isinstance(ours, dict):
+        both = [name for name in ours if name in theirs or name == "output"]
+        ours, theirs = ([trace[name] for name in both] for trace in (ours, theirs))
+    return zip(_flat(ours), _flat(theirs), strict=True)
+
+
+def _values(module: str, arrays: dict[str, str], made: Callable[..., Any]) -> Any:
     declared, world = Declared(arrays), Letters()
     _, *taken = signature(made).parameters.values()
     names = list(arrays) if any(p.kind is p.VAR_KEYWORD for p in taken) else [p.name for p in taken]
     given = {n: world.array(n, arrays[n], declared) if n in arrays else world.length(n) for n in names}
-    value = made(import_module(module), **given)
-    yield from value.values() if isinstance(value, dict) else _flat(value)
+    return made(import_module(module), **given)
 
 
 def _flat(value: Any) -> list[Any]:
