@@ -28,7 +28,7 @@ CAUSAL = Attention(scale=1, heads=HEADS, causal=True)
 def pages(k: Any, v: Any, table: np.ndarray = TABLE) -> Paged:
     """Seven pages of two slots, full of what does not belong there."""
     xp = namespace_of(k)
-    junk = [xp.concat([xp.concat([x[:1, :, :SIZE] * 0 + 100] * 7, axis=0)], axis=0) for x in (k, v)]
+    junk = [xp.concat([x[:1, :, :SIZE] * 0 + 100] * 7, axis=0) for x in (k, v)]
     return Paged(*junk, table, np.zeros(2, dtype=np.int64))
 
 
@@ -66,16 +66,22 @@ def test_pages_give_what_contiguous_keys_give(name: str) -> None:
 
 
 def filled(lengths: tuple[int, int], k: Any, v: Any) -> Paged:
-    """Pages written token by token by plain loops, for sequences of these lengths."""
-    full = pages(k, v)
-    arrays = [np.array(x.entries if hasattr(x, "entries") else x) for x in (full.k, full.v)]
-    for pool, source in zip(arrays, (k, v), strict=True):
-        plain = source.entries if hasattr(source, "entries") else source
+    """Pages put together slot by slot, for sequences of these lengths."""
+
+    def slot(x: Any, junk: Any, page: int, place: int) -> Any:
         for b, length in enumerate(lengths):
-            for t in range(length):
-                pool[TABLE[b, t // SIZE], :, t % SIZE] = plain[b, :, t]
-    lift = type(k) if hasattr(k, "entries") else np.asarray
-    return Paged(*map(lift, arrays), TABLE, np.array(lengths))
+            for m in range(3):
+                token = m * SIZE + place
+                if TABLE[b, m] == page and token < length:
+                    return x[b, :, token : token + 1]
+        return junk[page, :, place : place + 1]
+
+    def pool(x: Any, junk: Any) -> Any:
+        xp = namespace_of(x)
+        return xp.stack([xp.concat([slot(x, junk, p, i) for i in range(SIZE)], axis=-2) for p in range(7)])
+
+    empty = pages(k, v)
+    return Paged(pool(k, empty.k), pool(v, empty.v), TABLE, np.array(lengths))
 
 
 LENGTHS = (3, 5)
