@@ -43,19 +43,17 @@ class Precision:
         ``Precision.of("float16", "fused")``; ``Precision.of("bfloat16", accumulate="float32")``: every array may be
         stored as bfloat16, sums are taken in float32.
         """
-        if isinstance(dtype, Precision):
-            return dtype if contract in (None, dtype.contract) else cls.of(dtype.name, contract)
-        for given in (dtype, accumulate):
-            if given is not None and given not in FORMATS:
-                raise InputError(f"unknown precision {given!r}; known: {', '.join(FORMATS)}")
         if contract not in (None, "eager", "fused"):
             raise InputError(f"unknown contract {contract!r}; known: eager, fused")
-        found = cls._preset(dtype, contract)
-        return found if accumulate is None else replace(found, accumulate=Format(accumulate))
+        if isinstance(dtype, Precision):
+            found = dtype if contract in (None, dtype.contract) else cls._preset(dtype.name, contract)
+        else:
+            found = cls._preset(dtype, contract)
+        return found if accumulate is None else replace(found, accumulate=_format(accumulate))
 
     @classmethod
     def _preset(cls, dtype: str, contract: Contract | None) -> Precision:
-        f = Format(dtype)
+        f = _format(dtype)
         if dtype in WIDE:
             return cls(dtype, f, f, f, f)
         wide = Format("float32")
@@ -76,3 +74,9 @@ class Precision:
         if self.score == self.input:
             return f"{self.name}, every array and every sum may be kept in it"
         return f"{self.name} in and out, {self.score.name} between"
+
+
+def _format(name: str) -> Format:
+    if name not in FORMATS:
+        raise InputError(f"unknown precision {name!r}; known: {', '.join(FORMATS)}")
+    return Format(name)

@@ -195,7 +195,9 @@ def test_a_divisor_that_may_be_zero_says_nothing() -> None:
 
 
 def test_a_precision_has_one_kind() -> None:
-    assert rounded("float32") is rounded(Precision.of("float32")) is not rounded("float32", accumulate="float64")
+    half = Precision.of("float16")
+    assert rounded("float16") is rounded(half) is not rounded(half, accumulate="float32")
+    assert rounded(half, accumulate="float32") is rounded("float16", accumulate="float32")
 
 
 def test_what_is_refused() -> None:
