@@ -12,14 +12,17 @@ import numpy as np
 
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.exact import Exact
+from symattn.attention.derivative import jvp, vjp
 from symattn.attention.inputs import holds, shape
 from symattn.attention.position import Rotary
 from symattn.attention.variants import SIZES, Variant
+from symattn.document.model import Steps
+from symattn.document.tex import tex
 from symattn.errors import InputError, Refused, Undecided
 
 _BITS = 192
 _SMALL = {"n_q": 2, "n_k": 3, "d_v": 2, "d_model": 3, "d_y": 3, "d_out": 3, "l_a": 2, "l": 2, "l_q": 2}  # for letters
-KINDS = ("indexed", "symbolic", "exact", "modular", "ball", "float32")
+KINDS = ("indexed", "symbolic", "exact", "modular", "ball", "float32", "gradient", "LaTeX")
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,32 @@ def _float32(of: Support) -> str | None:
     return None
 
 
+def _gradient(of: Support) -> str | None:
+    """⟨∂⟨G, f⟩/∂X, X'⟩ backwards on a tape, and ⟨G, ∂f(X)⟨X'⟩⟩ forwards on dual numbers, X' = 1 and G = 1, 2, …."""
+    spec = of.variant.spec
+    with precision(_BITS):
+        given = {n: Ball.literal(a) if holds(n, spec) == "numbers" else a for n, a in of.example.items()}
+        moving = {n: x for n, x in given.items() if isinstance(x, Ball)}
+        g = [Ball.lift(np.arange(x.entries.size).reshape(x.plain_shape) + 1) for x in of.balls]
+        whole: Any = tuple(g) if len(g) > 1 else g[0]
+        back = vjp(spec, whole, given)
+        ahead = jvp(spec, {n: Ball.lift(np.ones(x.plain_shape)) for n, x in moving.items()}, given)
+        outputs = ahead if isinstance(ahead, tuple) else (ahead,)
+        left = sum((x.sum() for x in back.values()), Ball.lift(0))
+        right = sum(((x * y).sum() for x, y in zip(g, outputs, strict=True)), Ball.lift(0))
+    (a,), (b,) = left.entries.flat, right.entries.flat
+    return None if a.overlaps(b) and a.rad() < 2.0**-60 and b.rad() < 2.0**-60 else "differs forwards and backwards"
+
+
+def _latex(of: Support) -> str | None:
+    """Its document has a formula for every step, each of which prints."""
+    document = of.variant.spec.document(of.variant.names)
+    formulas = [step.formula for block in document.blocks if isinstance(block, Steps) for step in block.items]
+    steps = of.variant.spec.pipeline(of.variant.names)
+    written = [tex(formula) for formula in formulas if formula is not None]
+    return None if len(written) == len(steps) + 1 and all(written) else "has steps without a formula"
+
+
 _CHECKS: Mapping[str, Callable[[Support], str | None]] = {
     "indexed": _indexed,
     "symbolic": _symbolic,
@@ -170,4 +199,6 @@ _CHECKS: Mapping[str, Callable[[Support], str | None]] = {
     "modular": _modular,
     "ball": _ball,
     "float32": _float32,
+    "gradient": _gradient,
+    "LaTeX": _latex,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from symattn.attention.variants import VARIANTS
+from symattn.attention.variants import AGREES, VARIANTS
 from symattn.derivations.support import KINDS, Support, support
 from symattn.document.model import Block, Column, Document, Heading, Items, Paragraph, Result, Table, Text
 from symattn.evidence import Evidence, Grade
@@ -32,22 +32,25 @@ def _blocks(rows: list[Support]) -> Iterator[Block]:
     yield Paragraph(
         (
             "Each variant is one specification, run here on an example in which all sizes differ. Exact and NumPy"
-            " arrays must give the value that balls enclose, NumPy within what rounding in float32 may do; where sizes"
-            " or entries are letters, and on residues, it must run.",
+            " arrays must give the value that balls enclose, NumPy within what rounding in float32 may do; gradients"
+            " are taken forwards and backwards and must agree; where sizes or entries are letters, and on residues, it"
+            " must run. Tests compare all kinds element by element, every variant with plain loops, and those named"
+            " with the functions of others.",
         )
     )  # fmt: skip
     for family, group in groupby(rows, lambda row: row.variant.family):
         yield from _family(family, list(group))
     cells = [reason for row in rows for reason in row.found.values()]
     passed = sum(reason is None for reason in cells)
-    words = f"{len(rows)} variants on {len(KINDS)} kinds: {passed} of {len(cells)} run, the others are explained"
+    words = f"{len(rows)} variants in {len(KINDS)} ways: {passed} of {len(cells)} hold, the others are explained"
     yield Result("Result", (), (CHECKED,), (words,))
 
 
 def _family(family: str, rows: list[Support]) -> Iterator[Block]:
     yield Heading((family.capitalize(),))
     reasons = list(dict.fromkeys(r for row in rows for r in row.found.values() if r is not None))
-    columns = (Column(("variant",), "left"), *(Column((_COLUMNS.get(k, k),), "left") for k in KINDS))
+    titles = ["variant", *(_COLUMNS.get(k, k) for k in KINDS), "agrees with"]
+    columns = tuple(Column((title,), "left") for title in titles)
     yield Table(columns, tuple(_row(row, reasons) for row in rows))
     if reasons:
         yield Items(tuple((f"({_letter(reasons, r)}) {r}",) for r in reasons))
@@ -55,7 +58,8 @@ def _family(family: str, rows: list[Support]) -> Iterator[Block]:
 
 def _row(row: Support, reasons: list[str]) -> tuple[Text, ...]:
     cells = [_YES if r is None else f"({_letter(reasons, r)})" for r in row.found.values()]
-    return ((row.name,), *((cell,) for cell in cells))
+    others = ", ".join(other for other, names in AGREES.items() if row.name in names)
+    return ((row.name,), *((cell,) for cell in cells), (others or "loops alone",))
 
 
 def _letter(reasons: list[str], reason: str) -> str:
