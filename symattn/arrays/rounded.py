@@ -13,7 +13,7 @@ numbers of the definition one from the other as they are written, with these fre
   R4  A scale, a factor common to matrices, multiplies a sum of products, or one factor of these, or its root both,
       where none of them underflows.
   R5  e/Σe is divided by its sum before or after the product with the values.
-  R6  The maximum that is subtracted from a row is any number as near to the true one as it may be computed, or none is
+  R6  For e/Σe, the maximum that is subtracted is any number as near to the true one as it may be computed, or none is
       subtracted, where no maximum is negative or nothing underflows, and nothing overflows.
   R7  ``fused`` only: what a product of matrices reads may be rounded to ``stored``, and the result is to ``input``; all
       else stays in the arithmetic of the sums. ``eager`` allows that every array is stored in the input's format.

@@ -58,9 +58,12 @@ class Computed(Planes):
     @classmethod
     @sharply
     def lift(cls, data: Any) -> Self:
-        """Data, exact where the input's format holds it, else rounded to that; a number alone is held in ``score``."""
-        value = Ball.lift(data)
-        return cls._read(value, cls.precision.input if value.ndim else cls.precision.score)
+        """Data, exact where the input's format holds it, else rounded to that.
+
+        A number alone, and whole numbers, are the program's own, and held in ``score``.
+        """
+        value, whole = Ball.lift(data), isinstance(data, np.ndarray) and data.dtype.kind in "biu"
+        return cls._read(value, cls.precision.score if whole or not value.ndim else cls.precision.input)
 
     @classmethod
     @sharply

@@ -54,7 +54,8 @@ class Sums(Computed):
         """Of n products that are not 0 each passes n roundings at most, its own one and those of the sum."""
         a, b = a.name_errors(), b.name_errors()
         shape = (*np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2]), a.plain_shape[-2], b.plain_shape[-1])
-        ids = common_ids([a.rows, b.rows], int(np.prod(shape)))
+        largest = max(int(np.prod(shape)), *(z.size for z in (a, b) if radii(z.rows).any()), 0)
+        ids = common_ids([a.rows, b.rows], largest)
         value, shared = np.empty(shape, dtype=object), np.empty((*shape, ids.size))
         rest, size, count = np.zeros((3, *shape))
         x, y = (z.map(lambda p: np.broadcast_to(p, (*shape[:-2], *p.shape[-2:]))) for z in (a, b))
@@ -77,21 +78,25 @@ class Sums(Computed):
         x̂ŷ − xy = y (x̂ − x) + x (ŷ − y) + (x̂ − x)(ŷ − y).
         """
         (s, p, e), (t, q, f), x, y = cls._operand(a, ids), cls._operand(b, ids), a.near, b.near
-        shared = np.tensordot(x.near, t, 1) + np.moveaxis(np.tensordot(s, y.near, (1, 0)), 1, -1)
+        shared = np.zeros((*x.near.shape[:1], *y.near.shape[1:], ids.size))
+        if t is not None:
+            shared += np.tensordot(x.near, t, 1)
+        if s is not None:
+            shared += np.moveaxis(np.tensordot(s, y.near, (1, 0)), 1, -1)
         slack = SLACK * a.plain_shape[-1]
         rest = x.size @ q + p @ y.size + e @ f + (x.off + slack * x.size) @ f + e @ (y.off + slack * y.size)
         u, v = up(x.size + e), up(y.size + f)
         return shared, rest, u @ v, (u > 0).astype(float) @ (v > 0).astype(float)
 
     @classmethod
-    def _operand(cls, x: Self, ids: np.ndarray) -> tuple[np.ndarray, ...]:
-        """What a product of matrices reads: coefficients, other errors, all errors.
+    def _operand(cls, x: Self, ids: np.ndarray) -> tuple[Any, ...]:
+        """What a product of matrices reads: coefficients, None if all are zero; other errors, all errors.
 
         ``fused``, what ``stored`` does not hold may first be rounded to it.
         """
         f, near, e = cls.precision.stored, x.near, x.error
-        shared = table(x.rows, ids)
-        rest = own(x.rows) + x.last + given_up(x.rows, shared)
+        shared = table(x.rows, ids) if radii(x.rows).any() else None
+        rest = own(x.rows) + x.last + (0 if shared is None else given_up(x.rows, shared))
         if cls.precision.contract == "fused":
             read = rounding(up(near.size + e), near.low - e, growth(f, 1), f)
             rest = rest + np.where((e == 0) & holds(f, near), 0, read)
