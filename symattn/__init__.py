@@ -11,7 +11,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from symattn.arrays import kind
     from symattn.arrays.precision import Precision
+    from symattn.arrays.rounded import rounded
+    from symattn.attention.block import Block
+    from symattn.attention.by_tiles import by_tiles
+    from symattn.attention.derivative import jvp, vjp
+    from symattn.attention.evaluation import Evaluation, evaluate
+    from symattn.attention.latent import Latent
+    from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+    from symattn.attention.presets import like
+    from symattn.attention.rotary_fields import (
+        LinearScaling,
+        LongRopeScaling,
+        NTKScaling,
+        ProportionalScaling,
+        YarnScaling,
+    )
     from symattn.attention.spec import Attention
+    from symattn.attention.transformer import Transformer
     from symattn.derivations import derive
     from symattn.derivations.walks import walk
     from symattn.document.model import Document
@@ -26,46 +42,88 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
+    "Alibi": "symattn.attention.position",
     "Attention": "symattn.attention.spec",
+    "Block": "symattn.attention.block",
+    "Buckets": "symattn.attention.position",
     "CannotRun": "symattn.sources.loading",
+    "Disentangled": "symattn.attention.position",
     "Document": "symattn.document.model",
     "Domain": "symattn.verification.domain",
+    "Evaluation": "symattn.attention.evaluation",
     "Evidence": "symattn.evidence",
     "Grade": "symattn.evidence",
     "InputError": "symattn.errors",
+    "Latent": "symattn.attention.latent",
+    "LinearScaling": "symattn.attention.rotary_fields",
+    "LongRopeScaling": "symattn.attention.rotary_fields",
     "MissingExtra": "symattn.errors",
+    "NTKScaling": "symattn.attention.rotary_fields",
     "Precision": "symattn.arrays.precision",
+    "ProportionalScaling": "symattn.attention.rotary_fields",
     "Refused": "symattn.errors",
     "Report": "symattn.verification.report",
+    "Rotary": "symattn.attention.position",
+    "Shaw": "symattn.attention.position",
     "SymattnError": "symattn.errors",
+    "Transformer": "symattn.attention.transformer",
+    "TransformerXL": "symattn.attention.position",
     "Undecided": "symattn.errors",
     "Verdict": "symattn.evidence",
+    "YarnScaling": "symattn.attention.rotary_fields",
+    "by_tiles": "symattn.attention.by_tiles",
     "derive": "symattn.derivations",
+    "evaluate": "symattn.attention.evaluation",
+    "jvp": "symattn.attention.derivative",
     "kind": "symattn.arrays",
+    "like": "symattn.attention.presets",
+    "rounded": "symattn.arrays.rounded",
     "theorem": "symattn.proof.theorem",
     "verify": "symattn.sources.verify",
+    "vjp": "symattn.attention.derivative",
     "walk": "symattn.derivations.walks",
 }
 
 __all__ = [
+    "Alibi",
     "Attention",
+    "Block",
+    "Buckets",
     "CannotRun",
+    "Disentangled",
     "Document",
     "Domain",
+    "Evaluation",
     "Evidence",
     "Grade",
     "InputError",
+    "Latent",
+    "LinearScaling",
+    "LongRopeScaling",
     "MissingExtra",
+    "NTKScaling",
     "Precision",
+    "ProportionalScaling",
     "Refused",
     "Report",
+    "Rotary",
+    "Shaw",
     "SymattnError",
+    "Transformer",
+    "TransformerXL",
     "Undecided",
     "Verdict",
+    "YarnScaling",
+    "by_tiles",
     "derive",
+    "evaluate",
+    "jvp",
     "kind",
+    "like",
+    "rounded",
     "theorem",
     "verify",
+    "vjp",
     "walk",
 ]
 
