@@ -81,6 +81,18 @@ def test_definitions_in_numpy_are_within_the_bound_and_not_far_within(form: str,
     assert 1 / TIGHT < worst < 1
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_sums_in_any_order_are_within(seed: int) -> None:
+    kind, rng = rounded("float16"), np.random.default_rng(seed)
+    x = _gaussian(kind, 4, 9, seed=seed)
+    y, order = x.astype(np.float16), rng.permutation(36)
+    assert kind.xp.sum(kind.lift(x)).within(np.cumsum(y.reshape(-1)[order])[-1])
+    halves = np.cumsum(y[:, 4::-1], axis=1)[:, -1] + np.cumsum(y[:, 5:], axis=1)[:, -1]
+    bounded = kind.xp.cumulative_sum(kind.lift(x), axis=1)
+    assert bounded[:, -1].within(halves).all()
+    assert not (bounded[:, -1] + 1).within(halves).any()
+
+
 def test_the_output_of_fused_code_is_rounded_once_more() -> None:
     kind = rounded("bfloat16", "fused")
     inputs = [_gaussian(kind, 5, 4, seed=i) for i in range(3)]
