@@ -117,9 +117,9 @@ def test_sympy_has_the_same_numbers(name: str) -> None:
             assert abs(sympy.N(expression, 30) - sympy.Float(x.decimal(30), 30)) < sympy.Float("1e-25")
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", FORMS)
-def test_a_format_stays_what_it_is(name: str, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_format_stays_what_it_is(dtype: str, name: str) -> None:
     target = kind(dtype)
     for array, wanted in zip(run(name, target), run(name, EXACT), strict=True):
         plain = array if isinstance(array, np.ndarray) else array.numpy()
