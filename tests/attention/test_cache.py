@@ -25,6 +25,7 @@ from symattn.attention.cache import (
 )
 from symattn.attention.paged import Paged
 from symattn.attention.position import Rotary
+from symattn.attention.rotary import pythagorean_tables, rotate
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from tests.attention.streaming_tools import drawn, exactly, legal, proved
@@ -207,6 +208,35 @@ def test_heads_are_shared_and_sinks_take_their_part() -> None:
 
     assert exactly(form, lambda q, k, v, sink: whole(q, k, v, sink=sink), data)
     assert legal(form, data)
+
+
+TRIPLES = ((3, 4, 5), (5, 12, 13))
+
+
+@pytest.mark.parametrize("start", [growing, static, sliding])
+def test_keys_are_rotated_before_they_are_cached(start: Any) -> None:
+    """By the position that they have, whatever their slot; a growing cache may also leave it to the specification."""
+    data = drawn(23, q=(N, 4), k=(N, 4), v=(N, 3))
+    spec = Attention(scale=1, causal=True, window=WINDOW, position=Rotary(triples=TRIPLES))
+
+    def form(q: Any, k: Any, v: Any, first: int = 0) -> Any:
+        turned = [rotate(x, *pythagorean_tables(N, TRIPLES, x, first)) for x in (q, k)]
+        return decoded(start, CHUNKS["chunks"], turned[0], turned[1], v, mask=window, before=True)
+
+    def left_to_it(q: Any, k: Any, v: Any) -> Any:
+        return prefill(spec, q, k, v, CHUNKS["chunks"])
+
+    def anew(q: Any, k: Any, v: Any) -> Any:
+        """Each chunk counts its positions from 0."""
+        chunks = [[x[lo:hi] for x in (q, k)] for lo, hi in pairwise(CHUNKS["chunks"])]
+        turned = [[rotate(x, *pythagorean_tables(len(x), TRIPLES, x)) for x in chunk] for chunk in chunks]
+        whole = [namespace_of(q).concat(parts, axis=0) for parts in zip(*turned, strict=True)]
+        return decoded(start, CHUNKS["chunks"], *whole, v, mask=window, before=True)
+
+    assert exactly(form, spec, data)
+    assert exactly(left_to_it, spec, data)
+    assert exactly(partial(form, first=3), spec, data)  # only distances count
+    assert not exactly(anew, spec, data)
 
 
 def test_no_room() -> None:
