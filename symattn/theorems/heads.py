@@ -64,9 +64,11 @@ def _sum(x: Any) -> Any:
 def heads_concat_is_sum(x: Any, w: Any, y: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, b_q: Any) -> Any:
     two = x.__array_namespace__().reshape(w_o, (2, w_o.shape[0] // 2, w_o.shape[1]))
     q, k, v = _columns(y @ w_q + b_q), _columns(y @ w_k), _columns(y @ w_v)
+    layer = {"x": y, "w_q": w_q, "w_k": w_k, "w_v": w_v, "b_q": b_q}
     return [
         (merge_heads(x) @ w, _sum(x @ _blocks(x, w))),
-        (TWO(x=y, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o, b_q=b_q), _sum(ATTENTION(q, k, v) @ two)),
+        (TWO(**layer, w_o=w_o), _sum(ATTENTION(q, k, v) @ two)),
+        (TWO(**layer) @ w_o, _sum(ATTENTION(q, k, v) @ two)),
     ]
 
 

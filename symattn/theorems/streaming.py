@@ -215,7 +215,7 @@ _LB, _L = name("L", "b"), name("L")
         " with ",
         equals(_L, said("log", total(name("b"), 1, name("B"), power_of_e(_LB)))),
     ),
-    arrays={**TILES, "x": "g n_q a", "y": "g a d_v"},
+    arrays={**TILES, "x": "g n_q a", "y": "g a d_v", "q": "n_q d_k", "k": "a d_k"},
     hypotheses=(
         ("the keys are split into blocks; ", _LB, " is the log-sum-exp of the scores of block b"),
         (name("o", "b", role="output"), " is the output over the keys of block b alone"),
@@ -229,7 +229,7 @@ _LB, _L = name("L", "b"), name("L")
     false=lambda s, t, v, w: ((soft(s) @ v + soft(t) @ w) / 2, _plain(s, t, v, w)),
     false_says="the mean of the outputs of the blocks",
 )
-def lse_merge(s: Any, t: Any, v: Any, w: Any, x: Any, y: Any) -> Any:
+def lse_merge(s: Any, t: Any, v: Any, w: Any, x: Any, y: Any, q: Any, k: Any) -> Any:
     xp = s.__array_namespace__()
     blocks = partial_output(x, y)
     whole = xp.log(xp.sum(xp.exp(blocks.lse), axis=0))
@@ -238,7 +238,11 @@ def lse_merge(s: Any, t: Any, v: Any, w: Any, x: Any, y: Any) -> Any:
     values = xp.reshape(y, (g * a, y.shape[-1]))
     merged = merge_partial(partial_output(s, v), partial_output(t, w))
     both = partial_output(*_both(s, t, v, w))
+    output, lse = Attention(lse=True)(q, k, v)
+    block = partial_output(scale_by_root(dot_scores(q, k), q), v)
     return [
+        (output, block.output),
+        (xp.exp(lse), xp.exp(block.lse[:, 0])),
         (xp.sum(xp.exp(blocks.lse - whole) * blocks.output, axis=0), soft(scores) @ values),
         (merged.output, both.output),
         (xp.exp(merged.lse), xp.exp(both.lse)),

@@ -71,7 +71,7 @@ def tried(unit: Unit, mutant: Mutant) -> Trial:
             late = late or (part.theorem.name if how else "")
         if late or reason:
             return Trial(unit, mutant, late, "time" if late else "", reason)
-        if unit.path == "attention.sparse.sparsemax":
+        if unit.module == "attention.sparse":
             return _sparse(unit, mutant)
         for name, theorem in unit.theorems.items():
             if _unsound(theorem):

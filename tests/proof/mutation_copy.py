@@ -27,7 +27,11 @@ from tests.proof.mutation_operators import Function
 
 COPY = "mutated"
 # What is printed, and what input is refused, are no mathematics.
-CHECKS = ("notation", "document", "inputs", "sizes", "choices", "fields", "combinations", "position_checks")
+CHECKS = (
+    *("notation", "document", "conventions", "inputs", "sizes", "choices", "fields", "combinations"),
+    "position_checks",
+)
+WORDED = ("_formula", "_reason", "_reasons")  # what a stage says of its step
 PRINTED = (
     *(f"attention.{file}." for file in CHECKS),
     "attention.spec.__post_init__",
@@ -165,7 +169,8 @@ def campaign(topics: Iterable[str]) -> list[Unit]:
         _note(theorem)
     for unit in units:
         unit.parts.sort(key=lambda p: p.seconds)
-    return [u for u in units if u.theorems and not u.path.startswith(PRINTED)]
+    meant = [u for u in units if u.theorems and not u.path.startswith(PRINTED)]
+    return [u for u in meant if not (u.definition and u.name in WORDED)]
 
 
 def definition(path: str) -> Unit:
