@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import array_api_strict
 import numpy as np
 import pytest
 import sympy
@@ -13,6 +14,7 @@ import sympy
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
+from symattn.arrays.namespace import namespace_of
 from symattn.arrays.residues import primes
 from symattn.attention import masks
 from symattn.attention.cache import Growing, Sliding, Static, append, attend, beside, held, prefill
@@ -45,30 +47,48 @@ def derivatives(q: Any, k: Any, v: Any, g: Any) -> Any:
     return backward(CAUSAL, q, k, v, saved, g, ROWS, KEYS)
 
 
+def rows_of(x: Any, lo: int, hi: int) -> Any:
+    return x[..., lo:hi, :]
+
+
 def cached(start: Callable[..., Any], mask: Any, q: Any, k: Any, v: Any) -> Any:
-    """Three tokens beside the cache, and one that is written first."""
+    """Three tokens beside the cache, and one that is written after them."""
+    (q0, q1), (k0, k1), (v0, v1) = [(rows_of(x, 0, 3), rows_of(x, 3, 4)) for x in (q, k, v)]
     cache = start(k, v)
-    first = attend(MASKED, q[:3], beside(cache, k[:3], v[:3]), mask)
-    cache = append(append(cache, k[:3], v[:3]), k[3:], v[3:])
-    return first, attend(MASKED, q[3:], held(cache), mask)
+    first = attend(MASKED, q0, beside(cache, k0, v0), mask)
+    return first, attend(MASKED, q1, held(append(append(cache, k0, v0), k1, v1)), mask)
+
+
+def plain(x: Any, values: Any) -> Any:
+    """Whole numbers or truth values beside arrays of the kind of x."""
+    values, xp = np.array(values), namespace_of(x)
+    return xp.asarray(values, dtype=xp.bool if values.dtype == bool else xp.int64)
 
 
 def paged(q: Any, k: Any, v: Any) -> Any:
-    cache = Paged(k[:, None], v[:, None], np.array([[2, 0, 3, 1]]), np.array([0]))
-    cache = append(append(cache, k[None, :3], v[None, :3]), k[None, 3:], v[None, 3:])
-    return attend(MASKED, q[None, 2:], held(cache)), cache.k
+    cache = Paged(k[:, None, :], v[:, None, :], plain(k, [[2, 0, 3, 1]]), plain(k, [0]))
+    for lo, hi in ((0, 3), (3, 4)):
+        cache = append(cache, rows_of(k, lo, hi)[None, :, :], rows_of(v, lo, hi)[None, :, :])
+    return attend(MASKED, rows_of(q, 2, 4)[None, :, :], held(cache)), cache.k
+
+
+def hidden_online(s: Any, v: Any) -> Any:
+    return online(masks.forbid(s, plain(s, HIDDEN)), v, KEYS, "zeros")
 
 
 FORMS: dict[str, tuple[Callable[..., Any], dict[str, tuple[int, ...]]]] = {
-    "online": (lambda s, v: online(masks.forbid(s, HIDDEN), v, KEYS, "zeros"), {"s": (3, 4), "v": (4, 2)}),
+    "online": (hidden_online, {"s": (3, 4), "v": (4, 2)}),
     "split keys": (lambda s, v: split_keys(s, v, KEYS), {"s": (3, 4), "v": (4, 2)}),
     "ring": (lambda s, v: ring(sliced(s), v, ROWS, KEYS), {"s": (3, 4), "v": (4, 2)}),
     "tiles": (tiled, QKV),
-    "tiles, rows hidden": (lambda q, k, v: tiled(q, k, v, Scores(scale=1, mask=HIDDEN))[0], QKV),
+    "tiles, rows hidden": (lambda q, k, v: tiled(q, k, v, Scores(scale=1, mask=plain(q, HIDDEN)))[0], QKV),
     "backward by tiles": (derivatives, QKV | {"g": (3, 2)}),
-    "growing cache": (partial(cached, lambda k, v: Growing(k[:0], v[:0]), masks.causal), SELF),
+    "growing cache": (partial(cached, lambda k, v: Growing(rows_of(k, 0, 0), rows_of(v, 0, 0)), masks.causal), SELF),
     "static cache": (partial(cached, lambda k, v: Static(k, v, 0), masks.causal), SELF),
-    "ring of slots": (partial(cached, lambda k, v: Sliding(k[:2], v[:2], 0), lambda at: masks.window(at, 2)), SELF),
+    "ring of slots": (
+        partial(cached, lambda k, v: Sliding(rows_of(k, 0, 2), rows_of(v, 0, 2), 0), lambda at: masks.window(at, 2)),
+        SELF,
+    ),
     "pages": (paged, SELF),
     "prefill": (partial(prefill, Attention(scale=1, causal=True), bounds=(0, 1, 4)), SELF),
     "gated": (gated_products, SELF | {"g": (4, 1)}),
@@ -126,6 +146,20 @@ def test_a_format_stays_what_it_is(dtype: str, name: str) -> None:
         assert plain.dtype == target.dtype
         nearest = np.vectorize(lambda x: x.to_float() if hasattr(x, "to_float") else -np.inf)(wanted.entries)
         assert np.array_equal(np.isfinite(nearest), np.isfinite(plain.astype(float)))
+
+
+class Strict:
+    """Arrays that offer what the standard names, and nothing else."""
+
+    @staticmethod
+    def lift(data: Any) -> Any:
+        return array_api_strict.asarray(np.asarray(data, dtype=np.float64))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_standard_is_enough(name: str) -> None:
+    for got, wanted in zip(run(name, Strict), run(name, kind("float64")), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), wanted)
 
 
 @pytest.mark.parametrize("name", ["online", "tiles, rows hidden"])
