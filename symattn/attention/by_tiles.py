@@ -33,8 +33,9 @@ def by_tiles(attention: Attention, rows: Sequence[Any], keys: Sequence[Any], *qk
     Raises InputError for weights that no state (m, ℓ, a) holds: other normalisers, powers of two, dropped weights, and
     positions that are added to values.
     """
-    values = {name: array for name, array in {**dict(zip("qkv", qkv, strict=False)), **inputs}.items()}
     _check(attention)
+    given = {**dict(zip("qkv", qkv, strict=False)), **inputs}
+    values = {name: array for name, array in given.items() if array is not None}
     check_inputs(attention, values)
     weights: Step | None = None
     for step in attention.pipeline(values):

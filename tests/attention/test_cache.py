@@ -245,8 +245,20 @@ def test_no_room() -> None:
         append(Static(two, two, 1), two, two)
     with pytest.raises(InputError, match="a ring of 2 slots of which 2 are kept"):
         append(Sliding(two, two, 0, 2), two, two)
-    with pytest.raises(InputError, match="rotate before caching"):
-        attend(Attention(mask="boolean", position=Rotary()), two, held(Static(two, two, 2)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (Attention(mask="boolean", position=Rotary()), "rotate queries and keys before they are cached"),
+        (Attention(mask="boolean", causal=True), "causal would go by slots"),
+        (Attention(mask="boolean", window=(1, 0)), "window would go by slots"),
+    ],
+)
+def test_what_goes_by_slots_is_refused(spec: Attention, says: str) -> None:
+    two = np.zeros((2, 2))
+    with pytest.raises(InputError, match=says):
+        attend(spec, two, held(Static(two, two, 2)))
 
 
 def test_a_cache_is_not_changed() -> None:
