@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .fields import NAMES, chosen, fields
 from .output import Output, given, options
-from .specification import specification
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
@@ -23,20 +23,23 @@ if TYPE_CHECKING:
 @click.option("--keys", type=int, help="n_k, the number of keys, where it is another.")
 @click.option("--mean", help="Mean of a component: 0, another number, or a letter such as mu.")
 @click.option("--cross", is_flag=True, help="Keys and values come from another sequence.")
-@click.option("--bias", is_flag=True, help="The projections have biases.")
-@specification
+@click.option("--biases", is_flag=True, help="The projections have biases.")
+@click.option("--size", metavar="LETTER=N,...", help="Other sizes by letter, such as l=4,d_r=2 of latents.")
+@fields
 @click.option("--seed", type=int, help="Seed of what is sampled.")
 @options
 def command(name: str, wanted: bool, output: Output, **parameters: Any) -> int:
     """Derive a fact about attention, step by step, each with its reason and its grade.
 
-    NAME is one of `symattn derive --list`; by default scaling: why the scores are divided by sqrt(d_k).
+    NAME is one of `symattn derive --list`; by default scaling: why the scores are divided by sqrt(d_k). The fields of
+    an attention, from --score to --lse, are parameters of `symattn derive attention`.
     """
     from symattn import derivations
 
     if wanted:
         return output.emit(_listing())
-    return output.emit(derivations.derive(name, **given(parameters)))
+    others = {name: value for name, value in parameters.items() if name not in NAMES}
+    return output.emit(derivations.derive(name, **given(others), **chosen(parameters)))
 
 
 def _listing() -> Document:
@@ -46,7 +49,11 @@ def _listing() -> Document:
     from .listing import listing
 
     rows = [
-        ((Code(entry.name),), (entry.proves,), (Code(" ".join(f"--{parameter}" for parameter in entry.parameters)),))
+        ((Code(entry.name),), (entry.proves,), (Code(" ".join(map(_option, entry.parameters))),))
         for entry in derivations.names().values()
     ]
     return listing("derivations", "Derivations", ("name", "proves", "parameters"), rows, "symattn derive --list")
+
+
+def _option(parameter: str) -> str:
+    return "--" + parameter.replace("_", "-")

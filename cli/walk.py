@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .choices import Choice
+from .fields import NAMES, chosen, fields
 from .output import Output, given, options
 
 
@@ -18,18 +18,14 @@ from .output import Output, given, options
 @click.option("--all", is_flag=True, help="All queries.")
 @click.option("--dtype", help="Beside the exact numbers, what is computed in this type; by default float32.")
 @click.option("--rounding", help="How weights are rounded to one decimal: exact, nearest or sum (keeps each sum).")
-@click.option("--scale", metavar="NUMBER", help="Another factor of the scores: 1/8, none or 1/sqrt(d_k).")
-@click.option("--causal/--no-causal", default=None, help="A query attends to no later key.")
-@click.option("--alignment", type=Choice(("bottom-right", "top-left")), help="The corner where causal masks start.")
-@click.option("--heads", type=int, help="h, the number of heads.")
-@click.option("--fully-masked", type=Choice(("zeros", "nan", "error")), help="What a row without any key gives.")
-@click.option("--stabilised/--no-stabilised", default=None, help="Subtract each row's maximum before exponentiating.")
+@fields
 @options
 def command(source: str, output: Output, **wishes: Any) -> int:
     """Walk through an example: every step exact, beside its decimal and what floating point gives.
 
     EXAMPLE is one of `symattn examples`; FILE is your own, JSON (fractions as "1/3") or npz with the arrays x, w_q,
-    w_k, w_v (y, b_q, ..., w_o, b_o, mask, keep) or q, k, v.
+    w_k, w_v (y, b_q, ..., w_o, b_o, mask, keep) or q, k, v, and what else its attention takes. An option that is a
+    field of the attention replaces that of the example.
 
     \b
     symattn walk eight-step --step 5 --why
@@ -38,6 +34,5 @@ def command(source: str, output: Output, **wishes: Any) -> int:
     """
     from symattn.derivations import walks
 
-    fields = {name: wishes.pop(name) for name in ("causal", "stabilised") if wishes[name] is not None}
-    wishes = {name: wish for name, wish in wishes.items() if name not in ("causal", "stabilised")}
-    return output.emit(walks.walk(source, **given(wishes), **fields))
+    others = {name: wish for name, wish in wishes.items() if name not in NAMES}
+    return output.emit(walks.walk(source, **given(others), **chosen(wishes)))

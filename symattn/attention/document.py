@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.attention import inputs
 from symattn.attention.conventions import conventions
 from symattn.attention.flow import Step as Part
-from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, N
+from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, H, N
 from symattn.document.model import Block, Code, Column, Document, Heading, Items, Step, Steps, Table, Text
 from symattn.document.notation import Node, Product, equals, node
 
@@ -57,10 +57,19 @@ def _in_place(formula: Any, formulas: dict[Node, Node]) -> Any:
 
 
 def shape(array: str, spec: Attention, given: Iterable[str]) -> tuple[Node, ...]:
-    """The shape of a named array of attention in letters, without axes of batches."""
+    """The shape of a named array of attention in letters, without axes of batches; n where tokens attend to
+    themselves."""
     given = frozenset(given)
     alone = "x" in given and "y" not in given
-    letters = SIZES | ({"n_q": N, "n_k": N} if alone else {})
+    return sized(array, spec, given, {"n_q": N, "n_k": N} if alone else {})
+
+
+def sized(
+    array: str, spec: Attention, given: Iterable[str], other: Mapping[str, Node] | None = None
+) -> tuple[Node, ...]:
+    """The same, with n_q for the tokens, or what ``other`` has for a letter."""
+    given = frozenset(given)
+    letters = {**SIZES, **(other or {})} | ({"g": H} if spec.key_heads == spec.heads else {})
     axes = inputs.shape(array, spec, given).replace("…", "").replace("(h?)", "").split()
     return tuple(_length(axis.rstrip("?"), letters) for axis in axes)
 

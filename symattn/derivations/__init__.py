@@ -22,11 +22,18 @@ class Entry:
 
     name: str
     proves: str
-    parameters: tuple[str, ...]
+    taken: tuple[str, ...]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of its parameters; of a specification every field is one."""
+        if self.name != "attention":
+            return self.taken
+        from symattn.derivations.attention_parameters import parameters
+
+        return parameters()
 
 
-_SPEC = ("causal", "alignment", "mask", "padding", "scale")
-_SIZES = ("dk", "dv", "dmodel", "tokens", "keys", "heads")
 _ENTRIES = (
     Entry("scaling", "Var(q·k) = d_k σ⁴, hence 1/√d_k", ("dk", "mean", "seed")),
     Entry("jacobian", "∂softmax = diag(p) − p pᵀ, and its bounds", ("tokens",)),
@@ -43,7 +50,7 @@ _ENTRIES = (
     Entry("gqa", "shared heads = heads repeated r times", ("heads", "dk", "dv")),
     Entry("mla", "q·(cU_K) = (qU_Kᵀ)·c: a latent is kept", ()),
     Entry("variants", "what runs on which kind of array", ()),
-    Entry("attention", "every step of a specification", (*_SIZES, *_SPEC, "cross", "bias")),
+    Entry("attention", "every step of a specification", ()),
 )
 
 

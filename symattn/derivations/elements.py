@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from symattn.arrays.special import Forbidden, Undefined
+from symattn.derivations.enclosed import Enclosed
 from symattn.document.notation import Decimal, Name, Neg, Node, Words
+from symattn.document.notation import node as node_of
 from symattn.errors import Undecided
 
 _DOUBLE = 15  # digits that a double holds
@@ -28,14 +30,14 @@ def flat(entries: Any) -> list[Any]:
 
 
 def is_number(x: Any) -> bool:
-    """Whether the element is a number: not −∞, not undefined, no truth value."""
-    return not isinstance(x, (bool, Forbidden, Undefined))
+    """Whether the element is an exact number: not −∞, not undefined, no truth value, no whole number of a table."""
+    return not isinstance(x, (int, Forbidden, Undefined))
 
 
 def formula(x: Any) -> Node:
     """The element as it is written: (1 + 4e²)/(1 + 2e²), −∞ for a forbidden score."""
-    if isinstance(x, bool):
-        return Words("true" if x else "false")
+    if isinstance(x, int):
+        return Words("true" if x else "false") if isinstance(x, bool) else node_of(x)
     if isinstance(x, Forbidden):
         return Neg(Name("∞"))
     if isinstance(x, Undefined):
@@ -48,6 +50,8 @@ def digits(x: Any, count: int) -> Any:
     """The element rounded to ``count`` significant digits, for a column of decimals."""
     if not is_number(x):
         return formula(x)
+    if isinstance(x, Enclosed):
+        return Words(x.shown(count)) if x.ball.contains(0) else x.shown(count)
     try:
         shown = str(x.decimal(count))
     except Undecided:  # e.g. 1 − e^(−10¹²): so near to a round number that no ball tells which side it is on
@@ -65,20 +69,27 @@ def decimal(x: Any, count: int) -> Node:
 
 
 def exact_json(x: Any) -> Any:
-    """A string that ``sympy.sympify`` reads; −∞ is ``-oo``, truth values stay, undefined is null."""
-    if isinstance(x, bool):
+    """A string that ``sympy.sympify`` reads; −∞ is ``-oo``; undefined and what only a ball is known of are null."""
+    if isinstance(x, int):
         return x
     if isinstance(x, Forbidden):
         return "-oo"
-    return None if isinstance(x, Undefined) else str(x)
+    return None if isinstance(x, (Undefined, Enclosed)) else str(x)
+
+
+def ball_json(x: Any) -> Any:
+    """``[0.3127 +/- 4.2e-70]``, digits that hold the number; null for what is exact."""
+    return str(x) if isinstance(x, Enclosed) else None
 
 
 def decimal_json(x: Any) -> Any:
     """The nearest double; beyond what doubles hold, digits as a string."""
-    if isinstance(x, bool):
+    if isinstance(x, int):
         return x
     if not is_number(x):
         return "-inf" if isinstance(x, Forbidden) else None
     double = x.to_float()
+    if isinstance(x, Enclosed):
+        return double
     beyond = double in (float("inf"), float("-inf")) or (double == 0.0 and not x.is_zero())
     return x.decimal(17) if beyond else double

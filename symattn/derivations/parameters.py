@@ -27,8 +27,8 @@ def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any]) -> dict
     """The given parameters, each one known to the derivation and within its limits. Raises InputError."""
     for parameter, value in given.items():
         if parameter not in known:
-            takes = ", ".join(f"--{p}" for p in known) or "none"
-            raise InputError(f"derive {name} has no parameter --{parameter}; it takes {takes}")
+            takes = ", ".join(f"--{p}".replace("_", "-") for p in known) or "none"
+            raise InputError(f"derive {name} has no parameter --{parameter.replace('_', '-')}; it takes {takes}")
         if parameter in LIMITS:
             whole(parameter, value, LIMITS[parameter], 0 if parameter == "seed" else 1)
     return dict(given)

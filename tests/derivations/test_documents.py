@@ -43,7 +43,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("mla", {}),
     ("attention", {}),
     ("attention", {"dk": 4, "tokens": 3, "heads": 2, "causal": True}),
-    ("attention", {"tokens": 2, "keys": 3, "cross": True, "bias": True, "heads": 2, "dk": 1}),
+    ("attention", {"tokens": 2, "keys": 3, "cross": True, "biases": True, "heads": 2, "dk": 1}),
     ("attention", {"tokens": 2, "keys": 4, "mask": "additive", "padding": True, "scale": "1/3"}),
     ("attention", {"tokens": 3, "keys": 2, "causal": True}),
     ("attention", {"mask": "boolean", "causal": True, "alignment": "top-left", "dmodel": 2, "scale": "none"}),
@@ -156,7 +156,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("attention", {"dk": 60}, "from 1 to"),
     ("attention", {"mask": "soft"}, "mask"),
     ("attention", {"alignment": "middle"}, "alignment"),
-    ("attention", {"scale": "big"}, "neither a number nor none"),
+    ("attention", {"scale": "big"}, "no exact number"),
     ("attention", {"heads": 2, "keys": 5}, "--cross"),
 ]
 

@@ -14,7 +14,7 @@ from symattn.attention.positions import rotate_interleaved
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.derivations import (
-    attention_entries,
+    attention_expressions,
     backward,
     derive,
     equivariance,
@@ -254,9 +254,9 @@ def test_entries_notice_a_wrong_step(words: str) -> None:
         given = {n: found[n] for n in step.of}
         array = entries_of(asked, step, given)
         if step.name == name:
-            assert refused(partial(attention_entries.agrees, asked, step, given, spoil(array)))
+            assert refused(partial(attention_expressions.agrees, asked, step, given, spoil(array)))
             return
-        found[step.name] = attention_entries.letters_like(step.name, array)
+        found[step.name] = attention_expressions.letters_like(step.name, array)
     raise AssertionError(name)
 
 
@@ -269,8 +269,8 @@ def refused(check: Callable[[], bool]) -> bool:
 
 
 def entries_of(asked: Request, step: Any, given: dict[str, Any]) -> Any:
-    array = attention_entries.run(step, given)
-    assert attention_entries.agrees(asked, step, given, array)
+    array = attention_expressions.run(step, given)
+    assert attention_expressions.agrees(asked, step, given, array)
     return array
 
 
@@ -278,11 +278,11 @@ def test_weights_that_leak_are_noticed() -> None:
     asked = request(tokens=3, causal=True)
     inputs = asked.inputs()
     trace = asked.spec.trace(**inputs)["weights"]
-    assert attention_entries.zeros(trace, asked.allowed())
-    assert attention_entries.row_sums(trace, asked.allowed())
-    assert not attention_entries.zeros(trace, np.ones((3, 3), dtype=bool))
-    assert not attention_entries.zeros(Attention().trace(**inputs)["weights"], asked.allowed())
-    assert refused(lambda: attention_entries.row_sums(trace * 2, asked.allowed()))
+    assert attention_expressions.zeros(trace, asked.allowed())
+    assert attention_expressions.row_sums(trace, asked.allowed())
+    assert not attention_expressions.zeros(trace, np.ones((3, 3), dtype=bool))
+    assert not attention_expressions.zeros(Attention().trace(**inputs)["weights"], asked.allowed())
+    assert refused(lambda: attention_expressions.row_sums(trace * 2, asked.allowed()))
 
 
 def test_enumeration_notices_a_wrong_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def test_roundings_on_request(run) -> None:
         (("--query", "1", "--all"), "give one of them"),
         (("--dtype", "flot32"), "Did you mean 'float32'?"),
         (("--rounding", "neerest"), "Did you mean 'nearest'?"),
-        (("--scale", "two"), "known words: none, 1/sqrt(d_k)"),
+        (("--scale", "two"), "known words: 1/d_k, given, none, 1/sqrt(d_k)"),
         (("--scale", "sqrt(2)"), "it must be rational"),
         (("--scale", "1e999999"), "scale"),
         (("--heads", "2"), "w_q has 3 columns, which 2 heads do not divide"),
@@ -169,19 +169,19 @@ def test_the_token_by_token_check_says_no() -> None:
     sheet = examples.load("E0")
     for name in ("q", "k", "v", "scores", "scaled", "weights", "weighted", "output"):
         arrays = exact(sheet.attention, sheet.inputs)
-        assert agrees(arrays, sheet.attention) is True
+        assert agrees(arrays, sheet.attention, sheet.inputs) is True
         first = (0,) * arrays[name].ndim
         arrays[name] = arrays[name].copy()
         arrays[name][first] = arrays[name][first] + 1
-        assert agrees(arrays, sheet.attention) is False, name
+        assert agrees(arrays, sheet.attention, sheet.inputs) is False, name
 
 
 def test_the_token_by_token_check_says_no_to_a_mask_off_by_one() -> None:
     sheet = examples.load("E0x")
     for wrong in (Attention(causal=True, alignment="top-left"), Attention()):
         arrays = exact(wrong, sheet.inputs)
-        assert agrees(arrays, wrong) is True
-        assert agrees(arrays, Attention(causal=True)) is False
+        assert agrees(arrays, wrong, sheet.inputs) is True
+        assert agrees(arrays, Attention(causal=True), sheet.inputs) is False
 
 
 def test_a_row_that_does_not_sum_to_one_is_refuted() -> None:

@@ -20,6 +20,14 @@ NAMES = (
     "ground-up",
     "word-vectors",
     "word-vectors-before",
+    "decoder-step",
+    "latent",
+    "additive",
+    "sparsemax",
+    "t5",
+    "alibi",
+    "relative",
+    "documents",
 )
 
 

@@ -13,6 +13,7 @@ from numpy.lib import format as npy
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
+from symattn.derivations.sheets.numbers import INFINITE
 from symattn.derivations.sheets.text import short
 from symattn.errors import InputError
 
@@ -86,7 +87,7 @@ def _elements(array: Any, place: str) -> Any:
 
 
 def _check_finite(array: Any, place: str) -> None:
-    minus_infinity_too = place.endswith(": mask")
+    minus_infinity_too = place.endswith(tuple(f": {name}" for name in INFINITE))
     bad = ~(np.isfinite(array) | (np.isneginf(array) if minus_infinity_too else False))
     if bad.any():
         index = [int(i) for i in np.argwhere(bad)[0]]

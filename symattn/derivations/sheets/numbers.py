@@ -1,4 +1,4 @@
-"""Arrays of a sheet: nested lists of exact numbers, truth values, or −∞ in an additive mask."""
+"""Arrays of a sheet: nested lists of exact numbers, truth values, whole numbers, or −∞ in an additive mask."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
+from symattn.attention.notation import ARRAYS
 from symattn.derivations.sheets.text import Typed, short
 from symattn.errors import InputError
 
 Entries = list[Any]
 MOST = 10**12  # of a number; more only makes decimals of a thousand billion digits
 _AXES = 4
+INFINITE = ("mask", "bias")
+"""Arrays that may hold −∞."""
+_MEANING = {"keep": ": true for real keys, false for padding", "drop": ": true for weights that are kept"}
 _DECIMAL = re.compile(r"[.eE]")
 
 
@@ -22,17 +26,31 @@ def array_of(name: str, entries: Any, where: str) -> tuple[Entries, bool]:
     if not isinstance(entries, list):
         raise InputError(f"{place} is no list of rows but {_shown(entries)}")
     decimals: list[bool] = []
-    made = _read(entries, place, name in ("mask", "keep"), name == "mask", decimals, 1)
+    made = _read(entries, place, name, decimals, 1)
     shape = shape_of(made)
     _check_rows(made, shape, place)
     if 0 in shape:
         raise InputError(f"{place} is empty: an empty array has no attention")
     _check_one_type(name, made, place)
-    if len(shape) != 1 and (name.startswith("b_") or name == "keep"):
-        raise InputError(f"{place} is one row, [1, 2, …], and has {len(shape)} axes")
-    if len(shape) < 2 and not (name.startswith("b_") or name == "keep"):
-        raise InputError(f"{place} is a matrix, [[1, 2], [3, 4]], and has {len(shape)} axis")
+    _check_axes(name, len(shape), place)
     return made, any(decimals)
+
+
+def axes_of(name: str) -> tuple[int, int]:
+    """The least and the largest number of axes that an array of attention may have."""
+    letters = ARRAYS[name].shape.split() if name in ARRAYS else ["…", "rows", "columns"]
+    least = sum(letter[0] not in "…[(" for letter in letters)
+    return least, _AXES if letters[0] == "…" else len(letters)
+
+
+def _check_axes(name: str, axes: int, place: str) -> None:
+    least, most = axes_of(name)
+    words = f"{axes} {'axis' if axes == 1 else 'axes'}"
+    if axes > most == 1:
+        raise InputError(f"{place} is one row, [1, 2, …], and has {words}")
+    if not least <= axes <= most:
+        example = "a matrix, [[1, 2], [3, 4]]" if least < 3 else f"an array of {least} axes"
+        raise InputError(f"{place} is {example}, and has {words}")
 
 
 def shape_of(entries: Any) -> tuple[int, ...]:
@@ -59,22 +77,34 @@ def number(text: Any, place: str) -> Quotient:
     return value
 
 
-def _read(entries: Any, place: str, truth: bool, infinite: bool, decimals: list[bool], depth: int) -> Any:
+def _read(entries: Any, place: str, name: str, decimals: list[bool], depth: int) -> Any:
     if isinstance(entries, list):
         if depth > _AXES:
             raise InputError(f"{place} has more than {_AXES} axes")
-        return [_read(e, f"{place}[{i}]", truth, infinite, decimals, depth + 1) for i, e in enumerate(entries, 1)]
+        return [_read(e, f"{place}[{i}]", name, decimals, depth + 1) for i, e in enumerate(entries, 1)]
     if isinstance(entries, bool):
-        if not truth:
+        if name != "mask" and _holds(name) != "booleans":
             raise InputError(f"{place} is {_shown(entries)}; only mask and keep hold truth values")
         return entries
-    if infinite and (entries is FORBIDDEN or entries in ("-inf", "-oo", "-∞", "-Infinity")):
+    if name in INFINITE and (entries is FORBIDDEN or entries in ("-inf", "-oo", "-∞", "-Infinity")):
         return FORBIDDEN
     if not isinstance(entries, (str, Quotient)):
         raise InputError(f"{place} is {_shown(entries)}, which is no number")
     if isinstance(entries, Typed) and _DECIMAL.search(entries):
         decimals.append(True)
-    return number(entries, place)
+    value = number(entries, place)
+    return _whole(value, place) if _holds(name) == "whole numbers" else value
+
+
+def _holds(name: str) -> str:
+    return ARRAYS[name].holds if name in ARRAYS else "numbers"
+
+
+def _whole(value: Quotient, place: str) -> int:
+    r = value.rational()
+    if r is None or r.denominator != 1:
+        raise InputError(f"{place} is {short(str(value))}; it must be a whole number")
+    return int(r)
 
 
 def _check_rows(entries: Any, shape: tuple[int, ...], place: str) -> None:
@@ -94,8 +124,8 @@ def _check_one_type(name: str, entries: Any, place: str) -> None:
     kinds = {isinstance(x, bool) for x in _flat(entries)}
     if len(kinds) > 1:
         raise InputError(f"{place} mixes truth values and numbers")
-    if name == "keep" and kinds != {True}:
-        raise InputError(f"{place} holds truth values: true for real keys, false for padding")
+    if _holds(name) == "booleans" and kinds != {True}:
+        raise InputError(f"{place} holds truth values{_MEANING.get(name, '')}")
 
 
 def _flat(entries: Any) -> list[Any]:

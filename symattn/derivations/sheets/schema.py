@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
-from fractions import Fraction
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from symattn.attention.spec import Attention
 from symattn.derivations.elements import flat
-from symattn.derivations.sheets.numbers import Entries, array_of, number
-from symattn.derivations.sheets.text import Typed, known, near, short
+from symattn.derivations.sheets.fields import field_of, field_types, made_of
+from symattn.derivations.sheets.numbers import Entries, array_of
+from symattn.derivations.sheets.text import known, near, short
 from symattn.errors import InputError
 
-_FIELDS = tuple(f.name for f in fields(Attention))
-_TRUTH = ("causal", "padding", "stabilised")
-ROOT = "1/sqrt(d_k)"
 _MOST_PLACES = 12
 _DIGITS_PRINTED = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _ROUNDED = ("weights", "weighted", "output")
+_ASKED_FOR_BY = {"padding": ("keep",), "packed": ("w_in",), "documents": ("doc", "doc_q", "doc_k"), "bias": ("bias",)}
 _DIGITS = ("q", "k", "v", "scores", "scaled", *_ROUNDED)
 
 
@@ -45,65 +43,36 @@ def words_of(data: dict[str, Any], key: str, where: str) -> str:
 
 
 def attention_of(data: Any, given: dict[str, Entries], where: str) -> Attention:
-    """The specification; a mask and padding are seen from the inputs."""
+    """The specification; a mask, padding and such are seen from the inputs."""
     if not isinstance(data, dict):
         raise InputError(f'{where}: "attention" is an object of fields, {{"causal": true}}')
-    known(data, _FIELDS, f"{where}: attention")
-    values = {name: field_of(name, value, f"{where}: {name}") for name, value in data.items()}
-    if "mask" in given and "mask" not in values:
-        values["mask"] = "boolean" if isinstance(_first(given["mask"]), bool) else "additive"
-    if values.get("mask") and "mask" in given:
-        boolean = isinstance(_first(given["mask"]), bool)
-        if boolean != (values["mask"] == "boolean"):
-            raise InputError(f"{where}: the mask is {values['mask']}, and its entries are {_kind(boolean)}")
-    values.setdefault("padding", "keep" in given)
-    return Attention(**values)
+    known(data, field_types(Attention), f"{where}: attention")
+    seen = {name: value for name, value in _seen(given).items() if name not in data}
+    if data.get("mask") and "mask" in given and data["mask"] != _kind_of_mask(given):
+        kind = "truth values" if _kind_of_mask(given) == "boolean" else "numbers"
+        raise InputError(f"{where}: the mask is {data['mask']}, and its entries are {kind}")
+    spec: Attention = made_of(Attention, {**data, **seen}, where)
+    return spec
+
+
+def _seen(given: dict[str, Entries]) -> dict[str, Any]:
+    """The fields that inputs ask for by being there."""
+    found: dict[str, Any] = {}
+    if "mask" in given:
+        found["mask"] = _kind_of_mask(given)
+    for field_, names in _ASKED_FOR_BY.items():
+        if field_ in field_types(Attention) and any(name in given for name in names):
+            found[field_] = True
+    return found
 
 
 def overridden(attention: Attention, wishes: dict[str, Any]) -> Attention:
     """The specification with other fields, each as it may stand in a sheet or as Python has it."""
-    from dataclasses import replace
-
+    fields = field_types(Attention)
     for name in wishes:
-        if name not in _FIELDS:
-            raise InputError(f"unknown field {short(name)!r}.{near(name, _FIELDS)} Known: {', '.join(_FIELDS)}")
-    return replace(attention, **{name: field_of(name, value, name) for name, value in wishes.items()})
-
-
-def field_of(name: str, value: Any, place: str) -> Any:
-    """The value of one field, read from JSON or given as it is. Raises InputError."""
-    if name in _TRUTH:
-        if not isinstance(value, bool):
-            raise InputError(f"{place} is true or false, not {value!r}")
-        return value
-    if name == "scale":
-        return _scale(value, place)
-    if name == "heads":
-        return _whole(value, place)
-    return None if value is None else str(value) if isinstance(value, str) else value
-
-
-def _scale(value: Any, place: str) -> Fraction | None:
-    if value is None or value == ROOT:
-        return None
-    if value == "none":
-        return Fraction(1)
-    if isinstance(value, bool) or not isinstance(value, (str, int, float, Fraction)):
-        raise InputError(f"{place} is a number, none or {ROOT}, not {short(repr(value))}")
-    try:
-        factor = number(value, place).rational()
-    except InputError as error:
-        raise InputError(f"{error}; known words: none, {ROOT}") from None
-    if factor is None:
-        raise InputError(f"{place} is {short(str(value))}; it must be rational, none or {ROOT}")
-    return factor
-
-
-def _whole(value: Any, place: str) -> int:
-    text = str(value)
-    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or len(text) > 4:
-        raise InputError(f"{place} is {short(text)!r}; it must be a whole number from 1 on")
-    return int(text)
+        if name not in fields:
+            raise InputError(f"unknown field {short(name)!r}.{near(name, fields)} Known: {', '.join(fields)}")
+    return replace(attention, **{name: field_of(Attention, name, value, name) for name, value in wishes.items()})
 
 
 def printed_of(data: Any, where: str) -> Printed | None:
@@ -131,14 +100,12 @@ def printed_of(data: Any, where: str) -> Printed | None:
     return Printed(data.get("digits", {}), places, rounded)
 
 
-def _first(entries: Any) -> Any:
-    while isinstance(entries, list):
-        entries = entries[0]
-    return entries
+def _kind_of_mask(given: dict[str, Entries]) -> str:
+    return "boolean" if isinstance(flat(given["mask"])[0], bool) else "additive"
 
 
-def _kind(boolean: bool) -> str:
-    return "truth values" if boolean else "numbers"
-
-
-__all__ = ["Printed", "Typed", "attention_of", "field_of", "overridden", "printed_of", "words_of"]
+def _whole(value: Any, place: str) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or len(text) > 4:
+        raise InputError(f"{place} is {short(text)!r}; it must be a whole number from 1 on")
+    return int(text)

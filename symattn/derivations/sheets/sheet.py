@@ -2,8 +2,8 @@
 
     {"schema": 1, "title": "…", "attention": {"scale": "none"}, "inputs": {"x": [["1/3", 2], …], "w_q": …}}
 
-``inputs`` are the arrays of ``Attention``: x (y, w_q, …) or q, k, v. Numbers are taken exactly as typed: .1 is 1/10.
-``attention`` holds fields of ``Attention``; ``scale`` may also be ``"none"`` or ``"1/sqrt(d_k)"``. Optional: ``title``,
+``inputs`` are the arrays of ``Attention``: x (y, w_q, …) or q, k, v, and what else the specification takes. Numbers are
+taken exactly as typed: .1 is 1/10. ``attention`` holds fields of ``Attention``, see ``fields``. Optional: ``title``,
 ``source``, ``notes`` (texts), ``tokens`` (their names), ``printed`` (what a text printed, see ``Printed``).
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from symattn.attention.inputs import NEEDED, OPTIONAL, TOKENS
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets.numbers import Entries, shape_of
 from symattn.derivations.sheets.schema import Printed, attention_of, printed_of, words_of
@@ -107,7 +108,7 @@ def _inputs(data: dict[str, Any], where: str) -> tuple[dict[str, Entries], bool]
     return arrays, decimals
 
 
-INPUTS = ("x", "y", "q", "k", "v", *(f"{a}_{b}" for b in "qkvo" for a in "wb"), "mask", "keep")
+INPUTS = tuple(dict.fromkeys((*TOKENS, *(f"{a}_{b}" for b in "qkvo" for a in "wb"), *NEEDED, *OPTIONAL)))
 
 
 def _check_size(arrays: Mapping[str, Entries], where: str) -> None:

@@ -11,20 +11,23 @@ from typing import Any
 from symattn.arrays import FLOATING
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
+from symattn.derivations.sheets.fields import changed
 from symattn.derivations.sheets.schema import overridden
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.sheets.text import near, short
 from symattn.derivations.walks.model import Walk, error_digits, listed, worst
 from symattn.derivations.walks.notes import about, too_long
+from symattn.derivations.walks.order import first_query, titles
 from symattn.derivations.walks.printed import check_shapes
 from symattn.derivations.walks.record import record, too_many
 from symattn.derivations.walks.rounding import ROUNDINGS
-from symattn.derivations.walks.steps import blocks, first_query, titles
+from symattn.derivations.walks.steps import blocks
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.model import Block, Column, Document, Emph, Heading, Note, Paragraph, Table, Text
 from symattn.document.notation import Decimal
 from symattn.errors import InputError
 
+_SAID = ("heads", "kv_heads", "scale", "causal", "mask", "padding")  # in the subtitle
 _LEFT_OUT = "The weighted values are many; the JSON form leaves them out: they are weights times values."
 
 
@@ -115,6 +118,7 @@ def _whole(made: Walk, why: bool, every: bool) -> Iterator[Block]:
     if made.sheet.source:
         yield Paragraph((f"From {made.sheet.source}.",))
     yield from (Paragraph((text,)) for text in made.sheet.notes)
+    yield from _particulars(made)
     for number, title in titles(made).items():
         yield Heading((title,))
         yield from reasons(made, number) if why else ()
@@ -155,10 +159,38 @@ def _errors(made: Walk, name: str) -> tuple[Text, Text]:
 def _subtitle(made: Walk) -> str:
     spec = made.sheet.attention
     scale = "scale 1/√d_k" if spec.scale is None else "no scaling" if spec.scale == 1 else f"scale {spec.scale}"
+    scale = "no scaling" if spec.scale is None and spec.score != "dot" else scale
     masks = ["causal"] if spec.causal else []
     masks += [f"{spec.mask} mask"] if spec.mask else []
     masks += ["padding"] if spec.padding else []
-    return " · ".join([listed(made.sizes), scale, *masks])
+    return " · ".join([listed(made.main_sizes), scale, *masks])
+
+
+def _particulars(made: Walk) -> Iterator[Block]:
+    """What else differs from the plain attention, and the sizes that come with it."""
+    spec = made.sheet.attention
+    words = [_field(name, value) for name, value in changed(spec).items() if name not in _SAID]
+    more = {letter: n for letter, n in made.sizes.items() if letter not in made.main_sizes}
+    if words or more:
+        ends = [listed(more)] if more else []
+        yield Paragraph((" · ".join([*words, *ends]) + ".",))
+
+
+def _field(name: str, value: Any) -> str:
+    """``window 4``, ``position: rotary, triples 3 4 5``."""
+    words = name.replace("_", " ")
+    if value is True:
+        return words
+    if not isinstance(value, dict):
+        return f"{words} {_plain(value)}"
+    ((kind, fields),) = value.items()
+    return f"{words}: " + ", ".join([kind, *(_field(n, x) for n, x in fields.items())])
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return "(" + ", ".join(map(_plain, value)) + ")"
+    return "open" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _command(source: str, wishes: dict[str, Any]) -> str:

@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from symattn.attention import inputs
 from symattn.attention.flow import Step
-from symattn.attention.notation import SYMBOLS
+from symattn.attention.notation import SIZES, SYMBOLS
+from symattn.attention.sizes import Sizes
 from symattn.derivations.elements import digits, flat, formula, nested
+from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks import run as walks_run
+from symattn.derivations.walks import tokens
+from symattn.derivations.walks.letters import entry_letter, product_letter
 from symattn.derivations.walks.run import TINY
-from symattn.derivations.walks.tokens import agrees
 from symattn.document.model import Text, Values
-from symattn.document.notation import Name, Node, Words, name
+from symattn.document.notation import Name, Node, Words
 from symattn.document.text import text
 from symattn.errors import InputError
 from symattn.evidence import Evidence, Grade
 
 _DIGITS = {"float64": 17, "float32": 9}  # of decimals beside a format's own; enough to tell its numbers apart
 _LONGEST = 55  # characters of an exact entry that a line of 80 holds beside its place and label
-_ROW_LETTERS = {"x": "x", "y": "y", "q": "q", "k": "k", "v": "v", "scores": "s", "scaled": "s'", "masked": "s''"}
-_ROW_LETTERS |= {"weights": "a", "attended": "h", "output": "o"}
+_ONE_LINE = 50  # characters of sizes beside a grade
+_FEW, _SHORT = 9, 20  # more entries than so many stand side by side, if they are no longer than this
+_SIZES = ("n", "n_q", "n_k", "d_model", "d_k", "d_v", "h", "h_kv")
+_SILENT = ("d_y", "d_out", "d_s")  # as d_model or d_k, unless a sheet is made of nothing else
 
 
 @dataclass
 class Walk:
-    """A sheet with its arrays. ``long`` collects the entries that a block had no room for."""
+    """A sheet with its arrays. ``long`` collects those with entries that a block had no room for, ``lettered`` those
+    with letters for long ones, ``enclosed`` those of which entries are known by balls alone."""
 
     sheet: Sheet
     dtype: str
     query: int | None = None
     rounding: str | None = None
     long: list[str] = field(default_factory=list)
+    lettered: list[str] = field(default_factory=list)
+    enclosed: list[str] = field(default_factory=list)
+    _evidence: dict[str, Evidence | None] = field(default_factory=dict)
     _errors: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -51,8 +63,8 @@ class Walk:
         return walks_run.floating(self.sheet.attention, self.sheet.inputs, self.dtype)
 
     def errors(self, name: str, index: tuple[Any, ...] = (...,)) -> Any:
-        """The errors of (a part of) a computed array in units in the last place; None for truth values."""
-        if name not in self._errors and not isinstance(self.arrays[name].flat[0], bool):
+        """The errors of (a part of) a computed array in units in the last place; None where it holds no numbers."""
+        if name not in self._errors and not isinstance(self.arrays[name].flat[0], int):
             if name == "weighted" and index != (...,):  # n_q times as large as what is shown of it
                 return walks_run.errors(self.arrays[name][index], self.computed[name][index], self.dtype)
             self._errors[name] = walks_run.errors(self.arrays[name], self.computed[name], self.dtype)
@@ -64,15 +76,31 @@ class Walk:
         return {step.name: step for step in self.sheet.attention.pipeline(self.sheet.inputs)}
 
     @cached_property
+    def mixing(self) -> Step:
+        """The step that makes the sums of values."""
+        return walks_run.mixing(self.pipeline.values())
+
+    @cached_property
     def sizes(self) -> dict[str, int]:
-        """n_q and n_k (n where they are one axis), d_model, d_k, d_v, h."""
-        q, k, v = (self.arrays[name].shape for name in "qkv")
-        self_attention = "y" not in self.arrays and "x" in self.arrays
-        sizes = {"n": q[-2]} if self_attention else {"n_q": q[-2], "n_k": k[-2]}
-        if "x" in self.arrays:
-            sizes["d_model"] = self.arrays["x"].shape[-1]
-        sizes |= {"d_k": q[-1], "d_v": v[-1]}
-        return sizes | ({"h": self.sheet.attention.heads} if self.sheet.attention.heads > 1 else {})
+        """n_q and n_k (n where they are one axis), d_model, d_k, d_v, h, and what else the shapes have letters for."""
+        spec, given = self.sheet.attention, self.sheet.inputs
+        read = Sizes({"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads})
+        for name in given:
+            read.bind(name, self.arrays[name], inputs.shape(name, spec, given))
+        found = {letter: int(length) for letter, (length, _) in read.found.items()}
+        found.setdefault("d_k", self.arrays["q"].shape[-1])
+        found.setdefault("d_v", self.arrays["v" if "v" in self.arrays else "q"].shape[-1])
+        if "x" in given and "y" not in given:
+            found["n"] = found.pop("n_q")
+        found |= {"h": spec.heads} if spec.heads > 1 else {}
+        found |= {"h_kv": spec.key_heads} if spec.key_heads < spec.heads else {}
+        shown = {letter: found.pop(letter) for letter in _SIZES if letter in found}
+        return shown | {letter: n for letter, n in sorted(found.items()) if letter not in _SILENT}
+
+    @property
+    def main_sizes(self) -> dict[str, int]:
+        """The sizes that every attention has."""
+        return {letter: n for letter, n in self.sizes.items() if letter in _SIZES}
 
     @property
     def queries(self) -> int:
@@ -81,36 +109,79 @@ class Walk:
 
     @cached_property
     def token_by_token(self) -> Evidence | None:
-        """That the matrices are what the tokens give one by one."""
-        found = agrees(self.arrays, self.sheet.attention)
+        """That the scores are what the tokens give one by one."""
+        return self.evidence("scores")
+
+    def evidence(self, name: str) -> Evidence | None:
+        """How an array is known: its entries are those of the textbook, or lie in the balls of the same step."""
+        if name not in self._evidence:
+            step = self.mixing if name == "weighted" else self.pipeline.get(name)
+            self._evidence[name] = None if step is None else self._known(name, step)
+        return self._evidence[name]
+
+    def _known(self, name: str, step: Step) -> Evidence | None:
+        if name == "weighted":
+            found = tokens.products_agree(self.arrays, step)
+        else:
+            found = tokens.step_agrees(self.arrays, self.sheet.attention, step)
         if found is None:
-            return None
-        where = f"token by token, {listed(self.sizes)}"
-        return Evidence(Grade.CHECKED if found else Grade.REFUTED, where)
+            return self._in_balls(name, step)
+        sizes = listed(self.main_sizes)
+        where = f"token by token, {sizes if len(sizes) <= _ONE_LINE else 'every entry'}"
+        proven = tokens.digits_proven(self.arrays, step if name != "weighted" else replace(step, name=name))
+        if not found:
+            return Evidence(Grade.REFUTED, where)
+        if proven is None:
+            return Evidence(Grade.CHECKED, where)
+        return Evidence(Grade.ENCLOSED, f"token by token in balls, {counted(proven, 'digit')} proven")
+
+    def _in_balls(self, name: str, step: Step) -> Evidence | None:
+        """That the balls of the same step hold the entries: weak, for entries without a textbook form."""
+        if any(isinstance(x, Enclosed) for x in self.arrays[name].flat):
+            proven = tokens.digits_proven(self.arrays, step)
+            return Evidence(Grade.ENCLOSED, f"in balls, {counted(proven or 0, 'digit')} proven")
+        return None
 
     def values(
         self, name: str, index: tuple[Any, ...] = (...,), symbol: Node | None = None, reason: Text = (), **more: Any
     ) -> Values:
         """The block of (a part of) an array; ``others`` adds columns, ``evidence`` says how it is known."""
-        exact = self.arrays[name][index].tolist()
+        part = self.arrays[name][index]
+        exact, places = part.tolist(), places_of(self.arrays[name].shape)[index].tolist()
         others = {**self._floating(name, index), **more.pop("others", {})}
         count = _DIGITS.get(self.dtype, 6)
         decimals = nested(lambda x: digits(x, count), exact)
-        shown = self.shortened(exact, name)
+        shown = self.shown(exact, name, places, _LONGEST if part.size <= _FEW else _SHORT)
         return Values(name, symbol or SYMBOLS[name], shown, decimals, others, reason, **more)
 
+    def shown(self, entries: Any, name: str, places: Any, longest: int) -> Any:
+        """Formulas of the entries. A letter stands for what only a ball is known of, and among many entries for what
+        is long; among few those that are too long for a line are left out. What the JSON form has whole is
+        remembered."""
+        if isinstance(entries, list):
+            return tuple(self.shown(e, name, p, longest) for e, p in zip(entries, places, strict=True))
+        if isinstance(entries, Enclosed):
+            return self._remembered(self.enclosed, name, self._letter(name, places))
+        made = formula(entries)
+        if len(text(made)) <= longest:
+            return made
+        if longest == _SHORT:
+            return self._remembered(self.lettered, name, self._letter(name, places))
+        return self._remembered(self.long, name, Words("…"))
+
     def shortened(self, entries: Any, name: str) -> Any:
-        """Formulas of the entries; what is too long for a line is left to the JSON form, and remembered."""
+        """Formulas of entries that are no array of the walk, without those that are too long for a line."""
+        return self.shown(entries, name, nested(lambda _: (), entries), _LONGEST)
 
-        def short(x: Any) -> Node:
-            made = formula(x)
-            if len(text(made)) <= _LONGEST:
-                return made
-            if name not in self.long:
-                self.long.append(name)
-            return Words("…")
+    def _letter(self, name: str, index: tuple[int, ...]) -> Node:
+        weights, values = self.mixing.of[:2]
+        return product_letter(weights, values, index) if name == "weighted" else entry_letter(name, index)
 
-        return nested(short, entries)
+    @staticmethod
+    def _remembered(names: list[str], name: str, shown: Node) -> Node:
+        if name not in names:
+            names.append(name)
+        return shown
 
     def is_right(self, name: str, index: tuple[Any, ...] = (...,)) -> bool:
         """Whether the floating format gives the very numbers."""
@@ -139,16 +210,17 @@ def error_digits(error: float | None) -> Any:
     return Words(f"<{TINY:.0e}") if 0 < error <= TINY else f"{error:.2g}"
 
 
-def row_symbol(array: str, *index: int) -> Node:
-    """The letter of a row: q₁, s₁, a₁, o₁, in the colour of its role."""
-    whole = SYMBOLS[array]
-    role = whole.role if isinstance(whole, Name) else None
-    return name(_ROW_LETTERS[array], *index, role=role)
+def places_of(shape: tuple[int, ...]) -> Any:
+    """The index of every entry, counted from 1, as an array of tuples."""
+    found = np.empty(shape, dtype=object)
+    for index in np.ndindex(*shape):
+        found[index] = tuple(i + 1 for i in index)
+    return found
 
 
 def listed(sizes: dict[str, int]) -> str:
     """``n = 3, d_model = 4, d_k = 3``."""
-    return ", ".join(f"{size} = {value}" for size, value in sizes.items())
+    return ", ".join(f"{text(SIZES[size]) if size in SIZES else size} = {n}" for size, n in sizes.items())
 
 
 def worst(errors: Any) -> float | None:

@@ -10,6 +10,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Undefined
 from symattn.attention.notation import SYMBOLS
 from symattn.derivations.elements import decimal, is_number
+from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks.model import Walk, counted, enumerated
 from symattn.derivations.walks.printed import digits_sentence, rounding_sentence
 from symattn.derivations.walks.run import Format
@@ -32,8 +33,8 @@ def _as_taken(walk: Walk) -> Iterator[Text]:
 def _coinciding_sizes(walk: Walk) -> Iterator[Text]:
     """Sizes that are equal hide a missing transpose."""
     groups: dict[int, list[str]] = {}
-    for size, value in walk.sizes.items():
-        if size != "h":
+    for size, value in walk.main_sizes.items():
+        if size not in ("h", "h_kv"):
             groups.setdefault(value, []).append(size)
     equal = [(" = ".join(sizes) + f" = {value}") for value, sizes in groups.items() if len(sizes) > 1]
     if equal:
@@ -42,9 +43,12 @@ def _coinciding_sizes(walk: Walk) -> Iterator[Text]:
 
 def _symmetric_scores(walk: Walk) -> Iterator[Text]:
     scores = walk.arrays["scores"]
+    if walk.sheet.attention.score != "dot" or any(isinstance(x, Enclosed) for x in scores.flat):
+        return
     if scores.shape[-1] != scores.shape[-2] or not bool(np.all(scores == np.swapaxes(scores, -1, -2))):
         return
-    x, s, qk, kq = SYMBOLS["x"], SYMBOLS["scores"], SYMBOLS["q"], SYMBOLS["k"]
+    x, s = SYMBOLS["x"], SYMBOLS["scores"]
+    qk, kq = (SYMBOLS[name] for name in walk.pipeline["scores"].of[:2])
     if "x" in walk.arrays and "w_q" not in walk.arrays and "y" not in walk.arrays:
         yield (s, " is symmetric whatever the inputs are, since without parameters it is ", x * Transposed(x), ".")
     else:
@@ -55,7 +59,13 @@ def _symmetric_scores(walk: Walk) -> Iterator[Text]:
 def _more_on_another(walk: Walk) -> Iterator[Text]:
     """Without parameters a token may attend to another one more than to itself."""
     weights = walk.arrays["weights"]
-    if weights.ndim != 2 or "w_q" in walk.arrays or "x" not in walk.arrays or "y" in walk.arrays:
+    if (
+        weights.ndim != 2
+        or set(walk.sheet.inputs) != {"x"}
+        or "w_q" in walk.arrays
+        or "x" not in walk.arrays
+        or "y" in walk.arrays
+    ):
         return
     for i, row in enumerate(weights):
         if not all(map(is_number, row)):
@@ -72,18 +82,18 @@ def _empty_rows(walk: Walk) -> Iterator[Text]:
         return
     empty = [i for i in np.ndindex(masked.shape[:-1]) if not any(map(is_number, masked[i]))]
     if empty:
-        gives = {"zeros": "weights of zero", "nan": "0/0, which is undefined"}[walk.sheet.attention.fully_masked]
+        spec = walk.sheet.attention
+        zero = spec.fully_masked == "zeros" or spec.sink or spec.normaliser in ("sigmoid", "relu")
+        gives = "weights of zero" if zero else "0/0, which is undefined"
         yield (f"{counted(len(empty), 'query', 'queries')} may attend to no key at all; such a row gives {gives}.",)
 
 
 def _not_finite(walk: Walk) -> Iterator[Text]:
     """Where the floating format breaks down, and why."""
-    for name in ("x", "y", "q", "k", "v", "scores", "scaled", "weights", "output"):
-        if name not in walk.arrays:
-            continue
+    for name in (*walk.sheet.inputs, *walk.pipeline):
         bad = [i for i in np.ndindex(walk.arrays[name].shape) if _breaks(walk, name, i)]
         if bad:
-            rows = sorted({i[-2] + 1 for i in bad})
+            rows = sorted({i[-2:][0] + 1 for i in bad})
             row = "row" if len(rows) == 1 else "rows"
             yield (f"{walk.dtype}: {len(bad)} of the {walk.arrays[name].size} entries of {name} are not finite, "
                    f"in {row} {enumerated(rows)}", *_overflow(walk, name), ".")  # fmt: skip
@@ -98,7 +108,7 @@ def _breaks(walk: Walk, name: str, index: tuple[int, ...]) -> bool:
 def _overflow(walk: Walk, name: str) -> Text:
     """That e^s overflows, where it is what went wrong."""
     largest, exponent = Format.of(walk.dtype).largest, _largest_score(walk)
-    if name != "weights" or walk.sheet.attention.stabilised or exponent is None:
+    if name != "weights" or walk.sheet.attention.stabilised or not isinstance(exponent, Quotient):
         return ()
     if exponent.constant() is None or not exponent.exp() > largest:
         return ()
@@ -108,8 +118,8 @@ def _overflow(walk: Walk, name: str) -> Text:
 
 
 def _largest_score(walk: Walk) -> Quotient | None:
-    scores = walk.arrays["masked" if "masked" in walk.arrays else "scaled"]
-    return max((x for x in scores.flat if is_number(x)), default=None)
+    scores = [x for x in walk.arrays[walk.pipeline["weights"].of[0]].flat if is_number(x)]
+    return None if any(isinstance(x, Enclosed) for x in scores) else max(scores, default=None)
 
 
 def _undefined(walk: Walk) -> Iterator[Text]:
@@ -126,7 +136,13 @@ def _roundings(walk: Walk) -> Iterator[Text]:
 
 
 def too_long(walk: Walk) -> Iterator[Text]:
-    """Which exact entries were not printed."""
+    """Which exact entries were not printed, and why."""
+    if walk.enclosed:
+        yield (f"The letters that stand for exact entries of {enumerated(walk.enclosed)}: no closed form of them is "
+               "known whose equality with another could be decided. Their digits are proven, by balls.",)  # fmt: skip
+    if rest := [name for name in walk.lettered if name not in walk.enclosed]:
+        yield (f"The letters that stand for exact entries of {enumerated(rest)}: these are too long to stand side by "
+               "side; -f json has them whole.",)  # fmt: skip
     if walk.long:
         which = enumerated(walk.long)
         yield (f"… marks exact entries of {which} that are too long for a line; -f json has them whole.",)

@@ -45,8 +45,8 @@ def places(walk: Walk) -> int:
 
 def with_rounding(walk: Walk, how: str) -> Rounded:
     """The walk's weights rounded as ``how`` says, the weighted values and outputs that follow."""
-    weights = rounded(walk.arrays["weights"].tolist(), how, places(walk))
-    products = weighted(objects(weights), walk.arrays["v"])
+    weights = rounded(walk.arrays[walk.mixing.of[0]].tolist(), how, places(walk))
+    products = weighted(objects(weights), walk.arrays[walk.mixing.of[1]])
     sums = np.add.reduce(products, axis=-2)
     return Rounded(weights, products.tolist(), sums.tolist())
 
@@ -69,7 +69,7 @@ def follows(walk: Walk) -> bool:
     """Whether the text's further arrays are exactly what its rounded weights give."""
     assert walk.sheet.printed is not None
     given = walk.sheet.printed.rounded
-    products = weighted(objects(given["weights"]), walk.arrays["v"])
+    products = weighted(objects(given["weights"]), walk.arrays[walk.mixing.of[1]])
     made = {"weighted": products.tolist(), "output": np.add.reduce(products, axis=-2).tolist()}
     return all(_equal(made[name], given[name]) for name in ("weighted", "output") if name in given)
 
@@ -143,7 +143,7 @@ def _against_nearest(walk: Walk, printed: Any) -> Iterator[Text]:
 
 
 def _output(walk: Walk) -> str:
-    return "attended" if "attended" in walk.arrays else "output"
+    return walk.mixing.name
 
 
 def _equal(xs: Any, ys: Any) -> bool:

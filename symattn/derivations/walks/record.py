@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from symattn.derivations.elements import decimal_json, exact_json, nested
+from symattn.derivations.elements import ball_json, decimal_json, exact_json, nested
+from symattn.derivations.enclosed import Enclosed
+from symattn.derivations.sheets.fields import written
 from symattn.derivations.walks import printed
 from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.order import arrays_of, titles
 from symattn.derivations.walks.rounding import ROUNDINGS
-from symattn.derivations.walks.steps import arrays_of, row_sums, titles
+from symattn.derivations.walks.steps import weights_known
 from symattn.evidence import Evidence
 
 MOST_WEIGHTED = 4096
@@ -42,17 +45,8 @@ def too_many(walk: Walk) -> bool:
 
 
 def _names(walk: Walk, number: int) -> list[str]:
-    if number == 9:
-        return ["output"]
     names = arrays_of(walk, number)
-    if number == 1 and "x" not in names:
-        names = ["q", "k", "v"]
-    if number == 3 and "x" not in walk.arrays:
-        names = []
-    if number == 1:
-        names += [n for n in ("mask", "keep") if n in walk.arrays]
-    left_out = {"output"} if number == 7 and "attended" in walk.arrays else set()
-    return [n for n in names if n not in left_out | ({"weighted"} if too_many(walk) else set())]
+    return [n for n in names if n != "weighted" or not too_many(walk)]
 
 
 def _step(walk: Walk, name: str, number: int) -> dict[str, Any]:
@@ -67,6 +61,8 @@ def _step(walk: Walk, name: str, number: int) -> dict[str, Any]:
     }
     if evidence:
         entry["where"] = evidence.where
+    if any(isinstance(x, Enclosed) for x in walk.arrays[name].flat):
+        entry["enclosed"] = nested(ball_json, exact)
     errors = walk.errors(name)
     if errors is not None:
         entry["computed"] = _floats(walk.computed[name])
@@ -75,9 +71,7 @@ def _step(walk: Walk, name: str, number: int) -> dict[str, Any]:
 
 
 def _evidence(walk: Walk, name: str) -> Evidence | None:
-    if name == "weights":
-        return row_sums(walk)
-    return walk.token_by_token if name in walk.pipeline or name == "weighted" else None
+    return weights_known(walk) if name == "weights" else walk.evidence(name)
 
 
 def _floats(array: Any) -> Any:
@@ -87,10 +81,7 @@ def _floats(array: Any) -> Any:
 
 
 def _fields(walk: Walk) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    fields = asdict(walk.sheet.attention)
-    return fields | {"scale": "1/sqrt(d_k)" if fields["scale"] is None else str(fields["scale"])}
+    return written(walk.sheet.attention)
 
 
 def _has_rounding(walk: Walk) -> bool:

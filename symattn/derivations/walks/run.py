@@ -2,12 +2,12 @@
 
 The error of a computed entry c is |c − x| / ulp(x), x the exact entry and ulp(x) the spacing of the format's numbers at
 x: max(2^(⌊log₂|x|⌋ − m), smallest subnormal number) with m stored bits. It is 0 only where c = x, which is decided
-exactly; else it comes from a ball around c − x with 64 correct bits.
+exactly; else it comes from a ball around c − x with 64 correct bits, or is the bound that a ball with c in it gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -20,9 +20,12 @@ from symattn.arrays.exact import Exact
 from symattn.arrays.field.approximation import rational_double
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden
+from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
 from symattn.derivations.elements import flat, is_number, nested
+from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.sheets.text import near, short
+from symattn.derivations.walks import mixed
 from symattn.errors import InputError
 
 Arrays = dict[str, Any]
@@ -37,9 +40,10 @@ def weighted(a: Any, v: Any) -> Any:
 
 
 def exact(attention: Attention, inputs: Mapping[str, Any]) -> Arrays:
-    """Every named array of the walk, as NumPy arrays of exact elements."""
-    lifted = {name: _truth(x) if _is_truth(x) else Exact.lift(x) for name, x in inputs.items()}
-    return {name: _objects(x) for name, x in _ordered(attention, lifted).items()}
+    """Every named array of the walk, as NumPy arrays of exact elements, or of ``Enclosed`` ones from where balls are
+    needed."""
+    lifted = {name: _plain(x) if _is_plain(x) else Exact.lift(x) for name, x in inputs.items()}
+    return _ordered(attention, inputs, mixed.trace(attention, lifted))
 
 
 def floating(attention: Attention, inputs: Mapping[str, Any], dtype: str) -> Arrays:
@@ -48,8 +52,8 @@ def floating(attention: Attention, inputs: Mapping[str, Any], dtype: str) -> Arr
         raise InputError(f"unknown dtype {short(dtype)!r}.{near(dtype, FLOATING)} Known: {', '.join(FLOATING)}")
     format_ = kind(dtype)
     with np.errstate(all="ignore"):
-        lifted = {name: _truth(x) if _is_truth(x) else _lifted(format_, x) for name, x in inputs.items()}
-        computed = _ordered(attention, lifted)
+        lifted = {name: _plain(x) if _is_plain(x) else _lifted(format_, x) for name, x in inputs.items()}
+        computed = _ordered(attention, inputs, attention.trace(**lifted))
     return {name: x.numpy() if hasattr(x, "numpy") else np.asarray(x) for name, x in computed.items()}
 
 
@@ -71,7 +75,7 @@ class Format:
         return Format(int(info.nmant), smallest, largest)
 
     def ulp(self, x: Quotient) -> Fraction:
-        """The spacing of the format's numbers at x."""
+        """The spacing of the format's numbers at x; where a ball spans two spacings, the smaller one."""
         lowest = -self.smallest.denominator.bit_length() + 1
         return self.smallest if x.is_zero() else Fraction(2) ** max(binade(x) - self.bits, lowest)
 
@@ -79,7 +83,7 @@ class Format:
         """|computed − x| in ulp(x); None where one of them is no number."""
         if not is_number(x):
             return 0.0 if isinstance(x, Forbidden) and computed == -np.inf else None
-        if not np.isfinite(computed):
+        if not np.isfinite(computed) or (isinstance(x, Enclosed) and x.ball.contains(0)):
             return None
         c, rational, ulp = Fraction(float(computed)), x.rational(), self.ulp(x)
         if rational is not None:
@@ -87,18 +91,19 @@ class Format:
         return _distance(x, c, ulp)
 
 
-def _distance(x: Quotient, c: Fraction, ulp: Fraction) -> float:
-    """|c − x| / ulp for an irrational x, so never 0; at most ``TINY`` where the two are that near."""
+def _distance(x: Quotient | Enclosed, c: Fraction, ulp: Fraction) -> float:
+    """|c − x| / ulp for an x that is irrational or known by a ball, so never 0; at most ``TINY`` where the two are that
+    near."""
     for bits in _PRECISIONS:
         ball = x.arb(bits)
         with flint.ctx.workprec(bits):
             gap = abs(ball - flint.fmpq(c.numerator, c.denominator)) / flint.fmpq(ulp.numerator, ulp.denominator)
         if gap.rel_accuracy_bits() >= _BITS:
             return max(float(gap.mid()), TINY)
-    return TINY
+    return max(float(gap.upper()), TINY) if isinstance(x, Enclosed) else TINY
 
 
-def binade(x: Quotient) -> int:
+def binade(x: Quotient | Enclosed) -> int:
     """⌊log₂|x|⌋ for x ≠ 0: from a ball, and by an exact comparison where the ball holds a power of two."""
     r = x.rational()
     if r is not None:
@@ -108,6 +113,8 @@ def binade(x: Quotient) -> int:
     with flint.ctx.workprec(_BITS):
         size = abs(x.arb(_BITS))
         low, high = _binade(size.lower()), _binade(size.upper())
+    if isinstance(x, Enclosed):
+        return low
     return low if low == high or abs(x) < Fraction(2) ** high else high
 
 
@@ -125,23 +132,29 @@ def _binade(x: flint.arb) -> int:
     return man.bit_length() + exp - 1
 
 
-def _ordered(attention: Attention, inputs: Arrays) -> Arrays:
+def mixing(steps: Iterable[Step]) -> Step:
+    """The step that makes the sums of values: of weights and values as they are by then."""
+    return next(step for step in steps if step.name in ("attended_latents", "attended", "output"))
+
+
+def _ordered(attention: Attention, inputs: Iterable[str], trace: Arrays) -> Arrays:
     """The trace with the weighted values put before their sum."""
-    trace = attention.trace(**inputs)
+    last = mixing(attention.pipeline(inputs))
     out: Arrays = {}
     for name, array in trace.items():
-        if name == "attended" or (name == "output" and "attended" not in trace):
-            out["weighted"] = weighted(trace["weights"], trace["v"])
+        if name == last.name:
+            out["weighted"] = weighted(*[trace[n] for n in last.of[:2]])
         out[name] = array
     return out
 
 
-def _is_truth(x: Any) -> bool:
-    return isinstance(flat(x)[0], bool)
+def _is_plain(x: Any) -> bool:
+    """Truth values, or whole numbers that say which: they are no numbers to compute with."""
+    return isinstance(flat(x)[0], int)
 
 
-def _truth(x: Any) -> Any:
-    return np.asarray(x, dtype=np.bool_)
+def _plain(x: Any) -> Any:
+    return np.asarray(x, dtype=np.bool_ if isinstance(flat(x)[0], bool) else np.int64)
 
 
 def _lifted(format_: Any, x: Any) -> Any:
@@ -150,7 +163,3 @@ def _lifted(format_: Any, x: Any) -> Any:
     if np.isneginf(plain).any():
         return format_.literal(plain) if hasattr(format_, "literal") else plain.astype(format_.dtype)
     return format_.lift(plain)
-
-
-def _objects(x: Any) -> Any:
-    return x.entries if isinstance(x, Exact) else np.asarray(x).astype(object)

@@ -1,43 +1,27 @@
-"""The eight steps of a walk, in one numbering for every sheet, so that step 5 is always the softmax.
-
-1 inputs, 2 weight matrices, 3 keys, queries and values, 4 scores of one query, 5 softmax, 6 scores times values, 7
-their sum, 8 the other queries; where heads are merged or projected, that is step 9.
-"""
+"""What each step of a walk shows; ``order`` says which arrays belong to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.notation import SYMBOLS
 from symattn.derivations.elements import digits, flat, formula, is_number, nested
+from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks import printed
-from symattn.derivations.walks.model import Walk, counted, enumerated, row_symbol
-from symattn.document.model import Block, Emph, Paragraph, Result, Values
-from symattn.document.notation import Fence, Node, Product, Sum, Words, equals, name
+from symattn.derivations.walks.letters import head_symbol, row_symbol
+from symattn.derivations.walks.model import Walk, counted, enumerated
+from symattn.derivations.walks.order import arrays_of, first_query, is_of_rows
+from symattn.document.model import Block, Emph, Paragraph, Result, Text, Values
+from symattn.document.notation import Fence, Node, Product, Sum, Words, equals
 from symattn.document.text import text
 from symattn.evidence import Evidence, Grade
 
+_BESIDE = 60  # characters of a reason that stands beside an array
 MANY_KEYS, MANY_FEATURES, WIDE = 6, 6, 66  # beyond these a score is not written out as a sum
-
-
-def titles(walk: Walk) -> dict[int, str]:
-    """Number → title of the steps that this walk has."""
-    i = first_query(walk)
-    found = {
-        1: "inputs",
-        2: "weight matrices",
-        3: "keys, queries, values",
-        4: f"scores of input {i}",
-        5: "softmax",
-        6: "scores times values",
-        7: f"sum to output {i}",
-        8: "again for the other inputs",
-    }
-    if "attended" in walk.arrays:
-        found[9] = "output projection" if "w_o" in walk.arrays else "heads side by side"
-    return found
 
 
 def blocks(walk: Walk, number: int, every: bool) -> list[Block]:
@@ -45,22 +29,10 @@ def blocks(walk: Walk, number: int, every: bool) -> list[Block]:
     return list(_others(walk, every) if number == 8 else _MAKERS[number](walk, first_query(walk)))
 
 
-def arrays_of(walk: Walk, number: int) -> list[str]:
-    """The arrays that belong to a step, in order."""
-    return [n for n in _ARRAYS.get(number, ()) if n in walk.arrays]
-
-
-def first_query(walk: Walk) -> int:
-    """The query that is followed; the first is 1."""
-    return walk.query or 1
-
-
 def _inputs(walk: Walk, _: int) -> Iterator[Block]:
     if walk.sheet.tokens:
         yield Paragraph(("The tokens are " + enumerated(walk.sheet.tokens) + ".",))
-    names = [n for n in ("x", "y", "mask", "keep") if n in walk.sheet.inputs]
-    names = names if "x" in names else ["q", "k", "v", *names]
-    for array in names:
+    for array in arrays_of(walk, 1):
         yield walk.values(array, reason=(_rows(walk, array),))
 
 
@@ -70,7 +42,7 @@ def _rows(walk: Walk, array: str) -> str:
 
 
 def _matrices(walk: Walk, _: int) -> Iterator[Block]:
-    names = [n for n in _ARRAYS[2] if n in walk.sheet.inputs]
+    names = arrays_of(walk, 2)
     for array in names:
         yield walk.values(array, reason=(_rows(walk, array),))
     if not names:
@@ -78,21 +50,57 @@ def _matrices(walk: Walk, _: int) -> Iterator[Block]:
 
 
 def _roles(walk: Walk, _: int) -> Iterator[Block]:
-    if "x" not in walk.sheet.inputs:
+    names = arrays_of(walk, 3)
+    if not names:
         yield Paragraph(("Queries, keys and values are given.",))
         return
-    if "w_q" not in walk.sheet.inputs:
+    if all(walk.pipeline[name].of in (("x",), ("y",)) for name in names):
         keys = SYMBOLS["y" if "y" in walk.sheet.inputs else "x"]
         tokens = (equals(SYMBOLS["k"], SYMBOLS["v"], keys), " and ", equals(SYMBOLS["q"], SYMBOLS["x"]))
         yield Paragraph(("The tokens themselves: ", *tokens, "."))
         return
-    for array in "kqv":
-        yield walk.values(array, symbol=_defined(walk, array), evidence=walk.token_by_token)
+    plain = set(names) == {"k", "q", "v"} and "x" in walk.sheet.inputs and walk.arrays["k"].ndim < 3
+    for array in names:
+        yield from _shared(walk, array) if array in ("k_shared", "v_shared") else _whole(walk, array, plain)
 
 
-def _defined(walk: Walk, array: str) -> Node:
-    """K = X W_K."""
-    return equals(SYMBOLS[array], walk.pipeline[array].formula)
+def _whole(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
+    """An array beside its formula; of heads the formula stands above, and each head has its number."""
+    step, evidence = walk.pipeline[array], walk.evidence(array)
+    defined, reason = equals(SYMBOLS[array], step.formula), () if plain else step.reason
+    if walk.arrays[array].ndim < 3:
+        yield from _with_reason(
+            lambda words: walk.values(array, symbol=defined, reason=words, evidence=evidence), reason
+        )
+    else:
+        yield Paragraph((defined, *((": ", *reason) if reason else ())))
+        yield walk.values(array, evidence=evidence)
+
+
+def _with_reason(made: Callable[[Text], Values], reason: Text) -> Iterator[Block]:
+    """A block with a reason at its side, or above it where it is long."""
+    if len(plain_words(reason)) > _BESIDE:
+        yield Paragraph(reason)
+        reason = ()
+    yield made(reason)
+
+
+def plain_words(words: Text) -> str:
+    """Running text without formulas' markup, to count its letters."""
+    return "".join(text(w) if isinstance(w, Node) else w if isinstance(w, str) else w.text for w in words)
+
+
+def _shared(walk: Walk, array: str) -> Iterator[Block]:
+    """Which head reads which: what is read is shown already."""
+    step = walk.pipeline[array]
+    heads = walk.arrays[step.of[0]].shape[-3]
+    times = walk.arrays[array].shape[-3] // heads
+    lines = [
+        equals(*(head_symbol(array, g * times + t + 1) for t in range(times)), head_symbol(step.of[0], g + 1))
+        for g in range(heads)
+    ]
+    evidence = walk.evidence(array)
+    yield Result(array, tuple(lines), (evidence,) if evidence else (), text=step.reason)
 
 
 def _scores(walk: Walk, i: int) -> Iterator[Block]:
@@ -104,18 +112,31 @@ def _scores(walk: Walk, i: int) -> Iterator[Block]:
             continue
         if array == "scaled" and walk.sheet.attention.scale == 1:
             continue
-        step = walk.pipeline[array]
-        yield walk.values(array, _row(i), row_symbol(array, i), step.reason, evidence=walk.token_by_token)
+        if is_of_rows(array):
+            yield from _of_query(walk, array, i)
+        else:
+            yield from _whole(walk, array)
+
+
+def _of_query(walk: Walk, array: str, i: int, **more: Any) -> Iterator[Block]:
+    """The row of a query."""
+    index = _row(i) if is_of_rows(array) else (..., i - 1)
+    more.setdefault("evidence", walk.evidence(array))
+    symbol = row_symbol(array, i)
+    yield from _with_reason(lambda words: walk.values(array, index, symbol, words, **more), walk.pipeline[array].reason)
 
 
 def _written_out(walk: Walk, i: int) -> list[Node]:
     """q₁·k₁ = 1·0 + 0·1 + 2·1 = 2, for every key; nothing where that is long."""
-    q, k, s = (walk.arrays[name] for name in ("q", "k", "scores"))
-    if s.ndim != 2 or k.shape[-2] > MANY_KEYS or k.shape[-1] > MANY_FEATURES:
+    queries, keys = walk.pipeline["scores"].of[:2]
+    q, k, s = (walk.arrays[name] for name in (queries, keys, "scores"))
+    if walk.sheet.attention.score != "dot" or s.ndim != 2 or k.shape[-2] > MANY_KEYS or k.shape[-1] > MANY_FEATURES:
+        return []
+    if any(isinstance(x, Enclosed) for x in s[i - 1]):
         return []
     lines: list[Node] = []
     for j, key in enumerate(k):
-        left = Product((row_symbol("q", i), row_symbol("k", j + 1)), "·")
+        left = Product((row_symbol(queries, i), row_symbol(keys, j + 1)), "·")
         terms = tuple(Product((_factor(a), _factor(b)), "·") for a, b in zip(q[i - 1], key, strict=True))
         lines.append(equals(left, Sum(terms), formula(s[i - 1, j])))
     return lines if all(len(text(line)) <= WIDE for line in lines) else []
@@ -132,9 +153,18 @@ def _softmax(walk: Walk, i: int) -> Iterator[Block]:
     if given and "weights" in given.digits:
         others["printed"] = _at(given.digits["weights"], "weights", i)
     others |= _rounded_columns(walk, "weights", i)
-    reason = walk.pipeline["weights"].reason
-    symbol = row_symbol("weights", i)
-    yield walk.values("weights", _row(i), symbol, reason, others=others, evidence=row_sums(walk))
+    yield from _of_query(walk, "weights", i, others=others, evidence=weights_known(walk))
+    for array in arrays_of(walk, 5):
+        if array != "weights":
+            yield from _of_query(walk, array, i)
+
+
+def weights_known(walk: Walk) -> Evidence | None:
+    """That rows sum to 1 where they do by definition, and else that weights are those of the textbook."""
+    spec, known = walk.sheet.attention, walk.evidence("weights")
+    if spec.sink or spec.normaliser in ("sigmoid", "relu") or known is None or known.grade is not Grade.CHECKED:
+        return known
+    return row_sums(walk)
 
 
 def row_sums(walk: Walk) -> Evidence:
@@ -148,17 +178,26 @@ def row_sums(walk: Walk) -> Evidence:
 
 
 def _products(walk: Walk, i: int) -> Iterator[Block]:
-    symbol = Product((name("a", i, "j", role="weight"), name("v", "j", role="value")))
+    weights, values = walk.mixing.of[:2]
     others = _rounded_columns(walk, "weighted", i)
-    index, reason, evidence = _ROW["weighted"](i), ("one row for each key",), walk.token_by_token
-    yield walk.values("weighted", index, symbol, reason, others=others, evidence=evidence)
+    reason, evidence = ("one row for each key",), walk.evidence("weighted")
+    for front in np.ndindex(walk.arrays["weighted"].shape[:-3]):  # a product has no letter that heads could index
+        head = tuple(a + 1 for a in front)
+        symbol = Product((row_symbol(weights, *head, i, "j"), row_symbol(values, *head, "j")))
+        more = {label: x[front[0]] if front else x for label, x in others.items()}
+        index = (*front, i - 1, slice(None), slice(None))
+        yield walk.values("weighted", index, symbol, reason, others=more, evidence=evidence)
 
 
 def _output(walk: Walk, i: int) -> Iterator[Block]:
-    array = "attended" if "attended" in walk.arrays else "output"
+    array = walk.mixing.name
     others = _rounded_columns(walk, "output", i)
-    evidence = walk.token_by_token
-    reason = ("a weighted mean of the values",)
+    evidence = walk.evidence(array)
+    spec = walk.sheet.attention
+    mean = not (spec.sink or spec.dropout or spec.normaliser in ("sigmoid", "relu"))
+    plain = len(walk.mixing.of) == 2
+    words = f"a weighted {'mean' if mean else 'sum'} of the values"
+    reason = (words,) if plain else (equals(SYMBOLS[array], walk.mixing.formula),)
     yield walk.values(array, _row(i), row_symbol(array, i), reason, others=others, evidence=evidence)
     rest = rounded_of(walk)
     if rest is None:
@@ -212,8 +251,8 @@ def _others(walk: Walk, every: bool) -> Iterator[Block]:
 
 
 def _merged(walk: Walk, _: int) -> Iterator[Block]:
-    yield walk.values("output", symbol=_defined(walk, "output"), reason=walk.pipeline["output"].reason,
-                      evidence=walk.token_by_token)  # fmt: skip
+    for array in arrays_of(walk, 9):
+        yield from _whole(walk, array)
 
 
 def _row(i: int) -> tuple[Any, ...]:
@@ -228,12 +267,3 @@ _ROW: dict[str, Callable[[int], tuple[Any, ...]]] = {
 _MAKERS: dict[int, Callable[[Walk, int], Iterator[Block]]] = {
     1: _inputs, 2: _matrices, 3: _roles, 4: _scores, 5: _softmax, 6: _products, 7: _output, 9: _merged,
 }  # fmt: skip
-_ARRAYS: dict[int, tuple[str, ...]] = {
-    1: ("x", "y"),
-    2: ("w_k", "w_q", "w_v", "b_k", "b_q", "b_v", "w_o", "b_o"),
-    3: ("k", "q", "v"),
-    4: ("scores", "scaled", "masked"),
-    5: ("weights",),
-    6: ("weighted",),
-    7: ("attended", "output"),
-}

@@ -1,132 +1,138 @@
-"""The workflow token by token, on plain lists: q_i = x_i W_Q, s_ij = q_i·k_j, softmax over j, o_i = Σ_j a_ij v_j.
+"""The workflow token by token, on plain elements: q_i = x_i W_Q, s_ij = q_i·k_j, softmax over j, o_i = Σ_j a_ij v_j.
 
-It uses no array code, so that its agreement with the matrix form says something.
+The entries are those of ``attention_entries``, which use no array code, so that the agreement of the matrix form with
+them says something. Each step is compared from the arrays that it is made of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
+from symattn.arrays.special import Forbidden, Undefined
+from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
+from symattn.derivations.attention_entries import expected
+from symattn.derivations.attention_place import part
+from symattn.derivations.enclosed import Enclosed, ball_of, least_proven
+from symattn.derivations.walks.run import mixing
+from symattn.errors import Refused
 
-Arrays = dict[str, Any]
+Arrays = Mapping[str, Any]
 _MOST = 100_000  # products of elements; more would make a reader wait
-_ZERO, _ONE = Quotient.of(0), Quotient.of(1)
+_BITS = 256  # of what leaves the decided field here
+_TWO = Quotient.of(2)
 
 
-def agrees(arrays: Arrays, spec: Attention) -> bool | None:
-    """Whether the matrices of the walk are what the tokens give one by one; None where that is too much work."""
-    weights = arrays["weights"]
-    if weights.size * (arrays["q"].shape[-1] + arrays["v"].shape[-1]) > _MOST:
+class Numbers:
+    """Computing with exact numbers, and in balls where a function leaves the decided field."""
+
+    def number(self, value: int | Fraction) -> Any:
+        """The exact number."""
+        return Quotient.of(value)
+
+    def apply(self, name: str, x: Any) -> Any:
+        """The function, in balls where ``exact`` refuses it."""
+        if name == "exp2":
+            r = x.rational()
+            return self.apply("exp", _ball(x) * _ball(_TWO).apply("log")) if r is None else self.power(Fraction(2), r)
+        if name == "log2":
+            return _ball(x).apply("log") / _ball(_TWO).apply("log")
+        if not isinstance(x, Enclosed):
+            try:
+                return getattr(x, name)()
+            except Refused:
+                x = _ball(x)
+        return x.apply(name)
+
+    def power(self, base: Fraction, exponent: Fraction) -> Any:
+        """A fraction or the root of one where it is one, else e^(exponent · log base)."""
+        for root in (1, 2):
+            found = _root(base, (exponent * root).denominator)
+            if found is not None:
+                value = Quotient.of(found ** (exponent * root).numerator)
+                return value if root == 1 else value.sqrt()
+        return self.apply("exp", _ball(Quotient.of(base)).apply("log") * Quotient.of(exponent))
+
+    def larger(self, x: Any, y: Any) -> Any:
+        """The larger one."""
+        return y if self.less(x, y) else x
+
+    def less(self, x: Any, y: Any) -> bool:
+        """Whether x < y. Raises Undecided."""
+        return bool(x < y) if isinstance(x, Enclosed) or not isinstance(y, Enclosed) else bool(y > x)
+
+
+def _ball(x: Any) -> Enclosed:
+    ball = ball_of(x, _BITS)
+    assert ball is not None
+    return Enclosed(ball, _BITS)
+
+
+def _in_balls(array: Any) -> Any:
+    """Numbers as balls; what masks forbid, truth values and whole numbers as they are."""
+    plain = (int, Forbidden, Undefined, Enclosed)
+    return np.frompyfunc(lambda x: x if isinstance(x, plain) else _ball(x), 1, 1)(array)
+
+
+def _root(x: Fraction, n: int) -> Fraction | None:
+    """The n-th root of x, if it is rational."""
+    parts = [round(part ** (1 / n)) for part in (x.numerator, x.denominator)]
+    found = Fraction(*parts)
+    return found if found**n == x else None
+
+
+def agrees(arrays: Arrays, spec: Attention, inputs: Iterable[str]) -> bool | None:
+    """Whether every step of a walk is what the tokens give one by one; None where that is too much work."""
+    steps = spec.pipeline(inputs)
+    found = [step_agrees(arrays, spec, step) for step in steps]
+    if False in found or not _products_agree(arrays, mixing(steps)):
+        return False
+    return None if None in found else True
+
+
+def step_agrees(arrays: Arrays, spec: Attention, step: Step) -> bool | None:
+    """Whether the entries of one step are the textbook's; None where there are none, or too many."""
+    if step.name not in arrays or any(name not in arrays for name in step.of):
+        return False
+    found, first = arrays[step.name], arrays[step.of[0]]
+    if found.size * max(first.shape[-1:], default=1) > _MOST:
         return None
-    heads = {name: _spread(arrays[name], weights.shape[:-2]) for name in "qkv"}
-    return (
-        all(_projection_agrees(arrays, role) for role in "qkv" if f"w_{role}" in arrays)
-        and all(_query_agrees(arrays, heads, index, spec) for index in np.ndindex(weights.shape[:-1]))
-        and ("attended" not in arrays or _merging_agrees(arrays))
-    )
+    given = {name: arrays[name] for name in step.of}
+    if any(isinstance(x, Enclosed) for x in found.flat):
+        given = {name: _in_balls(x) for name, x in given.items()}
+    wanted = expected(spec, step, given, found.shape, Numbers())
+    return None if wanted is None else all(map(same, found.flat, wanted.flat))
 
 
-def dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
-    """Σ x y."""
-    total: Any = _ZERO
-    for x, y in zip(xs, ys, strict=True):
-        total = total + x * y
-    return total
-
-
-def softmax(row: Sequence[Any]) -> list[Any] | None:
-    """e^s / Σ e^s, where e^−∞ = 0; None where every key is forbidden."""
-    powers = [_ZERO if isinstance(s, Forbidden) else s.exp() for s in row]
-    total = dot(powers, [_ONE] * len(powers))
-    return None if total.is_zero() else [p / total for p in powers]
-
-
-def _projection_agrees(arrays: Arrays, role: str) -> bool:
-    return _affine_agrees(
-        arrays["y" if "y" in arrays and role != "q" else "x"],
-        arrays[f"w_{role}"],
-        arrays.get(f"b_{role}"),
-        arrays[role],
-    )
-
-
-def _merging_agrees(arrays: Arrays) -> bool:
-    """The heads' outputs side by side, times W_O where there is one."""
-    attended, output = arrays["attended"], arrays["output"]
-    if attended.ndim > 3:
-        return True
-    merged = [[x for x in attended[..., i, :].reshape(-1)] for i in range(attended.shape[-2])]
-    if "w_o" in arrays:
-        return _affine_agrees(merged, arrays["w_o"], arrays.get("b_o"), output)
-    return all(_same(row, found) for row, found in zip(merged, output, strict=True))
-
-
-def _affine_agrees(tokens: Any, w: Any, bias: Any, found: Any) -> bool:
-    """x_i W + b for every token x_i, the heads side by side."""
-    if np.ndim(w) != 2 or (isinstance(tokens, np.ndarray) and tokens.ndim != 2):
-        return True  # a batch: its dot products are compared all the same
-    for i, token in enumerate(tokens):
-        row = [dot(token, w[:, c]) + (_ZERO if bias is None else bias[c]) for c in range(w.shape[1])]
-        if not _same(row, found[..., i, :].reshape(-1)):
+def _products_agree(arrays: Arrays, last: Step) -> bool:
+    """a_ij v_j for every query, key and column."""
+    weights, values, found = arrays[last.of[0]], arrays[last.of[1]], arrays["weighted"]
+    for *front, i, j, c in np.ndindex(*found.shape):
+        product = part(weights, tuple(front), 2)[i, j] * part(values, tuple(front), 2)[j, c]
+        if not same(found[(*front, i, j, c)], product):
             return False
     return True
 
 
-def _query_agrees(arrays: Arrays, heads: Arrays, index: tuple[int, ...], spec: Attention) -> bool:
-    """Scores, scaling, softmax and sum of one query."""
-    keys, values = heads["k"][index[:-1]], heads["v"][index[:-1]]
-    scores = [dot(heads["q"][index], key) for key in keys]
-    scale = _ONE / Quotient.of(keys.shape[-1]).sqrt() if spec.scale is None else Quotient.of(spec.scale)
-    if not _same(scores, arrays["scores"][index]) or not _same([s * scale for s in scores], arrays["scaled"][index]):
-        return False
-    scaled = [s * scale for s in scores]
-    masked = [_masked(arrays, spec, index, j, s) for j, s in enumerate(scaled)]
-    if "masked" in arrays and not _same(masked, arrays["masked"][index]):
-        return False
-    weights = softmax(masked)
-    if weights is None:
-        if spec.fully_masked != "zeros":
-            return True
-        weights = [_ZERO] * len(scores)
-    return _same(weights, arrays["weights"][index]) and _mixture_agrees(arrays, weights, values, index)
+def products_agree(arrays: Arrays, last: Step) -> bool | None:
+    """The same; None where it is too much work."""
+    return _products_agree(arrays, last) if arrays["weighted"].size <= _MOST else None
 
 
-def _masked(arrays: Arrays, spec: Attention, index: tuple[int, ...], j: int, s: Any) -> Any:
-    """s_ij as the masks leave it: −∞ where key j is forbidden to query i."""
-    n_q, n_k = arrays["weights"].shape[-2:]
-    if spec.causal and j > index[-1] + (n_k - n_q if spec.alignment == "bottom-right" else 0):
-        return FORBIDDEN
-    if spec.padding and not np.broadcast_to(arrays["keep"][..., None, :], arrays["weights"].shape)[(*index, j)]:
-        return FORBIDDEN
-    if spec.mask is None:
-        return s
-    entry = np.broadcast_to(arrays["mask"], arrays["weights"].shape)[(*index, j)]
-    if spec.mask == "boolean":
-        return s if entry else FORBIDDEN
-    return s + entry
+def same(x: Any, y: Any) -> bool:
+    """Whether two elements are equal, or can be by what is known of their balls."""
+    if isinstance(x, (Forbidden, Undefined)) or isinstance(y, (Forbidden, Undefined)):
+        return type(x) is type(y)
+    if isinstance(x, Enclosed) or isinstance(y, Enclosed):
+        return x.overlaps(y) if isinstance(x, Enclosed) else bool(y.overlaps(x))
+    return bool(x == y)
 
 
-def _mixture_agrees(arrays: Arrays, weights: list[Any], values: Any, index: tuple[int, ...]) -> bool:
-    """a_ij v_j, and their sum over j."""
-    products = [[a * x for x in value] for a, value in zip(weights, values, strict=True)]
-    output = arrays["attended" if "attended" in arrays else "output"][index]
-    return all(map(_same, products, arrays["weighted"][index])) and _same(
-        [dot(weights, values[:, c]) for c in range(values.shape[-1])], output
-    )
-
-
-def _spread(x: Any, heads: tuple[int, ...]) -> Any:
-    return np.broadcast_to(x, (*heads, *x.shape[-2:]))
-
-
-def _same(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
-    return all(
-        x is y if isinstance(y, Forbidden) else not isinstance(y, Undefined) and bool(x == y)
-        for x, y in zip(xs, ys, strict=True)
-    )
+def digits_proven(arrays: Arrays, step: Step) -> int | None:
+    """The least number of digits that balls prove of a step or of what it is made of; None where all is exact."""
+    return least_proven(x for name in (step.name, *step.of) for x in np.asarray(arrays[name]).flat)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from symattn.attention.notation import D_K, D_MODEL, SYMBOLS
 from symattn.derivations.walks.model import Walk
+from symattn.derivations.walks.order import first_query
 from symattn.derivations.walks.printed import reproduced_by
-from symattn.derivations.walks.steps import first_query, rounded_of
+from symattn.derivations.walks.steps import rounded_of
 from symattn.document.model import Paragraph, Text
 from symattn.document.notation import Name, Over, Power, Product, Root, commas, equals, name, total
 

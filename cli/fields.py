@@ -1,0 +1,59 @@
+"""The options that say which attention is meant: one for each field of ``Attention``, with its own words as help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import click
+
+from symattn.attention.spec import Attention
+from symattn.derivations.sheets.fields import descriptions, field_types, members, words
+
+from .choices import Choice
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_ENTRY = re.compile(r"^    (\w+) {2,}(.*(?:\n {8,}.*)*)", re.MULTILINE)  # of the table in the docstring
+NAMES = tuple(field_types(Attention))
+
+
+def fields(command: _Command) -> _Command:
+    """Give a command an option for every field; those that were not given are None."""
+    for name in reversed(NAMES):
+        command = _option(name)(command)
+    return command
+
+
+def chosen(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The fields among the parameters that were given."""
+    return {name: parameters[name] for name in NAMES if parameters[name] is not None}
+
+
+def _option(name: str) -> Callable[[_Command], _Command]:
+    hint = field_types(Attention)[name]
+    option, kinds = name.replace("_", "-"), members(hint)
+    if bool in kinds:
+        return click.option(f"--{option}/--no-{option}", default=None, help=_help(name))
+    if descriptions(hint):
+        return click.option(f"--{option}", metavar="KIND[:FIELD=...]", help=_help(name) + _kinds(hint))
+    if words(hint) and not {int, Fraction} & set(kinds):
+        return click.option(f"--{option}", type=Choice([str(w) for w in words(hint)]), help=_help(name))
+    metavar = "NUMBER" if Fraction in kinds else "N[,N]" if len(kinds) > 2 else "N"
+    whole = int in kinds and len(kinds) <= 2 and Fraction not in kinds
+    return click.option(f"--{option}", type=int if whole else str, metavar=metavar, help=_help(name))
+
+
+def _kinds(hint: Any) -> str:
+    """The kinds of a description, where there are several."""
+    known = descriptions(hint)
+    return f" Known: {', '.join(known)}." if len(known) > 1 else ""
+
+
+def _help(name: str) -> str:
+    """What the docstring of ``Attention`` says of a field, as a sentence."""
+    said = dict(_ENTRY.findall(Attention.__doc__ or ""))[name]
+    text = " ".join(said.replace("``", "").split())
+    start = text[0] if text[1:2] == " " else text[0].upper()  # a letter of a formula stays small
+    return start + text[1:].rstrip(".") + "."

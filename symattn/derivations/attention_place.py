@@ -1,0 +1,100 @@
+"""What a textbook entry is computed from: the inputs of a step, its shape, and how elements are computed with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+from symattn.attention.flow import Step
+from symattn.attention.notation import ARRAYS
+from symattn.attention.spec import Attention
+
+Front = tuple[int, ...]
+
+
+class NoTextbook(Exception):
+    """There is no textbook entry for what is asked."""
+
+
+class Algebra(Protocol):
+    """Functions of elements; ``+ − * /`` are those of the elements themselves."""
+
+    def number(self, value: int | Fraction) -> Any:
+        """A rational number as an element."""
+
+    def apply(self, name: str, x: Any) -> Any:
+        """exp, exp2, log, log2, sqrt, tanh, cos or sin of an element."""
+
+    def power(self, base: Fraction, exponent: Fraction) -> Any:
+        """base^exponent for a base above 0."""
+
+    def larger(self, x: Any, y: Any) -> Any:
+        """The larger of two elements."""
+
+    def less(self, x: Any, y: Any) -> bool:
+        """Whether x < y."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A step of a specification with its inputs as arrays of objects, truth values or whole numbers."""
+
+    spec: Attention
+    step: Step
+    arrays: Mapping[str, Any]
+    shape: tuple[int, ...]
+    algebra: Algebra
+
+    def of(self, index: int) -> Any:
+        """An input of the step, by its place among them."""
+        return self.arrays[self.step.of[index]]
+
+    def given(self, name: str) -> Any:
+        """An input of the step by name, or None."""
+        return self.arrays[name] if name in self.step.of else None
+
+    @property
+    def headed(self) -> bool:
+        """Whether the array that is made has an axis of heads."""
+        return self.spec.heads > 1 and "[" in ARRAYS[self.step.name].shape
+
+    def split(self, front: Front) -> tuple[Front, int]:
+        """The places of batches, and the head; 0 where there are no heads."""
+        return (front[:-1], front[-1]) if self.headed else (front, 0)
+
+    def number(self, value: int | float | Fraction) -> Any:
+        """A number of the specification as an element, a float at its exact value."""
+        return self.algebra.number(Fraction(value))
+
+    def sum(self, terms: Iterable[Any]) -> Any:
+        """Σ of elements."""
+        found = list(terms)
+        total = found[0] if found else self.algebra.number(0)
+        for term in found[1:]:
+            total = total + term
+        return total
+
+    def dot(self, xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+        """Σ x y."""
+        return self.sum(x * y for x, y in zip(xs, ys, strict=True))
+
+
+def part(array: Any, front: Front, last: int) -> Any:
+    """The last axes of an array at these places of the axes in front; an axis of length 1, or a missing one, serves
+    all places."""
+    own = array.ndim - last
+    places = front[len(front) - own :]
+    return array[tuple(0 if n == 1 else p for p, n in zip(places, array.shape, strict=False))]
+
+
+def for_head(array: Any, batch: Front, head: int, heads: int, last: int, batches: int) -> Any:
+    """The last axes of an array that may have an axis of heads, or not, after those of batches.
+
+    With as many axes in front as batches and heads together it has one; without any it is the same for all.
+    """
+    own = array.ndim - last
+    if heads > 1 and own and own > batches:
+        return part(array, (*batch, head), last)
+    return part(array, batch, last)

@@ -1,0 +1,241 @@
+"""The fields of a description, read by their annotations: as a sheet has them, as a command line, or as Python.
+
+    {"causal": true, "window": [2, 0], "scale": "1/3", "position": {"rotary": {"layout": "half"}}, "latent": {}}
+    --causal         --window 2,0      --scale 1/3     --position rotary:layout=half             --latent plain
+
+A number is taken exactly as typed. A field that is a description itself, such as ``position``, is an object that names
+its kind and has its fields; where there is one kind only, the name may be left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from fractions import Fraction
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from symattn.attention.rotary_fields import SCALINGS, Scaling
+from symattn.derivations.sheets.numbers import number
+from symattn.derivations.sheets.text import known, near, short
+from symattn.errors import InputError
+
+ROOT = "1/sqrt(d_k)"
+_SCALES = {"none": Fraction(1), ROOT: None}
+_SEPARATOR = re.compile(r"[,/;]")
+_OPEN = ("", "none", "open", None)  # of a side of a window
+
+
+@cache
+def field_types(description: type) -> dict[str, Any]:
+    """Name of a field → what it may be."""
+    hints = get_type_hints(description)
+    return {f.name: hints[f.name] for f in fields(description)}
+
+
+def members(hint: Any) -> tuple[Any, ...]:
+    """The types that a union is made of, those of unions within it too."""
+    found = SCALINGS if hint is Scaling else get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
+    return tuple(m for part in found for m in members(part)) if found else (hint,)
+
+
+def words(hint: Any) -> tuple[Any, ...]:
+    """The values of ``Literal`` among the members."""
+    return tuple(w for m in members(hint) if get_origin(m) is Literal for w in get_args(m))
+
+
+def descriptions(hint: Any) -> dict[str, type]:
+    """The kinds of description among the members, by name: ``transformer-xl`` for ``TransformerXL``."""
+    return {_called(m): m for m in members(hint) if is_dataclass(m) and isinstance(m, type)}
+
+
+def field_of(description: type, name: str, value: Any, place: str) -> Any:
+    """The value of one field. Raises InputError."""
+    if name == "scale" and isinstance(value, str) and value in _SCALES:
+        return _SCALES[value]
+    return _value(field_types(description)[name], value, place)
+
+
+def made_of(description: type, data: dict[str, Any], place: str) -> Any:
+    """A description from an object of fields."""
+    known(data, field_types(description), place)
+    return description(**{n: field_of(description, n, x, f"{place}: {n}") for n, x in data.items()})
+
+
+def written(description: Any) -> dict[str, Any]:
+    """The fields as a sheet has them; ``made_of`` reads them back."""
+    found = {}
+    kind: type = type(description)
+    for name, hint in field_types(kind).items():
+        value = getattr(description, name)
+        if is_dataclass(value):
+            value = {_called(type(value)): written(value)}
+        elif name == "scale":
+            value = ROOT if value is None else str(value)
+        elif isinstance(value, tuple):
+            value = [
+                str(x) if isinstance(x, Fraction | float) else list(x) if isinstance(x, tuple) else x for x in value
+            ]
+        elif isinstance(value, Fraction | float) or (isinstance(value, int) and Fraction in members(hint)):
+            value = str(value)
+        found[name] = value
+    return found
+
+
+def changed(description: Any) -> dict[str, Any]:
+    """The fields that are not as they are by default, as a sheet has them; of descriptions within it likewise."""
+    plain = {f.name: f.default for f in fields(description)}
+    found = {}
+    for name, value in written(description).items():
+        here = getattr(description, name)
+        if here != plain[name]:
+            found[name] = {_called(type(here)): changed(here)} if is_dataclass(here) else value
+    return found
+
+
+def typed(value: Any) -> str:
+    """The value of a field, as ``written`` has it, as a command line has it."""
+    if isinstance(value, dict):
+        ((kind, inner),) = value.items()
+        pairs = ",".join(f"{name}={_typed_within(x)}" for name, x in inner.items())
+        return f"{kind}:{pairs}" if pairs else kind
+    return ",".join("none" if x is None else str(x) for x in value) if isinstance(value, list) else str(value)
+
+
+def _typed_within(value: Any) -> str:
+    """Within a description, where commas are between fields."""
+    if isinstance(value, dict):
+        raise InputError(f"{next(iter(value))} is a description within another; a command line cannot have it")
+    if isinstance(value, list):
+        nested = any(isinstance(x, list) for x in value)
+        return (";" if nested else "/").join(_typed_within(x) for x in value)
+    return str(value).lower() if isinstance(value, bool) else "none" if value is None else str(value)
+
+
+def _value(hint: Any, value: Any, place: str) -> Any:
+    if isinstance(value, tuple(descriptions(hint).values())):
+        return value
+    if value is None and NoneType in members(hint):
+        return None
+    if isinstance(value, bool) and bool in members(hint):
+        return value
+    for word in words(hint):
+        if not isinstance(value, bool) and str(value) == str(word):
+            return word
+    if descriptions(hint):
+        return _description(hint, value, place)
+    rows = [m for m in members(hint) if get_origin(m) is tuple]
+    if rows and (isinstance(value, list | tuple) or (isinstance(value, str) and _SEPARATOR.search(value))):
+        return _row(rows[0], _split(rows[0], value) if isinstance(value, str) else value, place)
+    return _plain(hint, value, place)
+
+
+def _split(hint: Any, text: str) -> list[str]:
+    """``2,0`` or ``2/0``; of rows of rows ``3/4/5;5/12/13``."""
+    nested = any(get_origin(m) is tuple for kind in get_args(hint) for m in members(kind))
+    return text.split(";") if nested else _SEPARATOR.split(text)
+
+
+def _plain(hint: Any, value: Any, place: str) -> Any:
+    """A number, or the line that says what the field may be."""
+    kinds = members(hint)
+    typed = isinstance(value, str | int | float | Fraction) and not isinstance(value, bool)
+    if typed and Fraction in kinds:
+        return _rational(value, hint, place)
+    if typed and int in kinds and _is_whole(str(value)):
+        return int(str(value))
+    if str in kinds and isinstance(value, str):
+        return str(value)
+    raise InputError(f"{place} is {_alternatives(hint)}, not {_shown(value)}.{_suggestion(value, hint)}".rstrip("."))
+
+
+def _rational(value: Any, hint: Any, place: str) -> Fraction:
+    try:
+        factor = number(value, place).rational()
+    except InputError as error:
+        known_words = [*words(hint), *(_SCALES if place.endswith("scale") else ())]
+        end = f"; known words: {', '.join(map(str, known_words))}" if known_words else ""
+        raise InputError(f"{error}{end}") from None
+    if factor is None:
+        raise InputError(f"{place} is {short(str(value))}; it must be rational")
+    return factor
+
+
+def _description(hint: Any, value: Any, place: str) -> Any:
+    """One of the kinds: an object, a word, or words such as ``rotary:base=100,layout=half``."""
+    kinds = descriptions(hint)
+    if isinstance(value, str):
+        called, _, rest = value.partition(":")
+        called = next(iter(kinds)) if called == "plain" and len(kinds) == 1 else called
+        value = {called: dict(_pair(p, place) for p in rest.split(",") if p)}
+    if value is True and len(kinds) == 1:
+        value = {}
+    if not isinstance(value, dict):
+        raise InputError(f"{place} is {_alternatives(hint)}, not {_shown(value)}")
+    if len(value) == 1 and (called := _name(next(iter(value)))) in kinds:
+        inner = next(iter(value.values()))
+        value = {} if inner is None or inner is True else inner
+        if not isinstance(value, dict):
+            raise InputError(f'{place}: {called} is an object of fields, {{"{called}": {{}}}}')
+        return made_of(kinds[called], value, f"{place}: {called}")
+    if len(kinds) == 1:
+        return made_of(next(iter(kinds.values())), value, place)
+    wrong = next(iter(value), "nothing")
+    raise InputError(f"{place}: {short(str(wrong))!r} is none of {', '.join(kinds)}.{near(_name(str(wrong)), kinds)}")
+
+
+def _pair(text: str, place: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        return name, True
+    return name, {"true": True, "false": False}.get(value, value)
+
+
+def _row(hint: Any, values: Iterable[Any], place: str) -> tuple[Any, ...]:
+    """Values for ``tuple[…]``: of one kind each, or of any number."""
+    kinds, given = get_args(hint), list(values)
+    if kinds and kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(given)
+    if len(kinds) != len(given):
+        raise InputError(f"{place} has {len(given)} entries; it needs {len(kinds)}")
+    return tuple(
+        None
+        if NoneType in members(kind) and (x.strip() if isinstance(x, str) else x) in _OPEN
+        else _value(kind, x.strip() if type(x) is str else x, f"{place}[{i}]")
+        for i, (kind, x) in enumerate(zip(kinds, given, strict=True), 1)
+    )
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 9
+
+
+def _alternatives(hint: Any) -> str:
+    found = ["a number"] if Fraction in members(hint) else ["a whole number"] if int in members(hint) else []
+    found += [*map(str, words(hint)), *descriptions(hint)]
+    found += ["true", "false"] if bool in members(hint) else []
+    found += ["a list"] if any(get_origin(m) is tuple for m in members(hint)) else []
+    found += ["null"] if NoneType in members(hint) else []
+    return " or ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
+
+
+def _suggestion(value: Any, hint: Any) -> str:
+    known_words = [str(w) for w in words(hint)]
+    return near(value, known_words) if isinstance(value, str) and known_words else ""
+
+
+def _shown(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {True: "true", False: "false", None: "null"}[value]
+    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(short(str(value)))
+
+
+def _called(description: type) -> str:
+    """``transformer-xl`` for ``TransformerXL``, ``yarn`` for ``YarnScaling``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", description.__name__.removesuffix("Scaling")).lower()
+
+
+def _name(word: str) -> str:
+    return word.lower().replace("_", "-")
