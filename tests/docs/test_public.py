@@ -1,0 +1,32 @@
+"""What the documentation calls public is what the package exports."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import symattn
+from tests.docs.pages import ROOT
+
+
+def named(page: Path) -> list[str]:
+    """The names in the first column of the table under "Names"."""
+    rows = re.findall(r"^\| (`.*?) \|", page.read_text(encoding="utf-8").partition("## Names")[2], re.MULTILINE)
+    return [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+
+
+def test_public_names_are_those_of_the_page() -> None:
+    assert sorted(named(ROOT / "docs" / "api.md")) == sorted(symattn.__all__)
+
+
+def test_every_public_name_is_there_and_is_told() -> None:
+    for name in symattn.__all__:
+        value = getattr(symattn, name)
+        assert value.__name__ == name
+        assert value.__doc__, name
+
+
+def test_a_page_with_other_names_has_other_names(tmp_path: Path) -> None:
+    page = tmp_path / "api.md"
+    page.write_text("| `no` | |\n## Names\n| name | is |\n| `one`, `two` | `not` this |\n")
+    assert named(page) == ["one", "two"]
