@@ -12,6 +12,7 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, H, N
 from symattn.document.model import Block, Code, Column, Document, Heading, Items, Step, Steps, Table, Text
 from symattn.document.notation import Node, Product, equals, node
+from symattn.document.text import text
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
@@ -35,12 +36,28 @@ def document(spec: Attention, given: Iterable[str]) -> Document:
     return Document("derivation", "attention", ("Attention",), blocks, parameters=_parameters(spec))
 
 
+#: Arrays that a formula stops at: what queries, keys and values are made of is told in the steps.
+_LETTERS = {*"qkv", "c_q", "c_kv", "k_r", "cos", "sin", "cos_q", "sin_q", "slopes", "r_k", "p_k", "p_q"}
+
+
+_LONGEST = 72  # characters of a formula that a line holds
+
+
 def whole_formula(spec: Attention, given: Iterable[str]) -> Node:
-    """The output in one formula of queries, keys and values: each step from the scores on in place of its letter."""
-    parts = spec.pipeline(given)
-    first = next(i for i, part in enumerate(parts) if part.name == "scores")
+    """The output in one formula of queries, keys and values: each step after them in place of its letter.
+
+    Where that is longer than a line, the steps from the scores on alone.
+    """
+    parts = [p for p in spec.pipeline(given) if p.name not in _LETTERS and not p.name.startswith(("w_", "b_"))]
+    whole = _composed(parts)
+    if len(text(whole)) <= _LONGEST:
+        return whole
+    return _composed(parts[next(i for i, part in enumerate(parts) if part.name == "scores") :])
+
+
+def _composed(parts: Iterable[Part]) -> Node:
     formulas: dict[Node, Node] = {}
-    for part in parts[first:]:
+    for part in parts:
         formulas[part.symbol] = _in_place(part.formula, formulas)
     return formulas[SYMBOLS["output"]]
 
