@@ -202,13 +202,19 @@ def attend(
     """Attention of the last n tokens over the slots of a cache, with a mask that goes by position.
 
     ``attention`` is an ``Attention(mask="boolean")`` with whatever else it has; its inputs, such as sinks, are given by
-    name. Shapes: q (…, n, d_k) → (…, n, d_v). Raises InputError for an attention whose positions go by slots.
+    name. Shapes: q (…, n, d_k) → (…, n, d_v). Raises InputError for an attention that goes by places itself: it would
+    take slots for positions.
     """
-    if getattr(attention, "position", None) is not None:
-        raise InputError(
-            "the slots of a cache are not in the order of positions; mend: rotate before caching, or order"
-        )
+    _check_by_position(attention)
     return attention(q, slots.k, slots.v, mask=allowed(slots, q.shape[-2], mask), **inputs)
+
+
+def _check_by_position(attention: Any) -> None:
+    if getattr(attention, "position", None) is not None:
+        raise InputError("positions would be those of slots; mend: rotate queries and keys before they are cached")
+    for field in ("causal", "window", "block", "prefix", "documents"):
+        if getattr(attention, field, None):
+            raise InputError(f"{field} would go by slots; mend: Attention(mask='boolean'), and give attend the mask")
 
 
 def prefill(attention: Callable[..., Any], q: Any, k: Any, v: Any, bounds: Sequence[Any]) -> Any:
