@@ -13,7 +13,8 @@ import click
 from .choices import Choice
 from .errors import Status, say
 from .output import Output, given, options
-from .specification import FIELDS, specification
+from .specification import specification
+from .variants import specified, variants
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
@@ -22,6 +23,7 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 @click.argument("target")
 @click.option("--dtype", type=Choice(DTYPES), default="float32", help="Type of the inputs; by default float32.")
 @specification
+@variants
 @click.option("--fully-masked", type=Choice(("zeros", "nan")), help="Try rows without any key, which give this.")
 @click.option("--call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true.")
 @click.option("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation.")
@@ -44,20 +46,23 @@ def command(target: str, output: Output, show_output: bool, **wishes: Any) -> in
 
     \b
     symattn verify mypkg.attn:attention --causal
+    symattn verify attn.py:attention --like llama --heads 4 --kv-heads 2
     symattn verify torch.nn.functional:scaled_dot_product_attention
     """
-    from symattn import Attention
     from symattn.sources.loading import CannotRun
     from symattn.sources.verify import verify_target
     from symattn.verification.domain import Domain
 
     told = given(wishes)
-    spec = Attention(**{name: told.pop(name) for name in (*FIELDS, "fully_masked") if name in told})
+    like = told.get("like")
+    spec, cut = specified(told)
     promised = {name: told.pop(name) for name in ("max_abs_score", "square") if name in told}
     domain = Domain(**promised, fully_masked_rows=wishes["fully_masked"] is not None)
     try:
         with _progress() as progress:
-            report = verify_target(target, spec, domain=domain, progress=progress, **told)
+            report = verify_target(
+                target, spec, domain=domain, progress=progress, like=like, notes=(cut,) if cut else (), **told
+            )
     except CannotRun as error:
         say(f"symattn: {error}")
         return Status.TARGET

@@ -94,6 +94,27 @@ PRESETS: dict[str, Preset] = {
 }  # fmt: skip
 
 
+def small(name: str, **fields: Any) -> tuple[Attention, str]:
+    """``like`` with few heads where none are told, and in words what was cut: as many queries share a head of keys.
+
+    >>> spec, words = small("llama")
+    >>> (spec.heads, spec.kv_heads), words
+    ((8, 2), '32 heads, 8 of keys and values, are cut to 8 and 2')
+    """
+    spec = like(name, **fields)
+    if "heads" in fields or "kv_heads" in fields:
+        return spec, ""
+    group, keys = spec.heads // spec.key_heads, spec.key_heads
+    # Slopes of heads are made otherwise where their number is no power of two.
+    few = 2 if group > 1 else 4 if keys & (keys - 1) == 0 else 6
+    if few >= keys:
+        return spec, ""
+    if group == 1:
+        return replace(spec, heads=few), f"{spec.heads} heads are cut to {few}"
+    words = f"{spec.heads} heads, {keys} of keys and values, are cut to {few * group} and {few}"
+    return replace(spec, heads=few * group, kv_heads=few), words
+
+
 def like(name: str, **fields: Any) -> Attention:
     """The attention of a named model, with other fields where they are given. Raises InputError for other names.
 

@@ -89,7 +89,7 @@ class _Agreement:
     def _meaning(self, name: str) -> str | None:
         """What a parameter's name means for this specification: inputs that it does not have mean nothing."""
         what, r = meaning(name), self.request
-        foreign = what in (*NEEDED, *OPTIONAL) and what not in (*MASKS, *r.extras, *r.optional)
+        foreign = what in (*NEEDED, *OPTIONAL) and what not in (*MASKS, *SETTINGS, *r.extras, *r.optional)
         return None if foreign else what
 
     def _placed(self, found: dict[str, str], others: dict[str, str]) -> dict[str, str]:
@@ -127,7 +127,7 @@ class _Agreement:
             return None  # it cannot be named, and can be left out
         if what in MASKS:
             return self._mask(p.name, what, positional, required)
-        if what in SETTINGS:
+        if what in SETTINGS and what not in self.request.extras:
             value = self._setting(what, required)
             return None if value is None else Argument(p.name, None, value, positional, required)
         if what is not None:
@@ -189,6 +189,8 @@ class _Agreement:
                 if unclear:
                     mend = f"say --mask-arg {unclear[0]}, or --mask-arg ~{unclear[0]} if True means ignore"
                 raise InputError(f"{self.label}: no parameter for the specification's {what} is known; {mend}")
+        if self.request.spec.documents and not placed & {"doc", "doc_q", "doc_k"}:
+            raise InputError(f"{self.label}: no parameter for the specification's documents is known; name it doc")
         for what in self.request.extras:
             if what not in placed:
                 raise InputError(f"{self.label}: no parameter for the specification's {what} is known; name it {what}")

@@ -23,10 +23,13 @@ class Arrays(Protocol):
     """A framework."""
 
     def make(self, values: NDArray[Any], dtype: str) -> Any:
-        """A new array with these values; booleans stay booleans. Raises ``InputError`` where one is not exact."""
+        """A new array with these values; booleans and whole numbers stay what they are.
+
+        Raises ``InputError`` where one is not exact.
+        """
 
     def blank(self, like: Any, shape: tuple[int, ...]) -> Any:
-        """A new array of NaN (False for booleans), with the dtype of ``like``."""
+        """A new array of NaN (False for booleans, 0 for whole numbers), with the dtype of ``like``."""
 
     def bits(self, array: Any) -> bytes:
         """The contents, bit for bit."""
@@ -36,10 +39,10 @@ class NumpyArrays:
     """NumPy; bfloat16 and fp8 by ml_dtypes."""
 
     def make(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
-        return np.array(values) if values.dtype == bool else exactly(values, dtype)
+        return np.array(values) if values.dtype.kind in "biu" else exactly(values, dtype)
 
     def blank(self, like: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        return np.full(shape, False if like.dtype == bool else np.nan, dtype=like.dtype)
+        return np.full(shape, 0 if like.dtype.kind in "biu" else np.nan, dtype=like.dtype)
 
     def bits(self, array: NDArray[Any]) -> bytes:
         return array.tobytes()
@@ -52,13 +55,13 @@ class TorchArrays:
         self.torch = import_torch()
 
     def make(self, values: NDArray[Any], dtype: str) -> Any:
-        if values.dtype == bool:
+        if values.dtype.kind in "biu":
             return self.torch.from_numpy(np.array(values))
         exactly(values, dtype)
         return self.torch.from_numpy(np.array(values, dtype=np.float64)).to(getattr(self.torch, dtype))
 
     def blank(self, like: Any, shape: tuple[int, ...]) -> Any:
-        fill = False if like.dtype == self.torch.bool else float("nan")
+        fill = float("nan") if like.is_floating_point() else 0.0
         return self.torch.full(shape, fill, dtype=self.torch.float64).to(like.dtype)
 
     def bits(self, array: Any) -> bytes:

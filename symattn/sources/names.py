@@ -23,6 +23,14 @@ _SPELLINGS = {
     "bias": "bias attn_bias attention_bias position_bias",
     "sink": "sink sinks s_aux sink_logits",
     "slopes": "slopes alibi_slopes",
+    "b_rel": "b_rel rel_bias relative_bias relative_attention_bias bias_table",
+    "positions": "positions position_ids",
+    "doc": "doc document_ids segment_ids",
+    "drop": "drop dropout_mask",
+    "g_q": "g_q q_norm_weight q_gain",
+    "g_k": "g_k k_norm_weight k_gain",
+    "w_in": "w_in in_proj_weight w_qkv qkv_weight c_attn_weight",
+    "b_in": "b_in in_proj_bias b_qkv qkv_bias c_attn_bias",
 }
 for _one, _word in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
     _SPELLINGS[f"w_{_one}"] = f"w_{_one} weight_{_one} {_one}_weight {_one}_proj_weight w_{_word} {_word}_weight"

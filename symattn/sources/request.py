@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
@@ -13,6 +13,7 @@ from symattn.errors import InputError
 from symattn.sources.names import MASKS, SETTINGS
 from symattn.verification.target import Alignment, Framework, Layout
 
+_USUAL = Attention()
 _OWN = ("causal", "scale", "heads")  # settings that have a field of their own
 
 
@@ -39,22 +40,23 @@ class Request:
     heads: int = 1
     call: tuple[tuple[str, object], ...] = ()
     mask_arg: str | None = None
+    spec: Attention = field(default=_USUAL, compare=False)
 
     @classmethod
     def of(cls, spec: Attention, **told: Any) -> Request:
         """The request for a specification: ``Request.of(Attention(causal=True), dtype="float32", layout="bhnd")``."""
         needed = tuple(name for name, wanted in NEEDED.items() if wanted(spec))
-        usual = Attention()
         numbers = {f: getattr(spec, f) for f in SETTINGS if f not in _OWN and hasattr(spec, f)}
         return cls(
             masks=tuple(n for n in needed if n in MASKS),
             extras=tuple(n for n in needed if n not in MASKS),
             optional=tuple(name for name, wanted in OPTIONAL.items() if wanted(spec)),
-            settings=tuple((f, x) for f, x in numbers.items() if x != getattr(usual, f)),
+            settings=tuple((f, x) for f, x in numbers.items() if x != getattr(_USUAL, f)),
             causal=spec.causal,
             alignment=spec.alignment,
             scale=float(spec.scale) if isinstance(spec.scale, Real) else None,
             heads=spec.heads,
+            spec=spec,
             **told,
         )
 

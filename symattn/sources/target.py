@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from symattn.arrays.precision import Precision
 from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
 from symattn.sources.calling import agree
@@ -16,6 +17,9 @@ from symattn.sources.layouts import causal_mask, from_layout, to_layout
 from symattn.sources.loading import one_line
 from symattn.sources.request import Request
 from symattn.sources.watching import watch
+from symattn.verification import probes
+from symattn.verification.domain import Domain
+from symattn.verification.inputs import Maker, Sizes
 from symattn.verification.target import (
     CAUSAL_MASK,
     IN_PROCESS,
@@ -153,15 +157,9 @@ def _tried(function: Callable[..., Any], convention: Convention, request: Reques
 
 def _small(convention: Convention, request: Request) -> dict[str, NDArray[Any]]:
     """Small inputs for one call: three tokens of four components a head."""
-    d = 4 * request.heads
-    found: dict[str, NDArray[Any]] = {}
-    for name in convention.inputs:
-        if name in ("mask", "keep"):
-            found[name] = np.ones((3, 3) if name == "mask" else 3, dtype=bool)
-        else:
-            shape = (d,) if name.startswith("b_") else (d, d) if name.startswith("w_") else (3, d)
-            found[name] = (np.arange(np.prod(shape)) % 3 - 1.0).reshape(shape)
-    return found
+    maker = Maker(request.spec, convention, Precision.of(request.dtype), Domain(square=True))
+    rng = np.random.default_rng(0)
+    return maker.make(Sizes(3, 3, 4, 4, 4 * request.heads), probes.small(rng), rng)
 
 
 def _sorted(arguments: Sequence[Argument], passed: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 from symattn.arrays.precision import Contract, Precision
+from symattn.attention.presets import PRESETS
 from symattn.attention.spec import Attention
+from symattn.attention.spelling import differing, spelled
 from symattn.errors import InputError
 from symattn.sources.child import Child, Limits
 from symattn.sources.loading import CannotRun, NotCallable
@@ -74,6 +76,8 @@ def verify_target(
     layout: Layout | None = None,
     framework: Framework | None = None,
     domain: Domain | None = None,
+    like: str | None = None,
+    notes: tuple[str, ...] = (),
     time_limit: float | None = None,
     examples: int = engine.EXAMPLES,
     budget: float = engine.BUDGET,
@@ -82,7 +86,8 @@ def verify_target(
 ) -> Report:
     """The same for ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
 
-    ``call`` holds texts such as ``is_causal=true``. Raises ``CannotRun`` where the target cannot be imported either.
+    ``call`` holds texts such as ``is_causal=true``, ``like`` the preset that the command of the report is to name, and
+    ``notes`` what the report is to say besides. Raises ``CannotRun`` where the target cannot be imported either.
     """
     _check(budget=budget, examples=examples, seed=seed, time_limit=time_limit)
     spec, arithmetic = spec or Attention(), Precision.of(dtype, contract)
@@ -102,7 +107,8 @@ def verify_target(
         "examples": examples if examples != engine.EXAMPLES else None,
         "seed": seed if seed != engine.SEED else None,
     }
-    return replace(report, command=_command(target, spec, request, domain or Domain(), told))
+    command = _command(target, spec, request, domain or Domain(), told, like)
+    return replace(report, command=command, notes=(*notes, *report.notes))
 
 
 def _check(function: object = None, **numbers: float | None) -> None:
@@ -117,24 +123,24 @@ def _check(function: object = None, **numbers: float | None) -> None:
             raise InputError(f"{name.replace('_', '-')} is {number:g}; it must be a number of seconds above 0")
 
 
-def _command(target: str, spec: Attention, request: Request, domain: Domain, told: Mapping[str, object | None]) -> str:
+def _command(
+    target: str,
+    spec: Attention,
+    request: Request,
+    domain: Domain,
+    told: Mapping[str, object | None],
+    like: str | None = None,
+) -> str:
     """The command line that gives this report again; ``told`` holds options that have a value, or None."""
-    masked = spec.fully_masked if domain.fully_masked_rows else None
     valued: dict[str, object] = {
         "dtype": request.dtype if request.dtype != "float32" else None,
-        "alignment": spec.alignment if spec.causal and spec.alignment != "bottom-right" else None,
-        "mask": spec.mask,
-        "scale": spec.scale,
-        "heads": spec.heads if spec.heads > 1 else None,
-        "fully-masked": masked,
         "mask-arg": request.mask_arg,
         "layout": request.layout if request.layout != "nd" else None,
         "framework": request.framework,
         "max-abs-score": domain.max_abs_score,
         **told,
     }
-    flags = {"causal": spec.causal, "padding": spec.padding, "square": domain.square}
-    words = ["symattn", "verify", target, *(f"--{name}" for name, on in flags.items() if on)]
+    words = ["symattn", "verify", target, *(["--square"] if domain.square else []), *_fields(spec, domain, like)]
     for name, value in valued.items():
         words += [] if value is None else [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
     for name, value in request.call:
@@ -142,13 +148,29 @@ def _command(target: str, spec: Attention, request: Request, domain: Domain, tol
     return shlex.join(words)
 
 
+def _fields(spec: Attention, domain: Domain, like: str | None) -> Iterator[str]:
+    """The options of the fields in which a specification differs from the preset, or from the usual one."""
+    usual, base = Attention(), PRESETS[like].spec if like else Attention()
+    yield from ("--like", like) if like else ()
+    found = differing(spec, base)
+    if domain.fully_masked_rows:
+        found["fully_masked"] = spec.fully_masked
+    for name, value in found.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool) and value:
+            yield f"--{option}"
+        elif value == getattr(usual, name) and name != "fully_masked":
+            yield from ("--without", option)
+        elif name == "window" and isinstance(value, tuple):
+            yield from ("--window", ",".join("none" if side is None else str(side) for side in value))
+        else:
+            yield from (f"--{option}", f"{value:g}" if isinstance(value, float) else spelled(value))
+
+
 def _verified(runner: Runner, spec: Attention, precision: Precision, domain: Domain | None, **told: Any) -> Report:
     try:
-        if spec.heads > 1 and "x" not in runner.convention.inputs:
-            raise InputError(
-                f"{runner.describe()}: {spec.heads} heads need a function of x, w_q, w_k, w_v; "
-                "leave heads out for one of q, k, v"
-            )
+        if spec.lse:
+            raise InputError("verify judges the output alone, not the logarithms of sums; mend: leave lse out")
         return engine.verify(runner, spec, precision, domain, **told)
     except Unusable as nothing:
         raise CannotRun(str(nothing)) from None

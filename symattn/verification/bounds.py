@@ -22,8 +22,8 @@ Then |y − o| ≤ ``allowed``. Proof. Put λ = u/(1 − u), so that |ln(1 + δ)
 factors (1 + δ)^{±1} is within g(n) of 1.
 
 1. Scores (H2, H3). Each monomial passes N_j + K roundings, so its sum is off by at most τ_j = g(N_j + K) |t|_j + (what
-   underflows), |t|_j the sum of the monomials' absolute values, scaled. By H4 the score is off by at most
-   τ'_j = τ_j + g(2)(|t_j| + τ_j).
+   underflows), |t|_j the sum of the monomials' absolute values, scaled; for scores that are made otherwise, capped or
+   biased, ``scores`` has τ_j. By H4 the score is off by at most τ'_j = τ_j + g(2)(|t_j| + τ_j).
 2. Exponents. Put τ* = max τ', m = max t. A reference is m̂ at the end and lies between t_j and m before, up to τ*. A
    shift common to the row cancels in the quotient; what does not is the rounding of references that differ, at most
    g(2)(|t_j| + |m| + 2τ*), and that of the differences: their absolute values telescope to m̂ − t̂_j as the maximum
@@ -56,6 +56,16 @@ factors (1 + δ)^{±1} is within g(n) of 1.
 7. An output projection is linear in the heads' outputs: M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|). The output is
    rounded once: allowed = M + g(1)(|o| + M) + η.                                                                    ∎
 
+Variants. Masks of every kind say which keys there are; heads that share keys and values are heads with equal ones.
+  * A sink is one more key with the value 0. Its score is read, scaled and stored: τ' = g(6)|z|. The reference m̂ may be
+    the largest of the other scores alone: then its difference is z − m̂ in place of m − z.
+  * Powers of two are those of e of scores times log 2, and τ', sizes and shifts are so many times as large.
+  * Rows may be shifted by a constant of at most c (``scores`` says by which): sizes |t_j| and |m| grow by c.
+  * Values from a latent are off by e_j beforehand: Σ w_j e^{b_j} G e_j more.
+  * Dropout and terms of the values by distance give each row values of its own, v_ij, with three roundings more; in 5.
+    |v_ij − o| is replaced by |v_ij| + |o|. Nothing but linearity in the weights was used.
+  * Without a softmax there is no quotient, and ``weights`` bounds the error of each weight instead of 2 to 6.
+
 Evaluated in balls, and the upper end taken. A row whose terms may overflow gets +∞: there the bound says nothing.
 Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3; P. Blanchard, D. J. Higham and
 N. J. Higham, Accurately computing the log-sum-exp and softmax functions, IMA J. Numer. Anal. 41 (2021).
@@ -69,39 +79,21 @@ import flint
 import numpy as np
 
 from symattn.arrays.ball import Ball
-from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.errors import Undecided
-from symattn.verification.reference import Run, Values
-
-_SCALE_ROUNDINGS = 6
-_LOG2_E = 1.5  # rounded up
-Balls = Any  # arrays of balls, as their untyped namespace gives them
-xp = Ball.xp
+from symattn.verification.arithmetic import Balls, g, largest, number, rate, size, upper, xp
+from symattn.verification.outputs import projected
+from symattn.verification.reference import Run
+from symattn.verification.scores import LOG2_E, score_errors
+from symattn.verification.weights import weight_errors
 
 
 def allowed(run: Run, precision: Precision) -> np.ndarray:
     """The largest legal |y − o| for each element of the output, as float64 rounded up; +∞ where nothing is said."""
-    bound = _Bound(run, precision)
     try:
-        out = bound.projected(bound.per_head())
+        return _Bound(run, precision).total()
     except Undecided:  # exponentials of errors beyond all range
         return np.full(run.output.plain_shape, np.inf)
-    exact = _size(_number(run.output))
-    result = upper(out + (exact + out) * g(1, precision.input) + precision.input.eta)
-    result[bound.may_overflow()] = np.inf
-    return result
-
-
-def g(n: Any, f: Format) -> Any:
-    """g(n) = e^{nλ} − 1, λ = u/(1 − u), in balls."""
-    return xp.exp(Ball.lift(n) * _rate(f)) - 1
-
-
-def upper(balls: Balls) -> np.ndarray:
-    """Upper ends as float64, rounded up."""
-    ends = np.frompyfunc(lambda x: float(x.upper()), 1, 1)(balls.entries).astype(np.float64)
-    return np.asarray(np.nextafter(ends, np.inf))
 
 
 class _Bound:
@@ -109,47 +101,64 @@ class _Bound:
 
     def __init__(self, run: Run, precision: Precision) -> None:
         self.run, self.precision = run, precision
-        self.open = run.allowed
+        self.errors = score_errors(run, precision)
+        self.latents = self.errors.values
+        self.uneven = bool(run.spec.dropout) or len(run.value_step.of) > 2  # each query may have values of its own
+        self.keys = run.allowed
+        self.open = self._beside(self.keys, np.ones((*self.keys.shape[:-1], 1), dtype=bool))
         self.n = self.open.shape[-1]
         self.tiles = min(self.n, precision.tiles or self.n) if self.n > 1 else 0
         self.merges = min(self.n - 1, precision.merges)
-        self.t = xp.where(self.open, _number(run.final_scores), 0)
-        self.p = xp.where(self.open, _number(run.values["weights"]), 0)
+        # Powers of two are those of e of scores times log 2, and so are errors and sizes.
+        self.unit = flint.arb(2).log() if run.spec.base == 2 else flint.arb(1)
+        self.t = xp.where(self.open, self._beside(number(run.final_scores), self._sink()), 0) * self.unit
+        weights = number(run.values["weights"])
+        rest = xp.maximum(1 - xp.sum(weights, axis=-1, keepdims=True), 0)
+        self.p = xp.where(self.open, self._beside(weights, rest), 0)
         self.eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps = self.eps / (1 - self.eps)
-        self.m = _largest(run.final_scores, self.open)
+        self.m = largest(self.t, self.open)
         self.tau = self._scores()
-        self.star = _largest(self.tau, self.open)
+        self.star = largest(self.tau, self.open)
+        self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)  # rows whose sum could underflow to nothing
+        if run.spec.normaliser == "softmax":
+            self._softmax()
+
+    def _softmax(self) -> None:
         self.rescalings = self._rescalings()
         self.a = self._shared()
         self.b, self.b_below = self._apart()
-        self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)  # rows whose sum could underflow to nothing
 
-    def _score_format(self) -> Format:
-        p = self.precision
-        return p.score if p.contract == "fused" else p.roughest
+    def total(self) -> np.ndarray:
+        """The heads' bound through the output step, and the last rounding."""
+        out = projected(self.run, self.precision, self.per_head())
+        exact = size(number(self.run.output))
+        result = upper(out + (exact + out) * g(1, self.precision.input) + self.precision.input.eta)
+        result[self.may_overflow()] = np.inf
+        return result
+
+    def _beside(self, keys: Any, sink: Any) -> Any:
+        """A column for the sink, where there is one."""
+        if self.run.spec.sink is None:
+            return keys
+        joined = np if isinstance(keys, np.ndarray) else xp
+        return joined.concatenate([keys, sink], axis=-1) if joined is np else xp.concat([keys, sink], axis=-1)
+
+    def _sink(self) -> Balls:
+        """The logits of the sinks, (…, n_q, 1)."""
+        shape = (*self.run.final_scores.plain_shape[:-1], 1)
+        if self.run.spec.sink != "given":
+            return xp.zeros(shape)
+        z = self.run.values["sink"]
+        return xp.zeros(shape) + (z[:, None, None] if self.run.spec.heads > 1 else z)
 
     def _scores(self) -> Balls:
         """Step 1: τ'_j."""
-        f, run = self._score_format(), self.run
-        size = _size(run.absolute["scaled"])
-        if run.spec.mask == "additive":
-            size = size + _size(_number(run.values["mask"]))
-        size = xp.where(self.open, size, 0)
-        tau = g(run.terms + _SCALE_ROUNDINGS, f) * size + self._score_underflow(f)
-        return xp.where(self.open, tau + g(2, f) * (_size(self.t) + tau), 0)
-
-    def _score_underflow(self, f: Format) -> Balls:
-        """Every operation of step 1 may be off by η, and that is multiplied by what comes later."""
-        absolute = self.run.absolute
-        d_k = absolute["q"].plain_shape[-1]
-        size = _largest_row(absolute["q"]) + _largest_row(absolute["k"]) + 2 * d_k + 1
-        if "w_q" in self.run.values:  # W_Q W_Kᵀ may be formed first
-            x = absolute["x"]
-            size = size + _largest_row(x) * _largest_row(absolute.get("y", x)) * d_k
-        steps = int(self.run.terms.max(initial=0)) + _SCALE_ROUNDINGS + 2
-        scale = max(1.0, abs(float(self.run.spec.scale or 1)))
-        return size * (self.run.terms > 0).astype(float) * (float(f.eta) * steps * _LOG2_E * scale)
+        p = self.precision
+        f = p.score if p.contract == "fused" else p.roughest
+        tau, shift = self.errors.tau * self.unit, self.errors.shift * self.unit
+        tau = tau + g(2, f) * (size(self.t[..., : self.keys.shape[-1]]) + shift + tau)
+        return self._beside(xp.where(self.keys, tau, 0), g(6, f) * (size(self._sink()) * self.unit + shift))
 
     def _rescalings(self) -> np.ndarray:
         """B_j. The comparison is in float64; a third of τ' more covers its rounding, as τ' ≥ 6u|t|."""
@@ -165,38 +174,68 @@ class _Bound:
         """Step 2: a_j."""
         f = self.precision.score
         fall = xp.where(self.open, self.m - self.t, 0)
-        reference = g(2, f) * (_size(self.t) + _size(self.m) + 2 * self.star)
+        if self.run.spec.sink is not None:  # which need not be among those that the reference is the largest of
+            last = largest(self.t[..., :-1], self.keys)
+            above = xp.where(self.keys.any(axis=-1, keepdims=True), size(self.m - last), 0)
+            fall = self._beside(fall[..., :-1], xp.maximum(fall[..., -1:], above))
+        reference = g(2, f) * (self._length() + 2 * self.star)
         return self.tau + reference + g(3, f) * (fall + 2 * self.star) + (self.rescalings + 1) * Ball.lift(self.eps)
+
+    def _length(self) -> Balls:
+        """|t_j| + |m|, with what rows may be shifted by."""
+        return size(self.t) + size(self.m) + 2 * self.errors.shift
 
     def _apart(self) -> tuple[Balls, Balls]:
         """Steps 3 and 4: b_j and b'_j."""
         p, log_n = self.precision, flint.arb(self.n).log()
-        length = _size(self.t) + _size(self.m) + log_n + 2 * self.star
+        length = self._length() + log_n + 2 * self.star
         each = g(6, p.score) * length + 2 * self.eps * log_n + self.eps
         counts = self.n + self.rescalings + 4 * self.tiles + 2 * self.merges
-        below = Ball.lift(counts) * _rate(p.accumulate)
-        values = self.run.value_terms * _rate(p.roughest) + _rate(p.stored)
-        return each * (1 + self.merges) + below + 2 * _rate(p.accumulate) + values, below
+        below = Ball.lift(counts) * rate(p.accumulate)
+        values = (self.run.value_terms + 3 * self.uneven) * rate(p.roughest) + rate(p.stored)
+        return each * (1 + self.merges) + below + 2 * rate(p.accumulate) + values, below
 
     def per_head(self) -> Balls:
         """Steps 5 and 6: M for the weighted values of each head, (…, n_q, d_v)."""
-        size = self._value_sizes()
+        if self.run.spec.normaliser != "softmax":
+            return self._without_softmax()
         if not self.run.variant.rows:
-            return self._without_rows(size)
+            return self._without_rows(self._value_sizes())
         low = xp.sum(self.p * xp.exp(-self.a), axis=-1, keepdims=True)
         low = xp.where(low == 0, 1, low)  # a row without any weight
         w = xp.minimum(self.p * xp.exp(self.a) / low, Ball.lift(1))
         growth = 1 + xp.sum(w * (xp.exp(self.b_below) - 1), axis=-1, keepdims=True)
         factor = xp.exp(self.b) * growth
-        return self._mean_moved(low) + (w * (factor - 1)) @ size + self._underflow(size, xp.max(factor, axis=-1))
+        away = self._weighed(w * (factor - 1), self._value_sizes())
+        away = away + self._underflow(xp.max(factor, axis=-1, keepdims=True))
+        if self.latents is not None:
+            away = away + self._weighed(w * factor, self.latents[1])
+        return self._mean_moved(low) + away
+
+    def _weighed(self, w: Balls, sizes: Balls) -> Balls:
+        """Σ w_j |v|_j. The values of a sink are 0; those of a row may be dropped, or have terms of their own."""
+        w, values = w[..., : self.keys.shape[-1]], dict(self.run.values)
+        if not self.uneven:
+            return w @ sizes
+        for step in self.run.steps:
+            if step.name == "dropped":
+                w = step.run(w, *(values[n] for n in step.of[1:]))
+        rest = [size(values[n]) for n in self.run.value_step.of[2:]]
+        return self.run.value_step.run(w, sizes, *rest)
 
     def _mean_moved(self, low: Ball) -> Balls:
         """The first part of step 5."""
-        v = self._v()
-        o = _number(self.run.values["attended" if "attended" in self.run.values else "output"])
-        away = _size(v[..., None, :, :] - o[..., :, None, :])
-        share = (self.p * (xp.exp(self.a) - 1) / low)[..., None]
-        return xp.minimum(xp.sum(share * away, axis=-2), self._farthest(v, o))
+        o = number(self.run.values["attended" if "attended" in self.run.values else "output"])
+        share = self.p * (xp.exp(self.a) - 1) / low
+        if self.uneven:
+            return self._weighed(share, size(self._v())) + xp.sum(share, axis=-1, keepdims=True) * size(o)
+        v = self._beside_values(self._v())
+        away = size(v[..., None, :, :] - o[..., :, None, :])
+        return xp.minimum(xp.sum(share[..., None] * away, axis=-2), self._farthest(v, o))
+
+    def _beside_values(self, v: Balls) -> Balls:
+        """A row of zeros for the sink, where there is one."""
+        return v if self.run.spec.sink is None else xp.concat([v, v[..., :1, :] * 0], axis=-2)
 
     def _farthest(self, v: Balls, o: Balls) -> Balls:
         """max |v_j − o| over the keys j that the row may see, from ends rounded up."""
@@ -204,14 +243,24 @@ class _Bound:
         high, low = (Ball.lift(np.where(np.isfinite(x), x, 0)) for x in ends)
         return xp.maximum(high - o, low + o)
 
-    def _without_rows(self, size: Ball) -> Balls:
+    def _without_rows(self, sizes: Ball) -> Balls:
         """Weights that are not normalised along the row: each is off by its own factor and that of its sum."""
-        worst = _largest(self.a, self.open | True) + _largest(self.b_below, self.open | True)
+        worst = largest(self.a, self.open | True) + largest(self.b_below, self.open | True)
         worst = xp.max(worst, axis=-2, keepdims=True)
-        weights = _size(_number(self.run.values["weights"]))
-        return (weights * (xp.exp(self.a + self.b + worst) - 1)) @ size
+        weights = size(self._beside(number(self.run.values["weights"]), worst * 0))
+        return self._weighed(weights * (xp.exp(self.a + self.b + worst) - 1), sizes)
 
-    def _underflow(self, size: Balls, factor: Balls) -> Balls:
+    def _without_softmax(self) -> Balls:
+        """Of weights that are made otherwise: see ``weights``."""
+        f, e = self.precision.roughest, weight_errors(self.run, self.precision, self.tau)
+        roundings = self.n + 4 + self.run.value_terms + 3 * self.uneven
+        w = size(number(self.run.values["weights"])) + e
+        found = self._weighed(e + w * g(roundings, f), self._value_sizes())
+        if self.latents is not None:
+            found = found + self._weighed(w, self.latents[1])
+        return found + float(f.eta) * (4 + self.n) * (1 + self.run.value_terms)
+
+    def _underflow(self, factor: Balls) -> Balls:
         """Step 6."""
         p, n = self.precision, self.n
         kappa = 4 + n + 4 * self.tiles + 2 * self.merges
@@ -220,10 +269,15 @@ class _Bound:
         below = xp.exp(-xp.max(self.b_below, axis=-1, keepdims=True)) - (every + weight) * n
         self.vanishes = np.asarray([x.lower() <= 0 for x in below.entries.flat]).reshape(below.plain_shape)[..., 0]
         below = xp.where(self.vanishes[..., None], 1, below)
-        total = xp.sum(size, axis=-2, keepdims=True)
-        largest = xp.max(size, axis=-2, keepdims=True) * factor[..., None]
-        projected = factor[..., None] * (n * self.run.value_terms)
-        return ((every + weight) * (total + largest * n) + every * (projected + n)) / below
+        sizes = self._value_sizes()
+        if self.uneven:
+            total = self._weighed(xp.zeros(self.open.shape) + 1, sizes)
+            most = total * factor
+        else:
+            total = xp.sum(sizes, axis=-2, keepdims=True)
+            most = xp.max(sizes, axis=-2, keepdims=True) * factor
+        projected = factor * (n * self.run.value_terms)
+        return ((every + weight) * (total + most * n) + every * (projected + n)) / below
 
     def _without_subtraction(self) -> Balls:
         """e^{−m} where no maximum need be subtracted and the largest exponential is below 1, else 1."""
@@ -231,66 +285,18 @@ class _Bound:
         m = self.m.midpoints()
         return xp.exp(Ball.lift(np.where(m >= lowest, np.maximum(-m, 0), 0)))
 
-    def projected(self, moved: Ball) -> Balls:
-        """Step 7, where there is an output step."""
-        step = self.run.output_step
-        if step is None:
-            return moved
-        sizes = {n: _size(_number(self.run.values[n])) for n in step.of}
-        if "w_o" not in sizes:
-            return self._output({**sizes, "attended": moved})
-        without_bias = sizes | ({"b_o": sizes["b_o"] * 0} if "b_o" in sizes else {})
-        passed = self._output({**without_bias, "attended": moved})
-        rounded = self._output({**sizes, "attended": sizes["attended"] + moved})
-        f, terms = self.precision.roughest, sizes["w_o"].plain_shape[-2] + 2
-        return passed + rounded * g(terms, f) + f.eta * terms
-
-    def _output(self, values: Values) -> Balls:
-        """The output step, or what a variant puts in its place, on other arrays."""
-        step, change = self.run.output_step, self.run.variant.steps.get("output")
-        assert step is not None
-        return change(self.run.spec, values) if change else step.run(*[values[n] for n in step.of])
-
     def may_overflow(self) -> np.ndarray:
         """H7: rows (…, n_q) of the output in which an intermediate result could leave the range."""
-        absolute = self.run.absolute
         limit = float(min(f.largest for f in (self.precision.score, self.precision.accumulate, self.precision.input)))
-        scores = np.maximum(upper(absolute["scores"]), upper(_size(absolute["scaled"]))).max(axis=-1) * _LOG2_E * 1.01
-        values = upper(xp.sum(self._value_sizes(), axis=-2)).max(axis=-1, keepdims=True) * 1.01
-        over = (scores > limit) | (values > limit) | self.vanishes
+        scores = upper(self.errors.largest).max(axis=-1) * LOG2_E * 1.01
+        values = upper(self._weighed(xp.zeros((*self.open.shape[:-1], self.n)) + 1, self._value_sizes())).max(axis=-1)
+        over = (scores > limit) | (values * 1.01 > limit) | self.vanishes
         heads = self.run.output_step is not None
         return np.asarray(over.any(axis=-2) if heads and over.ndim > 1 else over)
 
     def _v(self) -> Balls:
-        return self.run.values[self.run.variant.values]
+        return self.run.values[self.run.values_name]
 
     def _value_sizes(self) -> Balls:
         """|v|_j."""
-        return self.run.absolute[self.run.variant.values]
-
-
-def _rate(f: Format) -> flint.arb:
-    """λ."""
-    u = flint.arb(float(f.u))
-    return u / (1 - u)
-
-
-def _number(balls: Balls) -> Balls:
-    """Zero in place of −∞ and undefined."""
-    return xp.where(xp.isfinite(balls), balls, 0)
-
-
-def _size(balls: Balls) -> Balls:
-    """Absolute values, of finite entries alone, in one pass."""
-    return Ball(Ball.each(abs, balls))
-
-
-def _largest_row(balls: Balls) -> Balls:
-    """The largest sum over the last axis."""
-    return xp.max(xp.sum(balls, axis=-1))
-
-
-def _largest(balls: Balls, where: np.ndarray) -> Balls:
-    """Row maxima over the places in ``where``, kept as an axis; 0 for a row without any."""
-    m = xp.max(xp.where(where, balls, -np.inf), axis=-1, keepdims=True)
-    return _number(m)
+        return self.latents[0] if self.latents is not None else self.run.absolute[self.run.values_name]

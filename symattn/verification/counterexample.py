@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
 
 _FEW = 64  # entries up to which an exact value is formed, and steps are shown
-_STEPS = ("scores", "scaled", "masked", "weights", "output")
+_STEPS = ("scores", "scaled", "capped", "positioned", "biased", "masked", "weights", "dropped", "output")
 
 
 def counterexample(spec: Attention, judged: Judged, variant: Variant | None) -> Counterexample:
@@ -57,7 +57,7 @@ def _exact(spec: Attention, judged: Judged, at: tuple[int, ...]) -> Quotient | N
     from symattn.arrays.field.quotient import Quotient
 
     lifted = {
-        name: a if a.dtype == bool else Exact.literal(a) if name == "mask" else Exact.lift(a)
+        name: a if a.dtype.kind in "biu" else Exact.literal(a) if name == "mask" else Exact.lift(a)
         for name, a in ((n, np.asarray(a)) for n, a in judged.case.inputs.items())
     }
     try:
@@ -74,7 +74,8 @@ def _steps(spec: Attention, judged: Judged, variant: Variant, at: tuple[int, ...
     right = judged.expected.run.values
     if len(right["scores"].plain_shape) != 2:
         return ()
-    return tuple((name, _row(right[name], at), _row(wrong[name], at)) for name in _STEPS if name in right)
+    names = [name for name in _STEPS if name in right and name in wrong]
+    return tuple((name, _row(right[name], at), _row(wrong[name], at)) for name in names)
 
 
 def _row(balls: Any, at: tuple[int, ...]) -> str:

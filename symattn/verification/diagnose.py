@@ -28,7 +28,7 @@ class Cause:
     def variant(self) -> Variant | None:
         """The one changed definition that gives what the function gave, where there is one."""
         only = self.mistakes[0].variant if len(self.mistakes) == 1 else None
-        return only if only is not None and (only.steps or only.values != "v") else None
+        return only if only is not None and (only.steps or only.spec or only.values != "v") else None
 
 
 def causes(spec: Attention, precision: Precision, records: Sequence[Judged]) -> tuple[Cause, ...]:
@@ -78,7 +78,9 @@ def _explain_errors(
 def _possible(spec: Attention, mistake: Mistake, judged: Judged) -> bool:
     """Whether the mistake changes a step that there is."""
     steps = {step.name for step in spec.pipeline(frozenset(judged.case.inputs))}
-    return mistake.applies(spec) and (mistake.variant.values != "v" or bool(steps & mistake.variant.steps.keys()))
+    variant = mistake.variant
+    changed = variant.values != "v" or variant.spec is not None or bool(steps & variant.steps.keys())
+    return mistake.applies(spec) and changed
 
 
 def _answers(spec: Attention, precision: Precision, mistake: Mistake, cases: Sequence[Judged]) -> Iterator[bool | None]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
+from symattn.attention.spelling import differing, spelled
 from symattn.errors import SymattnError
 from symattn.evidence import Grade, Verdict
 from symattn.verification import behaviour, faults, probes
@@ -138,6 +139,7 @@ def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     return Report(
         _verdict(session, found), session.runner.describe(), session.precision.words, session.domain.words,
         session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout),
+        fields={name: spelled(value) for name, value in differing(session.spec, Attention()).items()},
     )  # fmt: skip
 
 
@@ -158,6 +160,9 @@ def _checks(session: Session) -> Iterator[Check]:
 
 
 def _notes(session: Session) -> Iterator[str]:
+    reach = max((n for n in session.spec.sides if n is not None), default=0)
+    if reach >= session.domain.max_tokens:
+        yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."
     yield from session.runner.notes
     yield from session.runner.convention.notes
     other = {r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from symattn.errors import SymattnError
 from symattn.verification import behaviour
 from symattn.verification.counterexample import counterexample, shown, sizes
 from symattn.verification.diagnose import Cause, causes
@@ -163,12 +164,24 @@ def _conduct(session: Session) -> Iterator[Fault]:
             yield Fault("mask", None, message, Counterexample({n: a.tolist() for n, a in leak.items()}))
 
 
+def _fits(session: Session, inputs: Inputs) -> bool:
+    """Whether the specification takes inputs of these sizes."""
+    try:
+        with np.errstate(all="ignore"):
+            session.spec(**inputs)
+    except (SymattnError, IndexError, ValueError):
+        return False
+    return True
+
+
 def _smallest(session: Session, judged: Judged, variant: Variant | None = None) -> Judged:
     """The same finding on the smallest inputs that show it, and the variant where ``judged`` shows it."""
     best = [judged]
     variant = variant if _shows(session, judged, variant) else None
 
     def fails(inputs: Inputs) -> bool:
+        if not _fits(session, inputs):
+            return False
         found = session.try_(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
         alike = found.finding in _SAME.get(judged.finding or "", (judged.finding,))
         alike = alike and bool(session.domain.fully_masked_rows or found.expected.run.allowed.any(axis=-1).all())

@@ -9,13 +9,19 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.attention import masks
 from symattn.attention.inputs import lengths
+from symattn.attention.position import Rotary
+from symattn.attention.position_checks import known_sizes
 from symattn.attention.spec import Attention
 from symattn.verification.domain import Domain
+from symattn.verification.extras import NAMES as EXTRAS
+from symattn.verification.extras import extras, places
+from symattn.verification.reference import SCORES
 from symattn.verification.target import Convention
 
 Array = np.ndarray
+_HARD = 16  # columns, where the bound takes long
+_HALVINGS = 40  # of queries; beyond, scores do not follow them
 _MASKED_SCORES = 1000.0  # beyond, a finite mask such as −10⁴ forbids nothing
 Entries = Callable[[str, tuple[int, ...]], Array]
 
@@ -45,6 +51,8 @@ class Maker:
     def names(self) -> tuple[str, ...]:
         """The arrays that a call gets."""
         found = tuple(n for n in self.convention.inputs if n not in ("mask", "keep"))
+        if "doc" in found:  # the labels of queries and keys at once
+            found = tuple(n for n in found if n not in ("doc_q", "doc_k"))
         return found or ("q", "k", "v")
 
     @property
@@ -55,7 +63,7 @@ class Maker:
     @property
     def square(self) -> bool:
         """Whether n_q = n_k always."""
-        return self.domain.square or (self.tokens and "y" not in self.names)
+        return self.domain.square or (self.tokens and "y" not in self.names) or "doc" in self.names
 
     @property
     def batches(self) -> bool:
@@ -74,28 +82,76 @@ class Maker:
         d_k, d_v = min(sizes.d_k, self.domain.max_width), min(sizes.d_v, self.domain.max_width)
         if self.square:
             n_q = n_k
-        if self.spec.causal and self.spec.alignment == "bottom-right" and not self.domain.fully_masked_rows:
+        causal = self.spec.causal and self.spec.alignment == "bottom-right" and not self.domain.fully_masked_rows
+        if causal or self._ends_with_queries:
             n_q, n_k = min(n_q, n_k), max(n_q, n_k)
-        return replace(sizes, n_q=n_q, n_k=n_k, d_k=d_k, d_v=d_k if self._plain else d_v)
+        if not self.domain.fully_masked_rows and not places(self.spec, n_q, n_k, {}).any(axis=1).all():
+            n_q = n_k = max(n_q, n_k)
+        if self.hard:
+            d_k = min(d_k, _HARD)
+            n_q, n_k = (min(n, _HARD + 1 if n_q == n_k else n) for n in (n_q, n_k))
+        d_k = self._width(d_k)
+        return replace(sizes, n_q=n_q, n_k=n_k, d_k=d_k, d_v=d_k if self._plain or self.spec.packed else d_v)
+
+    @property
+    def hard(self) -> bool:
+        """Whether the bound takes long for many columns: several heads, or vectors that are changed first."""
+        return self.spec.heads > 4 or isinstance(self.spec.position, Rotary) or self.spec.qk_norm is not None
+
+    @property
+    def _ends_with_queries(self) -> bool:
+        """Whether there must be no more queries than keys."""
+        position = isinstance(self.spec.position, Rotary) and self.spec.alignment == "bottom-right"
+        return position or self.spec.documents
+
+    def _width(self, d_k: int) -> int:
+        """d_k as positions, latents and truncated scores need it."""
+        position = self.spec.position
+        if isinstance(position, Rotary):
+            d_k = max(d_k + d_k % 2, position.width or 2 * len(position.triples or ()) or 2)
+        if self.spec.latent is not None:
+            d_k = max(d_k, 2) + self._turned
+        return max(d_k, self.spec.truncate or 1)
+
+    @property
+    def _turned(self) -> int:
+        """d_r, how many columns of the keys of a latent have positions."""
+        return (getattr(self.spec.position, "width", None) or 2) if self.spec.latent is not None else 0
 
     @property
     def _plain(self) -> bool:
-        return self.tokens and "w_q" not in self.names
+        return self.tokens and not {"w_q", "w_in", "w_uq"} & set(self.names)
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         """The shape of every array."""
         s = sizes
         d_model = s.d_k if self._plain else s.d_model
-        letters = {"n_q": s.n_q, "n_k": s.n_k, "d_k": s.d_k, "d_v": s.d_v, "d_model": d_model}
-        letters |= {"d_y": d_model, "d_out": d_model}
+        letters = {"n_q": s.n_q, "n_k": s.n_k, "n": s.n_k, "d_k": s.d_k, "d_v": s.d_v, "d_model": d_model}
+        letters |= {"d_y": d_model, "d_out": d_model, "d_s": s.d_k, "d_r": self._turned, "d_n": s.d_k - self._turned}
+        letters |= {"f": self._pairs(s.d_k), "l": 3, "l_q": 4, "l_a": 3, "d_e": 3, "n_d": 1, "n_b": 1}
+        letters |= {"n_r": s.n_k if self.spec.causal else s.n_q + s.n_k - 1} | known_sizes(self.spec)
         found = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
         return {name: (*s.batch, *shape) if name in "qkv" else shape for name, shape in found.items()}
+
+    def _pairs(self, d_k: int) -> int:
+        return (self._turned or d_k) // 2
 
     def make(self, sizes: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         """Inputs of the fitted sizes with the given entries, rounded to the format, and masks at random."""
         s = self.fitted(sizes)
-        arrays = {name: self.precision.input.rounded(entries(name, shape)) for name, shape in self.shapes(s).items()}
-        return self.tame(arrays | self.masks(s.n_q, s.n_k, rng))
+        shapes = self.shapes(s)
+        made = self._extras(shapes, rng)
+        arrays = {n: self.precision.input.rounded(entries(n, shape)) for n, shape in shapes.items() if n not in made}
+        return self.tame(self._in_order(arrays | made | self.masks(s.n_q, s.n_k, rng, made)))
+
+    def _extras(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, Array]:
+        """Positions, tables, sinks and the like, as the format holds them."""
+        made = extras({n: shape for n, shape in shapes.items() if n in EXTRAS}, rng, self.spec)
+        return {n: a if a.dtype.kind in "biu" else self.precision.input.rounded(a) for n, a in made.items()}
+
+    def _in_order(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        order = [*self.names, "mask", "keep"]
+        return {name: arrays[name] for name in order if name in arrays}
 
     def from_heads(
         self, q: Array, k: Array, v: Array, rng: np.random.Generator | None = None
@@ -105,14 +161,29 @@ class Maker:
             return None
         if self.fitted(Sizes(q.shape[-2], k.shape[-2], 1, 1)).n_q != q.shape[-2]:
             return None
-        arrays = {"q": q, "k": k, "v": v}
-        if self.tokens:
-            if self._plain:
-                return None
-            arrays = self._as_tokens(q, k, v)
+        if self.tokens and (self._plain or self.spec.latent is not None or self.spec.packed):
+            return None
+        wide = self._width(q.shape[-1]) - q.shape[-1]
+        q, k = (np.pad(a.astype(float), ((0, 0), (0, wide))) for a in (q, k))
+        arrays = self._as_tokens(q, k, v) if self.tokens else self._as_heads(q, k, v)
         arrays = {name: self.precision.input.rounded(a) for name, a in arrays.items()}
-        made = arrays | self.masks(q.shape[-2], k.shape[-2], rng)
-        return made if self._score(made) <= self.largest_score else None
+        shapes = self.shapes(Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1]))
+        # Without rng the probe speaks for itself, and what stands beside it is always the same.
+        made = self._extras(shapes, rng or np.random.default_rng(len(k)))
+        rest = {n: self._entries(shape) for n, shape in shapes.items() if n not in arrays and n not in made}
+        made = arrays | rest | made | self.masks(q.shape[-2], k.shape[-2], rng, made)
+        return self._in_order(made) if self._score(made) <= self.largest_score else None
+
+    def _entries(self, shape: tuple[int, ...]) -> Array:
+        """Small whole numbers for matrices that the heads' inputs do not say."""
+        return np.random.default_rng(sum(shape)).integers(-1, 2, shape).astype(float)
+
+    def _as_heads(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
+        """The same for each head, where there is an axis of heads."""
+        if self.spec.heads == 1:
+            return {"q": q, "k": k, "v": v}
+        heads = {"q": self.spec.heads, "k": self.spec.key_heads, "v": self.spec.key_heads}
+        return {n: np.broadcast_to(a, (heads[n], *a.shape)).copy() for n, a in zip("qkv", (q, k, v), strict=True)}
 
     def _as_tokens(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
         """Tokens that hold q, k and v side by side, and projections that pick them out."""
@@ -124,32 +195,34 @@ class Maker:
         x = np.concatenate([q, np.zeros((n_q, d_k + d_v))], axis=1)
         made = {"x": x, "y": y} if "y" in self.names else {"x": x + y}
         picks = {"w_q": columns[:, :d_k], "w_k": columns[:, d_k : 2 * d_k], "w_v": columns[:, 2 * d_k :]}
-        made |= {name: np.tile(w, (1, h)) for name, w in picks.items()}
-        widths = {"b_q": h * d_k, "b_k": h * d_k, "b_v": h * d_v, "b_o": d_model}
+        g = self.spec.key_heads
+        made |= {name: np.tile(w, (1, h if name == "w_q" else g)) for name, w in picks.items()}
+        widths = {"b_q": h * d_k, "b_k": g * d_k, "b_v": g * d_v, "b_o": d_model}
         made |= {name: np.zeros(n) for name, n in widths.items() if name in self.names}
         if "w_o" in self.names:
             made["w_o"] = np.tile(np.eye(d_v, d_model), (h, 1)) * np.repeat(2.0 ** np.arange(h), d_v)[:, None]
-        return {name: made[name] for name in self.names}
+        return {name: made[name] for name in self.names if name in made}
 
-    def masks(self, n_q: int, n_k: int, rng: np.random.Generator | None) -> dict[str, Array]:
+    def masks(
+        self, n_q: int, n_k: int, rng: np.random.Generator | None, given: dict[str, Array] | None = None
+    ) -> dict[str, Array]:
         """Masks by which every query may attend to some key; open ones without ``rng``."""
         made: dict[str, Array] = {}
+        may = places(self.spec, n_q, n_k, {n: a for n, a in (given or {}).items() if n.startswith("doc")})
         keep = np.ones(n_k, dtype=bool)
         if self.spec.padding:
             keep = keep if rng is None else rng.random(n_k) < 0.7
             keep[0] = True
+            keep = keep if (may & keep).any(axis=1).all() else np.ones(n_k, dtype=bool)
             made["keep"] = keep
         if self.spec.mask is not None:
             open_ = np.ones((n_q, n_k), dtype=bool) if rng is None else rng.random((n_q, n_k)) < 0.6
-            open_ = self._with_keys(open_, keep, rng)
+            open_ = self._with_keys(open_, may & keep, rng)
             made["mask"] = open_ if self.spec.mask == "boolean" else self._additive(open_, rng)
         return made
 
-    def _with_keys(self, open_: Array, keep: Array, rng: np.random.Generator | None) -> Array:
-        """A mask that leaves each query a key which padding and causality leave it too."""
-        may = np.broadcast_to(keep, open_.shape).copy()
-        if self.spec.causal:
-            may &= masks.causal(np.zeros(open_.shape), self.spec.alignment)
+    def _with_keys(self, open_: Array, may: Array, rng: np.random.Generator | None) -> Array:
+        """A mask that leaves each query a key which the other masks leave it too."""
         for i in np.flatnonzero(~(open_ & may).any(axis=1) & may.any(axis=1)):
             if not self.domain.fully_masked_rows or rng is None or rng.random() < 0.5:
                 choice = np.flatnonzero(may[i])
@@ -162,8 +235,10 @@ class Maker:
 
     def tame(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """The inputs with scores within the domain: queries are halved until they are."""
-        name = "w_q" if "w_q" in inputs else "x" if "x" in inputs else "q"
-        while self._score(inputs) > self.largest_score:
+        name = next(n for n in ("w_q", "w_uq", "w_in", "x", "q") if n in inputs)
+        for _ in range(_HALVINGS):
+            if self._score(inputs) <= self.largest_score:
+                break
             halved = {n: a / 2 for n, a in inputs.items() if n in (name, "b_q" if name == "w_q" else name)}
             inputs = inputs | {n: self.precision.input.rounded(a) for n, a in halved.items()}
         return inputs
@@ -173,8 +248,11 @@ class Maker:
         if self.largest_score == np.inf:
             return 0.0
         values: dict[str, Any] = dict(inputs)
-        for step in self.spec.pipeline(frozenset(values)):
-            values[step.name] = step.run(*[values[n] for n in step.of])
-            if step.name == "scaled":
-                break
-        return float(np.abs(values["scaled"]).max())
+        last = ""
+        with np.errstate(all="ignore"):
+            for step in self.spec.pipeline(frozenset(values)):
+                if step.name in ("masked", "weights"):
+                    break
+                values[step.name] = step.run(*[values[n] for n in step.of])
+                last = step.name if step.name in SCORES else last
+        return float(np.abs(values[last]).max())

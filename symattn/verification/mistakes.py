@@ -6,28 +6,16 @@ Most of them were reported of published code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from symattn.attention.spec import Attention
 from symattn.verification import wrong
-from symattn.verification.reference import Change, Variant
+from symattn.verification.mistaken import FIELDS
+from symattn.verification.mistaken import Mistake as Mistake
+from symattn.verification.reference import Change, Variant, usual
 
 STEPS = ("call", "project", "score", "scale", "mask", "max", "softmax", "weights", "values", "output")
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A mistake: the step at which it is made, what it is in words, and how it changes the definition.
-
-    ``applies`` says for which specifications it is one at all.
-    """
-
-    step: str
-    cause: str
-    variant: Variant
-    applies: Callable[[Attention], bool] = lambda spec: True
 
 
 def _mistake(
@@ -38,7 +26,25 @@ def _mistake(
     of: str = "v",
     **steps: Change,
 ) -> Mistake:
-    return Mistake(step, cause, Variant(steps, rows, of), applies or (lambda spec: True))
+    """A mistake of the plain steps: it is one where the specification has these steps, and no others in between."""
+
+    def holds(spec: Attention) -> bool:
+        return _has_plain(spec, steps, of) and (applies is None or applies(spec))
+
+    return Mistake(step, cause, Variant(steps, rows, of), holds)
+
+
+def _has_plain(spec: Attention, steps: Mapping[str, Change], of: str) -> bool:
+    """Whether the steps are those of the plain pattern, so that what is put in their place is all of them."""
+    shared = spec.key_heads == spec.heads
+    if ({"q", "k", "v", "scores"} & steps.keys() or of != "v") and not (usual(spec) and shared and not spec.packed):
+        return False
+    if "scaled" in steps and not usual(spec):
+        return False
+    if "masked" in steps and (spec.window or spec.block or spec.prefix or spec.documents):
+        return False
+    plain = spec.normaliser == "softmax" and spec.sink is None and spec.base is None
+    return plain or not {"weights", "masked"} & steps.keys()
 
 
 def _scaled(spec: Attention) -> bool:
@@ -68,7 +74,7 @@ def _several_masks(spec: Attention) -> bool:
 # Two variants of one cause: float64 tells them apart, float32 does not.
 _NOTHING = "forbidden scores become 0 (a mask multiplied) or nearly 0 (−1e-9 filled in), which leaves them a weight"
 
-MISTAKES: tuple[Mistake, ...] = (
+_PLAIN: tuple[Mistake, ...] = (
     _mistake("project", "queries are used as keys", k=partial(wrong.projected, "k", "q")),
     _mistake("project", "keys are projected as values are", k=partial(wrong.projected, "k", "v")),
     _mistake("project", "values are projected as keys are", v=partial(wrong.projected, "v", "k")),
@@ -138,3 +144,6 @@ MISTAKES: tuple[Mistake, ...] = (
              output=wrong.merged_bare),
     _mistake("output", "the output projection is left out", output=wrong.no_output_projection),
 )  # fmt: skip
+
+#: Every known mistake, in the order of the steps.
+MISTAKES: tuple[Mistake, ...] = tuple(sorted((*_PLAIN, *FIELDS), key=lambda mistake: STEPS.index(mistake.step)))

@@ -10,6 +10,7 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.verification.judge import Judged
+from symattn.verification.reference import usual
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ _SEEN = "in the input below, with V = I for its values"
 
 def scales(spec: Attention, records: Iterable[Judged]) -> tuple[ObservedScale, ...]:
     """The scale at every d_k of the group ``scale``, where q, k, v are given: two keys, the values 0 and 1."""
+    if not usual(spec):
+        return ()
     found: dict[int, ObservedScale] = {}
     for judged in records:
         inputs, got = judged.case.inputs, judged.outcome.output
         if judged.case.group != "scale" or "q" not in inputs or got is None or judged.ratios is None:
             continue
-        d_k, score = inputs["q"].shape[-1], float(inputs["q"][0, 0])
+        d_k, score = inputs["q"].shape[-1], float(inputs["q"].flat[0])
         p = float(got.flat[-1])  # the last query sees both keys under a causal mask too
         if d_k not in found and 0 < p < 1:
             found[d_k] = ObservedScale(d_k, log(p / (1 - p)) / score)

@@ -5,14 +5,16 @@ Wrong variants run the same way: a ``Variant`` changes some steps of the definit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.ball import Ball
 from symattn.attention.flow import Step
+from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.position import Alibi, Buckets, Rotary
 from symattn.attention.spec import Attention
 from symattn.verification.target import Inputs
 
@@ -24,27 +26,34 @@ Change = Callable[[Attention, Values], Any]
 class Variant:
     """A change of the definition: for some steps, another function of all that was computed before.
 
-    ``rows`` says that every row of weights still sums to 1, ``values`` which array the weights meet.
+    ``rows`` says that every row of weights still sums to 1, ``values`` which array the weights meet. ``spec`` makes
+    another specification of the right one, where the mistake is one of its fields.
     """
 
     steps: Mapping[str, Change] = field(default_factory=dict)
     rows: bool = True
     values: str = "v"
+    spec: Callable[[Attention], Attention] | None = None
 
 
 RIGHT = Variant()
+_PLAIN = Attention()
+_LATER = ("capped", "biased", "masked")  # what becomes of scores that are scaled
+#: The names that scores have, one after another (positions are added before or after they are scaled).
+SCORES = ("scores", "positioned", "scaled", *_LATER)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: all arrays in balls (``values``), the same from absolute values, and lengths of paths.
+    """One run: all arrays in balls (``values``), some from absolute values, and lengths of paths.
 
-    ``absolute`` holds q, k, v, scores and scaled as sums of the absolute values of their monomials in the inputs.
-    ``terms`` counts the roundings that a monomial of a score can meet in products and sums, ``value_terms`` those of a
-    value.
+    ``absolute`` holds, of the values and of scores that are sums of products, the sums of the absolute values of their
+    monomials in the inputs. ``terms`` counts the roundings that a monomial of a score can meet in products and sums,
+    ``value_terms`` those of a value.
     """
 
     spec: Attention
+    inputs: Inputs
     values: Values
     absolute: Values
     terms: np.ndarray
@@ -58,9 +67,19 @@ class Run:
         return out
 
     @property
+    def chain(self) -> tuple[str, ...]:
+        """The names of the scores, from products to what the normaliser receives."""
+        return chain(self.steps)
+
+    @property
+    def raw(self) -> str:
+        """The scores as they are scaled, before caps, biases and masks."""
+        return raw(self.spec, self.steps)
+
+    @property
     def final_scores(self) -> Ball:
-        """The scores as the softmax receives them."""
-        s: Ball = self.values["masked" if "masked" in self.values else "scaled"]
+        """The scores as the normaliser receives them."""
+        s: Ball = self.values[self.chain[-1]]
         return s
 
     @property
@@ -75,38 +94,103 @@ class Run:
         return self.steps[-1] if "attended" in self.values else None
 
     @property
+    def value_step(self) -> Step:
+        """The step at which the weights meet the values."""
+        return next(s for s in self.steps if s.name in ("attended", "output"))
+
+    @property
+    def values_name(self) -> str:
+        """The array that the weights meet."""
+        return values_name(self.steps) if self.variant.values == "v" else self.variant.values
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         """The definition's own steps."""
-        return self.spec.pipeline(frozenset(self.values))
+        return self.spec.pipeline(frozenset(self.inputs))
+
+
+def chain(steps: Sequence[Step]) -> tuple[str, ...]:
+    """The names of the scores among the steps, in order."""
+    return tuple(s.name for s in steps if s.name in SCORES)
+
+
+def raw(spec: Attention, steps: Sequence[Step]) -> str:
+    """The name of the scores as they are scaled."""
+    later = (*_LATER, "positioned") if isinstance(spec.position, Alibi | Buckets) else _LATER
+    return [name for name in chain(steps) if name not in later][-1]
+
+
+def values_name(steps: Sequence[Step]) -> str:
+    """The array that the weights meet: v, or v for each head of queries."""
+    return next(s for s in steps if s.name in ("attended", "output")).of[1]
+
+
+def canonical(spec: Attention) -> Attention:
+    """The same attention with matrices of latents where they stand: absorbed, they give equal numbers."""
+    return replace(spec, latent=replace(spec.latent, absorbed=False)) if spec.latent is not None else spec
 
 
 def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT) -> Run:
     """Run the definition, or a variant of it, at the present precision of balls."""
-    given = {name: _lifted(name, array) for name, array in inputs.items()}
-    values = _trace(spec, given, variant)
-    absolute = _trace(spec, {n: _absolute(n, a) for n, a in inputs.items()}, variant, until="scaled")
-    return Run(spec, values, absolute, _terms(spec, inputs, values, variant), _value_terms(inputs), variant)
+    spec = canonical(spec)
+    if variant.spec is not None:
+        spec = variant.spec(spec)
+        inputs = {n: a for n, a in inputs.items() if n not in NEEDED | OPTIONAL or (NEEDED | OPTIONAL)[n](spec)}
+    steps = spec.pipeline(frozenset(inputs))
+    values = trace(spec, {name: lifted(array) for name, array in inputs.items()}, variant)
+    held = variant.values if variant.values != "v" else values_name(steps)
+    wanted = {held} if spec.latent is None else set()
+    if of_products(spec):
+        wanted |= {"q", "k", *chain(steps)[: chain(steps).index(raw(spec, steps)) + 1]}
+    absolute = trace(spec, {n: _absolute(n, a) for n, a in inputs.items()}, variant, wanted)
+    terms, value_terms = _terms(spec, inputs, values, variant), _value_terms(values)
+    return Run(spec, inputs, values, absolute, terms, value_terms, variant)
 
 
-def _trace(spec: Attention, given: Values, variant: Variant, until: str = "output") -> Values:
+def usual(spec: Attention) -> bool:
+    """Whether scores are dot products with a scale, and weights their softmax under masks."""
+    varied = ("score", "truncate", "qk_norm", "softcap", "bias", "latent", "position", "base", "sink", "dropout")
+    return spec.normaliser == "softmax" and all(getattr(spec, f) == getattr(_PLAIN, f) for f in varied)
+
+
+def of_products(spec: Attention) -> bool:
+    """Whether scores are sums of products of inputs, so that their absolute values are those of the monomials."""
+    plain = not isinstance(spec.position, Rotary)
+    return plain and spec.latent is None and spec.qk_norm is None and spec.score in ("dot", "general")
+
+
+def trace(spec: Attention, given: Values, variant: Variant = RIGHT, wanted: set[str] | None = None) -> Values:
+    """Every array of a run; with ``wanted``, no more than what these are made of."""
+    steps = spec.pipeline(frozenset(given))
+    held = values_name(steps)
+    needed = _ancestors(steps, wanted) if wanted is not None else None
     values = dict(given)
-    for step in spec.pipeline(frozenset(given)):
+    for step in steps:
+        if needed is not None and step.name not in needed:
+            continue
         change = variant.steps.get(step.name)
-        of = ("weights", variant.values) if step.of == ("weights", "v") else step.of
+        of = tuple(variant.values if n == held and variant.values != "v" else n for n in step.of)
+        of = of if step.name in ("attended", "output") else step.of
         values[step.name] = change(spec, values) if change else step.run(*[values[n] for n in of])
-        if step.name == until:
-            break
     return values
 
 
-def _lifted(name: str, array: Any) -> Any:
-    if array.dtype == bool:
+def _ancestors(steps: Sequence[Step], wanted: set[str]) -> set[str]:
+    found = set(wanted)
+    for step in reversed(steps):
+        found |= set(step.of) if step.name in found else set()
+    return found
+
+
+def lifted(array: Any, kind: Any = Ball) -> Any:
+    """An input as an array of a kind; booleans and whole numbers stay what they are."""
+    if array.dtype == bool or array.dtype.kind in "iu":
         return array
-    return Ball.literal(array) if name == "mask" else Ball.lift(array)
+    return kind.literal(array) if np.isinf(array).any() else kind.lift(array)
 
 
 def _absolute(name: str, array: Any) -> Any:
-    return array if name in ("mask", "keep") else Ball.lift(np.abs(array))
+    return array if name in ("mask", "keep") or array.dtype.kind in "biu" else Ball.lift(np.abs(array))
 
 
 def _terms(spec: Attention, inputs: Inputs, values: Values, variant: Variant) -> np.ndarray:
@@ -114,16 +198,26 @@ def _terms(spec: Attention, inputs: Inputs, values: Values, variant: Variant) ->
 
     From q and k: one product and at most N − 1 sums, N the number of products that are not zero. Through projections
     a monomial x_ia w_al w'_bl y_jb meets at most d_model and one for the bias on either side, and d_k, in any order in
-    which the sums over a, b, l are taken (so also for x (W_Q W_Kᵀ) yᵀ).
+    which the sums over a, b, l are taken (so also for x (W_Q W_Kᵀ) yᵀ). Terms for distances: as many again, for their
+    own projection, and three for the sum of them.
     """
-    shape = values["scores"].plain_shape
-    if "w_q" in inputs:
-        d_model, d_k = inputs["w_q"].shape[-2], values["q"].plain_shape[-1]
-        return np.full(shape, 2 * (d_model + 1) + d_k)
+    first = next(step for step in spec.pipeline(frozenset(inputs)) if step.name == "scores")
+    shape, (d_k, d_s) = values["scores"].plain_shape, (int(values[n].plain_shape[-1]) for n in first.of[:2])
+    most = d_k + (d_s + 1 if spec.score != "dot" else 0)
+    relative = [int(a.shape[-2]) for n, a in inputs.items() if n in ("w_r", "w_pk", "w_pq")]
+    if spec.position is not None and not isinstance(spec.position, Alibi | Buckets):
+        most += 4 + sum(relative) + d_k
+    if "w_q" in values:
+        d_model = int(values["w_q"].shape[-2])
+        return np.full(shape, 2 * (d_model + 1) + most)
+    if most > d_k or not of_products(spec):
+        return np.full(shape, most)
     marks = {n: (np.asarray(inputs[n]) != 0).astype(float) for n in ("q", "k", "v", "x", "y") if n in inputs}
-    marks |= {n: inputs[n] for n in ("mask", "keep") if n in inputs}
-    return np.asarray(_trace(spec, marks, variant, until="scores")["scores"]).astype(int)
+    found = trace(spec, marks, Variant({n: c for n, c in variant.steps.items()}, values=variant.values), {"scores"})
+    return np.asarray(found["scores"]).astype(int)
 
 
-def _value_terms(inputs: Inputs) -> int:
-    return int(inputs["w_v"].shape[-2]) + 1 if "w_v" in inputs else 0
+def _value_terms(values: Values) -> int:
+    if "w_uv" in values:
+        return int(values["w_uv"].shape[-2]) + 1
+    return int(values["w_v"].shape[-2]) + 1 if "w_v" in values else 0

@@ -92,7 +92,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """The answer of ``verify``: a verdict, the faults, the checks, and notes that a reader must not overlook."""
+    """The answer of ``verify``: a verdict, the faults, the checks, and notes that a reader must not overlook.
+
+    ``fields`` are those of the specification that are not the usual ones, in words.
+    """
 
     verdict: Verdict
     target: str
@@ -104,6 +107,7 @@ class Report:
     notes: tuple[str, ...] = ()
     stdout: str = ""
     command: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:

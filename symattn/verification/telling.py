@@ -57,6 +57,7 @@ def document(report: Report, show_output: bool = False) -> Document:
             "checks": [check.record() for check in report.checks],
             "notes": list(report.notes),
             "domain": report.domain,
+            "fields": dict(report.fields),
         },
         verdict=report.verdict,
         hints=_hints(report),
@@ -151,8 +152,10 @@ def _scales(fault: Fault) -> Table:
 
 
 def _ground(report: Report) -> Paragraph:
+    fields = ", ".join(f"{name}={value}" for name, value in report.fields.items())
+    what = f"Attention({fields}). " if fields else ""
     known = "An error counts as a fault if no implementation in this arithmetic can make it"
-    return Paragraph((f"{known}: {report.precision}. Tried: {report.domain}; {report.cases} cases.",))
+    return Paragraph((f"{what}{known}: {report.precision}. Tried: {report.domain}; {report.cases} cases.",))
 
 
 def _hints(report: Report) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks, projections, scores, softmax
 from symattn.attention.spec import Attention
-from symattn.verification.reference import Values
+from symattn.verification.reference import SCORES, Values
 
 
 def _shape(values: Values) -> tuple[int, ...]:
@@ -90,11 +90,12 @@ def _allowed(spec: Attention, values: Values, causal: Any = None) -> Any:
 
 
 def _biased(spec: Attention, values: Values) -> Any:
-    """The scaled scores with the finite part of an additive mask."""
+    """The scores before the masks, with the finite part of an additive one."""
+    s = values[[name for name in SCORES if name in values and name != "masked"][-1]]
     if spec.mask != "additive":
-        return values["scaled"]
-    xp = namespace_of(values["scores"])
-    return values["scaled"] + xp.where(xp.isfinite(values["mask"]), values["mask"], 0)
+        return s
+    xp = namespace_of(s)
+    return s + xp.where(xp.isfinite(values["mask"]), values["mask"], 0)
 
 
 def shifted(by: int, spec: Attention, values: Values) -> Any:
@@ -161,7 +162,7 @@ def without(part: str, spec: Attention, values: Values) -> Any:
 
 
 def _received(values: Values) -> Any:
-    return values["masked" if "masked" in values else "scaled"]
+    return values[[name for name in SCORES if name in values][-1]]
 
 
 def some_keys(spec: Attention, values: Values) -> Any:

@@ -105,7 +105,7 @@ def test_prints_are_captured_and_shown_on_request(verify) -> None:  # type: igno
 @pytest.mark.parametrize(
     "options",
     [
-        ["--dtype", "float31"], ["--max-abs-score", "-1"], ["--call", "what"], ["--heads", "2"], ["--seed", "-1"],
+        ["--dtype", "float31"], ["--max-abs-score", "-1"], ["--call", "what"], ["--like", "nosuch"], ["--seed", "-1"],
         *([f"--{name}", x] for name in ("budget", "time-limit") for x in ("0", "-1", "nan", "inf")),
     ],
 )  # fmt: skip

@@ -236,8 +236,8 @@ def test_what_is_wrong_with_the_call_is_said() -> None:
     for name, number in {"seed": -1, "examples": -1, "budget": float("nan")}.items():
         with pytest.raises(InputError, match=f"{name} is {number}"):
             verify(rewrites.plain, **{name: number})
-    with pytest.raises(InputError, match="2 heads need a function of x"):
-        verify(rewrites.plain, Attention(heads=2))
+    with pytest.raises(InputError, match="the output alone"):
+        verify(rewrites.plain, Attention(lse=True))
 
 
 def _raises(q: Any, k: Any, v: Any) -> Any:

@@ -1,0 +1,79 @@
+"""Fields of a specification as words: ``rotary``, ``Rotary(base=500000, layout='interleaved')``, and back."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import MISSING, fields, is_dataclass
+from fractions import Fraction
+from typing import Any
+
+from symattn.attention.latent import Latent
+from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.rotary_fields import SCALINGS
+from symattn.errors import InputError
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (Rotary, Alibi, Buckets, Shaw, TransformerXL, Disentangled, Latent, Fraction, *SCALINGS)
+}
+_SMALL = {name.lower(): name for name in _KINDS}
+
+
+def spelled(value: object) -> str:
+    """A field's value as ``read`` takes it: what a dataclass has by default is left out.
+
+    >>> spelled(Rotary(base=500000)), spelled(Rotary()), spelled(Fraction(1, 8))
+    ('Rotary(base=500000)', 'rotary', '1/8')
+    """
+    if not is_dataclass(value) or isinstance(value, type):
+        return "none" if value is None else str(value) if isinstance(value, str | Fraction) else repr(value)
+    told = [(f.name, getattr(value, f.name)) for f in fields(value) if getattr(value, f.name) != f.default]
+    name = type(value).__name__
+    return f"{name}({', '.join(f'{n}={_inside(x)}' for n, x in told)})" if told else name.lower()
+
+
+def _inside(value: object) -> str:
+    if is_dataclass(value):
+        return spelled(value) if "(" in spelled(value) else f"{type(value).__name__}()"
+    return str(value) if isinstance(value, Fraction) else repr(value)
+
+
+def read(text: str, known: tuple[str, ...]) -> Any:
+    """The position or latent that a text spells, None for ``none``. Raises InputError with one line."""
+    if text.lower() == "none":
+        return None
+    word = _SMALL.get(text.lower(), text)
+    try:
+        found = _made(ast.parse(word if "(" in word else f"{word}()", mode="eval").body)
+    except InputError:
+        raise
+    except (SyntaxError, ValueError, TypeError, RecursionError) as error:
+        needs = f"; {error}" if isinstance(error, TypeError) else ""
+        raise InputError(f"{text!r} is none of none, {', '.join(known)}{needs}") from None
+    if type(found).__name__.lower() not in known:
+        raise InputError(f"{text!r} is none of none, {', '.join(known)}")
+    return found
+
+
+def _made(node: ast.expr) -> Any:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
+        kind = _KINDS.get(_SMALL.get(node.func.id.lower(), node.func.id))
+        if kind is None or any(k.arg is None for k in node.keywords):
+            raise ValueError(node.func.id)
+        return kind(**{str(k.arg): _made(k.value) for k in node.keywords})
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return Fraction(_made(node.left)) / Fraction(_made(node.right))
+    if isinstance(node, ast.Tuple):
+        return tuple(_made(item) for item in node.elts)
+    return ast.literal_eval(node)
+
+
+def differing(spec: Any, base: Any) -> dict[str, Any]:
+    """The fields in which a specification differs from another one, in order."""
+    return {f.name: getattr(spec, f.name) for f in fields(spec) if getattr(spec, f.name) != getattr(base, f.name)}
+
+
+def default(name: str, kind: type[Any]) -> Any:
+    """What a field is if nothing is said."""
+    found = next(f.default for f in fields(kind) if f.name == name)
+    return None if found is MISSING else found

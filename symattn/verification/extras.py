@@ -1,0 +1,83 @@
+"""Entries of inputs beside tokens and projections: masks, labels, positions, tables, sinks, slopes, gains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from symattn.attention.spec import Attention
+
+Array = np.ndarray
+Random = np.random.Generator
+
+
+def _halves(low: int, high: int) -> Callable[[tuple[int, ...], Random], Array]:
+    """Multiples of 1/2 from low/2 to high/2."""
+    return lambda shape, rng: rng.integers(low, high + 1, shape) / 2.0
+
+
+def _booleans(shape: tuple[int, ...], rng: Random) -> Array:
+    return rng.random(shape) < 0.7
+
+
+def _apart(shape: tuple[int, ...], rng: Random) -> Array:
+    """Powers of two, another one for each head, in an order that is not theirs."""
+    return 2.0 ** -(1.0 + rng.permutation(shape[0]) % 6)
+
+
+#: By name: entries that say something about each head, distance and column.
+_ENTRIES: dict[str, Callable[[tuple[int, ...], Random], Array]] = {
+    "bias": _halves(-4, 4),
+    "sink": _halves(-3, 6),
+    "drop": _booleans,
+    "scale": _apart,
+    "slopes": _apart,
+    "b_rel": _halves(-6, 6),
+    "b_u": _halves(-2, 2),
+    "b_w": _halves(-2, 2),
+    "v_s": _halves(-4, 4),
+    "g_q": _halves(1, 4),
+    "g_k": _halves(1, 4),
+    "g_ckv": _halves(1, 4),
+    "g_cq": _halves(1, 4),
+    "beta_q": _halves(-2, 2),
+    "beta_k": _halves(-2, 2),
+}
+_AT = ("cos", "sin", "cos_q", "sin_q", "positions", "positions_q", "doc", "doc_q", "doc_k")
+NAMES = (*_ENTRIES, *_AT)
+
+
+def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> dict[str, Array]:
+    """Those among ``shapes`` that this module makes; the queries stand at the end of the keys."""
+    made = {n: _ENTRIES[n](shapes[n], rng) for n in _ENTRIES if n in shapes}
+    n_k = max((shapes[n][0] for n in _AT if n in shapes), default=0)
+    top_left = spec.alignment == "top-left"
+    starts = rng.integers(0, 3) + np.cumsum(rng.integers(1, 3, n_k))
+    labels = np.cumsum(rng.random(n_k) < 0.4)
+    for name in _AT:
+        if name not in shapes:
+            continue
+        n = shapes[name][0]
+        rows = slice(0, n) if top_left or not name.endswith("_q") else slice(n_k - n, n_k)
+        if name.startswith("doc"):
+            made[name] = labels[rows]
+        elif name.startswith("positions"):
+            made[name] = starts[rows]
+        else:
+            f = shapes[name][1]
+            angles = np.arange(n_k)[rows, None] * 10000.0 ** (-np.arange(f) / f)
+            made[name] = np.cos(angles) if name.startswith("cos") else np.sin(angles)
+    return made
+
+
+def places(spec: Attention, n_q: int, n_k: int, labels: dict[str, Array]) -> Array:
+    """Booleans (n_q, n_k): what the masks of the specification allow that are not given, and the documents given."""
+    bare = replace(spec, mask=None, padding=False, documents=bool(labels))
+    if not bare.masks_anything:
+        return np.ones((n_q, n_k), dtype=bool)
+    names = {"q", "k", "v", *labels}
+    step = next(s for s in bare.pipeline(names) if s.name == "masked")
+    found = step.run(np.zeros((1,) * (spec.heads > 1) + (n_q, n_k)), *(labels[n] for n in step.of[1:]))
+    return np.asarray(np.isfinite(found)).reshape(n_q, n_k)
