@@ -33,9 +33,10 @@ def vjp(
     forbidden has the gradient 0, and so has all that only a fully masked row of zeros depends on.
 
     A maximum whose gradient is 0, such as the one that softmax subtracts, is not asked which of its arguments is the
-    largest. Where a gradient does arrive at a maximum of equals (ReLU at 0, the edge of the support of sparsemax),
-    there are many: kinds that decide raise Undecided, or with ``ties="second"`` take that of the second argument, 0 for
-    ReLU, as floats do; ReLU attention is written with the gradient 0 at 0. Balls enclose all of them.
+    largest. Where a gradient does arrive at a maximum of equals (ReLU at 0), there are many: kinds that decide raise
+    Undecided, or with ``ties="second"`` take that of the second argument, 0 for ReLU, as floats do; balls enclose all
+    of them. What is decided by comparing is taken as it is found: a score of 0 in ReLU attention has the gradient 0, a
+    key at the edge of the support of sparsemax is outside.
     Raises InputError for names and shapes that do not fit, Refused where the kind lacks an operation of the derivative.
 
     >>> import numpy as np
@@ -45,11 +46,11 @@ def vjp(
     {'q': array([[-0.5,  0.5]]), 'v': array([[0.5],
            [0.5]])}
     """
-    under = _namespace(inputs)
+    under, names = differentiable(inputs, wrt)
     kind = tape(under, ties)
-    names = _names(inputs, under, wrt)
     given = {n: kind(x, moves=n in names) if _numbers(x, under) else x for n, x in inputs.items()}
-    ends = list(_ends(under, function(**given), cotangent))
+    output = function(**given)
+    ends = [(y, g) for y, g in cotangents(under, output, cotangent) if isinstance(y, Taped)]
     return dict(zip(names, pull_back(ends, [given[n] for n in names]), strict=True))
 
 
@@ -66,16 +67,46 @@ def jvp(function: Callable[..., Any], tangents: Inputs, inputs: Inputs) -> Any:
     """
     from symattn.arrays.dual import dual
 
-    under = _namespace(inputs)
+    under, names = differentiable(inputs, tangents)
     base = _base(under)
     kind: Any = dual(base)
-    names = _names(inputs, under, tangents)
     given = dict(inputs)
     for name, x in inputs.items():
         if _numbers(x, under):
             direction = _shaped(tangents[name], x, f"the tangent of {name}", name) if name in names else 0
             given[name] = kind.made(_as(base, x), _as(base, direction))
     return _structure(function(**given), lambda y: _slope(kind, under, y))
+
+
+def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list[str]]:
+    """The namespace of the inputs, and the names of those that gradients are wanted by: without ``wrt``, all that hold
+    numbers. Raises InputError for other names, or kinds that are mixed."""
+    under = _namespace(inputs)
+    if wrt is None:
+        return under, [n for n, x in inputs.items() if _numbers(x, under)]
+    names = list(wrt)
+    for name in names:
+        if name not in inputs:
+            raise InputError(f"no input {name!r} to differentiate by; given: {', '.join(inputs)}")
+        if not _numbers(inputs[name], under):
+            what = getattr(inputs[name], "dtype", type(inputs[name]).__name__)
+            kind = "floats" if under is np else under.kind.name
+            raise InputError(f"{name} holds {what}: there is a gradient only by arrays of {kind}")
+    return under, names
+
+
+def cotangents(under: Any, output: Any, cotangent: Any) -> list[tuple[Any, Any]]:
+    """Each output with its cotangent, as an array of the kind and of its shape, for those that have one."""
+    if not isinstance(output, tuple | list):
+        output, cotangent = (output,), (cotangent,)
+    if not isinstance(cotangent, tuple | list) or len(cotangent) != len(output):
+        raise InputError(f"the function has {len(output)} outputs; give a tuple of as many cotangents, or of None")
+    pairs = []
+    for index, (y, g) in enumerate(zip(output, cotangent, strict=True)):
+        if g is not None:
+            g = g if isinstance(g, Array) else under.asarray(g, dtype=y.dtype)
+            pairs.append((y, _shaped(g, y, "the cotangent", f"output {index}" if len(output) > 1 else "the output")))
+    return pairs
 
 
 def _namespace(inputs: Inputs) -> Any:
@@ -96,32 +127,6 @@ def _numbers(x: Any, under: Any) -> bool:
     if under is not np:
         return isinstance(x, Array)
     return isinstance(x, np.ndarray | np.floating) and x.dtype.kind == "f"
-
-
-def _names(inputs: Inputs, under: Any, wrt: Iterable[str] | None) -> list[str]:
-    if wrt is None:
-        return [n for n, x in inputs.items() if _numbers(x, under)]
-    names = list(wrt)
-    for name in names:
-        if name not in inputs:
-            raise InputError(f"no input {name!r} to differentiate by; given: {', '.join(inputs)}")
-        if not _numbers(inputs[name], under):
-            what = getattr(inputs[name], "dtype", type(inputs[name]).__name__)
-            kind = "floats" if under is np else under.kind.name
-            raise InputError(f"{name} holds {what}: there is a gradient only by arrays of {kind}")
-    return names
-
-
-def _ends(under: Any, output: Any, cotangent: Any) -> Iterable[tuple[Taped, Any]]:
-    """Each output with its cotangent; what is constant is left out."""
-    if not isinstance(output, tuple | list):
-        output, cotangent = (output,), (cotangent,)
-    if not isinstance(cotangent, tuple | list) or len(cotangent) != len(output):
-        raise InputError(f"the function has {len(output)} outputs; give a tuple of as many cotangents, or of None")
-    for index, (y, g) in enumerate(zip(output, cotangent, strict=True)):
-        if g is not None and isinstance(y, Taped):
-            g = g if isinstance(g, Array) else under.asarray(g, dtype=y.dtype)
-            yield y, _shaped(g, y, "the cotangent", f"output {index}" if len(output) > 1 else "the output")
 
 
 def _shaped(given: Any, like: Any, what: str, whose: str) -> Any:

@@ -1,0 +1,199 @@
+"""The derivative of the definition: against difference quotients in balls, which know nothing of derivatives."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.arrays import kind
+from symattn.arrays.ball import precision
+from symattn.arrays.exact import Exact
+from symattn.arrays.indexed import Indexed
+from symattn.arrays.modular import modular
+from symattn.arrays.special import Forbidden
+from symattn.attention.activations import relu
+from symattn.attention.derivative import jvp, vjp
+from symattn.attention.gradients_rows import sparsemax_gradient
+from symattn.attention.layers import feed_forward
+from symattn.attention.position import Rotary
+from symattn.attention.sparse import sparsemax
+from symattn.attention.spec import Attention
+from symattn.errors import InputError, Refused, Undecided
+from tests.attention.gradient_cases import CASES, MODEL_CASES, Case, close, parts
+
+BITS, STEP = 700, Fraction(1, 2**200)  # the quotient is off by 2^−400 or so, and its rounding by 2^−500
+BALL = kind("ball")
+
+
+def quotient(case: Case) -> list[Any]:
+    """(f(x + h x') − f(x − h x')) / 2h, for each output; 0 where it is −∞."""
+    x, d = case.given(BALL), case.direction(BALL)
+    up, down = (parts(case.function(**{**x, **{n: x[n] + d[n] * (s * STEP) for n in d}})) for s in (1, -1))
+    return [
+        BALL.lift(BALL.each(lambda a, b: 0 if isinstance(a, Forbidden) else (a - b) / (2 * _ball(STEP)), y, z))
+        for y, z in zip(up, down, strict=True)
+    ]
+
+
+def _ball(x: Fraction) -> Any:
+    return BALL.lift(x).item()
+
+
+def inner(a: list[Any], b: list[Any]) -> Any:
+    """Σ ⟨a, b⟩."""
+    return sum(((x * y).sum() for x, y in zip(a, b, strict=True)), BALL.lift(0))
+
+
+def is_derivative(case: Case, differentiate: Any = vjp) -> bool:
+    """Whether ⟨gradient, x'⟩ = ⟨g, quotient⟩ for a step x' of all inputs at once, to 60 digits."""
+    with precision(BITS):
+        g, d = case.cotangent(BALL), case.direction(BALL)
+        found = differentiate(case.function, g, case.given(BALL))
+        return close(inner([found[n] for n in d], list(d.values())), inner(parts(g), quotient(case)), 60)
+
+
+@pytest.mark.parametrize(
+    "name", [n if ":" not in n else pytest.param(n, marks=pytest.mark.deep) for n in (*CASES, *MODEL_CASES)]
+)
+def test_gradients_are_slopes(name: str) -> None:
+    assert is_derivative((CASES | MODEL_CASES)[name])
+
+
+def test_the_largest_model_too() -> None:
+    assert is_derivative(MODEL_CASES["model: both"])
+
+
+@pytest.mark.parametrize("name", ["scaled dot", "sink", "latent", "T5 buckets"])
+def test_a_gradient_that_is_off_by_a_little_is_seen(name: str) -> None:
+    def wrong(*args: Any) -> dict[str, Any]:
+        return {n: x * (1 + Fraction(1, 10**50)) for n, x in vjp(*args).items()}
+
+    assert not is_derivative(CASES[name], wrong)
+
+
+@pytest.mark.parametrize("name", ["scaled dot", "general", "masks combined", "dropout", "multi-head", "Transformer-XL"])
+def test_along_a_direction(name: str) -> None:
+    case = CASES[name]
+    with precision(BITS):
+        slopes = parts(jvp(case.function, case.direction(BALL), case.given(BALL)))
+        assert all(close(x, y, 60) for x, y in zip(slopes, quotient(case), strict=True))
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "bfloat16"])
+def test_floats_are_near_the_exact_gradient(name: str) -> None:
+    """An everyday check that code for floats is the same: nothing is claimed of the error."""
+    case, of = CASES["grouped-query"], kind(name)
+    exact = vjp(case.function, case.cotangent(BALL), case.given(BALL))
+    found = vjp(case.function, case.cotangent(of), case.given(of))
+    moved = jvp(case.function, case.direction(of), case.given(of))
+    wanted = jvp(case.function, case.direction(BALL), case.given(BALL))
+    for got, true in [*((found[n], exact[n]) for n in exact), (moved, wanted)]:
+        plain = got if isinstance(got, np.ndarray) else got.numpy()
+        assert plain.dtype == of.dtype or name == "float32"
+        assert np.abs(plain.astype(float) - true.midpoints()).max() < {"float64": 1e-13, "float32": 1e-5}.get(name, 0.2)
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+SHAPES = {"q": (3, 4), "k": (5, 4), "v": (5, 2)}
+QKV = {n: np.random.default_rng(k).integers(-4, 5, s) / 2 for k, (n, s) in enumerate(SHAPES.items())}
+SEEN = np.array([[1, 0, 1, 0, 1], [0, 0, 0, 0, 0], [1, 0, 0, 0, 1]], dtype=bool)
+
+
+@pytest.mark.parametrize("name", ["exact", "ball", "float64", "modular"])
+@pytest.mark.parametrize("fields", [{}, {"sink": "zero"}, {"normaliser": "sigmoid"}, {"stabilised": False}])
+def test_nothing_comes_back_from_what_is_forbidden(name: str, fields: dict[str, Any]) -> None:
+    """A row without a key moves nothing, and a key that no query sees is moved by nothing."""
+    of: Any = modular(seed=1) if name == "modular" else kind(name)
+    given = {n: of.lift(a) for n, a in QKV.items()}
+    with np.errstate(all="raise"):
+        found = vjp(Attention(mask="boolean", **fields), of.lift(np.ones((3, 2))), given | {"mask": SEEN})
+    assert np.all(found["q"][1] == 0)
+    for unseen in (1, 3):
+        assert np.all(found["k"][unseen] == 0)
+        assert np.all(found["v"][unseen] == 0)
+    assert np.any(found["k"][0] != 0)
+
+
+def test_undefined_rows_reach_the_values_and_stop_at_the_mask() -> None:
+    given = {n: Exact.lift(a) for n, a in QKV.items()} | {"mask": SEEN}
+    found = vjp(Attention(mask="boolean", fully_masked="nan"), Exact.lift(np.ones((3, 2))), given)
+    assert np.all(Exact._undefined(found["v"]))
+    assert not np.any(Exact._undefined(found["q"]) | Exact._undefined(found["k"][:1]))
+
+
+def test_equal_scores_do_no_harm() -> None:
+    """The largest score is not unique, and softmax does not depend on which is taken."""
+    zero = {"q": np.zeros((2, 4)), "k": QKV["k"], "v": QKV["v"]}
+    exact = vjp(Attention(), Exact.lift([[1, 2], [3, -1]]), {n: Exact.lift(a) for n, a in zero.items()})
+    balls = vjp(Attention(), BALL.lift([[1, 2], [3, -1]]), {n: BALL.lift(a) for n, a in zero.items()})
+    for n in "qkv":
+        for x, ball in zip(exact[n].entries.flat, balls[n].entries.flat, strict=True):
+            assert ball.contains(x.arb(100))
+            assert ball.rad() < 1e-13
+
+
+# -- kinks -------------------------------------------------------------------------------------------------------------
+def test_relu_at_zero_is_refused_or_told() -> None:
+    x, one = Exact.lift([[1, -1]]), Exact.lift([[1, 1]])
+    w = Exact.lift([[1, 2], [1, 3]])  # x W = (0, −1)
+    layer = {"x": x, "w_up": w, "w_down": Exact.lift([[1, 1], [1, 1]])}
+    with pytest.raises(Undecided, match="no one gradient"):
+        vjp(lambda **a: feed_forward(relu, **a), one, layer)
+    assert vjp(lambda **a: feed_forward(relu, **a), one, layer, ties="second")["x"].tolist() == [[0, 0]]
+
+
+def test_the_edge_of_the_support_of_sparsemax_is_outside() -> None:
+    g, half = Exact.lift([[1, 0]]), Fraction(1, 2)
+    assert vjp(sparsemax, g, {"s": Exact.lift([[1, 0]])})["s"].tolist() == [[0, 0]]
+    assert vjp(sparsemax, g, {"s": Exact.lift([["1/2", 0]])})["s"].tolist() == [[half, -half]]
+    assert sparsemax_gradient(sparsemax(Exact.lift([[1, 0]])), g).tolist() == [[0, 0]]
+
+
+# -- what is asked for -------------------------------------------------------------------------------------------------
+def test_what_has_no_gradient_is_named() -> None:
+    given = QKV | {"mask": SEEN}
+    spec, g = Attention(mask="boolean"), np.ones((3, 2))
+    for refused, message in (
+        (lambda: vjp(spec, g, given, ["mask"]), "mask holds bool: there is a gradient only by arrays of floats"),
+        (lambda: vjp(spec, g, given | {"q": Exact.lift(QKV["q"])}, ["v"]), "only by arrays of exact"),
+        (lambda: jvp(spec, {"q": np.ones((3, 3))}, given), r"the tangent of q has shape \(3, 3\), and q \(3, 4\)"),
+        (lambda: jvp(spec, {"w": g}, given), "no input 'w' to differentiate by"),
+        (
+            lambda: vjp(spec, g, {**given, "q": Exact.lift(QKV["q"]), "k": BALL.lift(QKV["k"])}),
+            "mixed kinds: ball, exact",
+        ),
+        (lambda: vjp(Attention(lse=True), (g,), QKV), "the function has 2 outputs"),
+    ):
+        with pytest.raises(InputError, match=message):
+            refused()
+    residues = modular(seed=1)
+    letters = {n: Indexed.letters(n, "n", "d") for n in "qkv"}
+    with pytest.raises(Refused, match=r"symattn\.proof\.gradients"):
+        vjp(Attention(), letters["q"], letters)
+    with pytest.raises(Refused, match="mend: vjp"):
+        jvp(Attention(), {}, {n: residues.lift(a) for n, a in QKV.items()})
+
+
+def test_wrt_and_outputs_that_do_not_depend() -> None:
+    given = {n: Exact.lift(a) for n, a in QKV.items()}
+    assert list(vjp(Attention(), Exact.lift(np.ones((3, 2))), given, ["v"])) == ["v"]
+    found = vjp(lambda q, k, v: (q * 2, 5), (Exact.lift(np.ones((3, 4))), None), given)
+    assert (found["q"] == 2).all()
+    assert (found["k"] == 0).all()
+    assert tuple(found["k"].shape) == (5, 4)
+
+
+def test_large_gradients_in_floats_cost_one_run() -> None:
+    """512 tokens, 8 heads on 2, rotary, through vjp and backward alike."""
+    from symattn.attention.backward import backward
+
+    rng = np.random.default_rng(0)
+    given = {"x": rng.normal(size=(128, 64)), "w_q": rng.normal(size=(64, 64)), "w_k": rng.normal(size=(64, 16))}
+    given |= {"w_v": rng.normal(size=(64, 16)), "w_o": rng.normal(size=(64, 64))}
+    given = {n: a / 8 for n, a in given.items()}
+    spec, g = Attention(heads=8, kv_heads=2, causal=True, position=Rotary()), rng.normal(size=(128, 64))
+    by_tape, by_hand = vjp(spec, g, given), backward(spec, g, given)
+    assert all(np.abs(by_tape[n] - by_hand[n]).max() < 1e-11 * np.abs(by_tape[n]).max() for n in given)
