@@ -46,6 +46,7 @@ MASKED = Attention(mask="boolean", fully_masked="nan")
 ADDED, ADDED_PADDED = Attention(mask="additive"), Attention(mask="additive", padding=True)
 PADDED = Attention(padding=True)
 HEADS, BOTH = Attention(heads=2), Attention(mask="boolean", padding=True, heads=2)
+ADDED_BOTH = Attention(mask="additive", padding=True, heads=2)
 QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
 FIRST = {"q0": "1 d_k", "k0": "1 d_k", "v0": "1 d_v", "q": "n d_k", "k": "n d_k", "v": "n d_v"}
 EARLY, LATE = {"q": "a d_k", "k": "a d_k", "v": "a d_v"}, {"q1": "b d_k", "k1": "b d_k", "v1": "b d_v"}
@@ -102,18 +103,23 @@ def mask_is_restriction(
         (PADDED(q, keys, values, keep=keep), ATTENTION(q, k, v)),
         (ADDED_PADDED(q, keys, values, mask=bias, keep=keep), soft(_scores(q, k) + near) @ v),
         *[(_surrounded(x, y0, y, y1, axes, **weights), HEADS(x=x, y=y, **weights)) for axes in ((), (2,))],
+        (_surrounded(x, y0, y, y1, (), True, **weights), HEADS(x=x, y=y, **weights)),
     ]
 
 
-def _surrounded(x: Any, before: Any, y: Any, after: Any, heads: tuple[int, ...], **weights: Any) -> Any:
+def _surrounded(
+    x: Any, before: Any, y: Any, after: Any, heads: tuple[int, ...], added: bool = False, **weights: Any
+) -> Any:
     """Heads with one padding, which forbids the tokens ``before``, and with masks, which forbid those ``after``.
 
-    The mask is one for all heads, or one for each.
+    The mask is one for all heads, or one for each; of truth values, or of 0 and −∞ that are ``added``.
     """
     xp, every = x.__array_namespace__(), rows(before, y, after)
     batch, n_q, place = x.shape[0], x.shape[1], xp.arange(every.shape[1])
     allowed = xp.broadcast_to(place < every.shape[1] - after.shape[1], (batch, *heads, n_q, every.shape[1]))
     keep = xp.broadcast_to(place >= before.shape[1], (batch, every.shape[1]))
+    if added:
+        return ADDED_BOTH(x=x, y=every, mask=xp.where(allowed, 0, -xp.inf), keep=keep, **weights)
     return BOTH(x=x, y=every, mask=allowed, keep=keep, **weights)
 
 
