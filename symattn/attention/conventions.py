@@ -77,7 +77,7 @@ def _shift(spec: Attention) -> Text:
         return "before exponentiating, the row maximum is subtracted: ", relation(_S, "→", _S - largest)
     sink = node(0) if spec.sink == "zero" else SYMBOLS["sink"]
     both = call("max", commas(sink, largest))
-    return "before exponentiating, the largest of row and sink is subtracted: ", relation(_S, "→", _S - both)
+    return "the largest of row and sink is subtracted first: ", relation(_S, "→", _S - both)
 
 
 def _heads(spec: Attention) -> Iterator[Text]:

@@ -30,6 +30,7 @@ def document(spec: Attention, given: Iterable[str]) -> Document:
         _table([(n, shape(n, spec, names)) for n in names]),
         Heading(("Steps",)),
         Steps(tuple(_step(part, spec, names) for part in parts)),
+        *_long_reasons(parts),
         Heading(("Conventions",)),
         Items(tuple(conventions(spec))),
     )
@@ -41,6 +42,7 @@ _LETTERS = {*"qkv", "c_q", "c_kv", "k_r", "cos", "sin", "cos_q", "sin_q", "slope
 
 
 _LONGEST = 72  # characters of a formula that a line holds
+_BESIDE = 70  # of a reason that stands beside one
 
 
 def whole_formula(spec: Attention, given: Iterable[str]) -> Node:
@@ -98,7 +100,20 @@ def _length(axis: str, letters: Mapping[str, Node]) -> Node:
 
 def _step(part: Part, spec: Attention, names: list[str]) -> Step:
     size = _times(shape(part.name, spec, names))
-    return Step(equals(part.symbol, part.formula), (*size, ": ", *part.reason) if part.reason else size)
+    beside = part.reason and not _is_long(part.reason)
+    return Step(equals(part.symbol, part.formula), (*size, ": ", *part.reason) if beside else size)
+
+
+def _is_long(reason: Text) -> bool:
+    """Whether a reason has no room beside a formula."""
+    words = (text(w) if isinstance(w, Node) else w if isinstance(w, str) else w.text for w in reason)
+    return len("".join(words)) > _BESIDE
+
+
+def _long_reasons(parts: Iterable[Part]) -> tuple[Block, ...]:
+    """Under the steps, what there was no room for."""
+    items = tuple((part.symbol, ": ", *part.reason) for part in parts if _is_long(part.reason))
+    return (Items(items),) if items else ()
 
 
 def _times(sizes: tuple[Node, ...]) -> Text:

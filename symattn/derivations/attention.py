@@ -20,18 +20,33 @@ from symattn.derivations.attention_parameters import FLAGS
 from symattn.derivations.attention_parameters import SIZES as SIZE_NAMES
 from symattn.derivations.attention_points import agrees_at_points, agrees_on_numbers
 from symattn.derivations.attention_written import pattern, written_out
+from symattn.derivations.elements import plain_words
 from symattn.derivations.letters import ONES
 from symattn.derivations.proving import ALL
 from symattn.derivations.sheets.fields import changed, typed
 from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, proved, together
 from symattn.document import notation as nt
-from symattn.document.model import Block, Caveat, Code, Column, Document, Heading, Note, Result, Step, Table, Text
+from symattn.document.model import (
+    Block,
+    Caveat,
+    Code,
+    Column,
+    Document,
+    Heading,
+    Note,
+    Paragraph,
+    Result,
+    Step,
+    Table,
+    Text,
+)
 from symattn.document.notation import Name, Node, equals
 from symattn.document.text import text
 from symattn.errors import Refused, Undecided
 from symattn.evidence import Evidence, Grade
 from symattn.proof.together import identity
 
+_BESIDE = 80  # characters of a reason beside a formula
 _SAID = ("q", "k", "v", "k_shared", "v_shared")  # their formulas say all: sums, and heads over again
 
 
@@ -89,14 +104,16 @@ def _in_numbers(told: _Told, part: Part, array: Any) -> list[Block]:
     """A section for a step that compares: letters have no order, so that it is checked on numbers."""
     formula, where = equals(part.symbol, part.formula), checked("an example of numbers")
     reason: Text = ("which is larger decides, and letters have no order",)
-    steps = [defined(formula, part.reason), hold(agrees_on_numbers(told.asked, part), formula, reason, where)]
-    return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), together(steps)]
+    above, beside = _reasons(part)
+    steps = [defined(formula, beside), hold(agrees_on_numbers(told.asked, part), formula, reason, where)]
+    return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
 
 
 def _step(told: _Told, part: Part, given: Mapping[str, Any], array: Any) -> list[Block]:
     """A section: the formula of matrices, its entries, and what is true of them."""
     asked = told.asked
-    steps = [defined(equals(part.symbol, part.formula), part.reason or "definition")]
+    above, beside = _reasons(part)
+    steps = [defined(equals(part.symbol, part.formula), beside)]
     agrees, where = _agreement(told, part, given, array)
     for formula, reason in entry_formulas(asked, part):
         steps.append(hold(agrees, formula, reason, where))
@@ -111,7 +128,14 @@ def _step(told: _Told, part: Part, given: Mapping[str, Any], array: Any) -> list
     if len(steps) == 1:
         steps.append(hold(agrees, equals(part.symbol, part.formula), "its entries are too long to be written", where))
     shape = " × ".join(map(str, array.shape))
-    return [Heading((ARRAYS[part.name].title, ", ", shape)), together(steps)]
+    return [Heading((ARRAYS[part.name].title, ", ", shape)), *above, together(steps)]
+
+
+def _reasons(part: Part) -> tuple[list[Block], Text | str]:
+    """What stands above a section and what beside its formula: a long reason has no room there."""
+    if len(plain_words(part.reason)) > _BESIDE:
+        return [Paragraph(part.reason)], "definition"
+    return [], part.reason or "definition"
 
 
 def _agreement(told: _Told, part: Part, given: Mapping[str, Any], array: Any) -> tuple[bool, Evidence]:
@@ -243,9 +267,11 @@ def _sizes_in_words(asked: Request) -> str:
 
 
 def _spelt(letter: Node) -> str:
+    """d_model; letters of other alphabets with an index as a keyboard has them."""
     if not isinstance(letter, Name):
         return text(letter)
-    return "_".join([letter.base, *(s.base for s in letter.sub if isinstance(s, Name))])
+    whole = "_".join([letter.base, *(s.base for s in letter.sub if isinstance(s, Name))])
+    return whole.replace("ℓ", "l").replace("δ", "d") if letter.sub else whole
 
 
 def _subtitle(asked: Request) -> Text:

@@ -11,7 +11,7 @@ from symattn.attention.notation import D_V, SIZES, H
 from symattn.derivations.attention_inputs import Request
 from symattn.derivations.attention_letters import entry
 from symattn.document.model import Text
-from symattn.document.notation import Name, Node, Over, Root, Row, Words, equals, name, node, relation, total
+from symattn.document.notation import Name, Node, Over, Root, Row, Words, commas, equals, name, node, relation, total
 
 Formulas = list[tuple[Node, Text | str]]
 Writer = Callable[[Request, Step], Formulas]
@@ -155,7 +155,7 @@ def weighted(request: Request, step: Step) -> Node:
     """Σ_j a_ij v_jl, of values with a relative part Σ_j a_ij (v_jl + r_δl)."""
     value = entry(step.of[1], J_, L_)
     if len(step.of) > 2:
-        value = value + entry(step.of[2], name("δ"), L_)
+        value = value + entry(step.of[2], commas("δ", L_))
     return total(J_, 1, SIZES["n_k"], entry(step.of[0], I_, J_) * value)
 
 

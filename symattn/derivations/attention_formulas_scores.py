@@ -177,7 +177,7 @@ def _positioned(request: Request, step: Step) -> Formulas:
         bias = entry("b_rel", name("β"), A_ if many else node(1))
         return [(equals(left, before + bias), (name("β"), " is the bucket of ", Neg(_DELTA), "; ", _behind(request)))]
     if isinstance(asked, Shaw):
-        term = total(L_, 1, size(request, step.of[1], -1), entry(step.of[1], I_, L_) * entry("a_k", _DELTA, L_))
+        term = total(L_, 1, size(request, step.of[1], -1), entry(step.of[1], I_, L_) * entry("a_k", commas(_DELTA, L_)))
         return [(equals(left, before + term), ("the row for the distance of query and key",))]
     return [(equals(left, before + _by_content(request, step, asked)), ("rows for the distance of query and key",))]
 
@@ -193,12 +193,12 @@ def _by_content(request: Request, step: Step, asked: object) -> Node:
     width = size(request, q, -1)
     of_content = total(L_, 1, width, entry(u, *head, L_) * entry(k, J_, L_))
     moved = Fence("round", entry(q, I_, L_) + entry(w, *head, L_))
-    return of_content + total(L_, 1, width, moved * entry(table, _DELTA, L_))
+    return of_content + total(L_, 1, width, moved * entry(table, commas(_DELTA, L_)))
 
 
 def _times(request: Request, content: str, table: str) -> Node:
     row = I_ if table == "p_k" else J_
-    return total(L_, 1, size(request, content, -1), entry(content, row, L_) * entry(table, _DELTA, L_))
+    return total(L_, 1, size(request, content, -1), entry(content, row, L_) * entry(table, commas(_DELTA, L_)))
 
 
 def _slopes(request: Request, step: Step) -> Formulas:

@@ -1,7 +1,7 @@
 """The fields of a description, read by their annotations: as a sheet has them, as a command line, or as Python.
 
     {"causal": true, "window": [2, 0], "scale": "1/3", "position": {"rotary": {"layout": "half"}}, "latent": {}}
-    --causal         --window 2,0      --scale 1/3     --position rotary:layout=half             --latent plain
+    --causal         --window 2,0      --scale 1/3     --position rotary:layout=half             --latent absorbed
 
 A number is taken exactly as typed. A field that is a description itself, such as ``position``, is an object that names
 its kind and has its fields; where there is one kind only, the name may be left out.
@@ -168,7 +168,8 @@ def _description(hint: Any, value: Any, place: str) -> Any:
     kinds = descriptions(hint)
     if isinstance(value, str):
         called, _, rest = value.partition(":")
-        called = next(iter(kinds)) if called == "plain" and len(kinds) == 1 else called
+        if len(kinds) == 1 and _name(called) not in kinds:  # one kind needs no name: fields, or ``plain``
+            called, rest = next(iter(kinds)), rest if called == "plain" else value
         value = {called: dict(_pair(p, place) for p in rest.split(",") if p)}
     if value is True and len(kinds) == 1:
         value = {}

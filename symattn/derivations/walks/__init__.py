@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from symattn.arrays import FLOATING
+from symattn.attention.notation import SIZES
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
 from symattn.derivations.sheets.fields import changed
 from symattn.derivations.sheets.schema import overridden
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.sheets.text import near, short
-from symattn.derivations.walks.model import Walk, error_digits, listed, worst
+from symattn.derivations.walks.model import Walk, error_digits, worst
 from symattn.derivations.walks.notes import about, too_long
 from symattn.derivations.walks.order import first_query, titles
 from symattn.derivations.walks.printed import check_shapes
@@ -24,7 +25,7 @@ from symattn.derivations.walks.rounding import ROUNDINGS
 from symattn.derivations.walks.steps import blocks
 from symattn.derivations.walks.why import why as reasons
 from symattn.document.model import Block, Column, Document, Emph, Heading, Note, Paragraph, Table, Text
-from symattn.document.notation import Decimal
+from symattn.document.notation import Decimal, Name, equals
 from symattn.errors import InputError
 
 _SAID = ("heads", "kv_heads", "scale", "causal", "mask", "padding")  # in the subtitle
@@ -72,7 +73,7 @@ def walk(
         sheet.name,
         (sheet.title,),
         (*body, *remarks),
-        (_subtitle(made),),
+        _subtitle(made),
         _command(source, wishes),
         {"source": source, **{name: wish for name, wish in wishes.items() if wish not in (None, False)}},
         record(made, step),
@@ -156,14 +157,22 @@ def _errors(made: Walk, name: str) -> tuple[Text, Text]:
     return (shown if not isinstance(shown, str) else Decimal(shown),), (str(missing),)
 
 
-def _subtitle(made: Walk) -> str:
+def _subtitle(made: Walk) -> Text:
     spec = made.sheet.attention
     scale = "scale 1/√d_k" if spec.scale is None else "no scaling" if spec.scale == 1 else f"scale {spec.scale}"
     scale = "no scaling" if spec.scale is None and spec.score != "dot" else scale
     masks = ["causal"] if spec.causal else []
     masks += [f"{spec.mask} mask"] if spec.mask else []
     masks += ["padding"] if spec.padding else []
-    return " · ".join([listed(made.main_sizes), scale, *masks])
+    return (*_sizes(made.main_sizes), "".join(f" · {word}" for word in (scale, *masks)))
+
+
+def _sizes(sizes: Mapping[str, int]) -> Text:
+    """``n = 3, d_model = 4``, with formulas for letters."""
+    parts: list[Any] = []
+    for letter, n in sizes.items():
+        parts += [", ", equals(SIZES.get("g" if letter == "h_kv" else letter, Name(letter)), n)]
+    return tuple(parts[1:])
 
 
 def _particulars(made: Walk) -> Iterator[Block]:
@@ -172,8 +181,8 @@ def _particulars(made: Walk) -> Iterator[Block]:
     words = [_field(name, value) for name, value in changed(spec).items() if name not in _SAID]
     more = {letter: n for letter, n in made.sizes.items() if letter not in made.main_sizes}
     if words or more:
-        ends = [listed(more)] if more else []
-        yield Paragraph((" · ".join([*words, *ends]) + ".",))
+        between = " · " if words and more else ""
+        yield Paragraph((" · ".join(words) + between, *_sizes(more), "."))
 
 
 def _field(name: str, value: Any) -> str:
@@ -184,7 +193,8 @@ def _field(name: str, value: Any) -> str:
     if not isinstance(value, dict):
         return f"{words} {_plain(value)}"
     ((kind, fields),) = value.items()
-    return f"{words}: " + ", ".join([kind, *(_field(n, x) for n, x in fields.items())])
+    told = [*([kind] if kind != name else []), *(_field(n, x) for n, x in fields.items())]
+    return f"{words}: {', '.join(told)}" if told else words
 
 
 def _plain(value: Any) -> str:

@@ -31,7 +31,7 @@ _LONGEST = 55  # characters of an exact entry that a line of 80 holds beside its
 _ONE_LINE = 50  # characters of sizes beside a grade
 _FEW, _SHORT = 9, 20  # more entries than so many stand side by side, if they are no longer than this
 _SIZES = ("n", "n_q", "n_k", "d_model", "d_k", "d_v", "h", "h_kv")
-_SILENT = ("d_y", "d_out", "d_s")  # as d_model or d_k, unless a sheet is made of nothing else
+_SILENT = ("d_y", "d_out")  # where they are d_model
 
 
 @dataclass
@@ -95,7 +95,8 @@ class Walk:
         found |= {"h": spec.heads} if spec.heads > 1 else {}
         found |= {"h_kv": spec.key_heads} if spec.key_heads < spec.heads else {}
         shown = {letter: found.pop(letter) for letter in _SIZES if letter in found}
-        return shown | {letter: n for letter, n in sorted(found.items()) if letter not in _SILENT}
+        silent = {letter for letter in _SILENT if found.get(letter) == shown.get("d_model")}
+        return shown | {letter: n for letter, n in sorted(found.items()) if letter not in silent}
 
     @property
     def main_sizes(self) -> dict[str, int]:

@@ -9,9 +9,10 @@ import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.notation import SYMBOLS
-from symattn.derivations.elements import digits, flat, formula, is_number, nested
+from symattn.derivations.elements import digits, flat, formula, is_number, nested, plain_words
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks import printed
+from symattn.derivations.walks.latents import other_way
 from symattn.derivations.walks.letters import head_symbol, row_symbol
 from symattn.derivations.walks.model import Walk, counted, enumerated
 from symattn.derivations.walks.order import arrays_of, first_query, is_of_rows
@@ -83,11 +84,6 @@ def _with_reason(made: Callable[[Text], Values], reason: Text) -> Iterator[Block
         yield Paragraph(reason)
         reason = ()
     yield made(reason)
-
-
-def plain_words(words: Text) -> str:
-    """Running text without formulas' markup, to count its letters."""
-    return "".join(text(w) if isinstance(w, Node) else w if isinstance(w, str) else w.text for w in words)
 
 
 def _shared(walk: Walk, array: str) -> Iterator[Block]:
@@ -253,6 +249,23 @@ def _others(walk: Walk, every: bool) -> Iterator[Block]:
 def _merged(walk: Walk, _: int) -> Iterator[Block]:
     for array in arrays_of(walk, 9):
         yield from _whole(walk, array)
+    if walk.sheet.attention.latent is not None:
+        yield _the_other_way(walk)
+
+
+def _the_other_way(walk: Walk) -> Result:
+    """The same with matrices absorbed, or not."""
+    other, agrees, exact = other_way(walk.sheet.attention, walk.sheet.inputs, walk.arrays["output"])
+    absorbed = other.latent is not None and other.latent.absorbed
+    words = (
+        "With W_UK in the queries and W_UV in the outputs, so that no key and no value is made, the output is the same."
+    )
+    if not absorbed:
+        words = "With keys and values made of the latent, the output is the same."
+    where = "every entry" if exact else "every entry, in balls"
+    grade = Grade.REFUTED if not agrees else Grade.CHECKED if exact else Grade.ENCLOSED
+    title = "the same with matrices absorbed" if absorbed else "the same with keys and values made"
+    return Result(title, (), (Evidence(grade, where),), (words,))
 
 
 def _row(i: int) -> tuple[Any, ...]:

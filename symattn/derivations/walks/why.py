@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symattn.attention.notation import D_K, D_MODEL, SYMBOLS
+from symattn.attention.position import Rotary
+from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.order import first_query
 from symattn.derivations.walks.printed import reproduced_by
 from symattn.derivations.walks.steps import rounded_of
 from symattn.document.model import Paragraph, Text
-from symattn.document.notation import Name, Over, Power, Product, Root, commas, equals, name, total
+from symattn.document.notation import Name, Node, Over, Power, Product, Root, commas, equals, name, node, total
 
 _E, _N_K = Name("e"), name("n", "k")
 _A, _S = name("a", commas("i", "j"), role="weight"), name("s", commas("i", "j"), role="score")
@@ -38,22 +40,95 @@ def _matrices(walk: Walk) -> Iterator[Text]:
 def _roles(walk: Walk) -> Iterator[Text]:
     yield ("Each token plays three roles: as a query it asks, as a key it is compared with, as a value it is handed "
            "on.",)  # fmt: skip
+    yield from _variants(walk)
+
+
+def _variants(walk: Walk) -> Iterator[Text]:
+    """Why queries, keys and values are made as they are, beyond projections."""
+    spec = walk.sheet.attention
+    if spec.latent is not None:
+        yield ("Keys and values are made of a latent that is smaller than they are: a cache holds the latent alone, "
+               "and the part of the keys that has positions.",)  # fmt: skip
+    if spec.qk_norm:
+        yield ("Normalised queries and keys keep scores bounded, however large the tokens grow.",)
+    if isinstance(spec.position, Rotary):
+        yield ("Turned by angles that grow with their places, a query and a key have a product that depends on their "
+               "distance alone (symattn derive rope).",)  # fmt: skip
+    if spec.key_heads < spec.heads:
+        yield (f"{spec.heads} heads of queries share {spec.key_heads} of keys and values: a cache is smaller by that "
+               "factor (symattn derive gqa).",)  # fmt: skip
+
+
+def _compared(walk: Walk) -> Text:
+    """How a query and a key are compared."""
+    q, k = name("q", "i", role="query"), name("k", "j", role="key")
+    match walk.sheet.attention.score:
+        case "additive":
+            return ("The score of a key comes from a small network that sees query and key, ", walk.pipeline["scores"]
+                    .reason[0], ": queries and keys need not be of one width.")  # fmt: skip
+        case "general":
+            return ("The score of a key is its dot product with the query, with a matrix between: queries and keys "
+                    "need not be of one width.",)  # fmt: skip
+        case "cosine":
+            return ("The score of a key is the cosine of its angle with the query: lengths play no part.",)
+        case "distance":
+            return ("The score of a key is the larger the nearer it is to the query.",)
+    return ("The score of a key is its dot product with the query, ", equals(_S, Product((q, k), "·")),
+            ": large where they point the same way.")  # fmt: skip
 
 
 def _scores(walk: Walk) -> Iterator[Text]:
-    product = Product((name("q", "i", role="query"), name("k", "j", role="key")), "·")
-    yield ("The score of a key is its dot product with the query, ", equals(_S, product),
-           ": large where they point the same way.")  # fmt: skip
-    if walk.sheet.attention.scale is None:
+    spec = walk.sheet.attention
+    yield _compared(walk)
+    if spec.scale is None and spec.score == "dot":
         yield ("It is divided by ", Root(D_K), ", so that its variance does not grow with ", D_K,
                " (symattn derive scaling).")  # fmt: skip
+    if spec.softcap is not None:
+        yield (f"c tanh(s/c) keeps a score between −{spec.softcap} and {spec.softcap}, and hardly changes small ones.",)
+    if spec.position is not None and not isinstance(spec.position, Rotary):
+        yield ("What is added depends on the distance of query and key: dot products alone do not know the order of "
+               "tokens.",)  # fmt: skip
+    if spec.window is not None or spec.block is not None:
+        yield ("A query sees near keys alone: the work for each query does not grow with the length of the text.",)
     if "masked" in walk.arrays:
         yield ("A forbidden score is −∞: its exponential, and so its weight, is 0.",)
 
 
+def _weighed(walk: Walk) -> Iterator[Text]:
+    """What makes weights of scores."""
+    spec = walk.sheet.attention
+    match spec.normaliser:
+        case "sigmoid":
+            yield ("Each score has its weight by itself, between 0 and 1: keys do not compete.",)
+        case "relu":
+            yield ("Each score above 0 is its own weight, over the number of keys: keys do not compete.",)
+        case "sparsemax" | "entmax":
+            yield ("The weights are positive with sum 1, and 0 for keys with low scores: softmax gives each key "
+                   "something.",)  # fmt: skip
+        case _:
+            below = total("l", 1, _N_K, Power(_E, name("s", commas("i", "l"), role="score")))
+            makes = "Softmax makes a row of scores positive" + ("" if spec.sink else " with sum 1") + ": "
+            yield makes, equals(_A, Over(Power(_E, _S), _with_sink(spec.sink, below))), "."
+    if spec.sink:
+        yield ("The sink takes weight and has no value: a query that finds nothing need not attend to anything "
+               "(symattn derive sinks).",)  # fmt: skip
+    if spec.dropout:
+        yield ("Some weights are dropped while a model learns; the others grow, so that the mean is what it was.",)
+
+
+def _with_sink(sink: str | None, below: Node) -> Node:
+    if sink is None:
+        return below
+    return (node(1) if sink == "zero" else Power(_E, SYMBOLS["sink"])) + below
+
+
 def _softmax(walk: Walk) -> Iterator[Text]:
-    below = total("l", 1, _N_K, Power(_E, name("s", commas("i", "l"), role="score")))
-    yield ("Softmax makes a row of scores positive with sum 1: ", equals(_A, Over(Power(_E, _S), below)), ".")
+    yield from _weighed(walk)
+    if any(isinstance(x, Enclosed) for x in walk.arrays["weights"].flat):
+        yield ("exact: a letter, for the number has no closed form whose equality with another could be decided. "
+               f"decimal: its digits, proven by balls. {walk.dtype}: what this arithmetic computes, and how far off it "
+               "is in units in the last place.",)  # fmt: skip
+        return
     yield ("exact: as a quotient of sums of powers of e. decimal: that number, correctly rounded. "
            f"{walk.dtype}: what this arithmetic computes, and how far off it is in units in the last "
            "place.",)  # fmt: skip
@@ -68,6 +143,9 @@ def _products(walk: Walk) -> Iterator[Text]:
 
 def _sums(walk: Walk) -> Iterator[Text]:
     sum_ = total("j", 1, _N_K, _A * name("v", "j", role="value"))
+    if walk.mixing.name == "attended_latents":
+        yield ("Latents are summed in the place of values, which are made of the sums: one product less for each "
+               "key.",)  # fmt: skip
     yield ("The output is the sum over all keys, ", equals(name("o", "i", role="output"), sum_), ".")
     if (found := rounded_of(walk)) is not None:
         kind = "the text's" if found[0] == "printed" else f"the {found[0]}"
