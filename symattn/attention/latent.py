@@ -14,6 +14,7 @@ from typing import Any, Literal
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import check_flags, check_words, finite, refusal
 from symattn.attention.projections import split_heads
+from symattn.attention.sizes import broadcast, fits
 from symattn.errors import InputError
 
 
@@ -48,11 +49,15 @@ def split_parts(x: Any, positional: Any) -> tuple[Any, Any]:
 
 
 def join(own: Any, shared: Any) -> Any:
-    """[own, shared]: the shared part, (…, n, d_r), beside each head's, (…, h, n, d_n), or beside one without heads."""
+    """[own, shared]: one beside the other, for every batch and head that either has.
+
+    Shapes: own (…, h, n, d_n), shared (…, 1, n, d_r) → (…, h, n, d_n + d_r); or both without heads.
+    """
     xp = namespace_of(own)
-    if own.ndim > shared.ndim:
-        shared = xp.broadcast_to(shared[..., None, :, :], (*own.shape[:-1], shared.shape[-1]))
-    return xp.concat([own, shared], axis=-1)
+    front = broadcast(own.shape[:-1], shared.shape[:-1])
+    assert front is not None
+    wide = [x if fits(front, x.shape[:-1]) else xp.broadcast_to(x, (*front, x.shape[-1])) for x in (own, shared)]
+    return xp.concat(wide, axis=-1)
 
 
 def absorb(q: Any, w_uk: Any, heads: int) -> Any:

@@ -114,6 +114,11 @@ def for_heads(mask: Any, s: Any) -> Any:
     return mask[..., None, :, :] if 2 < mask.ndim < s.ndim else mask
 
 
+def for_every_head(x: Any) -> Any:
+    """The same (…, m, n) for every head: an axis of heads, unless there are no axes of batches before it anyway."""
+    return x[..., None, :, :] if x.ndim > 2 else x
+
+
 def forbid(s: Any, allowed: Any) -> Any:
     """s_ij where ``allowed``, else −∞, which softmax turns into weight 0."""
     xp = namespace_of(s)

@@ -9,6 +9,7 @@ from typing import Any
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import Number, numbers, power
 from symattn.attention.positions import add_angles, rotate_half, rotate_interleaved
+from symattn.attention.sizes import fits
 from symattn.errors import InputError
 
 Tables = tuple[Any, Any]
@@ -79,7 +80,10 @@ def rotate(x: Any, cos: Any, sin: Any, layout: str = "half") -> Any:
     width = cos.shape[-1] * 2
     if width == x.shape[-1]:
         return turn(x, cos, sin)
-    return namespace_of(x).concat([turn(x[..., :width], cos, sin), x[..., width:]], axis=-1)
+    xp, turned, rest = namespace_of(x), turn(x[..., :width], cos, sin), x[..., width:]
+    if not fits(turned.shape[:-1], x.shape[:-1]):  # tables may have axes of batches that x lacks
+        rest = xp.broadcast_to(rest, (*turned.shape[:-1], x.shape[-1] - width))
+    return xp.concat([turned, rest], axis=-1)
 
 
 def for_queries(table: Any, n_q: Any, alignment: str = "bottom-right") -> Any:

@@ -77,9 +77,9 @@ def joining(flow: Flow) -> None:
     asked = flow.spec.latent
     if asked is None:
         return
-    own, heads = "k_n", 1
+    own, heads = "k_n", flow.spec.heads
     if asked.absorbed:
-        own, heads = "c_kv", flow.spec.heads
+        own = "c_kv"
         formula = flow.symbol("q_n") * Transposed(SYMBOLS["w_uk"])
         absorb = partial(latent.absorb, heads=heads)
         reason = "what makes keys of latents goes into the queries"
@@ -87,15 +87,16 @@ def joining(flow: Flow) -> None:
     for role, part in (("q", "q_n"), ("k", own)):
         formula = call("concat", commas(flow.symbol(part), flow.symbol(f"{role}_r")))
         name = f"{role}_joined"
-        run = partial(_beside, heads if role == "k" else 1)
+        run = latent.join if role == "q" else partial(_beside, heads, asked.absorbed)
         flow.add(name, run, formula, (part, f"{role}_r"), role=role, reason="both parts, side by side")
     if asked.absorbed:
         run = partial(_alike, flow.spec.heads)
         flow.add("v_absorbed", run, flow.symbol("c_kv"), ("c_kv",), role="v", reason="in place of the values")
 
 
-def _beside(heads: int, own: Any, positional: Any) -> Any:
-    return _alike(heads, latent.join(own, positional))
+def _beside(heads: int, absorbed: bool, own: Any, positional: Any) -> Any:
+    """Keys: the shared part beside each head's, or beside latents that are the same for every head."""
+    return _alike(heads, latent.join(own, positional)) if absorbed else latent.join(own, _alike(heads, positional))
 
 
 def _alike(heads: int, x: Any) -> Any:

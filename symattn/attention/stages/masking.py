@@ -58,8 +58,9 @@ def _mask(spec: Attention, names: tuple[str, ...], s: Any, *inputs: Any) -> Any:
     given = dict(zip(names[: len(names) - 2 * spec.documents], inputs, strict=False))
     if spec.mask == "additive":
         s = masks.add_mask(s, _of_heads(spec, given["mask"], s))
-    allowed = [given["mask"]] if spec.mask == "boolean" else []
-    allowed += [masks.padding(given["keep"])] if spec.padding else []
+    if spec.mask == "boolean":
+        s = masks.forbid(s, _of_heads(spec, given["mask"], s))
+    allowed = [masks.padding(given["keep"])] if spec.padding else []
     if spec.documents:
         queries, keys = inputs[-2:]
         allowed += [documents.same_document(queries, keys)]
@@ -67,7 +68,7 @@ def _mask(spec: Attention, names: tuple[str, ...], s: Any, *inputs: Any) -> Any:
     else:
         allowed += _by_place(spec, s)
     for mask in allowed:
-        s = masks.forbid(s, _of_heads(spec, mask, s))
+        s = masks.forbid(s, masks.for_every_head(mask) if spec.heads > 1 else mask)
     return s
 
 

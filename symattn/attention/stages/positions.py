@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention import alibi, buckets, projections, relative, rotary
+from symattn.attention import alibi, buckets, masks, projections, relative, rotary
 from symattn.attention.constants import made_wide
 from symattn.attention.flow import Flow
 from symattn.attention.notation import SYMBOLS
@@ -38,13 +38,16 @@ def rotating(flow: Flow) -> None:
         reason = f"the columns {other} of each pair turned by the angle of the position"
         formula = call("rotate", flow.symbol(role), SYMBOLS[f"cos{letter}"], SYMBOLS[f"sin{letter}"])
         names = (role, f"cos{letter}", f"sin{letter}")
-        flow.add(f"{role}_turned", partial(_turn, asked.layout, last), formula, names, role=role, reason=reason)
+        heads = flow.spec.heads > 1 and role != "k_r"  # the part of a latent's keys is shared by all heads
+        flow.add(f"{role}_turned", partial(_turn, asked.layout, last, heads), formula, names, role=role, reason=reason)
 
 
-def _turn(layout: str, alignment: str | None, x: Any, cos: Any, sin: Any) -> Any:
+def _turn(layout: str, alignment: str | None, heads: bool, x: Any, cos: Any, sin: Any) -> Any:
     if alignment is not None:
         cos, sin = (rotary.for_queries(table, x.shape[-2], alignment) for table in (cos, sin))
-    return rotary.rotate(x, rotary.for_heads(cos, x), rotary.for_heads(sin, x), layout)
+    if heads:
+        cos, sin = masks.for_every_head(cos), masks.for_every_head(sin)
+    return rotary.rotate(x, cos, sin, layout)
 
 
 def _tables(flow: Flow, asked: Rotary, role: str, letter: str) -> None:

@@ -99,11 +99,13 @@ def capping(flow: Flow) -> None:
 
 def biasing(flow: Flow) -> None:
     """The scores and a bias."""
-    if not flow.spec.bias:
+    spec = flow.spec
+    if not spec.bias:
         return
     formula = flow.symbol("scores") + SYMBOLS["bias"]
-    flow.add("biased", _add_bias, formula, ("scores", "bias"), role="scores", reason="bias given")
+    run = partial(_add_bias, spec.heads)
+    flow.add("biased", run, formula, ("scores", "bias"), role="scores", reason="bias given")
 
 
-def _add_bias(s: Any, bias: Any) -> Any:
-    return masks.add_mask(s, masks.for_heads(bias, s))
+def _add_bias(heads: int, s: Any, bias: Any) -> Any:
+    return masks.add_mask(s, masks.for_heads(bias, s) if heads > 1 else bias)
