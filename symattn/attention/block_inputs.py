@@ -80,6 +80,9 @@ def check_names(block: Block, given: Iterable[str]) -> None:
         if n not in own and not n.startswith(parts):
             known = ", ".join((*own, *(f"{part}…" for part in parts)))
             raise InputError(f"unknown input {n!r}; known: {known}")
+    for n in given:
+        if n.rpartition(".")[2] in inputs.TOKENS and n not in own:
+            raise InputError(f"{n} is made by the block; give {' and '.join(t for t in TOKENS if t in own)} alone")
     needed = ["x", *(["y"] if block.cross else [])]
     needed += ["mlp.w_up", *(["mlp.w_gate"] if block.gated else []), "mlp.w_down"] if block.activation else []
     missing = [n for n in needed if n not in given]

@@ -18,6 +18,8 @@ TOKENS = ("x", "y", "q", "k", "v")
 _WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
 _BIASES = ("b_q", "b_k", "b_v", "b_o")
 _OF_X = ("x", "y", *_WEIGHTS, *_BIASES)
+#: Inputs that are added to scores, and cast to their type.
+SUMMANDS = ("mask", "bias")
 #: Scores by which queries and keys may differ in width.
 WIDE = ("general", "additive")
 
@@ -69,11 +71,15 @@ def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
     tokens = {name: arrays.pop(name) for name in TOKENS if name in arrays}
     for name, array in tokens.items():
         sizes.bind(name, array, shapes[name])
-    batch = check_batches(tokens, {name: len(shapes[name].split()) - 1 for name in tokens})
+        check_holds(name, array, "numbers")
+    own = {name: len(shapes[name].split()) - 1 for name in tokens}
+    batch = check_batches(tokens, own)
+    if spec.heads > 1:  # an axis more may be one of heads: that is told by the axes of the scores, which have no values
+        batch = check_batches({name: array for name, array in tokens.items() if name != "v"}, own)
     for name, array in arrays.items():
         sizes.bind(name, array, shapes[name], batch if shapes[name].startswith("…") else None)
-        if name in NEEDED or name in OPTIONAL:
-            check_holds(name, array, holds(name, spec))
+        kind = holds(name, spec)
+        check_holds(name, array, "summands" if name in SUMMANDS and kind == "numbers" else kind)
     if "doc" in given:  # its tokens are queries and keys at once
         sizes.bind("doc", given["doc"], shape("keep", spec, given), batch)
     if spec.latent:

@@ -18,7 +18,15 @@ _WORDS = ("no axis", "one axis", "two axes", "three axes", "four axes", "five ax
 _HOLDS = {
     "booleans": "booleans, True where a query may attend",
     "whole numbers": "whole numbers",
-    "numbers": "numbers, not booleans",
+    "numbers": "numbers in floating point",
+    "summands": "numbers, not booleans",
+}
+#: Their names in the array standard. What is only added is cast to the type of the scores, and may be integers.
+_DTYPES = {
+    "booleans": "bool",
+    "whole numbers": "integral",
+    "numbers": "real floating",
+    "summands": ("real floating", "integral"),
 }
 
 
@@ -43,7 +51,8 @@ class Sizes:
             front = array.shape[: len(array.shape) - len(axes)]
             if not fits(front, batch):
                 last = "the last" if len(axes) == 1 else f"the last {_WORDS[len(axes)].split()[0]}"
-                raise InputError(f"{name} has shape {written(array)}; the axes before {last} are not {_times(batch)}")
+                wanted = f"the axes before {last} are not {_times(batch)}" if batch else f"it needs none before {last}"
+                raise InputError(f"{name} has shape {written(array)}; {wanted}")
 
     def check_sum(self, name: str, whole: str, parts: tuple[str, ...]) -> None:
         """Raise InputError unless a length is the sum of others."""
@@ -97,12 +106,19 @@ def _check_axes(name: str, array: Any, axes: list[str], loose: bool) -> None:
 
 
 def check_holds(name: str, array: Any, holds: str) -> None:
-    """Raise InputError unless the elements are what is asked for; letters have no type."""
+    """Raise InputError unless the elements are what is asked for; letters have no type.
+
+    Numbers are of a type that computes in itself: integers would cut a factor 1/2 to 0, and NumPy's own arrays of
+    bfloat16 give float32.
+    """
     if array.dtype is None:
         return
-    isdtype = namespace_of(array).isdtype
-    is_that = isdtype(array.dtype, "integral" if holds == "whole numbers" else "bool")
-    if is_that == (holds == "numbers"):
+    try:
+        known = namespace_of(array).isdtype(array.dtype, _DTYPES[holds])
+    except TypeError:  # NumPy has no such class for types of other packages
+        mend = f"symattn.arrays.kind('{array.dtype}').lift({name})"
+        raise InputError(f"{name} holds {array.dtype}, in which NumPy does not compute; mend: {mend}") from None
+    if not known:
         raise InputError(f"{name} holds {array.dtype}; it must hold {_HOLDS[holds]}")
 
 
@@ -148,4 +164,4 @@ def written(array: Any) -> str:
 
 
 def _times(batch: tuple[Any, ...]) -> str:
-    return " × ".join(map(str, batch)) or "none"
+    return " × ".join(map(str, batch))

@@ -30,7 +30,7 @@ class Attention:
                   an input ``scale``, one number for each head
     truncate      number of columns of queries and keys that scores see, the first ones
     softcap       c for scores c tanh(S/c)
-    bias          an input ``bias``, added to the scores
+    bias          an input ``bias`` of finite numbers, added to the scores; a mask is what forbids
     causal        key j for query i iff j ≤ i + o, see ``alignment``
     alignment     ``bottom-right``: o = n_k − n_q; ``top-left``: o = 0
     window        (l, r): keys from l before the query's place i + o to r after it, None for an open side; of a causal
@@ -130,6 +130,9 @@ class Attention:
         """Every named array of a run, in order: the inputs, then q, k, v, scores, scaled, masked, weights, output."""
         if len(qkv) > 3:
             raise InputError(f"Attention takes q, k, v by position, {len(qkv)} arrays were given; name the others")
+        for name in "qkv"[: len(qkv)]:
+            if name in inputs:
+                raise InputError(f"{name} is given twice, by position and by name")
         given = {**dict(zip("qkv", qkv, strict=False)), **inputs}
         values = {name: array for name, array in given.items() if array is not None}
         check_inputs(self, values)
@@ -138,6 +141,6 @@ class Attention:
         return values
 
     def __call__(self, *qkv: Any, **inputs: Any) -> Any:
-        """The output of attention on the given arrays; with ``lse``, the output and L, of shape (…, n_q)."""
+        """The output of attention on the given arrays; with ``lse``, the output and L, (…, n_q) as the scores are."""
         found = self.trace(*qkv, **inputs)
         return (found["output"], found["lse"]) if self.lse else found["output"]

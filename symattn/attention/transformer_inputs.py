@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from symattn.arrays.namespace import namespace_of
 from symattn.attention import block_inputs
 from symattn.attention.block import Block
 from symattn.attention.block_inputs import norm_arrays
@@ -33,10 +34,10 @@ ARRAYS: dict[str, Named] = IDS | {
 
 
 class Shaped(NamedTuple):
-    """What stands for an array that is yet to be computed."""
+    """What stands for an array that is yet to be computed. Its type is not known, as with letters."""
 
     shape: tuple[Any, ...]
-    dtype: Any
+    dtype: None = None
 
 
 def stacks(model: Transformer) -> tuple[str, ...]:
@@ -109,17 +110,29 @@ def check_arrays(model: Transformer, given: Mapping[str, Any]) -> None:
     for n, named in own_arrays(model).items():
         if n in given:
             sizes.bind(n, given[n], named.shape)
-            if n in IDS:
-                check_holds(n, given[n], "whole numbers")
+            check_holds(n, given[n], named.holds)
+    for stack in stacks(model):
+        ids = ids_of(model, stack)
+        _check_range(ids, given[ids], embedding_of(given, ids), given)
     _check_rows(model, given)
-    width, dtype = given["embedding"].shape[-1], given["embedding"].dtype
-    embedded = {stack: Shaped((*given[ids_of(model, stack)].shape, width), dtype) for stack in stacks(model)}
+    width = given["embedding"].shape[-1]
+    embedded = {stack: Shaped((*given[ids_of(model, stack)].shape, width)) for stack in stacks(model)}
     for prefix, block, names in block_names(model, given):
         arrays = {n: given[full] for n, full in names.items()} | {"x": embedded[prefix.partition(".")[0]]}
         if block.cross:
             arrays["y"] = embedded["encoder"]
         with _named(prefix):
             block_inputs.check_arrays(block, arrays)
+
+
+def _check_range(name: str, ids: Any, table: str, given: Mapping[str, Any]) -> None:
+    """Raise InputError for numbers of tokens that are no rows of the table; letters have no numbers."""
+    if ids.dtype is None:
+        return
+    xp, rows = namespace_of(ids), int(given[table].shape[0])
+    for found in (int(xp.min(ids)), int(xp.max(ids))):
+        if not 0 <= found < rows:
+            raise InputError(f"{name} holds {found}; {table} has the rows 0 to {rows - 1}")
 
 
 def _check_rows(model: Transformer, given: Mapping[str, Any]) -> None:

@@ -1,0 +1,130 @@
+"""What arrays may hold, and what a name may be given: everything else is said in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from symattn.arrays import kind
+from symattn.attention.block import Block
+from symattn.attention.choices import check_fields
+from symattn.attention.position import Alibi, Buckets, Rotary, TransformerXL
+from symattn.attention.spec import Attention
+from symattn.attention.transformer import Transformer
+from symattn.errors import InputError
+
+Q, K, V = np.ones((3, 4)), np.ones((5, 4)), np.ones((5, 2))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, bool, complex, object, "U3"])
+def test_numbers_are_of_a_type_that_computes_in_itself(dtype: Any) -> None:
+    """Integers would cut a factor 0.3 to 0, and arrays of bfloat16 in NumPy give float32."""
+    with pytest.raises(InputError, match=r"^k holds .*; it must hold numbers in floating point$"):
+        Attention(scale=0.3)(Q, K.astype(dtype), V)
+
+
+def test_floats_of_other_packages_are_lifted() -> None:
+    with pytest.raises(InputError, match=r"k holds bfloat16, in which NumPy does not compute; mend: symattn"):
+        Attention()(Q, K.astype(ml_dtypes.bfloat16), V)
+    q, k, v = (kind("bfloat16").lift(x.tolist()) for x in (Q, K, V))
+    assert Attention()(q, k, v).dtype == ml_dtypes.bfloat16
+
+
+def test_what_is_only_added_is_cast_and_may_be_integers() -> None:
+    spec, added = Attention(bias=True, mask="additive"), np.arange(15).reshape(3, 5)
+    q, k, v = (x.astype(np.float32) for x in (Q, K, V))
+    got = spec(q, k, v, bias=added, mask=-added)
+    np.testing.assert_array_equal(got, spec(q, k, v, bias=added.astype(np.float32), mask=-added.astype(np.float32)))
+    assert got.dtype == np.float32
+
+
+TABLES, OF_KEYS = Attention(position=Rotary(given="tables")), np.ones((5, 2))
+BOTH = "cos_q and sin_q belong together; mend: give both, or none"
+REFUSED: list[tuple[Attention, dict[str, Any], str]] = [
+    (TABLES, {"cos": OF_KEYS, "sin": OF_KEYS, "cos_q": OF_KEYS[:3]}, BOTH),
+    (TABLES, {"cos": OF_KEYS, "sin": OF_KEYS, "sin_q": OF_KEYS[:3]}, BOTH),
+    (Attention(), {"q": Q}, "q is given twice, by position and by name"),
+    (Attention(scale="given"), {"scale": np.array([2])}, "scale holds int64; it must hold numbers in floating point"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "arrays", "message"), REFUSED)
+def test_what_an_attention_is_not_given(spec: Attention, arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        spec(Q, K, V, **arrays)
+    assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"scale": np.array([1, 2])}, {"score": np.array(["dot", "dot"])}, {"qk_norm": np.ones(2)}, {"base": np.ones(2)},
+        {"base": 2.0}, {"softcap": 1e999}, {"scale": "1"},
+    ],
+)  # fmt: skip
+def test_fields_that_are_no_words_or_numbers(fields: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"^Attention: {next(iter(fields))} is "):
+        Attention(**fields)
+
+
+def test_whole_numbers_of_any_size_are_finite() -> None:
+    check_fields(Attention(scale=10**400))
+
+
+# -- a prefix is ahead of the query ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("position", [Alibi(), Buckets(bidirectional=False)])
+def test_a_prefix_looks_ahead_as_much_as_no_mask(position: Any) -> None:
+    with pytest.raises(InputError, match="mend: causal=True without a prefix, or"):
+        Attention(causal=True, prefix=2, position=position)
+    Attention(causal=True, position=position)
+
+
+def test_transformer_xl_with_a_prefix_needs_rows_for_keys_ahead() -> None:
+    """n_k rows would give all keys ahead the row of the distance 0."""
+    spec = Attention(causal=True, prefix=3, position=TransformerXL())
+    given = {"w_r": np.ones((2, 4)), "b_u": np.ones((1, 4)), "b_w": np.ones((1, 4))}
+    with pytest.raises(InputError, match="r has 5 rows; 3 queries and 5 keys need 7"):
+        spec(Q, K, V, r=np.ones((5, 2)), **given)
+    assert spec(Q, K, V, r=np.ones((7, 2)), **given).shape == (3, 2)
+    with pytest.raises(InputError, match="r has 6 rows; 3 queries and 5 keys need 5 or 7"):
+        Attention(causal=True, position=TransformerXL())(Q, K, V, r=np.ones((6, 2)), **given)
+
+
+@pytest.mark.parametrize(("alignment", "where"), [("bottom-right", "end"), ("top-left", "beginning")])
+def test_queries_without_a_place_among_the_keys(alignment: Any, where: str) -> None:
+    with pytest.raises(InputError, match=f"5 queries do not stand at the {where} of 3 keys; mend: Rotary.given='pos"):
+        Attention(position=Rotary(), alignment=alignment)(np.ones((5, 2)), np.ones((3, 2)), V[:3])
+
+
+# -- blocks and models -------------------------------------------------------------------------------------------------
+BLOCK = Block(attention=Attention(), activation=None, norm=None)
+
+
+@pytest.mark.parametrize("name", ["attention.x", "attention.y", "attention.q", "cross.x", "cross.y"])
+def test_a_block_gives_its_parts_their_tokens_itself(name: str) -> None:
+    """Tokens by these names would be left unused, or make self-attention attend to others."""
+    block = BLOCK if name.startswith("attention") else Block(attention=Attention(), cross=Attention(), activation=None)
+    others = (np.ones((2, 4)),) if block.cross else ()
+    with pytest.raises(InputError, match=f"^{name} is made by the block; give "):
+        block(Q, *others, **{name: np.ones((6, 4))})
+
+
+@pytest.mark.parametrize("found", [-1, 5])
+def test_numbers_of_tokens_are_rows_of_the_embedding(found: int) -> None:
+    """NumPy would count −1 from the end."""
+    model = Transformer(decoder=(BLOCK,), tied=True, norm=None)
+    with pytest.raises(InputError, match=f"^tokens holds {found}; embedding has the rows 0 to 4$"):
+        model(np.array([0, found]), embedding=np.ones((5, 4)))
+    assert model(np.array([0, 4]), embedding=np.ones((5, 4))).shape == (2, 5)
+
+
+def test_the_encoder_has_its_own_numbers() -> None:
+    model = Transformer(encoder=(BLOCK,), decoder=(Block(attention=Attention(), cross=Attention()),), tied=True)
+    given = {"embedding": np.ones((5, 4)), "source_embedding": np.ones((3, 4))}
+    given |= {"decoder.0.mlp.w_up": np.ones((4, 2)), "decoder.0.mlp.w_down": np.ones((2, 4))}
+    with pytest.raises(InputError, match=r"^source holds 3; source_embedding has the rows 0 to 2$"):
+        model(np.array([4]), np.array([3]), **given)
+    assert model(np.array([4]), np.array([2]), **given).shape == (1, 5)
