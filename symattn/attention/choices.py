@@ -69,11 +69,13 @@ def check_fields(spec: Attention) -> None:
 
 def _check_numbers(spec: Attention) -> None:
     """Raise InputError for a scale, a cap, a window, a base or a rate of dropout that means nothing."""
-    if spec.scale not in (None, "1/d_k", "given") and not finite(spec.scale):
+    if spec.scale is not None and not isinstance(spec.scale, str) and not finite(spec.scale):
         raise refusal(spec, "scale", "it must be a finite number")
+    if isinstance(spec.scale, str) and spec.scale not in ("1/d_k", "given"):
+        raise refusal(spec, "scale", "it must be a finite number, '1/d_k' or 'given'")
     if spec.softcap is not None and not (finite(spec.softcap) and spec.softcap > 0):
         raise refusal(spec, "softcap", "it must be a finite number above 0")
-    if spec.base is not None and (isinstance(spec.base, bool) or spec.base != 2):
+    if spec.base is not None and not (whole(spec.base, 2) and spec.base == 2):
         raise refusal(spec, "base", "known: None for e, 2")
     if not finite(spec.dropout) or not 0 <= spec.dropout < 1:
         raise refusal(spec, "dropout", "it must be a number from 0 on and below 1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
-from numbers import Real
+from numbers import Rational, Real
 from typing import Any
 
 from symattn.errors import InputError
@@ -13,7 +13,8 @@ from symattn.errors import InputError
 def check_words(spec: object, words: Mapping[str, tuple[str | None, ...]]) -> None:
     """Raise InputError unless each field is one of its words."""
     for field, allowed in words.items():
-        if not any(getattr(spec, field) is w or getattr(spec, field) == w for w in allowed):
+        value = getattr(spec, field)
+        if (value is not None and not isinstance(value, str)) or value not in allowed:
             raise refusal(spec, field, f"known: {', '.join(map(str, allowed))}")
 
 
@@ -41,7 +42,9 @@ def whole(value: Any, lowest: int) -> bool:
 
 def finite(value: Any) -> bool:
     """Whether a value is a finite number, and no truth value."""
-    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+    if isinstance(value, Rational):
+        return not isinstance(value, bool)
+    return isinstance(value, Real) and isfinite(value)
 
 
 def refusal(spec: object, field: str, mend: str) -> InputError:

@@ -35,6 +35,10 @@ def _xl(spec: Attention) -> bool:
     return isinstance(spec.position, TransformerXL)
 
 
+def _looks_ahead(spec: Attention) -> bool:
+    return not spec.causal or spec.prefix is not None
+
+
 def _to_position(spec: Attention) -> bool:
     return isinstance(spec.position, Disentangled) and spec.position.to_position
 
@@ -75,12 +79,13 @@ RELATIVE = (Shaw, TransformerXL, Disentangled)
 #: Combinations that make no sense, each with the reason.
 SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
     (
-        lambda s: isinstance(s.position, Alibi) and not s.position.two_sided and not s.causal,
-        "linear biases grow for keys ahead of a query; mend: causal=True, or Alibi(two_sided=True)",
+        lambda s: isinstance(s.position, Alibi) and not s.position.two_sided and _looks_ahead(s),
+        "linear biases grow for keys ahead of a query; mend: causal=True without a prefix, or Alibi(two_sided=True)",
     ),
     (
-        lambda s: isinstance(s.position, Buckets) and not s.position.bidirectional and not s.causal,
-        "buckets in one direction hold all keys ahead in one; mend: causal=True, or Buckets(bidirectional=True)",
+        lambda s: isinstance(s.position, Buckets) and not s.position.bidirectional and _looks_ahead(s),
+        "buckets in one direction hold all keys ahead in one; mend: causal=True without a prefix, "
+        "or Buckets(bidirectional=True)",
     ),
     (
         lambda s: s.latent is not None and isinstance(s.position, RELATIVE),
@@ -125,13 +130,17 @@ def check_sizes(spec: Attention, found: Mapping[str, Any], given: Collection[str
     lengths = {letter: int(length) for letter, length in found.items() if isinstance(length, int)}
     n_q = lengths.get("n_q")
     n_k = lengths.get("n_k", n_q)
+    if ("cos_q" in given) != ("sin_q" in given):
+        raise InputError("cos_q and sin_q belong together; mend: give both, or none")
     if isinstance(spec.position, Rotary):
         _check_columns(spec.position, lengths, "d_k" if spec.latent is None else "d_r")
         if n_q and n_k and n_q > n_k and not {"cos_q", "positions_q"} & set(given):
             what = "cos_q and sin_q" if spec.position.given == "tables" else "positions_q"
-            raise InputError(f"rotary: {n_q} queries do not stand at the end of {n_k} keys; mend: give {what}")
+            where = "beginning" if spec.alignment == "top-left" else "end"
+            mend = f"give {what}" if spec.position.given else "Rotary(given='positions'), and positions_q"
+            raise InputError(f"rotary: {n_q} queries do not stand at the {where} of {n_k} keys; mend: {mend}")
     if _xl(spec) and n_q and n_k:
-        rows = (n_k,) * spec.causal + (n_q + n_k - 1,)
+        rows = (n_k,) * (not _looks_ahead(spec)) + (n_q + n_k - 1,)
         if lengths["n_r"] not in rows:
             raise InputError(
                 f"r has {lengths['n_r']} rows; {n_q} queries and {n_k} keys need {' or '.join(map(str, rows))}"

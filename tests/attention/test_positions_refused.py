@@ -132,7 +132,7 @@ UNFIT: list[tuple[Attention, dict[str, Any], str]] = [
     (
         Attention(position=Rotary(width=2)),
         {"q": data(5, D_K)},
-        "rotary: 5 queries do not stand at the end of 4 keys; mend: give positions_q",
+        "rotary: 5 queries do not stand at the end of 4 keys; mend: Rotary.given='positions'., and positions_q",
     ),
     (Attention(position=Buckets(number=8, max_distance=9)), {"b_rel": data(7, 1)}, "of buckets must have the length 8"),
     (Attention(position=Shaw(most=2, values=False)), {"a_k": data(4, D_K)}, "of distances must have the length 5"),
