@@ -12,7 +12,6 @@ from symattn.attention.tiled import Forward, forward, sliced
 from symattn.errors import InputError
 
 if TYPE_CHECKING:
-    from symattn.attention.flow import Step
     from symattn.attention.spec import Attention
 
 
@@ -33,19 +32,33 @@ def by_tiles(attention: Attention, rows: Sequence[Any], keys: Sequence[Any], *qk
     Raises InputError for weights that no state (m, ℓ, a) holds: other normalisers, powers of two, dropped weights, and
     positions that are added to values.
     """
-    _check(attention)
     given = {**dict(zip("qkv", qkv, strict=False)), **inputs}
-    values = {name: array for name, array in given.items() if array is not None}
-    check_inputs(attention, values)
-    weights: Step | None = None
-    for step in attention.pipeline(values):
-        if step.name == "weights":
-            weights = step
-        elif weights is not None and "weights" in step.of:
-            values[step.name] = _streamed(attention, values, weights, step, rows, keys).output
-        else:
-            values[step.name] = step.run(*[values[name] for name in step.of])
-    return (values["output"], values["lse"]) if attention.lse else values["output"]
+    run = Run(attention, rows, keys, {name: array for name, array in given.items() if array is not None})
+    return (run.values["output"], run.values["lse"]) if attention.lse else run.values["output"]
+
+
+class Run:
+    """A run by tiles: every named array but the weights, the steps, and what the forward pass kept."""
+
+    def __init__(self, attention: Attention, rows: Sequence[Any], keys: Sequence[Any], given: dict[str, Any]) -> None:
+        _check(attention)
+        check_inputs(attention, given)
+        self.attention, self.values, self.steps = attention, dict(given), attention.pipeline(given)
+        self.weights = next(step for step in self.steps if step.name == "weights")
+        self.valued = next(step for step in self.steps if "weights" in step.of)
+        for step in self.steps:
+            if step is self.valued:
+                self.saved = self._streamed(rows, keys)
+                self.values[step.name] = self.saved.output
+            elif step is not self.weights:
+                self.values[step.name] = step.run(*[self.values[name] for name in step.of])
+
+    def _streamed(self, rows: Sequence[Any], keys: Sequence[Any]) -> Forward:
+        attention = self.attention
+        scores, v = self.values[self.weights.of[0]], self.values[self.valued.of[1]]
+        self.sink = _sink(attention, scores, self.values.get("sink"))
+        fully_masked = attention.fully_masked if attention.masks_anything else "nan"
+        return forward(sliced(scores), v, rows, keys, sink=self.sink, fully_masked=fully_masked)
 
 
 def _check(attention: Attention) -> None:
@@ -54,15 +67,6 @@ def _check(attention: Attention) -> None:
             raise InputError(f"attention by tiles has {field} {plain!r}, not {getattr(attention, field)!r}")
     if getattr(attention.position, "values", False):
         raise InputError("attention by tiles has no positions that are added to values")
-
-
-def _streamed(
-    attention: Attention, values: dict[str, Any], weights: Step, step: Step, rows: Sequence[Any], keys: Sequence[Any]
-) -> Forward:
-    scores, v = values[weights.of[0]], values[step.of[1]]
-    sink = _sink(attention, scores, values.get("sink"))
-    fully_masked = attention.fully_masked if attention.masks_anything else "nan"
-    return forward(sliced(scores), v, rows, keys, sink=sink, fully_masked=fully_masked)
 
 
 def _sink(attention: Attention, scores: Any, given: Any) -> Any:

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
+from operator import add
 from typing import Any, NamedTuple
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.gradients import Gradients
+from symattn.attention.gradients_scores import softcap_gradient
 from symattn.attention.masks import Places, add_mask, forbid
 from symattn.attention.scores import dot_scores, scale_by, scale_by_root
 from symattn.attention.softcap import softcap
@@ -62,8 +64,7 @@ class Scores:
     def pull(self, q: Any, k: Any, rows: slice, keys: slice, ds: Any) -> tuple[Any, Any]:
         """What dS of a tile adds to dQ of its rows and dK of its keys: dS' K c and dS'ᵀ Q c, dS' before the cap."""
         if self.cap is not None:
-            capped = self._capped(self._scaled(q, k, rows, keys)) / self.cap
-            ds = ds * (1 - capped * capped)
+            ds = softcap_gradient(self._capped(self._scaled(q, k, rows, keys)), self.cap, ds)
         ds = self._scale(ds, q)
         return ds @ k[..., keys, :], ds.mT @ q[..., rows, :]
 
@@ -216,6 +217,16 @@ def score_gradient(at: Tile, v: Any, saved: Forward, g: Any, rows: Sequence[Any]
         return tile_gradients(at(r, c), v[..., c, :], _rows(saved, r), g[..., r, :])[0]
 
     return xp.concat([xp.concat([tile(r, c) for c in cut(keys)], axis=-1) for r in cut(rows)], axis=-2)
+
+
+def value_gradient(at: Tile, v: Any, saved: Forward, g: Any, rows: Sequence[Any], keys: Sequence[Any]) -> Any:
+    """dV = Σ Pᵀ dO over the tiles of queries. Shapes: v (…, n_k, d_v), g (…, n_q, d_v) → (…, n_k, d_v)."""
+
+    def tile(r: slice, c: slice) -> Any:
+        return tile_gradients(at(r, c), v[..., c, :], _rows(saved, r), g[..., r, :])[1]
+
+    parts = [reduce(add, [tile(r, c) for r in cut(rows)]) for c in cut(keys)]
+    return namespace_of(v).concat(parts, axis=-2)
 
 
 def sink_gradient(sink: Any, saved: Forward, g: Any) -> Any:

@@ -10,9 +10,11 @@ import pytest
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
+from symattn.attention.by_tiles_backward import backward_by_tiles
 from symattn.attention.derivative import vjp
 from symattn.attention.gradients import Gradients, shared_gradient, softmax_vjp
 from symattn.attention.groups import repeat_heads
+from symattn.attention.position import Rotary
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.attention.tiled import (
@@ -29,6 +31,7 @@ from symattn.attention.tiled import (
     tile_weights,
     with_lse,
 )
+from symattn.errors import InputError
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
 
@@ -198,6 +201,48 @@ def test_a_cap_has_a_slope() -> None:
         np.testing.assert_allclose(got, slope, rtol=1e-12, atol=1e-14)
         assert abs(uncapped - slope).max() > 1e-2
     assert legal(form, DATA)
+
+
+# -- every specification -----------------------------------------------------------------------------------------------
+TOKENS = whole(11, x=(3, 4), w_q=(4, 4), w_k=(4, 2), w_v=(4, 2), w_o=(4, 2), sink=(2,))
+EVERY: dict[str, tuple[Attention, dict[str, Any], dict[str, np.ndarray]]] = {
+    "causal": (Attention(causal=True, scale=1), {}, {n: DATA[n] for n in "qkv"}),
+    "mask": (Attention(mask="boolean", scale=1), {"mask": ALLOWED}, {n: DATA[n] for n in "qkv"}),
+    "bias": (Attention(bias=True, scale=1), {}, {**{n: DATA[n] for n in "qkv"}, "bias": BIAS}),
+    "shared heads, window, sink": (
+        Attention(heads=4, kv_heads=2, causal=True, window=2, sink="given", scale=1),
+        {},
+        {n: x for n, x in HEADS.items() if n != "g"},
+    ),
+    "tokens, heads, sink, rotary": (
+        Attention(heads=2, kv_heads=1, causal=True, sink="given", scale=1, position=Rotary(triples=((3, 4, 5),))),
+        {},
+        TOKENS,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_specification_is_taken_back_by_tiles(name: str) -> None:
+    spec, fixed, data = EVERY[name]
+    inputs = {n: EXACT.lift(x) for n, x in data.items()} | fixed
+    output = spec(**inputs)
+    g = EXACT.lift(whole(12, g=output.plain_shape)["g"])
+    n_q, n_k = (inputs[n if n in inputs else "x"].shape[-2] for n in "qk")
+    found = backward_by_tiles(spec, (0, 1, n_q), (0, 2, n_k), g, inputs)
+    wanted = vjp(spec, g, inputs, ties="second")
+    assert found.keys() == wanted.keys() == data.keys()
+    for n, gradient in found.items():
+        assert gradient.shape == wanted[n].shape
+        assert (gradient == wanted[n]).all()
+        assert not (gradient == 0 * gradient).all()
+    first = backward_by_tiles(spec, (0, 1, n_q), (0, n_k), g, inputs, wrt=list(data)[:1])
+    assert list(first) == list(data)[:1]
+
+
+def test_a_log_sum_exp_is_not_taken_back() -> None:
+    with pytest.raises(InputError, match="starts from the output alone"):
+        backward_by_tiles(Attention(lse=True), (0, 3), (0, 4), DATA["g"], {n: DATA[n] for n in "qkv"})
 
 
 # -- all sizes -------------------------------------------------------------------------------------------------------
