@@ -96,14 +96,14 @@ def of_maximum(kind: Any, g: Any, top: Any, x: Any, axes: Any) -> Any:
 
     Where nothing arrives, as at the maximum that softmax subtracts, nothing is asked. A single largest candidate gets
     all. Of equal ones the derivative is not unique: decided kinds refuse, or the last gets it if ``ties`` says so, as
-    on floats. Where balls overlap, every candidate that may be the largest gets [0, 1] g: that encloses all. Where all
-    are forbidden nothing moves.
+    on floats. Where balls overlap (and where rounding may decide), every candidate that may be the largest gets
+    [0, 1] g: that encloses all. Where all are forbidden nothing moves.
     """
     xp = kind.under
     g = xp.where(xp.isneginf(top), 0, g)
     if _vanishes(xp, g):
         return xp.broadcast_to(0 * g, np.shape(x))
-    if _balls(xp):
+    if _encloses(xp):
         return g * _shares(xp, x, top, axes)
     largest = np.asarray(xp.equal(x, top)) & np.ones(np.shape(x), dtype=bool)
     if kind.ties == "refuse" and _exact(xp):
@@ -136,19 +136,25 @@ def _last(largest: np.ndarray, axes: Any) -> np.ndarray:
     return np.moveaxis(alone.reshape(front.shape), range(len(axes)), axes)
 
 
-def _balls(xp: Any) -> bool:
-    return getattr(getattr(xp, "kind", None), "name", "") == "ball"
+def _encloses(xp: Any) -> bool:
+    """Whether elements stand for any number in a range, so that which one is the largest may be open."""
+    return getattr(getattr(xp, "kind", None), "name", "").partition(" ")[0] in ("ball", "rounded")
 
 
 def _shares(xp: Any, x: Any, top: Any, axes: Any) -> Any:
-    """For each ball 1 if it is the largest, 0 if another is larger, and else [0, 1]."""
+    """For each element 1 if it is the largest, 0 if another is larger, and else [0, 1]."""
     import flint
 
-    from symattn.arrays.special import Forbidden
-
-    may = xp.kind.each(lambda a, b: not isinstance(a, Forbidden) and not a < b, x, top).astype(bool)
+    wide = xp.broadcast_to(top, np.shape(x))
+    may = ~np.asarray(xp.isneginf(x)) & np.ones(np.shape(x), dtype=bool)
+    for index in zip(*np.nonzero(may), strict=True):
+        try:
+            may[index] = not xp.less(x[index], wide[index])
+        except Undecided:
+            may[index] = True
     alone = np.sum(may, axis=axes, keepdims=True) == 1
-    return xp.where(may, xp.where(np.broadcast_to(alone, may.shape), 1, flint.arb(0.5, 0.5)), 0)
+    open_ = xp.kind.lift(flint.arb(0.5, 0.5))
+    return xp.where(may, xp.where(np.broadcast_to(alone, may.shape), 1, open_), 0)
 
 
 def error_function(xp: Any, x: Any) -> tuple[Any, Callable[[], Any]]:

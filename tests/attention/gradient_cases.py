@@ -48,9 +48,9 @@ def parts(x: Any) -> list[Any]:
     return list(x) if isinstance(x, tuple | list) else [x]
 
 
-def drawn(variant: Variant, grain: int) -> Case:
+def drawn(variant: Variant, grain: int, seed: int = 0) -> Case:
     """Multiples of 1/grain between −1 and 1; three of four keys are allowed by masks, the first always."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     numbers, plain = {}, {}
     for name, shape in variant.shapes().items():
         what = holds(name, variant.spec)
