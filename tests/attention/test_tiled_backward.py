@@ -204,7 +204,7 @@ def test_a_cap_has_a_slope() -> None:
 
 
 # -- every specification -----------------------------------------------------------------------------------------------
-TOKENS = whole(11, x=(3, 4), w_q=(4, 4), w_k=(4, 2), w_v=(4, 2), w_o=(4, 2), sink=(2,))
+TOKENS = whole(11, x=(3, 2), w_q=(2, 4), w_k=(2, 2), w_v=(2, 1), w_o=(2, 2), sink=(2,))
 EVERY: dict[str, tuple[Attention, dict[str, Any], dict[str, np.ndarray]]] = {
     "causal": (Attention(causal=True, scale=1), {}, {n: DATA[n] for n in "qkv"}),
     "mask": (Attention(mask="boolean", scale=1), {"mask": ALLOWED}, {n: DATA[n] for n in "qkv"}),
