@@ -159,7 +159,8 @@ class Maker:
         """The inputs by which each head gets these q, k, v; None if no inputs do. Masks are at random, or open."""
         if self.square and q.shape[-2] != k.shape[-2]:
             return None
-        if self.fitted(Sizes(q.shape[-2], k.shape[-2], 1, 1)).n_q != q.shape[-2]:
+        fitted = self.fitted(Sizes(q.shape[-2], k.shape[-2], 1, 1))
+        if (fitted.n_q, fitted.n_k) != (q.shape[-2], k.shape[-2]):
             return None
         if self.tokens and (self._plain or self.spec.latent is not None or self.spec.packed):
             return None

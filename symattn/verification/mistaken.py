@@ -34,7 +34,14 @@ class Mistake:
 
 
 def _field(step: str, cause: str, applies: Applies, change: Callable[[Attention], Attention]) -> Mistake:
-    return Mistake(step, cause, Variant(spec=change), applies)
+    """A mistake that is another specification. Of rows without any key it says nothing: code then gives what it will."""
+
+    def changed(spec: Attention) -> Attention:
+        found = change(spec)
+        empty = found.normaliser == "softmax" and found.sink is None and found.masks_anything
+        return replace(found, fully_masked="nan") if empty else found
+
+    return Mistake(step, cause, Variant(spec=changed), applies)
 
 
 def _with(**fields: Any) -> Callable[[Attention], Attention]:

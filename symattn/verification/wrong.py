@@ -76,6 +76,9 @@ def _grid(spec: Attention, values: Values) -> tuple[Any, Any]:
 
 def _allowed(spec: Attention, values: Values, causal: Any = None) -> Any:
     """What the specification's masks allow, with another causal mask where one is given."""
+    if causal is None and spec.masks_anything:
+        step = next(s for s in spec.pipeline(frozenset(values)) if s.name == "masked")
+        return np.asarray(namespace_of(values["scores"]).isfinite(step.run(*[values[n] for n in step.of])))
     open_ = np.ones(_shape(values), dtype=bool)
     if spec.mask == "boolean":
         open_ &= np.asarray(values["mask"])
