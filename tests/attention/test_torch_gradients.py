@@ -15,6 +15,7 @@ from symattn.arrays.rounded import rounded
 from symattn.attention.derivative import vjp
 from symattn.attention.variants import VARIANTS
 from tests.attention.gradient_cases import CASES, Case, drawn, parts
+from tests.attention.test_torch_layers import B, M, N, array, block, fields, forbidden, layer, made, tensors, tokens
 from tests.attention.torch_attention import attention
 
 pytestmark = pytest.mark.torch
@@ -67,3 +68,46 @@ def test_a_gradient_off_by_a_billionth_is_beyond_the_bound(name: str) -> None:
     for n, bound in bounds.items():
         off = np.abs(theirs[n]) > 1e-3
         assert not bound.within(theirs[n] * (1 + 1e-9))[off].any()
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+def of_layer(
+    module: Any, call: dict[str, Any], *given: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[str, Any], Any]:
+    """The inputs of a layer by this package's names, the gradients of ⟨G, output⟩ by them as torch computes them, G."""
+    import torch
+
+    arrays = dict(zip("xy", given, strict=False))
+    parameters = layer(module) | arrays
+    kept = {n: a.copy() for n, a in parameters.items()}
+    sources = [t.requires_grad_() for t in tensors(*given)]
+    output = module(*sources, **call)
+    g = np.random.default_rng(1).integers(-4, 5, output.shape) / 4
+    (output * torch.tensor(g)).sum().backward()
+    for parameter in module.parameters():
+        parameter.data = parameter.grad
+    return kept, layer(module) | {n: array(t.grad) for n, t in zip("xy", sources, strict=False)}, g
+
+
+LAYERS = [
+    (kind, activation, first)
+    for kind in ("Encoder", "Decoder")
+    for activation, first in (("relu", True), ("gelu", False))
+]
+
+
+@pytest.mark.parametrize(("kind", "activation", "norm_first"), LAYERS)
+def test_layers_have_the_gradients_of_torch(kind: str, activation: str, norm_first: bool) -> None:
+    import torch
+
+    module = made(getattr(torch.nn, f"Transformer{kind}Layer"), "float64", **fields(activation, norm_first))
+    x, y = tokens("float64", N, B), tokens("float64", M, B)
+    cross = kind == "Decoder"
+    call = {"tgt_mask" if cross else "src_mask": forbidden()}
+    given, theirs, g = of_layer(module, call, *((x, y) if cross else (x,)))
+    spec = block(activation, norm_first, True, *([True] if cross else []))
+    bounds = vjp(spec, ROUNDED.lift(g), {n: ROUNDED.lift(a) for n, a in given.items()})
+    assert bounds.keys() == theirs.keys()
+    for n, bound in bounds.items():
+        assert bound.within(theirs[n]).all(), n
+        assert (bound.bound < 2.0**-30).all()
