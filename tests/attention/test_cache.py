@@ -88,11 +88,15 @@ FORMS = {
 }
 
 
+RIGHT = ("growing, tokens", "ring, tokens", "prefill")  # what wrong forms are compared with
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_a_cache_gives_the_rows_of_causal_attention(name: str) -> None:
     form, definition = FORMS[name]
     assert exactly(form, definition, DATA)
-    assert legal(form, DATA)
+    if "beside" in name or name in RIGHT:
+        assert legal(form, DATA)
 
 
 def kept_first(at: masks.Places) -> Any:
