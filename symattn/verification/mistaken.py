@@ -34,7 +34,7 @@ class Mistake:
 
 
 def _field(step: str, cause: str, applies: Applies, change: Callable[[Attention], Attention]) -> Mistake:
-    """A mistake that is another specification. Of rows without any key it says nothing: code then gives what it will."""
+    """A mistake that is another specification. Of rows without any key it says nothing."""
 
     def changed(spec: Attention) -> Attention:
         found = change(spec)
