@@ -41,7 +41,7 @@ def _option(name: str) -> Callable[[_Command], _Command]:
     if words(hint) and not {int, Fraction} & set(kinds):
         return click.option(f"--{option}", type=Choice([str(w) for w in words(hint)]), help=_help(name))
     metavar = "NUMBER" if Fraction in kinds else "N[,N]" if len(kinds) > 2 else "N"
-    whole = int in kinds and len(kinds) <= 2 and Fraction not in kinds
+    whole = kinds == (int,)  # where there may be none, the word stands for it
     return click.option(f"--{option}", type=int if whole else str, metavar=metavar, help=_help(name))
 
 

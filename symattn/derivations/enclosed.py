@@ -51,11 +51,12 @@ class Enclosed:
     def __rtruediv__(self, other: object) -> Any:
         return self._with(other, lambda x, y: y / x)
 
-    def __neg__(self) -> Enclosed:
-        return Enclosed(-self.ball, self.bits)
+    def __neg__(self) -> Any:
+        return 0 - self
 
     def __abs__(self) -> Enclosed:
-        return Enclosed(abs(self.ball), self.bits)
+        with flint.ctx.workprec(self.bits):
+            return Enclosed(abs(self.ball), self.bits)
 
     def _with(self, other: object, operation: Callable[[Any, Any], Any]) -> Any:
         if isinstance(other, (Forbidden, Undefined)):

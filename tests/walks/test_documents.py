@@ -18,7 +18,9 @@ from symattn.render import render
 
 THAN = ("word-vectors-before:king", "word-vectors-before:queen")
 MADE: dict[str, Callable[[], Document]] = {
-    **{name: lambda name=name: walk(name, why=True, all=True) for name in examples.NAMES},
+    **{name: lambda name=name: walk(name, why=True, all=True) for name in ("E1", "E0x", "decoder-step")},
+    "latents": lambda: walk("latent", latent="absorbed"),
+    "fields": lambda: walk("alibi", position={"alibi": {"two_sided": True}}, causal=False, window=(2, None)),
     "nan": lambda: walk("E1", dtype="float16", stabilised=False, all=True, causal=True),
     "step": lambda: walk("E1", step=5, why=True, rounding="nearest"),
     "query": lambda: walk("E0x", query=2, dtype="bfloat16", scale="1/3"),
@@ -52,11 +54,14 @@ def test_markdown_has_no_macro_that_is_banned(name: str) -> None:
     assert r"\operatorname" not in render(MADE[name](), "markdown")
 
 
+ALL = MADE | {name: lambda name=name: walk(name, why=True, all=True) for name in examples.NAMES}
+
+
 @pytest.mark.latex
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", ALL)
 def test_every_walk_and_claim_compiles(name: str, tmp_path: Path) -> None:
     assert shutil.which("pdflatex"), "pdflatex is missing"
-    (tmp_path / "it.tex").write_text(render(MADE[name](), "latex"), encoding="utf-8")
+    (tmp_path / "it.tex").write_text(render(ALL[name](), "latex"), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "it.tex"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
     log = ran.stdout.decode(errors="replace")

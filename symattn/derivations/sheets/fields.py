@@ -101,7 +101,9 @@ def typed(value: Any) -> str:
         ((kind, inner),) = value.items()
         pairs = ",".join(f"{name}={_typed_within(x)}" for name, x in inner.items())
         return f"{kind}:{pairs}" if pairs else kind
-    return ",".join("none" if x is None else str(x) for x in value) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ",".join(map(typed, value))
+    return "none" if value is None else str(value)
 
 
 def _typed_within(value: Any) -> str:
@@ -117,7 +119,7 @@ def _typed_within(value: Any) -> str:
 def _value(hint: Any, value: Any, place: str) -> Any:
     if isinstance(value, tuple(descriptions(hint).values())):
         return value
-    if value is None and NoneType in members(hint):
+    if NoneType in members(hint) and (value is None or value == "none"):
         return None
     if isinstance(value, bool) and bool in members(hint):
         return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from symattn.arrays import FLOATING
 from symattn.attention.notation import SIZES
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
-from symattn.derivations.sheets.fields import changed
+from symattn.derivations.sheets.fields import changed, typed, written
 from symattn.derivations.sheets.schema import overridden
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.sheets.text import near, short
@@ -65,8 +65,9 @@ def walk(
         "query": query,
         "all": all,
         "rounding": rounding,
-        **dict(sorted(fields.items())),
     }
+    wishes = {name: wish for name, wish in wishes.items() if wish not in (None, False)}
+    wishes |= {name: x if isinstance(x, bool) else typed(x) for name, x in _written(made, sorted(fields)).items()}
     wishes |= {"dtype": dtype} if dtype != "float32" else {}
     return Document(
         "walk",
@@ -75,7 +76,7 @@ def walk(
         (*body, *remarks),
         _subtitle(made),
         _command(source, wishes),
-        {"source": source, **{name: wish for name, wish in wishes.items() if wish not in (None, False)}},
+        {"source": source, **wishes},
         record(made, step),
         hints=_hints(source, made, step, why, all),
     )
@@ -203,16 +204,20 @@ def _plain(value: Any) -> str:
     return "open" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _written(made: Walk, names: Iterable[str]) -> dict[str, Any]:
+    """These fields of the specification, as a sheet has them."""
+    fields = written(made.sheet.attention) | changed(made.sheet.attention)
+    return {name: fields[name] for name in names}
+
+
 def _command(source: str, wishes: dict[str, Any]) -> str:
     words = ["symattn", "walk", shlex.quote(source)]
     for name, wish in wishes.items():
-        option = "--" + name.replace("_", "-")
-        if wish is True:
-            words.append(option)
-        elif wish is False and name in ("stabilised",):
-            words.append(f"--no-{name}")
-        elif wish not in (None, False):
-            words += [option, shlex.quote(str(wish))]
+        option = name.replace("_", "-")
+        if isinstance(wish, bool):
+            words.append(f"--{option}" if wish else f"--no-{option}")
+        else:
+            words += [f"--{option}", shlex.quote(str(wish))]
     return " ".join(words)
 
 
