@@ -174,6 +174,12 @@ _ONNX = """
     dot; scaled dot; softcap; bias; causal; causal, top-left; boolean mask; additive mask; grouped-query; multi-query;
     sliding window; window of two sides; rotary, half; rotary, interleaved; rotary, in part; rotary, given tables
 """
+_TRANSFORMERS = """
+    dot; scaled dot; RMS norm of q and k; softcap; causal; sliding window; padding; sink; self-attention;
+    cross-attention; multi-head; multi-query; grouped-query; grouped-query, of tokens; packed projections; latent;
+    latent, absorbed; rotary, half; rotary, interleaved; rotary, in part; rotary, true frequencies; rotary, latent;
+    ALiBi; T5 buckets; Transformer-XL
+"""
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -181,4 +187,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 #: Others whose functions give the same, as the tests with their packages show.
-AGREES: dict[str, tuple[str, ...]] = {"PyTorch": _names(_TORCH), "ONNX": _names(_ONNX)}
+AGREES: dict[str, tuple[str, ...]] = {
+    "PyTorch": _names(_TORCH),
+    "ONNX": _names(_ONNX),
+    "Transformers": _names(_TRANSFORMERS),
+}

@@ -1,0 +1,100 @@
+"""Layers of Transformers give what specifications give, within the rounding that their precision allows; others not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.arrays.rounded import rounded
+from symattn.attention.presets import PRESETS
+from tests.models.layers import MAKERS, case
+from tests.models.mixed import run
+from tests.models.page import PAGE, inside, made
+
+pytestmark = pytest.mark.transformers
+ROOT = Path(__file__).parents[2]
+
+
+def refused(bounded: Any, got: np.ndarray) -> bool:
+    """Whether some number is further from the exact one than rounding explains; the bound must say something."""
+    assert np.all(np.isfinite(bounded.bound))
+    return not np.all(bounded.within(got))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_layer_gives_what_the_specification_gives(name: str) -> None:
+    bounded, got = case(name).bounded(), case(name).seen.output
+    assert got.dtype == np.float64
+    assert bounded.plain_shape == got.shape
+    assert not refused(bounded, got)
+    for element in np.ndindex(got.shape):
+        moved = got.copy()
+        moved[element] += np.copysign(2 * bounded.bound[element] + 2.0**-40, got[element])
+        if element[1] < 2:  # of each token two numbers
+            assert refused(bounded, moved)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_other_attention_is_refused(name: str) -> None:
+    for wrong in case(name).wrong:
+        assert refused(case(name).of(wrong), case(name).seen.output), wrong.words
+
+
+def test_what_is_taken_in_float32_is_not_taken_in_float64() -> None:
+    some = [case(name) for name in MAKERS if case(name).single]
+    assert len(some) > 10
+    for of in some:
+        spec, inputs = of.as_run or (of.spec, of.inputs)
+        assert refused(run(spec, inputs), of.seen.output), of.model
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether exact values that are known to 50 bits and more are equal, as far as that is known."""
+    pairs = list(zip(a.value.entries.flat, b.value.entries.flat, strict=True))
+    assert all(max(x.rad(), y.rad()) < 2.0**-50 for x, y in pairs)
+    return all(x.overlaps(y) for x, y in pairs)
+
+
+@pytest.mark.parametrize("name", ["bloom_of_three", "bloom_of_six", "mpt", "deepseek_v3"])
+def test_formulas_of_equal_value_have_it(name: str) -> None:
+    of = case(name)
+    exact = run(of.spec, of.inputs)
+    assert of.as_run or of.same
+    assert equal(exact, of.bounded())
+    for told in of.same:
+        assert equal(exact, run(replace(of.spec, **told), of.inputs))
+    assert not any(equal(exact, of.of(wrong)) for wrong in of.wrong)
+
+
+def test_every_other_formula_is_tried() -> None:
+    assert sum(bool(case(name).as_run or case(name).same) for name in MAKERS) == 4
+
+
+def test_the_scale_of_deepseek_v3() -> None:
+    """(1 + log(40)/10)²/√d_k, as the layer has it, with each operation rounded to float64."""
+    xp = rounded("float64").xp
+    lift = rounded("float64").lift
+    factor = 1 + xp.log(lift(40)) * lift(1) / lift(10)
+    scale = factor * factor / xp.sqrt(lift(7))
+    layer = case("deepseek_v3").seen.layer.scaling
+    assert scale.within(layer).all()
+    assert not scale.within(layer * (1 + 2.0**-44)).any()
+
+
+def test_every_preset_is_tried() -> None:
+    assert {case(name).preset for name in MAKERS} - {""} == set(PRESETS)
+
+
+def test_the_version_is_the_one_that_is_pinned() -> None:
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert f"transformers=={importlib.metadata.version('transformers')}" in extra["transformers"]
+
+
+def test_the_page_is_what_the_layers_give() -> None:
+    assert inside(PAGE.read_text(encoding="utf-8")) == made(), "mend: python -m tests.models.page"
