@@ -6,8 +6,8 @@ import numpy as np
 
 from symattn.attention.position import Alibi, Buckets, Disentangled, TransformerXL
 from symattn.attention.spec import Attention
-from tests.models.cases import Case, Wrong, numbers, projections, split_by_head
-from tests.models.seen import Seen, built, look, tokens
+from tests.models.cases import Case, Wrong, projections, split_by_head
+from tests.models.seen import Seen, built, look, numbers, tokens
 
 KEEP = np.array([True, True, True, True, False, False])
 

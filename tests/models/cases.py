@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
-from symattn.attention.position import Rotary
 from symattn.attention.presets import like
 from symattn.attention.spec import Attention
 from tests.models.mixed import run
-from tests.models.seen import Seen, numbers
+from tests.models.seen import Seen
 
 TABLES = ("cos", "sin")
 Inputs = Mapping[str, np.ndarray]
@@ -121,24 +120,3 @@ def by_turns(inputs: Inputs, heads: int, kv_heads: int) -> dict[str, np.ndarray]
 def _reordered(columns: np.ndarray, heads: int, order: list[int]) -> np.ndarray:
     blocks = columns.reshape(*columns.shape[:-1], heads, -1)
     return blocks[..., order, :].reshape(columns.shape)
-
-
-def turned(position: Any, **changes: Any) -> dict[str, Any]:
-    """The field ``position`` with other rotary fields."""
-    assert isinstance(position, Rotary)
-    return {"position": replace(position, **changes)}
-
-
-Maker = Callable[[], Case]
-__all__ = [
-    "TABLES",
-    "Case",
-    "Inputs",
-    "Maker",
-    "Wrong",
-    "by_turns",
-    "numbers",
-    "projections",
-    "split_by_head",
-    "turned",
-]

@@ -11,8 +11,8 @@ import numpy as np
 from symattn.attention.position import Rotary
 from symattn.attention.presets import like
 from symattn.attention.rotary_fields import LinearScaling, YarnScaling
-from tests.models.cases import TABLES, Case, Wrong, by_turns, numbers, projections, split_by_head
-from tests.models.seen import Seen, built, look
+from tests.models.cases import TABLES, Case, Wrong, by_turns, projections, split_by_head
+from tests.models.seen import Seen, built, look, numbers
 
 HEADS = {"heads": 4, "kv_heads": 2}
 SOFTMAX = (*TABLES, "weights")  # what many layers take in float32
