@@ -16,6 +16,8 @@ from symattn.verification.target import CAUSAL_MASK, Argument, Convention
 
 _QKV = ("q", "k", "v")
 _PROJECTED = ("x", "w_q", "w_k", "w_v")
+_PACKED = ("x", "w_in")
+_LATENT = ("x", "w_dkv", "w_uk", "w_uv", "w_kr")
 _STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -82,7 +84,9 @@ class _Agreement:
         others = {n: what for n, what in found.items() if what in known}
         if set(_QKV) <= set(found.values()):
             return others | {n: what for n, what in found.items() if what in _QKV or _is_output(what)}
-        if set(_PROJECTED) <= set(found.values()):
+        spec = self.request.spec
+        projected = _PACKED if spec.packed else _LATENT if spec.latent is not None else _PROJECTED
+        if set(projected) <= set(found.values()):
             return {n: what for n, what in found.items() if what not in _QKV}
         return others | self._placed(found, others)
 

@@ -109,7 +109,6 @@ class _Bound:
         self.n = self.open.shape[-1]
         self.tiles = min(self.n, precision.tiles or self.n) if self.n > 1 else 0
         self.merges = min(self.n - 1, precision.merges)
-        # Powers of two are those of e of scores times log 2, and so are errors and sizes.
         self.unit = flint.arb(2).log() if run.spec.base == 2 else flint.arb(1)
         self.t = xp.where(self.open, self._beside(number(run.final_scores), self._sink()), 0) * self.unit
         weights = number(run.values["weights"])
@@ -141,8 +140,7 @@ class _Bound:
         """A column for the sink, where there is one."""
         if self.run.spec.sink is None:
             return keys
-        joined = np if isinstance(keys, np.ndarray) else xp
-        return joined.concatenate([keys, sink], axis=-1) if joined is np else xp.concat([keys, sink], axis=-1)
+        return (np if isinstance(keys, np.ndarray) else xp).concat([keys, sink], axis=-1)
 
     def _sink(self) -> Balls:
         """The logits of the sinks, (…, n_q, 1)."""
