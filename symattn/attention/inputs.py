@@ -130,7 +130,7 @@ def _letters(spec: Attention, given: Collection[str]) -> dict[str, str]:
         if "y" not in given:
             found |= {"n_k": "n_q", "d_y": "d_model"}
         if spec.packed:
-            found["d_v"] = "d_k"
+            found |= {"d_v": "d_k", "d_y": "d_model"}
         elif "w_q" not in given and spec.latent is None:
             found |= _widths_of_tokens(spec, given)
     if spec.score not in WIDE or spec.packed:

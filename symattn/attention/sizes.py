@@ -40,6 +40,8 @@ class Sizes:
 
     def bind(self, name: str, array: Any, shape: str, batch: tuple[Any, ...] | None = None) -> None:
         """Compare an array with its shape in letters; with ``batch``, its axes in front must be those."""
+        if not hasattr(array, "shape"):
+            raise InputError(f"{name} is a {type(array).__name__}; give an array")
         axes = shape.split()
         loose = axes[0] == "…"
         axes = self._present(axes[loose:], array, batch)
@@ -95,8 +97,6 @@ class Sizes:
 
 
 def _check_axes(name: str, array: Any, axes: list[str], loose: bool) -> None:
-    if not hasattr(array, "shape"):
-        raise InputError(f"{name} is a {type(array).__name__}; give an array")
     number = len(array.shape)
     if number < len(axes) or (number > len(axes) and not loose):
         wanted = _WORDS[len(axes)] + (" or more" if loose else "")

@@ -33,6 +33,11 @@ def test_floats_of_other_packages_are_lifted() -> None:
     assert Attention()(q, k, v).dtype == ml_dtypes.bfloat16
 
 
+def test_one_packed_matrix_is_for_tokens_of_one_width() -> None:
+    with pytest.raises(InputError, match=r"^x has shape \(3, 4\) and y \(5, 2\): d_model differs$"):
+        Attention(packed=True)(x=Q, y=V, w_in=np.ones((4, 6)))
+
+
 def test_what_is_only_added_is_cast_and_may_be_integers() -> None:
     spec, added = Attention(bias=True, mask="additive"), np.arange(15).reshape(3, 5)
     q, k, v = (x.astype(np.float32) for x in (Q, K, V))
@@ -47,6 +52,7 @@ REFUSED: list[tuple[Attention, dict[str, Any], str]] = [
     (TABLES, {"cos": OF_KEYS, "sin": OF_KEYS, "cos_q": OF_KEYS[:3]}, BOTH),
     (TABLES, {"cos": OF_KEYS, "sin": OF_KEYS, "sin_q": OF_KEYS[:3]}, BOTH),
     (Attention(), {"q": Q}, "q is given twice, by position and by name"),
+    (Attention(mask="boolean"), {"mask": [[True]]}, "mask is a list; give an array"),
     (Attention(scale="given"), {"scale": np.array([2])}, "scale holds int64; it must hold numbers in floating point"),
 ]  # fmt: skip
 
