@@ -66,7 +66,7 @@ def heads_of(spec: Attention, given: Given) -> tuple[list[Rows], list[Rows], lis
         return latent(spec, given)
     else:
         x = given["x"]
-        y = given["y"] if "y" in given else x
+        y = given.get("y") or x
         if spec.packed:
             w, b = given["w_in"], given.get("b_in")
             d = len(w[0]) // (heads + 2 * shared)
@@ -91,7 +91,7 @@ def latent(spec: Attention, given: Given) -> tuple[list[Rows], list[Rows], list[
     asked = spec.latent
     assert asked
     x = given["x"]
-    y = given["y"] if "y" in given else x
+    y = given.get("y") or x
 
     def compressed(of: Rows, weight: str, gain: str) -> Rows:
         rows = times(of, given[weight])
