@@ -105,7 +105,7 @@ def request(**parameters: Any) -> Request:
 
     Raises InputError where they do not fit each other.
     """
-    given = {name: value for name, value in parameters.items() if value not in (None, False)}
+    given = {name: value for name, value in parameters.items() if value is not None}
     sizes = {name: given.pop(name) for name in SIZES if name in given}
     for parameter, value in sizes.items():
         whole(parameter, value, _MOST[parameter])

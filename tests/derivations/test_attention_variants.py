@@ -1,0 +1,249 @@
+"""``derive attention`` for every variant: entries in letters, checks that say no, and commands that make it again."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.arrays.symbolic import Symbolic
+from symattn.attention import pipeline
+from symattn.attention.variants import VARIANTS
+from symattn.derivations import attention, attention_expressions, attention_formulas, derive, names
+from symattn.derivations.attention_inputs import request, stem
+from symattn.derivations.attention_points import agrees_at_points, agrees_on_numbers
+from symattn.derivations.sheets.fields import changed
+from symattn.derivations.steps import FalseStep
+from symattn.document.model import Document, Heading, Note, Steps
+from symattn.errors import InputError, Undecided
+from symattn.evidence import Grade
+from symattn.render import render
+from symattn_cli.main import main
+
+COMPARED = {"ReLU", "sparsemax", "entmax"}  # which score is larger decides
+
+
+def asked(name: str) -> dict[str, Any]:
+    """What ``derive attention`` is asked for a variant, at small sizes."""
+    variant = VARIANTS[name]
+    found: dict[str, Any] = changed(variant.spec)
+    position = found.get("position", {}).get("rotary", {})
+    found["dk"] = 2 * len(position.get("triples", [()])) + bool(variant.spec.latent)
+    found["tokens"] = 2
+    if "y" in variant.names or (variant.spec.heads == 1 and "x" not in variant.names):
+        found["keys"] = 3
+    if "x" in variant.names or variant.spec.heads > 1:
+        found |= {"cross": "y" in variant.names, "biases": "b_q" in variant.names, "dmodel": 3}
+    return found
+
+
+@cache
+def derived(name: str) -> Document:
+    return derive("attention", **asked(name))
+
+
+def sections(document: Document) -> dict[str, Steps]:
+    """The steps of each section by its title."""
+    found, title = {}, ""
+    for block in document.blocks:
+        if isinstance(block, Heading):
+            title = str(block.title[0])
+        if isinstance(block, Steps):
+            found[title] = block
+    return found
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_step_is_checked(name: str) -> None:
+    document = derived(name)
+    for title, block in sections(document).items():
+        assert any(step.evidence for step in block.items), title
+    grades = {e.grade for e in document.evidence()}
+    assert grades <= {Grade.CHECKED, Grade.PROVED}
+    wheres = [e.where for e in document.evidence()]
+    assert any("an example of numbers" in where for where in wheres) == (name in COMPARED)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_step_has_its_section(name: str) -> None:
+    made = request(**asked(name))
+    assert (
+        len(sections(derived(name))) >= len({step.name for step in made.spec.pipeline(made.names)} - {"k_r_turned"}) - 1
+    )
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_text_fits(name: str) -> None:
+    lines = render(derived(name), "text").splitlines()
+    assert [line for line in lines[:-2] if len(line) > 88] == []
+
+
+@pytest.mark.parametrize("name", ["masks combined", "latent", "rotary, latent", "decoder step", "T5 buckets", "entmax"])
+def test_the_command_makes_it_again(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    document = derived(name)
+    program, *arguments = shlex.split(document.command)
+    assert program == "symattn"
+    assert main([*arguments, "-f", "json"]) == 0
+    assert capsys.readouterr().out == render(document, "json")
+
+
+def spoilt(name: str, step: str, spoil: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Derive a variant whose step gives something else."""
+    honest = pipeline.pipeline
+
+    def wrong(spec: Any, given: frozenset[str]) -> Any:
+        return tuple(
+            replace(s, run=lambda *a, run=s.run: spoil(run(*a))) if s.name == step else s for s in honest(spec, given)
+        )
+
+    monkeypatch.setattr("symattn.attention.spec.pipeline", wrong)
+    derive("attention", **asked(name))
+
+
+SPOILS: dict[str, Callable[[Any], Any]] = {
+    "twice": lambda x: x + x,
+    "reversed": lambda x: x.xp.flip(x, axis=-2) if x.ndim > 1 else x.xp.flip(x, axis=0),
+}
+STEPS = [
+    ("rotary, half", "q_turned"), ("rotary, half", "cos"), ("rotary, interleaved", "k_turned"), ("ALiBi", "positioned"),
+    ("T5 buckets", "positioned"), ("Shaw", "positioned"), ("Shaw", "output"), ("DeBERTa", "positioned"),
+    ("Transformer-XL", "positioned"), ("latent", "k_n"), ("latent, absorbed", "q_absorbed"), ("latent", "q_joined"),
+    ("RMS norm of q and k", "q_normed"), ("softcap", "capped"), ("bias", "biased"), ("sink", "weights"),
+    ("sigmoid", "weights"), ("dropout", "dropped"), ("log-sum-exp returned", "lse"), ("grouped-query", "k_shared"),
+    ("packed projections", "w_k"), ("additive", "scores"), ("cosine", "scores"), ("distance", "scores"),
+    ("entmax", "weights"), ("ReLU", "weights"), ("sliding window", "masked"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "name", "step"), [(i, *pair) for i, pair in enumerate(STEPS)], ids=str)
+def test_a_wrong_step_is_not_told(place: int, name: str, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises((FalseStep, Undecided)):
+        spoilt(name, step, SPOILS["twice" if place % 2 else "reversed"], monkeypatch)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("words", SPOILS)
+@pytest.mark.parametrize(("name", "step"), STEPS)
+def test_no_wrong_step_is_told(name: str, step: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises((FalseStep, Undecided)):
+        spoilt(name, step, SPOILS[words], monkeypatch)
+
+
+def test_a_step_without_textbook_is_checked_at_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_expressions, "expected", lambda *_: None)
+    monkeypatch.setattr(attention, "entry_formulas", lambda *_: [])
+    document = derive("attention", tokens=2, softcap=3)
+    assert {e.grade for e in document.evidence()} == {Grade.SAMPLED, Grade.CHECKED, Grade.PROVED}
+    assert any("balls at 3 points" in e.where for e in document.evidence())
+
+
+def test_points_say_no() -> None:
+    made = request(tokens=2, keys=3, position="shaw:most=1")
+    inputs = made.inputs()
+    step = made.spec.pipeline(inputs)[0]
+    given = {n: inputs[n] for n in step.of}
+    found = attention_expressions.run(step, given)
+    assert agrees_at_points(step, given, found) is not None
+    assert agrees_at_points(step, given, found + found[..., :1]) is None
+
+
+def test_numbers_say_no() -> None:
+    made = request(tokens=2, keys=3, normaliser="sparsemax")
+    step = next(s for s in made.spec.pipeline(made.names) if s.name == "weights")
+    assert agrees_on_numbers(made, step)
+    other = request(tokens=2, keys=3, normaliser="entmax")
+    assert not agrees_on_numbers(other, step)
+
+
+def test_what_is_too_large_is_cut_and_said() -> None:
+    document = derive("attention", tokens=4, keys=5, dk=6)
+    notes = [block for block in document.blocks if isinstance(block, Note)]
+    text = " ".join(render(document, "text").split())
+    assert notes
+    assert "The entries of S, O are checked, and too many or too long to be written out." in text
+    assert "Σ_{l=1}^{d_k} q_il k_jl" in text
+
+
+def test_sizes_and_inputs_follow_the_one_table() -> None:
+    made = request(latent="queries,norm=rms", heads=2, dk=3, tokens=2, size="l=4,l_q=5,d_r=2,d_n=1", position="rotary")
+    assert made.shapes() == {
+        "x": (2, 6), "w_o": (6, 6), "w_dkv": (6, 4), "w_uk": (4, 2), "w_uv": (4, 6), "w_kr": (6, 2), "w_dq": (6, 5),
+        "w_uq": (5, 6), "g_ckv": (4,), "g_cq": (5,),
+    }  # fmt: skip
+    packed = request(packed=True, heads=2, biases=True, tokens=2)
+    assert packed.shapes()["w_in"] == (4, 12)
+    assert "b_in" in packed.names
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"kv_heads": 3, "heads": 2}, "kv_heads must divide heads"),
+    ({"window": 3}, "looks back from the query"),
+    ({"softcap": 0}, "softcap is"),
+    ({"position": "rotary", "dk": 3}, "even number"),
+    ({"position": "rotari"}, "Did you mean 'rotary'"),
+    ({"size": "q=3"}, "'q=3' is no letter of a size"),
+    ({"size": "l=99"}, "from 1 to 16"),
+    ({"latent": "absorbed", "size": "d_r=2,d_n=0"}, "--size"),
+    ({"latent": "absorbed", "dk": 1}, "a latent needs d_n"),
+    ({"heads": 9}, "from 1 to"),
+    ({"dropout": 2}, "dropout is"),
+    ({"causl": True}, "has no parameter --causl"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "words"), BAD, ids=str)
+def test_bad_requests_are_one_line(parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        derive("attention", **parameters)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_field_is_a_parameter() -> None:
+    from symattn.derivations.sheets.fields import field_types
+
+    assert set(field_types(type(VARIANTS["dot"].spec))) < set(names()["attention"].parameters)
+
+
+def test_letters_of_arrays_are_told_apart() -> None:
+    stems = [stem(name) for name in attention.ARRAYS]
+    assert len(set(stems)) == len(stems)
+    assert attention_formulas.A_ != attention_formulas.I_
+
+
+def test_an_agreement_with_letters_in_the_wrong_place() -> None:
+    made = request(tokens=2, keys=3, position="alibi:slopes=given,two_sided=true", heads=1)
+    inputs = made.inputs()
+    steps = {s.name: s for s in made.spec.pipeline(inputs)}
+    given = {"scaled": Symbolic.letters("scaled", 2, 3), "slopes": inputs["slopes"]}
+    found = attention_expressions.run(steps["positioned"], given)
+    check = partial(attention_expressions.agrees, made, steps["positioned"], given)
+    assert check(found)
+    assert not check(Symbolic(np.flip(found.entries, axis=-1)))
+
+
+COMPILED = (
+    "additive", "cosine", "LayerNorm of q and k", "truncated", "masks combined", "packed documents", "sink", "entmax",
+    "log-sum-exp returned", "dropout", "base 2", "packed projections", "grouped-query", "latent", "rotary, latent",
+    "rotary, true frequencies", "ALiBi", "T5 buckets", "Shaw", "Transformer-XL", "DeBERTa", "decoder step",
+)  # fmt: skip
+
+
+@pytest.mark.latex
+def test_every_variant_compiles(tmp_path: Path) -> None:
+    assert shutil.which("pdflatex"), "pdflatex is missing"
+    for i, name in enumerate(COMPILED):
+        (tmp_path / f"d{i}.tex").write_text(render(derived(name), "latex"), encoding="utf-8")
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"d{i}.tex"]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+        log = ran.stdout.decode("utf-8", "replace")
+        assert ran.returncode == 0, (name, log[-2000:])
+        assert "Overfull \\hbox" not in log, name
