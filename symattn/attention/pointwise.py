@@ -13,8 +13,8 @@ def sigmoid_weights(s: Any, bias: Any = None, stabilised: bool = True) -> Any:
 
     A forbidden score gives 0. If ``stabilised``, both powers are divided by e^{max(x, 0)} and none overflows.
     Shapes: s (…, n_q, n_k), b what broadcasts to it → (…, n_q, n_k).
-    Source: Ramapuram et al., Theory, Analysis, and Best Practices for Sigmoid Self-Attention (2024), equation 3, and
-    §4 for b.
+    Source: Ramapuram et al., Theory, Analysis, and Best Practices for Sigmoid Self-Attention (2024), equation 3; the
+    value of b: their experiments, §5.
     """
     xp = namespace_of(s)
     x = s + (-xp.log(xp.asarray(s.shape[-1], dtype=s.dtype)) if bias is None else bias)
