@@ -79,7 +79,8 @@ class Block:
             raise refusal(self, "eps", "it must be a finite number, not below 0")
         if self.gated and self.activation is None:
             raise InputError("Block: gated is True, and there is no feed-forward layer to gate; mend: an activation")
-
+        if self.attention.lse or (self.cross and self.cross.lse):
+            raise InputError("Block: lse gives a second result, for which a block has no place; mend: lse=False")
         if self.parallel and self.order == "post":
             raise InputError("Block: parallel parts read X, and after a norm outside it is gone; mend: order='pre'")
 

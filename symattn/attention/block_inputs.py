@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.attention import inputs
 from symattn.attention.notation import Named
 from symattn.attention.parts import below
-from symattn.attention.sizes import Sizes, check_batches
+from symattn.attention.sizes import Sizes, check_batches, check_holds
 from symattn.document.notation import name
 from symattn.errors import InputError
 
@@ -97,6 +97,7 @@ def check_arrays(block: Block, given: Mapping[str, Any], sizes: Sizes | None = N
     tokens = {n: given[n] for n in TOKENS if n in own}
     for n, named in own.items():
         sizes.bind(n, given[n], named.shape)
+        check_holds(n, given[n], named.holds)
     check_batches(tokens, dict.fromkeys(tokens, 2))
     for part, names in attention_names(block, given):
         try:

@@ -101,6 +101,9 @@ def check_names(model: Transformer, given: Iterable[str]) -> None:
     for prefix, block, names in block_names(model, given):
         with_tokens = {"x", *names} | ({"y"} if block.cross else set())
         with _named(prefix):
+            for n in block_inputs.TOKENS:
+                if n in names:
+                    raise InputError(f"{n} is made by the model; give {' and '.join(i for i in IDS if i in own)} alone")
             block_inputs.check_names(block, with_tokens)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -116,6 +117,28 @@ def test_a_block_gives_its_parts_their_tokens_itself(name: str) -> None:
     others = (np.ones((2, 4)),) if block.cross else ()
     with pytest.raises(InputError, match=f"^{name} is made by the block; give "):
         block(Q, *others, **{name: np.ones((6, 4))})
+
+
+@pytest.mark.parametrize("name", ["decoder.0.x", "decoder.y"])
+def test_a_model_gives_its_blocks_their_tokens_itself(name: str) -> None:
+    model = Transformer(decoder=(BLOCK,), tied=True, norm=None)
+    with pytest.raises(InputError, match=rf"^decoder.0: {name[-1]} is made by the model; give tokens alone$"):
+        model(np.array([0]), embedding=np.ones((5, 4)), **{name: np.ones((1, 4))})
+
+
+@pytest.mark.parametrize("name", ["x", "attention_norm.gain", "mlp.w_up", "mlp.w_down"])
+@pytest.mark.parametrize("dtype", [np.int64, bool])
+def test_weights_of_blocks_are_numbers_that_compute(name: str, dtype: Any) -> None:
+    given = {"x": Q, "attention_norm.gain": np.ones(4), "mlp.w_up": np.ones((4, 2)), "mlp.w_down": np.ones((2, 4))}
+    given[name] = given[name].astype(dtype)
+    with pytest.raises(InputError, match=f"^{name} holds .*; it must hold numbers in floating point$"):
+        Block(attention=Attention())(**given)
+
+
+@pytest.mark.parametrize("part", ["attention", "cross"])
+def test_a_block_has_one_result(part: str) -> None:
+    with pytest.raises(InputError, match=r"Block: lse gives a second result, .*; mend: lse=False"):
+        replace(Block(attention=Attention(), cross=Attention()), **{part: Attention(lse=True)})
 
 
 @pytest.mark.parametrize("found", [-1, 5])
