@@ -15,6 +15,9 @@ from symattn.errors import Refused
 # They say how NumPy is to work, not what comes out. ``dtype`` is noted, the others change nothing here.
 _MANNERS = frozenset(["dtype", "casting", "copy", "device", "kind", "like", "optimize", "order", "stable", "subok"])
 
+# What NumPy would round: of plain operands, too, these are computed by the kind. The logarithms of positions, say.
+_INEXACT = frozenset(["exp", "log", "sqrt", "tanh", "erf", "cos", "sin", "exp2", "reciprocal", "divide", "pow", "mean"])
+
 
 def offered(name: str, function: Callable[..., Any], like: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """``function`` as the namespace offers it. A keyword that it (or ``like``) lacks, such as ``where``, is refused."""
@@ -24,7 +27,9 @@ def offered(name: str, function: Callable[..., Any], like: Callable[..., Any] | 
     @wraps(function)
     def run(self: Any, *operands: Any, **how: Any) -> Any:
         if not any(isinstance(x, Array) for x in operands):
-            return getattr(np, name)(*operands, **how)
+            if name not in _INEXACT:
+                return getattr(np, name)(*operands, **how)
+            operands = (self.kind.of(operands[0]), *operands[1:])
         for key in how.keys() - known:
             _set_aside(self.kind, name, key, how.pop(key))
         return function(self, *operands, **how)

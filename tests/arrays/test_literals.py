@@ -335,3 +335,22 @@ def test_nan_of_a_stored_format_compares_as_nan() -> None:
     comparisons = (nan < 1, nan <= 1, nan > 1, nan >= 1, nan == nan, nan >= 1, nan <= 1)
     assert not any(c.any() for c in comparisons)
     assert (nan != nan).all()
+
+
+@pytest.mark.parametrize("name", ["log", "exp", "sqrt", "divide", "mean"])
+def test_what_numpy_would_round_is_computed_by_the_kind_of_plain_numbers_too(name: str) -> None:
+    """Positions are whole numbers of NumPy's; their logarithms and thirds are not."""
+    balls, exact = kind("ball"), kind("exact")
+    more = (3,) if name == "divide" else ()
+
+    def run(of: Any) -> Any:
+        whole = of.xp.astype(of.xp.arange(2) + 3, of.lift([1]).dtype)
+        return getattr(of.xp, name)(whole, *more)
+
+    assert isinstance(run(exact), exact)
+    with precision(128):
+        enclosed = run(balls)
+    for x, ball in zip(run(exact).entries.flat, enclosed.entries.flat, strict=True):
+        assert x.arb(200).overlaps(ball)
+        assert float(ball.rad()) < 1e-30
+    assert getattr(np, name)(np.array([3.0, 4.0]), *more).dtype == np.float64
