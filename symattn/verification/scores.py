@@ -43,11 +43,19 @@ from symattn.arrays.rounded import rounded
 from symattn.attention.flow import Step
 from symattn.attention.position import Alibi, Rotary
 from symattn.attention.rotary import inverse_frequencies
+from symattn.errors import InputError
 from symattn.verification.arithmetic import Balls, g, largest_row, number, size, upper, xp
 from symattn.verification.reference import Run, Values, lifted, of_products, trace
 
 SCALE_ROUNDINGS = 6
 LOG2_E = 1.5  # rounded up
+#: Every step that the proofs here and in ``bounds`` speak of.
+_PROVED = """
+    w_q w_k w_v b_q b_k b_v cos sin cos_q sin_q slopes q k v c_q c_kv k_r q_n q_r k_n q_absorbed q_joined k_joined
+    v_absorbed q_normed k_normed q_turned k_turned q_r_turned k_r_turned q_cut k_cut k_shared v_shared r_k p_k p_q
+    scores positioned scaled capped biased masked weights dropped lse attended attended_latents output
+"""
+_STEPS = frozenset(_PROVED.split())
 _LINEAR = ("q_joined", "k_joined", "q_cut", "k_cut", "k_shared")
 
 
@@ -77,6 +85,11 @@ class _Scores:
         self.wide = Format("float64" if p.score.name == "float64" else "float32")
         self.eps = 2 * p.exp_ulps * float(p.score.u)
         self.steps = {step.name: step for step in run.steps}
+        unknown = self.steps.keys() - _STEPS
+        if unknown:
+            raise InputError(
+                f"no bound is proved for the step {min(unknown)!r}; verify takes specifications without it"
+            )
         later = run.chain[run.chain.index(run.raw) + 1 :]
         self.later = [n for n in later if n != "masked" or run.spec.mask == "additive"]
         self.added = sum(n in ("positioned", "biased") for n in self.later)

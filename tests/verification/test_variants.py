@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symattn import Verdict, verify
+from symattn import Attention, InputError, Verdict, verify
 from tests.faults.variants import VARIANTS
 
 QUICK = ("groups", "sink")
@@ -42,3 +42,18 @@ def test_wrong_programs_have_a_fault(variant: str, name: str) -> None:
         report = verify(found.mistaken(name), found.spec, examples=4, budget=60)
     assert report.verdict is Verdict.FAULT
     assert {fault.cause for fault in report.faults} == {found.wrong[name][1]}
+
+
+def test_a_step_without_a_proof_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a later stage does to the scores is not passed over."""
+    from symattn.attention import notation, pipeline
+    from symattn.attention.flow import Flow
+
+    def squared(flow: Flow) -> None:
+        flow.add("squared", lambda s: s * s, flow.symbol("scores"), ("scores",), role="scores")
+
+    monkeypatch.setitem(notation.ARRAYS, "squared", notation.ARRAYS["capped"])
+    at = [stage.__name__ for stage in pipeline.STAGES].index("masking")
+    monkeypatch.setattr(pipeline, "STAGES", (*pipeline.STAGES[:at], squared, *pipeline.STAGES[at:]))
+    with pytest.raises(InputError, match="no bound is proved for the step 'squared'"):
+        verify(lambda q, k, v: v[: len(q)], Attention())
