@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.special import Undefined
 from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
 from symattn.derivations.attention_place import Algebra, NoTextbook, Place
@@ -42,7 +43,15 @@ def expected(
     found = np.empty(shape, dtype=object)
     try:
         for index in np.ndindex(*shape):
-            found[index] = entry(place, index)
+            found[index] = _at(entry, place, index)
     except NoTextbook:
         return None
     return found
+
+
+def _at(entry: Entry, place: Place, index: tuple[int, ...]) -> Any:
+    """The entry, undefined where it is divided by 0."""
+    try:
+        return entry(place, index)
+    except ZeroDivisionError:
+        return Undefined(f"{place.step.name} is divided by 0")

@@ -119,3 +119,24 @@ def test_weights_that_do_not_sum_to_one_are_not_said_to() -> None:
     document = walk("decoder-step")
     assert "sums to 1" not in render(document, "text")
     assert "a weighted sum of the values" in render(document, "text")
+
+
+def test_rounded_weights_that_only_balls_are_known_of(run, refused) -> None:
+    ran = run("walk", "decoder-step", "--rounding", "nearest", "-f", "json")
+    assert ran.status == 0, ran.stderr
+    assert list(ran.json["roundings"]) == ["nearest"]
+    assert ran.json["roundings"]["nearest"]["weights"][2][0] == ["0", "1/10", "2/5", "3/10", "1/5"]
+    assert "no exact sum to keep" in refused("walk", "decoder-step", "--rounding", "sum")
+
+
+def test_a_norm_of_zero_is_undefined_and_said_to_be(run) -> None:
+    ran = run("walk", "E1", "--qk-norm", "layer", "-f", "json")
+    entries = {entry["name"]: entry for entry in ran.json["steps"]}
+    assert entries["q_normed"]["exact"] == [
+        ["0", "-sqrt(6)/2", "sqrt(6)/2"],
+        [None] * 3,
+        ["0", "-sqrt(6)/2", "sqrt(6)/2"],
+    ]
+    assert entries["q_normed"]["grade"] == "checked"
+    assert "each of 2 rows sums to 1 exactly; 1 undefined" in entries["weights"]["where"]
+    assert entries["weights"]["computed"][1] == ["nan"] * 3

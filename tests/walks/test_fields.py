@@ -119,7 +119,7 @@ def test_a_sheet_with_a_description_within_a_description(sheet, run) -> None:
 
 
 def test_inputs_ask_for_the_fields_that_need_them(sheet, run) -> None:
-    inputs = {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1], [2]], "bias": [["-inf", "1/2"]], "doc_q": [1],
+    inputs = {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1], [2]], "bias": [["-1", "1/2"]], "doc_q": [1],
               "doc_k": [0, 1]}  # fmt: skip
     ran = run("walk", sheet({"inputs": inputs}), "-f", "json")
     assert ran.status == 0, ran.stderr

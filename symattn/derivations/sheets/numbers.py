@@ -14,7 +14,7 @@ from symattn.errors import InputError
 Entries = list[Any]
 MOST = 10**12  # of a number; more only makes decimals of a thousand billion digits
 _AXES = 4
-INFINITE = ("mask", "bias")
+INFINITE = ("mask",)
 """Arrays that may hold −∞."""
 _MEANING = {"keep": ": true for real keys, false for padding", "drop": ": true for weights that are kept"}
 _DECIMAL = re.compile(r"[.eE]")

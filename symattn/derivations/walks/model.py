@@ -175,6 +175,8 @@ class Walk:
         return self.shown(entries, name, nested(lambda _: (), entries), _LONGEST)
 
     def _letter(self, name: str, index: tuple[int, ...]) -> Node:
+        if name not in SYMBOLS and name != "weighted":
+            return Words("–")  # a difference with a number that has no closed form
         weights, values = self.mixing.of[:2]
         return product_letter(weights, values, index) if name == "weighted" else entry_letter(name, index)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.order import arrays_of, titles
 from symattn.derivations.walks.rounding import ROUNDINGS
 from symattn.derivations.walks.steps import weights_known
+from symattn.errors import InputError
 from symattn.evidence import Evidence
 
 MOST_WEIGHTED = 4096
@@ -33,7 +35,7 @@ def record(walk: Walk, step: int | None) -> dict[str, Any]:
     if walk.sheet.tokens:
         found["tokens"] = walk.sheet.tokens
     if step in (None, 5, 6, 7):
-        found["roundings"] = {how: _rounding(walk, how) for how in ROUNDINGS[1:]} if _has_rounding(walk) else {}
+        found["roundings"] = dict(_roundings(walk)) if _has_rounding(walk) else {}
         if walk.sheet.printed:
             found["printed"] = _printed(walk)
     return found
@@ -86,6 +88,16 @@ def _fields(walk: Walk) -> dict[str, Any]:
 
 def _has_rounding(walk: Walk) -> bool:
     return bool(walk.rounding or walk.sheet.printed)
+
+
+def _roundings(walk: Walk) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every rounding that the weights have: not all have one that keeps their sum."""
+    for how in ROUNDINGS[1:]:
+        try:
+            yield how, _rounding(walk, how)
+        except InputError:
+            if how == walk.rounding:
+                raise
 
 
 def _rounding(walk: Walk, how: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import flint
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations.elements import flat, is_number
+from symattn.derivations.enclosed import Enclosed
 from symattn.errors import InputError
 
 ROUNDINGS = ("exact", "nearest", "sum")
@@ -43,6 +44,8 @@ def keeping_sum(row: Sequence[Any], places: int) -> list[Quotient]:
     each, to the entries with the largest remainders, the earlier one where they are equal.
     Source: Balinski, Young, Fair Representation (1982), the method of Hamilton.
     """
+    if any(isinstance(x, Enclosed) for x in row):
+        raise InputError("weights that only balls are known of have no exact sum to keep; mend: --rounding nearest")
     scaled = [x * 10**places for x in row]
     total = sum(scaled, Quotient.of(0)).rational()
     if total is None or total.denominator != 1:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.special import Undefined
 from symattn.attention.notation import SYMBOLS
 from symattn.derivations.elements import digits, flat, formula, is_number, nested, plain_words
 from symattn.derivations.enclosed import Enclosed
@@ -164,13 +165,15 @@ def weights_known(walk: Walk) -> Evidence | None:
 
 
 def row_sums(walk: Walk) -> Evidence:
-    """That each row of weights sums to 1 exactly, but for rows without any key."""
+    """That each row of weights sums to 1 exactly, but for rows without any key and undefined ones."""
     weights = walk.arrays["weights"].reshape(-1, walk.arrays["weights"].shape[-1])
-    full = [row for row in weights if any(is_number(x) and not x.is_zero() for x in row)]
+    defined = [row for row in weights if not any(isinstance(x, Undefined) for x in row)]
+    full = [row for row in defined if any(not x.is_zero() for x in row)]
     one = all(sum(row, Quotient.of(0)) == 1 for row in full)
     rows = f"each of {counted(len(full), 'row')}" if len(full) > 1 else "the row" if full else "no row is there that"
-    masked = f"; {len(weights) - len(full)} fully masked" if len(full) < len(weights) else ""
-    return Evidence(Grade.CHECKED if one else Grade.REFUTED, f"{rows} sums to 1 exactly{masked}")
+    rest = [(len(defined) - len(full), "fully masked"), (len(weights) - len(defined), "undefined")]
+    others = "".join(f"; {n} {word}" for n, word in rest if n)
+    return Evidence(Grade.CHECKED if one else Grade.REFUTED, f"{rows} sums to 1 exactly{others}")
 
 
 def _products(walk: Walk, i: int) -> Iterator[Block]:

@@ -37,6 +37,8 @@ class Numbers:
 
     def apply(self, name: str, x: Any) -> Any:
         """The function, in balls where ``exact`` refuses it."""
+        if isinstance(x, Undefined):
+            return x
         if name == "exp2":
             r = x.rational()
             return self.apply("exp", _ball(x) * _ball(_TWO).apply("log")) if r is None else self.power(Fraction(2), r)
