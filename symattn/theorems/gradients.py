@@ -1,4 +1,4 @@
-"""Gradients: of softmax, and of attention as backward passes compute them."""
+"""Gradients: of softmax, and of attention as backward passes compute them; of its steps in ``gradients_steps``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from symattn.document.notation import Big, Node, Over, Partial, Root, call, equa
 from symattn.proof.gradients import gradient, jacobian
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound
+from symattn.theorems import gradients_steps
 from symattn.theorems.letters import ATTENTION, OUT, G, K, P, Q, V, magnitude, over_keys, said, same, t, weights
 
 TOPIC = "gradients"
@@ -313,4 +314,5 @@ THEOREMS: tuple[Theorem, ...] = (
     value_gradient_conserved,
     score_gradient_saturates,
     cross_entropy_gradient,
+    *gradients_steps.THEOREMS,
 )

@@ -1,0 +1,439 @@
+"""Gradients through the steps of attention: sinks, caps, masks, shared heads, rotations, norms, scores. Part of the
+topic ``gradients``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.attention import gradients_rows as rows
+from symattn.attention import gradients_scores as scores
+from symattn.attention.activations import sigmoid
+from symattn.attention.gradients import Gradients, backward, shared_gradient
+from symattn.attention.gradients_linear import project_gradients
+from symattn.attention.gradients_norms import unit_gradient
+from symattn.attention.groups import repeat_heads
+from symattn.attention.norms import centre, layer_norm, rms_norm
+from symattn.attention.notation import D_K, N_K, N_Q
+from symattn.attention.pointwise import sigmoid_weights
+from symattn.attention.positions import rotate_half, rotate_interleaved
+from symattn.attention.projections import project
+from symattn.attention.scores import additive_scores, cosine_scores, distance_scores, general_scores
+from symattn.attention.sinks import sink_weights
+from symattn.attention.softcap import softcap
+from symattn.attention.softmax import log_sum_exp
+from symattn.attention.softmax import softmax as soft
+from symattn.attention.spec import Attention
+from symattn.document.notation import Node, Over, Partial, Power, Root, equals, name, node, total
+from symattn.proof.gradients import gradient
+from symattn.proof.theorem import Theorem, theorem
+from symattn.theorems.letters import ATTENTION, CAUSAL, D_K, I_, J_, N_K, G, K, P, Q, X, norm, same, t
+
+TOPIC = "gradients"
+FLASH = "Dao et al., FlashAttention (2022)"
+CAP = 2
+BIASED = Attention(bias=True)
+QKVG = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v", "g": "n_q d_v"}
+_DA, _A, _W, _B = name("dA"), name("A", role="weight"), name("W"), name("b")
+_U, _PI, _C = name("u"), name("Π"), name("c")
+
+
+def _p(*at: Any) -> Node:
+    return name("p", *at, role="weight")
+
+
+def _of(letter: str, *at: Any) -> Node:
+    """∂ℓ/∂letter, as the backward pass names it."""
+    return name("d" + letter, *at)
+
+
+_D = name("D", "i")
+_IS_D = equals(_D, total(J_, 1, N_K, _p("i", "j") * _of("P", "i", "j")))
+MEANING = (("dX is the gradient by X, from dY by what was computed of it",),)
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+def _sunk(s: Any, b: Any, g: Any) -> Any:
+    return (g * sink_weights(s, b)).sum()
+
+
+@theorem(
+    "backward-sink",
+    TOPIC,
+    (
+        equals(_of("S", "i", "j"), _p("i", "j") * (_of("P", "i", "j") - _D)),
+        " and ",
+        equals(_of("b", "i"), -_p("i", "b") * _D),
+        " with ",
+        _IS_D,
+    ),
+    arrays={"s": "n_q n_k", "b": "n_q 1", "g": "n_q n_k"},
+    hypotheses=(*MEANING, ("a sink ", name("b", "i"), " has the weight ", _p("i", "b"), " in its row")),
+    source=FLASH,
+    why="The sink is one more key, of which the value is 0.",
+    false=lambda s, b, g: (
+        gradient(_sunk, "b", s=s, b=b, g=g),
+        -rows.sink_gradients(sink_weights(s, b), g)[1],
+    ),
+    false_says=("the sink's gradient with the other sign",),
+)
+def backward_sink(s: Any, b: Any, g: Any) -> Any:
+    ds, db = rows.sink_gradients(sink_weights(s, b), g)
+    return [(gradient(_sunk, "s", s=s, b=b, g=g), ds), (gradient(_sunk, "b", s=s, b=b, g=g), db)]
+
+
+@theorem(
+    "backward-sigmoid",
+    TOPIC,
+    same(_of("S", "i", "j"), name("a", "i", "j") * (1 - name("a", "i", "j")) * name("da", "i", "j")),
+    arrays={"s": "n_q n_k", "g": "n_q n_k"},
+    hypotheses=(*MEANING, (equals(name("a", "i", "j"), name("σ") * name("s", "i", "j", role="score")),)),
+    why="Each weight looks at its own score.",
+    false=lambda s, g: (gradient(_of_sigmoid, "s", s=s, g=g), sigmoid_weights(s, 0) * g),
+    false_says=same(_of("S", "i", "j"), name("a", "i", "j") * name("da", "i", "j")),
+)
+def backward_sigmoid(s: Any, g: Any) -> Any:
+    return gradient(_of_sigmoid, "s", s=s, g=g), rows.sigmoid_gradient(sigmoid(s), g)
+
+
+def _of_sigmoid(s: Any, g: Any) -> Any:
+    return (g * sigmoid_weights(s, 0)).sum()
+
+
+@theorem(
+    "log-sum-exp-gradient",
+    TOPIC,
+    same(Partial(name("L", "i"), name("s", "i", "j", role="score")), _p("i", "j")),
+    arrays={"s": "n_q n_k", "g": "n_q 1"},
+    hypotheses=(("L is the logarithm of what a row is divided by",),),
+    why="The derivative of a logarithm of a sum of exponentials.",
+    false=lambda s, g: (gradient(_summed, "s", s=s, g=g), soft(s) * (g - soft(s) * g)),
+    false_says=same(Partial(name("L", "i"), name("s", "i", "j", role="score")), _p("i", "j") * (1 - _p("i", "j"))),
+)
+def log_sum_exp_gradient(s: Any, g: Any) -> Any:
+    lse = log_sum_exp(s, masked=False)
+    return [
+        (gradient(_summed, "s", s=s, g=g), g * soft(s)),
+        (gradient(_summed, "s", s=s, g=g), rows.log_sum_exp_gradient(s, lse, g)),
+    ]
+
+
+def _summed(s: Any, g: Any) -> Any:
+    return (g * log_sum_exp(s, masked=False)).sum()
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+def _capped(s: Any, g: Any) -> Any:
+    return (g * softcap(s, CAP)).sum()
+
+
+@theorem(
+    "backward-softcap",
+    TOPIC,
+    same(_of("S"), _of("Y") * (1 - Power(Over(name("Y"), _C), node(2)))),
+    arrays={"s": "n_q n_k", "g": "n_q n_k"},
+    hypotheses=(
+        *MEANING,
+        (equals(name("Y"), _C * name("tanh") * Over(name("S", role="score"), _C)), ", products entry by entry"),
+        (equals(_C, CAP), ", which is no loss: scores may be measured in other units"),
+    ),
+    why="The derivative of tanh is 1 − tanh².",
+    false=lambda s, g: (gradient(_capped, "s", s=s, g=g), g * (1 - softcap(s, CAP) * softcap(s, CAP))),
+    false_says=same(_of("S"), _of("Y") * (1 - Power(name("Y"), node(2)))),
+)
+def backward_softcap(s: Any, g: Any) -> Any:
+    return gradient(_capped, "s", s=s, g=g), scores.softcap_gradient(softcap(s, CAP), CAP, g)
+
+
+def _loss_of(function: Any) -> Any:
+    return lambda g, **given: (g * function(**given)).sum()
+
+
+def _pairs(function: Any, found: tuple[Any, ...], g: Any, **given: Any) -> list[tuple[Any, Any]]:
+    """The gradients of ⟨G, f⟩ by every array, each with what it is said to be."""
+    loss = _loss_of(function)
+    return [(gradient(loss, n, g=g, **given), d) for n, d in zip(given, found, strict=True)]
+
+
+@theorem(
+    "backward-general-scores",
+    TOPIC,
+    (
+        equals(_of("Q"), _of("S") * K * t(_W)),
+        ", ",
+        equals(_of("K"), t(_of("S")) * Q * _W),
+        " and ",
+        equals(_of("W"), t(Q) * _of("S") * K),
+    ),
+    arrays={"q": "n_q d_q", "k": "n_k d_k", "w": "d_q d_k", "g": "n_q n_k"},
+    hypotheses=(*MEANING, (equals(name("S", role="score"), Q * _W * t(K)),)),
+    why="The scores are linear in each of the three.",
+    false=lambda q, k, w, g: (gradient(_loss_of(general_scores), "q", q=q, k=k, w=w, g=g), g @ k @ w.mT @ w @ w.mT),
+    false_says=same(_of("Q"), _of("S") * K * t(_W) * _W * t(_W)),
+)
+def backward_general_scores(q: Any, k: Any, w: Any, g: Any) -> Any:
+    return _pairs(general_scores, scores.general_gradients(q, k, w, g), g, q=q, k=k, w=w)
+
+
+@theorem(
+    "backward-additive-scores",
+    TOPIC,
+    (
+        equals(_of("v"), total(I_, 1, N_Q, total(J_, 1, N_K, _of("s", "i", "j") * name("h", "i", "j")))),
+        ", the others from ",
+        equals(
+            name("e", "i", "j"),
+            _of("s", "i", "j") * name("v") * (1 - Power(name("h", "i", "j"), node(2))),
+        ),
+    ),
+    arrays={"q": "n_q d_q", "k": "n_k d_k", "w": "d_q l", "u": "d_k l", "v": "l", "g": "n_q n_k"},
+    hypotheses=(
+        *MEANING,
+        ("the scores are ", name("v"), " · ", name("h", "i", "j"), ", h the tanh of W q + U k; products by entries"),
+        ("dQ and dW are those of Q W for the sums of e over keys, dK and dU those of K U for its sums over queries",),
+    ),
+    source="Bahdanau, Cho, Bengio (2015)",
+    why="The derivative of tanh is 1 − tanh².",
+    false=lambda q, k, w, u, v, g: (
+        gradient(_loss_of(additive_scores), "q", q=q, k=k, w=w, u=u, v=v, g=g),
+        g.sum(axis=-1)[:, None] * (v * w).sum(axis=-1)[None, :],
+    ),
+    false_says=("dQ without the slope of tanh",),
+)
+def backward_additive_scores(q: Any, k: Any, w: Any, u: Any, v: Any, g: Any) -> Any:
+    return _pairs(additive_scores, scores.additive_gradients(q, k, w, u, v, g), g, q=q, k=k, w=w, u=u, v=v)
+
+
+@theorem(
+    "backward-distance-scores",
+    TOPIC,
+    same(
+        _of("q", "i"),
+        total(J_, 1, N_K, _of("s", "i", "j") * (name("k", "j", role="key") - name("q", "i", role="query"))),
+    ),
+    arrays={"q": "n_q d", "k": "n_k d", "g": "n_q n_k"},
+    hypotheses=(
+        *MEANING,
+        (
+            equals(
+                name("s", "i", "j", role="score"),
+                -Over(Power(norm(name("q", "i", role="query") - name("k", "j", role="key")), node(2)), node(2)),
+            ),
+            "; dK is the same with queries and keys exchanged",
+        ),
+    ),
+    why="The derivative of half a square.",
+    false=lambda q, k, g: (gradient(_loss_of(distance_scores), "q", q=q, k=k, g=g), g @ k),
+    false_says=same(_of("Q"), _of("S") * K),
+)
+def backward_distance_scores(q: Any, k: Any, g: Any) -> Any:
+    return _pairs(distance_scores, scores.distance_gradients(q, k, g), g, q=q, k=k)
+
+
+# -- queries and keys --------------------------------------------------------------------------------------------------
+def _across(x: Any, g: Any) -> Any:
+    """(g − u (u·g)) / ‖x‖ with u = x / ‖x‖."""
+    return unit_gradient(x, g)
+
+
+def _times_root(x: Any) -> Any:
+    xp = x.__array_namespace__()
+    return x * xp.sqrt(xp.asarray(x.shape[-1]))
+
+
+_SIDE = Over(G - _U * (t(_U) * G), norm(X))
+
+
+@theorem(
+    "backward-norms",
+    TOPIC,
+    (
+        equals(_of("X"), _SIDE),
+        " for ",
+        equals(_U, Over(X, norm(X))),
+        "; ",
+        Root(name("d")) * _SIDE,
+        " for RMSNorm; and for LayerNorm the same of ",
+        _PI * X,
+        ", times ",
+        _PI,
+    ),
+    arrays={"x": "n d", "g": "n d", "q": "n_q d", "k": "n_k d", "s": "n_q n_k"},
+    hypotheses=(*MEANING, ("ε = 0, and no row is 0 (for LayerNorm, constant); Π subtracts the mean of a row",)),
+    source="Zhang, Sennrich, Root Mean Square Layer Normalization (2019)",
+    why="What of the gradient is along x would change its length alone. Cosines are dot products of such u.",
+    false=(
+        lambda x, g: (gradient(_loss_of(layer_norm), "x", x=x, g=g), _times_root(_across(centre(x), g))),
+        lambda x, g: (gradient(_loss_of(rms_norm), "x", x=x, g=g), _across(x, g)),
+    ),
+    false_says=("without the last Π; without the root",),
+)
+def backward_norms(x: Any, g: Any, q: Any, k: Any, s: Any) -> Any:
+    cosines = _pairs(cosine_scores, scores.cosine_gradients(q, k, s), s, q=q, k=k)
+    return [
+        (gradient(_loss_of(rms_norm), "x", x=x, g=g), _times_root(_across(x, g))),
+        (gradient(_loss_of(layer_norm), "x", x=x, g=g), _times_root(centre(_across(centre(x), g)))),
+        *cosines,
+    ]
+
+
+TURNS = {"cos": "n f", "sin": "n f"}
+
+
+@theorem(
+    "backward-rotary",
+    TOPIC,
+    same(_of("x", "p"), name("R", -name("p")) * name("g", "p")),
+    arrays={"x": "n f*2", "g": "n f*2", "y": "n f+f", "w": "n f+f", **TURNS},
+    hypotheses=(*MEANING, (name("R", "p"), " turns the pairs of columns at the place p, in either layout")),
+    source="Su et al., RoFormer (2021)",
+    why="A rotation is undone by its transpose.",
+    false=lambda x, g, cos, sin: (
+        gradient(_loss_of(rotate_interleaved), "x", x=x, cos=cos, sin=sin, g=g),
+        rotate_interleaved(g, cos, sin),
+    ),
+    false_says=same(_of("x", "p"), name("R", "p") * name("g", "p")),
+)
+def backward_rotary(x: Any, g: Any, y: Any, w: Any, cos: Any, sin: Any) -> Any:
+    return [
+        (gradient(_loss_of(turn), "x", x=a, cos=cos, sin=sin, g=b), turn(b, cos, -sin))
+        for turn, a, b in ((rotate_interleaved, x, g), (rotate_half, y, w))
+    ]
+
+
+@theorem(
+    "backward-projection",
+    TOPIC,
+    (
+        equals(_of("X"), G * t(_W)),
+        ", ",
+        equals(_of("W"), t(X) * G),
+        " and ",
+        equals(_of("b"), total(I_, 1, name("n"), name("g", "i"))),
+    ),
+    arrays={"x": "n d_model", "w": "d_model d", "b": "d", "g": "n d"},
+    hypotheses=(*MEANING, (equals(name("Y"), X * _W + _B), " and ", equals(G, _of("Y")))),
+    why="The projection is linear in each of the three.",
+    false=lambda x, w, b, g: (gradient(_loss_of(project), "w", x=x, w=w, b=b, g=g), x.mT @ (x @ w)),
+    false_says=same(_of("W"), t(X) * X * _W),
+)
+def backward_projection(x: Any, w: Any, b: Any, g: Any) -> Any:
+    return _pairs(project, project_gradients(x, w, g), g, x=x, w=w, b=b)
+
+
+# -- whole passes ------------------------------------------------------------------------------------------------------
+def _grouped(q: Any, k: Any, v: Any, g: Any) -> Any:
+    return (g * ATTENTION(q, *_shared(q, k, v))).sum()
+
+
+def _shared(q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    times = q.shape[0] // k.shape[0]
+    return repeat_heads(k, times), repeat_heads(v, times)
+
+
+def _back(q: Any, k: Any, v: Any, g: Any, spec: Attention = ATTENTION) -> Gradients:
+    return backward(q, k, v, spec.trace(q, k, v)["weights"], g)
+
+
+GROUPED = {"q": "h*r n_q d_k", "k": "h n_k d_k", "v": "h n_k d_v", "g": "h*r n_q d_v"}
+
+
+@theorem(
+    "backward-shared-heads",
+    TOPIC,
+    (
+        equals(_of("K", "h"), total(name("t"), 1, name("r"), _of("K", "h", "t"))),
+        " and ",
+        equals(_of("V", "h"), total(name("t"), 1, name("r"), _of("V", "h", "t"))),
+    ),
+    arrays=GROUPED,
+    hypotheses=(*MEANING, ("the head h of keys and values is read by the heads (h, 1), …, (h, r) of queries",)),
+    source="Ainslie et al., GQA (2023)",
+    why="What is read several times gets the sum of the gradients.",
+    false=lambda q, k, v, g: (
+        gradient(_grouped, "v", q=q, k=k, v=v, g=g),
+        shared_gradient(_back(q, *_shared(q, k, v), g).v, q.shape[0] // k.shape[0]) / (q.shape[0] // k.shape[0]),
+    ),
+    false_says=("the mean over the heads in the place of the sum",),
+)
+def backward_shared_heads(q: Any, k: Any, v: Any, g: Any) -> Any:
+    times, found = q.shape[0] // k.shape[0], _back(q, *_shared(q, k, v), g)
+    wanted = {"q": found.q, "k": shared_gradient(found.k, times), "v": shared_gradient(found.v, times)}
+    return [(gradient(_grouped, n, q=q, k=k, v=v, g=g), wanted[n]) for n in wanted]
+
+
+def _causal_loss(q: Any, k: Any, v: Any, g: Any) -> Any:
+    return (g * CAUSAL(q, k, v)).sum()
+
+
+@theorem(
+    "backward-causal",
+    TOPIC,
+    (
+        "the gradients of causal attention are those of ",
+        equals(_of("V"), t(P) * G),
+        ", ",
+        equals(_of("Q"), Over(node(1), Root(D_K)) * _of("S") * K),
+        ", ",
+        equals(_of("K"), Over(node(1), Root(D_K)) * t(_of("S")) * Q),
+        " with its weights ",
+        P,
+    ),
+    arrays={"q": "n d_k", "k": "n d_k", "v": "n d_v", "g": "n d_v"},
+    hypotheses=(*MEANING, (equals(_of("S", "i", "j"), _p("i", "j") * (_of("P", "i", "j") - _D)), ", ", _IS_D)),
+    source=FLASH,
+    why="A key that is forbidden has the weight 0, and so has its score's gradient: no mask is needed on the way back.",
+    false=lambda q, k, v, g: (gradient(_causal_loss, "k", q=q, k=k, v=v, g=g), _back(q, k, v, g).k),
+    false_says=("the same with the weights that have no mask",),
+)
+def backward_causal(q: Any, k: Any, v: Any, g: Any) -> Any:
+    found = _back(q, k, v, g, CAUSAL)
+    return [(gradient(_causal_loss, n, q=q, k=k, v=v, g=g), getattr(found, n)) for n in "qkv"]
+
+
+def _biased_loss(q: Any, k: Any, v: Any, bias: Any, g: Any) -> Any:
+    return (g * BIASED(q, k, v, bias=bias)).sum()
+
+
+@theorem(
+    "backward-bias",
+    TOPIC,
+    (
+        equals(_of("B"), _of("S")),
+        "; for one row that every query is given, ",
+        equals(_of("B", "j"), total(I_, 1, N_Q, _of("S", "i", "j"))),
+    ),
+    arrays={**QKVG, "bias": "n_q n_k", "row": "1 n_k"},
+    hypotheses=(*MEANING, ("B is added to the scaled scores",)),
+    why="The scores are the sum, and what is added often gets the sum of the gradients.",
+    false=lambda q, k, v, g, bias: (
+        gradient(_biased_loss, "bias", q=q, k=k, v=v, bias=bias, g=g),
+        _ds(q, k, v, 0 * bias, g),
+    ),
+    false_says=("the gradient by the scores without the bias",),
+)
+def backward_bias(q: Any, k: Any, v: Any, g: Any, bias: Any, row: Any) -> Any:
+    return [
+        (gradient(_biased_loss, "bias", q=q, k=k, v=v, bias=b, g=g), scores.summed_like(_ds(q, k, v, b, g), b))
+        for b in (bias, row)
+    ]
+
+
+def _ds(q: Any, k: Any, v: Any, bias: Any, g: Any) -> Any:
+    return rows.softmax_gradient(BIASED.trace(q, k, v, bias=bias)["weights"], g @ v.mT)
+
+
+THEOREMS: tuple[Theorem, ...] = (
+    backward_sink,
+    backward_sigmoid,
+    log_sum_exp_gradient,
+    backward_softcap,
+    backward_general_scores,
+    backward_additive_scores,
+    backward_distance_scores,
+    backward_norms,
+    backward_rotary,
+    backward_projection,
+    backward_shared_heads,
+    backward_causal,
+    backward_bias,
+)
