@@ -7,7 +7,7 @@ from itertools import groupby
 
 from symattn.attention.variants import AGREES, VARIANTS
 from symattn.derivations.support import KINDS, Support, support
-from symattn.document.model import Block, Column, Document, Heading, Items, Paragraph, Result, Table, Text
+from symattn.document.model import Block, Caveat, Column, Document, Heading, Items, Paragraph, Result, Table, Text
 from symattn.evidence import Evidence, Grade
 
 _COLUMNS = {"float32": "NumPy"}
@@ -44,6 +44,9 @@ def _blocks(rows: list[Support]) -> Iterator[Block]:
     passed = sum(reason is None for reason in cells)
     words = f"{len(rows)} variants in {len(KINDS)} ways: {passed} of {len(cells)} hold, the others are explained"
     yield Result("Result", (), (CHECKED,), (words,))
+    yield Caveat(
+        ("An example says nothing of other sizes and entries. What holds for all sizes is proved: symattn prove.",)
+    )
 
 
 def _family(family: str, rows: list[Support]) -> Iterator[Block]:
