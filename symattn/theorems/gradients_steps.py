@@ -26,7 +26,7 @@ from symattn.attention.spec import Attention
 from symattn.document.notation import Node, Over, Partial, Power, Root, equals, name, node, total
 from symattn.proof.gradients import gradient
 from symattn.proof.theorem import Theorem, theorem
-from symattn.theorems.letters import ATTENTION, CAUSAL, D_K, I_, J_, N_K, G, K, P, Q, X, norm, same, t
+from symattn.theorems.letters import ATTENTION, CAUSAL, I_, J_, G, K, P, Q, X, norm, same, t
 
 TOPIC = "gradients"
 FLASH = "Dao et al., FlashAttention (2022)"
