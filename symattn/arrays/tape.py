@@ -92,6 +92,9 @@ class Taped(Array):
     def copy(self, *_: Any, **__: Any) -> Self:
         return self
 
+    def astype(self, dtype: Any, copy: bool = True, **_: Any) -> Any:
+        return self.xp.astype(self, dtype)
+
     def __getitem__(self, index: Any) -> Any:
         return self.xp.moved(self, lambda x: x[index])
 

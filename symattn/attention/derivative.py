@@ -14,7 +14,7 @@ import numpy as np
 
 from symattn.arrays.base import Array
 from symattn.arrays.tape import Taped, Ties, pull_back, tape
-from symattn.errors import InputError, Refused
+from symattn.errors import InputError, Refused, Undecided
 
 Inputs = Mapping[str, Any]
 
@@ -57,25 +57,52 @@ def vjp(
 def jvp(function: Callable[..., Any], tangents: Inputs, inputs: Inputs) -> Any:
     """Σ ⟨∂f/∂x, X'⟩ over the inputs x named in ``tangents``: the derivative of the output along this direction.
 
-    Each tangent has the shape of its input. On kinds of elements (exact, ball, symbolic, stored formats) and on NumPy's
-    arrays, there in float64; ``modular`` and ``indexed`` refuse. A maximum of equals with different slopes raises
-    Undecided, but for those over an axis, which take the first: softmax does not depend on it.
+    Each tangent has the shape of its input. By dual numbers in one run (of NumPy's arrays in float64). Where those
+    cannot be, because a maximum is not decided, and on residues, it is put together from the gradients of all elements
+    of the output, as ``vjp`` takes them.
 
     >>> import numpy as np
     >>> jvp(lambda x: x * x, {"x": np.array([1.0, 0.0])}, {"x": np.array([3.0, 5.0])})
     array([6., 0.])
     """
+    under, names = differentiable(inputs, tangents)
+    directions = {n: _shaped(tangents[n], inputs[n], f"the tangent of {n}", n) for n in names}
+    base = _base(under)
+    if base is not None:
+        try:
+            return _by_duals(function, directions, inputs, under, base)
+        except Undecided:
+            pass
+    return _by_rows(function, directions, inputs, under)
+
+
+def _by_duals(function: Callable[..., Any], directions: Inputs, inputs: Inputs, under: Any, base: Any) -> Any:
     from symattn.arrays.dual import dual
 
-    under, names = differentiable(inputs, tangents)
-    base = _base(under)
     kind: Any = dual(base)
     given = dict(inputs)
     for name, x in inputs.items():
         if _numbers(x, under):
-            direction = _shaped(tangents[name], x, f"the tangent of {name}", name) if name in names else 0
-            given[name] = kind.made(_as(base, x), _as(base, direction))
+            given[name] = kind.made(_as(base, x), _as(base, directions.get(name, 0)))
     return _structure(function(**given), lambda y: _slope(kind, under, y))
+
+
+def _by_rows(function: Callable[..., Any], directions: Inputs, inputs: Inputs, under: Any) -> Any:
+    """⟨gradient of each element of the output, direction⟩."""
+    kind = tape(under)
+    given = {n: kind(x, moves=n in directions) if _numbers(x, under) else x for n, x in inputs.items()}
+    steps = {n: d if isinstance(d, Array) else under.asarray(d) for n, d in directions.items()}
+
+    def slope(y: Any) -> Any:
+        shape = tuple(map(int, np.shape(y)))
+        if not (isinstance(y, Taped) and y.moves and y.size):
+            return under.zeros(shape)
+        units = np.eye(y.size).reshape(y.size, *shape)
+        rows = (pull_back([(y, under.asarray(e))], [given[n] for n in steps]) for e in units)
+        found = [sum(under.sum(g * d) for g, d in zip(row, steps.values(), strict=True)) for row in rows]
+        return under.reshape(under.stack(found), shape)
+
+    return _structure(function(**given), slope)
 
 
 def differentiable(inputs: Inputs, wrt: Iterable[str] | None) -> tuple[Any, list[str]]:
@@ -137,16 +164,14 @@ def _shaped(given: Any, like: Any, what: str, whose: str) -> Any:
 
 
 def _base(under: Any) -> Any:
-    """The kind that dual numbers are made over."""
+    """The kind that dual numbers are made over; None if there are none."""
     from symattn.arrays.entries import Entries
     from symattn.arrays.floats import Float64
     from symattn.arrays.stored import Stored
 
     if under is np:
         return Float64
-    if not issubclass(under.kind, Entries | Stored):
-        raise Refused(f"{under.kind.name}: no derivatives along a direction; mend: vjp")
-    return under.kind
+    return under.kind if issubclass(under.kind, Entries | Stored) else None
 
 
 def _as(base: Any, x: Any) -> Any:

@@ -187,6 +187,15 @@ def test_what_is_used_twice_gathers_its_gradients() -> None:
     assert slope(lambda x: x.xp.take(x, np.array([1, 1, 0, 1]), axis=0), [2, 5]).tolist() == [1, 3]
 
 
+def test_casts_are_undone_on_the_way_back() -> None:
+    x = tape(np).variable(np.array([0.1, 3.0]))
+    y = (x.astype(np.float32) * 3).astype(np.float64)
+    assert y.value[0] == np.float64(np.float32(0.1) * np.float32(3))
+    (found,) = pull_back([(y, np.array([1.0, 0.1]))], [x])
+    assert found.dtype == np.float64
+    assert found[1] == np.float64(np.float32(0.1) * np.float32(3))
+
+
 def test_constants_are_not_recorded() -> None:
     of = tape(Exact.xp)
     assert not (of.lift([1, 2]) * 3 + of.lift(1)).moves

@@ -19,6 +19,7 @@ from symattn.attention.derivative import jvp, vjp
 from symattn.attention.gradients_rows import sparsemax_gradient
 from symattn.attention.layers import feed_forward
 from symattn.attention.position import Rotary
+from symattn.attention.softmax import softmax
 from symattn.attention.sparse import sparsemax
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused, Undecided
@@ -74,12 +75,36 @@ def test_a_gradient_that_is_off_by_a_little_is_seen(name: str) -> None:
     assert not is_derivative(CASES[name], wrong)
 
 
-@pytest.mark.parametrize("name", ["scaled dot", "general", "masks combined", "dropout", "multi-head", "Transformer-XL"])
+FEW = ("scaled dot", "general", "softcap", "dropout", "log-sum-exp returned", "combined: dropout")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in FEW else pytest.param(n, marks=pytest.mark.deep) for n in (*CASES, *MODEL_CASES)]
+)
 def test_along_a_direction(name: str) -> None:
-    case = CASES[name]
+    """Equal scores, which dual numbers of balls do not decide, among them."""
+    case = (CASES | MODEL_CASES)[name]
     with precision(BITS):
         slopes = parts(jvp(case.function, case.direction(BALL), case.given(BALL)))
         assert all(close(x, y, 60) for x, y in zip(slopes, quotient(case), strict=True))
+
+
+def test_no_direction_gives_zeros() -> None:
+    of = modular(seed=1)
+    for given in (QKV, {n: of.lift(a) for n, a in QKV.items()}):
+        assert (jvp(Attention(), {}, given) == 0).all()
+
+
+def test_along_a_direction_on_residues_and_letters() -> None:
+    """⟨g, J x'⟩ = ⟨Jᵀ g, x'⟩ mod p; and of letters, of which none is known to be the largest."""
+    of = modular(seed=1)
+    given = {n: of.letters(*s) for n, s in SHAPES.items()}
+    step, g = {n: of.letters(*s) for n, s in SHAPES.items()}, of.letters(3, 2)
+    back, forth = vjp(Attention(causal=True), g, given), jvp(Attention(causal=True), step, given)
+    assert of.compared((g * forth).sum(), sum((back[n] * step[n]).sum() for n in step))[0]
+    letters = kind("symbolic").letters("s", 1, 2)
+    slope = jvp(softmax, {"s": kind("symbolic").lift([[1, 1]])}, {"s": letters})
+    assert (slope == 0).all()
 
 
 @pytest.mark.parametrize("name", ["float64", "float32", "bfloat16"])
@@ -169,12 +194,9 @@ def test_what_has_no_gradient_is_named() -> None:
     ):
         with pytest.raises(InputError, match=message):
             refused()
-    residues = modular(seed=1)
     letters = {n: Indexed.letters(n, "n", "d") for n in "qkv"}
     with pytest.raises(Refused, match=r"symattn\.proof\.gradients"):
         vjp(Attention(), letters["q"], letters)
-    with pytest.raises(Refused, match="mend: vjp"):
-        jvp(Attention(), {}, {n: residues.lift(a) for n, a in QKV.items()})
 
 
 def test_wrt_and_outputs_that_do_not_depend() -> None:
