@@ -10,9 +10,10 @@ import pytest
 
 from symattn.arrays.dual import dual
 from symattn.arrays.exact import Exact
+from symattn.arrays.floats import Float64
 from symattn.arrays.indexed import Indexed
 from symattn.attention.softmax import softmax
-from symattn.errors import Refused
+from symattn.errors import Refused, Undecided
 from symattn.proof.gradients import gradient
 from tests.arrays.evaluating import Numbers
 
@@ -56,6 +57,23 @@ def test_exponentials_differentiate_to_themselves() -> None:
 def test_a_constant_has_no_slope_even_where_the_function_has_none() -> None:
     assert slope(xp.sqrt(at(0, 0))) == 0
     assert slope(DUAL.lift(3) * at(2)) == 3
+
+
+def test_equals_have_no_larger_one() -> None:
+    with pytest.raises(Undecided, match="equals with different slopes"):
+        xp.maximum(at(0), 0)
+    assert slope(xp.maximum(at(2, 3), at(2, 3))) == 3
+    assert slope(xp.max(DUAL.made(Exact.lift([1, 1]), Exact.lift([5, 7])))) == 5
+
+
+def test_over_floats() -> None:
+    of: Any = dual(Float64)
+    x = of.made(Float64.lift([0.5, 2.0]), Float64.lift([1.0, -1.0]))
+    moved = of.xp.exp(x) @ x
+    assert moved.derivative.planes[0] == pytest.approx(1.5 * np.exp(0.5) - 3 * np.exp(2))
+    assert of.xp.erf(x).derivative.planes[0][0] == pytest.approx(2 / np.sqrt(np.pi) * np.exp(-0.25))
+    with pytest.raises(Refused, match="float64 lacks gamma"):
+        Float64._unary("gamma", Float64.lift(1))
 
 
 def test_a_forbidden_score_has_no_derivative() -> None:
