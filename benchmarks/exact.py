@@ -15,7 +15,7 @@ import sympy
 from symattn.arrays import kind
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax
-from symattn.attention.streaming import online
+from symattn.attention.streaming.states import online
 
 Rows = list[list[int]]
 

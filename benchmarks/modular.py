@@ -16,7 +16,7 @@ import numpy as np
 from symattn import Attention
 from symattn.arrays.modular import modular
 from symattn.attention.scores import dot_scores, scale_by_root
-from symattn.attention.streaming import online
+from symattn.attention.streaming.states import online
 from symattn.sources.identity import identity
 from symattn.sources.substitute import substitute
 from symattn.verification.semantics import Sizes

@@ -18,10 +18,10 @@ from symattn import Attention, Undecided
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.rounded import rounded
-from symattn.attention.block import Block
-from symattn.attention.evaluation import Evaluation, enclose, lifted
-from symattn.attention.position import Rotary
-from symattn.attention.transformer import Transformer
+from symattn.attention.layers.block import Block
+from symattn.attention.layers.evaluation import Evaluation, enclose, lifted
+from symattn.attention.layers.transformer import Transformer
+from symattn.attention.positions.fields import Rotary
 
 DIGITS = 50
 N, VOCABULARY, D_MODEL, D_FF, HEADS, KV_HEADS = 8, 17, 16, 40, 4, 2

@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from symattn.arrays import kind
     from symattn.arrays.precision import Precision
     from symattn.arrays.rounded import rounded
-    from symattn.attention.block import Block
-    from symattn.attention.by_tiles import by_tiles
     from symattn.attention.derivative import jvp, vjp
-    from symattn.attention.evaluation import Evaluation, evaluate
     from symattn.attention.latent import Latent
-    from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
-    from symattn.attention.presets import like
-    from symattn.attention.rotary_fields import (
+    from symattn.attention.layers.block import Block
+    from symattn.attention.layers.evaluation import Evaluation, evaluate
+    from symattn.attention.layers.transformer import Transformer
+    from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+    from symattn.attention.positions.rotary_fields import (
         LinearScaling,
         LongRopeScaling,
         NTKScaling,
         ProportionalScaling,
         YarnScaling,
     )
+    from symattn.attention.presets import like
     from symattn.attention.spec import Attention
-    from symattn.attention.transformer import Transformer
+    from symattn.attention.streaming.by_tiles import by_tiles
     from symattn.derivations import derive
     from symattn.derivations.walks import walk
     from symattn.document.model import Document
@@ -42,38 +42,38 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
-    "Alibi": "symattn.attention.position",
+    "Alibi": "symattn.attention.positions.fields",
     "Attention": "symattn.attention.spec",
-    "Block": "symattn.attention.block",
-    "Buckets": "symattn.attention.position",
+    "Block": "symattn.attention.layers.block",
+    "Buckets": "symattn.attention.positions.fields",
     "CannotRun": "symattn.sources.loading",
-    "Disentangled": "symattn.attention.position",
+    "Disentangled": "symattn.attention.positions.fields",
     "Document": "symattn.document.model",
     "Domain": "symattn.verification.domain",
-    "Evaluation": "symattn.attention.evaluation",
+    "Evaluation": "symattn.attention.layers.evaluation",
     "Evidence": "symattn.evidence",
     "Grade": "symattn.evidence",
     "InputError": "symattn.errors",
     "Latent": "symattn.attention.latent",
-    "LinearScaling": "symattn.attention.rotary_fields",
-    "LongRopeScaling": "symattn.attention.rotary_fields",
+    "LinearScaling": "symattn.attention.positions.rotary_fields",
+    "LongRopeScaling": "symattn.attention.positions.rotary_fields",
     "MissingExtra": "symattn.errors",
-    "NTKScaling": "symattn.attention.rotary_fields",
+    "NTKScaling": "symattn.attention.positions.rotary_fields",
     "Precision": "symattn.arrays.precision",
-    "ProportionalScaling": "symattn.attention.rotary_fields",
+    "ProportionalScaling": "symattn.attention.positions.rotary_fields",
     "Refused": "symattn.errors",
     "Report": "symattn.verification.report",
-    "Rotary": "symattn.attention.position",
-    "Shaw": "symattn.attention.position",
+    "Rotary": "symattn.attention.positions.fields",
+    "Shaw": "symattn.attention.positions.fields",
     "SymattnError": "symattn.errors",
-    "Transformer": "symattn.attention.transformer",
-    "TransformerXL": "symattn.attention.position",
+    "Transformer": "symattn.attention.layers.transformer",
+    "TransformerXL": "symattn.attention.positions.fields",
     "Undecided": "symattn.errors",
     "Verdict": "symattn.evidence",
-    "YarnScaling": "symattn.attention.rotary_fields",
-    "by_tiles": "symattn.attention.by_tiles",
+    "YarnScaling": "symattn.attention.positions.rotary_fields",
+    "by_tiles": "symattn.attention.streaming.by_tiles",
     "derive": "symattn.derivations",
-    "evaluate": "symattn.attention.evaluation",
+    "evaluate": "symattn.attention.layers.evaluation",
     "jvp": "symattn.attention.derivative",
     "kind": "symattn.arrays",
     "like": "symattn.attention.presets",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from symattn.attention import combinations
 from symattn.attention.fields import check_flags, check_whole, check_words, finite, refusal, whole
 from symattn.attention.latent import Latent
-from symattn.attention.position_checks import check_position
+from symattn.attention.positions.checks import check_position
 from symattn.errors import InputError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from symattn.attention.position import Rotary
+from symattn.attention.positions.fields import Rotary
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention

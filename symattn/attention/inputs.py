@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from symattn.attention import position_checks
 from symattn.attention.notation import ARRAYS
+from symattn.attention.positions import checks as position_checks
 from symattn.attention.sizes import Sizes, check_batches, check_holds
 from symattn.errors import InputError
 

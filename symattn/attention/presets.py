@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.attention.latent import Latent
-from symattn.attention.position import Alibi, Buckets, Rotary
-from symattn.attention.rotary_fields import YarnScaling
+from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.rotary_fields import YarnScaling
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 

@@ -12,7 +12,7 @@ from symattn.attention.flow import Step
 from symattn.attention.inputs import check_inputs
 from symattn.attention.latent import Latent
 from symattn.attention.pipeline import pipeline
-from symattn.attention.position import Position
+from symattn.attention.positions.fields import Position
 from symattn.document.model import Document
 from symattn.errors import InputError
 

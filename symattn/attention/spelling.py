@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.attention.latent import Latent
-from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
-from symattn.attention.rotary_fields import SCALINGS
+from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.rotary_fields import SCALINGS
 from symattn.errors import InputError
 
 _KINDS: dict[str, type[Any]] = {

@@ -29,7 +29,7 @@ class Entry:
         """The names of its parameters; of a specification every field is one."""
         if self.name != "attention":
             return self.taken
-        from symattn.derivations.attention_parameters import parameters
+        from symattn.derivations.attention.parameters import parameters
 
         return parameters()
 

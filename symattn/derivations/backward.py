@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from symattn.attention.gradients import backward, softmax_vjp
+from symattn.attention.gradients.attention import backward, softmax_vjp
 from symattn.attention.notation import D_K, D_V, N_K, N_Q, SYMBOLS
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention

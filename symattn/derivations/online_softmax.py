@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from symattn.attention.softmax import softmax
-from symattn.attention.streaming import State, finish, merge, tile_state
+from symattn.attention.streaming.states import State, finish, merge, tile_state
 from symattn.derivations.exactly import THIS, entries, exact, same
 from symattn.derivations.letters import E, s
 from symattn.derivations.proving import known, shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from symattn.attention.positions import add_angles, rotate_interleaved
+from symattn.attention.positions.angles import add_angles, rotate_interleaved
 from symattn.attention.scores import dot_scores
 from symattn.derivations.exactly import THIS, entries, exact
 from symattn.derivations.letters import k, q

@@ -14,7 +14,7 @@ from symattn.arrays.ball import Ball, precision
 from symattn.arrays.exact import Exact
 from symattn.attention.derivative import jvp, vjp
 from symattn.attention.inputs import holds, shape
-from symattn.attention.position import Rotary
+from symattn.attention.positions.fields import Rotary
 from symattn.attention.variants import SIZES, Variant
 from symattn.document.model import Steps
 from symattn.document.tex import tex

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from symattn.attention.gradients import Gradients, backward, softmax_vjp
+from symattn.attention.gradients.attention import Gradients, backward, softmax_vjp
 from symattn.attention.notation import D_K, D_V, N_K, N_Q
 from symattn.attention.scores import scale_by_root
 from symattn.attention.softmax import softmax as soft

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from symattn.attention import gradients_rows as rows
-from symattn.attention import gradients_scores as scores
-from symattn.attention.activations import sigmoid
-from symattn.attention.gradients import Gradients, backward, shared_gradient
-from symattn.attention.gradients_linear import project_gradients
-from symattn.attention.gradients_norms import unit_gradient
+from symattn.attention.gradients import rows, scores
+from symattn.attention.gradients.attention import Gradients, backward, shared_gradient
+from symattn.attention.gradients.linear import project_gradients
+from symattn.attention.gradients.norms import unit_gradient
 from symattn.attention.groups import repeat_heads
+from symattn.attention.layers.activations import sigmoid
 from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.attention.notation import D_K, N_K, N_Q
 from symattn.attention.pointwise import sigmoid_weights
-from symattn.attention.positions import rotate_half, rotate_interleaved
+from symattn.attention.positions.angles import rotate_half, rotate_interleaved
 from symattn.attention.projections import project
 from symattn.attention.scores import additive_scores, cosine_scores, distance_scores, general_scores
 from symattn.attention.sinks import sink_weights

@@ -6,7 +6,7 @@ from typing import Any
 
 from symattn.attention.groups import grouped_attention, repeat_heads, tile_heads
 from symattn.attention.notation import D_K, H
-from symattn.attention.positions import rotate_half
+from symattn.attention.positions.angles import rotate_half
 from symattn.attention.projections import merge_heads
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import permutations
 from typing import Any
 
-from symattn.attention.linear import (
+from symattn.attention.linear.plain import (
     causal_linear_attention,
     causal_products,
     delta_step,

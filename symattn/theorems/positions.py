@@ -6,7 +6,7 @@ from typing import Any
 
 from symattn.attention.masks import causal as causal_mask
 from symattn.attention.masks import forbid
-from symattn.attention.positions import add_angles, linear_bias, rotate_interleaved, sinusoidal
+from symattn.attention.positions.angles import add_angles, linear_bias, rotate_interleaved, sinusoidal
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from symattn.attention.positions import add_angles, rotate_half, rotate_interleaved
+from symattn.attention.positions.angles import add_angles, rotate_half, rotate_interleaved
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import (

@@ -14,7 +14,7 @@ from symattn.attention.masks import forbid
 from symattn.attention.notation import D_K
 from symattn.attention.softmax import exponentials, row_max
 from symattn.attention.softmax import softmax as soft
-from symattn.attention.streaming import State, merge
+from symattn.attention.streaming.states import State, merge
 from symattn.document.model import Inline
 from symattn.document.notation import Node, Power, Root, equals, name, node, relation
 from symattn.proof.formats import InFormats

@@ -9,7 +9,7 @@ from symattn.attention.masks import forbid
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.attention.streaming import (
+from symattn.attention.streaming.states import (
     State,
     finish,
     merge,

@@ -10,8 +10,8 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import lengths
-from symattn.attention.position import Rotary
-from symattn.attention.position_checks import known_sizes
+from symattn.attention.positions.checks import known_sizes
+from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.verification.domain import Domain
 from symattn.verification.extras import NAMES as EXTRAS

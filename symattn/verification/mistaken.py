@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention import groups, rotary
-from symattn.attention.position import Alibi, Buckets, Rotary
+from symattn.attention import groups
+from symattn.attention.positions import rotary
+from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.spec import Attention
 from symattn.verification.reference import Change, Values, Variant
 

@@ -14,7 +14,7 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.attention.flow import Step
 from symattn.attention.inputs import NEEDED, OPTIONAL
-from symattn.attention.position import Alibi, Buckets, Rotary
+from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.spec import Attention
 from symattn.verification.target import Inputs
 

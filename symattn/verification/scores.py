@@ -41,8 +41,8 @@ from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import rounded
 from symattn.attention.flow import Step
-from symattn.attention.position import Alibi, Rotary
-from symattn.attention.rotary import inverse_frequencies
+from symattn.attention.positions.fields import Alibi, Rotary
+from symattn.attention.positions.rotary import inverse_frequencies
 from symattn.errors import InputError
 from symattn.verification.arithmetic import Balls, g, largest_row, number, size, upper, xp
 from symattn.verification.reference import Run, Values, lifted, of_products, trace

@@ -97,7 +97,7 @@ def test_the_degree_of_attention_is_what_the_formula_says(of: type[Modular]) -> 
 
 
 def test_tiles_add_two_maxima_each_and_no_denominator(of: type[Modular]) -> None:
-    from symattn.attention.streaming import online
+    from symattn.attention.streaming.states import online
 
     s, v = of.lift([[1]]) @ of.letters(1, 8), of.letters(8, 1)
     spans = [online(s, v, [*range(0, 8, step), 8]).state.ratio for step in (8, 4, 2)]

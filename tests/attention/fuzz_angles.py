@@ -7,7 +7,7 @@ from typing import Any
 
 import mpmath
 
-from symattn.attention.rotary_fields import (
+from symattn.attention.positions.rotary_fields import (
     LinearScaling,
     LongRopeScaling,
     NTKScaling,

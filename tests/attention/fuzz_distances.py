@@ -7,7 +7,7 @@ from typing import Any
 
 import mpmath
 
-from symattn.attention.position import Alibi, Buckets, Disentangled, Shaw, TransformerXL
+from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Shaw, TransformerXL
 from symattn.attention.spec import Attention
 from tests.attention.fuzz_numbers import ZERO, Given, dot, in_heads
 

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from symattn.attention.latent import Latent
-from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
-from symattn.attention.rotary_fields import (
+from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.rotary_fields import (
     LinearScaling,
     LongRopeScaling,
     NTKScaling,

@@ -13,7 +13,7 @@ from typing import Any
 
 import mpmath
 
-from symattn.attention.position import Disentangled, Rotary, Shaw
+from symattn.attention.positions.fields import Disentangled, Rotary, Shaw
 from symattn.attention.spec import Attention
 from tests.attention.fuzz_angles import angles
 from tests.attention.fuzz_distances import clip, distances

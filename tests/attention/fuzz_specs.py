@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.latent import Latent
-from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
-from symattn.attention.rotary_fields import (
+from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.rotary_fields import (
     LongRopeScaling,
     NTKScaling,
 )

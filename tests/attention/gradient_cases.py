@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.evaluation import lifted
 from symattn.attention.inputs import holds
+from symattn.attention.layers.evaluation import lifted
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS, Variant

@@ -6,20 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention import (
-    backward_layers,
-    backward_rules,
-    backward_steps,
-    gradients_layers,
-    gradients_linear,
-    gradients_norms,
-    gradients_positions,
-    gradients_rows,
-    gradients_scores,
-)
-from symattn.attention.block_parts import _added
+from symattn.attention.gradients import backward_layers, backward_rules, backward_steps
+from symattn.attention.gradients import layers as gradients_layers
+from symattn.attention.gradients import linear as gradients_linear
+from symattn.attention.gradients import norms as gradients_norms
+from symattn.attention.gradients import positions as gradients_positions
+from symattn.attention.gradients import rows as gradients_rows
+from symattn.attention.gradients import scores as gradients_scores
+from symattn.attention.layers.block_parts import _added
 from symattn.attention.norms import unit
-from symattn.attention.rotary import rotate
+from symattn.attention.positions.rotary import rotate
 
 
 def _sum(x: Any, axis: Any = -1) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import mpmath
 
 from symattn import Attention
-from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 
 Term = Callable[[int, int], Any]
 Given = dict[str, Any]

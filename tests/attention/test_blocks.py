@@ -17,10 +17,10 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.rounded import rounded
-from symattn.attention.activations import silu
-from symattn.attention.block import Block
-from symattn.attention.evaluation import evaluate
-from symattn.attention.layers import feed_forward
+from symattn.attention.layers.activations import silu
+from symattn.attention.layers.block import Block
+from symattn.attention.layers.evaluation import evaluate
+from symattn.attention.layers.steps import feed_forward
 from symattn.document.model import Heading, Steps, Table
 from symattn.render import render
 from tests.arrays.evaluating import compare

@@ -11,7 +11,10 @@ import pytest
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
-from symattn.attention.cache import (
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary import pythagorean_tables, rotate
+from symattn.attention.spec import Attention
+from symattn.attention.streaming.cache import (
     Growing,
     Sliding,
     Static,
@@ -23,10 +26,7 @@ from symattn.attention.cache import (
     prefill,
     ring_positions,
 )
-from symattn.attention.paged import Paged
-from symattn.attention.position import Rotary
-from symattn.attention.rotary import pythagorean_tables, rotate
-from symattn.attention.spec import Attention
+from symattn.attention.streaming.paged import Paged
 from symattn.errors import InputError
 from tests.attention.streaming_tools import drawn, exactly, legal, proved
 

@@ -11,9 +11,9 @@ import pytest
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
-from symattn.attention.cache import append, attend, beside, held
-from symattn.attention.paged import Paged, gather
 from symattn.attention.spec import Attention
+from symattn.attention.streaming.cache import append, attend, beside, held
+from symattn.attention.streaming.paged import Paged, gather
 from symattn.errors import InputError
 from tests.attention.streaming_tools import drawn, exactly, legal
 

@@ -14,7 +14,7 @@ from symattn.arrays import kind
 from symattn.attention.document import shape
 from symattn.attention.latent import Latent
 from symattn.attention.notation import SYMBOLS
-from symattn.attention.position import Alibi, Rotary
+from symattn.attention.positions.fields import Alibi, Rotary
 from symattn.attention.spec import Attention
 from symattn.document.notation import Name, Product
 from symattn.errors import InputError

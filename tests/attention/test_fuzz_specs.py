@@ -20,11 +20,13 @@ import pytest
 from symattn.arrays import kind
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.special import Forbidden, Undefined
-from symattn.attention import latent, position, rotary_fields
-from symattn.attention.evaluation import lifted
+from symattn.attention import latent
 from symattn.attention.inputs import lengths
+from symattn.attention.layers.evaluation import lifted
 from symattn.attention.notation import SYMBOLS
-from symattn.attention.position import Rotary
+from symattn.attention.positions import fields as position
+from symattn.attention.positions import rotary_fields
+from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused, Undecided
 from symattn.render import render

@@ -14,11 +14,11 @@ from symattn.arrays.exact import Exact
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.modular import modular
 from symattn.arrays.special import Forbidden
-from symattn.attention.activations import relu
 from symattn.attention.derivative import jvp, vjp
-from symattn.attention.gradients_rows import sparsemax_gradient
-from symattn.attention.layers import feed_forward
-from symattn.attention.position import Rotary
+from symattn.attention.gradients.rows import sparsemax_gradient
+from symattn.attention.layers.activations import relu
+from symattn.attention.layers.steps import feed_forward
+from symattn.attention.positions.fields import Rotary
 from symattn.attention.softmax import softmax
 from symattn.attention.sparse import sparsemax
 from symattn.attention.spec import Attention
@@ -210,7 +210,7 @@ def test_wrt_and_outputs_that_do_not_depend() -> None:
 
 def test_large_gradients_in_floats_cost_one_run() -> None:
     """512 tokens, 8 heads on 2, rotary, through vjp and backward alike."""
-    from symattn.attention.backward import backward
+    from symattn.attention.gradients.backward import backward
 
     rng = np.random.default_rng(0)
     given = {"x": rng.normal(size=(128, 64)), "w_q": rng.normal(size=(64, 64)), "w_k": rng.normal(size=(64, 16))}

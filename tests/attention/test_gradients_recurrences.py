@@ -11,10 +11,10 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.residues import primes
-from symattn.attention import backward_rules
-from symattn.attention.backward import backward
 from symattn.attention.derivative import vjp
-from symattn.attention.position import Rotary
+from symattn.attention.gradients import backward_rules
+from symattn.attention.gradients.backward import backward
+from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.errors import InputError, Refused, Undecided

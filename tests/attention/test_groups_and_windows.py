@@ -8,7 +8,7 @@ import pytest
 from symattn.attention.groups import grouped_attention, repeat_heads, tile_heads
 from symattn.attention.masks import window
 from symattn.attention.spec import Attention
-from symattn.attention.streaming import finish, merge, tile_state
+from symattn.attention.streaming.states import finish, merge, tile_state
 
 RANDOM = np.random.default_rng(0)
 

@@ -15,8 +15,8 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.rounded import rounded
-from symattn.attention.activations import ACTIVATIONS, gelu, gelu_tanh, relu, sigmoid, silu
-from symattn.attention.layers import embed, feed_forward, gated, unembed, widen
+from symattn.attention.layers.activations import ACTIVATIONS, gelu, gelu_tanh, relu, sigmoid, silu
+from symattn.attention.layers.steps import embed, feed_forward, gated, unembed, widen
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.errors import InputError, Refused
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.linear import causal_linear_attention, causal_products
-from symattn.attention.linear_gated import (
+from symattn.attention.linear.gated import (
     chunk_of_sums,
     constant_gates,
     decayed,
@@ -24,6 +23,7 @@ from symattn.attention.linear_gated import (
     scan,
     state_space,
 )
+from symattn.attention.linear.plain import causal_linear_attention, causal_products
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 
 N, BOUNDS = 6, (0, 2, 5, 6)

@@ -11,10 +11,10 @@ import pytest
 
 from symattn.arrays import kind
 from symattn.arrays.indexed import Indexed
-from symattn.attention.alibi import biased, slope_exponents, slopes
-from symattn.attention.buckets import bucket, deberta_bucket, deberta_starts, t5_bucket, t5_starts
 from symattn.attention.masks import causal
-from symattn.attention.relative import (
+from symattn.attention.positions.alibi import biased, slope_exponents, slopes
+from symattn.attention.positions.buckets import bucket, deberta_bucket, deberta_starts, t5_bucket, t5_starts
+from symattn.attention.positions.relative import (
     ahead,
     bucket_bias,
     clipped,

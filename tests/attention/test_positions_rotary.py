@@ -15,10 +15,10 @@ from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.dual import dual
 from symattn.arrays.indexed import Indexed
-from symattn.attention.absolute import learned, rows, sinusoids
 from symattn.attention.constants import integer_root, made_wide, number, pi, power, rational
-from symattn.attention.positions import rotate_half
-from symattn.attention.rotary import (
+from symattn.attention.positions.absolute import learned, rows, sinusoids
+from symattn.attention.positions.angles import rotate_half
+from symattn.attention.positions.rotary import (
     for_heads,
     for_queries,
     inverse_frequencies,

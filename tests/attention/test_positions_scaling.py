@@ -14,8 +14,8 @@ import sympy
 
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
-from symattn.attention import rotary_scaling as scaling
-from symattn.attention.rotary import (
+from symattn.attention.positions import rotary_scaling as scaling
+from symattn.attention.positions.rotary import (
     inverse_frequencies,
 )
 from symattn.errors import InputError, Refused

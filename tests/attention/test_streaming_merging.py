@@ -12,9 +12,9 @@ import pytest
 from symattn.arrays import kind
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import causal, forbid
-from symattn.attention.merging import join_splits, ring, ring_order, split_keys, tree
 from symattn.attention.softmax import log_sum_exp, softmax
-from symattn.attention.streaming import (
+from symattn.attention.streaming.merging import join_splits, ring, ring_order, split_keys, tree
+from symattn.attention.streaming.states import (
     Partial,
     State,
     finish,
@@ -25,7 +25,7 @@ from symattn.attention.streaming import (
     partial_output,
     tile_state,
 )
-from symattn.attention.tiled import sliced
+from symattn.attention.streaming.tiled import sliced
 from symattn.errors import InputError
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from symattn.attention import masks
-from symattn.attention.by_tiles import by_tiles
-from symattn.attention.gradients import shared_gradient
+from symattn.attention.gradients.attention import shared_gradient
 from symattn.attention.groups import repeat_heads
-from symattn.attention.position import Alibi, Shaw
+from symattn.attention.positions.fields import Alibi, Shaw
 from symattn.attention.softmax import log_sum_exp
 from symattn.attention.spec import Attention
-from symattn.attention.tiled import Scores, above_diagonal, cut, forward, sliced, tile_weights, with_lse
+from symattn.attention.streaming.by_tiles import by_tiles
+from symattn.attention.streaming.tiled import Scores, above_diagonal, cut, forward, sliced, tile_weights, with_lse
 from symattn.errors import InputError
 from tests.attention.streaming_tools import EXACT, drawn, exactly, legal, proved
 

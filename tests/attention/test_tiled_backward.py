@@ -10,14 +10,14 @@ import pytest
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
-from symattn.attention.by_tiles_backward import backward_by_tiles
 from symattn.attention.derivative import vjp
-from symattn.attention.gradients import Gradients, shared_gradient, softmax_vjp
+from symattn.attention.gradients.attention import Gradients, shared_gradient, softmax_vjp
 from symattn.attention.groups import repeat_heads
-from symattn.attention.position import Rotary
+from symattn.attention.positions.fields import Rotary
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
-from symattn.attention.tiled import (
+from symattn.attention.streaming.by_tiles_backward import backward_by_tiles
+from symattn.attention.streaming.tiled import (
     Forward,
     Scores,
     above_diagonal,

@@ -15,9 +15,9 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.rounded import rounded
-from symattn.attention.block import Block
+from symattn.attention.layers.block import Block
+from symattn.attention.layers.transformer import Transformer
 from symattn.attention.norms import layer_norm
-from symattn.attention.transformer import Transformer
 
 pytestmark = pytest.mark.torch
 E, H, F, B, N, M = 8, 2, 12, 2, 3, 4

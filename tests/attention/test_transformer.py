@@ -16,12 +16,12 @@ from symattn import Attention, InputError, Refused, Undecided
 from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.rounded import rounded
-from symattn.attention import evaluation
-from symattn.attention.block import Block
-from symattn.attention.evaluation import enclose, evaluate, lifted
-from symattn.attention.position import Rotary
-from symattn.attention.transformer import Transformer
-from symattn.attention.transformer_parts import sinusoidal_table
+from symattn.attention.layers import evaluation
+from symattn.attention.layers.block import Block
+from symattn.attention.layers.evaluation import enclose, evaluate, lifted
+from symattn.attention.layers.transformer import Transformer
+from symattn.attention.layers.transformer_parts import sinusoidal_table
+from symattn.attention.positions.fields import Rotary
 from symattn.document.model import Heading, Items, Paragraph, Steps, Table
 from symattn.evidence import Grade
 from symattn.render import render

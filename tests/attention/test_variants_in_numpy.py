@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symattn.attention.linear import causal_linear_attention, linear_state, linear_step
-from symattn.attention.positions import add_angles, sinusoidal
+from symattn.attention.linear.plain import causal_linear_attention, linear_state, linear_step
+from symattn.attention.positions.angles import add_angles, sinusoidal
 from symattn.attention.scores import additive_scores, distance_scores
 from symattn.attention.sparse import sparsemax
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from symattn.arrays import kind
-from symattn.attention.block import Block
 from symattn.attention.choices import check_fields
-from symattn.attention.position import Alibi, Buckets, Rotary, TransformerXL
+from symattn.attention.layers.block import Block
+from symattn.attention.layers.transformer import Transformer
+from symattn.attention.positions.fields import Alibi, Buckets, Rotary, TransformerXL
 from symattn.attention.spec import Attention
-from symattn.attention.transformer import Transformer
 from symattn.errors import InputError
 
 Q, K, V = np.ones((3, 4)), np.ones((5, 4)), np.ones((5, 2))

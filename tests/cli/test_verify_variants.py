@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from symattn import Attention
-from symattn.attention.position import Rotary
+from symattn.attention.positions.fields import Rotary
 from symattn.attention.presets import PRESETS, small
 from symattn.attention.spelling import read, spelled
 from symattn.errors import InputError

@@ -11,7 +11,7 @@ import pytest
 
 from symattn.attention.latent import Latent
 from symattn.attention.notation import ARRAYS, SYMBOLS
-from symattn.attention.position import Alibi, Buckets, Rotary, Shaw
+from symattn.attention.positions.fields import Alibi, Buckets, Rotary, Shaw
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.document.model import Items, Steps

@@ -17,9 +17,12 @@ import pytest
 from symattn.arrays.symbolic import Symbolic
 from symattn.attention import pipeline
 from symattn.attention.variants import VARIANTS
-from symattn.derivations import attention, attention_expressions, attention_formulas, derive, names
-from symattn.derivations.attention_inputs import request, stem
-from symattn.derivations.attention_points import agrees_at_points, agrees_on_numbers
+from symattn.derivations import derive, names
+from symattn.derivations.attention import document as attention
+from symattn.derivations.attention import expressions as attention_expressions
+from symattn.derivations.attention import formulas as attention_formulas
+from symattn.derivations.attention.inputs import request, stem
+from symattn.derivations.attention.points import agrees_at_points, agrees_on_numbers
 from symattn.derivations.sheets.fields import changed
 from symattn.derivations.steps import FalseStep
 from symattn.document.model import Document, Heading, Note, Steps

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.attention.positions import rotate_interleaved
+from symattn.attention.positions.angles import rotate_interleaved
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.derivations import (
-    attention_expressions,
     backward,
     derive,
     equivariance,
@@ -34,7 +33,8 @@ from symattn.derivations import (
     sinks,
     softmax_facts,
 )
-from symattn.derivations.attention_inputs import Request, request
+from symattn.derivations.attention import expressions as attention_expressions
+from symattn.derivations.attention.inputs import Request, request
 from symattn.derivations.letters import SIGMA, mean, q, s, var
 from symattn.derivations.proving import resting_on, shown
 from symattn.derivations.scaling_laws import Setting

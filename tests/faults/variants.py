@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from symattn import Attention
-from symattn.attention.position import Alibi, Buckets, Rotary
+from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 
 Array = Any
 

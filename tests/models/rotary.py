@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.position import Rotary
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary_fields import LinearScaling, YarnScaling
 from symattn.attention.presets import like
-from symattn.attention.rotary_fields import LinearScaling, YarnScaling
 from tests.models.cases import TABLES, Case, Wrong, by_turns, projections, split_by_head
 from tests.models.seen import Seen, built, look, numbers
 

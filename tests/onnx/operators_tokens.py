@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.linear_delta import delta_token
-from symattn.attention.linear_gated import empty_state, gated_step, scan
+from symattn.attention.linear.delta import delta_token
+from symattn.attention.linear.gated import empty_state, gated_step, scan
+from symattn.attention.positions.rotary import rotate
 from symattn.attention.projections import merge_heads, split_heads
-from symattn.attention.rotary import rotate
 from tests.onnx.calls import Call
 
 Arrays = dict[str, Any]

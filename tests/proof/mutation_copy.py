@@ -29,7 +29,7 @@ COPY = "mutated"
 # What is printed, and what input is refused, are no mathematics.
 CHECKS = (
     *("notation", "document", "conventions", "inputs", "sizes", "choices", "fields", "combinations"),
-    "position_checks",
+    "positions.checks",
 )
 WORDED = ("_formula", "_reason", "_reasons")  # what a stage says of its step
 PRINTED = (

@@ -79,7 +79,7 @@ GIVEN: dict[str, list[Made]] = {
         ({"s": "n m", "mask": "n m"}, lambda m, s, mask: m.add_mask(s, mask)),
         ({"s": "n m", "keep": "n m"}, lambda m, s, keep: s.__array_namespace__().exp(m.forbid(s, keep))),
     ],
-    "positions": [
+    "positions.angles": [
         ({"cos": "n f", "sin": "n f"}, lambda m, cos, sin: m.sinusoidal(cos, sin)),
         ({"cos": "n f", "sin": "n f", "c": "n f", "d": "n f"}, lambda m, cos, sin, c, d: m.add_angles(cos, sin, c, d)),
         (TURNED, lambda m, **x: m.rotate_interleaved(**x)),
@@ -104,19 +104,19 @@ GIVEN: dict[str, list[Made]] = {
         ({"x": "b g n d"}, lambda m, x: (m.repeat_heads(x, 3), m.tile_heads(x, 3))),
         (GROUPED, lambda m, **x: m.grouped_attention(lambda q, k, v: q @ k.mT @ v, **x)),
     ],
-    "linear": [
+    "linear.plain": [
         (FEATURES, lambda m, q, k, v: (m.linear_attention(q, k, v), m.causal_linear_attention(q, k, v))),
         (FEATURES, lambda m, q, k, v: (m.causal_products(q, k, v), m.linear_state(k, v))),
         (STEP, lambda m, state, sums, q, k, v: _flat(m.linear_step((state, sums), q, k, v))),
         ({**STEP, "beta": ""}, lambda m, state, k, v, beta: m.delta_step(state, k, v, beta)),
     ],
-    "gradients": [
+    "gradients.attention": [
         ({"p": "n m", "g": "n m"}, lambda m, p, g: m.softmax_vjp(p, g)),
         ({**ATTENDED, "p": "n m", "g": "n e"}, lambda m, **x: m.backward(**x)),
     ],
     "sinks": [({"s": "n m", "sink": "n 1"}, lambda m, s, sink: m.sink_weights(s, sink))],
     "softcap": [({"s": "n m", "cap": ""}, lambda m, s, cap: m.softcap(s, cap))],
-    "streaming": [
+    "streaming.states": [
         (TILES, lambda m, s, v: (m.finish(m.tile_state(s, v)), *m.tile_state(s, v))),
         ({**TILES, "z": "n 1"}, lambda m, s, v, z: m.tile_state(s, v, z)),
         (STATES, lambda m, **x: _merged(m, **x)),
@@ -145,7 +145,10 @@ GIVEN: dict[str, list[Made]] = {
         ({"x": "n d", "w_o": "d e"}, _whole()),
     ],
 }
-BATCHED = ("softmax", "scores", "positions", "norms", "linear", "gradients", "sinks", "softcap", "streaming")
+BATCHED = (
+    *("softmax", "scores", "positions.angles", "norms", "linear.plain", "gradients.attention", "sinks", "softcap"),
+    "streaming.states",
+)
 
 
 def _batch(arrays: dict[str, str]) -> dict[str, str]:

@@ -27,9 +27,9 @@ from tests.proof.mutation_truths import nearest_weights, true_all_the_same
 SAMPLED = ("streaming", "masks")
 MISTAKES = {
     "attention.softmax.normalise": "factor squared",
-    "attention.streaming.tile_state": "sign flipped",
-    "attention.streaming.merge": "right operand dropped",  # one side not rescaled
-    "attention.streaming.finish": "operands swapped",
+    "attention.streaming.states.tile_state": "sign flipped",
+    "attention.streaming.states.merge": "right operand dropped",  # one side not rescaled
+    "attention.streaming.states.finish": "operands swapped",
     "attention.masks.causal": "comparison replaced",
     "attention.masks.window": "one more",
     "attention.masks.forbid": "arguments swapped",
@@ -116,7 +116,7 @@ def test_nearest_weights(units: dict[str, Unit]):
 
 
 def test_a_survivor_is_reported(units: dict[str, Unit]):
-    unit = units["attention.streaming.merge"]
+    unit = units["attention.streaming.states.merge"]
     trial = Trial(unit, first(unit, "sign flipped"))
     assert trial.survived
     assert "1 survivors" in summary([trial])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from symattn.attention.linear import delta_step
+from symattn.attention.linear.plain import delta_step
 from symattn.attention.norms import unit
 from symattn.proof.statement import Declared, Numbers
 from symattn.proof.theorem import Theorem, decide

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from symattn.attention.latent import Latent
-from symattn.attention.position import Alibi, Buckets, Rotary, Shaw, TransformerXL
-from symattn.attention.rotary_fields import LinearScaling
+from symattn.attention.positions.fields import Alibi, Buckets, Rotary, Shaw, TransformerXL
+from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples

@@ -14,7 +14,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden
 from symattn.attention.inputs import holds
 from symattn.attention.latent import Latent
-from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw
+from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw
 from symattn.attention.spec import Attention
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.enclosed import Enclosed

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention import alibi, buckets, masks, projections, relative, rotary
+from symattn.attention import masks, projections
 from symattn.attention.constants import made_wide
 from symattn.attention.flow import Flow
 from symattn.attention.notation import SYMBOLS
-from symattn.attention.position import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.attention.positions import alibi, buckets, relative, rotary
+from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.stages.roles import then
 from symattn.document.model import Text
 from symattn.document.notation import Fence, Node, Over, Power, Transposed, call, equals, name, node

@@ -17,7 +17,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from symattn.attention.rotary_fields import SCALINGS, Scaling
+from symattn.attention.positions.rotary_fields import SCALINGS, Scaling
 from symattn.derivations.sheets.numbers import number
 from symattn.derivations.sheets.text import known, near, short
 from symattn.errors import InputError

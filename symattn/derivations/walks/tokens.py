@@ -1,6 +1,6 @@
 """The workflow token by token, on plain elements: q_i = x_i W_Q, s_ij = q_i·k_j, softmax over j, o_i = Σ_j a_ij v_j.
 
-The entries are those of ``attention_entries``, which use no array code, so that the agreement of the matrix form with
+The entries are those of ``attention.entries``, which use no array code, so that the agreement of the matrix form with
 them says something. Each step is compared from the arrays that it is made of.
 """
 
@@ -16,8 +16,8 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
-from symattn.derivations.attention_entries import expected
-from symattn.derivations.attention_place import part
+from symattn.derivations.attention.entries import expected
+from symattn.derivations.attention.place import part
 from symattn.derivations.enclosed import Enclosed, ball_of, least_proven
 from symattn.derivations.walks.run import mixing
 from symattn.errors import Refused

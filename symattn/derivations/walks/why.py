@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symattn.attention.notation import D_K, D_MODEL, SYMBOLS
-from symattn.attention.position import Rotary
+from symattn.attention.positions.fields import Rotary
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.order import first_query

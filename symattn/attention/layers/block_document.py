@@ -1,0 +1,175 @@
+"""Blocks and Transformers as documents: what goes in, every step with its shape and reason, the conventions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from symattn.attention import inputs
+from symattn.attention.conventions import conventions
+from symattn.attention.document import shape
+from symattn.attention.layers.activations import ACTIVATIONS
+from symattn.attention.layers.block_inputs import norms, own_arrays, sublayers
+from symattn.attention.layers.block_parts import ORDERS, TITLES, attention_letters
+from symattn.attention.layers.parts import Part, below, replaced
+from symattn.attention.notation import N_Q, SIZES, SYMBOLS, N
+from symattn.attention.spec import Attention
+from symattn.document.model import Block as Piece
+from symattn.document.model import Code, Column, Document, Heading, Items, Step, Steps, Table, Text
+from symattn.document.notation import Name, Node, call, equals, name, node
+
+if TYPE_CHECKING:
+    from symattn.attention.layers.block import Block
+
+_SECTIONS = {"attention": "Attention", "cross": "Cross-attention", "mlp": "Feed-forward layer"}
+_LETTERS = SIZES | {"n": N, "m": name("m"), "d_ff": name("d", "ff")}
+_WIDE = ("up", "gate", "hidden")  # the arrays of a feed-forward layer that are d_ff wide
+
+
+def block_document(block: Block, given: Iterable[str]) -> Document:
+    """The document of ``block`` for the inputs named in ``given``; for all weights if none are."""
+    names = list(given) or default_names(block)
+    blocks: tuple[Piece, ...] = (
+        Steps(tuple(Step(formula) for formula in whole_formulas(block))),
+        Heading(("Inputs",)),
+        table(block_rows(block, names)),
+        Heading(("Steps",)),
+        *sections(block, block.pipeline(names), names),
+        Heading(("Conventions",)),
+        Items(tuple(block_conventions(block))),
+    )
+    return Document("derivation", "block", ("Transformer block",), blocks, parameters=parameters(block))
+
+
+def default_names(block: Block) -> list[str]:
+    """The inputs of a block: its tokens, all weights, gains, and biases of LayerNorm."""
+    found = ["x"] + ["y"] * (block.cross is not None)
+    for norm in norms(block):
+        found += [f"{norm}.gain"] + [f"{norm}.bias"] * (block.norm == "layer")
+    for part in sublayers(block):
+        if part == "mlp":
+            found += ["mlp.w_up", *["mlp.w_gate"] * block.gated, "mlp.w_down"]
+        else:
+            found += [f"{part}.{n}" for n in _attention_names(getattr(block, part))]
+    return found
+
+
+def _attention_names(spec: Attention) -> list[str]:
+    weights = ["w_q", "w_k", "w_v"]
+    if spec.packed or spec.latent:
+        weights = ["w_q"] * bool(spec.latent and not spec.latent.queries)
+    return [*weights, "w_o", *inputs.needed(spec, ())]
+
+
+def whole_formulas(block: Block) -> Iterator[Node]:
+    """One formula for each part: X' = X + Attention(LayerNorm(X))."""
+    where = ORDERS[block.order] if block.norm else ()
+    norm = Name(TITLES[block.norm]) if block.norm else None
+    x: Node = SYMBOLS["x"]
+    for index, part in enumerate(sublayers(block), 1):
+        read = SYMBOLS["x"] if block.parallel and part == "mlp" else x
+        inner = call(norm, read) if norm and "before" in where else read
+        function = Name({"attention": "Attention", "cross": "CrossAttention", "mlp": "FeedForward"}[part])
+        got: Node = call(function, inner, SYMBOLS["y"]) if part == "cross" else call(function, inner)
+        got = x + (call(norm, got) if norm and "after" in where else got)
+        after = Name("X" + "'" * index, role="input")
+        yield equals(after, call(norm, got) if norm and "outside" in where else got)
+        x = after
+
+
+def block_rows(block: Block, names: Iterable[str], prefix: str = "") -> Iterator[tuple[str, Node, Text]]:
+    """Name, letter and shape of each input."""
+    own = own_arrays(block)
+    names = list(names)
+    for n in names:
+        if n in own:
+            yield prefix + n, own[n].symbol, times(lengths(own[n].shape))
+        else:
+            part, _, array = n.partition(".")
+            symbol = replaced(SYMBOLS[array], attention_letters(part))
+            yield prefix + n, symbol, times(shape(array, getattr(block, part), _given(part, names)))
+
+
+def _given(part: str, names: Iterable[str]) -> list[str]:
+    return ["x", *(["y"] if part == "cross" else []), *below(f"{part}.", names)]
+
+
+def lengths(letters: str) -> tuple[Node, ...]:
+    """A shape in letters, without axes of batches."""
+    return tuple(_LETTERS.get(axis) or name(axis) for axis in letters.split() if axis != "…")
+
+
+def sections(block: Block, parts: Iterable[Part], names: Sequence[str], prefix: str = "") -> Iterator[Piece]:
+    """The steps of a block, a section for each of its parts."""
+    rest = list(parts)
+    for part in sublayers(block):
+        last = next(i for i, p in enumerate(rest) if p.name in _ends(block, part, prefix))
+        mine, rest = rest[: last + 1], rest[last + 1 :]
+        yield Heading((_SECTIONS[part],), 2)
+        yield Steps(tuple(step(p, _size(block, p.name.removeprefix(prefix), names)) for p in mine))
+
+
+def _ends(block: Block, part: str, prefix: str) -> tuple[str, ...]:
+    """What the last array of a part may be called."""
+    last = part == sublayers(block)[-1]
+    return (f"{prefix}output",) if last else (f"{prefix}{part}_stream",)
+
+
+def _size(block: Block, array: str, names: Sequence[str]) -> tuple[Node, ...]:
+    part, _, own = array.partition(".")
+    if part in ("attention", "cross"):
+        found = shape(own, getattr(block, part), _given(part, names))
+        return tuple(replaced(size, {N_Q: N}) for size in found)
+    return lengths("n d_ff" if part == "mlp" and own in _WIDE else "n d_model")
+
+
+def step(part: Part, size: tuple[Node, ...]) -> Step:
+    """A step with its shape and its reason."""
+    words = times(size)
+    return Step(equals(part.symbol, part.formula), (*words, ": ", *part.reason) if part.reason else words)
+
+
+def times(sizes: tuple[Node, ...]) -> Text:
+    """A shape in words: n × d_model."""
+    first, *rest = sizes
+    return (first, *(piece for size in rest for piece in (" × ", size)))
+
+
+def table(rows: Iterable[tuple[str, Node, Text]]) -> Table:
+    """The table of inputs."""
+    columns = (Column(("name",), "left"), Column(("symbol",), "left"), Column(("shape",), "left"))
+    return Table(columns, tuple(((Code(n),), (symbol,), size) for n, symbol, size in rows))
+
+
+def block_conventions(block: Block) -> list[Text]:
+    """What a block takes for granted: its activation, its norm, and what its attentions say."""
+    found: list[Text] = []
+    if block.activation:
+        activation = ACTIVATIONS[block.activation]
+        found.append((equals(call(activation.sign, name("x")), activation.formula),))
+    if block.norm:
+        found.append(norm_convention(block.norm, block.eps))
+    for part in ("attention", "cross"):
+        spec = getattr(block, part)
+        found += [text for text in conventions(spec) if text not in found] if spec else []
+    return found
+
+
+def norm_convention(norm: str, eps: int | float | Fraction) -> Text:
+    """What a norm takes for granted."""
+    value = equals(name("ε"), node(Fraction(eps)))
+    if norm == "rms":
+        return (value, ": the mean is that of each token")
+    return (value, ": mean and variance are those of each token, the variance with the divisor ", SIZES["d_model"])
+
+
+def parameters(spec: Any) -> dict[str, Any]:
+    """The fields of a description, those that are descriptions themselves by their own fields."""
+    found: dict[str, Any] = {}
+    for f in fields(spec):
+        value = getattr(spec, f.name)
+        plain = value is None or isinstance(value, (bool, int, str))
+        found[f.name] = value if plain else str(value)
+    return found

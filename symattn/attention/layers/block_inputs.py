@@ -1,0 +1,106 @@
+"""Which inputs a block takes, and whether the given arrays fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from symattn.attention import inputs
+from symattn.attention.layers.parts import below
+from symattn.attention.notation import Named
+from symattn.attention.sizes import Sizes, check_batches, check_holds
+from symattn.document.notation import name
+from symattn.errors import InputError
+
+if TYPE_CHECKING:
+    from symattn.attention.layers.block import Block
+
+_WORDS = {"n": "the number of tokens"}
+TOKENS: dict[str, Named] = {
+    "x": Named(name("X", role="input"), "Tokens", "… n d_model"),
+    "y": Named(name("Y", role="input"), "Tokens of the other sequence", "… n_k d_y"),
+}
+MLP: dict[str, Named] = {
+    "mlp.w_up": Named(name("W", "up"), "Up: to the width of the feed-forward layer", "d_model d_ff"),
+    "mlp.b_up": Named(name("b", "up"), "Its bias", "d_ff"),
+    "mlp.w_gate": Named(name("W", "gate"), "Gate of the feed-forward layer", "d_model d_ff"),
+    "mlp.b_gate": Named(name("b", "gate"), "Its bias", "d_ff"),
+    "mlp.w_down": Named(name("W", "down"), "Down: back to the width of the model", "d_ff d_model"),
+    "mlp.b_down": Named(name("b", "down"), "Its bias", "d_model"),
+}
+
+
+def norm_arrays(norm: str, index: str | int) -> dict[str, Named]:
+    """The gain and the bias of the norm called ``norm``, with an index to their letters."""
+    return {
+        f"{norm}.gain": Named(name("g", index), "Gain of the norm", "d_model"),
+        f"{norm}.bias": Named(name("b", index), "Bias of the norm", "d_model"),
+    }
+
+
+def sublayers(block: Block) -> tuple[str, ...]:
+    """The parts of a block that have a norm and a residual, in order."""
+    wanted = {"attention": True, "cross": block.cross is not None, "mlp": block.activation is not None}
+    return tuple(part for part, there in wanted.items() if there)
+
+
+def norms(block: Block) -> Iterator[str]:
+    """The names of a block's norms, in order."""
+    if block.norm:
+        for part in sublayers(block):
+            yield f"{part}_norm"
+            if block.order == "sandwich":
+                yield f"{part}_norm_after"
+
+
+def own_arrays(block: Block) -> dict[str, Named]:
+    """Every input that a block takes beside those of its attentions."""
+    found = {"x": TOKENS["x"]} | ({"y": TOKENS["y"]} if block.cross else {})
+    for index, norm in enumerate(norms(block), 1):
+        found |= norm_arrays(norm, index)
+    if block.activation:
+        found |= {n: a for n, a in MLP.items() if block.gated or "gate" not in n}
+    return found
+
+
+def attention_names(block: Block, given: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Of each attention the inputs by its own names: ``w_q`` → ``attention.w_q``, and its tokens."""
+    given = list(given)
+    yield "attention", {"x": "x", **below("attention.", given)}
+    if block.cross:
+        yield "cross", {"x": "x", "y": "y", **below("cross.", given)}
+
+
+def check_names(block: Block, given: Iterable[str]) -> None:
+    """Raise InputError for a missing or unknown input."""
+    given = set(given)
+    own = own_arrays(block)
+    parts = tuple(f"{part}." for part in sublayers(block) if part != "mlp")
+    for n in given:
+        if n not in own and not n.startswith(parts):
+            known = ", ".join((*own, *(f"{part}…" for part in parts)))
+            raise InputError(f"unknown input {n!r}; known: {known}")
+    for n in given:
+        if n.rpartition(".")[2] in inputs.TOKENS and n not in own:
+            raise InputError(f"{n} is made by the block; give {' and '.join(t for t in TOKENS if t in own)} alone")
+    needed = ["x", *(["y"] if block.cross else [])]
+    needed += ["mlp.w_up", *(["mlp.w_gate"] if block.gated else []), "mlp.w_down"] if block.activation else []
+    missing = [n for n in needed if n not in given]
+    if missing:
+        raise InputError(f"the block needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}")
+
+
+def check_arrays(block: Block, given: Mapping[str, Any], sizes: Sizes | None = None) -> None:
+    """Raise InputError for an ill-shaped input."""
+    sizes = Sizes(words=_WORDS) if sizes is None else sizes
+    own = {n: named for n, named in own_arrays(block).items() if n in given}
+    tokens = {n: given[n] for n in TOKENS if n in own}
+    for n, named in own.items():
+        sizes.bind(n, given[n], named.shape)
+        check_holds(n, given[n], named.holds)
+    check_batches(tokens, dict.fromkeys(tokens, 2))
+    for part, names in attention_names(block, given):
+        try:
+            inputs.check_inputs(getattr(block, part), {n: given[where] for n, where in names.items()})
+        except InputError as error:
+            raise InputError(f"{part}: {error}") from None

@@ -1,0 +1,110 @@
+"""What a description gives for rational numbers: exactly where that can be, else in digits that are proven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import flint
+import numpy as np
+
+from symattn.arrays import kind
+from symattn.arrays.ball import Ball, precision
+from symattn.arrays.field.approximation import decimal
+from symattn.arrays.special import Forbidden, Undefined
+from symattn.attention.layers.transformer_inputs import IDS
+from symattn.attention.notation import ARRAYS
+from symattn.errors import InputError, Refused, Undecided
+from symattn.evidence import Evidence, Grade
+
+LIMIT = 1 << 14  # bits
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An output: its elements (exact numbers or balls), its digits as an array of texts, and how they are known."""
+
+    output: Any
+    digits: np.ndarray
+    evidence: Evidence
+
+
+def evaluate(model: Callable[..., Any], given: Mapping[str, Any], digits: int = 50) -> Evaluation:
+    """The output of an ``Attention``, ``Block`` or ``Transformer`` for rational inputs, to so many significant digits.
+
+    Exact numbers hold one layer of exponentials over square roots of rational numbers, and then the grade is
+    ``checked``. A second layer of exponentials, a root of an exponential, erf and cos of numbers leave their field;
+    then the output is computed in balls, of twice as many bits again and again until every digit is proven, and the
+    grade is ``enclosed``. Raises Undecided where ``LIMIT`` bits prove too little, InputError for digits below 1.
+    """
+    if digits < 1:
+        raise InputError(f"digits is {digits}; it must be a whole number from 1 on")
+    try:
+        return _exactly(model, given, digits)
+    except Refused as refusal:
+        return enclose(model, given, digits, str(refusal))
+
+
+def lifted(target: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs as arrays of a kind; truth values and whole numbers, such as those of tokens, stay plain arrays."""
+    return {name: _lifted(target, name.rpartition(".")[2], data) for name, data in given.items()}
+
+
+def _lifted(target: Any, name: str, data: Any) -> Any:
+    known = (ARRAYS | IDS).get(name)
+    plain = np.asarray(data)
+    if plain.dtype == bool or (known is not None and known.holds != "numbers"):
+        return plain
+    if name == "mask":
+        return target.literal(plain) if hasattr(target, "literal") else plain.astype(target.dtype)
+    return target.lift(data)
+
+
+def _exactly(model: Callable[..., Any], given: Mapping[str, Any], digits: int) -> Evaluation:
+    output = _one_array(model(**lifted(kind("exact"), given)))
+    written = np.vectorize(lambda x: _told(x) or x.decimal(digits), otypes=[object])(output.entries)
+    return Evaluation(output, written, Evidence(Grade.CHECKED, "exact numbers"))
+
+
+def enclose(model: Callable[..., Any], given: Mapping[str, Any], digits: int, reason: str = "") -> Evaluation:
+    """The output in balls, with as many bits as it takes; ``reason`` says why not exactly."""
+    bits = 64 + 4 * digits
+    while True:
+        try:
+            with precision(bits):
+                output = _one_array(model(**lifted(Ball, given)))
+                written = np.vectorize(lambda x: _told(x) or _proven(x, digits), otypes=[object])(output.entries)
+            where = f"{digits} digits of each element, by balls of {bits} bits"
+            return Evaluation(output, written, Evidence(Grade.ENCLOSED, f"{where}; {reason}" if reason else where))
+        except Undecided as doubt:
+            if 2 * bits > LIMIT:
+                raise Undecided(f"{bits} bits do not prove {digits} digits: {doubt}") from None
+            bits *= 2
+
+
+def _one_array(output: Any) -> Any:
+    if isinstance(output, tuple):
+        raise InputError(f"{len(output)} arrays come out, of which one would be evaluated; mend: lse=False")
+    return output
+
+
+def _told(x: Any) -> str:
+    """What stands for an element that is no number; nothing for a number."""
+    return str(x) if isinstance(x, (Forbidden, Undefined)) else ""
+
+
+def _proven(x: flint.arb, digits: int) -> str:
+    """The digits of the number in a ball, rounded; Undecided if the ball does not tell them all."""
+    bits = flint.ctx.prec
+    if x == 0:
+        return "0"
+    if x.contains(0):
+        raise Undecided(f"is {x} zero?")
+
+    def enclosed(working: int) -> flint.arb:
+        if working > bits:
+            raise Undecided(f"the digits of {x}")
+        return x
+
+    return decimal(enclosed, digits)

@@ -1,0 +1,173 @@
+"""Which inputs a Transformer takes, and whether the given arrays fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.layers import block_inputs
+from symattn.attention.layers.block import Block
+from symattn.attention.layers.block_inputs import norm_arrays
+from symattn.attention.layers.parts import below
+from symattn.attention.notation import Named
+from symattn.attention.sizes import Sizes, check_holds, written
+from symattn.document.notation import Name, name
+from symattn.errors import InputError
+
+if TYPE_CHECKING:
+    from symattn.attention.layers.transformer import Transformer
+
+STACKS = ("encoder", "decoder")
+IDS: dict[str, Named] = {
+    "tokens": Named(name("t", role="input"), "Numbers of the tokens", "… n", "whole numbers"),
+    "source": Named(name("s", role="input"), "Numbers of the encoder's tokens", "… n_k", "whole numbers"),
+}
+ARRAYS: dict[str, Named] = IDS | {
+    "embedding": Named(name("E"), "Embeddings", "vocabulary d_model"),
+    "source_embedding": Named(Name("E'"), "Embeddings of the encoder's tokens", "source_vocabulary d_model"),
+    "position_embedding": Named(name("P"), "Positions, one row each", "rows d_model"),
+    "source_position_embedding": Named(Name("P'"), "Positions of the encoder's tokens", "source_rows d_model"),
+    "unembedding": Named(name("W", "U", role="output"), "Unembedding", "d_model words"),
+    "unembedding_bias": Named(name("b", "U", role="output"), "Its bias", "words"),
+}
+
+
+class Shaped(NamedTuple):
+    """What stands for an array that is yet to be computed. Its type is not known, as with letters."""
+
+    shape: tuple[Any, ...]
+    dtype: None = None
+
+
+def stacks(model: Transformer) -> tuple[str, ...]:
+    """The stacks that have blocks."""
+    return tuple(stack for stack in STACKS if getattr(model, stack))
+
+
+def ids_of(model: Transformer, stack: str) -> str:
+    """Which input holds the tokens of a stack."""
+    return "source" if stack == "encoder" and model.decoder else "tokens"
+
+
+def own_arrays(model: Transformer) -> dict[str, Named]:
+    """Every input that a model takes beside those of its blocks."""
+    both = len(stacks(model)) == 2
+    wanted = {
+        "source": both,
+        "source_embedding": both,
+        "position_embedding": model.positions == "given",
+        "source_position_embedding": model.positions == "given" and both,
+        "unembedding": not model.tied,
+    }
+    found = {n: named for n, named in ARRAYS.items() if wanted.get(n, True)}
+    if model.embedding_norm:
+        found |= norm_arrays("embedding_norm", "E")
+    if model.norm:
+        for stack in stacks(model):
+            found |= norm_arrays(f"{stack}_norm", stack[0])
+    return found
+
+
+def block_names(model: Transformer, given: Iterable[str]) -> Iterator[tuple[str, Block, dict[str, str]]]:
+    """Of each block its prefix and the inputs by its own names: ``attention.w_q`` → ``decoder.0.attention.w_q``."""
+    given = list(given)
+    for stack in stacks(model):
+        shared = _shared(stack, given)
+        for index, block in enumerate(getattr(model, stack)):
+            prefix = f"{stack}.{index}."
+            yield prefix, block, shared | below(prefix, given)
+
+
+def _shared(stack: str, given: Iterable[str]) -> dict[str, str]:
+    """The inputs that are given once for every block of a stack."""
+    return {n: full for n, full in below(f"{stack}.", given).items() if not n.partition(".")[0].isdecimal()}
+
+
+def check_names(model: Transformer, given: Iterable[str]) -> None:
+    """Raise InputError for a missing or unknown input."""
+    given = set(given)
+    own = own_arrays(model)
+    used = {full for _, _, names in block_names(model, given) for full in names.values()}
+    used |= {full for stack in stacks(model) for full in _shared(stack, given).values()}
+    for n in given:
+        if n not in own and n not in used:
+            known = ", ".join((*own, *(f"{stack}.0.…" for stack in stacks(model))))
+            raise InputError(f"unknown input {n!r}; known: {known}")
+    optional = ("source_embedding", "source_position_embedding", "unembedding_bias")
+    missing = [n for n in own if n not in given and n not in optional and "_norm." not in n]
+    if missing:
+        raise InputError(f"the model needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}")
+    for prefix, block, names in block_names(model, given):
+        with_tokens = {"x", *names} | ({"y"} if block.cross else set())
+        with _named(prefix):
+            for n in block_inputs.TOKENS:
+                if n in names:
+                    raise InputError(f"{n} is made by the model; give {' and '.join(i for i in IDS if i in own)} alone")
+            block_inputs.check_names(block, with_tokens)
+
+
+def check_arrays(model: Transformer, given: Mapping[str, Any]) -> None:
+    """Raise InputError for an ill-shaped input."""
+    sizes = Sizes(words={"words": "the vocabulary"})
+    for n, named in own_arrays(model).items():
+        if n in given:
+            sizes.bind(n, given[n], named.shape)
+            check_holds(n, given[n], named.holds)
+    for stack in stacks(model):
+        ids = ids_of(model, stack)
+        _check_range(ids, given[ids], embedding_of(given, ids), given)
+    _check_rows(model, given)
+    width = given["embedding"].shape[-1]
+    embedded = {stack: Shaped((*given[ids_of(model, stack)].shape, width)) for stack in stacks(model)}
+    for prefix, block, names in block_names(model, given):
+        arrays = {n: given[full] for n, full in names.items()} | {"x": embedded[prefix.partition(".")[0]]}
+        if block.cross:
+            arrays["y"] = embedded["encoder"]
+        with _named(prefix):
+            block_inputs.check_arrays(block, arrays)
+
+
+def _check_range(name: str, ids: Any, table: str, given: Mapping[str, Any]) -> None:
+    """Raise InputError for numbers of tokens that are no rows of the table; letters have no numbers."""
+    if ids.dtype is None:
+        return
+    xp, rows = namespace_of(ids), int(given[table].shape[0])
+    for found in (int(xp.min(ids)), int(xp.max(ids))):
+        if not 0 <= found < rows:
+            raise InputError(f"{name} holds {found}; {table} has the rows 0 to {rows - 1}")
+
+
+def _check_rows(model: Transformer, given: Mapping[str, Any]) -> None:
+    for stack in stacks(model):
+        ids = ids_of(model, stack)
+        table = positions_of(given, ids) if model.positions == "given" else None
+        if table and int(given[table].shape[0]) < int(given[ids].shape[-1]):
+            rows = f"{table} has shape {written(given[table])}: {given[table].shape[0]} rows"
+            raise InputError(f"{rows} for {given[ids].shape[-1]} places")
+
+
+def positions_of(given: Iterable[str], ids: str) -> str:
+    """Which input holds the positions of some tokens."""
+    own = f"{ids}_position_embedding"
+    return own if own in given else "position_embedding"
+
+
+def embedding_of(given: Iterable[str], ids: str) -> str:
+    """Which input holds the embeddings of some tokens."""
+    own = f"{ids}_embedding"
+    return own if own in given else "embedding"
+
+
+class _named:
+    """Errors of a block with the block's name before them."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, InputError):
+            raise InputError(f"{self.prefix.removesuffix('.')}: {error}") from None

@@ -1,0 +1,1 @@
+"""Attention without a softmax: recurrences, the delta rule, gates."""

@@ -1,0 +1,1 @@
+"""Where tokens stand: rotary embeddings, linear biases, buckets of distances, relative terms."""

@@ -1,0 +1,153 @@
+"""Positions among the other fields and inputs: what they take, what does not go together, and whether sizes fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from symattn.attention.fields import refusal
+from symattn.attention.positions.fields import (
+    Alibi,
+    Buckets,
+    Disentangled,
+    Position,
+    Rotary,
+    Shaw,
+    TransformerXL,
+)
+from symattn.errors import InputError
+
+if TYPE_CHECKING:
+    from symattn.attention.spec import Attention
+
+Wanted = Callable[["Attention"], bool]
+
+
+def _tables(spec: Attention) -> bool:
+    return isinstance(spec.position, Rotary) and spec.position.given == "tables"
+
+
+def _places(spec: Attention) -> bool:
+    return isinstance(spec.position, Rotary) and spec.position.given == "positions"
+
+
+def _xl(spec: Attention) -> bool:
+    return isinstance(spec.position, TransformerXL)
+
+
+def _looks_ahead(spec: Attention) -> bool:
+    return not spec.causal or spec.prefix is not None
+
+
+def _to_position(spec: Attention) -> bool:
+    return isinstance(spec.position, Disentangled) and spec.position.to_position
+
+
+def _to_content(spec: Attention) -> bool:
+    return isinstance(spec.position, Disentangled) and spec.position.to_content
+
+
+#: Inputs that a position needs.
+NEEDED: dict[str, Wanted] = {
+    "cos": _tables,
+    "sin": _tables,
+    "positions": _places,
+    "slopes": lambda spec: isinstance(spec.position, Alibi) and spec.position.slopes == "given",
+    "b_rel": lambda spec: isinstance(spec.position, Buckets),
+    "a_k": lambda spec: isinstance(spec.position, Shaw),
+    "a_v": lambda spec: isinstance(spec.position, Shaw) and spec.position.values,
+    "r": _xl,
+    "w_r": _xl,
+    "b_u": _xl,
+    "b_w": _xl,
+    "p": lambda spec: isinstance(spec.position, Disentangled),
+    "w_pk": _to_position,
+    "w_pq": _to_content,
+}
+#: Inputs that a position can take.
+OPTIONAL: dict[str, Wanted] = {
+    "cos_q": _tables,
+    "sin_q": _tables,
+    "positions_q": _places,
+    "b_pk": _to_position,
+    "b_pq": _to_content,
+}
+#: What sizes are called where an array does not have them.
+WORDS = {"n_b": "of buckets", "n_d": "of distances"}
+RELATIVE = (Shaw, TransformerXL, Disentangled)
+
+#: Combinations that make no sense, each with the reason.
+SENSELESS: tuple[tuple[Callable[[Attention], bool], str], ...] = (
+    (
+        lambda s: isinstance(s.position, Alibi) and not s.position.two_sided and _looks_ahead(s),
+        "linear biases grow for keys ahead of a query; mend: causal=True without a prefix, or Alibi(two_sided=True)",
+    ),
+    (
+        lambda s: isinstance(s.position, Buckets) and not s.position.bidirectional and _looks_ahead(s),
+        "buckets in one direction hold all keys ahead in one; mend: causal=True without a prefix, "
+        "or Buckets(bidirectional=True)",
+    ),
+    (
+        lambda s: s.latent is not None and isinstance(s.position, RELATIVE),
+        "with a latent, queries and keys have a part without positions; mend: Rotary, Alibi or Buckets",
+    ),
+    (
+        lambda s: isinstance(s.position, RELATIVE) and s.score != "dot",
+        "terms by distance are added to dot products; mend: score='dot'",
+    ),
+    (
+        lambda s: isinstance(s.position, RELATIVE) and s.truncate is not None,
+        "tables of distances are as wide as whole queries; mend: truncate=None",
+    ),
+    (
+        lambda s: _xl(s) and s.alignment == "top-left",
+        "Transformer-XL has its memory before the queries; mend: alignment='bottom-right'",
+    ),
+)
+
+
+def check_position(spec: Attention) -> None:
+    """Raise InputError for what is no position, or does not go with the other fields."""
+    if spec.position is not None and not isinstance(spec.position, Position):
+        raise refusal(spec, "position", f"known: None, {', '.join(p.__name__ for p in Position.__args__)}")
+    for senseless, reason in SENSELESS:
+        if senseless(spec):
+            raise InputError(f"Attention: {reason}")
+
+
+def known_sizes(spec: Attention) -> dict[str, int]:
+    """The numbers of rows of tables that the position says: ``n_b`` buckets, ``n_d`` distances."""
+    asked = spec.position
+    if isinstance(asked, Buckets):
+        return {"n_b": asked.number}
+    if isinstance(asked, Shaw):
+        return {"n_d": 2 * asked.most + 1}
+    return {"n_d": 2 * asked.span} if isinstance(asked, Disentangled) else {}
+
+
+def check_sizes(spec: Attention, found: Mapping[str, Any], given: Collection[str]) -> None:
+    """Raise InputError where lengths that are numbers do not fit the position; ``found`` has them by letter."""
+    lengths = {letter: int(length) for letter, length in found.items() if isinstance(length, int)}
+    n_q = lengths.get("n_q")
+    n_k = lengths.get("n_k", n_q)
+    if ("cos_q" in given) != ("sin_q" in given):
+        raise InputError("cos_q and sin_q belong together; mend: give both, or none")
+    if isinstance(spec.position, Rotary):
+        _check_columns(spec.position, lengths, "d_k" if spec.latent is None else "d_r")
+        if n_q and n_k and n_q > n_k and not {"cos_q", "positions_q"} & set(given):
+            what = "cos_q and sin_q" if spec.position.given == "tables" else "positions_q"
+            where = "beginning" if spec.alignment == "top-left" else "end"
+            mend = f"give {what}" if spec.position.given else "Rotary(given='positions'), and positions_q"
+            raise InputError(f"rotary: {n_q} queries do not stand at the {where} of {n_k} keys; mend: {mend}")
+    if _xl(spec) and n_q and n_k:
+        rows = (n_k,) * (not _looks_ahead(spec)) + (n_q + n_k - 1,)
+        if lengths["n_r"] not in rows:
+            raise InputError(
+                f"r has {lengths['n_r']} rows; {n_q} queries and {n_k} keys need {' or '.join(map(str, rows))}"
+            )
+
+
+def _check_columns(asked: Rotary, lengths: Mapping[str, int], letter: str) -> None:
+    width = asked.width or 2 * (len(asked.triples) if asked.triples else lengths.get("f", 0))
+    if letter in lengths and width > lengths[letter]:
+        raise InputError(f"rotary: {width} columns are to be turned, and queries and keys have {lengths[letter]}")

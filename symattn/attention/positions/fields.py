@@ -1,0 +1,202 @@
+"""Positions as fields of ``Attention``: what each kind takes, and what it means.
+
+Distances are j − i of a query i and a key j, counted so that the last ones stand together (``alignment``
+``bottom-right``) or the first ones (``top-left``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from symattn.attention.constants import Number
+from symattn.attention.fields import check_flags, check_whole, check_words, finite, refusal
+from symattn.attention.positions.buckets import deberta_starts, t5_starts
+from symattn.attention.positions.rotary_fields import SCALINGS, Scaling
+from symattn.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotary:
+    """Queries and keys are turned by angles that grow with their positions; see ``rotary``.
+
+    base          θ of the frequencies θ^(−2l/r)
+    width         r, how many of the first columns are turned; None is all
+    layout        ``half`` turns the columns l and l + r/2 together, ``interleaved`` 2l and 2l + 1
+    scaling       how the frequencies are stretched, see ``rotary_fields``
+    triples       (a, b, c) with a² + b² = c² for each pair of columns: angles with the cosine a/c and the sine b/c in
+                  the place of frequencies, so that the tables are rational
+    start         the position of the first key
+    given         None: the keys are at start, start + 1, …; ``positions``: inputs ``positions``, whole numbers, and
+                  ``positions_q``; ``tables``: inputs ``cos``, ``sin`` and ``cos_q``, ``sin_q``. Without those of the
+                  queries, the queries stand at the end of the keys
+
+    Source: Su et al., RoFormer (2021), §3.2.
+    """
+
+    base: Number = 10000
+    width: int | None = None
+    layout: Literal["half", "interleaved"] = "half"
+    scaling: Scaling | None = None
+    triples: tuple[tuple[int, int, int], ...] | None = None
+    start: int = 0
+    given: Literal["positions", "tables"] | None = None
+
+    def __post_init__(self) -> None:
+        if not finite(self.base) or self.base <= 1:
+            raise refusal(self, "base", "it must be a finite number above 1")
+        if self.width is not None and (not isinstance(self.width, int) or self.width < 2 or self.width % 2):
+            raise refusal(self, "width", "it must be an even number from 2 on, or None")
+        check_words(self, {"layout": ("half", "interleaved"), "given": (None, "positions", "tables")})
+        if self.scaling is not None and not isinstance(self.scaling, SCALINGS):
+            raise refusal(self, "scaling", f"known: None, {', '.join(s.__name__ for s in SCALINGS)}")
+        if isinstance(self.start, bool) or not isinstance(self.start, int):
+            raise refusal(self, "start", "it must be a whole number")
+        self._check_triples()
+        self._check_together()
+
+    def _check_triples(self) -> None:
+        if self.triples is None:
+            return
+        if not isinstance(self.triples, tuple) or not self.triples or not all(map(_is_triple, self.triples)):
+            raise refusal(self, "triples", "it must be a tuple of whole numbers a, b, c with a² + b² = c²")
+        if self.width is not None and self.width != 2 * len(self.triples):
+            raise InputError(
+                f"Rotary: {len(self.triples)} triples turn {2 * len(self.triples)} columns, not {self.width}"
+            )
+
+    def _check_together(self) -> None:
+        tables, triples = self.given == "tables", self.triples is not None
+        for found, words in (
+            (tables and triples, "tables are given or made of triples, not both"),
+            (tables and self.scaling is not None, "given tables are not scaled; mend: scaling=None"),
+            (
+                triples and self.scaling is not None,
+                "angles of triples have no frequencies to scale; mend: scaling=None",
+            ),
+            (triples and self.given == "positions", "triples are for positions in order; mend: given=None"),
+            (
+                self.given is not None and self.start != 0,
+                f"start belongs to positions in order, not to given {self.given}",
+            ),
+            (tables and self.width is not None, "given tables are as wide as they are; mend: width=None"),
+            (
+                self.given == "positions" and self.scaling is not None and self.scaling.by_length,
+                "this scaling asks how many positions there are; mend: given=None",
+            ),
+        ):
+            if found:
+                raise InputError(f"Rotary: {words}")
+
+
+def _is_triple(t: object) -> bool:
+    if not isinstance(t, tuple) or len(t) != 3 or not all(type(x) is int for x in t):
+        return False
+    a, b, c = t
+    return bool(c and a * a + b * b == c * c)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alibi:
+    """s_ij − m_h (i − j): keys are less wanted the farther back they are; see ``alibi``.
+
+    slopes        ``computed``: 2^(−8/h), 2^(−16/h), …, for any number of heads; ``given``: an input ``slopes``
+    two_sided     −m_h |i − j|, for attention that looks ahead
+
+    Source: Press, Smith, Lewis, Train Short, Test Long (2022), §3.
+    """
+
+    slopes: Literal["computed", "given"] = "computed"
+    two_sided: bool = False
+
+    def __post_init__(self) -> None:
+        check_words(self, {"slopes": ("computed", "given")})
+        check_flags(self, ("two_sided",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buckets:
+    """s_ij + b_{β(j − i)}: an input ``b_rel`` holds a number for each bucket of distances and head; see ``buckets``.
+
+    number        of buckets
+    max_distance  from which on all distances are in one bucket
+    bidirectional half of the buckets for keys ahead of the query; else those are in the bucket 0, to be masked
+
+    Source: Raffel et al., T5 (2020), §2.1.
+    """
+
+    number: int = 32
+    max_distance: int = 128
+    bidirectional: bool = True
+
+    def __post_init__(self) -> None:
+        check_whole(self, {"number": 2, "max_distance": 1})
+        check_flags(self, ("bidirectional",))
+        if self.bidirectional and self.number % 2:
+            raise refusal(self, "number", "two directions need an even number of buckets")
+        t5_starts(self.number // 2 if self.bidirectional else self.number, self.max_distance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shaw:
+    """s_ij + q_i · a_δ and o_i + Σ_j a_ij c_δ with rows of tables ``a_k`` and ``a_v`` by δ = j − i, cut to −k … k.
+
+    most          k; the tables have 2k + 1 rows, the middle one for δ = 0
+    values        whether values have a table, too
+
+    Source: Shaw, Uszkoreit, Vaswani, Self-Attention with Relative Position Representations (2018), equations 3 to 5.
+    """
+
+    most: int
+    values: bool = True
+
+    def __post_init__(self) -> None:
+        check_whole(self, {"most": 1})
+        check_flags(self, ("values",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerXL:
+    """(q_i + u) · k_j + (q_i + w) · r_{i−j}: inputs ``r``, ``w_r`` and the biases ``b_u``, ``b_w``, one row a head.
+
+    The rows of r are for the distances i − j = n_k − 1, n_k − 2, … from far to near: n_k rows if queries look back
+    only, else n_q + n_k − 1. They are projected by w_r, as the tokens are by w_k.
+
+    Source: Dai et al., Transformer-XL (2019), §3.3.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disentangled:
+    """s_ij + q_i · P_δ W_PK + k_j · P_δ' W_PQ, scaled by 1/√(3 d_k): inputs ``p``, ``w_pk``, ``w_pq`` and biases.
+
+    span          k; p has 2k rows, for i − j = −k, …, k − 1, and farther keys have the nearest of those
+    max_distance  None: each distance has its row; else distances are in k buckets, wider and wider up to this one
+    to_position   whether there is the first term, of contents q_i with positions
+    to_content    whether there is the second one, of positions with contents k_j
+    backwards     whether the second one takes δ' of j − i, as it is written; else that of i − j, as it is run
+
+    Source: He et al., DeBERTa (2021), equations 2 to 4; the buckets: its code for version 2.
+    """
+
+    span: int
+    max_distance: int | None = None
+    to_position: bool = True
+    to_content: bool = True
+    backwards: bool = True
+
+    def __post_init__(self) -> None:
+        check_whole(self, {"span": 1, "max_distance": 1}, ("max_distance",))
+        check_flags(self, ("to_position", "to_content", "backwards"))
+        if not (self.to_position or self.to_content):
+            raise InputError("Disentangled: without to_position and to_content no term is left")
+        if self.max_distance is not None:
+            deberta_starts(self.span, self.max_distance)
+
+    @property
+    def terms(self) -> int:
+        """How many terms the scores have, that of contents with contents among them."""
+        return 1 + self.to_position + self.to_content
+
+
+Position = Rotary | Alibi | Buckets | Shaw | TransformerXL | Disentangled

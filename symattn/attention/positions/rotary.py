@@ -1,0 +1,96 @@
+"""Rotary embeddings: frequencies, tables of cosines and sines, and the rotation of some columns in either layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.constants import Number, numbers, power
+from symattn.attention.positions.angles import add_angles, rotate_half, rotate_interleaved
+from symattn.attention.sizes import fits
+from symattn.errors import InputError
+
+Tables = tuple[Any, Any]
+
+
+def inverse_frequencies(width: int, base: Number, like: Any) -> Any:
+    """ω_l = θ^(−2l/r) for the base θ and the r columns that are turned: ω_0 = 1 is the fastest. Shapes: (r/2,).
+
+    Raises InputError for an odd width. Source: Su et al., RoFormer (2021), §3.2.2; Vaswani et al. (2017), §3.5.
+    """
+    return powers_of(base, [Fraction(-2 * pair, width) for pair in range(pairs(width))], like)
+
+
+def powers_of(base: Number, exponents: Sequence[Fraction], like: Any) -> Any:
+    """base^e for every exponent e. Shapes: (f,)."""
+    return namespace_of(like).stack([power(base, e, like) for e in exponents])
+
+
+def pairs(width: Any) -> int:
+    """The number of pairs of columns. Raises InputError if they are no even number, or a letter."""
+    if not isinstance(width, int):
+        raise InputError(f"frequencies of {width} columns: a number of columns is needed; mend: give cos and sin")
+    if width < 2 or width % 2:
+        raise InputError(f"rotary embeddings turn pairs of columns; {int(width)} is no even number from 2 on")
+    return int(width) // 2
+
+
+def angles(positions: Any, frequencies: Any) -> Any:
+    """p ω_l. Shapes: positions (…, n) whole numbers, frequencies (f,) → (…, n, f). Source: Su et al. (2021), §3.2.2."""
+    return namespace_of(frequencies).astype(positions, frequencies.dtype)[..., None] * frequencies
+
+
+def tables(positions: Any, frequencies: Any) -> Tables:
+    """(cos, sin) of the angles p ω_l. Shapes: positions (…, n), frequencies (f,) → twice (…, n, f)."""
+    xp = namespace_of(frequencies)
+    turned = angles(positions, frequencies)
+    return xp.cos(turned), xp.sin(turned)
+
+
+def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: Any, start: int = 0) -> Tables:
+    """(cos, sin) of the angles p θ_l at the positions p = start, …, start + n − 1, all of them rational.
+
+    A triple a² + b² = c² is the angle with the cosine a/c and the sine b/c; positions add it up by the addition
+    formulas. It is a fraction of a turn only for a b = 0 (Niven's theorem), so that no two positions look alike.
+    Shapes: twice (n, f). Raises InputError for what is no triple.
+    """
+    xp = namespace_of(like)
+    for a, b, c in triples:
+        if a * a + b * b != c * c or c == 0:
+            raise InputError(f"{a}, {b}, {c} is no Pythagorean triple: {a}² + {b}² ≠ {c}²")
+    step = tuple(numbers([Fraction(t[i], t[2]) for t in triples], like) for i in (0, 1))
+    turns: list[Tables] = [(0 * step[0] + 1, 0 * step[1])]
+    for _ in range(max(abs(start), abs(start + n - 1))):
+        turns.append(add_angles(*turns[-1], *step))
+    places = range(start, start + n)
+    sines = [turns[p][1] if p >= 0 else -turns[-p][1] for p in places]
+    return xp.stack([turns[abs(p)][0] for p in places]), xp.stack(sines)
+
+
+def rotate(x: Any, cos: Any, sin: Any, layout: str = "half") -> Any:
+    """Rotary embedding of the first columns, twice as many as the tables have; the others pass.
+
+    ``half`` turns the pairs (l, l + r/2), ``interleaved`` (2l, 2l + 1). Shapes: x (…, n, d), cos and sin (…, n, r/2),
+    r ≤ d → (…, n, d). Source: Su et al. (2021), equation 34; that the rest passes: Black et al., GPT-NeoX-20B (2022),
+    §2.1.1.
+    """
+    turn = rotate_half if layout == "half" else rotate_interleaved
+    width = cos.shape[-1] * 2
+    if width == x.shape[-1]:
+        return turn(x, cos, sin)
+    xp, turned, rest = namespace_of(x), turn(x[..., :width], cos, sin), x[..., width:]
+    if not fits(turned.shape[:-1], x.shape[:-1]):  # tables may have axes of batches that x lacks
+        rest = xp.broadcast_to(rest, (*turned.shape[:-1], x.shape[-1] - width))
+    return xp.concat([turned, rest], axis=-1)
+
+
+def for_queries(table: Any, n_q: Any, alignment: str = "bottom-right") -> Any:
+    """The rows of the last n_q positions, or of the first ones for ``top-left``. Shapes: (…, n_k, f) → (…, n_q, f)."""
+    return table[..., :n_q, :] if alignment == "top-left" else table[..., table.shape[-2] - n_q :, :]
+
+
+def for_heads(table: Any, x: Any) -> Any:
+    """A table (…, n, f) for x (…, h, n, d): the same for every head."""
+    return table[..., None, :, :] if 2 < table.ndim < x.ndim else table

@@ -1,0 +1,1 @@
+"""Attention in tiles and with caches: states that merge to the whole."""

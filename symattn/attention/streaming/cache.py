@@ -1,0 +1,228 @@
+"""Caches of keys and values: what stands in which slot, how new tokens are written, and which slots a query may see.
+
+A cache is a named tuple, and ``append`` gives another one. Four kinds: ``Growing`` gets longer; ``Static`` has room for
+N tokens, of which the first ``length`` are there; ``Sliding`` is a ring of slots for the last tokens, in which new ones
+overwrite old ones; ``Paged`` has its tokens in pages that a table of whole numbers finds. ``attend`` reads all of them
+by one rule: each slot holds the token of some position, or none, and masks go by positions.
+
+    cache = append(cache, k, v)                                   # the new tokens' keys and values
+    output = attend(Attention(mask="boolean"), q, held(cache))    # the queries of the same tokens
+
+A growing cache needs no slots: ``Attention(causal=True)(q, cache.k, cache.v)`` is the same, as the causal mask is
+aligned at the bottom right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.masks import Places, causal
+from symattn.attention.streaming.paged import Paged, append_pages, gather
+from symattn.errors import InputError
+
+
+class Growing(NamedTuple):
+    """Keys and values of all tokens so far. Shapes: k (…, n, d_k), v (…, n, d_v).
+
+    Source: Shazeer, Fast Transformer Decoding (2019), on incremental inference.
+    """
+
+    k: Any
+    v: Any
+
+
+class Static(NamedTuple):
+    """Room for N tokens; the first ``length`` slots are filled, the others hold anything. Shapes: (…, N, d)."""
+
+    k: Any
+    v: Any
+    length: Any
+
+
+class Sliding(NamedTuple):
+    """A ring of slots: the first ``kept`` keep their tokens, the others hold the last tokens.
+
+    Slot t ≥ kept holds the last position p < length with p ≡ t modulo N − kept. Shapes: k (…, N, d_k), v (…, N, d_v).
+    Source: Jiang et al., Mistral 7B (2023), §2, rolling buffer cache; kept tokens: Xiao et al., Efficient Streaming
+    Language Models with Attention Sinks (2024), §3.2.
+    """
+
+    k: Any
+    v: Any
+    length: int
+    kept: int = 0
+
+
+Cache = Growing | Static | Sliding | Paged
+
+
+class Held(NamedTuple):
+    """Slots and what they hold: the position of each (…, N), whether there is a token, and the number of tokens so far.
+
+    Shapes: k (…, N, d_k), v (…, N, d_v); positions and filled (N,) or, for sequences of their own lengths, (b, N);
+    length a number or (b,).
+    """
+
+    k: Any
+    v: Any
+    positions: Any
+    filled: Any
+    length: Any
+
+
+def append(cache: Any, k: Any, v: Any) -> Any:
+    """The cache with n ≥ 1 more tokens. Shapes: k (…, n, d_k), v (…, n, d_v). Raises InputError where there is no room.
+
+    >>> import numpy as np
+    >>> one = np.ones((1, 1))
+    >>> append(Static(np.zeros((3, 1)), np.zeros((3, 1)), 1), one, 2 * one).v[:, 0].tolist()
+    [0.0, 2.0, 0.0]
+    >>> cache = Sliding(np.zeros((2, 1)), np.zeros((2, 1)), 0)
+    >>> for token in range(3):
+    ...     cache = append(cache, one, token * one)
+    >>> cache.v[:, 0].tolist()
+    [2.0, 1.0]
+    """
+    if isinstance(cache, Paged):
+        return append_pages(cache, k, v)
+    if isinstance(cache, Sliding):
+        return _append_sliding(cache, k, v)
+    if isinstance(cache, Static):
+        return _append_static(cache, k, v)
+    return Growing(*[namespace_of(old).concat([old, new], axis=-2) for old, new in zip(cache, (k, v), strict=True)])
+
+
+def _append_static(cache: Static, k: Any, v: Any) -> Static:
+    length, room = cache.length + k.shape[-2], cache.k.shape[-2]
+    if length > room:
+        raise InputError(f"{length} tokens in a cache with room for {room}; mend: a larger one, or Sliding")
+
+    def written(old: Any, new: Any) -> Any:
+        parts = [old[..., : cache.length, :], new, old[..., length:, :]]
+        return namespace_of(old).concat(parts, axis=-2)
+
+    return Static(written(cache.k, k), written(cache.v, v), length)
+
+
+def ring_positions(slots: int, length: int, kept: int = 0) -> list[int]:
+    """The position that each slot of a ring holds after ``length`` tokens, −1 where there is none.
+
+    >>> ring_positions(4, 6)
+    [4, 5, 2, 3]
+    >>> ring_positions(4, 6, kept=1)
+    [0, 4, 5, 3]
+    """
+    fixed = [t if t < length else -1 for t in range(kept)]
+    last = [length - 1 - (length - 1 - t) % (slots - kept) for t in range(kept, slots)]
+    return fixed + [p if p >= t else -1 for t, p in enumerate(last, kept)]
+
+
+def _append_sliding(cache: Sliding, k: Any, v: Any) -> Sliding:
+    slots, length = cache.k.shape[-2], cache.length + k.shape[-2]
+    if slots <= cache.kept:
+        raise InputError(f"a ring of {slots} slots of which {cache.kept} are kept has none for new tokens")
+    xp = namespace_of(cache.k)
+    sources = [p - cache.length for p in ring_positions(slots, length, cache.kept)]
+    fresh = xp.asarray([source >= 0 for source in sources], dtype=xp.bool)[:, None]
+    index = xp.asarray([max(source, 0) for source in sources], dtype=xp.int64)
+
+    def written(old: Any, new: Any) -> Any:
+        return xp.where(fresh, xp.take(new, index, axis=-2), old)
+
+    return Sliding(written(cache.k, k), written(cache.v, v), length, cache.kept)
+
+
+def held(cache: Any) -> Held:
+    """What the slots of a cache hold."""
+    if isinstance(cache, Paged):
+        return _held_pages(cache)
+    xp, slots = namespace_of(cache.k), cache.k.shape[-2]
+    if isinstance(cache, Sliding):
+        positions = xp.asarray(ring_positions(slots, cache.length, cache.kept), dtype=xp.int64)
+        return Held(cache.k, cache.v, positions, positions >= 0, cache.length)
+    length = cache.length if isinstance(cache, Static) else slots
+    positions = xp.arange(slots)
+    return Held(cache.k, cache.v, positions, positions <= length - 1, length)
+
+
+def _held_pages(cache: Paged) -> Held:
+    k, v = gather(cache)
+    positions = namespace_of(k).arange(k.shape[-2])[None, :]
+    return Held(k, v, positions, positions < cache.lengths[:, None], cache.lengths)
+
+
+def beside(cache: Any, k: Any, v: Any) -> Held:
+    """What the slots hold, and new tokens that are not written yet: nothing is overwritten that they still see.
+
+    In a ring of N slots a chunk of n tokens overwrites keys that its first queries see, unless N is at least the window
+    and n − 1 more. So a chunk attends to the ring and itself, and is appended after. Shapes: k (…, n, d_k), v
+    (…, n, d_v). Source: Jiang et al., Mistral 7B (2023), §2, pre-fill and chunking.
+    """
+    old, xp = held(cache), namespace_of(k)
+    there = xp.arange(k.shape[-2])
+    new = (old.length[:, None] if isinstance(cache, Paged) else old.length) + there
+    filled = xp.broadcast_to(there >= 0, new.shape)
+    return Held(
+        xp.concat([old.k, k], axis=-2),
+        xp.concat([old.v, v], axis=-2),
+        xp.concat([_spread(old.positions, new), new], axis=-1),
+        xp.concat([old.filled, filled], axis=-1),
+        old.length + k.shape[-2],
+    )
+
+
+def _spread(positions: Any, new: Any) -> Any:
+    """Positions of slots for each sequence, as those of new tokens are."""
+    xp = namespace_of(positions)
+    return xp.broadcast_to(positions, (*new.shape[:-1], positions.shape[-1]))
+
+
+def places(slots: Held, n: Any) -> Places:
+    """The places of the last n tokens as queries, and of all slots as keys: (…, n, 1) and (…, 1, N)."""
+    last = namespace_of(slots.k).arange(n)
+    first = slots.length - n
+    start = first if slots.positions.ndim == 1 else first[:, None]
+    return Places((last + start)[..., :, None], slots.positions[..., None, :])
+
+
+def allowed(slots: Held, n: Any, mask: Callable[[Places], Any] = causal) -> Any:
+    """Which slots the last n tokens may see: those that hold a token, by the mask of its position.
+
+    ``mask`` is one of ``masks``, such as ``causal`` or ``lambda at: window(at, 4)``. Gives booleans (…, n, N).
+    """
+    return slots.filled[..., None, :] & mask(places(slots, n))
+
+
+def attend(
+    attention: Callable[..., Any], q: Any, slots: Held, mask: Callable[[Places], Any] = causal, **inputs: Any
+) -> Any:
+    """Attention of the last n tokens over the slots of a cache, with a mask that goes by position.
+
+    ``attention`` is an ``Attention(mask="boolean")`` with whatever else it has; its inputs, such as sinks, are given by
+    name. Shapes: q (…, n, d_k) → (…, n, d_v). Raises InputError for an attention that goes by places itself: it would
+    take slots for positions.
+    """
+    _check_by_position(attention)
+    return attention(q, slots.k, slots.v, mask=allowed(slots, q.shape[-2], mask), **inputs)
+
+
+def _check_by_position(attention: Any) -> None:
+    if getattr(attention, "position", None) is not None:
+        raise InputError("positions would be those of slots; mend: rotate queries and keys before they are cached")
+    for field in ("causal", "window", "block", "prefix", "documents"):
+        if getattr(attention, field, None):
+            raise InputError(f"{field} would go by slots; mend: Attention(mask='boolean'), and give attend the mask")
+
+
+def prefill(attention: Callable[..., Any], q: Any, k: Any, v: Any, bounds: Sequence[Any]) -> Any:
+    """Causal attention over a prompt by chunks of queries between consecutive ``bounds`` (0, …, n).
+
+    Each chunk sees the keys up to its own end, as if those before it came from a cache; ``attention`` aligns its mask
+    at the bottom right. Shapes: q, k (…, n, d_k), v (…, n, d_v) → (…, n, d_v). Source: Agrawal et al., SARATHI:
+    Efficient LLM Inference by Piggybacking Decodes with Chunked Prefills (2023).
+    """
+    chunks = [attention(q[..., lo:hi, :], k[..., :hi, :], v[..., :hi, :]) for lo, hi in pairwise(bounds)]
+    return namespace_of(v).concat(chunks, axis=-2)

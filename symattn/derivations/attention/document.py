@@ -1,0 +1,296 @@
+"""``attention``: every step of a specification, its formula, its entries, and what can be said of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from symattn.arrays.symbolic import Symbolic
+from symattn.attention.document import sized, whole_formula
+from symattn.attention.flow import Step as Part
+from symattn.attention.inputs import lengths
+from symattn.attention.notation import ARRAYS, N_K, SIZES, SYMBOLS
+from symattn.attention.spec import Attention
+from symattn.derivations.attention import expressions
+from symattn.derivations.attention.formulas import entry_formulas
+from symattn.derivations.attention.inputs import Request, request, stem
+from symattn.derivations.attention.parameters import FLAGS
+from symattn.derivations.attention.parameters import SIZES as SIZE_NAMES
+from symattn.derivations.attention.points import agrees_at_points, agrees_on_numbers
+from symattn.derivations.attention.written import pattern, written_out
+from symattn.derivations.elements import plain_words
+from symattn.derivations.letters import ONES
+from symattn.derivations.proving import ALL
+from symattn.derivations.sheets.fields import changed, typed
+from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, proved, together
+from symattn.document import notation as nt
+from symattn.document.model import (
+    Block,
+    Caveat,
+    Code,
+    Column,
+    Document,
+    Heading,
+    Note,
+    Paragraph,
+    Result,
+    Step,
+    Table,
+    Text,
+)
+from symattn.document.notation import Name, Node, equals
+from symattn.document.text import text
+from symattn.errors import Refused, Undecided
+from symattn.evidence import Evidence, Grade
+from symattn.proof.together import identity
+
+_BESIDE = 80  # characters of a reason beside a formula
+_SAID = ("q", "k", "v", "k_shared", "v_shared")  # their formulas say all: sums, and heads over again
+
+
+def derivation(**parameters: Any) -> Document:
+    """The steps of attention on letters: shapes, formulas, entries, and checks of each."""
+    asked = request(**parameters)
+    canonical = _parameters(asked, parameters)
+    return Document(
+        "derivation",
+        "attention",
+        ("Attention, step by step",),
+        _blocks(asked),
+        subtitle=_subtitle(asked),
+        command=_command(canonical),
+        parameters=canonical,
+        hints=(
+            "symattn derive scaling       why the scores are divided by √d_k",
+            "symattn walk eight-step      with numbers",
+        ),
+    )
+
+
+@dataclass
+class _Told:
+    """A request, and what was left out while it was told."""
+
+    asked: Request
+    where: Evidence
+    cut: list[str] = field(default_factory=list)
+
+
+def _blocks(asked: Request) -> tuple[Block, ...]:
+    inputs = asked.inputs()
+    told = _Told(asked, checked(f"all entries at {_sizes_in_words(asked)}"))
+    found: dict[str, Any] = dict(inputs)
+    blocks: list[Block] = [Heading(("What goes in",)), _inputs(asked), *_example(asked)]
+    for part in asked.spec.pipeline(inputs):
+        given = {name: found[name] for name in part.of}
+        try:
+            array = expressions.run(part, given)
+            blocks += _step(told, part, given, array)
+        except Undecided:
+            array = _unordered(asked, part)
+            blocks += _in_numbers(told, part, array)
+        found[part.name] = expressions.letters_like(part.name, array)
+    return (*blocks, *_cut(told), *_whole(asked), _caveat())
+
+
+def _unordered(asked: Request, part: Part) -> Any:
+    """Letters in the place of entries that depend on which score is larger."""
+    return Symbolic.letters(stem(part.name), *lengths(part.name, asked.spec, asked.names, asked.sizes))
+
+
+def _in_numbers(told: _Told, part: Part, array: Any) -> list[Block]:
+    """A section for a step that compares: letters have no order, so that it is checked on numbers."""
+    formula, where = equals(part.symbol, part.formula), checked("an example of numbers")
+    reason: Text = ("which is larger decides, and letters have no order",)
+    above, beside = _reasons(part)
+    steps = [defined(formula, beside), hold(agrees_on_numbers(told.asked, part), formula, reason, where)]
+    return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
+
+
+def _step(told: _Told, part: Part, given: Mapping[str, Any], array: Any) -> list[Block]:
+    """A section: the formula of matrices, its entries, and what is true of them."""
+    asked = told.asked
+    above, beside = _reasons(part)
+    steps = [defined(equals(part.symbol, part.formula), beside)]
+    agrees, where = _agreement(told, part, given, array)
+    for formula, reason in entry_formulas(asked, part):
+        steps.append(hold(agrees, formula, reason, where))
+    if part.name == "weights":
+        steps += _of_weights(asked, array, where)
+    elif part.name not in _SAID:
+        shown = written_out(asked, part.name, array)
+        if isinstance(shown, str):
+            told.cut.append(part.name)
+        else:
+            steps.append(hold(agrees, equals(part.symbol, shown[0]), shown[1], where))
+    if len(steps) == 1:
+        steps.append(hold(agrees, equals(part.symbol, part.formula), "its entries are too long to be written", where))
+    shape = " × ".join(map(str, array.shape))
+    return [Heading((ARRAYS[part.name].title, ", ", shape)), *above, together(steps)]
+
+
+def _reasons(part: Part) -> tuple[list[Block], Text | str]:
+    """What stands above a section and what beside its formula: a long reason has no room there."""
+    if len(plain_words(part.reason)) > _BESIDE:
+        return [Paragraph(part.reason)], "definition"
+    return [], part.reason or "definition"
+
+
+def _agreement(told: _Told, part: Part, given: Mapping[str, Any], array: Any) -> tuple[bool, Evidence]:
+    """Whether the entries are the textbook's; without a textbook, whether another kind gives the same at points."""
+    try:
+        agrees = expressions.agrees(told.asked, part, given, array)
+    except (Refused, Undecided):
+        agrees = None
+    if agrees is not None:
+        return agrees, told.where
+    evidence = agrees_at_points(part, given, array)
+    if evidence is None:
+        raise FalseStep(f"{part.name}: letters and balls differ")
+    return True, evidence
+
+
+def _of_weights(asked: Request, array: Any, where: Evidence) -> list[Step]:
+    allowed = asked.allowed()
+    symbol = SYMBOLS["weights"]
+    steps = []
+    if asked.spec.masks_anything and allowed.ndim == 2 and asked.spec.normaliser in ("softmax", "sigmoid"):
+        formula = equals(symbol, pattern(array, allowed))
+        steps.append(hold(expressions.zeros(array, allowed), formula, "forbidden keys have weight 0", where))
+    if asked.spec.normaliser != "softmax" or asked.spec.sink:
+        return steps
+    some_row_is_empty = not allowed.any(axis=-1).all()
+    if some_row_is_empty:
+        sums = expressions.row_sums(array, allowed)
+        return [*steps, hold(sums, _row_sum(), "for a query that sees a key, and 0 else", where)]
+    everywhere = where if _depends_on_example(asked) else proved(ALL)
+    holds = expressions.row_sums(array, allowed) and (everywhere is where or _rows_sum_to_one(asked))
+    return [*steps, hold(holds, equals(symbol * ONES, ONES), "every row sums to 1", everywhere)]
+
+
+def _depends_on_example(asked: Request) -> bool:
+    """Whether masks are those of an example, or of as many queries and keys as were asked for."""
+    spec = asked.spec
+    others = spec.mask or spec.padding or spec.documents or spec.block or spec.prefix or spec.window is not None
+    return bool(others or spec.base) or (spec.causal and asked.n_q != asked.n_k)
+
+
+def _rows_sum_to_one(asked: Request) -> bool:
+    """Whether the prover shows it for any number of queries and keys, as many of both under a causal mask.
+
+    Softmax does not ask where its scores come from, so that plain ones stand for all.
+    """
+    causal = asked.spec.causal
+    spec = Attention(causal=causal, alignment=asked.spec.alignment, fully_masked="nan")
+    arrays = {"q": "n d_k", "k": "n d_k" if causal else "m d_k"}
+    part = identity(arrays, lambda q, k: (spec.trace(q, k, k)["weights"].sum(axis=-1), 1))
+    return part.decide().evidence.grade is Grade.PROVED
+
+
+def _row_sum() -> Node:
+    return equals(nt.total("j", 1, N_K, nt.name("a", "i", "j", role="weight")), 1)
+
+
+def _cut(told: _Told) -> tuple[Block, ...]:
+    if not told.cut:
+        return ()
+    symbols: list[Any] = []
+    for name in told.cut:
+        symbols += [", ", SYMBOLS[name]]
+    return (Note(("The entries of ", *symbols[1:], " are checked, and too many or too long to be written out.")),)
+
+
+def _whole(asked: Request) -> tuple[Block, ...]:
+    formula = whole_formula(asked.spec, asked.names)
+    where = checked(f"every step above, at {_sizes_in_words(asked)}")
+    return Heading(("In one formula",)), Result("Result", (equals(SYMBOLS["output"], formula),), (where,))
+
+
+def _inputs(asked: Request) -> Table:
+    columns = (
+        Column(("name",), "left"),
+        Column(("symbol",), "left"),
+        Column(("shape",), "left"),
+        Column(("sizes",), "left"),
+    )
+    rows = [
+        ((Code(name),), (SYMBOLS[name],), (" × ".join(map(str, shape)),), _sizes_of(asked, name))
+        for name, shape in asked.shapes().items()
+    ]
+    return Table(columns, tuple(rows))
+
+
+def _sizes_of(asked: Request, name: str) -> Text:
+    """The shape in letters: h d_k counts as one size."""
+    first, *rest = sized(name, asked.spec, asked.names)
+    return (first, *(part for size in rest for part in (" × ", size)))
+
+
+def _example(asked: Request) -> tuple[Block, ...]:
+    told = {
+        "mask": "the mask lets every query see each second key", "keep": "the last key is padding",
+        "doc": "the last third of the tokens is another document", "doc_q": "",
+        "doc_k": "the last third of queries and of keys is another document", "drop": "one weight in five is dropped",
+        "positions": "positions are in order", "positions_q": "",
+    }  # fmt: skip
+    parts = [told[name] for name in asked.names if told.get(name)]
+    return (Note(("An example: " + ", and ".join(parts) + ".",)),) if parts else ()
+
+
+def _caveat() -> Caveat:
+    return Caveat(
+        (
+            "Every step is shown on letters of its own, at the sizes named: ", SYMBOLS["weights"], " is any matrix of"
+            " weights where ", SYMBOLS["output"], " is computed from it.",
+        )
+    )  # fmt: skip
+
+
+def _sizes(asked: Request, every: bool = True) -> list[tuple[tuple[Node, ...], int]]:
+    """Letters and what they are; n_q and n_k together where they are the same."""
+    spec, sizes = asked.spec, asked.sizes
+    found = {"n_q": asked.n_q, "n_k": asked.n_k}
+    found |= {"d_model": sizes["d_model"]} if asked.projected else {}
+    found |= {"d_k": sizes["d_k"], "d_v": sizes["d_v"]}
+    found |= {"h": spec.heads} if spec.heads > 1 else {}
+    found |= {"g": spec.key_heads} if spec.key_heads < spec.heads else {}
+    if every:
+        found |= {n: sizes[n] for n in asked.letters() if n in sizes and n not in ("d_y", "d_out", *found)}
+    pairs: list[tuple[tuple[Node, ...], int]] = [((SIZES[letter],), n) for letter, n in found.items()]
+    return pairs if asked.n_q != asked.n_k else [((SIZES["n_q"], SIZES["n_k"]), asked.n_q), *pairs[2:]]
+
+
+def _sizes_in_words(asked: Request) -> str:
+    return ", ".join(" = ".join([*map(_spelt, letters), str(size)]) for letters, size in _sizes(asked))
+
+
+def _spelt(letter: Node) -> str:
+    """d_model; letters of other alphabets with an index as a keyboard has them."""
+    if not isinstance(letter, Name):
+        return text(letter)
+    whole = "_".join([letter.base, *(s.base for s in letter.sub if isinstance(s, Name))])
+    return whole.replace("ℓ", "l").replace("δ", "d") if letter.sub else whole
+
+
+def _subtitle(asked: Request) -> Text:
+    return listed(equals(*letters, size) for letters, size in _sizes(asked, every=False))
+
+
+def _parameters(asked: Request, given: Mapping[str, Any]) -> dict[str, str | int | bool]:
+    """Sizes and flags as given, and the fields that differ from the plain ones as a command line has them."""
+    found = {name: given[name] for name in (*SIZE_NAMES, "size", *FLAGS) if given.get(name)}
+    fields = {name: x if isinstance(x, bool) else typed(x) for name, x in changed(asked.spec).items()}
+    return {**found, **fields}
+
+
+def _command(parameters: Mapping[str, Any]) -> str:
+    words = ["symattn derive attention"]
+    for name, value in parameters.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            words.append(f"--{option} {shlex.quote(str(value))}")
+    return " ".join(words)

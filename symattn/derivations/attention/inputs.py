@@ -1,0 +1,193 @@
+"""Which attention is meant, and letters for its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.special import FORBIDDEN
+from symattn.arrays.symbolic import Symbolic
+from symattn.attention.inputs import OPTIONAL, holds, lengths, needed
+from symattn.attention.inputs import factors as factors_of
+from symattn.attention.positions.checks import known_sizes
+from symattn.attention.positions.fields import Disentangled, Rotary
+from symattn.attention.spec import Attention
+from symattn.derivations.attention.allowed import table
+from symattn.derivations.attention.parameters import FLAGS, SIZES
+from symattn.derivations.parameters import whole
+from symattn.derivations.sheets.fields import field_of
+from symattn.errors import InputError
+
+_MOST = {"tokens": 6, "keys": 6, "heads": 6, "dk": 8, "dv": 8, "dmodel": 16}
+_MOST_OTHER, _MOST_ENTRIES = 16, 400
+
+
+@dataclass(frozen=True)
+class Request:
+    """The specification, the names of its inputs, and the sizes that were asked for, by letter."""
+
+    spec: Attention
+    names: tuple[str, ...]
+    sizes: Mapping[str, int]
+
+    @property
+    def n_q(self) -> int:
+        """Number of queries."""
+        return self.sizes["n_q"]
+
+    @property
+    def n_k(self) -> int:
+        """Number of keys."""
+        return self.sizes["n_k"]
+
+    @property
+    def projected(self) -> bool:
+        """Whether queries, keys and values come from tokens."""
+        return "x" in self.names
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every input; d_k and d_v are those of one head."""
+        return {name: lengths(name, self.spec, self.names, self.sizes) for name in self.names}
+
+    def letters(self) -> list[str]:
+        """The letters of sizes that the inputs have."""
+        found = (letter for name in self.names for letter in factors_of(name, self.spec, self.names))
+        return [letter for letter in dict.fromkeys(found) if not letter.isdecimal()]
+
+    def inputs(self) -> dict[str, Any]:
+        """Letters for every input; truth values and whole numbers are an example."""
+        made: dict[str, Any] = {}
+        for name, shape in self.shapes().items():
+            kind = holds(name, self.spec)
+            made[name] = Symbolic.letters(stem(name), *shape) if kind == "numbers" else self.example(name, shape)
+        if self.spec.mask == "additive":
+            made["mask"] = _with_forbidden(made["mask"], self.example("mask", made["mask"].shape))
+        return made
+
+    def example(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Masks let a query see its own key and those two, four, … further; the last key is padding, the last third of
+        the tokens another document; a weight in five is dropped; positions are in order."""
+        if name == "mask":
+            i, j = np.arange(shape[-2])[:, None], np.arange(shape[-1])[None, :]
+            pattern: np.ndarray = np.broadcast_to((i - j) % 2 == 0, shape)
+            return pattern
+        if name == "keep":
+            real: np.ndarray = np.arange(shape[-1]) < max(1, shape[-1] - 1)
+            return real
+        if name == "drop":
+            kept: np.ndarray = (np.arange(int(np.prod(shape))) % 5 != 3).reshape(shape)
+            return kept
+        places = np.arange(shape[-1])
+        return places if name.startswith("positions") else places * 3 // (2 * shape[-1])
+
+    def allowed(self) -> np.ndarray:
+        """Which key each query may attend to, by the conditions themselves."""
+        arrays = {n: x.entries if isinstance(x, Symbolic) else x for n, x in self.inputs().items()}
+        return table(self.spec, arrays, (self.n_q, self.n_k))
+
+
+def stem(name: str) -> str:
+    """The word that the letters of an array's entries begin with, without digits and underscores."""
+    return name.replace("_", "")
+
+
+def _with_forbidden(mask: Symbolic, allowed: np.ndarray) -> Symbolic:
+    entries = mask.entries.copy()
+    entries[~allowed] = FORBIDDEN
+    return Symbolic(entries)
+
+
+def request(**parameters: Any) -> Request:
+    """What the parameters ask for: sizes, ``cross``, ``biases``, ``size`` (``l=4,d_r=2``) and fields of ``Attention``.
+
+    Raises InputError where they do not fit each other.
+    """
+    given = {name: value for name, value in parameters.items() if value is not None}
+    sizes = {name: given.pop(name) for name in SIZES if name in given}
+    for parameter, value in sizes.items():
+        whole(parameter, value, _MOST[parameter])
+    if "heads" in given:
+        whole("heads", given["heads"], _MOST["heads"])
+    flags = {name: bool(given.pop(name, False)) for name in FLAGS}
+    others = _others(given.pop("size", None))
+    spec = Attention(**{name: field_of(Attention, name, value, f"--{_dashed(name)}") for name, value in given.items()})
+    projected = bool("dmodel" in sizes or spec.heads > 1 or spec.packed or spec.latent or any(flags.values()))
+    if "keys" in sizes and projected and not flags["cross"] and sizes["keys"] != sizes.get("tokens", 3):
+        tokens = sizes.get("tokens", 3)
+        raise InputError(f"--keys: a sequence that attends to itself has {tokens} keys; mend: --cross, or no --keys")
+    names = _names(spec, projected, **flags)
+    asked = Request(spec, names, {**_lengths(spec, sizes, projected, flags["cross"]), **others})
+    _check(asked)
+    return asked
+
+
+def _names(spec: Attention, projected: bool, cross: bool, biases: bool) -> tuple[str, ...]:
+    """The inputs: everything that the specification can take, biases of projections on request."""
+    names = ["q", "k", "v"]
+    if projected:
+        names = ["x", *(["y"] if cross else [])]
+        names += [] if spec.packed or spec.latent else ["w_q", "w_k", "w_v"]
+        names += ["w_q"] if spec.latent and not spec.latent.queries else []
+        names += [f"b_{n[2:]}" for n in names if n[0] == "w"] if biases and not spec.latent else []
+        names += ["w_o", *(["b_o"] if biases else [])] if spec.heads > 1 else []
+    names += needed(spec, names)
+    if "doc" in names and (cross or not projected):
+        names = [n for n in names if n != "doc"] + ["doc_q", "doc_k"]
+    asked_for = {"b_in": biases, "b_pk": biases, "b_pq": biases}
+    left_out = ("doc", "doc_q", "doc_k", "cos_q", "sin_q", "positions_q", *(n for n, w in asked_for.items() if not w))
+    names += [name for name, wanted in OPTIONAL.items() if wanted(spec) and name not in left_out]
+    return tuple(dict.fromkeys(names))
+
+
+def _lengths(spec: Attention, asked: Mapping[str, int], projected: bool, cross: bool) -> dict[str, int]:
+    """The length of every letter of a size."""
+    turned = isinstance(spec.position, Rotary)
+    d_r = 2 if turned else 1
+    d_k = asked.get("dk") or (d_r + 1 if spec.latent else 2)
+    n_q = asked.get("tokens", 3)
+    n_k = asked.get("keys", n_q)
+    d_model = asked.get("dmodel") or spec.heads * d_k
+    width = spec.position.width if isinstance(spec.position, Rotary) and spec.position.width else d_k
+    wide = d_k + 1 if spec.score in ("general", "additive") and not projected else d_k
+    n_r = n_k if spec.causal else n_q + n_k - 1
+    return {
+        "n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_k if spec.packed else asked.get("dv") or d_k, "d_s": wide,
+        "d_w": 2 if spec.score == "additive" else wide, "l_a": 2, "d_model": d_model, "d_y": d_model, "d_out": d_model,
+        "l": 2, "l_q": 2, "d_r": d_r, "d_n": d_k - d_r, "f": width // 2, "n_r": n_r, "d_e": 2, **known_sizes(spec),
+    }  # fmt: skip
+
+
+def _others(text: str | None) -> dict[str, int]:
+    """Sizes by letter, from ``l=4,d_r=2``."""
+    from symattn.attention.notation import SIZES as LETTERS
+
+    found = {}
+    for pair in filter(None, (text or "").split(",")):
+        letter, _, number = pair.partition("=")
+        if letter not in LETTERS or not number.isdecimal() or not 1 <= int(number) <= _MOST_OTHER:
+            known = ", ".join(LETTERS)
+            raise InputError(f"--size: {pair!r} is no letter of a size with a whole number from 1 to {_MOST_OTHER}, "
+                             f"such as l=4; letters: {known}")  # fmt: skip
+        found[letter] = int(number)
+    return found
+
+
+def _check(asked: Request) -> None:
+    """Raise InputError for sizes that do not fit, or inputs that nobody would read."""
+    from symattn.attention.inputs import check_inputs
+
+    if asked.spec.latent and asked.sizes["d_n"] < 1:
+        raise InputError(f"--dk: d_k is {asked.sizes['d_k']}; a latent needs d_n = d_k − d_r from 1 on")
+    for name, shape in asked.shapes().items():
+        if int(np.prod(shape)) > _MOST_ENTRIES:
+            size = " × ".join(map(str, shape))
+            raise InputError(f"{name} has {size} entries; at most {_MOST_ENTRIES} are written; mend: smaller sizes")
+    if isinstance(asked.spec.position, Disentangled | Rotary) or asked.spec.latent:
+        check_inputs(asked.spec, asked.inputs())
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
