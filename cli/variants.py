@@ -37,8 +37,12 @@ def specified(told: dict[str, Any]) -> tuple[Any, str]:
 
 def _field(name: str) -> Callable[[click.Context, click.Parameter, str | None], Any]:
     def read(_: click.Context, __: click.Parameter, text: str | None) -> Any:
+        from symattn import Attention
         from symattn.attention.spelling import read
+        from symattn.derivations.sheets.fields import field_of
 
+        if text is not None and ":" in text:
+            return field_of(Attention, name, text, f"--{name}")
         return text if text is None else read(text, POSITIONS if name == "position" else (name,)) or "none"
 
     return read

@@ -6,7 +6,9 @@ No ``\operatorname`` (GitHub bans it), no bare ``|`` (Markdown tables split at i
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from itertools import pairwise
 
 from symattn.document import notation as nt
 from symattn.document.characters import FUNCTIONS, GREEK, MARKS, SIGNS, letter_to_tex
@@ -24,6 +26,7 @@ COLOURS: dict[nt.Role, tuple[str, str]] = {
 }
 """Role → the colour's name in our LaTeX preamble, and its value."""
 
+_COMMAND = re.compile(r"\\[A-Za-z]+$")  # it ends where no letter follows
 _SQUARED_EARLY = frozenset(("cos", "cosh", "cot", "coth", "csch", "sech", "sin", "sinh", "tan", "tanh"))  # sech²(x)
 _BIG = {"sum": r"\sum", "prod": r"\prod", "max": r"\max"}
 _FENCES = {
@@ -135,7 +138,11 @@ class _Printer:
         if not parts:
             return ""
         short = all((isinstance(p, nt.Name) and len(p.base) == 1) or _digit(p) for p in parts)
-        return _script("_", ("" if short else ",").join(self.show(p, True) for p in parts))
+        pieces = [self.show(p, True) for p in parts]
+        if not short:
+            return _script("_", ",".join(pieces))
+        ended = [x + " " if _COMMAND.search(x) and y[:1].isalpha() else x for x, y in pairwise([*pieces, ""])]
+        return _script("_", "".join(ended))
 
     def number(self, x: nt.Number, flat: bool) -> str:
         top, bottom = x.value.numerator, x.value.denominator

@@ -96,3 +96,11 @@ def test_what_is_no_position_is_refused() -> None:
         with pytest.raises(InputError):
             read(text, ("rotary",))
     assert Attention(position=read("rotary", ("rotary",))).position == Rotary()
+
+
+@pytest.mark.parametrize("text", ["rotary:base=100,layout=interleaved", "Rotary(base=100, layout='interleaved')"])
+def test_every_command_takes_both_spellings(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["derive", "attention", "--dk", "4", "--tokens", "2", "--position", text, "-f", "json"]) == 0
+    assert "rotary:base=100,layout=interleaved" in capsys.readouterr().out
+    assert main(["verify", "nosuch.py:f", "--position", text, "--budget", "0"]) == 2
+    assert "budget" in capsys.readouterr().err  # the position was read, and what comes later refused

@@ -127,3 +127,10 @@ def test_text_for_pdflatex() -> None:
 
 def test_text_in_ascii() -> None:
     assert to_ascii("σ² ≤ 10⁶ — “é” 漢") == 'sigma^2 <= 10^6 - "e" ?'
+
+
+def test_a_greek_index_is_apart_from_the_letter_behind_it():
+    assert tex(nt.name("P", "δ", "l")) == r"P_{\delta l}"
+    assert tex(nt.name("a", "i", "j")) == "a_{ij}"
+    assert tex(nt.name("x", "δ")) == r"x_{\delta}"
+    assert tex(nt.name("x", "i", "δ")) == r"x_{i\delta}"

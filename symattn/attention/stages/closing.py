@@ -20,7 +20,8 @@ def closing(flow: Flow) -> None:
     merge = projections.merge_heads if spec.heads > 1 and "x" in flow.given else None
     absorbed = spec.latent is not None and spec.latent.absorbed
     last = merge is None and "w_o" not in flow.given and not absorbed
-    reason = "each output is a weighted mean of the values"
+    mean = spec.normaliser not in ("sigmoid", "relu") and spec.sink is None and not spec.dropout
+    reason = f"each output is a weighted {'mean' if mean else 'sum'} of the values"
     run, formula, of = valued(flow)
     name = "output" if last else "attended_latents" if absorbed else "attended"
     flow.add(name, run, formula, of, role="output", reason=reason)

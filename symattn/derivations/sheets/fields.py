@@ -18,6 +18,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from symattn.attention.positions.rotary_fields import SCALINGS, Scaling
+from symattn.attention.spelling import read
 from symattn.derivations.sheets.numbers import number
 from symattn.derivations.sheets.text import known, near, short
 from symattn.errors import InputError
@@ -166,8 +167,13 @@ def _rational(value: Any, hint: Any, place: str) -> Fraction:
 
 
 def _description(hint: Any, value: Any, place: str) -> Any:
-    """One of the kinds: an object, a word, or words such as ``rotary:base=100,layout=half``."""
+    """One of the kinds: an object, a word, words such as ``rotary:base=100,layout=half``, or ``Rotary(base=100)``."""
     kinds = descriptions(hint)
+    if isinstance(value, str) and "(" in value:
+        try:
+            return read(value, tuple(kind.__name__.lower() for kind in kinds.values()))
+        except InputError as error:
+            raise InputError(f"{place}: {error}") from None
     if isinstance(value, str):
         called, _, rest = value.partition(":")
         if len(kinds) == 1 and _name(called) not in kinds:  # one kind needs no name: fields, or ``plain``
