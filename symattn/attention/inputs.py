@@ -59,6 +59,17 @@ OPTIONAL: dict[str, Callable[[Attention], bool]] = {
 }
 
 
+def by_name(qkv: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs that are given, q, k, v by position among them. Raises InputError for too many, and for one twice."""
+    if len(qkv) > 3:
+        raise InputError(f"Attention takes q, k, v by position, {len(qkv)} arrays were given; name the others")
+    for name in "qkv"[: len(qkv)]:
+        if name in inputs:
+            raise InputError(f"{name} is given twice, by position and by name")
+    given = {**dict(zip("qkv", qkv, strict=False)), **inputs}
+    return {name: array for name, array in given.items() if array is not None}
+
+
 def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
     """Raise InputError for a missing, unknown or ill-shaped input."""
     _check_names(spec, given)

@@ -9,12 +9,11 @@ from typing import Any, Literal
 
 from symattn.attention.choices import check_fields
 from symattn.attention.flow import Step
-from symattn.attention.inputs import check_inputs
+from symattn.attention.inputs import by_name, check_inputs
 from symattn.attention.latent import Latent
 from symattn.attention.pipeline import pipeline
 from symattn.attention.positions.fields import Position
 from symattn.document.model import Document
-from symattn.errors import InputError
 
 Scale = int | float | Fraction | Literal["1/d_k", "given"] | None
 Window = int | tuple[int | None, int | None] | None
@@ -128,13 +127,7 @@ class Attention:
 
     def trace(self, *qkv: Any, **inputs: Any) -> dict[str, Any]:
         """Every named array of a run, in order: the inputs, then q, k, v, scores, scaled, masked, weights, output."""
-        if len(qkv) > 3:
-            raise InputError(f"Attention takes q, k, v by position, {len(qkv)} arrays were given; name the others")
-        for name in "qkv"[: len(qkv)]:
-            if name in inputs:
-                raise InputError(f"{name} is given twice, by position and by name")
-        given = {**dict(zip("qkv", qkv, strict=False)), **inputs}
-        values = {name: array for name, array in given.items() if array is not None}
+        values = by_name(qkv, inputs)
         check_inputs(self, values)
         for step in self.pipeline(values):
             values[step.name] = step.run(*[values[name] for name in step.of])
