@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from symattn import Attention
@@ -83,16 +84,21 @@ def run(choices: Choices, q: Array, k: Array, v: Array, **given: Array) -> Array
     return weights @ v + np.asarray(choices.value, q.dtype) * (1 - weights.sum(axis=-1, keepdims=True))
 
 
+def _products(q: Array, k: Array) -> Array:
+    """Dot products by group; NumPy has no einsum for bfloat16."""
+    return np.asarray(q @ k.swapaxes(-1, -2)).astype(q.dtype)
+
+
 def tiled(choices: Choices, q: Array, k: Array, v: Array, width: int = 3, **given: Array) -> Array:
     """The same with the online softmax in tiles, and heads of queries in groups in the place of copies."""
     h, g = q.shape[-3], k.shape[-3]
     k, v = choices.share(k, h // g), choices.share(v, h // g)
     q, k = choices.prepare(q, k)
-    s = choices.before(np.einsum("hid,hjd->hij", q, k), given) * np.asarray(q.shape[-1] ** -0.5, q.dtype)
+    s = choices.before(_products(q, k), given) * np.asarray(q.shape[-1] ** -0.5, q.dtype)
     s = choices.change(s, given).astype(q.dtype)
     s = choices.after(np.where(choices.open_(*grid(s), given), s, np.asarray(-np.inf, s.dtype)), given)
     sink = choices.sink(given)
-    low = np.asarray(np.finfo(np.float32).min / 2, q.dtype)
+    low = np.asarray(ml_dtypes.finfo(q.dtype).min / 2, q.dtype)
     m = np.full((*s.shape[:-1], 1), low, q.dtype) if sink is None else np.broadcast_to(sink, (*s.shape[:-1], 1))
     total = np.zeros_like(m) if sink is None else np.ones_like(m)
     out = np.zeros((*s.shape[:-1], v.shape[-1]), q.dtype)
