@@ -42,6 +42,7 @@ SLOPES = (
     *(f"attention.gradients.{file}." for file in ("rows", "scores", "norms", "linear", "positions", "layers")),
     "attention.gradients.backward",
     "attention.pointwise.",
+    "attention.layers.activations.",
 )
 ROOMS = ("attention", "theorems")
 UNMEANT = ("false", "chosen")  # what is given under these names is no part of a statement
