@@ -242,11 +242,14 @@ class _Bound:
         return xp.maximum(high - o, low + o)
 
     def _without_rows(self, sizes: Ball) -> Balls:
-        """Weights that are not normalised along the row: each is off by its own factor and that of its sum."""
+        """Weights that are not normalised along the row: each is off by its own factor and that of its sum, and by what
+        underflows of it, relative to a sum of at least 1."""
         worst = largest(self.a, self.open | True) + largest(self.b_below, self.open | True)
         worst = xp.max(worst, axis=-2, keepdims=True)
         weights = size(self._beside(number(self.run.values["weights"]), worst * 0))
-        return self._weighed(weights * (xp.exp(self.a + self.b + worst) - 1), sizes)
+        p, kappa = self.precision, 4 + self.n + 4 * self.tiles + 2 * self.merges
+        lost = max(p.score.eta, p.accumulate.eta) * kappa + p.stored.eta
+        return self._weighed(weights * (xp.exp(self.a + self.b + worst) - 1) + float(lost), sizes)
 
     def _without_softmax(self) -> Balls:
         """Of weights that are made otherwise: see ``weights``."""
