@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from symattn.attention import inputs
 from symattn.attention.conventions import conventions
 from symattn.attention.flow import Step as Part
 from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, H, N
 from symattn.document.model import Block, Code, Column, Document, Heading, Items, Step, Steps, Table, Text
-from symattn.document.notation import Node, Product, equals, node
+from symattn.document.notation import Node, Product, equals, node, replaced
 from symattn.document.text import text
 
 if TYPE_CHECKING:
@@ -60,19 +59,8 @@ def whole_formula(spec: Attention, given: Iterable[str]) -> Node:
 def _composed(parts: Iterable[Part]) -> Node:
     formulas: dict[Node, Node] = {}
     for part in parts:
-        formulas[part.symbol] = _in_place(part.formula, formulas)
+        formulas[part.symbol] = replaced(part.formula, formulas)
     return formulas[SYMBOLS["output"]]
-
-
-def _in_place(formula: Any, formulas: dict[Node, Node]) -> Any:
-    if isinstance(formula, tuple):
-        return tuple(_in_place(part, formulas) for part in formula)
-    if not isinstance(formula, Node):
-        return formula
-    if formula in formulas:
-        return formulas[formula]
-    parts: Any = formula
-    return replace(parts, **{f.name: _in_place(getattr(parts, f.name), formulas) for f in fields(parts)})
 
 
 def shape(array: str, spec: Attention, given: Iterable[str]) -> tuple[Node, ...]:

@@ -6,10 +6,10 @@ A node says how a formula is *written*; it computes nothing. ``a + b``, ``a - b`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import Literal, Union
+from typing import Any, Literal, Union
 
 Role = Literal["input", "query", "key", "value", "score", "weight", "weighted", "output"]
 Like = Union["Node", int, Fraction, str]
@@ -267,3 +267,15 @@ def _parts(kind: type[Sum] | type[Product], x: Node) -> tuple[Node, ...]:
     if isinstance(x, Product) and kind is Product and not x.sign:
         return x.factors
     return (x,)
+
+
+def replaced(formula: Any, letters: Mapping[Node, Node]) -> Any:
+    """A formula with some of its parts in the place of others."""
+    if isinstance(formula, tuple):
+        return tuple(replaced(part, letters) for part in formula)
+    if not isinstance(formula, Node):
+        return formula
+    if formula in letters:
+        return letters[formula]
+    whole: Any = formula
+    return replace(whole, **{f.name: replaced(getattr(whole, f.name), letters) for f in fields(whole)})

@@ -20,7 +20,7 @@ from symattn.attention.layers import evaluation
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.evaluation import enclose, evaluate, lifted
 from symattn.attention.layers.transformer import Transformer
-from symattn.attention.layers.transformer_parts import sinusoidal_table
+from symattn.attention.positions.absolute import sinusoids
 from symattn.attention.positions.fields import Rotary
 from symattn.document.model import Heading, Items, Paragraph, Steps, Table
 from symattn.evidence import Grade
@@ -299,7 +299,7 @@ def test_rotary_positions_are_a_field_of_attention() -> None:
 @pytest.mark.parametrize("name", ["float64", "float32", "bfloat16"])
 def test_sinusoids(name: str) -> None:
     like = kind(name).lift([[0.0]])
-    table = np.asarray(sinusoidal_table(5, 6, np.zeros(1)))
+    table = np.asarray(sinusoids(np.arange(5), 6, np.zeros(1)))
     with mpmath.workdps(20):
         np.testing.assert_allclose(table, np.array(loops.sinusoids(5, 6), dtype=float), rtol=1e-14)
     model = Transformer(decoder=(Block(attention=Attention(), norm=None, activation=None),), positions="sinusoidal")

@@ -19,6 +19,7 @@ from symattn.attention.layers.parts import Part
 from symattn.attention.layers.transformer import Transformer
 from symattn.attention.layers.transformer_inputs import block_names
 from symattn.attention.norms import layer_norm
+from symattn.attention.positions import absolute
 from symattn.attention.projections import project
 from symattn.attention.spec import Attention
 
@@ -95,7 +96,7 @@ _LAYERS: dict[Any, Back] = {
     project: _projected,
     layers.gated: _gated,
     transformer_parts._embed: _embedded,
-    transformer_parts._add_positions: _with_positions,
+    absolute.learned: _with_positions,
     transformer_parts._add_sinusoidal: _residual,
     transformer_parts._tied: _tied,
     transformer_parts._capped: _capped,

@@ -13,12 +13,12 @@ from symattn.attention.document import shape
 from symattn.attention.layers.activations import ACTIVATIONS
 from symattn.attention.layers.block_inputs import norms, own_arrays, sublayers
 from symattn.attention.layers.block_parts import ORDERS, TITLES, attention_letters
-from symattn.attention.layers.parts import Part, below, replaced
+from symattn.attention.layers.parts import Part, below
 from symattn.attention.notation import N_Q, SIZES, SYMBOLS, N
 from symattn.attention.spec import Attention
 from symattn.document.model import Block as Piece
 from symattn.document.model import Code, Column, Document, Heading, Items, Step, Steps, Table, Text
-from symattn.document.notation import Name, Node, call, equals, name, node
+from symattn.document.notation import Name, Node, call, equals, name, node, replaced
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block

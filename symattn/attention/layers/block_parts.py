@@ -11,12 +11,12 @@ from symattn.attention import norms
 from symattn.attention.layers import steps as layers
 from symattn.attention.layers.activations import ACTIVATIONS
 from symattn.attention.layers.block_inputs import own_arrays, sublayers
-from symattn.attention.layers.parts import Part, below, replaced
+from symattn.attention.layers.parts import Part, below
 from symattn.attention.notation import ARRAYS, SYMBOLS
 from symattn.attention.projections import project
 from symattn.attention.sizes import same, written
 from symattn.document.model import Text
-from symattn.document.notation import Name, Node, Over, Product, Root, call, name
+from symattn.document.notation import Name, Node, Over, Product, Root, call, name, replaced
 from symattn.errors import InputError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 from symattn.document.model import Text
@@ -33,15 +33,3 @@ def run_parts(parts: Iterable[Part], given: Mapping[str, Any]) -> dict[str, Any]
     for part in parts:
         values[part.name] = part.run(*[values[name] for name in part.of])
     return values
-
-
-def replaced(formula: Any, letters: Mapping[Node, Node]) -> Any:
-    """A formula with some of its parts in the place of others."""
-    if isinstance(formula, tuple):
-        return tuple(replaced(part, letters) for part in formula)
-    if not isinstance(formula, Node):
-        return formula
-    if formula in letters:
-        return letters[formula]
-    whole: Any = formula
-    return replace(whole, **{f.name: replaced(getattr(whole, f.name), letters) for f in fields(whole)})

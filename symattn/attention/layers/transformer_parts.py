@@ -20,8 +20,7 @@ from symattn.attention.layers.transformer_inputs import (
     stacks,
 )
 from symattn.attention.notation import D_MODEL
-from symattn.attention.positions.angles import sinusoidal
-from symattn.attention.positions.rotary import inverse_frequencies, tables
+from symattn.attention.positions.absolute import learned, sinusoids
 from symattn.attention.projections import project
 from symattn.attention.softcap import softcap
 from symattn.document.model import Text
@@ -30,7 +29,6 @@ from symattn.document.notation import Name, Node, Root, Transposed, call, name
 if TYPE_CHECKING:
     from symattn.attention.layers.transformer import Transformer
 
-SINUSOIDAL_BASE = 10000
 _E, _X, _L = name("X", "0", role="input"), name("X", role="input"), name("L", role="output")
 
 
@@ -88,24 +86,12 @@ def _positioned(model: Transformer, given: Collection[str], stack: str, before: 
         return Part(made, (before.name,), _add_sinusoidal, letter, before.symbol + name("P"), reason)
     table = positions_of(given, ids_of(model, stack))
     formula = before.symbol + own_arrays(model)[table].symbol
-    return Part(made, (before.name, table), _add_positions, letter, formula, ("one row of positions for each place",))
-
-
-def _add_positions(x: Any, table: Any) -> Any:
-    return x + table[: x.shape[-2], :]
+    return Part(made, (before.name, table), learned, letter, formula, ("one row of positions for each place",))
 
 
 def _add_sinusoidal(x: Any) -> Any:
-    return x + made_wide(partial(sinusoidal_table, int(x.shape[-2]), int(x.shape[-1])), x)
-
-
-def sinusoidal_table(n: int, d: int, like: Any) -> Any:
-    """Row p holds sin(p ω_l) and cos(p ω_l) in the columns 2l and 2l + 1, ω_l = 10000^(−2l/d). Shapes: (n, d).
-
-    Source: Vaswani et al., Attention Is All You Need (2017), §3.5.
-    """
-    xp = namespace_of(like)
-    return sinusoidal(*tables(xp.arange(n), inverse_frequencies(d, SINUSOIDAL_BASE, like)))
+    places = namespace_of(x).arange(int(x.shape[-2]))
+    return x + made_wide(partial(sinusoids, places, int(x.shape[-1])), x)
 
 
 def _norm(model: Transformer, given: Collection[str], norm: str, before: Part, letter: Node, made: str = "") -> Part:
