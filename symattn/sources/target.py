@@ -117,7 +117,16 @@ class Target:
             return replace(outcome, returned=returned, error=Failure("output", message))
         self._before = first, values
         values = from_layout(values, inputs, self.convention.layout)
-        return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned)
+        others = tuple(map(_read, output[1:])) if isinstance(output, tuple) else ()
+        return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=others)
+
+
+def _read(item: Any) -> NDArray[np.float64] | None:
+    """A further item that was returned, where it is an array of numbers."""
+    try:
+        return frameworks.read(item)[0]
+    except Exception:  # whatever a foreign array type does when it is read
+        return None
 
 
 def target(function: Callable[..., Any], request: Request, name: str = "") -> Target:

@@ -91,6 +91,7 @@ class Outcome:
 
     ``output`` holds the values exactly, as float64 in the layout of the inputs; ``dtype`` and ``shape`` are those of
     what was returned, and ``returned`` counts the items where that was a tuple, whose first item is taken (else 1).
+    ``others`` holds its further items where they are arrays of numbers, in the layout in which they came, else None.
     ``mutated`` names inputs that the call changed; ``overwrote`` says that it changed the array which the call before
     it had returned.
     """
@@ -99,6 +100,7 @@ class Outcome:
     dtype: str = ""
     shape: tuple[int, ...] = ()
     returned: int = 1
+    others: tuple[NDArray[np.float64] | None, ...] = ()
     error: Failure | None = None
     stdout: str = ""
     mutated: tuple[str, ...] = ()
