@@ -25,6 +25,11 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotI
 
 def arrays(path: str, content: bytes) -> dict[str, Any]:
     """Name → nested lists of exact numbers. Raises InputError."""
+    return {name: _elements(a, f"{path}: {short(name)}") for name, a in plain(path, content).items()}
+
+
+def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.ndarray]:
+    """Name → the array as it is stored, of at most ``most`` bytes. Raises InputError."""
     if content[:6] == npy.MAGIC_PREFIX:
         raise InputError(f"{path} is a single array; mend: numpy.savez(file, x=…, w_q=…, …)")
     try:
@@ -36,7 +41,7 @@ def arrays(path: str, content: bytes) -> dict[str, Any]:
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise InputError(f"{path} holds {short(twice)!r} twice")
-            return {name: _array(archive, member, path) for name, member in zip(names, members, strict=True)}
+            return {name: _array(archive, member, path, most) for name, member in zip(names, members, strict=True)}
     except InputError:
         raise
     except _BROKEN as error:
@@ -50,12 +55,12 @@ def _name(member: zipfile.ZipInfo, path: str) -> str:
     return member.filename.removesuffix(".npy")
 
 
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str) -> Any:
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, most: int) -> np.ndarray:
     place = f"{path}: {short(_name(member, path))}"
-    if member.file_size > MOST_BYTES:
-        raise InputError(f"{place} unpacks to {member.file_size} bytes; at most {MOST_BYTES} are read")
+    if member.file_size > most:
+        raise InputError(f"{place} unpacks to {member.file_size} bytes; at most {most} are read")
     with archive.open(member) as opened:
-        stream = io.BytesIO(opened.read(MOST_BYTES + 1))
+        stream = io.BytesIO(opened.read(most + 1))
     length = len(stream.getvalue())
     version = npy.read_magic(stream)
     if version not in _VERSIONS:
@@ -63,7 +68,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str) -> Any:
     shape, _, dtype = _VERSIONS[version](stream)
     _check(shape, dtype, length - stream.tell(), place)
     stream.seek(0)
-    return _elements(npy.read_array(stream, allow_pickle=False), place)
+    return np.asarray(npy.read_array(stream, allow_pickle=False))
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str) -> None:

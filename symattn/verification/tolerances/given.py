@@ -1,0 +1,54 @@
+"""Inputs that a user gives in a file of arrays: q, k, v and what else the specification has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.attention.inputs import NEEDED
+from symattn.attention.spec import Attention
+from symattn.derivations.sheets.npz import plain
+from symattn.errors import InputError
+
+MOST_BYTES = 2**28  # of the file, and of each array
+
+
+def read(path: str, spec: Attention, precision: Precision) -> dict[str, np.ndarray]:
+    """The arrays of an npz file as float64, each number one of the precision's input format.
+
+    Raises ``InputError``, in one line, where the file cannot be read, lacks an input of the specification, or holds
+    numbers that the format does not. Nothing is unpickled, and no more is read than the header declares.
+    """
+    found = plain(path, _content(path), MOST_BYTES)
+    wanted = ("q", "k", "v", *(n for n, needed in NEEDED.items() if needed(spec)))
+    for name in wanted:
+        if name not in found:
+            raise InputError(f"{path} has no array {name}; it holds {', '.join(found) or 'nothing'}")
+    for name in found:
+        if name not in wanted:
+            raise InputError(f"{path}: {name} is no input of this attention; it takes {', '.join(wanted)}")
+    return {name: _numbers(found[name], f"{path}: {name}", precision) for name in wanted}
+
+
+def _content(path: str) -> bytes:
+    try:
+        with Path(path).open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{path} is larger than {MOST_BYTES // 2**20} MiB; mend: fewer rows")
+    return content
+
+
+def _numbers(a: np.ndarray, place: str, precision: Precision) -> np.ndarray:
+    if a.dtype.kind in "biu":
+        return a
+    wide = a.astype(np.float64)
+    if np.isnan(wide).any() or np.isposinf(wide).any():
+        raise InputError(f"{place} holds NaN or infinity; mend: finite numbers, or −inf in a mask")
+    if not np.array_equal(precision.input.rounded(wide), wide):
+        raise InputError(f"{place} holds numbers that {precision.input.name} does not; mend: round them, or --dtype")
+    return wide

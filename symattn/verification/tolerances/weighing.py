@@ -1,0 +1,135 @@
+"""What a tolerance accepts that is wrong, and refuses that is right: tried on inputs of a given size.
+
+Wrong are the known mistakes that apply to the specification, right is the definition run in the arithmetic itself. The
+exact output is that of float64, which is closer to it than any of these rules can see (float64 itself is not weighed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays import kind
+from symattn.arrays.precision import Precision
+from symattn.attention.inputs import NEEDED
+from symattn.attention.spec import Attention
+from symattn.errors import InputError, SymattnError
+from symattn.verification.domain import Domain
+from symattn.verification.inputs import Maker, Sizes
+from symattn.verification.mistakes import MISTAKES, Mistake
+from symattn.verification.reference import RIGHT, Variant, trace
+from symattn.verification.target import Argument, Convention
+from symattn.verification.tolerances.picked import Tolerance
+
+Array = np.ndarray
+_ROWS = 64  # queries that are looked at
+_LOST = 2.0**-44  # float64's own error, as a part of the values
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """One tolerance on one family of inputs: the mistakes that it accepts, and how much of it right code needs."""
+
+    tolerance: Tolerance
+    family: str
+    accepted: tuple[Mistake, ...]
+    tried: int
+    needed: float
+
+    @property
+    def refuses(self) -> bool:
+        """Whether right code fails."""
+        return self.needed > 1
+
+
+#: Inputs as tests have them: by name, a change of entries drawn from N(0, 1).
+FAMILIES: dict[str, Callable[[str, Array], Array]] = {
+    "N(0, 1)": lambda name, a: a,
+    "values near 30": lambda name, a: a + 30 if name == "v" else a,
+    "queries × 4": lambda name, a: 4 * a if name == "q" else a,
+}
+
+
+def weigh(
+    spec: Attention, precision: Precision, sizes: Sizes, tolerances: Sequence[Tolerance], seed: int = 0
+) -> tuple[Weighed, ...]:
+    """Every tolerance on every family of inputs. Raises ``InputError`` for what has no place for q, k, v."""
+    if precision.input.name == "float64":
+        raise InputError("float64: what a tolerance accepts is told for narrower types; mend: --dtype float32")
+    return tuple(w for name in FAMILIES for w in _weighed(spec, precision, name, sizes, tolerances, seed))
+
+
+def _weighed(
+    spec: Attention, precision: Precision, family: str, sizes: Sizes, tolerances: Sequence[Tolerance], seed: int
+) -> Iterator[Weighed]:
+    inputs = _inputs(spec, precision, family, sizes, seed)
+    exact = _run(spec, inputs)
+    wrong = [(m, y) for m, y in _wrong(spec, inputs, exact) if _beyond(y, exact)]
+    got = legal(spec, inputs, precision)
+    for tolerance in tolerances:
+        accepted = tuple(m for m, y in wrong if tolerance.accepts(y, exact))
+        yield Weighed(tolerance, family, accepted, len(wrong), tolerance.needed(got, exact))
+
+
+def _inputs(spec: Attention, precision: Precision, family: str, sizes: Sizes, seed: int) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    names = ("q", "k", "v", *(n for n, wanted in NEEDED.items() if wanted(spec) and n not in ("mask", "keep")))
+    arguments = tuple(Argument(n, n) for n in (*names, *_masks(spec)))
+    maker = Maker(spec, Convention(arguments), precision, Domain(max_tokens=sizes.n_k, max_width=sizes.d_k))
+    rows = sizes.n_q if maker.square else min(sizes.n_q, _ROWS)
+    changed = FAMILIES[family]
+    return maker.make(
+        Sizes(rows, sizes.n_k, sizes.d_k, sizes.d_v), lambda n, s: changed(n, rng.standard_normal(s)), rng
+    )
+
+
+def _masks(spec: Attention) -> tuple[str, ...]:
+    return tuple(n for n in ("mask", "keep") if n in NEEDED and NEEDED[n](spec))
+
+
+def _run(spec: Attention, inputs: Mapping[str, Any], variant: Variant = RIGHT) -> Array:
+    if variant.spec is not None:
+        spec = variant.spec(spec)
+    with np.errstate(all="ignore"):
+        return np.asarray(trace(spec, dict(inputs), variant)["output"])
+
+
+def _wrong(spec: Attention, inputs: Mapping[str, Any], exact: Array) -> Iterator[tuple[Mistake, Array]]:
+    """The outputs of the known mistakes that have the right shape."""
+    for mistake in MISTAKES:
+        if not mistake.applies(spec):
+            continue
+        try:
+            output = _run(spec, inputs, mistake.variant)
+        except (SymattnError, ValueError, IndexError, TypeError, KeyError):  # it has no place here
+            continue
+        if output.shape == exact.shape:
+            yield mistake, output
+
+
+def _beyond(y: Array, exact: Array) -> bool:
+    """Whether the mistake shows at all on these inputs."""
+    with np.errstate(all="ignore"):
+        apart = np.abs(y - exact) > _LOST * np.abs(exact).max(initial=1.0)
+    return bool((apart | (np.isfinite(exact) & ~np.isfinite(y))).any())
+
+
+def legal(spec: Attention, inputs: Mapping[str, Array], precision: Precision) -> Array:
+    """The definition itself, run in the arithmetic: eager in the input's type, fused in float32 with one rounding."""
+    between = precision.input.name if precision.contract == "eager" else precision.accumulate.name
+    target = kind(between)
+    lifted = {n: _lifted(target, n, a) for n, a in inputs.items()}
+    with np.errstate(all="ignore"):
+        got = spec(**lifted)
+    return precision.input.rounded(np.asarray(got.numpy() if hasattr(got, "numpy") else got, dtype=np.float64))
+
+
+def _lifted(target: Any, name: str, a: Array) -> Any:
+    if a.dtype.kind in "biu":
+        return a
+    if name == "mask":
+        return target.literal(a) if hasattr(target, "literal") else a.astype(target.dtype)
+    return target.lift(a)
