@@ -118,7 +118,7 @@ def _forbidden_at(spec: Attention, values: Values) -> Any:
 #: Mistakes of the fields that a specification has beside masks, scale and heads.
 FIELDS: tuple[Mistake, ...] = (
     _steps(
-        "score", "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads", _shared,
+        "split", "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads", _shared,
         k_shared=partial(_in_turn, "k"), v_shared=partial(_in_turn, "v"),
     ),
     _field("mask", "the window is ignored", lambda s: s.window is not None, _with(window=None)),
@@ -139,44 +139,44 @@ FIELDS: tuple[Mistake, ...] = (
         lambda s: replace(s, prefix=(s.prefix or 0) - 1),
     ),
     _field("mask", "the documents are ignored", lambda s: s.documents, _with(documents=False)),
-    _field("scale", "the cap is left out", lambda s: s.softcap is not None, _with(softcap=None)),
+    _field("softcap", "the cap is left out", lambda s: s.softcap is not None, _with(softcap=None)),
     _steps(
-        "mask", "the cap comes after the mask: forbidden scores become −c, which leaves them a weight",
+        "softcap", "the cap comes after the mask: forbidden scores become −c, which leaves them a weight",
         lambda s: s.softcap is not None and s.masks_anything, masked=_forbidden_at,
     ),
-    _field("scale", "the bias is left out", lambda s: s.bias, _with(bias=False)),
-    _field("softmax", "the sink is left out", lambda s: s.sink is not None, _with(sink=None)),
-    _field("softmax", "powers of e are taken in place of those of 2", lambda s: s.base == 2, _with(base=None)),
-    _field("score", "queries and keys are not normalised", lambda s: s.qk_norm is not None, _with(qk_norm=None, eps=0)),
-    _field("score", "the ε of the norm is left out", lambda s: bool(s.eps), _with(eps=0)),
-    _field("score", "positions are left out", lambda s: s.position is not None, _with(position=None)),
+    _field("bias", "the bias is left out", lambda s: s.bias, _with(bias=False)),
+    _field("sink", "the sink is left out", lambda s: s.sink is not None, _with(sink=None)),
+    _field("exp", "powers of e are taken in place of those of 2", lambda s: s.base == 2, _with(base=None)),
+    _field("norm", "queries and keys are not normalised", lambda s: s.qk_norm is not None, _with(qk_norm=None, eps=0)),
+    _field("norm", "the ε of the norm is left out", lambda s: bool(s.eps), _with(eps=0)),
+    _field("position", "positions are left out", lambda s: s.position is not None, _with(position=None)),
     _field(
-        "score", "columns l and l + r/2 are turned together, in place of 2l and 2l + 1",
+        "position", "columns l and l + r/2 are turned together, in place of 2l and 2l + 1",
         _is(Rotary, layout="interleaved"), _position(layout="half"),
     ),
     _field(
-        "score", "columns 2l and 2l + 1 are turned together, in place of l and l + r/2",
+        "position", "columns 2l and 2l + 1 are turned together, in place of l and l + r/2",
         _is(Rotary, layout="half"), _position(layout="interleaved"),
     ),
     _steps(
-        "score", "queries are one position too far from the keys", _in_order,
+        "position", "queries are one position too far from the keys", _in_order,
         q_turned=partial(_turned, "bottom-right", 1),
     ),
     _steps(
-        "score", "queries are one position too near to the keys", _in_order,
+        "position", "queries are one position too near to the keys", _in_order,
         q_turned=partial(_turned, "bottom-right", -1),
     ),
     _steps(
-        "score", "positions of queries are counted from the first key, not to the last", _in_order,
+        "position", "positions of queries are counted from the first key, not to the last", _in_order,
         q_turned=partial(_turned, "top-left", 0),
     ),
     _field(
-        "score", "the scaling of the frequencies is left out",
+        "position", "the scaling of the frequencies is left out",
         lambda s: isinstance(s.position, Rotary) and s.position.scaling is not None, _position(scaling=None),
     ),
     _field(
-        "score", "linear biases grow on both sides", _is(Alibi, two_sided=False), _position(two_sided=True),
+        "bias", "linear biases grow on both sides", _is(Alibi, two_sided=False), _position(two_sided=True),
     ),
-    _field("score", "buckets are of one direction", _is(Buckets, bidirectional=True), _position(bidirectional=False)),
-    _field("score", "buckets are of both directions", _is(Buckets, bidirectional=False), _position(bidirectional=True)),
+    _field("bias", "buckets are of one direction", _is(Buckets, bidirectional=True), _position(bidirectional=False)),
+    _field("bias", "buckets are of both directions", _is(Buckets, bidirectional=False), _position(bidirectional=True)),
 )  # fmt: skip

@@ -15,7 +15,13 @@ from symattn.verification.mistaken import FIELDS
 from symattn.verification.mistaken import Mistake as Mistake
 from symattn.verification.reference import Change, Variant, usual
 
-STEPS = ("call", "project", "score", "scale", "mask", "max", "softmax", "weights", "values", "output")
+#: What ``Fault.step`` may be, in the order of the computation; ``weights`` only where no more is known.
+STEPS = tuple(
+    """
+    call project norm split position cache score scale softcap bias mask sink max exp normalize dropout weights values
+    merge output residual lse backward
+    """.split()
+)
 
 
 def _mistake(
@@ -89,7 +95,7 @@ _PLAIN: tuple[Mistake, ...] = (
         k=partial(wrong.from_queries, "k"), v=partial(wrong.from_queries, "v"),
     ),
     _mistake(
-        "project", "heads are split by a reshape alone, without moving their axis", _several,
+        "split", "heads are split by a reshape alone, without moving their axis", _several,
         q=partial(wrong.split_bare, "q"), k=partial(wrong.split_bare, "k"), v=partial(wrong.split_bare, "v"),
     ),
     _mistake("score", "queries are used as keys: the scores are Q Qᵀ", scores=partial(wrong.product, "q", "q")),
@@ -126,21 +132,21 @@ _PLAIN: tuple[Mistake, ...] = (
     _mistake("mask", "the causal mask is left out", _several_masks, masked=partial(wrong.without, "causal")),
     _mistake("mask", "the padding mask is left out", _several_masks, masked=partial(wrong.without, "padding")),
     _mistake("mask", "the mask given is left out", _several_masks, masked=partial(wrong.without, "mask")),
-    _mistake("softmax", "the softmax runs over the queries", rows=False, weights=wrong.over_queries),
-    _mistake("softmax", "the softmax runs over the heads", rows=False, weights=wrong.over_heads),
-    _mistake("softmax", "exponentials are not divided by their sum", rows=False, weights=wrong.not_normalised),
-    _mistake("softmax", "powers of 2 are taken in place of those of e", weights=wrong.powers_of_two),
-    _mistake("softmax", "the last key is dropped", weights=partial(wrong.one_key_less, -1)),
-    _mistake("softmax", "the first key is dropped", weights=partial(wrong.one_key_less, 0)),
+    _mistake("normalize", "the softmax runs over the queries", rows=False, weights=wrong.over_queries),
+    _mistake("normalize", "the softmax runs over the heads", rows=False, weights=wrong.over_heads),
+    _mistake("normalize", "exponentials are not divided by their sum", rows=False, weights=wrong.not_normalised),
+    _mistake("exp", "powers of 2 are taken in place of those of e", weights=wrong.powers_of_two),
+    _mistake("mask", "the last key is dropped", weights=partial(wrong.one_key_less, -1)),
+    _mistake("mask", "the first key is dropped", weights=partial(wrong.one_key_less, 0)),
     *(
-        _mistake("softmax", f"zero keys that fill the last tile of {n} take part", rows=False,
+        _mistake("mask", f"zero keys that fill the last tile of {n} take part", rows=False,
                  weights=partial(wrong.padded_tile, n))
         for n in (4, 8, 16, 32, 64, 128)
     ),
     _mistake("values", "keys are used as values", of="k"),
     _mistake("values", "queries are used as values", of="q"),
     _mistake("values", "the weights are transposed", rows=False, weights=wrong.weights_transposed),
-    _mistake("output", "heads are merged by a reshape alone, without moving their axis", _several,
+    _mistake("merge", "heads are merged by a reshape alone, without moving their axis", _several,
              output=wrong.merged_bare),
     _mistake("output", "the output projection is left out", output=wrong.no_output_projection),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from symattn.verification.reference import Variant
 
 _TWO_MASKS = Attention(mask="boolean", causal=True)
 _PADDED = Attention(padding=True, causal=True)
-_CROSS = ("project", "output")
+_CROSS = ("project", "split", "merge", "output")
 
 
 def _run(spec: Attention, given: dict[str, Any], variant: Variant) -> Any:

@@ -189,7 +189,7 @@ def _with_a_residual(q: Any, k: Any, v: Any) -> Any:
         (_wrong_beyond_64_keys, Attention(), "weights"),
         (_with_a_residual, Attention(), "output"),
         (_leaks, Attention(causal=True), "mask"),
-        (_sums_to_more, Attention(), "softmax"),
+        (_sums_to_more, Attention(), "normalize"),
         (_wrong_values, Attention(), "values"),
     ],
 )
