@@ -37,11 +37,15 @@ def reduce(inputs: Inputs, fails: Fails, spec: Attention, square: bool = False, 
     def holds(candidate: Inputs) -> bool:
         return monotonic() < end and fails(joined(candidate))
 
+    return joined(shrink(state, lambda now: _groups(now, axes, square), holds))
+
+
+def shrink(state: Inputs, groups: Callable[[Inputs], list[Pairs]], holds: Fails) -> Inputs:
+    """Fewer entries along each group of axes, and plainer ones, for as long as that helps and ``holds``."""
     before = -1
-    while before != (before := _measure(state)) and monotonic() < end:
-        state = _smaller(state, _groups(state, axes, square), holds)
-        state = _plainer(state, holds)
-    return joined(state)
+    while before != (before := _measure(state)):
+        state = _plainer(_smaller(state, groups(state), holds), holds)
+    return state
 
 
 def _measure(state: Inputs) -> int:
