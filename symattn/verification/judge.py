@@ -12,7 +12,7 @@ import numpy as np
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
-from symattn.arrays.special import Undefined
+from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.spec import Attention
 from symattn.errors import SymattnError, Undecided
 from symattn.verification.bounds import allowed
@@ -60,7 +60,7 @@ class Expected:
 
         +∞ for NaN or infinity where a number is legal; 0 where nothing is said.
         """
-        return np.asarray(np.frompyfunc(_ratio, 3, 1)(got, self.entries, self.allowed), dtype=np.float64)
+        return np.asarray(np.frompyfunc(ratio, 3, 1)(got, self.entries, self.allowed), dtype=np.float64)
 
     def decisive(self) -> np.ndarray:
         """Where the allowed error is smaller than what other weights could do: |y − o| for y one of the values."""
@@ -121,7 +121,7 @@ def judge(spec: Attention, precision: Precision, case: Case, outcome: Outcome) -
 
 def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
     """What is allowed where a narrower type was returned: that is a fault of its own, and is not blamed on values."""
-    if _holds(dtype, precision.input) or dtype not in FORMATS:
+    if holds(dtype, precision.input) or dtype not in FORMATS:
         return right
     f = Format(dtype)
     size = np.abs(right.run.output.midpoints()) if not _undefined(right) else 0.0
@@ -134,14 +134,14 @@ def _finding(ratios: np.ndarray, outcome: Outcome, precision: Precision) -> Find
         assert outcome.output is not None
         lost = np.isinf(ratios) & ~np.isfinite(outcome.output)
         return "not finite" if lost.any() and not ((ratios > 1) & ~lost).any() else "values"
-    if not _holds(outcome.dtype, precision.input):
+    if not holds(outcome.dtype, precision.input):
         return "dtype"
     if outcome.mutated:
         return "mutates"
     return "overwrites" if outcome.overwrote else None
 
 
-def _holds(dtype: str, wanted: Format) -> bool:
+def holds(dtype: str, wanted: Format) -> bool:
     """Whether numbers of ``dtype`` are at least as fine as ``wanted``."""
     return dtype in FORMATS and Format(dtype).u <= wanted.u
 
@@ -150,18 +150,19 @@ def _undefined(right: Expected) -> bool:
     return any(isinstance(x, Undefined) for x in right.entries.flat)
 
 
-def _ratio(got: float, exact: Any, limit: float) -> float:
-    if isinstance(exact, Undefined):
-        return 0.0 if np.isnan(got) else np.inf
+def ratio(got: float, exact: Any, limit: float) -> float:
+    """|got − exact| / limit of one entry, see ``Expected.ratios``."""
+    if isinstance(exact, Undefined | Forbidden):
+        return 0.0 if (np.isneginf(got) if isinstance(exact, Forbidden) else np.isnan(got)) else np.inf
     if np.isinf(limit):
         return 0.0
     if not np.isfinite(got):
         return np.inf
-    distance = abs(flint.arb(float(got)) - exact)
-    if distance <= limit:
-        return min(float(distance.upper()) / limit, 1.0) if limit else 0.0
+    off = abs(flint.arb(float(got)) - exact)
+    if off <= limit:
+        return min(float(off.upper()) / limit, 1.0) if limit else 0.0
     # At the limit precision a ball that touches the bound counts as legal: only certainty accuses.
-    return max(float(distance.lower()) / limit if limit else np.inf, 1.0 + 2.0**-40) if distance > limit else 1.0
+    return max(float(off.lower()) / limit if limit else np.inf, 1.0 + 2.0**-40) if off > limit else 1.0
 
 
 def _is_sharp(entries: np.ndarray, bound: np.ndarray) -> bool:
@@ -200,10 +201,11 @@ def _compared(judged: Judged, wrong: Expected, got: np.ndarray) -> bool | None:
     if judged.ratios is None:  # a wrong shape, and the variant has the same
         return True if told.any() else None
     off = (judged.ratios > 1) & told
-    apart = np.frompyfunc(_distance, 2, 1)(judged.expected.entries, wrong.entries).astype(np.float64)
+    apart = np.frompyfunc(distance, 2, 1)(judged.expected.entries, wrong.entries).astype(np.float64)
     return True if (off & (apart > wrong.allowed)).any() else None
 
 
-def _distance(x: Any, y: Any) -> float:
-    undefined = isinstance(x, Undefined) or isinstance(y, Undefined)
-    return float("inf") if undefined else abs(float(x.mid()) - float(y.mid()))
+def distance(x: Any, y: Any) -> float:
+    """|x − y| of two exact entries; +∞ where one is no number."""
+    special = isinstance(x, Undefined | Forbidden) or isinstance(y, Undefined | Forbidden)
+    return float("inf") if special else abs(float(x.mid()) - float(y.mid()))
