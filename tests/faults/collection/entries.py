@@ -1,0 +1,114 @@
+"""What an entry of the collection is, and how one is written down: a program under a decorator that says all about it.
+
+Each entry is in one of two halves by a hash of its name. Rules of diagnosis are written with the half ``rules`` in
+view; figures are reported from the half ``figures``, which nobody looks at when writing rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from symattn import Attention, Domain
+
+Program = Callable[..., Any]
+Half = Literal["rules", "figures"]
+#: First wrong steps, in the order of the computation; ``weights`` where no more can be told.
+STEPS = (
+    "call", "project", "norm", "split", "position", "cache", "score", "scale", "softcap", "bias", "mask", "sink", "max",
+    "exp", "normalize", "dropout", "values", "merge", "output", "residual", "lse", "backward", "weights",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class At:
+    """The sizes and numbers at which a program is compared with the loops.
+
+    ``spread`` multiplies entries N(0, 1), ``shift`` is added to queries and keys; ``given`` makes inputs of its own
+    from those made so far.
+    """
+
+    n_q: int = 5
+    n_k: int = 7
+    d_k: int = 4
+    d_v: int = 3
+    d_model: int = 10
+    batch: tuple[int, ...] = ()
+    spread: float = 1.0
+    shift: float = 0.0
+    calls: int = 1
+    given: Callable[[dict[str, Any]], dict[str, Any]] = lambda made: {}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A program, what it is to compute, in which precision, and on which inputs it promises to."""
+
+    program: Program
+    family: str
+    why: str
+    spec: Any = field(default_factory=Attention)
+    precision: str = "float32"
+    domain: Domain = field(default_factory=Domain)
+    layout: Literal["nd", "bhnd", "bnhd"] = "nd"
+    at: At = At()
+    source: str = ""
+    torch: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its own name: two families may share a word."""
+        return f"{self.family}.{self.program.__name__}"
+
+    @property
+    def half(self) -> Half:
+        """``rules`` or ``figures``, by the first byte of SHA-256 of the name."""
+        return "rules" if hashlib.sha256(self.name.encode()).digest()[0] % 2 else "figures"
+
+
+@dataclass(frozen=True)
+class Wrong(Entry):
+    """A wrong program: ``why`` says the mistake, ``words`` what a right diagnosis must contain (``a|b``: one of them).
+
+    ``shows`` says on which inputs it differs, ``near`` names a right program that differs in this mistake alone.
+    """
+
+    step: str = "weights"
+    words: tuple[str, ...] = ()
+    shows: str = "always"
+    near: str = ""
+
+    def named_in(self, text: str) -> bool:
+        """Whether a diagnosis says the cause."""
+        found = text.lower()
+        return all(any(w.lower() in found for w in word.split("|")) for word in self.words)
+
+
+class Family:
+    """The entries of one file, in the order in which they are written."""
+
+    def __init__(self, name: str, **usual: Any) -> None:
+        self.name, self.usual = name, usual
+        self.right_ones: list[Entry] = []
+        self.wrong_ones: list[Wrong] = []
+
+    def right(self, why: str, **more: Any) -> Callable[[Program], Program]:
+        """A right program that looks unlike the definition, and ``why`` it is right."""
+
+        def register(program: Program) -> Program:
+            self.right_ones.append(Entry(program, self.name, why, **(self.usual | more)))
+            return program
+
+        return register
+
+    def wrong(self, step: str, why: str, *words: str, **more: Any) -> Callable[[Program], Program]:
+        """A wrong program: its first wrong step, the mistake, and the words of a right diagnosis."""
+
+        def register(program: Program) -> Program:
+            told = self.usual | more | {"step": step, "words": words}
+            self.wrong_ones.append(Wrong(program, self.name, why, **told))
+            return program
+
+        return register

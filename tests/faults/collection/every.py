@@ -1,0 +1,31 @@
+"""All families together. To add one: a file with a ``FAMILY``, and its name here."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from importlib import import_module
+
+from tests.faults.collection.entries import Entry, Family, Half, Wrong
+
+NAMES = ("scaling", "masking")
+
+
+def families() -> tuple[Family, ...]:
+    """Each file's entries."""
+    return tuple(import_module(f"tests.faults.collection.{name}").FAMILY for name in NAMES)
+
+
+def right_ones() -> tuple[Entry, ...]:
+    """Every right program."""
+    return tuple(entry for family in families() for entry in family.right_ones)
+
+
+def wrong_ones() -> tuple[Wrong, ...]:
+    """Every wrong program."""
+    return tuple(entry for family in families() for entry in family.wrong_ones)
+
+
+def chosen(pattern: str = "*", half: Half | None = None) -> tuple[Entry, ...]:
+    """Those whose name fits ``pattern`` (``masking.*``), of one half or of both."""
+    every: tuple[Entry, ...] = (*right_ones(), *wrong_ones())
+    return tuple(e for e in every if fnmatchcase(e.name, pattern) and half in (None, e.half))

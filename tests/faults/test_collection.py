@@ -1,0 +1,52 @@
+"""The collection is what it says: right programs agree with the loops to rounding, wrong ones do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.faults.collection.entries import STEPS, Entry, Wrong
+from tests.faults.collection.every import right_ones, wrong_ones
+from tests.faults.collection.trial import ratio
+
+ROUNDING = 20.0  # u · max|v| (1 + max|s|): what sums of a few dozen rounded terms may be off by
+BEYOND = 200.0  # and what they cannot be
+
+
+def _parameters(entries: tuple[Entry, ...]) -> list[Any]:
+    return [pytest.param(e, id=e.name, marks=[pytest.mark.torch] if e.torch else []) for e in entries]
+
+
+@pytest.mark.parametrize("entry", _parameters(right_ones()))
+def test_a_right_one_agrees_with_the_loops(entry: Entry) -> None:
+    assert ratio(entry) < ROUNDING
+
+
+@pytest.mark.parametrize("entry", _parameters(wrong_ones()))
+def test_a_wrong_one_differs_from_the_loops(entry: Entry) -> None:
+    assert ratio(entry) > BEYOND
+
+
+def test_every_entry_says_all_about_itself() -> None:
+    names = [e.name for e in (*right_ones(), *wrong_ones())]
+    assert len(set(names)) == len(names)
+    assert all(e.why for e in right_ones())
+    for entry in wrong_ones():
+        assert entry.step in STEPS, entry.name
+        assert all((entry.why, entry.words, entry.shows)), entry.name
+
+
+def test_each_wrong_one_has_a_right_neighbour() -> None:
+    known = {e.name for e in right_ones()}
+    missing = [e.name for e in wrong_ones() if _neighbour(e) not in known]
+    assert missing == []
+
+
+def _neighbour(entry: Wrong) -> str:
+    return entry.near if "." in entry.near else f"{entry.family}.{entry.near}"
+
+
+def test_the_halves_are_about_as_large() -> None:
+    names = [e.half for e in (*right_ones(), *wrong_ones())]
+    assert 0.4 < names.count("rules") / len(names) < 0.6
