@@ -44,7 +44,7 @@ def measured(name: str) -> Record:
 
 def _judged(entry: Wrong, faults: list[Record]) -> Record:
     words = " ".join(f"{f['cause'] or ''} {f['message']}" for f in faults)
-    steps = bool(faults) and faults[0]["step"] == entry.step
+    steps = bool(faults) and faults[0]["step"] in entry.steps
     return {"found": bool(faults), "step": steps, "cause": bool(faults) and entry.named_in(words)}
 
 

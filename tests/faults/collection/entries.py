@@ -72,13 +72,19 @@ class Entry:
 class Wrong(Entry):
     """A wrong program: ``why`` says the mistake, ``words`` what a right diagnosis must contain (``a|b``: one of them).
 
-    ``shows`` says on which inputs it differs, ``near`` names a right program that differs in this mistake alone.
+    ``step`` is the first wrong one, ``a|b`` where the words for steps leave two ways to say it. ``shows`` says on which
+    inputs it differs, ``near`` names a right program that differs in this mistake alone.
     """
 
     step: str = "weights"
     words: tuple[str, ...] = ()
     shows: str = "always"
     near: str = ""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The names of the first wrong step, mostly one."""
+        return tuple(self.step.split("|"))
 
     def named_in(self, text: str) -> bool:
         """Whether a diagnosis says the cause."""

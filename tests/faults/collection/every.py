@@ -1,4 +1,4 @@
-"""All families together. To add one: a file with a ``FAMILY``, and its name here."""
+"""All families together. To add one: a file with its ``FAMILY``, and its name here."""
 
 from __future__ import annotations
 
@@ -7,12 +7,26 @@ from importlib import import_module
 
 from tests.faults.collection.entries import Entry, Family, Half, Wrong
 
-NAMES = ("scaling", "masking")
+NAMES = (
+    "scaling",
+    "scaling_caps",
+    "masking",
+    "masking_windows",
+    "softmax",
+    "softmax_sums",
+    "heads",
+    "heads_grouped",
+    "positions",
+    "positions_distances",
+    "streaming",
+    "streaming_merges",
+)
 
 
 def families() -> tuple[Family, ...]:
-    """Each file's entries."""
-    return tuple(import_module(f"tests.faults.collection.{name}").FAMILY for name in NAMES)
+    """Each family's entries; a family may be written in several files."""
+    found = [import_module(f"tests.faults.collection.{name}").FAMILY for name in NAMES]
+    return tuple({family.name: family for family in found}.values())
 
 
 def right_ones() -> tuple[Entry, ...]:

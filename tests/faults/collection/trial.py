@@ -147,8 +147,8 @@ def _shapes(spec: Attention, at: At, square: bool, names: set[str]) -> dict[str,
 def _extras(entry: Entry, made: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
     """Masks, labels, biases, sinks, tables: some key is open to every query unless the domain says otherwise."""
     spec, h = entry.spec, entry.spec.heads
-    rows = made.get("q", made.get("x"))
-    columns = made.get("k", made.get("y", rows))
+    rows: Array = made.get("q", made.get("x"))
+    columns: Array = made.get("k", made.get("y", rows))
     n_q, n_k = rows.shape[-2], columns.shape[-2]
     open_ = rng.random((n_q, n_k)) < 0.6
     open_[np.arange(n_q), np.arange(n_q) % n_k] = True

@@ -93,7 +93,7 @@ def _turned(spec: Attention, q: Array, k: Array, given: Given) -> tuple[Array, A
         tables = [(given.get("cos_q", cos[late:][:n_q]), given.get("sin_q", sin[late:][:n_q])), (cos, sin)]
     else:
         tables = [(np.cos(t[..., None] * rates), np.sin(t[..., None] * rates)) for t in (here, at)]
-    return tuple(_rotate(a, *t, p.layout) for a, t in zip((q, k), tables, strict=True))  # type: ignore[return-value]
+    return _rotate(q, *tables[0], p.layout), _rotate(k, *tables[1], p.layout)
 
 
 def _rotate(a: Array, cos: Array, sin: Array, layout: str) -> Array:
@@ -153,7 +153,7 @@ def _slope(heads: int, head: int) -> float:
 
 
 def _bucket(p: Any, ahead: int) -> int:
-    number, base = p.number, 0
+    number, base = int(p.number), 0
     if p.bidirectional:
         number //= 2
         base = number if ahead > 0 else 0
@@ -163,7 +163,7 @@ def _bucket(p: Any, ahead: int) -> int:
     few = number // 2
     if far < few:
         return base + far
-    return base + min(few + int(log(far / few) / log(p.max_distance / few) * (number - few) + 1e-9), number - 1)
+    return base + min(few + int(log(far / few) / log(int(p.max_distance) / few) * (number - few) + 1e-9), number - 1)
 
 
 def _may(spec: Attention, given: Given, index: tuple[int, ...], i: int, j: int, n_q: int, n_k: int) -> bool:
