@@ -37,8 +37,23 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 @click.option("--budget", type=float, metavar="SECONDS", help="Time for trying inputs; by default 15.")
 @click.option("--seed", type=int, help="Seed of the inputs that are tried.")
 @click.option("--show-output", is_flag=True, help="Show what the function prints.")
+@click.option("--case", "word", metavar="ID", help="Repeat one case of a report, and no other.")
+@click.option("--write-test", metavar="FILE", help="Write the faults as tests for pytest.")
+@click.option("--baseline", metavar="FILE", help="Accept the faults that FILE lists, and miss those that are gone.")
+@click.option("--write-baseline", metavar="FILE", help="List the faults that were found in FILE, as accepted.")
+@click.option("--reason", metavar="TEXT", help="Why they are accepted.")
 @options
-def command(target: str, output: Output, show_output: bool, **wishes: Any) -> int:
+def command(
+    target: str,
+    output: Output,
+    show_output: bool,
+    word: str | None,
+    write_test: str | None,
+    baseline: str | None,
+    write_baseline: str | None,
+    reason: str | None,
+    **wishes: Any,
+) -> int:
     """Verify TARGET, a function that computes attention, against exact mathematics.
 
     TARGET is package.module:function or file.py:function. No tolerance is picked: the error allowed is the one that
@@ -48,11 +63,14 @@ def command(target: str, output: Output, show_output: bool, **wishes: Any) -> in
     symattn verify mypkg.attn:attention --causal
     symattn verify attn.py:attention --like llama --heads 4 --kv-heads 2
     symattn verify torch.nn.functional:scaled_dot_product_attention
+    symattn verify attn.py:attention --write-test test_attn.py
     """
     from symattn.sources.loading import CannotRun
-    from symattn.sources.verify import verify_target
     from symattn.verification.domain import Domain
 
+    from .verifying import Wishes
+
+    asked = Wishes.of(word, write_test, baseline, write_baseline, reason, output.force)
     told = given(wishes)
     like = told.get("like")
     spec, cut = specified(told)
@@ -60,7 +78,7 @@ def command(target: str, output: Output, show_output: bool, **wishes: Any) -> in
     domain = Domain(**promised, fully_masked_rows=wishes["fully_masked"] is not None)
     try:
         with _progress() as progress:
-            report = verify_target(
+            report = asked.report(
                 target, spec, domain=domain, progress=progress, like=like, notes=(cut,) if cut else (), **told
             )
     except CannotRun as error:

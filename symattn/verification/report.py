@@ -52,19 +52,25 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: the first step that is wrong, the known mistake that explains all of it (None: none does), in words."""
+    """A fault: the first step that is wrong, the known mistake that explains all of it (None: none does), in words.
+
+    ``case`` is the word of ``case_codes`` for its inputs, where a command line has been told.
+    """
 
     step: str
     cause: str | None
     message: str
     counterexample: Counterexample | None = None
     scales: tuple[ObservedScale, ...] = ()
+    case: str = ""
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
         shown = self.counterexample.record() if self.counterexample else None
         found: dict[str, Any] = {"step": self.step, "cause": self.cause, "message": self.message}
         found["counterexample"] = shown
+        if self.case:
+            found["case"] = self.case
         if self.scales:
             found["scales"] = [{"d_k": s.d_k, "observed": s.observed, **s.candidates} for s in self.scales]
         return found

@@ -40,6 +40,8 @@ def document(report: Report, show_output: bool = False) -> Document:
     blocks: list[Block] = [_checks(report)]
     for number, fault in enumerate(report.faults, 1):
         blocks += _fault(fault, number if len(report.faults) > 1 else 0)
+        if fault.case and report.command and "--case" not in report.command:
+            blocks.append(Paragraph(("Reproduce: ", Code(f"{report.command} --case {fault.case}"))))
     blocks.append(_ground(report))
     blocks += [Note((note,)) for note in report.notes]
     if show_output and report.stdout:

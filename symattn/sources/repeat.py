@@ -1,0 +1,129 @@
+"""One case again: the inputs that a word of ``verification.case_codes`` stands for, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Contract, Precision
+from symattn.attention.inputs import TOKENS
+from symattn.attention.spec import Attention
+from symattn.attention.spelling import differing, spelled
+from symattn.evidence import Grade, Verdict
+from symattn.sources.child import Child, Limits
+from symattn.sources.loading import CannotRun
+from symattn.sources.request import Request, keyword
+from symattn.sources.verify import _command as command_of
+from symattn.verification import engine
+from symattn.verification.case_codes import encode
+from symattn.verification.domain import Domain
+from symattn.verification.engine import Session
+from symattn.verification.faults import faults
+from symattn.verification.judge import Case, Judged
+from symattn.verification.report import Check, Fault, Report
+from symattn.verification.target import Convention, Framework, Layout, Memory, Runner
+
+Inputs = Mapping[str, np.ndarray]
+GROUP = "case"
+_MEMORIES: tuple[Memory, ...] = ("contiguous", "strided", "transposed")
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Calls that were made again, the last of them judged.
+
+    ``calls`` are those that show the fault, in order, or all of them where none does.
+    """
+
+    calls: tuple[Judged, ...]
+    convention: Convention
+    report: Report
+
+    @property
+    def judged(self) -> Judged:
+        """The call that shows the fault, or the last one."""
+        return self.calls[-1]
+
+
+def repeat(session: Session, inputs: Inputs, word: str) -> Repeated:
+    """Call the function on these inputs until a fault shows: at first once, then with the arrays lying otherwise in
+    memory, then after a call with other numbers in the same shapes."""
+    for calls in _attempts(session, inputs, word):
+        if calls[-1].finding is not None:
+            session.records = list(calls)
+            found = faults(session)
+            return Repeated(calls, session.runner.convention, _report(session, found))
+    return Repeated(tuple(session.records), session.runner.convention, _report(session, ()))
+
+
+def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[Judged, ...]]:
+    for memory in _MEMORIES:
+        judged = session.try_(Case(GROUP, word, inputs, memory))
+        session.records.append(judged)
+        yield (judged,)
+    session.runner.close()  # what a process remembers is gone
+    first, judged = session.try_(Case(GROUP, "before it", _others(inputs))), session.try_(Case(GROUP, word, inputs))
+    session.records += [first, judged]
+    yield first, judged
+
+
+def _others(inputs: Inputs) -> dict[str, np.ndarray]:
+    """Tokens, queries, keys and values with the other sign."""
+    return {name: 0.0 - a if name in TOKENS else a for name, a in inputs.items()}
+
+
+def _report(session: Session, found: tuple[Fault, ...]) -> Report:
+    records = session.records
+    told = any(r.decisive for r in records if r.ratios is not None)
+    verdict = Verdict.FAULT if found else Verdict.NO_FAULT if told else Verdict.UNDECIDED
+    grade = Grade.REFUTED if found else Grade.SAMPLED if told else Grade.UNDECIDED
+    wrong = sum(r.finding is not None for r in records)
+    check = Check(GROUP, grade, len(records), wrong, max(r.worst for r in records))
+    fields = {name: spelled(value) for name, value in differing(session.spec, Attention()).items()}
+    return Report(
+        verdict, session.runner.describe(), session.precision.words, "this case alone", session.seed, found, (check,),
+        session.runner.notes, "".join(session.stdout), fields=fields,
+    )  # fmt: skip
+
+
+def repeat_target(
+    target: str,
+    spec: Attention,
+    inputs: Inputs,
+    *,
+    dtype: str = "float32",
+    contract: Contract | None = None,
+    call: Iterable[str] = (),
+    mask_arg: str | None = None,
+    layout: Layout | None = None,
+    framework: Framework | None = None,
+    domain: Domain | None = None,
+    time_limit: float | None = None,
+    seed: int = engine.SEED,
+    like: str | None = None,
+    **others: Any,
+) -> Repeated:
+    """``repeat`` for ``package.module:function`` or ``file.py:function`` in a process of its own.
+
+    ``others`` are options of ``verify_target`` that say nothing about one case. Raises as that does.
+    """
+    request = Request.of(
+        spec, dtype=dtype, layout=layout or "nd", framework=framework,
+        call=tuple(keyword(text) for text in call), mask_arg=mask_arg,
+    )  # fmt: skip
+    limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
+    with Child(target, request, limits) as child:
+        session = _session(child, spec, Precision.of(dtype, contract), domain or Domain(), seed)
+        found = repeat(session, inputs, encode(spec, inputs, dtype))
+    if all(r.outcome.error is not None for r in found.calls) and not found.report.faults:
+        raise CannotRun(f"{found.report.target}: {found.judged.outcome.error}")
+    told = {"contract": contract, "time-limit": time_limit, "seed": seed if seed != engine.SEED else None}
+    command = command_of(target, spec, request, domain or Domain(), told, like)
+    return replace(found, report=replace(found.report, command=command))
+
+
+def _session(runner: Runner, spec: Attention, precision: Precision, domain: Domain, seed: int) -> Session:
+    return Session(runner, spec, precision, domain, seed, 0, engine.BUDGET, lambda words: None)

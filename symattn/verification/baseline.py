@@ -1,0 +1,135 @@
+"""Faults that are known and accepted, each with a reason: a file that fails when one of them is gone.
+
+TOML (JSON of the same form is read too):
+
+    [[accepted]]
+    target = "attn.py:attention"
+    step = "scale"
+    cause = "scores are scaled by 1/d_k"
+    reason = "the kernel is replaced in the next release"
+    spec = "causal=True"     # which specification; left out: any
+    dtype = "float32"        # left out: any
+
+``cause`` is "" for a fault that no known mistake explains.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from symattn.errors import InputError
+from symattn.evidence import Verdict
+from symattn.verification.report import Fault, Report
+
+_LARGEST = 1_000_000  # bytes of a file
+_NEEDED = ("target", "step", "cause", "reason")
+_KNOWN = (*_NEEDED, "spec", "dtype")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """One fault that is accepted."""
+
+    target: str
+    step: str
+    cause: str
+    reason: str
+    spec: str | None = None
+    dtype: str | None = None
+
+    def speaks_of(self, report: Report, target: str) -> bool:
+        """Whether it is about this target, specification and dtype."""
+        spec = self.spec is None or self.spec == _spec(report)
+        return self.target == target and spec and self.dtype in (None, _dtype(report))
+
+    def covers(self, fault: Fault) -> bool:
+        """Whether this is the fault."""
+        return (self.step, self.cause) == (fault.step, fault.cause or "")
+
+
+def read(path: Path) -> tuple[Accepted, ...]:
+    """The faults that a file accepts. Raises ``InputError`` with the entry and what is wrong with it."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise InputError(f"{path} is larger than a list of accepted faults can be")
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is neither TOML nor JSON: {str(error).splitlines()[0]}") from error
+    entries = found.get("accepted", []) if isinstance(found, dict) else None
+    if not isinstance(entries, list) or set(found) - {"accepted"}:
+        raise InputError(f"{path} holds something else than [[accepted]] entries")
+    return tuple(_accepted(entry, f"{path}, entry {number}") for number, entry in enumerate(entries, 1))
+
+
+def _accepted(entry: Any, where: str) -> Accepted:
+    if not isinstance(entry, Mapping) or not all(isinstance(value, str) for value in entry.values()):
+        raise InputError(f"{where}: every value must be a text")
+    for name in _NEEDED:
+        if name not in entry:
+            raise InputError(f"{where} has no {name}; mend: {name} = ...")
+    for name in entry:
+        if name not in _KNOWN:
+            raise InputError(f"{where} has an unknown key {name}; known: {', '.join(_KNOWN)}")
+    if not entry["reason"].strip():
+        raise InputError(f"{where}: an accepted fault needs a reason")
+    return Accepted(**entry)
+
+
+def compared(report: Report, target: str, accepted: Iterable[Accepted]) -> Report:
+    """The report without the faults that are accepted; a fault where one of these is gone.
+
+    A verification that decided nothing, or that raised no fault because its time was spent, cannot say that one is
+    gone, and does not.
+    """
+    mine = [entry for entry in accepted if entry.speaks_of(report, target)]
+    left = unlisted(report, target, mine).faults
+    met = [entry for entry in mine if any(entry.covers(fault) for fault in report.faults)]
+    gone = [entry for entry in mine if entry not in met] if report.verdict is not Verdict.UNDECIDED else []
+    notes = [f"Accepted: {_named(entry)} ({entry.reason})." for entry in met]
+    notes += [f"Accepted fault, {_named(entry)}, is gone: remove the line." for entry in gone]
+    verdict = Verdict.FAULT if left or gone else Verdict.NO_FAULT if met else report.verdict
+    return replace(report, faults=left, verdict=verdict, notes=(*notes, *report.notes))
+
+
+def unlisted(report: Report, target: str, accepted: Iterable[Accepted]) -> Report:
+    """The report with those faults alone that nothing accepts yet."""
+    mine = [entry for entry in accepted if entry.speaks_of(report, target)]
+    left = tuple(fault for fault in report.faults if not any(entry.covers(fault) for entry in mine))
+    return replace(report, faults=left)
+
+
+def added(report: Report, target: str, reason: str, there: str = "") -> str:
+    """The text of a file that accepts the faults of a report too; ``there`` is what stands in it, and stays."""
+    if not reason.strip():
+        raise InputError("an accepted fault needs a reason; mend: --reason TEXT")
+    entries = [
+        Accepted(target, fault.step, fault.cause or "", reason, _spec(report), _dtype(report))
+        for fault in report.faults
+    ]  # fmt: skip
+    return "\n".join([there.rstrip() + "\n" if there.strip() else "", *map(_toml, entries)]).lstrip("\n")
+
+
+def _toml(entry: Accepted) -> str:
+    """An entry; texts are written as JSON writes them, which TOML reads."""
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in asdict(entry).items()]
+    return "\n".join(["[[accepted]]", *(line.replace("\x7f", "\\u007f") for line in lines), ""])
+
+
+def _named(entry: Accepted) -> str:
+    return f"{entry.step}: {entry.cause}" if entry.cause else f"{entry.step} (no known cause)"
+
+
+def _spec(report: Report) -> str:
+    return ", ".join(f"{name}={value}" for name, value in report.fields.items())
+
+
+def _dtype(report: Report) -> str:
+    return report.precision.partition(",")[0].split()[0]

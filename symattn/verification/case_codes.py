@@ -1,0 +1,198 @@
+"""Inputs of a case as a short word that a command line takes, and back: nothing is stored anywhere.
+
+``encode(spec, inputs, dtype)`` packs names, shapes and entries into bits, and these into letters; small whole numbers
+take a bit or a few each, so that the smallest inputs of a fault are a word of about ten letters. Ten bits of a hash of
+the specification, the dtype and the inputs come first, by which ``decode`` refuses a word that was mistyped or belongs
+to another specification.
+
+Whole numbers are written in Elias's gamma code: P. Elias, Universal codeword sets and representations of the integers,
+IEEE Trans. Inform. Theory 21 (1975); the letters are D. Crockford's base 32 (https://www.crockford.com/base32.html).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from math import isfinite, isnan, prod
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.inputs import NEEDED, holds
+from symattn.attention.spec import Attention
+from symattn.attention.spelling import differing, spelled
+from symattn.errors import InputError
+
+Inputs = Mapping[str, Any]
+LONGEST = 64  # letters, beyond which a word is no use in a command line
+_LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
+_ALIKE = str.maketrans("oil", "011")
+_CHECK = 10
+_HASHED = "many-"
+_MOST = 1 << 16  # entries of an array
+_ZERO_ONE, _WHOLE, _DYADIC = range(3)
+_SPECIAL = (float("inf"), float("-inf"), float("nan"), -0.0)
+
+
+def encode(spec: Attention, inputs: Inputs, dtype: str) -> str:
+    """The word for these inputs; a hash, which ``decode`` refuses, where that would be longer than ``LONGEST``."""
+    arrays = {name: np.asarray(values) for name, values in inputs.items()}
+    if sum(a.size for a in arrays.values()) > 5 * LONGEST:
+        return _long(spec, arrays, dtype)
+    bits = _hash(spec, arrays, dtype) + "".join(_named(spec, arrays)) + "".join(map(_array, arrays.values()))
+    bits += "1"  # where the bits end; zeros fill the last letter
+    bits += "0" * (-len(bits) % 5)
+    word = "".join(_LETTERS[int(bits[i : i + 5], 2)] for i in range(0, len(bits), 5))
+    return word if len(word) <= LONGEST else _long(spec, arrays, dtype)
+
+
+def speaks(word: str) -> bool:
+    """Whether a word holds the inputs themselves, and is no hash of many."""
+    return not word.startswith(_HASHED)
+
+
+def decode(spec: Attention, word: str, dtype: str) -> dict[str, np.ndarray]:
+    """The inputs that a word stands for. Raises ``InputError`` for one that ``encode`` did not make for this."""
+    refused = InputError(
+        f"--case {word}: no case of this specification and dtype; mend: the whole command as the report prints it"
+    )
+    letters = word.lower().translate(_ALIKE)
+    if not letters or len(letters) > LONGEST or set(letters) - set(_LETTERS):
+        raise refused
+    bits = "".join(f"{_LETTERS.index(letter):05b}" for letter in letters).rstrip("0")[:-1]
+    try:
+        found = _Reader(bits, _CHECK).inputs(spec)
+    except (IndexError, KeyError, ValueError, OverflowError):
+        raise refused from None
+    if bits[:_CHECK] != _hash(spec, found, dtype):
+        raise refused
+    return found
+
+
+def _hash(spec: Attention, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
+    """The first bits of a hash of what the case is."""
+    return f"{_digest(spec, arrays, dtype)[0]:08b}{_digest(spec, arrays, dtype)[1]:08b}"[:_CHECK]
+
+
+def _long(spec: Attention, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
+    return _HASHED + _digest(spec, arrays, dtype).hex()[:8]
+
+
+def _digest(spec: Attention, arrays: Mapping[str, np.ndarray], dtype: str) -> bytes:
+    fields = {name: spelled(value) for name, value in differing(spec, Attention()).items()}
+    told = repr((fields, dtype, [(n, a.shape, [float(x) for x in a.ravel()]) for n, a in arrays.items()]))
+    return hashlib.sha256(told.encode()).digest()
+
+
+def _usual(spec: Attention) -> tuple[str, ...]:
+    return ("q", "k", "v", *sorted(n for n, wanted in NEEDED.items() if wanted(spec)))
+
+
+def _named(spec: Attention, arrays: Inputs) -> Iterator[str]:
+    """0 for q, k, v and what the specification needs; else 1, how many names, and each of them."""
+    if tuple(arrays) == _usual(spec):
+        yield "0"
+        return
+    yield "1" + _natural(len(arrays))
+    for name in arrays:
+        yield _natural(len(name))
+        yield "".join(f"{ord(letter):07b}" for letter in name)
+
+
+def _array(a: np.ndarray) -> str:
+    """The shape, how entries are written, and the entries."""
+    entries = [float(x) for x in a.ravel()]
+    if all(x in (0, 1) and not _negative_zero(x) for x in entries):
+        way, written = _ZERO_ONE, "".join(str(int(x)) for x in entries)
+    elif all(isfinite(x) and x.is_integer() and abs(x) < 1000 and not _negative_zero(x) for x in entries):
+        way, written = _WHOLE, "".join(_integer(int(x)) for x in entries)
+    else:
+        way, written = _DYADIC, "".join(map(_dyadic, entries))
+    return "".join(map(_natural, (a.ndim, *a.shape))) + f"{way:02b}" + written
+
+
+def _natural(n: int) -> str:
+    """Elias's gamma code of n + 1, n ≥ 0."""
+    digits = f"{n + 1:b}"
+    return "0" * (len(digits) - 1) + digits
+
+
+def _integer(n: int) -> str:
+    return _natural(2 * n if n >= 0 else -2 * n - 1)
+
+
+def _dyadic(x: float) -> str:
+    """m · 2^e with m odd, or 0; or one of the values that are no number; negative zero among them."""
+    if not isfinite(x) or _negative_zero(x):
+        return "1" + ("10" if isnan(x) else "11" if x == 0 else "00" if x > 0 else "01")
+    top, bottom = Fraction(x).as_integer_ratio()
+    twos = (top & -top).bit_length() - 1 if top else 0
+    return "0" + _integer(top >> twos) + _integer(twos - bottom.bit_length() + 1)
+
+
+def _negative_zero(x: float) -> bool:
+    return x == 0 and bool(np.signbit(x))
+
+
+class _Reader:
+    """Bits, read from the left. ``IndexError`` where they end too early, ``ValueError`` for what nobody wrote."""
+
+    def __init__(self, bits: str, at: int) -> None:
+        self.bits, self.at = bits, at
+
+    def inputs(self, spec: Attention) -> dict[str, np.ndarray]:
+        names = self.names(spec)
+        found = {name: self.array(holds(name, spec)) for name in names}
+        if self.at != len(self.bits) or len(found) != len(names):
+            raise ValueError("bits are left")
+        return found
+
+    def take(self, count: int) -> str:
+        if self.at + count > len(self.bits):
+            raise IndexError("no bits are left")
+        self.at += count
+        return self.bits[self.at - count : self.at]
+
+    def natural(self) -> int:
+        zeros = 0
+        while self.take(1) == "0":
+            zeros += 1
+        return int("1" + self.take(zeros), 2) - 1
+
+    def integer(self) -> int:
+        n = self.natural()
+        return n // 2 if n % 2 == 0 else -(n + 1) // 2
+
+    def names(self, spec: Attention) -> tuple[str, ...]:
+        if self.take(1) == "0":
+            return _usual(spec)
+        return tuple(self.name() for _ in range(self.natural()))
+
+    def name(self) -> str:
+        word = "".join(chr(int(self.take(7), 2)) for _ in range(self.natural()))
+        if not word.isidentifier():
+            raise ValueError("no name")
+        return word
+
+    def array(self, kind: str) -> np.ndarray:
+        shape = tuple(self.natural() for _ in range(self.natural()))
+        if len(shape) > 8 or prod(shape) > _MOST:
+            raise ValueError("too large")
+        way = int(self.take(2), 2)
+        entries = np.array([self.entry(way) for _ in range(prod(shape))], dtype=float).reshape(shape)
+        return entries if kind == "numbers" else entries.astype(bool if kind == "booleans" else np.int64)
+
+    def entry(self, way: int) -> float:
+        if way == _ZERO_ONE:
+            return float(self.take(1))
+        if way == _WHOLE:
+            return float(self.integer())
+        if way != _DYADIC:
+            raise ValueError("no way to write numbers")
+        if self.take(1) == "1":
+            return _SPECIAL[int(self.take(2), 2)]
+        odd, power = self.integer(), self.integer()
+        if abs(power) > 2000:
+            raise ValueError("no number")
+        return float(odd * Fraction(2) ** power)

@@ -1,0 +1,103 @@
+"""A list of accepted faults: what it takes, what it misses, and which files it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from symattn.errors import InputError
+from symattn.evidence import Verdict
+from symattn.verification.baseline import added, compared, read
+from symattn.verification.report import Fault, Report
+
+SCALE = Fault("scale", "scores are scaled by 1/d_k", "scores are scaled by 1/d_k; expected 1/√d_k")
+MASK = Fault("mask", None, 'no known mistake "explains" it\n')
+TARGET = "attn.py:attention"
+
+
+def report(*faults: Fault, verdict: Verdict | None = None, **fields: str) -> Report:
+    verdict = verdict or (Verdict.FAULT if faults else Verdict.NO_FAULT)
+    return Report(verdict, f"{TARGET}(q, k, v)", "float32, everything", "all", 1, faults, fields=fields)
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    path = tmp_path / "symattn-baseline.toml"
+    path.write_text(added(report(SCALE, MASK, causal="True"), TARGET, 'the "old" kernel\\'), encoding="utf-8")
+    return path
+
+
+def test_what_is_written_is_read(listed: Path) -> None:
+    first, second = read(listed)
+    assert (first.target, first.step, first.cause, first.spec) == (TARGET, "scale", SCALE.cause, "causal=True")
+    assert (second.cause, second.dtype, second.reason) == ("", "float32", 'the "old" kernel\\')
+
+
+def test_json_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    path.write_text('{"accepted": [{"target": "t", "step": "scale", "cause": "", "reason": "r"}]}', encoding="utf-8")
+    assert read(path)[0].spec is None
+
+
+def test_accepted_faults_are_no_faults(listed: Path) -> None:
+    found = compared(report(SCALE, MASK, causal="True"), TARGET, read(listed))
+    assert (found.verdict, found.faults) == (Verdict.NO_FAULT, ())
+    assert 'Accepted: scale: scores are scaled by 1/d_k (the "old" kernel\\).' in found.notes
+
+
+def test_a_fault_that_is_not_listed_is_one(listed: Path) -> None:
+    other = Fault("scale", "scores are not scaled", "scores are not scaled")
+    found = compared(report(SCALE, MASK, other, causal="True"), TARGET, read(listed))
+    assert (found.verdict, found.faults) == (Verdict.FAULT, (other,))
+
+
+def test_a_fault_that_is_gone_is_missed(listed: Path) -> None:
+    found = compared(report(SCALE, causal="True"), TARGET, read(listed))
+    assert (found.verdict, found.exit_code, found.faults) == (Verdict.FAULT, 1, ())
+    assert "Accepted fault, mask (no known cause), is gone: remove the line." in found.notes
+
+
+def test_an_open_question_misses_nothing(listed: Path) -> None:
+    found = compared(report(verdict=Verdict.UNDECIDED, causal="True"), TARGET, read(listed))
+    assert (found.verdict, found.notes) == (Verdict.UNDECIDED, ())
+
+
+def test_entries_for_something_else_say_nothing(listed: Path) -> None:
+    for other, target in ((report(SCALE), TARGET), (report(SCALE, causal="True"), "other.py:attention")):
+        found = compared(other, target, read(listed))
+        assert (found.faults, found.notes) == ((SCALE,), ())
+
+
+def test_new_entries_stand_behind_the_old_ones(listed: Path) -> None:
+    there = "# by hand\n" + listed.read_text(encoding="utf-8")
+    listed.write_text(added(report(SCALE), "two.py:f", "new", there), encoding="utf-8")
+    assert listed.read_text(encoding="utf-8").startswith(there.rstrip())
+    assert [entry.target for entry in read(listed)] == [TARGET, TARGET, "two.py:f"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[accepted]]\ntarget = 't'\nstep = 's'\ncause = ''\n", "entry 1 has no reason"),
+        ("[[accepted]]\ntarget = 't'\nstep = 's'\ncause = ''\nreason = ' '\n", "needs a reason"),
+        ("[[accepted]]\ntarget = 't'\nstep = 's'\ncause = ''\nreason = 'r'\nwhy = 'x'\n", "unknown key why"),
+        ("[[accepted]]\ntarget = 3\n", "must be a text"),
+        ("accepted = 3\n", "something else"),
+        ("other = 3\n", "something else"),
+        ("not toml", "neither TOML nor JSON"),
+        ("x" * 1_000_001, "larger than"),
+    ],
+)
+def test_broken_files_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "baseline.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=words):
+        read(path)
+
+
+def test_a_file_that_is_not_there_and_no_reason_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read(tmp_path / "none.toml")
+    with pytest.raises(InputError, match="needs a reason"):
+        added(report(SCALE), TARGET, " ")
