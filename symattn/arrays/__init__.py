@@ -12,7 +12,7 @@ from symattn.arrays import plain, stored
 from symattn.errors import InputError
 
 FLOATING = plain.FORMATS + stored.FORMATS
-KINDS = ("exact", "ball", "symbolic", *FLOATING)
+KINDS = ("exact", "ball", "enclosure", "symbolic", *FLOATING)
 
 
 def kind(name: str) -> Any:
@@ -29,6 +29,10 @@ def kind(name: str) -> Any:
         from symattn.arrays.ball import Ball
 
         return Ball
+    if name == "enclosure":
+        from symattn.arrays.enclosure import Enclosure
+
+        return Enclosure
     if name == "symbolic":
         from symattn.arrays.symbolic import Symbolic
 

@@ -138,20 +138,27 @@ def _last(largest: np.ndarray, axes: Any) -> np.ndarray:
 
 def _encloses(xp: Any) -> bool:
     """Whether elements stand for any number in a range, so that which one is the largest may be open."""
-    return getattr(getattr(xp, "kind", None), "name", "").partition(" ")[0] in ("ball", "rounded")
+    return getattr(getattr(xp, "kind", None), "name", "").partition(" ")[0] in ("ball", "rounded", "enclosure")
 
 
 def _shares(xp: Any, x: Any, top: Any, axes: Any) -> Any:
     """For each element 1 if it is the largest, 0 if another is larger, and else [0, 1]."""
-    import flint
-
     wide = xp.broadcast_to(top, np.shape(x))
     may = ~np.asarray(xp.isneginf(x)) & np.ones(np.shape(x), dtype=bool)
+    if hasattr(xp.kind, "may_reach"):
+        return _of_candidates(xp, may & xp.kind.may_reach(x, wide), axes)
     for index in zip(*np.nonzero(may), strict=True):
         try:
             may[index] = not xp.less(x[index], wide[index])
         except Undecided:
             may[index] = True
+    return _of_candidates(xp, may, axes)
+
+
+def _of_candidates(xp: Any, may: np.ndarray, axes: Any) -> Any:
+    """1 for the only element that may be the largest, [0, 1] for each of several."""
+    import flint
+
     alone = np.sum(may, axis=axes, keepdims=True) == 1
     open_ = xp.kind.lift(flint.arb(0.5, 0.5))
     return xp.where(may, xp.where(np.broadcast_to(alone, may.shape), 1, open_), 0)
@@ -168,7 +175,7 @@ def error_function(xp: Any, x: Any) -> tuple[Any, Callable[[], Any]]:
 def pi(kind: Any) -> Any:
     """π as an array of the kind. Raises Refused where it cannot be held."""
     base = getattr(kind, "base", kind)
-    if base.name == "ball":
+    if base.name in ("ball", "enclosure"):
         import flint
 
         return kind.lift(flint.arb.pi())

@@ -80,7 +80,7 @@ def pi(like: Any) -> Any:
     """π: a ball around it, the letter, or the nearest float. Raises Refused where the kind cannot hold it."""
     base = getattr(type(like), "base", type(like))
     name = getattr(base, "name", "")
-    if name == "ball":
+    if name in ("ball", "enclosure"):
         import flint
 
         return type(like).lift(flint.arb.pi())

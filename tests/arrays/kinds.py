@@ -5,6 +5,7 @@ agreement is stated once, here: nothing is "close".
 
     exact      rational values are equal; others agree with 50 digits
     ball       the ball contains the reference and has lost at most ten of its bits
+    enclosure  the interval contains the reference, and its radius is that of 8 k roundings at most
     symbolic   equal if rational, else 50 digits of the expression; so too with letters, once numbers are put in
     rounded    the ball of its exact value contains the reference, and the bound is that of 8 k roundings at most
     floats     within (1 + u)^k − 1 of the row's magnitude, k the roundings stated in the row
@@ -92,6 +93,18 @@ class BallSpecimen(Specimen):
     def agrees(self, x: Any, value: Any, roundings: int, magnitude: Any) -> bool:
         narrow = float(x.rad()) <= 2.0 ** (10 - flint.ctx.prec) * max(1.0, abs(float(magnitude)))
         return narrow and bool(x.overlaps(enclosed(value)))
+
+
+class EnclosureSpecimen(Specimen):
+    def elements(self, array: Any) -> np.ndarray:
+        assert isinstance(array, self.kind), f"a result of type {type(array).__name__}"
+        return array.balls().entries
+
+    def agrees(self, x: Any, value: Any, roundings: int, magnitude: Any) -> bool:
+        with flint.ctx.workprec(256):
+            share = (1 + Fraction(1, 2**53)) ** (8 * roundings) - 1
+            large = bool(x.rad() > abs(enclosed(magnitude)) * enclosed(share) + flint.arb(2) ** -1000)
+            return not large and bool(x.overlaps(enclosed(value)))
 
 
 class Bounded(NamedTuple):
@@ -191,6 +204,7 @@ def specimens() -> dict[str, Specimen]:
     found: list[Specimen] = [
         ExactSpecimen("exact", kind("exact")),
         BallSpecimen("ball", kind("ball")),
+        EnclosureSpecimen("enclosure", kind("enclosure")),
         SymbolicSpecimen("symbolic", kind("symbolic")),
         LettersSpecimen("letters", kind("symbolic")),
         RoundedSpecimen("rounded", rounding_kind("float32")),

@@ -1,0 +1,186 @@
+"""The planes of ``enclosure``, how numbers become elements, and factors that a row has in common.
+
+An element is a pair (c, r) of floats:
+
+    c finite           the number x is in [c − r, c + r]; r = +∞ says nothing but that it is a number
+    c = −∞, r = 0      forbidden: −∞, which only masks make
+    c = NaN, r = 0     undefined: 0/0 and what was computed from it
+    c = NaN, r = +∞    open: nothing is said, not even that there is a value, as after a division by what may be zero
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+import flint
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.enclosing.bounds import TINY, UP, U
+from symattn.arrays.planes import Planes
+from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
+from symattn.errors import InputError, Refused
+
+_BITS = 128  # of the balls by which other numbers than floats come in
+
+
+class Parts(NamedTuple):
+    """Midpoints and radii."""
+
+    mid: np.ndarray
+    rad: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Common:
+    """An unknown number t per row, |t| ≤ ``reach``, that the last axis has in common.
+
+    What holds it encloses not its elements x but x − t (a ``shift``) or x e^{−t}: then t need not be known where it
+    cancels. The largest score is subtracted from a row and e/Σe does not depend on it, so that its radius is not added.
+    ``reach`` has length 1 along the last axis; ``source`` is the same object for all that have t in common.
+    """
+
+    source: object
+    reach: np.ndarray
+    shift: bool
+
+    def widened(self, mid: np.ndarray, rad: np.ndarray) -> np.ndarray:
+        """Radii of x: r + ρ, or r + (|c| + r)(e^ρ − 1), with e^ρ − 1 ≤ ρ + ρ² for ρ ≤ 1."""
+        if self.shift:
+            wide = (rad + self.reach) * UP
+        else:
+            grown = np.where(self.reach <= 1, self.reach + self.reach * self.reach, np.inf)
+            wide = ((np.abs(mid) + rad) * grown + rad) * UP + TINY
+            wide = np.where((mid == 0) & (rad == 0), 0.0, np.where(np.isnan(wide), np.inf, wide))
+        return np.where(np.isfinite(mid), wide, rad)
+
+
+class Core(Planes):
+    """Midpoints and radii, and what they have in common."""
+
+    name: ClassVar[str] = "enclosure"
+    _settled: np.ndarray | None = None
+
+    def __init__(self, mid: np.ndarray, rad: np.ndarray, common: Common | None = None) -> None:
+        self._mid, self._rad, self.common = mid, rad, common
+
+    # -- what is read of them -----------------------------------------------------------------------------------------
+    @property
+    def planes(self) -> tuple[np.ndarray, ...]:  # type: ignore[override]
+        """Midpoints and radii of the elements, to be moved or written on: what is in common is forgotten."""
+        if self.common is not None:
+            self._rad, self.common, self._settled = self.rad, None, None
+        return self._mid, self._rad
+
+    @property
+    def plain_shape(self) -> tuple[int, ...]:
+        return self._mid.shape
+
+    @property
+    def size(self) -> int:
+        return self._mid.size
+
+    @property
+    def mid(self) -> np.ndarray:
+        """Midpoints, to be read."""
+        return self._mid
+
+    @property
+    def rad(self) -> np.ndarray:
+        """Radii, to be read."""
+        if self.common is None:
+            return self._rad
+        if self._settled is None:
+            with np.errstate(all="ignore"):
+                self._settled = np.broadcast_to(self.common.widened(self._mid, self._rad), self._mid.shape).copy()
+        return self._settled
+
+    @property
+    def raw(self) -> Parts:
+        """Midpoints and radii but for what is in common."""
+        return Parts(self._mid, self._rad)
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(self.mid, self.rad)
+
+    # -- numbers in ---------------------------------------------------------------------------------------------------
+    @classmethod
+    def lift(cls, data: Any) -> Self:
+        """Data as they are: floats and integers that float64 holds are exact, others are enclosed."""
+        plain = _as_floats(data)
+        if plain is None:
+            return cls.of_balls(data)
+        if not np.isfinite(plain).all():
+            bad = plain[~np.isfinite(plain)].flat[0]
+            raise InputError(f"{cls.name}: {bad} in the data; only a mask may hold -inf, and nothing may hold NaN")
+        return cls(plain, np.zeros(plain.shape))
+
+    @classmethod
+    def literal(cls, value: Any) -> Self:
+        plain = _as_floats(value)
+        if plain is None or not (forbidden := np.isneginf(plain)).any():
+            return cls.lift(value)
+        numbers = cls.lift(np.where(forbidden, 0.0, plain))
+        return cls(np.where(forbidden, -np.inf, numbers._mid), numbers._rad)
+
+    @classmethod
+    def of_balls(cls, data: Any) -> Self:
+        """Numbers of other sorts, or balls: midpoints rounded, radii enlarged by what that changes."""
+        with flint.ctx.workprec(max(_BITS, flint.ctx.prec)):
+            entries = (data if isinstance(data, Ball) else Ball.lift(data)).entries
+            mid, rad = np.empty(entries.shape), np.empty(entries.shape)
+            for index, x in np.ndenumerate(entries):
+                mid[index], rad[index] = _pair(x)
+        return cls(mid, rad)
+
+    def balls(self) -> Ball:
+        """The elements as balls; −∞ and what is undefined as in every kind, what is open as undefined."""
+        out = np.empty(self.plain_shape, dtype=object)
+        for index, c in np.ndenumerate(self.mid):
+            out[index] = _ball(float(c), float(self.rad[index]))
+        return Ball(out)
+
+    @classmethod
+    def _forbidden(cls, a: Self) -> Any:
+        return np.isneginf(a.mid)
+
+    @classmethod
+    def like(cls, a: Self) -> Self:
+        """Another array with the same elements, and with what they have in common."""
+        return cls(a._mid.copy(), a._rad.copy(), a.common)
+
+
+def _as_floats(data: Any) -> np.ndarray | None:
+    """A new float64 array of the same numbers, if they are given as floats or as integers that are held exactly."""
+    try:
+        plain = np.asarray(data)
+    except (TypeError, ValueError, Refused):
+        return None
+    if plain.dtype.name.startswith(("bfloat", "float8")) or plain.dtype.kind == "b":
+        return plain.astype(np.float64)
+    if plain.dtype.kind == "f" and plain.dtype.itemsize <= 8:
+        return np.array(plain, dtype=np.float64, order="C")
+    if plain.dtype.kind in "iu" and not ((plain > 2**53) | (plain < -(2**53))).any():
+        return plain.astype(np.float64)
+    return None
+
+
+def _pair(x: Any) -> tuple[float, float]:
+    """Midpoint and radius of a ball, or of what is no number."""
+    if isinstance(x, Forbidden):
+        return -np.inf, 0.0
+    if isinstance(x, Undefined):
+        return np.nan, 0.0
+    c = float(x.mid())
+    if not np.isfinite(c) or not x.is_finite():
+        return 0.0, np.inf
+    off = abs(x - flint.arb(c))
+    return c, 0.0 if off == 0 else float(off.upper()) * (1 + 4 * U) + 2.0**-1074
+
+
+def _ball(c: float, r: float) -> Any:
+    if c == -np.inf:
+        return FORBIDDEN
+    return Undefined("0/0" if r == 0 else "perhaps 0/0") if c != c else flint.arb(c, r)

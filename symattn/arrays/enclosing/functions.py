@@ -1,0 +1,190 @@
+"""Functions of ``enclosure``: exp, √ and tanh at the speed of NumPy, the others element by element by Arb.
+
+NumPy's own exp, tanh, log, … are not used: nothing is promised of their errors. √ is rounded correctly (IEEE 754).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import flint
+import numpy as np
+
+from symattn.arrays.enclosing.array import Common, Core, Parts, _ball, _pair
+from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
+from symattn.arrays.enclosing.exponential import EPSILON, MOST_MODERATE, exp_moderate
+from symattn.arrays.enclosing.kernels import computed
+from symattn.errors import Refused
+
+_BY_ARB = frozenset(["log", "sin", "cos", "erf"])
+_LOW, _HIGH = -MOST_MODERATE, MOST_MODERATE  # where exp is taken
+_LEAST = 2.0**-1009  # more than e^−700
+_WIDE = 0.5  # radii above this are taken from the ends of the interval
+
+
+class Functions(Core):
+    """``_unary``."""
+
+    @classmethod
+    def _unary(cls, name: str, a: Self) -> Self:
+        if name == "exp":
+            return cls._exp(a)
+        if name not in _BY_ARB and name not in ("sqrt", "tanh"):
+            raise Refused(f"{cls.name} lacks {name}")
+        if np.isneginf(a.mid).any():
+            raise Refused(f"{cls.name}: {name}(-inf)")
+        if name in _BY_ARB:
+            return cls(*_by_arb(cls.name, name, a.parts))
+        return cls(*(_sqrt(cls.name, a.parts) if name == "sqrt" else _tanh(a.parts)))
+
+    @classmethod
+    def _exp(cls, a: Self) -> Self:
+        """e^x; of x = y + t, t in common, e^y with the factor e^t in common."""
+        if a.common is None or not a.common.shift:
+            return cls(*_exp(a.parts))
+        return cls(*_exp(a.raw), Common(a.common.source, a.common.reach, False))
+
+
+# -- exp --------------------------------------------------------------------------------------------------------------
+def _exp(a: Parts) -> Parts:
+    """With v = e^c (1 + δ), |δ| ≤ ε, and r ≤ ½: |e^x − v| ≤ v (e^r − 1 + ε)/(1 − ε), and e^r − 1 ≤ r + ¾ r².
+
+    For e^x − e^c is at most e^c (e^r − 1) in size, and e^r − 1 = r + r²/2 + r³/6 + … ≤ r + (e − 2) r² for r ≤ 1.
+    e^−∞ = 0. Outside of [−700, 700], and for wide intervals, see ``_ends``.
+    """
+    out = computed(_exp_block, a.mid.shape, *a)
+    with np.errstate(all="ignore"):
+        odd = ~(a.rad <= _WIDE) | ~(np.abs(a.mid) <= _HIGH - 1)
+        if odd.any():
+            out.mid[odd], out.rad[odd] = _ends(a.mid[odd], a.rad[odd])
+    return out
+
+
+def _exp_block(c: Any, r: Any, a: Any, ra: Any) -> None:
+    c[...] = _powers_of_e(a)
+    np.multiply(ra, 0.75, out=r)
+    r += 1
+    r *= ra
+    r += EPSILON
+    r *= c
+    r *= UP
+    r += TINY
+
+
+def _powers_of_e(x: np.ndarray) -> np.ndarray:
+    """e^x within ε e^x; elsewhere than in [−700, 700] that of the nearer end, and of NaN any."""
+    y = np.array(x, order="C")
+    np.fmax(y, _LOW, out=y)
+    np.minimum(y, _HIGH, out=y)
+    return exp_moderate(y)
+
+
+def _ends(c: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """e^x from the ends, [e^low, e^high]: e^low ≥ 0, e^high < 2⁻¹⁰⁰⁹ for high ≤ −700, not bounded for high > 700."""
+    high, low = c + r, c - r
+    high, low = high + np.abs(high) * 2 * U, low - np.abs(low) * 2 * U
+    tops, bottoms = _powers_of_e(high), _powers_of_e(low)
+    above = np.where(high <= _LOW, _LEAST, np.where(high <= _HIGH, tops * UP, np.inf))
+    below = np.where(low < _LOW, 0.0, bottoms * DOWN)
+    mid = np.where(np.isfinite(above), above / 2 + below / 2, 0.0)
+    rad = np.where(np.isfinite(above), np.maximum(above - mid, mid - below) * UP + TINY, np.inf)
+    forbidden, none = np.isneginf(c), np.isnan(c)
+    mid, rad = np.where(forbidden, 0.0, mid), np.where(forbidden, 0.0, rad)
+    return np.where(none, np.nan, mid), np.where(none, r, rad)
+
+
+# -- square roots -----------------------------------------------------------------------------------------------------
+def _sqrt(kind: str, a: Parts) -> Parts:
+    """|√x − √c| = |x − c|/(√x + √c) ≤ r/(√l + √c) for x ≥ l = c − r ≥ 0; the computed root is off by u √c.
+
+    Where l < 0 ≤ c + r nothing is said, not even that there is a root. Raises Refused for numbers below 0.
+    """
+    if (a.mid + a.rad < 0).any():
+        at = float(a.mid[a.mid + a.rad < 0].flat[0])
+        raise Refused(f"{kind}: sqrt of the negative number {at}")
+    with np.errstate(all="ignore"):
+        c = np.maximum(a.mid, 0.0)
+        root = np.sqrt(c)
+        low = np.maximum(c - a.rad, 0.0) * DOWN
+        rad = np.where(a.rad == 0, 0.0, a.rad / (np.sqrt(low) + root)) * UP + root * (U * UP) + TINY
+        if root.size <= SMALL:
+            held = (a.rad == 0) & (root * root == c) & (product_error(root, root, root * root) == 0)
+            rad = np.where(held, 0.0, rad)
+        open_ = a.rad > a.mid
+        rad = np.where(np.isnan(a.mid), a.rad, np.where(open_ | ~np.isfinite(rad), np.inf, rad))
+    return Parts(np.asarray(np.where(open_, np.nan, root + 0 * a.mid)), np.asarray(rad))
+
+
+# -- tanh -------------------------------------------------------------------------------------------------------------
+def _tanh(a: Parts) -> Parts:
+    """tanh x, off by r·max sech² + 8u|t| for t = tanh c as it is computed (``_tanh_of``).
+
+    The slope sech² = 1 − tanh² changes by the factor e^{2r} at most within r, since (log sech²)' = −2 tanh, and
+    e^{2r} ≤ 1 + 2r + 3r² for r ≤ ½; it is at most 1. And |tanh| < 1, so that intervals that reach further are cut.
+    """
+    mid, rad = computed(_tanh_block, a.mid.shape, *a)
+    with np.errstate(all="ignore"):
+        none = np.isnan(a.mid)
+        wide = ~(np.abs(mid) + rad <= 1) & ~(rad <= 1e-9) & ~none
+        mid = np.where(none, np.nan, np.where(wide, 0.0, mid))
+        rad = np.where(none, a.rad, np.where(wide, 1.0, rad))
+    return Parts(np.asarray(mid), np.asarray(rad))
+
+
+def _tanh_block(c: Any, r: Any, a: Any, ra: Any) -> None:
+    size, wide = np.abs(np.nan_to_num(a)), np.minimum(ra, 1.0)
+    t = _tanh_of(size)
+    np.copysign(t, a, out=c)
+    slope = np.where(wide <= _WIDE, ((1 - t) * (1 + t) + 32 * U) * (1 + 2 * wide + 3 * wide * wide), 1.0)
+    r[...] = np.where(a == 0, 0.0, np.where((ra == 0) & (a == 0), 0.0, t * (8 * U)))
+    r += np.minimum(slope, 1.0) * ra
+    r *= UP
+    r += np.where((a == 0) & (ra == 0), 0.0, TINY)
+
+
+def _tanh_of(x: np.ndarray) -> np.ndarray:
+    """tanh x for x ≥ 0, with a relative error of at most 8u (and η).
+
+    x ≥ ¼: (1 − E)/(1 + E) with E = e^{−2x}(1 + δ), |δ| ≤ ε = 2.4u, is off by three roundings, and by
+    ε E (1/(1 − E) + 1/(1 + E)) = 2εE/(1 − E²) < 1.93 ε, as E is at most e^{−½}: by 7.7u. (Above x = 350, E < e^{−700}.)
+    x < ¼: e/(2 + e) for e = e^z − 1 = z(1 + z/2 (1 + z/3 (1 + … z/15))), z = 2x < ½. The remainder is below
+    1.1 z^15/16! < ½u, relative to e. Each bracket is 1 + w, w = f_k p < 0.3, where f_k = fl(z fl(1/k)) is off by 2u and
+    the product by u: if p is off by 3u, then w by 6u and 1 + w by u + 6u · 0.3/1.3 < 3u. So e is off by less than 4½u
+    with the last product and the remainder, and e/(2 + e) in relative terms by no more than e and two roundings: 6½u.
+    """
+    near = x < 0.25
+    out = np.empty_like(x)
+    if not near.all():
+        big = _powers_of_e(-2 * x)
+        np.divide(1 - big, 1 + big, out=out)
+    if near.any():
+        z = np.where(near, 2 * x, 0.0)
+        p = np.ones_like(z)
+        for k in range(15, 1, -1):
+            p *= z * (1 / k)
+            p += 1
+        p *= z
+        np.copyto(out, p / (2 + p), where=near)
+    return out
+
+
+# -- the others -------------------------------------------------------------------------------------------------------
+def _by_arb(kind: str, name: str, a: Parts) -> Parts:
+    """By Arb, one element after the other: some microseconds each."""
+    mid, rad = np.empty(a.mid.shape), np.empty(a.mid.shape)
+    bounded: Callable[[Any], Any] = (lambda x: flint.arb(0, 1)) if name != "log" else (lambda x: flint.arb("nan"))
+    with flint.ctx.workprec(96):
+        for index, c in np.ndenumerate(a.mid):
+            r = float(a.rad[index])
+            if c != c:
+                mid[index], rad[index] = c, r
+                continue
+            x = _ball(float(c), r)
+            if name == "log" and x < 0:
+                raise Refused(f"{kind}: log of the negative number {float(c)}")
+            if name == "log" and not x > 0:
+                mid[index], rad[index] = np.nan, np.inf
+                continue
+            mid[index], rad[index] = _pair(getattr(x, name)() if np.isfinite(r) else bounded(x))
+    return Parts(mid, rad)
