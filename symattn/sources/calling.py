@@ -9,15 +9,18 @@ from typing import Any
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.errors import InputError
-from symattn.sources.names import AMBIGUOUS, MASKS, SETTINGS, meaning, plain
+from symattn.sources.names import AMBIGUOUS, AROUND, MASKS, OF_POSITIONS, SETTINGS, TILE, meaning, plain
 from symattn.sources.request import Request
+from symattn.sources.settings import is_setting, setting
 from symattn.sources.signature import bound_keywords, parameters, printed
-from symattn.verification.target import CAUSAL_MASK, Argument, Convention
+from symattn.verification.target import CAUSAL_MASK, COUNT_K, COUNT_Q, PAST, Argument, Convention
 
 _QKV = ("q", "k", "v")
 _PROJECTED = ("x", "w_q", "w_k", "w_v")
 _PACKED = ("x", "w_in")
 _LATENT = ("x", "w_dkv", "w_uk", "w_uv", "w_kr")
+_NAMES = {"mask": "mask", "keep": "mask of padding", "doc": "labels of documents"}
+_COUNTS = {"past": PAST, "n_q": COUNT_Q, "n_k": COUNT_K}
 _STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -27,7 +30,8 @@ def agree(function: Callable[..., Any], request: Request, name: str = "") -> Con
 
     Parameters are matched by name (``q, k, v``; ``query, key, value``; ``x, w_q, w_k, w_v``; ``mask``, ``is_causal``;
     …). Where the names say nothing, exactly three required positional parameters, ``*args`` or an unreadable signature
-    take q, k, v by position. Settings are passed where the function has a parameter for them, unless the user told.
+    take q, k, v by position. Settings are passed where the function has a parameter for them, unless the user told; one
+    that has none is supposed to be built in. A mask that no name fits goes to the one parameter that is left over.
     Raises ``InputError`` where something is left open: a required parameter, a mask with no place to go.
     """
     return _Agreement(function, request, name or getattr(function, "__name__", "the function")).convention()
@@ -41,6 +45,7 @@ class _Agreement:
         self.label = name if found is None else f"{name}({', '.join(map(printed, found))})"
         self.request = request
         self.told = dict(request.call)
+        self.guessed = ""
         self.mask_name = (request.mask_arg or "").removeprefix("~")
         every = _with_places(found)
         self.open_ended = any(p.kind is Parameter.VAR_KEYWORD for p in every)
@@ -54,7 +59,8 @@ class _Agreement:
         self._check_masks(arguments)
         r = self.request
         notes = self._notes(arguments)
-        return Convention(arguments, r.framework or "numpy", r.dtype, r.layout, r.alignment, notes)
+        layout = "nd" if r.layout == "auto" else r.layout
+        return Convention(arguments, r.framework or "numpy", r.dtype, layout, r.alignment, notes)
 
     def _check_told(self) -> None:
         """Keywords that the user told must exist, once."""
@@ -78,23 +84,54 @@ class _Agreement:
         found: dict[str, str] = {}
         for p in self.parameters:
             what = None if p.name in self.told or p.name == self.mask_name else self._meaning(p.name)
-            if what and what not in found.values():
+            if what and (what not in found.values() or what in ("tile", "more", "bounds")):
                 found[p.name] = what
-        known = (*MASKS, *SETTINGS, *self.request.extras, *self.request.optional)
+        self._find_keep(found)
+        known = (*MASKS, *SETTINGS, *AROUND, *OF_POSITIONS, *self.request.extras, *self.request.optional)
         others = {n: what for n, what in found.items() if what in known}
         if set(_QKV) <= set(found.values()):
-            return others | {n: what for n, what in found.items() if what in _QKV or _is_output(what)}
+            found = others | {n: what for n, what in found.items() if what in _QKV or _is_output(what)}
+            return found | self._left_over(found)
         spec = self.request.spec
         projected = _PACKED if spec.packed else _LATENT if spec.latent is not None else _PROJECTED
         if set(projected) <= set(found.values()):
-            return {n: what for n, what in found.items() if what not in _QKV}
-        return others | self._placed(found, others)
+            found = {n: what for n, what in found.items() if what not in _QKV}
+            return found | self._left_over(found)
+        placed = self._placed(found, others)
+        return others | placed | self._left_over(others | placed)
 
     def _meaning(self, name: str) -> str | None:
         """What a parameter's name means for this specification: inputs that it does not have mean nothing."""
         what, r = meaning(name), self.request
         foreign = what in (*NEEDED, *OPTIONAL) and what not in (*MASKS, *SETTINGS, *r.extras, *r.optional)
         return None if foreign else what
+
+    def _find_keep(self, found: dict[str, str]) -> None:
+        """Padding by lengths, by a mask of unclear polarity, or by what is called just a mask."""
+        if "keep" in found.values() or "keep" not in self.request.masks or self._told_for == "keep":
+            return
+        lengths = [n for n, what in found.items() if what == "lengths"]
+        unclear = [p.name for p in self.parameters if plain(p.name) in AMBIGUOUS and p.name not in self.told]
+        masks = [n for n, what in found.items() if what == "mask" and "mask" not in self.request.masks]
+        for name in (lengths or unclear or masks)[:1]:
+            found[name] = "lengths" if lengths else "keep"
+
+    def _left_over(self, found: dict[str, str]) -> dict[str, str]:
+        """A mask, or labels of documents, for which there is no name goes to the only parameter without a meaning."""
+        placed = {"keep" if what == "lengths" else what for what in found.values()} | {self._told_for}
+        wanted = [what for what in self.request.masks if what not in placed]
+        if self.request.spec.documents and not {"doc", "doc_q", "doc_k", "bounds"} & placed:
+            wanted.append("doc")
+        free = [p.name for p in self.parameters if p.name not in (*found, *self.told, self.mask_name)]
+        if len(wanted) == 1 and len(free) == 1:
+            self.guessed = f"{free[0]} is taken for the {_NAMES[wanted[0]]}: no name fits better"
+            return {free[0]: wanted[0]}
+        return {}
+
+    @property
+    def _told_for(self) -> str:
+        """What the parameter is for that the user named for the mask."""
+        return next(iter(self.request.masks), "") if self.mask_name else ""
 
     def _placed(self, found: dict[str, str], others: dict[str, str]) -> dict[str, str]:
         """The three required places as q, k, v (one place x as x), where no name contradicts that."""
@@ -103,7 +140,9 @@ class _Agreement:
         if [found.get(n) for n in free] == ["x"]:
             return {free[0]: "x"}
         roles = dict(zip(free, _QKV, strict=False))
-        if len(free) != len(_QKV) or any(found.get(n, role) != role for n, role in roles.items()):
+        spare = bool({*self.request.masks} - {*others.values()}) or self.request.spec.documents
+        fits = len(free) == len(_QKV) or (len(free) == len(_QKV) + 1 and spare)
+        if not fits or any(found.get(n, role) != role for n, role in roles.items()):
             raise InputError(
                 f"{self.label}: the names do not say which parameters are q, k, v (or x, w_q, w_k, w_v); "
                 "name them so, or give a function of q, k, v alone"
@@ -131,8 +170,10 @@ class _Agreement:
             return None  # it cannot be named, and can be left out
         if what in MASKS:
             return self._mask(p.name, what, positional, required)
-        if what in SETTINGS and what not in self.request.extras:
-            value = self._setting(what, required)
+        if what in AROUND and not is_setting(what):
+            return self._around(p, what, positional, required)
+        if what is not None and is_setting(what) and what not in self.request.extras:
+            value = self._setting(what, p)
             return None if value is None else Argument(p.name, None, value, positional, required)
         if what is not None:
             return Argument(p.name, what, None, positional, required)
@@ -144,7 +185,7 @@ class _Agreement:
         """A parameter whose name says that it is a mask. One that must be given and has nothing to say gets None."""
         told = self._mask_input() if self.mask_name else None
         if what in self.request.masks and what != told:
-            return Argument(name, what, None, positional, required)
+            return Argument(name, what, None, positional, required, inverted=plain(name) in AMBIGUOUS)
         if not required:
             return None
         by_mask = what == "mask" and self._causal_by_mask
@@ -166,19 +207,27 @@ class _Agreement:
         told = self.request.masks or self.mask_name or "causal" in named
         return self.request.causal and not told
 
-    def _setting(self, what: str, required: bool) -> object:
+    def _around(self, p: Parameter, what: str, positional: bool, required: bool) -> Argument | None:
+        """What is made of other inputs: numbers of tokens, of valid keys, bounds of documents."""
+        if what == "lengths" and "keep" in self.request.masks:
+            return Argument(p.name, "keep", None, positional, required, form="length")
+        if what == "bounds" and self.request.spec.documents:
+            return Argument(p.name, "doc", None, positional, required, form="bounds")
+        if what == "past" or (required and what in ("n_q", "n_k", "lengths")):
+            return Argument(p.name, _COUNTS.get(what, COUNT_K), None, positional, required)
+        if required:
+            raise self._unknown(p.name)
+        return None
+
+    def _setting(self, what: str, p: Parameter) -> object:
         """The value of a setting, None where it is left to the function."""
-        r = self.request
+        r, required = self.request, p.default is Parameter.empty
         if what == "causal":
             by_mask = self.mask_name and r.causal and not r.masks
             return None if by_mask and not required else r.causal and not by_mask
-        if what == "heads":
-            return r.heads if required or r.heads > 1 else None
-        if what == "dropout":
-            return 0.0 if required else None
-        value = r.scale if what == "scale" else dict(r.settings).get(what)
+        value = setting(what, required, p.default, r)
         if value is None and required:
-            raise self._unknown(what)
+            raise self._unknown(p.name)
         return value
 
     def _unknown(self, name: str) -> InputError:
@@ -200,7 +249,9 @@ class _Agreement:
                 raise InputError(f"{self.label}: no parameter for the specification's {what} is known; name it {what}")
 
     def _notes(self, arguments: tuple[Argument, ...]) -> tuple[str, ...]:
-        notes = []
+        notes = [self.guessed] if self.guessed else []
+        if any(meaning(p.name) == "tile" and p.default is Parameter.empty for p in self.parameters):
+            notes.append(f"Sizes of tiles that must be given are {TILE}.")
         topleft = any(plain(a.parameter) == "iscausal" and a.value is True for a in arguments)
         if topleft and self.request.framework == "torch" and self.request.alignment == "bottom-right":
             notes.append("torch aligns is_causal top-left, the specification bottom-right: they differ where n_q ≠ n_k")

@@ -39,8 +39,9 @@ class Child:
         self._target, self._request, self._limits = target, request, limits or Limits()
         self._spent = 0.0
         self._process: Process | None = None
+        self._convention: Convention | None = None
         try:
-            self.convention = self._agreed()
+            self.convention = self._convention = self._agreed()
         except BaseException:
             self.close()
             raise
@@ -80,20 +81,19 @@ class Child:
         self.display, self._request = found
         answer = self._ask("prepare", self._request)
         if isinstance(answer, Failure):  # the one small call did not come back: let the calls themselves show it
-            self._request = replace(self._request, framework="numpy")
+            layout = "nd" if self._request.layout == "auto" else self._request.layout
+            self._request = replace(self._request, framework="numpy", layout=layout)
             answer = self._ready()
         if isinstance(answer, Failure):
             raise CannotRun(f"{self._target} cannot be called: it {answer.message}")
-        convention: Convention = answer
-        self._request = replace(self._request, framework=convention.framework)
-        return convention
+        return answer  # type: ignore[no-any-return]
 
     def _ready(self) -> Any:
         """A failure if the target cannot be brought up again after the process has ended."""
         if self._process is not None:
             return None
         found = self._ask("find", self._target, self._request)
-        return found if isinstance(found, Failure) else self._ask("prepare", self._request)
+        return found if isinstance(found, Failure) else self._ask("prepare", self._request, self._convention)
 
     def _ask(self, question: str, *rest: Any) -> Any:
         """The worker's answer, or a failure, after which there is no process."""

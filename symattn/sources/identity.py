@@ -9,11 +9,12 @@ from typing import Any
 from symattn.arrays.modular import Modular
 from symattn.attention.spec import Attention
 from symattn.sources.calling import agree
-from symattn.sources.layouts import causal_mask, to_layout
+from symattn.sources.forms import argument
+from symattn.sources.layouts import from_layout
 from symattn.sources.request import Request
 from symattn.sources.substitute import substitute
 from symattn.verification.semantics import EPSILON, SIZES, Identity, Sizes, identity_test
-from symattn.verification.target import CAUSAL_MASK, Argument, Convention
+from symattn.verification.target import Convention
 
 
 def identity(
@@ -45,20 +46,11 @@ def identity(
 def _call(function: Callable[..., Any], how: Convention, inputs: Mapping[str, Any]) -> Any:
     places, keywords = [], {}
     for a in how.arguments:
-        value = _argument(a, how, inputs)
+        value = argument(a, how, inputs)
         if a.positional:
             places.append(value)
         else:
             keywords[a.parameter] = value
     output = function(*places, **keywords)
     first = output[0] if isinstance(output, tuple) and output else output
-    swapped = how.layout == "bnhd" and "q" in inputs and isinstance(first, Modular) and first.ndim > 2
-    return first.swapaxes(1, 2) if swapped else first
-
-
-def _argument(a: Argument, how: Convention, inputs: Mapping[str, Any]) -> Any:
-    if a.input is None:
-        return a.value
-    mask = a.input == CAUSAL_MASK
-    value = causal_mask(inputs, how.alignment == "bottom-right") if mask else inputs[a.input]
-    return to_layout(a.input, ~value if a.inverted else value, how.layout)
+    return from_layout(first, inputs, how.layout) if isinstance(first, Modular) else first

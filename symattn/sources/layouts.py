@@ -7,38 +7,58 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from symattn.verification.target import Inputs, Layout
+from symattn.verification.target import AXES, Inputs, Layout
 
-_HEADS = ("q", "k", "v")  # (b, h, n, d) or (b, n, h, d)
+_HEADS = ("q", "k", "v")
 _TOKENS = ("x", "y")  # (b, n, d_model)
+_SWAPPED = ("bnhd", "nhd")
+_SIDE_BY_SIDE = ("nc", "bnc")
 
 
-def to_layout(name: str, values: NDArray[Any], layout: Layout) -> NDArray[Any]:
+def to_layout(name: str, values: Any, layout: Layout) -> Any:
     """An input with the axes that ``layout`` wants: b and h of size 1 are put in front where they lack.
 
     ``nd`` leaves everything as it is; weights, biases and masks (which broadcast) stay as they are in every layout.
     """
     if layout == "nd" or name not in (*_HEADS, *_TOKENS, "keep"):
         return values
-    wanted = 4 if name in _HEADS else 3 if name in _TOKENS else 2
-    values = values.reshape((1,) * (wanted - values.ndim) + values.shape)
-    return values.swapaxes(1, 2) if name in _HEADS and layout == "bnhd" else values
+    wanted = AXES[layout] if name in _HEADS else 3 if name in _TOKENS else 2
+    values = values.reshape((1,) * (wanted - values.ndim) + tuple(values.shape))
+    if name not in _HEADS or layout not in (*_SWAPPED, *_SIDE_BY_SIDE):
+        return values
+    values = values.swapaxes(-3, -2)
+    if layout in _SIDE_BY_SIDE:
+        *front, h, d = values.shape
+        values = values.reshape((*front, h * d))
+    return values
 
 
-def from_layout(output: NDArray[np.float64], inputs: Inputs, layout: Layout) -> NDArray[np.float64]:
+def from_layout(output: Any, inputs: Inputs, layout: Layout) -> Any:
     """The output in the axes of the inputs; one that has not the axes of the layout is left as it is."""
-    source, axes = ("q", 4) if "q" in inputs else ("x", 3)
-    if layout == "nd" or output.ndim != axes:
+    source = "q" if "q" in inputs else "x"
+    axes = 3 if source == "x" else AXES[layout]
+    given = inputs[source]
+    if layout == "nd" or output.ndim != max(axes, given.ndim) - (layout in _SIDE_BY_SIDE and source == "q"):
         return output
-    if source == "q" and layout == "bnhd":
-        output = output.swapaxes(1, 2)
-    added = axes - np.asarray(inputs[source]).ndim
-    return output.reshape(output.shape[added:]) if output.shape[:added] == (1,) * added else output
+    if source == "q" and layout in _SIDE_BY_SIDE:
+        h = given.shape[-3] if given.ndim > 2 else 1
+        if output.shape[-1] % h:
+            return output
+        output = output.reshape((*output.shape[:-1], h, output.shape[-1] // h))
+    if source == "q" and layout in (*_SWAPPED, *_SIDE_BY_SIDE):
+        output = output.swapaxes(-3, -2)
+    added = max(axes - given.ndim, 0)
+    return output.reshape(output.shape[added:]) if tuple(output.shape[:added]) == (1,) * added else output
 
 
 def causal_mask(inputs: Inputs, bottom_right: bool) -> NDArray[np.bool_]:
     """Key j may be seen by query i iff j ≤ i + (n_k − n_q), or j ≤ i where the mask is aligned top-left."""
+    n_q, n_k = lengths(inputs)
+    return np.tri(n_q, n_k, n_k - n_q if bottom_right else 0, dtype=bool)
+
+
+def lengths(inputs: Inputs) -> tuple[int, int]:
+    """n_q and n_k."""
     rows = inputs["q"] if "q" in inputs else inputs["x"]
     columns = inputs["k"] if "k" in inputs else inputs.get("y", rows)
-    n_q, n_k = rows.shape[-2], columns.shape[-2]
-    return np.tri(n_q, n_k, n_k - n_q if bottom_right else 0, dtype=bool)
+    return int(rows.shape[-2]), int(columns.shape[-2])

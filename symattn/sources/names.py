@@ -10,8 +10,26 @@ _SPELLINGS = {
     "v": "v val vals value values xv value_states value_layer",
     "x": "x inputs input tokens embeddings hidden_states src",
     "y": "y context ctx memory encoder_hidden_states",
-    "mask": "mask attn_mask attention_mask",
-    "keep": "keep keep_mask key_mask",
+    "mask": "mask attn_mask attention_mask allowed",
+    "keep": "keep keep_mask key_mask valid valid_mask kv_mask key_valid",
+    "lengths": "lengths lens seq_lens seqlens seq_lengths sequence_lengths valid_len valid_lens valid_length "
+    "length valid_lengths kv_len kv_lens kv_lengths kv_length key_lengths k_lens cache_seqlens context_lens n_valid "
+    "num_valid",
+    "past": "past_len past_length past offset start_pos start_position kv_offset q_offset query_offset pos_offset "
+    "position_offset n_past past_kv_len cache_len cache_length",
+    "n_q": "n_q seqlen_q max_seqlen_q seq_len_q q_len query_length seq_len seqlen",
+    "n_k": "n_k seqlen_k max_seqlen_k seq_len_k kv_seq_len k_len key_length max_seqlen",
+    "bounds": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seq_lens",
+    "lse": "lse return_lse return_softmax_lse with_lse output_lse return_logsumexp",
+    "more": "return_weights return_attn return_attention return_attn_weights return_attn_probs return_scores "
+    "return_probs need_weights output_attentions return_cache use_cache training train is_training",
+    "tile": "block_size tile tile_size chunk chunk_size block_q block_k block_m block_n bq bk block_kv tile_q tile_k",
+    "rope_base": "theta rope_theta rope_base rotary_base",
+    "rotary_width": "rotary_dim rot_dim rope_dim",
+    "interleaved": "interleaved interleave rotary_interleaved",
+    "buckets": "num_buckets n_buckets",
+    "max_distance": "max_distance",
+    "bidirectional": "bidirectional",
     "causal": "causal is_causal",
     "scale": "scale softmax_scale sm_scale scaling",
     "heads": "heads n_heads num_heads nheads n_head nhead num_attention_heads",
@@ -25,7 +43,9 @@ _SPELLINGS = {
     "slopes": "slopes alibi_slopes",
     "b_rel": "b_rel rel_bias relative_bias relative_attention_bias bias_table",
     "positions": "positions position_ids",
-    "doc": "doc document_ids segment_ids",
+    "doc": "doc document_ids segment_ids doc_ids seq_ids seg_ids segments documents",
+    "doc_q": "doc_q q_segment_ids segment_ids_q",
+    "doc_k": "doc_k kv_segment_ids k_segment_ids segment_ids_k",
     "drop": "drop dropout_mask",
     "g_q": "g_q q_norm_weight q_gain",
     "g_k": "g_k k_norm_weight k_gain",
@@ -39,10 +59,22 @@ _SPELLINGS["w_o"] += " out_proj_weight w_output"
 _SPELLINGS["b_o"] += " out_proj_bias b_output"
 
 MASKS = ("mask", "keep")
-SETTINGS = ("causal", "scale", "heads", "dropout", "kv_heads", "window", "softcap", "eps")
+SETTINGS = ("causal", "scale", "heads", "dropout", "kv_heads", "window", "softcap", "eps", "prefix")
+#: What else a parameter may ask for: numbers that follow from the sizes, results beside the output, sizes of tiles.
+AROUND = ("past", "n_q", "n_k", "bounds", "lengths", "lse", "more", "tile")
+#: Fields of a position.
+OF_POSITIONS = {
+    "rope_base": "base",
+    "rotary_width": "width",
+    "interleaved": "layout",
+    "buckets": "number",
+    "max_distance": "max_distance",
+    "bidirectional": "bidirectional",
+}
+TILE = 16  # where a size of tiles must be given
 
-# True means "keep" to some authors and "ignore" to others: only the user can tell.
-AMBIGUOUS = ("keypaddingmask", "paddingmask")
+# True means "keep" to some authors and "ignore" to others, as in torch.nn.MultiheadAttention: that is found by trial.
+AMBIGUOUS = ("keypaddingmask", "paddingmask", "srckeypaddingmask", "padmask", "kvpaddingmask")
 
 
 def plain(name: str) -> str:

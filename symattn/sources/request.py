@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.attention.spec import Attention
@@ -24,11 +24,11 @@ class Request:
     ``masks`` are the masks that the specification has (``mask``, ``keep``), ``extras`` its other inputs beside tokens
     and projections, ``optional`` those that it can do without; ``settings`` are its numbers (``kv_heads``, ``softcap``)
     where they are not the usual ones. ``call`` are the keywords to pass as they are, ``mask_arg`` the parameter that
-    takes the mask (``~name``: it takes the mask's negation).
+    takes the mask (``~name``: it takes the mask's negation). The layout ``auto`` is found by trial.
     """
 
     dtype: str = "float64"
-    layout: Layout = "nd"
+    layout: Layout | Literal["auto"] = "nd"
     framework: Framework | None = None
     masks: tuple[str, ...] = ()
     extras: tuple[str, ...] = ()

@@ -13,16 +13,18 @@ from symattn.arrays.precision import Precision
 from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
 from symattn.sources.calling import agree
-from symattn.sources.layouts import causal_mask, from_layout, to_layout
+from symattn.sources.forms import argument
+from symattn.sources.layouts import from_layout
 from symattn.sources.loading import one_line
 from symattn.sources.request import Request
+from symattn.sources.trial import settle
 from symattn.sources.watching import watch
 from symattn.verification import probes
 from symattn.verification.domain import Domain
 from symattn.verification.inputs import Maker, Sizes
 from symattn.verification.target import (
-    CAUSAL_MASK,
     IN_PROCESS,
+    MADE,
     Argument,
     Convention,
     Failure,
@@ -31,6 +33,8 @@ from symattn.verification.target import (
     Memory,
     Outcome,
 )
+
+_NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
 
 
 class Target:
@@ -55,41 +59,40 @@ class Target:
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once on fresh copies of ``inputs`` that lie in memory as told. See ``Runner``."""
-        passed = {name: self._place(name, values, memory) for name, values in self._given(inputs).items()}
-        bits = {name: self._bits(array) for name, array in passed.items()}
+        given = self._given(inputs)
+        passed = {a: self._place(value, memory) for a, value in given.items()}
+        bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, int)}
         seen = watch(self._function, *_sorted(self.convention.arguments, passed))
         outcome = Outcome(
             error=seen.error,
             stdout=seen.stdout,
-            mutated=tuple(name for name, array in passed.items() if self._bits(array) != bits[name]),
+            mutated=tuple(dict.fromkeys(a.input or "" for a in bits if self._bits(passed[a]) != bits[a])),
             overwrote=self._overwrote(),
             warnings=seen.warnings,
             seconds=seen.seconds,
         )
         return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
 
-    def _given(self, inputs: Inputs) -> dict[str, NDArray[Any]]:
-        """The inputs that the function takes, the causal mask among them, negated where it wants that."""
-        given: dict[str, NDArray[Any]] = {}
+    def _given(self, inputs: Inputs) -> dict[Argument, Any]:
+        """The arguments made of inputs, as the function wants them; those that can be left out may lack."""
+        given: dict[Argument, Any] = {}
         for a in self.convention.arguments:
-            if a.input is None or (a.input not in inputs and a.input != CAUSAL_MASK and not a.required):
+            if a.input is None or (a.input not in inputs and a.input not in MADE and not a.required):
                 continue
-            if a.input == CAUSAL_MASK:
-                values: NDArray[Any] = causal_mask(inputs, self.convention.alignment == "bottom-right")
-            elif a.input in inputs:
-                values = np.asarray(inputs[a.input])
-            else:
+            if a.input not in inputs and a.input not in MADE:
                 raise InputError(f"{self.describe()} needs the input {a.input}")
-            given[a.input] = _negated(values, a) if a.inverted else values
+            given[a] = argument(a, self.convention, inputs)
         return given
 
-    def _place(self, name: str, values: NDArray[Any], memory: Memory) -> Any:
-        """A fresh array of the framework, in the convention's layout."""
-        values, dtype = to_layout(name, values, self.convention.layout), self.convention.dtype
+    def _place(self, values: Any, memory: Memory) -> Any:
+        """A fresh array of the framework; whole numbers stay what they are."""
+        if isinstance(values, int):
+            return values
+        values, dtype = np.asarray(values), self.convention.dtype
         if memory == "transposed" and values.ndim > 1:
             turned = np.ascontiguousarray(values.swapaxes(-1, -2))
             return self._arrays.make(turned, dtype).swapaxes(-1, -2)
-        made = self._arrays.make(np.ascontiguousarray(values), dtype)
+        made = self._arrays.make(np.ascontiguousarray(values) if values.ndim else values, dtype)
         if memory == "strided" and values.ndim > 0:
             apart = self._arrays.blank(made, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
             apart[...] = made
@@ -139,10 +142,28 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> Ta
     _refuse_own_weights(function, name)
     request = settled(function, request)
     convention = agree(function, request, name)
+    if request.layout == "auto":
+        return Target(function, _by_trial(function, convention, request), name)
     if request.framework is None:
         framework, note = _tried(function, convention, request)
         convention = replace(convention, framework=framework, notes=(*convention.notes, note))
     return Target(function, convention, name)
+
+
+def _by_trial(function: Callable[..., Any], convention: Convention, request: Request) -> Convention:
+    """The convention in the framework, the layout and the forms of arguments by which the function runs."""
+
+    def call(how: Convention, inputs: Inputs) -> Outcome:
+        return Target(function, how).run(inputs)
+
+    if request.framework is not None:
+        return settle(function, convention, request, call) or convention
+    found = settle(function, convention, request, call)
+    if found is not None:
+        return replace(found, notes=(*found.notes, _NUMPY))
+    framework, note = _tried(function, convention, request)
+    convention = replace(convention, framework=framework, notes=(*convention.notes, note))
+    return (settle(function, convention, request, call) if framework != "numpy" else None) or convention
 
 
 def settled(function: Callable[..., Any], request: Request) -> Request:
@@ -154,7 +175,7 @@ def _tried(function: Callable[..., Any], convention: Convention, request: Reques
     """The framework by trial, and a note that says so."""
     first = Target(function, convention).run(_small(convention, request)).error
     if first is None:
-        return "numpy", "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
+        return "numpy", _NUMPY
     try:
         second = Target(function, replace(convention, framework="torch")).run(_small(convention, request)).error
     except MissingExtra:
@@ -171,24 +192,18 @@ def _small(convention: Convention, request: Request) -> dict[str, NDArray[Any]]:
     return maker.make(Sizes(3, 3, 4, 4, 4 * request.heads), probes.small(rng), rng)
 
 
-def _sorted(arguments: Sequence[Argument], passed: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _sorted(arguments: Sequence[Argument], passed: Mapping[Argument, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Positional arguments and keywords. An input that was not given is left out."""
     places: list[Any] = []
     keywords: dict[str, Any] = {}
     for a in arguments:
-        if a.input is None or a.input in passed:
-            value = a.value if a.input is None else passed[a.input]
+        if a.input is None or a in passed:
+            value = a.value if a.input is None else passed[a]
             if a.positional:
                 places.append(value)
             else:
                 keywords[a.parameter] = value
     return places, keywords
-
-
-def _negated(mask: NDArray[Any], a: Argument) -> NDArray[Any]:
-    if mask.dtype != bool:
-        raise InputError(f"--mask-arg ~{a.parameter}: only a boolean mask has a negation")
-    return ~mask
 
 
 def _refuse_own_weights(function: Callable[..., Any], name: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from symattn.errors import SymattnError
 from symattn.sources.loading import load, where
 from symattn.sources.request import Request
-from symattn.sources.target import settled, target
+from symattn.sources.target import Target, settled, target
 from symattn.sources.watching import captured
 from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 
@@ -49,10 +49,11 @@ class _Server:
             self._found = load(name)
             return self._found.display, settled(self._found.function, request)
 
-    def prepare(self, request: Request) -> Convention:
-        """Agree on the call, if need be by one small call."""
+    def prepare(self, request: Request, agreed: Convention | None = None) -> Convention:
+        """Agree on the call, if need be by small calls; after a crash, call as ``agreed``."""
         with captured():
-            self._target = target(self._found.function, request, self._found.name)
+            function, name = self._found.function, self._found.name
+            self._target = Target(function, agreed, name) if agreed else target(function, request, name)
             return self._target.convention
 
     def run(self, inputs: Inputs, memory: Memory) -> Outcome:

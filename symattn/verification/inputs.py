@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from symattn.verification.reference import SCORES
 from symattn.verification.target import Convention
 
 Array = np.ndarray
+_TOKENS = ("q", "k", "v", "x", "y")
 _HARD = 16  # columns, where the bound takes long
 _HALVINGS = 40  # of queries; beyond, scores do not follow them
 _MASKED_SCORES = 1000.0  # beyond, a finite mask such as −10⁴ forbids nothing
@@ -66,9 +68,21 @@ class Maker:
         return self.domain.square or (self.tokens and "y" not in self.names) or "doc" in self.names
 
     @property
-    def batches(self) -> bool:
-        """Whether axes for batch and heads may come before n and d."""
-        return self.convention.layout != "nd" and not self.tokens
+    def batches(self) -> int:
+        """How many axes of batches come before those of a head's tokens, that of heads among them if there is one."""
+        return self.convention.batch_axes(self.spec.heads)
+
+    @property
+    def fronts(self) -> tuple[int, ...]:
+        """Axes of batches for the layout ``nd``, which has none of its own."""
+        return (2, 3) if self.spec.heads == 1 and not self.tokens else (2,)
+
+    def _mask_front(self, batch: tuple[int, ...]) -> tuple[int, ...]:
+        """The axes that masks have before those of tokens: b and 1 for the heads, if the function takes so many."""
+        forms = [a.form for a in self.convention.arguments if a.input in ("mask", "keep")]
+        if len(batch) != self.batches or any(f in ("k", "qk", "1qk", "11qk", "") for f in forms):
+            return ()
+        return (*batch[:1], *(1 for _ in batch[1:]))
 
     @property
     def largest_score(self) -> float:
@@ -131,7 +145,7 @@ class Maker:
         letters |= {"f": self._pairs(s.d_k), "l": 3, "l_q": 4, "l_a": 3, "d_e": 3, "n_d": 1, "n_b": 1}
         letters |= {"n_r": s.n_k if self.spec.causal else s.n_q + s.n_k - 1} | known_sizes(self.spec)
         found = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
-        return {name: (*s.batch, *shape) if name in "qkv" else shape for name, shape in found.items()}
+        return {name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in found.items()}
 
     def _pairs(self, d_k: int) -> int:
         return (self._turned or d_k) // 2
@@ -142,7 +156,7 @@ class Maker:
         shapes = self.shapes(s)
         made = self._extras(shapes, rng)
         arrays = {n: self.precision.input.rounded(entries(n, shape)) for n, shape in shapes.items() if n not in made}
-        return self.tame(self._in_order(arrays | made | self.masks(s.n_q, s.n_k, rng, made)))
+        return self.tame(self._in_order(arrays | made | self.masks(s.n_q, s.n_k, rng, made, s.batch)))
 
     def _extras(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, Array]:
         """Positions, tables, sinks and the like, as the format holds them."""
@@ -205,15 +219,33 @@ class Maker:
         return {name: made[name] for name in self.names if name in made}
 
     def masks(
-        self, n_q: int, n_k: int, rng: np.random.Generator | None, given: dict[str, Array] | None = None
+        self,
+        n_q: int,
+        n_k: int,
+        rng: np.random.Generator | None,
+        given: dict[str, Array] | None = None,
+        batch: tuple[int, ...] = (),
     ) -> dict[str, Array]:
-        """Masks by which every query may attend to some key; open ones without ``rng``."""
+        """Masks by which every query may attend to some key, others for each item of a batch; open without ``rng``."""
+        labels = {n: a for n, a in (given or {}).items() if n.startswith("doc")}
+        may = places(self.spec, n_q, n_k, labels)
+        front = self._mask_front(batch)
+        items = [self._masks(may, rng) for _ in range(prod(front))]
+        made = {name: np.stack([item[name] for item in items]) for name in items[0]}
+        if front and self.spec.heads > 1:
+            front = (*front, 1)
+        return {
+            name: a.reshape((*(front if name == "mask" else front[: len(batch)]), *a.shape[1:]))
+            for name, a in made.items()
+        }
+
+    def _masks(self, may: Array, rng: np.random.Generator | None) -> dict[str, Array]:
+        """The masks of one item, on top of what the specification and labels allow."""
         made: dict[str, Array] = {}
-        may = places(self.spec, n_q, n_k, {n: a for n, a in (given or {}).items() if n.startswith("doc")})
+        n_q, n_k = may.shape
         keep = np.ones(n_k, dtype=bool)
         if self.spec.padding:
-            keep = keep if rng is None else rng.random(n_k) < 0.7
-            keep[0] = True
+            keep = keep if rng is None else self._keep(n_k, rng)
             keep = keep if (may & keep).any(axis=1).all() else np.ones(n_k, dtype=bool)
             made["keep"] = keep
         if self.spec.mask is not None:
@@ -221,6 +253,14 @@ class Maker:
             open_ = self._with_keys(open_, may & keep, rng)
             made["mask"] = open_ if self.spec.mask == "boolean" else self._additive(open_, rng)
         return made
+
+    def _keep(self, n_k: int, rng: np.random.Generator) -> Array:
+        """Valid keys: the first ones where the function takes their number, else any, the first one among them."""
+        if any(a.form in ("lengths", "length") for a in self.convention.arguments):
+            return np.arange(n_k) < rng.integers(1, n_k + 1)
+        keep = rng.random(n_k) < 0.7
+        keep[0] = True
+        return keep
 
     def _with_keys(self, open_: Array, may: Array, rng: np.random.Generator | None) -> Array:
         """A mask that leaves each query a key which the other masks leave it too."""

@@ -50,9 +50,15 @@ def shapes(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             continue
         wanted = Sizes(n_q, n_k, d_k, d_v, d_model=d_k + d_v + 1 if d_k < 9 else 7)
         yield f"{n_q} × {n_k}, widths {d_k}, {d_v}", maker.make(wanted, small(rng), rng)
-    if maker.batches:
-        for batch in ((2, 3), (3, 1)):
-            yield f"batch {batch}", maker.make(Sizes(3, 5, 4, 2, batch=batch), small(rng), rng)
+    yield from batches(maker, rng)
+
+
+def batches(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Several items, and heads, at once: masks differ from item to item."""
+    for sizes in ((2, 3), (3, 1), (3, 2))[: 3 * bool(maker.batches)]:
+        for n_q, n_k in ((3, 5), (4, 4)):
+            batch = sizes[: maker.batches]
+            yield f"batch {batch}, {n_q} × {n_k}", maker.make(Sizes(n_q, n_k, 4, 2, batch=batch), small(rng), rng)
 
 
 def worked(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:

@@ -14,18 +14,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 Framework = Literal["numpy", "torch"]
-Layout = Literal["nd", "bhnd", "bnhd"]
+Layout = Literal["nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc"]
+Front = Literal["none", "taken", "promised"]
+#: How many axes q, k, v have before they are brought into a layout: …, [h], n, d.
+AXES: Mapping[Layout, int] = {"nd": 2, "bnd": 3, "nhd": 3, "bhnd": 4, "bnhd": 4, "nc": 3, "bnc": 4}
 Memory = Literal["contiguous", "strided", "transposed"]
 Alignment = Literal["bottom-right", "top-left"]
 Inputs = Mapping[str, NDArray[Any]]
 
 IN_PROCESS = "The function ran in this process: no time limit, and a crash would have ended it."
-CAUSAL_MASK = "causal_mask"  # an input that no caller gives: it is made from n_q, n_k and the alignment
+CAUSAL_MASK = "causal_mask"  # inputs that no caller gives: made from n_q, n_k and the alignment
+PAST, COUNT_Q, COUNT_K = "past", "n_q", "n_k"  # n_k − n_q, n_q and n_k, whole numbers
+MADE = (CAUSAL_MASK, PAST, COUNT_Q, COUNT_K)
+
+
+_WORDS = {
+    CAUSAL_MASK: "causal mask", PAST: "n_k − n_q", "lengths": "numbers of valid keys", "length": "number of valid keys",
+    "bounds": "bounds of documents",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of the call: the specification's ``input``, or a constant ``value`` where ``input`` is None."""
+    """One argument of the call: the specification's ``input``, or a constant ``value`` where ``input`` is None.
+
+    ``form`` says which axes the function wants where they are not those of the layout: ``b1qk`` for a mask
+    (b, 1, n_q, n_k); ``lengths`` for the number of valid keys in the place of booleans; see ``symattn.sources.forms``.
+    """
 
     parameter: str
     input: str | None = None
@@ -33,16 +48,22 @@ class Argument:
     positional: bool = False
     required: bool = False
     inverted: bool = False
+    form: str = ""
 
     def __str__(self) -> str:
-        given = repr(self.value) if self.input is None else self.input.replace("_mask", " mask")
+        given = repr(self.value) if self.input is None else _WORDS.get(self.form, _WORDS.get(self.input, self.input))
         given = f"not {given}" if self.inverted else given
         return given if self.positional else f"{self.parameter}={given}"
 
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """How a function is called: with which arrays, in which layout, by which names."""
+    """How a function is called: with which arrays, in which layout, by which names.
+
+    ``layout`` names the axes of q, k, v: batch, heads, tokens, d; c for the columns of all heads side by side; ``nd``
+    has no batch, and an axis of heads first if the specification has several. ``front`` says whether the function
+    takes further axes in front as well, and whether its documentation promises that.
+    """
 
     arguments: tuple[Argument, ...]
     framework: Framework = "numpy"
@@ -50,11 +71,22 @@ class Convention:
     layout: Layout = "nd"
     alignment: Alignment = "bottom-right"
     notes: tuple[str, ...] = ()
+    front: Front = "none"
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The specification's inputs that the function can take, in the order of its arguments."""
-        return tuple(a.input for a in self.arguments if a.input is not None and a.input != CAUSAL_MASK)
+        given = (a.input for a in self.arguments if a.input is not None and a.input not in MADE)
+        return tuple(dict.fromkeys(given))
+
+    def batch_axes(self, heads: int) -> int:
+        """How many axes of batches the layout has; that of heads is one of them where the specification has one head.
+
+        Tokens have one, in every layout but ``nd``.
+        """
+        if self.layout == "nd":
+            return 0
+        return 1 if "x" in self.inputs else AXES[self.layout] - 2 - (heads > 1)
 
     @property
     def required(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from symattn import Attention
+from symattn.attention.positions.fields import Rotary
 from symattn.errors import InputError
 from symattn.sources.calling import agree
 from symattn.sources.request import Request, keyword
@@ -112,6 +113,20 @@ def test_a_builtin_whose_documentation_has_the_signature() -> None:
         (lambda q, k, v, dropout_p=0.1: v, {}, "q, k, v"),
         (lambda q, k, v, scale=None: v, {"scale": 0.25, "call": (("scale", 2),)}, "q, k, v, scale=2"),
         (lambda q, k, v, **more: v, {"call": (("backend", "fast"),)}, "q, k, v, backend='fast'"),
+        (lambda q, k, v, start_pos: v, {}, "q, k, v, n_k − n_q"),
+        (lambda q, k, v, past_len=0: v, {}, "q, k, v, past_len=n_k − n_q"),
+        (lambda q, k, v, seqlen_q, seqlen_k: v, {}, "q, k, v, n_q, n_k"),
+        (lambda q, k, v, return_lse=False: v, {}, "q, k, v"),
+        (lambda q, k, v, return_lse=True, need_weights=True: v, {}, "q, k, v, return_lse=False, need_weights=False"),
+        (lambda q, k, v, return_lse=False: v, {"spec": Attention(lse=True)}, "q, k, v, return_lse=True"),
+        (lambda q, k, v, tile: v, {}, "q, k, v, 16"),
+        (lambda q, k, v, tile=3: v, {}, "q, k, v"),
+        (lambda q, k, v, theta=1e4: v, {"spec": Attention(position=Rotary(base=500))}, "q, k, v, theta=500"),
+        (
+            lambda q, k, v, interleaved=True: v,
+            {"spec": Attention(position=Rotary())},
+            "q, k, v, interleaved=False",
+        ),
     ],
 )
 def test_settings(function: Callable[..., Any], request_: dict[str, Any], words: str) -> None:
@@ -152,6 +167,11 @@ def test_what_partial_has_fixed_is_told_already() -> None:
         ),
         (lambda q, k, v, m=None: v, {"causal": True, "mask_arg": "m"}, "q, k, v, m=causal mask"),
         (lambda q, k, v, mask: v, {"causal": True}, "q, k, v, causal mask"),
+        (lambda q, k, v, key_padding_mask=None: v, {"masks": ("keep",)}, "q, k, v, key_padding_mask=not keep"),
+        (lambda q, k, v, attention_mask=None: v, {"masks": ("keep",)}, "q, k, v, attention_mask=keep"),
+        (lambda q, k, v, seq_lens: v, {"masks": ("keep",)}, "q, k, v, number of valid keys"),
+        (lambda q, k, v, may=None: v, {"masks": ("mask",)}, "q, k, v, may=mask"),
+        (lambda a, b, c, d: a, {"masks": ("mask",)}, "q, k, v, mask"),
         (lambda q, k, v, mask, causal: v, {"causal": True}, "q, k, v, None, True"),
         (lambda q, k, v, m=None, causal=False: v, {"causal": True, "mask_arg": "m"}, "q, k, v, m=causal mask"),
     ],
@@ -176,11 +196,8 @@ def test_the_causal_mask_is_no_input_that_a_caller_gives() -> None:
         (lambda q, k, v, temperature: v, {}, "no value is known for temperature; say --call temperature=VALUE"),
         (lambda q, k, v, scale: v, {}, "no value is known for scale"),
         (lambda q, k, v: v, {"masks": ("mask",)}, "no parameter for the specification's mask is known"),
-        (
-            lambda q, k, v, key_padding_mask=None: v,
-            {"masks": ("keep",)},
-            "or --mask-arg ~key_padding_mask if True means",
-        ),
+        (lambda q, k, v, a=None, b=None: v, {"masks": ("mask",)}, "no parameter for the specification's mask is known"),
+        (lambda a, b, c, d: a, {"masks": ("mask", "keep")}, "no value is known for d"),
         (lambda q, k, v, mask=None: v, {"masks": ("mask", "keep")}, "no parameter for the specification's keep"),
         (lambda q, k, v: v, {"mask_arg": "m"}, "has no parameter m"),
         (lambda q, k, v, m: v, {"mask_arg": "m"}, "the specification has no mask"),

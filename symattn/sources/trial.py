@@ -1,0 +1,269 @@
+"""How a function wants its arrays, found by small calls in which all sizes differ.
+
+Each layout, and each form of a mask, that could be meant is tried once. One that runs and gives an output of the right
+shape is possible; among these the one that is documented comes first, then one whose output is near what the
+specification says, then one in which a head of keys changes no other head's output: a wrong function has a layout, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.errors import SymattnError
+from symattn.sources.documented import documented
+from symattn.sources.names import AMBIGUOUS, meaning, plain
+from symattn.sources.request import Request
+from symattn.sources.signature import bound_keywords, parameters
+from symattn.verification.domain import Domain
+from symattn.verification.inputs import Maker, Sizes
+from symattn.verification.probes import small
+from symattn.verification.target import CAUSAL_MASK, PAST, Argument, Convention, Inputs, Layout, Outcome
+
+Call = Callable[[Convention, Inputs], Outcome]
+_SECONDS = 3.0
+_NEAR = 64  # roundings
+_LEVELS = (Sizes(5, 11, 6, 7, 10), Sizes(9, 9, 6, 7, 10), Sizes(9, 9, 6, 6, 12))
+_BATCH = (2, 3)
+_MASKS = {
+    "nd": ("",), "nhd": ("",), "nc": ("",),
+    "bnd": ("bqk", "b1qk", "qk", "1qk"),
+    "bhnd": ("b1qk", "bqk", "bhqk", "qk", "11qk"),
+    "bnhd": ("b1qk", "bqk", "bhqk", "qk", "11qk"),
+    "bnc": ("b1qk", "bqk", "bhqk", "qk", "11qk"),
+}  # fmt: skip
+_KEEPS = {"b": ("bk", "b11k", "b1k", "b1qk", "bqk", "k"), "": ("", "qk")}
+_LENGTHS = {"b": ("lengths",), "": ("length", "lengths")}
+
+
+@dataclass(frozen=True)
+class Possible:
+    """A convention that runs: how, at which sizes (0: all of them different), and what speaks for it."""
+
+    convention: Convention
+    level: int
+    near: bool
+    local: bool
+
+    @property
+    def rank(self) -> tuple[bool, bool, int]:
+        """The smaller the better."""
+        return not self.near, not self.local, self.level
+
+
+def settle(function: Callable[..., Any], convention: Convention, request: Request, call: Call) -> Convention | None:
+    """The convention with the layout and the forms that the function wants; None where nothing runs."""
+    return _Trial(function, request, call).settled(convention)
+
+
+class _Trial:
+    """The calls for one function."""
+
+    def __init__(self, function: Callable[..., Any], request: Request, call: Call) -> None:
+        self._request, self._call = request, call
+        self._documented = documented(function)
+        self._optional_mask = [] if request.masks else _optional_masks(function)
+        self._end = monotonic() + _SECONDS
+
+    def settled(self, convention: Convention) -> Convention | None:
+        """The best of all, with a note on what was found."""
+        best: Possible | None = None
+        for variant in self._variants(convention):
+            found = self._best(variant)
+            if found and (best is None or found.rank < best.rank or self._needs_mask(best, found)):
+                best = found
+            if best and best.near:
+                break
+        if best is None:
+            return None
+        chosen = replace(best.convention, front="taken" if self._takes_front(best.convention) else "none")
+        return replace(chosen, notes=(*chosen.notes, *_notes(chosen)))
+
+    def _variants(self, convention: Convention) -> Iterator[Convention]:
+        """As it is; with an unclear mask the other way round; with the causal mask; without a cache's length."""
+        yield convention
+        for i, a in enumerate(convention.arguments):
+            if a.input == "keep" and plain(a.parameter) in AMBIGUOUS and not a.form:
+                yield _with(convention, i, replace(a, inverted=not a.inverted))
+            if a.input == PAST and not a.required:
+                yield replace(convention, arguments=(*convention.arguments[:i], *convention.arguments[i + 1 :]))
+        settled = any(a.input == CAUSAL_MASK or meaning(a.parameter) == "causal" for a in convention.arguments)
+        told = {self._request.mask_arg, *dict(self._request.call)}
+        if self._request.causal and not settled and self._optional_mask and self._optional_mask[0] not in told:
+            mask = Argument(self._optional_mask[0], CAUSAL_MASK)
+            notes = tuple(n for n in convention.notes if "--mask-arg" not in n)
+            yield replace(convention, arguments=(*convention.arguments, mask), notes=notes)
+
+    def _best(self, convention: Convention) -> Possible | None:
+        found: list[Possible] = []
+        for layout in self._layouts(convention):
+            here: list[Possible] = []
+            for formed in _forms(replace(convention, layout=layout), self._request):
+                possible = self._possible(formed)
+                here += [possible] if possible else []
+                if (possible and possible.near) or monotonic() > self._end:
+                    break
+            found += _batched_first(here)
+            if any(p.near and (p.level == 0 or layout in self._documented) for p in here):
+                break
+        told = [p for p in found if p.convention.layout in self._documented and (p.near or p.local)]
+        return min(told or found, key=lambda p: p.rank, default=None)
+
+    def _layouts(self, convention: Convention) -> tuple[Layout, ...]:
+        """Those that are documented first."""
+        tokens, heads = "x" in convention.inputs, self._request.heads > 1
+        usual: tuple[Layout, ...] = ("nd", "bnd") if tokens else ("nd", "bnd", "bhnd", "bnhd", "nhd")
+        if heads and not tokens:
+            usual = ("nd", "bhnd", "bnhd", "nhd", "bnc", "nc")
+        return tuple(dict.fromkeys((*(d for d in self._documented if d in usual), *usual)))
+
+    def _possible(self, convention: Convention) -> Possible | None:
+        """The convention at the sizes that tell most, or None."""
+        for level, sizes in enumerate(_LEVELS):
+            inputs = self._inputs(convention, sizes)
+            if inputs is None or monotonic() > self._end:
+                return None
+            right = self._right(inputs)
+            got = self._call(convention, inputs).output
+            if right is not None and got is not None and got.shape == right.shape:
+                return Possible(convention, level, self._near(got, right), self._local(convention, inputs, got))
+        return None
+
+    def _inputs(self, convention: Convention, sizes: Sizes, batch: tuple[int, ...] | None = None) -> Inputs | None:
+        r = self._request
+        maker = Maker(r.spec, convention, Precision.of(r.dtype), Domain())
+        batch = _BATCH[: convention.batch_axes(r.heads)] if batch is None else batch
+        rng = np.random.default_rng(0)
+        try:
+            return maker.make(replace(sizes, batch=batch), small(rng), rng)
+        except (SymattnError, KeyError):
+            return None
+
+    def _right(self, inputs: Inputs) -> Any:
+        """What the specification gives, in float64."""
+        try:
+            with np.errstate(all="ignore"):
+                found = self._request.spec(**inputs)
+        except SymattnError:
+            return None
+        return found[0] if isinstance(found, tuple) else found
+
+    def _near(self, got: Any, right: Any) -> bool:
+        u = float(Precision.of(self._request.dtype).input.u)
+        with np.errstate(all="ignore"):
+            return bool((np.abs(got - right) <= _NEAR * u * (1 + np.abs(right).max())).all())
+
+    def _local(self, convention: Convention, inputs: Inputs, got: Any) -> bool:
+        """Whether the first head of keys and values of the first batch changes no output of the other ones."""
+        names = [n for n in ("k", "v", "y") if n in inputs] or ["x"]
+        axes = np.ndim(inputs[names[0]]) - 2
+        if axes == 0:
+            return True
+        first = (0,) * axes
+        changed = {n: np.array(inputs[n]) for n in names}
+        for a in changed.values():
+            a[first] = -a[first]
+        other = self._call(convention, {**inputs, **changed}).output
+        if other is None or other.shape != got.shape:
+            return False
+        apart = got.ndim - 2
+        corners = [c for c in product((0, -1), repeat=min(axes, apart)) if any(c)]
+        return all(np.array_equal(got[c], other[c], equal_nan=True) for c in corners)
+
+    def _needs_mask(self, best: Possible, found: Possible) -> bool:
+        """Whether the function is not causal by itself, and takes a mask that could make it so."""
+        mask = any(a.input == CAUSAL_MASK for a in found.convention.arguments)
+        if not mask or best.near or self._request.alignment != "bottom-right":
+            return False
+        inputs = self._inputs(best.convention, _LEVELS[1])
+        names = [n for n in ("v", "y", "x") if n in (inputs or {})][:1]
+        if inputs is None or not names:
+            return False
+        changed = np.array(inputs[names[0]])
+        changed[..., -1, :] = -changed[..., -1, :] + 1
+        before = self._call(best.convention, inputs).output
+        after = self._call(best.convention, {**inputs, names[0]: changed}).output
+        if before is None or after is None or before.shape != after.shape:
+            return False
+        return not np.array_equal(before[..., 0, :], after[..., 0, :], equal_nan=True)
+
+    def _takes_front(self, convention: Convention) -> bool:
+        """Whether axes in front of those of the layout ``nd`` go through."""
+        if convention.layout != "nd":
+            return False
+        one_head = self._request.heads == 1 and "x" not in convention.inputs
+        inputs = self._inputs(convention, _LEVELS[0], _BATCH if one_head else _BATCH[:1])
+        right = None if inputs is None else self._right(inputs)
+        if inputs is None or right is None:
+            return False
+        got = self._call(convention, inputs).output
+        return got is not None and got.shape == right.shape
+
+
+def _forms(convention: Convention, request: Request) -> Iterator[Convention]:
+    """The convention with every form that its masks, labels and tables could have."""
+    choices = [_forms_of(a, convention.layout, request) for a in convention.arguments]
+    for chosen in product(*choices):
+        pairs = zip(convention.arguments, chosen, strict=True)
+        yield replace(convention, arguments=tuple(replace(a, form=form) for a, form in pairs))
+
+
+def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
+    batch = "b" if layout.startswith("b") else ""
+    if a.input == "keep":
+        return _LENGTHS[batch] if a.form else _KEEPS[batch]
+    if a.input in ("mask", "bias", "drop", CAUSAL_MASK):
+        forms = _MASKS[layout]
+        return forms if a.input in ("mask", CAUSAL_MASK) or not batch else tuple(f for f in forms if f[0] != "b")
+    if a.input in ("doc", "doc_q", "doc_k", "positions", "positions_q") and not a.form:
+        return ("", "bk") if batch else ("",)
+    if a.input in ("cos", "sin", "cos_q", "sin_q"):
+        half = getattr(request.spec.position, "layout", "half") == "half"
+        return ("", "nff" if half else "nf2")
+    return (a.form,)
+
+
+def _batched_first(found: list[Possible]) -> list[Possible]:
+    """Without those whose masks have no axis of batches, where some have one: their masks say less."""
+    batched = [p for p in found if not any(a.form in _ALIKE for a in p.convention.arguments)]
+    return batched or found
+
+
+_ALIKE = ("k", "qk", "1qk", "11qk")
+
+
+def _with(convention: Convention, place: int, a: Argument) -> Convention:
+    return replace(convention, arguments=(*convention.arguments[:place], a, *convention.arguments[place + 1 :]))
+
+
+def _optional_masks(function: Callable[..., Any]) -> list[str]:
+    """Parameters that are called a mask, and can be left out."""
+    free = [
+        p for p in parameters(function) or () if p.default is not p.empty and p.name not in bound_keywords(function)
+    ]
+    return [p.name for p in free if meaning(p.name) == "mask"]
+
+
+_AXES: Mapping[Layout, str] = {
+    "nd": "", "bnd": "(b, n, d)", "nhd": "(n, h, d)", "bhnd": "(b, h, n, d)", "bnhd": "(b, n, h, d)",
+    "nc": "(n, h d)", "bnc": "(b, n, h d)",
+}  # fmt: skip
+
+
+def _notes(convention: Convention) -> Iterator[str]:
+    """What was found by trial, for a reader to see."""
+    if convention.layout != "nd":
+        yield f"The axes are taken to be {_AXES[convention.layout]}, found by trial; --layout tells another order."
+    for a in convention.arguments:
+        if a.input == "keep" and plain(a.parameter) in AMBIGUOUS:
+            yield f"True in {a.parameter} is taken to mean {'ignore' if a.inverted else 'keep'}, found by trial."
+        if a.form in ("lengths", "length"):
+            yield f"{a.parameter} is taken to be how many keys are valid, the first ones."
+        if a.input == CAUSAL_MASK and not a.required:
+            yield f"The causal mask is passed as {a.parameter}."

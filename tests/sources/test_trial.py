@@ -1,0 +1,205 @@
+"""How a function wants its arrays is found by trial, whether it is right or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.sources.documented import documented
+from symattn.sources.forms import argument
+from symattn.sources.request import Request
+from symattn.sources.target import Target, target
+from symattn.verification.target import Argument, Convention, Layout
+
+TWO = Attention(heads=2)
+PADDED = Attention(padding=True)
+
+
+def softmax(s: Any) -> Any:
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def scores(q: Any, k: Any, d: float = -0.5) -> Any:
+    return q @ k.swapaxes(-1, -2) * q.dtype.type(q.shape[-1] ** d)
+
+
+def flat(q: Any, k: Any, v: Any) -> Any:
+    return softmax(q @ k.T / np.sqrt(q.shape[-1])) @ v
+
+
+def any_axes(q: Any, k: Any, v: Any) -> Any:
+    return softmax(scores(q, k)) @ v
+
+
+def three(q: Any, k: Any, v: Any) -> Any:
+    return softmax(np.einsum("xyd,xzd->xyz", q, k) / np.sqrt(q.shape[-1])) @ v
+
+
+def heads_first(q: Any, k: Any, v: Any) -> Any:
+    assert q.ndim == 4
+    return any_axes(q, k, v)
+
+
+def tokens_first(q: Any, k: Any, v: Any) -> Any:
+    weights = softmax(np.einsum("xiyd,xjyd->xyij", q, k) * q.dtype.type(q.shape[-1] ** -0.5))
+    return np.einsum("xyij,xjyd->xiyd", weights, v)
+
+
+def tokens_first_unscaled(q: Any, k: Any, v: Any) -> Any:
+    return np.einsum("xyij,xjyd->xiyd", softmax(np.einsum("xiyd,xjyd->xyij", q, k)), v)
+
+
+def square_unscaled(q: Any, k: Any, v: Any) -> Any:
+    assert q.shape == k.shape
+    return tokens_first_unscaled(q, k, v)
+
+
+def no_batch(q: Any, k: Any, v: Any) -> Any:
+    return tokens_first(q[None], k[None], v[None])[0]
+
+
+def side_by_side(q: Any, k: Any, v: Any) -> Any:
+    assert q.ndim == 3
+    q, k, v = (a.reshape(*a.shape[:2], 2, -1).swapaxes(1, 2) for a in (q, k, v))
+    out = any_axes(q, k, v).swapaxes(1, 2)
+    return out.reshape(*out.shape[:2], -1)
+
+
+def promised(q: Any, k: Any, v: Any) -> Any:
+    """Shapes: q (batch, heads, n, d)."""
+    return any_axes(q, k, v)
+
+
+def of_tokens(x: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
+    n, _, _ = x.shape
+    assert n == 2
+    return any_axes(x @ w_q, x @ w_k, x @ w_v)
+
+
+@pytest.mark.parametrize(
+    ("function", "spec", "layout"),
+    [
+        (flat, Attention(), "nd"), (any_axes, Attention(), "nd"), (three, Attention(), "bnd"),
+        (heads_first, Attention(), "bhnd"), (tokens_first, Attention(), "bnhd"), (no_batch, Attention(), "nhd"),
+        (tokens_first_unscaled, Attention(), "bnhd"), (square_unscaled, Attention(), "bnhd"),
+        (promised, Attention(), "bhnd"), (of_tokens, Attention(), "bnd"),
+        (any_axes, TWO, "nd"), (heads_first, TWO, "bhnd"), (tokens_first, TWO, "bnhd"), (side_by_side, TWO, "bnc"),
+        (tokens_first_unscaled, TWO, "bnhd"),
+    ],
+)  # fmt: skip
+def test_layouts(function: Callable[..., Any], spec: Attention, layout: Layout) -> None:
+    convention = settled(function, spec)
+    assert convention.layout == layout
+    assert any("by trial" in n for n in convention.notes) == (layout != "nd")
+
+
+def settled(function: Callable[..., Any], spec: Attention, **told: Any) -> Convention:
+    found = target(function, Request.of(spec, framework="numpy", dtype="float32", **{"layout": "auto", **told}))
+    return found.convention
+
+
+def test_axes_in_front_are_seen() -> None:
+    assert settled(any_axes, Attention()).front == "taken"
+    assert settled(flat, Attention()).front == "none"
+
+
+def test_a_layout_that_is_told_is_taken() -> None:
+    assert settled(any_axes, Attention(), layout="bnhd").layout == "bnhd"
+
+
+def _padded(form: str, turned: bool = False) -> Callable[..., Any]:
+    def attention(q: Any, k: Any, v: Any, key_padding_mask: Any) -> Any:
+        b, n_k = len(q), k.shape[-2]
+        shape = {"bk": (b, n_k), "b11k": (b, 1, 1, n_k), "b1qk": (b, 1, q.shape[-2], n_k), "bqk": (b, q.shape[-2], n_k)}
+        assert q.ndim == 4
+        assert key_padding_mask.shape == shape[form]
+        open_ = key_padding_mask if len(shape[form]) == 4 else key_padding_mask.reshape(b, 1, -1, n_k)
+        return softmax(np.where(open_ ^ turned, scores(q, k), np.float32(-np.inf))) @ v
+
+    return attention
+
+
+@pytest.mark.parametrize("form", ["bk", "b11k", "b1qk", "bqk"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_forms_and_polarity_of_a_mask_of_padding(form: str, turned: bool) -> None:
+    (mask,) = [a for a in settled(_padded(form, turned), PADDED).arguments if a.input == "keep"]
+    assert (mask.form, mask.inverted) == (form, turned)
+
+
+def test_an_unclear_mask_that_is_never_right_is_taken_as_its_name_is_usually_meant() -> None:
+    def ignores_it(q: Any, k: Any, v: Any, key_padding_mask: Any) -> Any:
+        return any_axes(q, k, v)
+
+    (mask,) = [a for a in settled(ignores_it, PADDED).arguments if a.input == "keep"]
+    assert mask.inverted
+
+
+def _lengths(q: Any, k: Any, v: Any, seq_lens: Any) -> Any:
+    open_ = np.arange(k.shape[-2]) < np.asarray(seq_lens)[..., None]
+    return softmax(np.where(open_[:, None, None] if q.ndim == 4 else open_, scores(q, k), np.float32(-np.inf))) @ v
+
+
+def test_lengths() -> None:
+    convention = settled(_lengths, PADDED)
+    assert (convention.layout, convention.arguments[3].form) == ("nd", "length")
+    batched = settled(lambda q, k, v, lens: _lengths(q, k, v, lens) if q.ndim == 4 else None, PADDED)
+    assert (batched.layout, batched.arguments[3].form) == ("bhnd", "lengths")
+
+
+def test_a_mask_is_passed_only_where_the_function_is_not_causal_without() -> None:
+    def by_mask(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        s = scores(q, k)
+        return softmax(s if mask is None else np.where(mask, s, np.float32(-np.inf))) @ v
+
+    def by_itself(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        assert mask is None
+        s = scores(q, k, -1)
+        return softmax(np.where(np.tri(len(q), len(k), len(k) - len(q), dtype=bool), s, np.float32(-np.inf))) @ v
+
+    causal = Attention(causal=True)
+    assert "mask=causal mask" in settled(by_mask, causal).printed
+    assert "mask" not in settled(by_itself, causal).printed
+
+
+def test_masks_of_several_items_differ_and_arrive_at_their_items() -> None:
+    keep = np.array([[True, False, True], [True, True, False]])
+    inputs = {"q": np.ones((2, 4, 5, 1)), "k": np.ones((2, 4, 3, 1)), "v": np.ones((2, 4, 3, 1)), "keep": keep[:, None]}
+    how = Convention((), layout="bhnd")
+    for form, shape in {"bk": (2, 3), "b11k": (2, 1, 1, 3), "b1qk": (2, 1, 5, 3), "bhqk": (2, 4, 5, 3)}.items():
+        found = argument(Argument("keep", "keep", form=form), how, inputs)
+        assert found.shape == shape
+        assert np.array_equal(found[1].reshape(-1, 3)[-1], keep[1])
+    assert argument(Argument("n", "keep", form="lengths"), how, inputs).tolist() == [2, 2]
+
+
+def test_documents_by_their_bounds() -> None:
+    inputs = {"q": np.ones((5, 1)), "k": np.ones((5, 1)), "v": np.ones((5, 1)), "doc": np.array([0, 0, 1, 1, 4])}
+    assert argument(Argument("cu", "doc", form="bounds"), Convention(()), inputs).tolist() == [0, 2, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "layouts"),
+    [
+        ("q: (batch, heads, seq, dim)", ("bhnd",)), ("B, H, N, D = q.shape", ("bhnd",)), ("(b, s, h, d)", ("bnhd",)),
+        ("x (b, n, d_model)", ("bnd",)), ("rows are tokens", ()), ("[batch n_heads q_len d]", ("bhnd",)),
+    ],
+)  # fmt: skip
+def test_what_the_documentation_says(text: str, layouts: tuple[Layout, ...]) -> None:
+    def function() -> None: ...
+
+    function.__doc__, function.__code__ = text, compile("def f(): pass", "nowhere", "exec").co_consts[0]
+    assert documented(function) == layouts
+
+
+def test_a_function_that_never_runs_is_called_as_the_specification_has_it() -> None:
+    def raising(q: Any, k: Any, v: Any) -> Any:
+        raise ValueError("not today")
+
+    found = target(raising, Request.of(Attention(), framework="numpy", layout="auto"))
+    assert isinstance(found, Target)
+    assert found.convention.layout == "nd"
