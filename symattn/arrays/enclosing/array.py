@@ -26,10 +26,15 @@ _BITS = 128  # of the balls by which other numbers than floats come in
 
 
 class Parts(NamedTuple):
-    """Midpoints and radii."""
+    """Midpoints and radii, and whether all midpoints are known to be finite."""
 
     mid: np.ndarray
     rad: np.ndarray
+    finite: bool | None = None
+
+    @property
+    def pair(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.mid, self.rad
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +67,10 @@ class Core(Planes):
     name: ClassVar[str] = "enclosure"
     _settled: np.ndarray | None = None
 
-    def __init__(self, mid: np.ndarray, rad: np.ndarray, common: Common | None = None) -> None:
-        self._mid, self._rad, self.common = mid, rad, common
+    def __init__(
+        self, mid: np.ndarray, rad: np.ndarray, finite: bool | None = None, common: Common | None = None
+    ) -> None:
+        self._mid, self._rad, self._finite, self.common = mid, rad, finite, common
 
     # -- what is read of them -----------------------------------------------------------------------------------------
     @property
@@ -71,6 +78,7 @@ class Core(Planes):
         """Midpoints and radii of the elements, to be moved or written on: what is in common is forgotten."""
         if self.common is not None:
             self._rad, self.common, self._settled = self.rad, None, None
+        self._finite = None
         return self._mid, self._rad
 
     @property
@@ -99,11 +107,11 @@ class Core(Planes):
     @property
     def raw(self) -> Parts:
         """Midpoints and radii but for what is in common."""
-        return Parts(self._mid, self._rad)
+        return Parts(self._mid, self._rad, self._finite)
 
     @property
     def parts(self) -> Parts:
-        return Parts(self.mid, self.rad)
+        return Parts(self.mid, self.rad, self._finite)
 
     # -- numbers in ---------------------------------------------------------------------------------------------------
     @classmethod
@@ -115,7 +123,7 @@ class Core(Planes):
         if not np.isfinite(plain).all():
             bad = plain[~np.isfinite(plain)].flat[0]
             raise InputError(f"{cls.name}: {bad} in the data; only a mask may hold -inf, and nothing may hold NaN")
-        return cls(plain, np.zeros(plain.shape))
+        return cls(plain, np.zeros(plain.shape), True)
 
     @classmethod
     def literal(cls, value: Any) -> Self:
@@ -149,7 +157,7 @@ class Core(Planes):
     @classmethod
     def like(cls, a: Self) -> Self:
         """Another array with the same elements, and with what they have in common."""
-        return cls(a._mid.copy(), a._rad.copy(), a.common)
+        return cls(a._mid.copy(), a._rad.copy(), a._finite, a.common)
 
 
 def _as_floats(data: Any) -> np.ndarray | None:

@@ -33,15 +33,14 @@ class Elementwise(Core):
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         for x, y in ((a, b), (b, a)):
             if _is_shift(y, shape) and x.plain_shape[-1] == shape[-1]:
-                sum_ = cls._sum_of(x.parts, Parts(y.mid, np.zeros(())), shape)
-                return cls(*sum_, Common(object(), y.rad, True))
+                sum_ = cls._sum_of(x.parts, Parts(y.mid, np.zeros(()), True), shape)
+                return cls(*sum_, common=Common(object(), y.rad, True))
         return cls(*cls._sum_of(a.parts, b.parts, shape))
 
     @staticmethod
     def _sum_of(a: Parts, b: Parts, shape: tuple[int, ...]) -> Parts:
         small = int(np.prod(shape, dtype=int)) <= SMALL
-        out = computed(kernels.exact_sum if small else kernels.sum, shape, *a, *b)
-        return mended(out, (a, b), np.isneginf(a.mid) | np.isneginf(b.mid))
+        return computed(kernels.exact_sum if small else kernels.sum, shape, (a, b), forbidden=_either)
 
     # -- products -----------------------------------------------------------------------------------------------------
     @classmethod
@@ -52,11 +51,9 @@ class Elementwise(Core):
         if a.size == 1:
             x, y = y, x
         if _is_power(y):
-            out = _times_power(x, y.mid.item(), shape)
-        else:
-            small = int(np.prod(shape, dtype=int)) <= SMALL
-            out = computed(kernels.exact_product if small else kernels.product, shape, *x, *y)
-        return cls(*mended(out, (x, y), _product_forbidden(x, y)))
+            return cls(*_times_power(x, y, shape))
+        kernel = kernels.exact_product if int(np.prod(shape, dtype=int)) <= SMALL else kernels.product
+        return cls(*computed(kernel, shape, (x, y), forbidden=_product))
 
     # -- quotients ----------------------------------------------------------------------------------------------------
     @classmethod
@@ -75,11 +72,9 @@ class Elementwise(Core):
             out = _quotient(x, y, shape)
         zero, open_ = (y.mid == 0) & (y.rad == 0), ~(np.abs(y.mid) > y.rad) & np.isfinite(y.mid)
         if open_.any():
-            mid = np.where(open_, np.nan, out.mid)
-            rad = np.where(zero, 0.0, np.where(open_, np.inf, out.rad))
-            undefined = Parts(np.where(open_, np.nan, 0.0), np.where(zero, 0.0, np.inf))
-            return cls(*mended(Parts(mid, rad), (x, y, undefined), _quotient_forbidden(x, y)))
-        return cls(*mended(out, (x, y), _quotient_forbidden(x, y)))
+            bad = Parts(np.where(open_, np.nan, 0.0), np.where(zero, 0.0, np.inf))
+            out = mended(out, (x, y, bad), _quotient_masked(x, y))
+        return cls(*out)
 
     # -- the larger one, comparisons ----------------------------------------------------------------------------------
     @classmethod
@@ -87,9 +82,7 @@ class Elementwise(Core):
         """max(x, y) − c̃ for c̃ = max(c_a, c_b) is at most max(r_a − (c̃ − c_a), r_b − (c̃ − c_b)), and not below
         minus the radius of the one with c̃, which is among these."""
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
-        out = computed(kernels.larger, shape, *a.parts, *b.parts)
-        forbidden = np.isneginf(a.mid) & np.isneginf(b.mid)
-        return cls(*mended(out, (a.parts, b.parts), forbidden))
+        return cls(*computed(kernels.larger, shape, (a.parts, b.parts), forbidden=_both))
 
     @classmethod
     def _less(cls, a: Self, b: Self) -> Any:
@@ -98,7 +91,7 @@ class Elementwise(Core):
         cls._numbers(a, b, "an order")
         with np.errstate(all="ignore"):
             gap, reach = b.mid - a.mid, (a.rad + b.rad) * UP
-            below, above = np.isneginf(a.mid), np.isneginf(b.mid)
+            below, above = (a.mid == -np.inf), (b.mid == -np.inf)
             yes = np.where(above, False, below | (gap > reach))
             no = above | (~below & (-gap >= reach) & np.isfinite(reach))
         return cls._decided(yes, no, a, b, "<")
@@ -107,8 +100,8 @@ class Elementwise(Core):
     def _equal(cls, a: Self, b: Self) -> Any:
         with np.errstate(all="ignore"):
             gap, reach = np.abs(b.mid - a.mid), (a.rad + b.rad) * UP
-            both = np.isneginf(a.mid) & np.isneginf(b.mid)
-            one = np.isneginf(a.mid) ^ np.isneginf(b.mid)
+            both = (a.mid == -np.inf) & (b.mid == -np.inf)
+            one = (a.mid == -np.inf) ^ (b.mid == -np.inf)
             yes = both | ((gap == 0) & (reach == 0))
             undefined = (np.isnan(a.mid) & (a.rad == 0)) | (np.isnan(b.mid) & (b.rad == 0))
             no = undefined | (one & ~np.isnan(gap)) | (gap > reach)
@@ -156,37 +149,40 @@ def _is_power(y: Parts) -> bool:
     return bool(y.mid.size == 1 and y.rad.item() == 0 and abs(np.frexp(y.mid.item())[0]) == 0.5)
 
 
-def _times_power(x: Parts, by: float, shape: tuple[int, ...]) -> Parts:
+def _times_power(x: Parts, y: Parts, shape: tuple[int, ...]) -> Parts:
     """x·2^k: exact but for what is subnormal; ±1 changes nothing."""
-    with np.errstate(all="ignore"):
-        mid = np.broadcast_to(x.mid * by, shape)
-        rad = np.broadcast_to(x.rad * abs(by), shape)
-        if abs(by) == 1:
-            return Parts(np.array(mid), np.array(rad))
-        if x.rad.any():
-            return Parts(np.array(mid), rad + TINY)
-        return Parts(np.array(mid), np.where((np.abs(mid) < 2.0**-1000) & (x.mid != 0), TINY, rad))
+    by = y.mid.item()
+    least = 0.0 if abs(by) == 1 else TINY
+    out = computed(kernels.times_power, shape, (x,), by, abs(by), least, forbidden=lambda z: _product(z, y))
+    if least and not x.rad.any():
+        out.rad[(np.abs(out.mid) >= 2.0**-1000) | (np.broadcast_to(x.mid, shape) == 0)] = 0.0
+    return out
 
 
-def _product_forbidden(x: Parts, y: Parts) -> Any:
+def _either(x: Parts, y: Parts) -> Any:
+    return (x.mid == -np.inf) | (y.mid == -np.inf)
+
+
+def _both(x: Parts, y: Parts) -> Any:
+    return (x.mid == -np.inf) & (y.mid == -np.inf)
+
+
+def _product(x: Parts, y: Parts) -> Any:
     """Where a product is −∞. Raises Refused where −∞ meets what may not be positive."""
-    found: Any = False
-    for a, b in ((x, y), (y, x)):
-        masked = np.isneginf(a.mid)
-        if masked.any():
-            if (masked & ~(b.mid > b.rad) & ~np.isnan(b.mid)).any():
-                raise Refused(_REFUSED)
-            found = found | masked
+    return _scaled(x, y) | _scaled(y, x)
+
+
+def _scaled(x: Parts, by: Parts) -> Any:
+    found = x.mid == -np.inf
+    if (found & ~(by.mid > by.rad) & ~np.isnan(by.mid)).any():
+        raise Refused(_REFUSED)
     return found
 
 
-def _quotient_forbidden(x: Parts, y: Parts) -> Any:
-    if np.isneginf(y.mid).any():
+def _quotient_masked(x: Parts, y: Parts) -> Any:
+    if np.any(y.mid == -np.inf):
         raise Refused(_REFUSED)
-    masked = np.isneginf(x.mid)
-    if masked.any() and (masked & ~(y.mid > y.rad) & ~np.isnan(y.mid)).any():
-        raise Refused(_REFUSED)
-    return masked
+    return _scaled(x, y)
 
 
 def _quotient(x: Parts, y: Parts, shape: tuple[int, ...]) -> Parts:
@@ -195,7 +191,8 @@ def _quotient(x: Parts, y: Parts, shape: tuple[int, ...]) -> Parts:
     low = (np.abs(y.mid) - y.rad) * DOWN
     inverse = UP / low
     share = y.rad * inverse * UP
-    out = computed(kernels.divided, shape, *x, y.mid, inverse, (share + U) * UP, TINY * (1 + share))
+    more = inverse, (share + U) * UP, TINY * (1 + share)
+    out = computed(kernels.divided, shape, (x, y), *more, forbidden=_quotient_masked)
     if out.mid.size <= SMALL:
         exact = (x.rad == 0) & (y.rad == 0) & (out.mid * y.mid == x.mid)
         exact = exact & (product_error(out.mid, y.mid, out.mid * y.mid) == 0)

@@ -14,7 +14,7 @@ import numpy as np
 from symattn.arrays.enclosing.array import Common, Core, Parts, _ball, _pair
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
 from symattn.arrays.enclosing.exponential import EPSILON, MOST_MODERATE, exp_moderate
-from symattn.arrays.enclosing.kernels import computed
+from symattn.arrays.enclosing.kernels import computed, masked
 from symattn.errors import Refused
 
 _BY_ARB = frozenset(["log", "sin", "cos", "erf"])
@@ -32,7 +32,7 @@ class Functions(Core):
             return cls._exp(a)
         if name not in _BY_ARB and name not in ("sqrt", "tanh"):
             raise Refused(f"{cls.name} lacks {name}")
-        if np.isneginf(a.mid).any():
+        if np.any(masked(a.raw)):
             raise Refused(f"{cls.name}: {name}(-inf)")
         if name in _BY_ARB:
             return cls(*_by_arb(cls.name, name, a.parts))
@@ -43,7 +43,7 @@ class Functions(Core):
         """e^x; of x = y + t, t in common, e^y with the factor e^t in common."""
         if a.common is None or not a.common.shift:
             return cls(*_exp(a.parts))
-        return cls(*_exp(a.raw), Common(a.common.source, a.common.reach, False))
+        return cls(*_exp(a.raw), common=Common(a.common.source, a.common.reach, False))
 
 
 # -- exp --------------------------------------------------------------------------------------------------------------
@@ -53,16 +53,13 @@ def _exp(a: Parts) -> Parts:
     For e^x − e^c is at most e^c (e^r − 1) in size, and e^r − 1 = r + r²/2 + r³/6 + … ≤ r + (e − 2) r² for r ≤ 1.
     e^−∞ = 0. Outside of [−700, 700], and for wide intervals, see ``_ends``.
     """
-    out = computed(_exp_block, a.mid.shape, *a)
-    with np.errstate(all="ignore"):
-        odd = ~(a.rad <= _WIDE) | ~(np.abs(a.mid) <= _HIGH - 1)
-        if odd.any():
-            out.mid[odd], out.rad[odd] = _ends(a.mid[odd], a.rad[odd])
-    return out
+    return computed(_exp_block, a.mid.shape, (a,))
 
 
 def _exp_block(c: Any, r: Any, a: Any, ra: Any) -> None:
-    c[...] = _powers_of_e(a)
+    np.copyto(c, a)
+    inside = a.size and a.min() >= _LOW and a.max() <= _HIGH
+    _to_powers_of_e(c) if not inside else exp_moderate(c)
     np.multiply(ra, 0.75, out=r)
     r += 1
     r *= ra
@@ -70,11 +67,16 @@ def _exp_block(c: Any, r: Any, a: Any, ra: Any) -> None:
     r *= c
     r *= UP
     r += TINY
+    if not inside:
+        forbidden = a == -np.inf
+        c[forbidden], r[forbidden] = 0.0, 0.0
+    if not (inside and ra.max() <= _WIDE):
+        odd = ~((ra <= _WIDE) & (a >= _LOW) & (a <= _HIGH)) & (a != -np.inf)
+        c[odd], r[odd] = _ends(a[odd], ra[odd])
 
 
-def _powers_of_e(x: np.ndarray) -> np.ndarray:
-    """e^x within ε e^x; elsewhere than in [−700, 700] that of the nearer end, and of NaN any."""
-    y = np.array(x, order="C")
+def _to_powers_of_e(y: np.ndarray) -> np.ndarray:
+    """e^y within ε e^y in the place of y; outside of [−700, 700] that of the nearer end, and of NaN any."""
     np.fmax(y, _LOW, out=y)
     np.minimum(y, _HIGH, out=y)
     return exp_moderate(y)
@@ -84,13 +86,12 @@ def _ends(c: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """e^x from the ends, [e^low, e^high]: e^low ≥ 0, e^high < 2⁻¹⁰⁰⁹ for high ≤ −700, not bounded for high > 700."""
     high, low = c + r, c - r
     high, low = high + np.abs(high) * 2 * U, low - np.abs(low) * 2 * U
-    tops, bottoms = _powers_of_e(high), _powers_of_e(low)
+    tops, bottoms = _to_powers_of_e(high.copy()), _to_powers_of_e(low.copy())
     above = np.where(high <= _LOW, _LEAST, np.where(high <= _HIGH, tops * UP, np.inf))
     below = np.where(low < _LOW, 0.0, bottoms * DOWN)
     mid = np.where(np.isfinite(above), above / 2 + below / 2, 0.0)
     rad = np.where(np.isfinite(above), np.maximum(above - mid, mid - below) * UP + TINY, np.inf)
-    forbidden, none = np.isneginf(c), np.isnan(c)
-    mid, rad = np.where(forbidden, 0.0, mid), np.where(forbidden, 0.0, rad)
+    none = np.isnan(c)
     return np.where(none, np.nan, mid), np.where(none, r, rad)
 
 
@@ -123,7 +124,7 @@ def _tanh(a: Parts) -> Parts:
     The slope sech² = 1 − tanh² changes by the factor e^{2r} at most within r, since (log sech²)' = −2 tanh, and
     e^{2r} ≤ 1 + 2r + 3r² for r ≤ ½; it is at most 1. And |tanh| < 1, so that intervals that reach further are cut.
     """
-    mid, rad = computed(_tanh_block, a.mid.shape, *a)
+    mid, rad, _ = computed(_tanh_block, a.mid.shape, (a,))
     with np.errstate(all="ignore"):
         none = np.isnan(a.mid)
         wide = ~(np.abs(mid) + rad <= 1) & ~(rad <= 1e-9) & ~none
@@ -156,7 +157,7 @@ def _tanh_of(x: np.ndarray) -> np.ndarray:
     near = x < 0.25
     out = np.empty_like(x)
     if not near.all():
-        big = _powers_of_e(-2 * x)
+        big = _to_powers_of_e(-2 * x)
         np.divide(1 - big, 1 + big, out=out)
     if near.any():
         z = np.where(near, 2 * x, 0.0)

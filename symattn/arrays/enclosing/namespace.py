@@ -33,7 +33,7 @@ class _Whole:
 
     def argsort(self, a: Any, axis: int = -1, descending: bool = False) -> Any:
         """The order along an axis, ties in their first order. Raises Undecided unless intervals are apart or equal."""
-        c, r = (np.moveaxis(x, axis, -1) for x in a.parts)
+        c, r = (np.moveaxis(x, axis, -1) for x in a.parts.pair)
         if np.isnan(c).any():
             raise Undecided(f"{self.kind.name}: an order with undefined (0/0)")
         order = np.argsort(-c if descending else c, axis=-1, kind="stable")

@@ -8,7 +8,7 @@ import numpy as np
 
 from symattn.arrays.enclosing.array import Core, Parts
 from symattn.arrays.enclosing.bounds import DOWN, ETA, SMALL, TINY, UP, blocks, gamma, grid, sums_exactly
-from symattn.arrays.enclosing.kernels import mended
+from symattn.arrays.enclosing.kernels import fine, masked, mended
 from symattn.errors import InputError, Refused
 
 _RUN = 256  # numbers summed in one go; sums of these are summed again, so that a sum of n passes 256 + n/256 roundings
@@ -29,11 +29,11 @@ class Sums(Core):
         """Over the last axis, which is kept with length one: what a row has in common its sum has, too."""
         cls._only_numbers(a)
         common = a.common if a.common is not None and not a.common.shift else None
-        return cls(*_summed(a.parts if common is None else a.raw, -1, True), common)
+        return cls(*_summed(a.parts if common is None else a.raw, -1, True), common=common)
 
     @classmethod
     def _only_numbers(cls, a: Self) -> None:
-        if np.isneginf(a.mid).any():
+        if np.any(masked(a.raw)):
             raise Refused(f"{cls.name}: a sum over -inf (masked scores are only exponentiated)")
 
     @classmethod
@@ -41,12 +41,12 @@ class Sums(Core):
         """c̃ = max c_l; max x_l − c̃ is at most max(r_l − (c̃ − c_l)), and at least −r_l where c_l = c̃, one of these."""
         if not a.plain_shape[axis]:
             raise InputError(f"{cls.name}: max over an empty axis (are there no keys?)")
-        c, r = (np.moveaxis(x, axis, -1) for x in a.parts)
+        c, r = (np.moveaxis(x, axis, -1) for x in a.parts.pair)
         with np.errstate(all="ignore"):
             mid = np.asarray(c.max(axis=-1))
             rad = _reaches(c, r, mid) if r.any() else np.zeros(mid.shape)
         if np.isfinite(mid).all():
-            return cls(mid, rad)
+            return cls(mid, rad, True)
         undefined = (np.isnan(c) & (r == 0)).any(axis=-1)
         rad = np.where(np.isfinite(mid), rad, np.where(np.isnan(mid) & ~undefined, np.inf, 0.0))
         return cls(mid, rad)
@@ -56,20 +56,20 @@ class Sums(Core):
     def _matmul(cls, a: Self, b: Self) -> Self:
         """|X Y − C̃| ≤ |C_a| R_b + R_a |C_b| + R_a R_b + γ_m |C_a| |C_b| + n η, elementwise, m as for sums."""
         x, y = a.raw if _factor(a) else a.parts, b.parts
-        if np.isneginf(x.mid).any() or np.isneginf(y.mid).any():
+        if np.any(masked(x)) or np.any(masked(y)):
             raise Refused(f"{cls.name}: a product of matrices with -inf")
         with np.errstate(all="ignore"):
             mid, depth = _product(x.mid, y.mid)
             if _is_exact(x, y):
-                return cls(mid, np.zeros(mid.shape), a.common if _factor(a) else None)
+                return cls(mid, np.zeros(mid.shape), True, a.common if _factor(a) else None)
             rad = _product_radius(x, y, mid.shape, gamma(depth))
-        none = [np.isnan(z.mid).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
-        if none[0].any() or none[1].any():
+        out = Parts(mid, rad, True)
+        if not fine(out):
+            none = [np.isnan(z.mid).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
             sure = [(np.isnan(z.mid) & (z.rad == 0)).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
-            nan, undefined = none[0] | none[1], sure[0] | sure[1]
-            bad = Parts(np.where(nan, np.nan, 0.0), np.where(undefined, 0.0, np.inf))
-            return cls(*mended(Parts(mid, rad), (bad,)))
-        return cls(*mended(Parts(mid, rad), ()), a.common if _factor(a) else None)
+            bad = Parts(np.where(none[0] | none[1], np.nan, 0.0), np.where(sure[0] | sure[1], 0.0, np.inf))
+            out = mended(out, (bad,))
+        return cls(*out, common=a.common if _factor(a) else None)
 
 
 def _factor(a: Core) -> bool:
@@ -99,19 +99,21 @@ def _summed(a: Parts, axis: int, keep: bool) -> Parts:
     """A sum does not underflow; its error γΣ|c| may, when it is computed, which TINY makes up for."""
     n = a.mid.shape[axis]
     with np.errstate(all="ignore"):
-        mid, size = _total(a.mid, axis, keep), _total(np.abs(a.mid), axis, keep)
+        mid = _total(a.mid, axis, keep)
+        size = mid if a.mid.min(initial=0) >= 0 else _total(np.abs(a.mid), axis, keep)
         rad = _total(a.rad, axis, keep) if a.rad.any() else np.zeros(mid.shape)
         if n > 1 and not (a.mid.size <= SMALL and sums_exactly(grid(a.mid), float(np.max(size, initial=0)))):
             m = n if n <= 2 * _RUN else _roundings(n)
             rad = (size * gamma(m) + rad) * UP + np.where(size > 0, TINY, 0.0)
         elif rad.any():
             rad = rad * UP
+    out = Parts(mid, rad, True)
+    if fine(out):
+        return out
     none = np.isnan(a.mid)
-    if not none.any():
-        return mended(Parts(mid, rad), ())
     undefined = (none & (a.rad == 0)).any(axis=axis, keepdims=keep)
     bad = Parts(np.where(none.any(axis=axis, keepdims=keep), np.nan, 0.0), np.where(undefined, 0.0, np.inf))
-    return mended(Parts(mid, rad), (bad,))
+    return mended(out, (bad,))
 
 
 def _reaches(c: np.ndarray, r: np.ndarray, mid: np.ndarray) -> np.ndarray:
@@ -159,7 +161,7 @@ def _product_radius(x: Parts, y: Parts, shape: tuple[int, ...], g: float) -> np.
     """(R_a + γ|C_a| + η)|C_b| + (|C_a| + R_a) R_b: the η is for what underflows in γ|C_a| before it is multiplied."""
     out, size = np.empty(shape), np.abs(y.mid)
     batch = shape[:-2]
-    c, r = (np.broadcast_to(z, (*batch, *z.shape[-2:])) for z in x)
+    c, r = (np.broadcast_to(z, (*batch, *z.shape[-2:])) for z in x.pair)
     size, wide = (np.broadcast_to(z, (*batch, *z.shape[-2:])) for z in (size, y.rad))
     by_right, by_left = bool(y.rad.any()), bool(x.rad.any())
     for i in np.ndindex(*batch):
