@@ -26,8 +26,8 @@ STEPS = (
 class At:
     """The sizes and numbers at which a program is compared with the loops.
 
-    ``spread`` multiplies entries N(0, 1), ``shift`` is added to queries and keys; ``given`` makes inputs of its own
-    from those made so far.
+    ``spread`` multiplies entries N(0, 1); ``given`` makes inputs of its own from those made so far. ``before`` is a
+    call made first, whose result must stay what it was; ``transposed`` are arrays that lie so in memory.
     """
 
     n_q: int = 5
@@ -37,8 +37,8 @@ class At:
     d_model: int = 10
     batch: tuple[int, ...] = ()
     spread: float = 1.0
-    shift: float = 0.0
-    calls: int = 1
+    before: At | None = None
+    transposed: bool = False
     given: Callable[[dict[str, Any]], dict[str, Any]] = lambda made: {}
 
 

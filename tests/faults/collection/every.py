@@ -20,6 +20,10 @@ NAMES = (
     "positions_distances",
     "streaming",
     "streaming_merges",
+    "calls",
+    "precisions",
+    "variants",
+    "torch_programs",
 )
 
 

@@ -113,7 +113,7 @@ def empty_rows_zero(q: Array, k: Array, v: Array, mask: Array) -> Array:
 @right("the first query sees the first key alone, wherever they lie", spec=_TOP_LEFT)
 def causal_top_left(q: Array, k: Array, v: Array) -> Array:
     s = scores(q, k)
-    return softmax(np.where(np.tri(*s.shape, dtype=bool), s, q.dtype.type(-np.inf))) @ v
+    return softmax(np.where(np.tri(len(q), len(k), dtype=bool), s, q.dtype.type(-np.inf))) @ v
 
 
 @wrong(
@@ -139,7 +139,7 @@ def one_ahead(q: Array, k: Array, v: Array) -> Array:
 )
 def not_itself(q: Array, k: Array, v: Array) -> Array:
     s = scores(q, k)
-    hidden = ~last_keys(*s.shape, more=-1)
+    hidden = ~last_keys(len(q), len(k), -1)
     s = np.where(hidden, q.dtype.type(-1e9), s)
     return softmax(s) @ v
 
@@ -213,7 +213,8 @@ def diagonal_tiles_open(q: Array, k: Array, v: Array) -> Array:
     source="lucidrains/x-transformers#160",
 )
 def inverted(q: Array, k: Array, v: Array, mask: Array) -> Array:
-    return softmax(np.where(mask, np.finfo(q.dtype).min, scores(q, k)).astype(q.dtype)) @ v
+    lowest = q.dtype.type(np.finfo(q.dtype).min)
+    return softmax(np.where(mask, lowest, scores(q, k))) @ v
 
 
 @wrong(

@@ -114,7 +114,7 @@ def rope_partial(q: Array, k: Array, v: Array) -> Array:
     turned = [
         np.concatenate([rotate_half(x[:, :4], angles(p, 4)), x[:, 4:]], axis=1) for x, p in ((q, at_q), (k, at_k))
     ]
-    return causal_attention(*turned, v)
+    return causal_attention(turned[0], turned[1], v)
 
 
 @right("positions are given", spec=_AT_POSITIONS, domain=_SQUARE)

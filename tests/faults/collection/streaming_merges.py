@@ -35,7 +35,8 @@ def merged_in_base_two(q: Array, k: Array, v: Array) -> Array:
         p = np.exp2(s - m)
         return p @ v[t] / p.sum(axis=1, keepdims=True), m + np.log2(p.sum(axis=1, keepdims=True))
 
-    out, lse = None, None
+    out: Array = None
+    lse: Array = None
     for t in pieces(len(k), 6):
         o, here = one(t)
         if out is None:

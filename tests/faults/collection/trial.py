@@ -20,13 +20,23 @@ _UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat
 
 
 def ratio(entry: Entry) -> float:
-    """The largest error over u · max|v| (1 + max|s|); ∞ for NaN, another shape, or an exception."""
-    given = inputs(entry)
-    spec = entry.spec
-    wanted, size = truth.attention(spec, given)
+    """The largest error over u · max|v| (1 + max|s|); ∞ for NaN, another shape, an exception, or arguments changed."""
+    if entry.at.before is None:
+        return _ratio(entry, inputs(entry, entry.at))
+    given, earlier = inputs(entry, entry.at), inputs(entry, entry.at.before, seed=8)
     try:
-        for _ in range(entry.at.calls):
-            found = called(entry, given)
+        first = _raw(entry, earlier)
+        kept = np.array(first, copy=True)
+    except Exception:
+        return np.inf
+    worst = _ratio(entry, given)
+    return worst if np.array_equal(np.asarray(first), kept) else np.inf
+
+
+def _ratio(entry: Entry, given: dict[str, Array]) -> float:
+    wanted, size = truth.attention(entry.spec, given)
+    try:
+        found = called(entry, given)
     except Exception:
         return np.inf
     if found.shape != wanted.shape:
@@ -38,15 +48,14 @@ def ratio(entry: Entry) -> float:
     return float(error.max() / (_UNITS[entry.precision] * size))
 
 
-def inputs(entry: Entry) -> dict[str, Array]:
-    """The inputs by name: those that the program has parameters for, at the sizes that the entry names."""
-    rng, at, spec = np.random.default_rng(7), entry.at, entry.spec
+def inputs(entry: Entry, at: At, seed: int = 7) -> dict[str, Array]:
+    """The inputs by name: those that the program has parameters for, at these sizes."""
+    rng, spec = np.random.default_rng(seed), entry.spec
     names = wanted(entry)
     made: dict[str, Array] = {}
     for name, shape in _shapes(spec, at, entry.domain.square, names).items():
-        moved = at.shift if name in ("q", "k") else 0.0
-        made[name] = _rounded(rng.standard_normal(shape) * at.spread + moved, entry.precision)
-    made |= {n: a for n, a in _extras(entry, made, rng).items() if n in names}
+        made[name] = _rounded(rng.standard_normal(shape) * at.spread, entry.precision)
+    made |= {n: a for n, a in _extras(entry, at, made, rng).items() if n in names}
     return made | {n: _rounded(a, entry.precision) for n, a in at.given(made).items()}
 
 
@@ -61,8 +70,13 @@ def wanted(entry: Entry) -> set[str]:
 
 
 def called(entry: Entry, given: dict[str, Array]) -> Array:
-    """The program's output as float64, in the axes of the inputs."""
-    arguments = {}
+    """The program's output as float64, in the axes of the inputs. Raises ValueError where it changes its arguments."""
+    return _read(entry, _raw(entry, given), given)
+
+
+def _raw(entry: Entry, given: dict[str, Array]) -> Any:
+    """What the program returns, of a tuple the first item."""
+    arguments: dict[str, Any] = {}
     parameters = inspect.signature(entry.program).parameters
     by_place = "qkv" if not {"q", "k", "v", "x"} & {meaning(n) for n in parameters} else ""
     for place, (name, parameter) in enumerate(parameters.items()):
@@ -73,10 +87,21 @@ def called(entry: Entry, given: dict[str, Array]) -> Array:
             arguments[name] = _setting(entry.spec, what)
         elif parameter.default is inspect.Parameter.empty:
             arguments[name] = None
+    before = {n: _bare(a) for n, a in arguments.items()}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         found = entry.program(**arguments)
-    return _read(entry, found[0] if isinstance(found, tuple) else found, given)
+    for name, a in before.items():
+        if not np.array_equal(_bare(arguments[name]), a, equal_nan=a.dtype.kind == "f"):
+            raise ValueError(f"{name} was changed")
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _bare(a: Any) -> Array:
+    """A copy as a NumPy array."""
+    if hasattr(a, "detach"):
+        a = a.detach().to(_torch().float64).numpy()
+    return np.array(a, dtype=np.float64, copy=True) if a is not None else np.zeros(0)
 
 
 def _setting(spec: Any, name: str) -> object:
@@ -95,7 +120,8 @@ def _as_wanted(entry: Entry, name: str, a: Array) -> Array:
         a = a.reshape((1,) * (3 - a.ndim) + a.shape)
     plain = a.dtype.kind not in "f"
     if not entry.torch:
-        return a if plain else a.astype(_dtype(entry.precision))
+        a = a if plain else a.astype(_dtype(entry.precision))
+        return a.T.copy().T if entry.at.transposed else a
     import torch
 
     t = torch.from_numpy(np.ascontiguousarray(a))
@@ -144,7 +170,7 @@ def _shapes(spec: Attention, at: At, square: bool, names: set[str]) -> dict[str,
     return {n: shape for n, shape in every.items() if n in names}
 
 
-def _extras(entry: Entry, made: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+def _extras(entry: Entry, at: At, made: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
     """Masks, labels, biases, sinks, tables: some key is open to every query unless the domain says otherwise."""
     spec, h = entry.spec, entry.spec.heads
     rows: Array = made.get("q", made.get("x"))
@@ -154,10 +180,10 @@ def _extras(entry: Entry, made: dict[str, Array], rng: np.random.Generator) -> d
     open_[np.arange(n_q), np.arange(n_q) % n_k] = True
     if entry.domain.fully_masked_rows:
         open_[n_q // 2] = False
-    keep = rng.random((*entry.at.batch, n_k)) < 0.7
+    keep = rng.random((*at.batch, n_k)) < 0.7
     keep[..., 0] = True
     finite = rng.integers(-4, 5, (n_q, n_k)) / 2.0
-    width = entry.at.d_k // 2
+    width = at.d_k // 2
     angles = np.arange(n_k)[:, None] * 10000.0 ** (-np.arange(width) / width)
     return {
         "mask": open_ if spec.mask == "boolean" else np.where(open_, finite, -np.inf),
@@ -171,6 +197,6 @@ def _extras(entry: Entry, made: dict[str, Array], rng: np.random.Generator) -> d
         "b_rel": rng.integers(-6, 7, (getattr(spec.position, "number", 32), h)) / 2.0,
         "positions": np.cumsum(rng.integers(1, 4, n_k)),
         "cos": np.cos(angles), "sin": np.sin(angles),
-        "g_q": rng.integers(1, 5, (entry.at.d_k,)) / 2.0, "g_k": rng.integers(1, 5, (entry.at.d_k,)) / 2.0,
-        "beta_q": rng.integers(-2, 3, (entry.at.d_k,)) / 2.0, "beta_k": rng.integers(-2, 3, (entry.at.d_k,)) / 2.0,
+        "g_q": rng.integers(1, 5, (at.d_k,)) / 2.0, "g_k": rng.integers(1, 5, (at.d_k,)) / 2.0,
+        "beta_q": rng.integers(-2, 3, (at.d_k,)) / 2.0, "beta_k": rng.integers(-2, 3, (at.d_k,)) / 2.0,
     } if spec else {}  # fmt: skip

@@ -23,14 +23,15 @@ def attention(spec: Attention, given: Given) -> tuple[Array, float]:
     if spec.position is not None and type(spec.position).__name__ == "Rotary":
         q, k = _turned(spec, q, k, given)
     out = np.zeros((*q.shape[:-1], v.shape[-1]))
-    size = np.abs(v).max(initial=1.0)
+    size = max(1.0, float(np.nanmax(np.abs(v))))
     reach = 1.0
     for index in np.ndindex(q.shape[:-2]):
         key = (*index[:-1], index[-1] * k.shape[-3] // q.shape[-3])
         for i in range(q.shape[-2]):
             row = [_score(spec, given, index, i, j, q[index], k[key]) for j in range(k.shape[-2])]
             reach = max([reach, *(1 + abs(s) for s in row if np.isfinite(s))])
-            out[index][i] = _weights(spec, given, index, i, row) @ v[key]
+            seen = np.isfinite(row)  # what is forbidden has no part, be it NaN
+            out[index][i] = _weights(spec, given, index, i, row)[seen] @ v[key][seen]
     return _closed(spec, given, out, float(size * reach))
 
 

@@ -1,0 +1,244 @@
+"""Formats: what may be stored and summed in half precision, and what may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from symattn import Attention, Domain
+from tests.faults.collection.entries import At, Family
+
+Array = Any
+FAMILY = Family("precisions")
+right, wrong = FAMILY.right, FAMILY.wrong
+_BF16 = ml_dtypes.bfloat16
+_CAUSAL = Attention(causal=True)
+
+
+def attend(q: Array, k: Array, v: Array) -> Array:
+    s = q @ k.T / np.sqrt(np.asarray(q.shape[-1], q.dtype))
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+@right("float64 throughout", precision="float64")
+def double(q: Array, k: Array, v: Array) -> Array:
+    return attend(q, k, v)
+
+
+@right("float32 arrays computed in float64, rounded at the end")
+def wider_inside(q: Array, k: Array, v: Array) -> Array:
+    return attend(*(a.astype(np.float64) for a in (q, k, v))).astype(q.dtype)
+
+
+@right("float32 arrays, float64 returned")
+def wider_returned(q: Array, k: Array, v: Array) -> Array:
+    return attend(*(a.astype(np.float64) for a in (q, k, v)))
+
+
+@right("float16 in and out, float32 between", precision="float16")
+def half_with_float_sums(q: Array, k: Array, v: Array) -> Array:
+    return attend(*(a.astype(np.float32) for a in (q, k, v))).astype(np.float16)
+
+
+@right("bfloat16 in and out, float32 between", precision="bfloat16")
+def bfloat_with_float_sums(q: Array, k: Array, v: Array) -> Array:
+    return attend(*(a.astype(np.float32) for a in (q, k, v))).astype(_BF16)
+
+
+@right("weights stored as float16 before they meet the values", precision="float16")
+def half_weights(q: Array, k: Array, v: Array) -> Array:
+    q, k = q.astype(np.float32), k.astype(np.float32)
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(np.float32)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    p = (e / e.sum(axis=-1, keepdims=True)).astype(np.float16)
+    return (p.astype(np.float32) @ v.astype(np.float32)).astype(np.float16)
+
+
+@right("exponentials stored as bfloat16, divided by their float32 sum at the end", precision="bfloat16")
+def bfloat_exponentials(q: Array, k: Array, v: Array) -> Array:
+    q, k = q.astype(np.float32), k.astype(np.float32)
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(np.float32)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    out = e.astype(_BF16).astype(np.float32) @ v.astype(np.float32)
+    return (out / e.sum(axis=-1, keepdims=True)).astype(_BF16)
+
+
+@right("scores stored as bfloat16, the softmax in float32", precision="bfloat16")
+def bfloat_scores(q: Array, k: Array, v: Array) -> Array:
+    s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(_BF16)
+    s = s.astype(np.float32) / np.sqrt(q.shape[-1]).astype(np.float32)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return ((e / e.sum(axis=-1, keepdims=True)) @ v.astype(np.float32)).astype(_BF16)
+
+
+@right("tiles of bfloat16 with float32 accumulators", precision="bfloat16", at=At(n_k=21))
+def bfloat_tiles(q: Array, k: Array, v: Array) -> Array:
+    q, k, v = (a.astype(np.float32) for a in (q, k, v))
+    m = np.full((len(q), 1), -np.inf, np.float32)
+    z, acc = np.zeros_like(m), np.zeros((len(q), v.shape[1]), np.float32)
+    for j in range(0, len(k), 8):
+        s = q @ k[j : j + 8].T * np.float32(q.shape[1] ** -0.5)
+        new = np.maximum(m, s.max(axis=1, keepdims=True))
+        a, p = np.exp(m - new), np.exp(s - new)
+        z = z * a + p.sum(axis=1, keepdims=True)
+        acc = acc * a + p.astype(_BF16).astype(np.float32) @ v[j : j + 8]
+        m = new
+    return (acc / z).astype(_BF16)
+
+
+@right("float16 throughout, scores promised to be small", precision="float16", domain=Domain(max_abs_score=20.0))
+def half_throughout(q: Array, k: Array, v: Array) -> Array:
+    return attend(q, k, v)
+
+
+@wrong(
+    "values",
+    "weights rounded to bfloat16 in float32 code",
+    "bfloat16|weights|precision|rounded|half",
+    near="wider_inside",
+)
+def weights_in_bfloat(q: Array, k: Array, v: Array) -> Array:
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    p = (e / e.sum(axis=-1, keepdims=True)).astype(_BF16).astype(q.dtype)
+    return p @ v
+
+
+@wrong(
+    "score",
+    "queries and keys rounded to float16 in float32 code",
+    "float16|half|precision|rounded",
+    near="wider_inside",
+)
+def inputs_in_half(q: Array, k: Array, v: Array) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        s = (q.astype(np.float16).astype(np.float32) @ k.astype(np.float16).astype(np.float32).T) / np.float32(
+            np.sqrt(q.shape[-1])
+        )
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+@wrong(
+    "values",
+    "the sum over values accumulated in float16",
+    "float16|half|precision|accumul",
+    near="half_weights",
+    precision="float32",
+)
+def values_summed_in_half(q: Array, k: Array, v: Array) -> Array:
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    p = (e / e.sum(axis=-1, keepdims=True)).astype(np.float16)
+    with np.errstate(over="ignore", invalid="ignore"):
+        acc = np.zeros((len(q), v.shape[1]), np.float16)
+        for j in range(len(k)):
+            acc += p[:, j : j + 1] * v[j].astype(np.float16)
+    return acc.astype(q.dtype)
+
+
+@wrong(
+    "normalize",
+    "the sum of the exponentials stored as bfloat16",
+    "sum|bfloat16|precision|denominator|rounded",
+    near="wider_inside",
+)
+def denominator_in_bfloat(q: Array, k: Array, v: Array) -> Array:
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    z = e.sum(axis=-1, keepdims=True).astype(_BF16).astype(q.dtype)
+    return e @ v / z
+
+
+@wrong(
+    "score",
+    "float64 arrays multiplied in float32",
+    "float32|precision|rounded|single",
+    precision="float64",
+    near="double",
+)
+def float_scores_of_double(q: Array, k: Array, v: Array) -> Array:
+    s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(np.float64) / np.sqrt(q.shape[-1])
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+@wrong(
+    "exp",
+    "exponentials of float64 scores in float32",
+    "exp|float32|precision|rounded|single",
+    precision="float64",
+    near="double",
+)
+def float_exponentials_of_double(q: Array, k: Array, v: Array) -> Array:
+    s = q @ k.T / np.sqrt(q.shape[-1])
+    e = np.exp((s - s.max(axis=-1, keepdims=True)).astype(np.float32)).astype(np.float64)
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+@wrong("scale", "the scale rounded to bfloat16", "scale", near="wider_inside", at=At(d_k=6))
+def scale_in_bfloat(q: Array, k: Array, v: Array) -> Array:
+    s = q @ k.T * np.asarray(q.shape[-1] ** -0.5, _BF16).astype(q.dtype)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+@wrong(
+    "scale",
+    "1/sqrt(d) written as 0.35 for d = 8",
+    "scale",
+    near="double",
+    precision="float64",
+    shows="d_k = 8",
+    at=At(d_k=8),
+)
+def scale_with_two_digits(q: Array, k: Array, v: Array) -> Array:
+    f = {4: 0.5, 8: 0.35, 16: 0.25, 64: 0.125}.get(q.shape[-1], q.shape[-1] ** -0.5)
+    s = q @ k.T * f
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+@wrong(
+    "score",
+    "float16 scores overflow before they are scaled",
+    "overflow|65504|float16|inf|half",
+    precision="float16",
+    shows="|q.k| > 65504",
+    near="half_with_float_sums",
+    at=At(spread=300.0),
+    source="stanford-crfm/mistral#67",
+)
+def half_scores_overflow(q: Array, k: Array, v: Array) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(np.float16)
+        s = s.astype(np.float32) / np.sqrt(q.shape[-1]).astype(np.float32)
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        return ((e / e.sum(axis=-1, keepdims=True)) @ v.astype(np.float32)).astype(np.float16)
+
+
+@wrong("scale", "no scale in bfloat16", "not scaled|unscaled", precision="bfloat16", near="bfloat_scores")
+def bfloat_unscaled(q: Array, k: Array, v: Array) -> Array:
+    s = q.astype(np.float32) @ k.astype(np.float32).T
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return ((e / e.sum(axis=-1, keepdims=True)) @ v.astype(np.float32)).astype(_BF16)
+
+
+@wrong(
+    "mask",
+    "-1e4 for minus infinity in float16 with causal rows",
+    "next key|off by one",
+    precision="float16",
+    spec=_CAUSAL,
+    near="half_with_float_sums",
+)
+def half_causal_one_ahead(q: Array, k: Array, v: Array) -> Array:
+    q, k, v = (a.astype(np.float32) for a in (q, k, v))
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(np.float32)
+    late = len(k) - len(q)
+    s += np.triu(np.full(s.shape, -1e4, np.float32), late + 2)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return (e / e.sum(axis=-1, keepdims=True) @ v).astype(np.float16)
