@@ -33,14 +33,10 @@ class Elementwise(Core):
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         for x, y in ((a, b), (b, a)):
             if _is_shift(y, shape) and x.plain_shape[-1] == shape[-1]:
-                sum_ = cls._sum_of(x.parts, Parts(y.mid, np.zeros(()), True), shape)
+                sum_ = computed(kernels.shifted, shape, (x.parts,), y.mid, forbidden=lambda z: z.mid == -np.inf)
                 return cls(*sum_, common=Common(object(), y.rad, True))
-        return cls(*cls._sum_of(a.parts, b.parts, shape))
-
-    @staticmethod
-    def _sum_of(a: Parts, b: Parts, shape: tuple[int, ...]) -> Parts:
-        small = int(np.prod(shape, dtype=int)) <= SMALL
-        return computed(kernels.exact_sum if small else kernels.sum, shape, (a, b), forbidden=_either)
+        kernel = kernels.exact_sum if int(np.prod(shape, dtype=int)) <= SMALL else kernels.sum
+        return cls(*computed(kernel, shape, (a.parts, b.parts), forbidden=_either))
 
     # -- products -----------------------------------------------------------------------------------------------------
     @classmethod
@@ -153,7 +149,8 @@ def _times_power(x: Parts, y: Parts, shape: tuple[int, ...]) -> Parts:
     """x·2^k: exact but for what is subnormal; ±1 changes nothing."""
     by = y.mid.item()
     least = 0.0 if abs(by) == 1 else TINY
-    out = computed(kernels.times_power, shape, (x,), by, abs(by), least, forbidden=lambda z: _product(z, y))
+    kernel = kernels.times_power if x.finite and abs(by) <= 1 else kernels.times_power_anywhere
+    out = computed(kernel, shape, (x,), by, abs(by), least, forbidden=lambda z: _product(z, y))
     if least and not x.rad.any():
         out.rad[(np.abs(out.mid) >= 2.0**-1000) | (np.broadcast_to(x.mid, shape) == 0)] = 0.0
     return out
@@ -191,7 +188,7 @@ def _quotient(x: Parts, y: Parts, shape: tuple[int, ...]) -> Parts:
     low = (np.abs(y.mid) - y.rad) * DOWN
     inverse = UP / low
     share = y.rad * inverse * UP
-    more = inverse, (share + U) * UP, TINY * (1 + share)
+    more = inverse * UP, (share + U) * UP * UP, TINY * (1 + share)
     out = computed(kernels.divided, shape, (x, y), *more, forbidden=_quotient_masked)
     if out.mid.size <= SMALL:
         exact = (x.rad == 0) & (y.rad == 0) & (out.mid * y.mid == x.mid)

@@ -58,19 +58,23 @@ def _exp(a: Parts) -> Parts:
 
 def _exp_block(c: Any, r: Any, a: Any, ra: Any) -> None:
     np.copyto(c, a)
-    inside = a.size and a.min() >= _LOW and a.max() <= _HIGH
+    low, widest = (a.min(), ra.max()) if a.size else (0.0, 0.0)
+    inside = low >= _LOW and (not a.size or a.max() <= _HIGH)
     _to_powers_of_e(c) if not inside else exp_moderate(c)
-    np.multiply(ra, 0.75, out=r)
-    r += 1
-    r *= ra
-    r += EPSILON
+    if widest <= 2.0**-10:
+        np.multiply(ra, (1 + 0.75 * widest) * UP, out=r)
+    else:
+        np.multiply(ra, 0.75 * UP, out=r)
+        r += UP
+        r *= ra
+    r += EPSILON * UP
     r *= c
-    r *= UP
-    r += TINY
+    if not low >= -600:  # the product may underflow
+        r += TINY
     if not inside:
         forbidden = a == -np.inf
         c[forbidden], r[forbidden] = 0.0, 0.0
-    if not (inside and ra.max() <= _WIDE):
+    if not (inside and widest <= _WIDE):
         odd = ~((ra <= _WIDE) & (a >= _LOW) & (a <= _HIGH)) & (a != -np.inf)
         c[odd], r[odd] = _ends(a[odd], ra[odd])
 

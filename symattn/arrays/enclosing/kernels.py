@@ -110,21 +110,34 @@ def exact_product(c: Any, r: Any, a: Any, ra: Any, b: Any, rb: Any) -> None:
     r[...] = np.where(zero, 0.0, np.where((ra == 0) & (rb == 0), off, (off + more) * UP + TINY))
 
 
+def shifted(c: Any, r: Any, a: Any, ra: Any, b: Any) -> None:
+    """A sum of which one number is exact."""
+    np.add(a, b, out=c)
+    np.abs(c, out=r)
+    r *= U
+    r += ra
+    r *= UP
+
+
 def times_power(c: Any, r: Any, a: Any, ra: Any, by: Any, size: Any, least: Any) -> None:
     np.multiply(a, by, out=c)
     np.multiply(ra, size, out=r)
     r += least
-    if c.size and not np.isfinite(c.min() + c.max()):
-        r += np.where(np.isfinite(c), 0.0, np.nan)
+
+
+def times_power_anywhere(c: Any, r: Any, *given: Any) -> None:
+    """Where midpoints may be infinite, or overflow, radii are made NaN."""
+    times_power(c, r, *given)
+    r += np.where(np.isfinite(c), 0.0, np.nan)
 
 
 def divided(c: Any, r: Any, a: Any, ra: Any, b: Any, _: Any, inverse: Any, share: Any, tiny: Any) -> None:
+    """UP is in ``inverse`` and ``share``."""
     np.divide(a, b, out=c)
     np.abs(c, out=r)
     r *= share
     t = ra * inverse
     r += t
-    r *= UP
     r += tiny
 
 

@@ -62,9 +62,9 @@ class Sums(Core):
             mid, depth = _product(x.mid, y.mid)
             if _is_exact(x, y):
                 return cls(mid, np.zeros(mid.shape), True, a.common if _factor(a) else None)
-            rad = _product_radius(x, y, mid.shape, gamma(depth))
+            rad, bounded = _product_radius(x, y, mid.shape, gamma(depth))
         out = Parts(mid, rad, True)
-        if not fine(out):
+        if not bounded:
             none = [np.isnan(z.mid).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
             sure = [(np.isnan(z.mid) & (z.rad == 0)).any(axis=k, keepdims=True) for z, k in ((x, -1), (y, -2))]
             bad = Parts(np.where(none[0] | none[1], np.nan, 0.0), np.where(sure[0] | sure[1], 0.0, np.inf))
@@ -125,12 +125,12 @@ def _reaches(c: np.ndarray, r: np.ndarray, mid: np.ndarray) -> np.ndarray:
     for b in blocks(shape):
         if len(b) > 1:  # rows longer than a block
             i = b[0]
-            lines[i] = np.fmax.reduce(wide[i] - (tops[i] - flat[i]) * DOWN)
+            lines[i] = np.maximum.reduce(wide[i] - (tops[i] - flat[i]) * DOWN)
             continue
         t = tops[b] - flat[b]
         t *= DOWN
         np.subtract(wide[b], t, out=t)
-        lines[b] = np.fmax.reduce(t, axis=-1, keepdims=True)
+        lines[b] = np.maximum.reduce(t, axis=-1, keepdims=True)
     return np.asarray(out * UP)
 
 
@@ -157,26 +157,34 @@ def _is_exact(x: Parts, y: Parts) -> bool:
     return sums_exactly(grid(x.mid) * grid(y.mid), float(np.max(size, initial=0)))
 
 
-def _product_radius(x: Parts, y: Parts, shape: tuple[int, ...], g: float) -> np.ndarray:
-    """(R_a + γ|C_a| + η)|C_b| + (|C_a| + R_a) R_b: the η is for what underflows in γ|C_a| before it is multiplied."""
-    out, size = np.empty(shape), np.abs(y.mid)
-    batch = shape[:-2]
+def _product_radius(x: Parts, y: Parts, shape: tuple[int, ...], g: float) -> tuple[np.ndarray, bool]:
+    """(R_a + γ|C_a| + ε)|C_b| + (|C_a| + R_a) R_b, and whether all are below 2⁹⁰⁰, so that no midpoint overflows.
+
+    ε makes up for what underflows. It is max |C_a| · γ 2⁻²⁰⁰, if that is at least 2⁻¹⁰⁰⁰ when multiplied by the least
+    |C_b| > 0: then it is at least η, twice what γ|C_a| may lose, and half of it, multiplied by |C_b|, is more than what
+    all products of midpoints may lose; no term underflows. Else, and for the second product, ε is η and TINY is added
+    to the sums. UP is in the right factors.
+    """
+    out, size, bounded = np.empty(shape), np.abs(y.mid), True
+    least = np.min(size, initial=np.inf, where=size > 0)
+    batch, lines = shape[:-2], max(_ROWS, (1 << 16) // max(1, x.mid.shape[-1], shape[-1]))
     c, r = (np.broadcast_to(z, (*batch, *z.shape[-2:])) for z in x.pair)
-    size, wide = (np.broadcast_to(z, (*batch, *z.shape[-2:])) for z in (size, y.rad))
+    size, wide = (np.broadcast_to(z * UP, (*batch, *z.shape[-2:])) for z in (size, y.rad))
     by_right, by_left = bool(y.rad.any()), bool(x.rad.any())
     for i in np.ndindex(*batch):
-        for start in range(0, shape[-2], _ROWS):
-            rows = (*i, slice(start, start + _ROWS))
-            left = np.abs(c[rows])
+        for start in range(0, shape[-2], lines):
+            rows = (*i, slice(start, start + lines))
+            left, part = np.abs(c[rows]), out[rows]
+            floor = left.max(initial=0) * g * 2.0**-200
+            covered = not by_right and floor * least >= 2.0**-1000
             t = left * g
-            t += ETA
+            t += floor if covered else ETA
             if by_left:
                 t += r[rows]
-            np.matmul(t, size[i], out=out[rows])
+            np.matmul(t, size[i], out=part)
             if by_right:
-                if by_left:
-                    left += r[rows]
-                out[rows] += left @ wide[i]
-    out *= UP
-    out += TINY
-    return out
+                part += (left + r[rows] if by_left else left) @ wide[i]
+            if not covered:
+                part += TINY
+            bounded = bounded and bool(part.max(initial=0) < 2.0**900)
+    return out, bounded
