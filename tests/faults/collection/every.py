@@ -24,6 +24,7 @@ NAMES = (
     "precisions",
     "variants",
     "torch_programs",
+    "norms",
 )
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from fractions import Fraction
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from symattn import Attention
-from symattn.sources.names import meaning
-from tests.faults.collection import truth
-from tests.faults.collection.entries import At, Entry
+from tests.faults.collection import making, truth
+from tests.faults.collection.entries import Entry
 
 Array = Any
 _UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -21,24 +17,28 @@ _UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat
 
 def ratio(entry: Entry) -> float:
     """The largest error over u · max|v| (1 + max|s|); ∞ for NaN, another shape, an exception, or arguments changed."""
-    if entry.at.before is None:
-        return _ratio(entry, inputs(entry, entry.at))
-    given, earlier = inputs(entry, entry.at), inputs(entry, entry.at.before, seed=8)
+    given = making.inputs(entry, entry.at)
     try:
-        first = _raw(entry, earlier)
-        kept = np.array(first, copy=True)
+        if entry.at.before is None:
+            return _worst(entry, given, called(entry, given))
+        first = called(entry, making.inputs(entry, entry.at.before, seed=8))
+        kept = [_bare(a) for a in first]
+        worst = _worst(entry, given, called(entry, given))
     except Exception:
         return np.inf
-    worst = _ratio(entry, given)
-    return worst if np.array_equal(np.asarray(first), kept) else np.inf
+    same = all(np.array_equal(_bare(a), b) for a, b in zip(first, kept, strict=True))
+    return worst if same else np.inf
 
 
-def _ratio(entry: Entry, given: dict[str, Array]) -> float:
-    wanted, size = truth.attention(entry.spec, given)
-    try:
-        found = called(entry, given)
-    except Exception:
+def _worst(entry: Entry, given: dict[str, Array], outputs: tuple[Any, ...]) -> float:
+    """Of several outputs the one that is farthest off; of attention the first alone counts."""
+    wanted = truth.outputs(entry.spec, given)
+    if len(outputs) < len(wanted):
         return np.inf
+    return max(_ratio(entry, _read(entry, a, given), *of) for a, of in zip(outputs, wanted, strict=False))
+
+
+def _ratio(entry: Entry, found: Array, wanted: Array, size: float) -> float:
     if found.shape != wanted.shape:
         return np.inf
     same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
@@ -48,45 +48,14 @@ def _ratio(entry: Entry, given: dict[str, Array]) -> float:
     return float(error.max() / (_UNITS[entry.precision] * size))
 
 
-def inputs(entry: Entry, at: At, seed: int = 7) -> dict[str, Array]:
-    """The inputs by name: those that the program has parameters for, at these sizes."""
-    rng, spec = np.random.default_rng(seed), entry.spec
-    names = wanted(entry)
-    made: dict[str, Array] = {}
-    for name, shape in _shapes(spec, at, entry.domain.square, names).items():
-        made[name] = _rounded(rng.standard_normal(shape) * at.spread, entry.precision)
-    made |= {n: a for n, a in _extras(entry, at, made, rng).items() if n in names}
-    return made | {n: _rounded(a, entry.precision) for n, a in at.given(made).items()}
-
-
-def wanted(entry: Entry) -> set[str]:
-    """The inputs that the program takes, by the names of its parameters."""
-    found = {n: meaning(n) or n for n in inspect.signature(entry.program).parameters}
-    if {"x", "w_q"} <= set(found.values()) or {"x", "w_in"} <= set(found.values()) or set(found.values()) == {"x"}:
-        return set(found.values())
-    if not {"q", "k", "v"} <= set(found.values()):
-        found |= dict(zip(list(found)[:3], "qkv", strict=False))
-    return set(found.values())
-
-
-def called(entry: Entry, given: dict[str, Array]) -> Array:
-    """The program's output as float64, in the axes of the inputs. Raises ValueError where it changes its arguments."""
-    return _read(entry, _raw(entry, given), given)
-
-
-def _raw(entry: Entry, given: dict[str, Array]) -> Any:
-    """What the program returns, of a tuple the first item."""
+def called(entry: Entry, given: dict[str, Array]) -> tuple[Any, ...]:
+    """What the program returns, as a tuple. Raises ValueError where it changes its arguments."""
     arguments: dict[str, Any] = {}
-    parameters = inspect.signature(entry.program).parameters
-    by_place = "qkv" if not {"q", "k", "v", "x"} & {meaning(n) for n in parameters} else ""
-    for place, (name, parameter) in enumerate(parameters.items()):
-        what = by_place[place] if place < len(by_place) else meaning(name) or name
+    for name, what in making.parameters(entry).items():
         if what in given:
             arguments[name] = _as_wanted(entry, what, given[what])
         elif _setting(entry.spec, what) is not None:
             arguments[name] = _setting(entry.spec, what)
-        elif parameter.default is inspect.Parameter.empty:
-            arguments[name] = None
     before = {n: _bare(a) for n, a in arguments.items()}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -94,7 +63,7 @@ def _raw(entry: Entry, given: dict[str, Array]) -> Any:
     for name, a in before.items():
         if not np.array_equal(_bare(arguments[name]), a, equal_nan=a.dtype.kind == "f"):
             raise ValueError(f"{name} was changed")
-    return found[0] if isinstance(found, tuple) else found
+    return found if isinstance(found, tuple) else (found,)
 
 
 def _bare(a: Any) -> Array:
@@ -120,7 +89,7 @@ def _as_wanted(entry: Entry, name: str, a: Array) -> Array:
         a = a.reshape((1,) * (3 - a.ndim) + a.shape)
     plain = a.dtype.kind not in "f"
     if not entry.torch:
-        a = a if plain else a.astype(_dtype(entry.precision))
+        a = a if plain else a.astype(making.dtype(entry.precision))
         return a.T.copy().T if entry.at.transposed else a
     import torch
 
@@ -130,6 +99,8 @@ def _as_wanted(entry: Entry, name: str, a: Array) -> Array:
 
 def _read(entry: Entry, found: Any, given: dict[str, Array]) -> Array:
     a = found.detach().to(dtype=_torch().float64).numpy() if entry.torch else np.asarray(found).astype(np.float64)
+    if "q" not in given and "x" not in given:
+        return a
     axes = 3 if "x" in given else 4
     if entry.layout == "nd" or a.ndim != axes:
         return a
@@ -142,61 +113,3 @@ def _torch() -> Any:
     import torch
 
     return torch
-
-
-def _dtype(name: str) -> Any:
-    return np.dtype(getattr(ml_dtypes, name) if name == "bfloat16" else name)
-
-
-def _rounded(a: Array, precision: str) -> Array:
-    a = np.asarray(a)
-    return a.astype(_dtype(precision)).astype(np.float64) if a.dtype.kind == "f" else a
-
-
-def _shapes(spec: Attention, at: At, square: bool, names: set[str]) -> dict[str, tuple[int, ...]]:
-    h, g = spec.heads, spec.key_heads
-    few, own = ((h,), (g,)) if h > 1 else ((), ())
-    one_length = square or ("x" in names and "y" not in names) or "doc" in names
-    n_q = at.n_k if one_length else at.n_q
-    d, m = at.d_k, at.d_model
-    wide = at.d_k if spec.packed else at.d_v
-    every = {
-        "q": (*at.batch, *few, n_q, d), "k": (*at.batch, *own, at.n_k, d), "v": (*at.batch, *own, at.n_k, at.d_v),
-        "x": (*at.batch, n_q, m), "y": (*at.batch, at.n_k, m),
-        "w_q": (m, h * d), "w_k": (m, g * d), "w_v": (m, g * at.d_v), "w_o": (h * wide, m),
-        "b_q": (h * d,), "b_k": (g * d,), "b_v": (g * at.d_v,), "b_o": (m,),
-        "w_in": (m, (h + 2 * g) * d), "b_in": ((h + 2 * g) * d,),
-    }  # fmt: skip
-    return {n: shape for n, shape in every.items() if n in names}
-
-
-def _extras(entry: Entry, at: At, made: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-    """Masks, labels, biases, sinks, tables: some key is open to every query unless the domain says otherwise."""
-    spec, h = entry.spec, entry.spec.heads
-    rows: Array = made.get("q", made.get("x"))
-    columns: Array = made.get("k", made.get("y", rows))
-    n_q, n_k = rows.shape[-2], columns.shape[-2]
-    open_ = rng.random((n_q, n_k)) < 0.6
-    open_[np.arange(n_q), np.arange(n_q) % n_k] = True
-    if entry.domain.fully_masked_rows:
-        open_[n_q // 2] = False
-    keep = rng.random((*at.batch, n_k)) < 0.7
-    keep[..., 0] = True
-    finite = rng.integers(-4, 5, (n_q, n_k)) / 2.0
-    width = at.d_k // 2
-    angles = np.arange(n_k)[:, None] * 10000.0 ** (-np.arange(width) / width)
-    return {
-        "mask": open_ if spec.mask == "boolean" else np.where(open_, finite, -np.inf),
-        "keep": keep,
-        "bias": rng.integers(-4, 5, (*((h,) if h > 1 else ()), n_q, n_k)) / 2.0,
-        "sink": rng.integers(-2, 5, (h,)) / 2.0,
-        **({"scale": 2.0 ** -rng.integers(1, 4, (h,))} if spec.scale == "given" else {}),
-        "slopes": 2.0 ** -(1.0 + np.arange(h)[::-1]),
-        "drop": rng.random((*((h,) if h > 1 else ()), n_q, n_k)) < 0.7,
-        "doc": np.cumsum(rng.random(n_k) < 0.4),
-        "b_rel": rng.integers(-6, 7, (getattr(spec.position, "number", 32), h)) / 2.0,
-        "positions": np.cumsum(rng.integers(1, 4, n_k)),
-        "cos": np.cos(angles), "sin": np.sin(angles),
-        "g_q": rng.integers(1, 5, (at.d_k,)) / 2.0, "g_k": rng.integers(1, 5, (at.d_k,)) / 2.0,
-        "beta_q": rng.integers(-2, 3, (at.d_k,)) / 2.0, "beta_k": rng.integers(-2, 3, (at.d_k,)) / 2.0,
-    } if spec else {}  # fmt: skip

@@ -11,9 +11,15 @@ from typing import Any
 import numpy as np
 
 from symattn import Attention
+from tests.faults.collection.truth_layers import KINDS, Given, Sized
 
 Array = Any
-Given = dict[str, Any]
+
+
+def outputs(spec: Any, given: Given) -> list[Sized]:
+    """Every output of a specification, with the size of its numbers."""
+    other = KINDS.get(type(spec).__name__)
+    return [attention(spec, given)] if other is None else other.truth(spec, given)
 
 
 def attention(spec: Attention, given: Given) -> tuple[Array, float]:
