@@ -1,0 +1,163 @@
+"""The plugin for pytest: the fixture ``assert_attention``, failures that read like reports, options, annotations.
+
+pytest imports this at every start, so it imports nothing but ``symattn.testing``, which is light until an assertion is
+made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from symattn import testing
+
+if TYPE_CHECKING:
+    from symattn.verification.report import Report
+
+_PREFIX = "symattn."
+_OTHER_ANNOTATOR = "pytest_github_actions_annotate_failures"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options, and where accepted faults are listed."""
+    group = parser.getgroup("symattn", "verification of attention (symattn)")
+    group.addoption(
+        "--symattn-budget", type=_seconds, metavar="SECONDS", help="time for each assert_attention to try inputs"
+    )
+    group.addoption("--symattn-seed", type=int, metavar="N", help="seed of the inputs that are tried")
+    group.addoption(
+        "--symattn-annotate", choices=("auto", "always", "never"), default="auto",
+        help="annotate faults for GitHub; auto: in its workflows, unless another plugin does it",
+    )  # fmt: skip
+    parser.addini("symattn_baseline", "file of faults that are known and accepted", type="string", default="")
+
+
+def _seconds(text: str) -> float:
+    found = float(text)
+    if not 0 < found < float("inf"):
+        raise ValueError(text)
+    return found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """While a test runs, assertions take the options, and their reports become properties of the test."""
+    before = testing.settings
+    testing.settings = _settings(item)
+    try:
+        return (yield)
+    finally:
+        testing.settings = before
+
+
+def _settings(item: pytest.Item) -> testing.Settings:
+    config = item.config
+    told = {"budget": config.getoption("--symattn-budget"), "seed": config.getoption("--symattn-seed")}
+    listed = config.getini("symattn_baseline")
+    root = config.inipath.parent if config.inipath else config.rootpath
+    return testing.Settings(
+        {name: value for name, value in told.items() if value is not None},
+        root / listed if listed else None,
+        lambda report: item.user_properties.extend(_properties(report)),
+    )
+
+
+def _properties(report: Report) -> Iterator[tuple[str, str]]:
+    """What JUnit files say about a verification."""
+    yield f"{_PREFIX}target", report.target
+    yield f"{_PREFIX}verdict", report.verdict.value
+    for fault in report.faults:
+        yield f"{_PREFIX}step", fault.step
+        yield f"{_PREFIX}cause", fault.cause or "unknown"
+    yield f"{_PREFIX}cases", str(report.cases)
+    yield f"{_PREFIX}seed", str(report.seed)
+
+
+@pytest.fixture
+def assert_attention() -> Callable[..., Report]:
+    """``symattn.testing.assert_attention``: fails unless a function computes the attention that is specified."""
+    return testing.assert_attention
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A fault is shown by its own words, and by where it was asserted; there is no traceback to read."""
+    report = yield
+    if call.excinfo is None or not _ours(call.excinfo.value):
+        return report
+    words, (path, line) = str(call.excinfo.value), _asserted(item, call.excinfo)
+    if item.config.getoption("tbstyle") == "auto":
+        shown = call.excinfo.getrepr(style="value")
+        if shown.reprcrash is not None:  # what the summary and other plugins show
+            shown.reprcrash.message, shown.reprcrash.lineno = words, line
+            shown.reprcrash.path = str(item.config.rootpath / path)
+        report.longrepr = shown
+        report.sections.insert(0, ("asserted at", f"{path}:{line}"))
+    report.user_properties += [(f"{_PREFIX}at", f"{path}:{line}"), (f"{_PREFIX}message", words)]
+    return report
+
+
+def _ours(error: BaseException) -> bool:
+    """Whether an error says all by itself: a fault, or input that cannot be used."""
+    from symattn.errors import SymattnError
+
+    return isinstance(error, testing.AttentionFault | SymattnError)
+
+
+def _asserted(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> tuple[str, int]:
+    """The place in the test file, or in a helper of its own, where the assertion stands."""
+    own = [entry for entry in excinfo.traceback if not str(entry.path).startswith(_HOME)]
+    entry = own[-1] if own else excinfo.traceback[-1]
+    path = Path(str(entry.path))
+    inside = path.is_relative_to(item.config.rootpath)
+    return str(path.relative_to(item.config.rootpath) if inside else path), entry.lineno + 1
+
+
+_HOME = str(Path(__file__).resolve().parents[1]) + os.sep
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Annotations, each on a line of its own at the end, where no other output can break it."""
+    if not _annotates(config):
+        return
+    for report in terminalreporter.getreports("failed"):
+        told = dict(report.user_properties)
+        if f"{_PREFIX}message" in told:
+            path, _, line = told[f"{_PREFIX}at"].rpartition(":")
+            terminalreporter.write_line(_annotation(path, line, report.nodeid, told[f"{_PREFIX}message"]))
+
+
+def _annotates(config: pytest.Config) -> bool:
+    wish = config.getoption("--symattn-annotate")
+    if wish != "auto":
+        return bool(wish == "always")
+    names = {getattr(plugin, "__name__", "") for plugin in config.pluginmanager.get_plugins()}
+    return os.environ.get("GITHUB_ACTIONS") == "true" and not any(n.startswith(_OTHER_ANNOTATOR) for n in names)
+
+
+def _annotation(path: str, line: str, name: str, message: str) -> str:
+    """A workflow command: https://docs.github.com/actions/reference/workflow-commands-for-github-actions."""
+    workspace = os.environ.get("GITHUB_WORKSPACE")
+    if workspace and Path(path).resolve().is_relative_to(Path(workspace).resolve()):
+        path = str(Path(path).resolve().relative_to(Path(workspace).resolve()))
+    properties = ",".join(f"{key}={_escaped(value, ':,')}" for key, value in _where(path, line, name))
+    return f"::error {properties}::{_escaped(message)}"
+
+
+def _where(path: str, line: str, name: str) -> Iterator[tuple[str, str]]:
+    yield "file", path.replace(os.sep, "/")
+    yield "line", line
+    yield "title", name
+
+
+def _escaped(text: str, also: str = "") -> str:
+    """Percent signs, line ends, and in properties colons and commas, as the command wants them."""
+    for character in "%\r\n" + also:
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text

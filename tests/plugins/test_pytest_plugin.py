@@ -1,0 +1,144 @@
+"""The plugin for pytest: what a failing test shows, what CI reads, and that a start of pytest does not wait for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+# Verifications are those of other tests; here reports are made up, so that what is shown can be told in a moment.
+CONFTEST = """
+import symattn.sources.verify as place
+from symattn.evidence import Verdict
+from symattn.verification.report import Check, Counterexample, Fault, Report
+from symattn.evidence import Grade
+
+def verify(fn, spec=None, *, budget=15.0, seed=1, **told):
+    fault = Fault("scale", "scores are scaled by 1/d_k", "scores are scaled by 1/d_k: 100%, a\\nb",
+                  Counterexample({"q": [[1.0]]}, error="something else"))
+    check = Check("shapes", Grade.REFUTED, 7, 2, 9.0)
+    verdict = {"right": Verdict.NO_FAULT, "open_": Verdict.UNDECIDED}.get(fn.__name__, Verdict.FAULT)
+    faults = (fault,) if verdict is Verdict.FAULT else ()
+    return Report(verdict, fn.__name__ + "(q, k, v)", "float32", f"budget {budget}", seed, faults, (check,), ("Note.",))
+
+place.verify = verify
+"""
+TESTS = """
+from symattn.testing import assert_attention as plain
+
+def right(): ...
+def wrong(): ...
+def open_(): ...
+
+def test_right(assert_attention):
+    assert_attention(right)
+
+def test_wrong(assert_attention):
+    assert_attention(wrong)
+
+def test_function():
+    plain(wrong)
+
+def test_open():
+    plain(open_)
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A folder with the tests above, run in a process of its own: what is put in place of verify stays there."""
+    for name in ("GITHUB_ACTIONS", "GITHUB_WORKSPACE", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(TESTS)
+    return pytester
+
+
+def shown(project: pytest.Pytester, *options: str) -> str:
+    found = project.runpytest_subprocess("-p", "no:cacheprovider", *options)
+    found.assert_outcomes(passed=1, failed=3)
+    return found.stdout.str()
+
+
+def test_failures_read_like_reports_and_stand_in_junit(project: pytest.Pytester) -> None:
+    text = shown(project, "--junitxml=j.xml", "--symattn-budget=3.5", "--symattn-seed=42", "-rN")
+    assert "wrong: scores are scaled by 1/d_k: 100%, a" in text
+    assert "Fault: scale" in text
+    assert "Tried: budget 3.5" in text
+    assert "test_failures_read_like_reports_and_stand_in_junit.py:11" in text
+    assert "open_: Note." in text
+    assert "Traceback" not in text
+    assert "__tracebackhide__" not in text
+    assert "::error" not in text
+    cases = {c.get("name"): c for c in ET.parse(project.path / "j.xml").getroot().iter("testcase")}
+    found = {p.get("name"): p.get("value") for p in cases["test_wrong"].iter("property")}
+    assert found["symattn.verdict"] == "fault"
+    assert (found["symattn.step"], found["symattn.cause"]) == ("scale", "scores are scaled by 1/d_k")
+    assert (found["symattn.cases"], found["symattn.seed"]) == ("7", "42")
+    assert {p.get("value") for p in cases["test_right"].iter("property")} >= {"no fault", "7", "42"}
+
+
+@pytest.mark.deep
+def test_annotations_come_in_workflows_and_with_xdist(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(project.path.parent))
+    text = shown(project, "-n", "2")
+    lines = [line for line in text.splitlines() if line.startswith("::error ")]
+    assert len(lines) == 3
+    name = f"{project.path.name}/test_annotations_come_in_workflows_and_with_xdist.py"
+    (wrong,) = [line for line in lines if "line=11" in line]
+    assert wrong.startswith(f"::error file={name},line=11,title=")
+    assert "::wrong: scores are scaled by 1/d_k: 100%25, a%0Ab%0A" in wrong
+    assert "Fault: scale" in text.replace(wrong, "")
+
+
+@pytest.mark.deep
+def test_annotations_can_be_asked_for_and_refused(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(project, "--symattn-annotate=always").count("\n::error ") == 3
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert "::error" not in shown(project, "--symattn-annotate=never")
+    project.makepyfile(pytest_github_actions_annotate_failures="")
+    assert "::error" not in shown(project, "-p", "pytest_github_actions_annotate_failures")
+    assert "Traceback" in shown(project, "--tb=native")
+
+
+@pytest.mark.deep
+def test_a_baseline_accepts_and_misses(project: pytest.Pytester) -> None:
+    module = "test_a_baseline_accepts_and_misses"
+    entry = f'[[accepted]]\ntarget = "{module}:wrong"\nstep = "scale"\nreason = "known"\ncause = '
+    project.makeini("[pytest]\nsymattn_baseline = known.toml\n")
+    (project.path / "known.toml").write_text(entry + '"scores are scaled by 1/d_k"\n')
+    project.runpytest_subprocess().assert_outcomes(passed=3, failed=1)
+    (project.path / "known.toml").write_text(entry.replace(":wrong", ":right") + '"x"\n')
+    found = project.runpytest_subprocess()
+    found.assert_outcomes(failed=4)
+    assert "right: Accepted fault, scale: x, is gone: remove the line." in found.stdout.str()
+    (project.path / "known.toml").unlink()
+    assert "known.toml cannot be read" in project.runpytest_subprocess().stdout.str()
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("budget", ["0", "-1", "inf", "x"])
+def test_a_budget_is_a_number_of_seconds(project: pytest.Pytester, budget: str) -> None:
+    assert project.runpytest_subprocess(f"--symattn-budget={budget}").ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_nothing_heavy_is_imported_when_pytest_starts() -> None:
+    program = """
+import sys
+import pytest
+before = set(sys.modules)
+import symattn.plugins.pytest_plugin
+print(sorted(set(sys.modules) - before))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
+    )
+    assert eval(ran.stdout) == ["symattn", "symattn.plugins", "symattn.plugins.pytest_plugin", "symattn.testing"]

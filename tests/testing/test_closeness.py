@@ -1,0 +1,131 @@
+"""``assert_close_to_exact``: what is within the bound passes; what is not is told by number, place and exact value."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.errors import InputError
+from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
+
+
+def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    s = q @ k.swapaxes(-1, -2) / q.dtype.type(np.sqrt(q.shape[-1]))
+    s = s if mask is None else np.where(mask, s, q.dtype.type(-np.inf))
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+def arrays(*front: int, dtype: Any = np.float32) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(1)
+    shapes = ((*front, 3, 4), (*front, 5, 4), (*front, 5, 2))
+    return tuple(rng.standard_normal(shape).astype(dtype) for shape in shapes)  # type: ignore[return-value]
+
+
+def words(*given: Any, **told: Any) -> str:
+    with pytest.raises(AttentionFault) as fault:
+        assert_close_to_exact(*given, **told)
+    return str(fault.value)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_right_outputs_pass(dtype: Any) -> None:
+    q, k, v = arrays(dtype=dtype)
+    out = attention(q, k, v)
+    assert_close_to_exact(out, q, k, v)
+    assert_close_to_exact(out.astype(np.float64), q, k, v)
+    assert_close_to_exact(out, q, k, v, precision=np.dtype(dtype).name)
+
+
+def test_one_element_that_is_off_is_found_in_a_batch() -> None:
+    q, k, v = arrays(2, 3)
+    out = attention(q, k, v)
+    assert_close_to_exact(out, q, k, v)
+    out[1, 2, 0, 1] += 1e-3
+    text = words(out, q, k, v)
+    assert text.startswith("1 of 36 elements is beyond what any implementation in float32 can give\n")
+    assert "The worst is out[1, 2, 0, 1]: got " in text
+    off, legal = re.findall(r"Off by (\S+); at most (\S+) is legal", text)[0]
+    assert float(off) == pytest.approx(1e-3, rel=0.05)
+    assert 1e-7 < float(legal) < 1e-4
+
+
+def test_the_exact_value_is_told_where_it_has_a_form() -> None:
+    q, k, v = np.float32([[1, 0]]), np.float32([[0, 0], [1, 0]]), np.float32([[0], [1]])
+    assert "exact 0.6697615493 = exp(1/sqrt(2))/(1+exp(1/sqrt(2)))" in words(np.float32([[0.5]]), q, k, v)
+
+
+def test_masks_heads_and_what_has_no_batch() -> None:
+    q, k, v = arrays(2, 4)
+    mask = np.random.default_rng(2).random((3, 5)) < 0.6
+    mask[:, 0] = True
+    spec = Attention(mask="boolean")
+    assert_close_to_exact(attention(q, k, v, mask), q, k, v, spec, mask=mask)
+    assert "beyond" in words(attention(q, k, v), q, k, v, spec, mask=mask)
+    grouped = Attention(heads=4, kv_heads=2, causal=True)
+    open_ = np.tri(3, 5, 2, dtype=bool)
+    k, v = k[:, :2], v[:, :2]
+    out = attention(q, k.repeat(2, axis=1), v.repeat(2, axis=1), open_)
+    assert_close_to_exact(out, q, k, v, grouped)
+    assert "beyond" in words(attention(q, np.tile(k, (1, 2, 1, 1)), np.tile(v, (1, 2, 1, 1)), open_), q, k, v, grouped)
+
+
+def test_what_is_no_number() -> None:
+    q, k, v = arrays()
+    for wrong in (np.nan, np.inf):
+        out = attention(q, k, v)
+        out[2, 1] = wrong
+        assert f"The worst is out[2, 1]: got {wrong}, exact " in words(out, q, k, v)
+    mask = np.zeros((3, 5), dtype=bool)
+    spec = Attention(mask="boolean", fully_masked="nan")
+    assert_close_to_exact(np.full((3, 2), np.nan, np.float32), q, k, v, spec, mask=mask)
+    assert "NaN is what the specification says" in words(attention(q, k, v), q, k, v, spec, mask=mask)
+
+
+def test_strangers_behind_a_mask_are_of_no_account() -> None:
+    q, k, v = arrays()
+    mask = np.ones((3, 5), dtype=bool)
+    mask[:, 3] = False
+    out = attention(q, k, v, mask)
+    v[3], k[3] = np.nan, np.inf
+    assert_close_to_exact(out, q, k, v, Attention(mask="boolean"), mask=mask)
+    with pytest.raises(InputError, match=r"k\[3\] is not finite where it counts"):
+        assert_close_to_exact(out, q, k, v)
+
+
+def test_shapes_and_types_are_named() -> None:
+    q, k, v = arrays()
+    out = attention(q, k, v)
+    assert words(out[:, :1], q, k, v) == "out has the shape (3, 1) in place of (3, 2)"
+    assert words(out.astype(np.float16), q, k, v) == "out is of float16 for inputs of float32"
+    for given, told, match in (
+        ((out, q[:, :3], k, v), {}, "d_k"),
+        ((out, q.astype(int), k, v), {}, "q is of int64"),
+        ((out, [[1.0]], k, v), {}, "q is no array of NumPy or torch"),
+        ((out, q, k, v), {"precision": "float16"}, "q holds numbers that float16 does not"),
+        ((out, q, k, v), {"mask": np.ones((3, 5), bool)}, "no input 'mask'"),
+        ((out, q, k, v), {"masks": 3.0}, "masks is no array"),
+    ):
+        with pytest.raises(InputError, match=match):
+            assert_close_to_exact(*given, **told)  # type: ignore[arg-type]
+
+
+def test_too_much_to_judge_is_refused() -> None:
+    q = np.zeros((400, 2), np.float32)
+    with pytest.raises(InputError, match="a slice of the queries"):
+        assert_close_to_exact(np.zeros((400, 64), np.float32), q, q, np.zeros((400, 64), np.float32))
+
+
+def _never(q: Any, k: Any, v: Any) -> Any:
+    raise ValueError("not today")
+
+
+def test_a_function_that_never_returns_fails() -> None:
+    with pytest.raises(AttentionFault, match="not today"):
+        assert_attention(_never)
+    with pytest.raises(InputError, match="unknown precision"):
+        assert_attention(attention, precision="float31")
