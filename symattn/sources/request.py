@@ -24,7 +24,8 @@ class Request:
     ``masks`` are the masks that the specification has (``mask``, ``keep``), ``extras`` its other inputs beside tokens
     and projections, ``optional`` those that it can do without; ``settings`` are its numbers (``kv_heads``, ``softcap``)
     where they are not the usual ones. ``call`` are the keywords to pass as they are, ``mask_arg`` the parameter that
-    takes the mask (``~name``: it takes the mask's negation). The layout ``auto`` is found by trial.
+    takes the mask (``~name``: it takes the mask's negation). The layout ``auto`` is found by trial, with as many
+    queries as keys if the domain is ``square``.
     """
 
     dtype: str = "float64"
@@ -40,6 +41,7 @@ class Request:
     heads: int = 1
     call: tuple[tuple[str, object], ...] = ()
     mask_arg: str | None = None
+    square: bool = False
     spec: Attention = field(default=_USUAL, compare=False)
 
     @classmethod

@@ -1,8 +1,9 @@
 """How a function wants its arrays, found by small calls in which all sizes differ.
 
 Each layout, and each form of a mask, that could be meant is tried once. One that runs and gives an output of the right
-shape is possible; among these the one that is documented comes first, then one whose output is near what the
-specification says, then one in which a head of keys changes no other head's output: a wrong function has a layout, too.
+shape is possible. Among these the documented one comes first, then plain (n, d) if that runs for all sizes, then one
+whose output is near what the specification says, then one in which a head of keys changes no output of another head:
+a wrong function has a layout, too.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ class _Trial:
                 if (possible and possible.near) or monotonic() > self._end:
                     break
             found += _batched_first(here)
-            if any(p.near and (p.level == 0 or layout in self._documented) for p in here):
+            plain_runs = self._is_plain(layout) and any(p.level <= self._request.square for p in here)
+            if plain_runs or any(p.near and (p.level == 0 or layout in self._documented) for p in here):
                 break
         told = [p for p in found if p.convention.layout in self._documented and (p.near or p.local)]
         return min(told or found, key=lambda p: p.rank, default=None)
@@ -123,9 +125,13 @@ class _Trial:
             usual = ("nd", "bhnd", "bnhd", "nhd", "bnc", "nc")
         return tuple(dict.fromkeys((*(d for d in self._documented if d in usual), *usual)))
 
+    def _is_plain(self, layout: Layout) -> bool:
+        """Whether arrays have the two axes n and d: what runs on these for all sizes was written for them."""
+        return layout == "nd" and self._request.heads == 1 and not {*self._documented} - {"nd"}
+
     def _possible(self, convention: Convention) -> Possible | None:
         """The convention at the sizes that tell most, or None."""
-        for level, sizes in enumerate(_LEVELS):
+        for level, sizes in tuple(enumerate(_LEVELS))[self._request.square :]:
             inputs = self._inputs(convention, sizes)
             if inputs is None or monotonic() > self._end:
                 return None

@@ -151,6 +151,14 @@ def test_lengths() -> None:
     assert (batched.layout, batched.arguments[3].form) == ("bhnd", "lengths")
 
 
+def test_plain_arrays_come_first_where_they_run_for_all_sizes_that_are_promised() -> None:
+    def by_queries(q: Any, k: Any, v: Any, keep: Any) -> Any:
+        return softmax(np.where(keep[:, None], scores(q, k), np.float32(-1e9))) @ v
+
+    assert settled(by_queries, PADDED, square=True).layout == "nd"
+    assert settled(by_queries, PADDED).layout == "bnd"  # (b, n_k)[:, None] is right there, and (n_k,)[:, None] raises
+
+
 def test_a_mask_is_passed_only_where_the_function_is_not_causal_without() -> None:
     def by_mask(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         s = scores(q, k)
