@@ -22,7 +22,7 @@ from symattn.errors import InputError, Refused, Undecided
 
 _BITS = 192
 _SMALL = {"n_q": 2, "n_k": 3, "d_v": 2, "d_model": 3, "d_y": 3, "d_out": 3, "l_a": 2, "l": 2, "l_q": 2}  # for letters
-KINDS = ("indexed", "symbolic", "exact", "modular", "ball", "float32", "gradient", "LaTeX")
+KINDS = ("indexed", "symbolic", "exact", "modular", "ball", "enclosure", "float32", "gradient", "LaTeX")
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,16 @@ def _exact(of: Support) -> str | None:
 def _ball(of: Support) -> str | None:
     radii = [x.rad() for balls in of.balls for x in balls.entries.flat]
     return None if all(r < 2.0**-80 for r in radii) else "gives wide balls"
+
+
+def _enclosure(of: Support) -> str | None:
+    from symattn.arrays.enclosure import Enclosure
+
+    for array, balls in zip(of.run(Enclosure.literal), of.balls, strict=True):
+        inside = [x.contains(y) for x, y in zip(array.balls().entries.flat, balls.entries.flat, strict=True)]
+        if not all(inside) or not (array.rad < 2.0**-30).all():
+            return "misses the value" if not all(inside) else "gives wide intervals"
+    return None
 
 
 def _symbolic(of: Support) -> str | None:
@@ -198,6 +208,7 @@ _CHECKS: Mapping[str, Callable[[Support], str | None]] = {
     "exact": _exact,
     "modular": _modular,
     "ball": _ball,
+    "enclosure": _enclosure,
     "float32": _float32,
     "gradient": _gradient,
     "LaTeX": _latex,

@@ -32,7 +32,8 @@ def _blocks(rows: list[Support]) -> Iterator[Block]:
     yield Paragraph(
         (
             "Each variant is one specification, run here on an example in which all sizes differ. Exact and NumPy"
-            " arrays must give the value that balls enclose, NumPy within what rounding in float32 may do; gradients"
+            " arrays must give the value that balls enclose, NumPy within what rounding in float32 may do; the"
+            " intervals of enclosures must hold it; gradients"
             " are taken forwards and backwards and must agree; where sizes or entries are letters, and on residues, it"
             " must run. Tests compare all kinds element by element, every variant with plain loops, and those named"
             " with the functions of others.",
