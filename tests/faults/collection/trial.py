@@ -35,7 +35,7 @@ def _worst(entry: Entry, given: dict[str, Array], outputs: tuple[Any, ...]) -> f
     wanted = truth.outputs(entry.spec, given)
     if len(outputs) < len(wanted):
         return np.inf
-    return max(_ratio(entry, _read(entry, a, given), *of) for a, of in zip(outputs, wanted, strict=False))
+    return max(_ratio(entry, read(entry, a, given), *of) for a, of in zip(outputs, wanted, strict=False))
 
 
 def _ratio(entry: Entry, found: Array, wanted: Array, size: float) -> float:
@@ -48,7 +48,7 @@ def _ratio(entry: Entry, found: Array, wanted: Array, size: float) -> float:
     return float(error.max() / (_UNITS[entry.precision] * size))
 
 
-def called(entry: Entry, given: dict[str, Array]) -> tuple[Any, ...]:
+def called(entry: Entry, given: dict[str, Array], may_change: bool = False) -> tuple[Any, ...]:
     """What the program returns, as a tuple. Raises ValueError where it changes its arguments."""
     arguments: dict[str, Any] = {}
     for name, what in making.parameters(entry).items():
@@ -61,7 +61,7 @@ def called(entry: Entry, given: dict[str, Array]) -> tuple[Any, ...]:
         warnings.simplefilter("ignore")
         found = entry.program(**arguments)
     for name, a in before.items():
-        if not np.array_equal(_bare(arguments[name]), a, equal_nan=a.dtype.kind == "f"):
+        if not may_change and not np.array_equal(_bare(arguments[name]), a, equal_nan=a.dtype.kind == "f"):
             raise ValueError(f"{name} was changed")
     return found if isinstance(found, tuple) else (found,)
 
@@ -97,7 +97,8 @@ def _as_wanted(entry: Entry, name: str, a: Array) -> Array:
     return t if plain else t.to(getattr(torch, entry.precision))
 
 
-def _read(entry: Entry, found: Any, given: dict[str, Array]) -> Array:
+def read(entry: Entry, found: Any, given: dict[str, Array]) -> Array:
+    """An output as float64, in the axes of the inputs."""
     a = found.detach().to(dtype=_torch().float64).numpy() if entry.torch else np.asarray(found).astype(np.float64)
     if "q" not in given and "x" not in given:
         return a
