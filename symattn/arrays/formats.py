@@ -1,6 +1,6 @@
 """``Format``: a binary format of floating numbers, by what its ``finfo`` says. All its constants are exact.
 
-Rounding is to nearest, ties to even, as NumPy and ml_dtypes do it.
+Rounding is to nearest, ties to even, as NumPy and ml_dtypes do it. Sums in matrix units are rougher: see ``truncated``.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,31 @@ import numpy as np
 FORMATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 WIDE = ("float64", "float32")
 NARROW = FORMATS[2:]
+TF32 = "tfloat32"  # of float32's range with 11 digits: what matrix units make of factors, no format of arrays
 
 
 @dataclass(frozen=True)
 class Format:
-    """The format of p digits called ``name``, one of ``FORMATS``."""
+    """The format of p digits called ``name``, one of ``FORMATS`` or ``TF32``.
+
+    ``roundoff`` is the error of an operation where that is more than 2^−p; ``aligned`` says that this is relative to
+    the sum of the absolute values of what is added, not to the sum (``truncated``). ``flush`` says whether results
+    below the normal numbers may be set to zero; None: where the format is as wide in range as float32.
+    """
 
     name: str
+    roundoff: Fraction | None = None
+    aligned: bool = False
+    flush: bool | None = None
 
     @cached_property
     def _info(self) -> Any:
         import ml_dtypes
 
+        if self.name == TF32:
+            f = np.finfo(np.float32)
+            parts = {"max": 2.0**128 - 2.0**117, "smallest_subnormal": 2.0**-136, "smallest_normal": f.smallest_normal}
+            return SimpleNamespace(dtype=f.dtype, nmant=10, maxexp=f.maxexp, **parts)
         return ml_dtypes.finfo(getattr(ml_dtypes, self.name, self.name))
 
     @property
@@ -42,8 +56,8 @@ class Format:
 
     @cached_property
     def u(self) -> Fraction:
-        """The unit roundoff 2^−p, half the distance from 1 to the next number."""
-        return Fraction(1, 2**self.digits)
+        """The unit roundoff 2^−p, half the distance from 1 to the next number, or the ``roundoff`` given."""
+        return Fraction(1, 2**self.digits) if self.roundoff is None else self.roundoff
 
     @property
     def power_beyond(self) -> Fraction:
@@ -68,7 +82,7 @@ class Format:
     @property
     def flushes(self) -> bool:
         """Whether subnormal results may be flushed to zero: those of a format as wide in range as float32."""
-        return self.smallest_normal < Fraction(1, 2**100)
+        return self.smallest_normal < Fraction(1, 2**100) if self.flush is None else self.flush
 
     @cached_property
     def eta(self) -> Fraction:
@@ -103,6 +117,19 @@ class Format:
         step = np.nextafter(near, self.cast(float(self.largest) * (1 if float(near) < x else -1)))
         low, high = sorted((float(near), float(step)))
         return low, high
+
+
+def truncated(name: str, bits: int) -> Format:
+    """Sums in a matrix unit that keeps ``bits`` bits after the leading one and cuts off the rest: u = 2^(1 − bits).
+
+    Such a unit adds k products to what it has summed, a block at a time. It shifts them to the exponent of the largest
+    and cuts each off, so that each of the others is off by at most 2^−bits of the largest, then it cuts the sum off: an
+    error of at most (k + 1) 2^−bits of the sum of the absolute values. A term of a sum of n products passes at most n/k
+    blocks, or one: no more than n errors of 2^(1 − bits).
+    Source: Fasi, Higham, Mikaitis, Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Comput. Sci. 7:e330
+    (2021).
+    """
+    return Format(name, roundoff=Fraction(2, 2**bits), aligned=True)
 
 
 def odd(wide: np.ndarray) -> np.ndarray:

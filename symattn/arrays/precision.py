@@ -5,10 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from symattn.arrays.formats import FORMATS, WIDE, Format
+from symattn.arrays.formats import FORMATS, TF32, WIDE, Format, truncated
 from symattn.errors import InputError
 
 Contract = Literal["eager", "fused"]
+
+SHORT = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "tf32": TF32,
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+}
+#: Sums as matrix units take them. ``fp32-truncated`` keeps 23 bits (Fasi, Higham, Mikaitis, Pranesh, 2021: Volta, and
+#: one bit more or two in later ones); ``fp22`` keeps 13 (DeepSeek-V3 Technical Report, 2024, §3.3.2: FP8 on Hopper).
+ACCUMULATORS = {"fp32-truncated": truncated("float32", 23), "fp22": truncated("float32", 13)}
+NAMES = (*SHORT, *FORMATS, TF32)
 
 
 @dataclass(frozen=True)
@@ -24,6 +40,12 @@ class Precision:
     merges      number of times, one after another, that parts normalised by themselves are merged by their log-sum-exp
     contract    ``eager``: every array in between may be stored in the input's format, and every sum taken in it;
                 ``fused``: nothing but the weights leaves the arithmetic of the sums
+    factors     format to which the factors of products are rounded first, such as TF32's (None: they are not)
+    kept        format in which scores may be stored, if rougher than their arithmetic
+    output      format of the output, if not the input's
+    height      how many additions one after another a term passes in a sum over the keys (None: any order)
+    rescalings  how often the maximum may grow while the keys come (None: in any order that they may come in)
+    lse         whether weights may be made as e^(score − log-sum-exp)
     """
 
     name: str
@@ -35,13 +57,37 @@ class Precision:
     tiles: int | None = None
     merges: int = 3
     contract: Contract = "eager"
+    factors: Format | None = None
+    kept: Format | None = None
+    output: Format | None = None
+    height: int | None = None
+    rescalings: int | None = None
+    lse: bool = True
+
+    def __post_init__(self) -> None:
+        counts = {"tiles": self.tiles, "merges": self.merges, "height": self.height, "rescalings": self.rescalings}
+        for name, count in counts.items():
+            if count is not None and count < 0:
+                raise InputError(f"{name} of a precision: {count}; mend: a number from 0 on")
+        if not 0 < self.exp_ulps < 1e6:
+            raise InputError(f"exp_ulps of a precision: {self.exp_ulps}; mend: a positive number of ulps")
 
     @classmethod
-    def of(cls, dtype: str | Precision, contract: Contract | None = None, accumulate: str | None = None) -> Precision:
+    def of(
+        cls,
+        dtype: str | Precision,
+        contract: Contract | None = None,
+        accumulate: str | None = None,
+        *,
+        output: str | None = None,
+        flush: bool | None = None,
+    ) -> Precision:
         """The precision of code whose arrays are ``dtype``, with sums in ``accumulate`` if given.
 
-        ``Precision.of("float16", "fused")``; ``Precision.of("bfloat16", accumulate="float32")``: every array may be
-        stored as bfloat16, sums are taken in float32.
+        ``Precision.of("fp16", "fused")``; ``Precision.of("bfloat16", accumulate="float32")``: every array may be
+        stored as bfloat16, sums are taken in float32; ``Precision.of("e4m3", "fused", accumulate="fp22")``: sums as
+        Hopper's matrix units take them. ``output`` is the output's format if it is not ``dtype``; ``flush`` says
+        whether results below the normal numbers may become zero.
         """
         if contract not in (None, "eager", "fused"):
             raise InputError(f"unknown contract {contract!r}; known: eager, fused")
@@ -49,19 +95,43 @@ class Precision:
             found = dtype if contract in (None, dtype.contract) else cls._preset(dtype.name, contract)
         else:
             found = cls._preset(dtype, contract)
-        return found if accumulate is None else replace(found, accumulate=_format(accumulate))
+        if accumulate is not None:
+            found = replace(found, accumulate=ACCUMULATORS.get(accumulate) or _format(accumulate))
+        if output is not None:
+            found = replace(found, output=_format(output))
+        return found if flush is None else found._flushing(flush)
 
     @classmethod
     def _preset(cls, dtype: str, contract: Contract | None) -> Precision:
         f = _format(dtype)
-        if dtype in WIDE:
-            return cls(dtype, f, f, f, f)
         wide = Format("float32")
-        fused = cls(dtype, f, wide, wide, f, contract="fused")
+        if f.name == TF32:
+            return cls(f.name, wide, wide, wide, f, contract="fused", factors=f)
+        if f.name in WIDE:
+            return cls(f.name, f, f, f, f)
+        fused = cls(f.name, f, wide, wide, f, contract="fused")
         # A narrow exponential is computed in float32 and rounded: one ulp holds it with room to spare. Normalising
         # again and again in narrow numbers is nothing that code does, and would blunt the bound.
         eager = replace(fused, score=f, accumulate=f, exp_ulps=1.0, tiles=2, merges=1, contract="eager")
         return fused if contract == "fused" else eager
+
+    def in_tiles(self, keys: int, width: int = 64) -> Precision:
+        """For code of which this is known: keys come in tiles of ``width``, one after another, are normalised once, at
+        the end, and not merged."""
+        if width < 1 or keys < 1:
+            raise InputError(f"{keys} keys in tiles of {width}; mend: both at least 1")
+        count = -(-keys // width)
+        return replace(self, tiles=0, merges=0, lse=False, height=width + count, rescalings=count)
+
+    def _flushing(self, flush: bool) -> Precision:
+        held = ("input", "score", "accumulate", "stored", "factors", "kept", "output")
+        formats = {name: getattr(self, name) for name in held}
+        return replace(self, **{n: replace(f, flush=flush) for n, f in formats.items() if f is not None})
+
+    @property
+    def returned(self) -> Format:
+        """The format of the output."""
+        return self.output or self.input
 
     @property
     def roughest(self) -> Format:
@@ -69,14 +139,22 @@ class Precision:
         return max((self.input, self.score, self.accumulate, self.stored), key=lambda f: f.u)
 
     @property
+    def between(self) -> Format:
+        """The roughest arithmetic that scores are computed in."""
+        return max((self.score, self.accumulate), key=lambda f: f.u) if self.contract == "fused" else self.roughest
+
+    @property
     def words(self) -> str:
         """In one line, for a report."""
+        if self.factors is not None:
+            return f"{self.input.name}, factors of products rounded to {self.factors.name}"
         if self.score == self.input:
             return f"{self.name}, every array and every sum may be kept in it"
         return f"{self.name} in and out, {self.score.name} between"
 
 
 def _format(name: str) -> Format:
-    if name not in FORMATS:
-        raise InputError(f"unknown precision {name!r}; known: {', '.join(FORMATS)}")
-    return Format(name)
+    full = SHORT.get(name, name)
+    if full not in (*FORMATS, TF32):
+        raise InputError(f"unknown precision {name!r}; known: {', '.join(NAMES)}")
+    return Format(full)

@@ -27,7 +27,7 @@ def rate(f: Format) -> flint.arb:
 
 def upper(balls: Balls) -> np.ndarray:
     """Upper ends as float64, rounded up."""
-    ends = np.frompyfunc(lambda x: float(x.upper()), 1, 1)(balls.entries).astype(np.float64)
+    ends = np.asarray(np.frompyfunc(lambda x: float(x.upper()), 1, 1)(balls.entries), dtype=np.float64)
     return np.asarray(np.nextafter(ends, np.inf))
 
 

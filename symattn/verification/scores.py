@@ -31,7 +31,7 @@ Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
+from math import ceil, log
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ from symattn.attention.positions.fields import Alibi, Rotary
 from symattn.attention.positions.rotary import inverse_frequencies
 from symattn.errors import InputError
 from symattn.verification.arithmetic import Balls, g, largest_row, number, size, upper, xp
+from symattn.verification.bounding.counts import rate_of
 from symattn.verification.reference import Run, Values, lifted, of_products, trace
 
 SCALE_ROUNDINGS = 6
@@ -81,7 +82,10 @@ class _Scores:
     def __init__(self, run: Run, precision: Precision) -> None:
         self.run, self.precision = run, precision
         p = precision
-        self.f = p.score if p.contract == "fused" else p.roughest
+        self.f = p.between
+        # Factors that are rounded to a rougher format first count as so many roundings of this one.
+        extra = 2 * rate_of(p.factors.u) / rate_of(self.f.u) if p.factors is not None else 0
+        self.constant = SCALE_ROUNDINGS + ceil(extra)
         self.wide = Format("float64" if p.score.name == "float64" else "float32")
         self.eps = 2 * p.exp_ulps * float(p.score.u)
         self.steps = {step.name: step for step in run.steps}
@@ -112,15 +116,15 @@ class _Scores:
                 tau = tau + self._slopes(part, name)
             before = name
         if self.added:
-            tau = tau + g(roundings + SCALE_ROUNDINGS + self.added, self.f) * (sums + t + tau)
+            tau = tau + g(roundings + self.constant + self.added, self.f) * (sums + t + tau)
             tau = tau + float(self.f.eta) * 16
         elif self.later and self.later[-1] == "masked":
-            tau = tau + g(roundings + SCALE_ROUNDINGS, self.f) * sums
+            tau = tau + g(roundings + self.constant, self.f) * sums
         return ScoreErrors(tau, shift, sizes + sums, self.values() if self.run.spec.latent is not None else None)
 
     def _raw(self) -> tuple[Balls, Balls, Any]:
         """τ, |t|_j and N_j of the scaled scores."""
-        spec, more = self.run.spec, SCALE_ROUNDINGS + self.added
+        spec, more = self.run.spec, self.constant + self.added
         if of_products(spec):
             sizes = size(self.run.absolute[self.run.raw])
             return g(self.run.terms + more, self.f) * sizes, sizes, self.run.terms
@@ -149,7 +153,7 @@ class _Scores:
         apart = (a + e)[..., :, None, :] + (b + f)[..., None, :, :]
         moved = xp.sum(apart * (e[..., :, None, :] + f[..., None, :, :]), axis=-1)
         sizes = self._scaled(xp.sum(apart * apart, axis=-1) / 2)
-        return self._scaled(moved) + g(2 * d + 6 + SCALE_ROUNDINGS + self.added, self.f) * sizes, sizes, 2 * d + 6
+        return self._scaled(moved) + g(2 * d + 6 + self.constant + self.added, self.f) * sizes, sizes, 2 * d + 6
 
     # -- vectors --------------------------------------------------------------------------------------------------
     def _vector(self, name: str) -> tuple[Balls, Balls]:

@@ -1,0 +1,289 @@
+"""The bound of ``bounds``, evaluated in balls: for every variant of attention, and to check the fast evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flint
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.precision import Precision
+from symattn.errors import Undecided
+from symattn.verification.arithmetic import Balls, g, largest, number, rate, size, upper, xp
+from symattn.verification.bounding.counts import Counts
+from symattn.verification.outputs import projected
+from symattn.verification.reference import Run
+from symattn.verification.scores import LOG2_E, score_errors
+from symattn.verification.weights import weight_errors
+
+
+def allowed(run: Run, precision: Precision) -> np.ndarray:
+    """The largest legal |y − o| for each element of the output, as float64 rounded up; +∞ where nothing is said."""
+    try:
+        return _Bound(run, precision).total()
+    except Undecided:  # exponentials of errors beyond all range
+        return np.full(run.output.plain_shape, np.inf)
+
+
+class _Bound:
+    """The quantities of the statement, by their names there; arrays are (…, n_q, n_k) or (…, n_q, 1)."""
+
+    def __init__(self, run: Run, precision: Precision) -> None:
+        self.run, self.precision = run, precision
+        self.errors = score_errors(run, precision)
+        self.latents = self.errors.values
+        self.uneven = bool(run.spec.dropout) or len(run.value_step.of) > 2  # each query may have values of its own
+        self.keys = run.allowed
+        self.open = self._beside(self.keys, np.ones((*self.keys.shape[:-1], 1), dtype=bool))
+        self.n = self.open.shape[-1]
+        seen = self.open.sum(axis=-1, keepdims=True)
+        self.counts = Counts(precision, self.n, seen, run.value_terms + (run.spec.latent is not None), self.uneven)
+        self.unit = flint.arb(2).log() if run.spec.base == 2 else flint.arb(1)
+        self.t = xp.where(self.open, self._beside(number(run.final_scores), self._sink()), 0) * self.unit
+        weights = number(run.values["weights"])
+        rest = xp.maximum(1 - xp.sum(weights, axis=-1, keepdims=True), 0)
+        self.p = xp.where(self.open, self._beside(weights, rest), 0)
+        self.eps = 2 * precision.exp_ulps * float(precision.score.u)
+        self.eps = self.eps / (1 - self.eps)
+        self.m = largest(self.t, self.open)
+        self.tau = self._scores()
+        self.star = largest(self.tau, self.open)
+        self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)  # rows whose sum could underflow to nothing
+        if run.spec.normaliser == "softmax":
+            self._softmax()
+
+    def _softmax(self) -> None:
+        """Steps 2 and 3: a_j, s_j and b'_j."""
+        p, counts = self.precision, self.counts
+        self.rescalings = counts.rescalings(self._rescalings())
+        first, second, least = self._exponents()
+        self.a = self.tau + (xp.maximum(first, second) if p.lse else first)
+        rescaled = Ball.lift(self.rescalings)
+        self.log_n = flint.arb(self.n).log()
+        grown = xp.max(least, axis=-1, keepdims=True)
+        spread = self.log_n + 2 * self.star + grown
+        merging = g(6, p.score) * (self._length() + spread) + 2 * self.eps * (self.log_n + grown) + self.eps
+        if counts.merges:
+            merging = merging / counts.room(g(6, p.score) + 2 * self.eps)
+        values = self.counts.values + 3 * self.uneven
+        self.alone = (rescaled + counts.alone) * rate(p.accumulate) + merging * counts.merges + self._value_rate(values)
+        apart = merging * counts.merges
+        if p.lse:
+            common = g(4, p.score) * (size(self.m) + spread) + 2 * self.eps * (self.log_n + grown)
+            apart = xp.maximum(apart, first + second + common)
+        self.below = (rescaled + counts.below) * rate(p.accumulate) + apart
+
+    def total(self) -> np.ndarray:
+        """The heads' bound through the output step, and the last rounding."""
+        out = projected(self.run, self.precision, self.per_head())
+        exact = size(number(self.run.output))
+        f = self.precision.returned
+        result = upper(out + (exact + out) * g(1, f) + f.eta)
+        result[self.may_overflow()] = np.inf
+        return result
+
+    def _beside(self, keys: Any, sink: Any) -> Any:
+        """A column for the sink, where there is one."""
+        if self.run.spec.sink is None:
+            return keys
+        return (np if isinstance(keys, np.ndarray) else xp).concat([keys, sink], axis=-1)
+
+    def _sink(self) -> Balls:
+        """The logits of the sinks, (…, n_q, 1)."""
+        shape = (*self.run.final_scores.plain_shape[:-1], 1)
+        if self.run.spec.sink != "given":
+            return xp.zeros(shape)
+        z = self.run.values["sink"]
+        return xp.zeros(shape) + (z[:, None, None] if self.run.spec.heads > 1 else z)
+
+    def _scores(self) -> Balls:
+        """Step 1: τ'_j."""
+        p = self.precision
+        f = p.between
+        tau, shift = self.errors.tau * self.unit, self.errors.shift * self.unit
+        t = size(self.t[..., : self.keys.shape[-1]]) + shift
+        tau = tau + g(2, f) * (t + tau)
+        if p.kept is not None:
+            tau = tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)
+        return self._beside(xp.where(self.keys, tau, 0), g(6, f) * (size(self._sink()) * self.unit + shift))
+
+    def _rescalings(self) -> np.ndarray:
+        """B_j. The comparison is in float64; a third of τ' more covers its rounding, as τ' ≥ 6u|t|."""
+        t = np.where(self.open, self.t.midpoints(), -np.inf)
+        tau = upper(self.tau) * 4 / 3
+        tau[tau <= np.nextafter(0, 1)] = 0  # upper() moved an exact zero
+        above = (t + tau)[..., None, :] > (t - tau)[..., :, None]
+        above &= self.open[..., None, :]
+        found: np.ndarray = above.sum(axis=-1) - (tau > 0)
+        return np.where(self.open, np.maximum(found, 0), 0)
+
+    def _exponents(self) -> tuple[Balls, Balls, Balls]:
+        """Step 2: r_j, r'_j and what β* is the largest of."""
+        p, f = self.precision, self.precision.score
+        fall = xp.where(self.open, self.m - self.t, 0)
+        if self.run.spec.sink is not None:  # which need not be among those that the reference is the largest of
+            last = largest(self.t[..., :-1], self.keys)
+            above = xp.where(self.keys.any(axis=-1, keepdims=True), size(self.m - last), 0)
+            fall = self._beside(fall[..., :-1], xp.maximum(fall[..., -1:], above))
+        reference = g(2, f) * (self._length() + 2 * self.star)
+        first = reference + g(3, f) * (fall + 2 * self.star) + (self.rescalings + 1) * Ball.lift(self.eps)
+        log_n = flint.arb(self.n).log()
+        sums = Ball.lift(self.counts.below + self.rescalings) * rate(p.accumulate)
+        largest_sum = size(self.m) + log_n + 2 * self.star
+        least = xp.where(self.open, first + sums, 0) + g(4, f) * largest_sum + 2 * self.eps * log_n
+        grown = xp.max(least, axis=-1, keepdims=True)
+        second = g(3, f) * (fall + log_n + 2 * self.star + grown) + self.eps
+        return first, second, least
+
+    def _length(self) -> Balls:
+        """|t_j| + |m|, with what rows may be shifted by."""
+        return size(self.t) + size(self.m) + 2 * self.errors.shift
+
+    def _value_rate(self, roundings: int) -> Any:
+        """What values bring along, in exponents."""
+        factors = self.precision.factors
+        return rate(self.precision.roughest) * roundings + (rate(factors) if factors is not None else 0)
+
+    def per_head(self) -> Balls:
+        """Steps 5 and 6: M for the weighted values of each head, (…, n_q, d_v)."""
+        if self.run.spec.normaliser != "softmax":
+            return self._without_softmax()
+        if not self.run.variant.rows:
+            return self._without_rows(self._value_sizes())
+        low = xp.sum(self.p * xp.exp(-self.a), axis=-1, keepdims=True)
+        low = xp.where(low == 0, 1, low)  # a row without any weight
+        w = xp.minimum(self.p * xp.exp(self.a) / low, Ball.lift(1))
+        sizes, stored = self._value_sizes(), rate(self.precision.stored)
+        o = size(self._attended())
+        lost = xp.sum(w * (xp.exp(self.below) - 1), axis=-1, keepdims=True) * (stored * 2).exp()  # G' − 1
+        apart, whole = self._weighed(w * (xp.exp(self.alone) - 1), sizes), self._weighed(w, sizes)  # S, X
+        moved, away = self._mean_moved(low, w)
+        kept = xp.maximum((away + moved) * stored.exp(), whole + apart) * (stored.exp() - 1)
+        centre = o + moved + kept
+        sums = apart + self._sums(whole + apart, centre + apart)
+        if self.latents is not None:
+            sums = sums + self._weighed(w * xp.exp(self.alone + self._path()), self.latents[1])
+        total = moved + kept + lost * centre + (lost + 1) * (stored * 2).exp() * sums
+        return total + self._underflow(xp.max(self._largest_factor() * (lost + 1), axis=-1, keepdims=True))
+
+    def _path(self) -> Balls:
+        return Ball.lift(self.counts.path) * rate(self.precision.accumulate)
+
+    def _largest_factor(self) -> Balls:
+        """By what a term of the numerator may have grown."""
+        return xp.exp(self.alone + self._path() + 2 * rate(self.precision.stored))
+
+    def _sums(self, sizes: Balls, total: Balls) -> Balls:
+        """E of step 4: sums of terms whose absolute values sum to ``sizes``, themselves to at most ``total``."""
+        by_path = (xp.exp(self._path()) - 1) * sizes
+        events = self.counts.partial_sums
+        if events is None:
+            return by_path
+        share = Ball.lift(events) * flint.arb(float(self.precision.accumulate.u))
+        small = (events * float(self.precision.accumulate.u)) < 0.5
+        share = xp.where(small, share, 0)
+        by_sums = share / (1 - share) * (sizes + total) / 2
+        return xp.where(small, xp.minimum(by_path, by_sums), by_path)
+
+    def _weighed(self, w: Balls, sizes: Balls) -> Balls:
+        """Σ w_j |v|_j. The values of a sink are 0; those of a row may be dropped, or have terms of their own."""
+        w, values = w[..., : self.keys.shape[-1]], dict(self.run.values)
+        if not self.uneven:
+            return w @ sizes
+        for step in self.run.steps:
+            if step.name == "dropped":
+                w = step.run(w, *(values[n] for n in step.of[1:]))
+        rest = [size(values[n]) for n in self.run.value_step.of[2:]]
+        return self.run.value_step.run(w, sizes, *rest)
+
+    def _attended(self) -> Balls:
+        """o, for each head."""
+        return number(self.run.values["attended" if "attended" in self.run.values else "output"])
+
+    def _mean_moved(self, low: Ball, w: Balls) -> tuple[Balls, Balls]:
+        """W of step 5, and Y, at least Σ p̃_j |v_j − õ| − W."""
+        o, share = self._attended(), self.p * (xp.exp(self.a) - 1) / low
+        if self.uneven:
+            sizes = size(self._v())
+            moved = self._weighed(share, sizes) + xp.sum(share, axis=-1, keepdims=True) * size(o)
+            return moved, self._weighed(w, sizes) + size(o) * xp.sum(w, axis=-1, keepdims=True)
+        v = self._beside_values(self._v())
+        away = size(v[..., None, :, :] - o[..., :, None, :])
+        moved = xp.minimum(xp.sum(share[..., None] * away, axis=-2), self._farthest(v, o))
+        spread = self._weighed(w, size(self._v())) + size(o)
+        return moved, xp.minimum(spread, xp.sum(w[..., None] * away, axis=-2))
+
+    def _beside_values(self, v: Balls) -> Balls:
+        """A row of zeros for the sink, where there is one."""
+        return v if self.run.spec.sink is None else xp.concat([v, v[..., :1, :] * 0], axis=-2)
+
+    def _farthest(self, v: Balls, o: Balls) -> Balls:
+        """max |v_j − o| over the keys j that the row may see, from ends rounded up."""
+        ends = [np.where(self.open[..., None], upper(x)[..., None, :, :], -np.inf).max(axis=-2) for x in (v, -v)]
+        high, low = (Ball.lift(np.where(np.isfinite(x), x, 0)) for x in ends)
+        return xp.maximum(high - o, low + o)
+
+    def _without_rows(self, sizes: Ball) -> Balls:
+        """Weights that are not normalised along the row: each is off by its own factor and that of its sum, and by what
+        underflows of it, relative to a sum of at least 1."""
+        worst = largest(self.a, self.open | True) + largest(self.below, self.open | True)
+        worst = xp.max(worst, axis=-2, keepdims=True)
+        weights = size(self._beside(number(self.run.values["weights"]), worst * 0))
+        p, kappa = self.precision, self.counts.underflowing
+        lost = max(p.score.eta, p.accumulate.eta) * kappa + p.stored.eta
+        exponent = self.a + self.alone + self._path() + rate(p.stored) + worst
+        return self._weighed(weights * (xp.exp(exponent) - 1) + float(lost), sizes)
+
+    def _without_softmax(self) -> Balls:
+        """Of weights that are made otherwise: see ``weights``."""
+        f, e = self.precision.roughest, weight_errors(self.run, self.precision, self.tau)
+        roundings = self.n + 4 + self.run.value_terms + 3 * self.uneven  # of the roughest format, so of TF32's too
+        w = size(number(self.run.values["weights"])) + e
+        found = self._weighed(e + w * g(roundings, f), self._value_sizes())
+        if self.latents is not None:
+            found = found + self._weighed(w, self.latents[1])
+        return found + float(f.eta) * (4 + self.n) * (1 + self.run.value_terms)
+
+    def _underflow(self, factor: Balls) -> Balls:
+        """Step 6."""
+        p, n = self.precision, self.n
+        kappa = self.counts.underflowing
+        rise = self._without_subtraction()
+        every, weight = rise * (max(p.score.eta, p.accumulate.eta) * kappa), rise * p.stored.eta
+        below = xp.exp(-xp.max(self.below, axis=-1, keepdims=True)) - (every + weight) * n
+        self.vanishes = np.asarray([x.lower() <= 0 for x in below.entries.flat]).reshape(below.plain_shape)[..., 0]
+        below = xp.where(self.vanishes[..., None], 1, below)
+        sizes = self._value_sizes()
+        if self.uneven:
+            total = self._weighed(xp.zeros(self.open.shape) + 1, sizes)
+            most = total * factor
+        else:
+            total = xp.sum(sizes, axis=-2, keepdims=True)
+            most = xp.max(sizes, axis=-2, keepdims=True) * factor
+        projected = factor * (n * self.run.value_terms)
+        return ((every + weight) * (total + most * n) + every * (projected + n)) / below
+
+    def _without_subtraction(self) -> Balls:
+        """e^{−m} where no maximum need be subtracted and the largest exponential is below 1, else 1."""
+        lowest = np.log(float(min(self.precision.score.smallest_normal, self.precision.accumulate.smallest_normal)))
+        m = self.m.midpoints()
+        return xp.exp(Ball.lift(np.where(m >= lowest, np.maximum(-m, 0), 0)))
+
+    def may_overflow(self) -> np.ndarray:
+        """H7: rows (…, n_q) of the output in which an intermediate result could leave the range."""
+        limit = float(
+            min(f.largest for f in (self.precision.score, self.precision.accumulate, self.precision.returned))
+        )
+        scores = upper(self.errors.largest).max(axis=-1) * LOG2_E * 1.01
+        values = upper(self._weighed(xp.zeros((*self.open.shape[:-1], self.n)) + 1, self._value_sizes())).max(axis=-1)
+        over = (scores > limit) | (values * 1.01 > limit) | self.vanishes
+        heads = self.run.output_step is not None
+        return np.asarray(over.any(axis=-2) if heads and over.ndim > 1 else over)
+
+    def _v(self) -> Balls:
+        return self.run.values[self.run.values_name]
+
+    def _value_sizes(self) -> Balls:
+        """|v|_j."""
+        return self.latents[0] if self.latents is not None else self.run.absolute[self.run.values_name]

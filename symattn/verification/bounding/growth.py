@@ -1,0 +1,56 @@
+"""e^x − 1 in float64, rounded up: what the fast bound makes of exponents."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import flint
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.arrays.enclosing.exponential import exp_moderate
+from symattn.arrays.formats import Format
+from symattn.verification.bounding.counts import rate_of
+
+Floats = NDArray[np.float64]
+
+FARTHEST = 600.0  # exponents beyond say nothing
+_SMALL = 2.0**-6
+_UP = 1 + 2.0**-50
+
+
+def rate(f: Format) -> float:
+    """λ, rounded up."""
+    return float(rate_of(f.u)) * (1 + 2.0**-52)
+
+
+def g(n: int, f: Format) -> float:
+    """e^{nλ} − 1, rounded up."""
+    return growth_of(n * rate_of(f.u))
+
+
+def growth_of(x: Fraction | float) -> float:
+    """e^x − 1 of one number, rounded up."""
+    exact = Fraction(x)
+    found = (flint.arb(flint.fmpq(exact.numerator, exact.denominator))).exp() - 1
+    return float(np.nextafter(float(found.upper()), np.inf)) if exact else 0.0
+
+
+def growth(x: Any) -> Floats:
+    """At least (e^x − 1)(1 − 2⁻⁵⁰) for 0 ≤ x ≤ ``FARTHEST``; larger ones count as that.
+
+    Small ones: e^x − 1 = x (1 + x/2 + x²/6 + …), where x/2 + x²/6 + … ≤ (x/2)/(1 − x/3) ≤ 0.51 x for x ≤ 2⁻⁶. Others:
+    the proved exponential, enlarged by twice its error, less 1: that rounds by u e^x, which is in it too.
+    """
+    x = np.asarray(x, dtype=np.float64)
+    if x.size == 0 or x.max() <= _SMALL:
+        out = 0.51 * x
+        out += 1.0
+        out *= x
+        return np.asarray(out)
+    out = np.array(np.minimum(x, FARTHEST), order="C")
+    exp_moderate(out if out.ndim else out.reshape(1))
+    out *= _UP
+    out -= 1.0
+    return np.where(x == 0, 0.0, out)

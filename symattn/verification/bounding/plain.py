@@ -1,0 +1,183 @@
+"""The fast bound of plain attention: dot products, a scale, masks, heads, shared keys and values, sinks.
+
+Scores and masks come from the steps of the definition themselves, run in float64. With u = 2⁻⁵³ a score passes d + 4
+roundings there, so |t̂ − t| ≤ (d + 8) u |t|^, |t|^ being the sums of absolute values as float64 makes them of |q| and
+|k|.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.arrays.precision import Precision
+from symattn.attention.spec import Attention
+from symattn.errors import Undecided
+from symattn.verification.bounding.counts import rate_of
+from symattn.verification.bounding.floats import Floats, Found, Rows, Scores, U, Values
+from symattn.verification.bounding.growth import g
+from symattn.verification.reference import chain, trace, usual, values_name
+from symattn.verification.scores import LOG2_E, SCALE_ROUNDINGS
+from symattn.verification.target import Inputs
+
+_BLOCK = 1 << 17  # scores at a time
+_LARGEST, _SMALLEST = 1e140, 1e-140  # beyond, squares of inputs leave the range
+_PLAIN = Attention()
+
+
+def applies(spec: Attention, inputs: Inputs) -> bool:
+    """Whether the bound for these can be evaluated fast."""
+    rest = {"q", "k", "v", "mask", "keep", "doc", "doc_q", "doc_k", "scale", "sink"}
+    if (
+        not usual_or_sink(spec)
+        or spec.mask == "additive"
+        or not set(inputs) <= rest
+        or not {"q", "k", "v"} <= set(inputs)
+    ):
+        return False
+    given = [np.asarray(inputs[n]) for n in ("q", "k", "v", "scale", "sink") if n in inputs]
+    return all(a.size > 0 and _moderate(a) for a in given)
+
+
+def usual_or_sink(spec: Attention) -> bool:
+    """Whether scores are dot products with a scale, and weights their softmax under masks, with a sink or without."""
+    from dataclasses import replace
+
+    return usual(replace(spec, sink=None))
+
+
+def _moderate(a: NDArray[Any]) -> bool:
+    sizes = np.abs(np.asarray(a, dtype=np.float64))
+    small = sizes.min(initial=1.0, where=sizes > 0)
+    return bool(np.isfinite(sizes).all() and sizes.max() < _LARGEST and small > _SMALLEST)
+
+
+class Plain:
+    """The bound for one set of inputs: ``allowed`` (…, n_q, d_v), and shares of it by step where they are wanted."""
+
+    def __init__(self, spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False) -> None:
+        self.spec, self.precision, self.wanted = spec, precision, shares
+        self.steps = spec.pipeline(frozenset(inputs))
+        given = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
+        sizes = {n: np.abs(a) if a.dtype.kind == "f" else a for n, a in given.items()}
+        names = [n for n in chain(self.steps) if n != "masked"]
+        self.held = values_name(self.steps)
+        self.keys = next(s for s in self.steps if s.name == "scores").of[:2]
+        with np.errstate(all="ignore"):
+            self.values = trace(spec, given, wanted={chain(self.steps)[-1], self.held})
+            self.sizes = trace(spec, sizes, wanted={names[-1]})
+        self.t, self.raw = self.values[chain(self.steps)[-1]], np.abs(self.sizes[names[-1]])
+        self.d = int(given["q"].shape[-1])
+        self.terms = self._terms(given)
+        self._result()
+
+    def _terms(self, given: dict[str, Any]) -> Any:
+        """How many products of each score are not zero: one number, or for each."""
+        if all((given[n] != 0).all() for n in ("q", "k")):
+            return self.d
+        marks = {n: (a != 0).astype(np.float32) if n in ("q", "k", "v") else a for n, a in given.items()}
+        return trace(self.spec, marks, wanted={"scores"})["scores"].astype(np.int64)
+
+    def _result(self) -> None:
+        lead, (n_q, n_k), d_v = self.t.shape[:-2], self.t.shape[-2:], self.values[self.held].shape[-1]
+        shape = (*np.broadcast_shapes(lead, self.values[self.held].shape[:-2]), n_q, d_v)
+        self.allowed = np.empty(shape)
+        self.shares: dict[str, Floats] = {}
+        v = np.broadcast_to(self.values[self.held], (*shape[:-2], n_k, d_v))
+        every = [np.broadcast_to(a, (*shape[:-2], n_q, n_k)) for a in (self.t, self.raw)]
+        terms = self.terms if isinstance(self.terms, int) else np.broadcast_to(self.terms, every[0].shape)
+        for index in np.ndindex(*shape[:-2]):
+            logit = self._logit(index)
+            values = Values.of(v[index] if logit is None else np.vstack([v[index], np.zeros((1, d_v))]))
+            t, raw = (a[index] for a in every)
+            count = terms if isinstance(terms, int) else terms[index]
+            for rows in _blocks(n_q, n_k):
+                scores = self._scores(t[rows], raw[rows], count if isinstance(count, int) else count[rows], logit)
+                self._put((*index, rows), Rows(self.precision, scores, values, self.wanted).found(), raw[rows], values)
+
+    def _logit(self, index: tuple[int, ...]) -> float | None:
+        if self.spec.sink is None:
+            return None
+        if self.spec.sink == "zero":
+            return 0.0
+        z = np.asarray(self.values["sink"], dtype=np.float64)
+        return float(z[index[-1]] if self.spec.heads > 1 else z.reshape(-1)[0])
+
+    def _scores(self, t: Floats, raw: Floats, terms: Any, logit: float | None) -> Scores:
+        open_ = np.isfinite(t)
+        t = t if open_.all() else np.where(open_, t, 0.0)
+        tau = self._errors(raw, terms)
+        if not open_.all():
+            raw = np.where(open_, raw, 0.0)
+        if logit is not None:
+            t, raw = (np.concatenate([a, np.full((len(a), 1), x)], axis=1) for a, x in ((t, logit), (raw, abs(logit))))
+            tau = np.concatenate([tau, np.zeros((len(tau), 1))], axis=1)
+            open_ = np.concatenate([open_, np.ones((len(open_), 1), dtype=bool)], axis=1)
+        return Scores(t, raw, open_, (self.d + 8) * U, tau, logit is not None)
+
+    def _errors(self, raw: Floats, terms: Any) -> Floats:
+        """τ_j of step 1."""
+        p, f = self.precision, self.precision.between
+        extra = ceil(2 * rate_of(p.factors.u) / rate_of(f.u)) if p.factors is not None else 0
+        table = np.array([g(k + SCALE_ROUNDINGS + extra, f) for k in self._lengths(terms)])
+        lost = self._underflow() * float(f.eta)
+        if isinstance(terms, int):
+            return np.asarray(raw * table[0] + lost)
+        return np.asarray(raw * table[terms] + lost * (terms > 0))
+
+    def _lengths(self, terms: Any) -> range:
+        return range(terms, terms + 1) if isinstance(terms, int) else range(self.d + 1)
+
+    def _underflow(self) -> float:
+        """What multiplies η in the errors of scores, as in ``scores``."""
+        q, k = (self.sizes[n] for n in self.keys)
+        each = q.sum(axis=-1).max() + k.sum(axis=-1).max() + 2 * self.d + 1
+        most = self.terms if isinstance(self.terms, int) else int(self.terms.max(initial=0))
+        return float(each * (most + SCALE_ROUNDINGS + 2) * LOG2_E * self._largest_scale())
+
+    def _largest_scale(self) -> float:
+        scale = self.spec.scale
+        if scale == "given":
+            return max(1.0, float(self.sizes["scale"].max()))
+        return 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
+
+    def _put(self, where: Any, found: Found, raw: Floats, values: Values) -> None:
+        """The last rounding; +∞ where an intermediate result could leave the range."""
+        p, f = self.precision, self.precision.returned
+        last = (found.size + found.moved) * g(1, f) + float(f.eta)
+        limit = float(min(x.largest for x in (p.score, p.accumulate, f)))
+        over = found.vanishes | (raw.max(axis=1) * LOG2_E * 1.02 > limit)
+        over |= bool(values.sizes.sum(axis=0).max() * 1.02 > limit)
+        whole = np.where(over[:, None], np.inf, enlarged(found.moved + last, len(values.v) + self.d))
+        self.allowed[where] = whole
+        for name, part in (found.shares | {"output": last} if self.wanted else {}).items():
+            self.shares.setdefault(name, np.zeros_like(self.allowed))[where] = part
+
+
+def enlarged(x: Floats, terms: int) -> Floats:
+    """What makes up for float64's own roundings in numbers made of sums of ``terms`` numbers."""
+    return np.asarray(x * (1 + 2400 * (terms + 500) * U) + 1e-290)
+
+
+def _blocks(n_q: int, n_k: int) -> Iterator[slice]:
+    step = max(1, _BLOCK // max(n_k, 1))
+    for start in range(0, n_q, step):
+        yield slice(start, min(n_q, start + step))
+
+
+def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:
+    """The bound for each element of the output, +∞ where nothing is said. For inputs for which it ``applies``."""
+    try:
+        return Plain(spec, inputs, precision).allowed
+    except Undecided:
+        return np.full(_shape(spec, inputs), np.inf)
+
+
+def _shape(spec: Attention, inputs: Inputs) -> tuple[int, ...]:
+    q, v = inputs["q"], inputs["v"]
+    lead = q.shape[:-2] if spec.heads > 1 else np.broadcast_shapes(q.shape[:-2], v.shape[:-2])
+    return (*lead, q.shape[-2], v.shape[-1])
