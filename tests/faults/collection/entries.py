@@ -44,7 +44,11 @@ class At:
 
 @dataclass(frozen=True)
 class Entry:
-    """A program, what it is to compute, in which precision, and on which inputs it promises to."""
+    """A program, what it is to compute, in which precision, and on which inputs it promises to.
+
+    ``layout`` is the order of axes that it wants (``flat``: tokens by heads times columns), ``form`` makes arguments
+    of its own from the inputs: lengths, masks with more axes.
+    """
 
     program: Program
     family: str
@@ -52,15 +56,16 @@ class Entry:
     spec: Any = field(default_factory=Attention)
     precision: str = "float32"
     domain: Domain = field(default_factory=Domain)
-    layout: Literal["nd", "bhnd", "bnhd"] = "nd"
+    layout: Literal["nd", "bhnd", "bnhd", "flat"] = "nd"
     at: At = At()
     source: str = ""
     torch: bool = False
+    form: Callable[[dict[str, Any]], dict[str, Any]] = lambda given: {}
 
     @property
     def name(self) -> str:
         """Its own name: two families may share a word."""
-        return f"{self.family}.{self.program.__name__}"
+        return f"{self.family}.{getattr(self.program, '__name__', '')}"
 
     @property
     def half(self) -> Half:

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from symattn import Attention
+from symattn.attention.inputs import NEEDED
 from symattn.sources.names import meaning
 from tests.faults.collection.entries import At, Entry
 from tests.faults.collection.truth_layers import KINDS
@@ -26,6 +27,7 @@ def inputs(entry: Entry, at: At, seed: int = 7) -> dict[str, Array]:
         return made | {n: rounded(a, entry.precision) for n, a in at.given(made).items()}
     for name, shape in _shapes(entry.spec, at, entry.domain.square, names).items():
         made[name] = rounded(rng.standard_normal(shape) * at.spread, entry.precision)
+    names |= {n for n, is_needed in NEEDED.items() if is_needed(entry.spec)}
     made |= {n: a for n, a in _extras(entry, at, made, rng).items() if n in names}
     return made | {n: rounded(a, entry.precision) for n, a in at.given(made).items()}
 

@@ -51,8 +51,11 @@ def _ratio(entry: Entry, found: Array, wanted: Array, size: float) -> float:
 def called(entry: Entry, given: dict[str, Array], may_change: bool = False) -> tuple[Any, ...]:
     """What the program returns, as a tuple. Raises ValueError where it changes its arguments."""
     arguments: dict[str, Any] = {}
+    own = entry.form(given)
     for name, what in making.parameters(entry).items():
-        if what in given:
+        if name in own:
+            arguments[name] = _as_wanted(entry, name, own[name])
+        elif what in given:
             arguments[name] = _as_wanted(entry, what, given[what])
         elif _setting(entry.spec, what) is not None:
             arguments[name] = _setting(entry.spec, what)
@@ -82,10 +85,12 @@ def _setting(spec: Any, name: str) -> object:
 def _as_wanted(entry: Entry, name: str, a: Array) -> Array:
     """In the entry's precision, layout and framework."""
     a = np.array(a)
-    if entry.layout != "nd" and name in ("q", "k", "v"):
+    if entry.layout == "flat" and name in ("q", "k", "v"):
+        a = a.swapaxes(-3, -2).reshape(a.shape[-2], -1)
+    elif entry.layout != "nd" and name in ("q", "k", "v"):
         a = a.reshape((1,) * (4 - a.ndim) + a.shape)
         a = a.swapaxes(1, 2) if entry.layout == "bnhd" else a
-    if entry.layout != "nd" and name in ("x", "y"):
+    if entry.layout in ("bhnd", "bnhd") and name in ("x", "y"):
         a = a.reshape((1,) * (3 - a.ndim) + a.shape)
     plain = a.dtype.kind not in "f"
     if not entry.torch:
@@ -102,6 +107,8 @@ def read(entry: Entry, found: Any, given: dict[str, Array]) -> Array:
     a = found.detach().to(dtype=_torch().float64).numpy() if entry.torch else np.asarray(found).astype(np.float64)
     if "q" not in given and "x" not in given:
         return a
+    if entry.layout == "flat":
+        return a.reshape(a.shape[0], entry.spec.heads, -1).swapaxes(0, 1)
     axes = 3 if "x" in given else 4
     if entry.layout == "nd" or a.ndim != axes:
         return a
