@@ -19,6 +19,7 @@ TABLE = {
     "prove": ("prove", "Is it always so? Prove theorems for all sizes, or your own."),
     "report": ("report", "Write the book: every theorem with its proof, grade and false variant."),
     "verify": ("verify", "Does my code do it? Verify a function against exact mathematics."),
+    "campaign": ("campaign", "Verify many targets, specifications and dtypes at once."),
     "examples": ("examples", "List the worked examples, or show one."),
     "completion": ("completion", "Print the completion script of a shell."),
 }

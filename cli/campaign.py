@@ -1,0 +1,133 @@
+"""``symattn campaign``: many verifications at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import stream
+from .choices import Choice
+from .errors import say
+from .output import FORMATS, _output
+from .verify import DTYPES
+
+
+@click.command("campaign", short_help="Verify many targets, specifications and dtypes at once.")
+@click.argument("what", nargs=-1, metavar="FILE.toml|TARGET...")
+@click.option("--spec", "specs", multiple=True, metavar="FIELD[=VALUE],...", help="A specification, or plain.")
+@click.option("--dtypes", metavar="DTYPE,...", help="Types of the inputs; by default float32.")
+@click.option("--budget", type=float, metavar="SECONDS", help="Time for trying inputs, for each verification.")
+@click.option("--examples", type=click.IntRange(0), help="Number of inputs at random, for each verification.")
+@click.option("-o", "--output", "path", metavar="DIR", help="Where results are kept; with --summary, a file.")
+@click.option("--summary", metavar="DIR", help="Verify nothing; tell what the results in DIR say.")
+@click.option("--backend", type=Choice(("joblib", "dask")), default="joblib", help="All cores, or a dask cluster.")
+@click.option("--scheduler", metavar="ADDRESS", help="Where the cluster is, such as tcp://host:8786.")
+@click.option("--jobs", "cores", type=int, default=-1, help="Processes; by default as many as there are cores.")
+@click.option("-f", "--format", "form", type=Choice(FORMATS), help="Form of the summary; by default text.")
+@click.option("--force", is_flag=True, help="Replace the summary's file even if symattn did not write it.")
+@click.option("--ascii/--unicode", "ascii", default=None, help="Plain letters; by default where stdout needs it.")
+@click.option("--color", "colour", type=Choice(("auto", "always", "never")), default="auto", help="Colour.")
+def command(
+    what: tuple[str, ...],
+    path: str | None,
+    summary: str | None,
+    form: str | None,
+    force: bool,
+    ascii: bool | None,
+    colour: stream.Colour,
+    **told: Any,
+) -> int:
+    """Verify every target with every specification and dtype, and keep the results in a folder.
+
+    A campaign that was interrupted or killed goes on where it was when the same command is given again.
+
+    \b
+    symattn campaign kernels.toml -o results
+    symattn campaign attn.py:attention --spec plain --spec causal --dtypes float32,float16 -o results
+    symattn campaign --summary results -f markdown
+    """
+    if summary is not None and what:
+        raise click.UsageError("--summary verifies nothing, so it goes without targets.")
+    if summary is None and (not what or path is None):
+        raise click.UsageError("Missing targets, or -o DIR for the results.")
+    output = _output(form, path if summary else None, force, False, None, ascii, colour)
+    folder = Path(str(summary or path))
+    if summary is None:
+        _run(what, folder, **told)
+    from symattn.campaigns import summary as summaries
+
+    return output.emit(summaries.summary(folder, f"symattn campaign --summary {folder}"))
+
+
+def _run(
+    what: tuple[str, ...],
+    folder: Path,
+    *,
+    specs: tuple[str, ...],
+    dtypes: str | None,
+    budget: float | None,
+    examples: int | None,
+    **how: Any,
+) -> None:
+    from symattn.campaigns.campaign import run
+    from symattn.campaigns.plan import planned, read
+
+    options = {name: x for name, x in (("budget", budget), ("examples", examples)) if x is not None}
+    if len(what) == 1 and what[0].endswith(".toml"):
+        if specs or dtypes or options:
+            raise click.UsageError("The file says which specifications, dtypes and options there are.")
+        jobs = read(Path(what[0]))
+    else:
+        named = dict(map(_spec, specs))
+        jobs = planned(what, named, dtypes.split(",") if dtypes else DTYPES[1:2], {}, options)
+    with _progress() as progress:
+        run(jobs, folder, progress=progress, **how)
+
+
+def _spec(text: str) -> tuple[str, dict[str, Any]]:
+    """``causal,window=3`` → its name and its fields; ``plain`` has none."""
+    if text == "plain":
+        return text, {}
+    pairs = (part.partition("=") for part in _parts(text))
+    words: dict[str, Any] = {"": True, "true": True, "false": False}
+    return text, {name.strip().replace("-", "_"): words.get(value.strip(), value.strip()) for name, _, value in pairs}
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Between commas that stand in no brackets."""
+    start = depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            yield text[start:at]
+            start = at + 1
+    yield text[start:]
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int, dict[str, Any] | None], None]]:
+    """How far it is, on one line of a terminal's stderr; where it was interrupted, in every case."""
+    state = {"done": 0, "planned": 0, "faults": 0}
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def show(done: int, planned: int, record: dict[str, Any] | None) -> None:
+        state.update(done=done, planned=planned)
+        state["faults"] += record is not None and record["verdict"] == "fault"
+        if terminal:
+            last = f" {record['target']} {record['spec']} {record['dtype']}: {record['verdict']}" if record else ""
+            line = f"{done} of {planned}, {state['faults']} with faults{last}"
+            print(f"\r\x1b[K{line[:78]}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    except KeyboardInterrupt:
+        say(f"symattn: {state['done']} of {state['planned']} are made and kept; the same command goes on")
+        raise
+    finally:
+        if terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,201 @@
+"""Which verifications a campaign makes: every target with every specification, dtype and domain.
+
+A file is TOML:
+
+    targets = ["attn.py:attention", { target = "flash.py:forward", layout = "bhnd" }]
+    dtypes = ["float32", "bfloat16"]
+
+    [options]                 # of every verification, as ``symattn verify`` has them
+    budget = 5
+
+    [specs.plain]             # fields of Attention, ``like``, and options
+    [specs.causal]
+    causal = true
+    alignment = "top-left"
+    call = ["is_causal=true"]
+
+    [domains.short]           # fields of Domain, that is which shapes and scores are promised
+    max_tokens = 33
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from symattn import __version__
+from symattn.attention import presets
+from symattn.attention.spec import Attention
+from symattn.derivations.sheets.fields import field_of
+from symattn.errors import InputError
+from symattn.sources.frameworks import DTYPES
+from symattn.verification.domain import Domain
+
+_LARGEST = 1_000_000  # bytes of a file
+_MOST = 1_000_000  # jobs
+_SECTIONS = ("targets", "dtypes", "options", "specs", "domains")
+#: Options of ``verify_target``, and what their values are.
+OPTIONS: dict[str, type | tuple[type, ...]] = {
+    "contract": str, "call": list, "mask_arg": str, "layout": str, "framework": str, "time_limit": (int, float),
+    "examples": int, "budget": (int, float), "seed": int,
+}  # fmt: skip
+_FIELDS = tuple(f.name for f in fields(Attention))
+_DOMAIN = tuple(f.name for f in fields(Domain))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One verification: names for a reader, and everything that it depends on as JSON can hold it."""
+
+    target: str
+    spec: str
+    dtype: str
+    domain: str
+    fields: Mapping[str, Any]
+    promised: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """By what a result is known to be that of this job: a hash of all that it depends on."""
+        told = [__version__, self.target, self.dtype, dict(self.fields), dict(self.promised), dict(self.options)]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        names = ("target", "spec", "dtype", "domain", "fields", "promised", "options")
+        return {"key": self.key, **{name: getattr(self, name) for name in names}}
+
+    @property
+    def attention(self) -> tuple[Attention, str]:
+        """The specification, and what was cut of a preset."""
+        told = dict(self.fields)
+        like = told.pop("like", None)
+        found = {name: field_of(Attention, name, value, f"specs.{self.spec}.{name}") for name, value in told.items()}
+        if like is not None and not isinstance(like, str):
+            raise InputError(f"specs.{self.spec}.like is {like!r}; it must be the name of a model")
+        return presets.small(like, **found) if like else (Attention(**found), "")
+
+
+def read(path: Path) -> tuple[Job, ...]:
+    """The jobs of a file. Raises ``InputError`` that names the entry and how to mend it."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise InputError(f"{path} is larger than a campaign can be")
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is no TOML: {str(error).splitlines()[0]}") from error
+    _known(told, _SECTIONS, str(path))
+    for name in ("options", "specs", "domains"):
+        _table(told.get(name, {}), f"{path}: {name}")
+    return planned(
+        _list(told.get("targets", []), f"{path}: targets"),
+        told.get("specs", {}),
+        _list(told.get("dtypes", ["float32"]), f"{path}: dtypes"),
+        told.get("domains", {}),
+        told.get("options", {}),
+    )
+
+
+def planned(
+    targets: Iterable[Any],
+    specs: Mapping[str, Any],
+    dtypes: Iterable[Any],
+    domains: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> tuple[Job, ...]:
+    """Every target with every specification, dtype and domain; one that is written twice is made once."""
+    targets, dtypes = tuple(_targets(targets)), tuple(map(_dtype, dtypes))
+    specs, domains = specs or {"plain": {}}, domains or {"all": {}}
+    _options(options, "options")
+    if not targets:
+        raise InputError("a campaign needs a target; mend: targets = ['file.py:function']")
+    if len(targets) * len(specs) * len(dtypes) * len(domains) > _MOST:
+        raise InputError(f"a campaign of more than {_MOST} verifications is not planned")
+    jobs: dict[str, Job] = {}
+    for (target, own), (spec, of_spec), dtype, (domain, promised) in product(
+        targets, _specs(specs), dtypes, _domains(domains)
+    ):
+        told = {n: x for n, x in of_spec.items() if n not in OPTIONS}
+        more = {n: x for n, x in of_spec.items() if n in OPTIONS}
+        job = Job(target, spec, dtype, domain, told, promised, {**options, **own, **more})
+        jobs.setdefault(job.key, job)
+    return tuple(jobs.values())
+
+
+def _targets(targets: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, entry in enumerate(targets, 1):
+        where = f"targets, entry {number}"
+        own = dict(_table(entry, where)) if not isinstance(entry, str) else {"target": entry}
+        name = own.pop("target", None)
+        if not isinstance(name, str) or ":" not in name:
+            raise InputError(f"{where} names no target; give package.module:function or file.py:function")
+        _options(own, where)
+        yield name, own
+
+
+def _specs(specs: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, entry in specs.items():
+        where = f"specs.{name}"
+        told = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
+        _known(told, (*_FIELDS, "like", *OPTIONS), where)
+        _options({n: x for n, x in told.items() if n in OPTIONS}, where)
+        of_fields = {n: x for n, x in told.items() if n not in OPTIONS}
+        _ = Job("", name, "", "", of_fields, {}, {}).attention  # refuse what is no specification before any work
+        yield name, told
+
+
+def _domains(domains: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, entry in domains.items():
+        where = f"domains.{name}"
+        told = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
+        _known(told, _DOMAIN, where)
+        for field, value in told.items():
+            whole = field in ("max_tokens", "max_width")
+            if not isinstance(value, int if whole else int | float) or (isinstance(value, bool) and whole):
+                raise InputError(f"{where}.{field} is {value!r}; it must be a {'whole number' if whole else 'value'}")
+        Domain(**told)
+        yield name, told
+
+
+def _options(told: Mapping[str, Any], where: str) -> None:
+    _known(told, OPTIONS, where)
+    for name, value in told.items():
+        texts = name != "call" or all(isinstance(text, str) for text in value)
+        if not isinstance(value, OPTIONS[name]) or isinstance(value, bool) or not texts:
+            raise InputError(f"{where}.{name} is {value!r}, which it cannot be")
+
+
+def _dtype(name: Any) -> str:
+    if name not in DTYPES:
+        raise InputError(f"dtypes: {name!r} is unknown; known: {', '.join(DTYPES)}")
+    return str(name)
+
+
+def _table(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where} is {value!r}; it must be a table")
+    return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"{where} is {value!r}; it must be a list")
+    return value
+
+
+def _known(told: Iterable[str], known: Iterable[str], where: str) -> None:
+    for name in told:
+        if name not in known:
+            near = get_close_matches(name, list(known), n=1)
+            mend = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise InputError(f"{where} has an unknown key {name!r}; {mend}")

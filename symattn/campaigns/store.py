@@ -1,0 +1,90 @@
+"""What came of the jobs: a line of JSON each, on the disk before the next is begun.
+
+A process that is killed while it writes leaves at most a line without an end, which is no result: it is cut off when
+the campaign goes on, and its job is made again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from symattn.campaigns.plan import Job
+from symattn.errors import InputError
+
+RESULTS, PLAN = "results.jsonl", "plan.json"
+_LONGEST = 10_000_000  # bytes of a line
+
+
+class Store:
+    """A folder: ``plan.json``, the jobs, and ``results.jsonl``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open(self, jobs: Sequence[Job]) -> None:
+        """Make the folder, write down the jobs, and cut off a line without an end."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            part = self.folder / f".{PLAN}.part"
+            part.write_text(json.dumps([job.record() for job in jobs], indent=1) + "\n", encoding="utf-8")
+            part.replace(self.folder / PLAN)
+            self._mend()
+        except OSError as error:
+            raise InputError(f"{self.folder} cannot be used: {error.strerror}") from error
+
+    def _mend(self) -> None:
+        path = self.folder / RESULTS
+        with path.open("ab+") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LONGEST))
+            tail = file.read()
+            if tail and not tail.endswith(b"\n"):
+                file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """One more result. It is on the disk when this returns."""
+        line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+        handle = os.open(self.folder / RESULTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(handle, line.encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """Key of a job → its result, the last one where there are several. Raises ``InputError`` for a broken line."""
+        return {record["key"]: record for record in self._lines()}
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        path = self.folder / RESULTS
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    found = json.loads(line)
+                except ValueError:
+                    found = None
+                if not isinstance(found, dict) or not isinstance(found.get("key"), str):
+                    raise InputError(f"{path}, line {number} is no result; mend: remove the line, and run again")
+                yield found
+
+    def plan(self) -> tuple[dict[str, Any], ...]:
+        """The jobs as they were written down. Raises ``InputError`` where there are none."""
+        path = self.folder / PLAN
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            jobs = tuple(dict(job) for job in found)
+            if not all({"key", "target", "spec", "dtype", "domain"} <= job.keys() for job in jobs):
+                raise ValueError("no jobs")
+        except OSError as error:
+            raise InputError(f"{self.folder} holds no campaign: {PLAN}: {error.strerror}") from error
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{path} is no plan of a campaign") from error
+        return jobs

@@ -1,0 +1,114 @@
+"""What a campaign found: a table of verdicts, the faults by cause, what could not be verified, what is left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from symattn.campaigns.store import Store
+from symattn.document.model import Block, Code, Column, Document, Heading, Note, Paragraph, Table, Text
+from symattn.evidence import Verdict
+
+Record = dict[str, Any]
+_WORST = ("fault", "error", "undecided", "no fault")
+
+
+def summary(folder: Path, command: str = "") -> Document:
+    """The document of a campaign's folder. Raises ``InputError`` where it holds none."""
+    store = Store(folder)
+    jobs, results = store.plan(), store.results()
+    found = [results[job["key"]] | _names(job) for job in jobs if job["key"] in results]
+    left = len(jobs) - len(found)
+    blocks: list[Block] = [Paragraph((_counts(found, left),)), *_verdicts(jobs, found), *_faults(found)]
+    blocks += [*_errors(found), *_notes(found)]
+    if left:
+        blocks.append(Note((f"{left} of {len(jobs)} verifications are not made yet; the same command goes on.",)))
+    others = len(results.keys() - {job["key"] for job in jobs})
+    if others:
+        blocks.append(Note((f"The folder holds {others} results of other plans, which are not counted.",)))
+    return Document(
+        "verification", "campaign", ("Campaign of verifications",), tuple(blocks),
+        subtitle=(f"{len(found)} of {len(jobs)} made",),
+        command=command,
+        record={
+            "planned": len(jobs),
+            "results": [{k: v for k, v in record.items() if k not in ("seconds", "checks")} for record in found],
+        },
+        verdict=_verdict(found, left),
+    )  # fmt: skip
+
+
+def _names(job: Record) -> Record:
+    return {name: job[name] for name in ("target", "spec", "dtype", "domain")}
+
+
+def _verdict(found: Sequence[Record], left: int) -> Verdict:
+    seen = {record["verdict"] for record in found}
+    if "fault" in seen:
+        return Verdict.FAULT
+    return Verdict.NO_FAULT if seen == {"no fault"} and not left else Verdict.UNDECIDED
+
+
+def _counts(found: Sequence[Record], left: int) -> str:
+    counts = Counter(record["verdict"] for record in found)
+    parts = [f"{counts[v]} {_PLURALS.get(v, v) if counts[v] != 1 else v}" for v in _WORST if counts[v]]
+    cases = sum(record.get("cases", 0) for record in found)
+    return f"{', '.join(parts) or 'Nothing verified'}; {cases} cases" + (f"; {left} are left." if left else ".")
+
+
+_PLURALS = {"fault": "with faults", "error": "errors"}
+
+
+def _verdicts(jobs: Sequence[Record], found: Sequence[Record]) -> Iterator[Block]:
+    """A row for each target, specification and domain, a column for each dtype."""
+    dtypes = list(dict.fromkeys(job["dtype"] for job in jobs))
+    domains = len({job["domain"] for job in jobs}) > 1
+    made = {(*_place(record), record["dtype"]): record["verdict"] for record in found}
+    places = list(dict.fromkeys(_place(job) for job in jobs))
+    columns = [Column(("target",), "left"), Column(("specification",), "left")]
+    columns += [Column(("domain",), "left")] * domains + [Column((dtype,), "left") for dtype in dtypes]
+    rows: list[tuple[Text, ...]] = []
+    for place in places:
+        names: list[Text] = [(Code(place[0]),), (place[1],), (place[2],)]
+        rows.append((*names[: 2 + domains], *((made.get((*place, dtype), "–"),) for dtype in dtypes)))
+    wrong = tuple(i for i, p in enumerate(places) if any(made.get((*p, d)) == "fault" for d in dtypes))
+    yield Table(tuple(columns), tuple(rows), shaded=wrong)
+
+
+def _place(record: Record) -> tuple[str, str, str]:
+    return record["target"], record["spec"], record["domain"]
+
+
+def _faults(found: Sequence[Record]) -> Iterator[Block]:
+    """Each cause once, with how often and how to see it."""
+    groups: dict[tuple[str, str, str], list[tuple[Record, Record]]] = {}
+    for record in found:
+        for fault in record.get("faults", ()):
+            words = fault["cause"] or fault["message"]
+            groups.setdefault((record["target"], fault["step"], words), []).append((record, fault))
+    if groups:
+        yield Heading(("Faults",))
+        columns = (
+            Column(("target",), "left"), Column(("step",), "left"), Column(("cause",), "left"), Column(("times",)),
+        )  # fmt: skip
+        rows = tuple(((Code(t),), (s,), (words,), (str(len(all_)),)) for (t, s, words), all_ in groups.items())
+        yield Table(columns, rows)
+        for (target, step, _), ((record, fault), *_rest) in groups.items():
+            case = f" --case {fault['case']}" if fault.get("case") else ""
+            yield Paragraph((f"{step} of ", Code(target), ": ", Code(f"{record['command']}{case}")))
+
+
+def _errors(found: Sequence[Record]) -> Iterator[Block]:
+    wrong = [record for record in found if record["verdict"] == "error"]
+    if wrong:
+        yield Heading(("What could not be verified",))
+        columns = tuple(Column((name,), "left") for name in ("target", "specification", "dtype", "why"))
+        yield Table(columns, tuple(((Code(r["target"]),), (r["spec"],), (r["dtype"],), (r["error"],)) for r in wrong))
+
+
+def _notes(found: Sequence[Record]) -> Iterator[Block]:
+    """Each note once, with how many verifications it stands in."""
+    for words, count in Counter(note for record in found for note in record.get("notes", ())).items():
+        yield Note((words if count == 1 else f"{words} ({count} verifications)",))
