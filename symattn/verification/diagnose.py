@@ -1,90 +1,206 @@
-"""Which known mistakes explain everything that was seen: what is wrong, and also what is right."""
+"""Which known mistakes explain everything that was seen: what is wrong, and also what is right.
+
+First in float64, where most are put aside; the rest is judged by balls, and then tried on inputs that were not seen
+before. In this order: one mistake; one with a number that is fitted; one that is made at some sizes only; two at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, islice
+from time import monotonic
+from typing import TYPE_CHECKING
 
-from symattn.arrays.precision import Precision
-from symattn.attention.spec import Attention
+from symattn.verification import judge
+from symattn.verification.combining import combined
+from symattn.verification.conditions import only_where, separating
 from symattn.verification.fitted import fitted
-from symattn.verification.judge import Judged, explains
+from symattn.verification.fresh import fresh
+from symattn.verification.judge import Judged
 from symattn.verification.mistakes import MISTAKES, Mistake
 from symattn.verification.outofrange import out_of_range
 from symattn.verification.reference import Variant
+from symattn.verification.screening import Screen
 
-_FIRST, _RIGHT = 4, 40  # wrong cases that a mistake must explain to be looked at further; right ones looked at
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+_WRONG, _RIGHT, _RAISED = 10, 6, 4  # cases that are judged by balls
+_SEEN = 60  # right cases that are looked at in float64
+_MOST = 8  # mistakes that are judged by balls
+_PARTS = 30  # mistakes of which pairs are tried
+_PLACES = 4  # conditions that are tried for each mistake
+_SECONDS = 3.0  # for conditions and pairs
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Wrong cases, and the mistakes of which each alone explains them all; none, where nothing known does."""
+    """Wrong cases, and the mistakes of which each alone explains them all; none, where nothing known does.
+
+    ``sure`` says that they explained inputs as well that were made after they were found; ``raises`` that they explain
+    all calls that raised too.
+    """
 
     records: tuple[Judged, ...]
     mistakes: tuple[Mistake, ...]
-    raises: bool = False  # whether they explain all calls that raised too
+    raises: bool = False
+    sure: bool = True
 
     @property
-    def variant(self) -> Variant | None:
-        """The one changed definition that gives what the function gave, where there is one."""
-        only = self.mistakes[0].variant if len(self.mistakes) == 1 else None
-        return only if only is not None and (only.steps or only.spec or only.values != "v") else None
+    def only(self) -> Mistake | None:
+        """The one mistake whose variant gives what the function gave, where there is one."""
+        first = self.mistakes[0] if self.mistakes else None
+        told = first is not None and (first.variant.steps or first.variant.spec or first.variant.inputs)
+        return first if told or (first is not None and first.variant.values != "v") else None
 
 
-def causes(spec: Attention, precision: Precision, records: Sequence[Judged]) -> tuple[Cause, ...]:
-    """What explains the wrong values and shapes among ``records``, one cause for each group of them."""
-    wrong = sorted((r for r in records if r.finding in ("values", "not finite", "shape")), key=lambda r: r.case.size)
-    right = sorted((r for r in records if r.finding is None), key=lambda r: r.case.size)
+def causes(session: Session) -> tuple[Cause, ...]:
+    """What explains the wrong values and shapes among the session's records, one cause for each group of them."""
+    records = session.records
+    wrong = _sorted(r for r in records if r.finding in ("values", "not finite", "shape"))
     if not wrong:
         return ()
-    together = named(spec, precision, wrong, right, records)
-    together = together or named(spec, precision, wrong, right, records, tuple(fitted(spec, records)))[:1]
-    if together:
-        return (Cause(tuple(wrong), together, _explain_errors(spec, precision, together, records)),)
+    search = Search(session, wrong, _sorted(r for r in records if r.finding is None))
+    found, sure = search.found()
+    if found:
+        return (Cause(tuple(wrong), found, search.explain_errors(found), sure),)
     lost = [r for r in wrong if r.finding == "not finite"]
-    overflow = out_of_range(precision, lost, [r for r in records if r.ratios is not None]) if lost else None
+    overflow = out_of_range(session.precision, lost, [r for r in records if r.ratios is not None]) if lost else None
     if overflow is None:
         return (Cause(tuple(wrong), ()),)
     shapes = [r for r in wrong if r.ratios is None]  # it has agreed with every value
-    found = (Cause(tuple(r for r in wrong if r.ratios is not None), (overflow,)),)
-    return found if not shapes else (*found, Cause(tuple(shapes), named(spec, precision, shapes, right, records)))
+    first = (Cause(tuple(r for r in wrong if r.ratios is not None), (overflow,)),)
+    if not shapes:
+        return first
+    return (*first, Cause(tuple(shapes), Search(session, shapes, search.right).found()[0]))
 
 
-def named(
-    spec: Attention,
-    precision: Precision,
-    wrong: list[Judged],
-    right: list[Judged],
-    records: Sequence[Judged],
-    among: Sequence[Mistake] = MISTAKES,
-) -> tuple[Mistake, ...]:
-    """Those ``among`` these that explain every wrong case, contradict no right one, and raise where it does."""
-    raised = [r for r in records if r.finding == "raises"]
-    others = [*wrong, *right[:_RIGHT], *raised[:_FIRST]]
-    possible = [m for m in among if _possible(spec, m, wrong[0])]
-    survivors = [m for m in possible if False not in _answers(spec, precision, m, wrong[:_FIRST])]
-    explaining = [m for m in survivors if _explains_all(_answers(spec, precision, m, others))]
-    return tuple({m.cause: m for m in explaining}.values())
+def _sorted(records: Iterable[Judged]) -> list[Judged]:
+    return sorted(records, key=lambda r: r.case.size)
 
 
-def _explain_errors(
-    spec: Attention, precision: Precision, mistakes: tuple[Mistake, ...], records: Sequence[Judged]
-) -> bool:
-    """Whether every call that raised had shapes for which the mistake has no result."""
-    raised = [r for r in records if r.finding == "raises"]
-    return all(explains(spec, precision, r, m.variant) is True for m in mistakes for r in raised)
+@dataclass
+class Search:
+    """A search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one."""
+
+    session: Session
+    wrong: list[Judged]
+    right: list[Judged]
+    screen: Screen = field(init=False)
+    started: float = field(default_factory=monotonic)
+
+    def __post_init__(self) -> None:
+        self.screen = Screen(self.session.spec, self.session.precision)
+        self.raised = [r for r in self.session.records if r.finding == "raises"]
+        self.possible = [m for m in MISTAKES if self._possible(m)]
+
+    def found(self) -> tuple[tuple[Mistake, ...], bool]:
+        """The mistakes, and whether they explained fresh inputs as well."""
+        doubtful: tuple[Mistake, ...] = ()
+        for way in (self._known, self._fitted, self._sometimes, self._pairs):
+            candidates = self._judged(way())
+            if not candidates:
+                continue
+            sure = self._tried(candidates)
+            if sure:
+                return _plainest(sure), True
+            doubtful = doubtful or candidates[:1]
+        return doubtful, False
+
+    def _known(self) -> Iterator[Mistake]:
+        cases = (*self.wrong, *self.right[:_SEEN])
+        survivors = self.possible
+        for judged in cases[:3]:  # all of them at first, so that few are left
+            survivors = [m for m in survivors if self.screened(judged, m) is not False]
+        yield from (m for m in survivors if self._explains(m, cases[3:]) and self._tells(m))
+
+    def _fitted(self) -> Iterator[Mistake]:
+        cases = (*self.wrong, *self.right[:_SEEN])
+        for mistake in fitted(self.session.spec, self.screen, self.wrong, self.right):
+            if self._explains(mistake, cases) and self._tells(mistake):
+                yield mistake
+                return
+
+    def _sometimes(self) -> Iterator[Mistake]:
+        """Mistakes that explain all that is wrong, and would be seen in cases that are right."""
+        for mistake in self.possible:
+            if self._over:
+                return
+            if self._explains(mistake, self.wrong) and self._tells(mistake):
+                against = [r for r in self.right if self.screened(r, mistake) is False]
+                for words, test in islice(separating(self.wrong, against), _PLACES):
+                    yield only_where(mistake, words, test)
+
+    def _pairs(self) -> Iterator[Mistake]:
+        """Two mistakes, each of which explains some of what is wrong by itself."""
+        few = self.wrong[:12]
+        told = {id(m): sum(self.screened(r, m) is True for r in few) for m in self.possible if not self._over}
+        parts = sorted((m for m in self.possible if told.get(id(m))), key=lambda m: -told[id(m)])[:_PARTS]
+        for first, second in combinations(parts, 2):
+            if self._over:
+                return
+            both = combined(first, second)
+            if both is not None and self._explains(both, (*self.wrong, *self.right[:_SEEN])) and self._tells(both):
+                yield both
+
+    @property
+    def _over(self) -> bool:
+        return monotonic() - self.started > _SECONDS
+
+    def screened(self, judged: Judged, mistake: Mistake) -> bool | None:
+        """What float64 says."""
+        return _answer(judged, mistake, self.screen.answer)
+
+    def _explains(self, mistake: Mistake, cases: Sequence[Judged]) -> bool:
+        return all(self.screened(judged, mistake) is not False for judged in cases)
+
+    def _tells(self, mistake: Mistake) -> bool:
+        return any(self.screened(judged, mistake) is True for judged in self.wrong)
+
+    def _judged(self, mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
+        """Those that balls do not contradict, no more than ``_MOST``."""
+        found: list[Mistake] = []
+        cases = [*self.wrong[:_WRONG], *self.right[:_RIGHT], *self.raised[:_RAISED]]
+        for mistake in mistakes:
+            if _explains_all(explains(self.session, judged, mistake) for judged in cases):
+                found.append(mistake)
+            if len(found) >= _MOST:
+                break
+        return tuple(found)
+
+    def _tried(self, mistakes: tuple[Mistake, ...]) -> tuple[Mistake, ...]:
+        """Those that explain inputs that were not seen before, too."""
+        left = mistakes
+        for judged in fresh(self.session, mistakes):
+            left = tuple(m for m in left if explains(self.session, judged, m) is not False)
+            if not left:
+                break
+        return left
+
+    def explain_errors(self, mistakes: tuple[Mistake, ...]) -> bool:
+        """Whether every call that raised had shapes for which the mistake has no result."""
+        return all(explains(self.session, r, m) is True for m in mistakes for r in self.raised)
+
+    def _possible(self, mistake: Mistake) -> bool:
+        """Whether the mistake changes something that there is."""
+        inputs = frozenset(self.wrong[0].case.inputs)
+        steps = {step.name for step in self.session.spec.pipeline(inputs)}
+        v = mistake.variant
+        changed = v.values != "v" or v.spec is not None or v.inputs is not None or bool(steps & v.steps.keys())
+        return mistake.applies(self.session.spec) and changed
 
 
-def _possible(spec: Attention, mistake: Mistake, judged: Judged) -> bool:
-    """Whether the mistake changes a step that there is."""
-    steps = {step.name for step in spec.pipeline(frozenset(judged.case.inputs))}
-    variant = mistake.variant
-    changed = variant.values != "v" or variant.spec is not None or bool(steps & variant.steps.keys())
-    return mistake.applies(spec) and changed
+def explains(session: Session, judged: Judged, mistake: Mistake) -> bool | None:
+    """Whether a mistake gives what the function gave, as balls say; None where that cannot be told."""
+    return _answer(judged, mistake, lambda r, variant: judge.explains(session.spec, session.precision, r, variant))
 
 
-def _answers(spec: Attention, precision: Precision, mistake: Mistake, cases: Sequence[Judged]) -> Iterator[bool | None]:
-    return (explains(spec, precision, judged, mistake.variant) for judged in cases)
+def _answer(judged: Judged, mistake: Mistake, ask: Callable[[Judged, Variant], bool | None]) -> bool | None:
+    """The answer of ``ask``, where the mistake is made; where it is not, nothing may be wrong."""
+    if mistake.where is None or mistake.where.holds(judged):
+        return ask(judged, mistake.variant)
+    return False if judged.finding in ("values", "not finite", "shape") else None
 
 
 def _explains_all(answers: Iterator[bool | None]) -> bool:
@@ -95,3 +211,8 @@ def _explains_all(answers: Iterator[bool | None]) -> bool:
             return False
         seen = seen or answer is True
     return seen
+
+
+def _plainest(mistakes: tuple[Mistake, ...]) -> tuple[Mistake, ...]:
+    """One for each cause; of those that differ in what stands in brackets, the first."""
+    return tuple({m.cause.partition(" (")[0]: m for m in reversed(mistakes)}.values())[::-1]

@@ -11,12 +11,11 @@ import numpy as np
 from symattn.errors import SymattnError
 from symattn.verification import behaviour
 from symattn.verification.counterexample import counterexample, shown, sizes
-from symattn.verification.diagnose import Cause, causes
-from symattn.verification.judge import Case, Finding, Judged, explains
-from symattn.verification.mistakes import STEPS
+from symattn.verification.diagnose import Cause, causes, explains
+from symattn.verification.judge import Case, Finding, Judged
+from symattn.verification.mistakes import STEPS, Mistake
 from symattn.verification.observe import ObservedScale, first_wrong_step, scales
 from symattn.verification.reduce import Inputs, reduce
-from symattn.verification.reference import Variant
 from symattn.verification.report import Counterexample, Fault
 from symattn.verification.target import same_bits
 from symattn.verification.unsteady import late, unsteady
@@ -24,6 +23,7 @@ from symattn.verification.unsteady import late, unsteady
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
+_NAMED = 3  # mistakes that are named where several explain the same
 _SAME = {"values": ("values", "not finite"), "not finite": ("not finite",)}
 
 
@@ -34,7 +34,7 @@ def faults(session: Session) -> tuple[Fault, ...]:
     if first is not None:
         return (first,)
     stale = _stale(session)
-    explained = causes(session.spec, session.precision, session.records) if stale is None else ()
+    explained = causes(session) if stale is None else ()
     found = [stale] if stale else [*_wrong(session, explained)]
     if not any(cause.raises for cause in explained):
         found += _failing(session)
@@ -59,9 +59,12 @@ def _repeats(records: list[Judged], judged: Judged) -> bool:
 def _wrong(session: Session, explained: tuple[Cause, ...]) -> Iterator[Fault]:
     for cause in explained:
         session.progress("smallest input")
-        smallest = _smallest(session, _telling(session, cause), cause.variant)
-        told = _named(session, cause) if cause.mistakes else _unnamed(session, smallest)
-        yield Fault(*told, counterexample(session.spec, smallest, cause.variant), _scales(session, told[0]))
+        smallest = _smallest(session, _telling(session, cause), cause.only)
+        named = cause.sure and cause.mistakes
+        step, words, message = _named(session, cause) if named else _unnamed(session, smallest, cause)
+        variant = cause.only.variant if named and cause.only else None
+        example = counterexample(session.spec, smallest, variant)
+        yield Fault(step, words, message, example, _scales(session, step))
 
 
 def _scales(session: Session, step: str) -> tuple[ObservedScale, ...]:
@@ -73,8 +76,8 @@ def _named(session: Session, cause: Cause) -> tuple[str, str | None, str]:
     if len(cause.mistakes) == 1:
         return first.step, first.cause, first.cause + _expected(session, first.step)
     step = min((m.step for m in cause.mistakes), key=STEPS.index)
-    words = "; or ".join(m.cause for m in cause.mistakes)
-    return step, None, f"{words} (each explains everything that was seen)"
+    words = "; or ".join(m.cause for m in cause.mistakes[:_NAMED])
+    return step, words, f"{words} (each explains everything that was seen)"
 
 
 def _expected(session: Session, step: str) -> str:
@@ -84,14 +87,17 @@ def _expected(session: Session, step: str) -> str:
     return "; expected 1/√d_k" if scale is None else "; expected none" if scale == 1 else f"; expected {scale}"
 
 
-def _unnamed(session: Session, smallest: Judged) -> tuple[str, None, str]:
+def _unnamed(session: Session, smallest: Judged, cause: Cause) -> tuple[str, None, str]:
     """What the smallest input shows: the reader sees that one, and no other."""
     what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
     words = what.get(smallest.finding or "", "the output is beyond what any implementation in this arithmetic can give")
     step, seen = "output", _shapes(smallest)
     if smallest.finding != "shape":
         step, seen = first_wrong_step(session.spec, smallest, _weights(session, smallest), session.records)
-    return step, None, f"{words}; no known mistake explains it" + (f"; {seen}" if seen else "")
+    known = "no known mistake explains it"
+    if cause.mistakes:
+        known = f"what was seen at first is consistent with “{cause.mistakes[0].cause}”, other inputs are not"
+    return step, None, f"{words}; {known}" + (f"; {seen}" if seen else "")
 
 
 def _weights(session: Session, judged: Judged) -> Judged | None:
@@ -107,12 +113,12 @@ def _telling(session: Session, cause: Cause) -> Judged:
     shapes = [r for r in cause.records if r.finding == "shape"]
     if shapes and not cause.mistakes:
         return shapes[0]
-    return next((r for r in cause.records if _shows(session, r, cause.variant)), cause.records[0])
+    return next((r for r in cause.records if _shows(session, r, cause.only)), cause.records[0])
 
 
-def _shows(session: Session, judged: Judged, variant: Variant | None) -> bool:
-    """Whether the variant gives just what the function gave, and the definition does not; True without a variant."""
-    return variant is None or explains(session.spec, session.precision, judged, variant) is True
+def _shows(session: Session, judged: Judged, mistake: Mistake | None) -> bool:
+    """Whether the mistake gives just what the function gave, and the definition does not; True without a mistake."""
+    return mistake is None or explains(session, judged, mistake) is True
 
 
 def _shapes(judged: Judged) -> str:
@@ -174,10 +180,10 @@ def _fits(session: Session, inputs: Inputs) -> bool:
     return True
 
 
-def _smallest(session: Session, judged: Judged, variant: Variant | None = None) -> Judged:
-    """The same finding on the smallest inputs that show it, and the variant where ``judged`` shows it."""
+def _smallest(session: Session, judged: Judged, mistake: Mistake | None = None) -> Judged:
+    """The same finding on the smallest inputs that show it, and the mistake where ``judged`` shows it."""
     best = [judged]
-    variant = variant if _shows(session, judged, variant) else None
+    mistake = mistake if _shows(session, judged, mistake) else None
 
     def fails(inputs: Inputs) -> bool:
         if not _fits(session, inputs):
@@ -185,7 +191,7 @@ def _smallest(session: Session, judged: Judged, variant: Variant | None = None) 
         found = session.try_(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
         alike = found.finding in _SAME.get(judged.finding or "", (judged.finding,))
         alike = alike and bool(session.domain.fully_masked_rows or found.expected.run.allowed.any(axis=-1).all())
-        alike = alike and _shows(session, found, variant)
+        alike = alike and _shows(session, found, mistake)
         if alike:
             best[0] = found
         return alike

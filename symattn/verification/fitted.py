@@ -1,80 +1,110 @@
-"""Wrong scales that no table lists: a factor is read off the weights, and must then explain every case."""
+"""Mistakes with a number that no table lists: it is fitted to some wrong cases, and must then explain all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from math import sqrt
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.verification import wrong
 from symattn.verification.judge import Judged
-from symattn.verification.mistakes import Mistake
-from symattn.verification.observe import scales
-from symattn.verification.reference import Values, Variant
+from symattn.verification.known.families import FAMILIES, Family
+from symattn.verification.known.mistake import Mistake
+from symattn.verification.reference import RIGHT
+from symattn.verification.screening import Screen
 
-_WIDTHS = 3  # that must agree
-_NEAR = 0.01  # how far the factors of several d_k may be apart; what explains the cases is decided elsewhere, by bounds
-
-
-def fitted(spec: Attention, records: Iterable[Judged]) -> Iterator[Mistake]:
-    """Mistakes with a factor that fits the weights of two keys: one for all d_k, or one beside the right scale.
-
-    Of the numbers near the observed one the plainest come first.
-    """
-    seen = scales(spec, records)
-    if len(seen) < _WIDTHS:
-        return
-    constant = _common([s.observed for s in seen])
-    factor = _common([s.observed / _right(spec, s.d_k) for s in seen])
-    if constant is not None:
-        for number, words in _plain(constant):
-            yield Mistake("scale", _whatever(number, words), Variant({"scaled": partial(_scaled, number)}))
-    elif factor is not None:
-        for number, words in _plain(factor):  # the right scale is no constant here, so it is 1/√d_k
-            change = partial(_multiplied, number)
-            yield Mistake("scale", f"scores are scaled by {words}/√d_k", Variant({"scaled": change}))
+_CASES = 4  # that a number is fitted to
+_SMALL = 400  # entries of inputs of such a case
+_STEPS = 40  # of the search between two points of the grid
+_NEAR = 0.01  # how far a plainer number may be from the one that fits
+_BETTER = 0.02  # how much of the error may be left
 
 
-def _whatever(number: float, words: str) -> str:
-    if number == 0:
-        return "the scores have no influence: all weights of a row are equal"
-    return f"scores are scaled by {words} whatever d_k is"
+def fitted(spec: Attention, screen: Screen, wrong: Sequence[Judged], right: Sequence[Judged]) -> Iterator[Mistake]:
+    """Mistakes whose number fits; of the numbers near it the plainest come first."""
+    cases = _chosen(wrong)
+    names = {step.name for step in spec.pipeline(frozenset(wrong[0].case.inputs))}
+    for family in FAMILIES:
+        if cases and family.applies(spec) and family.changes in names:
+            theta = _fit(family, screen, cases)
+            if theta is not None:
+                yield from (family.mistake(x, words) for x, words in plain(theta))
 
 
-def _right(spec: Attention, d_k: int) -> float:
-    return 1 / sqrt(d_k) if spec.scale is None else float(spec.scale)
+def _chosen(wrong: Sequence[Judged]) -> list[Judged]:
+    """Small cases of several widths and numbers of keys, with all their values finite."""
+    found: dict[tuple[int, ...], Judged] = {}
+    for judged in wrong:
+        got = judged.outcome.output
+        if judged.ratios is None or got is None or not np.isfinite(got).all() or judged.case.size > _SMALL:
+            continue
+        found.setdefault(tuple(a.shape[-1] for a in judged.case.inputs.values()), judged)
+    spread = list(found.values())
+    return spread[:: max(1, len(spread) // _CASES)][:_CASES]
 
 
-def _common(numbers: list[float]) -> float | None:
-    """Their median, where all are near it."""
-    middle = float(np.median(numbers))
-    return middle if np.ptp(numbers) <= _NEAR * max(abs(middle), _NEAR) else None
+def _fit(family: Family, screen: Screen, cases: Sequence[Judged]) -> float | None:
+    """The number for which the variant is nearest to what was seen, if it is near."""
+    misses = partial(_miss, family, screen, cases)
+    grid = np.asarray(family.grid)
+    seen = [misses(x) for x in grid]
+    best = int(np.argmin(seen))
+    if not isfinite(seen[best]):
+        return None
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    theta, miss = _narrowed(misses, float(low), float(high))
+    before = _miss_of(screen, cases, RIGHT)
+    return theta if miss <= _BETTER * before else None
 
 
-def _plain(x: float) -> Iterator[tuple[float, str]]:
+def _narrowed(misses: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+    """The smallest value between two points, by golden sections."""
+    golden = (5**0.5 - 1) / 2
+    a, b = high - golden * (high - low), low + golden * (high - low)
+    at_a, at_b = misses(a), misses(b)
+    for _ in range(_STEPS):
+        if at_a < at_b:
+            high, b, at_b = b, a, at_a
+            a = high - golden * (high - low)
+            at_a = misses(a)
+        else:
+            low, a, at_a = a, b, at_b
+            b = low + golden * (high - low)
+            at_b = misses(b)
+    return (a, at_a) if at_a < at_b else (b, at_b)
+
+
+def _miss(family: Family, screen: Screen, cases: Sequence[Judged], theta: float) -> float:
+    return _miss_of(screen, cases, family.variant(theta))
+
+
+def _miss_of(screen: Screen, cases: Sequence[Judged], variant: Any) -> float:
+    """The sum of the largest errors."""
+    total = 0.0
+    for judged in cases:
+        got = judged.outcome.output
+        try:
+            out, _ = screen.run(judged, variant)
+        except Exception:
+            return float("inf")
+        if got is None or out.shape != got.shape or not np.isfinite(out).all():
+            return float("inf")
+        total += float(np.abs(got - out).max(initial=0.0))
+    return total
+
+
+def plain(x: float) -> Iterator[tuple[float, str]]:
     """Numbers near x, and how to write them, the plainest first: 0, 1/m, few decimal digits, x itself."""
-    if abs(x) < _NEAR**2:
+    if abs(x) < _NEAR**3:
         yield 0.0, "0"
-        return
-    m = round(1 / x)
-    if abs(m) > 1 and abs(m * x - 1) < _NEAR:
+    if x and 1 < abs(round(1 / x)) < 10**4 and abs(round(1 / x) * x - 1) < _NEAR:
+        m = round(1 / x)
         yield 1 / m, f"1/{m}" if m > 0 else f"−1/{-m}"
     for digits in (1, 2, 3, 4, 5):
         near = float(f"{x:.{digits}g}")
-        if abs(near / x - 1) < _NEAR and near != 1:
+        if x and abs(near / x - 1) < _NEAR:
             yield near, f"{near:g}".replace("-", "−")
     yield x, f"{x:.6g}".replace("-", "−")
-
-
-def _scaled(number: float, spec: Attention, values: Values) -> Any:
-    """S c."""
-    return values["scores"] * number
-
-
-def _multiplied(number: float, spec: Attention, values: Values) -> Any:
-    """S c/√d_k."""
-    return wrong.by_root_of("q", -1, spec, values) * number

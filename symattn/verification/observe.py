@@ -52,8 +52,8 @@ def first_wrong_step(
 
     ``weights`` is the same case with the identity for values, so that its output is the matrix of weights. If that is
     right, the values are to blame. If it is wrong, and times the values it is what the function gave, then by a
-    forbidden key with a weight: mask; by a row whose sum is not 1: normalize; otherwise: weights. A mask hides nothing in
-    the smallest inputs, so it is looked for in ``records`` too.
+    forbidden key with a weight: mask; by a row whose sum is not 1: normalize; otherwise: weights. A mask hides nothing
+    in the smallest inputs, so it is looked for in ``records`` too.
     """
     if weights is None or weights.ratios is None or not _finite(weights):
         return "output", ""

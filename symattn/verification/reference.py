@@ -26,18 +26,21 @@ Change = Callable[[Attention, Values], Any]
 class Variant:
     """A change of the definition: for some steps, another function of all that was computed before.
 
-    ``rows`` says that every row of weights still sums to 1, ``values`` which array the weights meet. ``spec`` makes
-    another specification of the right one, where the mistake is one of its fields.
+    ``rows`` says that every row of weights still sums to 1, ``values`` which array the weights meet: one that is there,
+    or one that ``steps`` makes under this name. ``spec`` makes another specification of the right one, where the
+    mistake is one of its fields, ``inputs`` other inputs (exactly: permuted, negated), where it is how one is read.
     """
 
     steps: Mapping[str, Change] = field(default_factory=dict)
     rows: bool = True
     values: str = "v"
     spec: Callable[[Attention], Attention] | None = None
+    inputs: Callable[[Attention, Inputs], Inputs] | None = None
 
 
 RIGHT = Variant()
 _PLAIN = Attention()
+_CLOSING = ("attended", "attended_latents", "output")  # where weights meet values
 _LATER = ("capped", "biased", "masked")  # what becomes of scores that are scaled
 #: The names that scores have, one after another (positions are added before or after they are scaled).
 SCORES = ("scores", "positioned", "scaled", *_LATER)
@@ -132,19 +135,26 @@ def canonical(spec: Attention) -> Attention:
 
 def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT) -> Run:
     """Run the definition, or a variant of it, at the present precision of balls."""
-    spec = canonical(spec)
-    if variant.spec is not None:
-        spec = variant.spec(spec)
-        inputs = {n: a for n, a in inputs.items() if n not in NEEDED | OPTIONAL or (NEEDED | OPTIONAL)[n](spec)}
+    spec, inputs = changed(canonical(spec), inputs, variant)
     steps = spec.pipeline(frozenset(inputs))
     values = trace(spec, {name: lifted(array) for name, array in inputs.items()}, variant)
     held = variant.values if variant.values != "v" else values_name(steps)
-    wanted = {held} if spec.latent is None else set()
+    wanted = ({held} if held not in variant.steps else {values_name(steps)}) if spec.latent is None else set()
     if of_products(spec):
         wanted |= {"q", "k", *chain(steps)[: chain(steps).index(raw(spec, steps)) + 1]}
     absolute = trace(spec, {n: _absolute(n, a) for n, a in inputs.items()}, variant, wanted)
     terms, value_terms = _terms(spec, inputs, values, variant), _value_terms(values)
     return Run(spec, inputs, values, absolute, terms, value_terms, variant)
+
+
+def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attention, Inputs]:
+    """The specification and the inputs that a variant runs on."""
+    if variant.inputs is not None:
+        inputs = variant.inputs(spec, inputs)
+    if variant.spec is None:
+        return spec, inputs
+    spec = variant.spec(spec)
+    return spec, {n: a for n, a in inputs.items() if n not in NEEDED | OPTIONAL or (NEEDED | OPTIONAL)[n](spec)}
 
 
 def usual(spec: Attention) -> bool:
@@ -164,14 +174,18 @@ def trace(spec: Attention, given: Values, variant: Variant = RIGHT, wanted: set[
     steps = spec.pipeline(frozenset(given))
     held = values_name(steps)
     needed = _ancestors(steps, wanted) if wanted is not None else None
-    values = dict(given)
+    values, made = dict(given), variant.steps.get(variant.values)
     for step in steps:
         if needed is not None and step.name not in needed:
             continue
-        change = variant.steps.get(step.name)
-        of = tuple(variant.values if n == held and variant.values != "v" else n for n in step.of)
-        of = of if step.name in ("attended", "output") else step.of
+        change, of = variant.steps.get(step.name), step.of
+        if step.name in _CLOSING and held in of and variant.values != "v":
+            of = tuple(variant.values if n == held else n for n in of)
+            if made and variant.values not in values:
+                values[variant.values] = made(spec, values)
         values[step.name] = change(spec, values) if change else step.run(*[values[n] for n in of])
+    if made and held in values and variant.values not in values:
+        values[variant.values] = made(spec, values)
     return values
 
 

@@ -1,0 +1,295 @@
+"""Mistakes in the softmax: the exponential, the sum and its axis."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention import softmax
+from symattn.attention.spec import Attention
+from symattn.verification.known.mistake import (
+    Mistake,
+    both,
+    final,
+    in_steps,
+    masked,
+    number,
+    own,
+    parts,
+    plain_softmax,
+    several,
+    shape,
+    sink_of,
+    softmaxed,
+    step,
+)
+from symattn.verification.reference import Values
+
+
+def other_base(spec: Attention, values: Values) -> Any:
+    """2^s in place of e^s, or the other way round; the sink with it."""
+    s = final(spec, values)
+    xp = namespace_of(s)
+    p = parts(spec, values, s)
+    log2 = xp.log(number(s, 2))
+    factor = 1 / log2 if spec.base == 2 else log2
+    power = softmax.powers((s - p.m) * factor, spec.base)
+    sink = 0 if spec.sink is None else softmax.powers((sink_of(spec, values) - p.m) * factor, spec.base)
+    return power / (xp.sum(power, axis=-1, keepdims=True) + sink)
+
+
+def less_one(spec: Attention, values: Values) -> Any:
+    """e^s − 1 in place of e^s."""
+    s = final(spec, values)
+    xp = namespace_of(s)
+    e = xp.where(xp.isfinite(s), softmax.powers(xp.where(xp.isfinite(s), s, 0), spec.base) - 1, 0)
+    return e / xp.sum(e, axis=-1, keepdims=True)
+
+
+def taylor(order: int, spec: Attention, values: Values) -> Any:
+    """1 + s, or 1 + s + s²/2, in place of e^s."""
+    s = final(spec, values)
+    xp = namespace_of(s)
+    finite = xp.where(xp.isfinite(s), s, 0)
+    series = 1 + finite if order == 1 else 1 + finite + finite * finite / 2
+    e = xp.where(xp.isfinite(s), series, 0)
+    return e / xp.sum(e, axis=-1, keepdims=True)
+
+
+def sum_from_other_maximum(constant: float, spec: Attention, values: Values) -> Any:
+    """e^{s − m} over a sum of e^{s − c}."""
+    p, s = parts(spec, values), final(spec, values)
+    return p.e / namespace_of(s).sum(softmax.powers(s - number(s, constant), spec.base), axis=-1, keepdims=True)
+
+
+def sigmoid(spec: Attention, values: Values) -> Any:
+    """Each weight a sigmoid of its score, the row not normalised."""
+    s = final(spec, values)
+    xp = namespace_of(s)
+    return 1 / (1 + softmax.powers(-xp.where(xp.isfinite(s), s, 0))) * xp.where(xp.isfinite(s), number(s, 1), 0)
+
+
+def not_normalised(spec: Attention, values: Values) -> Any:
+    """e^{s − m} without division by the sum."""
+    return parts(spec, values).e
+
+
+def not_normalised_at_all(spec: Attention, values: Values) -> Any:
+    """e^s without division by the sum, and without a maximum."""
+    return softmax.powers(final(spec, values), spec.base)
+
+
+def over_queries(spec: Attention, values: Values) -> Any:
+    """Softmax over the queries: columns sum to 1."""
+    return softmax.softmax(final(spec, values).mT, fully_masked="zeros", base=spec.base).mT
+
+
+def over_axis(axis: int, spec: Attention, values: Values) -> Any:
+    """Softmax over the heads, or over the batch."""
+    s = final(spec, values)
+    if len(s.shape) < -axis:
+        raise ValueError("there is no such axis")
+    xp = namespace_of(s)
+    moved = softmax.softmax(xp.moveaxis(s, axis, -1), fully_masked="zeros", base=spec.base)
+    return xp.moveaxis(moved, -1, axis)
+
+
+def over_both(spec: Attention, values: Values) -> Any:
+    """One sum for queries and keys together."""
+    s = final(spec, values)
+    xp = namespace_of(s)
+    m = xp.max(softmax.row_max(s), axis=-2, keepdims=True)
+    e = softmax.powers(s - m, spec.base)
+    return e / xp.sum(xp.sum(e, axis=-1, keepdims=True), axis=-2, keepdims=True)
+
+
+def by_number(spec: Attention, values: Values) -> Any:
+    """e^{s − m} over the number of keys."""
+    e = parts(spec, values).e
+    return e / shape(values)[-1]
+
+
+def by_maximum(spec: Attention, values: Values) -> Any:
+    """e^s over e^m·m: divided by the largest score."""
+    p = parts(spec, values)
+    return p.e / p.m
+
+
+def by_length(spec: Attention, values: Values) -> Any:
+    """e^{s − m} over the root of the sum of squares."""
+    e = parts(spec, values).e
+    xp = namespace_of(e)
+    return e / xp.sqrt(xp.sum(e * e, axis=-1, keepdims=True))
+
+
+def sum_before_mask(spec: Attention, values: Values) -> Any:
+    """Exponentials of what is allowed, over the sum of all."""
+    s = step(spec, values, "masked").of[0]
+    all_, open_ = values[s], np.asarray(namespace_of(values[s]).isfinite(final(spec, values)))
+    p = parts(spec, values, all_)
+    return p.e * open_.astype(float) / p.total
+
+
+def masked_in_sum_alone(spec: Attention, values: Values) -> Any:
+    """Exponentials of all keys, over the sum of those that are allowed."""
+    s = final(spec, values)
+    all_ = values[step(spec, values, "masked").of[0]]
+    m = softmax.row_max(s)
+    total = namespace_of(s).sum(softmax.powers(s - m, spec.base), axis=-1, keepdims=True)
+    return softmax.powers(all_ - m, spec.base) / total
+
+
+def twice(spec: Attention, values: Values) -> Any:
+    """The softmax of the weights."""
+    a, s = own(spec, values, "weights"), final(spec, values)
+    xp = namespace_of(s)
+    return softmax.softmax(xp.where(xp.isfinite(s), a, s), fully_masked="zeros")
+
+
+def twice_over_all(spec: Attention, values: Values) -> Any:
+    """The softmax of the weights, zeros of forbidden keys included."""
+    return softmax.softmax(own(spec, values, "weights"))
+
+
+def more_in_sum(extra: float, spec: Attention, values: Values) -> Any:
+    """A number added to the sum."""
+    p = parts(spec, values)
+    return p.e / (p.total + number(p.e, extra))
+
+
+def squared(spec: Attention, values: Values) -> Any:
+    """Divided by the sum twice."""
+    p = parts(spec, values)
+    return p.e / p.total / p.total
+
+
+def running(spec: Attention, values: Values) -> Any:
+    """Each exponential over the sum up to its own key."""
+    e = parts(spec, values).e
+    return e / namespace_of(e).cumulative_sum(e, axis=-1)
+
+
+def logarithms(spec: Attention, values: Values) -> Any:
+    """The logarithm of the softmax."""
+    s = final(spec, values)
+    return s - softmax.log_sum_exp(s, base=spec.base)
+
+
+def without_first(spec: Attention, values: Values) -> Any:
+    """The first key left out of the sum alone."""
+    p = parts(spec, values)
+    return p.e / (p.total - p.e[..., :1])
+
+
+def without_last(spec: Attention, values: Values) -> Any:
+    """The last key left out of the sum alone."""
+    p = parts(spec, values)
+    return p.e / (p.total - p.e[..., -1:])
+
+
+MISTAKES: tuple[Mistake, ...] = (
+    in_steps(
+        "max",
+        "exponentials are of s − max s, and their sum of s alone",
+        plain_softmax,
+        rows=False,
+        weights=partial(sum_from_other_maximum, 0.0),
+    ),
+    in_steps(
+        "exp",
+        "powers of 2 are taken in place of those of e",
+        both(softmaxed, lambda s: s.base is None),
+        weights=other_base,
+    ),
+    in_steps("exp", "powers of e are taken in place of those of 2", lambda s: s.base == 2, weights=other_base),
+    in_steps("exp", "exponentials are e^s − 1", plain_softmax, rows=False, weights=less_one),
+    in_steps("exp", "1 + s is taken in place of e^s", plain_softmax, rows=False, weights=partial(taylor, 1)),
+    in_steps("exp", "1 + s + s²/2 is taken in place of e^s", plain_softmax, rows=False, weights=partial(taylor, 2)),
+    in_steps("normalize", "the softmax runs over the queries", softmaxed, rows=False, weights=over_queries),
+    in_steps(
+        "normalize",
+        "the softmax runs over the heads",
+        both(softmaxed, several),
+        rows=False,
+        weights=partial(over_axis, -3),
+    ),
+    in_steps("normalize", "the softmax runs over the batch", softmaxed, rows=False, weights=partial(over_axis, -4)),
+    in_steps("normalize", "one sum is taken over queries and keys together", softmaxed, rows=False, weights=over_both),
+    in_steps("normalize", "exponentials are not divided by their sum", softmaxed, rows=False, weights=not_normalised),
+    in_steps(
+        "normalize",
+        "exponentials e^s, no maximum subtracted, are not divided by their sum",
+        softmaxed,
+        rows=False,
+        weights=not_normalised_at_all,
+    ),
+    in_steps(
+        "normalize",
+        "exponentials are divided by the number of keys, not by their sum",
+        plain_softmax,
+        rows=False,
+        weights=by_number,
+    ),
+    in_steps(
+        "normalize",
+        "exponentials are divided by the largest score, not by their sum",
+        plain_softmax,
+        rows=False,
+        weights=by_maximum,
+    ),
+    in_steps(
+        "normalize",
+        "exponentials are divided by the root of the sum of their squares",
+        plain_softmax,
+        rows=False,
+        weights=by_length,
+    ),
+    in_steps(
+        "normalize",
+        "the sum is taken before the mask: weights of allowed keys do not sum to 1",
+        both(plain_softmax, masked),
+        rows=False,
+        weights=sum_before_mask,
+    ),
+    in_steps(
+        "normalize",
+        "the mask is in the sum alone: forbidden keys keep their weights",
+        both(plain_softmax, masked),
+        rows=False,
+        weights=masked_in_sum_alone,
+    ),
+    in_steps("normalize", "the softmax is applied twice", softmaxed, weights=twice),
+    in_steps(
+        "normalize",
+        "the softmax is applied twice, over forbidden keys too",
+        both(softmaxed, masked),
+        weights=twice_over_all,
+    ),
+    in_steps("normalize", "the sum is divided by twice", plain_softmax, rows=False, weights=squared),
+    in_steps(
+        "normalize",
+        "exponentials are divided by the running sum up to their own key",
+        plain_softmax,
+        rows=False,
+        weights=running,
+    ),
+    in_steps(
+        "normalize",
+        "logarithms of the weights are taken for the weights",
+        both(plain_softmax, lambda s: not s.masks_anything),
+        rows=False,
+        weights=logarithms,
+    ),
+    in_steps("normalize", "the first key is left out of the sum", plain_softmax, rows=False, weights=without_first),
+    in_steps("normalize", "the last key is left out of the sum", plain_softmax, rows=False, weights=without_last),
+    in_steps(
+        "normalize",
+        "weights are sigmoids of the scores, rows are not normalised",
+        softmaxed,
+        rows=False,
+        weights=sigmoid,
+    ),
+)

@@ -1,0 +1,108 @@
+"""Mistakes tried in float64, before balls decide: what cannot be, by far, is put aside at little cost.
+
+A variant of the definition runs on NumPy arrays, and its output is compared with what the function gave. The slack is
+generous: several times what is legal for the right definition, and no less than a rough bound for the variant's own
+scores and weights. So a mistake that is put aside here is none that balls would accept; what is left is judged there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.attention.spec import Attention
+from symattn.errors import SymattnError
+from symattn.verification.judge import Judged
+from symattn.verification.reference import RIGHT, SCORES, Values, Variant, canonical, changed, trace
+
+Array = np.ndarray
+_LEGAL = 8  # times what is legal for the right definition
+_ROUGH = 8  # times a first-order bound
+
+
+@dataclass
+class Screen:
+    """Runs in float64, those of the right definition remembered."""
+
+    spec: Attention
+    precision: Precision
+    right: dict[int, tuple[Array, float]] = field(default_factory=dict)
+
+    def answer(self, judged: Judged, variant: Variant) -> bool | None:
+        """False where the variant cannot have given what the function gave, True where it can and the right definition
+        cannot, None where nothing can be told."""
+        try:
+            out, rough = self.run(judged, variant)
+        except KeyError:  # it changes an array that is not there
+            return None
+        except (SymattnError, ValueError, IndexError, TypeError):  # it cannot be computed for these shapes
+            return judged.finding == "raises" or None if judged.outcome.error else False
+        got = judged.outcome.output
+        if got is None:
+            return None
+        if got.shape != out.shape:
+            return False
+        return self._compared(judged, got, out, rough)
+
+    def run(self, judged: Judged, variant: Variant) -> tuple[Array, float]:
+        """The output of a variant, and a rough bound on how far code of it may be from that."""
+        if variant is RIGHT and id(judged) in self.right:
+            return self.right[id(judged)]
+        spec, inputs = changed(canonical(self.spec), judged.case.inputs, variant)
+        given = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in inputs.items()}
+        with np.errstate(all="ignore"):
+            values = trace(spec, given, variant)
+            found = np.asarray(values["output"], dtype=np.float64), self._rough(values)
+        if variant is RIGHT:
+            self.right[id(judged)] = found
+        return found
+
+    def _compared(self, judged: Judged, got: Array, out: Array, rough: float) -> bool | None:
+        told = np.isfinite(out)
+        with np.errstate(all="ignore"):
+            slack = np.maximum(_LEGAL * self._legal(judged, out), rough)
+            off = ~(np.abs(got - out) <= slack) & told & np.isfinite(slack)
+            if off.any():
+                return False
+            if judged.ratios is None:
+                return True if told.any() else None
+            right = self.run(judged, RIGHT)[0]
+            apart = (np.abs(right - out) > slack) | ~np.isfinite(right)
+        return True if ((judged.ratios > 1) & told & apart).any() else None
+
+    def _legal(self, judged: Judged, out: Array) -> Array:
+        allowed = judged.expected.allowed
+        return allowed if allowed.shape == out.shape else np.zeros(out.shape)
+
+    def _rough(self, values: Values) -> float:
+        """u (n + d + |s|) max|v| Σ|a|, with factors that are generous."""
+        f = self.precision.roughest
+        q, k, a = (np.asarray(values[n]) for n in ("q", "k", "weights"))
+        n = a.shape[-1]
+        later = [name for name in SCORES[1:] if name in values] or ["scores"]
+        largest = max(_largest(np.asarray(values[name])) for name in later)
+        raw = _largest(np.asarray(values["scores"]))
+        lengths = _longest(q) * _longest(k)
+        size = max(largest, lengths * min(largest / raw, 1e3) if raw > 0 and largest > 0 else lengths)
+        terms = n + q.shape[-1] + 2 * (int(np.shape(values["x"])[-1]) if "x" in values else 0) + 8
+        total = max(float(np.nanmax(np.abs(a).sum(axis=-1), initial=1.0)), 1.0) if a.size else 1.0
+        values_ = _largest(np.asarray(values["v"])) * _projection(values)
+        return float(_ROUGH * float(f.u) * (terms + 4 * size) * values_ * total + 64 * float(f.eta) * n * (values_ + 1))
+
+
+def _projection(values: Values) -> float:
+    """How much larger an output projection can make a number."""
+    w = values.get("w_o")
+    return 1.0 if w is None else float(np.abs(np.asarray(w)).sum(axis=0).max(initial=1.0))
+
+
+def _largest(x: Any) -> float:
+    finite = np.abs(x[np.isfinite(x)])
+    return float(finite.max(initial=0.0))
+
+
+def _longest(x: Array) -> float:
+    return float(np.sqrt((x * x).sum(axis=-1)).max(initial=0.0))
