@@ -160,10 +160,10 @@ def _is_exact(x: Parts, y: Parts) -> bool:
 def _product_radius(x: Parts, y: Parts, shape: tuple[int, ...], g: float) -> tuple[np.ndarray, bool]:
     """(R_a + γ|C_a| + ε)|C_b| + (|C_a| + R_a) R_b, and whether all are below 2⁹⁰⁰, so that no midpoint overflows.
 
-    ε makes up for what underflows. It is max |C_a| · γ 2⁻²⁰⁰, if that is at least 2⁻¹⁰⁰⁰ when multiplied by the least
-    |C_b| > 0: then it is at least η, twice what γ|C_a| may lose, and half of it, multiplied by |C_b|, is more than what
-    all products of midpoints may lose; no term underflows. Else, and for the second product, ε is η and TINY is added
-    to the sums. UP is in the right factors.
+    ε makes up for what underflows. It is γ 2⁻²⁰⁰ times the row's largest |C_a|, if that is at least 2⁻¹⁰⁰⁰ when
+    multiplied by the least |C_b| > 0: then it is at least η, twice what γ|C_a| may lose, and half of it, multiplied by
+    |C_b|, is more than what all products of midpoints may lose; no term underflows. Else, and for the second product,
+    ε is η and TINY is added to the sums. UP is in the right factors.
     """
     out, size, bounded = np.empty(shape), np.abs(y.mid), True
     least = np.min(size, initial=np.inf, where=size > 0)
@@ -175,8 +175,8 @@ def _product_radius(x: Parts, y: Parts, shape: tuple[int, ...], g: float) -> tup
         for start in range(0, shape[-2], lines):
             rows = (*i, slice(start, start + lines))
             left, part = np.abs(c[rows]), out[rows]
-            floor = left.max(initial=0) * g * 2.0**-200
-            covered = not by_right and floor * least >= 2.0**-1000
+            floor = left.max(axis=-1, keepdims=True, initial=0) * (g * 2.0**-200)
+            covered = not by_right and bool((floor * least >= 2.0**-1000).all())
             t = left * g
             t += floor if covered else ETA
             if by_left:

@@ -1,0 +1,317 @@
+"""``enclosure``: what is exact, what is forbidden, undefined and open, what is decided, and how narrow it is."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import flint
+import numpy as np
+import pytest
+
+from symattn.arrays.ball import Ball, precision
+from symattn.arrays.enclosing import bounds, sums
+from symattn.arrays.enclosing.bounds import ETA, U, blocks, gamma, grid
+from symattn.arrays.enclosure import Enclosure
+from symattn.attention.derivative import vjp
+from symattn.attention.spec import Attention
+from symattn.errors import InputError, Refused, Undecided
+from tests.arrays.enclosures import outside
+
+xp = Enclosure.xp
+INF = np.inf
+
+
+def interval(*ends: tuple[float, float]) -> Enclosure:
+    """Numbers in these intervals."""
+    low, high = np.array(ends).T
+    return Enclosure((low + high) / 2, (high - low) / 2)
+
+
+# -- numbers in and out -----------------------------------------------------------------------------------------------
+def test_floats_are_exact_and_other_numbers_enclosed() -> None:
+    x = Enclosure.lift([0.1, 5e-324, 2**53])
+    assert not x.rad.any()
+    y = Enclosure.lift([Fraction(1, 3), "1/7", 2**53 + 1, flint.arb(1).exp()])
+    assert ((y.rad > 0) & (y.rad < 2 * U * y.mid)).all()
+    with precision(200):
+        assert outside(y, Ball.lift([Fraction(1, 3), "1/7", 2**53 + 1, flint.arb(1).exp()])).outside == 0
+
+
+def test_wide_integers_in_arrays_are_enclosed_too() -> None:
+    wide = Enclosure.lift(np.array([2**62 + 1]))
+    assert wide.rad.item() >= 1
+    assert wide.balls().item().contains(2**62 + 1)
+
+
+def test_ends_are_rounded_outward() -> None:
+    third = Enclosure.lift(1) / Enclosure.lift(3)
+    low, high = (Fraction(float(end)) for end in (third.low, third.high))
+    assert low < Fraction(1, 3) < high
+    assert high - low < Fraction(1, 2**51)
+    whole = Enclosure.lift([2.0])
+    assert whole.low == whole.high == 2
+
+
+def test_which_floats_may_be_the_value() -> None:
+    third = Enclosure.lift(1) / Enclosure.lift(3)
+    assert third.may_be(1 / 3)
+    assert not third.may_be(1 / 3 + 1e-15)
+    masked = xp.where([True, False], Enclosure.lift([1.0, 1.0]), -INF)
+    assert masked.may_be([1.0, -INF]).all()
+    assert not masked.may_be([-INF, 1.0]).any()
+    assert (Enclosure.lift([0.0]) / Enclosure.lift([0.0])).may_be(np.nan).all()
+    assert not Enclosure.lift([0.0]).may_be(np.nan).any()
+
+
+def test_what_cannot_be_held_is_refused() -> None:
+    with pytest.raises(InputError, match="enclosure: nan in the data"):
+        Enclosure.lift([np.nan])
+    with pytest.raises(InputError, match="cannot be taken exactly"):
+        Enclosure.lift(np.zeros(2, dtype=np.longdouble))
+    with pytest.raises(Refused, match="enclosure lacks gamma"):
+        Enclosure._unary("gamma", Enclosure.lift(1))
+
+
+# -- exact where floats are ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: x + 0.25,
+        lambda x: x * 3 - 1.5,
+        lambda x: x / 4,
+        lambda x: 0 * x,
+        lambda x: -x,
+        lambda x: x @ np.array([[1.0, 0.5], [2, 3]]),
+        lambda x: x.sum(),
+        lambda x: x.max(axis=-1),
+        lambda x: xp.sqrt(x * x),
+        lambda x: x / xp.asarray([[0.5, 3.0]]) * 0,
+        lambda x: (x * 6) / 3,
+    ],
+)
+def test_what_is_exact_in_floats_has_no_radius(work: Any) -> None:
+    assert not work(Enclosure.lift([[1.0, 0.5], [-3.0, 2.0]])).rad.any()
+
+
+def test_grids() -> None:
+    assert grid(np.array([0.75, 3.0, 0.0])) == 0.25
+    assert grid(np.array([0.0])) == INF
+    assert grid(np.array([5e-324, 1.0])) == 5e-324
+    assert grid(np.array([-3 * 2.0**70])) == 2.0**70
+
+
+def test_blocks_cover_an_array_once() -> None:
+    for shape in ((), (0,), (7,), (3, 5), (2, 3, 50), (100000,), (3, 20000), (0, 4), (4, 0)):
+        count = np.zeros(shape)
+        for b in blocks(shape, 32):
+            count[b] += 1
+        assert (count == 1).all()
+
+
+def test_sums_longer_than_is_bounded_are_refused() -> None:
+    assert gamma(bounds.LONGEST) < 2.0**-32
+    with pytest.raises(Refused, match="no more than 1048576"):
+        gamma(bounds.LONGEST + 1)
+
+
+# -- forbidden, undefined, open ---------------------------------------------------------------------------------------
+def test_a_divisor_that_may_be_zero_leaves_an_element_open_and_its_neighbours_alone() -> None:
+    q = Enclosure.lift([1.0, 1.0, 1.0]) / interval((-1, 2), (1, 2), (0, 0))
+    assert q.rad[0] == INF
+    assert q.rad[1] < 1
+    assert not np.isfinite(q.mid[[0, 2]]).any()
+    assert np.isnan(q[1:]).tolist() == [False, True]
+    with pytest.raises(Undecided, match="divisor may be zero"):
+        np.isnan(q)
+    with pytest.raises(Undecided):
+        q[:1] < 1  # noqa: B015
+    assert "perhaps 0/0" in repr(q)
+    later = xp.exp(q * 2 + 1) @ xp.ones((3, 1))
+    assert np.isnan(later.mid).all()
+
+
+def test_undefined_and_open_elements_stay_so() -> None:
+    undefined = Enclosure.lift([0.0]) / Enclosure.lift([0.0])
+    opened = Enclosure.lift([1.0]) / interval((-1, 1))
+    for work in (
+        lambda x: x + 1, lambda x: x * 0, lambda x: 2 / x, lambda x: -x, lambda x: xp.exp(x), lambda x: xp.tanh(x),
+        lambda x: xp.sqrt(x), lambda x: xp.log(x), lambda x: xp.maximum(x, 1), lambda x: x.max(), lambda x: x.sum(),
+        lambda x: x @ xp.zeros((1, 2)), lambda x: x - xp.exp(x), lambda x: xp.erf(x), lambda x: x / 8,
+    ):  # fmt: skip
+        for given, rad in ((undefined, 0), (opened, INF)):
+            found = work(given)
+            assert np.isnan(found.mid).all()
+            assert (found.rad == rad).all(), rad
+    both = undefined + opened
+    assert np.isnan(both).all()
+
+
+def test_overflow_leaves_a_number_of_which_nothing_is_known() -> None:
+    x = Enclosure.lift([1e300, 1.0])
+    for found in (x * x, x * 1e300, x / 1e-300, xp.exp(x), x * 2.0**1000, x + x * 1e8 * 1e8):
+        assert found.rad[0] == INF
+        assert np.isfinite(found.mid).all()
+        assert not np.isnan(found).any()
+        assert found.may_be([-7.0, 0.0])[0]
+    assert np.isfinite((x * x).rad[1])
+    product = x[:, None] @ x[None, :]
+    assert (product.rad == INF).tolist() == [[True, False], [False, False]]
+    assert (xp.tanh(x * x).rad <= 1).all()
+
+
+def test_subnormal_numbers_are_enclosed() -> None:
+    small = Enclosure.lift([3e-320, 1e-200])
+    with precision(2200):
+        exact = Ball.lift([3e-320, 1e-200])
+        for work in (lambda x: x * x, lambda x: x / 3, lambda x: x * 0.5, lambda x: x / 2.0**30, lambda x: x * x[::-1]):
+            assert outside(work(small), work(exact)).outside == 0
+    assert (small * small).rad.min() >= ETA / 2
+    matrix = Enclosure.lift([[1e-300, 1e-20]])
+    with precision(2200):
+        exact_matrix = Ball.lift([[1e-300, 1e-20]])
+        assert outside(matrix @ (matrix / 3).T, exact_matrix @ (exact_matrix / 3).T).outside == 0
+
+
+def test_roots_of_what_may_be_negative() -> None:
+    with pytest.raises(Refused, match="sqrt of the negative number -1"):
+        xp.sqrt(Enclosure.lift([4.0, -1.0]))
+    with pytest.raises(Refused, match="log of the negative number"):
+        xp.log(Enclosure.lift([-1.0]))
+    root = xp.sqrt(interval((-1, 2), (1, 4)))
+    assert root.rad[0] == INF
+    assert root.low[1] <= 1
+    assert root.high[1] >= 2
+    assert xp.log(interval((-1, 2), (0, 1))).rad.tolist() == [INF, INF]
+
+
+def test_minus_infinity_times_what_may_be_negative_is_refused() -> None:
+    masked = xp.where([True, False], Enclosure.lift([1.0, 1.0]), -INF)
+    for by in (interval((-1, 2)), 0, -2):
+        with pytest.raises(Refused, match="-inf"):
+            masked * by
+    with pytest.raises(Refused, match="-inf"):
+        masked / interval((-1, 2))
+    assert np.isneginf(masked * interval((0.5, 2))).tolist() == [False, True]
+    assert np.isneginf(masked / 8).tolist() == [False, True]
+
+
+# -- comparisons ------------------------------------------------------------------------------------------------------
+def test_intervals_that_overlap_are_not_ordered_and_not_compared() -> None:
+    third = Enclosure.lift([1.0]) / 3
+    again = 1 - Enclosure.lift([2.0]) / 3
+    for compare in (
+        lambda: third < again, lambda: third <= again, lambda: third == again,
+        lambda: xp.argsort(xp.concat([third, again])),
+    ):  # fmt: skip
+        with pytest.raises(Undecided, match=r"enclosure: is .* ± .* [<=] .*\?"):
+            compare()
+    assert (third < 0.34).all()
+    assert (third != 0.34).all()
+    assert not (third > again + 1e-9).any()
+
+
+def test_orders_are_those_of_intervals_apart() -> None:
+    x = interval((1, 2), (4, 5), (-1, 0), (2.5, 3))
+    assert xp.argsort(x).tolist() == [2, 0, 3, 1]
+    assert xp.argsort(x, descending=True).tolist() == [1, 3, 0, 2]
+    ties = Enclosure.lift([[2, 1, 2], [3, 3, 0]])
+    assert xp.argsort(ties).tolist() == [[1, 0, 2], [2, 0, 1]]
+    assert xp.argsort(ties, descending=True).tolist() == [[0, 2, 1], [0, 1, 2]]
+    assert xp.argmax(ties, axis=1).tolist() == [0, 0]
+
+
+def test_the_largest_of_intervals_that_overlap_holds_every_candidate() -> None:
+    top = interval((0, 3), (1, 2), (-9, -8)).max()
+    assert top.low <= 1
+    assert top.high >= 3
+    assert top.high < 3.1
+    clear = interval((0, 3), (4, 4.5)).max()
+    assert (clear.low, clear.high) == pytest.approx((4, 4.5))
+
+
+# -- what rows have in common -----------------------------------------------------------------------------------------
+def test_the_radius_of_what_is_subtracted_from_a_row_cancels() -> None:
+    s = Enclosure.lift(np.random.default_rng(0).standard_normal((5, 8)))
+    exact, wide = s.max(axis=-1, keepdims=True), s.max(axis=-1, keepdims=True) + interval((-0.5, 0.5))
+
+    def weights(m: Any) -> Any:
+        e = xp.exp(s - m)
+        return e, e / e.sum(axis=-1, keepdims=True), (e @ s.T) / xp.sum(e, axis=-1, keepdims=True)
+
+    for narrow, loose in zip(weights(exact)[1:], weights(wide)[1:], strict=True):
+        assert (loose.rad < 4 * narrow.rad + 1e-15).all()
+    e = weights(wide)[0]
+    assert (e.rad > 0.3 * e.mid).all()
+    assert (e.low <= e.mid * np.exp(-0.5)).all()
+    assert (e.high >= e.mid * np.exp(0.5)).all()
+
+
+def test_what_is_in_common_is_settled_where_elements_are_read_moved_or_written() -> None:
+    s, m = Enclosure.lift([[1.0, 2.0, 3.0]]), interval((2.5, 3.5))[None]
+    shifted = s - m
+    for read in (shifted.copy(), shifted[:, ::-1], shifted * 1, xp.where(True, shifted, 0), shifted + 0, shifted.mT):
+        assert (read.rad >= 0.5).all()
+    assert (xp.exp(shifted).T.rad > 0.3 * xp.exp(shifted).T.mid).all()
+    view = shifted[:, 1:]
+    view[...] = 7
+    assert shifted.high[0, 1:].tolist() == [7, 7]
+    assert shifted.rad[0, 0] >= 0.5
+    other = s - m
+    e, z = xp.exp(shifted), xp.exp(other).sum(axis=-1, keepdims=True)
+    assert ((e / z).rad > 0.3 * (e / z).mid).all()
+
+
+def test_a_masked_row_keeps_what_it_has_in_common_apart_from_minus_infinity() -> None:
+    s = xp.where([[True, False, True]], Enclosure.lift([[0.5, 1.0, 2.0]]), -INF)
+    shifted = s - (xp.max(s, axis=-1, keepdims=True) + interval((-1, 1)))
+    assert np.isneginf(shifted).tolist() == [[False, True, False]]
+    assert shifted.rad.tolist()[0][1] == 0
+    e = xp.exp(shifted)
+    assert (e.mid[0, 1], e.rad[0, 1]) == (0, 0)
+
+
+# -- products ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("n", [1, 255, 513, 1100])
+def test_long_sums_are_made_of_runs(n: int) -> None:
+    rng = np.random.default_rng(n)
+    a, b = rng.standard_normal((3, n)), rng.standard_normal((n, 2))
+    with precision(200):
+        found = outside(Enclosure.lift(a) @ Enclosure.lift(b), Ball.lift(a) @ Ball.lift(b))
+        assert (found.outside, found.compared) == (0, 6)
+        for axis in (0, 1):
+            assert outside(Enclosure.lift(a).sum(axis=axis), Ball.lift(a).sum(axis=axis)).outside == 0
+    assert sums._roundings(n) <= n + 1
+    assert (Enclosure.lift(a) @ Enclosure.lift(b)).rad.max() <= gamma(min(n, 300) + 2) * (
+        np.abs(a) @ np.abs(b)
+    ).max() * 1.01
+
+
+def test_values_far_too_large_where_weights_are_zero_do_no_harm() -> None:
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((6, 4)) for _ in range(3))
+    poisoned_k, poisoned_v = k.copy(), v.copy()
+    poisoned_k[-1], poisoned_v[-1] = 1e30, -1e30
+    allowed = np.ones((6, 6), dtype=bool)
+    allowed[:, -1] = False
+    clean = Attention()(*map(Enclosure.lift, (q, k[:-1], v[:-1])))
+    masked = Attention(mask="boolean")(*map(Enclosure.lift, (q, poisoned_k, poisoned_v)), mask=allowed)
+    assert np.isfinite(masked.rad).all()
+    assert (masked.rad < 4 * clean.rad + 1e-14).all()
+
+
+def test_scores_of_a_thousand_leave_no_row_open() -> None:
+    rng = np.random.default_rng(2)
+    q, k, v = (Enclosure.lift(rng.standard_normal((9, 4)) * c) for c in (30, 30, 1))
+    out = Attention(scale=1)(q, k, v)
+    assert out.rad.max() < 1e-10
+
+
+def test_radii_are_narrow_for_normal_inputs() -> None:
+    """A hundredth of what a float32 can tell apart, and more: 1e-5 of its units."""
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((256, 64)) for _ in range(3))
+    out = Attention(causal=True)(*map(Enclosure.lift, (q, k, v)))
+    assert np.median(out.rad) < 1e-5 * 2.0**-23
+    grads = vjp(Attention(), Enclosure.lift(v), {n: Enclosure.lift(x) for n, x in zip("qkv", (q, k, v), strict=True)})
+    assert all(np.median(x.rad) < 1e-5 * 2.0**-23 * 10 for x in grads.values())
