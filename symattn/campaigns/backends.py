@@ -49,7 +49,7 @@ def by_dask(jobs: Sequence[Job], scheduler: str | None) -> Results:
     if address is None:
         raise InputError("no scheduler is known; mend: --scheduler tcp://HOST:8786, or DASK_SCHEDULER_ADDRESS")
     try:
-        client = Client(address, timeout="10s", set_as_default=False)
+        client = Client(address, timeout="10s")
     except (OSError, ValueError, TimeoutError) as error:
         raise InputError(f"no scheduler answers at {address}: {str(error).splitlines()[0]}") from error
     with client:
