@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from symattn.proof.theorem import theorem
     from symattn.sources.loading import CannotRun
     from symattn.sources.verify import verify
+    from symattn.verification.definitions.norms import LayerNorm, RMSNorm
     from symattn.verification.domain import Domain
     from symattn.verification.report import Report
 
@@ -55,12 +56,14 @@ _WHERE = {
     "Grade": "symattn.evidence",
     "InputError": "symattn.errors",
     "Latent": "symattn.attention.latent",
+    "LayerNorm": "symattn.verification.definitions.norms",
     "LinearScaling": "symattn.attention.positions.rotary_fields",
     "LongRopeScaling": "symattn.attention.positions.rotary_fields",
     "MissingExtra": "symattn.errors",
     "NTKScaling": "symattn.attention.positions.rotary_fields",
     "Precision": "symattn.arrays.precision",
     "ProportionalScaling": "symattn.attention.positions.rotary_fields",
+    "RMSNorm": "symattn.verification.definitions.norms",
     "Refused": "symattn.errors",
     "Report": "symattn.verification.report",
     "Rotary": "symattn.attention.positions.fields",
@@ -98,12 +101,14 @@ __all__ = [
     "Grade",
     "InputError",
     "Latent",
+    "LayerNorm",
     "LinearScaling",
     "LongRopeScaling",
     "MissingExtra",
     "NTKScaling",
     "Precision",
     "ProportionalScaling",
+    "RMSNorm",
     "Refused",
     "Report",
     "Rotary",

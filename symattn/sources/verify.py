@@ -7,18 +7,20 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.presets import PRESETS
 from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import InputError
+from symattn.sources import definitions
 from symattn.sources.child import Child, Limits
 from symattn.sources.loading import CannotRun, NotCallable
 from symattn.sources.request import Request, keyword
 from symattn.sources.target import target as in_process
 from symattn.verification import engine
+from symattn.verification.definitions.registry import Specification, is_definition
 from symattn.verification.domain import Domain
 from symattn.verification.engine import Progress, Unusable
 from symattn.verification.report import Report
@@ -27,13 +29,13 @@ from symattn.verification.target import Framework, Layout, Runner
 
 def verify(
     function: Callable[..., Any],
-    spec: Attention | None = None,
+    spec: Specification | None = None,
     *,
     precision: str | Precision = "float32",
     domain: Domain | None = None,
     call: Mapping[str, object] | None = None,
     mask_arg: str | None = None,
-    layout: Layout = "nd",
+    layout: Layout | None = None,
     framework: Framework | None = None,
     examples: int = engine.EXAMPLES,
     budget: float = engine.BUDGET,
@@ -43,7 +45,8 @@ def verify(
 
     No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it. The function
     is called in this process, so there is no time limit for a call; no new input is tried after ``budget`` seconds, or
-    beyond the probes and ``examples`` random ones. ``call`` holds keywords to pass as they are.
+    beyond the probes and ``examples`` random ones. ``call`` holds keywords to pass as they are. The order of the axes,
+    and the shape of masks, are found by small calls unless ``layout`` tells the order.
     Raises ``InputError`` where it is open how to call the function, ``CannotRun`` where it never returns anything.
 
     >>> from symattn import Attention
@@ -56,10 +59,15 @@ def verify(
     'no fault'
     """
     _check(function, budget=budget, examples=examples, seed=seed)
-    spec, arithmetic = spec or Attention(), Precision.of(precision)
+    if is_definition(spec):
+        told = tuple((call or {}).items())
+        wishes = Request(layout=layout or "auto", framework=framework, call=told, spec=cast(Attention, spec))
+        tried = {"seed": seed, "examples": examples, "budget": budget}
+        return definitions.verified(function, wishes, Precision.of(precision), domain, **tried)
+    spec, arithmetic = cast(Attention, spec or Attention()), Precision.of(precision)
     request = Request.of(
-        spec, dtype=arithmetic.input.name, layout=layout, framework=framework,
-        call=tuple((call or {}).items()), mask_arg=mask_arg,
+        spec, dtype=arithmetic.input.name, layout=layout or "auto", framework=framework,
+        call=tuple((call or {}).items()), mask_arg=mask_arg, square=bool(domain and domain.square),
     )  # fmt: skip
     runner = in_process(function, request)
     return _verified(runner, spec, arithmetic, domain, seed=seed, examples=examples, budget=budget)
@@ -92,8 +100,8 @@ def verify_target(
     _check(budget=budget, examples=examples, seed=seed, time_limit=time_limit)
     spec, arithmetic = spec or Attention(), Precision.of(dtype, contract)
     request = Request.of(
-        spec, dtype=dtype, layout=layout or "nd", framework=framework,
-        call=tuple(keyword(text) for text in call), mask_arg=mask_arg,
+        spec, dtype=dtype, layout=layout or "auto", framework=framework,
+        call=tuple(keyword(text) for text in call), mask_arg=mask_arg, square=bool(domain and domain.square),
     )  # fmt: skip
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
     with Child(target, request, limits) as child:
@@ -135,7 +143,7 @@ def _command(
     valued: dict[str, object] = {
         "dtype": request.dtype if request.dtype != "float32" else None,
         "mask-arg": request.mask_arg,
-        "layout": request.layout if request.layout != "nd" else None,
+        "layout": request.layout if request.layout != "auto" else None,
         "framework": request.framework,
         "max-abs-score": domain.max_abs_score,
         **told,

@@ -1,0 +1,1 @@
+"""Verification of any definition: norms, positions, gradients, caches, linear attention, blocks."""

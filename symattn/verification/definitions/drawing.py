@@ -1,0 +1,103 @@
+"""Inputs for a definition: of every shape and kind of number that it names, as the format holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.verification.definitions.subject import Array, Family, Numbers, Random, Subject
+from symattn.verification.domain import Domain
+from symattn.verification.judge import Case
+from symattn.verification.target import Memory
+
+
+def integers(rng: Random) -> Numbers:
+    """Whole numbers from −3 to 3: most sums of few of them are exact."""
+    return lambda name, shape: rng.integers(-3, 4, shape)
+
+
+def normal(rng: Random) -> Numbers:
+    """N(0, 1)."""
+    return lambda name, shape: rng.standard_normal(shape)
+
+
+def sparse(rng: Random) -> Numbers:
+    """Mostly zeros."""
+    return lambda name, shape: rng.integers(-3, 4, shape) * (rng.random(shape) < 0.3)
+
+
+def large(rng: Random) -> Numbers:
+    """N(0, 4²)."""
+    return lambda name, shape: 4 * rng.standard_normal(shape)
+
+
+FAMILIES: Mapping[str, Family] = {"integer": integers, "normal": normal, "sparse": sparse, "large": large}
+
+
+def cases(subject: Subject, names: Sequence[str], precision: Precision, domain: Domain, rng: Random) -> Iterator[Case]:
+    """Every size, every family at some sizes, and calls again in other kinds of memory."""
+    sizes = [within(s, subject, domain) for s in subject.sizes]
+    families = list(subject.families)
+    for k, s in enumerate(sizes):
+        family = families[k % len(families)]
+        yield Case("shapes", f"{family}, {words(s)}", draw(subject, names, s, family, precision, rng))
+    for s in sizes[1:3]:
+        yield from _again(subject, names, s, precision, rng)
+    for s in sizes[: max(4, len(sizes) // 2)]:
+        for family in families:
+            yield Case("numbers", f"{family}, {words(s)}", draw(subject, names, s, family, precision, rng))
+
+
+def _again(
+    subject: Subject, names: Sequence[str], sizes: Mapping[str, int], precision: Precision, rng: Random
+) -> Iterator[Case]:
+    one, other = (draw(subject, names, sizes, f, precision, rng) for f in list(subject.families)[:2])
+    told: list[tuple[str, dict[str, Array], Memory]] = [
+        ("a first call", one, "contiguous"),
+        ("a second call, other numbers in the same shapes", other, "contiguous"),
+        ("the first call again", one, "contiguous"),
+        ("arrays with gaps in memory", one, "strided"),
+        ("arrays that are transposed views", one, "transposed"),
+    ]
+    for title, inputs, memory in told:
+        yield Case("behaviour", title, inputs, memory)
+
+
+def at_random(subject: Subject, names: Sequence[str], precision: Precision, domain: Domain, rng: Random) -> Case:
+    """One more case, of any family, and of the sizes of one of the first two thirds, which are to be the smaller."""
+    sizes = subject.sizes[rng.integers(max(1, 2 * len(subject.sizes) // 3))]
+    family = list(subject.families)[rng.integers(len(subject.families))]
+    fitted = within(sizes, subject, domain)
+    return Case("accuracy", f"{family}, {words(fitted)}", draw(subject, names, fitted, family, precision, rng))
+
+
+def draw(
+    subject: Subject, names: Sequence[str], sizes: Mapping[str, int], family: str, precision: Precision, rng: Random
+) -> dict[str, Array]:
+    """Inputs of these sizes, rounded to the format; whole numbers and booleans as they are."""
+    numbers = subject.families[family](rng)
+    made: dict[str, Array] = {}
+    for i in subject.inputs:
+        if i.name in names:
+            shape = subject.shape(i.name, sizes)
+            a = np.asarray(i.entries(shape, rng) if i.entries else numbers(i.name, shape))
+            made[i.name] = a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
+    return made
+
+
+def within(sizes: Mapping[str, int], subject: Subject, domain: Domain) -> dict[str, int]:
+    """No more tokens and columns than the domain promises; as many queries as keys where it says so."""
+    most = {"n": domain.max_tokens, "d": domain.max_width}
+    found = {
+        x: size if x in subject.kept else min(size, most.get(x.partition("_")[0], size)) for x, size in sizes.items()
+    }
+    if domain.square and {"n_q", "n_k"} <= found.keys():
+        found["n_q"] = found["n_k"]
+    return found
+
+
+def words(sizes: Mapping[str, int]) -> str:
+    """``n = 3, d = 4``."""
+    return ", ".join(f"{letter} = {size}" for letter, size in sizes.items())

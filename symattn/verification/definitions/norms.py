@@ -1,0 +1,155 @@
+"""``LayerNorm`` and ``RMSNorm`` as specifications."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from symattn.attention.fields import check_flags, finite, refusal
+from symattn.attention.norms import layer_norm, rms_norm
+from symattn.verification.definitions.drawing import integers, normal
+from symattn.verification.definitions.norm_mistakes import mistakes
+from symattn.verification.definitions.norm_ways import gain_of, layer_ways, rms_ways
+from symattn.verification.definitions.subject import Array, Family, Input, Numbers, Random, Subject
+
+EPS = Fraction(1, 10**5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNorm:
+    """g ⊙ (x − mean(x)) / √(var(x) + ε) + b over the last axis, the variance with divisor d.
+
+    eps       ε, inside the root
+    one_plus  whether the gain is stored as an offset from one: 1 + g in the place of g
+
+    A function for it takes x (…, d), a gain (d,) and a bias (d,), and gives (…, d); it may lack the gain, or the bias.
+
+    >>> import numpy as np
+    >>> LayerNorm(eps=0)(np.array([1.0, 3.0]))
+    array([-1.,  1.])
+
+    Source: Ba, Kiros, Hinton, Layer Normalization (2016), equations 3 and 4.
+    """
+
+    eps: int | float | Fraction = EPS
+    one_plus: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __call__(self, x: Any, gain: Any = None, bias: Any = None) -> Any:
+        """The normalised rows."""
+        return layer_norm(x, self.eps, gain_of(self, gain), bias)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RMSNorm:
+    """g ⊙ x / √(mean(x²) + ε) + b over the last axis.
+
+    eps       ε, inside the root
+    one_plus  whether the gain is stored as an offset from one: 1 + g in the place of g
+
+    A function for it takes x (…, d), a gain (d,) and a bias (d,), and gives (…, d); it may lack the gain, or the bias.
+
+    >>> import numpy as np
+    >>> RMSNorm(eps=0)(np.array([3.0, 3.0]))
+    array([1., 1.])
+
+    Source: Zhang, Sennrich, Root Mean Square Layer Normalization (2019), equation 4.
+    """
+
+    eps: int | float | Fraction = EPS
+    one_plus: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __call__(self, x: Any, gain: Any = None, bias: Any = None) -> Any:
+        """The normalised rows."""
+        return rms_norm(x, self.eps, gain_of(self, gain), bias)
+
+
+Norm = LayerNorm | RMSNorm
+
+
+def _check(spec: Norm) -> None:
+    check_flags(spec, ("one_plus",))
+    if not finite(spec.eps) or spec.eps < 0:
+        raise refusal(spec, "eps", "it must be a finite number, not below 0")
+
+
+def subject(spec: Norm) -> Subject:
+    """The norm, ready to be verified."""
+    layer = isinstance(spec, LayerNorm)
+    ways = layer_ways(spec) if layer else rms_ways(spec)
+    widths = (2, 4, 3, 5, 1, 8, 16, 17, 33, 64, 65, 129)
+    rows = (1, 3, 2, 4, 3, 1, 2, 3, 2, 1, 2, 1)
+    sizes = [{"n": n, "d": d} for n, d in zip(rows, widths, strict=True) if d > 1 or not layer or spec.eps]
+    return Subject(
+        title=f"{type(spec).__name__}({', '.join(_told(spec))})",
+        step="norm",
+        inputs=(
+            Input("x", "b n d", "input inputs hidden hidden_states h tokens a features"),
+            Input("gain", "d", "weight gamma scale w g norm_weight ln_weight", _gains(spec), needed=False),
+            Input("bias", "d", "beta b shift offset norm_bias ln_bias", _halves, needed=False),
+        ),
+        outputs=("y",),
+        ways=ways,
+        mistakes=tuple(mistakes(spec, layer)),
+        sizes=(*sizes[:2], {"d": 4}, {"b": 2, "n": 3, "d": 4}, *sizes[2:]),
+        families=_FAMILIES if spec.eps else {n: f for n, f in _FAMILIES.items() if n not in ("equal", "rows")},
+        settings={"eps": float(spec.eps), "normalized_shape": lambda arrays: (arrays["x"].shape[-1],)},
+    )
+
+
+def _told(spec: Norm) -> Iterator[str]:
+    yield f"eps={float(spec.eps):g}"
+    if spec.one_plus:
+        yield "one_plus=True"
+
+
+def _gains(spec: Norm) -> Callable[[tuple[int, ...], Random], Array]:
+    return lambda shape, rng: rng.integers(-3 if spec.one_plus else 1, 7, shape) / 4.0
+
+
+def _halves(shape: tuple[int, ...], rng: Random) -> Array:
+    return rng.integers(-4, 5, shape) / 2.0
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+def _far(rng: Random) -> Numbers:
+    """A mean much larger than the deviation."""
+    return lambda name, shape: rng.standard_normal(shape) + rng.choice([-1, 1]) * 2.0 ** rng.integers(3, 15)
+
+
+def _tiny(rng: Random) -> Numbers:
+    """A variance about ε, or far below."""
+    return lambda name, shape: rng.standard_normal(shape) * 2.0 ** -rng.integers(4, 20)
+
+
+def _equal(rng: Random) -> Numbers:
+    """Rows of equal numbers, zeros among them."""
+    return lambda name, shape: rng.integers(-1, 2, (*shape[:-1], 1)) + 0.0 * rng.integers(0, 2, shape)
+
+
+def _outlier(rng: Random) -> Numbers:
+    """One number far from the others."""
+    return lambda name, shape: rng.standard_normal(shape) + 100.0 * (rng.random(shape) < 0.2)
+
+
+def _rows(rng: Random) -> Numbers:
+    """Rows of quite different means and sizes."""
+
+    def numbers(name: str, shape: tuple[int, ...]) -> Array:
+        rows = (*shape[:-1], 1)
+        return rng.standard_normal(shape) * 2.0 ** -rng.integers(-2, 12, rows) + rng.integers(-9, 10, rows)
+
+    return numbers
+
+
+_FAMILIES: dict[str, Family] = {
+    "integer": integers, "normal": normal, "far": _far, "tiny": _tiny, "equal": _equal, "outlier": _outlier,
+    "rows": _rows,
+}  # fmt: skip

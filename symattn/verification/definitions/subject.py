@@ -1,0 +1,116 @@
+"""What is verified: a definition by its inputs, its outputs, and the ways of computing them that are equal.
+
+A way is a function of the inputs by name, written once for all kinds of arrays. On ``rounded`` it gives the exact
+outputs, and the bound on every implementation that computes them in this way; what is allowed is the largest of the
+bounds. A known mistake is a function of the same inputs that computes something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+Random = np.random.Generator
+Inputs = Mapping[str, Array]
+Compute = Callable[..., Any]  # of arrays by name, on any kind: an array, or a tuple of them
+Entries = Callable[[tuple[int, ...], Random], Array]
+Numbers = Callable[[str, tuple[int, ...]], Array]  # of an input's name and shape
+Family = Callable[[Random], Numbers]  # how the numbers of one case are drawn
+
+
+@dataclass(frozen=True)
+class Input:
+    """An array that the definition takes.
+
+    ``shape`` names its axes by letters, ``b h n 2*f``: an axis may be a product of letters and numbers, and is left
+    out where the sizes lack a letter of it. ``words`` are other names that parameters have for it; ``entries`` are its
+    numbers where they are not those of the family that is tried; a function may lack what is not ``needed``.
+    """
+
+    name: str
+    shape: str
+    words: str = ""
+    entries: Entries | None = None
+    needed: bool = True
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A known mistake: the step that it is in, the cause in words, and what is then computed.
+
+    ``exact``: in exact numbers it gives something else. A mistake that is not loses digits, no more.
+    """
+
+    step: str
+    cause: str
+    run: Compute
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A definition, ready to be verified.
+
+    title     what it is, for the report
+    step      the step that a fault is in of which no more is known
+    inputs    the arrays, in the usual order of parameters
+    outputs   names of what is returned, in order
+    ways      equal ways of computing the outputs
+    mistakes  known mistakes
+    sizes     sizes by letter, for each case that is tried for its shape; others are drawn from these
+    families  how numbers are drawn: a name, and the function
+    settings  values of parameters that are no arrays, by name; a function of the inputs where it depends on them
+    kept      letters that are the same in every case, however small
+    changes   inputs that a call may change
+    """
+
+    title: str
+    step: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+    ways: tuple[Compute, ...]
+    mistakes: tuple[Mistake, ...]
+    sizes: tuple[Mapping[str, int], ...]
+    families: Mapping[str, Family]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    changes: frozenset[str] = frozenset()
+
+    def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape of an input for these sizes."""
+        return tuple(prod(known(f, sizes) for f in axis) for axis in self.axes(name, sizes))
+
+    def axes(self, name: str, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
+        """The letters of each axis of an input, as far as the sizes have them."""
+        shape = next(i.shape for i in self.inputs if i.name == name)
+        found = (tuple(axis.split("*")) for axis in shape.split())
+        return tuple(a for a in found if all(f.isdecimal() or f in sizes for f in a))
+
+    def sizes_of(self, inputs: Inputs) -> dict[str, int]:
+        """The letters' sizes, from the arrays; leading axes that an array lacks are left out."""
+        found: dict[str, int] = {}
+        axes = [pair for name, a in inputs.items() for pair in self._lengths(name, np.shape(a))]
+        for factors, length in sorted(axes, key=lambda pair: len(pair[0])):
+            unknown = [f for f in factors if not f.isdecimal() and f not in found]
+            if len(unknown) == 1:
+                found[unknown[0]] = length // max(prod(known(f, found) for f in factors if f != unknown[0]), 1)
+        return found
+
+    def _lengths(self, name: str, shape: tuple[int, ...]) -> list[tuple[list[str], int]]:
+        axes = next(i.shape for i in self.inputs if i.name == name).split()
+        return [(a.split("*"), n) for a, n in zip(reversed(axes), reversed(shape), strict=False)]
+
+    def run(self, way: Compute, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The outputs, as a tuple."""
+        found = way(**arrays)
+        return found if isinstance(found, tuple) else (found,)
+
+
+def known(factor: str, sizes: Mapping[str, int]) -> int:
+    """The size of a letter, or a number."""
+    return int(factor) if factor.isdecimal() else sizes[factor]

@@ -1,0 +1,88 @@
+"""Definitions beside attention, verified end to end: wrong programs are found and named, right ones pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from symattn import InputError, LayerNorm, RMSNorm, verify
+from symattn.evidence import Verdict
+from tests.faults import definitions_norms as norms
+
+SOME = ("outside", "cancelling", "rms offset", "rms sum", "growing", "rms plus one")
+
+
+def each(cases):
+    """A few of the cases by default, all of them among the deep tests."""
+    return [pytest.param(c, id=c.name, marks=[] if c.name in SOME else [pytest.mark.deep]) for c in cases]
+
+
+@pytest.mark.parametrize("case", each(norms.WRONG))
+def test_a_wrong_norm_is_found_and_its_mistake_is_named(case) -> None:
+    report = verify(case.function, case.spec, precision=case.precision, examples=4)
+    assert report.verdict is Verdict.FAULT
+    assert [(f.step, f.cause) for f in report.faults] == [("norm", case.cause)]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("case", each(norms.RIGHT))
+def test_a_right_norm_is_not_accused(case, precision: str) -> None:
+    report = verify(case.function, case.spec, precision=precision, examples=4)
+    assert report.verdict is Verdict.NO_FAULT, report.faults
+
+
+def test_the_smallest_input_is_shown_with_its_exact_value() -> None:
+    def norm(x):
+        return x / (np.sqrt((x * x).mean(-1, keepdims=True)) + x.dtype.type(0.5))
+
+    found = verify(norm, RMSNorm(eps=0.25), examples=0).faults[0].counterexample
+    assert found is not None
+    assert np.size(found.inputs["x"]) == 1
+    assert found.exact is not None
+    assert float(found.exact.to_float()) == pytest.approx(found.expected)
+
+
+def test_without_a_known_mistake_none_is_named() -> None:
+    fault = verify(lambda x, weight: 1.01 * RMSNorm()(x, weight), RMSNorm(), examples=0).faults[0]
+    assert (fault.step, fault.cause) == ("norm", None)
+    assert "no known mistake" in fault.message
+
+
+def test_other_errors_are_told_apart() -> None:
+    def keeps(x, weight):
+        keeps.before = getattr(keeps, "before", {np.e: None})
+        return keeps.before.setdefault(x.shape, RMSNorm(eps=0.5)(x, weight))
+
+    def changes(x):
+        x /= np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(0.5))
+        return x
+
+    def narrow(x):
+        return RMSNorm(eps=0.5)(x).astype(np.float16)
+
+    def fails(x):
+        if x.ndim > 2:
+            raise ValueError("two axes at most")
+        return RMSNorm(eps=0.5)(x)
+
+    def flat(x):
+        return RMSNorm(eps=0.5)(x).reshape(-1)
+
+    told = {f: [(x.step, x.message) for x in verify(f, RMSNorm(eps=0.5), examples=0).faults]
+            for f in (keeps, changes, narrow, fails, flat)}  # fmt: skip
+    assert told[keeps][0][1].startswith("returns what an earlier call gave")
+    assert told[changes] == [("call", "changes its argument x")]
+    assert told[narrow] == [("output", "returns float16 for float32 inputs")]
+    assert "two axes at most" in told[fails][0][1]
+    assert "wrong shape" in told[flat][0][1]
+
+
+def test_what_is_open_is_refused() -> None:
+    with pytest.raises(InputError, match="no value is known for mode"):
+        verify(lambda x, mode: x, LayerNorm())
+    with pytest.raises(InputError, match="no parameter for the input x"):
+        verify(lambda: 0, LayerNorm())
+    with pytest.raises(InputError, match="no parameter axes"):
+        verify(lambda x: x, LayerNorm(), call={"axes": 1})
+    with pytest.raises(InputError, match="eps"):
+        LayerNorm(eps=-1)
