@@ -10,7 +10,7 @@ import numpy as np
 from symattn.errors import SymattnError
 from symattn.verification.definitions.diagnose import Cause, causes, coarser
 from symattn.verification.definitions.judging import Judged, explains
-from symattn.verification.definitions.smallest import counterexample, reduced, shown
+from symattn.verification.definitions.smallest import counterexample, reduced, shapes, shown
 from symattn.verification.judge import Case
 from symattn.verification.report import Fault
 from symattn.verification.target import same_bits
