@@ -54,6 +54,7 @@ Math. Softw. 15 (1989) 144-157.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -121,56 +122,63 @@ def check_arithmetic() -> None:
         raise Refused("subnormal numbers are flushed to zero here; mend: torch.set_flush_denormal(False)")
 
 
-def _by_chunks(x: Floats, work: Callable[[Floats, Floats, Floats], None]) -> Floats:
+def _by_chunks(x: Floats, work: Callable[[Floats, Floats, Floats, Floats], None]) -> Floats:
     if x.dtype != np.float64 or not x.flags.c_contiguous:
         raise ValueError("give a contiguous array of float64")
     flat = x.reshape(-1)
-    z, t = np.empty(min(CHUNK, flat.size)), np.empty(min(CHUNK, flat.size))
     for start in range(0, flat.size, CHUNK):
         part = flat[start : start + CHUNK]
-        work(part, z[: part.size], t[: part.size])
+        work(part, *(room[: part.size] for room in _scratch()))
     return x
 
 
-def _powers_of_chunk(y: Floats, z: Floats, t: Floats) -> None:
-    constants = _constants()
+class _Rooms(threading.local):
+    """Room for intermediate results, one a thread: asking for it anew would cost as much as the arithmetic."""
+
+    rooms: tuple[Floats, Floats, Floats] | None = None
+
+
+_rooms = _Rooms()
+
+
+def _scratch() -> tuple[Floats, Floats, Floats]:
+    if _rooms.rooms is None:
+        _rooms.rooms = np.empty(CHUNK), np.empty(CHUNK), np.empty(CHUNK)
+    return _rooms.rooms
+
+
+def _powers_of_chunk(y: Floats, z: Floats, t: Floats, w: Floats) -> None:
     np.add(y, _MAGIC, out=z)
     np.subtract(z, _MAGIC, out=t)
     y -= t
-    _polynomial(y, constants.of_steps, out=t)
-    _from_table(z, index=y)
-    np.multiply(z, t, out=t)
-    np.add(z, t, out=y)
+    _polynomial(y, _constants().of_steps, out=t)
+    _put_together(y, z, t, w)
 
 
-def _moderate_of_chunk(x: Floats, z: Floats, t: Floats) -> None:
-    _reduce(x, z, t)
+def _moderate_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
+    _reduce(x, z, t, w)
     _polynomial(x, _constants().of_reals, out=t)
-    _from_table(z, index=x)
-    np.multiply(z, t, out=t)
-    np.add(z, t, out=x)
+    _put_together(x, z, t, w)
 
 
-def _exp_of_chunk(x: Floats, z: Floats, t: Floats) -> None:
+def _exp_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
     np.clip(x, -746.0, 710.0, out=x)
-    _reduce(x, z, t)
+    _reduce(x, z, t, w)
     _polynomial(x, _constants().of_reals, out=t)
     m = (z.view(np.int64) << np.int64(13)) >> np.int64(24)  # what stands above j in the low 51 bits of z, with its sign
     z.view(np.uint64)[...] &= np.uint64(STEPS - 1)
-    _from_table(z, index=x)
-    np.multiply(z, t, out=t)
-    np.add(z, t, out=x)
+    _put_together(x, z, t, w)
     half = m >> np.int64(1)
     x *= _power_of_two(half)
     x *= _power_of_two(m - half)
 
 
-def _reduce(x: Floats, z: Floats, t: Floats) -> None:
+def _reduce(x: Floats, z: Floats, t: Floats, k: Floats) -> None:
     """z = k + 1.5·2⁵² and x = r, as in step 3."""
     constants = _constants()
     np.multiply(x, constants.inverse, out=z)
     z += _MAGIC
-    k = z - _MAGIC
+    np.subtract(z, _MAGIC, out=k)
     np.multiply(k, constants.high, out=t)
     x -= t
     k *= constants.low
@@ -185,13 +193,15 @@ def _polynomial(f: Floats, c: tuple[float, float, float], out: Floats) -> None:
     out *= f
 
 
-def _from_table(z: Floats, index: Floats) -> None:
-    """2^m T_j in the place of z = 1.5·2⁵² + N m + j, whose higher bits the shift drops; ``index`` is overwritten."""
-    bits, j = z.view(np.uint64), index.view(np.int64)
+def _put_together(out: Floats, z: Floats, q: Floats, w: Floats) -> None:
+    """t + t q for t = 2^m T_j and z = 1.5·2⁵² + N m + j, whose higher bits the shift drops; all but ``out`` is lost."""
+    bits, j, entry = z.view(np.uint64), out.view(np.int64), w.view(np.uint64)
     np.bitwise_and(z.view(np.int64), STEPS - 1, out=j)
-    bits -= index.view(np.uint64)
+    bits -= out.view(np.uint64)
     bits <<= _SHIFT
-    bits += _constants().table.take(j, mode="clip")
+    bits += _constants().table.take(j, out=entry, mode="clip")
+    q *= z
+    np.add(z, q, out=out)
 
 
 def _power_of_two(h: NDArray[np.int64]) -> Floats:

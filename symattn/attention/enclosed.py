@@ -1,0 +1,106 @@
+"""``enclose``: intervals that hold the exact output of attention, for large sizes, at about the time of NumPy's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symattn.arrays.enclosing.exponential import Floats, check_arithmetic
+from symattn.attention.enclosing.pattern import Head, checked, front, heads
+from symattn.attention.enclosing.radius import Spread, enclosed, hull, spread
+from symattn.attention.enclosing.rows import enclose_rows
+from symattn.attention.enclosing.sums import QUERIES, Prepared, prepare, sums
+from symattn.attention.softmax import nonempty
+from symattn.attention.spec import Attention
+
+__all__ = ["Enclosure", "enclose", "enclose_rows"]
+
+
+class Enclosure(NamedTuple):
+    """The exact output lies within ``radius`` of ``centre``, element by element; both float64, (…, n_q, d_v)."""
+
+    centre: Floats
+    radius: Floats
+
+
+def enclose(spec: Attention, inputs: Mapping[str, Any], *, tight: bool = False) -> Enclosure:
+    """Centre and radius of the exact output on these inputs: |o − centre| ≤ radius, proved in ``enclosing.radius``.
+
+    ``spec`` has dot products, a scale (None is the real number 1/√d_k), causal masks, windows, blocks, prefixes,
+    boolean masks, padding, several heads, shared ones too, a sink, the base 2. Inputs are q, k, v, and mask, keep, sink
+    as the specification asks for, of float64 or narrower types, whose values are taken as they are. Where rounding says
+    nothing, the hull of the allowed values is given. A fully masked row is 0 ± 0, or NaN ± 0 if the specification says
+    ``nan``. ``tight`` sums |v| too, for radii a few times smaller where values cancel.
+
+    Memory: that of inputs and output, and tiles of scores.
+
+    Raises Refused for other variants, which the kind ``enclosure`` runs, and where floats are flushed to zero;
+    InputError for inputs that do not fit, and for NaN and infinity.
+
+    >>> import numpy as np
+    >>> from symattn import Attention
+    >>> q, k, v = np.ones((2, 1)), np.array([[1.0], [0.0]]), np.array([[1.0], [2.0]])
+    >>> found = enclose(Attention(causal=True), {"q": q, "k": k, "v": v})
+    >>> found.centre.round(6).tolist(), bool((found.radius < 1e-12).all())
+    ([[1.0], [1.268941]], True)
+    """
+    check_arithmetic()
+    given = checked(spec, inputs)
+    shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
+    out = Enclosure(np.empty(shape), np.empty(shape))
+    with np.errstate(all="ignore"):  # what overflows ends in the hull
+        for head in heads(spec, given):
+            _of_head(spec, head, tight, Enclosure(out.centre[head.index], out.radius[head.index]))
+    return out
+
+
+def _of_head(spec: Attention, head: Head, tight: bool, out: Enclosure) -> None:
+    ready, of = prepare(spec, head, tight), _Spreads(head.v, head.sink is not None)
+    for start in range(0, head.seen.n_q, QUERIES):
+        rows = slice(start, min(start + QUERIES, head.seen.n_q))
+        _of_block(spec, ready, of, rows, Enclosure(out.centre[rows], out.radius[rows]))
+
+
+def _of_block(spec: Attention, ready: Prepared, of: _Spreads, rows: slice, out: Enclosure) -> None:
+    found = sums(ready, rows)
+    empty = found.empty
+    nonempty(np.where(empty, 0.0, 1.0), spec.fully_masked)
+    around = of.of(found.keys)
+    lost = enclosed(ready, found, around, rows, *out)
+    _narrow(*out, around)
+    for row in np.flatnonzero(lost & ~empty):
+        out.centre[row], out.radius[row] = _hull_of_row(ready, int(row) + rows.start, found.keys)
+    if empty.any():
+        out.centre[empty], out.radius[empty] = (np.nan if spec.fully_masked == "nan" else 0.0), 0.0
+
+
+class _Spreads:
+    """The spread of the values of a range of keys; the last one is kept, as most blocks see the same keys."""
+
+    def __init__(self, values: Floats, sink: bool) -> None:
+        self._values, self._sink = values, sink
+        self._kept: tuple[tuple[int, int], Spread] | None = None
+
+    def of(self, keys: tuple[int, int]) -> Spread:
+        if self._kept is None or self._kept[0] != keys:
+            self._kept = keys, spread(self._values[slice(*keys)], self._sink)
+        return self._kept[1]
+
+
+def _narrow(centre: Floats, radius: Floats, around: Spread) -> None:
+    """The hull, where it is narrower, or where rounding says nothing."""
+    wide = ~(radius < around.reach)
+    if wide.any():
+        np.copyto(centre, around.middle, where=wide)
+        np.copyto(radius, around.reach, where=wide)
+
+
+def _hull_of_row(ready: Prepared, row: int, keys: tuple[int, int]) -> tuple[Floats, Floats]:
+    """The hull of the values that one query sees."""
+    allowed = ready.seen.tile(slice(row, row + 1), slice(*keys))
+    seen = ready.values[slice(*keys)] if allowed is None else ready.values[slice(*keys)][allowed[0]]
+    if ready.sink is None:
+        return hull(seen.min(axis=0), seen.max(axis=0))
+    return hull(seen.min(axis=0, initial=0.0), seen.max(axis=0, initial=0.0))

@@ -1,0 +1,121 @@
+"""What is enclosed in tiles: which specifications and inputs, and how they come apart into single heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.enclosing.exponential import Floats
+from symattn.attention import masks
+from symattn.attention.enclosing.seen import Seen
+from symattn.attention.inputs import check_inputs
+from symattn.attention.spec import Attention
+from symattn.errors import InputError, Refused
+
+_TAKEN = (
+    *("scale", "causal", "alignment", "window", "block", "prefix", "mask", "padding", "heads", "kv_heads", "base"),
+    *("sink", "stabilised", "fully_masked"),
+)
+#: All bounds are for sums of fewer terms than this.
+_MOST_TERMS = 2**30
+
+
+@dataclass(frozen=True)
+class Head:
+    """One head: q (n_q, d_k), k (n_k, d_k), v (n_k, d_v), what queries see, and the sink's logit."""
+
+    index: tuple[int, ...]
+    q: Floats
+    k: Floats
+    v: Floats
+    seen: Seen
+    sink: float | None
+
+
+def check_pattern(spec: Attention) -> None:
+    """Raise Refused, by name, for what is no plain pattern."""
+    mend = "mend: run the specification on arrays of the kind 'enclosure'"
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        if field.name not in _TAKEN and value != field.default:
+            raise Refused(f"enclose has no {field.name}={value!r}; {mend}")
+    for name, value in (("mask", "additive"), ("scale", "given")):
+        if getattr(spec, name) == value:
+            raise Refused(f"enclose has no {name}={value!r}; {mend}")
+
+
+def exactly(name: str, array: Any) -> Any:
+    """An input as float64, of the same values; booleans stay. Raises InputError for NaN, infinity and other types."""
+    given = np.asarray(array)
+    if given.dtype == bool:
+        return given
+    if given.dtype.kind in "OSUc" or given.dtype == np.longdouble != np.float64:
+        raise InputError(f"{name} holds {given.dtype}; give an array of float64 or of a narrower type")
+    wide = np.asarray(given, dtype=np.float64)
+    if not np.isfinite(wide).all():
+        raise InputError(f"{name} holds NaN or infinity; there is no number to enclose")
+    if given.dtype.kind in "iu" and not (np.abs(wide) <= 2.0**53).all():
+        raise InputError(f"{name} holds integers beyond 2^53, which float64 need not hold")
+    return wide
+
+
+def checked(spec: Attention, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs as float64 and booleans, of shapes that fit each other. Raises InputError and Refused."""
+    check_pattern(spec)
+    given = {name: exactly(name, array) for name, array in inputs.items() if array is not None}
+    if "x" in given:
+        raise Refused("enclose takes q, k and v; mend: project the tokens first, or use the kind 'enclosure'")
+    check_inputs(spec, given)
+    if given["q"].shape[-1] + given["k"].shape[-2] > _MOST_TERMS:
+        raise Refused("enclose takes fewer than 2^30 keys and columns")
+    return given
+
+
+def front(spec: Attention, given: Mapping[str, Any]) -> tuple[int, ...]:
+    """The axes of the output before the last two: batches, and the query heads where there are several."""
+    own = 3 if spec.heads > 1 else 2
+    batches = np.broadcast_shapes(*(given[name].shape[:-own] for name in "qkv"))
+    return (*batches, spec.heads) if spec.heads > 1 else batches
+
+
+def heads(spec: Attention, given: Mapping[str, Any]) -> Iterator[Head]:
+    """Head by head, batch by batch."""
+    axes = front(spec, given)
+    shared = (*axes[:-1], spec.key_heads) if spec.heads > 1 else axes
+    q, k, v = (_spread(given[name], to) for name, to in (("q", axes), ("k", shared), ("v", shared)))
+    allowed, n_q, n_k = _allowed(spec, given, axes), q.shape[-2], k.shape[-2]
+    for index in np.ndindex(axes):
+        read = index
+        if spec.heads > 1:
+            read = (*index[:-1], index[-1] * spec.key_heads // spec.heads)
+        seen = Seen(spec, n_q, n_k, None if allowed is None else allowed[index])
+        yield Head(index, q[index], k[read], v[read], seen, _sink(spec, given, index))
+
+
+def _spread(array: Floats, axes: tuple[int, ...]) -> Floats:
+    return np.broadcast_to(array, (*axes, *array.shape[-2:]))
+
+
+def _allowed(spec: Attention, given: Mapping[str, Any], axes: tuple[int, ...]) -> np.ndarray | None:
+    """What ``mask`` and ``keep`` allow, for every head: (…, n_q or 1, n_k)."""
+    scores = np.broadcast_to(0.0, (*axes, 1, 1))
+    found = []
+    if "mask" in given:
+        found.append(masks.for_heads(given["mask"], scores) if spec.heads > 1 else given["mask"])
+    if "keep" in given:
+        keep = masks.padding(given["keep"])
+        found.append(masks.for_every_head(keep) if spec.heads > 1 else keep)
+    if not found:
+        return None
+    joined = found[0] if len(found) == 1 else found[0] & found[1]
+    n_k = given["k"].shape[-2]
+    return np.broadcast_to(joined, (*axes, joined.shape[-2], n_k))
+
+
+def _sink(spec: Attention, given: Mapping[str, Any], index: tuple[int, ...]) -> float | None:
+    if spec.sink is None:
+        return None
+    return 0.0 if spec.sink == "zero" else float(given["sink"][index[-1] if spec.heads > 1 else 0])

@@ -1,0 +1,174 @@
+"""The sums that attention is made of, for a block of queries, tile by tile: Σ e v, Σ e, Σ e ‖k‖, Σ e², and Σ e |v|.
+
+e_ij ≈ 2^{(t_ij − m_i)/N}, where t are the exact scores in units of 1/N of a binary order (N = 2048): t_ij = c q_i · k_j
+with c = scale · N / ln 2, or scale · N for the base 2. How far they are off is statement 1 in ``radius``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.enclosing.exponential import MOST_STEPS, STEPS, Floats, U, powers
+from symattn.attention.enclosing.pattern import Head
+from symattn.attention.enclosing.seen import Seen
+from symattn.attention.spec import Attention
+from symattn.errors import Refused
+
+#: Queries in a block and keys in a tile: scores of one tile are two chunks of the exponential.
+QUERIES, KEYS = 256, 256
+#: Scores (in powers of e) that are exponentiated without a shift; beyond, the row's maximum is subtracted.
+UNSHIFTED = 256.0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A head made ready: scaled queries, keys as columns, values beside 1 and ‖k‖ (and |v|), and lengths of vectors.
+
+    ``lengths`` ‖k_j‖ and ``reach`` c L ‖q_i‖, L = ln 2 / N, are rounded up: |t_ij| L ≤ reach_i · lengths_j.
+    """
+
+    queries: Floats
+    keys: Floats
+    columns: Floats
+    lengths: Floats
+    reach: Floats
+    values: Floats
+    room: Floats
+    seen: Seen
+    sink: float | None  # in steps, off by a factor within 1 ± 3u
+
+    @property
+    def width(self) -> int:
+        """d_v."""
+        return int(self.values.shape[1])
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Of a block of queries r: values (r, d_v), absolute (r, d_v) or None, the others (r,); ``shifted``: whether m ≠ 0.
+
+    ``keys`` bounds the keys that were looked at; ``empty`` says which queries may see none, and have no sink.
+    """
+
+    values: Floats
+    weights: Floats
+    lengths: Floats
+    squares: Floats
+    absolute: Floats | None
+    shifted: bool
+    keys: tuple[int, int]
+    empty: np.ndarray
+
+
+def prepare(spec: Attention, head: Head, tight: bool) -> Prepared:
+    """Scale the queries and put the columns together."""
+    n_k, width = head.v.shape
+    factor = steps_factor(spec.scale, spec.base, int(head.q.shape[1]))
+    lengths = norms(head.k)
+    columns = np.empty((n_k, width * (2 if tight else 1) + 2))
+    columns[:, :width], columns[:, width], columns[:, width + 1] = head.v, 1.0, lengths
+    if tight:
+        np.abs(head.v, out=columns[:, width + 2 :])
+    reach = norms(head.q) * (abs(factor) * UNIT)
+    sink = None if head.sink is None else head.sink * steps_factor(1, spec.base, 1)
+    return Prepared(
+        head.q * factor, head.k.T, columns, lengths, reach, head.v, np.empty(QUERIES * KEYS), head.seen, sink
+    )
+
+
+#: L = ln 2 / N, rounded up.
+UNIT = 3.3846e-4
+
+
+def norms(x: Floats) -> Floats:
+    """‖x_i‖, rounded up: sums of squares are off by a factor within 1 ± d u, and by 2⁻¹⁰⁷⁵ for each that underflows."""
+    lengths: Floats = np.sqrt(np.vecdot(x, x)) + x.shape[-1] * 2.0**-536
+    return lengths * (1 + 2.0**-20)
+
+
+@lru_cache(maxsize=64)
+def steps_factor(scale: Any, base: int | None, width: int) -> float:
+    """c = scale · N / ln 2 (scale · N for the base 2), off by a factor within 1 ± 2u. None is 1/√d_k, a real number."""
+    import flint
+
+    from symattn.arrays.ball import precision
+
+    with precision(200):
+        real = 1 / flint.arb(width).sqrt() if scale is None else flint.arb(1) / width if scale == "1/d_k" else None
+        if real is None:
+            exact = Fraction(scale)
+            real = flint.arb(flint.fmpq(exact.numerator, exact.denominator))
+        real *= STEPS if base == 2 else STEPS / flint.arb(2).log()
+        factor = float(real.mid())
+        if real != 0 and not abs(real - factor) <= 2 * U * abs(real):
+            raise Refused(f"enclose: the scale {scale} is too large or too small for float64")
+        return factor
+
+
+def sums(head: Prepared, rows: slice) -> Sums:
+    """The sums of a block of at most ``QUERIES`` queries."""
+    keys, count = head.seen.span(rows.start, rows.stop), rows.stop - rows.start
+    largest = head.reach[rows].max() * head.lengths[keys[0] : keys[1]].max(initial=0.0)
+    shifted = not (largest <= UNSHIFTED and abs(head.sink or 0.0) * UNIT <= UNSHIFTED)
+    shift = _largest(head, rows, keys) if shifted else None
+    total, squares = np.zeros((count, head.columns.shape[1])), np.zeros(count)
+    empty = np.full(count, head.sink is None)
+    for tile, e in _tiles(head, rows, keys):
+        allowed = head.seen.tile(rows, tile)
+        empty &= False if allowed is None else ~allowed.any(axis=1)
+        _exponentials(e, allowed, shift)
+        total += e @ head.columns[tile]
+        squares += np.vecdot(e, e)
+    d = head.width
+    weights = total[:, d]
+    if head.sink is not None:
+        own = _sink_weights(head.sink, shift, count)
+        weights, squares = weights + own, squares + own * own
+    absolute = total[:, d + 2 :] if total.shape[1] > d + 2 else None
+    return Sums(total[:, :d], weights, total[:, d + 1], squares, absolute, shifted, keys, empty)
+
+
+def _tiles(head: Prepared, rows: slice, keys: tuple[int, int]) -> Iterator[tuple[slice, Floats]]:
+    """The scores of a block of queries, tile of keys by tile of keys, in one buffer."""
+    count, queries = rows.stop - rows.start, head.queries[rows]
+    for low in range(keys[0], keys[1], KEYS):
+        tile = slice(low, min(low + KEYS, keys[1]))
+        scores = head.room[: count * (tile.stop - low)].reshape(count, tile.stop - low)
+        np.matmul(queries, head.keys[:, tile], out=scores)
+        yield tile, scores
+
+
+def _largest(head: Prepared, rows: slice, keys: tuple[int, int]) -> Floats:
+    """The largest score that each query sees, the sink's among them; 0 where there is none."""
+    found = np.full(rows.stop - rows.start, -np.inf if head.sink is None else head.sink)
+    for tile, scores in _tiles(head, rows, keys):
+        allowed = head.seen.tile(rows, tile)
+        if allowed is not None:
+            np.copyto(scores, -np.inf, where=~allowed)
+        np.maximum(found, scores.max(axis=1), out=found)
+    return np.where(np.isneginf(found), 0.0, found)
+
+
+def _exponentials(e: Floats, allowed: np.ndarray | None, shift: Floats | None) -> None:
+    """Scores become e; 0 where a key is not allowed, or further below the shift than 1000 binary orders."""
+    lost = None if allowed is None else ~allowed
+    if shift is not None:
+        e -= shift[:, None]
+        low = e < -MOST_STEPS
+        np.maximum(e, -MOST_STEPS, out=e)
+        lost = low if lost is None else lost | low
+    powers(e)
+    if lost is not None:
+        np.copyto(e, 0.0, where=lost)
+
+
+def _sink_weights(sink: float, shift: Floats | None, count: int) -> Floats:
+    e = np.full((count, 1), sink)
+    _exponentials(e, None, shift)
+    return e[:, 0]

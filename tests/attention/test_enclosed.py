@@ -1,0 +1,207 @@
+"""Enclosures of the plain pattern against the definition on balls, in tiles of few rows and keys too."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from symattn import Attention, InputError, Refused
+from symattn.attention import enclosed
+from symattn.attention.enclosed import enclose
+from symattn.attention.enclosing import radius, sums
+from tests.attention.enclosed_by_balls import SPECS, Inputs, hostile, masks_for, on_balls, qkv, used
+
+SHAPES = [(5, 5, 3, 2), (3, 7, 2, 4), (6, 4, 1, 1), (1, 1, 4, 2), (9, 10, 5, 3)]
+
+
+@pytest.fixture(params=[(256, 256, 256.0), (3, 4, 256.0), (4, 3, -1.0)], ids=["one tile", "many tiles", "shifted"])
+def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of the usual size, tiles so small that few rows and keys make many, and scores that are always shifted."""
+    queries, keys, unshifted = request.param
+    for module, name, value in (
+        (sums, "QUERIES", queries),
+        (enclosed, "QUERIES", queries),
+        (sums, "KEYS", keys),
+        (radius, "KEYS", keys),
+        (sums, "UNSHIFTED", unshifted),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
+def parts(spec: Attention, inputs: Inputs, tight: bool = False) -> np.ndarray:
+    return used(on_balls(spec, inputs), *enclose(spec, inputs, tight=tight))
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_every_field(spec: Attention) -> None:
+    rng = np.random.default_rng(1)
+    for shape in SHAPES:
+        inputs = masks_for(spec, rng, qkv(rng, *shape))
+        for tight in (False, True):
+            assert (parts(spec, inputs, tight) <= 1).all()
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("name", list(hostile(np.random.default_rng(0), 2, 2)))
+@pytest.mark.parametrize("spec", [Attention(), Attention(causal=True), Attention(sink="zero", window=(3, 1))], ids=str)
+def test_hostile_inputs(name: str, spec: Attention) -> None:
+    inputs = hostile(np.random.default_rng(2), 8, 3)[name]
+    for tight in (False, True):
+        assert (parts(spec, inputs, tight) <= 1).all()
+
+
+@pytest.mark.parametrize("front", [(2,), (2, 3)])
+def test_batches_and_heads(front: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(3)
+    inputs = qkv(rng, 4, 5, 3, 2, front)
+    assert (parts(Attention(causal=True), inputs) <= 1).all()
+    assert (parts(Attention(), inputs | {"k": inputs["k"][:1]}) <= 1).all()  # one head of keys for every batch
+    masked = inputs | {"mask": rng.random((*front, 4, 5)) < 0.6}
+    assert (parts(Attention(mask="boolean"), masked) <= 1).all()
+
+
+@pytest.mark.parametrize("front", [(), (2,)])
+def test_shared_heads(front: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(4)
+    few, many = qkv(rng, 4, 5, 3, 2, (*front, 2)), qkv(rng, 4, 5, 3, 2, (*front, 6))
+    inputs = {"q": many["q"], "k": few["k"], "v": few["v"]}
+    assert (parts(Attention(heads=6, kv_heads=2), inputs) <= 1).all()
+    sink = inputs | {"sink": rng.standard_normal(6), "keep": np.arange(5) < 4}
+    assert (parts(Attention(heads=6, kv_heads=2, sink="given", padding=True), sink) <= 1).all()
+    for shape in ((4, 5), (*front, 4, 5), (6, 4, 5), (*front, 1, 1, 5)):
+        mask = rng.random(shape) < 0.6
+        if front and shape == (6, 4, 5):
+            continue
+        assert (parts(Attention(heads=6, kv_heads=2, mask="boolean"), inputs | {"mask": mask}) <= 1).all()
+
+
+def test_a_thousandth_of_the_radius_is_too_little() -> None:
+    """The comparison can fail: radii are a bound, and no more than a few hundred times what happens."""
+    rng = np.random.default_rng(5)
+    for spec in (Attention(), Attention(causal=True), Attention(sink="zero")):
+        for tight in (False, True):
+            assert (1000 * parts(spec, qkv(rng, 12, 12, 4, 4), tight) > 1).any()
+
+
+def test_the_rounding_of_scores_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two keys with scores of 200, one of which is rounded and one not: powers then are off by far more than 2.5 u."""
+    rng = np.random.default_rng(6)
+    inputs = qkv(rng, 50, 2, 4, 1) | {"v": np.array([[1.0], [0.0]])}
+    inputs["q"], inputs["k"] = 10 + inputs["q"], 20 + 0.1 * inputs["k"]
+    assert (parts(Attention(scale=0.2), inputs) <= 1).all()
+    monkeypatch.setattr(radius, "gamma", lambda k: 0.01 * k * 2.0**-53)
+    assert (parts(Attention(scale=0.2), inputs) > 1).any()
+
+
+def test_fully_masked_rows() -> None:
+    rng = np.random.default_rng(7)
+    inputs = qkv(rng, 3, 4, 2, 2) | {"mask": np.array([[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=bool)}
+    found = enclose(Attention(mask="boolean"), inputs)
+    assert found.centre[1].tolist() == [0, 0]
+    assert found.radius[1].tolist() == [0, 0]
+    undefined = enclose(Attention(mask="boolean", fully_masked="nan"), inputs)
+    assert np.isnan(undefined.centre[1]).all()
+    assert np.isfinite(undefined.centre[[0, 2]]).all()
+    with pytest.raises(InputError, match="fully masked"):
+        enclose(Attention(mask="boolean", fully_masked="error"), inputs)
+
+
+def test_constant_values_are_exact() -> None:
+    inputs = qkv(np.random.default_rng(8), 5, 6, 2, 3)
+    inputs["v"] = inputs["v"] * 0 + np.array([0.1, -3.0, 1e-310])
+    found = enclose(Attention(), inputs)
+    assert np.array_equal(found.centre, inputs["v"][:5])
+    assert not found.radius.any()
+
+
+def test_the_hull_holds_where_rounding_says_nothing() -> None:
+    inputs = qkv(np.random.default_rng(9), 6, 6, 2, 2)
+    inputs["q"] *= 1e30
+    found = enclose(Attention(causal=True), inputs)
+    for i in range(6):
+        least, greatest = inputs["v"][: i + 1].min(axis=0), inputs["v"][: i + 1].max(axis=0)
+        assert (found.centre[i] - found.radius[i] <= least).all()
+        assert (found.centre[i] + found.radius[i] >= greatest).all()
+        assert (found.radius[i] <= 0.5 * (greatest - least) + 1e-12).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+def test_narrower_types_are_taken_as_they_are(dtype: type) -> None:
+    inputs = {name: a.astype(dtype) for name, a in qkv(np.random.default_rng(10), 4, 5, 3, 2).items()}
+    wide = {name: a.astype(np.float64) for name, a in inputs.items()}
+    assert np.array_equal(enclose(Attention(), inputs).centre, enclose(Attention(), wide).centre)
+
+
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        (Attention(softcap=3), "softcap"),
+        (Attention(bias=True), "bias"),
+        (Attention(lse=True), "lse"),
+        (Attention(normaliser="relu"), "normaliser"),
+        (Attention(score="cosine"), "score"),
+        (Attention(mask="additive"), "additive"),
+        (Attention(scale="given"), "given"),
+        (Attention(documents=True), "documents"),
+    ],
+)
+def test_other_variants_are_refused_by_name(spec: Attention, word: str) -> None:
+    with pytest.raises(Refused, match=f"enclose has no .*{word}"):
+        enclose(spec, qkv(np.random.default_rng(11), 2, 2, 2, 2))
+
+
+def test_tokens_are_refused() -> None:
+    with pytest.raises(Refused, match="project the tokens"):
+        enclose(Attention(), {"x": np.eye(2)})
+
+
+@pytest.mark.parametrize("scale", [1e308, 1e-320])
+def test_a_scale_beyond_floats_is_refused(scale: float) -> None:
+    with pytest.raises(Refused, match="scale"):
+        enclose(Attention(scale=scale), qkv(np.random.default_rng(12), 2, 2, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"v": np.array([[1.0], [np.nan]])}, "v holds NaN or infinity"),
+        ({"v": np.array([[1.0], [np.inf]])}, "v holds NaN or infinity"),
+        ({"q": np.array([[2**60 + 1], [1]])}, "integers beyond"),
+        ({"q": np.array([["a"], ["b"]])}, "give an array of float64"),
+        ({"k": np.ones((2, 3))}, "d_k"),
+        ({"mask": np.ones((2, 2), dtype=bool)}, "no input 'mask'"),
+    ],
+)
+def test_wrong_inputs(wrong: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        enclose(Attention(), {"q": np.ones((2, 1)), "k": np.ones((2, 1)), "v": np.ones((2, 1))} | wrong)
+
+
+def test_memory_is_that_of_tiles() -> None:
+    n = 2000
+    inputs = qkv(np.random.default_rng(13), n, n, 8, 8)
+    enclose(Attention(), {name: a[:2] for name, a in inputs.items()})
+    tracemalloc.start()
+    try:
+        enclose(Attention(causal=True), inputs)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * n * n / 8  # an eighth of one matrix of scores
+
+
+def test_inputs_are_left_alone() -> None:
+    inputs = qkv(np.random.default_rng(14), 4, 4, 2, 2)
+    before = {name: a.copy() for name, a in inputs.items()}
+    enclose(Attention(), inputs)
+    assert all(np.array_equal(inputs[name], before[name]) for name in inputs)
+
+
+def test_usual_radii_are_small() -> None:
+    inputs = qkv(np.random.default_rng(15), 300, 300, 64, 64)
+    assert np.median(enclose(Attention(), inputs).radius) < 1e-5 * 2.0**-23
+    assert np.median(enclose(Attention(), inputs, tight=True).radius) < 2e-6 * 2.0**-23
