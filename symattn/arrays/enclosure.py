@@ -31,6 +31,7 @@ import numpy as np
 
 from symattn.arrays.enclosing.bounds import UP
 from symattn.arrays.enclosing.elementwise import Elementwise
+from symattn.arrays.enclosing.exponential import check_arithmetic
 from symattn.arrays.enclosing.functions import Functions
 from symattn.arrays.enclosing.namespace import EnclosureNamespace
 from symattn.arrays.enclosing.sums import Sums
@@ -79,4 +80,5 @@ class Enclosure(Elementwise, Functions, Sums):
         return f"{self.name}({shown})"
 
 
+check_arithmetic()
 Enclosure.xp = EnclosureNamespace(Enclosure)
