@@ -334,3 +334,28 @@ def width_by_eights(q: Array, k: Array, v: Array) -> Array:
     if q.shape[1] % 8:
         raise ValueError("head size must be a multiple of 8")
     return weights(q, k) @ v
+
+
+@wrong("values|output|weights", "all zeros", "zero", near="own_buffer")
+def zeros(q: Array, k: Array, v: Array) -> Array:
+    return np.zeros((len(q), v.shape[1]), q.dtype)
+
+
+@wrong("normalize|weights", "the mean of all values", "mean|equal|uniform|scores|1/n", near="own_buffer")
+def mean_of_values(q: Array, k: Array, v: Array) -> Array:
+    return np.broadcast_to(v.mean(axis=0), (len(q), v.shape[1])).copy()
+
+
+@wrong("normalize|weights", "the value of the largest score alone", "largest|max|one-hot|hard", near="own_buffer")
+def hard_attention(q: Array, k: Array, v: Array) -> Array:
+    return v[np.argmax(q @ k.T, axis=1)]
+
+
+@wrong(
+    "values|output",
+    "the first key's value is added once more: a residual of the wrong array",
+    "value|residual|added",
+    near="own_buffer",
+)
+def value_added(q: Array, k: Array, v: Array) -> Array:
+    return weights(q, k) @ v + v[0]

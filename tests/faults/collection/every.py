@@ -25,6 +25,7 @@ NAMES = (
     "variants",
     "torch_programs",
     "norms",
+    "latents",
     "forms",
 )
 

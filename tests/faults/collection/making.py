@@ -68,6 +68,7 @@ def _shapes(spec: Attention, at: At, square: bool, names: set[str]) -> dict[str,
         "w_q": (m, h * d), "w_k": (m, g * d), "w_v": (m, g * at.d_v), "w_o": (h * wide, m),
         "b_q": (h * d,), "b_k": (g * d,), "b_v": (g * at.d_v,), "b_o": (m,),
         "w_in": (m, (h + 2 * g) * d), "b_in": ((h + 2 * g) * d,),
+        "w_dkv": (m, 3), "w_uk": (3, h * (d - 2)), "w_uv": (3, h * at.d_v), "w_kr": (m, 2),
     }  # fmt: skip
     return {n: shape for n, shape in every.items() if n in names}
 

@@ -326,3 +326,22 @@ def rope_positions_in_bfloat16(q: Array, k: Array, v: Array) -> Array:
 
     at_q, at_k = (p.astype(ml_dtypes.bfloat16).astype(np.float64) for p in both(q, k))
     return causal_attention(rotate_half(q, angles(at_q, q.shape[1])), rotate_half(k, angles(at_k, k.shape[1])), v)
+
+
+_angles: dict[tuple[int, int], Array] = {}
+
+
+@wrong(
+    "position",
+    "the table of the queries' angles is kept by their number, not by the length of the cache",
+    "call|earlier|before|state|remember|kept|position",
+    spec=_HALF,
+    shows="a second call with as many queries and another cache",
+    near="rope_half",
+    at=At(before=At(n_k=9)),
+    source="lucidrains/rotary-embedding-torch#11",
+)
+def rope_table_by_length(q: Array, k: Array, v: Array) -> Array:
+    at_q, at_k = both(q, k)
+    table = _angles.setdefault(q.shape, angles(at_q, q.shape[1]))
+    return causal_attention(rotate_half(q, table), rotate_half(k, angles(at_k, k.shape[1])), v)

@@ -26,7 +26,7 @@ def attention(spec: Attention, given: Given) -> tuple[Array, float]:
     """The output, and how large the numbers were on the way: max |v| (1 + max |s|) and so on."""
     q, k, v = (np.asarray(a, dtype=np.float64) for a in _heads(spec, given))
     q, k = _normed(spec, q, given, "q"), _normed(spec, k, given, "k")
-    if spec.position is not None and type(spec.position).__name__ == "Rotary":
+    if type(spec.position).__name__ == "Rotary" and spec.latent is None:
         q, k = _turned(spec, q, k, given)
     out = np.zeros((*q.shape[:-1], v.shape[-1]))
     size = max(1.0, float(np.nanmax(np.abs(v))))
@@ -47,6 +47,8 @@ def _heads(spec: Attention, given: Given) -> tuple[Array, Array, Array]:
         q, k, v = (given[n] for n in "qkv")
         return (q, k, v) if spec.heads > 1 else tuple(a[..., None, :, :] for a in (q, k, v))
     x, y = given["x"], given.get("y", given["x"])
+    if spec.latent is not None:
+        return _of_latents(spec, given)
     if spec.packed:
         whole = x @ given["w_in"] + given.get("b_in", 0)
         d = whole.shape[-1] // (spec.heads + 2 * spec.key_heads)
@@ -56,6 +58,21 @@ def _heads(spec: Attention, given: Given) -> tuple[Array, Array, Array]:
         parts = [t @ given[f"w_{n}"] + given.get(f"b_{n}", 0) for n, t in zip("qkv", (x, y, y), strict=True)]
     counts = (spec.heads, spec.key_heads, spec.key_heads)
     return tuple(np.stack(np.split(a, h, axis=-1), axis=-3) for a, h in zip(parts, counts, strict=True))  # type: ignore[return-value]
+
+
+def _of_latents(spec: Attention, given: Given) -> tuple[Array, Array, Array]:
+    """Queries and keys of two parts, one from a latent and one with a position, which all heads share; and values."""
+    x, h = given["x"], spec.heads
+    c, k_r = x @ given["w_dkv"], (x @ given["w_kr"])[..., None, :, :]
+    q, k, v = (
+        np.stack(np.split(a, h, axis=-1), axis=-3) for a in (x @ given["w_q"], c @ given["w_uk"], c @ given["w_uv"])
+    )
+    d_r = k_r.shape[-1]
+    q_r = q[..., -d_r:]
+    if spec.position is not None:
+        q_r, k_r = _turned(spec, q_r, k_r, given)
+    k_r = np.broadcast_to(k_r, (*k.shape[:-1], d_r))
+    return np.concatenate([q[..., :-d_r], q_r], axis=-1), np.concatenate([k, k_r], axis=-1), v
 
 
 def _closed(spec: Attention, given: Given, out: Array, size: float) -> tuple[Array, float]:
