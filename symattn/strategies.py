@@ -1,0 +1,125 @@
+"""Hypothesis strategies that draw inputs of attention.
+
+``qkv(Attention(causal=True), dtype="float16")`` draws ``{"q": …, "k": …, "v": …}``, and whatever else the specification
+takes, as arrays in numbers that the dtype holds exactly. Examples shrink to few tokens and columns, entries to 0 and
+small whole numbers, masks to open ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from symattn.arrays.precision import Precision
+from symattn.attention.inputs import NEEDED
+from symattn.attention.spec import Attention
+from symattn.errors import InputError
+from symattn.sources import frameworks
+from symattn.verification.domain import Domain
+from symattn.verification.inputs import Maker, Sizes
+from symattn.verification.target import Argument, Convention, Framework
+
+__all__ = ["qkv"]
+
+Size = int | tuple[int, int] | None
+_TOKENS, _WIDTH = 12, 8  # largest sizes, where nothing is said
+
+
+def qkv(
+    spec: Attention | None = None,
+    *,
+    n_q: Size = None,
+    n_k: Size = None,
+    d_k: Size = None,
+    d_v: Size = None,
+    batch: Sequence[int] = (),
+    dtype: str = "float32",
+    domain: Domain | None = None,
+    framework: Framework = "numpy",
+) -> st.SearchStrategy[dict[str, Any]]:
+    """Inputs of a specification by name: q (…, n_q, d_k), k (…, n_k, d_k), v (…, n_k, d_v), masks, sinks, ….
+
+    A size is a number, or a pair: the smallest and the largest. ``batch`` are axes in front of q, k and v; a
+    specification with several heads has their axis behind these. Sizes that the specification or the domain does not
+    allow are changed to the nearest that it does: no more queries than keys under a causal mask. Scores stay within
+    ``domain.max_abs_score``. Raises ``InputError`` for sizes and dtypes that there are not.
+
+    >>> from hypothesis import find
+    >>> found = find(qkv(), lambda inputs: inputs["v"].max() > 1)
+    >>> {name: array.tolist() for name, array in found.items()}
+    {'q': [[0.0]], 'k': [[0.0]], 'v': [[2.0]]}
+    """
+    spec, domain = spec or Attention(), domain or Domain()
+    if any(NEEDED[name](spec) for name in ("w_in", "w_dkv")):
+        raise InputError("a specification whose projections need tokens has no q, k, v")
+    names = ("q", "k", "v", *(name for name, wanted in NEEDED.items() if wanted(spec)))
+    names += ("doc",) if spec.documents else ()
+    how = Convention(tuple(Argument(n, n, required=True) for n in names), dtype=dtype, layout="nd")
+    maker = Maker(spec, how, Precision.of(dtype), domain)
+    largest = {"n_q": _TOKENS, "n_k": _TOKENS, "d_k": _WIDTH, "d_v": _WIDTH}
+    told = {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
+    sizes = st.builds(partial(Sizes, batch=tuple(batch)), **{n: _size(n, s, largest[n]) for n, s in told.items()})
+    return st.composite(_drawn)(maker, sizes, frameworks.arrays(framework))
+
+
+def _size(name: str, size: Size, largest: int) -> st.SearchStrategy[int]:
+    low, high = size if isinstance(size, tuple) else (1, largest) if size is None else (size, size)
+    if not 1 <= low <= high:
+        raise InputError(f"{name} is {size}; give a number from 1 on, or the smallest and the largest")
+    return st.integers(low, high)
+
+
+def _drawn(draw: st.DrawFn, maker: Maker, sizes: st.SearchStrategy[Sizes], made: frameworks.Arrays) -> dict[str, Any]:
+    elements = _elements(maker.precision)
+
+    def entries(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        found: np.ndarray = draw(arrays_of.arrays(np.float64, shape, elements=elements, fill=st.just(0.0)))
+        return found
+
+    found = maker.make(draw(sizes), entries, _Chance(draw))  # type: ignore[arg-type]
+    return {name: made.make(array, maker.precision.input.name) for name, array in found.items()}
+
+
+def _elements(precision: Precision) -> st.SearchStrategy[float]:
+    """Small whole numbers first, to which examples shrink; then numbers of the format of all sizes up to 2⁴."""
+    held = precision.input
+    wide = st.floats(-16.0, 16.0).map(lambda x: float(held.rounded(x)))
+    return st.one_of(st.integers(-4, 4).map(float), st.integers(-4, 4).map(float), wide)
+
+
+@dataclass(frozen=True)
+class _Chance:
+    """A generator of random numbers, by what Hypothesis draws: what ``Maker`` asks of NumPy's.
+
+    A number of [0, 1) is drawn as 0 or 0.99, so that masks are open where examples are simple.
+    """
+
+    draw: st.DrawFn
+
+    def random(self, shape: Any = ()) -> Any:
+        """0 or 0.99."""
+        return self._array(st.sampled_from((0.0, 0.99)), 0.0, shape, float)
+
+    def integers(self, low: int, high: int | None = None, shape: Any = ()) -> Any:
+        """Whole numbers from ``low`` on and below ``high``, or from 0 on and below ``low``; 0 where that may be."""
+        low, high = (0, low) if high is None else (low, high)
+        return self._array(st.integers(low, high - 1), 0 if low <= 0 < high else low, shape, np.int64)
+
+    def choice(self, a: Any) -> Any:
+        """One of the entries."""
+        return a[self.draw(st.integers(0, len(a) - 1))]
+
+    def permutation(self, n: int) -> Any:
+        """0, …, n − 1 in some order."""
+        return np.array(self.draw(st.permutations(range(n))), dtype=np.int64)
+
+    def _array(self, entry: st.SearchStrategy[Any], plain: Any, shape: Any, dtype: Any) -> Any:
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        drawn = entry if not shape else arrays_of.arrays(dtype, shape, elements=entry, fill=st.just(plain))
+        return self.draw(drawn)
