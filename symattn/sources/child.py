@@ -13,6 +13,7 @@ from symattn.errors import SymattnError
 from symattn.sources.loading import CannotRun
 from symattn.sources.process import Process
 from symattn.sources.request import Request, keyword
+from symattn.verification.semantics import Identity
 from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 
 
@@ -73,6 +74,13 @@ class Child:
         outcome: Outcome = answer
         return outcome
 
+    def semantics(self, spec: Attention, seconds: float, square: bool = False) -> Identity | None:
+        """The identity test on residues, in a copy of the child; None where the child is gone."""
+        answer = self._ready()
+        if not isinstance(answer, Failure):
+            answer = self._ask("semantics", spec, seconds, square)
+        return None if isinstance(answer, Failure) else answer
+
     def _agreed(self) -> Convention:
         """Find the target and agree on the call, for the first time."""
         found = self._ask("find", self._target, self._request)
@@ -97,7 +105,7 @@ class Child:
 
     def _ask(self, question: str, *rest: Any) -> Any:
         """The worker's answer, or a failure, after which there is no process."""
-        limit = self._limits.start if question == "find" else self._limits.call
+        limit = self._limits.start if question in ("find", "semantics") else self._limits.call
         left = float("inf") if self._limits.total is None else self._limits.total - self._spent
         if left <= 0:
             return Failure("time limit", f"was not called: all {self._limits.total:g} s are spent", "TimeLimit")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from symattn.errors import InputError, MissingExtra
 from symattn.sources.signature import parameters
-from symattn.verification.target import Framework
+from symattn.verification.target import Framework, Memory
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
@@ -34,6 +34,12 @@ class Arrays(Protocol):
     def bits(self, array: Any) -> bytes:
         """The contents, bit for bit."""
 
+    def lying(self, array: Any, memory: Memory) -> Any:
+        """The same numbers lying otherwise in memory; as they are where the framework has nothing of the kind."""
+
+    def shares(self, output: Any, array: Any) -> bool:
+        """Whether the output has memory in common with an array."""
+
 
 class NumpyArrays:
     """NumPy; bfloat16 and fp8 by ml_dtypes."""
@@ -46,6 +52,17 @@ class NumpyArrays:
 
     def bits(self, array: NDArray[Any]) -> bytes:
         return array.tobytes()
+
+    def lying(self, array: NDArray[Any], memory: Memory) -> NDArray[Any]:
+        if memory == "fortran":
+            return np.asfortranarray(array)
+        if memory == "reversed" and array.ndim:
+            return np.ascontiguousarray(array[::-1])[::-1]
+        array.flags.writeable = memory != "frozen"
+        return array
+
+    def shares(self, output: Any, array: NDArray[Any]) -> bool:
+        return isinstance(output, np.ndarray) and bool(np.may_share_memory(output, array))
 
 
 class TorchArrays:
@@ -67,6 +84,14 @@ class TorchArrays:
     def bits(self, array: Any) -> bytes:
         flat = array.detach().contiguous().reshape(-1)
         return bytes(flat.view(self.torch.uint8).numpy().tobytes())
+
+    def lying(self, array: Any, memory: Memory) -> Any:
+        return array
+
+    def shares(self, output: Any, array: Any) -> bool:
+        if not isinstance(output, self.torch.Tensor):
+            return False
+        return bool(output.untyped_storage().data_ptr() == array.untyped_storage().data_ptr())
 
 
 def arrays(framework: Framework) -> Arrays:

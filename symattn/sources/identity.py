@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
+import numpy as np
+
 from symattn.arrays.modular import Modular
+from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
+from symattn.evidence import Evidence, Grade
+from symattn.sources.apart import NotDone, apart
 from symattn.sources.calling import agree
 from symattn.sources.forms import argument
 from symattn.sources.layouts import from_layout
 from symattn.sources.request import Request
 from symattn.sources.substitute import substitute
+from symattn.sources.watching import captured
+from symattn.verification import inputs as tried
+from symattn.verification.domain import Domain
+from symattn.verification.inputs import Maker
 from symattn.verification.semantics import EPSILON, SIZES, Identity, Sizes, identity_test
 from symattn.verification.target import Convention
+
+LARGE = (Sizes(64, 64, 4, 3), Sizes(5, 130, 4, 2), Sizes(33, 128, 16, 2))
 
 
 def identity(
@@ -24,23 +37,70 @@ def identity(
     sizes: Sequence[Sizes] = SIZES,
     epsilon: float = EPSILON,
     seed: int = 0,
+    square: bool = False,
 ) -> Identity:
     """Whether NumPy code computes ``spec``, but for rounding and a probability of at most ε; see ``identity_test``.
 
     Without a convention the function is called as ``agree`` finds. Code that cannot run on residues (``float()`` of an
     element, a comparison of data) is not judged: ``Identity.agrees`` is None and ``reason`` names what was refused.
-    Functions in the layouts bhnd and bnhd are called with axes for a batch and for heads.
+    Functions in layouts with axes for a batch and for heads are called with several; ``square``: with n_q = n_k.
     """
     how = convention or agree(function, Request.of(spec))
     names = tuple(dict.fromkeys(how.inputs))
-    if how.layout != "nd":
-        sizes = [replace(s, batch=(2, 3) if "q" in names else (2,)) for s in sizes]
+    maker = Maker(spec, how, Precision.of("float64"), Domain(square=square))
+    given = [_fitted(s, maker) for s in sizes]
 
     def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
         made = substitute(function, kind)
         return lambda inputs: _call(made, how, inputs)
 
-    return identity_test(prepare, spec, names, sizes, epsilon, seed)
+    def masks(s: Sizes, random: Random) -> Mapping[str, Any]:
+        return maker.masks(s.n_q, s.n_k, np.random.default_rng(random.getrandbits(32)), None, s.batch)
+
+    return identity_test(prepare, spec, names, given, epsilon, seed, masks)
+
+
+def _fitted(s: Sizes, maker: Maker) -> Sizes:
+    """Sizes that the specification allows, with a batch of several where the layout has an axis for it."""
+    fitted = maker.fitted(tried.Sizes(s.n_q, s.n_k, s.d_k, s.d_v))
+    batch = (2, 3)[: maker.batches]
+    return replace(s, n_q=fitted.n_q, n_k=fitted.n_k, d_k=fitted.d_k, d_v=fitted.d_v, batch=batch)
+
+
+def understood(
+    function: Callable[..., Any], how: Convention, spec: Attention, seconds: float, square: bool = False
+) -> Identity:
+    """The identity test in a copy of this process, within ``seconds``; at larger sizes too where it goes well.
+
+    What stands in the way is the ``reason`` of an identity that neither agrees nor differs.
+    """
+    numbers = {"doc", "doc_q", "doc_k", "positions", "positions_q", "drop"} & {*how.inputs}
+    if how.framework != "numpy":
+        return _not_tried("it takes tensors, not NumPy arrays")
+    if numbers or spec.documents:
+        return _not_tried(f"{', '.join(sorted(numbers))} are whole numbers")
+    found = _within(lambda: identity(function, spec, how, square=square), seconds)
+    if not found.agrees:
+        return found
+    large = _within(lambda: identity(function, spec, how, LARGE, square=square), seconds)
+    return large if large.agrees is False else found.joined(large) if large.agrees else found
+
+
+def _within(test: Callable[[], Identity], seconds: float) -> Identity:
+    def quietly() -> Identity:
+        with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return test()
+
+    try:
+        found: Identity = apart(quietly, seconds)
+    except NotDone as error:
+        return _not_tried(str(error))
+    return found
+
+
+def _not_tried(reason: str) -> Identity:
+    return Identity(None, Evidence(Grade.UNDECIDED, reason), reason=reason)
 
 
 def _call(function: Callable[..., Any], how: Convention, inputs: Mapping[str, Any]) -> Any:

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symattn.arrays.precision import Precision
+from symattn.attention.spec import Attention
 from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
 from symattn.sources.calling import agree
 from symattn.sources.forms import argument
+from symattn.sources.identity import understood
 from symattn.sources.layouts import from_layout
 from symattn.sources.loading import one_line
 from symattn.sources.request import Request
@@ -22,6 +24,7 @@ from symattn.sources.watching import watch
 from symattn.verification import probes
 from symattn.verification.domain import Domain
 from symattn.verification.inputs import Maker, Sizes
+from symattn.verification.semantics import Identity
 from symattn.verification.target import (
     IN_PROCESS,
     MADE,
@@ -34,6 +37,7 @@ from symattn.verification.target import (
     Outcome,
 )
 
+_QKV = ("q", "k", "v")
 _NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
 
 
@@ -60,7 +64,7 @@ class Target:
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once on fresh copies of ``inputs`` that lie in memory as told. See ``Runner``."""
         given = self._given(inputs)
-        passed = {a: self._place(value, memory) for a, value in given.items()}
+        passed = _shared({a: self._place(value, memory) for a, value in given.items()}, given, memory)
         bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, int)}
         seen = watch(self._function, *_sorted(self.convention.arguments, passed))
         outcome = Outcome(
@@ -68,10 +72,15 @@ class Target:
             stdout=seen.stdout,
             mutated=tuple(dict.fromkeys(a.input or "" for a in bits if self._bits(passed[a]) != bits[a])),
             overwrote=self._overwrote(),
+            views=self._views(_first(seen.output), {a: passed[a] for a in bits}),
             warnings=seen.warnings,
             seconds=seen.seconds,
         )
         return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
+
+    def semantics(self, spec: Attention, seconds: float, square: bool = False) -> Identity:
+        """The identity test on residues, in a copy of this process: see ``identity.understood``."""
+        return understood(self._function, self.convention, spec, seconds, square)
 
     def _given(self, inputs: Inputs) -> dict[Argument, Any]:
         """The arguments made of inputs, as the function wants them; those that can be left out may lack."""
@@ -97,10 +106,14 @@ class Target:
             apart = self._arrays.blank(made, (*values.shape[:-1], 2 * values.shape[-1]))[..., ::2]
             apart[...] = made
             return apart
-        return made
+        return self._arrays.lying(made, memory)
 
     def _bits(self, array: Any) -> tuple[tuple[int, ...], bytes]:
         return tuple(array.shape), self._arrays.bits(array)
+
+    def _views(self, output: Any, passed: Mapping[Argument, Any]) -> tuple[str, ...]:
+        """The inputs whose memory the output shares."""
+        return tuple(dict.fromkeys(a.input or "" for a, array in passed.items() if self._arrays.shares(output, array)))
 
     def _overwrote(self) -> bool:
         """Whether the array that the call before returned has changed since."""
@@ -111,7 +124,7 @@ class Target:
 
     def _with_output(self, outcome: Outcome, output: Any, inputs: Inputs) -> Outcome:
         returned = len(output) if isinstance(output, tuple) else 1
-        first = output[0] if isinstance(output, tuple) and output else output
+        first = _first(output)
         try:
             values, dtype, shape = frameworks.read(first)
         except Exception as error:  # whatever a foreign array type does when it is read
@@ -122,6 +135,22 @@ class Target:
         values = from_layout(values, inputs, self.convention.layout)
         others = tuple(map(_read, output[1:])) if isinstance(output, tuple) else ()
         return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=others)
+
+
+def _first(output: Any) -> Any:
+    """The first of several items that a function returned."""
+    return output[0] if isinstance(output, tuple) and output else output
+
+
+def _shared(passed: dict[Argument, Any], given: Mapping[Argument, Any], memory: Memory) -> dict[Argument, Any]:
+    """Equal arrays as one array, where ``memory`` says so."""
+    if memory != "shared":
+        return passed
+    kept: dict[Argument, Any] = {}
+    for a, array in passed.items():
+        twins = (b for b in kept if np.array_equal(given[a], given[b]) and a.input in _QKV and b.input in _QKV)
+        kept[a] = kept[twin] if (twin := next(twins, None)) else array
+    return kept
 
 
 def _read(item: Any) -> NDArray[np.float64] | None:

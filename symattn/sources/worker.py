@@ -15,11 +15,13 @@ import threading
 import traceback
 from typing import Any, BinaryIO
 
+from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
 from symattn.sources.loading import load, where
 from symattn.sources.request import Request
 from symattn.sources.target import Target, settled, target
 from symattn.sources.watching import captured
+from symattn.verification.semantics import Identity
 from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 
 
@@ -55,6 +57,10 @@ class _Server:
             function, name = self._found.function, self._found.name
             self._target = Target(function, agreed, name) if agreed else target(function, request, name)
             return self._target.convention
+
+    def semantics(self, spec: Attention, seconds: float, square: bool) -> Identity:
+        """The identity test, in a copy of this process."""
+        return self._target.semantics(spec, seconds, square)
 
     def run(self, inputs: Inputs, memory: Memory) -> Outcome:
         """Call it. Ctrl-C goes to the parent alone, so a ``KeyboardInterrupt`` here is the function's own."""

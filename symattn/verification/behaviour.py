@@ -10,22 +10,54 @@ import numpy as np
 from symattn.verification.inputs import Array, Maker, Sizes
 from symattn.verification.judge import Case
 from symattn.verification.probes import small
-from symattn.verification.target import same_bits
+from symattn.verification.target import Memory, same_bits
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 GROUP = "behaviour"
+_LIES: tuple[tuple[str, Memory], ...] = (
+    ("arrays with gaps in memory", "strided"),
+    ("arrays that are transposed views", "transposed"),
+    ("arrays that run backwards", "reversed"),
+    ("arrays in Fortran's order", "fortran"),
+)
+_LENGTHS = (5, 9, 7, 12)  # of the cache, for the same number of new tokens
+_NEW = 2
 
 
 def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
-    """The same inputs twice with others of the same shape between them; strided and transposed arrays."""
+    """The same inputs twice with others of the same shape between them, other lengths and widths, views, equal arrays.
+
+    What was kept from an earlier call shows where only one size has changed since: the number of keys behind as many
+    queries, or the width of as many keys.
+    """
     first, other = (maker.make(Sizes(3, 5, 4, 2), small(rng), rng) for _ in range(2))
     yield Case(GROUP, "a first call", first)
-    yield Case(GROUP, "a second call, other numbers in the same shapes", other)
-    yield Case(GROUP, "the first call again", first)
-    yield Case(GROUP, "arrays with gaps in memory", first, "strided")
-    yield Case(GROUP, "arrays that are transposed views", first, "transposed")
+    yield Case(GROUP, "a second call, other numbers in the same shapes", other, alone=False)
+    yield Case(GROUP, "the first call again", first, alone=False)
+    for n_k in _LENGTHS:
+        n_q = n_k if maker.square else _NEW
+        inputs = maker.make(Sizes(n_q, n_k, 4, 2), small(rng), rng)
+        yield Case(GROUP, f"{n_q} new tokens, {n_k} keys", inputs, alone=False)
+    for d_k, d_v in ((6, 2), (6, 5), (4, 5)):
+        inputs = maker.make(Sizes(3, 5, d_k, d_v), small(rng), rng)
+        yield Case(GROUP, f"as many tokens, widths {d_k} and {d_v}", inputs, alone=False)
+    yield Case(GROUP, "the first call once more", first, alone=False)
+    for name, memory in _LIES:
+        yield Case(GROUP, name, first, memory)
+    yield from _equal(maker, rng)
+
+
+def _equal(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
+    """One array as keys and values, and as queries too: what changes one of them in place changes the others."""
+    if maker.tokens:
+        return
+    for n_q, names, words in ((3, ("k", "v"), "keys and values"), (5, ("q", "k", "v"), "queries, keys and values")):
+        inputs = maker.make(Sizes(n_q, 5, 4, 4), small(rng), rng)
+        if len({inputs[n].shape for n in names}) == 1:
+            same = inputs | dict.fromkeys(names, inputs["k"])
+            yield Case(GROUP, f"one array as {words}", maker.tame(same), "shared")
 
 
 def notes(session: Session) -> Iterator[str]:
@@ -34,6 +66,13 @@ def notes(session: Session) -> Iterator[str]:
     once, again = mine.get("a first call"), mine.get("the first call again")
     if once and again and not once.finding and not again.finding and not same_bits(once.outcome, again.outcome):
         yield "The same inputs gave other bits at another call, within what is legal."
+    viewed = sorted({name for r in session.records for name in r.outcome.views})
+    if viewed:
+        yield f"The output may share memory with the input {', '.join(viewed)}."
+    if once and not once.finding and not session.over:
+        frozen = session.runner.run(once.case.inputs, "frozen")
+        if frozen.error is not None:
+            yield f"It fails on arrays that are read-only: {frozen.error}."
     leak = leaking(session)
     if leak is not None and not session.domain.nonfinite_forbidden:
         yield "Outside the domain: NaN in a value that a query may not attend to reaches its output."
@@ -44,16 +83,25 @@ def leaking(session: Session) -> dict[str, Array] | None:
     if not session.spec.masks_anything or session.maker.tokens or session.over:
         return None
     rng = np.random.default_rng(session.seed)
-    inputs = session.maker.make(Sizes(3, 5, 4, 2), small(rng), rng)
+    for sizes in (Sizes(3, 5, 4, 2), Sizes(4, 20, 4, 2)):
+        found = _leaking(session, session.maker.make(sizes, small(rng), rng))
+        if found is not None:
+            return found
+    return None
+
+
+def _leaking(session: Session, inputs: dict[str, Array]) -> dict[str, Array] | None:
+    """The inputs with NaN in one forbidden value, or key, that another output shows."""
     right = session.try_(Case(GROUP, "", inputs))
     if right.finding:
         return None
     allowed = right.expected.run.allowed
     open_ = np.asarray(allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0))  # of some head
-    for key in np.flatnonzero(~open_.all(axis=0)):
-        poisoned = inputs["v"].copy()
-        poisoned[..., key, :] = np.nan
-        outcome = session.runner.run({**inputs, "v": poisoned})
-        if outcome.output is not None and not np.isfinite(outcome.output[..., ~open_[:, key], :]).all():
-            return {**inputs, "v": poisoned}
+    for key in np.flatnonzero(~open_.all(axis=0))[:6]:
+        for name in ("v", "k"):
+            poisoned = inputs[name].copy()
+            poisoned[..., key, :] = np.nan
+            outcome = session.runner.run({**inputs, name: poisoned})
+            if outcome.output is not None and not np.isfinite(outcome.output[..., ~open_[:, key], :]).all():
+                return {**inputs, name: poisoned}
     return None

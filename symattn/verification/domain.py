@@ -17,14 +17,17 @@ class Domain:
     square               n_q = n_k always
     fully_masked_rows    rows without any allowed key occur, and give what the specification says
     nonfinite_forbidden  keys and values that nobody may attend to may hold NaN, which must not leak
+    batch                axes of batches in front occur, even if the function was written for arrays without them; what
+                         has an axis for them gets several items in any case
     """
 
-    max_tokens: int = 129
-    max_width: int = 80
+    max_tokens: int = 300
+    max_width: int = 130
     max_abs_score: float | None = None
     square: bool = False
     fully_masked_rows: bool = False
     nonfinite_forbidden: bool = False
+    batch: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "max_width"):
@@ -45,4 +48,6 @@ class Domain:
             parts.append("rows without any key among them")
         if self.nonfinite_forbidden:
             parts.append("NaN behind the mask")
+        if self.batch:
+            parts.append("axes of batches in front")
         return ", ".join(parts)

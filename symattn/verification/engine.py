@@ -13,18 +13,22 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import SymattnError
 from symattn.evidence import Grade, Verdict
-from symattn.verification import behaviour, faults, probes
+from symattn.verification import behaviour, faults, groups, hints
 from symattn.verification.domain import Domain
 from symattn.verification.inputs import Array, Maker
 from symattn.verification.judge import Case, Judged, judge
+from symattn.verification.probes import Group, batches
 from symattn.verification.report import Check, Fault, Report
-from symattn.verification.search import search
+from symattn.verification.search import climb, search
+from symattn.verification.semantics import Identity
 from symattn.verification.target import Runner
 
 SEED = 20261120
 BUDGET = 15.0  # seconds for finding; explaining and reducing come on top, and are limited themselves
 EXAMPLES = 100
 _HANGS = 2  # calls that do not return, after which no more are made
+_ENOUGH = 6  # wrong cases of a group, after which it has shown what it can
+_CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and how often each is changed
 _DUMB = 30  # calls that gave nothing, where none gave anything, after which no more are made
 Progress = Callable[[str], None]
 
@@ -48,6 +52,18 @@ class Session:
     records: list[Judged] = field(default_factory=list)
     stdout: list[str] = field(default_factory=list)
     started: float = field(default_factory=monotonic)
+    identity: Identity | None = None
+    untried: list[str] = field(default_factory=list)
+    in_front: Judged | None = None
+
+    def now(self) -> float:
+        """The time on the clock of ``started``."""
+        return monotonic()
+
+    @property
+    def known(self) -> int:
+        """How many cases have shown a fault."""
+        return sum(r.finding is not None for r in self.records)
 
     @property
     def maker(self) -> Maker:
@@ -97,23 +113,72 @@ def verify(
 
 
 def _collect(session: Session) -> None:
+    """Try the groups: all of the first; the others, and what residues hint at, as long as no fault is known."""
     rng = np.random.default_rng(session.seed)
-    for name, group in probes.GROUPS.items():
-        session.progress(name)
-        for title, inputs in group(session.maker, rng):
-            if inputs is not None:
-                session.take(Case(name, title, inputs))
+    for name, group in groups.FIRST.items():
+        _try_group(session, name, group, rng)
     session.progress("behaviour")
     for case in behaviour.cases(session.maker, rng):
         session.take(case)
+    if session.known == 0:
+        session.progress("semantics")
+        session.identity = hints.understood(session)
+        _follow_hint(session, rng)
+        _look_in_front(session, rng)
+    _try_later(session, groups.LATER, rng)
     session.progress("accuracy")
     _search(session)
+    _climb(session, rng)
+    _try_later(session, groups.LAST, rng)
+
+
+def _try_later(session: Session, later: dict[str, Group], rng: np.random.Generator) -> None:
+    for name, group in later.items():
+        if session.known == 0:
+            _try_group(session, name, group, rng)
+
+
+def _try_group(session: Session, name: str, group: Group, rng: np.random.Generator) -> None:
+    """The cases of a group; of a later one no more than tell what is wrong."""
+    session.progress(name)
+    before = session.known
+    for title, inputs in group(session.maker, rng):
+        if name not in groups.FIRST and session.known - before >= _ENOUGH:
+            return
+        if session.over:
+            session.untried += [name] if name not in session.untried else []
+            return
+        if inputs is not None:
+            session.take(Case(name, title, inputs))
+
+
+def _follow_hint(session: Session, rng: np.random.Generator) -> None:
+    """Floats at the sizes at which residues differ."""
+    found = session.identity
+    if found is not None and found.difference is not None:
+        for title, inputs in hints.inputs(found.difference, session.maker, rng):
+            if inputs is not None:
+                session.take(Case("shapes", title, inputs))
+
+
+def _look_in_front(session: Session, rng: np.random.Generator) -> None:
+    """Axes in front of those of the layout, where they go through: a fault if the domain has them, else a note."""
+    if session.runner.convention.front == "none" and not session.domain.batch:
+        return
+    for title, inputs in batches(session.maker, rng, in_front=True):
+        if inputs is None or session.over:
+            continue
+        case = Case("batches", title, inputs)
+        if session.domain.batch:
+            session.take(case)
+        else:
+            judged = session.try_(case)
+            session.in_front = session.in_front or (judged if judged.finding else None)
 
 
 def _search(session: Session) -> None:
     """Inputs that Hypothesis draws; fewer once faults are known, since these then only help to name them."""
-    known = sum(r.finding is not None for r in session.records)
-    examples = session.examples // 4 if known else session.examples
+    examples = session.examples // 4 if session.known else session.examples
 
     def visit(title: str, inputs: dict[str, Array]) -> bool:
         session.take(Case("accuracy", title, inputs))
@@ -121,6 +186,22 @@ def _search(session: Session) -> None:
 
     if examples and not session.over:
         search(session.maker, session.seed, examples, visit)
+
+
+def _climb(session: Session, rng: np.random.Generator) -> None:
+    """From the inputs with the largest errors to such with larger ones."""
+    if session.known or not session.examples:
+        return
+
+    def ratio(inputs: dict[str, Array]) -> float:
+        if session.over or session.known:
+            return 0.0
+        session.take(Case("accuracy", "larger errors sought", inputs))
+        return session.records[-1].worst
+
+    best = sorted((r for r in session.records if 0 < r.worst < 1 and r.case.size < 600), key=lambda r: -r.worst)
+    for judged in best[:_CLIMBS]:
+        climb(session.maker, dict(judged.case.inputs), judged.worst, rng, min(_STEPS, session.examples), ratio)
 
 
 def _check_usable(session: Session) -> None:
@@ -135,7 +216,8 @@ def _check_usable(session: Session) -> None:
 
 
 def _report(session: Session, found: tuple[Fault, ...]) -> Report:
-    notes = tuple(dict.fromkeys((*_notes(session), *behaviour.notes(session))))
+    told = (*_notes(session), *behaviour.notes(session), *hints.notes(session.identity, bool(found)))
+    notes = tuple(dict.fromkeys(told))
     return Report(
         _verdict(session, found), session.runner.describe(), session.precision.words, session.domain.words,
         session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout),
@@ -157,6 +239,7 @@ def _checks(session: Session) -> Iterator[Check]:
         told = any(r.decisive for r in records if r.ratios is not None)
         grade = Grade.REFUTED if wrong else Grade.SAMPLED if told else Grade.UNDECIDED
         yield Check(name, grade, len(records), wrong, max(r.worst for r in records))
+    yield from hints.check(session.identity)
 
 
 def _notes(session: Session) -> Iterator[str]:
@@ -176,7 +259,13 @@ def _notes(session: Session) -> Iterator[str]:
     if session.stdout:
         yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
     if session.over and not any(_hung(r) for r in session.records):
-        yield f"The time of {session.budget:g} s was spent before every case had been tried."
+        left = f"; not tried: {', '.join(session.untried)}" if session.untried else ""
+        yield f"The time of {session.budget:g} s was spent before every case had been tried{left}."
+    if session.in_front is not None:
+        yield (
+            f"Axes in front of those of one item go through, and give other values: {session.in_front.case.name}; "
+            "Domain(batch=True) makes that a fault."
+        )
 
 
 def _hung(judged: Judged) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from symattn.verification.target import Convention
 
 Array = np.ndarray
 _TOKENS = ("q", "k", "v", "x", "y")
-_HARD = 16  # columns, where the bound takes long
+CELLS = 70_000  # scores of all heads, beyond which a case takes seconds
 _HALVINGS = 40  # of queries; beyond, scores do not follow them
 _MASKED_SCORES = 1000.0  # beyond, a finite mask such as −10⁴ forbids nothing
 Entries = Callable[[str, tuple[int, ...]], Array]
@@ -77,7 +77,7 @@ class Maker:
         """Axes of batches for the layout ``nd``, which has none of its own."""
         return (2, 3) if self.spec.heads == 1 and not self.tokens else (2,)
 
-    def _mask_front(self, batch: tuple[int, ...]) -> tuple[int, ...]:
+    def mask_front(self, batch: tuple[int, ...]) -> tuple[int, ...]:
         """The axes that masks have before those of tokens: b and 1 for the heads, if the function takes so many."""
         forms = [a.form for a in self.convention.arguments if a.input in ("mask", "keep")]
         if len(batch) != self.batches or any(f in ("k", "qk", "1qk", "11qk", "") for f in forms):
@@ -101,16 +101,11 @@ class Maker:
             n_q, n_k = min(n_q, n_k), max(n_q, n_k)
         if not self.domain.fully_masked_rows and not places(self.spec, n_q, n_k, {}).any(axis=1).all():
             n_q = n_k = max(n_q, n_k)
-        if self.hard:
-            d_k = min(d_k, _HARD)
-            n_q, n_k = (min(n, _HARD + 1 if n_q == n_k else n) for n in (n_q, n_k))
+        items = prod(sizes.batch) * self.spec.heads
+        if items * n_q * n_k > CELLS:
+            n_q = n_k = min(n_q, n_k, isqrt(CELLS // items))
         d_k = self._width(d_k)
         return replace(sizes, n_q=n_q, n_k=n_k, d_k=d_k, d_v=d_k if self._plain or self.spec.packed else d_v)
-
-    @property
-    def hard(self) -> bool:
-        """Whether the bound takes long for many columns: several heads, or vectors that are changed first."""
-        return self.spec.heads > 4 or isinstance(self.spec.position, Rotary) or self.spec.qk_norm is not None
 
     @property
     def _ends_with_queries(self) -> bool:
@@ -229,7 +224,7 @@ class Maker:
         """Masks by which every query may attend to some key, others for each item of a batch; open without ``rng``."""
         labels = {n: a for n, a in (given or {}).items() if n.startswith("doc")}
         may = places(self.spec, n_q, n_k, labels)
-        front = self._mask_front(batch)
+        front = self.mask_front(batch)
         items = [self._masks(may, rng) for _ in range(prod(front))]
         made = {name: np.stack([item[name] for item in items]) for name in items[0]}
         if front and self.spec.heads > 1:
@@ -246,7 +241,8 @@ class Maker:
         keep = np.ones(n_k, dtype=bool)
         if self.spec.padding:
             keep = keep if rng is None else self._keep(n_k, rng)
-            keep = keep if (may & keep).any(axis=1).all() else np.ones(n_k, dtype=bool)
+            if not self.domain.fully_masked_rows and not (may & keep).any(axis=1).all():
+                keep = np.ones(n_k, dtype=bool)
             made["keep"] = keep
         if self.spec.mask is not None:
             open_ = np.ones((n_q, n_k), dtype=bool) if rng is None else rng.random((n_q, n_k)) < 0.6
@@ -258,12 +254,17 @@ class Maker:
         """Valid keys: the first ones where the function takes their number, else any, the first one among them."""
         if any(a.form in ("lengths", "length") for a in self.convention.arguments):
             return np.arange(n_k) < rng.integers(1, n_k + 1)
+        if self.domain.fully_masked_rows and rng.random() < 0.15:
+            return np.zeros(n_k, dtype=bool)
         keep = rng.random(n_k) < 0.7
-        keep[0] = True
+        keep[rng.choice((0, n_k - 1))] = True
         return keep
 
     def _with_keys(self, open_: Array, may: Array, rng: np.random.Generator | None) -> Array:
         """A mask that leaves each query a key which the other masks leave it too."""
+        if self.domain.fully_masked_rows and rng is not None and rng.random() < 0.5:
+            open_[rng.integers(len(open_))] = False
+            return open_
         for i in np.flatnonzero(~(open_ & may).any(axis=1) & may.any(axis=1)):
             if not self.domain.fully_masked_rows or rng is None or rng.random() < 0.5:
                 choice = np.flatnonzero(may[i])

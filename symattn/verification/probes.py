@@ -16,7 +16,7 @@ Named = tuple[str, dict[str, Array] | None]
 Group = Callable[[Maker, np.random.Generator], Iterator[Named]]
 
 _SIZES = (  # every pair of dimensions differs in some row, and agrees in some; sizes astride 16, 32, 64 and beyond
-    (1, 1, 1, 1), (1, 2, 3, 1), (2, 2, 2, 2), (3, 5, 4, 6), (6, 3, 2, 5), (4, 4, 3, 3), (4, 4, 3, 2), (2, 6, 5, 5),
+    (3, 5, 4, 6), (6, 3, 2, 5), (4, 4, 3, 2), (1, 1, 1, 1), (1, 2, 3, 1), (2, 2, 2, 2), (4, 4, 3, 3), (2, 6, 5, 5),
     (3, 3, 5, 4), (5, 7, 1, 3), (2, 15, 3, 4), (3, 16, 2, 5), (15, 17, 2, 3), (17, 17, 2, 3), (4, 3, 65, 2),
     (2, 31, 3, 2), (3, 33, 2, 1), (2, 64, 3, 4), (3, 65, 2, 4), (2, 129, 2, 3),
 )  # fmt: skip
@@ -53,12 +53,12 @@ def shapes(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     yield from batches(maker, rng)
 
 
-def batches(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Several items, and heads, at once: masks differ from item to item."""
-    for sizes in ((2, 3), (3, 1), (3, 2))[: 3 * bool(maker.batches)]:
-        for n_q, n_k in ((3, 5), (4, 4)):
-            batch = sizes[: maker.batches]
-            yield f"batch {batch}, {n_q} × {n_k}", maker.make(Sizes(n_q, n_k, 4, 2, batch=batch), small(rng), rng)
+def batches(maker: Maker, rng: np.random.Generator, in_front: bool = False) -> Iterator[Named]:
+    """Several items, and heads, at once, with masks that differ; ``in_front``: axes that the layout does not have."""
+    axes = len(maker.fronts) if in_front else maker.batches
+    for sizes in dict.fromkeys(b[:axes] for b in ((2, 3), (3, 1), (3, 2)) if axes):
+        for n_q, n_k in ((3, 5), (4, 4), (5, 17)):
+            yield f"batch {sizes}, {n_q} × {n_k}", maker.make(Sizes(n_q, n_k, 4, 2, batch=sizes), small(rng), rng)
 
 
 def worked(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from symattn.evidence import Grade, Verdict
+from symattn.evidence import Evidence, Grade, Verdict
 from symattn.verification.observe import ObservedScale
 
 if TYPE_CHECKING:
@@ -78,22 +78,32 @@ class Fault:
 
 @dataclass(frozen=True)
 class Check:
-    """A group of cases: how many, and the worst error as a part of what is allowed."""
+    """A group of cases: how many, and the worst error as a part of what is allowed.
+
+    ``epsilon`` bounds the probability of a wrong yes, for the grade ``tested``; its cases are pairs of primes.
+    """
 
     name: str
     grade: Grade
     cases: int
     faults: int
     worst_ratio: float
+    epsilon: float | None = None
+
+    @property
+    def words(self) -> str:
+        """The grade, with its ε."""
+        return str(Evidence(self.grade, "", self.epsilon))
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {
+        found: dict[str, Any] = {
             "name": self.name,
             "grade": self.grade.value,
             "cases": self.cases,
             "worst_ratio": _plain(self.worst_ratio),
         }
+        return found if self.epsilon is None else found | {"epsilon": self.epsilon}
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,16 @@ class Report:
     @property
     def cases(self) -> int:
         """How many calls were judged."""
-        return sum(check.cases for check in self.checks)
+        return sum(check.cases for check in self.checks if check.epsilon is None)
+
+    @property
+    def grade(self) -> Evidence:
+        """What stands behind the verdict: ``refuted``, ``tested`` for the semantics, ``sampled``, or ``undecided``."""
+        tested = [check for check in self.checks if check.grade is Grade.TESTED]
+        if self.verdict is Verdict.NO_FAULT and tested:
+            return Evidence(Grade.TESTED, "", tested[0].epsilon)
+        grades = {Verdict.FAULT: Grade.REFUTED, Verdict.NO_FAULT: Grade.SAMPLED, Verdict.UNDECIDED: Grade.UNDECIDED}
+        return Evidence(grades[self.verdict])
 
     def document(self, show_output: bool = False) -> Document:
         """The report for a reader."""

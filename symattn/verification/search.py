@@ -44,6 +44,45 @@ def search(maker: Maker, seed: int, examples: int, visit: Visit) -> None:
         hypothesis.seed(seed)(quiet(drawn))()
 
 
+def climb(
+    maker: Maker,
+    start: dict[str, Array],
+    ratio: float,
+    rng: np.random.Generator,
+    steps: int,
+    measure: Callable[[dict[str, Array]], float],
+) -> float:
+    """Change the inputs a little, again and again, and keep what makes the error a larger part of what is allowed."""
+    best = start
+    for _ in range(steps):
+        candidate = _changed(maker, best, rng)
+        found = measure(candidate)
+        if found > ratio:
+            best, ratio = candidate, found
+    return ratio
+
+
+def _changed(maker: Maker, inputs: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+    """One array scaled, or one row of it negated, copied or drawn anew; masks stay."""
+    names = [n for n, a in inputs.items() if a.dtype.kind == "f" and n != "mask" and a.ndim > 1]
+    name = names[rng.integers(len(names))]
+    a = inputs[name].reshape(-1, inputs[name].shape[-1]).copy()
+    row, other = rng.integers(len(a), size=2)
+    kind = rng.integers(5)
+    if kind == 0:
+        a = a * 2.0 ** rng.integers(-2, 3)
+    elif kind == 1:
+        a[row] = -a[row]
+    elif kind == 2:
+        a[row] = a[other]
+    elif kind == 3:
+        a[row] += rng.standard_normal(a.shape[1]) * max(float(np.abs(a).max()), 1.0)
+    else:
+        a = a + rng.standard_normal(a.shape) * 2.0**-4
+    changed = inputs | {name: maker.precision.input.rounded(a.reshape(inputs[name].shape))}
+    return maker.tame(changed)
+
+
 def _sizes(maker: Maker, st: Any) -> Any:
     few = st.integers(1, 8)
     tokens = st.one_of(few, few, few, st.sampled_from(_MANY_SQUARE if maker.square else _MANY))

@@ -10,7 +10,7 @@ and a difference is no fault until floats show it: 1e-9 in a denominator is trul
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -33,6 +33,8 @@ LARGEST = 2  # of the whole numbers that are drawn
 
 #: The function for arrays of a kind, taking the inputs by name.
 Prepare = Callable[[type[Modular]], Callable[[Mapping[str, Any]], Any]]
+#: Masks by name for sizes.
+Masks = Callable[["Sizes", Random], Mapping[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,15 @@ class Identity:
     reason: str = ""
     notes: tuple[str, ...] = ()
 
+    def joined(self, other: Identity) -> Identity:
+        """Both at once, where both agree: the probabilities of a wrong yes add up."""
+        if self.epsilon is None or other.epsilon is None:
+            return self if other.epsilon is None else other
+        total, further = self.epsilon + other.epsilon, other.evidence.where.partition(", at ")[2]
+        evidence = Evidence(Grade.TESTED, f"{self.evidence.where}; {further}", total)
+        pairs, notes = self.pairs + other.pairs, tuple(dict.fromkeys((*self.notes, *other.notes)))
+        return replace(self, evidence=evidence, epsilon=total, pairs=pairs, notes=notes)
+
 
 def identity_test(
     prepare: Prepare,
@@ -84,15 +95,17 @@ def identity_test(
     sizes: Sequence[Sizes] = SIZES,
     epsilon: float = EPSILON,
     seed: int = 0,
+    masks: Masks | None = None,
 ) -> Identity:
     """Whether the function computes ``spec``, at every one of ``sizes``, but for a probability of at most ε.
 
     ``names`` are the inputs that both take. Two runs a size: with small whole queries, then with such keys (with
-    ``x``: whole tokens and query weights, then whole tokens and key weights). Raises ``InputError`` for names and sizes
-    that do not fit the specification.
+    ``x``: whole tokens and query weights, then whole tokens and key weights). ``masks`` makes the masks for sizes; by
+    default each query may see the first key. Raises ``InputError`` for names and sizes that do not fit the
+    specification.
     """
     random = Random(seed)
-    runs = [_Run(s, numbers, spec, tuple(names), random) for s in sizes for numbers in _numbers(names)]
+    runs = [_Run(s, numbers, spec, tuple(names), random, masks) for s in sizes for numbers in _numbers(names)]
     with listening() as notes:
         for run in runs:
             run.settle(prepare, epsilon / len(runs))
@@ -131,12 +144,19 @@ class _Run:
     """One choice of sizes, and of the inputs that are numbers."""
 
     def __init__(
-        self, sizes: Sizes, numbers: tuple[str, ...], spec: Attention, names: tuple[str, ...], random: Random
+        self,
+        sizes: Sizes,
+        numbers: tuple[str, ...],
+        spec: Attention,
+        names: tuple[str, ...],
+        random: Random,
+        masks: Masks | None,
     ) -> None:
         self.sizes, self.spec, self.random = sizes, spec, random
         self.numbers = tuple(n for n in numbers if n in names)
         self.shapes = _shapes(sizes, spec, names)
-        self.given = {n: _drawn(self.shapes[n], random) for n in self.numbers} | _masks(self.shapes, spec, random)
+        self.given = {n: _drawn(self.shapes[n], random) for n in self.numbers}
+        self.given |= masks(sizes, random) if masks else _masks(self.shapes, spec, random)
         self.pairs: list[tuple[int, int]] = []
         self.epsilon: float | None = 0.0
         self.difference: Difference | None = None

@@ -18,7 +18,8 @@ Layout = Literal["nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc"]
 Front = Literal["none", "taken", "promised"]
 #: How many axes q, k, v have before they are brought into a layout: …, [h], n, d.
 AXES: Mapping[Layout, int] = {"nd": 2, "bnd": 3, "nhd": 3, "bhnd": 4, "bnhd": 4, "nc": 3, "bnc": 4}
-Memory = Literal["contiguous", "strided", "transposed"]
+#: How arrays lie in memory; ``shared``: equal ones are one array; ``frozen``: they are read-only.
+Memory = Literal["contiguous", "strided", "transposed", "reversed", "fortran", "shared", "frozen"]
 Alignment = Literal["bottom-right", "top-left"]
 Inputs = Mapping[str, NDArray[Any]]
 
@@ -125,7 +126,7 @@ class Outcome:
     what was returned, and ``returned`` counts the items where that was a tuple, whose first item is taken (else 1).
     ``others`` holds its further items where they are arrays of numbers, in the layout in which they came, else None.
     ``mutated`` names inputs that the call changed; ``overwrote`` says that it changed the array which the call before
-    it had returned.
+    it had returned; ``views`` names inputs whose memory the output shares.
     """
 
     output: NDArray[np.float64] | None = None
@@ -137,6 +138,7 @@ class Outcome:
     stdout: str = ""
     mutated: tuple[str, ...] = ()
     overwrote: bool = False
+    views: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
 

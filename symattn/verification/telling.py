@@ -30,8 +30,21 @@ _ABOUT = {
     "softmax": "equal, far and offset scores",
     "structure": "roles, order of keys, the weights themselves",
     "mask": "what is hidden, and only that",
-    "behaviour": "calls again, strided and transposed arrays",
-    "accuracy": "inputs drawn at random",
+    "behaviour": "calls again, other lengths, views, equal arrays",
+    "batches": "axes in front",
+    "ranges": "scores of every level, products that cancel",
+    "orders": "scores that rise and fall, equal values",
+    "hidden keys": "masks that hide whole tiles",
+    "windows": "lengths astride those of windows and blocks",
+    "positions": "far positions, caches of several lengths",
+    "caps": "scores below, near and above the cap",
+    "sinks": "sinks far below and above the scores",
+    "norms": "tiny, huge and nearly equal entries",
+    "widths": "d_k and d_v at and astride 64 and 128",
+    "tiles": "lengths at and astride multiples of 16, 32, 64",
+    "long": "lengths of 128 and more",
+    "accuracy": "inputs drawn at random, larger errors sought",
+    "semantics": "the code itself on residues, pairs of primes",
 }
 
 
@@ -77,7 +90,7 @@ def _checks(report: Report) -> Table:
 def _check(check: Check) -> tuple[Text, ...]:
     return (
         (check.name,), (_ABOUT.get(check.name, ""),), (str(check.cases),), (str(check.faults) if check.faults else "",),
-        (_ratio(check.worst_ratio),), (check.grade.value,),
+        (_ratio(check.worst_ratio) if check.epsilon is None else "",), (check.words,),
     )  # fmt: skip
 
 

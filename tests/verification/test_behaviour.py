@@ -159,4 +159,4 @@ def test_another_order_of_summation_at_each_call_hides_no_mistake() -> None:
         return plain(q * q.dtype.type(1 / np.sqrt(q.shape[-1])), k[order], v[order])
 
     (fault,) = verify(program).faults
-    assert fault.cause == "scores are scaled by 1/d_k"
+    assert "scores are scaled by 1/d_k" in str(fault.cause)

@@ -1,0 +1,74 @@
+"""A task done in a copy of this process: what it changes stays there, and it has a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+
+class NotDone(Exception):
+    """The task gave no result: no copy could be made, it did not end in time, or it ended the process."""
+
+
+def apart(task: Callable[[], Any], seconds: float) -> Any:
+    """What ``task`` returns, computed in a copy of this process; its own exception is raised here as ``NotDone``."""
+    if not hasattr(os, "fork"):
+        raise NotDone("this system cannot copy a process")
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads that the copy does not have
+        copy = os.fork()
+    if copy == 0:
+        _work(task, writing)
+    os.close(writing)
+    try:
+        answer = _read(reading, time.monotonic() + seconds)
+    finally:
+        os.close(reading)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(copy, signal.SIGKILL)
+        os.waitpid(copy, 0)
+    if answer is None:
+        raise NotDone(f"it did not end within {seconds:g} s")
+    return _opened(answer)
+
+
+def _work(task: Callable[[], Any], writing: int) -> None:
+    """In the copy: the result, or the words of the exception, and the end of the process in every case."""
+    try:
+        try:
+            answer = pickle.dumps((True, task()))
+        except BaseException as error:
+            answer = pickle.dumps((False, f"{type(error).__name__}: {error}"))
+        with os.fdopen(writing, "wb") as file:
+            file.write(answer)
+    finally:
+        os._exit(0)
+
+
+def _read(reading: int, end: float) -> bytes | None:
+    """All that comes, or None after the time."""
+    found = b""
+    while (left := end - time.monotonic()) > 0:
+        if select.select([reading], [], [], left)[0]:
+            part = os.read(reading, 1 << 16)
+            if not part:
+                return found
+            found += part
+    return None
+
+
+def _opened(answer: bytes) -> Any:
+    if not answer:
+        raise NotDone("it ended its process")
+    done, content = pickle.loads(answer)
+    if not done:
+        raise NotDone(content)
+    return content

@@ -1,0 +1,65 @@
+"""What the identity test on residues adds: a check where it agrees, and where not, sizes at which floats are tried.
+
+A difference on residues is no fault: 1e-9 in a denominator is truly unequal, and harmless. Only floats convict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from symattn.evidence import Grade
+from symattn.verification import search
+from symattn.verification.inputs import Maker, Sizes
+from symattn.verification.probes import Named, small
+from symattn.verification.report import Check
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+    from symattn.verification.semantics import Difference, Identity
+
+GROUP = "semantics"
+_SECONDS = 5.0
+_TRIES = 4
+
+
+def understood(session: Session) -> Identity | None:
+    """The identity test of the function, where the runner can make one and the specification can be run on residues."""
+    make = getattr(session.runner, "semantics", None)
+    if make is None or session.over:
+        return None
+    left = session.started + session.budget - session.now()
+    found: Identity | None = make(session.spec, min(_SECONDS, max(left / 2, 1.0)), session.domain.square)
+    return found
+
+
+def inputs(difference: Difference, maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Inputs of the sizes at which residues differed."""
+    s = difference.sizes
+    sizes = Sizes(s.n_q, s.n_k, s.d_k, s.d_v, s.d_model, s.batch)
+    for _ in range(_TRIES):
+        yield f"where residues differ, {s.n_q} × {s.n_k}", maker.make(sizes, small(rng), rng)
+    for name in ("normal", "large"):
+        yield f"where residues differ, {name} entries", maker.make(sizes, search.FAMILIES[name](rng), rng)
+
+
+def check(found: Identity | None) -> Iterator[Check]:
+    """The line of the report."""
+    if found is not None and found.agrees:
+        yield Check(GROUP, found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
+
+
+def notes(found: Identity | None, faults: bool) -> Iterator[str]:
+    """What was found, for which inputs; or why nothing was."""
+    if found is None or faults:
+        return
+    if found.agrees and found.evidence.grade is Grade.TESTED:
+        yield f"On residues it computes what the specification says ({found.evidence})."
+        yield from (f"On residues: {note}." for note in found.notes[:2])
+    elif found.agrees is False and found.difference is not None:
+        words = f"{found.difference.message}, at {found.difference.sizes}"
+        yield f"On residues it differs from the specification ({words}), and no input in floats shows it."
+    else:
+        yield f"The code was not run on residues: {found.reason}."

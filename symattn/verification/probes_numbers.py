@@ -1,0 +1,160 @@
+"""Probes by number: scores of every magnitude and order, caps, sinks, norms, and masks that hide whole tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from symattn.verification.extras import places
+from symattn.verification.inputs import Array, Maker, Sizes
+from symattn.verification.probes import Named, small
+
+_GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
+
+
+def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Scores that rise or fall from key to key, one key that takes all in every place, equal values."""
+    for n in (17, 33, 65):
+        rows = n if maker.square else 3
+        rising = np.arange(n, dtype=float)[:, None]
+        v = rng.integers(-8, 9, (n, 2)).astype(float)
+        for name, column in (("rise", rising), ("fall", rising[::-1]), ("rise by tiles", rising // 16)):
+            yield f"scores that {name}, n = {n}", maker.from_heads(np.ones((rows, 1)), column, v)
+        yield f"constant values, n = {n}", maker.from_heads(_few(rows, rng), _few(n, rng), np.full((n, 2), 3.0))
+    for n in (16, 40):
+        far: Array = 32.0 * n**0.5 * (np.eye(n) - 1)
+        yield f"each key takes all once, n = {n}", maker.from_heads(far, np.eye(n), rng.integers(-8, 9, (n, 2)) * 1.0)
+    for gap in _GAPS:
+        k = np.array([[0.0], [gap], [-gap], [gap / 2]])
+        ones = np.ones((4 if maker.square else 2, 1))
+        yield f"scores {gap:g} apart", maker.from_heads(ones, k, np.array([[1.0], [-1.0], [2.0], [0.0]]))
+
+
+def _few(n: int, rng: np.random.Generator) -> Array:
+    return rng.integers(-2, 3, (n, 3)).astype(float)
+
+
+def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Every score near one level, products that are large before they are scaled or that cancel, large values."""
+    rows = 5 if maker.square else 2
+    for level in _levels(maker.largest_score):
+        for shift in (level, -level):
+            k = np.zeros((5, 4))
+            k[:, 0], k[:, 1] = shift / 8, rng.permutation(5) - 2
+            q = np.zeros((rows, 4))
+            q[:, 0], q[:, 1] = 16, 1
+            yield f"every score near {shift:g}", maker.from_heads(q, k, rng.integers(-8, 9, (5, 3)).astype(float))
+    for large in (256.0, 320.0):
+        q, k = np.zeros((rows, 64)), np.zeros((5, 64))
+        q[:, 0], k[:, 0], q[:, 1], k[:, 1] = large, large, 1, np.arange(5)
+        yield f"products near {large * large:g}", maker.from_heads(q, k, rng.integers(-8, 9, (5, 3)).astype(float))
+        q[:, 2], k[:, 2] = large, -large
+        yield f"products near ±{large * large:g} that cancel", maker.from_heads(q, k, np.eye(5))
+    q, k = _few(rows, rng), _few(5, rng)
+    for size in (2.0**12, 2.0**-12):
+        yield f"values of size {size:g}", maker.from_heads(q, k, rng.integers(-7, 8, (5, 3)) * size)
+        yield f"queries of size {size:g}", maker.from_heads(q / 4096, k / 4096, rng.integers(-7, 8, (5, 3)) * 1.0)
+
+
+def _levels(largest: float) -> tuple[float, ...]:
+    """Levels at which exponentials of ten formats overflow or vanish, and the largest that the domain has."""
+    most = 8 * np.floor(0.97 * largest / 8) if 16 <= largest < np.inf else largest
+    return tuple(dict.fromkeys(min(level, most) for level in (8.0, 24.0, 96.0, 112.0, 400.0, 800.0)))
+
+
+def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Scores far below, near and far above the cap, of both signs."""
+    cap = maker.spec.softcap
+    if cap is None:
+        return
+    c = float(cap)
+    for factor in (0.125, 0.5, 1.0, 2.0, 8.0):
+        size = float(2.0 ** np.round(np.log2(c * factor)))
+        k = size * np.array([[-1.0], [0.0], [1.0], [0.5]])
+        yield f"scores near {factor:g} of the cap", maker.from_heads(np.ones((4, 1)), k, np.eye(4))
+        yield f"scores near −{factor:g} of the cap", maker.from_heads(-np.ones((4, 1)), abs(k) + size, np.eye(4))
+
+
+def sinks(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Sinks far below and far above the scores."""
+    if maker.spec.sink != "given":
+        return
+    for level in (-30.0, -4.0, 4.0, 12.0, 30.0):
+        made = maker.make(Sizes(3, 6, 4, 2), small(rng), rng)
+        heads = made["sink"].shape
+        yield f"sinks near {level:g}", made | {"sink": level + np.arange(heads[0] if heads else 1).reshape(heads)}
+
+
+def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Queries and keys of tiny and of huge length, with a mean far from 0, and with equal entries."""
+    if maker.spec.qk_norm is None:
+        return
+    families: dict[str, Callable[[tuple[int, ...]], Array]] = {
+        "tiny": lambda shape: rng.integers(-3, 4, shape) * 2.0**-9,
+        "tinier": lambda shape: rng.integers(-3, 4, shape) * 2.0**-13,
+        "huge": lambda shape: rng.integers(-3, 4, shape) * 2.0**9,
+        "far from 0": lambda shape: 1024.0 + rng.integers(-3, 4, shape),
+        "nearly equal": lambda shape: 1.0 + rng.integers(-1, 2, shape) * 2.0**-7,
+    }
+    for name, family in families.items():
+
+        def entries(n: str, shape: tuple[int, ...], family: Callable[..., Array] = family) -> Array:
+            return family(shape) if n in ("x", "q", "k", "y") else small(rng)(n, shape)
+
+        yield f"entries that are {name}", maker.make(Sizes(3, 5, 6, 2, 7), entries, rng)
+
+
+def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Masks that leave the last keys alone, or the first, or one; and rows without any where the domain has them."""
+    if maker.spec.mask is None and not maker.spec.padding:
+        return
+    counted = any(a.form in ("lengths", "length") for a in maker.convention.arguments)
+    for n_q, n_k in ((4, 20), (5, 5), (3, 40), (2, 100)):
+        if max(n_q, n_k) > maker.domain.max_tokens or (maker.square and n_k > 40):
+            continue
+        for name, keys in _hidden(n_k).items():
+            made = maker.make(Sizes(n_q, n_k, 4, 2, 5), small(rng), rng)
+            if counted and not (keys == np.sort(keys)[::-1]).all():
+                continue
+            masked = _with_mask(maker, made, keys)
+            if masked is not None:
+                yield f"{name}, n_k = {n_k}", maker.tame(masked)
+
+
+def _hidden(n: int) -> dict[str, Array]:
+    """Which keys may be seen."""
+    j = np.arange(n)
+    return {
+        "only the last keys": j >= 3 * n // 4,
+        "only the first keys": j < (n + 3) // 4,
+        "only the last key": j == n - 1,
+        "only the first key": j == 0,
+        "all keys": j >= 0,
+        "all but the first": j > 0,
+        "no key": j < 0,
+    }
+
+
+def _with_mask(maker: Maker, made: dict[str, Array], keys: Array) -> dict[str, Array] | None:
+    """The inputs with this mask for every query, or for every second one; None where a row is left without a key."""
+    name = "mask" if "mask" in made else "keep"
+    mask: Array = np.zeros(made[name].shape, dtype=bool)
+    if mask.shape[-1] != len(keys):
+        return None
+    if name == "keep":
+        mask[...] = keys
+    else:
+        mask[..., ::2, :], mask[..., 1::2, :] = keys, True
+        if mask.shape[-2] > 2 and not maker.domain.fully_masked_rows:
+            mask[..., 1::2, :] = keys[::-1] if keys[::-1].any() else True
+    allowed = mask if name == "mask" else mask[..., None, :]
+    labels = {n: a for n, a in made.items() if n.startswith("doc")}
+    n_q = made["q"].shape[-2] if "q" in made else made["x"].shape[-2]
+    allowed = allowed & places(maker.spec, n_q, len(keys), labels)
+    if name == "mask" and "keep" in made:
+        allowed = allowed & np.atleast_2d(made["keep"].reshape(-1, len(keys))).all(axis=0)
+    if not maker.domain.fully_masked_rows and not allowed.any(axis=-1).all():
+        return None
+    additive = name == "mask" and maker.spec.mask == "additive"
+    return made | {name: np.where(mask, 0.0, -np.inf) if additive else mask}

@@ -1,0 +1,60 @@
+"""Probes by size: lengths at and astride those of tiles, wide heads, lengths astride a window, far positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from symattn.verification.inputs import CELLS, Maker, Sizes
+from symattn.verification.probes import Named, small
+
+_TILES = ((16, 16), (3, 48), (33, 64), (64, 64), (5, 128), (64, 33), (32, 32), (2, 127), (2, 192))
+_LONG = ((128, 128), (3, 256), (2, 255), (2, 257), (65, 130), (96, 96), (256, 256))
+_WIDTHS = ((16, 4), (32, 8), (63, 3), (64, 64), (128, 2), (4, 65), (8, 128), (130, 3), (96, 16))
+
+
+def tiles(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Lengths at and astride multiples of 16, 32, 64 and 128, as queries and as keys."""
+    yield from _lengths(_TILES, maker, rng)
+
+
+def long(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """The same for 128 and more, with as many queries."""
+    yield from _lengths(_LONG, maker, rng)
+
+
+def _lengths(pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    if maker.square:
+        pairs = dict.fromkeys((n, n) for _, n in pairs if n in (16, 32, 48, 64, 128, 130, 256))
+    for n_q, n_k in pairs:
+        if max(n_q, n_k) <= maker.domain.max_tokens and n_q * n_k * maker.spec.heads <= CELLS:
+            yield f"{n_q} × {n_k}", maker.make(Sizes(n_q, n_k, 4, 2, 5), small(rng), rng)
+
+
+def widths(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Few tokens in wide heads: d_k and d_v at and astride 64 and 128."""
+    for d_k, d_v in _WIDTHS:
+        if max(d_k, d_v) <= maker.domain.max_width:
+            yield f"widths {d_k}, {d_v}", maker.make(Sizes(3, 5, d_k, d_v, 7), small(rng), rng)
+
+
+def windows(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Equal scores, and the weights themselves, for lengths astride those of windows, blocks and prefixes."""
+    reach = {n + 1 for n in maker.spec.sides if n is not None} | {maker.spec.block, maker.spec.prefix} - {None}
+    lengths = {n + more for n in reach if n for more in (-1, 0, 1, 2)} | {2 * n + 1 for n in reach if n}
+    for n in sorted(n for n in lengths if 0 < n <= maker.domain.max_tokens):
+        for n_q in dict.fromkeys((n, *(() if maker.square else (min(2, n),)))):
+            if n_q * n * maker.spec.heads <= CELLS and n <= 3 * maker.domain.max_width:
+                yield f"{n_q} × {n}, the weights", maker.from_heads(np.zeros((n_q, 2)), np.zeros((n, 2)), np.eye(n))
+
+
+def positions(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Far positions, and few new tokens on caches of several lengths."""
+    if maker.spec.position is None:
+        return
+    most = maker.domain.max_tokens
+    for n_k, d_k in ((9, 6), (20, 8), (21, 16), (40, 64), (130, 8), (257, 4), (300, 8), (600, 8), (1024, 4)):
+        n_q = n_k if maker.square else 2
+        if n_k <= most and n_q * n_k * maker.spec.heads <= CELLS:
+            yield f"{n_q} × {n_k}, far positions", maker.make(Sizes(n_q, n_k, d_k, 2, 5), small(rng), rng)
