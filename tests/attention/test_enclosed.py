@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Refused
+from symattn import Attention, InputError, Refused, kind
 from symattn.attention import enclosed
 from symattn.attention.enclosed import enclose
 from symattn.attention.enclosing import radius, sums
@@ -52,6 +52,28 @@ def test_hostile_inputs(name: str, spec: Attention) -> None:
     inputs = hostile(np.random.default_rng(2), 8, 3)[name]
     for tight in (False, True):
         assert (parts(spec, inputs, tight) <= 1).all()
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_the_general_kind_agrees(spec: Attention) -> None:
+    """The same definition on enclosures: two intervals that hold one value overlap, whatever the size."""
+    rng, general = np.random.default_rng(16), kind("enclosure")
+    inputs = masks_for(spec, rng, qkv(rng, 270, 300, 16, 8))
+    found = enclose(spec, inputs)
+    whole = spec(**{name: a if a.dtype == bool else general.lift(a) for name, a in inputs.items()})
+    undefined = np.isnan(found.centre)
+    off = np.abs(np.where(undefined, 0.0, found.centre - whole.mid))
+    assert (off <= np.where(undefined, np.inf, (found.radius + whole.rad) * (1 + 2.0**-50))).all()
+    assert np.median(found.radius) < 1e-12
+    assert undefined.any() == (spec.fully_masked == "nan" and bool((~inputs["mask"]).all(axis=1).any()))
+
+
+def test_a_sink_may_be_all_that_is_seen() -> None:
+    inputs = hostile(np.random.default_rng(17), 4, 2)["beyond rounding"]
+    inputs |= {"mask": np.eye(4, k=1, dtype=bool), "sink": np.array([0.5])}  # the last query sees no key
+    for scale in (None, 1e-12):
+        assert (parts(Attention(mask="boolean", sink="given", scale=scale), inputs) <= 1).all()
+        assert np.isfinite(enclose(Attention(mask="boolean", sink="given", scale=scale), inputs).radius).all()
 
 
 @pytest.mark.parametrize("front", [(2,), (2, 3)])
