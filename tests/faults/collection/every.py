@@ -28,6 +28,7 @@ NAMES = (
     "variants",
     "torch_programs",
     "norms",
+    "logsums",
     "latents",
     "forms",
 )

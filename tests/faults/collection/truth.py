@@ -5,6 +5,7 @@ It shares nothing with ``symattn.attention`` but the names of the fields.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import exp, floor, log, sqrt, tanh
 from typing import Any
 
@@ -19,25 +20,57 @@ Array = Any
 def outputs(spec: Any, given: Given) -> list[Sized]:
     """Every output of a specification, with the size of its numbers."""
     other = KINDS.get(type(spec).__name__)
-    return [attention(spec, given)] if other is None else other.truth(spec, given)
+    if other is not None:
+        return other.truth(spec, given)
+    return [attention(spec, given), *([sums(spec, given)] if spec.lse else [])]
 
 
-def attention(spec: Attention, given: Given) -> tuple[Array, float]:
-    """The output, and how large the numbers were on the way: max |v| (1 + max |s|) and so on."""
+def sums(spec: Attention, given: Given) -> Sized:
+    """The logarithms of what the rows' exponentials are divided by, in the specification's base."""
+    rows = _rows(spec, given, *_prepared(spec, given))
+    base, found, reach = log(float(spec.base or np.e)), [], 1.0
+    for index, _, row in rows:
+        sink = 0.0 if spec.sink == "zero" else float(given["sink"][index[-1]]) if spec.sink else -np.inf
+        top = max(*row, sink)
+        found.append(top + log(sum(exp((s - top) * base) for s in (*row, sink))) / base if top > -np.inf else -np.inf)
+        reach = max([reach, *(1 + abs(s) for s in row if np.isfinite(s))])
+    q = _prepared(spec, given)[0]
+    out = np.array(found).reshape(q.shape[:-1])
+    return (out if spec.heads > 1 else out[..., 0, :]), reach
+
+
+def _prepared(spec: Attention, given: Given) -> tuple[Array, Array, Array]:
     q, k, v = (np.asarray(a, dtype=np.float64) for a in _heads(spec, given))
     q, k = _normed(spec, q, given, "q"), _normed(spec, k, given, "k")
     if type(spec.position).__name__ == "Rotary" and spec.latent is None:
         q, k = _turned(spec, q, k, given)
+    return q, k, v
+
+
+def _rows(
+    spec: Attention, given: Given, q: Array, k: Array, v: Array
+) -> Iterator[tuple[tuple[int, ...], int, list[float]]]:
+    """The scores, row by row: batch and head, query, scores."""
+    for index in np.ndindex(q.shape[:-2]):
+        key = _key_head(index, q, k)
+        for i in range(q.shape[-2]):
+            yield index, i, [_score(spec, given, index, i, j, q[index], k[key]) for j in range(k.shape[-2])]
+
+
+def _key_head(index: tuple[int, ...], q: Array, k: Array) -> tuple[int, ...]:
+    return (*index[:-1], index[-1] * k.shape[-3] // q.shape[-3])
+
+
+def attention(spec: Attention, given: Given) -> tuple[Array, float]:
+    """The output, and how large the numbers were on the way: max |v| (1 + max |s|) and so on."""
+    q, k, v = _prepared(spec, given)
     out = np.zeros((*q.shape[:-1], v.shape[-1]))
     size = max(1.0, float(np.nanmax(np.abs(v))))
     reach = 1.0
-    for index in np.ndindex(q.shape[:-2]):
-        key = (*index[:-1], index[-1] * k.shape[-3] // q.shape[-3])
-        for i in range(q.shape[-2]):
-            row = [_score(spec, given, index, i, j, q[index], k[key]) for j in range(k.shape[-2])]
-            reach = max([reach, *(1 + abs(s) for s in row if np.isfinite(s))])
-            seen = np.isfinite(row)  # what is forbidden has no part, be it NaN
-            out[index][i] = _weights(spec, given, index, i, row)[seen] @ v[key][seen]
+    for index, i, row in _rows(spec, given, q, k, v):
+        reach = max([reach, *(1 + abs(s) for s in row if np.isfinite(s))])
+        seen = np.isfinite(row)  # what is forbidden has no part, be it NaN
+        out[index][i] = _weights(spec, given, index, i, row)[seen] @ v[_key_head(index, q, k)][seen]
     return _closed(spec, given, out, float(size * reach))
 
 

@@ -1,0 +1,161 @@
+"""The output together with the logarithms of the sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symattn import Attention
+from tests.faults.collection.entries import At, Family
+
+Array = Any
+FAMILY = Family("logsums", spec=Attention(lse=True))
+right, wrong = FAMILY.right, FAMILY.wrong
+_CAUSAL = Attention(lse=True, causal=True)
+_BASE = Attention(lse=True, base=2)
+_SINK = Attention(lse=True, heads=2, sink="given")
+Both = tuple[Array, Array]
+
+
+def scores(q: Array, k: Array) -> Array:
+    return q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+
+
+def hide(s: Array) -> Array:
+    n_q, n_k = s.shape[-2:]
+    return np.where(np.tri(n_q, n_k, n_k - n_q, dtype=bool), s, s.dtype.type(-np.inf))
+
+
+def finish(s: Array, v: Array) -> Both:
+    m = s.max(axis=-1, keepdims=True)
+    e = np.exp(s - m)
+    z = e.sum(axis=-1, keepdims=True)
+    return e / z @ v, (m + np.log(z))[..., 0]
+
+
+@right("maximum and logarithm of the sum")
+def both(q: Array, k: Array, v: Array) -> Both:
+    return finish(scores(q, k), v)
+
+
+@right("logaddexp over the keys, causal", spec=_CAUSAL)
+def by_logaddexp(q: Array, k: Array, v: Array) -> Both:
+    s = hide(scores(q, k))
+    lse = np.logaddexp.reduce(s, axis=-1)
+    return np.exp(s - lse[:, None]) @ v, lse
+
+
+@right("two parts, whose logarithms are merged", at=At(n_k=9))
+def merged(q: Array, k: Array, v: Array) -> Both:
+    if len(k) == 1:
+        return both(q, k, v)
+    half = len(k) // 2
+    (o1, l1), (o2, l2) = both(q, k[:half], v[:half]), both(q, k[half:], v[half:])
+    lse = np.logaddexp(l1, l2)
+    return o1 * np.exp(l1 - lse)[:, None] + o2 * np.exp(l2 - lse)[:, None], lse
+
+
+@right("logarithms in base 2, as the specification says", spec=_BASE)
+def in_base_two(q: Array, k: Array, v: Array) -> Both:
+    s = scores(q, k)
+    m = s.max(axis=-1, keepdims=True)
+    e = np.exp2(s - m)
+    z = e.sum(axis=-1, keepdims=True)
+    return e / z @ v, (m + np.log2(z))[..., 0]
+
+
+@right("exponentials of base 2 inside, natural logarithms outside")
+def converted(q: Array, k: Array, v: Array) -> Both:
+    s = scores(q, k) * q.dtype.type(np.log2(np.e))
+    m = s.max(axis=-1, keepdims=True)
+    e = np.exp2(s - m)
+    z = e.sum(axis=-1, keepdims=True)
+    return e @ v / z, ((m + np.log2(z)) * q.dtype.type(np.log(2)))[..., 0]
+
+
+@wrong(
+    "lse",
+    "logarithms in base 2 where natural ones are asked for",
+    "base 2|log2|log₂",
+    near="converted",
+    source="lightseekorg/tokenspeed#571",
+)
+def base_two_returned(q: Array, k: Array, v: Array) -> Both:
+    out, lse = both(q, k, v)
+    return out, lse * q.dtype.type(np.log2(np.e))
+
+
+@wrong(
+    "lse", "natural logarithms where those in base 2 are asked for", "natural|base|log", spec=_BASE, near="in_base_two"
+)
+def natural_returned(q: Array, k: Array, v: Array) -> Both:
+    out, lse = in_base_two(q, k, v)
+    return out, lse * q.dtype.type(np.log(2))
+
+
+@wrong("lse", "the maximum is not added", "maximum|max", near="both")
+def maximum_not_added(q: Array, k: Array, v: Array) -> Both:
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    z = e.sum(axis=-1, keepdims=True)
+    return e / z @ v, np.log(z)[..., 0]
+
+
+@wrong("lse", "the maximum alone", "maximum|max", near="both")
+def maximum_alone(q: Array, k: Array, v: Array) -> Both:
+    s = scores(q, k)
+    return both(q, k, v)[0], s.max(axis=-1)
+
+
+@wrong("lse", "of unscaled scores", "scale", near="both")
+def of_unscaled(q: Array, k: Array, v: Array) -> Both:
+    return both(q, k, v)[0], np.logaddexp.reduce(q @ k.T, axis=-1)
+
+
+@wrong("lse", "over forbidden keys, too", "forbidden|mask|every key|all keys", spec=_CAUSAL, near="by_logaddexp")
+def over_every_key(q: Array, k: Array, v: Array) -> Both:
+    s = scores(q, k)
+    return finish(hide(s), v)[0], finish(s, v)[1]
+
+
+@wrong("lse", "the sign", "sign|negative|−", near="both")
+def negative(q: Array, k: Array, v: Array) -> Both:
+    out, lse = both(q, k, v)
+    return out, -lse
+
+
+@wrong("lse", "the sum, not its logarithm", "logarithm|sum", near="both")
+def sum_returned(q: Array, k: Array, v: Array) -> Both:
+    out, lse = both(q, k, v)
+    return out, np.exp(lse)
+
+
+@wrong("lse", "the sink is not in it", "sink", spec=_SINK, near="both_with_sink")
+def without_sink(q: Array, k: Array, v: Array, sink: Array) -> Both:
+    s = scores(q, k)
+    return both_with_sink(q, k, v, sink)[0], finish(s, v)[1]
+
+
+@right("the sink is in the sum", spec=_SINK)
+def both_with_sink(q: Array, k: Array, v: Array, sink: Array) -> Both:
+    s, b = scores(q, k), sink[:, None, None]
+    m = np.maximum(s.max(axis=-1, keepdims=True), b)
+    e = np.exp(s - m)
+    z = e.sum(axis=-1, keepdims=True) + np.exp(b - m)
+    return e / z @ v, (m + np.log(z))[..., 0]
+
+
+@wrong(
+    "merge|lse",
+    "logarithms of parts are added, not their exponentials",
+    "merge|parts|added|sum|exponential",
+    near="merged",
+    at=At(n_k=9),
+)
+def logarithms_added(q: Array, k: Array, v: Array) -> Both:
+    out, _ = both(q, k, v)
+    if len(k) == 1:
+        return both(q, k, v)
+    half = len(k) // 2
+    return out, both(q, k[:half], v[:half])[1] + both(q, k[half:], v[half:])[1]
