@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from symattn.arrays.precision import Precision
     from symattn.arrays.rounded import rounded
     from symattn.attention.derivative import jvp, vjp
+    from symattn.attention.enclosed import enclose, enclose_rows
     from symattn.attention.latent import Latent
     from symattn.attention.layers.block import Block
     from symattn.attention.layers.evaluation import Evaluation, evaluate
@@ -76,6 +77,8 @@ _WHERE = {
     "YarnScaling": "symattn.attention.positions.rotary_fields",
     "by_tiles": "symattn.attention.streaming.by_tiles",
     "derive": "symattn.derivations",
+    "enclose": "symattn.attention.enclosed",
+    "enclose_rows": "symattn.attention.enclosed",
     "evaluate": "symattn.attention.layers.evaluation",
     "jvp": "symattn.attention.derivative",
     "kind": "symattn.arrays",
@@ -121,6 +124,8 @@ __all__ = [
     "YarnScaling",
     "by_tiles",
     "derive",
+    "enclose",
+    "enclose_rows",
     "evaluate",
     "jvp",
     "kind",

@@ -15,17 +15,17 @@ from symattn.attention.enclosing.sums import QUERIES, Prepared, prepare, sums
 from symattn.attention.softmax import nonempty
 from symattn.attention.spec import Attention
 
-__all__ = ["Enclosure", "enclose", "enclose_rows"]
+__all__ = ["Enclosed", "enclose", "enclose_rows"]
 
 
-class Enclosure(NamedTuple):
+class Enclosed(NamedTuple):
     """The exact output lies within ``radius`` of ``centre``, element by element; both float64, (…, n_q, d_v)."""
 
     centre: Floats
     radius: Floats
 
 
-def enclose(spec: Attention, inputs: Mapping[str, Any], *, tight: bool = False) -> Enclosure:
+def enclose(spec: Attention, inputs: Mapping[str, Any], *, tight: bool = False) -> Enclosed:
     """Centre and radius of the exact output on these inputs: |o − centre| ≤ radius, proved in ``enclosing.radius``.
 
     ``spec`` has dot products, a scale (None is the real number 1/√d_k), causal masks, windows, blocks, prefixes,
@@ -49,21 +49,21 @@ def enclose(spec: Attention, inputs: Mapping[str, Any], *, tight: bool = False) 
     check_arithmetic()
     given = checked(spec, inputs)
     shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
-    out = Enclosure(np.empty(shape), np.empty(shape))
+    out = Enclosed(np.empty(shape), np.empty(shape))
     with np.errstate(all="ignore"):  # what overflows ends in the hull
         for head in heads(spec, given):
-            _of_head(spec, head, tight, Enclosure(out.centre[head.index], out.radius[head.index]))
+            _of_head(spec, head, tight, Enclosed(out.centre[head.index], out.radius[head.index]))
     return out
 
 
-def _of_head(spec: Attention, head: Head, tight: bool, out: Enclosure) -> None:
+def _of_head(spec: Attention, head: Head, tight: bool, out: Enclosed) -> None:
     ready, of = prepare(spec, head, tight), _Spreads(head.v, head.sink is not None)
     for start in range(0, head.seen.n_q, QUERIES):
         rows = slice(start, min(start + QUERIES, head.seen.n_q))
-        _of_block(spec, ready, of, rows, Enclosure(out.centre[rows], out.radius[rows]))
+        _of_block(spec, ready, of, rows, Enclosed(out.centre[rows], out.radius[rows]))
 
 
-def _of_block(spec: Attention, ready: Prepared, of: _Spreads, rows: slice, out: Enclosure) -> None:
+def _of_block(spec: Attention, ready: Prepared, of: _Spreads, rows: slice, out: Enclosed) -> None:
     found = sums(ready, rows)
     empty = found.empty
     nonempty(np.where(empty, 0.0, 1.0), spec.fully_masked)
