@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 
 FARTHEST = 600.0  # exponents beyond say nothing
 _SMALL = 2.0**-6
+_OF_FLOAT32 = 80.0
 _UP = 1 + 2.0**-50
 
 
@@ -37,20 +38,22 @@ def growth_of(x: Fraction | float) -> float:
     return float(np.nextafter(float(found.upper()), np.inf)) if exact else 0.0
 
 
-def growth(x: Any) -> Floats:
-    """At least (e^x − 1)(1 − 2⁻⁵⁰) for 0 ≤ x ≤ ``FARTHEST``; larger ones count as that.
+def growth(x: Any) -> NDArray[Any]:
+    """e^x − 1, rounded up but for the last four roundings, for 0 ≤ x ≤ ``FARTHEST``; larger ones count as that.
 
-    Small ones: e^x − 1 = x (1 + x/2 + x²/6 + …), where x/2 + x²/6 + … ≤ (x/2)/(1 − x/3) ≤ 0.51 x for x ≤ 2⁻⁶. Others:
-    the proved exponential, enlarged by twice its error, less 1: that rounds by u e^x, which is in it too.
+    float32 stays float32, but only exponents up to 80 do. Small ones: e^x − 1 = x (1 + x/2 + x²/6 + …), where x/2 +
+    x²/6 + … ≤ (x/2)/(1 − x/3) ≤ 0.51 x for x ≤ 2⁻⁶. Others: the proved exponential, enlarged by twice its error, less
+    1: that rounds by u e^x, which is in it too.
     """
-    x = np.asarray(x, dtype=np.float64)
+    x = np.asarray(x)
     if x.size == 0 or x.max() <= _SMALL:
         out = 0.51 * x
         out += 1.0
         out *= x
         return np.asarray(out)
-    out = np.array(np.minimum(x, FARTHEST), order="C")
-    exp_moderate(out if out.ndim else out.reshape(1))
+    out = np.array(np.minimum(x, FARTHEST), dtype=np.float64, order="C", ndmin=1)
+    exp_moderate(out)
     out *= _UP
     out -= 1.0
-    return np.where(x == 0, 0.0, out)
+    found = np.where(x == 0, 0.0, out.reshape(x.shape))
+    return found if x.size and x.max() > _OF_FLOAT32 else found.astype(x.dtype)

@@ -18,13 +18,17 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.errors import Undecided
 from symattn.verification.bounding.counts import rate_of
-from symattn.verification.bounding.floats import Floats, Found, Rows, Scores, U, Values
+from symattn.verification.bounding.distances import Floats, U, Values
+from symattn.verification.bounding.exponents import Scores
+from symattn.verification.bounding.floats import Rows, enlarged
 from symattn.verification.bounding.growth import g
+from symattn.verification.bounding.shares import shares
 from symattn.verification.reference import chain, trace, usual, values_name
 from symattn.verification.scores import LOG2_E, SCALE_ROUNDINGS
 from symattn.verification.target import Inputs
 
 _BLOCK = 1 << 17  # scores at a time
+_MANY = 1 << 14
 _LARGEST, _SMALLEST = 1e140, 1e-140  # beyond, squares of inputs leave the range
 _PLAIN = Attention()
 
@@ -50,6 +54,13 @@ def usual_or_sink(spec: Attention) -> bool:
     return usual(replace(spec, sink=None))
 
 
+def _kind(precision: Precision, sizes: dict[str, Any]) -> np.dtype[Any]:
+    """float32 for many scores of inputs of middling size, where the bound is far above float32's own roundings."""
+    many = sizes["q"].shape[-2] * sizes["k"].shape[-2] > _MANY
+    middling = all(2.0**-20 <= a.max() <= 2.0**40 for a in sizes.values() if a.dtype.kind == "f")
+    return np.dtype(np.float32 if many and middling and precision.score.u > 2.0**-30 else np.float64)
+
+
 def _moderate(a: NDArray[Any]) -> bool:
     sizes = np.abs(np.asarray(a, dtype=np.float64))
     small = sizes.min(initial=1.0, where=sizes > 0)
@@ -69,6 +80,8 @@ class Plain:
         self.keys = next(s for s in self.steps if s.name == "scores").of[:2]
         with np.errstate(all="ignore"):
             self.values = trace(spec, given, wanted={chain(self.steps)[-1], self.held})
+            self.kind = _kind(precision, sizes)
+            sizes = {n: a.astype(self.kind) if a.dtype.kind == "f" else a for n, a in sizes.items()}
             self.sizes = trace(spec, sizes, wanted={names[-1]})
         self.t, self.raw = self.values[chain(self.steps)[-1]], np.abs(self.sizes[names[-1]])
         self.d = int(given["q"].shape[-1])
@@ -92,12 +105,12 @@ class Plain:
         terms = self.terms if isinstance(self.terms, int) else np.broadcast_to(self.terms, every[0].shape)
         for index in np.ndindex(*shape[:-2]):
             logit = self._logit(index)
-            values = Values.of(v[index] if logit is None else np.vstack([v[index], np.zeros((1, d_v))]))
+            values = Values(v[index] if logit is None else np.vstack([v[index], np.zeros((1, d_v))]), self.kind)
             t, raw = (a[index] for a in every)
             count = terms if isinstance(terms, int) else terms[index]
             for rows in _blocks(n_q, n_k):
                 scores = self._scores(t[rows], raw[rows], count if isinstance(count, int) else count[rows], logit)
-                self._put((*index, rows), Rows(self.precision, scores, values, self.wanted).found(), raw[rows], values)
+                self._put((*index, rows), Rows(self.precision, scores, values), raw[rows])
 
     def _logit(self, index: tuple[int, ...]) -> float | None:
         if self.spec.sink is None:
@@ -114,16 +127,18 @@ class Plain:
         if not open_.all():
             raw = np.where(open_, raw, 0.0)
         if logit is not None:
-            t, raw = (np.concatenate([a, np.full((len(a), 1), x)], axis=1) for a, x in ((t, logit), (raw, abs(logit))))
-            tau = np.concatenate([tau, np.zeros((len(tau), 1))], axis=1)
-            open_ = np.concatenate([open_, np.ones((len(open_), 1), dtype=bool)], axis=1)
+            t, raw = (
+                np.concatenate([a, np.full((len(a), 1), x, a.dtype)], axis=1)
+                for a, x in ((t, logit), (raw, abs(logit)))
+            )
+            tau, open_ = _beside(tau, 0), _beside(open_, True)
         return Scores(t, raw, open_, (self.d + 8) * U, tau, logit is not None)
 
     def _errors(self, raw: Floats, terms: Any) -> Floats:
         """τ_j of step 1."""
         p, f = self.precision, self.precision.between
         extra = ceil(2 * rate_of(p.factors.u) / rate_of(f.u)) if p.factors is not None else 0
-        table = np.array([g(k + SCALE_ROUNDINGS + extra, f) for k in self._lengths(terms)])
+        table = np.array([g(k + SCALE_ROUNDINGS + extra, f) for k in self._lengths(terms)], dtype=self.kind)
         lost = self._underflow() * float(f.eta)
         if isinstance(terms, int):
             return np.asarray(raw * table[0] + lost)
@@ -134,7 +149,7 @@ class Plain:
 
     def _underflow(self) -> float:
         """What multiplies η in the errors of scores, as in ``scores``."""
-        q, k = (self.sizes[n] for n in self.keys)
+        q, k = (self.sizes[n].astype(np.float64) for n in self.keys)
         each = q.sum(axis=-1).max() + k.sum(axis=-1).max() + 2 * self.d + 1
         most = self.terms if isinstance(self.terms, int) else int(self.terms.max(initial=0))
         return float(each * (most + SCALE_ROUNDINGS + 2) * LOG2_E * self._largest_scale())
@@ -145,22 +160,22 @@ class Plain:
             return max(1.0, float(self.sizes["scale"].max()))
         return 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
 
-    def _put(self, where: Any, found: Found, raw: Floats, values: Values) -> None:
+    def _put(self, where: Any, rows: Rows, raw: Floats) -> None:
         """The last rounding; +∞ where an intermediate result could leave the range."""
-        p, f = self.precision, self.precision.returned
+        p, f, values, found = self.precision, self.precision.returned, rows.values, rows.found()
         last = (found.size + found.moved) * g(1, f) + float(f.eta)
         limit = float(min(x.largest for x in (p.score, p.accumulate, f)))
-        over = found.vanishes | (raw.max(axis=1) * LOG2_E * 1.02 > limit)
-        over |= bool(values.sizes.sum(axis=0).max() * 1.02 > limit)
-        whole = np.where(over[:, None], np.inf, enlarged(found.moved + last, len(values.v) + self.d))
+        over = found.vanishes | (raw.max(axis=1) * (LOG2_E * 1.02) > limit)
+        over |= bool(values.total.max() * 1.02 > limit)
+        whole = np.where(over[:, None], np.inf, enlarged(found.moved + last))
         self.allowed[where] = whole
-        for name, part in (found.shares | {"output": last} if self.wanted else {}).items():
+        for name, part in ({**shares(rows, found.parts), "output": last} if self.wanted else {}).items():
             self.shares.setdefault(name, np.zeros_like(self.allowed))[where] = part
 
 
-def enlarged(x: Floats, terms: int) -> Floats:
-    """What makes up for float64's own roundings in numbers made of sums of ``terms`` numbers."""
-    return np.asarray(x * (1 + 2400 * (terms + 500) * U) + 1e-290)
+def _beside(a: NDArray[Any], x: Any) -> NDArray[Any]:
+    """One more column, of x."""
+    return np.concatenate([a, np.full((len(a), 1), x, a.dtype)], axis=1)
 
 
 def _blocks(n_q: int, n_k: int) -> Iterator[slice]:

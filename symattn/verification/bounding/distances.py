@@ -1,0 +1,120 @@
+"""Sums Σ_j s_j |v_j| and Σ_j s_j |v_j − o| for many rows at once, rounded up: by products of matrices, with weights s
+≥ 0.
+
+f(o) = Σ s|v − o| is convex in o, so between two places its values are below the chord. Where the outputs of a column
+lie close together, f is computed at the least and the largest of them, and at 0 if that is between. Where they are
+far apart, as for weights that favour one key, the chords are too, and f² ≤ Σ s · Q, Q = Σ s (v − o)², by Cauchy and
+Schwarz: with v' = v − c and o' = o − c for a number c of the column, Q = Σ s v'² − 2 o' Σ s v' + o'² Σ s, to which,
+for roundings, 8 (n + 20) w (Σ s v'² + o'² Σ s) is added, since 2 |o' Σ s v'| is at most that sum.
+
+w is the roundoff of the type that s has. A sum of n products of it is off by a part of at most 2 (n + 4) w, factors
+that were rounded to it among them, and by 2⁻¹⁰⁰ n max|v| for what underflows; ``up`` is the part that s itself may
+lack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+U = 2.0**-53
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of all keys, (n, d_v) in float64, a sink's row of zeros among them, and what is made of them once.
+
+    ``kind`` is the type of the weights that they meet.
+    """
+
+    v: Floats
+    kind: np.dtype[Any]
+
+    @cached_property
+    def sizes(self) -> NDArray[Any]:
+        """|v|."""
+        return np.abs(self.v).astype(self.kind)
+
+    @cached_property
+    def ends(self) -> tuple[Floats, Floats]:
+        """The least and the largest value of each column, (1, d_v)."""
+        return self.v.min(axis=0, keepdims=True), self.v.max(axis=0, keepdims=True)
+
+    @cached_property
+    def largest(self) -> Floats:
+        """max |v| of each column, (1, d_v)."""
+        return np.maximum(np.abs(self.ends[0]), np.abs(self.ends[1]))
+
+    @cached_property
+    def total(self) -> Floats:
+        """Σ |v| of each column, (1, d_v)."""
+        return np.asarray(np.abs(self.v).sum(axis=0, keepdims=True))
+
+    @cached_property
+    def centre(self) -> Floats:
+        """The mean of each column, (1, d_v)."""
+        return np.asarray(self.v.mean(axis=0, keepdims=True))
+
+    @cached_property
+    def typical(self) -> float:
+        """The mean distance from the centre, summed over the columns."""
+        return float(np.abs(self.v - self.centre).mean(axis=0).sum())
+
+    @property
+    def roundoff(self) -> float:
+        """w."""
+        return float(np.finfo(self.kind).eps) / 2
+
+    def weighed(self, s: NDArray[Any], values: NDArray[Any], up: float) -> Floats:
+        """At least s @ values, for nonnegative values of ``kind``, in float64."""
+        found: Floats = (s @ values).astype(np.float64)
+        found *= 1 + 2 * (len(self.v) + 4) * self.roundoff + up
+        found += 2.0**-100 * len(self.v) * float(self.largest.max(initial=0.0))
+        return found
+
+    def sums(self, s: NDArray[Any], up: float) -> Floats:
+        """At least Σ_j s_j, for each row, (rows, 1)."""
+        found = s.sum(axis=1, keepdims=True).astype(np.float64)
+        return np.asarray(found * (1 + 2 * (len(self.v) + 4) * self.roundoff + up))
+
+
+@dataclass(frozen=True)
+class Around:
+    """Places around the outputs o (rows, d_v) of some rows."""
+
+    values: Values
+    o: Floats
+
+    def distances(self, s: NDArray[Any], total: Floats, at_zero: Floats | None, up: float) -> Floats:
+        """At least Σ_j s_j |v_j − o| for each row and column; ``total`` is Σ s, ``at_zero`` Σ s|v|, if it is known."""
+        low, high = self.o.min(axis=0, keepdims=True), self.o.max(axis=0, keepdims=True)
+        close = (high - low).sum() <= 2 * self.values.typical
+        return self._chords(s, low, high, at_zero, up) if close else self._squares(s, total, up)
+
+    def _chords(self, s: NDArray[Any], low: Floats, high: Floats, at_zero: Floats | None, up: float) -> Floats:
+        v, o = self.values, self.o
+        sides = np.concatenate([np.abs(v.v - low), np.abs(v.v - high)], axis=1).astype(v.kind)
+        found, d = v.weighed(s, sides, up), v.v.shape[1]
+        middle = v.weighed(s, v.sizes, up) if at_zero is None else at_zero
+        between = (low < 0) & (high > 0)
+        left, right = np.where(between & (o > 0), 0.0, low), np.where(between & (o <= 0), 0.0, high)
+        first = np.where(between & (o > 0), middle, found[:, :d])
+        last = np.where(between & (o <= 0), middle, found[:, d:])
+        share = np.where(right > left, (o - left) / np.where(right > left, right - left, 1.0), 0.0)
+        return np.asarray(first * (1 - share) + last * share + 8 * U * (first + last))
+
+    def _squares(self, s: NDArray[Any], total: Floats, up: float) -> Floats:
+        v, n = self.values, len(self.values.v)
+        apart = v.v - v.centre
+        squares = v.weighed(s, (apart * apart).astype(v.kind), up)
+        near = self.o - v.centre
+        first = (s @ apart.astype(v.kind)).astype(np.float64)
+        positive = squares + near * near * total
+        q = np.maximum(positive - 2 * near * first, 0) + (8 * (n + 20) * v.roundoff + 2 * up) * positive
+        return np.asarray(np.sqrt(q * total))

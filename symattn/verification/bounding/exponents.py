@@ -1,0 +1,173 @@
+"""Steps 1 to 3 of ``bounds`` in floats, for some rows: weights, and the exponents a_j, s_j and b_j.
+
+What is signed or must be sharp is float64: scores, and the weights p̂ made of them. All else is made of nonnegative
+numbers by + × ÷ and maxima, in float32 where that is fine enough for the ranges at hand (``kind``), with the roundoff
+w of that format. Each number passes fewer than 100 roundings, so that an exponent x is too small by at most 100 w x,
+and e^x − 1 by a part of at most 100 w (1 + x); ``floats`` makes up for it.
+
+Weights: |t̂ − t| ≤ ω |t|^ for the ω given (``off``), so r = ω max |t|^ is the largest error of a score in a row, and
+p̂ = p e^δ with |δ| ≤ ϖ = 2 (2r + u max|x|) + (n + 20) u + 4 ε for x = t̂ − m̂, u = 2⁻⁵³, ε that of the proved
+exponential. Arguments below −700 are raised to it, and in float32 weights below 2⁻¹²⁶ to that: then p̂ is too large,
+and the bound grows with every p. So p ≤ p̂ (1 + 1.1ϖ) wherever p stands, |t| ≤ |t̂| + r, and m − t ≤ −x + 2r. In rows
+with ϖ > 2⁻²⁰, or a_j beyond 600, nothing is known of the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.arrays.enclosing.exponential import EPSILON, exp_moderate
+from symattn.arrays.precision import Precision
+from symattn.verification.bounding.counts import Counts
+from symattn.verification.bounding.distances import U
+from symattn.verification.bounding.growth import FARTHEST, g, rate
+from symattn.verification.bounding.ranks import larger_scores
+
+Floats = NDArray[Any]
+
+_KNOWN = 2.0**-20  # weights are known to this part, or not at all
+_DEEP = 700.0
+_FEW = 64  # rescalings that are not counted, but taken to be as many as there may be
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores (rows, n) of the keys in ``open_``, 0 elsewhere; sums of absolute values; ω; τ_j; is the last one a sink?
+
+    ``sizes`` and ``tau`` are of the type that the bound is computed in.
+    """
+
+    t: NDArray[np.float64]
+    sizes: Floats
+    open_: NDArray[np.bool_]
+    off: float
+    tau: Floats
+    sink: bool
+
+
+class Exponents:
+    """For rows of one head; all but ``p_exact`` (float64) and numbers of a row (float64) have the type ``kind``."""
+
+    def __init__(self, precision: Precision, scores: Scores) -> None:
+        self.precision, self.scores = precision, scores
+        self.kind = scores.tau.dtype
+        self.roundoff = float(np.finfo(self.kind).eps) / 2
+        self.n = scores.t.shape[1]
+        seen = scores.open_.sum(axis=1, keepdims=True)
+        self.all = bool((seen == self.n).all())
+        self.counts = Counts(precision, self.n, seen)
+        eps = 2 * precision.exp_ulps * float(precision.score.u)
+        self.eps = eps / (1 - eps) * (1 + 4 * U)
+        self.lam = rate(precision.accumulate)
+        self._weights()
+        self._scores()
+        self._exponents()
+        self.farthest = self.a.max(axis=1, keepdims=True).astype(np.float64)
+        self.unknown = (self.weight_error > _KNOWN) | (self.farthest > FARTHEST)
+
+    def _row(self, x: Any) -> Floats:
+        """A number for each row, in the type of the rest."""
+        return np.asarray(x, dtype=np.float64).astype(self.kind)
+
+    def _weights(self) -> None:
+        s = self.scores
+        t = s.t if self.all else np.where(s.open_, s.t, -np.inf)
+        self.m = t.max(axis=1, keepdims=True)
+        self.m[np.isneginf(self.m)] = 0.0
+        p = s.t - self.m
+        if not self.all:
+            p[~s.open_] = 0.0
+        self.fall = np.negative(p).astype(self.kind)
+        deepest = self.fall.max(axis=1, keepdims=True).astype(np.float64)
+        self.r = s.off * s.sizes.max(axis=1, keepdims=True).astype(np.float64)
+        self.weight_error = 2 * (2 * self.r + 2 * U * deepest) + (self.n + 20) * U + 4 * EPSILON
+        if deepest.max(initial=0.0) > _DEEP:
+            np.maximum(p, -_DEEP, out=p)
+        exp_moderate(p)
+        if not self.all:
+            p *= s.open_
+        total = p.sum(axis=1, keepdims=True)
+        total[total == 0] = 1.0
+        p /= total
+        self.p_exact = p
+        self.p = p if self.kind == p.dtype else np.maximum(p.astype(self.kind), np.finfo(self.kind).tiny)
+        if not self.all and self.p is not p:
+            self.p *= s.open_
+
+    def _scores(self) -> None:
+        """|t_j|, τ'_j and τ*."""
+        s, p = self.scores, self.precision
+        t = np.abs(s.t).astype(self.kind)
+        t += self._row(self.r)
+        two, tau = g(2, p.between), s.tau
+        tau = tau * (1 + two)
+        tau += two * t
+        if p.kept is not None:
+            tau += g(1, p.kept) * (t + tau) + float(p.kept.eta)
+        if s.sink:
+            tau[:, -1:] = g(6, p.between) * t[:, -1:]
+        if not self.all:
+            tau *= s.open_
+        self.t, self.tau = t, tau
+        self.star = tau.max(axis=1, keepdims=True).astype(np.float64)
+
+    def _exponents(self) -> None:
+        """a_j, s_j and b_j."""
+        p, c, log_n = self.precision, self.counts, log(self.n) * (1 + 4 * U)
+        two, three, four, six = (g(k, p.score) for k in (2, 3, 4, 6))
+        m, times = np.abs(self.m) + self.r, self._rescalings()
+        fall = three * self._falling()
+        first = two * self.t  # r_j
+        first += fall
+        if np.ndim(times):
+            first += self.eps * times
+        alike = two * (m + 2 * self.star) + three * 2 * self.star + self.eps
+        first += self._row(alike + (0.0 if np.ndim(times) else self.eps * times))
+        # β* and Λ
+        common = 2 * self.star + log_n
+        grown = first.max(axis=1, keepdims=True) + self.lam * np.max(times) + c.below * self.lam
+        grown = grown + four * (m + common) + 2 * self.eps * log_n
+        common = common + grown
+        fall += self._row(three * common + self.eps)  # r'_j
+        self.a = np.maximum(first, fall) if p.lse else first.copy()
+        self.a += self.tau
+        apart: Any = 0.0
+        if c.merges:
+            room = c.merges / c.room(six + 2 * self.eps) * (1 + 8 * U)
+            apart = (six * room) * self.t
+            apart += self._row((six * (m + common) + 2 * self.eps * (log_n + grown) + self.eps) * room)
+        rescaled = self.lam * times
+        own = c.alone * self.lam + (rate(p.factors) if p.factors is not None else 0.0)
+        self.alone = np.atleast_2d(np.asarray(rescaled + own + apart, dtype=self.kind))
+        if p.lse:
+            first += fall
+            first += self._row(four * (m + common) + 2 * self.eps * (log_n + grown))
+            apart = np.maximum(apart, first, out=first)
+        self.below = rescaled + apart + self._row(c.below * self.lam)  # as the former, one number where all are equal
+        if not self.all:
+            self.a *= self.scores.open_
+        self.times = times
+
+    def _falling(self) -> Floats:
+        """m − t_j, or for a sink how far it is from the largest of the other scores, if that is more."""
+        fall = self.fall + self._row(2 * self.r)
+        if self.scores.sink:
+            s = self.scores
+            last = np.where(s.open_[:, :-1], s.t[:, :-1], -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
+            above = np.where(np.isneginf(last), 0.0, np.abs(self.m - last) + 2 * self.r)
+            fall[:, -1:] = np.maximum(fall[:, -1:], above)
+        return np.asarray(fall)
+
+    def _rescalings(self) -> Any:
+        """B_j, or one number for all."""
+        most = self.precision.rescalings
+        if most is not None and most <= _FEW < self.n:
+            return float(min(most, self.n - 1))
+        more = self._row(self.r + 4 * U * np.abs(self.m) + 2 * self.roundoff * self.fall.max(axis=1, keepdims=True))
+        off = self.tau * (4 / 3) + np.where(self.tau > 0, more, 0) if self.kind == np.float64 else self.tau * 2 + more
+        return self.counts.rescalings(larger_scores(self.fall, off, self.scores.open_))
