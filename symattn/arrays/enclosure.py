@@ -34,10 +34,11 @@ from symattn.arrays.enclosing.elementwise import Elementwise
 from symattn.arrays.enclosing.exponential import check_arithmetic
 from symattn.arrays.enclosing.functions import Functions
 from symattn.arrays.enclosing.namespace import EnclosureNamespace
+from symattn.arrays.enclosing.products import Products
 from symattn.arrays.enclosing.sums import Sums
 
 
-class Enclosure(Elementwise, Functions, Sums):
+class Enclosure(Elementwise, Functions, Products, Sums):
     """Arrays of midpoints and radii.
 
     >>> third = Enclosure.lift(1) / Enclosure.lift(3)

@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 
 from symattn.arrays.ball import Ball, precision
-from symattn.arrays.enclosing import bounds, sums
+from symattn.arrays.enclosing import bounds, elementwise, sums
 from symattn.arrays.enclosing.bounds import ETA, U, blocks, gamma, grid
+from symattn.arrays.enclosing.work import Work
 from symattn.arrays.enclosure import Enclosure
 from symattn.attention.derivative import vjp
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused, Undecided
+from tests.arrays.conformance import check
 from tests.arrays.enclosures import outside
+from tests.arrays.kinds import specimens
+from tests.arrays.operations import TABLE
 
 xp = Enclosure.xp
 INF = np.inf
@@ -281,7 +285,7 @@ def test_long_sums_are_made_of_runs(n: int) -> None:
         assert (found.outside, found.compared) == (0, 6)
         for axis in (0, 1):
             assert outside(Enclosure.lift(a).sum(axis=axis), Ball.lift(a).sum(axis=axis)).outside == 0
-    assert sums._roundings(n) <= n + 1
+    assert sums.roundings(n) <= n + 1
     assert (Enclosure.lift(a) @ Enclosure.lift(b)).rad.max() <= gamma(min(n, 300) + 2) * (
         np.abs(a) @ np.abs(b)
     ).max() * 1.01
@@ -315,3 +319,77 @@ def test_radii_are_narrow_for_normal_inputs() -> None:
     assert np.median(out.rad) < 1e-5 * 2.0**-23
     grads = vjp(Attention(), Enclosure.lift(v), {n: Enclosure.lift(x) for n, x in zip("qkv", (q, k, v), strict=True)})
     assert all(np.median(x.rad) < 1e-5 * 2.0**-23 * 10 for x in grads.values())
+
+
+# -- work that waits --------------------------------------------------------------------------------------------------
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if all arrays were large: cheap work on them waits until it is read."""
+    monkeypatch.setattr(elementwise, "LATER", 0)
+    monkeypatch.setattr(elementwise, "FEW", 0)
+
+
+@pytest.mark.usefixtures("waiting")
+@pytest.mark.parametrize("name", TABLE)
+def test_work_that_waits_gives_what_is_asked_of_every_kind(name: str) -> None:
+    for case in TABLE[name]:
+        check(case, specimens()["enclosure"])
+
+
+@pytest.mark.usefixtures("waiting")
+def test_work_that_waits_does_not_see_later_changes() -> None:
+    for write in (_all_of_it, _through_a_view, _through_a_transpose, _in_place):
+        s = Enclosure.lift([[1.0, 2.0, 4.0], [0.5, 3.0, 1.0]]) + 0.0
+        halves = s * 0.5
+        shifted = halves - interval((0.9, 1.1), (1.9, 2.1))[:, None]
+        thirds = halves / xp.asarray([[3.0], [3.0]])
+        assert all(isinstance(x._made, Work) for x in (halves, shifted, thirds))
+        write(s)
+        assert halves.mid.tolist() == [[0.5, 1, 2], [0.25, 1.5, 0.5]]
+        write(halves)
+        assert shifted.mid.tolist() == pytest.approx(np.array([[-0.5, 0, 1], [-1.75, -0.5, -1.5]]))
+        assert thirds.mid.tolist() == pytest.approx(np.array([[0.5, 1, 2], [0.25, 1.5, 0.5]]) / 3)
+        assert (s.mid == 9).any()
+        assert (halves.mid == 9).any()
+
+
+def _all_of_it(x: Any) -> None:
+    x[...] = 9
+
+
+def _through_a_view(x: Any) -> None:
+    row = x[0]
+    row[1:] = 9
+
+
+def _through_a_transpose(x: Any) -> None:
+    x.T[0] = 9
+
+
+def _in_place(x: Any) -> None:
+    x *= 0
+    x += 9
+
+
+@pytest.mark.usefixtures("waiting")
+def test_work_that_waits_is_refused_when_it_is_read() -> None:
+    masked = xp.where([[True, False]], Enclosure.lift([[1.0, 1.0]]), -INF) + 0.0
+    negative = masked * -2
+    with pytest.raises(Refused, match="-inf"):
+        negative.mid  # noqa: B018
+    with pytest.raises(Refused, match="-inf"):
+        (masked * 0.5) @ xp.ones((2, 1))
+
+
+def test_large_arrays_are_enclosed_where_work_waits() -> None:
+    """Rows of softmax in which nothing, something and everything is masked, against balls."""
+    rng = np.random.default_rng(4)
+    q, k, v = rng.standard_normal((200, 4)) * 3, rng.standard_normal((200, 4)), rng.standard_normal((200, 2))
+    allowed = rng.random((200, 200)) < 0.5
+    allowed[3], allowed[5] = False, True
+    rows = [0, 3, 5, 199]
+    got = Attention(mask="boolean")(*map(Enclosure.lift, (q, k, v)), mask=allowed)
+    with precision(200):
+        wanted = Attention(mask="boolean")(*map(Ball.lift, (q[rows], k, v)), mask=allowed[rows])
+    found = outside(got[rows], wanted)
+    assert (found.outside, found.compared) == (0, 8)

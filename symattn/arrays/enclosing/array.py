@@ -11,30 +11,21 @@ An element is a pair (c, r) of floats:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
+from weakref import WeakSet
 
 import flint
 import numpy as np
 
 from symattn.arrays.ball import Ball
 from symattn.arrays.enclosing.bounds import TINY, UP, U
+from symattn.arrays.enclosing.work import Parts, Work
 from symattn.arrays.planes import Planes
 from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
 from symattn.errors import InputError, Refused
 
 _BITS = 128  # of the balls by which other numbers than floats come in
-
-
-class Parts(NamedTuple):
-    """Midpoints and radii, and whether all midpoints are known to be finite."""
-
-    mid: np.ndarray
-    rad: np.ndarray
-    finite: bool | None = None
-
-    @property
-    def pair(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.mid, self.rad
+_READS = 2  # so often work is done where it is read, before it is written down
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,53 +56,78 @@ class Core(Planes):
     """Midpoints and radii, and what they have in common."""
 
     name: ClassVar[str] = "enclosure"
+    common: Common | None = None
+    own: bool = False  # whether nothing else shares their memory
     _settled: np.ndarray | None = None
+    _readers: WeakSet[Work] | None = None
 
-    def __init__(
-        self, mid: np.ndarray, rad: np.ndarray, finite: bool | None = None, common: Common | None = None
-    ) -> None:
-        self._mid, self._rad, self._finite, self.common = mid, rad, finite, common
+    def __init__(self, mid: np.ndarray, rad: np.ndarray) -> None:
+        self._made: Parts | Work = Parts(mid, rad)
+
+    @classmethod
+    def made(cls, out: Parts | Work, common: Common | None = None, of: Core | None = None) -> Self:
+        """A new array of what was computed, or, ``of`` an array that it reads, is to be."""
+        array = cls.__new__(cls)
+        array._made, array.common, array.own = out, common, True
+        if of is not None and isinstance(out, Work):
+            of._readers = of._readers or WeakSet()
+            of._readers.add(out)
+        return array
 
     # -- what is read of them -----------------------------------------------------------------------------------------
     @property
     def planes(self) -> tuple[np.ndarray, ...]:  # type: ignore[override]
-        """Midpoints and radii of the elements, to be moved or written on: what is in common is forgotten."""
-        if self.common is not None:
-            self._rad, self.common, self._settled = self.rad, None, None
-        self._finite = None
-        return self._mid, self._rad
+        """Midpoints and radii of the elements, to be moved or written on: what is in common is forgotten, and what is
+        to be computed of them is computed before."""
+        for work in list(self._readers or ()):
+            work.settled()
+        mid, rad = self.parts.pair
+        self._made, self.common, self.own, self._settled, self._readers = Parts(mid, rad), None, False, None, None
+        return mid, rad
 
     @property
     def plain_shape(self) -> tuple[int, ...]:
-        return self._mid.shape
+        return self._made.shape if isinstance(self._made, Work) else self._made.mid.shape
 
     @property
     def size(self) -> int:
-        return self._mid.size
+        return int(np.prod(self.plain_shape, dtype=int))
 
     @property
     def mid(self) -> np.ndarray:
         """Midpoints, to be read."""
-        return self._mid
+        return self.raw.mid
 
     @property
     def rad(self) -> np.ndarray:
         """Radii, to be read."""
         if self.common is None:
-            return self._rad
+            return self.raw.rad
         if self._settled is None:
             with np.errstate(all="ignore"):
-                self._settled = np.broadcast_to(self.common.widened(self._mid, self._rad), self._mid.shape).copy()
+                wide = self.common.widened(*self.raw.pair)
+                self._settled = np.broadcast_to(wide, self.plain_shape).copy()
         return self._settled
 
     @property
     def raw(self) -> Parts:
         """Midpoints and radii but for what is in common."""
-        return Parts(self._mid, self._rad, self._finite)
+        if isinstance(self._made, Work):
+            self._made = self._made.settled()
+        return self._made
 
     @property
     def parts(self) -> Parts:
-        return Parts(self.mid, self.rad, self._finite)
+        return Parts(self.raw.mid, self.rad, self.raw.finite)
+
+    @property
+    def source(self) -> Parts | Work:
+        """As ``raw``, or the work that makes it where that is cheap: it may be done twice rather than written down."""
+        work = self._made
+        if not isinstance(work, Work) or work.reads >= _READS:
+            return self.raw
+        work.reads += 1
+        return work
 
     # -- numbers in ---------------------------------------------------------------------------------------------------
     @classmethod
@@ -123,7 +139,7 @@ class Core(Planes):
         if not np.isfinite(plain).all():
             bad = plain[~np.isfinite(plain)].flat[0]
             raise InputError(f"{cls.name}: {bad} in the data; only a mask may hold -inf, and nothing may hold NaN")
-        return cls(plain, np.zeros(plain.shape), True)
+        return cls.made(Parts(plain, np.zeros(plain.shape), True))
 
     @classmethod
     def literal(cls, value: Any) -> Self:
@@ -131,7 +147,7 @@ class Core(Planes):
         if plain is None or not (forbidden := np.isneginf(plain)).any():
             return cls.lift(value)
         numbers = cls.lift(np.where(forbidden, 0.0, plain))
-        return cls(np.where(forbidden, -np.inf, numbers._mid), numbers._rad)
+        return cls(np.where(forbidden, -np.inf, numbers.mid), numbers.rad)
 
     @classmethod
     def of_balls(cls, data: Any) -> Self:
@@ -157,7 +173,7 @@ class Core(Planes):
     @classmethod
     def like(cls, a: Self) -> Self:
         """Another array with the same elements, and with what they have in common."""
-        return cls(a._mid.copy(), a._rad.copy(), a._finite, a.common)
+        return cls.made(Parts(a.raw.mid.copy(), a.raw.rad.copy(), a.raw.finite), a.common)
 
 
 def _as_floats(data: Any) -> np.ndarray | None:

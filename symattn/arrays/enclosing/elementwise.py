@@ -11,11 +11,13 @@ from typing import Any, Self
 import numpy as np
 
 from symattn.arrays.enclosing import kernels
-from symattn.arrays.enclosing.array import Common, Core, Parts
+from symattn.arrays.enclosing.array import Common, Core
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
-from symattn.arrays.enclosing.kernels import computed, mended
+from symattn.arrays.enclosing.work import Parts, Work, computed, mended
 from symattn.errors import Refused, Undecided
 
+LATER = 1 << 15  # elements of an array from which on cheap work on it waits until it is read
+FEW = 16  # times as many elements as a divisor must it have
 _REFUSED = "-inf (a masked score) may only be added to, or multiplied by what is known to be positive"
 
 
@@ -33,23 +35,44 @@ class Elementwise(Core):
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         for x, y in ((a, b), (b, a)):
             if _is_shift(y, shape) and x.plain_shape[-1] == shape[-1]:
-                sum_ = computed(kernels.shifted, shape, (x.parts,), y.mid, forbidden=lambda z: z.mid == -np.inf)
-                return cls(*sum_, common=Common(object(), y.rad, True))
+                common = Common(object(), y.rad.copy(), True)
+                return cls._later(kernels.shifted, shape, x, y.mid.copy(), forbidden=_masked, common=common)
         kernel = kernels.exact_sum if int(np.prod(shape, dtype=int)) <= SMALL else kernels.sum
-        return cls(*computed(kernel, shape, (a.parts, b.parts), forbidden=_either))
+        return cls.made(computed(kernel, shape, (a.parts, b.parts), forbidden=_either))
 
     # -- products -----------------------------------------------------------------------------------------------------
     @classmethod
     def _mul(cls, a: Self, b: Self) -> Self:
         """|x y − c̃| ≤ |c_a| r_b + r_a |c_b| + r_a r_b + u|c̃|; by ±2^k only what underflows."""
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
-        x, y = a.parts, b.parts
-        if a.size == 1:
-            x, y = y, x
-        if _is_power(y):
-            return cls(*_times_power(x, y, shape))
+        x, y = (b, a) if a.size == 1 else (a, b)
+        if y.size == 1 and _is_power(y.parts):
+            return cls._times_power(x, y, shape)
         kernel = kernels.exact_product if int(np.prod(shape, dtype=int)) <= SMALL else kernels.product
-        return cls(*computed(kernel, shape, (x, y), forbidden=_product))
+        return cls.made(computed(kernel, shape, (x.parts, y.parts), forbidden=_product))
+
+    @classmethod
+    def _times_power(cls, x: Self, y: Self, shape: tuple[int, ...]) -> Self:
+        """x·2^k: exact but for what is subnormal; ±1 changes nothing."""
+        by, own = y.mid.item(), y.parts
+        least = 0.0 if abs(by) == 1 else TINY
+        known = isinstance(x._made, Parts) and x._made.finite and abs(by) <= 1
+        kernel = kernels.times_power if known else kernels.times_power_anywhere
+        out = cls._later(kernel, shape, x, by, abs(by), least, forbidden=lambda z: _product(z, own))
+        if not least or not isinstance(out._made, Parts) or x.rad.any():
+            return out
+        mid, rad, finite = out._made
+        exact = (np.abs(mid) >= 2.0**-1000) | (np.broadcast_to(x.mid, shape) == 0)
+        return cls.made(Parts(mid, np.where(exact, 0.0, rad), finite))
+
+    @classmethod
+    def _later(
+        cls, kernel: Any, shape: tuple[int, ...], x: Self, *more: Any, forbidden: Any, common: Common | None = None
+    ) -> Self:
+        """Work of little cost on a large array: it waits until it is read. ``more`` are new arrays, or numbers."""
+        if x.size < LATER or not x.own or x.plain_shape != shape or x.common is not None:
+            return cls.made(computed(kernel, shape, (x.parts,), *more, forbidden=forbidden), common)
+        return cls.made(Work(kernel, shape, (x.source,), *more, forbidden=forbidden), common, of=x)
 
     # -- quotients ----------------------------------------------------------------------------------------------------
     @classmethod
@@ -61,16 +84,22 @@ class Elementwise(Core):
         """
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
         cancels = a.common and b.common and a.common.source is b.common.source and not a.common.shift
-        x, y = (a.raw, b.raw) if cancels else (a.parts, b.parts)
+        y = b.raw if cancels else b.parts
         if _is_power(y) and 2.0**-1022 <= abs(y.mid.item()) <= 2.0**1021:
-            return cls._mul(cls(*x), cls.lift(1 / y.mid.item()))
-        with np.errstate(all="ignore"):
-            out = _quotient(x, y, shape)
+            return cls._times_power(a, cls.lift(1 / y.mid.item()), shape)
         zero, open_ = (y.mid == 0) & (y.rad == 0), ~(np.abs(y.mid) > y.rad) & np.isfinite(y.mid)
+        later = a.size >= LATER and a.own and a.plain_shape == shape and y.mid.size * FEW <= a.size
+        if later and (cancels or a.common is None) and not open_.any():
+            own = Parts(y.mid.copy(), y.rad.copy())
+            return cls.made(_quotient(a.source, own, shape), of=a)
+        x = a.raw if cancels else a.parts
+        out = _quotient(x, y, shape).settled()
+        if a.size <= SMALL:
+            out = _sharpened(out, x, y)
         if open_.any():
             bad = Parts(np.where(open_, np.nan, 0.0), np.where(zero, 0.0, np.inf))
             out = mended(out, (x, y, bad), _quotient_masked(x, y))
-        return cls(*out)
+        return cls.made(out)
 
     # -- the larger one, comparisons ----------------------------------------------------------------------------------
     @classmethod
@@ -78,7 +107,7 @@ class Elementwise(Core):
         """max(x, y) − c̃ for c̃ = max(c_a, c_b) is at most max(r_a − (c̃ − c_a), r_b − (c̃ − c_b)), and not below
         minus the radius of the one with c̃, which is among these."""
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
-        return cls(*computed(kernels.larger, shape, (a.parts, b.parts), forbidden=_both))
+        return cls.made(computed(kernels.larger, shape, (a.parts, b.parts), forbidden=_both))
 
     @classmethod
     def _less(cls, a: Self, b: Self) -> Any:
@@ -145,15 +174,8 @@ def _is_power(y: Parts) -> bool:
     return bool(y.mid.size == 1 and y.rad.item() == 0 and abs(np.frexp(y.mid.item())[0]) == 0.5)
 
 
-def _times_power(x: Parts, y: Parts, shape: tuple[int, ...]) -> Parts:
-    """x·2^k: exact but for what is subnormal; ±1 changes nothing."""
-    by = y.mid.item()
-    least = 0.0 if abs(by) == 1 else TINY
-    kernel = kernels.times_power if x.finite and abs(by) <= 1 else kernels.times_power_anywhere
-    out = computed(kernel, shape, (x,), by, abs(by), least, forbidden=lambda z: _product(z, y))
-    if least and not x.rad.any():
-        out.rad[(np.abs(out.mid) >= 2.0**-1000) | (np.broadcast_to(x.mid, shape) == 0)] = 0.0
-    return out
+def _masked(x: Parts) -> Any:
+    return x.mid == -np.inf
 
 
 def _either(x: Parts, y: Parts) -> Any:
@@ -182,17 +204,21 @@ def _quotient_masked(x: Parts, y: Parts) -> Any:
     return _scaled(x, y)
 
 
-def _quotient(x: Parts, y: Parts, shape: tuple[int, ...]) -> Parts:
+def _quotient(x: Parts | Work, y: Parts, shape: tuple[int, ...]) -> Work:
     """c̃ = fl(c_a/c_b), |c_a/c_b| ≤ |c̃|(1 + 2u) + η, so that with ρ = r_b/l the radius is at most
     r_a/l + |c̃|(ρ + u)(1 + 2u) + η(1 + ρ), whose last part is added as TINY(1 + ρ)."""
-    low = (np.abs(y.mid) - y.rad) * DOWN
-    inverse = UP / low
-    share = y.rad * inverse * UP
-    more = inverse * UP, (share + U) * UP * UP, TINY * (1 + share)
-    out = computed(kernels.divided, shape, (x, y), *more, forbidden=_quotient_masked)
-    if out.mid.size <= SMALL:
+    with np.errstate(all="ignore"):
+        low = (np.abs(y.mid) - y.rad) * DOWN
+        inverse = UP / low
+        share = y.rad * inverse * UP
+        more = inverse * UP, (share + U) * UP * UP, TINY * (1 + share)
+    return Work(kernels.divided, shape, (x, y), *more, forbidden=_quotient_masked)
+
+
+def _sharpened(out: Parts, x: Parts, y: Parts) -> Parts:
+    """No radius where the quotient of exact numbers is exact, or its numerator 0."""
+    with np.errstate(all="ignore"):
         exact = (x.rad == 0) & (y.rad == 0) & (out.mid * y.mid == x.mid)
         exact = exact & (product_error(out.mid, y.mid, out.mid * y.mid) == 0)
-        zero = (x.mid == 0) & (x.rad == 0) & (low > 0) & np.isfinite(y.rad)
-        out.rad[np.broadcast_to(exact | zero, shape)] = 0.0
-    return out
+        zero = (x.mid == 0) & (x.rad == 0) & (np.abs(y.mid) > y.rad) & np.isfinite(y.rad)
+    return Parts(out.mid, np.where(exact | zero, 0.0, out.rad), out.finite)

@@ -11,10 +11,10 @@ from typing import Any, Self
 import flint
 import numpy as np
 
-from symattn.arrays.enclosing.array import Common, Core, Parts, _ball, _pair
+from symattn.arrays.enclosing.array import Common, Core, _ball, _pair
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
 from symattn.arrays.enclosing.exponential import EPSILON, MOST_MODERATE, exp_moderate
-from symattn.arrays.enclosing.kernels import computed, masked
+from symattn.arrays.enclosing.work import Parts, Work, computed, masked
 from symattn.errors import Refused
 
 _BY_ARB = frozenset(["log", "sin", "cos", "erf"])
@@ -35,25 +35,27 @@ class Functions(Core):
         if np.any(masked(a.raw)):
             raise Refused(f"{cls.name}: {name}(-inf)")
         if name in _BY_ARB:
-            return cls(*_by_arb(cls.name, name, a.parts))
-        return cls(*(_sqrt(cls.name, a.parts) if name == "sqrt" else _tanh(a.parts)))
+            return cls.made(_by_arb(cls.name, name, a.parts))
+        return cls.made(_sqrt(cls.name, a.parts) if name == "sqrt" else _tanh(a.parts))
 
     @classmethod
     def _exp(cls, a: Self) -> Self:
         """e^x; of x = y + t, t in common, e^y with the factor e^t in common."""
-        if a.common is None or not a.common.shift:
-            return cls(*_exp(a.parts))
-        return cls(*_exp(a.raw), common=Common(a.common.source, a.common.reach, False))
+        if a.common is None:
+            return cls.made(_exp(a.source, a.plain_shape))
+        if not a.common.shift:
+            return cls.made(_exp(a.parts, a.plain_shape))
+        return cls.made(_exp(a.source, a.plain_shape), Common(a.common.source, a.common.reach, False))
 
 
 # -- exp --------------------------------------------------------------------------------------------------------------
-def _exp(a: Parts) -> Parts:
+def _exp(a: Parts | Work, shape: tuple[int, ...]) -> Parts:
     """With v = e^c (1 + δ), |δ| ≤ ε, and r ≤ ½: |e^x − v| ≤ v (e^r − 1 + ε)/(1 − ε), and e^r − 1 ≤ r + ¾ r².
 
     For e^x − e^c is at most e^c (e^r − 1) in size, and e^r − 1 = r + r²/2 + r³/6 + … ≤ r + (e − 2) r² for r ≤ 1.
     e^−∞ = 0. Outside of [−700, 700], and for wide intervals, see ``_ends``.
     """
-    return computed(_exp_block, a.mid.shape, (a,))
+    return computed(_exp_block, shape, (a,))
 
 
 def _exp_block(c: Any, r: Any, a: Any, ra: Any) -> None:

@@ -1,0 +1,122 @@
+"""Midpoints and radii, and how those of results are computed: block by block, at once or where they are read.
+
+A kernel writes midpoints c and radii r, of those of the operands; ``kernels`` has them. What a kernel leaves NaN or +∞
+is put right by ``mended``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symattn.arrays.enclosing.bounds import blocks
+
+Kernel = Callable[..., None]
+Forbidden = Callable[..., Any]
+
+
+class Parts(NamedTuple):
+    """Midpoints and radii, and whether all midpoints are known to be finite."""
+
+    mid: np.ndarray
+    rad: np.ndarray
+    finite: bool | None = None
+
+    @property
+    def pair(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.mid, self.rad
+
+    def read(self, block: Any) -> Parts:
+        return Parts(self.mid[block], self.rad[block], self.finite)
+
+    def spread(self, shape: tuple[int, ...]) -> Parts:
+        return Parts(np.broadcast_to(self.mid, shape), np.broadcast_to(self.rad, shape), self.finite)
+
+
+class Work:
+    """What ``kernel`` makes of the operands and of ``more`` arrays.
+
+    Operands are arrays, or the work that makes them, of the shape of the result. ``forbidden`` says of a block of the
+    operands where the result is −∞, or refuses them.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        shape: tuple[int, ...],
+        operands: tuple[Parts | Work, ...],
+        *more: Any,
+        forbidden: Forbidden | None = None,
+    ) -> None:
+        self.kernel, self.shape, self.forbidden = kernel, shape, forbidden
+        self.boxed = shape or (1,)
+        self.operands = [x if isinstance(x, Work) else x.spread(self.boxed) for x in operands]
+        self.more = [np.broadcast_to(x, self.boxed) for x in more]
+        self.reads, self.done = 0, None
+        self.dummy = np.broadcast_to(np.zeros(()), self.boxed)
+
+    done: Parts | None
+
+    def write(self, block: Any, c: np.ndarray, r: np.ndarray) -> bool:
+        """Compute a block. Whether all came out finite."""
+        operands = [x.read(block) for x in self.operands]
+        self.kernel(c, r, *(z for x in operands for z in x.pair), *(x[block] for x in self.more))
+        if not r.size or r.max() < np.inf:
+            return True
+        fixed = mended(Parts(c, r), operands, self.forbidden(*operands) if self.forbidden else False)
+        c[...], r[...] = fixed.pair
+        return False
+
+    def read(self, block: Any) -> Parts:
+        """A block, which is computed if the whole is not."""
+        if self.done is not None:
+            return self.done.read(block)
+        c, r = np.empty((2, *self.dummy[block].shape))
+        return Parts(c, r, self.write(block, c, r) or None)
+
+    def settled(self) -> Parts:
+        """The whole, which is computed once."""
+        if self.done is None:
+            mid, rad = np.empty(self.boxed), np.empty(self.boxed)
+            with np.errstate(all="ignore"):
+                whole = all([self.write(b, mid[b], rad[b]) for b in blocks(self.boxed)])
+            self.done = Parts(mid.reshape(self.shape), rad.reshape(self.shape), whole or None)
+            self.operands, self.more = [], []
+        return self.done
+
+
+def computed(
+    kernel: Kernel, shape: tuple[int, ...], operands: tuple[Parts | Work, ...], *more: Any, forbidden: Any = None
+) -> Parts:
+    """The whole of a work, at once."""
+    return Work(kernel, shape, operands, *more, forbidden=forbidden).settled()
+
+
+def mended(out: Parts, operands: Iterable[Parts], forbidden: Any = False) -> Parts:
+    """The result with what is no finite number put right: −∞ where ``forbidden``, undefined or open where an operand
+    is, and else, where a float overflowed, nothing said."""
+    mid, rad = out.mid, out.rad
+    none, undefined = np.zeros((2, *mid.shape), dtype=bool)
+    for c, r, _ in operands:
+        if np.isnan(c.min(initial=0)):
+            none |= np.isnan(c)
+            undefined |= np.isnan(c) & (r == 0)
+    lost = ~np.isfinite(mid) | np.isnan(rad)
+    mid = np.where(none, np.nan, np.where(forbidden, -np.inf, np.where(lost, 0.0, mid)))
+    rad = np.where(undefined | (forbidden & ~none), 0.0, np.where(none | lost, np.inf, rad))
+    return Parts(mid, rad)
+
+
+def fine(out: Parts) -> bool:
+    """Whether all midpoints and radii are finite."""
+    return bool(np.isfinite(out.rad).all() and np.isfinite(out.mid).all())
+
+
+def masked(x: Parts) -> Any:
+    """Where −∞ stands; False if nowhere."""
+    if x.finite:
+        return False
+    found = x.mid == -np.inf
+    return found if found.any() else False
