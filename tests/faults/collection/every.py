@@ -27,6 +27,7 @@ NAMES = (
     "precisions",
     "variants",
     "torch_programs",
+    "torch_variants",
     "norms",
     "logsums",
     "latents",
