@@ -34,11 +34,11 @@ any order, with or without fused multiply-add (not Strassen's).
      include J, for any a.
    - Σ p_j |v_j| + |ô|.
 
-5. *Sums.* l = Σ e, Σ e v, Σ e ‖k‖, Σ e² and Σ e |v| are summed in tiles of K keys: each term meets at most κ = K +
-   tiles + 2 roundings. Let α = γ_κ and β = α/(1 − α). The computed l is within l (1 ± α); Σ e v is off by α Σ e |v| +
-   n η ≤ α l (|ô| + X) + n η; the quotient c of the two rounds by u |c| + η. So r = |c − ô| satisfies r ≤ u |c| + η +
-   β (2 |ô| + X) + 2 n η / (l (1 − α)). Now |ô| ≤ |c| + r and X ≤ X_c + √s r, X_c being what step 4 gives with c in
-   the place of ô. So with g = 1 − β (2 + √s), at least 1/2 (else the hull is given),
+5. *Sums.* l = Σ e, Σ e v, Σ e ‖k‖, Σ e² and Σ e |v| are summed over n keys in tiles of K: each term meets at most
+   κ = min(K, n) + tiles + 2 roundings. Let α = γ_κ and β = α/(1 − α). The computed l is within l (1 ± α); Σ e v is off
+   by α Σ e |v| + n η ≤ α l (|ô| + X) + n η; the quotient c of the two rounds by u |c| + η. So r = |c − ô| satisfies
+   r ≤ u |c| + η + β (2 |ô| + X) + 2 n η / (l (1 − α)). Now |ô| ≤ |c| + r and X ≤ X_c + √s r, X_c being what step 4
+   gives with c in the place of ô. So with g = 1 − β (2 + √s), at least 1/2 (else the hull is given),
 
        r ≤ [u |c| + η + β (2 |c| + X_c) + 2 n η / (l (1 − α))] / g.
 
@@ -125,7 +125,7 @@ class _Rows:
 def _rows(head: Prepared, s: Sums, rows: slice) -> _Rows:
     low, high = s.keys
     d, n = head.queries.shape[1], high - low + 1
-    alpha = gamma(KEYS + n // KEYS + 3)
+    alpha = gamma(min(KEYS, n) + n // KEYS + 3)
     longest = head.lengths[low:high].max(initial=0.0)
     fixed = d * ETA * (1 + longest) + _POWERS + (_SHIFTED if s.shifted else 0.0)
     if head.sink is not None:
