@@ -1,6 +1,6 @@
 """Enclosures of the plain pattern of attention, against NumPy's float64 attention and against Arb at 200 bits.
 
-One thread; ratios are medians over pairs of runs one after the other, so that what else the machine does strikes both.
+One thread; ratios are of the shortest of several times each, taken in turns.
 NumPy's attention is the usual one: the whole matrix of scores, in place. Peak memory is that of arrays
 (``tracemalloc``), results included. Arb's time is that of ``enclose_rows``: a few rows, less what does not depend on
 their number, extrapolated to all rows.
@@ -42,9 +42,10 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def ratio(work: Callable[[], Any], other: Callable[[], Any], runs: int) -> float:
-    """How long ``work`` takes for each second of ``other``."""
+    """How long ``work`` takes for each second of ``other``: the shortest of several times each, taken in turns."""
     seconds(work), seconds(other)
-    return float(np.median([seconds(work) / seconds(other) for _ in range(runs)]))
+    times = [(seconds(work), seconds(other)) for _ in range(runs)]
+    return min(a for a, _ in times) / min(b for _, b in times)
 
 
 def peak(work: Callable[[], Any]) -> int:

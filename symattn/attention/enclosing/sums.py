@@ -77,9 +77,8 @@ def prepare(spec: Attention, head: Head, tight: bool) -> Prepared:
         np.abs(head.v, out=columns[:, width + 2 :])
     reach = norms(head.q) * (abs(factor) * UNIT)
     sink = None if head.sink is None else head.sink * steps_factor(1, spec.base, 1)
-    return Prepared(
-        head.q * factor, head.k.T, columns, lengths, reach, head.v, np.empty(QUERIES * KEYS), head.seen, sink
-    )
+    keys, room = np.ascontiguousarray(head.k).T, np.empty(QUERIES * KEYS)
+    return Prepared(head.q * factor, keys, columns, lengths, reach, head.v, room, head.seen, sink)
 
 
 #: L = ln 2 / N, rounded up.
