@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays import kind
-from tests.faults.collection import making, trial, truth
+from tests.faults.collection import kinds, making, trial
 from tests.faults.collection.entries import At, Entry, Wrong
 from tests.faults.collection.every import chosen
 
@@ -42,7 +42,7 @@ def passes(entry: Entry, rule: Rule) -> bool:
     for seed in SEEDS:
         at = replace(EVERYDAY, batch=entry.at.batch)
         given = making.inputs(entry, at, seed)
-        for got, (wanted, _) in zip(_outputs(entry, given), truth.outputs(entry.spec, given), strict=False):
+        for got, (wanted, _) in zip(_outputs(entry, given), kinds.outputs(entry.spec, given), strict=False):
             if got is None or got.shape != wanted.shape or not rule(entry, given, got, wanted):
                 return False
     return True

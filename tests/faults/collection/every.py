@@ -30,6 +30,8 @@ NAMES = (
     "torch_variants",
     "norms",
     "logsums",
+    "gradients",
+    "torch_gradients",
     "latents",
     "forms",
 )

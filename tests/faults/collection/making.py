@@ -12,7 +12,7 @@ from symattn import Attention
 from symattn.attention.inputs import NEEDED
 from symattn.sources.names import meaning
 from tests.faults.collection.entries import At, Entry
-from tests.faults.collection.truth_layers import KINDS
+from tests.faults.collection.kinds import KINDS
 
 Array = Any
 
@@ -23,6 +23,7 @@ def inputs(entry: Entry, at: At, seed: int = 7) -> dict[str, Array]:
     other = KINDS.get(type(entry.spec).__name__)
     made: dict[str, Array] = {}
     if other is not None:
+        names |= {"dout"}
         made |= {n: rounded(a, entry.precision) for n, a in other.make(entry.spec, at, rng).items() if n in names}
         return made | {n: rounded(a, entry.precision) for n, a in at.given(made).items()}
     for name, shape in _shapes(entry.spec, at, entry.domain.square, names).items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.faults.collection import making, truth
+from tests.faults.collection import kinds, making
 from tests.faults.collection.entries import Entry
 
 Array = Any
@@ -32,7 +32,7 @@ def ratio(entry: Entry) -> float:
 
 def _worst(entry: Entry, given: dict[str, Array], outputs: tuple[Any, ...]) -> float:
     """Of several outputs the one that is farthest off; of attention the first alone counts."""
-    wanted = truth.outputs(entry.spec, given)
+    wanted = kinds.outputs(entry.spec, given)
     if len(outputs) < len(wanted):
         return np.inf
     return max(_ratio(entry, read(entry, a, given), *of) for a, of in zip(outputs, wanted, strict=False))
@@ -63,10 +63,18 @@ def called(entry: Entry, given: dict[str, Array], may_change: bool = False) -> t
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         found = entry.program(**arguments)
+        if "dout" in given and "dout" not in making.parameters(entry).values():
+            found = _by_autograd(found, list(arguments.values()), _as_wanted(entry, "dout", given["dout"]))
     for name, a in before.items():
         if not may_change and not np.array_equal(_bare(arguments[name]), a, equal_nan=a.dtype.kind == "f"):
             raise ValueError(f"{name} was changed")
     return found if isinstance(found, tuple) else (found,)
+
+
+def _by_autograd(found: Any, inputs: list[Any], above: Any) -> tuple[Any, ...]:
+    """The gradients of a forward pass; zeros where it does not depend on an input."""
+    grads = _torch().autograd.grad(found, inputs, above, allow_unused=True)
+    return tuple(_torch().zeros_like(a) if g is None else g for a, g in zip(inputs, grads, strict=True))
 
 
 def _bare(a: Any) -> Array:
@@ -99,13 +107,14 @@ def _as_wanted(entry: Entry, name: str, a: Array) -> Array:
     import torch
 
     t = torch.from_numpy(np.ascontiguousarray(a))
-    return t if plain else t.to(getattr(torch, entry.precision))
+    t = t if plain else t.to(getattr(torch, entry.precision))
+    return t.requires_grad_() if type(entry.spec).__name__ == "Gradient" and name in ("q", "k", "v") else t
 
 
 def read(entry: Entry, found: Any, given: dict[str, Array]) -> Array:
     """An output as float64, in the axes of the inputs."""
     a = found.detach().to(dtype=_torch().float64).numpy() if entry.torch else np.asarray(found).astype(np.float64)
-    if "q" not in given and "x" not in given:
+    if "dout" in given or ("q" not in given and "x" not in given):
         return a
     if entry.layout == "flat":
         return a.reshape(a.shape[0], entry.spec.heads, -1).swapaxes(0, 1)

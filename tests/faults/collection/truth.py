@@ -12,34 +12,27 @@ from typing import Any
 import numpy as np
 
 from symattn import Attention
-from tests.faults.collection.truth_layers import KINDS, Given, Sized
+from tests.faults.collection.truth_layers import Given, Sized
 
 Array = Any
 
 
-def outputs(spec: Any, given: Given) -> list[Sized]:
-    """Every output of a specification, with the size of its numbers."""
-    other = KINDS.get(type(spec).__name__)
-    if other is not None:
-        return other.truth(spec, given)
-    return [attention(spec, given), *([sums(spec, given)] if spec.lse else [])]
-
-
 def sums(spec: Attention, given: Given) -> Sized:
     """The logarithms of what the rows' exponentials are divided by, in the specification's base."""
-    rows = _rows(spec, given, *_prepared(spec, given))
+    scores = rows(spec, given, *prepared(spec, given))
     base, found, reach = log(float(spec.base or np.e)), [], 1.0
-    for index, _, row in rows:
+    for index, _, row in scores:
         sink = 0.0 if spec.sink == "zero" else float(given["sink"][index[-1]]) if spec.sink else -np.inf
         top = max(*row, sink)
         found.append(top + log(sum(exp((s - top) * base) for s in (*row, sink))) / base if top > -np.inf else -np.inf)
         reach = max([reach, *(1 + abs(s) for s in row if np.isfinite(s))])
-    q = _prepared(spec, given)[0]
+    q = prepared(spec, given)[0]
     out = np.array(found).reshape(q.shape[:-1])
     return (out if spec.heads > 1 else out[..., 0, :]), reach
 
 
-def _prepared(spec: Attention, given: Given) -> tuple[Array, Array, Array]:
+def prepared(spec: Attention, given: Given) -> tuple[Array, Array, Array]:
+    """Queries, keys and values with an axis of heads, normalised and turned."""
     q, k, v = (np.asarray(a, dtype=np.float64) for a in _heads(spec, given))
     q, k = _normed(spec, q, given, "q"), _normed(spec, k, given, "k")
     if type(spec.position).__name__ == "Rotary" and spec.latent is None:
@@ -47,30 +40,31 @@ def _prepared(spec: Attention, given: Given) -> tuple[Array, Array, Array]:
     return q, k, v
 
 
-def _rows(
+def rows(
     spec: Attention, given: Given, q: Array, k: Array, v: Array
 ) -> Iterator[tuple[tuple[int, ...], int, list[float]]]:
     """The scores, row by row: batch and head, query, scores."""
     for index in np.ndindex(q.shape[:-2]):
-        key = _key_head(index, q, k)
+        key = key_head(index, q, k)
         for i in range(q.shape[-2]):
             yield index, i, [_score(spec, given, index, i, j, q[index], k[key]) for j in range(k.shape[-2])]
 
 
-def _key_head(index: tuple[int, ...], q: Array, k: Array) -> tuple[int, ...]:
+def key_head(index: tuple[int, ...], q: Array, k: Array) -> tuple[int, ...]:
+    """Where the keys of a query head are."""
     return (*index[:-1], index[-1] * k.shape[-3] // q.shape[-3])
 
 
 def attention(spec: Attention, given: Given) -> tuple[Array, float]:
     """The output, and how large the numbers were on the way: max |v| (1 + max |s|) and so on."""
-    q, k, v = _prepared(spec, given)
+    q, k, v = prepared(spec, given)
     out = np.zeros((*q.shape[:-1], v.shape[-1]))
     size = max(1.0, float(np.nanmax(np.abs(v))))
     reach = 1.0
-    for index, i, row in _rows(spec, given, q, k, v):
+    for index, i, row in rows(spec, given, q, k, v):
         reach = max([reach, *(1 + abs(s) for s in row if np.isfinite(s))])
         seen = np.isfinite(row)  # what is forbidden has no part, be it NaN
-        out[index][i] = _weights(spec, given, index, i, row)[seen] @ v[_key_head(index, q, k)][seen]
+        out[index][i] = weights(spec, given, index, i, row)[seen] @ v[key_head(index, q, k)][seen]
     return _closed(spec, given, out, float(size * reach))
 
 
@@ -172,7 +166,7 @@ def _score(spec: Attention, given: Given, index: tuple[int, ...], i: int, j: int
         s /= sqrt(float(x @ x) * float(y @ y))
     if spec.score == "distance":
         s = -float(((x - y) ** 2).sum()) / 2
-    s *= _factor(spec, given, index[-1], len(x))
+    s *= factor(spec, given, index[-1], len(x))
     if spec.softcap is not None:
         s = float(spec.softcap) * tanh(s / float(spec.softcap))
     if spec.bias:
@@ -182,7 +176,8 @@ def _score(spec: Attention, given: Given, index: tuple[int, ...], i: int, j: int
     return s + _by_distance(spec, given, index[-1], j - i - _late(spec, len(q), len(k)))
 
 
-def _factor(spec: Attention, given: Given, head: int, d: int) -> float:
+def factor(spec: Attention, given: Given, head: int, d: int) -> float:
+    """What the products of queries and keys are multiplied by."""
     if spec.scale == "given":
         return float(given["scale"][head] if np.ndim(given["scale"]) else given["scale"])
     if spec.scale == "1/d_k":
@@ -253,7 +248,8 @@ def _part(a: Array, index: tuple[int, ...], axes: int) -> Array:
     return a[tuple(0 if n == 1 else t for n, t in zip(front, index, strict=True))]
 
 
-def _weights(spec: Attention, given: Given, index: tuple[int, ...], i: int, row: list[float]) -> Array:
+def weights(spec: Attention, given: Given, index: tuple[int, ...], i: int, row: list[float]) -> Array:
+    """The weights of one query."""
     base = float(spec.base or np.e)
     s = np.array(row)
     if spec.normaliser == "sigmoid":

@@ -1,9 +1,7 @@
-"""What the programs of other specifications are to compute, in float64, and the inputs that they are tried with."""
+"""Norms by loops, and the inputs that they are tried with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
@@ -16,25 +14,14 @@ Given = dict[str, Array]
 Sized = tuple[Array, float]  # an output, and how large the numbers were on the way
 
 
-@dataclass(frozen=True)
-class Other:
-    """A kind of specification: other words for its inputs, how these are made, what is to come out."""
-
-    words: dict[str, str]
-    make: Callable[[Any, At, np.random.Generator], Given]
-    truth: Callable[[Any, Given], list[Sized]]
-
-
-def _words(**more: str) -> dict[str, str]:
-    return {word: name for name, words in more.items() for word in (name, *words.split())}
-
-
-def _norm_inputs(spec: Any, at: At, rng: np.random.Generator) -> Given:
+def norm_inputs(spec: Any, at: At, rng: np.random.Generator) -> Given:
+    """Rows, a gain and a bias."""
     x = rng.standard_normal((*at.batch, at.n_q, at.d_k)) * at.spread
     return {"x": x, "gain": rng.integers(1, 7, at.d_k) / 4.0, "bias": rng.integers(-4, 5, at.d_k) / 2.0}
 
 
-def _norm(spec: Any, given: Given) -> list[Sized]:
+def norm(spec: Any, given: Given) -> list[Sized]:
+    """Layer norm, or RMS norm, row by row."""
     x, eps = np.asarray(given["x"]), float(spec.eps)
     gain = np.asarray(given.get("gain", np.ones(x.shape[-1]))) + float(spec.one_plus and "gain" in given)
     bias = np.asarray(given.get("bias", np.zeros(x.shape[-1])))
@@ -48,7 +35,3 @@ def _norm(spec: Any, given: Given) -> list[Sized]:
         reach = max(map(abs, numbers)) / root
         size = max(size, reach * float(np.abs(gain).max()) + float(np.abs(bias).max()))
     return [(out, size)]
-
-
-_NORM = Other(_words(x="input hidden_states", gain="weight gamma g", bias="beta b"), _norm_inputs, _norm)
-KINDS: dict[str, Other] = {"LayerNorm": _NORM, "RMSNorm": _NORM}

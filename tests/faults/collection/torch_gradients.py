@@ -1,0 +1,98 @@
+"""Gradients in torch: forward passes that autograd differentiates, and backward passes by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from symattn import Attention
+from symattn.verification.definitions.gradients import Gradient
+from tests.faults.collection.entries import Family
+
+if TYPE_CHECKING:
+    import torch
+
+FAMILY = Family("torch_gradients", torch=True, spec=Gradient(Attention()))
+right, wrong = FAMILY.right, FAMILY.wrong
+_CAUSAL = Gradient(Attention(causal=True))
+_CAP = Gradient(Attention(softcap=5))
+
+
+def softmax(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)
+
+
+@right("autograd through the definition")
+def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return softmax(q, k) @ v
+
+
+@right("autograd through torch's own function")
+def sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    import torch.nn.functional as F
+
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+@right("autograd, the maximum detached, on which nothing depends", spec=_CAUSAL)
+def maximum_detached(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    s = q @ k.mT / math.sqrt(q.shape[-1])
+    n_q, n_k = s.shape[-2:]
+    s = s.masked_fill(torch.ones(n_q, n_k, dtype=torch.bool).triu(n_k - n_q + 1), -math.inf)
+    e = (s - s.amax(-1, keepdim=True).detach()).exp()
+    return e / e.sum(-1, keepdim=True) @ v
+
+
+@right("by hand, in torch")
+def by_hand(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Any:
+    p, scale = softmax(q, k), q.shape[-1] ** -0.5
+    ds = p * (dout @ v.mT - (dout * (p @ v)).sum(-1, keepdim=True))
+    return ds @ k * scale, ds.mT @ q * scale, p.mT @ dout
+
+
+@right("capped, by autograd", spec=_CAP)
+def capped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return (5 * (q @ k.mT / math.sqrt(q.shape[-1]) / 5).tanh()).softmax(-1) @ v
+
+
+@wrong("backward", "the sum is detached", "row sum|subtracted|jacobian|delta|Σ|normalis|sum", near="maximum_detached")
+def sum_detached(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    s = q @ k.mT / math.sqrt(q.shape[-1])
+    e = (s - s.amax(-1, keepdim=True).detach()).exp()
+    return e / e.sum(-1, keepdim=True).detach() @ v
+
+
+@wrong(
+    "backward",
+    "the weights are detached: queries and keys get no gradient",
+    "zero|detach|no gradient|dq",
+    near="forward",
+)
+def weights_detached(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return softmax(q, k).detach() @ v
+
+
+@wrong("backward", "keys are detached in the scores", "dk|keys|zero", near="forward")
+def keys_detached(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return softmax(q, k.detach()) @ v
+
+
+@wrong("backward", "dQ without the scale", "scale", near="by_hand")
+def queries_unscaled(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Any:
+    dq, dk, dv = by_hand(q, k, v, dout)
+    return dq * math.sqrt(q.shape[-1]), dk, dv
+
+
+@wrong("backward", "the derivative of the cap is left out", "cap|tanh", spec=_CAP, near="capped")
+def cap_straight_through(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    s = q @ k.mT / math.sqrt(q.shape[-1])
+    return (s + (5 * (s / 5).tanh() - s).detach()).softmax(-1) @ v
+
+
+@wrong("backward", "the row sums are left out", "row sum|subtracted|jacobian|delta|Σ|softmax", near="by_hand")
+def row_sums_left_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Any:
+    p, scale = softmax(q, k), q.shape[-1] ** -0.5
+    ds = p * (dout @ v.mT) * scale
+    return ds @ k, ds.mT @ q, p.mT @ dout
