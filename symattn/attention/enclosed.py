@@ -24,6 +24,27 @@ class Enclosed(NamedTuple):
     centre: Floats
     radius: Floats
 
+    def off(self, got: Any) -> tuple[Floats, Floats]:
+        """The least and the most that |got − exact| can be, for floats ``got`` of the same shape.
+
+        Differences and sums are rounded to nearest, so that the next float is beyond what is meant. Both are ∞ where
+        ``got`` is no number and the exact value is one, and the reverse; 0 where neither is.
+
+        >>> Enclosed(np.array([1.0]), np.array([0.25])).off(np.array([1.5]))[0] < 0.25
+        array([ True])
+        """
+        values = np.asarray(got, dtype=np.float64)
+        with np.errstate(all="ignore"):
+            apart = np.abs(values - self.centre)
+            least = np.nextafter(np.nextafter(apart, 0.0) - self.radius, -np.inf)
+            most = np.nextafter(np.nextafter(apart, np.inf) + self.radius, np.inf)
+        strange, undefined = ~np.isfinite(values), np.isnan(self.centre)
+        known = np.where(undefined & np.isnan(values), 0.0, np.inf)
+        return (
+            np.where(strange | undefined, known, np.maximum(least, 0.0)),
+            np.where(strange | undefined, known, most),
+        )
+
 
 def enclose(spec: Attention, inputs: Mapping[str, Any], *, tight: bool = False) -> Enclosed:
     """Centre and radius of the exact output on these inputs: |o − centre| ≤ radius, proved in ``enclosing.radius``.

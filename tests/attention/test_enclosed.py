@@ -10,7 +10,7 @@ import pytest
 
 from symattn import Attention, InputError, Refused, kind
 from symattn.attention import enclosed
-from symattn.attention.enclosed import enclose
+from symattn.attention.enclosed import Enclosed, enclose
 from symattn.attention.enclosing import radius, sums
 from tests.attention.enclosed_by_balls import SPECS, Inputs, hostile, masks_for, on_balls, qkv, used
 
@@ -227,3 +227,22 @@ def test_usual_radii_are_small() -> None:
     inputs = qkv(np.random.default_rng(15), 300, 300, 64, 64)
     assert np.median(enclose(Attention(), inputs).radius) < 1e-5 * 2.0**-23
     assert np.median(enclose(Attention(), inputs, tight=True).radius) < 2e-6 * 2.0**-23
+
+
+def test_how_far_a_result_is_off() -> None:
+    rng = np.random.default_rng(18)
+    inputs = qkv(rng, 6, 7, 3, 2)
+    found, exact = enclose(Attention(), inputs), on_balls(Attention(), inputs)
+    for error in (0.0, 1e-16, 1e-13, 1e-3):
+        got = found.centre + error * rng.standard_normal(found.centre.shape)
+        least, most = found.off(got)
+        for x, g, low, high in zip(exact.entries.flat, got.flat, least.flat, most.flat, strict=True):
+            assert low <= abs(x - float(g)) <= high
+        assert (least > 0).any() == (error > 1e-16)
+        assert (most > 0).all()
+
+
+def test_what_is_no_number_is_far_off() -> None:
+    found = Enclosed(np.array([1.0, 1.0, np.nan, np.nan]), np.array([0.1, 0.1, 0.0, 0.0]))
+    least, most = found.off(np.array([np.nan, np.inf, np.nan, 1.0]))
+    assert least.tolist() == most.tolist() == [np.inf, np.inf, 0.0, np.inf]
