@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
 
+from symattn.sources.verify import verify
+from symattn.verification.report import Report
 from tests.faults.collection.entries import STEPS, Entry, Wrong
-from tests.faults.collection.every import right_ones, wrong_ones
+from tests.faults.collection.every import chosen, right_ones, wrong_ones
 from tests.faults.collection.trial import ratio
 
 #: In units of u · max|v| (1 + max|s|): what sums of a few dozen rounded terms may be off by, and what they cannot be.
@@ -51,3 +54,33 @@ def _neighbour(entry: Wrong) -> str:
 def test_the_halves_are_about_as_large() -> None:
     names = [e.half for e in (*right_ones(), *wrong_ones())]
     assert 0.4 < names.count("rules") / len(names) < 0.6
+
+
+def _verified(entry: Entry) -> Report:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return verify(entry.program, entry.spec, precision=entry.precision, domain=entry.domain)
+
+
+@pytest.mark.parametrize("name", ["masking.one_ahead", "norms.unbiased"])
+def test_a_wrong_one_is_named(name: str) -> None:
+    (entry,) = chosen(name)
+    report = _verified(entry)
+    assert isinstance(entry, Wrong)
+    assert report.faults[0].step in entry.steps
+    assert entry.named_in(report.faults[0].message)
+
+
+_NUMPY = [e for e in chosen() if not e.torch]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("entry", _parameters(tuple(e for e in _NUMPY if isinstance(e, Wrong))[::11]))
+def test_a_wrong_one_is_found(entry: Entry) -> None:
+    assert _verified(entry).faults
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("entry", _parameters(tuple(e for e in _NUMPY if not isinstance(e, Wrong))[::11]))
+def test_a_right_one_is_not_accused(entry: Entry) -> None:
+    assert _verified(entry).faults == ()
