@@ -46,6 +46,7 @@ class Precision:
     height      how many additions one after another a term passes in a sum over the keys (None: any order)
     rescalings  how often the maximum may grow while the keys come (None: in any order that they may come in)
     lse         whether weights may be made as e^(score − log-sum-exp)
+    normalised  whether weights may be divided by their sum before they are stored, and so be small
     """
 
     name: str
@@ -63,6 +64,7 @@ class Precision:
     height: int | None = None
     rescalings: int | None = None
     lse: bool = True
+    normalised: bool = True
 
     def __post_init__(self) -> None:
         counts = {"tiles": self.tiles, "merges": self.merges, "height": self.height, "rescalings": self.rescalings}
@@ -121,7 +123,7 @@ class Precision:
         if width < 1 or keys < 1:
             raise InputError(f"{keys} keys in tiles of {width}; mend: both at least 1")
         count = -(-keys // width)
-        return replace(self, tiles=0, merges=0, lse=False, height=width + count, rescalings=count)
+        return replace(self, tiles=0, merges=0, lse=False, height=width + count, rescalings=count - 1)
 
     def _flushing(self, flush: bool) -> Precision:
         held = ("input", "score", "accumulate", "stored", "factors", "kept", "output")

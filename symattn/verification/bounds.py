@@ -80,10 +80,11 @@ factors (1 + δ)^{±1} is within g(n) of 1. n counts the keys, n_i those that th
 6. Underflow. At most κ = 6 + n + 4·tiles + 2·merges operations touch a term after its score, each off by at most η, and
    storing a weight by at most η_P, of numbers relative to a sum of at least 1 (the largest exponential is e^0), or e^m
    where nothing was subtracted and e^m is no subnormal number. (Forbidden keys that are not quite zero are among
-   these.) So numerator and denominator are off by at most (κη + η_P) Σ|v|_j + κηn and (κη + η_P) n, the denominator
-   is at least D = e^{−max b} − (κη + η_P) n, and if that is positive the quotient moves by at most, with F = e^{max s
-   + 2λ_P} (g(h + 4·tiles) + 1) G', [(κη + η_P)(Σ|v|_j + n max|v|_j F) + κηn]/D; values that were projected in r
-   operations each add at most κηnr F. The bounds of 5. and 6. together are M.
+   these.) Weights that are not ``normalised`` before they are stored are relative to the largest: then η_P max w
+   stands for η_P. So numerator and denominator are off by at most (κη + η_P) Σ|v|_j + κηn and (κη + η_P) n, the
+   denominator is at least D = e^{−max b} − (κη + η_P) n, and if that is positive the quotient moves by at most, with
+   F = e^{max s + 2λ_P} (g(h + 4·tiles) + 1) G', [(κη + η_P)(Σ|v|_j + n max|v|_j F) + κηn]/D; values that were
+   projected in r operations each add at most κηnr F. The bounds of 5. and 6. together are M.
 7. An output projection is linear in the heads' outputs: M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|). The output is
    rounded once: allowed = M + g(1)(|o| + M) + η.                                                                    ∎
 

@@ -78,14 +78,18 @@ def score_errors(run: Run, precision: Precision) -> ScoreErrors:
     return _Scores(run, precision).errors()
 
 
+def factor_roundings(precision: Precision, f: Format) -> int:
+    """As how many roundings to ``f`` the two of factors to a rougher format count."""
+    factors = precision.factors
+    return 0 if factors is None else ceil(2 * rate_of(factors.u) / rate_of(f.u))
+
+
 class _Scores:
     def __init__(self, run: Run, precision: Precision) -> None:
         self.run, self.precision = run, precision
         p = precision
         self.f = p.between
-        # Factors that are rounded to a rougher format first count as so many roundings of this one.
-        extra = 2 * rate_of(p.factors.u) / rate_of(self.f.u) if p.factors is not None else 0
-        self.constant = SCALE_ROUNDINGS + ceil(extra)
+        self.constant = SCALE_ROUNDINGS + factor_roundings(p, self.f)
         self.wide = Format("float64" if p.score.name == "float64" else "float32")
         self.eps = 2 * p.exp_ulps * float(p.score.u)
         self.steps = {step.name: step for step in run.steps}

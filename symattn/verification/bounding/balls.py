@@ -165,7 +165,8 @@ class _Bound:
         if self.latents is not None:
             sums = sums + self._weighed(w * xp.exp(self.alone + self._path()), self.latents[1])
         total = moved + kept + lost * centre + (lost + 1) * (stored * 2).exp() * sums
-        return total + self._underflow(xp.max(self._largest_factor() * (lost + 1), axis=-1, keepdims=True))
+        most = xp.max(w, axis=-1, keepdims=True) if not self.precision.normalised else Ball.lift(1)
+        return total + self._underflow(xp.max(self._largest_factor() * (lost + 1), axis=-1, keepdims=True), most)
 
     def _path(self) -> Balls:
         return Ball.lift(self.counts.path) * rate(self.precision.accumulate)
@@ -245,12 +246,12 @@ class _Bound:
             found = found + self._weighed(w, self.latents[1])
         return found + float(f.eta) * (4 + self.n) * (1 + self.run.value_terms)
 
-    def _underflow(self, factor: Balls) -> Balls:
-        """Step 6."""
+    def _underflow(self, factor: Balls, most: Balls) -> Balls:
+        """Step 6; a weight as it is stored is ``most`` of what it is in the end, or less."""
         p, n = self.precision, self.n
         kappa = self.counts.underflowing
         rise = self._without_subtraction()
-        every, weight = rise * (max(p.score.eta, p.accumulate.eta) * kappa), rise * p.stored.eta
+        every, weight = rise * (max(p.score.eta, p.accumulate.eta) * kappa), rise * p.stored.eta * most
         below = xp.exp(-xp.max(self.below, axis=-1, keepdims=True)) - (every + weight) * n
         self.vanishes = np.asarray([x.lower() <= 0 for x in below.entries.flat]).reshape(below.plain_shape)[..., 0]
         below = xp.where(self.vanishes[..., None], 1, below)

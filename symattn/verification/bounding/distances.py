@@ -1,5 +1,4 @@
-"""Sums Σ_j s_j |v_j| and Σ_j s_j |v_j − o| for many rows at once, rounded up: by products of matrices, with weights s
-≥ 0.
+"""Sums Σ_j s_j |v_j| and Σ_j s_j |v_j − o| for many rows at once, rounded up: products of matrices, with s ≥ 0.
 
 f(o) = Σ s|v − o| is convex in o, so between two places its values are below the chord. Where the outputs of a column
 lie close together, f is computed at the least and the largest of them, and at 0 if that is between. Where they are
@@ -8,8 +7,8 @@ Schwarz: with v' = v − c and o' = o − c for a number c of the column, Q = Σ
 for roundings, 8 (n + 20) w (Σ s v'² + o'² Σ s) is added, since 2 |o' Σ s v'| is at most that sum.
 
 w is the roundoff of the type that s has. A sum of n products of it is off by a part of at most 2 (n + 4) w, factors
-that were rounded to it among them, and by 2⁻¹⁰⁰ n max|v| for what underflows; ``up`` is the part that s itself may
-lack.
+that were rounded to it among them, and by 2²⁶ times the least normal number times n max|v| for what underflows;
+``up`` is the part that s itself may lack.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Values:
         """At least s @ values, for nonnegative values of ``kind``, in float64."""
         found: Floats = (s @ values).astype(np.float64)
         found *= 1 + 2 * (len(self.v) + 4) * self.roundoff + up
-        found += 2.0**-100 * len(self.v) * float(self.largest.max(initial=0.0))
+        found += 2.0**26 * float(np.finfo(self.kind).tiny) * len(self.v) * float(self.largest.max(initial=0.0))
         return found
 
     def sums(self, s: NDArray[Any], up: float) -> Floats:

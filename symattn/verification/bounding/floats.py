@@ -7,7 +7,8 @@ arithmetic gives, for these reasons.
 1. Exponents lack at most a part 100 w, so e^a − 1, e^s − 1, e^b − 1 at most 100 w (1 + x), x the largest of them,
    which is at most 600: beyond, nothing is said. Weights, products and sums of n numbers lack 2 (n + 4) w + 6 w more.
    All sums are enlarged by that where they are made (``up`` is the first of these), and are float64 from there on.
-2. A = Σ p e^{−a} ≥ 1 − Σ p (e^a − 1), and where that is below 3/4, A = Σ p/e^a is summed, and reduced by as much.
+2. A = Σ p e^{−a} is at least 1 − Σ p (e^a − 1) and e^{−max a}, and where these are below 3/4, A = Σ p/e^a is summed,
+   and reduced by as much.
 3. With p ≤ p̂ (1 + 1.1ϖ), w and p (e^a − 1)/A have the factor (1 + 1.1ϖ)/(A (1 − 1.2ϖ)), and
    |o − ô| ≤ (1.1ϖ + (n + 20) u) X + n 10⁻³⁰⁰ max|v|. In rows of whose weights nothing is known, w = 1 for each key, o
    is somewhere between the least and the largest value, and W is their distance.
@@ -71,7 +72,7 @@ class Rows:
         e, v = self.exponents, self.values
         grown = growth(e.a)
         s = e.p * grown
-        low = 1 - v.sums(s, self.up)
+        low = np.maximum(1 - v.sums(s, self.up), (1 - 2.0**-20) / (1 + growth(e.farthest)))
         known = np.minimum(e.weight_error, 0.25)
         rough = bool(low.min(initial=1.0) < 0.75 or e.unknown.any())
         if rough:
@@ -176,6 +177,8 @@ class Rows:
         factor = (growth(alone + e.counts.path * e.lam + 2 * rate(p.stored)) + 1) * (lost + 1)
         rise = self._without_subtraction()
         every, weight = rise * (float(max(p.score.eta, p.accumulate.eta)) * kappa), rise * float(p.stored.eta)
+        if not p.normalised:
+            weight = weight * self.w.max(axis=1, keepdims=True).astype(np.float64) * self.scale * (1 + self.up)
         divisor = (1 - 2.0**-30) / (1 + growth(below)) - (every + weight) * n
         vanishes = divisor <= 0
         divisor = np.where(vanishes, 1.0, divisor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import flint
@@ -26,6 +27,7 @@ def rate(f: Format) -> float:
     return float(rate_of(f.u)) * (1 + 2.0**-52)
 
 
+@lru_cache(4096)
 def g(n: int, f: Format) -> float:
     """e^{nλ} − 1, rounded up."""
     return growth_of(n * rate_of(f.u))

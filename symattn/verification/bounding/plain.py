@@ -8,7 +8,6 @@ roundings there, so |t̂ − t| ≤ (d + 8) u |t|^, |t|^ being the sums of absol
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,13 @@ from numpy.typing import NDArray
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.errors import Undecided
-from symattn.verification.bounding.counts import rate_of
 from symattn.verification.bounding.distances import Floats, U, Values
 from symattn.verification.bounding.exponents import Scores
 from symattn.verification.bounding.floats import Rows, enlarged
 from symattn.verification.bounding.growth import g
 from symattn.verification.bounding.shares import shares
 from symattn.verification.reference import chain, trace, usual, values_name
-from symattn.verification.scores import LOG2_E, SCALE_ROUNDINGS
+from symattn.verification.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.verification.target import Inputs
 
 _BLOCK = 1 << 17  # scores at a time
@@ -137,8 +135,8 @@ class Plain:
     def _errors(self, raw: Floats, terms: Any) -> Floats:
         """τ_j of step 1."""
         p, f = self.precision, self.precision.between
-        extra = ceil(2 * rate_of(p.factors.u) / rate_of(f.u)) if p.factors is not None else 0
-        table = np.array([g(k + SCALE_ROUNDINGS + extra, f) for k in self._lengths(terms)], dtype=self.kind)
+        constant = SCALE_ROUNDINGS + factor_roundings(p, f)
+        table = np.array([g(k + constant, f) for k in self._lengths(terms)], dtype=self.kind)
         lost = self._underflow() * float(f.eta)
         if isinstance(terms, int):
             return np.asarray(raw * table[0] + lost)

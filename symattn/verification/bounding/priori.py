@@ -1,0 +1,187 @@
+"""The bound of ``bounds`` before any input is seen: a closed formula in n, d_k, the largest score and the largest
+value.
+
+Statement. For n keys of which a row sees some, |t|_j ≤ T for all its scores, |v_j| ≤ V, and queries and keys with
+entries of at most ``entry_max``, the bound of every element is at most ``value``.
+
+Proof. Every quantity of ``bounds`` grows with |t_j|, |m|, m − t_j and B_j, which are at most T, T, 2T and n − 1 (or
+``rescalings``); so one number for all keys takes the place of each exponent. A ≥ e^{−a}, w_j ≤ p_j e^{2a}, so X ≤ V
+e^{2a} and S ≤ V e^{2a}(e^s − 1), and |o| ≤ V. A mean deviation from the mean is at most half the range, Σ p_j |v_j −
+o| ≤ V (with chords instead: for o between −V and V, the chord of f(o) = Σ p|v − o| from −V to V is V − o²/V), and the
+root of a mean square at most that, too; so W ≤ min{V e^a (e^a − 1), 2V} and Y ≤ V e^{2a}, or V e^{2a} + V where it is
+not computed.  ∎
+
+The value is enlarged by a part 2⁻¹⁰ + n 2⁻²², for the roundings that the evaluation in floats makes up for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf, log
+
+from symattn.arrays.precision import Precision
+from symattn.errors import InputError, Undecided
+from symattn.verification.bounding.counts import Counts
+from symattn.verification.bounding.growth import FARTHEST, g, growth_of, rate
+from symattn.verification.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is known of the inputs beforehand.
+
+    n           number of keys
+    d_k         width of queries and keys
+    score_max   T: the largest Σ_l |s q_l k_l|; ‖q‖‖k‖/√d_k holds it
+    v_max       V: the largest |v|
+    entry_max   the largest entry of queries and keys, which matters where products underflow
+    lowest_max  the least that the largest score of a row may be in code that does not subtract it
+    """
+
+    n: int
+    d_k: int
+    score_max: float
+    v_max: float
+    entry_max: float = 16.0
+    lowest_max: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.d_k < 1:
+            raise InputError(f"n = {self.n}, d_k = {self.d_k}; mend: both at least 1")
+        for name in ("score_max", "v_max", "entry_max"):
+            if not 0 <= getattr(self, name) < inf:
+                raise InputError(f"{name} is {getattr(self, name)}; mend: a finite number from 0 on")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The quantities of the statement in ``bounds``, each the largest of its kind; ``parts`` sum to ``value``."""
+
+    value: float
+    parts: dict[str, float]
+    quantities: dict[str, float] = field(default_factory=dict)
+
+
+def evaluate(sizes: Sizes, precision: Precision) -> Terms:
+    """The formula's value, +∞ where it says nothing."""
+    import numpy as np
+
+    counts = Counts(precision, sizes.n, np.array([[sizes.n]]))
+    try:
+        return _Formula(sizes, precision, counts).terms()
+    except (Undecided, OverflowError):
+        return Terms(inf, {})
+
+
+class _Formula:
+    def __init__(self, sizes: Sizes, precision: Precision, counts: Counts) -> None:
+        self.sizes, self.precision, self.counts = sizes, precision, counts
+        eps = 2 * precision.exp_ulps * float(precision.score.u)
+        self.eps, self.lam = eps / (1 - eps), rate(precision.accumulate)
+        self.t, self.log_n = sizes.score_max * (1 + 2.0**-20), log(sizes.n)
+        self.times = float(counts.rescalings(sizes.n - 1))
+        self.below_count = float(counts.below[0, 0])
+        self._scores()
+        self._exponents()
+
+    def _scores(self) -> None:
+        """τ'."""
+        s, p, f = self.sizes, self.precision, self.precision.between
+        terms = s.d_k + SCALE_ROUNDINGS + factor_roundings(p, f)
+        each = 2 * s.d_k * (s.entry_max + 1) + 1
+        tau = g(terms, f) * self.t + each * (s.d_k + SCALE_ROUNDINGS + 2) * LOG2_E * float(f.eta)
+        tau += g(2, f) * (self.t + tau)
+        if p.kept is not None:
+            tau += g(1, p.kept) * (self.t + tau) + float(p.kept.eta)
+        self.tau = max(tau, g(6, f) * self.t)
+
+    def _exponents(self) -> None:
+        """a, s and b."""
+        p, c, t, log_n = self.precision, self.counts, self.t, self.log_n
+        two, three, four, six = (g(k, p.score) for k in (2, 3, 4, 6))
+        first = (two + three) * (2 * t + 2 * self.tau) + (1 + self.times) * self.eps
+        sums = (self.below_count + self.times) * self.lam
+        common = log_n + 2 * self.tau
+        grown = first + sums + four * (t + common) + 2 * self.eps * log_n
+        common += grown
+        second = three * (2 * t + common) + self.eps
+        self.a = self.tau + (max(first, second) if p.lse else first)
+        merging = six * (2 * t + common) + 2 * self.eps * (log_n + grown) + self.eps
+        apart = merging * c.merges / c.room(six + 2 * self.eps) if c.merges else 0.0
+        factors = rate(p.factors) if p.factors is not None else 0.0
+        self.alone = (self.times + c.alone) * self.lam + apart + factors
+        last = first + second + four * (t + common) + 2 * self.eps * (log_n + grown) if p.lse else 0.0
+        self.below = sums + max(apart, last)
+        if max(self.a, self.alone, self.below) > FARTHEST / 4:
+            raise Undecided("exponents of errors beyond all range")
+
+    def terms(self) -> Terms:
+        """M, and the last rounding."""
+        p, v = self.precision, self.sizes.v_max
+        lam_p, twice = rate(p.stored), _e(2 * self.a)
+        moved = min(v * _e(self.a) * growth_of(self.a), 2 * v)
+        whole, apart = v * twice, v * twice * growth_of(self.alone)
+        spread = whole + (v if p.stored.u <= p.accumulate.u else 0.0)
+        kept = growth_of(lam_p) * max((spread + moved) * _e(lam_p), whole + apart)
+        lost = twice * growth_of(self.below) * _e(2 * lam_p)
+        centre = v + moved + kept
+        factor = (1 + lost) * _e(2 * lam_p)
+        sums = self._sums(whole + apart, centre + apart)
+        underflow = self._underflow(lost)
+        total = moved + kept + lost * centre + factor * (apart + sums) + underflow
+        last = (v + total) * g(1, p.returned) + float(p.returned.eta)
+        up = 1 + 2.0**-10 + self.sizes.n * 2.0**-22
+        parts = self._parts(moved, factor * apart, lost * centre)
+        parts["sums"] += factor * sums
+        parts |= {"stored weights": kept, "underflow": underflow, "output": last}
+        value = (total + last) * up if self._in_range() else inf
+        return Terms(
+            value, {name: x * up for name, x in parts.items()}, self._quantities(moved, kept, lost, apart, sums)
+        )
+
+    def _parts(self, moved: float, apart: float, lost: float) -> dict[str, float]:
+        """By step: exponents in proportion."""
+        every, again = self.a or 1.0, self.times * self.lam
+        rescaling = min(self.times * self.eps, self.a - self.tau)
+        own, below = self.alone or 1.0, self.below or 1.0
+        single, added = self.counts.alone * self.lam, self.below_count * self.lam
+        return {
+            "scores": moved * self.tau / every,
+            "exponent": moved * (self.a - self.tau - rescaling) / every,
+            "rescaling": moved * rescaling / every + apart * again / own + lost * again / below,
+            "merging": apart * (self.alone - again - single) / own + lost * (self.below - again - added) / below,
+            "sums": apart * single / own + lost * added / below,
+        }
+
+    def _sums(self, sizes: float, total: float) -> float:
+        """E."""
+        by_path = growth_of(float(self.counts.path[0, 0]) * self.lam) * sizes
+        events = self.counts.partial_sums
+        share = 1.0 if events is None else float(events[0, 0]) * float(self.precision.accumulate.u)
+        return by_path if share >= 0.5 else min(by_path, share / (1 - share) * (sizes + total) / 2)
+
+    def _underflow(self, lost: float) -> float:
+        """What step 6 adds."""
+        p, n, v, c = self.precision, self.sizes.n, self.sizes.v_max, self.counts
+        factor = _e(self.alone + float(c.path[0, 0]) * self.lam + 2 * rate(p.stored)) * (1 + lost)
+        lowest = -log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
+        rise = _e(min(max(-self.sizes.lowest_max, 0.0), lowest + 1))
+        every, weight = rise * float(max(p.score.eta, p.accumulate.eta)) * c.underflowing, rise * float(p.stored.eta)
+        divisor = (1 - 2.0**-30) / _e(self.below) - (every + weight) * n
+        if divisor <= 0:
+            raise Undecided("a sum that may underflow to nothing")
+        return ((every + weight) * n * v * (1 + factor) + every * n) / divisor
+
+    def _in_range(self) -> bool:
+        p = self.precision
+        limit = float(min(f.largest for f in (p.score, p.accumulate, p.returned)))
+        return self.t * LOG2_E * 1.03 <= limit and self.sizes.n * self.sizes.v_max * 1.03 <= limit
+
+    def _quantities(self, moved: float, kept: float, lost: float, apart: float, sums: float) -> dict[str, float]:
+        found = {"tau": self.tau, "a": self.a, "s": self.alone, "b": self.below}
+        return found | {"W": moved, "P": kept, "G": 1 + lost, "S": apart, "E": sums}
+
+
+def _e(x: float) -> float:
+    """e^x, rounded up."""
+    return (1 + growth_of(x)) * (1 + 2.0**-52)
