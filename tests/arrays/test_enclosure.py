@@ -48,6 +48,13 @@ def test_wide_integers_in_arrays_are_enclosed_too() -> None:
     assert wide.balls().item().contains(2**62 + 1)
 
 
+def test_arrays_in_lists_are_stacked() -> None:
+    x = Enclosure.lift([1.0, 2.0]) / 3
+    stacked = xp.asarray([x[0], x[1], 1])
+    assert stacked.rad.tolist() == [*x.rad.tolist(), 0]
+    assert xp.asarray([[x[0]], [x[1]]]).shape == (2, 1)
+
+
 def test_ends_are_rounded_outward() -> None:
     third = Enclosure.lift(1) / Enclosure.lift(3)
     low, high = (Fraction(float(end)) for end in (third.low, third.high))
@@ -266,6 +273,18 @@ def test_what_is_in_common_is_settled_where_elements_are_read_moved_or_written()
     assert ((e / z).rad > 0.3 * (e / z).mid).all()
 
 
+def test_only_the_same_factor_cancels() -> None:
+    """e^x/x for x = s − m: what the exponents have in common as a factor, x has as a summand."""
+    s, m = Enclosure.lift([[1.0, 2.0, 3.0]]), interval((22.5, 23.5))[None]
+    x = s - m
+    e = xp.exp(x)
+    for t in (-0.5, 0.0, 0.5):
+        true = np.exp(s.mid - 23 - t)
+        assert (e / x).may_be(true / (s.mid - 23 - t)).all()
+        assert (e / xp.exp(s - m)).may_be(np.exp(np.array([t]))).all()
+    assert ((e / e).rad < 1e-14).all()
+
+
 def test_a_masked_row_keeps_what_it_has_in_common_apart_from_minus_infinity() -> None:
     s = xp.where([[True, False, True]], Enclosure.lift([[0.5, 1.0, 2.0]]), -INF)
     shifted = s - (xp.max(s, axis=-1, keepdims=True) + interval((-1, 1)))
@@ -369,6 +388,15 @@ def _through_a_transpose(x: Any) -> None:
 def _in_place(x: Any) -> None:
     x *= 0
     x += 9
+
+
+@pytest.mark.usefixtures("waiting")
+def test_work_that_waits_is_broadcast_in_products() -> None:
+    a = Enclosure.lift([[1.0, 2.0], [0.5, 3.0]]) + 0.0
+    b = Enclosure.lift(np.arange(12.0).reshape(3, 2, 2))
+    product = (a * 0.5) @ b
+    assert product.shape == (3, 2, 2)
+    assert product.may_be(0.5 * a.mid @ b.mid).all()
 
 
 @pytest.mark.usefixtures("waiting")

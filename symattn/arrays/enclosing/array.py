@@ -22,6 +22,7 @@ from symattn.arrays.enclosing.bounds import TINY, UP, U
 from symattn.arrays.enclosing.work import Parts, Work
 from symattn.arrays.planes import Planes
 from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
+from symattn.arrays.structure import _holds
 from symattn.errors import InputError, Refused
 
 _BITS = 128  # of the balls by which other numbers than floats come in
@@ -40,6 +41,10 @@ class Common:
     source: object
     reach: np.ndarray
     shift: bool
+
+    def cancels(self, other: Common) -> bool:
+        """Whether both are the same factor."""
+        return self.source is other.source and not self.shift and not other.shift
 
     def widened(self, mid: np.ndarray, rad: np.ndarray) -> np.ndarray:
         """Radii of x: r + ρ, or r + (|c| + r)(e^ρ − 1), with e^ρ − 1 ≤ ρ + ρ² for ρ ≤ 1."""
@@ -133,6 +138,9 @@ class Core(Planes):
     @classmethod
     def lift(cls, data: Any) -> Self:
         """Data as they are: floats and integers that float64 holds are exact, others are enclosed."""
+        if isinstance(data, (list, tuple)) and _holds(data):
+            stacked: Self = cls.xp.stack([cls.of(x) for x in data])
+            return stacked
         plain = _as_floats(data)
         if plain is None:
             return cls.of_balls(data)

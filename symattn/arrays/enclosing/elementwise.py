@@ -83,7 +83,7 @@ class Elementwise(Core):
         quotient is undefined. What numerator and denominator have in common cancels.
         """
         shape = np.broadcast_shapes(a.plain_shape, b.plain_shape)
-        cancels = a.common and b.common and a.common.source is b.common.source and not a.common.shift
+        cancels = a.common is not None and b.common is not None and a.common.cancels(b.common)
         y = b.raw if cancels else b.parts
         if _is_power(y) and 2.0**-1022 <= abs(y.mid.item()) <= 2.0**1021:
             return cls._times_power(a, cls.lift(1 / y.mid.item()), shape)

@@ -144,7 +144,7 @@ def _tanh_block(c: Any, r: Any, a: Any, ra: Any) -> None:
     t = _tanh_of(size)
     np.copysign(t, a, out=c)
     slope = np.where(wide <= _WIDE, ((1 - t) * (1 + t) + 32 * U) * (1 + 2 * wide + 3 * wide * wide), 1.0)
-    r[...] = np.where(a == 0, 0.0, np.where((ra == 0) & (a == 0), 0.0, t * (8 * U)))
+    np.multiply(t, 8 * U, out=r)
     r += np.minimum(slope, 1.0) * ra
     r *= UP
     r += np.where((a == 0) & (ra == 0), 0.0, TINY)

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.base import Array
 from symattn.arrays.calls import offer_all
+from symattn.arrays.enclosing.work import Parts
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.reductions import _axes
-from symattn.errors import Undecided
+from symattn.errors import Refused, Undecided
 
 
 class _Whole:
@@ -29,7 +31,11 @@ class _Whole:
         for x, chosen in ((a, True), (b, False)):
             if isinstance(x, self.kind) and x.common is not None and _alone(np.equal(condition, chosen), x, a, b):
                 return self.kind.like(x)
-        return Namespace.where(self, condition, a, b)  # type: ignore[arg-type]
+        if isinstance(condition, Array):
+            raise Refused(f"{self.kind.name}: where needs a boolean condition")
+        x, y = self.kind.written(a), self.kind.written(b)
+        mid, rad = (np.asarray(np.where(condition, p, q)) for p, q in zip(x.parts.pair, y.parts.pair, strict=True))
+        return self.kind.made(Parts(mid, rad))
 
     def argsort(self, a: Any, axis: int = -1, descending: bool = False) -> Any:
         """The order along an axis, ties in their first order. Raises Undecided unless intervals are apart or equal."""

@@ -25,9 +25,10 @@ class Products(Core):
         A factor that each row of X has in common, the product has.
         """
         common = a.common if a.common is not None and not a.common.shift else None
-        x = a.source if common is not None or a.common is None else a.parts
-        y, shape = b.parts, (*a.plain_shape[:-1], b.plain_shape[-1])
-        shape = (*np.broadcast_shapes(shape[:-2], b.plain_shape[:-2]), *shape[-2:])
+        batch = np.broadcast_shapes(a.plain_shape[:-2], b.plain_shape[:-2])
+        shape, y = (*batch, a.plain_shape[-2], b.plain_shape[-1]), b.parts
+        apart = a.common is None or common is not None  # what is in common need not be settled
+        x = a.parts if not apart else a.source if batch == a.plain_shape[:-2] else a.raw
         if (isinstance(x, Parts) and np.any(masked(x))) or np.any(masked(y)):
             raise Refused(f"{cls.name}: a product of matrices with -inf")
         with np.errstate(all="ignore"):

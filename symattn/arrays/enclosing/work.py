@@ -65,8 +65,10 @@ class Work:
         self.kernel(c, r, *(z for x in operands for z in x.pair), *(x[block] for x in self.more))
         if not r.size or r.max() < np.inf:
             return True
-        fixed = mended(Parts(c, r), operands, self.forbidden(*operands) if self.forbidden else False)
-        c[...], r[...] = fixed.pair
+        forbidden = self.forbidden(*operands) if self.forbidden else np.False_
+        np.copyto(r, 0.0, where=forbidden)
+        if not r.max() < np.inf or np.isnan(c.max()):
+            c[...], r[...] = mended(Parts(c, r), operands, forbidden).pair
         return False
 
     def read(self, block: Any) -> Parts:
