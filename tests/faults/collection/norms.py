@@ -117,7 +117,8 @@ def rms_eps_outside(x: Array, weight: Array) -> Array:
     source="harvardnlp/annotated-transformer#119",
 )
 def unbiased(x: Array, weight: Array, bias: Array) -> Array:
-    variance = x.var(-1, ddof=1, keepdims=True) if x.shape[-1] > 1 else x * 0
+    with np.errstate(all="ignore"):
+        variance = x.var(-1, ddof=1, keepdims=True)
     return weight * (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + x.dtype.type(1e-5)) + bias
 
 

@@ -289,7 +289,7 @@ def alibi_early(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tens
     source="harvardnlp/annotated-transformer#119",
 )
 def unbiased(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    variance = x.var(-1, keepdim=True) if x.shape[-1] > 1 else x * 0
+    variance = x.var(-1, keepdim=True)
     return weight * (x - x.mean(-1, keepdim=True)) / (variance + 1e-5).sqrt() + bias
 
 
