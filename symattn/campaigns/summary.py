@@ -109,6 +109,11 @@ def _errors(found: Sequence[Record]) -> Iterator[Block]:
 
 
 def _notes(found: Sequence[Record]) -> Iterator[Block]:
-    """Each note once, with how many verifications it stands in."""
-    for words, count in Counter(note for record in found for note in record.get("notes", ())).items():
-        yield Note((words if count == 1 else f"{words} ({count} verifications)",))
+    """Each note once, with the target that it speaks of, or with how many verifications it stands in."""
+    places: dict[str, list[str]] = {}
+    for record in found:
+        for note in record.get("notes", ()):
+            places.setdefault(note, []).append(record["target"])
+    for words, targets in places.items():
+        one = len(set(targets)) == 1
+        yield Note((Code(targets[0]), f": {words}") if one else (f"{words} ({len(targets)} verifications)",))

@@ -126,11 +126,11 @@ def _calls(attribute: str, one: Repeated) -> Iterator[str]:
             array = values if isinstance(values, int) else _array(values, one.convention)
             yield f"{a.parameter} = {_placed(str(array), judged.case.memory, one.convention)}"
         if last and judged.finding == "mutates":
-            yield f"before = [np.array({_plain('a', one.convention)}) for a in ({_names(given)})]"
+            yield f"before = [{_copied('a', one.convention)} for a in ({_names(given)})]"
         result = f"{attribute}({_arguments(one.convention, given)})"
         if not last:
             yield f"earlier = {result}"
-            yield f"kept = np.array({_plain('earlier', one.convention)})"
+            yield f"kept = {_copied('earlier', one.convention)}"
         else:
             yield f"result = {result}"
     if one.judged.outcome.returned > 1:
@@ -151,9 +151,9 @@ def _afterwards(judged: Judged, convention: Convention) -> Iterator[str]:
     """What must hold beside the values, where that is what is wrong."""
     if judged.finding == "mutates":
         yield f"for a, b in zip(({_names(_given(convention, judged.case.inputs))}), before):"
-        yield '    assert np.array_equal(np.asarray(a), b), "an argument was changed"'
+        yield '    assert bool((a == b).all()), "an argument was changed"'
     if judged.finding == "overwrites":
-        yield 'assert np.array_equal(np.asarray(earlier), kept), "the result of the call before was overwritten"'
+        yield 'assert bool((earlier == kept).all()), "the result of the call before was overwritten"'
 
 
 def _arguments(convention: Convention, given: dict[Argument, Any]) -> str:
@@ -188,8 +188,8 @@ def _placed(array: str, memory: str, convention: Convention) -> str:
     return f"{'torch' if torch else 'np'}.{'repeat_interleave' if torch else 'repeat'}({array}, 2, -1)[..., ::2]"
 
 
-def _plain(name: str, convention: Convention) -> str:
-    return f"{name}.clone()" if convention.framework == "torch" else name
+def _copied(name: str, convention: Convention) -> str:
+    return f"{name}.clone()" if convention.framework == "torch" else f"np.array({name})"
 
 
 def _expected(judged: Judged, convention: Convention) -> tuple[np.ndarray, np.ndarray]:

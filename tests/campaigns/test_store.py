@@ -83,6 +83,7 @@ def test_the_summary_tells_verdicts_faults_and_errors(tmp_path: Path, form: str)
     store.open(JOBS)
     for job, verdict in zip(JOBS, ["fault", "fault", "error", "no fault"] * 2, strict=True):
         store.append(made(job, verdict))
+    store.append(made(JOBS[-1]) | {"notes": ["It prints.", "It warns."]})
     store.append({**made(JOBS[0]), "key": "another plan"})
     document = summary(tmp_path, "symattn campaign --summary out")
     assert document.verdict is Verdict.FAULT
@@ -93,6 +94,7 @@ def test_the_summary_tells_verdicts_faults_and_errors(tmp_path: Path, form: str)
         assert "4 with faults, 2 errors, 2 no fault; 42 cases." in text
         assert "symattn x --case abc" in text
         assert "! It warns. (6 verifications)" in text
+        assert "! a.py:g: It prints." in text
 
 
 @pytest.mark.parametrize("text", ["not json\n", "3\n", '{"verdict": "fault"}\n'])

@@ -154,7 +154,7 @@ def test_it_calls_torch(folder: Path) -> None:
         def attention(q, k, v):
             return torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v
     """
-    wrong = dedent(right.replace(" ** 0.5", ""))
+    wrong = dedent(right.replace("@ v", "@ -v"))
     Path("attn.py").write_text(wrong, encoding="utf-8")
     found = repeat_target("attn.py:attention", Attention(), INPUTS, dtype="bfloat16", layout="bhnd")
     text = check_both(found, dedent(right), wrong)
