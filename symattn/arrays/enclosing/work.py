@@ -32,7 +32,11 @@ class Parts(NamedTuple):
         return Parts(self.mid[block], self.rad[block], self.finite)
 
     def spread(self, shape: tuple[int, ...]) -> Parts:
-        return Parts(np.broadcast_to(self.mid, shape), np.broadcast_to(self.rad, shape), self.finite)
+        return Parts(_spread(self.mid, shape), _spread(self.rad, shape), self.finite)
+
+
+def _spread(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return x if x.shape == shape else np.broadcast_to(x, shape)
 
 
 class Work:
@@ -53,11 +57,10 @@ class Work:
         self.kernel, self.shape, self.forbidden = kernel, shape, forbidden
         self.boxed = shape or (1,)
         self.operands = [x if isinstance(x, Work) else x.spread(self.boxed) for x in operands]
-        self.more = [np.broadcast_to(x, self.boxed) for x in more]
-        self.reads, self.done = 0, None
+        self.more = [_spread(np.asarray(x), self.boxed) for x in more]
+        self.reads = 0
+        self.done: Parts | None = None
         self.dummy = np.broadcast_to(np.zeros(()), self.boxed)
-
-    done: Parts | None
 
     def write(self, block: Any, c: np.ndarray, r: np.ndarray) -> bool:
         """Compute a block. Whether all came out finite."""
