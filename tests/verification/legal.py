@@ -18,13 +18,41 @@ class Row:
 
     def __init__(self, precision: Precision, rng: np.random.Generator) -> None:
         self.precision, self.rng = precision, rng
-        self.u = float(precision.roughest.u)
+        self.u = float(precision.between.u)
+        self.sum_u = max(float(precision.accumulate.u), self.u if precision.contract == "eager" else 0.0)
+        self.stored_u = max(float(precision.stored.u), self.u if precision.contract == "eager" else 0.0)
+        self.out_u = float(precision.returned.u)
         self.eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.policy = rng.choice(["up", "down", "random", "apart"])
         self.favourite = 0
+        self.fuses = bool(rng.random() < 0.5)  # products into sums
+        self.sums_stored = bool(rng.random() < 0.5)  # weights are stored before they are summed
+
+    def rougher(self, factor: float) -> Row:
+        """The same with roundings so many times as large."""
+        for name in ("u", "sum_u", "stored_u", "out_u", "eps"):
+            setattr(self, name, factor * getattr(self, name))
+        return self
 
     def fl(self, x: float, key: int = 0) -> float:
         return x * (1 + self.u * self.sign(x, key))
+
+    def stored(self, w: float, key: int) -> float:
+        return w * (1 + self.stored_u * self.sign(1.0, key)) if w else w
+
+    def term(self, w: float, v: float, key: int) -> float:
+        """A weight that is stored, unless it was already, times a value."""
+        x = (w if self.sums_stored else self.stored(w, key)) * v
+        return x if self.fuses else self.fl(x, key)
+
+    def weights(self, x: list[float], keys: list[int]) -> list[float]:
+        """Exponentials of what is left after subtracting, stored at once or later."""
+        found = [self.exp(a, j) for a, j in zip(x, keys, strict=True)]
+        return [self.stored(w, j) for w, j in zip(found, keys, strict=True)] if self.sums_stored else found
+
+    def total(self, terms: list[float], key: int = 0) -> float:
+        """A sum over keys, in any order."""
+        return self.add(terms, key, self.sum_u)
 
     def exp(self, x: float, key: int = 0) -> float:
         return math.exp(x) * (1 + self.eps * self.sign(1.0, key)) if x else 1.0
@@ -36,14 +64,15 @@ class Row:
             return (1.0 if key == self.favourite else -1.0) * (1.0 if x >= 0 else -1.0)
         return 1.0 if self.policy == "up" else -1.0
 
-    def add(self, terms: list[float], key: int = 0) -> float:
+    def add(self, terms: list[float], key: int = 0, u: float | None = None) -> float:
         """A sum in any order: two of the terms at a time."""
-        terms = list(terms)
+        terms, u = list(terms), self.u if u is None else u
         while len(terms) > 1:
             i = int(self.rng.integers(len(terms)))
             a = terms.pop(i)
             j = int(self.rng.integers(len(terms)))
-            terms[j] = self.fl(terms[j] + a, key) if a and terms[j] else terms[j] + a
+            both = terms[j] + a
+            terms[j] = both * (1 + u * self.sign(both, key)) if a and terms[j] else both
         return terms[0]
 
     def scores(self, q: np.ndarray, k: np.ndarray) -> list[float]:
@@ -79,10 +108,10 @@ class Row:
                 shrink = self.exp(self.fl(m - grown))
                 total, out = self.fl(total * shrink), self.fl(out * shrink)
             m = grown
-            weights = [self.exp(self.fl(s[j] - m, j), j) for j in tile]
-            terms = [self.fl(self.fl(w, j) * v[j], j) for w, j in zip(weights, tile, strict=True)]
-            total = self.add(([total] if total else []) + weights)
-            out = self.add(([out] if out else []) + terms)
+            weights = self.weights([self.fl(s[j] - m, j) for j in tile], tile)
+            terms = [self.term(w, v[j], j) for w, j in zip(weights, tile, strict=True)]
+            total = self.total(([total] if total else []) + weights)
+            out = self.total(([out] if out else []) + terms)
         return m, total, out
 
     def output(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> float:
@@ -95,28 +124,30 @@ class Row:
             y = self.fl(out / total) if self.rng.random() < 0.5 else self.fl(out * self.fl(1 / total))
         elif how == "before":
             m = max(s)
-            weights = [self.exp(self.fl(s[j] - m, j), j) for j in keys]
-            total = self.add(weights)
-            y = self.add([self.fl(self.fl(w / total, j) * v[j], j) for w, j in zip(weights, keys, strict=True)])
+            weights = self.weights([self.fl(s[j] - m, j) for j in keys], keys)
+            total = self.total(weights)
+            y = self.total([self.term(self.fl(w / total, j), v[j], j) for w, j in zip(weights, keys, strict=True)])
         elif how == "log-sum-exp":
             lse = self.log_sum_exp(*self.part(s, v, keys)[:2])
-            y = self.add([self.fl(self.exp(self.fl(s[j] - lse, j), j) * v[j], j) for j in keys])
+            weights = self.weights([self.fl(s[j] - lse, j) for j in keys], keys)
+            y = self.total([self.term(w, v[j], j) for w, j in zip(weights, keys, strict=True)])
         elif how == "at every tile":
             y = self.normalised_at_every_tile(s, v, keys)
         else:
             y = self.merged(s, v, keys)
-        return self.fl(y)
+        return y * (1 + self.out_u * self.sign(y, 0))
 
     def normalised_at_every_tile(self, s: list[float], v: np.ndarray, keys: list[int]) -> float:
         m, total, y = -math.inf, 0.0, 0.0
-        for piece in np.array_split(keys, min(self.precision.tiles or len(keys), len(keys))):
+        tiles = self.precision.tiles
+        for piece in np.array_split(keys, max(1, min(len(keys) if tiles is None else tiles, len(keys)))):
             grown = max(m, *(s[j] for j in piece))
             shrink = self.exp(self.fl(m - grown)) if m > -math.inf else 0.0
-            weights = [self.exp(self.fl(s[j] - grown, j), j) for j in piece]
+            weights = self.weights([self.fl(s[j] - grown, j) for j in piece], list(piece))
             old = self.fl(total * shrink)
-            total = self.add(([old] if old else []) + weights)
-            terms = [self.fl(w * v[j], j) for w, j in zip(weights, piece, strict=True)]
-            y = self.fl(self.add(([self.fl(y * old)] if old else []) + terms) * self.fl(1 / total))
+            total = self.total(([old] if old else []) + weights)
+            terms = [self.term(w, v[j], j) for w, j in zip(weights, piece, strict=True)]
+            y = self.fl(self.total(([self.fl(y * old)] if old else []) + terms) * self.fl(1 / total))
             m = grown
         return y
 

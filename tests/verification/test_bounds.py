@@ -48,8 +48,7 @@ def test_a_rougher_arithmetic_exceeds_it(name: str) -> None:
     broken = 0
     for _ in range(100):
         inputs = _inputs(rng, p)
-        rough = Row(p, rng)
-        rough.u, rough.eps = 8 * rough.u, 8 * rough.eps
+        rough = Row(p, rng).rougher(8)
         y = rough.output(inputs["q"][0], inputs["k"], inputs["v"][:, 0])
         broken += bool(expected(Attention(), inputs, p).ratios(np.array([[y]]))[0, 0] > 1)
     assert broken

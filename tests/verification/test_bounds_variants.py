@@ -34,7 +34,7 @@ def _ratios(spec: Attention, p: Precision, seed: int, cases: int, rougher: float
         for _ in range(4):
             t, i = int(rng.integers(spec.heads)), int(rng.integers(given["q"].shape[1]))
             simulated = VariantRow(spec, p, rng)
-            simulated.u, simulated.eps, simulated.grown = (rougher * x for x in (simulated.u, simulated.eps, 1.0))
+            simulated.rougher(rougher).grown = rougher
             got = np.array(right.run.output.midpoints())
             got[t, i, 0] = simulated.run(row(spec, given, t, i))
             found.append(float(right.ratios(got)[t, i, 0]))

@@ -8,6 +8,7 @@ roundings there, so |t̂ − t| ≤ (d + 8) u |t|^, |t|^ being the sums of absol
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from symattn.verification.target import Inputs
 _BLOCK = 1 << 17  # scores at a time
 _MANY = 1 << 14
 _LARGEST, _SMALLEST = 1e140, 1e-140  # beyond, squares of inputs leave the range
-_PLAIN = Attention()
+_STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse", "output"}
 
 
 def applies(spec: Attention, inputs: Inputs) -> bool:
@@ -41,14 +42,14 @@ def applies(spec: Attention, inputs: Inputs) -> bool:
         or not {"q", "k", "v"} <= set(inputs)
     ):
         return False
+    if not {step.name for step in spec.pipeline(frozenset(inputs))} <= _STEPS:
+        return False
     given = [np.asarray(inputs[n]) for n in ("q", "k", "v", "scale", "sink") if n in inputs]
     return all(a.size > 0 and _moderate(a) for a in given)
 
 
 def usual_or_sink(spec: Attention) -> bool:
     """Whether scores are dot products with a scale, and weights their softmax under masks, with a sink or without."""
-    from dataclasses import replace
-
     return usual(replace(spec, sink=None))
 
 
@@ -76,15 +77,15 @@ class Plain:
         names = [n for n in chain(self.steps) if n != "masked"]
         self.held = values_name(self.steps)
         self.keys = next(s for s in self.steps if s.name == "scores").of[:2]
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # what overflows becomes +∞, or undefined, which counts as +∞
             self.values = trace(spec, given, wanted={chain(self.steps)[-1], self.held})
             self.kind = _kind(precision, sizes)
             sizes = {n: a.astype(self.kind) if a.dtype.kind == "f" else a for n, a in sizes.items()}
             self.sizes = trace(spec, sizes, wanted={names[-1]})
-        self.t, self.raw = self.values[chain(self.steps)[-1]], np.abs(self.sizes[names[-1]])
-        self.d = int(given["q"].shape[-1])
-        self.terms = self._terms(given)
-        self._result()
+            self.t, self.raw = self.values[chain(self.steps)[-1]], np.abs(self.sizes[names[-1]])
+            self.d = int(given["q"].shape[-1])
+            self.terms = self._terms(given)
+            self._result()
 
     def _terms(self, given: dict[str, Any]) -> Any:
         """How many products of each score are not zero: one number, or for each."""
