@@ -121,7 +121,7 @@ def weights_transposed(q: Array, k: Array, v: Array) -> Array:
     return weights(q, k).T @ v
 
 
-@wrong("values|output|weights", "all zeros", "zero", near="own_buffer")
+@wrong("values|output|weights", "all zeros", "zero|0 times", near="own_buffer")
 def zeros(q: Array, k: Array, v: Array) -> Array:
     return np.zeros((len(q), v.shape[1]), q.dtype)
 
@@ -131,7 +131,9 @@ def mean_of_values(q: Array, k: Array, v: Array) -> Array:
     return np.broadcast_to(v.mean(axis=0), (len(q), v.shape[1])).copy()
 
 
-@wrong("normalize|weights", "the value of the largest score alone", "largest|max|one-hot|hard", near="own_buffer")
+@wrong(
+    "normalize|weights", "the value of the largest score alone", "largest|highest|max|one-hot|hard", near="own_buffer"
+)
 def hard_attention(q: Array, k: Array, v: Array) -> Array:
     return v[np.argmax(q @ k.T, axis=1)]
 

@@ -120,7 +120,7 @@ def output_bias_for_each_head(
 @wrong(
     "score",
     "query head t reads key head t mod g",
-    "group|key head|heads of keys|tile",
+    "group|key head|heads of keys|tile|mod",
     spec=_GROUPS,
     near="groups_repeated",
 )

@@ -106,7 +106,7 @@ def window_too_small(q: Array, k: Array, v: Array) -> Array:
     "mask",
     "a window of one key too many",
     "window",
-    "many|wide|more",
+    "many|wide|long|more",
     spec=_WINDOW,
     near="window",
     source="ml-explore/mlx-lm#390",

@@ -174,7 +174,7 @@ def over_tokens(x: Array, weight: Array, bias: Array) -> Array:
     return weight * c / np.sqrt((c * c).mean(axis, keepdims=True) + x.dtype.type(1e-5)) + bias
 
 
-@wrong("norm", "one mean and one variance for all rows", "axis|axes|rows|whole|all", spec=_RMS, near="rms_norm")
+@wrong("norm", "one mean and one variance for all rows", "axis|axes|rows|whole|all|tokens", spec=_RMS, near="rms_norm")
 def over_everything(x: Array, weight: Array) -> Array:
     return weight * x / np.sqrt((x * x).mean() + x.dtype.type(1e-6))
 

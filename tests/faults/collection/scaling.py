@@ -189,7 +189,7 @@ def integer_root(q: Array, k: Array, v: Array) -> Array:
     return softmax(q @ k.T / np.float32(root)) @ v
 
 
-@wrong("scale", "head dimension 64 hard-coded", "1/8|64", shows="d_k != 64", near="plain")
+@wrong("scale", "head dimension 64 hard-coded", "1/8|0.125|64", shows="d_k != 64", near="plain")
 def hard_coded_width(q: Array, k: Array, v: Array) -> Array:
     return softmax(q @ k.T * np.float32(0.125)) @ v
 

@@ -75,7 +75,12 @@ def not_divided(q: Array, k: Array, v: Array) -> Array:
     return np.exp(s - s.max(axis=-1, keepdims=True)) @ v
 
 
-@wrong("normalize", "one softmax over the whole array", "whole|all queries|every query", near="by_log_softmax")
+@wrong(
+    "normalize",
+    "one softmax over the whole array",
+    "whole|all queries|every query|queries and keys together",
+    near="by_log_softmax",
+)
 def over_everything(q: Array, k: Array, v: Array) -> Array:
     s = scores(q, k)
     e = np.exp(s - s.max())
@@ -83,9 +88,9 @@ def over_everything(q: Array, k: Array, v: Array) -> Array:
 
 
 @wrong(
-    "normalize",
+    "normalize|mask",
     "divided by the sum of all keys, forbidden ones too",
-    "forbidden|masked|denominator|sum",
+    "forbidden|masked|denominator|sum|after the softmax",
     spec=_BOOLEAN,
     near="by_logaddexp",
 )
@@ -184,7 +189,7 @@ def sink_of_another_head(q: Array, k: Array, v: Array, sink: Array) -> Array:
 
 
 @wrong(
-    "normalize",
+    "sink|normalize",
     "one more in the denominator after the maximum was subtracted",
     "denominator|1 +|added|sink|e^",
     spec=_ZERO_SINK,
