@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -11,31 +11,29 @@ import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
-from symattn.arrays.special import Undefined
+from symattn.attention.enclosed import enclose
 from symattn.attention.inputs import TOKENS, check_inputs, shape
 from symattn.attention.spec import Attention
-from symattn.errors import InputError
+from symattn.errors import InputError, Refused
 from symattn.sources.frameworks import read
+from symattn.verification.bounding import plain
 from symattn.verification.counterexample import counterexample
 from symattn.verification.judge import Case, Judged, expected
 from symattn.verification.target import Outcome
 
 Arrays = dict[str, np.ndarray]
 _MOST = 5_000_000  # products of weights and values that balls are made for at once
+_FEW = 20_000  # products, up to which balls take no time
+_FORM = 64  # entries of the inputs up to which an exact form is sought
 
 
 @dataclass(frozen=True)
-class _Slice:
-    """One element of a batch, judged."""
+class _Measured:
+    """For each element of the output: the error as a part of what is allowed, the exact value, what is allowed."""
 
-    index: tuple[int, ...]
-    judged: Judged
-
-    @property
-    def ratios(self) -> np.ndarray:
-        """The errors as parts of what is allowed."""
-        assert self.judged.ratios is not None
-        return self.judged.ratios
+    ratios: np.ndarray
+    exact: np.ndarray
+    allowed: np.ndarray
 
 
 def close_to_exact(
@@ -60,7 +58,8 @@ def close_to_exact(
         return f"out has the shape {got.shape} in place of {wanted}"
     if dtype not in FORMATS or Format(dtype).u > arithmetic.input.u:
         return f"out is of {dtype} for inputs of {arithmetic.input.name}"
-    return _compared(list(_judged(spec, inputs, arithmetic, got, dtype)), arithmetic)
+    measured = _fast(spec, inputs, arithmetic, got) or _by_balls(spec, inputs, arithmetic, got)
+    return _told(spec, inputs, arithmetic, got, measured)
 
 
 def _read(name: str, array: Any) -> tuple[np.ndarray, str]:
@@ -111,22 +110,47 @@ def _shape(spec: Attention, inputs: Arrays) -> tuple[int, ...]:
     return (*batch, *q[len(q) - own : -1], v[-1])
 
 
-def _judged(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray, dtype: str) -> Iterator[_Slice]:
+def _fast(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured | None:
+    """In float64, for many elements of a narrower type; None for what is small, or not plain enough.
+
+    An element is beyond the bound only where all of the interval that holds the exact value says so.
+    """
+    if got.size * inputs["k"].shape[-2] <= _FEW or precision.input.name == "float64" or not plain.applies(spec, inputs):
+        return None
+    try:
+        found = enclose(spec, inputs)
+    except Refused:
+        return None
+    allowed, (least, _) = plain.allowed(spec, inputs, precision), found.off(got)
+    with np.errstate(all="ignore"):
+        ratios = np.where(least == 0, 0.0, np.where(np.isinf(allowed), 0.0, least / allowed))
+    return _Measured(ratios, found.centre, allowed)
+
+
+def _by_balls(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
     """Each element of the batch by itself, so that no more than one is in memory."""
     own = 2 + (spec.heads > 1)
-    work = prod(got.shape[len(got.shape) - own :]) * inputs["k"].shape[-2]
-    if work > _MOST:
+    if prod(got.shape[len(got.shape) - own :]) * inputs["k"].shape[-2] > _MOST:
         raise InputError(
-            f"{got.shape[-2]} queries, {inputs['k'].shape[-2]} keys, {got.shape[-1]} columns are too many to judge "
-            "exactly; mend: a slice of the queries, or of the heads"
+            f"{got.shape[-2]} queries, {inputs['k'].shape[-2]} keys, {got.shape[-1]} columns are too many for this "
+            "specification and dtype; mend: a slice of the queries, or of the heads"
         )
-    axes = {name: len(shape(name, spec, inputs).replace("…", "").split()) for name in inputs}
+    measured = _Measured(*(np.zeros(got.shape) for _ in range(3)))
     for index in np.ndindex(got.shape[: got.ndim - own]):
-        mine = {name: _at(a, index, axes[name]) for name, a in inputs.items()}
-        right = expected(spec, mine, precision)
-        values = got[index]
-        outcome = Outcome(values, dtype, values.shape)
-        yield _Slice(index, Judged(Case("", "", mine), outcome, right, None, right.ratios(values)))
+        right = expected(spec, _slice(spec, inputs, index), precision)
+        measured.ratios[index], measured.allowed[index] = right.ratios(got[index]), right.allowed
+        measured.exact[index] = np.vectorize(_middle, otypes=[float])(right.entries)
+    return measured
+
+
+def _middle(x: Any) -> float:
+    return float(x.mid()) if hasattr(x, "mid") else np.nan
+
+
+def _slice(spec: Attention, inputs: Arrays, index: tuple[int, ...]) -> Arrays:
+    """The inputs of one element of the batch."""
+    axes = {name: len(shape(name, spec, inputs).replace("…", "").split()) for name in inputs}
+    return {name: _at(a, index, axes[name]) for name, a in inputs.items()}
 
 
 def _at(array: np.ndarray, index: tuple[int, ...], own: int) -> np.ndarray:
@@ -136,30 +160,34 @@ def _at(array: np.ndarray, index: tuple[int, ...], own: int) -> np.ndarray:
     return np.asarray(array[at])
 
 
-def _compared(slices: list[_Slice], precision: Precision) -> str:
-    """How many elements are beyond the bound, and the worst of them."""
-    beyond = sum(int((s.ratios > 1).sum()) for s in slices)
+def _told(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray, measured: _Measured) -> str:
+    """How many elements are beyond the bound, and the worst of them; empty where none is."""
+    beyond = int((measured.ratios > 1).sum())
     if not beyond:
         return ""
-    total = sum(s.ratios.size for s in slices)
-    worst = max(slices, key=lambda s: s.ratios.max())
     verb = "is" if beyond == 1 else "are"
-    first = f"{beyond} of {total} elements {verb} beyond what any implementation in {precision.name} can give"
-    return "\n".join([first, *_worst(worst)])
+    at = tuple(int(i) for i in np.unravel_index(int(measured.ratios.argmax()), got.shape))
+    lines = [f"{beyond} of {got.size} elements {verb} beyond what any implementation in {precision.name} can give"]
+    exact, allowed = measured.exact[at], measured.allowed[at]
+    if np.isnan(exact):
+        lines.append(f"The worst is out{list(at)}: got {got[at]:.10g}, and NaN is what the specification says")
+    else:
+        form = _form(spec, inputs, precision, got, at)
+        lines.append(f"The worst is out{list(at)}: got {got[at]:.10g}, exact {exact:.10g}{form}")
+        if np.isfinite(got[at]):
+            lines.append(f"Off by {abs(got[at] - exact):.2g}; at most {allowed:.2g} is legal")
+    silent = int(np.isinf(measured.allowed).sum())
+    return "\n".join([*lines, *([f"The bound says nothing about {silent} others"] if silent else [])])
 
 
-def _worst(worst: _Slice) -> Iterator[str]:
-    judged = worst.judged
-    found = counterexample(judged.expected.run.spec, judged, None)
-    at = [*worst.index, *found.index]
-    entry = judged.expected.entries[found.index]
-    if isinstance(entry, Undefined):
-        yield f"The worst is out{at}: got {found.got:.10g}, and NaN is what the specification says"
-        return
-    exact = "" if found.exact is None or found.exact.rational() is not None else f" = {found.exact}"
-    yield f"The worst is out{at}: got {found.got:.10g}, exact {found.expected:.10g}{exact}"
-    if found.got is not None and np.isfinite(found.got) and found.expected is not None:
-        yield f"Off by {abs(found.got - found.expected):.2g}; at most {found.allowed:.2g} is legal"
-    unspoken = sum(int(np.isinf(s.judged.expected.allowed).sum()) for s in [worst])
-    if unspoken:
-        yield f"The bound says nothing about {unspoken} others"
+def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray, at: tuple[int, ...]) -> str:
+    """`` = exp(1)/(1+exp(1))``, where the exact value has a form and the inputs are few."""
+    own = 2 + (spec.heads > 1)
+    index = at[: len(at) - own]
+    mine = _slice(spec, inputs, index)
+    if sum(a.size for a in mine.values()) > _FORM:
+        return ""
+    right, values = expected(spec, mine, precision), got[index]
+    judged = Judged(Case("", "", mine), Outcome(values, "", values.shape), right, None, right.ratios(values))
+    exact = counterexample(spec, judged, None).exact
+    return "" if exact is None or exact.rational() is not None else f" = {exact}"

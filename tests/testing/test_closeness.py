@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, Precision
 from symattn.errors import InputError
+from symattn.sources import closeness
+from symattn.sources.loading import CannotRun
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
 
 
@@ -114,18 +116,48 @@ def test_shapes_and_types_are_named() -> None:
             assert_close_to_exact(*given, **told)  # type: ignore[arg-type]
 
 
+def test_many_elements_are_judged_by_intervals() -> None:
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((2, 150, 16)).astype(np.float32) for _ in "qkv")
+    out = attention(q, k, v)
+    assert_close_to_exact(out, q, k, v)
+    out[1, 149, 3] *= 1 + 1e-3
+    out[0, 7, 2] = np.nan
+    text = words(out, q, k, v)
+    assert text.startswith("2 of 4800 elements are beyond what any implementation in float32 can give\n")
+    assert "The worst is out[0, 7, 2]: got nan, exact " in text
+    causal = Attention(causal=True, heads=2)
+    mask = np.tri(150, dtype=bool)
+    assert_close_to_exact(attention(q, k, v, mask), q, k, v, causal)
+    assert "beyond" in words(attention(q, k, v), q, k, v, causal)
+
+
+def test_intervals_and_balls_say_the_same() -> None:
+    rng = np.random.default_rng(4)
+    q, k, v = (rng.standard_normal((40, 16)).astype(np.float32) for _ in "qkv")
+    for spec, mask in ((Attention(), None), (Attention(causal=True), np.tri(40, dtype=bool))):
+        out = attention(q, k, v, mask)
+        inputs = {"q": q.astype(float), "k": k.astype(float), "v": v.astype(float)}
+        fast = closeness._fast(spec, inputs, Precision.of("float32"), out.astype(float))
+        slow = closeness._by_balls(spec, inputs, Precision.of("float32"), out.astype(float))
+        assert fast is not None
+        np.testing.assert_allclose(fast.exact, slow.exact, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(fast.allowed, slow.allowed, rtol=1e-12)
+        np.testing.assert_allclose(fast.ratios, slow.ratios, rtol=1e-3, atol=1e-6)
+
+
 def test_too_much_to_judge_is_refused() -> None:
-    q = np.zeros((400, 2), np.float32)
+    q = np.zeros((400, 2))
     with pytest.raises(InputError, match="a slice of the queries"):
-        assert_close_to_exact(np.zeros((400, 64), np.float32), q, q, np.zeros((400, 64), np.float32))
+        assert_close_to_exact(np.zeros((400, 64)), q, q, np.zeros((400, 64)))
 
 
-def _never(q: Any, k: Any, v: Any) -> Any:
-    raise ValueError("not today")
+def test_a_function_that_never_returns_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(*_: Any, **__: Any) -> Any:
+        raise CannotRun("it gave nothing to judge: ValueError: not today")
 
-
-def test_a_function_that_never_returns_fails() -> None:
-    with pytest.raises(AttentionFault, match="not today"):
-        assert_attention(_never)
     with pytest.raises(InputError, match="unknown precision"):
         assert_attention(attention, precision="float31")
+    monkeypatch.setattr("symattn.sources.verify.verify", nothing)
+    with pytest.raises(AttentionFault, match="not today"):
+        assert_attention(attention)
