@@ -129,7 +129,8 @@ def _collect(session: Session) -> None:
     session.progress("accuracy")
     _search(session)
     _climb(session, rng)
-    _try_later(session, groups.LAST, rng)
+    if session.identity is None or not session.identity.agrees:  # residues have been tried at such sizes
+        _try_later(session, groups.LAST, rng)
 
 
 def _try_later(session: Session, later: dict[str, Group], rng: np.random.Generator) -> None:

@@ -24,7 +24,7 @@ Array = np.ndarray
 _TOKENS = ("q", "k", "v", "x", "y")
 CELLS = 70_000  # scores of all heads, beyond which a case takes seconds
 _HALVINGS = 40  # of queries; beyond, scores do not follow them
-_MASKED_SCORES = 1000.0  # beyond, a finite mask such as −10⁴ forbids nothing
+_MASKED_SCORES = 20_000.0  # far from the −10⁹ and −65504 that stand for −∞ in float32 and in half types
 Entries = Callable[[str, tuple[int, ...]], Array]
 
 
@@ -88,7 +88,8 @@ class Maker:
     def largest_score(self) -> float:
         """The largest |s| that may occur."""
         limit = np.inf if self.domain.max_abs_score is None else self.domain.max_abs_score
-        return min(limit, _MASKED_SCORES) if self.spec.masks_anything else limit
+        finite = min(_MASKED_SCORES, float(self.precision.input.largest) / 64)
+        return min(limit, finite) if self.spec.masks_anything else limit
 
     def fitted(self, sizes: Sizes) -> Sizes:
         """The sizes that the specification and the domain allow, as near as can be to those asked for."""

@@ -15,7 +15,7 @@ _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
 
 def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Scores that rise or fall from key to key, one key that takes all in every place, equal values."""
-    for n in (17, 33, 65):
+    for n in (17, 33) if maker.square else (17, 33, 65):
         rows = n if maker.square else 3
         rising = np.arange(n, dtype=float)[:, None]
         v = rng.integers(-8, 9, (n, 2)).astype(float)
@@ -60,7 +60,7 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 def _levels(largest: float) -> tuple[float, ...]:
     """Levels at which exponentials of ten formats overflow or vanish, and the largest that the domain has."""
     most = 8 * np.floor(0.97 * largest / 8) if 16 <= largest < np.inf else largest
-    return tuple(dict.fromkeys(min(level, most) for level in (8.0, 24.0, 96.0, 112.0, 400.0, 800.0)))
+    return tuple(dict.fromkeys(min(level, most) for level in (8.0, 24.0, 96.0, 112.0, 400.0, 800.0, 16384.0)))
 
 
 def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -109,6 +109,7 @@ def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Masks that leave the last keys alone, or the first, or one; and rows without any where the domain has them."""
     if maker.spec.mask is None and not maker.spec.padding:
         return
+    yield from _low(maker, rng)
     counted = any(a.form in ("lengths", "length") for a in maker.convention.arguments)
     for n_q, n_k in ((4, 20), (5, 5), (3, 40), (2, 100)):
         if max(n_q, n_k) > maker.domain.max_tokens or (maker.square and n_k > 40):
@@ -120,6 +121,14 @@ def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             masked = _with_mask(maker, made, keys)
             if masked is not None:
                 yield f"{name}, n_k = {n_k}", maker.tame(masked)
+
+
+def _low(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Every score far below 0, where numbers that stand for −∞ are not far below them."""
+    for level in _levels(maker.largest_score):
+        q, k = np.zeros((6, 4)), np.zeros((6, 4))
+        q[:, 0], q[:, 1], k[:, 0], k[:, 1] = 16, 1, -level / 8, rng.integers(-2, 3, 6)
+        yield f"every score near −{level:g}, the weights", maker.from_heads(q, k, np.eye(6), rng)
 
 
 def _hidden(n: int) -> dict[str, Array]:

@@ -15,7 +15,7 @@ from tests.faults.rewrites import causal, plain
 
 
 def verify(program: Any, spec: Attention | None = None, **told: Any) -> Report:
-    return sources_verify(program, spec, examples=10, **told)
+    return sources_verify(program, spec, **{"examples": 0, "domain": Domain(max_tokens=24, max_width=8), **told})
 
 
 def test_a_transposed_output_is_a_wrong_shape() -> None:
@@ -76,6 +76,57 @@ def test_memory_that_is_read_as_it_lies_is_a_fault() -> None:
     assert verify(program).verdict is Verdict.FAULT
 
 
+def test_a_table_that_is_kept_by_the_number_of_new_tokens_is_a_fault() -> None:
+    tables: dict[int, Any] = {}
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        n_q, n_k = len(q), len(k)
+        later = tables.setdefault(n_q, np.arange(64) > np.arange(n_q)[:, None] + n_k - n_q)[:, :n_k]
+        s = np.where(later, np.float32(-np.inf), q @ k.T / np.sqrt(np.float32(q.shape[-1])))
+        with np.errstate(invalid="ignore"):
+            e = np.exp(s - s.max(axis=-1, keepdims=True))
+            return e / e.sum(axis=-1, keepdims=True) @ v
+
+    assert verify(program, Attention(causal=True)).verdict is Verdict.FAULT
+
+
+def test_one_array_in_several_roles_is_tried() -> None:
+    def program(q: Any, k: Any, v: Any) -> Any:
+        return plain(q, k, v) * (2 if k is v else 1)
+
+    assert verify(program).verdict is Verdict.FAULT
+
+
+def test_the_order_of_axes_in_memory_is_tried() -> None:
+    def program(q: Any, k: Any, v: Any) -> Any:
+        return plain(q, k, v) * (2 if k.strides[0] < 0 else 1)
+
+    assert verify(program).verdict is Verdict.FAULT
+
+
+def test_read_only_arrays_and_views_are_notes() -> None:
+    def program(q: Any, k: Any, v: Any) -> Any:
+        v[...] += 0
+        return v[: len(q)] if len(k) == 1 and len(q) == 1 else plain(q, k, v)
+
+    report = verify(program)
+    assert report.faults == ()
+    assert any("read-only" in note for note in report.notes)
+    assert any("share memory with the input v" in note for note in report.notes)
+
+
+def test_axes_in_front_are_a_note_or_a_fault_as_promised() -> None:
+    def program(q: Any, k: Any, v: Any) -> Any:
+        s = q @ k.swapaxes(-1, -2) / np.sqrt(np.float32(q.shape[-1]))
+        e = np.exp(s - s.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True) @ v
+
+    report = verify(program)
+    assert report.faults == ()
+    assert any("Domain(batch=True)" in note for note in report.notes)
+    assert verify(program, domain=Domain(max_tokens=24, batch=True)).verdict is Verdict.FAULT
+
+
 def test_where_it_raises_is_said() -> None:
     def program(q: Any, k: Any, v: Any) -> Any:
         if v.shape[1] != q.shape[1]:
@@ -94,7 +145,7 @@ def test_a_promise_about_shapes_is_kept() -> None:
         return plain(q, k, v)
 
     assert verify(program).verdict is Verdict.FAULT
-    assert verify(program, domain=Domain(square=True)).faults == ()
+    assert verify(program, domain=Domain(max_tokens=24, square=True)).faults == ()
 
 
 def test_nan_behind_the_mask_is_a_note_or_a_fault_as_promised() -> None:
@@ -102,7 +153,7 @@ def test_nan_behind_the_mask_is_a_note_or_a_fault_as_promised() -> None:
     report = verify(causal, spec)
     assert report.faults == ()
     assert any("NaN in a value" in note for note in report.notes)
-    (fault,) = verify(causal, spec, domain=Domain(nonfinite_forbidden=True)).faults
+    (fault,) = verify(causal, spec, domain=Domain(max_tokens=24, nonfinite_forbidden=True)).faults
     assert fault.step == "mask"
 
 
@@ -125,7 +176,7 @@ def test_fully_masked_rows_only_where_they_are_promised() -> None:
 
     spec = Attention(mask="boolean")
     assert verify(program, spec).faults == ()
-    assert verify(program, spec, domain=Domain(fully_masked_rows=True)).verdict is Verdict.FAULT
+    assert verify(program, spec, domain=Domain(max_tokens=24, fully_masked_rows=True)).verdict is Verdict.FAULT
 
 
 def test_noise_is_not_taken_for_a_wrong_step() -> None:

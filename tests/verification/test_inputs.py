@@ -10,14 +10,15 @@ import pytest
 from symattn import Attention
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
+from symattn.verification import groups
 from symattn.verification.domain import Domain
-from symattn.verification.inputs import Maker
-from symattn.verification.probes import GROUPS
+from symattn.verification.inputs import Maker, Sizes
 from symattn.verification.reduce import reduce
-from symattn.verification.search import search
-from symattn.verification.target import Argument, Convention
+from symattn.verification.search import climb, search
+from symattn.verification.target import Argument, Convention, Layout
 
 QKV = ("q", "k", "v")
+SINGLE = Precision.of("float32")
 TOKENS = ("x", "w_q", "w_k", "w_v", "w_o", "b_o")
 
 
@@ -30,7 +31,7 @@ def _maker(names: tuple[str, ...] = QKV, dtype: str = "float32", domain: Domain 
 
 def _all(maker: Maker) -> list[dict[str, np.ndarray]]:
     rng, found = np.random.default_rng(1), []
-    for group in GROUPS.values():
+    for group in (*groups.FIRST.values(), *groups.LATER.values()):
         found += [inputs for _, inputs in group(maker, rng) if inputs is not None]
 
     def visit(title: str, inputs: dict[str, np.ndarray]) -> bool:
@@ -65,6 +66,43 @@ def test_inputs_are_what_was_promised(maker: Maker) -> None:
         assert n_q == n_k or not maker.square
 
 
+@pytest.mark.parametrize(("form", "layout"), [("bk", "bhnd"), ("b11k", "bhnd"), ("bk", "bnd"), ("lengths", "bhnd")])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_the_masks_of_a_batch_differ(form: str, layout: Layout, heads: int) -> None:
+    arguments = (*(Argument(n, n) for n in QKV), Argument("keep", "keep", form=form))
+    if layout == "bnd" and heads > 1:
+        return
+    maker = Maker(Attention(padding=True, heads=heads), Convention(arguments, layout=layout), SINGLE, Domain())
+    batches = [i for _, i in groups.FIRST["shapes"](maker, np.random.default_rng(1)) if i and i["keep"].ndim > 1]
+    assert len(batches) >= 3
+    assert any(not (i["keep"] == i["keep"][:1]).all() for i in batches)
+    for inputs in batches:
+        assert np.isfinite(maker.spec(**inputs)).all()
+        if form == "lengths":
+            assert (np.diff(inputs["keep"].astype(int), axis=-1) <= 0).all()
+
+
+def test_rows_without_any_key_occur_where_they_are_promised() -> None:
+    for promised in (False, True):
+        maker = _maker(mask="boolean", domain=Domain(fully_masked_rows=promised))
+        found = [i["mask"].any(axis=-1).all() for i in _all(maker)]
+        assert all(found) is not promised
+
+
+def test_climbing_keeps_what_is_worse_and_stays_in_the_format() -> None:
+    maker, seen = _maker(mask="boolean", dtype="float16"), []
+
+    def size(inputs: dict[str, np.ndarray]) -> float:
+        seen.append(inputs)
+        return float(np.abs(inputs["q"]).sum())
+
+    start = maker.make(Sizes(3, 5, 4, 2), lambda name, shape: np.ones(shape), np.random.default_rng(0))
+    assert climb(maker, start, size(start), np.random.default_rng(1), 200, size) == max(map(size, list(seen)))
+    assert max(map(size, list(seen))) > size(start)
+    assert all(np.array_equal(maker.precision.input.rounded(i["q"]), i["q"]) for i in seen)
+    assert all(i["mask"] is start["mask"] or np.array_equal(i["mask"], start["mask"]) for i in seen)
+
+
 def test_dimensions_differ_in_every_pair() -> None:
     seen = {(i["q"].shape[0], i["k"].shape[0], i["k"].shape[1], i["v"].shape[1]) for i in _all(_maker())}
     for a in range(4):
@@ -72,7 +110,8 @@ def test_dimensions_differ_in_every_pair() -> None:
             assert {s[a] > s[b] for s in seen} == {True, False}
             assert any(s[a] == s[b] for s in seen)
     assert any(s[2] > 64 for s in seen)
-    assert {15, 16, 17, 31, 33, 64, 65} <= {s[1] for s in seen}
+    assert {15, 16, 17, 31, 33, 64, 65, 127, 128, 129, 192} <= {s[1] for s in seen}
+    assert {63, 64, 65, 128} <= {s[2] for s in seen}
 
 
 def test_the_search_is_reproducible_and_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,46 @@
+"""A task in a copy of the process changes nothing here, and ends in time."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from symattn.sources.apart import NotDone, apart
+
+
+def test_the_result_comes_back_and_what_was_changed_does_not() -> None:
+    kept: list[int] = []
+
+    def task() -> list[int]:
+        kept.append(1)
+        return [*kept, *range(100_000)]
+
+    assert apart(task, 20.0)[:3] == [1, 0, 1]
+    assert kept == []
+
+
+def _raising() -> Any:
+    raise ValueError("not today")
+
+
+def _leaving() -> Any:
+    os._exit(3)
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (_raising, "ValueError: not today"),
+        (_leaving, "it ended its process"),
+        (lambda: time.sleep(60), "it did not end within 0.3 s"),
+        (lambda: lambda: 0, "Can't pickle|local object|pickle"),
+    ],
+)
+def test_what_gives_no_result_says_why(task: Any, words: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(NotDone, match=words):
+        apart(task, 0.3 if "0.3" in words else 20.0)
+    assert time.monotonic() - start < 20

@@ -1,0 +1,114 @@
+"""Code that runs on residues: what agrees is tested, and what differs is no fault until floats show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symattn import Attention, Verdict
+from symattn.evidence import Grade
+from symattn.sources.identity import understood
+from symattn.sources.request import Request
+from symattn.sources.target import target
+from symattn.sources.verify import verify
+from symattn.verification.domain import Domain
+from symattn.verification.report import Check, Report
+from symattn.verification.target import Convention
+
+CALLS: list[str] = []
+
+
+def attention(q: Any, k: Any, v: Any, more: float = 0.0, factor: float = 1.0) -> Any:
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype) * factor
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / (e.sum(axis=-1, keepdims=True) + more) @ v
+
+
+def plain(q: Any, k: Any, v: Any) -> Any:
+    CALLS.append(type(q).__name__)
+    return attention(q, k, v)
+
+
+def harmless(q: Any, k: Any, v: Any) -> Any:
+    return attention(q, k, v, np.float32(1e-20))
+
+
+def wrong_for_64(q: Any, k: Any, v: Any) -> Any:
+    return (
+        attention(q, k, v, factor=q.dtype.type(1.5 if len(k) == len(q) == 64 else 1))
+        if len(k) == 64
+        else plain(q, k, v)
+    )
+
+
+def refused(q: Any, k: Any, v: Any) -> Any:
+    return attention(q, k, v * float(1 + 0 * v[0, 0]))
+
+
+def endless(q: Any, k: Any, v: Any) -> Any:
+    while not isinstance(q, np.ndarray):
+        pass
+    return attention(q, k, v)
+
+
+def verified(function: Any, **told: Any) -> Report:
+    return verify(function, Attention(), **{"examples": 0, "domain": Domain(max_tokens=64, max_width=8), **told})
+
+
+def check(report: Report) -> Check | None:
+    return next((c for c in report.checks if c.name == "semantics"), None)
+
+
+def test_a_right_function_is_tested_and_its_report_says_with_which_epsilon() -> None:
+    CALLS.clear()
+    report = verified(plain)
+    found = check(report)
+    assert report.verdict is Verdict.NO_FAULT
+    assert found is not None
+    assert found.grade is Grade.TESTED
+    assert 0 < (found.epsilon or 0) < 1e-11
+    assert found.words.startswith("tested ε ≤ ")
+    assert str(report.grade).startswith("tested ε ≤ ")
+    assert found.record()["epsilon"] == found.epsilon
+    assert any("and every k, v" in note for note in report.notes)
+    assert set(CALLS) == {"ndarray"}, "what residues change stays in a copy of the process"
+
+
+def test_a_difference_that_no_float_shows_is_a_note() -> None:
+    report = verified(harmless)
+    assert report.verdict is Verdict.NO_FAULT
+    assert check(report) is None
+    assert str(report.grade) == "sampled"
+    assert any("On residues it differs" in note for note in report.notes)
+
+
+def test_a_difference_at_some_size_leads_to_the_fault() -> None:
+    runner = target(wrong_for_64, Request.of(Attention(), dtype="float32", layout="auto"))
+    found = runner.semantics(Attention(), 20.0)
+    assert found.agrees is False
+    assert found.difference is not None
+    assert (found.difference.sizes.n_q, found.difference.sizes.n_k) == (64, 64)
+    report = verified(wrong_for_64)
+    assert report.verdict is Verdict.FAULT
+    assert check(report) is None
+
+
+def test_what_cannot_run_on_residues_is_sampled_and_the_reason_is_told() -> None:
+    report = verified(refused)
+    assert report.verdict is Verdict.NO_FAULT
+    assert any("not run on residues: modular: float() would round" in note for note in report.notes)
+
+
+def test_what_never_ends_on_residues_is_ended() -> None:
+    runner = target(endless, Request.of(Attention(), dtype="float32", layout="auto"))
+    found = runner.semantics(Attention(), 0.5)
+    assert (found.agrees, found.reason) == (None, "it did not end within 0.5 s")
+
+
+def test_tensors_and_whole_numbers_are_not_tried() -> None:
+    tensors = Convention((), framework="torch")
+    assert "tensors" in understood(plain, tensors, Attention(), 1.0).reason
+    spec = Attention(documents=True)
+    runner = target(lambda q, k, v, doc: v, Request.of(spec, dtype="float32", framework="numpy", layout="nd"))
+    assert "whole numbers" in runner.semantics(spec, 1.0).reason
