@@ -30,23 +30,22 @@ any order, with or without fused multiply-add (not Strassen's).
    - D.
    - 2 (1 − Σ p_j²) D: the largest weight p* is at least Σ p_j², its value is at most (1 − p*) D from ô, and all
      others together weigh 1 − p*.
-   - (Σ p_j²)^{1/2} ‖v − ô‖ ≤ (Σ p_j²)^{1/2} (‖v − a‖ + √s |a − ô|), by Cauchy and Schwarz, over any s keys that
-     include J, for any a.
+   - (Σ p_j²)^{1/2} ‖v − a‖ + |a − ô| for any a, by Cauchy and Schwarz, the length over any keys that include J.
    - Σ p_j |v_j| + |ô|.
 
 5. *Sums.* l = Σ e, Σ e v, Σ e ‖k‖, Σ e² and Σ e |v| are summed over n keys in tiles of K: each term meets at most
    κ = min(K, n) + tiles + 2 roundings. Let α = γ_κ and β = α/(1 − α). The computed l is within l (1 ± α); Σ e v is off
    by α Σ e |v| + n η ≤ α l (|ô| + X) + n η; the quotient c of the two rounds by u |c| + η. So r = |c − ô| satisfies
-   r ≤ u |c| + η + β (2 |ô| + X) + 2 n η / (l (1 − α)). Now |ô| ≤ |c| + r and X ≤ X_c + √s r, X_c being what step 4
-   gives with c in the place of ô. So with g = 1 − β (2 + √s), at least 1/2 (else the hull is given),
+   r ≤ u |c| + η + β (2 |ô| + X) + 2 n η / (l (1 − α)). Now |ô| ≤ |c| + r and X ≤ X_c + r, X_c being what step 4
+   gives with c in the place of ô. So with g = 1 − 3β, at least 1/2 (else the hull is given),
 
        r ≤ [u |c| + η + β (2 |c| + X_c) + 2 n η / (l (1 − α))] / g.
 
    The computed Σ e² / l² is within a factor (1 ± α)³ (1 ± 3u) of Σ p_j², so 8α is added to 1 − Σ p_j².
 
-6. *Radius.* |o − c| ≤ r + |o − ô| ≤ (1 + ρ √s) r + M, with ω = (1 + 2Φ)(1 + H), ρ = ω H and M = min{ρ X_c, ω Φ D}.
-   With X_c = min{Y, f D}, where f = min{1, 2 (1 − Σ p_j²)} and Y is the less of the last two of step 4, this is M =
-   min{ρ Y, F D} with F = min{ρ f, ω Φ}. As F ≤ ρ f, X_c ≤ (f/F) M, so that, with G = (1 + ρ √s)/g,
+6. *Radius.* |o − c| ≤ r + |o − ô| ≤ (1 + ρ) r + M, with ω = (1 + 2Φ)(1 + H), ρ = ω H and M = min{ρ X_c, ω Φ D}. With
+   X_c = min{Y, f D}, where f = min{1, 2 (1 − Σ p_j²)} and Y is the less of the last two of step 4, this is
+   M = min{ρ Y, F D} with F = min{ρ f, ω Φ}. As F ≤ ρ f, X_c ≤ (f/F) M, so that, with G = (1 + ρ)/g,
 
        |o − c| ≤ G (u + 2β) |c| + G (η + 2 n η / (l (1 − α))) + (1 + G β f/F) min{ρ Y, F D}.
 
@@ -81,14 +80,13 @@ _SHIFTED, _POWERS, _DROPPED = 694 * U, 2.5 * U, 2.0**-990
 
 @dataclass(frozen=True)
 class Spread:
-    """Of the values of some keys, column by column: their hull, D, a centre a, ‖v − a‖, and √s for s keys."""
+    """Of the values of some keys, column by column: their hull, D, a centre a, and ‖v − a‖."""
 
     middle: Floats
     reach: Floats
     range: Floats
     centre: Floats
     length: Floats
-    root: float
 
 
 def spread(values: Floats, sink: bool) -> Spread:
@@ -100,9 +98,8 @@ def spread(values: Floats, sink: bool) -> Spread:
     squares = np.einsum("ij,ij->j", apart, apart)
     if sink:
         least, greatest, squares = np.minimum(least, 0.0), np.maximum(greatest, 0.0), squares + centre * centre
-    count = values.shape[0] + sink
-    length = np.sqrt(squares) + np.sqrt(count) * 2.0**-536
-    return Spread(*hull(least, greatest), (greatest - least) * UP, centre, length, float(np.sqrt(count)))
+    length = np.sqrt(squares) + np.sqrt(values.shape[0] + 1) * 2.0**-536
+    return Spread(*hull(least, greatest), (greatest - least) * UP, centre, length)
 
 
 def gamma(k: int) -> float:
@@ -139,9 +136,9 @@ def _rows(head: Prepared, s: Sums, rows: slice) -> _Rows:
 
 @dataclass(frozen=True)
 class _Factors:
-    """Of each row, what the radius is made of: ``size`` |c| + ``more`` + ``whole`` min{``norm`` ‖v − c‖, ``range`` D}.
+    """Of each row, what the radius is made of: ``size`` |c| + ``more`` + ``whole`` min{``steps`` Y, ``range`` D}.
 
-    ``norm`` is ρ (Σ p²)^{1/2}, ``steps`` ρ alone, for sums of |v|.
+    ``steps`` is ρ, and ``norm`` (Σ p²)^{1/2}, for Y.
     """
 
     size: Floats
@@ -153,34 +150,31 @@ class _Factors:
     lost: np.ndarray
 
 
-def _factors(rows: _Rows, root: float) -> _Factors:
+def _factors(rows: _Rows) -> _Factors:
     """Step 6 above."""
     beta = rows.alpha / (1 - rows.alpha)
-    divisor = 1 - beta * (2 + root)
+    divisor = 1 - 3 * beta
     outer = (1 + 2 * rows.mean) * (1 + rows.most)
     rho, most = outer * rows.most, np.minimum(1.0, 2 * rows.rest)
     of_range = np.minimum(rho * most, outer * rows.mean)
-    grown = (1 + rho * root) / divisor
+    grown = (1 + rho) / divisor
     whole = 1 + grown * beta * (most / of_range)
     more = grown * (ETA + 2 * rows.tiny / (1 - rows.alpha)) + _LEAST
     lost = ~((rows.most < 1) & (divisor >= 0.5))
-    return _Factors(grown * (2 * beta + U) * UP, more * UP, rho, rho * rows.norm * UP, of_range * UP, whole * UP, lost)
+    return _Factors(grown * (2 * beta + U) * UP, more * UP, rho * UP, rows.norm, of_range * UP, whole * UP, lost)
 
 
 def enclosed(head: Prepared, s: Sums, of: Spread, rows: slice, c: Floats, radius: Floats) -> np.ndarray:
     """Centre c and radius (r, d_v) of a block of queries, both overwritten, and in which rows they hold nothing."""
-    factors = _factors(_rows(head, s, rows), of.root)
+    factors = _factors(_rows(head, s, rows))
     np.divide(s.values, s.weights[:, None], out=c)
     size = np.abs(c)
     np.subtract(c, of.centre, out=radius)
     np.abs(radius, out=radius)
-    radius *= of.root
-    radius += of.length
-    radius *= factors.norm[:, None]
+    radius += factors.norm[:, None] * of.length
     if s.absolute is not None:
-        by_size = (s.absolute / s.weights[:, None] + size) * (UP * UP)
-        by_size *= factors.steps[:, None]
-        np.minimum(radius, by_size, out=radius)
+        np.minimum(radius, s.absolute / s.weights[:, None] + size, out=radius)
+    radius *= (factors.steps * UP)[:, None]
     np.minimum(radius, factors.range[:, None] * of.range, out=radius)
     radius *= factors.whole[:, None]
     size *= factors.size[:, None]
