@@ -45,7 +45,7 @@ class Enclosure(Elementwise, Functions, Products, Sums):
     >>> third.mid.item(), third.rad.item() < 1e-16
     (0.3333333333333333, True)
     >>> from fractions import Fraction
-    >>> third.balls().item().contains(Fraction(1, 3))
+    >>> Fraction(third.low.item()) < Fraction(1, 3) < Fraction(third.high.item())
     True
     """
 
