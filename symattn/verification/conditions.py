@@ -39,6 +39,8 @@ def conditions() -> Iterator[tuple[str, Test]]:
             yield f"{name} > {t}", lambda s, n=name, t=t: s[n] > t  # type: ignore[misc]
             yield f"{name} ≥ {t}", lambda s, n=name, t=t: s[n] >= t  # type: ignore[misc]
             yield f"{name} < {t}", lambda s, n=name, t=t: s[n] < t  # type: ignore[misc]
+        for t in (2, 3, 4, 5, 6, 7, *_TILES[2:]):
+            yield f"{name} = {t}", lambda s, n=name, t=t: s[n] == t  # type: ignore[misc]
         for t in _TILES:
             yield f"{name} is a multiple of {t}", lambda s, n=name, t=t: s[n] % t == 0  # type: ignore[misc]
             yield f"{name} is no multiple of {t}", lambda s, n=name, t=t: s[n] % t != 0  # type: ignore[misc]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
-from time import monotonic
+from time import process_time
 from typing import TYPE_CHECKING
 
 from symattn.verification import judge
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 _WRONG, _RIGHT, _RAISED = 10, 6, 4  # cases that are judged by balls
 _SEEN = 60  # right cases that are looked at in float64
 _MOST = 8  # mistakes that are judged by balls
+_TELLING = 150  # entries of inputs that tell much and take little time
 _PARTS = 30  # mistakes of which pairs are tried
 _PLACES = 4  # conditions that are tried for each mistake
-_SECONDS = 3.0  # for conditions and pairs
+_SECONDS = 2.0  # for each way
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ class Search:
     wrong: list[Judged]
     right: list[Judged]
     screen: Screen = field(init=False)
-    started: float = field(default_factory=monotonic)
+    started: float = field(default_factory=process_time)
+    fits: list[Mistake] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.screen = Screen(self.session.spec, self.session.precision)
@@ -109,22 +111,27 @@ class Search:
         return doubtful, False
 
     def _known(self) -> Iterator[Mistake]:
-        cases = (*self.wrong, *self.right[:_SEEN])
         survivors = self.possible
-        for judged in cases[:3]:  # all of them at first, so that few are left
+        cases = sorted(self.wrong, key=lambda r: abs(r.case.size - _TELLING))
+        for judged in (*cases, *self.right[:_SEEN]):  # case by case, so that the first ones leave few
+            if self._over or not survivors:
+                break
             survivors = [m for m in survivors if self.screened(judged, m) is not False]
-        yield from (m for m in survivors if self._explains(m, cases[3:]) and self._tells(m))
+        self._begin()
+        clear = [m for m in survivors if self._tells(m)]
+        yield from clear or survivors  # in half formats float64, with its slack, often shows nothing clearly
 
     def _fitted(self) -> Iterator[Mistake]:
-        cases = (*self.wrong, *self.right[:_SEEN])
-        for mistake in fitted(self.session.spec, self.screen, self.wrong, self.right):
-            if self._explains(mistake, cases) and self._tells(mistake):
+        self.fits = [m for m in fitted(self.session.spec, self.screen, self.wrong) if self._explains(m, self.wrong)]
+        for mistake in self.fits:
+            if self._explains(mistake, self.right[:_SEEN]) and self._tells(mistake):
                 yield mistake
                 return
 
     def _sometimes(self) -> Iterator[Mistake]:
         """Mistakes that explain all that is wrong, and would be seen in cases that are right."""
-        for mistake in self.possible:
+        self._begin()
+        for mistake in (*self.fits[:1], *self.possible):
             if self._over:
                 return
             if self._explains(mistake, self.wrong) and self._tells(mistake):
@@ -134,6 +141,7 @@ class Search:
 
     def _pairs(self) -> Iterator[Mistake]:
         """Two mistakes, each of which explains some of what is wrong by itself."""
+        self._begin()
         few = self.wrong[:12]
         told = {id(m): sum(self.screened(r, m) is True for r in few) for m in self.possible if not self._over}
         parts = sorted((m for m in self.possible if told.get(id(m))), key=lambda m: -told[id(m)])[:_PARTS]
@@ -144,13 +152,16 @@ class Search:
             if both is not None and self._explains(both, (*self.wrong, *self.right[:_SEEN])) and self._tells(both):
                 yield both
 
+    def _begin(self) -> None:
+        self.started = process_time()
+
     @property
     def _over(self) -> bool:
-        return monotonic() - self.started > _SECONDS
+        return process_time() - self.started > _SECONDS
 
     def screened(self, judged: Judged, mistake: Mistake) -> bool | None:
         """What float64 says."""
-        return _answer(judged, mistake, self.screen.answer)
+        return _answer(judged, mistake, lambda r, variant: self.screen.answer(r, variant, mistake.around))
 
     def _explains(self, mistake: Mistake, cases: Sequence[Judged]) -> bool:
         return all(self.screened(judged, mistake) is not False for judged in cases)
@@ -165,7 +176,7 @@ class Search:
         for mistake in mistakes:
             if _explains_all(explains(self.session, judged, mistake) for judged in cases):
                 found.append(mistake)
-            if len(found) >= _MOST:
+            if len(found) >= _MOST or self._over:
                 break
         return tuple(found)
 
@@ -193,6 +204,9 @@ class Search:
 
 def explains(session: Session, judged: Judged, mistake: Mistake) -> bool | None:
     """Whether a mistake gives what the function gave, as balls say; None where that cannot be told."""
+    if mistake.around:
+        screen = Screen(session.spec, session.precision)
+        return _answer(judged, mistake, lambda r, variant: screen.answer(r, variant, mistake.around))
     return _answer(judged, mistake, lambda r, variant: judge.explains(session.spec, session.precision, r, variant))
 
 

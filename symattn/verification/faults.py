@@ -62,7 +62,7 @@ def _wrong(session: Session, explained: tuple[Cause, ...]) -> Iterator[Fault]:
         smallest = _smallest(session, _telling(session, cause), cause.only)
         named = cause.sure and cause.mistakes
         step, words, message = _named(session, cause) if named else _unnamed(session, smallest, cause)
-        variant = cause.only.variant if named and cause.only else None
+        variant = cause.only.variant if named and cause.only and not cause.only.around else None
         example = counterexample(session.spec, smallest, variant)
         yield Fault(step, words, message, example, _scales(session, step))
 

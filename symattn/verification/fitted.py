@@ -17,13 +17,13 @@ from symattn.verification.reference import RIGHT
 from symattn.verification.screening import Screen
 
 _CASES = 4  # that a number is fitted to
-_SMALL = 400  # entries of inputs of such a case
+_SMALL = 2000  # entries of inputs of such a case
 _STEPS = 40  # of the search between two points of the grid
 _NEAR = 0.01  # how far a plainer number may be from the one that fits
 _BETTER = 0.02  # how much of the error may be left
 
 
-def fitted(spec: Attention, screen: Screen, wrong: Sequence[Judged], right: Sequence[Judged]) -> Iterator[Mistake]:
+def fitted(spec: Attention, screen: Screen, wrong: Sequence[Judged]) -> Iterator[Mistake]:
     """Mistakes whose number fits; of the numbers near it the plainest come first."""
     cases = _chosen(wrong)
     names = {step.name for step in spec.pipeline(frozenset(wrong[0].case.inputs))}

@@ -12,11 +12,13 @@ from symattn.verification.known import (
     caps,
     closing,
     dropout,
+    exponentials,
     keys,
     masks,
     norms,
     projecting,
     rotations,
+    roundings,
     scales,
     scores,
     sharing,
@@ -36,7 +38,7 @@ STEPS = (
 
 _TABLES = (
     projecting, sharing, norms, rotations, scores, scales, caps, biases, slopes, buckets, masks, windows, keys, sinks,
-    sums, dropout, tiles, closing,
+    exponentials, sums, dropout, tiles, closing, roundings,
 )  # fmt: skip
 
 #: Every known mistake, in the order of the steps.

@@ -20,6 +20,7 @@ from symattn.verification.reference import RIGHT, SCORES, Values, Variant, canon
 
 Array = np.ndarray
 _LEGAL = 8  # times what is legal for the right definition
+_BESIDE = 3  # the same, for variants whose scores and weights are nearly the right ones
 _ROUGH = 8  # times a first-order bound
 
 
@@ -31,11 +32,16 @@ class Screen:
     precision: Precision
     right: dict[int, tuple[Array, float]] = field(default_factory=dict)
 
-    def answer(self, judged: Judged, variant: Variant) -> bool | None:
+    def answer(self, judged: Judged, variant: Variant, around: tuple[Variant, ...] = ()) -> bool | None:
         """False where the variant cannot have given what the function gave, True where it can and the right definition
-        cannot, None where nothing can be told."""
+        cannot, None where nothing can be told.
+
+        With variants ``around``, what was given may be as far away as they are, and as what is legal for the right
+        definition.
+        """
         try:
             out, rough = self.run(judged, variant)
+            beside = [self.run(judged, other)[0] for other in around]
         except KeyError:  # it changes an array that is not there
             return None
         except (SymattnError, ValueError, IndexError, TypeError):  # it cannot be computed for these shapes
@@ -45,7 +51,12 @@ class Screen:
             return None
         if got.shape != out.shape:
             return False
-        return self._compared(judged, got, out, rough)
+        with np.errstate(all="ignore"):
+            if around:
+                slack = _BESIDE * self._legal(judged, out) + sum(np.abs(x - out) for x in beside)
+            else:
+                slack = np.maximum(_LEGAL * self._legal(judged, out), rough)
+        return self._compared(judged, got, out, slack)
 
     def run(self, judged: Judged, variant: Variant) -> tuple[Array, float]:
         """The output of a variant, and a rough bound on how far code of it may be from that."""
@@ -60,10 +71,9 @@ class Screen:
             self.right[id(judged)] = found
         return found
 
-    def _compared(self, judged: Judged, got: Array, out: Array, rough: float) -> bool | None:
+    def _compared(self, judged: Judged, got: Array, out: Array, slack: Array) -> bool | None:
         told = np.isfinite(out)
         with np.errstate(all="ignore"):
-            slack = np.maximum(_LEGAL * self._legal(judged, out), rough)
             off = ~(np.abs(got - out) <= slack) & told & np.isfinite(slack)
             if off.any():
                 return False

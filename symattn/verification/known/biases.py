@@ -56,6 +56,18 @@ def _bias(spec: Attention) -> bool:
     return spec.bias
 
 
+def after_softmax(spec: Attention, values: Values) -> Any:
+    """Weights with the bias added."""
+    s = values["biased"]
+    zero = s * 0
+    return own(spec, values, "weights") + own(spec, values, "biased", zero)
+
+
+def _unbiased(spec: Attention, values: Values) -> Any:
+    """As they are."""
+    return before(spec, values, "biased") * 1
+
+
 MISTAKES: tuple[Mistake, ...] = (
     in_fields("bias", "the bias is left out", _bias, with_fields(bias=False)),
     in_inputs("bias", "the sign of the bias is flipped", _bias, bias=lambda spec, a: -a),
@@ -77,4 +89,12 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     in_steps("bias", "the bias is added twice", _bias, biased=partial(bias_times, 2)),
     in_steps("bias", "scores are multiplied by the bias", _bias, biased=bias_multiplied),
+    in_steps(
+        "bias",
+        "the bias is added to the weights, after the softmax",
+        _bias,
+        rows=False,
+        biased=_unbiased,
+        weights=after_softmax,
+    ),
 )

@@ -83,11 +83,12 @@ def _wide(x: int, exact: int, half: int, most: int, up: bool) -> int:
     return min(exact + (ceil(share - 1e-12) if up else int(share + 1e-12)), half - 1)
 
 
-def _inclusive(far: Any, asked: Buckets) -> Any:
-    """The last distance with a bucket of its own counted by ≤ in place of <."""
+def _one_on(far: Any, asked: Buckets) -> Any:
+    """Wide buckets counted from 1."""
     half = asked.number // 2 if asked.bidirectional else asked.number
     n = np.abs(far) if asked.bidirectional else np.maximum(-far, 0)
-    size = np.where(n == half // 2, n, _t5(-n, replace(asked, bidirectional=False, number=half)))
+    size = _t5(-n, replace(asked, bidirectional=False, number=half))
+    size = np.where(n < half // 2, size, np.minimum(size + 1, half - 1))
     return size + half * (far > 0) if asked.bidirectional else size
 
 
@@ -137,16 +138,10 @@ MISTAKES: tuple[Mistake, ...] = (
         position_is(Buckets, bidirectional=False),
         with_position(bidirectional=True),
     ),
-    _bucket(
-        "buckets are of one direction",
-        lambda far, asked: _t5(far, asked, bidirectional=False),
-        position_is(Buckets, bidirectional=True),
-    ),
     _bucket("the sign of the distance is flipped: i − j in place of j − i", _other_way),
     _bucket("buckets are off by one: distances are one too large", partial(_one_farther, 1)),
     _bucket("buckets are off by one: distances are one too small", partial(_one_farther, -1)),
     _bucket("buckets are off by one: distances are one too long on both sides", partial(_farther_out, 1)),
-    _bucket("the boundary of buckets is off by one: the last distance of its own is counted with ≤", _inclusive),
     *(
         _bucket(
             f"the first wide bucket begins {abs(n)} {'later' if n > 0 else 'earlier'}",
@@ -154,6 +149,7 @@ MISTAKES: tuple[Mistake, ...] = (
         )
         for n in (1, -1)
     ),
+    _bucket("distances in wide buckets are one bucket on", _one_on),
     _bucket("logarithms are rounded up, not down, where buckets are wide", partial(_by_logarithms, 0, True)),
     _bucket("every distance has its own bucket, there are no wide ones", _linear),
     _bucket("keys ahead and keys behind share their buckets", _no_offset, position_is(Buckets, bidirectional=True)),

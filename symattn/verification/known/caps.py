@@ -103,7 +103,7 @@ MISTAKES: tuple[Mistake, ...] = (
     in_steps("softcap", "the cap is tanh(s/c), not multiplied by c again", _has_cap, capped=cap_not_multiplied),
     in_steps("softcap", "the cap is c tanh(s): scores are not divided by c", _has_cap, capped=cap_not_divided),
     in_steps("softcap", "the cap is applied twice", _has_cap, capped=capped_twice),
-    in_steps("softcap", "scores are cut off at ±c, in place of c tanh(s/c)", _has_cap, capped=clipped),
+    in_steps("softcap", "scores are cut off at the cap ±c, in place of c tanh(s/c)", _has_cap, capped=clipped),
     in_steps(
         "softcap",
         f"the cap comes after the mask: forbidden scores become −c, {_LATE}",

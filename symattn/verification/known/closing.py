@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import projections, softmax
 from symattn.attention.spec import Attention
@@ -160,6 +162,38 @@ def values_across(spec: Attention, values: Values) -> Any:
     return _across(_met(values))
 
 
+def keys_flipped(spec: Attention, values: Values) -> Any:
+    """Scores of the keys in the opposite order."""
+    s = own(spec, values, "scores")
+    return namespace_of(s).flip(s, axis=-1)
+
+
+def keys_moved(by: int, spec: Attention, values: Values) -> Any:
+    """Scores of the keys beside."""
+    s = own(spec, values, "scores")
+    return namespace_of(s).roll(s, by, axis=-1)
+
+
+def weightless(column: int, spec: Attention, values: Values) -> Any:
+    """The weight of one key as 0, and the others as they are."""
+    a = own(spec, values, "weights")
+    n = int(a.shape[-1])
+    return a * (np.arange(n) != column % n).astype(float)
+
+
+def without_column(column: int, spec: Attention, values: Values) -> Any:
+    """One column of the values as 0."""
+    v = _met(values)
+    n = int(v.shape[-1])
+    return v * (np.arange(n) != column % n).astype(float)
+
+
+def positive_values(spec: Attention, values: Values) -> Any:
+    """max(V, 0)."""
+    v = _met(values)
+    return namespace_of(v).maximum(v, 0)
+
+
 MISTAKES: tuple[Mistake, ...] = (
     in_steps("values", "keys are used as values", of="k"),
     in_steps("values", "queries are used as values", of="q"),
@@ -176,7 +210,7 @@ MISTAKES: tuple[Mistake, ...] = (
     in_steps(
         "values", "the first batch item's values are taken for every one", of="changed", changed=first_batch_values
     ),
-    in_steps("values", "scores have no influence: all weights of a row are equal", softmaxed, weights=unweighted),
+    in_steps("scale", "the scores have no influence: all weights of a row are equal", softmaxed, weights=unweighted),
     in_steps("values", "only the key with the highest score is taken", plain_softmax, weights=hardest),
     in_steps("merge", f"heads are merged {BARE}", several, output=merged_bare),
     in_steps("merge", "heads are merged in the opposite order", several, output=merged_backwards),
@@ -194,4 +228,22 @@ MISTAKES: tuple[Mistake, ...] = (
     in_steps("output", "the bias of the output is left out", output=no_output_bias),
     in_steps("output", "the output projection is transposed", output=output_transposed),
     in_steps("residual", "the tokens are added to the output", output=output_with_tokens),
+    in_steps("values", "keys are taken from the last to the first, values are not", unpacked, scores=keys_flipped),
+    in_steps("values", "keys are one place on from their values", unpacked, scores=partial(keys_moved, 1)),
+    in_steps("values", "keys are one place back from their values", unpacked, scores=partial(keys_moved, -1)),
+    in_steps("values", "the first key's value is lost: 0 is taken for it", rows=False, weights=partial(weightless, 0)),
+    in_steps("values", "the last key's value is lost: 0 is taken for it", rows=False, weights=partial(weightless, -1)),
+    in_steps(
+        "values",
+        "the first column of the values is lost: 0 is taken for it",
+        of="changed",
+        changed=partial(without_column, 0),
+    ),
+    in_steps(
+        "values",
+        "the last column of the values is lost: 0 is taken for it",
+        of="changed",
+        changed=partial(without_column, -1),
+    ),
+    in_steps("values", "negative values become 0", of="changed", changed=positive_values),
 )

@@ -6,6 +6,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
 from symattn.attention.spec import Attention
@@ -41,7 +43,7 @@ def by_rate(spec: Attention, values: Values) -> Any:
 def renormalised(spec: Attention, values: Values) -> Any:
     """What is kept, normalised again."""
     a = own(spec, values, "dropped")
-    return softmax.normalise(a, "zeros")
+    return softmax.normalise(a)
 
 
 def not_dropped(spec: Attention, values: Values) -> Any:
@@ -66,6 +68,16 @@ def _drops(spec: Attention) -> bool:
     return bool(spec.dropout)
 
 
+def of_output(spec: Attention, values: Values) -> Any:
+    """The output with as many of its columns dropped."""
+    o = own(spec, values, "output")
+    keep = np.asarray(values["drop"])[..., : int(o.shape[-1])]
+    if keep.shape[-1] < int(o.shape[-1]) or int(values["weights"].shape[-2]) != int(o.shape[-2]):
+        raise KeyError("there are too few numbers to drop by")
+    xp = namespace_of(o)
+    return xp.where(keep, o, 0) / number(o, 1 - _rate(spec))
+
+
 MISTAKES: tuple[Mistake, ...] = (
     in_steps("dropout", "what is kept is not scaled by 1/(1 − r)", _drops, dropped=partial(dropped, 0)),
     in_steps("dropout", "what is kept is multiplied by 1 − r, not divided", _drops, dropped=partial(dropped, 1)),
@@ -77,4 +89,7 @@ MISTAKES: tuple[Mistake, ...] = (
         "dropout", "what should be kept is dropped: the mask of dropout is inverted", _drops, drop=lambda spec, a: ~a
     ),
     in_steps("dropout", "scores are dropped, not weights", _drops, weights=dropped_scores, dropped=not_dropped),
+    in_steps(
+        "dropout", "columns of the output are dropped, not weights", _drops, dropped=not_dropped, output=of_output
+    ),
 )

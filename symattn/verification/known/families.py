@@ -65,8 +65,6 @@ def _signed(low: float, high: float, count: int = 16) -> tuple[float, ...]:
 
 
 def _constant(written: str) -> str:
-    if written == "0":
-        return "the scores have no influence: all weights of a row are equal"
     return f"scores are scaled by {written} whatever d_k is"
 
 
@@ -260,10 +258,17 @@ FAMILIES: tuple[Family, ...] = (
         rows=False,
     ),
     Family(
+        "mask",
+        lambda w: f"{w} of the weight is shared out among all keys alike, forbidden ones too",
+        lambda x: {"weights": partial(shared_out, x)},
+        (0, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.5, 1),
+        both(softmaxed, masked),
+    ),
+    Family(
         "normalize",
         lambda w: f"{w} of the weight is shared out among all keys alike",
         lambda x: {"weights": partial(shared_out, x)},
         (0, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.5, 1),
-        softmaxed,
+        both(softmaxed, lambda spec: not spec.masks_anything),
     ),
 )

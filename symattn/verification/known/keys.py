@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from symattn.attention.spec import Attention
 from symattn.verification.known.mistake import (
     Mistake,
     before,
+    both,
     in_steps,
     masked,
     parts,
@@ -55,6 +57,37 @@ def padded(extra: int, spec: Attention, values: Values) -> Any:
     return e / (xp.sum(e, axis=-1, keepdims=True) + softmax.powers(-m, spec.base) * extra)
 
 
+def unfilled(capacity: Callable[[int], int], spec: Attention, values: Values) -> Any:
+    """Slots of a cache that hold no key yet, all zeros, take part: those that are forbidden and those that fill up."""
+    xp, s = namespace_of(values["scores"]), before(spec, values, "weights")
+    open_ = np.asarray(xp.isfinite(s))
+    n = shape(values)[-1]
+    extra = max(capacity(n), n) - open_.sum(axis=-1, keepdims=True)
+    m = xp.maximum(softmax.row_max(s), 0)
+    e = softmax.powers(s - m, spec.base)
+    return e / (xp.sum(e, axis=-1, keepdims=True) + softmax.powers(-m, spec.base) * extra)
+
+
+def _exactly(capacity: int, n: int) -> int:
+    return capacity
+
+
+def _next_power(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def _next_multiple(of: int, n: int) -> int:
+    return -(-n // of) * of
+
+
+_CAPACITIES: dict[str, Callable[[int], int]] = {
+    "as many as there are keys": lambda n: n,
+    "as many as the next power of two": _next_power,
+    **{f"{n} in all": partial(_exactly, n) for n in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)},
+    **{f"a multiple of {n}": partial(_next_multiple, n) for n in (16, 32, 64, 128)},
+}
+
+
 def mean_where_empty(spec: Attention, values: Values) -> Any:
     """A row without any key weighs all keys alike."""
     s = before(spec, values, "weights")
@@ -95,6 +128,16 @@ MISTAKES: tuple[Mistake, ...] = (
             weights=partial(padded, n),
         )
         for n in (1, 2, 3, 4)
+    ),
+    *(
+        in_steps(
+            "mask",
+            f"empty slots of a static cache (zeros) take part: {words}",
+            both(plain_softmax, masked) if words.startswith("a multiple") else plain_softmax,
+            rows=False,
+            weights=partial(unfilled, capacity),
+        )
+        for words, capacity in _CAPACITIES.items()
     ),
     in_steps("mask", "a row without any key gives the mean of all values", masked, weights=mean_where_empty),
 )

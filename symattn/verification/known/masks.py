@@ -210,6 +210,26 @@ _LEFT = "which leaves them a weight"
 # Two variants of one cause: float64 tells them apart, float32 does not.
 _NOTHING = f"forbidden scores become 0 (a mask multiplied) or nearly 0 (−1e-9 filled in), {_LEFT}"
 
+
+def any_mask(spec: Attention, values: Values) -> Any:
+    """What one of the masks allows."""
+    single = [
+        replace(_BARE, causal=spec.causal, prefix=spec.prefix, alignment=spec.alignment),
+        replace(_BARE, window=spec.window, alignment=spec.alignment),
+        replace(_BARE, block=spec.block, alignment=spec.alignment),
+        replace(_BARE, mask=spec.mask),
+        replace(_BARE, padding=spec.padding),
+    ]
+    found = [allowed(replace(s, heads=spec.heads, kv_heads=spec.kv_heads), values) for s in single if s.masks_anything]
+    open_ = found[0]
+    for more in found[1:]:
+        open_ = open_ | more
+    return forbid(spec, values, open_)
+
+
+_BARE = Attention()
+
+
 MISTAKES: tuple[Mistake, ...] = (
     in_steps("mask", "the mask is ignored", masked, masked=ignored),
     in_steps("mask", "the mask is inverted", masked, masked=inverted, weights=some_keys),
@@ -266,6 +286,13 @@ MISTAKES: tuple[Mistake, ...] = (
         "padding is applied to queries, not to keys",
         lambda s: s.padding,
         masked=queries_padded,
+        weights=some_keys,
+    ),
+    in_steps(
+        "mask",
+        "several masks are joined by or: a key is seen that one of them allows",
+        _several_masks,
+        masked=any_mask,
         weights=some_keys,
     ),
 )

@@ -38,6 +38,8 @@ class Mistake:
     """A mistake: the step at which it is made, what it is in words, and how it changes the definition.
 
     ``applies`` says for which specifications it is one at all, ``where`` in which cases it is made (None: in all).
+    ``around`` are variants between which a function with this mistake may lie, where roundings decide: such a mistake
+    is judged in float64.
     """
 
     step: str
@@ -45,6 +47,7 @@ class Mistake:
     variant: Variant
     applies: Applies = lambda spec: True
     where: Where | None = None
+    around: tuple[Variant, ...] = ()
 
 
 def in_steps(

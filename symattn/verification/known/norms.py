@@ -95,7 +95,8 @@ def _gains_exchanged(spec: Attention, inputs: Inputs) -> Inputs:
     """The gain of the other one."""
     if not {"g_q", "g_k"} <= inputs.keys():
         raise KeyError("there are no gains")
-    return {**inputs, "g_q": inputs["g_k"], "g_k": inputs["g_q"]}
+    names = {"g_q": "g_k", "g_k": "g_q", "beta_q": "beta_k", "beta_k": "beta_q"}
+    return {n: inputs.get(names.get(n, n), a) for n, a in inputs.items()}
 
 
 def _has(*kinds: str) -> Applies:
@@ -185,4 +186,7 @@ MISTAKES: tuple[Mistake, ...] = (
         g_q=lambda spec, a: a[::-1],
         g_k=lambda spec, a: a[::-1],
     ),
+    _norms("the gain of the queries is left out", Norm(gain=None), _has("rms", "layer"), "q"),
+    _norms("the gain of the keys is left out", Norm(gain=None), _has("rms", "layer"), "k"),
+    _norms("the bias of the norm is left out for queries", Norm(biased=False), _has("layer"), "q"),
 )

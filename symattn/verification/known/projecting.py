@@ -105,6 +105,12 @@ def _packed(spec: Attention) -> bool:
 
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
+
+def _square_transposed(spec: Attention, w: np.ndarray) -> np.ndarray:
+    """Wᵀ, where it is as wide as W."""
+    return w.T if w.shape[0] == w.shape[1] else w
+
+
 MISTAKES: tuple[Mistake, ...] = (
     in_steps("project", "keys are projected as queries are", unpacked, k=partial(projected, "k", "q")),
     in_steps(
@@ -145,7 +151,7 @@ MISTAKES: tuple[Mistake, ...] = (
     in_steps("project", "queries come from the tokens attended to", unpacked, q=partial(from_other_tokens, "q", "y")),
     *(
         in_all("project", f"the bias of the {_ROLES[r]} is left out", unpacked, {r: partial(by_other_bias, r, None)})
-        for r in "qkv"
+        for r in "qv"  # that of the keys moves every score of a row alike
     ),
     *(
         in_all(
@@ -154,7 +160,7 @@ MISTAKES: tuple[Mistake, ...] = (
             unpacked,
             {r: partial(by_other_bias, r, b)},
         )
-        for r in "qkv"
+        for r in "qv"
         for b in "qkv"
         if r != b
     ),
@@ -181,7 +187,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     *(
         in_inputs(
-            "project",
+            "split",
             f"the columns of the packed projection are read in the order {', '.join(order)}",
             _packed,
             w_in=partial(_packed_order, order),
@@ -220,5 +226,21 @@ MISTAKES: tuple[Mistake, ...] = (
         "the packed projection is read head by head: q, k, v of the first head, then of the next",
         Variant(inputs=packed_by_heads),
         both(_packed, several),
+    ),
+    *(
+        in_inputs(
+            "project",
+            f"projections of {words} are transposed where they are square",
+            unpacked,
+            **{f"w_{r}": _square_transposed for r in roles},
+        )
+        for roles, words in (
+            ("q", "queries"),
+            ("k", "keys"),
+            ("v", "values"),
+            ("qk", "queries and keys"),
+            ("kv", "keys and values"),
+            ("qkv", "queries, keys and values"),
+        )
     ),
 )

@@ -144,7 +144,7 @@ def _left(role: str, spec: Attention, values: Values) -> Any:
 def values_turned(spec: Attention, values: Values) -> Any:
     """Values turned as keys are."""
     v = values["v_shared" if "v_shared" in values else "v"]
-    return _rotated(v, "k", Turn(), spec, values)
+    return v if int(v.shape[-1]) % 2 else _rotated(v, "k", Turn(), spec, values)
 
 
 def _in(name: str) -> Callable[[Any], Any]:

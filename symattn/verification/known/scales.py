@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
+from math import ceil, floor, sqrt
 from typing import Any
+
+import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
 from symattn.verification.known.mistake import (
     Mistake,
     before,
+    in_inputs,
     in_steps,
     number,
     own,
@@ -108,6 +113,21 @@ def _turned_in_part(spec: Attention) -> bool:
     return getattr(spec.position, "width", None) is not None
 
 
+def with_default(spec: Attention, values: Values) -> Any:
+    """The right scale, and 1/√d_k besides."""
+    s = own(spec, values, "scaled")
+    return s / root(s, size(values, "q"))
+
+
+def by_whole_root(whole: Callable[[float], int], spec: Attention, values: Values) -> Any:
+    """S over a whole number near √d_k."""
+    return before(spec, values, "scaled") / whole(sqrt(size(values, "q")))
+
+
+def _given(spec: Attention) -> bool:
+    return spec.scale == "given"
+
+
 MISTAKES: tuple[Mistake, ...] = (
     in_steps(
         "scale",
@@ -153,4 +173,37 @@ MISTAKES: tuple[Mistake, ...] = (
     in_steps(
         "scale", "the configured scale is ignored, and 1/√d_k used", _configured, scaled=partial(by_root, "q", -1, 0)
     ),
+    in_steps(
+        "scale",
+        "the configured scale and 1/√d_k are both applied, one besides the other",
+        _configured,
+        scaled=with_default,
+    ),
+    in_steps(
+        "scale",
+        "scores are scaled by 1/⌊√d_k⌋: the root is rounded down to a whole number",
+        lambda s: s.scale is None,
+        scaled=partial(by_whole_root, floor),
+    ),
+    in_steps(
+        "scale",
+        "scores are scaled by the root of d_k rounded to a whole number",
+        lambda s: s.scale is None,
+        scaled=partial(by_whole_root, round),
+    ),
+    in_steps(
+        "scale",
+        "scores are scaled by the root of d_k rounded up to a whole number",
+        lambda s: s.scale is None,
+        scaled=partial(by_whole_root, ceil),
+    ),
+    in_inputs(
+        "scale",
+        "the scale is that of another head: heads are in the opposite order",
+        _given,
+        scale=lambda spec, a: a[::-1],
+    ),
+    in_inputs("scale", "the scale is that of the next head", _given, scale=lambda spec, a: np.roll(a, -1)),
+    in_inputs("scale", "the first head's scale is taken for all", _given, scale=lambda spec, a: np.full_like(a, a[0])),
+    in_inputs("scale", "the given scale is divided by: its reciprocal is applied", _given, scale=lambda spec, a: 1 / a),
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import scores
+from symattn.attention.norms import unit
 from symattn.attention.spec import Attention
 from symattn.verification.known.mistake import (
     Mistake,
@@ -54,6 +55,28 @@ def _plain_vectors(spec: Attention) -> bool:
     return spec.score == "dot" and spec.latent is None
 
 
+def half_cosine(role: str, spec: Attention, values: Values) -> Any:
+    """q · k over one of the lengths."""
+    q, k = (values[n] for n in step(spec, values, "scores").of[:2])
+    return scores.dot_scores(unit(q) if role == "q" else q, unit(k) if role == "k" else k)
+
+
+def not_squared(spec: Attention, values: Values) -> Any:
+    """−‖q − k‖/2."""
+    s = own(spec, values, "scores")
+    return -namespace_of(s).sqrt(-2 * s) / 2
+
+
+def not_halved(spec: Attention, values: Values) -> Any:
+    """−‖q − k‖²."""
+    return own(spec, values, "scores") * 2
+
+
+def far_favoured(spec: Attention, values: Values) -> Any:
+    """‖q − k‖²/2."""
+    return -own(spec, values, "scores")
+
+
 MISTAKES: tuple[Mistake, ...] = (
     in_steps("score", "queries are used as keys: the scores are Q Qᵀ", _is_dot, scores=partial(product, "q", "q")),
     in_steps("score", "keys are used as queries: the scores are K Kᵀ", _is_dot, scores=partial(product, "k", "k")),
@@ -75,7 +98,7 @@ MISTAKES: tuple[Mistake, ...] = (
     *(
         in_steps(
             "score",
-            f"columns after the last full block of {n} are left out of the products",
+            f"columns after the last full block of {n} are left out (for 2: the last one of an odd number)",
             _is_dot,
             scores=partial(whole_blocks, n),
         )
@@ -104,5 +127,25 @@ MISTAKES: tuple[Mistake, ...] = (
         "all columns of queries and keys are multiplied, not the first ones",
         lambda s: s.truncate is not None,
         with_fields(truncate=None),
+    ),
+    in_steps(
+        "score",
+        "queries alone are normalised, keys are not: no cosine",
+        lambda s: s.score == "cosine",
+        scores=partial(half_cosine, "q"),
+    ),
+    in_steps(
+        "score",
+        "keys alone are normalised, queries are not: no cosine",
+        lambda s: s.score == "cosine",
+        scores=partial(half_cosine, "k"),
+    ),
+    in_steps("score", "distances are not squared", lambda s: s.score == "distance", scores=not_squared),
+    in_steps("score", "the square of the distance is not halved", lambda s: s.score == "distance", scores=not_halved),
+    in_steps(
+        "score",
+        "the sign of the distance is flipped: far keys are favoured",
+        lambda s: s.score == "distance",
+        scores=far_favoured,
     ),
 )

@@ -48,14 +48,14 @@ def _shared(spec: Attention) -> bool:
 
 MISTAKES: tuple[Mistake, ...] = (
     in_steps(
-        "split",
+        "score",
         "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads",
         _shared,
         k_shared=partial(_in_turn, "k"),
         v_shared=partial(_in_turn, "v"),
     ),
     in_steps(
-        "split",
+        "score",
         "heads of keys are repeated in turn, those of values one after another",
         _shared,
         k_shared=partial(_in_turn, "k"),
@@ -67,33 +67,33 @@ MISTAKES: tuple[Mistake, ...] = (
         v_shared=partial(_in_turn, "v"),
     ),
     in_steps(
-        "split",
+        "score",
         "the first head of keys and values is read by all queries",
         _shared,
         k_shared=partial(_one_head, 0, "k"),
         v_shared=partial(_one_head, 0, "v"),
     ),
     in_steps(
-        "split",
+        "score",
         "the last head of keys and values is read by all queries",
         _shared,
         k_shared=partial(_one_head, -1, "k"),
         v_shared=partial(_one_head, -1, "v"),
     ),
     in_steps(
-        "split",
+        "score",
         "heads of keys and values are read in the opposite order",
         _shared,
         k_shared=partial(_backwards, "k"),
         v_shared=partial(_backwards, "v"),
     ),
     in_steps(
-        "split",
+        "score",
         "query head t reads head min(t, kv_heads − 1)",
         _shared,
         k_shared=partial(_cut_off, "k"),
         v_shared=partial(_cut_off, "v"),
     ),
     in_steps("values", "the first head of values is read by all queries", _shared, v_shared=partial(_one_head, 0, "v")),
-    in_steps("split", "the first head of keys is read by all queries", _shared, k_shared=partial(_one_head, 0, "k")),
+    in_steps("score", "the first head of keys is read by all queries", _shared, k_shared=partial(_one_head, 0, "k")),
 )

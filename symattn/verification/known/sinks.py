@@ -100,6 +100,15 @@ def _given_to_heads(spec: Attention) -> bool:
     return spec.sink == "given" and spec.heads > 1
 
 
+def sink_beside_powers(spec: Attention, values: Values) -> Any:
+    """z beside the sum of e^s."""
+    s = final(spec, values)
+    m = softmax.row_max(s)
+    e = softmax.powers(s - m, spec.base)
+    total = namespace_of(s).sum(e, axis=-1, keepdims=True)
+    return e / (total + sink_of(spec, values) * softmax.powers(-m, spec.base))
+
+
 MISTAKES: tuple[Mistake, ...] = (
     in_inputs(
         "sink",
@@ -148,5 +157,12 @@ MISTAKES: tuple[Mistake, ...] = (
         lambda s: s.sink is not None,
         rows=False,
         weights=sink_gives_first_value,
+    ),
+    in_steps(
+        "sink",
+        "the sink's logit itself is added to the sum of e^s, not its exponential",
+        _given,
+        rows=False,
+        weights=sink_beside_powers,
     ),
 )

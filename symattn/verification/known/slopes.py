@@ -17,8 +17,6 @@ from symattn.attention.spec import Attention
 from symattn.verification.known.mistake import (
     Mistake,
     before,
-    both,
-    in_fields,
     in_inputs,
     in_steps,
     number,
@@ -26,7 +24,6 @@ from symattn.verification.known.mistake import (
     position_is,
     shape,
     step,
-    with_position,
 )
 from symattn.verification.reference import Values
 
@@ -156,10 +153,4 @@ MISTAKES: tuple[Mistake, ...] = (
         "bias", "distances are counted from the other corner", position_is(Alibi), positioned=alibi_from_other_corner
     ),
     in_steps("bias", "linear biases go by the square of the distance", position_is(Alibi), positioned=alibi_by_squares),
-    in_fields(
-        "bias",
-        "linear biases grow on both sides",
-        both(position_is(Alibi, two_sided=False), lambda s: not s.causal),
-        with_position(two_sided=True),
-    ),
 )

@@ -1,4 +1,4 @@
-"""Mistakes in the softmax: the exponential, the sum and its axis."""
+"""Mistakes in the sum that weights are divided by, and in its axis."""
 
 from __future__ import annotations
 
@@ -22,54 +22,10 @@ from symattn.verification.known.mistake import (
     plain_softmax,
     several,
     shape,
-    sink_of,
     softmaxed,
     step,
 )
 from symattn.verification.reference import Values
-
-
-def other_base(spec: Attention, values: Values) -> Any:
-    """2^s in place of e^s, or the other way round; the sink with it."""
-    s = final(spec, values)
-    xp = namespace_of(s)
-    p = parts(spec, values, s)
-    log2 = xp.log(number(s, 2))
-    factor = 1 / log2 if spec.base == 2 else log2
-    power = softmax.powers((s - p.m) * factor, spec.base)
-    sink = 0 if spec.sink is None else softmax.powers((sink_of(spec, values) - p.m) * factor, spec.base)
-    return power / (xp.sum(power, axis=-1, keepdims=True) + sink)
-
-
-def less_one(spec: Attention, values: Values) -> Any:
-    """e^s − 1 in place of e^s."""
-    s = final(spec, values)
-    xp = namespace_of(s)
-    e = xp.where(xp.isfinite(s), softmax.powers(xp.where(xp.isfinite(s), s, 0), spec.base) - 1, 0)
-    return e / xp.sum(e, axis=-1, keepdims=True)
-
-
-def taylor(order: int, spec: Attention, values: Values) -> Any:
-    """1 + s, or 1 + s + s²/2, in place of e^s."""
-    s = final(spec, values)
-    xp = namespace_of(s)
-    finite = xp.where(xp.isfinite(s), s, 0)
-    series = 1 + finite if order == 1 else 1 + finite + finite * finite / 2
-    e = xp.where(xp.isfinite(s), series, 0)
-    return e / xp.sum(e, axis=-1, keepdims=True)
-
-
-def sum_from_other_maximum(constant: float, spec: Attention, values: Values) -> Any:
-    """e^{s − m} over a sum of e^{s − c}."""
-    p, s = parts(spec, values), final(spec, values)
-    return p.e / namespace_of(s).sum(softmax.powers(s - number(s, constant), spec.base), axis=-1, keepdims=True)
-
-
-def sigmoid(spec: Attention, values: Values) -> Any:
-    """Each weight a sigmoid of its score, the row not normalised."""
-    s = final(spec, values)
-    xp = namespace_of(s)
-    return 1 / (1 + softmax.powers(-xp.where(xp.isfinite(s), s, 0))) * xp.where(xp.isfinite(s), number(s, 1), 0)
 
 
 def not_normalised(spec: Attention, values: Values) -> Any:
@@ -191,23 +147,6 @@ def without_last(spec: Attention, values: Values) -> Any:
 
 
 MISTAKES: tuple[Mistake, ...] = (
-    in_steps(
-        "max",
-        "exponentials are of s − max s, and their sum of s alone",
-        plain_softmax,
-        rows=False,
-        weights=partial(sum_from_other_maximum, 0.0),
-    ),
-    in_steps(
-        "exp",
-        "powers of 2 are taken in place of those of e",
-        both(softmaxed, lambda s: s.base is None),
-        weights=other_base,
-    ),
-    in_steps("exp", "powers of e are taken in place of those of 2", lambda s: s.base == 2, weights=other_base),
-    in_steps("exp", "exponentials are e^s − 1", plain_softmax, rows=False, weights=less_one),
-    in_steps("exp", "1 + s is taken in place of e^s", plain_softmax, rows=False, weights=partial(taylor, 1)),
-    in_steps("exp", "1 + s + s²/2 is taken in place of e^s", plain_softmax, rows=False, weights=partial(taylor, 2)),
     in_steps("normalize", "the softmax runs over the queries", softmaxed, rows=False, weights=over_queries),
     in_steps(
         "normalize",
@@ -285,11 +224,4 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     in_steps("normalize", "the first key is left out of the sum", plain_softmax, rows=False, weights=without_first),
     in_steps("normalize", "the last key is left out of the sum", plain_softmax, rows=False, weights=without_last),
-    in_steps(
-        "normalize",
-        "weights are sigmoids of the scores, rows are not normalised",
-        softmaxed,
-        rows=False,
-        weights=sigmoid,
-    ),
 )

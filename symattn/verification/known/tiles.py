@@ -13,7 +13,7 @@ from symattn.attention.spec import Attention
 from symattn.verification.known.mistake import Mistake, final, in_steps, number, plain_softmax
 from symattn.verification.reference import Values
 
-WIDTHS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
 PARTS = (2, 3, 4, 8)
 Cut = Callable[[int], tuple[slice, ...]]
 
@@ -100,6 +100,17 @@ def by_sums(cut: Cut, spec: Attention, values: Values) -> Any:
     return _merged(cut, spec, values, lambda xp, found: [_sum(xp, t, spec) for t in found])
 
 
+def by_maxima(cut: Cut, spec: Attention, values: Values) -> Any:
+    """Parts merged by e^m of their maxima, their sums forgotten."""
+
+    def masses(xp: Any, found: list[Any]) -> list[Any]:
+        maxima = [softmax.row_max(t) for t in found]
+        m = softmax.row_max(xp.concat(maxima, axis=-1))
+        return [softmax.powers(x - m, spec.base) for x in maxima]
+
+    return _merged(cut, spec, values, masses)
+
+
 def by_other_base(cut: Cut, spec: Attention, values: Values) -> Any:
     """Parts merged by e^L of logarithms L in base 2, or by 2^L of natural ones."""
 
@@ -165,14 +176,15 @@ def _mistakes(cut: Cut, words: str) -> Iterator[Mistake]:
         return in_steps(step, f"{cause} ({words})", plain_softmax, rows=rows, weights=change)
 
     for which, told in _RESCALED.items():
-        yield made("max", told, partial(not_rescaled, which, cut), which == "both")
-    yield made("max", "each tile subtracts its own maximum, and nothing is rescaled", partial(own_maxima, cut), True)
+        yield made("merge", told, partial(not_rescaled, which, cut), which == "both")
+    yield made("merge", "each tile subtracts its own maximum, and nothing is rescaled", partial(own_maxima, cut), True)
     yield made("merge", "the last part overwrites the others", partial(last_only, cut), True)
     yield made(
         "merge", "the last part overwrites the output of the others, not their sum", partial(last_output_only, cut)
     )
     yield made("merge", "parts are merged by their mean, whatever their sums are", partial(mean, cut), True)
     yield made("merge", "parts are merged by their sums, without their maxima", partial(by_sums, cut), True)
+    yield made("merge", "parts are merged by their maxima, without their sums", partial(by_maxima, cut), True)
     yield made("merge", "logarithms of sums in base 2 are merged as natural ones", partial(by_other_base, cut), True)
     yield made("merge", "natural logarithms of sums are merged as if in base 2", partial(by_two, cut), True)
     yield made(
@@ -181,4 +193,9 @@ def _mistakes(cut: Cut, words: str) -> Iterator[Mistake]:
     yield made("merge", "normalised parts are added up", partial(added, cut))
 
 
-MISTAKES: tuple[Mistake, ...] = tuple(m for cut, words in _cuts() for m in _mistakes(cut, words))
+MISTAKES: tuple[Mistake, ...] = tuple(
+    m
+    for cut, words in _cuts()
+    for m in _mistakes(cut, words)
+    if words != "tiles of one key" or "rescaled when" in m.cause
+)

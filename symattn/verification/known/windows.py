@@ -45,6 +45,15 @@ def _numbered(spec: Attention, labels: np.ndarray) -> np.ndarray:
     return np.arange(labels.shape[-1]) // max(1, int(np.bincount(np.unique(labels, return_inverse=True)[1]).max()))
 
 
+def _looks_back(spec: Attention) -> bool:
+    """Where a window before the query hides all later keys, by itself or by a causal mask."""
+    return bool(spec.sides[0]) and (spec.causal or spec.sides[1] == 0)
+
+
+def _both_sides(spec: Attention) -> Attention:
+    return replace(spec, causal=False, prefix=None, window=(spec.sides[0], spec.sides[0]))
+
+
 MISTAKES: tuple[Mistake, ...] = (
     in_fields("mask", "the window is ignored", lambda s: s.window is not None, with_fields(window=None)),
     in_fields(
@@ -110,5 +119,12 @@ MISTAKES: tuple[Mistake, ...] = (
     in_fields("mask", "the documents are ignored", lambda s: s.documents, with_fields(documents=False)),
     in_inputs(
         "mask", "documents are told apart by their places, not by their labels", lambda s: s.documents, doc=_numbered
+    ),
+    in_fields("mask", "the window looks ahead as far as back: the causal mask is left out", _looks_back, _both_sides),
+    in_fields(
+        "mask",
+        "the causal mask is left out beside the window: all later keys are seen",
+        _looks_back,
+        lambda s: replace(s, causal=False, prefix=None, window=(s.sides[0], None)),
     ),
 )
