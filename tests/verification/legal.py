@@ -114,11 +114,17 @@ class Row:
             out = self.total(([out] if out else []) + terms)
         return m, total, out
 
+    def ways(self) -> list[str]:
+        """How a row may be summed and normalised in this precision."""
+        p = self.precision
+        more = {"log-sum-exp": p.lse, "parts": p.merges > 0, "at every tile": p.tiles is None or p.tiles > 0}
+        return ["after", "before", *(way for way, may in more.items() if may)]
+
     def output(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> float:
         self.favourite = int(self.rng.integers(len(k)))
         s = self.scores(q, k)
         keys = [int(j) for j in self.rng.permutation(len(k))]
-        how = self.rng.choice(["after", "before", "log-sum-exp", "parts", "at every tile"])
+        how = self.rng.choice(self.ways())
         if how == "after":
             _, total, out = self.part(s, v, keys)
             y = self.fl(out / total) if self.rng.random() < 0.5 else self.fl(out * self.fl(1 / total))
@@ -128,6 +134,7 @@ class Row:
             total = self.total(weights)
             y = self.total([self.term(self.fl(w / total, j), v[j], j) for w, j in zip(weights, keys, strict=True)])
         elif how == "log-sum-exp":
+            self.sums_stored = False  # what is summed are no weights yet
             lse = self.log_sum_exp(*self.part(s, v, keys)[:2])
             weights = self.weights([self.fl(s[j] - lse, j) for j in keys], keys)
             y = self.total([self.term(w, v[j], j) for w, j in zip(weights, keys, strict=True)])
