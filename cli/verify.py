@@ -27,7 +27,11 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 @click.option("--fully-masked", type=Choice(("zeros", "nan")), help="Try rows without any key, which give this.")
 @click.option("--call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true.")
 @click.option("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation.")
-@click.option("--layout", type=Choice(("nd", "bhnd", "bnhd")), help="Order of the axes.")
+@click.option(
+    "--layout",
+    type=Choice(("nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc")),
+    help="Order of the axes; found by trial unless told.",
+)
 @click.option("--framework", type=Choice(("numpy", "torch")), help="What the function's arrays are.")
 @click.option("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
 @click.option("--max-abs-score", type=float, metavar="S", help="No scaled score is promised to exceed S.")

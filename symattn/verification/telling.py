@@ -170,7 +170,8 @@ def _ground(report: Report) -> Paragraph:
     fields = ", ".join(f"{name}={value}" for name, value in report.fields.items())
     what = f"Attention({fields}). " if fields else ""
     known = "An error counts as a fault if no implementation in this arithmetic can make it"
-    return Paragraph((f"{what}{known}: {report.precision}. Tried: {report.domain}; {report.cases} cases.",))
+    stands = "" if report.faults else f" Grade: {report.grade}."
+    return Paragraph((f"{what}{known}: {report.precision}. Tried: {report.domain}; {report.cases} cases.{stands}",))
 
 
 def _hints(report: Report) -> tuple[str, ...]:

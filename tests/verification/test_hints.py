@@ -19,7 +19,7 @@ from symattn.verification.target import Convention
 CALLS: list[str] = []
 
 
-def attention(q: Any, k: Any, v: Any, more: float = 0.0, factor: float = 1.0) -> Any:
+def attention(q: Any, k: Any, v: Any, more: Any = 0.0, factor: Any = 1.0) -> Any:
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype) * factor
     e = np.exp(s - s.max(axis=-1, keepdims=True))
     return e / (e.sum(axis=-1, keepdims=True) + more) @ v
