@@ -38,7 +38,9 @@ def verify_case(target: str, spec: Attention, word: str, *, dtype: str = "float3
 
 
 def named(report: Report, spec: Attention, dtype: str) -> Report:
-    """The report with a word for each fault whose inputs are known."""
+    """The report with a word for each fault whose inputs are known; other definitions than attention have none."""
+    if not isinstance(spec, Attention):
+        return report
     return replace(report, faults=tuple(replace(f, case=_word(f, spec, dtype)) for f in report.faults))
 
 

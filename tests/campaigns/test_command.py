@@ -18,6 +18,9 @@ import pytest
 from symattn.campaigns.plan import planned
 from symattn.campaigns.store import Store
 from symattn.campaigns.work import work
+from symattn.evidence import Verdict
+from symattn.sources.loading import NoSuchAttribute
+from symattn.verification.report import Report
 from symattn_cli.main import main
 
 ATTENTION = """
@@ -51,7 +54,14 @@ EXPECTED = {("right", d): "no fault" for d in ("float32", "float16")} | {
 }
 
 
-def test_in_this_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(target: str, *_: Any, **__: Any) -> Report:
+        if target == "attn.py:none":
+            raise NoSuchAttribute("attn.py has no none")
+        return Report(Verdict.NO_FAULT, f"{target}(q, k, v)", "float32", "all", 1, command="symattn verify x")
+
+    monkeypatch.setattr("symattn.sources.verify.verify_target", told)
+    monkeypatch.setattr("symattn.sources.reproduce.verify_target", told)
     command = ["campaign", "attn.py:right", "attn.py:none", "--examples", "0", "--jobs", "1", "-o", "out"]
     assert main(command) == 3
     out = " ".join(capsys.readouterr().out.split())
@@ -61,6 +71,14 @@ def test_in_this_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     document = json.loads(capsys.readouterr().out)
     assert (document["name"], document["planned"]) == ("campaign", 2)
     assert {record["verdict"] for record in document["results"]} == {"error", "no fault"}
+
+
+@pytest.mark.deep
+def test_the_verifications_are_real(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["campaign", "attn.py:right", "attn.py:wrong", *OPTIONS, "--jobs", "1", "-o", "out"]
+    assert main(command) == 1
+    assert verdicts() == EXPECTED
+    assert "2 with faults, 2 no fault" in capsys.readouterr().out
 
 
 def test_a_defect_ends_no_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
