@@ -8,10 +8,10 @@
 
 Theorem. If the inputs enclose numbers, each element of a result encloses the value that the definition has at these
 numbers: it is a number within the radius, or −∞ or undefined as said (``enclosing.array``). Each operation is proved
-where it stands: + × ÷, the larger of two and comparisons in ``enclosing.elementwise``; sums, products of matrices and
-maxima in ``enclosing.sums``; exp in ``enclosing.exponential``; √ and tanh in ``enclosing.functions``, which leaves log,
-sin, cos and erf to Arb, element by element. How radii are rounded up without switching the rounding mode is in
-``enclosing.bounds``, with what is assumed of the machine.
+where it stands: + × ÷, the larger of two and comparisons in ``enclosing.elementwise``; sums and maxima in
+``enclosing.sums``, products of matrices in ``enclosing.products``; exp in ``enclosing.exponential``; √ and tanh in
+``enclosing.functions``, which leaves log, sin, cos and erf to Arb, element by element. How radii are rounded up without
+switching the rounding mode is in ``enclosing.bounds``, with what is assumed of the machine.
 
 A product of matrices costs two of NumPy's, three if both factors have radii. Where values were correlated, that is
 forgotten, but for one case: a number that is added to a whole row, such as the largest score, and that cancels where

@@ -110,6 +110,49 @@ def test_large_arrays_whose_roundings_are_bounded_and_not_computed(name: str) ->
     assert np.isfinite(got.rad).mean() > 0.9
 
 
+#: Programs of an array (n, 8), one (n, 8) and one (8, 2), of wide intervals.
+OF_INTERVALS: dict[str, Callable[..., Any]] = {
+    "+": lambda x, y, z: x + y,
+    "×": lambda x, y, z: x * y,
+    "× 3": lambda x, y, z: x * 3,
+    "÷": lambda x, y, z: x / (abs(y) + 9),
+    "÷ of rows": lambda x, y, z: x / (y[:, :1] + 20),
+    "- of rows": lambda x, y, z: x - y[:, :1],
+    "square": lambda x, y, z: x * x,
+    "maximum": lambda x, y, z: x.xp.maximum(x, y),
+    "max": lambda x, y, z: x.max(axis=-1),
+    "max over rows": lambda x, y, z: x.max(axis=0),
+    "sum": lambda x, y, z: x.sum(axis=0),
+    "matmul": lambda x, y, z: x @ z,
+    "exp": lambda x, y, z: x.xp.exp(x),
+    "exp of rows": lambda x, y, z: x.xp.exp(x - y[:, :1]),
+    "softmax": lambda x, y, z: _softmax(x - y[:, :1]),
+    "weighted": lambda x, y, z: (x.xp.exp(x) @ z) / x.xp.exp(x).sum(axis=-1, keepdims=True),
+    "tanh": lambda x, y, z: x.xp.tanh(x / 4),
+    "sqrt": lambda x, y, z: x.xp.sqrt(abs(x) + 5),
+    "sin": lambda x, y, z: x.xp.sin(x / 16),
+}
+
+
+@pytest.mark.parametrize("rows", [5, LARGE // 8 + 1])
+@pytest.mark.parametrize("name", OF_INTERVALS)
+def test_wide_intervals_hold_the_values_of_their_ends(name: str, rows: int) -> None:
+    """Midpoints and radii in eighths; ends, and points between them, are floats."""
+    rng = np.random.default_rng([rows, *name.encode()])
+    if rows > 100 and name == "sin":
+        return
+    mids = [rng.integers(-20, 21, shape) / 8 for shape in ((rows, 8), (rows, 8), (8, 2))]
+    rads = [rng.integers(0, 9, x.shape) / 8 * rng.choice([0.0, 1.0, 2.0], (x.shape[0], 1)) for x in mids]
+    got = OF_INTERVALS[name](*map(Enclosure, mids, rads))
+    few = slice(None) if rows < 100 or name in ("sum", "max over rows") else slice(0, 5)
+    for _ in range(4):
+        points = [c + r * rng.choice([-1, -1, 0, 1, 1], c.shape) for c, r in zip(mids, rads, strict=True)]
+        with precision(BITS):
+            wanted = OF_INTERVALS[name](*(Ball.lift(x[few] if x.shape[0] == rows else x) for x in points))
+            found = outside(got[few] if got.plain_shape[0] == rows else got, wanted)
+        assert found.outside == found.open == 0
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
 def test_errors_of_sums_and_products_are_not_above_what_is_computed(a: float, b: float) -> None:

@@ -5,6 +5,7 @@ NumPy's own exp, tanh, log, … are not used: nothing is promised of their error
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from symattn.errors import Refused
 _BY_ARB = frozenset(["log", "sin", "cos", "erf"])
 _LOW, _HIGH = -MOST_MODERATE, MOST_MODERATE  # where exp is taken
 _LEAST = 2.0**-1009  # more than e^−700
+_SHARES = [1 / math.factorial(k + 1) for k in range(14)]
 _WIDE = 0.5  # radii above this are taken from the ends of the interval
 
 
@@ -130,24 +132,28 @@ def _tanh(a: Parts) -> Parts:
     The slope sech² = 1 − tanh² changes by the factor e^{2r} at most within r, since (log sech²)' = −2 tanh, and
     e^{2r} ≤ 1 + 2r + 3r² for r ≤ ½; it is at most 1. And |tanh| < 1, so that intervals that reach further are cut.
     """
-    mid, rad, _ = computed(_tanh_block, a.mid.shape, (a,))
-    with np.errstate(all="ignore"):
-        none = np.isnan(a.mid)
-        wide = ~(np.abs(mid) + rad <= 1) & ~(rad <= 1e-9) & ~none
-        mid = np.where(none, np.nan, np.where(wide, 0.0, mid))
-        rad = np.where(none, a.rad, np.where(wide, 1.0, rad))
-    return Parts(np.asarray(mid), np.asarray(rad))
+    return computed(_tanh_block, a.mid.shape, (a,))
 
 
 def _tanh_block(c: Any, r: Any, a: Any, ra: Any) -> None:
-    size, wide = np.abs(np.nan_to_num(a)), np.minimum(ra, 1.0)
-    t = _tanh_of(size)
+    t = _tanh_of(np.abs(a))
     np.copysign(t, a, out=c)
-    slope = np.where(wide <= _WIDE, ((1 - t) * (1 + t) + 32 * U) * (1 + 2 * wide + 3 * wide * wide), 1.0)
-    np.multiply(t, 8 * U, out=r)
-    r += np.minimum(slope, 1.0) * ra
+    slope = 1 - t
+    slope *= 1 + t
+    slope += 32 * U
+    widest = ra.max() if ra.size else 0.0
+    slope *= 1 + 2 * widest + 3 * widest * widest if widest <= _WIDE else np.inf
+    np.minimum(slope, 1.0, out=slope)
+    np.multiply(slope, ra, out=r)
+    t *= 8 * U
+    r += t
     r *= UP
-    r += np.where((a == 0) & (ra == 0), 0.0, TINY)
+    r += TINY if widest else np.where(a == 0, 0.0, TINY)
+    if widest > 2.0**-20 or np.isnan(a.max(initial=0)):
+        cut = np.abs(c) + r > 1
+        c[cut], r[cut] = 0.0, 1.0
+        none = np.isnan(a)
+        c[none], r[none] = np.nan, ra[none]
 
 
 def _tanh_of(x: np.ndarray) -> np.ndarray:
@@ -155,10 +161,11 @@ def _tanh_of(x: np.ndarray) -> np.ndarray:
 
     x ≥ ¼: (1 − E)/(1 + E) with E = e^{−2x}(1 + δ), |δ| ≤ ε = 2.4u, is off by three roundings, and by
     ε E (1/(1 − E) + 1/(1 + E)) = 2εE/(1 − E²) < 1.93 ε, as E is at most e^{−½}: by 7.7u. (Above x = 350, E < e^{−700}.)
-    x < ¼: e/(2 + e) for e = e^z − 1 = z(1 + z/2 (1 + z/3 (1 + … z/15))), z = 2x < ½. The remainder is below
-    1.1 z^15/16! < ½u, relative to e. Each bracket is 1 + w, w = f_k p < 0.3, where f_k = fl(z fl(1/k)) is off by 2u and
-    the product by u: if p is off by 3u, then w by 6u and 1 + w by u + 6u · 0.3/1.3 < 3u. So e is off by less than 4½u
-    with the last product and the remainder, and e/(2 + e) in relative terms by no more than e and two roundings: 6½u.
+    x < ¼: e/(2 + e) for e = e^z − 1, z = 2x < ½, which is z p_0 with p_k = 1/(k+1)! + z p_{k+1} up to k = 13. The
+    remainder is below 1.1 z^14/15! < ½u, relative to e. z p_{k+1} is less than 0.23 of p_k, so that if p_{k+1} is off
+    by 3u then p_k by the rounding u of the sum, by u of its first term, and by 0.23 (3u + u): less than 3u. So e is off
+    by less than 4½u with the last product and the remainder, and e/(2 + e) in relative terms by no more than e and two
+    roundings: 6½u.
     """
     near = x < 0.25
     out = np.empty_like(x)
@@ -167,10 +174,10 @@ def _tanh_of(x: np.ndarray) -> np.ndarray:
         np.divide(1 - big, 1 + big, out=out)
     if near.any():
         z = np.where(near, 2 * x, 0.0)
-        p = np.ones_like(z)
-        for k in range(15, 1, -1):
-            p *= z * (1 / k)
-            p += 1
+        p = np.full_like(z, _SHARES[-1])
+        for share in _SHARES[-2::-1]:
+            p *= z
+            p += share
         p *= z
         np.copyto(out, p / (2 + p), where=near)
     return out
