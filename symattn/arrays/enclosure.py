@@ -31,7 +31,6 @@ import numpy as np
 
 from symattn.arrays.enclosing.bounds import UP
 from symattn.arrays.enclosing.elementwise import Elementwise
-from symattn.arrays.enclosing.exponential import check_arithmetic
 from symattn.arrays.enclosing.functions import Functions
 from symattn.arrays.enclosing.namespace import EnclosureNamespace
 from symattn.arrays.enclosing.products import Products
@@ -81,5 +80,4 @@ class Enclosure(Elementwise, Functions, Products, Sums):
         return f"{self.name}({shown})"
 
 
-check_arithmetic()
 Enclosure.xp = EnclosureNamespace(Enclosure)

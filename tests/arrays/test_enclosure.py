@@ -84,6 +84,20 @@ def test_what_cannot_be_held_is_refused() -> None:
         Enclosure._unary("gamma", Enclosure.lift(1))
 
 
+@pytest.mark.torch
+def test_a_processor_that_flushes_subnormal_numbers_is_refused() -> None:
+    import torch
+
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor does not flush")
+    try:
+        with pytest.raises(Refused, match="subnormal numbers are flushed"):
+            Enclosure.lift([1.0])
+    finally:
+        torch.set_flush_denormal(False)
+    assert Enclosure.lift([1.0]).mid.item() == 1
+
+
 # -- exact where floats are ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "work",

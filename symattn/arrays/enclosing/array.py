@@ -19,6 +19,7 @@ import numpy as np
 
 from symattn.arrays.ball import Ball
 from symattn.arrays.enclosing.bounds import TINY, UP, U
+from symattn.arrays.enclosing.exponential import check_arithmetic
 from symattn.arrays.enclosing.work import Parts, Work
 from symattn.arrays.planes import Planes
 from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
@@ -137,7 +138,10 @@ class Core(Planes):
     # -- numbers in ---------------------------------------------------------------------------------------------------
     @classmethod
     def lift(cls, data: Any) -> Self:
-        """Data as they are: floats and integers that float64 holds are exact, others are enclosed."""
+        """Data as they are: floats and integers that float64 holds are exact, others are enclosed.
+
+        Raises Refused for arrays where the processor was told to round in other ways, or to flush subnormal numbers.
+        """
         if isinstance(data, (list, tuple)) and _holds(data):
             stacked: Self = cls.xp.stack([cls.of(x) for x in data])
             return stacked
@@ -147,6 +151,8 @@ class Core(Planes):
         if not np.isfinite(plain).all():
             bad = plain[~np.isfinite(plain)].flat[0]
             raise InputError(f"{cls.name}: {bad} in the data; only a mask may hold -inf, and nothing may hold NaN")
+        if plain.ndim:
+            check_arithmetic()
         return cls.made(Parts(plain, np.zeros(plain.shape), True))
 
     @classmethod
