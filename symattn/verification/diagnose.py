@@ -67,11 +67,11 @@ def causes(session: Session) -> tuple[Cause, ...]:
     if found:
         return (Cause(tuple(wrong), found, search.explain_errors(found), sure),)
     lost = [r for r in wrong if r.finding == "not finite"]
-    overflow = out_of_range(session.precision, lost, [r for r in records if r.ratios is not None]) if lost else None
-    if overflow is None:
+    overflow = out_of_range(session, lost, [r for r in records if r.ratios is not None]) if lost else ()
+    if not overflow:
         return (Cause(tuple(wrong), ()),)
     shapes = [r for r in wrong if r.ratios is None]  # it has agreed with every value
-    first = (Cause(tuple(r for r in wrong if r.ratios is not None), (overflow,)),)
+    first = (Cause(tuple(r for r in wrong if r.ratios is not None), overflow),)
     if not shapes:
         return first
     return (*first, Cause(tuple(shapes), Search(session, shapes, search.right).found()[0]))

@@ -1,22 +1,32 @@
-"""Mistakes that no change of the exact definition shows: exponentials that leave the range of a format.
+"""Mistakes that no change of the exact definition shows: numbers that leave the range of a format.
 
-A row loses its numbers exactly where they do, and keeps them elsewhere. Of rows on the verge nothing is asked.
+A row loses its numbers exactly where they do, and keeps them elsewhere. Of rows on the verge nothing is asked. What is
+subtracted in place of a row's largest score says which rows are lost: nothing, a constant, the maximum of the whole
+array, the first score, the mean, the maximum with forbidden keys. Scores that overflow before they are scaled are lost
+where a product is beyond the range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.arrays.ball import Ball
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import Precision
-from symattn.verification.judge import Judged
+from symattn.verification.judge import Case, Judged
 from symattn.verification.mistakes import Mistake
 from symattn.verification.reference import Variant
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+_TOLD = 3  # mistakes that are named together
+_ABOVE = (1.5, 2.5, 3.5, 4.5, 5.5, 7, 9, 11.5, 13.5, 17, 22, 28, 36, 45, 55, 70, 90, 115)  # the edge of the range
+_CONSTANTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 30, 32, 40, 50, 60, 64, 80, 100, 128, 256, 1000)
+Reference = Callable[[Judged], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -27,17 +37,58 @@ class _Row:
     kept: np.ndarray
 
 
-def out_of_range(precision: Precision, lost: Sequence[Judged], seen: Sequence[Judged]) -> Mistake | None:
-    """The missing maximum, or that of the whole array, where it explains what was ``lost`` and all that was ``seen``.
+Rows = Callable[[Judged], _Row]
 
-    Of several formats the first that does so is taken.
-    """
-    for name in dict.fromkeys((precision.score.name, precision.input.name, "float16", "float32", "float64")):
+
+def out_of_range(session: Session, lost: Sequence[Judged], seen: Sequence[Judged]) -> tuple[Mistake, ...]:
+    """Those of one format that explain what was ``lost``, all that was ``seen``, and inputs that tell them apart."""
+    p = session.precision
+    for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
         f = Format(name)
-        for rows, cause in ((_no_maximum, _without(f)), (_common_maximum, _common(f))):
-            if any(rows(r, f).lost.any() for r in lost) and all(_agrees(r, rows(r, f)) for r in seen):
-                return Mistake("max", cause, Variant())
-    return None
+        found = [m for m in _mistakes(f) if any(m[2](r).lost.any() for r in lost)]
+        found = [m for m in found if all(_agrees(r, m[2](r)) for r in seen)]
+        for judged in _apart(session, f) if len(found) > 1 else ():
+            found = [m for m in found if judged.ratios is None or _agrees(judged, m[2](judged))]
+        if found:
+            return tuple(
+                Mistake(step, cause, Variant()) for step, cause, _ in found[: 1 if len(found) > _TOLD else None]
+            )
+    return ()
+
+
+def _apart(session: Session, f: Format) -> Iterator[Judged]:
+    """Scores just above the range, and scores that lie far apart."""
+    rng = np.random.default_rng((session.seed, 2))
+    edge, square = log(f.largest), session.maker.square
+    for above in _ABOVE:
+        level = float(session.precision.input.rounded(np.asarray(edge + above)))
+        q, k = np.full((3 if square else 2, 1), level), np.array([[1.0], [1.0], [0.5]])
+        inputs = session.maker.from_heads(q, k, np.array([[1.0], [-2.0], [4.0]]))
+        if inputs is not None:
+            yield session.try_(Case("range", f"scores near {level:.4g}", inputs))
+    for spread in (1, 2, 4):
+        q, k = (
+            rng.integers(-3, 4, (5, 2)) * edge * spread / 8 if x == "q" else rng.integers(-3, 4, (5, 2)) for x in "qk"
+        )
+        inputs = session.maker.from_heads(np.rint(q), k.astype(float), rng.integers(-4, 5, (5, 2)).astype(float))
+        if inputs is not None:
+            yield session.try_(Case("range", "scores far apart", inputs))
+
+
+def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
+    yield "max", _without(f), _subtracting(f, _nothing)
+    yield "max", _common(f), lambda r: _common_maximum(r, f)
+    for constant in _CONSTANTS:
+        for sign in (1, -1):
+            words = f"{'−' * (sign < 0)}{constant} is subtracted, not the largest score of the row"
+            yield "max", f"{words}: {_range(f)}", _subtracting(f, _constant(sign * constant))
+    for words, reference in _OTHERS:
+        yield "max", f"{words} is subtracted, not the largest score of the row: {_range(f)}", _subtracting(f, reference)
+    yield (
+        "score",
+        f"scores overflow in {f.name} before they are scaled, where a product is above {float(f.largest):.5g}",
+        lambda r: _products(r, f),
+    )
 
 
 def _without(f: Format) -> str:
@@ -54,6 +105,10 @@ def _common(f: Format) -> str:
     )
 
 
+def _range(f: Format) -> str:
+    return f"exponentials overflow in {f.name} where that is {log(f.largest):.4g} less than the largest score"
+
+
 def _agrees(judged: Judged, row: _Row) -> bool:
     """Rows that must be lost are wrong, rows that must be kept are right; of the others nothing is asked."""
     ratios = judged.ratios
@@ -65,11 +120,17 @@ def _agrees(judged: Judged, row: _Row) -> bool:
     return bool(wrong[row.lost].all() and not wrong[row.kept].any())
 
 
-def _no_maximum(judged: Judged, f: Format) -> _Row:
-    m = _row_maxima(judged)
-    lost = (m > log(f.largest) + 1) | (np.isfinite(m) & (m < log(f.smallest_normal) + log(2 * f.u) - 2))
-    kept = (m < log(f.largest) - log(_terms(judged)) - 1) & (m > log(f.smallest_normal) + 1)
-    return _Row(lost, kept)
+def _subtracting(f: Format, reference: Reference) -> Rows:
+    """Rows that overflow or vanish where a reference is subtracted in place of their maximum."""
+
+    def rows(judged: Judged) -> _Row:
+        m = _row_maxima(judged) - reference(judged)
+        low = log(f.smallest_normal) + log(2 * f.u) - 2
+        lost = (m > log(f.largest) + 1) | (np.isfinite(m) & (m < low))
+        kept = (m < log(f.largest) - log(_terms(judged)) - 1) & (m > log(f.smallest_normal) + 1)
+        return _Row(lost, kept)
+
+    return rows
 
 
 def _common_maximum(judged: Judged, f: Format) -> _Row:
@@ -77,6 +138,51 @@ def _common_maximum(judged: Judged, f: Format) -> _Row:
     below = m - m.max()
     lost = np.isfinite(below) & (below < log(f.smallest_normal) + log(2 * f.u) - 2)
     return _Row(lost, below > log(f.smallest_normal) - log(f.u) + log(_terms(judged)) + 1)
+
+
+def _products(judged: Judged, f: Format) -> _Row:
+    s = np.abs(np.asarray(judged.expected.run.values["scores"].midpoints()))
+    open_ = judged.expected.run.allowed
+    most = np.where(open_, s, 0.0).max(axis=-1)
+    every = s.max(axis=-1)
+    return _Row(most > float(f.largest) * 1.01, every < float(f.largest) * 0.9)
+
+
+def _nothing(judged: Judged) -> np.ndarray:
+    return np.zeros(judged.expected.run.allowed.shape[:-1])
+
+
+def _constant(c: float) -> Reference:
+    return lambda judged: np.full(judged.expected.run.allowed.shape[:-1], float(c))
+
+
+def _first(judged: Judged) -> np.ndarray:
+    return _scores(judged)[..., 0]
+
+
+def _mean(judged: Judged) -> np.ndarray:
+    return np.asarray(_scores(judged).mean(axis=-1))
+
+
+def _least(judged: Judged) -> np.ndarray:
+    return np.asarray(_scores(judged).min(axis=-1))
+
+
+def _of_all_keys(judged: Judged) -> np.ndarray:
+    return np.asarray(_before_mask(judged).max(axis=-1))
+
+
+def _of_sizes(judged: Judged) -> np.ndarray:
+    return np.asarray(np.abs(_scores(judged)).max(axis=-1))
+
+
+_OTHERS: tuple[tuple[str, Reference], ...] = (
+    ("the largest score with forbidden keys", _of_all_keys),
+    ("the first key's score", _first),
+    ("the mean of the scores", _mean),
+    ("the smallest score", _least),
+    ("the largest absolute value of the scores", _of_sizes),
+)
 
 
 def _terms(judged: Judged) -> float:
@@ -87,5 +193,24 @@ def _terms(judged: Judged) -> float:
 
 def _row_maxima(judged: Judged) -> np.ndarray:
     run = judged.expected.run
-    t = Ball.xp.where(run.allowed, run.final_scores, 0).midpoints()
-    return np.asarray(np.where(run.allowed, t, -np.inf).max(axis=-1))
+    return np.asarray(np.where(run.allowed, _numbers(run.final_scores), -np.inf).max(axis=-1))
+
+
+def _scores(judged: Judged) -> np.ndarray:
+    """The scores, forbidden ones as the largest of their row."""
+    run = judged.expected.run
+    return np.where(run.allowed, _numbers(run.final_scores), _row_maxima(judged)[..., None])
+
+
+def _before_mask(judged: Judged) -> np.ndarray:
+    run = judged.expected.run
+    names = [name for name in run.chain if name != "masked"]
+    return _numbers(run.values[names[-1]])
+
+
+def _numbers(scores: object) -> np.ndarray:
+    """Midpoints, with −∞ for what is forbidden."""
+    from symattn.arrays.ball import Ball
+
+    finite = Ball.xp.isfinite(scores)
+    return np.where(np.asarray(finite), Ball.xp.where(finite, scores, 0).midpoints(), -np.inf)
