@@ -140,6 +140,7 @@ def assert_close_to_exact(
     spec: Attention | None = None,
     *,
     precision: str | Precision | None = None,
+    lse: Any = None,
     **inputs: Any,
 ) -> None:
     """Fail unless every element of ``out`` is as near to the exact output as every legal implementation is.
@@ -147,7 +148,8 @@ def assert_close_to_exact(
     ``out`` (…, n_q, d_v), ``q`` (…, n_q, d_k), ``k`` (…, n_k, d_k), ``v`` (…, n_k, d_v) are arrays of NumPy or torch
     with any leading axes; a specification with several heads takes the last of these as its heads. ``inputs`` are
     others that the specification takes: ``mask``, ``bias``, ``sink``, … The precision is by default that of ``q``, and
-    an ``out`` of a wider type is held to the same.
+    an ``out`` of a wider type is held to the same. ``lse`` (…, n_q) are logarithms of the sums, judged too where scores
+    are scaled dot products under masks.
 
     The exact output is that for the numbers in q, k and v as they are. Raises ``AttentionFault`` with the number of
     elements beyond the bound and the worst one, or a wrong shape or dtype; ``InputError`` where the inputs do not fit
@@ -167,6 +169,6 @@ def assert_close_to_exact(
     from symattn.sources.closeness import close_to_exact
 
     given = {"q": q, "k": k, "v": v, **inputs}
-    words = close_to_exact(out, {n: a for n, a in given.items() if a is not None}, spec, precision)
+    words = close_to_exact(out, {n: a for n, a in given.items() if a is not None}, spec, precision, lse)
     if words:
         raise AttentionFault(words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
+from symattn.arrays.special import Forbidden
 from symattn.attention.enclosed import enclose
 from symattn.attention.inputs import TOKENS, check_inputs, shape
 from symattn.attention.spec import Attention
@@ -18,7 +19,8 @@ from symattn.errors import InputError, Refused
 from symattn.sources.frameworks import read
 from symattn.verification.bounding import plain
 from symattn.verification.counterexample import counterexample
-from symattn.verification.judge import Case, Judged, expected
+from symattn.verification.judge import Case, Judged, expected, ratio
+from symattn.verification.log_sums import log_sums
 from symattn.verification.target import Outcome
 
 Arrays = dict[str, np.ndarray]
@@ -37,9 +39,11 @@ class _Measured:
 
 
 def close_to_exact(
-    out: Any, given: Mapping[str, Any], spec: Attention | None, precision: str | Precision | None
+    out: Any, given: Mapping[str, Any], spec: Attention | None, precision: str | Precision | None, lse: Any = None
 ) -> str:
     """What is wrong with ``out`` as the output of ``spec`` for these inputs, in words; empty where nothing is.
+
+    ``lse`` are logarithms of sums that were returned beside it, judged too.
 
     Raises ``InputError`` where the inputs do not fit the specification or the precision.
     """
@@ -52,14 +56,41 @@ def close_to_exact(
             _check_held(name, inputs[name], arithmetic.input)
     check_inputs(spec, dict(inputs))
     inputs = _without_strangers(spec, inputs)
-    got, dtype = _read("out", out)
     wanted = _shape(spec, inputs)
-    if got.shape != wanted:
-        return f"out has the shape {got.shape} in place of {wanted}"
-    if dtype not in FORMATS or Format(dtype).u > arithmetic.input.u:
-        return f"out is of {dtype} for inputs of {arithmetic.input.name}"
-    measured = _fast(spec, inputs, arithmetic, got) or _by_balls(spec, inputs, arithmetic, got)
-    return _told(spec, inputs, arithmetic, got, measured)
+    words = _output(spec, inputs, arithmetic, out, wanted)
+    return words or (_logarithms(spec, inputs, arithmetic, lse, wanted[:-1]) if lse is not None else "")
+
+
+def _output(spec: Attention, inputs: Arrays, precision: Precision, out: Any, wanted: tuple[int, ...]) -> str:
+    got, dtype = _read("out", out)
+    words = _form_words("out", got.shape, wanted, dtype, precision)
+    if words:
+        return words
+    measured = _fast(spec, inputs, precision, got) or _by_balls(spec, inputs, precision, got)
+    return _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at))
+
+
+def _logarithms(spec: Attention, inputs: Arrays, precision: Precision, lse: Any, wanted: tuple[int, ...]) -> str:
+    got, dtype = _read("lse", lse)
+    words = _form_words("lse", got.shape, wanted, dtype, precision)
+    if words:
+        return words
+    own = 1 + (spec.heads > 1)
+    measured = _Measured(*(np.zeros(got.shape) for _ in range(3)))
+    for index in np.ndindex(got.shape[: got.ndim - own]):
+        exact, allowed = log_sums(spec, _slice(spec, inputs, index), precision)
+        measured.ratios[index] = np.frompyfunc(ratio, 3, 1)(got[index], exact.entries, allowed).astype(float)
+        measured.exact[index] = np.vectorize(_middle, otypes=[float])(exact.entries)
+        measured.allowed[index] = allowed
+    return _told("lse", got, measured, precision, lambda at: "")
+
+
+def _form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:
+    if shape != wanted:
+        return f"{name} has the shape {shape} in place of {wanted}"
+    if dtype not in FORMATS or Format(dtype).u > precision.returned.u:
+        return f"{name} is of {dtype} for inputs of {precision.input.name}"
+    return ""
 
 
 def _read(name: str, array: Any) -> tuple[np.ndarray, str]:
@@ -144,7 +175,7 @@ def _by_balls(spec: Attention, inputs: Arrays, precision: Precision, got: np.nda
 
 
 def _middle(x: Any) -> float:
-    return float(x.mid()) if hasattr(x, "mid") else np.nan
+    return float(x.mid()) if hasattr(x, "mid") else -np.inf if isinstance(x, Forbidden) else np.nan
 
 
 def _slice(spec: Attention, inputs: Arrays, index: tuple[int, ...]) -> Arrays:
@@ -160,20 +191,22 @@ def _at(array: np.ndarray, index: tuple[int, ...], own: int) -> np.ndarray:
     return np.asarray(array[at])
 
 
-def _told(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray, measured: _Measured) -> str:
+def _told(
+    name: str, got: np.ndarray, measured: _Measured, precision: Precision, form: Callable[[tuple[int, ...]], str]
+) -> str:
     """How many elements are beyond the bound, and the worst of them; empty where none is."""
     beyond = int((measured.ratios > 1).sum())
     if not beyond:
         return ""
-    verb = "is" if beyond == 1 else "are"
+    elements = f"elements {'is' if beyond == 1 else 'are'}" if name == "out" else f"entries of {name} are"
     at = tuple(int(i) for i in np.unravel_index(int(measured.ratios.argmax()), got.shape))
-    lines = [f"{beyond} of {got.size} elements {verb} beyond what any implementation in {precision.name} can give"]
+    lines = [f"{beyond} of {got.size} {elements} beyond what any implementation in {precision.name} can give"]
     exact, allowed = measured.exact[at], measured.allowed[at]
-    if np.isnan(exact):
-        lines.append(f"The worst is out{list(at)}: got {got[at]:.10g}, and NaN is what the specification says")
+    if not np.isfinite(exact):
+        what = "NaN" if np.isnan(exact) else "−∞"
+        lines.append(f"The worst is {name}{list(at)}: got {got[at]:.10g}, and {what} is what the specification says")
     else:
-        form = _form(spec, inputs, precision, got, at)
-        lines.append(f"The worst is out{list(at)}: got {got[at]:.10g}, exact {exact:.10g}{form}")
+        lines.append(f"The worst is {name}{list(at)}: got {got[at]:.10g}, exact {exact:.10g}{form(at)}")
         if np.isfinite(got[at]):
             lines.append(f"Off by {abs(got[at] - exact):.2g}; at most {allowed:.2g} is legal")
     silent = int(np.isinf(measured.allowed).sum())

@@ -13,6 +13,8 @@ from symattn.errors import InputError
 from symattn.sources import closeness
 from symattn.sources.loading import CannotRun
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
+from symattn.verification.judge import ratio
+from symattn.verification.log_sums import log_sums
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -161,3 +163,65 @@ def test_a_function_that_never_returns_fails(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("symattn.sources.verify.verify", nothing)
     with pytest.raises(AttentionFault, match="not today"):
         assert_attention(attention)
+
+
+def logarithms(q: Any, k: Any, mask: Any = None, tile: int = 99) -> Any:
+    """By tiles that are merged by their own logarithms."""
+    s = q @ k.swapaxes(-1, -2) / q.dtype.type(np.sqrt(q.shape[-1]))
+    s = s if mask is None else np.where(mask, s, q.dtype.type(-np.inf))
+    parts = []
+    for j in range(0, s.shape[-1], tile):
+        part = s[..., j : j + tile]
+        m = np.maximum(part.max(-1, keepdims=True), q.dtype.type(-1e4))
+        with np.errstate(divide="ignore"):
+            parts.append(m[..., 0] + np.log(np.exp(part - m).sum(-1)))
+    total = parts[0]
+    for part in parts[1:]:
+        total = np.logaddexp(total, part)
+    return total
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_logarithms_of_sums(dtype: Any) -> None:
+    q, k, v = arrays(2, dtype=dtype)
+    out, mask = attention(q, k, v), np.tri(3, 5, 2, dtype=bool)
+    for tile in (99, 3):
+        assert_close_to_exact(out, q, k, v, lse=logarithms(q, k, tile=tile))
+    assert_close_to_exact(attention(q, k, v, mask), q, k, v, Attention(causal=True), lse=logarithms(q, k, mask))
+    assert "lse" in words(out, q, k, v, lse=logarithms(q, k) / dtype(np.log(2)))
+    wrong = logarithms(q, k)
+    wrong[1, 2] += 1
+    text = words(out, q, k, v, lse=wrong)
+    assert text.startswith(f"1 of 6 entries of lse are beyond what any implementation in {np.dtype(dtype).name} can")
+    assert "The worst is lse[1, 2]: got " in text
+
+
+def test_logarithms_of_what_no_query_sees_and_of_other_scores() -> None:
+    q, k, v = arrays()
+    mask = np.zeros((3, 5), dtype=bool)
+    out, spec = np.zeros((3, 2), np.float32), Attention(mask="boolean")
+    assert_close_to_exact(out, q, k, v, spec, mask=mask, lse=np.full(3, -np.inf, np.float32))
+    assert "−∞ is what the specification says" in words(out, q, k, v, spec, mask=mask, lse=np.zeros(3, np.float32))
+    assert words(attention(q, k, v), q, k, v, lse=np.zeros(2)) == "lse has the shape (2,) in place of (3,)"
+    capped = Attention(softcap=2)
+    right = capped(q.astype(float), k.astype(float), v.astype(float)).astype(np.float32)
+    with pytest.raises(InputError, match="scaled dot products"):
+        assert_close_to_exact(right, q, k, v, capped, lse=np.zeros(3))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_legal_logarithms_are_within_the_bound(dtype: str) -> None:
+    """Scores of every size, tiles of every size, sums in every order; the largest error is not far below the bound."""
+    rng, held, closest = np.random.default_rng(5), Precision.of(dtype).input, 0.0
+    for _ in range(150):
+        n, d, size = rng.integers(1, 9), rng.integers(1, 5), 4.0 ** rng.integers(-2, 3)
+        q, k = (held.cast(held.rounded(rng.standard_normal((n, d)) * size)) for _ in "qk")
+        exact, allowed = log_sums(Attention(), {"q": q.astype(float), "k": k.astype(float), "v": k.astype(float)},
+                                  Precision.of(dtype))  # fmt: skip
+        order = rng.permutation(n)
+        got = logarithms(q, k[order], tile=int(rng.integers(1, n + 1))).astype(float)
+        ratios = np.frompyfunc(ratio, 3, 1)(got, exact.entries, allowed).astype(float)
+        closest = max(closest, ratios.max())
+        assert (ratios <= 1).all(), (ratios.max(), n, d, size)
+    assert closest > 1e-3
