@@ -133,10 +133,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--measured", type=Path, help="the file that tests.faults.measure has written")
     parser.add_argument("--each", action="store_true", help="a line for each program")
     parser.add_argument("--only", default="*", metavar="PATTERN")
+    parser.add_argument("--half", choices=("rules", "figures"))
     told = parser.parse_args(arguments)
     lines = told.measured.read_text(encoding="utf-8").splitlines() if told.measured else []
     measured = {r["name"]: r for r in map(json.loads, lines)}
-    print(*(by_program if told.each else table)(chosen(told.only), measured), sep="\n")
+    print(*(by_program if told.each else table)(chosen(told.only, told.half), measured), sep="\n")
     return 0
 
 
