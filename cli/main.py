@@ -20,6 +20,7 @@ TABLE = {
     "report": ("report", "Write the book: every theorem with its proof, grade and false variant."),
     "verify": ("verify", "Does my code do it? Verify a function against exact mathematics."),
     "campaign": ("campaign", "Verify many targets, specifications and dtypes at once."),
+    "bound": ("bound", "How far may correct code be off? The tolerance to write down, proved."),
     "examples": ("examples", "List the worked examples, or show one."),
     "completion": ("completion", "Print the completion script of a shell."),
 }

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from symattn.proof.theorem import theorem
     from symattn.sources.loading import CannotRun
     from symattn.sources.verify import verify
+    from symattn.verification.bounding.interface import bound
+    from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
     from symattn.verification.domain import Domain
     from symattn.verification.report import Report
@@ -54,6 +56,7 @@ _WHERE = {
     "Domain": "symattn.verification.domain",
     "Evaluation": "symattn.attention.layers.evaluation",
     "Evidence": "symattn.evidence",
+    "Gradient": "symattn.verification.definitions.gradients",
     "Grade": "symattn.evidence",
     "InputError": "symattn.errors",
     "Latent": "symattn.attention.latent",
@@ -75,6 +78,7 @@ _WHERE = {
     "Undecided": "symattn.errors",
     "Verdict": "symattn.evidence",
     "YarnScaling": "symattn.attention.positions.rotary_fields",
+    "bound": "symattn.verification.bounding.interface",
     "by_tiles": "symattn.attention.streaming.by_tiles",
     "derive": "symattn.derivations",
     "enclose": "symattn.attention.enclosed",
@@ -102,6 +106,7 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "Grade",
+    "Gradient",
     "InputError",
     "Latent",
     "LayerNorm",
@@ -122,6 +127,7 @@ __all__ = [
     "Undecided",
     "Verdict",
     "YarnScaling",
+    "bound",
     "by_tiles",
     "derive",
     "enclose",

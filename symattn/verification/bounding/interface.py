@@ -49,14 +49,14 @@ class Bound:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def per_element(spec: Attention, inputs: Mapping[str, Any], precision: Precision) -> Bound:
+def per_element(spec: Attention, inputs: Mapping[str, Any], precision: str | Precision) -> Bound:
     """The bound for these inputs, by name (q, k, v, mask, …), as ``Attention`` takes them.
 
     Plain attention (masks, heads, shared keys, sinks) is bounded in floats at BLAS's speed, other variants in balls.
     Raises InputError where no bound is proved for the specification. The statement and its proof: ``bounds``.
     """
     given = {name: _array(a) for name, a in inputs.items()}
-    spec = canonical(spec)
+    spec, precision = canonical(spec), Precision.of(precision)
     if not plain.applies(spec, given):
         with bits(_BITS):
             return Bound(in_balls(run(spec, given), precision), {}, "balls")
@@ -115,3 +115,6 @@ def a_priori(
     terms = evaluate(sizes, precision)
     told = formula.quantities(sizes, precision, terms)
     return APriori(terms.value, terms.parts, formula.FORMULA, told, formula.derivation(precision))
+
+
+bound = per_element  # its public name

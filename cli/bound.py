@@ -1,0 +1,88 @@
+"""``symattn bound``: how far may correct code be off?"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+
+from .choices import Choice
+from .output import Output, given, options
+from .specification import specification
+from .variants import specified, variants
+
+INPUTS = ("normal", "bounded")
+
+
+def _whole(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 1 or max(found) > 2**24:
+        raise click.BadParameter(f"{text!r} is no number from 1 to 2^24, and no list of such: 256,1024.")
+    return found
+
+
+def _words(context: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
+
+
+@click.command("bound", short_help="How far may correct code be off? The tolerance to write down, proved.")
+@click.option("--n", default="1024", callback=_whole, help="Number of keys, or several: 256,1024; by default 1024.")
+@click.option("--dk", default="64", callback=_whole, help="d_k, or several: 64,128; by default 64.")
+@click.option("--dtype", default="float32", callback=_words, help="Arithmetic, or several: float32,bf16,fp16.")
+@click.option(
+    "--contract", type=Choice(("eager", "fused")), help="Scores in the input type, or wider (fused)? By default fused."
+)
+@click.option("--accumulate", metavar="FORMAT", help="Arithmetic of sums: float32, fp32-truncated, fp22, ...")
+@click.option("--tile", type=click.IntRange(1), metavar="KEYS", help="Keys come in such tiles, one after another.")
+@click.option("--inputs", type=Choice(INPUTS), default="normal", help="Entries from N(0, 1), or of at most --largest.")
+@click.option("--largest", type=float, default=1.0, metavar="X", help="The largest entry of bounded inputs.")
+@click.option("--input", "file", metavar="FILE", help="An npz file of q, k, v, ...: the bound of each element.")
+@click.option("--compare/--no-compare", default=True, help="Try what other tolerances accept and refuse.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the inputs of that comparison.")
+@specification
+@variants
+@options
+def command(output: Output, **wishes: Any) -> int:
+    """Print the tolerance that a test of correct attention needs, the step it comes from, and why it holds.
+
+    \b
+    symattn bound --n 4096 --dk 128 --dtype bfloat16 --contract fused
+    symattn bound --n 256,1024,4096 --dk 64,128 --dtype fp32,fp16,bf16
+    symattn bound --input qkv.npz --dtype float16 --causal
+    """
+    from symattn.verification.tolerances.command import Wish, document
+
+    told = given(wishes)
+    names = ("n", "dk", "dtype", "contract", "accumulate", "tile", "inputs", "largest", "file", "seed")
+    own = {name: told.pop(name, wishes[name]) for name in names if wishes[name] is not None}
+    compare = told.pop("compare", False)
+    spec, _ = specified(told)
+    words = shlex.join(["symattn", *_arguments(click.get_current_context())])
+    return output.emit(document(Wish(**own, compare=compare, spec=spec), words))
+
+
+def _arguments(context: click.Context) -> list[str]:
+    """The command line again: options that were given, in the order of the help."""
+    words = ["bound"]
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not click.core.ParameterSource.COMMANDLINE or parameter.name in _ELSEWHERE:
+            continue
+        value = context.params[parameter.name or ""]
+        words += _option(parameter, value)
+    return words
+
+
+_ELSEWHERE = ("form", "path", "force", "fragment", "check", "ascii", "colour")
+
+
+def _option(parameter: click.Parameter, value: Any) -> list[str]:
+    name = parameter.opts[0]
+    if isinstance(value, bool):
+        return [name if value else parameter.secondary_opts[0]]
+    listed = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return [name, listed]

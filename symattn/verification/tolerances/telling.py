@@ -1,0 +1,237 @@
+"""A bound as a document: the tolerance, the steps it comes from, the formula, why it holds, and what others pick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf, isfinite
+from typing import Any
+
+from symattn.attention.spec import Attention
+from symattn.attention.spelling import differing, spelled
+from symattn.document.model import (
+    Assumption,
+    Assumptions,
+    Block,
+    Caveat,
+    Code,
+    Column,
+    Document,
+    Heading,
+    Items,
+    Note,
+    Paragraph,
+    Result,
+    Table,
+    Text,
+)
+from symattn.document.notation import Decimal, Fence, Node, name, relation
+from symattn.document.tex import tex
+from symattn.evidence import Evidence, Grade
+from symattn.verification.tolerances.asked import Beforehand, ForInputs
+from symattn.verification.tolerances.letters import formula, letter, parts
+from symattn.verification.tolerances.weighing import KEYS, ROWS, Weighed
+
+PROVED = Evidence(Grade.PROVED, "by the rule printed, under A1 and A2")
+FOR_INPUTS = Evidence(Grade.PROVED, "by the rule printed, for these inputs, under A1")
+_NOTHING = "the bound says nothing: rounding alone may change every digit of the output"
+
+
+def digits(x: float, of: int = 3) -> str:
+    """A bound as it may be written down: rounded up to three digits."""
+    if not isfinite(x):
+        return "none"
+    written = f"{x:.{of - 1}e}"
+    if float(written) < x:
+        mantissa, exponent = written.split("e")
+        written = f"{float(mantissa) + 10.0 ** (1 - of):.{of - 1}f}e{exponent}"
+    return f"{float(written):.{of}g}"
+
+
+def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str) -> Document:
+    """The document for sizes."""
+    value, s = asked.value, asked.sizes
+    sizes = f"n = {s.n_k} · d_k = {s.d_k} · {asked.precision.name}"
+    return Document(
+        "bound", "bound", ("How far correct attention may be off",),
+        (*_before(asked), *_others(weighed, asked)),
+        subtitle=(sizes,),
+        command=command,
+        parameters={"n": s.n_k, "dk": s.d_k, "dtype": asked.precision.name, "contract": asked.precision.contract,
+                    "fields": _fields(asked.spec)},
+        record={"formula": tex(formula()), "value": value if isfinite(value) else None,
+                "parts": _parts(asked.bound.parts), "tolerances": [_record(w) for w in weighed]},
+        hints=() if isfinite(value) else ("symattn bound --contract fused   scores and sums are kept in float32",),
+    )  # fmt: skip
+
+
+def _before(asked: Beforehand) -> Iterator[Block]:
+    yield _assumptions(asked)
+    yield _steps(asked.bound.parts, asked.bound.value)
+    yield _result(asked.value, (formula(), *parts()), PROVED)
+    yield Heading(("Why it holds",))
+    yield Items(tuple((line,) for line in asked.bound.derivation))
+    columns = (Column(("letter",), "left"), Column(("what it is",), "left"), Column(("value",)))
+    yield Table(columns, tuple(((letter(t),), (w,), (f"{x:.4g}",)) for t, w, x in asked.bound.quantities))
+    yield Caveat(
+        (
+            "The bound is for the worst inputs and the worst roundings: typical errors are far smaller. For inputs that"
+            " are known, --input gives the bound of each element, which is smaller too.",
+        )
+    )  # fmt: skip
+
+
+def _assumptions(asked: Beforehand) -> Assumptions:
+    reach, q, k, v = asked.reach, name("q", "i"), name("k", "j"), name("v", "jc")
+    limits: Text = (
+        relation(Fence("norm", q), "≤", _number(reach.q)), ", ",
+        relation(Fence("norm", k), "≤", _number(reach.k)), ", ",
+        relation(Fence("abs", v), "≤", _number(reach.v)), f": {reach.words}; so scores are at most ",
+        _number(asked.largest_score),
+    )  # fmt: skip
+    return Assumptions((Assumption("A1", limits), _arithmetic(asked.spec, asked.precision, "A2")))
+
+
+def _arithmetic(spec: Attention, precision: Any, label: str) -> Assumption:
+    what = f"Attention({', '.join(f'{n}={v}' for n, v in _fields(spec).items())}); " if _fields(spec) else ""
+    order = "in any order" if precision.height is None else f"with at most {precision.height} additions to a term"
+    return Assumption(
+        label,
+        (f"{what}{precision.words}; {precision.contract} contract; sums {order}; exponentials within "
+         f"{precision.exp_ulps:g} ulps (H1 to H7 of the bound)",),
+    )  # fmt: skip
+
+
+def _number(x: float) -> Node:
+    return Decimal(digits(x))
+
+
+def _steps(found: Mapping[str, float], value: float) -> Table:
+    columns = (Column(("step",), "left"), Column(("bound",)), Column(("share",)))
+    ordered = sorted(found.items(), key=lambda item: -item[1])
+    rows = tuple(
+        ((step,), (digits(x),), (f"{x / value:.0%}" if isfinite(value) and value else "",)) for step, x in ordered
+    )
+    return Table(columns, rows, shaded=(0,) if rows else ())
+
+
+def _result(value: float, formulas: tuple[Node, ...], evidence: Evidence) -> Result:
+    if not isfinite(value):
+        return Result("Tolerance", formulas, (Evidence(Grade.UNDECIDED, "in this arithmetic"),), (_NOTHING,))
+    atol = (Code(f"atol={digits(value)}, rtol=0"),)
+    return Result("Tolerance", formulas, (evidence,), atol)
+
+
+def _fields(spec: Attention) -> dict[str, str]:
+    return {n: spelled(value) for n, value in differing(spec, Attention()).items()}
+
+
+def _parts(found: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{"step": step, "value": x} for step, x in sorted(found.items(), key=lambda item: -item[1])]
+
+
+def for_inputs(asked: ForInputs, path: str, command: str) -> Document:
+    """The document for given inputs."""
+    atol, rtol = asked.needed
+    shape = " × ".join(map(str, asked.bound.allowed.shape))
+    return Document(
+        "bound", "bound", ("How far correct attention may be off, for given inputs",), tuple(_given(asked, path)),
+        subtitle=(f"{asked.precision.name} · output {shape}",),
+        command=command,
+        parameters={"input": path, "dtype": asked.precision.name, "contract": asked.precision.contract,
+                    "fields": _fields(asked.spec)},
+        record={"formula": tex(formula()), "value": atol if isfinite(atol) else None,
+                "parts": _parts(asked.bound.steps()), "rtol": rtol if isfinite(rtol) else None,
+                "allowed": _nested(asked.bound.allowed)},
+    )  # fmt: skip
+
+
+def _nested(a: Any) -> Any:
+    return [_nested(x) for x in a] if a.ndim else float(a) if isfinite(a) else None
+
+
+def _given(asked: ForInputs, path: str) -> Iterator[Block]:
+    atol, rtol = asked.needed
+    yield Assumptions((_arithmetic(asked.spec, asked.precision, "A1"),))
+    if asked.bound.parts:
+        yield _steps(asked.bound.steps(), atol)
+        yield Paragraph((f"The parts are those of the element with the largest bound, {list(asked.bound.where)}.",))
+    yield _result(atol, (), FOR_INPUTS)
+    columns = (Column(("row",)), *(Column((str(c),)) for c in range(min(asked.bound.allowed.shape[-1], 8))))
+    rows = asked.bound.allowed.reshape(-1, asked.bound.allowed.shape[-1])
+    yield Table(columns, tuple(((str(i),), *((digits(x),) for x in row[:8])) for i, row in enumerate(rows[:8])))
+    if rows.shape[0] > 8 or rows.shape[1] > 8:
+        yield Note((f"The first rows and columns; all {asked.bound.allowed.size} elements: -f json.",))
+    if isfinite(rtol) and isfinite(atol):
+        yield Note((f"In place of atol, rtol={digits(rtol)} would do for these inputs.",))
+
+
+def _others(weighed: Sequence[Weighed], asked: Beforehand) -> Iterator[Block]:
+    """What picked tolerances accept and refuse."""
+    if not weighed:
+        return
+    yield Heading(("What tolerances that people pick would say",))
+    columns = (
+        Column(("tolerance",), "left"), Column(("rtol",)), Column(("atol",)), Column(("inputs",), "left"),
+        Column(("accepts wrong",)), Column(("right needs",)),
+    )  # fmt: skip
+    yield Table(columns, tuple(_weighed(w) for w in weighed))
+    refused = [w for w in weighed if w.refuses]
+    accepting = max(weighed, key=lambda w: len(w.accepted))
+    if accepting.accepted:
+        few = "; ".join(m.cause for m in accepting.accepted[:4])
+        yield Note((f"{accepting.tolerance.name} on {accepting.family} accepts, among others: {few}.",))
+    if refused:
+        named = ", ".join(dict.fromkeys(w.tolerance.name for w in refused))
+        yield Note((f"Right code in this arithmetic is refused on some of these inputs by: {named}.",))
+    yield Paragraph(
+        (
+            f"Sampled, with {ROWS} queries and {min(asked.sizes.n_k, KEYS)} keys: of the kinds of known mistakes that"
+            " on these inputs are beyond what any implementation in this arithmetic can give, how many pass the rule;"
+            " and the error of the definition run in this arithmetic, as a part of what the rule allows (above 1 it is"
+            " refused).",
+        )
+    )  # fmt: skip
+
+
+def _weighed(w: Weighed) -> tuple[Text, ...]:
+    return (
+        (w.tolerance.name,), (f"{w.tolerance.rtol:g}",), (f"{w.tolerance.atol:g}",), (w.family,),
+        (f"{len(w.accepted)} of {w.tried}",), (f"{w.needed:.2g}" if w.needed < inf else "NaN",),
+    )  # fmt: skip
+
+
+def _record(w: Weighed) -> dict[str, Any]:
+    return {
+        "name": w.tolerance.name, "rtol": w.tolerance.rtol, "atol": w.tolerance.atol, "inputs": w.family,
+        "accepted": [m.cause for m in w.accepted], "tried": w.tried, "needed": w.needed,
+    }  # fmt: skip
+
+
+def table(asked: Sequence[Beforehand], command: str) -> Document:
+    """One line for each combination of sizes and arithmetic."""
+    columns = (Column(("n",)), Column(("d_k",)), Column(("dtype",), "left"), Column(("contract",), "left"),
+               Column(("atol",)), Column(("most of it from",), "left"))  # fmt: skip
+    rows = tuple(_line(a) for a in asked)
+    grades = {Evidence(Grade.UNDECIDED, "where there is none") if not isfinite(a.value) else PROVED for a in asked}
+    reach = Assumption("A1", (f"{asked[0].reach.words}",))
+    blocks: tuple[Block, ...] = (
+        Assumptions((reach, Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",)))),
+        Table(columns, rows),
+        Result("Tolerances", (formula(), *parts()), tuple(sorted(grades, key=str)), ("atol, with rtol=0",)),
+    )
+    entries = [{"n": a.sizes.n_k, "dk": a.sizes.d_k, "dtype": a.precision.name, "contract": a.precision.contract,
+                "value": a.value if isfinite(a.value) else None, "parts": _parts(a.bound.parts)}
+               for a in asked]  # fmt: skip
+    return Document(
+        "bound", "bound", ("How far correct attention may be off",), blocks, command=command,
+        record={"formula": tex(formula()), "bounds": entries},
+    )  # fmt: skip
+
+
+def _line(a: Beforehand) -> tuple[Text, ...]:
+    found = a.bound.parts
+    most = max(found, key=lambda step: found[step]) if found and isfinite(a.value) else "it says nothing"
+    return (
+        (str(a.sizes.n_k),), (str(a.sizes.d_k),), (a.precision.name,), (a.precision.contract,),
+        (digits(a.value),), (most,),
+    )  # fmt: skip
