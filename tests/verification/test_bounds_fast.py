@@ -13,7 +13,7 @@ from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError
 from symattn.verification.bounding import exponents, floats, plain
-from symattn.verification.bounding.interface import a_priori, per_element
+from symattn.verification.bounding.interface import a_priori, bound
 from symattn.verification.bounding.ranks import _by_buckets
 from symattn.verification.bounds import allowed
 from symattn.verification.reference import run
@@ -107,7 +107,7 @@ def test_nothing_is_said_where_weights_are_lost() -> None:
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_parts_sum_to_it(name: str) -> None:
     p = PRECISIONS[name]
-    found = per_element(Attention(causal=True), inputs(SPECS["causal"], p, np.random.default_rng(43), 9, 9, 4), p)
+    found = bound(Attention(causal=True), inputs(SPECS["causal"], p, np.random.default_rng(43), 9, 9, 4), p)
     assert found.method == "floats"
     assert np.isfinite(found.allowed).all()
     np.testing.assert_allclose(sum(found.parts.values()), found.allowed, rtol=1e-9)
@@ -118,9 +118,9 @@ def test_parts_sum_to_it(name: str) -> None:
 def test_parts_are_where_the_roundings_are() -> None:
     rng = np.random.default_rng(44)
     given = {name: rng.standard_normal((64, 64)).astype(np.float16) for name in "qkv"}
-    of_half = per_element(Attention(), given, Precision.of("fp16", "fused"))
+    of_half = bound(Attention(), given, Precision.of("fp16", "fused"))
     assert next(iter(of_half.steps())) == "stored weights"
-    of_sums = per_element(
+    of_sums = bound(
         Attention(), given, replace(Precision.of("fp16", "fused", accumulate="fp22"), stored=Precision.of("fp32").input)
     )
     assert next(iter(of_sums.steps())) == "sums"
@@ -129,7 +129,7 @@ def test_parts_are_where_the_roundings_are() -> None:
 def test_other_variants_are_bounded_in_balls() -> None:
     rng = np.random.default_rng(45)
     given = {name: rng.standard_normal((3, 2)) for name in "qkv"}
-    capped = per_element(Attention(softcap=2), given, Precision.of("fp32"))
+    capped = bound(Attention(softcap=2), given, Precision.of("fp32"))
     assert capped.method == "balls"
     assert not capped.parts
     assert (capped.allowed > 0).all()
@@ -145,7 +145,7 @@ def test_the_formula_is_above_every_element(name: str) -> None:
         entries = max(np.abs(given["q"]).max(), np.abs(given["k"]).max())
         lowest = (given["q"] @ given["k"].T).max(axis=1).min() / np.sqrt(d)
         found = a_priori(n, d, *sizes, known, entry_max=entries, lowest_max=lowest)
-        assert found.value >= per_element(Attention(), given, known).allowed.max()
+        assert found.value >= bound(Attention(), given, known).allowed.max()
         if np.isfinite(found.value):
             assert sum(found.parts.values()) == pytest.approx(found.value)
 

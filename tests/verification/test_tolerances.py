@@ -11,7 +11,7 @@ from symattn import Attention, InputError
 from symattn.arrays.precision import Precision
 from symattn.evidence import Grade
 from symattn.render import render
-from symattn.verification.bounding.interface import per_element
+from symattn.verification.bounding.interface import bound
 from symattn.verification.inputs import Sizes
 from symattn.verification.mistakes import MISTAKES
 from symattn.verification.reference import trace
@@ -55,7 +55,7 @@ def test_the_reach_of_rows_is_their_norm() -> None:
 def test_the_bound_beforehand_holds_that_of_each_element_and_right_code(dtype: str, causal: bool) -> None:
     spec, precision, inputs = Attention(causal=causal), Precision.of(dtype, "fused"), _drawn(1, dtype)
     value = beforehand(spec, precision, SIZES, of_inputs(inputs)).value
-    assert per_element(spec, inputs, precision).largest <= value
+    assert bound(spec, inputs, precision).largest <= value
     exact = trace(spec, dict(inputs))["output"]
     assert np.abs(legal(spec, inputs, precision) - exact).max() <= value
 
@@ -130,7 +130,7 @@ def test_the_file_of_inputs_is_read_and_judged(tmp_path: Path) -> None:
     np.savez(path, **{n: a.astype(np.float16) for n, a in inputs.items()})
     read = given.read(str(path), Attention(), Precision.of("float16"))
     asked = for_inputs(Attention(), Precision.of("float16", "fused"), read)
-    assert np.array_equal(asked.bound.allowed, per_element(Attention(), inputs, asked.precision).allowed)
+    assert np.array_equal(asked.bound.allowed, bound(Attention(), inputs, asked.precision).allowed)
     atol, rtol = asked.needed
     assert (asked.bound.allowed <= atol).all()
     assert (asked.bound.allowed <= rtol * np.abs(asked.exact) * (1 + 1e-12)).all()

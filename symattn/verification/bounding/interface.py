@@ -49,7 +49,7 @@ class Bound:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def per_element(spec: Attention, inputs: Mapping[str, Any], precision: str | Precision) -> Bound:
+def bound(spec: Attention, inputs: Mapping[str, Any], precision: str | Precision) -> Bound:
     """The bound for these inputs, by name (q, k, v, mask, …), as ``Attention`` takes them.
 
     Plain attention (masks, heads, shared keys, sinks) is bounded in floats at BLAS's speed, other variants in balls.
@@ -115,6 +115,3 @@ def a_priori(
     terms = evaluate(sizes, precision)
     told = formula.quantities(sizes, precision, terms)
     return APriori(terms.value, terms.parts, formula.FORMULA, told, formula.derivation(precision))
-
-
-bound = per_element  # its public name

@@ -15,7 +15,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing
 from symattn.errors import InputError
-from symattn.verification.bounding.interface import APriori, Bound, a_priori, per_element
+from symattn.verification.bounding.interface import APriori, Bound, a_priori, bound
 from symattn.verification.inputs import Sizes
 from symattn.verification.reference import usual
 from symattn.verification.tolerances.reach import Reach
@@ -86,4 +86,4 @@ def for_inputs(spec: Attention, precision: Precision, inputs: Mapping[str, Any])
     """The bound for given inputs; the exact output is shown as float64 has it."""
     with np.errstate(all="ignore"):
         exact = np.asarray(spec(**inputs), dtype=np.float64)
-    return ForInputs(spec, precision, inputs, exact, per_element(spec, inputs, precision))
+    return ForInputs(spec, precision, inputs, exact, bound(spec, inputs, precision))

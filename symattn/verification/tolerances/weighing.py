@@ -19,7 +19,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, SymattnError
-from symattn.verification.bounding.interface import per_element
+from symattn.verification.bounding.interface import bound
 from symattn.verification.domain import Domain
 from symattn.verification.inputs import Maker, Sizes
 from symattn.verification.mistakes import MISTAKES, Mistake
@@ -70,7 +70,7 @@ def _weighed(
 ) -> Iterator[Weighed]:
     inputs = _inputs(spec, precision, family, sizes, seed)
     exact = _run(spec, inputs)
-    allowed = per_element(spec, inputs, precision).allowed
+    allowed = bound(spec, inputs, precision).allowed
     wrong = [(m, y) for m, y in _wrong(spec, inputs, exact) if _beyond(y, exact, allowed)]
     got = legal(spec, inputs, precision)
     for tolerance in tolerances:
