@@ -229,7 +229,7 @@ def bfloat_unscaled(q: Array, k: Array, v: Array) -> Array:
 
 @wrong(
     "mask",
-    "-1e4 for minus infinity in float16 with causal rows",
+    "the causal mask lets the next key in, in float16",
     "next key|off by one",
     precision="float16",
     spec=_CAUSAL,

@@ -198,9 +198,9 @@ def maximum_of_columns(q: Array, k: Array, v: Array) -> Array:
 
 @wrong(
     "exp",
-    "exponents cut at -10 and below",
-    "exponent|clamp|cut|clip|−10|-10",
-    shows="scores more than 10 below the maximum",
+    "exponents cut at -4",
+    "exponent|clamp|cut|clip|−4|-4",
+    shows="scores more than 4 below the maximum",
     near="by_log_softmax",
     at=At(spread=2.0),
 )
