@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from symattn.arrays.ball import Ball, precision
-from symattn.arrays.enclosing import bounds, elementwise, sums
+from symattn.arrays.enclosing import bounds, elementwise, functions, sums
 from symattn.arrays.enclosing.bounds import ETA, U, blocks, gamma, grid
 from symattn.arrays.enclosing.work import Work
 from symattn.arrays.enclosure import Enclosure
@@ -196,6 +196,24 @@ def test_subnormal_numbers_are_enclosed() -> None:
     with precision(2200):
         exact_matrix = Ball.lift([[1e-300, 1e-20]])
         assert outside(matrix @ (matrix / 3).T, exact_matrix @ (exact_matrix / 3).T).outside == 0
+
+
+def test_radii_that_underflow_before_they_are_multiplied() -> None:
+    """γ|C_a| is 0 for such a small C_a, and the error of the product is not."""
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((3, 5)) * 1e-310, rng.standard_normal((5, 4)) * 1e300
+    got = Enclosure.lift(a) @ Enclosure.lift(b)
+    with precision(2200):
+        found = outside(got, Ball.lift(a) @ Ball.lift(b))
+    assert (found.outside, found.compared) == (0, 12)
+    assert got.rad.max() < 1e-20
+
+
+def test_radii_of_small_exponentials_do_not_underflow() -> None:
+    x = Enclosure.lift(-699 + np.arange(60) / 8)
+    e = xp.exp(x)
+    for c, r in zip(e.mid.tolist(), e.rad.tolist(), strict=True):
+        assert Fraction(r) >= Fraction(c) * Fraction(functions.EPSILON)
 
 
 def test_roots_of_what_may_be_negative() -> None:
