@@ -10,8 +10,10 @@ import numpy as np
 
 from symattn.errors import SymattnError
 from symattn.verification import behaviour
+from symattn.verification.affected import affected
 from symattn.verification.counterexample import counterexample, shown, sizes
 from symattn.verification.diagnose import Cause, causes, explains
+from symattn.verification.isolate import idle_step, needs_scores
 from symattn.verification.judge import Case, Finding, Judged
 from symattn.verification.mistakes import STEPS, Mistake
 from symattn.verification.observe import ObservedScale, first_wrong_step, scales
@@ -23,6 +25,7 @@ from symattn.verification.unsteady import late, unsteady
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
+_LARGE = 400  # entries of inputs, beyond which a case tells no more of what is affected
 _NAMED = 3  # mistakes that are named where several explain the same
 _SAME = {"values": ("values", "not finite"), "not finite": ("not finite",)}
 
@@ -91,21 +94,36 @@ def _unnamed(session: Session, smallest: Judged, cause: Cause) -> tuple[str, Non
     """What the smallest input shows: the reader sees that one, and no other."""
     what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
     words = what.get(smallest.finding or "", "the output is beyond what any implementation in this arithmetic can give")
-    step, seen = "output", _shapes(smallest)
-    if smallest.finding != "shape":
-        step, seen = first_wrong_step(session.spec, smallest, _weights(session, smallest), session.records)
+    step, seen = ("call", _shapes(smallest)) if smallest.finding == "shape" else _blamed(session, smallest, cause)
     known = "no known mistake explains it"
     if cause.mistakes:
         known = f"what was seen at first is consistent with “{cause.mistakes[0].cause}”, other inputs are not"
     return step, None, f"{words}; {known}" + (f"; {seen}" if seen else "")
 
 
+def _blamed(session: Session, smallest: Judged, cause: Cause) -> tuple[str, str]:
+    """The step that is to blame, and what shows it: an idle step, or the weights themselves; and what is affected."""
+    wrong = [smallest, *(r for r in cause.records if r.finding == "values")]
+    step, seen = idle_step(session, wrong)
+    if not step:
+        step, seen = first_wrong_step(session.spec, smallest, _weights(session, smallest), session.records)
+    if step in ("output", "weights") and needs_scores(session, wrong):
+        step, seen = (
+            "weights",
+            f"{seen}; all is right where queries are 0" if seen else "all is right where queries are 0",
+        )
+    words = affected(max(wrong, key=lambda r: min(r.case.size, _LARGE)), session.spec.heads > 1)
+    return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "") if w)
+
+
 def _weights(session: Session, judged: Judged) -> Judged | None:
     """The same case with the identity for values, where q, k, v are given and without a batch."""
     inputs = judged.case.inputs
-    if "v" not in inputs or inputs["v"].ndim != 2:
+    if "v" not in inputs or inputs["v"].ndim != 2 + (session.spec.heads > 1):
         return None
-    return session.try_(Case("structure", "", {**inputs, "v": np.eye(len(inputs["v"]))}))
+    v = inputs["v"]
+    identity = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-2], v.shape[-2], v.shape[-2])).copy()
+    return session.try_(Case("structure", "", {**inputs, "v": identity}))
 
 
 def _telling(session: Session, cause: Cause) -> Judged:

@@ -76,9 +76,9 @@ def first_wrong_step(
 
 def _shows_weights(judged: Judged) -> bool:
     v = judged.case.inputs.get("v")
-    if v is None or v.ndim != 2 or judged.ratios is None or not _finite(judged):
+    if v is None or v.ndim not in (2, 3) or judged.ratios is None or not _finite(judged):
         return False
-    return v.shape[0] == v.shape[1] and bool((v == np.eye(len(v))).all())
+    return v.shape[-2] == v.shape[-1] and bool((v == np.eye(v.shape[-1])).all())
 
 
 def _finite(judged: Judged) -> bool:
@@ -91,6 +91,8 @@ def _explains(judged: Judged, weights: Judged) -> bool:
     if got is None or seen is None or judged.ratios is None:
         return False
     with np.errstate(invalid="ignore"):
+        if v.ndim > 2 and v.shape[0] != seen.shape[0]:  # heads of values that several heads of queries read
+            v = np.repeat(v, seen.shape[0] // v.shape[0], axis=0)
         off = np.abs(seen @ v - got)
         return bool((off <= 2 * judged.expected.allowed + 2 * weights.expected.allowed @ np.abs(v)).all())
 
@@ -101,11 +103,11 @@ def _mask(spec: Attention, judged: Judged) -> str:
     assert judged.ratios is not None
     leaks = np.argwhere(~open_ & (judged.ratios > 1))
     if len(leaks):
-        i, j = (int(n) for n in leaks[0])
-        return f"query {i + 1} gives the forbidden key {j + 1} the weight {got[i, j]:.4g}"
+        *_, i, j = at = tuple(int(n) for n in leaks[0])
+        return f"query {i + 1} gives the forbidden key {j + 1} the weight {got[at]:.4g}"
     starved = np.argwhere(open_ & (got == 0) & (judged.ratios > 1))
     if len(starved) and spec.masks_anything:
-        i, j = (int(n) for n in starved[0])
+        *_, i, j = (int(n) for n in starved[0])
         return f"query {i + 1} gives the allowed key {j + 1} no weight"
     return ""
 
@@ -113,6 +115,11 @@ def _mask(spec: Attention, judged: Judged) -> str:
 def _sum(judged: Judged) -> str:
     got, allowed = judged.outcome.output, judged.expected.allowed
     assert got is not None
-    off = np.abs(got.sum(axis=1) - 1) - allowed.sum(axis=1)
-    i = int(np.argmax(off))
-    return f"the weights of query {i + 1} sum to {got[i].sum():.6g}" if off[i] > 0 else ""
+    off = np.abs(got.sum(axis=-1) - _sums(judged)) - allowed.sum(axis=-1)
+    at = np.unravel_index(int(np.argmax(off)), off.shape)
+    return f"the weights of query {int(at[-1]) + 1} sum to {got[at].sum():.6g}" if off[at] > 0 else ""
+
+
+def _sums(judged: Judged) -> np.ndarray:
+    """What the weights of each query should sum to: 1, less what a sink takes."""
+    return np.asarray(judged.expected.run.output.midpoints().sum(axis=-1))

@@ -1,0 +1,112 @@
+"""Which step is to blame, found by making steps idle: where a bias of zeros makes all right, the bias was wrong.
+
+Nothing is supposed of the mistake. Each step that an input can make idle is made so in wrong cases; the first one
+without which they are right is named. A step that no input reaches is told by sizes or numbers at which it has no
+effect: scores that are all 0, far below a cap, or of a key that stands where the query does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from symattn.attention.positions.fields import Rotary
+from symattn.verification.judge import Case, Judged
+from symattn.verification.target import Inputs
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+_CASES = 3  # wrong cases that must all become right
+_FAR = 1e4  # below all scores
+_SMALL = 2.0**-12
+Change = Callable[[np.ndarray], np.ndarray]
+
+#: By step: what it is called, and the inputs that make it idle.
+_IDLE: tuple[tuple[str, str, dict[str, Change]], ...] = (
+    ("dropout", "nothing is dropped", {"drop": np.ones_like}),
+    ("sink", "the sink takes nothing", {"sink": lambda a: np.full_like(a, -_FAR)}),
+    ("mask", "nothing is masked", {"mask": lambda a: np.ones_like(a) if a.dtype == bool else np.zeros_like(a)}),
+    ("mask", "nothing is padding", {"keep": np.ones_like}),
+    ("mask", "there is one document", {"doc": np.zeros_like, "doc_q": np.zeros_like, "doc_k": np.zeros_like}),
+    ("bias", "the bias is 0", {"bias": np.zeros_like}),
+    ("bias", "all slopes are 0", {"slopes": np.zeros_like}),
+    ("bias", "the biases of buckets are 0", {"b_rel": np.zeros_like}),
+    ("position", "nothing is turned", {"cos": np.ones_like, "cos_q": np.ones_like, "sin": np.zeros_like, "sin_q": np.zeros_like}),
+    ("position", "all positions are 0", {"positions": np.zeros_like, "positions_q": np.zeros_like}),
+    ("norm", "gains are 1 and biases 0", {"g_q": np.ones_like, "g_k": np.ones_like, "beta_q": np.zeros_like, "beta_k": np.zeros_like}),
+    ("scale", "the given scale is 1", {"scale": np.ones_like}),
+    ("output", "the bias of the output is 0", {"b_o": np.zeros_like}),
+    ("project", "biases are 0", {"b_q": np.zeros_like, "b_k": np.zeros_like, "b_v": np.zeros_like, "b_in": np.zeros_like}),
+)  # fmt: skip
+
+
+def idle_step(session: Session, wrong: list[Judged]) -> tuple[str, str]:
+    """The step, and in words without what all is right; ("", "") where no idle step makes it so."""
+    cases = [r for r in wrong if r.ratios is not None][:_CASES]
+    if not cases:
+        return "", ""
+    for step, words, changes in _IDLE:
+        if _right(session, cases, lambda given, c=changes: _changed(given, c)):  # type: ignore[misc]
+            return step, f"all is right where {words}"
+    if session.spec.softcap is not None and _right(session, cases, _lowered):
+        return "softcap", "all is right where scores are far below the cap"
+    if isinstance(session.spec.position, Rotary) and _right_in_place(session):
+        return "position", "all is right where the key stands where the query does"
+    return "", ""
+
+
+def needs_scores(session: Session, wrong: list[Judged]) -> bool:
+    """Whether all is right where queries are 0: then scores, or what they are made of, are to blame."""
+    cases = [r for r in wrong if r.ratios is not None][:_CASES]
+    return bool(cases) and _right(
+        session, cases, lambda given: _changed(given, {"q": np.zeros_like, "w_q": np.zeros_like})
+    )
+
+
+def _changed(given: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray] | None:
+    found = {n: changes[n](a) if n in changes else a for n, a in given.items()}
+    same = all(np.array_equal(found[n], given[n]) for n in given)
+    return None if same else found
+
+
+def _lowered(given: Inputs) -> dict[str, np.ndarray] | None:
+    return _changed(given, {"q": lambda a: a * _SMALL, "w_q": lambda a: a * _SMALL})
+
+
+def _right(session: Session, cases: list[Judged], change: Callable[[Inputs], dict[str, np.ndarray] | None]) -> bool:
+    """Whether the change makes something idle, and all cases right that were wrong, so that they could have shown it."""
+    told = False
+    for judged in cases:
+        inputs = change(judged.case.inputs)
+        if inputs is None:
+            return False
+        found = session.try_(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
+        if found.finding is not None:
+            return False
+        told = told or found.decisive
+    return told
+
+
+def _right_in_place(session: Session) -> bool:
+    """One query, and beside its own key one of zeros, whose score is 0 wherever it stands."""
+    seen = False
+    for judged in _in_place(session):
+        if judged.finding is not None:
+            return False
+        seen = seen or judged.decisive
+    return seen
+
+
+def _in_place(session: Session) -> Iterator[Judged]:
+    rng = np.random.default_rng((session.seed, 3))
+    if session.maker.square:
+        return
+    for d_k in (2, 4, 8):
+        q, k = rng.integers(-2, 3, (1, d_k)).astype(float), rng.integers(-2, 3, (2, d_k)).astype(float)
+        k[0] = 0
+        inputs = session.maker.from_heads(q, k, np.array([[0.0], [1.0]]))
+        if inputs is not None:
+            yield session.try_(Case("in place", f"d_k = {d_k}", inputs))
