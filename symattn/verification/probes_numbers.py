@@ -50,7 +50,8 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         q[:, 0], k[:, 0], q[:, 1], k[:, 1] = large, large, 1, np.arange(5)
         yield f"products near {large * large:g}", maker.from_heads(q, k, rng.integers(-8, 9, (5, 3)).astype(float))
         q[:, 2], k[:, 2] = large, -large
-        yield f"products near ±{large * large:g} that cancel", maker.from_heads(q, k, np.eye(5))
+        if 4 * large * large < maker.precision.input.largest:  # parts of the sum may be rounded to the format
+            yield f"products near ±{large * large:g} that cancel", maker.from_heads(q, k, np.eye(5))
     q, k = _few(rows, rng), _few(5, rng)
     for size in (2.0**12, 2.0**-12):
         yield f"values of size {size:g}", maker.from_heads(q, k, rng.integers(-7, 8, (5, 3)) * size)
