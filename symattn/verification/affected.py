@@ -19,7 +19,7 @@ def affected(judged: Judged, heads: bool) -> str:
     for place, name in list(enumerate(names))[::-1]:
         axis = off.ndim - 1 - place
         if axis >= 0 and off.shape[axis] > 1:
-            found = off.any(axis=tuple(a for a in range(off.ndim) if a != axis))
+            found = np.asarray(off.any(axis=tuple(a for a in range(off.ndim) if a != axis)))
             words = _which(found, name)
             parts += [words] if words else []
     return "; ".join(parts)

@@ -106,12 +106,10 @@ def _blamed(session: Session, smallest: Judged, cause: Cause) -> tuple[str, str]
     wrong = [smallest, *(r for r in cause.records if r.finding == "values")]
     step, seen = idle_step(session, wrong)
     if not step:
-        step, seen = first_wrong_step(session.spec, smallest, _weights(session, smallest), session.records)
-    if step in ("output", "weights") and needs_scores(session, wrong):
-        step, seen = (
-            "weights",
-            f"{seen}; all is right where queries are 0" if seen else "all is right where queries are 0",
-        )
+        weights = _weights(session, smallest)
+        step, seen = first_wrong_step(session.spec, smallest, weights, session.records)
+        if weights is None and needs_scores(session, wrong):
+            step, seen = "weights", "all is right where queries are 0"
     words = affected(max(wrong, key=lambda r: min(r.case.size, _LARGE)), session.spec.heads > 1)
     return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "") if w)
 

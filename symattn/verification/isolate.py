@@ -24,23 +24,30 @@ _FAR = 1e4  # below all scores
 _SMALL = 2.0**-12
 Change = Callable[[np.ndarray], np.ndarray]
 
-#: By step: what it is called, and the inputs that make it idle.
+_ZERO, _ONE = np.zeros_like, np.ones_like
+
+
+def _each(change: Change, names: str) -> dict[str, Change]:
+    return dict.fromkeys(names.split(), change)
+
+
+#: By step: what is said, and the inputs that make it idle.
 _IDLE: tuple[tuple[str, str, dict[str, Change]], ...] = (
-    ("dropout", "nothing is dropped", {"drop": np.ones_like}),
-    ("sink", "the sink takes nothing", {"sink": lambda a: np.full_like(a, -_FAR)}),
-    ("mask", "nothing is masked", {"mask": lambda a: np.ones_like(a) if a.dtype == bool else np.zeros_like(a)}),
-    ("mask", "nothing is padding", {"keep": np.ones_like}),
-    ("mask", "there is one document", {"doc": np.zeros_like, "doc_q": np.zeros_like, "doc_k": np.zeros_like}),
-    ("bias", "the bias is 0", {"bias": np.zeros_like}),
-    ("bias", "all slopes are 0", {"slopes": np.zeros_like}),
-    ("bias", "the biases of buckets are 0", {"b_rel": np.zeros_like}),
-    ("position", "nothing is turned", {"cos": np.ones_like, "cos_q": np.ones_like, "sin": np.zeros_like, "sin_q": np.zeros_like}),
-    ("position", "all positions are 0", {"positions": np.zeros_like, "positions_q": np.zeros_like}),
-    ("norm", "gains are 1 and biases 0", {"g_q": np.ones_like, "g_k": np.ones_like, "beta_q": np.zeros_like, "beta_k": np.zeros_like}),
-    ("scale", "the given scale is 1", {"scale": np.ones_like}),
-    ("output", "the bias of the output is 0", {"b_o": np.zeros_like}),
-    ("project", "biases are 0", {"b_q": np.zeros_like, "b_k": np.zeros_like, "b_v": np.zeros_like, "b_in": np.zeros_like}),
-)  # fmt: skip
+    ("dropout", "nothing is dropped", _each(_ONE, "drop")),
+    ("sink", "the sink takes nothing", _each(lambda a: np.full_like(a, -_FAR), "sink")),
+    ("mask", "nothing is masked", _each(lambda a: _ONE(a) if a.dtype == bool else _ZERO(a), "mask")),
+    ("mask", "nothing is padding", _each(_ONE, "keep")),
+    ("mask", "there is one document", _each(_ZERO, "doc doc_q doc_k")),
+    ("bias", "the bias is 0", _each(_ZERO, "bias")),
+    ("bias", "all slopes are 0", _each(_ZERO, "slopes")),
+    ("bias", "the biases of buckets are 0", _each(_ZERO, "b_rel")),
+    ("position", "nothing is turned", _each(_ONE, "cos cos_q") | _each(_ZERO, "sin sin_q")),
+    ("position", "all positions are 0", _each(_ZERO, "positions positions_q")),
+    ("norm", "gains are 1 and biases 0", _each(_ONE, "g_q g_k") | _each(_ZERO, "beta_q beta_k")),
+    ("scale", "the given scale is 1", _each(_ONE, "scale")),
+    ("output", "the bias of the output is 0", _each(_ZERO, "b_o")),
+    ("project", "biases are 0", _each(_ZERO, "b_q b_k b_v b_in")),
+)
 
 
 def idle_step(session: Session, wrong: list[Judged]) -> tuple[str, str]:
@@ -61,9 +68,7 @@ def idle_step(session: Session, wrong: list[Judged]) -> tuple[str, str]:
 def needs_scores(session: Session, wrong: list[Judged]) -> bool:
     """Whether all is right where queries are 0: then scores, or what they are made of, are to blame."""
     cases = [r for r in wrong if r.ratios is not None][:_CASES]
-    return bool(cases) and _right(
-        session, cases, lambda given: _changed(given, {"q": np.zeros_like, "w_q": np.zeros_like})
-    )
+    return bool(cases) and _right(session, cases, lambda given: _changed(given, _each(_ZERO, "q w_q")))
 
 
 def _changed(given: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray] | None:
@@ -73,11 +78,11 @@ def _changed(given: Inputs, changes: dict[str, Change]) -> dict[str, np.ndarray]
 
 
 def _lowered(given: Inputs) -> dict[str, np.ndarray] | None:
-    return _changed(given, {"q": lambda a: a * _SMALL, "w_q": lambda a: a * _SMALL})
+    return _changed(given, _each(lambda a: a * _SMALL, "q w_q"))
 
 
 def _right(session: Session, cases: list[Judged], change: Callable[[Inputs], dict[str, np.ndarray] | None]) -> bool:
-    """Whether the change makes something idle, and all cases right that were wrong, so that they could have shown it."""
+    """Whether the change makes something idle and all the cases right, though they could still show a fault."""
     told = False
     for judged in cases:
         inputs = change(judged.case.inputs)
