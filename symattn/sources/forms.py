@@ -78,7 +78,7 @@ def _whole(name: str, value: Any, front: int) -> Any:
     """An array of masks as (b, h, q, k), axes that it lacks of length 1."""
     if name in ("keep", "doc", "doc_q", "doc_k", "positions", "positions_q"):
         value = value[..., None, :]
-    if value.ndim == 3 and front:
+    if value.ndim == 3 and front and name != "bias":  # a bias has an axis of heads, no axis of batches
         return value[:, None]
     return value.reshape((1,) * (4 - value.ndim) + tuple(value.shape))
 

@@ -224,9 +224,12 @@ def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
     batch = "b" if layout.startswith("b") else ""
     if a.input == "keep":
         return _LENGTHS[batch] if a.form else _KEEPS[batch]
-    if a.input in ("mask", "bias", "drop", CAUSAL_MASK):
-        forms = _MASKS[layout]
-        return forms if a.input in ("mask", CAUSAL_MASK) or not batch else tuple(f for f in forms if f[0] != "b")
+    if a.input in ("mask", CAUSAL_MASK):
+        return _MASKS[layout]
+    if a.input == "bias" and request.heads > 1:
+        return ("1hqk", "hqk", "bhqk", "qk") if batch else ("", "qk")
+    if a.input in ("bias", "drop"):
+        return tuple(f for f in _MASKS[layout] if f[:1] != "b")
     if a.input in ("doc", "doc_q", "doc_k", "positions", "positions_q") and not a.form:
         return ("", "bk") if batch else ("",)
     if a.input in ("cos", "sin", "cos_q", "sin_q"):

@@ -79,15 +79,16 @@ def notes(session: Session) -> Iterator[str]:
 
 
 def leaking(session: Session) -> dict[str, Array] | None:
-    """Inputs by which NaN behind the mask reaches a query that may not see it; None where there are none."""
-    if not session.spec.masks_anything or session.maker.tokens or session.over:
-        return None
-    rng = np.random.default_rng(session.seed)
-    for sizes in (Sizes(3, 5, 4, 2), Sizes(4, 20, 4, 2)):
-        found = _leaking(session, session.maker.make(sizes, small(rng), rng))
-        if found is not None:
-            return found
-    return None
+    """Inputs by which NaN behind the mask reaches a query that may not see it; None where there are none.
+
+    They are sought once; what was found then is remembered.
+    """
+    if not session.leaks_sought and session.spec.masks_anything and not session.maker.tokens and not session.over:
+        session.leaks_sought = True
+        rng = np.random.default_rng(session.seed)
+        for sizes in (Sizes(3, 5, 4, 2), Sizes(4, 20, 4, 2)):
+            session.leak = session.leak or _leaking(session, session.maker.make(sizes, small(rng), rng))
+    return session.leak
 
 
 def _leaking(session: Session, inputs: dict[str, Array]) -> dict[str, Array] | None:

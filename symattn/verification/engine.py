@@ -55,6 +55,8 @@ class Session:
     identity: Identity | None = None
     untried: list[str] = field(default_factory=list)
     in_front: Judged | None = None
+    leaks_sought: bool = False
+    leak: dict[str, Array] | None = None
 
     def now(self) -> float:
         """The time on the clock of ``started``."""
@@ -120,6 +122,7 @@ def _collect(session: Session) -> None:
     session.progress("behaviour")
     for case in behaviour.cases(session.maker, rng):
         session.take(case)
+    behaviour.leaking(session)
     if session.known == 0:
         session.progress("semantics")
         session.identity = hints.understood(session)

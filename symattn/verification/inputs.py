@@ -141,7 +141,13 @@ class Maker:
         letters |= {"f": self._pairs(s.d_k), "l": 3, "l_q": 4, "l_a": 3, "d_e": 3, "n_d": 1, "n_b": 1}
         letters |= {"n_r": s.n_k if self.spec.causal else s.n_q + s.n_k - 1} | known_sizes(self.spec)
         found = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
+        if "bias" in found and self.spec.heads > 1 and self._form("bias") != "qk":
+            found["bias"] = (*(1,) * len(s.batch), self.spec.heads, *found["bias"])
         return {name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in found.items()}
+
+    def _form(self, name: str) -> str:
+        """The form in which the function wants an input."""
+        return next((a.form for a in self.convention.arguments if a.input == name), "")
 
     def _pairs(self, d_k: int) -> int:
         return (self._turned or d_k) // 2
