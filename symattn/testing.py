@@ -81,6 +81,7 @@ def assert_attention(
         report = verify(fn, spec, precision=precision, domain=domain, **{**settings.options, **options})
     except CannotRun as nothing:
         raise AttentionFault(str(nothing)) from None
+    report = _named(report, spec, precision)
     accepted = _accepted(baseline)
     if accepted is not None:
         from symattn.verification.baseline import compared
@@ -90,6 +91,15 @@ def assert_attention(
     if report.exit_code:
         raise AttentionFault(_words(report), report)
     return report
+
+
+def _named(report: Report, spec: Any, precision: str | Precision) -> Report:
+    """The report with the words by which ``symattn verify --case`` makes a case again."""
+    from symattn.arrays.precision import Precision
+    from symattn.attention.spec import Attention
+    from symattn.sources.reproduce import named
+
+    return named(report, spec or Attention(), Precision.of(precision).input.name)
 
 
 def _accepted(baseline: str | Path | None) -> Iterable[Accepted] | None:

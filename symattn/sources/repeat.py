@@ -111,8 +111,8 @@ def repeat_target(
     ``others`` are options of ``verify_target`` that say nothing about one case. Raises as that does.
     """
     request = Request.of(
-        spec, dtype=dtype, layout=layout or "nd", framework=framework,
-        call=tuple(keyword(text) for text in call), mask_arg=mask_arg,
+        spec, dtype=dtype, layout=layout or "auto", framework=framework,
+        call=tuple(keyword(text) for text in call), mask_arg=mask_arg, square=bool(domain and domain.square),
     )  # fmt: skip
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
     with Child(target, request, limits) as child:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from symattn.verification.case_codes import speaks
+
 pytest_plugins = ["pytester"]
 
 # Verifications are those of other tests; here reports are made up, so that what is shown can be told in a moment.
@@ -80,6 +82,7 @@ def test_failures_read_like_reports_and_stand_in_junit(project: pytest.Pytester)
     assert found["symattn.verdict"] == "fault"
     assert (found["symattn.step"], found["symattn.cause"]) == ("scale", "scores are scaled by 1/d_k")
     assert (found["symattn.cases"], found["symattn.seed"]) == ("7", "42")
+    assert speaks(found["symattn.case"] or "")
     assert {p.get("value") for p in cases["test_right"].iter("property")} >= {"no fault", "7", "42"}
 
 
