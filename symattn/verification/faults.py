@@ -19,6 +19,7 @@ from symattn.verification.mistakes import STEPS, Mistake
 from symattn.verification.observe import ObservedScale, first_wrong_step, scales
 from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.report import Counterexample, Fault
+from symattn.verification.rougher import rougher
 from symattn.verification.target import same_bits
 from symattn.verification.unsteady import late, unsteady
 
@@ -111,7 +112,7 @@ def _blamed(session: Session, smallest: Judged, cause: Cause) -> tuple[str, str]
         if weights is None and needs_scores(session, wrong):
             step, seen = "weights", "all is right where queries are 0"
     words = affected(max(wrong, key=lambda r: min(r.case.size, _LARGE)), session.spec.heads > 1)
-    return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "") if w)
+    return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "", rougher(session, wrong)) if w)
 
 
 def _weights(session: Session, judged: Judged) -> Judged | None:

@@ -39,7 +39,7 @@ class Mistake:
 
     ``applies`` says for which specifications it is one at all, ``where`` in which cases it is made (None: in all).
     ``around`` are variants between which a function with this mistake may lie, where roundings decide: such a mistake
-    is judged in float64.
+    is judged in float64, as one is for which ``in_floats`` says that balls were too narrow.
     """
 
     step: str
@@ -48,6 +48,7 @@ class Mistake:
     applies: Applies = lambda spec: True
     where: Where | None = None
     around: tuple[Variant, ...] = ()
+    in_floats: bool = False
 
 
 def in_steps(
