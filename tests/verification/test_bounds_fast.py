@@ -14,7 +14,6 @@ from symattn.arrays.precision import Precision
 from symattn.errors import InputError
 from symattn.verification.bounding import exponents, floats, plain
 from symattn.verification.bounding.interface import a_priori, bound
-from symattn.verification.bounding.ranks import _by_buckets
 from symattn.verification.bounds import allowed
 from symattn.verification.reference import run
 
@@ -74,7 +73,7 @@ def test_it_is_not_below_the_one_in_balls(variant: str, name: str, monkeypatch: 
     assert np.median(found) < 1.05
     monkeypatch.setattr(plain, "_MANY", 0)  # most in float32, distances by chords, ranks by buckets
     monkeypatch.setattr(floats, "_EACH", 0)
-    monkeypatch.setattr(exponents, "larger_scores", _by_buckets)
+    monkeypatch.setattr(exponents, "PAIRWISE", 0)
     assert _compared(SPECS[variant], p, given).min() >= 1
 
 

@@ -26,7 +26,7 @@ from symattn.arrays.precision import Precision
 from symattn.verification.bounding.counts import Counts
 from symattn.verification.bounding.distances import U
 from symattn.verification.bounding.growth import FARTHEST, g, rate
-from symattn.verification.bounding.ranks import larger_scores
+from symattn.verification.bounding.ranks import PAIRWISE, compared, in_buckets
 
 Floats = NDArray[Any]
 
@@ -48,6 +48,7 @@ class Scores:
     off: float
     tau: Floats
     sink: bool
+    every: bool = False  # all keys are in ``open_``
 
 
 class Exponents:
@@ -58,8 +59,8 @@ class Exponents:
         self.kind = scores.tau.dtype
         self.roundoff = float(np.finfo(self.kind).eps) / 2
         self.n = scores.t.shape[1]
-        seen = scores.open_.sum(axis=1, keepdims=True)
-        self.all = bool((seen == self.n).all())
+        seen = np.full((len(scores.t), 1), self.n) if scores.every else scores.open_.sum(axis=1, keepdims=True)
+        self.all = scores.every or bool((seen == self.n).all())
         self.counts = Counts(precision, self.n, seen)
         eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps = eps / (1 - eps) * (1 + 4 * U)
@@ -67,7 +68,8 @@ class Exponents:
         self._weights()
         self._scores()
         self._exponents()
-        self.farthest = self.a.max(axis=1, keepdims=True).astype(np.float64)
+        largest = [x.max(axis=1, keepdims=True).astype(np.float64) for x in (self.a, self.alone, self.below)]
+        self.farthest, self.most_alone, self.most_below = largest
         self.unknown = (self.weight_error > _KNOWN) | (self.farthest > FARTHEST)
 
     def _row(self, x: Any) -> Floats:
@@ -82,9 +84,11 @@ class Exponents:
         p = s.t - self.m
         if not self.all:
             p[~s.open_] = 0.0
-        self.fall = np.negative(p).astype(self.kind)
-        deepest = self.fall.max(axis=1, keepdims=True).astype(np.float64)
-        self.r = s.off * s.sizes.max(axis=1, keepdims=True).astype(np.float64)
+        self.fall = np.empty(p.shape, self.kind)
+        np.negative(p, out=self.fall, casting="same_kind")
+        self.deepest = deepest = self.fall.max(axis=1, keepdims=True).astype(np.float64)
+        self.largest = s.sizes.max(axis=1, keepdims=True).astype(np.float64)
+        self.r = s.off * self.largest
         self.weight_error = 2 * (2 * self.r + 2 * U * deepest) + (self.n + 20) * U + 4 * EPSILON
         if deepest.max(initial=0.0) > _DEEP:
             np.maximum(p, -_DEEP, out=p)
@@ -102,7 +106,8 @@ class Exponents:
     def _scores(self) -> None:
         """|t_j|, τ'_j and τ*."""
         s, p = self.scores, self.precision
-        t = np.abs(s.t).astype(self.kind)
+        t = np.empty(s.t.shape, self.kind)
+        np.abs(s.t, out=t, casting="same_kind")
         t += self._row(self.r)
         two, tau = g(2, p.between), s.tau
         tau = tau * (1 + two)
@@ -168,6 +173,9 @@ class Exponents:
         most = self.precision.rescalings
         if most is not None and most <= _FEW < self.n:
             return float(min(most, self.n - 1))
-        more = self._row(self.r + 4 * U * np.abs(self.m) + 2 * self.roundoff * self.fall.max(axis=1, keepdims=True))
-        off = self.tau * (4 / 3) + np.where(self.tau > 0, more, 0) if self.kind == np.float64 else self.tau * 2 + more
-        return self.counts.rescalings(larger_scores(self.fall, off, self.scores.open_))
+        s, more = self.scores, self.r + 4 * U * np.abs(self.m) + 2 * self.roundoff * self.deepest
+        if self.t.size * self.n <= PAIRWISE:
+            found = compared(self.fall, self.tau * (4 / 3) + np.where(self.tau > 0, self._row(more), 0), s.open_)
+        else:
+            found = in_buckets(self.fall, 2.1 * (4 / 3 * self.star + more), None if self.all else s.open_)
+        return self.counts.rescalings(found)

@@ -63,14 +63,14 @@ class Rows:
         self.precision, self.scores, self.values = precision, scores, values
         self.exponents = Exponents(precision, scores)
         e = self.exponents
-        self.highest = [float(x.max(initial=0.0)) for x in (e.farthest, e.alone, e.below)]
+        self.highest = [float(x.max(initial=0.0)) for x in (e.farthest, e.most_alone, e.most_below)]
         self.up = 100 * e.roundoff * (1 + min(FARTHEST, max(self.highest)))
         self._factors()
 
     def _factors(self) -> None:
         """w_j and p_j (e^{a_j} − 1)/A but for ``scale``, a factor of each row."""
         e, v = self.exponents, self.values
-        grown = growth(e.a)
+        grown = growth(e.a, self.highest[0])
         s = e.p * grown
         low = np.maximum(1 - v.sums(s, self.up), (1 - 2.0**-20) / (1 + growth(e.farthest)))
         known = np.minimum(e.weight_error, 0.25)
@@ -113,7 +113,7 @@ class Rows:
 
     def _apart(self, whole: Floats) -> Floats:
         """S."""
-        grown = growth(self.exponents.alone)
+        grown = growth(self.exponents.alone, self.highest[1])
         if grown.shape[1] == 1:
             return np.asarray(whole * grown.astype(np.float64) * (1 + self.up))
         grown *= self.w
@@ -121,7 +121,7 @@ class Rows:
 
     def _lost(self) -> Floats:
         """G − 1."""
-        grown = growth(self.exponents.below)
+        grown = growth(self.exponents.below, self.highest[2])
         if grown.shape[1] == 1:
             return np.asarray(self.values.sums(self.w, self.up) * grown * (1 + self.up) * self.scale)
         grown *= self.w
@@ -173,7 +173,7 @@ class Rows:
     def _underflow(self, lost: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         p, v, e, n = self.precision, self.values, self.exponents, len(self.values.v)
         kappa = e.counts.underflowing
-        alone, below = (x.max(axis=1, keepdims=True).astype(np.float64) * (1 + self.up) for x in (e.alone, e.below))
+        alone, below = e.most_alone * (1 + self.up), e.most_below * (1 + self.up)
         factor = (growth(alone + e.counts.path * e.lam + 2 * rate(p.stored)) + 1) * (lost + 1)
         rise = self._without_subtraction()
         every, weight = rise * (float(max(p.score.eta, p.accumulate.eta)) * kappa), rise * float(p.stored.eta)

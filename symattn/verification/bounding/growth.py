@@ -40,15 +40,16 @@ def growth_of(x: Fraction | float) -> float:
     return float(np.nextafter(float(found.upper()), np.inf)) if exact else 0.0
 
 
-def growth(x: Any) -> NDArray[Any]:
+def growth(x: Any, most: float | None = None) -> NDArray[Any]:
     """e^x − 1, rounded up but for the last four roundings, for 0 ≤ x ≤ ``FARTHEST``; larger ones count as that.
 
-    float32 stays float32, but only exponents up to 80 do. Small ones: e^x − 1 = x (1 + x/2 + x²/6 + …), where x/2 +
-    x²/6 + … ≤ (x/2)/(1 − x/3) ≤ 0.51 x for x ≤ 2⁻⁶. Others: the proved exponential, enlarged by twice its error, less
-    1: that rounds by u e^x, which is in it too.
+    ``most`` is the largest, where it is known. float32 stays float32, but only exponents up to 80 do. Small ones: e^x
+    − 1 = x (1 + x/2 + x²/6 + …), where x/2 + x²/6 + … ≤ (x/2)/(1 − x/3) ≤ 0.51 x for x ≤ 2⁻⁶. Others: the proved
+    exponential, enlarged by twice its error, less 1: that rounds by u e^x, which is in it too.
     """
     x = np.asarray(x)
-    if x.size == 0 or x.max() <= _SMALL:
+    most = float(x.max(initial=0.0)) if most is None else most
+    if most <= _SMALL:
         out = 0.51 * x
         out += 1.0
         out *= x
@@ -58,4 +59,4 @@ def growth(x: Any) -> NDArray[Any]:
     out *= _UP
     out -= 1.0
     found = np.where(x == 0, 0.0, out.reshape(x.shape))
-    return found if x.size and x.max() > _OF_FLOAT32 else found.astype(x.dtype)
+    return found if most > _OF_FLOAT32 else found.astype(x.dtype)

@@ -14,7 +14,6 @@ from symattn.attention.spec import Attention
 from symattn.errors import Undecided
 from symattn.verification.bounding import formula, plain
 from symattn.verification.bounding.balls import allowed as in_balls
-from symattn.verification.bounding.plain import Plain
 from symattn.verification.bounding.priori import Sizes, evaluate
 from symattn.verification.reference import canonical, run
 
@@ -61,10 +60,10 @@ def bound(spec: Attention, inputs: Mapping[str, Any], precision: str | Precision
         with bits(_BITS):
             return Bound(in_balls(run(spec, given), precision), {}, "balls")
     try:
-        found = Plain(spec, given, precision, shares=True)
+        whole, shares = plain.evaluate(spec, given, precision, shares=True)
     except Undecided:
         return Bound(plain.allowed(spec, given, precision), {}, "floats")
-    return Bound(found.allowed, _scaled(found.shares, found.allowed), "floats")
+    return Bound(whole, _scaled(shares, whole), "floats")
 
 
 def _array(a: Any) -> np.ndarray:

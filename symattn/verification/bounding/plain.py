@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symattn.arrays.precision import Precision
+from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
 from symattn.errors import Undecided
 from symattn.verification.bounding.distances import Floats, U, Values
@@ -22,11 +23,11 @@ from symattn.verification.bounding.exponents import Scores
 from symattn.verification.bounding.floats import Rows, enlarged
 from symattn.verification.bounding.growth import g
 from symattn.verification.bounding.shares import shares
-from symattn.verification.reference import chain, trace, usual, values_name
+from symattn.verification.reference import chain, usual, values_name
 from symattn.verification.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.verification.target import Inputs
 
-_BLOCK = 1 << 17  # scores at a time
+_BLOCK = 1 << 18  # scores at a time
 _MANY = 1 << 14
 _LARGEST, _SMALLEST = 1e140, 1e-140  # beyond, squares of inputs leave the range
 _STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse", "output"}
@@ -42,10 +43,14 @@ def applies(spec: Attention, inputs: Inputs) -> bool:
         or not {"q", "k", "v"} <= set(inputs)
     ):
         return False
-    if not {step.name for step in spec.pipeline(frozenset(inputs))} <= _STEPS:
+    if not {step.name for step in _steps(spec, frozenset(inputs))} <= _STEPS:
         return False
     given = [np.asarray(inputs[n]) for n in ("q", "k", "v", "scale", "sink") if n in inputs]
     return all(a.size > 0 and _moderate(a) for a in given)
+
+
+def _steps(spec: Attention, names: frozenset[str]) -> tuple[Step, ...]:
+    return spec.pipeline(names)
 
 
 def usual_or_sink(spec: Attention) -> bool:
@@ -69,19 +74,27 @@ def _moderate(a: NDArray[Any]) -> bool:
 class Plain:
     """The bound for one set of inputs: ``allowed`` (…, n_q, d_v), and shares of it by step where they are wanted."""
 
-    def __init__(self, spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False) -> None:
-        self.spec, self.precision, self.wanted = spec, precision, shares
-        self.steps = spec.pipeline(frozenset(inputs))
+    def __init__(
+        self,
+        spec: Attention,
+        inputs: Inputs,
+        precision: Precision,
+        shares: bool = False,
+        held: dict[tuple[int, ...], Values] | None = None,
+    ) -> None:
+        self.spec, self.precision, self.wanted, self.made = spec, precision, shares, {} if held is None else held
+        self.steps = _steps(spec, frozenset(inputs))
         given = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
         sizes = {n: np.abs(a) if a.dtype.kind == "f" else a for n, a in given.items()}
         names = [n for n in chain(self.steps) if n != "masked"]
+        self.masked = len(names) < len(chain(self.steps))
         self.held = values_name(self.steps)
         self.keys = next(s for s in self.steps if s.name == "scores").of[:2]
         with np.errstate(all="ignore"):  # what overflows becomes +∞, or undefined, which counts as +∞
-            self.values = trace(spec, given, wanted={chain(self.steps)[-1], self.held})
-            self.kind = _kind(precision, sizes)
+            self.values = _run(self.steps, given, {chain(self.steps)[-1], self.held})
+            self.kind = next(iter(self.made.values())).kind if self.made else _kind(precision, sizes)
             sizes = {n: a.astype(self.kind) if a.dtype.kind == "f" else a for n, a in sizes.items()}
-            self.sizes = trace(spec, sizes, wanted={names[-1]})
+            self.sizes = _run(self.steps, sizes, {names[-1]})
             self.t, self.raw = self.values[chain(self.steps)[-1]], np.abs(self.sizes[names[-1]])
             self.d = int(given["q"].shape[-1])
             self.terms = self._terms(given)
@@ -92,7 +105,7 @@ class Plain:
         if all((given[n] != 0).all() for n in ("q", "k")):
             return self.d
         marks = {n: (a != 0).astype(np.float32) if n in ("q", "k", "v") else a for n, a in given.items()}
-        return trace(self.spec, marks, wanted={"scores"})["scores"].astype(np.int64)
+        return _run(self.steps, marks, {"scores"})["scores"].astype(np.int64)
 
     def _result(self) -> None:
         lead, (n_q, n_k), d_v = self.t.shape[:-2], self.t.shape[-2:], self.values[self.held].shape[-1]
@@ -104,12 +117,15 @@ class Plain:
         terms = self.terms if isinstance(self.terms, int) else np.broadcast_to(self.terms, every[0].shape)
         for index in np.ndindex(*shape[:-2]):
             logit = self._logit(index)
-            values = Values(v[index] if logit is None else np.vstack([v[index], np.zeros((1, d_v))]), self.kind)
+            if index not in self.made:
+                own = v[index] if logit is None else np.vstack([v[index], np.zeros((1, d_v))])
+                self.made[index] = Values(own, self.kind)
+            values = self.made[index]
             t, raw = (a[index] for a in every)
             count = terms if isinstance(terms, int) else terms[index]
             for rows in _blocks(n_q, n_k):
                 scores = self._scores(t[rows], raw[rows], count if isinstance(count, int) else count[rows], logit)
-                self._put((*index, rows), Rows(self.precision, scores, values), raw[rows])
+                self._put((*index, rows), Rows(self.precision, scores, values), raw[rows].max(axis=1))
 
     def _logit(self, index: tuple[int, ...]) -> float | None:
         if self.spec.sink is None:
@@ -120,18 +136,15 @@ class Plain:
         return float(z[index[-1]] if self.spec.heads > 1 else z.reshape(-1)[0])
 
     def _scores(self, t: Floats, raw: Floats, terms: Any, logit: float | None) -> Scores:
-        open_ = np.isfinite(t)
-        t = t if open_.all() else np.where(open_, t, 0.0)
+        open_ = np.isfinite(t) if self.masked else np.broadcast_to(True, t.shape)
         tau = self._errors(raw, terms)
-        if not open_.all():
-            raw = np.where(open_, raw, 0.0)
+        every = not self.masked or bool(open_.all())
+        if not every:
+            t, raw = np.where(open_, t, 0.0), np.where(open_, raw, 0)
         if logit is not None:
-            t, raw = (
-                np.concatenate([a, np.full((len(a), 1), x, a.dtype)], axis=1)
-                for a, x in ((t, logit), (raw, abs(logit)))
-            )
+            t, raw = _beside(t, logit), _beside(raw, abs(logit))
             tau, open_ = _beside(tau, 0), _beside(open_, True)
-        return Scores(t, raw, open_, (self.d + 8) * U, tau, logit is not None)
+        return Scores(t, raw, open_, (self.d + 8) * U, tau, logit is not None, every)
 
     def _errors(self, raw: Floats, terms: Any) -> Floats:
         """τ_j of step 1."""
@@ -159,17 +172,27 @@ class Plain:
             return max(1.0, float(self.sizes["scale"].max()))
         return 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
 
-    def _put(self, where: Any, rows: Rows, raw: Floats) -> None:
+    def _put(self, where: Any, rows: Rows, largest: Floats) -> None:
         """The last rounding; +∞ where an intermediate result could leave the range."""
         p, f, values, found = self.precision, self.precision.returned, rows.values, rows.found()
         last = (found.size + found.moved) * g(1, f) + float(f.eta)
         limit = float(min(x.largest for x in (p.score, p.accumulate, f)))
-        over = found.vanishes | (raw.max(axis=1) * (LOG2_E * 1.02) > limit)
+        over = found.vanishes | (largest * (LOG2_E * 1.02) > limit)
         over |= bool(values.total.max() * 1.02 > limit)
         whole = np.where(over[:, None], np.inf, enlarged(found.moved + last))
         self.allowed[where] = whole
         for name, part in ({**shares(rows, found.parts), "output": last} if self.wanted else {}).items():
             self.shares.setdefault(name, np.zeros_like(self.allowed))[where] = part
+
+
+def _run(steps: tuple[Step, ...], given: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
+    """The arrays of a run up to the last one that is wanted, but not the weights."""
+    values, missing = dict(given), wanted - given.keys()
+    for step in steps:
+        if missing and step.name != "weights":
+            values[step.name] = step.run(*[values[name] for name in step.of])
+            missing = missing - {step.name}
+    return values
 
 
 def _beside(a: NDArray[Any], x: Any) -> NDArray[Any]:
@@ -183,10 +206,31 @@ def _blocks(n_q: int, n_k: int) -> Iterator[slice]:
         yield slice(start, min(n_q, start + step))
 
 
+def evaluate(
+    spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False
+) -> tuple[Floats, dict[str, Floats]]:
+    """The bound and its shares by step. Queries that no mask tells apart come in blocks that stay in the cache."""
+    held: dict[tuple[int, ...], Values] = {}
+    found = [Plain(spec, part, precision, shares, held) for part in _parts(spec, inputs)]
+    if len(found) == 1:
+        return found[0].allowed, found[0].shares
+    whole = np.concatenate([part.allowed for part in found], axis=-2)
+    return whole, {n: np.concatenate([part.shares[n] for part in found], axis=-2) for n in found[0].shares}
+
+
+def _parts(spec: Attention, inputs: Inputs) -> Iterator[Inputs]:
+    q, n_k = inputs["q"], inputs["k"].shape[-2]
+    if spec.masks_anything or q.ndim > 2 or q.shape[0] * n_k <= _BLOCK:
+        yield inputs
+        return
+    for rows in _blocks(q.shape[0], n_k):
+        yield {**inputs, "q": q[rows]}
+
+
 def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:
     """The bound for each element of the output, +∞ where nothing is said. For inputs for which it ``applies``."""
     try:
-        return Plain(spec, inputs, precision).allowed
+        return evaluate(spec, inputs, precision)[0]
     except Undecided:
         return np.full(_shape(spec, inputs), np.inf)
 
