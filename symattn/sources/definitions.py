@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from inspect import Parameter
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,12 @@ from symattn.sources.signature import bound_keywords, parameters, printed
 from symattn.sources.target import Target, settled
 from symattn.verification.definitions import engine
 from symattn.verification.definitions.drawing import draw
-from symattn.verification.definitions.registry import subject_of
+from symattn.verification.definitions.registry import ordered, subjects_of
 from symattn.verification.definitions.subject import Subject
 from symattn.verification.domain import Domain
 from symattn.verification.engine import Unusable
 from symattn.verification.report import Report
-from symattn.verification.target import Argument, Convention, Framework, Layout, Runner
+from symattn.verification.target import Argument, Convention, Framework, Layout
 
 _STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -38,6 +38,12 @@ _PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _SETTINGS = {
     "eps": "epsilon variance_epsilon norm_eps layer_norm_eps rms_norm_eps",
     "normalized_shape": "shape",
+    "base": "theta rope_theta rotary_base freq_base",
+    "dim": "rotary_dim rope_dim",
+    "head_dim": "d_head d head_size",
+    "interleaved": "interleave",
+    "length": "n seq_len max_len max_seq_len seqlen",
+    "start": "offset past start_pos",
 }
 
 
@@ -49,44 +55,165 @@ def verified(
     return report(runner, request, precision, domain, **tried)
 
 
-def report(runner: Runner, request: Request, precision: Precision, domain: Domain | None, **tried: Any) -> Report:
+def report(runner: Laid, request: Request, precision: Precision, domain: Domain | None, **tried: Any) -> Report:
     """What is found of a function that is ready to be called."""
     try:
-        return engine.verify(runner, subject_of(request.spec, _layout(request)), precision, domain, **tried)
+        return engine.verify(runner, runner.subject, precision, domain, **tried)
     except Unusable as nothing:
         raise CannotRun(str(nothing)) from None
     finally:
         runner.close()
 
 
-def _layout(request: Request) -> Layout:
-    return "nd" if request.layout == "auto" else request.layout
+def joined(output: Report, rest: Report) -> Report:
+    """The report on an output and the one on what is returned beside it."""
+    notes = [n for n in (*output.notes, *rest.notes) if not n.startswith("It returns a tuple")]
+    return replace(rest, checks=(*output.checks, *rest.checks), notes=tuple(dict.fromkeys(notes)))
 
 
-def target(function: Callable[..., Any], request: Request, name: str = "") -> Target:
+def target(function: Callable[..., Any], request: Request, name: str = "") -> Laid:
     """The function ready to be called with the inputs of a definition, in the framework that it wants.
 
     Raises InputError where it is open how to call it.
     """
     frameworks.numpy_dtype(request.dtype)
     request = settled(function, request)
-    subject = subject_of(request.spec, _layout(request))
-    agreed = _Agreement(function, subject, request, name or getattr(function, "__name__", "the function"))
-    convention = agreed.convention()
-    made = Adapted(function, subject, agreed)
+    if _forward_alone(function, request):
+        function, request = Backpropagated(function, request), replace(request, framework="torch")
+    name = name or getattr(function, "__name__", type(function).__name__)
+    layout, made = _laid(function, request, name)
+    notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
+    if layout != "nd" and request.layout == "auto":
+        notes += (f"The axes are in the order {layout}, by trial; --layout tells another",)
     if request.framework is None:
-        framework, note = _tried(made, convention, subject, request)
-        convention = replace(convention, framework=framework, notes=(*convention.notes, note))
-    return Target(made, convention, name or getattr(function, "__name__", type(function).__name__))
+        framework, note = _tried(made, made.subject, request)
+        made.convention, notes = replace(made.convention, framework=framework), (*notes, note)
+    return Laid(made, replace(made.convention, notes=(*made.convention.notes, *notes)), name)
+
+
+_AUTOGRAD = "The gradients are those that torch's autograd gives for the function's output"
+
+
+class Laid(Target):
+    """A function, and the definition in the form in which it is called."""
+
+    def __init__(self, made: Adapted, convention: Convention, name: str) -> None:
+        super().__init__(made, convention, name)
+        self.subject = made.subject
+
+
+def _laid(function: Callable[..., Any], request: Request, name: str) -> tuple[Layout, Adapted]:
+    """The first form, and order of the axes, in which a small call gives what it should.
+
+    Where none does, the first in which the shapes are right; the order is the one that was told.
+    """
+    orders: tuple[Layout, ...] = _ORDERS if ordered(request.spec) else ("nd",)
+    found: dict[bool | None, tuple[Layout, Adapted]] = {}
+    refused: list[InputError] = []
+    for layout in orders if request.layout == "auto" else (request.layout,):
+        try:
+            forms = tuple(subjects_of(request.spec, layout))
+        except InputError as error:
+            refused.append(error)
+            continue
+        for subject in forms:
+            try:
+                made = Adapted(function, subject, request, name)
+            except InputError as error:
+                refused.append(error)
+                continue
+            found.setdefault(_agrees(made, subject, request) if ordered(request.spec) else True, (layout, made))
+            if True in found:
+                return found[True]
+    if not found:
+        raise refused[-1]
+    return found.get(False) or found[None]
+
+
+_ORDERS: tuple[Layout, ...] = ("bhnd", "bnhd", "bnd", "nhd", "nd")
+
+
+def _agrees(made: Adapted, subject: Subject, request: Request) -> bool | None:
+    """Whether a small call gives about the right values; None where not even the shapes are right."""
+    inputs = _small(subject, made.convention, request)
+    for framework in (request.framework,) if request.framework else ("numpy", "torch"):
+        try:
+            outcome = Target(made, replace(made.convention, framework=framework)).run(inputs)
+        except MissingExtra:
+            continue
+        if outcome.output is not None:
+            break
+    else:
+        return None
+    with np.errstate(all="ignore"):
+        right = subject.run(subject.ways[0], inputs)
+    got = [a for a in (outcome.output, *outcome.others) if a is not None]
+    if len(got) < len(right):
+        return None
+    for a, b, name in zip(got, right, subject.outputs, strict=False):
+        if a.size != np.size(b) or (a.shape != np.shape(b) and name not in subject.loose):
+            return None
+    return all(_about(np.ravel(a), np.ravel(b)) for a, b in zip(got, right, strict=False))
+
+
+def _about(a: np.ndarray, b: np.ndarray) -> bool:
+    """Nearer to one another than arrays in another order would be. Nothing is judged by that."""
+    return bool(np.abs(a - b).max(initial=0.0) < 0.05 * (1 + np.abs(b).max(initial=0.0)))
+
+
+def _forward_alone(function: Callable[..., Any], request: Request) -> bool:
+    """Whether a gradient is wanted of a function of torch that has no parameter for the gradient of its output."""
+    if type(request.spec).__name__ != "Gradient" or request.framework == "numpy":
+        return False
+    subject = next(subjects_of(request.spec))
+    words = {w for w, what in _words(subject).items() if what == "do"}
+    found = parameters(function)
+    return found is not None and not words & {plain(p.name) for p in found} and not _open(found) and _has_torch()
+
+
+def _has_torch() -> bool:
+    try:
+        frameworks.import_torch()
+    except MissingExtra:
+        return False
+    return True
+
+
+class Backpropagated:
+    """The gradients of a function of tensors, by autograd: it takes ``do`` besides."""
+
+    def __init__(self, function: Callable[..., Any], request: Request) -> None:
+        self._function = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        given = parameters(function) or ()
+        do = Parameter("do", Parameter.KEYWORD_ONLY)
+        stars = [p for p in given if p.kind is Parameter.VAR_KEYWORD]
+        self.__signature__ = Signature([*(p for p in given if p not in stars), do, *stars])
+
+    def __call__(self, *places: Any, do: Any, **keywords: Any) -> tuple[Any, ...]:
+        leaves = [x.detach().requires_grad_() if _moves(x) else x for x in places]
+        named = {n: x.detach().requires_grad_() if _moves(x) else x for n, x in keywords.items()}
+        output = self._function(*leaves, **named)
+        output = output[0] if isinstance(output, tuple) else output
+        output.backward(do)
+        moved = [x for x in (*leaves, *named.values()) if _moves(x)]
+        return tuple(x.grad if x.grad is not None else x.new_zeros(x.shape) for x in moved[:3])
+
+
+def _moves(x: Any) -> bool:
+    return bool(getattr(x, "is_floating_point", lambda: False)())
 
 
 class Adapted:
     """A function whose parameters for sizes are filled in from its inputs, and whose lists and mappings are tuples."""
 
-    def __init__(self, function: Callable[..., Any], subject: Subject, agreed: _Agreement) -> None:
+    def __init__(self, function: Callable[..., Any], subject: Subject, request: Request, name: str) -> None:
+        agreed = _Agreement(function, subject, request, name)
+        self.subject = subject
         self._function, self._outputs = function, subject.outputs
         self._arguments, self._derived = agreed.arguments, agreed.derived
-        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.convention = agreed.convention()
+        self.__name__ = name
 
     def __call__(self, *places: Any, **keywords: Any) -> Any:
         if self._derived:
@@ -139,6 +266,7 @@ class _Agreement:
         found: dict[str, str] = {}
         for p in sorted(self.parameters, key=lambda p: known.get(plain(p.name)) != p.name):
             what = None if p.name in self.told else known.get(plain(p.name))
+            what = "mask" if p.name == (self.request.mask_arg or "").removeprefix("~") else what
             if what and what not in found.values():
                 found[p.name] = what
         free = [p.name for p in self.parameters if _is_place(p) and p.name not in found and p.name not in self.told]
@@ -159,7 +287,9 @@ class _Agreement:
             if p.name in self.told:
                 found.append(Argument(p.name, value=self.told[p.name]))
             elif what in inputs:
-                found.append(Argument(p.name, what, None, leading or p.kind is Parameter.POSITIONAL_ONLY, required))
+                place = leading or p.kind is Parameter.POSITIONAL_ONLY
+                inverted = p.name == (self.request.mask_arg or "").removeprefix("~") != self.request.mask_arg
+                found.append(Argument(p.name, what, None, place, required, inverted))
             elif what is not None and callable(self.subject.settings[what]):
                 self.derived[p.name] = self.subject.settings[what]
             elif what is not None and self.subject.settings[what] is not None:
@@ -195,13 +325,9 @@ def _is_place(p: Parameter) -> bool:
     return p.kind in _PLACED and p.default is Parameter.empty
 
 
-def _tried(made: Adapted, convention: Convention, subject: Subject, request: Request) -> tuple[Framework, str]:
+def _tried(made: Adapted, subject: Subject, request: Request) -> tuple[Framework, str]:
     """The framework by one small call, and a note that says so."""
-    names = [i.name for i in subject.inputs if i.name in convention.inputs]
-    inputs = draw(
-        subject, names, subject.sizes[0], next(iter(subject.families)), Precision.of(request.dtype),
-        np.random.default_rng(0),
-    )  # fmt: skip
+    inputs, convention = _small(subject, made.convention, request), made.convention
     if Target(made, convention).run(inputs).error is None:
         return "numpy", "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
     try:
@@ -211,3 +337,10 @@ def _tried(made: Adapted, convention: Convention, subject: Subject, request: Req
     if second is None:
         return "torch", "tensors are passed, since NumPy arrays gave an error"
     return "numpy", "NumPy arrays are passed; tensors, tried too, are refused as well"
+
+
+def _small(subject: Subject, convention: Convention, request: Request) -> dict[str, np.ndarray]:
+    """Inputs for one call, of the second of the sizes, in which as a rule all differ."""
+    names = [i.name for i in subject.inputs if i.name in convention.inputs]
+    rng = np.random.default_rng(0)
+    return draw(subject, names, subject.sizes[1], list(subject.families)[1], Precision.of(request.dtype), rng)

@@ -5,11 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symattn import InputError, LayerNorm, RMSNorm, verify
+from symattn import Attention, Gradient, InputError, LayerNorm, RMSNorm, verify
 from symattn.evidence import Verdict
+from tests.faults import definitions_attending as attending
 from tests.faults import definitions_norms as norms
+from tests.faults import definitions_rotary as rotary
 
-SOME = ("outside", "cancelling", "rms offset", "rms sum", "growing", "rms plus one")
+SOME = (
+    "turns neighbours",
+    "in bfloat16",
+    "tables",
+    "lse base two",
+    "back groups first",
+    "outside",
+    "cancelling",
+    "rms offset",
+    "rms sum",
+    "growing",
+    "rms plus one",
+)
 
 
 def each(cases):
@@ -86,3 +100,42 @@ def test_what_is_open_is_refused() -> None:
         verify(lambda x: x, LayerNorm(), call={"axes": 1})
     with pytest.raises(InputError, match="eps"):
         LayerNorm(eps=-1)
+
+
+@pytest.mark.parametrize("case", each((*attending.LSE_WRONG, *attending.BACK_WRONG)))
+def test_wrong_sums_and_gradients_are_found_and_named(case) -> None:
+    report = verify(case.function, case.spec, precision=case.precision, examples=2)
+    step = "lse" if case.name.startswith("lse") else "backward"
+    assert [(f.step, f.cause) for f in report.faults] == [(step, case.cause)]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("case", each((*attending.LSE_RIGHT, *attending.BACK_RIGHT)))
+def test_right_sums_and_gradients_are_not_accused(case, precision: str) -> None:
+    report = verify(case.function, case.spec, precision=precision, examples=2)
+    assert report.verdict is Verdict.NO_FAULT, report.faults
+
+
+@pytest.mark.torch
+def test_gradients_by_autograd() -> None:
+    from torch.nn.functional import scaled_dot_product_attention as attention
+
+    spec = Gradient(Attention(causal=True, alignment="top-left"))
+    right = verify(lambda q, k, v: attention(q, k, v, is_causal=True), spec, framework="torch", examples=2)
+    assert right.verdict is Verdict.NO_FAULT, right.faults
+    assert "autograd" in " ".join(right.notes)
+    wrong = verify(lambda q, k, v: attention(q, k, v), spec, framework="torch", examples=2)
+    assert wrong.faults[0].cause == "the mask is left out of the backward pass"
+
+
+@pytest.mark.parametrize("case", each(rotary.WRONG))
+def test_a_wrong_rotation_is_found_and_its_mistake_is_named(case) -> None:
+    report = verify(case.function, case.spec, precision=case.precision, examples=2)
+    assert [(f.step, f.cause) for f in report.faults] == [("position", case.cause)]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("case", each(rotary.RIGHT))
+def test_a_right_rotation_is_not_accused(case, precision: str) -> None:
+    report = verify(case.function, case.spec, precision=precision, examples=2)
+    assert report.verdict is Verdict.NO_FAULT, report.faults

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from symattn.arrays.precision import Precision
+from symattn.errors import SymattnError
 from symattn.verification.definitions.judging import Judged, expected, explains
 from symattn.verification.definitions.subject import Mistake, Subject
 
@@ -49,21 +52,50 @@ def _named(
     among: frozenset[int] | None,
 ) -> tuple[Mistake, ...]:
     """Those that explain every wrong case, and contradict no right one."""
-    right = sorted(
-        (r for r in records if r.finding is None or (r not in wrong and r.ratios)), key=lambda r: r.case.size
-    )
+    others = [r for r in records if r.finding is None or (r not in wrong and r.ratios)]
+    right = sorted(others, key=lambda r: r.case.size)
+    cases = [*wrong, *right[:_RIGHT]]
+    for mistakes in (subject.mistakes, subject.others):
+        likely = [m for m in mistakes if all(_nearer(subject, r, m, among) for r in wrong[:_FIRST])]
+        found = [m for m in likely if _explains_all(subject, precision, m, cases, among)]
+        if found:
+            return tuple({m.cause: m for m in found}.values())
+    return ()
 
-    def answers(mistake: Mistake, cases: Sequence[Judged]) -> list[bool | None]:
-        found: list[bool | None] = []
-        for judged in cases:
-            found.append(explains(subject, precision, judged, mistake, among))
-            if found[-1] is False:
-                break
-        return found
 
-    first = [m for m in subject.mistakes if False not in answers(m, wrong[:_FIRST])]
-    told = [(m, answers(m, [*wrong, *right[:_RIGHT]])) for m in first]
-    return tuple({m.cause: m for m, found in told if False not in found and True in found}.values())
+def _explains_all(
+    subject: Subject, precision: Precision, mistake: Mistake, cases: Sequence[Judged], among: frozenset[int] | None
+) -> bool:
+    """Whether none contradicts, and some show the mistake clearly."""
+    seen = False
+    for judged in cases:
+        answer = explains(subject, precision, judged, mistake, among)
+        if answer is False:
+            return False
+        seen = seen or answer is True
+    return seen
+
+
+def _nearer(subject: Subject, judged: Judged, mistake: Mistake, among: frozenset[int] | None) -> bool:
+    """Whether what was got is, where it is worst, no further from the mistake in float64 than from the right value.
+
+    A mistake that explains it is nearer; this is fast, and spares the others a proof that they do not.
+    """
+    if not judged.ratios or not mistake.exact:
+        return True
+    of, at = judged.where
+    got = judged.got[of]
+    if got is None or (among is not None and of not in among):
+        return True
+    arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in judged.case.inputs.items()}
+    try:
+        with np.errstate(all="ignore"):
+            wrong = np.asarray(subject.run(mistake.run, arrays)[of])
+    except (SymattnError, ValueError, IndexError, TypeError, ZeroDivisionError, KeyError):
+        return True
+    if wrong.shape != got.shape or not np.isfinite([wrong[at], got[at], judged.expected[of].near[at]]).all():
+        return wrong.shape == got.shape
+    return bool(abs(got[at] - wrong[at]) <= abs(got[at] - judged.expected[of].near[at]))
 
 
 def coarser(subject: Subject, precision: Precision, wrong: Sequence[Judged]) -> str:

@@ -80,11 +80,12 @@ def draw(
     numbers = subject.families[family](rng)
     made: dict[str, Array] = {}
     for i in subject.inputs:
-        if i.name in names:
+        if i.name in names and i.made is None:
             shape = subject.shape(i.name, sizes)
             a = np.asarray(i.entries(shape, rng) if i.entries else numbers(i.name, shape))
             made[i.name] = a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
-    return made
+    made |= {i.name: np.zeros(0) for i in subject.inputs if i.name in names and i.made is not None}
+    return subject.completed(made, precision)
 
 
 def within(sizes: Mapping[str, int], subject: Subject, domain: Domain) -> dict[str, int]:

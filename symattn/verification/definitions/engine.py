@@ -107,12 +107,16 @@ def _collect(session: Session, progress: Callable[[str], None]) -> None:
     given = (session.subject, session.names, session.precision, session.domain)
     for case in cases(*given, rng):
         progress(case.group)
+        if not session.subject.admitted(case.inputs):
+            continue
         if case.group == "behaviour" or not session.enough:
             session.take(case)
     for _ in range(session.examples):
         if session.over or session.enough:
             break
-        session.take(at_random(*given, rng))
+        case = at_random(*given, rng)
+        if session.subject.admitted(case.inputs):
+            session.take(case)
 
 
 def _check_usable(session: Session) -> None:

@@ -143,9 +143,11 @@ def _smallest(session: Session, judged: Judged, shows: Callable[[Judged], bool])
     best = [judged]
 
     def fails(inputs: dict[str, np.ndarray]) -> bool:
-        case = Case(judged.case.group, judged.case.name, inputs, judged.case.memory)
         try:
-            found = session.try_(case)
+            whole = session.subject.completed(inputs, session.precision)
+            if not session.subject.admitted(whole):
+                return False
+            found = session.try_(Case(judged.case.group, judged.case.name, whole, judged.case.memory))
         except (SymattnError, ValueError, IndexError, TypeError, ZeroDivisionError):  # no definition for these sizes
             return False
         alike = found is not None and found.finding in _ALIKE.get(judged.finding or "", (judged.finding,))

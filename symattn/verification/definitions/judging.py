@@ -110,12 +110,27 @@ def _judged(
 ) -> Judged:
     if outcome.error is not None or outcome.output is None:
         return Judged(case, outcome, right, "raises")
+    outcome = _fitted(subject, outcome, right)
     got = (outcome.output, *outcome.others)[: len(right)]
     if len(got) < len(right) or any(a is None or a.shape != e.entries.shape for a, e in zip(got, right, strict=True)):
         return Judged(case, outcome, right, "shape")
     right = tuple(_stored_as(e, outcome.dtype, precision) for e in right)
     ratios = tuple(e.ratios(a) for a, e in zip(got, right, strict=True) if a is not None)
     return Judged(case, outcome, right, _finding(subject, ratios, got, outcome, precision), ratios)
+
+
+def _fitted(subject: Subject, outcome: Outcome, right: Sequence[Expected]) -> Outcome:
+    """Loose outputs with the axes of length 1 that are expected."""
+    got = [outcome.output, *outcome.others]
+    for k, (name, e) in enumerate(zip(subject.outputs, right, strict=True)):
+        a = got[k] if k < len(got) else None
+        if a is not None and name in subject.loose and _squeezed(a.shape) == _squeezed(e.entries.shape):
+            got[k] = a.reshape(e.entries.shape)
+    return replace(outcome, output=got[0], others=tuple(got[1:]))
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
 
 
 def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,13 +12,15 @@ from symattn.verification.definitions.subject import Subject
 from symattn.verification.target import Layout
 
 if TYPE_CHECKING:
+    from symattn.attention.positions.fields import Rotary
+    from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 
-Specification: TypeAlias = "Attention | LayerNorm | RMSNorm"
+Specification: TypeAlias = "Attention | Gradient | LayerNorm | RMSNorm | Rotary"
 
 _ROOM = "symattn.verification.definitions."
 #: The class of a specification, and the module whose ``subject`` makes it ready.
-_SUBJECTS = {"LayerNorm": "norms", "RMSNorm": "norms"}
+_SUBJECTS = {"Attention": "lse", "Gradient": "gradients", "LayerNorm": "norms", "RMSNorm": "norms", "Rotary": "rotary"}
 
 
 def is_definition(spec: object) -> bool:
@@ -26,9 +28,20 @@ def is_definition(spec: object) -> bool:
     return type(spec).__name__ in _SUBJECTS and not (isinstance(spec, Attention) and not spec.lse)
 
 
-def subject_of(spec: Any, layout: Layout = "nd") -> Subject:
-    """The specification, ready to be verified. Raises InputError for what is none."""
+def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Subject]:
+    """The specification, ready to be verified, in the forms that functions have; the usual one first.
+
+    Raises InputError for what is none.
+    """
     if not is_definition(spec):
-        raise InputError(f"{spec!r} is no specification; known: Attention, {', '.join(sorted(_SUBJECTS))}")
-    make: Callable[..., Subject] = import_module(_ROOM + _SUBJECTS[type(spec).__name__]).subject
-    return make(spec) if layout == "nd" else make(spec, layout)
+        raise InputError(f"{spec!r} is no specification; known: {', '.join(sorted(_SUBJECTS))}")
+    room: Any = import_module(_ROOM + _SUBJECTS[type(spec).__name__])
+    if hasattr(room, "subjects"):
+        yield from room.subjects(spec, layout)
+    else:
+        yield room.subject(spec, layout) if ordered(spec) else room.subject(spec)
+
+
+def ordered(spec: object) -> bool:
+    """Whether there are arrays with an axis of heads, which functions have in one order or another."""
+    return type(spec).__name__ in ("Attention", "Gradient", "Rotary")

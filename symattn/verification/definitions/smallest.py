@@ -27,15 +27,17 @@ def reduced(
     end = monotonic() + seconds
     sizes = subject.sizes_of(inputs)
     axes = {n: subject.axes(n, sizes)[-np.ndim(a) :] if np.ndim(a) else () for n, a in inputs.items()}
-    state = {n: _apart(np.asarray(a), axes[n], sizes) for n, a in inputs.items()}
+    made = {i.name for i in subject.inputs if i.made is not None}
+    state = {n: _apart(np.asarray(a), axes[n], sizes) for n, a in inputs.items() if n not in made}
 
     def joined(candidate: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {n: _together(a, axes[n]) for n, a in candidate.items()}
+        return {n: _together(candidate[n], axes[n]) if n in candidate else a for n, a in inputs.items()}
 
     def holds(candidate: dict[str, np.ndarray]) -> bool:
         return monotonic() < end and fails(joined(candidate))
 
-    shrink(state, lambda now: _groups(subject, axes), holds)
+    drawn = {n: of for n, of in axes.items() if n in state}
+    shrink(state, lambda now: _groups(subject, drawn), holds)
 
 
 def _groups(subject: Subject, axes: dict[str, tuple[tuple[str, ...], ...]]) -> list[Pairs]:

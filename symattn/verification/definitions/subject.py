@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.precision import Precision
+
 Array = np.ndarray
 Random = np.random.Generator
 Inputs = Mapping[str, Array]
@@ -29,7 +31,8 @@ class Input:
 
     ``shape`` names its axes by letters, ``b h n 2*f``: an axis may be a product of letters and numbers, and is left
     out where the sizes lack a letter of it. ``words`` are other names that parameters have for it; ``entries`` are its
-    numbers where they are not those of the family that is tried; a function may lack what is not ``needed``.
+    numbers where they are not those of the family that is tried; a function may lack what is not ``needed``. What is
+    ``made`` of the other inputs, such as an output that was saved, is not drawn.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Input:
     words: str = ""
     entries: Entries | None = None
     needed: bool = True
+    made: Callable[[Inputs], Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,14 @@ class Subject:
     outputs   names of what is returned, in order
     ways      equal ways of computing the outputs
     mistakes  known mistakes
+    others    further ones, which are looked at where none of those explains what was seen
     sizes     sizes by letter, for each case that is tried for its shape; others are drawn from these
     families  how numbers are drawn: a name, and the function
     settings  values of parameters that are no arrays, by name; a function of the inputs where it depends on them
     kept      letters that are the same in every case, however small
     changes   inputs that a call may change
+    loose     outputs of which axes of length 1 may differ
+    admits    which inputs, of which sizes, the definition has a result for
     """
 
     title: str
@@ -77,9 +84,12 @@ class Subject:
     mistakes: tuple[Mistake, ...]
     sizes: tuple[Mapping[str, int], ...]
     families: Mapping[str, Family]
+    others: tuple[Mistake, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()
+    loose: frozenset[str] = frozenset()
+    admits: Callable[[Inputs, Mapping[str, int]], bool] = lambda inputs, sizes: True
 
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of an input for these sizes."""
@@ -104,6 +114,16 @@ class Subject:
     def _lengths(self, name: str, shape: tuple[int, ...]) -> list[tuple[list[str], int]]:
         axes = next(i.shape for i in self.inputs if i.name == name).split()
         return [(a.split("*"), n) for a, n in zip(reversed(axes), reversed(shape), strict=False)]
+
+    def admitted(self, inputs: Inputs) -> bool:
+        """Whether the definition has a result for these inputs."""
+        return self.admits(inputs, self.sizes_of(inputs))
+
+    def completed(self, inputs: Inputs, precision: Precision) -> dict[str, Array]:
+        """The inputs, with those that are made of others, as the format holds them."""
+        made = {i.name: i.made for i in self.inputs if i.made is not None and i.name in inputs}
+        given = {n: a for n, a in inputs.items() if n not in made}
+        return {**given, **{n: precision.input.rounded(make(given)) for n, make in made.items()}}
 
     def run(self, way: Compute, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """The outputs, as a tuple."""

@@ -1,0 +1,156 @@
+"""What definitions made of an ``Attention`` share: its inputs q, k, v and masks, in some order of the axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.inputs import NEEDED, needed
+from symattn.attention.spec import Attention
+from symattn.errors import InputError
+from symattn.verification.definitions.drawing import FAMILIES
+from symattn.verification.definitions.subject import Array, Compute, Entries, Input, Inputs, Random
+from symattn.verification.extras import places
+from symattn.verification.target import Layout
+
+_WORDS = {
+    "q": "query queries xq query_states query_layer",
+    "k": "key keys xk key_states key_layer",
+    "v": "val value values xv value_states value_layer",
+    "mask": "attn_mask attention_mask m",
+    "keep": "keep_mask key_mask",
+    "bias": "attn_bias attention_bias position_bias",
+    "sink": "sinks s_aux sink_logits",
+    "drop": "dropout_mask",
+}
+#: Axes in front of n and d, by the layout; an order that differs from b, h, n, d is brought into that.
+LAYOUTS: Mapping[str, str] = {"nd": "", "bnd": "b", "nhd": "h", "bhnd": "b h", "bnhd": "b h"}
+_SIZES = (
+    (2, 2, 2, 2), (3, 5, 4, 6), (4, 4, 3, 2), (1, 3, 2, 3), (2, 6, 5, 4), (5, 5, 8, 3), (1, 1, 1, 1), (3, 4, 1, 2),
+    (6, 6, 2, 5), (3, 9, 2, 1), (1, 17, 3, 2), (5, 16, 2, 2), (2, 33, 2, 1), (17, 17, 2, 2), (2, 3, 33, 2),
+)  # fmt: skip
+
+
+def check(spec: Attention, what: str, layout: Layout) -> None:
+    """Raise InputError where a definition needs tokens and projections, or another layout."""
+    beside = [n for n in NEEDED if NEEDED[n](spec) and n not in _WORDS]
+    if spec.packed or spec.latent is not None or beside:
+        raise InputError(f"{what} takes q, k, v and masks; it has no place for {', '.join(beside) or 'projections'}")
+    if layout not in LAYOUTS:
+        raise InputError(f"{what}: no layout {layout}; known: {', '.join(LAYOUTS)}")
+    if spec.heads > 1 and layout != "nd" and "h" not in LAYOUTS[layout].split():
+        raise InputError(f"{what}: the layout {layout} has no axis for the {spec.heads} heads")
+
+
+def axes(spec: Attention, layout: Layout, heads: str, *last: str) -> str:
+    """A shape in letters: ``b h n_q d_k``; ``heads`` is the letter of the heads where there are several."""
+    front = LAYOUTS[layout] if layout != "nd" else "h" if spec.heads > 1 else ""
+    found = " ".join(heads if f == "h" and spec.heads > 1 else f for f in front.split())
+    if layout in ("bnhd", "nhd"):
+        *before, h = found.split()
+        return " ".join([*before, last[0], h, *last[1:]])
+    return f"{found} {' '.join(last)}".strip()
+
+
+def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
+    """q, k, v, and what else the specification needs."""
+    shapes = {
+        "q": axes(spec, layout, "h", "n_q", "d_k"),
+        "k": axes(spec, layout, "g", "n_k", "d_k"),
+        "v": axes(spec, layout, "g", "n_k", "d_v"),
+        "mask": "n_q n_k",
+        "keep": "b n_k" if "b" in LAYOUTS[layout] else "n_k",
+        "bias": "n_q n_k",
+        "sink": "h" if spec.heads > 1 else "1",
+        "drop": "n_q n_k",
+    }
+    names = ["q", "k", "v", *needed(spec, ("q", "k", "v"))]
+    return tuple(Input(n, shapes[n], _WORDS[n], _entries(spec).get(n)) for n in dict.fromkeys(names))
+
+
+def _entries(spec: Attention) -> dict[str, Entries]:
+    return {
+        "mask": _boolean if spec.mask == "boolean" else _additive,
+        "keep": lambda shape, rng: (rng.random(shape) < 0.7) | (np.arange(shape[-1]) == 0),
+        "bias": lambda shape, rng: rng.integers(-4, 5, shape) / 2.0,
+        "sink": lambda shape, rng: rng.integers(-3, 7, shape) / 2.0,
+        "drop": lambda shape, rng: rng.random(shape) < 0.7,
+    }
+
+
+def _boolean(shape: tuple[int, ...], rng: Random) -> Array:
+    """Every query may attend to the first key and to its own, and to others by chance."""
+    i, j = np.arange(shape[0])[:, None], np.arange(shape[1])[None, :]
+    return np.asarray((rng.random(shape) < 0.6) | (j == 0) | (j == i + shape[1] - shape[0]))
+
+
+def _additive(shape: tuple[int, ...], rng: Random) -> Array:
+    return np.where(_boolean(shape, rng), rng.integers(-2, 3, shape) / 2.0, -np.inf)
+
+
+def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:
+    """Sizes that differ from one another, and some that lie at or beside those of tiles."""
+    heads = {"h": spec.heads, "g": spec.key_heads} if spec.heads > 1 else {"h": 2}
+    wanted = LAYOUTS[layout].split() if layout != "nd" else ["h"] if spec.heads > 1 else []
+    front = {**({"b": 2} if "b" in wanted else {}), **(heads if "h" in wanted else {})}
+    found = []
+    for k, (n_q, n_k, d_k, d_v) in enumerate(_SIZES):
+        if front and n_q * n_k > 60 and spec.heads > 2:
+            continue
+        if k > 3:  # of batches there is enough
+            front = {x: size if spec.heads > 1 and x != "b" else 1 for x, size in front.items()}
+        found.append({**front, "n_q": n_q, "n_k": n_k, "d_k": d_k + d_k % 2 * bool(spec.position), "d_v": d_v})
+    return tuple(found)
+
+
+def admits(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
+    """Whether every query may attend to some key."""
+
+    def run(given: Inputs, sizes: Mapping[str, int]) -> bool:
+        n_q, n_k = sizes["n_q"], sizes["n_k"]
+        if spec.position is not None and n_q > n_k:
+            return False
+        open_ = places(spec, n_q, n_k, {})
+        if "keep" in given:
+            open_ = open_ & np.asarray(given["keep"])[..., None, :]
+        if "mask" in given:
+            mask = np.asarray(given["mask"])
+            open_ = open_ & (mask if mask.dtype == bool else np.isfinite(mask))
+        return bool(open_.any(axis=-1).all())
+
+    return run
+
+
+def in_order(run: Compute, layout: Layout, turned: tuple[str, ...], back: Callable[[Any], Any]) -> Compute:
+    """``run`` on arrays in the order b, h, n, d, of arrays in the layout; ``back`` brings its outputs into that."""
+    if layout not in ("bnhd", "nhd"):
+        return run
+
+    def moved(**given: Any) -> Any:
+        arrays = {n: swapped(a) if n in turned else a for n, a in given.items()}
+        return back(run(**arrays))
+
+    return moved
+
+
+def swapped(a: Any) -> Any:
+    """Heads and tokens exchanged."""
+    return a.__array_namespace__().moveaxis(a, -3, -2)
+
+
+def plain(spec: Attention) -> bool:
+    """Whether scores are dot products with a scale and weights their softmax, with nothing between but masks."""
+    usual = Attention()
+    fields = ("score", "truncate", "qk_norm", "softcap", "bias", "position", "base", "sink", "dropout", "normaliser")
+    return all(getattr(spec, f) == getattr(usual, f) for f in fields)
+
+
+def bare(spec: Attention) -> Attention:
+    """The specification of the output alone."""
+    return replace(spec, lse=False)
+
+
+FEW = {n: FAMILIES[n] for n in ("integer", "normal", "sparse", "large")}

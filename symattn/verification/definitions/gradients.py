@@ -1,0 +1,118 @@
+"""``Gradient`` of an ``Attention``: what a backward pass gives, against the exact derivative."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from symattn.attention.derivative import vjp
+from symattn.attention.fields import refusal
+from symattn.attention.gradients.backward import backward
+from symattn.attention.spec import Attention
+from symattn.attention.spelling import differing, spelled
+from symattn.attention.streaming.by_tiles_backward import backward_by_tiles
+from symattn.errors import InputError
+from symattn.verification.definitions.attending import FEW, admits, axes, check, in_order, inputs, sizes, swapped
+from symattn.verification.definitions.gradient_mistakes import mistakes, of_wrong_attention
+from symattn.verification.definitions.subject import Array, Compute, Input, Inputs, Subject
+from symattn.verification.target import Layout
+
+WRT = ("q", "k", "v")
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """dQ, dK, dV of ⟨dO, Attention(Q, K, V)⟩.
+
+    attention  the attention that is differentiated
+
+    A function for it takes q, k, v, what else the attention needs, and do, the gradient of its output; it may take the
+    output o and the logarithms of the sums lse too, as a forward pass has kept them. It gives (dq, dk, dv), of the
+    shapes of q, k, v; those of keys and values that heads share are sums over the heads. A function of torch without
+    a parameter for do is taken as the forward pass, and its gradients are those that autograd gives.
+
+    Source: Dao et al., FlashAttention (2022), appendix B.2; its algorithm 4 for o and lse.
+    """
+
+    attention: Attention
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.attention, Attention):
+            raise refusal(self, "attention", "give an Attention")
+        if self.attention.lse:
+            raise InputError("Gradient: of the output alone; mend: lse=False")
+
+    def __call__(self, do: Any, **given: Any) -> tuple[Any, ...]:
+        """dQ, dK, dV, by the derivative of the definition itself."""
+        return tuple(vjp(self.attention, do, given, WRT)[n] for n in WRT)
+
+
+def subject(spec: Gradient, layout: Layout = "nd") -> Subject:
+    """The gradients, ready to be verified."""
+    attention = spec.attention
+    check(attention, "Gradient", layout)
+    told = ", ".join(f"{name}={spelled(value)}" for name, value in differing(attention, Attention()).items())
+    arrays = inputs(attention, layout)
+    do = Input("do", axes(attention, layout, "h", "n_q", "d_v"), _DO)
+    kept = (
+        Input("o", do.shape, "out output attn_out fwd_out", needed=False, made=partial(_saved, attention, layout, 0)),
+        Input("lse", axes(attention, "nd" if layout == "nd" else "bhnd", "h", "n_q"), "softmax_lse logsumexp l",
+              needed=False, made=partial(_saved, attention, layout, 1)),
+    )  # fmt: skip
+    turned = ("q", "k", "v", "do")
+
+    def laid(run: Compute) -> Compute:
+        run = partial(_without_saved, run)
+        return in_order(run, layout, turned, lambda found: tuple(map(swapped, found)))
+
+    return Subject(
+        title=f"Gradient(Attention({told}))",
+        step="backward",
+        inputs=(*arrays, do, *kept),
+        outputs=("dq", "dk", "dv"),
+        ways=tuple(map(laid, _ways(spec))),
+        mistakes=tuple(replace(m, run=laid(m.run)) for m in mistakes(attention)),
+        others=tuple(replace(m, run=laid(m.run)) for m in of_wrong_attention(attention)),
+        sizes=sizes(attention, layout),
+        families=FEW,
+        kept=frozenset("hg") if attention.heads > 1 else frozenset(),
+        admits=admits(attention),
+    )
+
+
+_DO = "dout grad_output grad_out d_out d_o g dy grad go upstream cotangent out_grad grad_o dout_ output_grad"
+
+
+def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> Array:
+    """The output, or L, of the forward pass, in float64."""
+    arrays = {n: a for n, a in given.items() if n not in ("do", "o", "lse")}
+    if layout in ("bnhd", "nhd"):
+        arrays = {n: swapped(a) if n in WRT else a for n, a in arrays.items()}
+    both = Attention(**{**attention.__dict__, "lse": True})
+    found = both(**arrays)[which]
+    return swapped(found) if which == 0 and layout in ("bnhd", "nhd") else found  # type: ignore[no-any-return]
+
+
+def _without_saved(run: Compute, o: Any = None, lse: Any = None, **given: Any) -> Any:
+    return run(**given)
+
+
+def _ways(spec: Gradient) -> tuple[Compute, ...]:
+    """By hand from the weights; of the definition itself; from o and L, at once and key by key."""
+    found: tuple[Compute, ...] = (partial(_by_hand, spec.attention), spec)
+    if spec.attention.normaliser != "softmax" or spec.attention.base is not None or spec.attention.dropout:
+        return found
+    return *found, partial(_by_tiles, spec.attention, False), partial(_by_tiles, spec.attention, True)
+
+
+def _by_hand(attention: Attention, do: Any, **given: Any) -> tuple[Any, ...]:
+    found = backward(attention, do, given, WRT)
+    return tuple(found[n] for n in WRT)
+
+
+def _by_tiles(attention: Attention, each: bool, do: Any, **given: Any) -> tuple[Any, ...]:
+    n_q, n_k = (int(given[n].shape[-2]) for n in "qk")
+    keys = range(n_k + 1) if each else (0, n_k)
+    found = backward_by_tiles(attention, (0, n_q), keys, do, given, WRT)
+    return tuple(found[n] for n in WRT)

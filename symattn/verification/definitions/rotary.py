@@ -1,0 +1,193 @@
+"""``Rotary`` alone: vectors turned by angles that grow with their positions, one array or queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.constants import number
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary import angles, inverse_frequencies, pairs, rotate
+from symattn.attention.spelling import differing, spelled
+from symattn.errors import InputError
+from symattn.verification.definitions.attending import FEW, swapped
+from symattn.verification.definitions.rotary_mistakes import of_pairs, of_tables
+from symattn.verification.definitions.subject import Array, Compute, Input, Inputs, Mistake, Random, Subject
+from symattn.verification.target import Layout
+
+_SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 32), (65, 2))
+_FRONT = {"nd": "{}", "bnd": "b {}", "nhd": "{} h", "bhnd": "b h {}", "bnhd": "b {} h"}
+
+
+def subjects(spec: Rotary, layout: Layout = "nd") -> Iterator[Subject]:
+    """Of one array, or of queries and keys; with positions, tables of cosines and sines, or neither.
+
+    Tables are (n, r/2), or (n, r) with every angle twice; positions are (n,), or (b, n).
+    """
+    if spec.triples is not None:
+        raise InputError("Rotary: verify takes frequencies, not triples; mend: leave triples out")
+    if layout not in _FRONT:
+        raise InputError(f"Rotary: no layout {layout}; known: {', '.join(_FRONT)}")
+    for names in (("q", "k"), ("x",)):
+        for wide in (False, True):
+            for batched in (False, True):
+                if not batched or "b" in _FRONT[layout]:
+                    yield _subject(spec, layout, names, wide, batched)
+
+
+def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool) -> Subject:
+    columns = "d" if spec.width else "2*f" if spec.layout == "half" else "f*2"
+    shape = f"{_FRONT[layout].format('n')} {columns}"
+    table = f"{'b ' * batched}n {'r' if wide else 't'}"
+    front: dict[str, int] = {x: 2 for x in ("b", "h") if x in _FRONT[layout].split()}
+    told = ", ".join(f"{n}={spelled(v)}" for n, v in differing(spec, Rotary()).items())
+    run = partial(_turned, spec, layout, names)
+    words = {"x": "t vec hidden_states input xq", "q": "query xq queries", "k": "key xk keys"}
+    sizes = []
+    for i, (n, f) in enumerate(_SIZES):
+        width = spec.width or 2 * f
+        extra = {"d": width + (0, 2, 5, 1)[i % 4]} if spec.width else {"f": f}
+        sizes.append({**(front if i < 3 else dict.fromkeys(front, 1)), "n": n, **extra, "t": width // 2, "r": width})
+    return Subject(
+        title=f"Rotary({told})",
+        step="position",
+        inputs=(
+            *(Input(n, shape, words[n]) for n in names),
+            Input("positions", "b n" if batched else "n", _POSITIONS, _places, needed=False),
+            Input("cos", table, "cos_table cosine cosines cos_cached c", needed=False,
+                  made=partial(_table, spec, layout, names, wide, batched, 0)),
+            Input("sin", table, "sin_table sine sines sin_cached s", needed=False,
+                  made=partial(_table, spec, layout, names, wide, batched, 1)),
+        ),
+        outputs=("y",) if len(names) == 1 else ("q", "k"),
+        ways=tuple(partial(run, wide, tables) for tables in (_tables, _by_logarithm, _by_inverse)),
+        mistakes=tuple(_mistakes(spec, run, wide)),
+        sizes=tuple(sizes),
+        families=FEW,
+        settings={
+            "base": float(spec.base), "dim": lambda arrays: spec.width or arrays[names[0]].shape[-1],
+            "head_dim": lambda arrays: arrays[names[0]].shape[-1], "interleaved": spec.layout == "interleaved",
+            "length": lambda arrays: arrays[names[0]].shape[-3 if layout in ("bnhd", "nhd") else -2],
+            "start": spec.start,
+        },
+        kept=frozenset("dtr") if spec.width else frozenset(),
+        admits=lambda inputs, sizes: "cos" not in inputs or np.size(inputs["cos"]) > 0,
+    )  # fmt: skip
+
+
+_POSITIONS = "position pos position_ids positions_ids offsets input_pos t p idx"
+
+
+def _places(shape: tuple[int, ...], rng: Random) -> Array:
+    """Whole numbers that grow, some of them large."""
+    start = rng.choice([0, 1, 7, 300, 2000])
+    steps = rng.integers(1, 4, shape[-1])
+    return np.broadcast_to(start + np.cumsum(steps), shape).copy()
+
+
+def _table(
+    spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool, which: int, given: Inputs
+) -> Array:
+    """The table for the positions given, or for 0, …, n − 1."""
+    x = np.asarray(given[names[0]], dtype=np.float64)
+    found = _tables(spec, _positions(spec, layout, x, given.get("positions")), x)[which]
+    if wide:
+        found = np.concatenate([found, found], -1) if spec.layout == "half" else np.repeat(found, 2, axis=-1)
+    return np.broadcast_to(found, (x.shape[0], *found.shape)) if batched and found.ndim == 2 else found
+
+
+def _positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
+    if positions is not None:
+        return positions
+    return spec.start + namespace_of(x).arange(int(x.shape[-3 if layout in ("bnhd", "nhd") else -2]))
+
+
+Tables = tuple[Any, Any]
+
+
+def _tables(spec: Rotary, positions: Any, x: Any) -> Tables:
+    """Cosines and sines by the frequencies as they are defined."""
+    return _of(spec, inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, x), positions, x)
+
+
+def _by_logarithm(spec: Rotary, positions: Any, x: Any) -> Tables:
+    """θ^{−2l/r} as e^{−(2l/r) log θ}."""
+    return _of(spec, _exponentials(spec, x, -1), positions, x)
+
+
+def _by_inverse(spec: Rotary, positions: Any, x: Any) -> Tables:
+    """θ^{−2l/r} as 1/θ^{2l/r}."""
+    return _of(spec, 1 / _exponentials(spec, x, 1), positions, x)
+
+
+def _exponentials(spec: Rotary, x: Any, sign: int) -> Any:
+    xp, r = namespace_of(x), spec.width or int(x.shape[-1])
+    exponents = xp.stack([xp.asarray(sign * 2 * pair, dtype=x.dtype) / r for pair in range(pairs(r))])
+    return xp.exp(exponents * xp.log(number(spec.base, x)))
+
+
+def _of(spec: Rotary, frequencies: Any, positions: Any, x: Any) -> Tables:
+    xp, size = namespace_of(x), 1
+    if spec.scaling is not None:
+        n = int(np.max(np.asarray(positions))) + 1
+        frequencies = spec.scaling.frequencies(frequencies, spec.base, n)
+        size = spec.scaling.magnitude(x)
+    turned = angles(positions, frequencies)
+    return xp.cos(turned) * size, xp.sin(turned) * size
+
+
+def _turned(
+    spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, tables: Any, /,
+    turn: Callable[..., Any] = rotate, **given: Any,
+) -> Any:  # fmt: skip
+    """Every array turned, by tables that are given or made."""
+    found = []
+    for name in names:
+        x = given[name]
+        if "cos" in given:
+            cos, sin = (_narrow(spec, given[n], wide) for n in ("cos", "sin"))
+        else:
+            cos, sin = tables(spec, _positions(spec, layout, x, given.get("positions")), x)
+        x = swapped(x) if layout in ("bnhd", "nhd") else x
+        if cos.ndim > 2 and x.ndim > cos.ndim:
+            cos, sin = cos[..., None, :, :], sin[..., None, :, :]
+        y = turn(x, cos, sin, spec.layout)
+        found.append(swapped(y) if layout in ("bnhd", "nhd") else y)
+    return tuple(found)
+
+
+def _narrow(spec: Rotary, table: Any, wide: bool) -> Any:
+    """A table with each angle once."""
+    if not wide:
+        return table
+    return table[..., : int(table.shape[-1]) // 2] if spec.layout == "half" else table[..., ::2]
+
+
+def _mistakes(spec: Rotary, run: Compute, wide: bool) -> Iterator[Mistake]:
+    for cause, turn in of_pairs(spec):
+        yield Mistake("position", cause, partial(run, wide, _tables, turn=turn))
+    for cause, change in of_tables(spec):
+        yield Mistake("position", cause, partial(_other_tables, run, wide, change))
+    for base in (1000, 10000, 100000, 500000, 1000000):
+        if base != spec.base:
+            cause = f"the base of the frequencies is {base}, not {float(spec.base):g}"
+            yield Mistake("position", cause, partial(_other_tables, run, wide, partial(_with, {"base": base})))
+    if spec.scaling is not None:
+        cause = "the frequencies are not scaled"
+        yield Mistake("position", cause, partial(_other_tables, run, wide, partial(_with, {"scaling": None})))
+
+
+def _with(fields: dict[str, Any], spec: Rotary, positions: Any, x: Any, tables: Any) -> Tables:
+    return tables(replace(spec, **fields), positions, x)  # type: ignore[no-any-return]
+
+
+def _other_tables(run: Compute, wide: bool, change: Any, **given: Any) -> Any:
+    """Turned by other tables; where tables are given, there are none to get wrong."""
+    if "cos" in given:
+        raise KeyError("cos")
+    return run(wide, lambda spec, positions, x: change(spec, positions, x, _tables), **given)

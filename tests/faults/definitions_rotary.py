@@ -1,0 +1,117 @@
+"""Rotary embeddings alone, wrong and right, as programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from symattn import Rotary
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, what it is to compute, and for a wrong one the cause."""
+
+    name: str
+    function: Callable[..., Any]
+    spec: Rotary
+    cause: str | None = None
+    precision: str = "float32"
+
+
+def _frequencies(d, dtype, base=10000.0, times=2):
+    exponents = np.arange(0, d // 2).astype(dtype) * dtype.type(times) / dtype.type(d)
+    return (dtype.type(base) ** -exponents).astype(dtype)
+
+
+def _angles(x, positions, **told):
+    return positions[:, None].astype(x.dtype) * _frequencies(x.shape[-1], x.dtype, **told)
+
+
+def _half(x, cos, sin):
+    f = x.shape[-1] // 2
+    a, b = x[..., :f], x[..., f:]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def _rotated(x):
+    f = x.shape[-1] // 2
+    return np.concatenate([-x[..., f:], x[..., :f]], axis=-1)
+
+
+def half(x, positions):
+    angles = _angles(x, positions)
+    return _half(x, np.cos(angles), np.sin(angles))
+
+
+def by_tables(q, k, cos, sin):
+    return q * cos + _rotated(q) * sin, k * cos + _rotated(k) * sin
+
+
+def from_zero(x):
+    return half(np.swapaxes(x, 1, 2), np.arange(x.shape[1])).swapaxes(1, 2)
+
+
+def interleaved(x, positions):
+    angles = _angles(x, positions)
+    c, s, a, b = np.cos(angles), np.sin(angles), x[..., ::2], x[..., 1::2]
+    return np.stack([a * c - b * s, b * c + a * s], axis=-1).reshape(x.shape)
+
+
+def partly(x, positions):
+    return np.concatenate([half(x[..., :4], positions), x[..., 4:]], axis=-1)
+
+
+def one_over_d(x, positions):
+    angles = _angles(x, positions, times=1)
+    return _half(x, np.cos(angles), np.sin(angles))
+
+
+def in_bfloat16(x, positions):
+    return half(x, positions.astype(ml_dtypes.bfloat16).astype(np.float32))
+
+
+def other_way(q, k, cos, sin):
+    return q * cos - _rotated(q) * sin, k * cos - _rotated(k) * sin
+
+
+def laid_apart(x, positions):
+    angles = np.repeat(_angles(x, positions), 2, axis=-1)
+    return x * np.cos(angles) + _rotated(x) * np.sin(angles)
+
+
+def of_all_columns(x, positions):
+    angles = _angles(x, positions)[:, :2]
+    turned = _half(x[..., :4], np.cos(angles), np.sin(angles))
+    return np.concatenate([turned, x[..., 4:]], axis=-1)
+
+
+def from_one(x, positions):
+    return half(x, positions + 1)
+
+
+WRONG = (
+    Program("turns neighbours", interleaved, Rotary(),
+            "neighbouring columns are turned together, not column l with l + r/2"),
+    Program("turns halves", half, Rotary(layout="interleaved"),
+            "column l is turned with l + r/2, not with its neighbour"),
+    Program("one over d", one_over_d, Rotary(), "the exponents of the frequencies are l/r, not 2l/r"),
+    Program("in bfloat16", in_bfloat16, Rotary(), "positions are rounded to bfloat16"),
+    Program("other way", other_way, Rotary(), "the rotation is the other way round"),
+    Program("laid apart", laid_apart, Rotary(), "halves are exchanged with angles that are laid out for neighbours"),
+    Program("of all columns", of_all_columns, Rotary(width=4),
+            "the frequencies are those of all columns, not of the ones that are turned"),
+    Program("base", half, Rotary(base=500000), "the base of the frequencies is 10000, not 500000"),
+    Program("from one", from_one, Rotary(), "positions are one too large", "float64"),
+)  # fmt: skip
+RIGHT = (
+    Program("half", half, Rotary()),
+    Program("tables", by_tables, Rotary()),
+    Program("from zero", from_zero, Rotary()),
+    Program("interleaved", interleaved, Rotary(layout="interleaved")),
+    Program("partly", partly, Rotary(width=4)),
+)
