@@ -29,6 +29,7 @@ NAMES = (
     "torch_programs",
     "torch_variants",
     "norms",
+    "rotations",
     "logsums",
     "gradients",
     "torch_gradients",

@@ -42,4 +42,8 @@ _GRADIENT = Other(
     lambda spec, at, rng: truth_gradients.make(spec.attention, at, rng),
     lambda spec, given: truth_gradients.gradients(spec.attention, given),
 )
-KINDS: dict[str, Other] = {"LayerNorm": _NORM, "RMSNorm": _NORM, "Gradient": _GRADIENT}
+_ROTARY = Other(
+    _words(x="", q="query", k="key", positions="position_ids", cos="", sin=""),
+    truth_layers.rotation_inputs, truth_layers.rotation,
+)  # fmt: skip
+KINDS: dict[str, Other] = {"LayerNorm": _NORM, "RMSNorm": _NORM, "Gradient": _GRADIENT, "Rotary": _ROTARY}

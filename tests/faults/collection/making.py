@@ -23,7 +23,7 @@ def inputs(entry: Entry, at: At, seed: int = 7) -> dict[str, Array]:
     other = KINDS.get(type(entry.spec).__name__)
     made: dict[str, Array] = {}
     if other is not None:
-        names |= {"dout"}
+        names |= {"dout"} if "dout" in other.words else set()
         made |= {n: rounded(a, entry.precision) for n, a in other.make(entry.spec, at, rng).items() if n in names}
         return made | {n: rounded(a, entry.precision) for n, a in at.given(made).items()}
     for name, shape in _shapes(entry.spec, at, entry.domain.square, names).items():

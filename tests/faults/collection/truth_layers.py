@@ -1,4 +1,4 @@
-"""Norms by loops, and the inputs that they are tried with."""
+"""Norms and rotations by loops, and the inputs that they are tried with."""
 
 from __future__ import annotations
 
@@ -18,6 +18,37 @@ def norm_inputs(spec: Any, at: At, rng: np.random.Generator) -> Given:
     """Rows, a gain and a bias."""
     x = rng.standard_normal((*at.batch, at.n_q, at.d_k)) * at.spread
     return {"x": x, "gain": rng.integers(1, 7, at.d_k) / 4.0, "bias": rng.integers(-4, 5, at.d_k) / 2.0}
+
+
+def rotation_inputs(spec: Any, at: At, rng: np.random.Generator) -> Given:
+    """One array, or queries and keys; positions, and tables of cosines and sines for them."""
+    x, q, k = rng.standard_normal((3, at.n_q, at.d_k)) * at.spread
+    positions = np.cumsum(rng.integers(1, 4, at.n_q)) + 5
+    theta = positions[:, None] * _rates(spec, at.d_k)
+    return {"x": x, "q": q, "k": k, "positions": positions, "cos": np.cos(theta), "sin": np.sin(theta)}
+
+
+def _rates(spec: Any, d: int) -> Array:
+    r = spec.width or d
+    return np.array([float(spec.base) ** (-2.0 * m / r) for m in range(r // 2)])
+
+
+def rotation(spec: Any, given: Given) -> list[Sized]:
+    """Each pair of columns turned by its angle, number by number."""
+    found = []
+    for name in ("q", "k") if "q" in given else ("x",):
+        x = np.asarray(given[name])
+        n, d = x.shape
+        positions = given.get("positions", spec.start + np.arange(n))
+        theta = np.asarray(positions, dtype=np.float64)[:, None] * _rates(spec, d)
+        cos, sin = given.get("cos", np.cos(theta)), given.get("sin", np.sin(theta))
+        out, r = x.copy(), 2 * theta.shape[1]
+        for m in range(r // 2):
+            one, two = (m, m + r // 2) if spec.layout == "half" else (2 * m, 2 * m + 1)
+            out[:, one] = x[:, one] * cos[:, m] - x[:, two] * sin[:, m]
+            out[:, two] = x[:, two] * cos[:, m] + x[:, one] * sin[:, m]
+        found.append((out, max(1.0, float(np.abs(x).max()))))
+    return found
 
 
 def norm(spec: Any, given: Given) -> list[Sized]:
