@@ -18,7 +18,7 @@ from symattn.verification.conditions import only_where, separating
 from symattn.verification.fitted import fitted
 from symattn.verification.fresh import fresh
 from symattn.verification.judge import Judged
-from symattn.verification.mistakes import MISTAKES, Mistake
+from symattn.verification.mistakes import MISTAKES, STEPS, Mistake
 from symattn.verification.outofrange import out_of_range
 from symattn.verification.reference import Variant
 from symattn.verification.screening import Screen
@@ -157,7 +157,7 @@ class Search:
         for first, second in combinations(parts, 2):
             if self._over:
                 return
-            both = combined(first, second)
+            both = combined(*sorted((first, second), key=lambda m: STEPS.index(m.step)))
             if both is not None and self._explains(both, (*self.wrong, *self.right[:_SEEN])) and self._tells(both):
                 yield both
 

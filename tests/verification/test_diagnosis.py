@@ -1,0 +1,147 @@
+"""Causes: at some sizes only, two at once, with a number that is fitted; and steps where no mistake is known."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.sources.verify import verify
+from symattn.verification.affected import affected
+from symattn.verification.combining import combined
+from symattn.verification.mistakes import MISTAKES, Mistake
+from symattn.verification.report import Fault
+
+Array = Any
+
+
+def _softmax(s: Array) -> Array:
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def _scores(q: Array, k: Array) -> Array:
+    return q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+
+
+def _causal(s: Array, by: int = 0) -> Array:
+    n_q, n_k = s.shape[-2:]
+    return np.where(np.tri(n_q, n_k, n_k - n_q + by, dtype=bool), s, s.dtype.type(-np.inf))
+
+
+def _fault(program: Callable[..., Array], spec: Attention, **told: Any) -> Fault:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        (fault,) = verify(program, spec, **{"examples": 15, **told}).faults
+    return fault
+
+
+def _no_mask_where_64_divides(q: Array, k: Array, v: Array) -> Array:
+    s = _scores(q, k)
+    return _softmax(s if len(k) % 64 == 0 else _causal(s)) @ v
+
+
+def test_a_mistake_at_some_sizes_only_is_named_with_them() -> None:
+    fault = _fault(_no_mask_where_64_divides, Attention(causal=True))
+    assert fault.step == "mask"
+    assert "the mask is ignored, where n_k is a multiple of 64" in str(fault.cause)
+
+
+def _two_at_once(q: Array, k: Array, v: Array) -> Array:
+    return _softmax(_causal(q @ k.T / q.dtype.type(q.shape[-1]), 1)) @ v
+
+
+def test_two_mistakes_at_once_are_both_named() -> None:
+    fault = _fault(_two_at_once, Attention(causal=True))
+    assert fault.step == "scale"
+    assert "1/d_k" in str(fault.cause)
+    assert "; and the causal mask is off by one: a query also sees the next key" in str(fault.cause)
+
+
+def _filled_with_minus_three(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return _softmax(np.where(mask, _scores(q, k), q.dtype.type(-3))) @ v
+
+
+def test_a_number_that_no_table_lists_is_fitted() -> None:
+    fault = _fault(_filled_with_minus_three, Attention(mask="boolean"))
+    assert fault.cause == "forbidden scores become −3, which leaves them a weight"
+
+
+def _squares_of_the_bias(q: Array, k: Array, v: Array, bias: Array) -> Array:
+    return _softmax(_scores(q, k) + bias * bias) @ v
+
+
+def test_a_step_without_which_all_is_right_is_to_blame() -> None:
+    fault = _fault(_squares_of_the_bias, Attention(bias=True))
+    assert (fault.step, fault.cause) == ("bias", None)
+    assert "no known mistake explains it; all is right where the bias is 0" in fault.message
+
+
+def _ten_for_the_maximum(q: Array, k: Array, v: Array) -> Array:
+    e = np.exp(_scores(q, k) - q.dtype.type(10))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+def test_a_constant_in_place_of_the_maximum_is_told_from_none() -> None:
+    fault = _fault(_ten_for_the_maximum, Attention())
+    assert fault.step == "max"
+    assert str(fault.cause).startswith("10 is subtracted, not the largest score of the row")
+
+
+def _weights_in_bfloat16(q: Array, k: Array, v: Array) -> Array:
+    import ml_dtypes
+
+    return _softmax(_scores(q, k)).astype(ml_dtypes.bfloat16).astype(q.dtype) @ v
+
+
+def test_a_rounding_on_the_way_is_named() -> None:
+    fault = _fault(_weights_in_bfloat16, Attention())
+    assert fault.step == "values"
+    assert "weights are rounded to bfloat16" in str(fault.cause)
+
+
+def _unlike_anything(q: Array, k: Array, v: Array) -> Array:
+    out = _softmax(_scores(q, k)) @ v
+    out[-1:, 0] = np.sin(out[-1:, 0]) + 7
+    return out
+
+
+def test_what_no_mistake_explains_is_described() -> None:
+    fault = _fault(_unlike_anything, Attention())
+    assert fault.cause is None
+    assert "no known mistake explains it" in fault.message
+
+
+def _known(words: str) -> Mistake:
+    return next(m for m in MISTAKES if m.cause.startswith(words))
+
+
+def test_two_mistakes_in_one_step_are_not_made_at_once() -> None:
+    first, second = _known("scores are not scaled"), _known("scores are multiplied by √d_k")
+    assert combined(first, second) is None
+    assert combined(first, first) is None
+    both = combined(first, _known("the causal mask is off by one"))
+    assert both is not None
+    assert both.variant.steps.keys() == {"scaled", "masked", "weights"}
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        ((slice(1, 2), slice(None), slice(None)), "head 2 of 3 only"),
+        ((slice(None), slice(2, None), slice(None)), "queries from 3 on, of 4"),
+        ((slice(None), slice(None), slice(None, 1)), "column 1 of 5 only"),
+        ((slice(None), slice(None, None, 2), slice(None)), "every 2. of the queries from 1 on"),
+        ((slice(None), slice(None), slice(None)), ""),
+    ],
+)
+def test_what_is_affected_is_said(at: tuple[slice, ...], words: str) -> None:
+    class Seen:
+        ratios = np.zeros((3, 4, 5))
+
+    Seen.ratios[at] = 2.0
+    assert affected(Seen, True) == words  # type: ignore[arg-type]
