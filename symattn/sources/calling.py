@@ -13,14 +13,14 @@ from symattn.sources.names import AMBIGUOUS, AROUND, MASKS, OF_POSITIONS, SETTIN
 from symattn.sources.request import Request
 from symattn.sources.settings import is_setting, setting
 from symattn.sources.signature import bound_keywords, parameters, printed
-from symattn.verification.target import CAUSAL_MASK, COUNT_K, COUNT_Q, PAST, Argument, Convention
+from symattn.verification.target import CAUSAL_MASK, COUNT_K, COUNT_Q, FACTOR, PAST, WIDTH, Argument, Convention
 
 _QKV = ("q", "k", "v")
 _PROJECTED = ("x", "w_q", "w_k", "w_v")
 _PACKED = ("x", "w_in")
 _LATENT = ("x", "w_dkv", "w_uk", "w_uv", "w_kr")
 _NAMES = {"mask": "mask", "keep": "mask of padding", "doc": "labels of documents"}
-_COUNTS = {"past": PAST, "n_q": COUNT_Q, "n_k": COUNT_K}
+_COUNTS = {"past": PAST, "n_q": COUNT_Q, "n_k": COUNT_K, "d_k": WIDTH}
 _STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -172,6 +172,8 @@ class _Agreement:
             return self._mask(p.name, what, positional, required)
         if what in AROUND and not is_setting(what):
             return self._around(p, what, positional, required)
+        if what == "scale" and required and self.request.spec.scale is None:
+            return Argument(p.name, FACTOR, None, positional, required)
         if what is not None and is_setting(what) and what not in self.request.extras:
             value = self._setting(what, p)
             return None if value is None else Argument(p.name, None, value, positional, required)
@@ -213,7 +215,7 @@ class _Agreement:
             return Argument(p.name, "keep", None, positional, required, form="length")
         if what == "bounds" and self.request.spec.documents:
             return Argument(p.name, "doc", None, positional, required, form="bounds")
-        if what == "past" or (required and what in ("n_q", "n_k", "lengths")):
+        if what == "past" or (required and what in ("n_q", "n_k", "d_k", "lengths")):
             return Argument(p.name, _COUNTS.get(what, COUNT_K), None, positional, required)
         if required:
             raise self._unknown(p.name)

@@ -14,7 +14,19 @@ import numpy as np
 
 from symattn.errors import InputError
 from symattn.sources.layouts import causal_mask, lengths, to_layout
-from symattn.verification.target import AXES, CAUSAL_MASK, COUNT_K, COUNT_Q, PAST, Argument, Convention, Inputs
+from symattn.sources.names import meaning
+from symattn.verification.target import (
+    AXES,
+    CAUSAL_MASK,
+    COUNT_K,
+    COUNT_Q,
+    FACTOR,
+    PAST,
+    WIDTH,
+    Argument,
+    Convention,
+    Inputs,
+)
 
 _LETTERS = "bhqk"
 
@@ -41,7 +53,18 @@ def _past(how: Convention, inputs: Inputs) -> int:
     return n_k - n_q if how.alignment == "bottom-right" else 0
 
 
-_NUMBERS: dict[str, Callable[[Convention, Inputs], int]] = {
+def _width(how: Convention, inputs: Inputs) -> int:
+    """The width d_k of a head."""
+    if "q" in inputs:
+        return int(inputs["q"].shape[-1])
+    heads = next((a.value for a in how.arguments if meaning(a.parameter) == "heads"), 1)
+    columns = int(inputs["w_q" if "w_q" in inputs else "x"].shape[-1])
+    return columns // heads if isinstance(heads, int) else columns
+
+
+_NUMBERS: dict[str, Callable[[Convention, Inputs], int | float]] = {
+    WIDTH: _width,
+    FACTOR: lambda how, inputs: float(_width(how, inputs)) ** -0.5,
     PAST: _past,
     COUNT_Q: lambda how, inputs: lengths(inputs)[0],
     COUNT_K: lambda how, inputs: lengths(inputs)[1],

@@ -9,7 +9,7 @@ _SPELLINGS = {
     "k": "k key keys xk key_states key_layer",
     "v": "v val vals value values xv value_states value_layer",
     "x": "x inputs input tokens embeddings hidden_states src",
-    "y": "y context ctx memory encoder_hidden_states",
+    "y": "y context ctx memory encoder_hidden_states encoder_output x_kv kv_input",
     "mask": "mask attn_mask attention_mask allowed",
     "keep": "keep keep_mask key_mask valid valid_mask kv_mask key_valid",
     "lengths": "lengths lens seq_lens seqlens seq_lengths sequence_lengths valid_len valid_lens valid_length "
@@ -30,11 +30,13 @@ _SPELLINGS = {
     "buckets": "num_buckets n_buckets",
     "max_distance": "max_distance",
     "bidirectional": "bidirectional",
-    "causal": "causal is_causal",
+    "causal": "causal is_causal use_causal use_causal_mask",
     "scale": "scale softmax_scale sm_scale scaling",
     "heads": "heads n_heads num_heads nheads n_head nhead num_attention_heads",
     "dropout": "dropout dropout_p p_dropout dropout_rate",
-    "kv_heads": "kv_heads n_kv_heads num_kv_heads num_key_value_heads kv_num_heads",
+    "kv_heads": "kv_heads n_kv_heads num_kv_heads num_key_value_heads kv_num_heads n_kv n_kv_head num_kv",
+    "repeats": "n_rep repeats group_size q_per_kv num_key_value_groups",
+    "d_k": "d_k dk head_dim d_head dim_head head_size",
     "window": "window window_size sliding_window",
     "softcap": "softcap soft_cap logit_softcap logits_soft_cap attn_logit_softcapping",
     "eps": "eps epsilon",
@@ -42,7 +44,8 @@ _SPELLINGS = {
     "sink": "sink sinks s_aux sink_logits",
     "slopes": "slopes alibi_slopes",
     "b_rel": "b_rel rel_bias relative_bias relative_attention_bias bias_table",
-    "positions": "positions position_ids",
+    "positions": "positions position_ids pos pos_ids positions_k k_positions kv_positions pos_k",
+    "positions_q": "positions_q q_positions pos_q query_positions",
     "doc": "doc document_ids segment_ids doc_ids seq_ids seg_ids segments documents",
     "doc_q": "doc_q q_segment_ids segment_ids_q",
     "doc_k": "doc_k kv_segment_ids k_segment_ids segment_ids_k",
@@ -54,6 +57,7 @@ _SPELLINGS = {
 }
 for _one, _word in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
     _SPELLINGS[f"w_{_one}"] = f"w_{_one} weight_{_one} {_one}_weight {_one}_proj_weight w_{_word} {_word}_weight"
+    _SPELLINGS[f"w_{_one}"] += f" {_one}_proj proj_{_one} {_word}_proj"
     _SPELLINGS[f"b_{_one}"] = f"b_{_one} bias_{_one} {_one}_bias {_one}_proj_bias b_{_word} {_word}_bias"
 _SPELLINGS["w_o"] += " out_proj_weight w_output"
 _SPELLINGS["b_o"] += " out_proj_bias b_output"
@@ -61,7 +65,7 @@ _SPELLINGS["b_o"] += " out_proj_bias b_output"
 MASKS = ("mask", "keep")
 SETTINGS = ("causal", "scale", "heads", "dropout", "kv_heads", "window", "softcap", "eps", "prefix")
 #: What else a parameter may ask for: numbers that follow from the sizes, results beside the output, sizes of tiles.
-AROUND = ("past", "n_q", "n_k", "bounds", "lengths", "lse", "more", "tile")
+AROUND = ("past", "n_q", "n_k", "d_k", "bounds", "lengths", "lse", "more", "tile", "repeats")
 #: Fields of a position.
 OF_POSITIONS = {
     "rope_base": "base",

@@ -11,9 +11,10 @@ from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.sources.names import MASKS, SETTINGS
+from symattn.verification.domain import Domain
 from symattn.verification.target import Alignment, Framework, Layout
 
-_USUAL = Attention()
+_USUAL, _PROMISED = Attention(), Domain()
 _OWN = ("causal", "scale", "heads")  # settings that have a field of their own
 
 
@@ -24,8 +25,7 @@ class Request:
     ``masks`` are the masks that the specification has (``mask``, ``keep``), ``extras`` its other inputs beside tokens
     and projections, ``optional`` those that it can do without; ``settings`` are its numbers (``kv_heads``, ``softcap``)
     where they are not the usual ones. ``call`` are the keywords to pass as they are, ``mask_arg`` the parameter that
-    takes the mask (``~name``: it takes the mask's negation). The layout ``auto`` is found by trial, with as many
-    queries as keys if the domain is ``square``.
+    takes the mask (``~name``: it takes the mask's negation). The layout ``auto`` is found by trial, within the domain.
     """
 
     dtype: str = "float64"
@@ -41,7 +41,7 @@ class Request:
     heads: int = 1
     call: tuple[tuple[str, object], ...] = ()
     mask_arg: str | None = None
-    square: bool = False
+    domain: Domain = field(default=_PROMISED, compare=False)
     spec: Attention = field(default=_USUAL, compare=False)
 
     @classmethod

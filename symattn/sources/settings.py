@@ -18,6 +18,9 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
         return request.spec.lse if required or bool(usual) is not request.spec.lse else None
     if what == "more":
         return False if required or usual is True else None
+    if what == "repeats":
+        spec = request.spec
+        return spec.heads // spec.key_heads if required or spec.heads > spec.key_heads else None
     if what == "tile":
         return TILE if required else None
     if what in OF_POSITIONS:
@@ -34,7 +37,7 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
 
 def is_setting(what: str) -> bool:
     """Whether it is a setting, and no array."""
-    return what in SETTINGS or what in OF_POSITIONS or what in ("lse", "more", "tile")
+    return what in SETTINGS or what in OF_POSITIONS or what in ("lse", "more", "tile", "repeats")
 
 
 def _of_position(what: str, position: Position | None) -> Any:

@@ -65,7 +65,7 @@ class Target:
         """Call the function once on fresh copies of ``inputs`` that lie in memory as told. See ``Runner``."""
         given = self._given(inputs)
         passed = _shared({a: self._place(value, memory) for a, value in given.items()}, given, memory)
-        bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, int)}
+        bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, (int, float))}
         seen = watch(self._function, *_sorted(self.convention.arguments, passed))
         outcome = Outcome(
             error=seen.error,
@@ -94,8 +94,8 @@ class Target:
         return given
 
     def _place(self, values: Any, memory: Memory) -> Any:
-        """A fresh array of the framework; whole numbers stay what they are."""
-        if isinstance(values, int):
+        """A fresh array of the framework; plain numbers stay what they are."""
+        if isinstance(values, (int, float)):
             return values
         values, dtype = np.asarray(values), self.convention.dtype
         if memory == "transposed" and values.ndim > 1:

@@ -22,7 +22,6 @@ from symattn.sources.documented import documented
 from symattn.sources.names import AMBIGUOUS, meaning, plain
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters
-from symattn.verification.domain import Domain
 from symattn.verification.inputs import Maker, Sizes
 from symattn.verification.probes import small
 from symattn.verification.target import CAUSAL_MASK, PAST, Argument, Convention, Inputs, Layout, Outcome
@@ -111,7 +110,7 @@ class _Trial:
                 if (possible and possible.near) or monotonic() > self._end:
                     break
             found += _batched_first(here)
-            plain_runs = self._is_plain(layout) and any(p.level <= self._request.square for p in here)
+            plain_runs = self._is_plain(layout) and any(p.level <= self._request.domain.square for p in here)
             if plain_runs or any(p.near and (p.level == 0 or layout in self._documented) for p in here):
                 break
         told = [p for p in found if p.convention.layout in self._documented and (p.near or p.local)]
@@ -131,7 +130,7 @@ class _Trial:
 
     def _possible(self, convention: Convention) -> Possible | None:
         """The convention at the sizes that tell most, or None."""
-        for level, sizes in tuple(enumerate(_LEVELS))[self._request.square :]:
+        for level, sizes in tuple(enumerate(_LEVELS))[self._request.domain.square :]:
             inputs = self._inputs(convention, sizes)
             if inputs is None or monotonic() > self._end:
                 return None
@@ -143,7 +142,7 @@ class _Trial:
 
     def _inputs(self, convention: Convention, sizes: Sizes, batch: tuple[int, ...] | None = None) -> Inputs | None:
         r = self._request
-        maker = Maker(r.spec, convention, Precision.of(r.dtype), Domain())
+        maker = Maker(r.spec, convention, Precision.of(r.dtype), r.domain)
         batch = _BATCH[: convention.batch_axes(r.heads)] if batch is None else batch
         rng = np.random.default_rng(0)
         try:

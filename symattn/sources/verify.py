@@ -77,7 +77,7 @@ def verify(
     spec, arithmetic = cast(Attention, spec or Attention()), Precision.of(precision)
     request = Request.of(
         spec, dtype=arithmetic.input.name, layout=layout or "auto", framework=framework,
-        call=tuple((call or {}).items()), mask_arg=mask_arg, square=bool(domain and domain.square),
+        call=tuple((call or {}).items()), mask_arg=mask_arg, domain=domain or Domain(),
     )  # fmt: skip
     runner = in_process(function, request)
     return _verified(runner, spec, arithmetic, domain, seed=seed, examples=examples, budget=budget)
@@ -111,7 +111,7 @@ def verify_target(
     spec, arithmetic = spec or Attention(), Precision.of(dtype, contract)
     request = Request.of(
         spec, dtype=dtype, layout=layout or "auto", framework=framework,
-        call=tuple(keyword(text) for text in call), mask_arg=mask_arg, square=bool(domain and domain.square),
+        call=tuple(keyword(text) for text in call), mask_arg=mask_arg, domain=domain or Domain(),
     )  # fmt: skip
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
     with Child(target, request, limits) as child:

@@ -25,13 +25,14 @@ Inputs = Mapping[str, NDArray[Any]]
 
 IN_PROCESS = "The function ran in this process: no time limit, and a crash would have ended it."
 CAUSAL_MASK = "causal_mask"  # inputs that no caller gives: made from n_q, n_k and the alignment
-PAST, COUNT_Q, COUNT_K = "past", "n_q", "n_k"  # n_k − n_q, n_q and n_k, whole numbers
-MADE = (CAUSAL_MASK, PAST, COUNT_Q, COUNT_K)
+PAST, COUNT_Q, COUNT_K, WIDTH = "past", "n_q", "n_k", "d_k"  # n_k − n_q, n_q, n_k and d_k, whole numbers
+FACTOR = "factor"  # of the scores, where it follows from d_k
+MADE = (CAUSAL_MASK, PAST, COUNT_Q, COUNT_K, WIDTH, FACTOR)
 
 
 _WORDS = {
-    CAUSAL_MASK: "causal mask", PAST: "n_k − n_q", "lengths": "numbers of valid keys", "length": "number of valid keys",
-    "bounds": "bounds of documents",
+    CAUSAL_MASK: "causal mask", PAST: "n_k − n_q", FACTOR: "1/√d_k", "lengths": "numbers of valid keys",
+    "length": "number of valid keys", "bounds": "bounds of documents",
 }  # fmt: skip
 
 

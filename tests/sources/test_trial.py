@@ -13,6 +13,7 @@ from symattn.sources.documented import documented
 from symattn.sources.forms import argument
 from symattn.sources.request import Request
 from symattn.sources.target import Target, target
+from symattn.verification.domain import Domain
 from symattn.verification.target import Argument, Convention, Layout
 
 TWO = Attention(heads=2)
@@ -155,8 +156,17 @@ def test_plain_arrays_come_first_where_they_run_for_all_sizes_that_are_promised(
     def by_queries(q: Any, k: Any, v: Any, keep: Any) -> Any:
         return softmax(np.where(keep[:, None], scores(q, k), np.float32(-1e9))) @ v
 
-    assert settled(by_queries, PADDED, square=True).layout == "nd"
+    assert settled(by_queries, PADDED, domain=Domain(square=True)).layout == "nd"
     assert settled(by_queries, PADDED).layout == "bnd"  # (b, n_k)[:, None] is right there, and (n_k,)[:, None] raises
+
+
+def test_the_trial_stays_within_the_domain() -> None:
+    def short(q: Any, k: Any, v: Any) -> Any:
+        assert q.ndim == 4
+        assert k.shape[2] <= 6
+        return any_axes(q, k, v)
+
+    assert settled(short, Attention(), domain=Domain(max_tokens=6)).layout == "bhnd"
 
 
 def test_a_mask_is_passed_only_where_the_function_is_not_causal_without() -> None:
