@@ -112,7 +112,7 @@ def repeat_target(
     """
     request = Request.of(
         spec, dtype=dtype, layout=layout or "auto", framework=framework,
-        call=tuple(keyword(text) for text in call), mask_arg=mask_arg, square=bool(domain and domain.square),
+        call=tuple(keyword(text) for text in call), mask_arg=mask_arg, domain=domain or Domain(),
     )  # fmt: skip
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
     with Child(target, request, limits) as child:
