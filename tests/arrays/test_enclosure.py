@@ -342,6 +342,14 @@ def test_long_sums_are_made_of_runs(n: int) -> None:
     ).max() * 1.01
 
 
+def test_products_of_intervals_around_zero_are_their_radii() -> None:
+    around = Enclosure(np.zeros((2, 3)), np.ones((2, 3)))
+    for product, most in ((around * around, 1), (around @ around.T, 3)):
+        assert ((product.rad >= most) & (product.rad < most * 1.001)).all()
+    large = Enclosure(np.zeros((90, 60)), np.ones((90, 60)))
+    assert ((large * large).rad >= 1).all()
+
+
 def test_values_far_too_large_where_weights_are_zero_do_no_harm() -> None:
     rng = np.random.default_rng(1)
     q, k, v = (rng.standard_normal((6, 4)) for _ in range(3))
