@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults import measure, table
+from tests.faults import measure, page, table
+from tests.faults.collection.entries import Wrong
 from tests.faults.collection.every import chosen
 
 
@@ -18,8 +19,13 @@ def _record(name: str, **more: Any) -> dict[str, Any]:
 
 
 def test_what_is_known_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(measure, "measured", lambda name: asked.append(name) or _record(name, kind="right"))
+    asked: list[str] = []
+
+    def measured(name: str) -> dict[str, Any]:
+        asked.append(name)
+        return _record(name, kind="right")
+
+    monkeypatch.setattr(measure, "measured", measured)
     entries, out = chosen("scaling.*")[:3], tmp_path / "out.jsonl"
     list(measure.run(entries[:1], out, jobs=1))
     with out.open("a", encoding="utf-8") as file:
@@ -45,6 +51,7 @@ def test_figures() -> None:
 
 def test_a_cause_is_right_only_with_all_its_words() -> None:
     (entry,) = chosen("softmax.sink_scaled")
+    assert isinstance(entry, Wrong)
     assert entry.named_in("the Sink is scaled")
     assert not entry.named_in("the sink is left out")
     assert not entry.named_in("scores are not scaled")
@@ -70,3 +77,20 @@ def test_the_table_counts() -> None:
     head, _, allclose, *_, ours = table.table(entries, measured)
     assert head == "| rule | of 2 wrong: caught | let through | of 1 right: accused |"
     assert (allclose, ours) == ("| allclose, 10⁻³ | 1 | 1 | 0 |", "| `symattn.verify` | 1 | 1 | 0 |")
+
+
+def test_the_page_is_written_between_its_marks() -> None:
+    text = "a\n<!-- measured -->\nold\n<!-- end of measured -->\nb\n"
+    assert page.written(text, {"measured": ["new"]}) == text.replace("old", "new")
+    with pytest.raises(ValueError, match="no marks for table"):
+        page.written(text, {"table": []})
+
+
+def test_the_docs_have_the_marks() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.written(text, {"measured": ["x"], "table": ["y"]}) != text
+
+
+def test_figures_by_half() -> None:
+    records = [_record("scaling.no_scale", kind="wrong", found=True, step=True, cause=False, seconds=2.0)]
+    assert list(page.figures(records))[2:] == ["| figures | 0 | 0 | 1 | 1 (100 %) | 1 (100 %) | 0 (0 %) | 2.0 | 2.0 |"]
