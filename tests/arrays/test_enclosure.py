@@ -300,7 +300,11 @@ def test_what_is_in_common_is_settled_where_elements_are_read_moved_or_written()
     view[...] = 7
     assert shifted.high[0, 1:].tolist() == [7, 7]
     assert shifted.rad[0, 0] >= 0.5
+    view[...] = interval((0, 1), (2, 3))
+    assert xp.exp(shifted).high[0, 2] > 20
+    assert (shifted @ xp.ones((3, 1))).rad >= 1.5
     other = s - m
+    shifted = s - m
     e, z = xp.exp(shifted), xp.exp(other).sum(axis=-1, keepdims=True)
     assert ((e / z).rad > 0.3 * (e / z).mid).all()
 
@@ -410,6 +414,15 @@ def test_work_that_waits_does_not_see_later_changes() -> None:
         assert thirds.mid.tolist() == pytest.approx(np.array([[0.5, 1, 2], [0.25, 1.5, 0.5]]) / 3)
         assert (s.mid == 9).any()
         assert (halves.mid == 9).any()
+
+
+@pytest.mark.usefixtures("waiting")
+def test_no_work_waits_on_an_array_that_has_views() -> None:
+    s = Enclosure.lift([[1.0, 2.0], [0.5, 3.0]]) + 0.0
+    row = s[0]
+    halves = s * 0.5
+    row[...] = 9
+    assert halves.mid.tolist() == [[0.5, 1], [0.25, 1.5]]
 
 
 def _all_of_it(x: Any) -> None:

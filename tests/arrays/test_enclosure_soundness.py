@@ -129,6 +129,7 @@ OF_INTERVALS: dict[str, Callable[..., Any]] = {
     "max of rows": lambda x, y, z: (x - y[:, :1]).max(axis=-1),
     "exp": lambda x, y, z: x.xp.exp(x),
     "exp of rows": lambda x, y, z: x.xp.exp(x - y[:, :1]),
+    "exp of exp of rows": lambda x, y, z: x.xp.exp(x.xp.exp(x / 8 - y[:, :1] / 8)),
     "softmax": lambda x, y, z: _softmax(x - y[:, :1]),
     "weighted": lambda x, y, z: (x.xp.exp(x) @ z) / x.xp.exp(x).sum(axis=-1, keepdims=True),
     "tanh": lambda x, y, z: x.xp.tanh(x / 4),
