@@ -54,9 +54,16 @@ def repeat(session: Session, inputs: Inputs, word: str) -> Repeated:
     for calls in _attempts(session, inputs, word):
         if calls[-1].finding is not None:
             session.records = list(calls)
-            found = faults(session)
+            found = tuple(map(_alone, faults(session)))
             return Repeated(calls, session.runner.convention, _report(session, found))
     return Repeated(tuple(session.records), session.runner.convention, _report(session, ()))
+
+
+def _alone(fault: Fault) -> Fault:
+    """The fault with no more claimed than one case can tell: a mistake that explains it may not explain others."""
+    if fault.cause is None:
+        return fault
+    return replace(fault, cause=None, message=f"seen alone, this case is consistent with: {fault.cause}")
 
 
 def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[Judged, ...]]:

@@ -68,7 +68,8 @@ def tests_of(target: str, spec: Attention, report: Report, path: Path, **told: A
         if fault.counterexample is not None and fault.counterexample.inputs:
             found = repeat_target(target, spec, _inputs(fault, spec), **told)
             if found.report.faults:
-                repeated.append((fault.case, found))
+                whole = replace(found.report, faults=(fault,))  # what all cases together have told of it
+                repeated.append((fault.case, replace(found, report=whole)))
     if not report.faults:
         raise InputError(f"--write-test {path}: no fault was found, and nothing is written")
     if not repeated:
