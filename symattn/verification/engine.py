@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import monotonic
+from time import monotonic, process_time
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import SymattnError
 from symattn.evidence import Grade, Verdict
-from symattn.verification import behaviour, faults, groups, hints
+from symattn.verification import behaviour, faults, groups, hints, refusals
 from symattn.verification.domain import Domain
 from symattn.verification.inputs import Array, Maker
 from symattn.verification.judge import Case, Judged, judge
@@ -51,16 +52,19 @@ class Session:
     progress: Progress
     records: list[Judged] = field(default_factory=list)
     stdout: list[str] = field(default_factory=list)
-    started: float = field(default_factory=monotonic)
+    started: float = field(default_factory=process_time)
+    waited: float = 0.0
     identity: Identity | None = None
     untried: list[str] = field(default_factory=list)
     in_front: Judged | None = None
+    refused: list[Judged] = field(default_factory=list)
     leaks_sought: bool = False
     leak: dict[str, Array] | None = None
 
-    def now(self) -> float:
-        """The time on the clock of ``started``."""
-        return monotonic()
+    @property
+    def left(self) -> float:
+        """Seconds that are left: those of computing count, and those in which a call computes elsewhere or waits."""
+        return self.budget - (process_time() - self.started) - self.waited
 
     @property
     def known(self) -> int:
@@ -76,20 +80,37 @@ class Session:
     def over(self) -> bool:
         """Whether the time is spent, or the function hangs."""
         hangs = sum(_hung(r) for r in self.records)
-        dumb = len(self.records) >= _DUMB and all(r.outcome.error is not None for r in self.records)
-        return hangs >= _HANGS or dumb or monotonic() - self.started > self.budget
+        tried = [*self.records, *self.refused]
+        dumb = len(tried) >= _DUMB and all(r.outcome.error is not None for r in tried)
+        return hangs >= _HANGS or dumb or self.left < 0
 
     def try_(self, case: Case) -> Judged:
         """Call and judge."""
-        outcome = self.runner.run(case.inputs, case.memory)
+        with self.waiting():
+            outcome = self.runner.run(case.inputs, case.memory)
         if outcome.stdout:
             self.stdout.append(outcome.stdout)
         return judge(self.spec, self.precision, case, outcome)
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts the time that something takes beyond what this process computes."""
+        clock, computed = monotonic(), process_time()
+        try:
+            yield
+        finally:
+            self.waited += max(monotonic() - clock - (process_time() - computed), 0.0)
+
     def take(self, case: Case) -> None:
-        """Call, judge and remember, unless time is over."""
-        if not self.over:
-            self.records.append(self.try_(case))
+        """Call, judge and remember, unless time is over. What the function itself refuses is no fault, and is told."""
+        if self.over:
+            return
+        judged = self.try_(case)
+        error = judged.outcome.error
+        refused = error is not None and error.refused
+        (self.refused if refused else self.records).append(judged)
+        if refused:
+            self.domain = refusals.narrowed(self)
 
 
 def verify(
@@ -209,10 +230,11 @@ def _climb(session: Session, rng: np.random.Generator) -> None:
 
 
 def _check_usable(session: Session) -> None:
-    failed = [r.outcome.error for r in session.records if r.outcome.error is not None]
-    if not session.records:
+    tried = [*session.records, *session.refused]
+    failed = [r.outcome.error for r in tried if r.outcome.error is not None]
+    if not tried:
         raise Unusable(f"{session.runner.describe()}: no input fits the specification within {session.domain.words}")
-    if len(failed) < len(session.records):
+    if len(failed) < len(tried):
         return
     never = all(e.reason == "time limit" for e in failed)
     words = f"did not return: {failed[0]}" if never else f"gave nothing to judge on any input: {failed[0]}"
@@ -252,6 +274,7 @@ def _notes(session: Session) -> Iterator[str]:
         yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."
     yield from session.runner.notes
     yield from session.runner.convention.notes
+    yield from refusals.notes(session)
     other = {r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}
     for dtype in sorted(other - {session.precision.input.name}):
         yield f"For {session.precision.input.name} inputs it returns {dtype}."

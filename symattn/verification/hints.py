@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from symattn.verification.semantics import Difference, Identity
 
 GROUP = "semantics"
-_SECONDS = 5.0
+_SECONDS = 5.0  # on top of the budget, since a copy of the process computes meanwhile
 _TRIES = 4
 
 
@@ -30,8 +30,7 @@ def understood(session: Session) -> Identity | None:
     make = getattr(session.runner, "semantics", None)
     if make is None or session.over:
         return None
-    left = session.started + session.budget - session.now()
-    found: Identity | None = make(session.spec, min(_SECONDS, max(left / 2, 1.0)), session.domain.square)
+    found: Identity | None = make(session.spec, min(_SECONDS, max(session.left / 2, 1.0)), session.domain.square)
     return found
 
 

@@ -10,7 +10,7 @@ from symattn.verification.inputs import CELLS, Maker, Sizes
 from symattn.verification.probes import Named, small
 
 _TILES = ((16, 16), (3, 48), (33, 64), (64, 64), (5, 128), (64, 33), (32, 32), (2, 127), (2, 192))
-_LONG = ((128, 128), (3, 256), (2, 255), (2, 257), (65, 130))
+_LONG = ((128, 128), (3, 256), (2, 255), (2, 257), (65, 130), (256, 256))
 _WIDTHS = ((16, 4), (32, 8), (63, 3), (64, 64), (128, 2), (4, 65), (8, 128), (130, 3), (96, 16))
 
 
@@ -26,7 +26,7 @@ def long(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 def _lengths(pairs: Iterable[tuple[int, int]], maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     if maker.square:
-        pairs = dict.fromkeys((n, n) for _, n in pairs if n in (16, 32, 48, 64, 128, 130))
+        pairs = dict.fromkeys((n, n) for _, n in pairs if n in (16, 32, 48, 64, 128, 130, 256))
     for n_q, n_k in pairs:
         if max(n_q, n_k) <= maker.domain.max_tokens and n_q * n_k * maker.spec.heads <= CELLS:
             yield f"{n_q} × {n_k}", maker.make(Sizes(n_q, n_k, 4, 2, 5), small(rng), rng)
