@@ -41,6 +41,11 @@ class Values:
         return np.abs(self.v).astype(self.kind)
 
     @cached_property
+    def exact(self) -> NDArray[Any]:
+        """v, rounded to ``kind``."""
+        return self.v.astype(self.kind)
+
+    @cached_property
     def ends(self) -> tuple[Floats, Floats]:
         """The least and the largest value of each column, (1, d_v)."""
         return self.v.min(axis=0, keepdims=True), self.v.max(axis=0, keepdims=True)

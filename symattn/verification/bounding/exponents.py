@@ -7,9 +7,9 @@ and e^x − 1 by a part of at most 100 w (1 + x); ``floats`` makes up for it.
 
 Weights: |t̂ − t| ≤ ω |t|^ for the ω given (``off``), so r = ω max |t|^ is the largest error of a score in a row, and
 p̂ = p e^δ with |δ| ≤ ϖ = 2 (2r + u max|x|) + (n + 20) u + 4 ε for x = t̂ − m̂, u = 2⁻⁵³, ε that of the proved
-exponential. Arguments below −700 are raised to it, and in float32 weights below 2⁻¹²⁶ to that: then p̂ is too large,
-and the bound grows with every p. So p ≤ p̂ (1 + 1.1ϖ) wherever p stands, |t| ≤ |t̂| + r, and m − t ≤ −x + 2r. In rows
-with ϖ > 2⁻²⁰, or a_j beyond 600, nothing is known of the weights.
+exponential. Arguments below −700 are raised to it, and weights below the normal numbers to the least of these: then
+p̂ is too large, and the bound grows with every p. So p ≤ p̂ (1 + 1.1ϖ) wherever p stands, |t| ≤ |t̂| + r, and m − t ≤
+−x + 2r. In rows with ϖ > 2⁻²⁰, or a_j beyond 600, nothing is known of the weights.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Scores:
 
 
 class Exponents:
-    """For rows of one head; all but ``p_exact`` (float64) and numbers of a row (float64) have the type ``kind``."""
+    """For rows of one head; all but numbers of a row (float64) have the type ``kind``."""
 
     def __init__(self, precision: Precision, scores: Scores) -> None:
         self.precision, self.scores = precision, scores
@@ -97,10 +97,10 @@ class Exponents:
             p *= s.open_
         total = p.sum(axis=1, keepdims=True)
         total[total == 0] = 1.0
-        p /= total
-        self.p_exact = p
-        self.p = p if self.kind == p.dtype else np.maximum(p.astype(self.kind), np.finfo(self.kind).tiny)
-        if not self.all and self.p is not p:
+        self.p = p if self.kind == p.dtype else np.multiply(p, 1, out=np.empty(p.shape, self.kind), casting="same_kind")
+        self.p *= self._row(1 / total)
+        np.maximum(self.p, np.finfo(self.kind).tiny, out=self.p)
+        if not self.all:
             self.p *= s.open_
 
     def _scores(self) -> None:
@@ -110,7 +110,7 @@ class Exponents:
         np.abs(s.t, out=t, casting="same_kind")
         t += self._row(self.r)
         two, tau = g(2, p.between), s.tau
-        tau = tau * (1 + two)
+        tau *= 1 + two
         tau += two * t
         if p.kept is not None:
             tau += g(1, p.kept) * (t + tau) + float(p.kept.eta)
@@ -126,11 +126,13 @@ class Exponents:
         p, c, log_n = self.precision, self.counts, log(self.n) * (1 + 4 * U)
         two, three, four, six = (g(k, p.score) for k in (2, 3, 4, 6))
         m, times = np.abs(self.m) + self.r, self._rescalings()
-        fall = three * self._falling()
+        fall = self._falling()
+        fall *= three
         first = two * self.t  # r_j
         first += fall
+        rescaled = self.eps * times
         if np.ndim(times):
-            first += self.eps * times
+            first += rescaled
         alike = two * (m + 2 * self.star) + three * 2 * self.star + self.eps
         first += self._row(alike + (0.0 if np.ndim(times) else self.eps * times))
         # β* and Λ
@@ -141,26 +143,30 @@ class Exponents:
         fall += self._row(three * common + self.eps)  # r'_j
         self.a = np.maximum(first, fall) if p.lse else first.copy()
         self.a += self.tau
+        rescaled *= self.lam / self.eps * (1 + 8 * U)
         apart: Any = 0.0
         if c.merges:
             room = c.merges / c.room(six + 2 * self.eps) * (1 + 8 * U)
-            apart = (six * room) * self.t
+            apart = self.t
+            apart *= six * room
             apart += self._row((six * (m + common) + 2 * self.eps * (log_n + grown) + self.eps) * room)
-        rescaled = self.lam * times
         own = c.alone * self.lam + (rate(p.factors) if p.factors is not None else 0.0)
-        self.alone = np.atleast_2d(np.asarray(rescaled + own + apart, dtype=self.kind))
+        self.alone = np.atleast_2d(np.asarray(rescaled + apart, dtype=self.kind))
+        self.alone += own
         if p.lse:
             first += fall
             first += self._row(four * (m + common) + 2 * self.eps * (log_n + grown))
             apart = np.maximum(apart, first, out=first)
-        self.below = rescaled + apart + self._row(c.below * self.lam)  # as the former, one number where all are equal
+        apart = apart + rescaled if np.ndim(apart) == 0 else np.add(apart, rescaled, out=apart)
+        self.below = apart + self._row(c.below * self.lam)  # as the former, one number where all are equal
         if not self.all:
             self.a *= self.scores.open_
         self.times = times
 
     def _falling(self) -> Floats:
         """m − t_j, or for a sink how far it is from the largest of the other scores, if that is more."""
-        fall = self.fall + self._row(2 * self.r)
+        fall = self.fall
+        fall += self._row(2 * self.r)
         if self.scores.sink:
             s = self.scores
             last = np.where(s.open_[:, :-1], s.t[:, :-1], -np.inf).max(axis=1, keepdims=True, initial=-np.inf)

@@ -9,9 +9,9 @@ arithmetic gives, for these reasons.
    All sums are enlarged by that where they are made (``up`` is the first of these), and are float64 from there on.
 2. A = Σ p e^{−a} is at least 1 − Σ p (e^a − 1) and e^{−max a}, and where these are below 3/4, A = Σ p/e^a is summed,
    and reduced by as much.
-3. With p ≤ p̂ (1 + 1.1ϖ), w and p (e^a − 1)/A have the factor (1 + 1.1ϖ)/(A (1 − 1.2ϖ)), and
-   |o − ô| ≤ (1.1ϖ + (n + 20) u) X + n 10⁻³⁰⁰ max|v|. In rows of whose weights nothing is known, w = 1 for each key, o
-   is somewhere between the least and the largest value, and W is their distance.
+3. With p ≤ p̂ (1 + 1.1ϖ), w and p (e^a − 1)/A have the factor (1 + 1.1ϖ)/(A (1 − 1.2ϖ)), and |o − ô| ≤
+   (1.1ϖ + 2 (n + 20) w) X and what underflows. In rows of whose weights nothing is known, w = 1 for each key, o is
+   somewhere between the least and the largest value, and W is their distance.
 4. What follows is made of fewer than 100 nonnegative numbers of float64; ``enlarged`` makes up for their roundings.
    Subtracted is only in 1 − share and in the divisor of step 6, of which 2⁻³⁰ is taken off before.
 """
@@ -70,18 +70,22 @@ class Rows:
     def _factors(self) -> None:
         """w_j and p_j (e^{a_j} − 1)/A but for ``scale``, a factor of each row."""
         e, v = self.exponents, self.values
-        grown = growth(e.a, self.highest[0])
-        s = e.p * grown
-        low = np.maximum(1 - v.sums(s, self.up), (1 - 2.0**-20) / (1 + growth(e.farthest)))
+        s = growth(e.a, self.highest[0])
+        s *= e.p
+        least = (1 - 2.0**-20) / (1 + growth(e.farthest))
+        low = np.maximum(1 - v.sums(s, self.up), least)
         known = np.minimum(e.weight_error, 0.25)
-        rough = bool(low.min(initial=1.0) < 0.75 or e.unknown.any())
-        if rough:
-            low = (e.p / (1 + grown)).sum(axis=1, keepdims=True).astype(np.float64)
+        self.rough = bool(low.min(initial=1.0) < 0.75 or e.unknown.any())
+        if self.rough:
+            low = (e.p / (1 + growth(e.a))).sum(axis=1, keepdims=True).astype(np.float64)
             low *= 1 - 2 * (len(v.v) + 50) * e.roundoff - self.up
-            low[low <= 0] = 1.0
+            low -= 2 * len(v.v) * float(np.finfo(e.kind).tiny)  # by which weights may be too large
+            low = np.maximum(low, least)
         scale = (1 + 1.1 * known) / (low * (1 - 1.2 * known)) * (1 + 8 * U)
-        self.scale, self.moving, self.w = scale, s, e.p + s
-        if rough:
+        self.outputs = (e.p @ v.exact).astype(np.float64)
+        self.scale, self.moving, self.w = scale, s, e.p
+        self.w += s
+        if self.rough:
             self._cap()
 
     def _cap(self) -> None:
@@ -130,8 +134,8 @@ class Rows:
     def _outputs(self, whole: Floats) -> tuple[Floats, Floats]:
         """ô, and how far o may be from it."""
         v, e, n = self.values, self.exponents, len(self.values.v)
-        o = e.p_exact @ v.v
-        off = (1.1 * np.minimum(e.weight_error, 1.0) + (n + 20) * U) * whole + n * 1e-300 * v.largest
+        o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
+        off = (1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff) * whole + n * least_number * v.largest
         if e.unknown.any():
             least, most = v.ends
             middle, half = (most + least) / 2, (most - least) / 2 * (1 + 4 * U) + 4 * U * v.largest
@@ -148,14 +152,17 @@ class Rows:
             moved, spread = (np.einsum("ij,ijc->ic", x, away) * factor for x in (s, self.w))
             far = np.where(self.scores.open_[:, :, None], away, 0).max(axis=1)
             return np.minimum(moved, far), np.minimum(spread, whole + size)
-        around, total = Around(v, o), v.sums(s, self.up)
-        moved = (around.distances(s, total, None, self.up) + off * total) * self.scale
-        far = np.maximum(most - o, o - least) + off
-        spread = whole + size
-        if self.precision.stored.u > self.precision.accumulate.u:
+        around, far, spread = Around(v, o), np.maximum(most - o, o - least) + off, whole + size
+        coarse = self.precision.stored.u > self.precision.accumulate.u  # then Y counts for more than W
+        if coarse:
             total = v.sums(self.w, self.up)
-            direct = around.distances(self.w, total, whole / self.scale, self.up) + off * total
-            spread = np.minimum(spread, direct * self.scale)
+            direct = (around.distances(self.w, total, whole / self.scale, self.up) + off * total) * self.scale
+            spread = np.minimum(spread, direct)
+        if coarse and not self.rough:  # p_j/A ≤ w_j
+            moved = growth(self.exponents.farthest) * (1 + self.up) * direct
+        else:
+            total = v.sums(s, self.up)
+            moved = (around.distances(s, total, None, self.up) + off * total) * self.scale
         return np.minimum(moved, far), spread
 
     def _sums(self, sizes: Floats, total: Floats) -> Floats:

@@ -125,7 +125,9 @@ class Plain:
             count = terms if isinstance(terms, int) else terms[index]
             for rows in _blocks(n_q, n_k):
                 scores = self._scores(t[rows], raw[rows], count if isinstance(count, int) else count[rows], logit)
-                self._put((*index, rows), Rows(self.precision, scores, values), raw[rows].max(axis=1))
+                found = Rows(self.precision, scores, values)
+                largest = raw[rows].max(axis=1) if self.masked else found.exponents.largest[:, 0]
+                self._put((*index, rows), found, largest)
 
     def _logit(self, index: tuple[int, ...]) -> float | None:
         if self.spec.sink is None:
