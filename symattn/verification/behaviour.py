@@ -60,12 +60,26 @@ def _equal(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
             yield Case(GROUP, f"one array as {words}", maker.tame(same), "shared")
 
 
+def take(session: Session, case: Case) -> None:
+    """Try a case; arrays that run backwards may be refused, as PyTorch refuses to read them, and that is a note."""
+    if case.memory != "reversed" or session.over:
+        session.take(case)
+        return
+    judged = session.try_(case)
+    if judged.finding == "raises":
+        session.backwards = f"It fails on arrays that run backwards in memory: {judged.outcome.error}."
+    else:
+        session.records.append(judged)
+
+
 def notes(session: Session) -> Iterator[str]:
     """What is no fault, and should be known."""
     mine = {r.case.name: r for r in session.records if r.case.group == GROUP}
     once, again = mine.get("a first call"), mine.get("the first call again")
     if once and again and not once.finding and not again.finding and not same_bits(once.outcome, again.outcome):
         yield "The same inputs gave other bits at another call, within what is legal."
+    if session.backwards:
+        yield session.backwards
     viewed = sorted({name for r in session.records for name in r.outcome.views})
     if viewed:
         yield f"The output may share memory with the input {', '.join(viewed)}."
@@ -92,14 +106,14 @@ def leaking(session: Session) -> dict[str, Array] | None:
 
 
 def _leaking(session: Session, inputs: dict[str, Array]) -> dict[str, Array] | None:
-    """The inputs with NaN in one forbidden value, or key, that another output shows."""
+    """The inputs with NaN in a value that some query may not see, or a key that none may, where its output shows it."""
     right = session.try_(Case(GROUP, "", inputs))
     if right.finding:
         return None
     allowed = right.expected.run.allowed
     open_ = np.asarray(allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0))  # of some head
     for key in np.flatnonzero(~open_.all(axis=0))[:6]:
-        for name in ("v", "k"):
+        for name in ("v",) if open_[:, key].any() else ("v", "k"):
             poisoned = inputs[name].copy()
             poisoned[..., key, :] = np.nan
             outcome = session.runner.run({**inputs, name: poisoned})

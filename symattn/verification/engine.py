@@ -58,6 +58,8 @@ class Session:
     untried: list[str] = field(default_factory=list)
     in_front: Judged | None = None
     refused: list[Judged] = field(default_factory=list)
+    promised: Domain = field(init=False)  # before anything was refused
+    backwards: str = ""
     leaks_sought: bool = False
     leak: dict[str, Array] | None = None
 
@@ -142,7 +144,7 @@ def _collect(session: Session) -> None:
         _try_group(session, name, group, rng)
     session.progress("behaviour")
     for case in behaviour.cases(session.maker, rng):
-        session.take(case)
+        behaviour.take(session, case)
     behaviour.leaking(session)
     if session.known == 0:
         session.progress("semantics")
@@ -164,9 +166,9 @@ def _try_later(session: Session, later: dict[str, Group], rng: np.random.Generat
 
 
 def _try_group(session: Session, name: str, group: Group, rng: np.random.Generator) -> None:
-    """The cases of a group; of a later one no more than tell what is wrong."""
+    """The cases of a group; of a later one no more than tell what is wrong. Again, if the domain became narrower."""
     session.progress(name)
-    before = session.known
+    before, domain = session.known, session.domain
     for title, inputs in group(session.maker, rng):
         if name not in groups.FIRST and session.known - before >= _ENOUGH:
             return
@@ -175,6 +177,8 @@ def _try_group(session: Session, name: str, group: Group, rng: np.random.Generat
             return
         if inputs is not None:
             session.take(Case(name, title, inputs))
+    if session.domain != domain and not session.over:
+        _try_group(session, name, group, rng)
 
 
 def _follow_hint(session: Session, rng: np.random.Generator) -> None:

@@ -104,6 +104,17 @@ def test_the_order_of_axes_in_memory_is_tried() -> None:
     assert verify(program).verdict is Verdict.FAULT
 
 
+def test_arrays_that_run_backwards_may_be_refused_and_not_misread() -> None:
+    def program(q: Any, k: Any, v: Any) -> Any:
+        if k.strides[0] < 0:
+            raise ValueError("negative strides")
+        return plain(q, k, v)
+
+    report = verify(program)
+    assert report.faults == ()
+    assert any("run backwards in memory: ValueError: negative strides" in note for note in report.notes)
+
+
 def test_read_only_arrays_and_views_are_notes() -> None:
     def program(q: Any, k: Any, v: Any) -> Any:
         v[...] += 0
