@@ -194,7 +194,10 @@ VARIANTS: dict[str, Variant] = {
                 Choices(share=lambda x, r: np.tile(x, (r, 1, 1))),
                 "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads",
             ),
-            "first head for all": (Choices(share=lambda x, r: np.repeat(x[:1], r * len(x), axis=0)), None),
+            "first head for all": (
+                Choices(share=lambda x, r: np.repeat(x[:1], r * len(x), axis=0)),
+                "the first head of keys and values is read by all queries",
+            ),
         },
     ),
     "window": Variant(
@@ -203,7 +206,11 @@ VARIANTS: dict[str, Variant] = {
             "left + 1": (Choices(open_=partial(_near, 3, 1)), "the window is one key too long, before the query"),
             "left - 1": (Choices(open_=partial(_near, 1, 1)), "the window is one key too short, before the query"),
             "right + 1": (Choices(open_=partial(_near, 2, 2)), "the window is one key too long, after the query"),
-            "right - 1": (Choices(open_=partial(_near, 2, 0)), "the window is one key too short, after the query"),
+            "right - 1": (
+                Choices(open_=partial(_near, 2, 0)),
+                "the window is one key too short, after the query; "
+                "or the window is causal besides: a query sees no later key",
+            ),
         },
     ),
     "causal window": Variant(
@@ -229,7 +236,7 @@ VARIANTS: dict[str, Variant] = {
                 Choices(after=partial(_cap, 5), open_=_causal),
                 "the cap comes after the mask: forbidden scores become −c, which leaves them a weight",
             ),
-            "before the scale": (Choices(before=partial(_cap, 5), open_=_causal), None),
+            "before the scale": (Choices(before=partial(_cap, 5), open_=_causal), "the cap comes before the scale"),
         },
     ),
     "sink": Variant(
@@ -237,14 +244,18 @@ VARIANTS: dict[str, Variant] = {
         {
             "dropped": (Choices(), "the sink is left out"),
             "with a value": (Choices(sink=_sink, value=1.0), None),
-            "of the other head": (Choices(sink=lambda given: given["sink"][::-1, None, None]), None),
+            "of the other head": (
+                Choices(sink=lambda given: given["sink"][::-1, None, None]),
+                "the sink of another head is taken: heads are in the opposite order; "
+                "or the sink of the next head is taken",
+            ),
         },
         "sink",
     ),
     "bias": Variant(
         Attention(heads=2, bias=True), Choices(change=_added),
         {
-            "before the scale": (Choices(before=_added), None),
+            "before the scale": (Choices(before=_added), "the bias comes before the scale, and is scaled too"),
             "dropped": (Choices(), "the bias is left out"),
         },
         "bias",

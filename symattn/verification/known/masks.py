@@ -206,6 +206,11 @@ def _rule(words: str, rule: Callable[..., Any], applies: Callable[[Attention], b
     return in_steps("mask", words, applies, masked=partial(as_booleans, rule), weights=some_keys)
 
 
+def _not_by_place_alone(spec: Attention) -> bool:
+    """Where there is more to ignore than a window, blocks or documents, which have words of their own."""
+    return spec.causal or spec.padding or spec.mask is not None
+
+
 _LEFT = "which leaves them a weight"
 # Two variants of one cause: float64 tells them apart, float32 does not.
 _NOTHING = f"forbidden scores become 0 (a mask multiplied) or nearly 0 (−1e-9 filled in), {_LEFT}"
@@ -231,7 +236,7 @@ _BARE = Attention()
 
 
 MISTAKES: tuple[Mistake, ...] = (
-    in_steps("mask", "the mask is ignored", masked, masked=ignored),
+    in_steps("mask", "the mask is ignored", _not_by_place_alone, masked=ignored),
     in_steps("mask", "the mask is inverted", masked, masked=inverted, weights=some_keys),
     _rule("the causal mask is transposed: a query sees itself and later keys", strictly_above),
     *(_rule(_shift_words(by), partial(shifted, by)) for by in (1, -1, 2, -2, 3, -3)),
@@ -246,7 +251,6 @@ MISTAKES: tuple[Mistake, ...] = (
     in_steps("mask", "a boolean mask is added as 1 where it forbids", masked, masked=added_as_forbidden),
     in_steps("mask", _NOTHING, masked, masked=partial(filled, 0.0)),
     in_steps("mask", _NOTHING, masked, masked=partial(filled, -1e-9)),
-    in_steps("mask", f"1e-9 is taken from forbidden scores, {_LEFT}", masked, masked=partial(lowered, -1e-9)),
     in_steps(
         "mask",
         "weights are masked after the softmax, and not normalised again",
