@@ -374,6 +374,28 @@ def test_scores_of_a_thousand_leave_no_row_open() -> None:
     assert out.rad.max() < 1e-10
 
 
+@pytest.mark.parametrize("size", [1e15, 1e18, 1e300])
+def test_rows_of_which_nothing_can_be_said_do_not_stop_the_others(size: float) -> None:
+    """Sums of exponentials are not 0, however wide, and 0 where all is masked."""
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.standard_normal((4, 3)) for _ in range(3))
+    q[0] *= size
+    allowed = np.array([[True] * 4, [False] * 4, [True, False] * 2, [True] * 4])
+    spec = Attention(mask="boolean", scale=1)
+    out, calm = (spec(*map(Enclosure.lift, (x, k, v)), mask=allowed) for x in (q, rng.standard_normal((4, 3))))
+    assert out.rad[0].max() > 1
+    assert not out.mid[1].any()
+    assert (out.rad[1] < 1e-300).all()
+    assert (out.rad[2:] < 1e-14).all()
+    assert (calm.rad < 1e-14).all()
+    e = xp.exp(Enclosure(np.zeros((1, 2)), np.full((1, 2), 400.0)))
+    assert not (e == 0).any()
+    e[0, 0] = 0
+    assert (e[:, :1] == 0).all()
+    with pytest.raises(Undecided):
+        e == 0  # noqa: B015
+
+
 def test_radii_are_narrow_for_normal_inputs() -> None:
     """A hundredth of what a float32 can tell apart, and more: 1e-5 of its units."""
     rng = np.random.default_rng(3)

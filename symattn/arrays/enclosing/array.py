@@ -64,6 +64,7 @@ class Core(Planes):
     name: ClassVar[str] = "enclosure"
     common: Common | None = None
     own: bool = False  # whether nothing else shares their memory
+    positive: bool = False  # whether all numbers among them are known to be so, but for 0 itself with no radius
     _settled: np.ndarray | None = None
     _readers: WeakSet[Work] | None = None
 
@@ -88,7 +89,8 @@ class Core(Planes):
         for work in list(self._readers or ()):
             work.settled()
         mid, rad = self.parts.pair
-        self._made, self.common, self.own, self._settled, self._readers = Parts(mid, rad), None, False, None, None
+        self._made, self.common, self._settled, self._readers = Parts(mid, rad), None, None, None
+        self.own = self.positive = False
         return mid, rad
 
     @property

@@ -123,6 +123,10 @@ class Elementwise(Core):
 
     @classmethod
     def _equal(cls, a: Self, b: Self) -> Any:
+        for x, y in ((a, b), (b, a)):
+            if x.positive and not (y.mid.any() or y.rad.any()):
+                zero = (x.mid == 0) & (x.rad == 0)
+                return np.array(np.broadcast_to(zero, np.broadcast_shapes(x.plain_shape, y.plain_shape)))
         with np.errstate(all="ignore"):
             gap, reach = np.abs(b.mid - a.mid), (a.rad + b.rad) * UP
             both = (a.mid == -np.inf) & (b.mid == -np.inf)

@@ -43,11 +43,12 @@ class Functions(Core):
     @classmethod
     def _exp(cls, a: Self) -> Self:
         """e^x; of x = y + t, t in common, e^y with the factor e^t in common."""
-        if a.common is None:
-            return cls.made(_exp(a.source, a.plain_shape))
-        if not a.common.shift:
-            return cls.made(_exp(a.parts, a.plain_shape))
-        return cls.made(_exp(a.source, a.plain_shape), Common(a.common.source, a.common.reach, False))
+        shift = a.common if a.common is not None and a.common.shift else None
+        x = a.source if a.common is None or shift is not None else a.parts
+        common = Common(shift.source, shift.reach, False) if shift is not None else None
+        found = cls.made(_exp(x, a.plain_shape), common)
+        found.positive = True
+        return found
 
 
 # -- exp --------------------------------------------------------------------------------------------------------------
