@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from symattn.sources.loading import CannotRun
     from symattn.sources.verify import verify
     from symattn.verification.bounding.interface import bound
+    from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.gradients import Gradient
+    from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
     from symattn.verification.domain import Domain
     from symattn.verification.report import Report
@@ -50,6 +52,7 @@ _WHERE = {
     "Attention": "symattn.attention.spec",
     "Block": "symattn.attention.layers.block",
     "Buckets": "symattn.attention.positions.fields",
+    "Cached": "symattn.verification.definitions.caches",
     "CannotRun": "symattn.sources.loading",
     "Disentangled": "symattn.attention.positions.fields",
     "Document": "symattn.document.model",
@@ -61,6 +64,7 @@ _WHERE = {
     "InputError": "symattn.errors",
     "Latent": "symattn.attention.latent",
     "LayerNorm": "symattn.verification.definitions.norms",
+    "LinearAttention": "symattn.verification.definitions.linear",
     "LinearScaling": "symattn.attention.positions.rotary_fields",
     "LongRopeScaling": "symattn.attention.positions.rotary_fields",
     "MissingExtra": "symattn.errors",
@@ -99,6 +103,7 @@ __all__ = [
     "Attention",
     "Block",
     "Buckets",
+    "Cached",
     "CannotRun",
     "Disentangled",
     "Document",
@@ -110,6 +115,7 @@ __all__ = [
     "InputError",
     "Latent",
     "LayerNorm",
+    "LinearAttention",
     "LinearScaling",
     "LongRopeScaling",
     "MissingExtra",

@@ -141,6 +141,12 @@ def swapped(a: Any) -> Any:
     return a.__array_namespace__().moveaxis(a, -3, -2)
 
 
+def tiles(like: Any, n_k: int) -> list[int]:
+    """Bounds of tiles of keys: of one key each, or as many tiles as the precision of the kind allows."""
+    most = getattr(getattr(type(like), "precision", None), "tiles", None) or n_k
+    return [*range(0, n_k, max(1, -(-n_k // most))), n_k]
+
+
 def plain(spec: Attention) -> bool:
     """Whether scores are dot products with a scale and weights their softmax, with nothing between but masks."""
     usual = Attention()

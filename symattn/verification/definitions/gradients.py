@@ -13,7 +13,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.attention.streaming.by_tiles_backward import backward_by_tiles
 from symattn.errors import InputError
-from symattn.verification.definitions.attending import FEW, admits, axes, check, in_order, inputs, sizes, swapped
+from symattn.verification.definitions.attending import FEW, admits, axes, check, in_order, inputs, sizes, swapped, tiles
 from symattn.verification.definitions.gradient_mistakes import mistakes, of_wrong_attention
 from symattn.verification.definitions.subject import Array, Compute, Input, Inputs, Subject
 from symattn.verification.target import Layout
@@ -113,6 +113,6 @@ def _by_hand(attention: Attention, do: Any, **given: Any) -> tuple[Any, ...]:
 
 def _by_tiles(attention: Attention, each: bool, do: Any, **given: Any) -> tuple[Any, ...]:
     n_q, n_k = (int(given[n].shape[-2]) for n in "qk")
-    keys = range(n_k + 1) if each else (0, n_k)
+    keys = tiles(given["q"], n_k) if each else [0, n_k]
     found = backward_by_tiles(attention, (0, n_q), keys, do, given, WRT)
     return tuple(found[n] for n in WRT)

@@ -14,7 +14,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.states import merge_partial, partial_output
-from symattn.verification.definitions.attending import FEW, admits, check, in_order, inputs, sizes, swapped
+from symattn.verification.definitions.attending import FEW, admits, check, in_order, inputs, sizes, swapped, tiles
 from symattn.verification.definitions.subject import Compute, Mistake, Subject
 from symattn.verification.reference import values_name
 from symattn.verification.target import Layout
@@ -55,9 +55,9 @@ def ways(spec: Attention) -> tuple[Compute, ...]:
 
 
 def _by_keys(spec: Attention, **given: Any) -> Any:
-    """A maximum that grows key by key."""
+    """A maximum that grows tile by tile."""
     rows, keys = (int(given[n].shape[-2]) for n in "qk")
-    return by_tiles(spec, (0, rows), range(keys + 1), **given)
+    return by_tiles(spec, (0, rows), tiles(given["q"], keys), **given)
 
 
 def _in_base_two(spec: Attention, **given: Any) -> Any:

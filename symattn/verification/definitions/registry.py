@@ -13,14 +13,24 @@ from symattn.verification.target import Layout
 
 if TYPE_CHECKING:
     from symattn.attention.positions.fields import Rotary
+    from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.gradients import Gradient
+    from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 
-Specification: TypeAlias = "Attention | Gradient | LayerNorm | RMSNorm | Rotary"
+Specification: TypeAlias = "Attention | Cached | Gradient | LayerNorm | LinearAttention | RMSNorm | Rotary"
 
 _ROOM = "symattn.verification.definitions."
 #: The class of a specification, and the module whose ``subject`` makes it ready.
-_SUBJECTS = {"Attention": "lse", "Gradient": "gradients", "LayerNorm": "norms", "RMSNorm": "norms", "Rotary": "rotary"}
+_SUBJECTS = {
+    "Attention": "lse",
+    "Cached": "caches",
+    "Gradient": "gradients",
+    "LayerNorm": "norms",
+    "LinearAttention": "linear",
+    "RMSNorm": "norms",
+    "Rotary": "rotary",
+}
 
 
 def is_definition(spec: object) -> bool:
@@ -44,4 +54,4 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Subject]:
 
 def ordered(spec: object) -> bool:
     """Whether there are arrays with an axis of heads, which functions have in one order or another."""
-    return type(spec).__name__ in ("Attention", "Gradient", "Rotary")
+    return type(spec).__name__ in ("Attention", "Cached", "Gradient", "LinearAttention", "Rotary")

@@ -65,7 +65,7 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
                   made=partial(_table, spec, layout, names, wide, batched, 1)),
         ),
         outputs=("y",) if len(names) == 1 else ("q", "k"),
-        ways=tuple(partial(run, wide, tables) for tables in (_tables, _by_logarithm, _by_inverse)),
+        ways=tuple(partial(run, wide, tables) for tables in (tables_of, _by_logarithm, _by_inverse)),
         mistakes=tuple(_mistakes(spec, run, wide)),
         sizes=tuple(sizes),
         families=FEW,
@@ -95,7 +95,7 @@ def _table(
 ) -> Array:
     """The table for the positions given, or for 0, …, n − 1."""
     x = np.asarray(given[names[0]], dtype=np.float64)
-    found = _tables(spec, _positions(spec, layout, x, given.get("positions")), x)[which]
+    found = tables_of(spec, _positions(spec, layout, x, given.get("positions")), x)[which]
     if wide:
         found = np.concatenate([found, found], -1) if spec.layout == "half" else np.repeat(found, 2, axis=-1)
     return np.broadcast_to(found, (x.shape[0], *found.shape)) if batched and found.ndim == 2 else found
@@ -110,7 +110,7 @@ def _positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
 Tables = tuple[Any, Any]
 
 
-def _tables(spec: Rotary, positions: Any, x: Any) -> Tables:
+def tables_of(spec: Rotary, positions: Any, x: Any) -> Tables:
     """Cosines and sines by the frequencies as they are defined."""
     return _of(spec, inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, x), positions, x)
 
@@ -170,7 +170,7 @@ def _narrow(spec: Rotary, table: Any, wide: bool) -> Any:
 
 def _mistakes(spec: Rotary, run: Compute, wide: bool) -> Iterator[Mistake]:
     for cause, turn in of_pairs(spec):
-        yield Mistake("position", cause, partial(run, wide, _tables, turn=turn))
+        yield Mistake("position", cause, partial(run, wide, tables_of, turn=turn))
     for cause, change in of_tables(spec):
         yield Mistake("position", cause, partial(_other_tables, run, wide, change))
     for base in (1000, 10000, 100000, 500000, 1000000):
@@ -190,4 +190,4 @@ def _other_tables(run: Compute, wide: bool, change: Any, **given: Any) -> Any:
     """Turned by other tables; where tables are given, there are none to get wrong."""
     if "cos" in given:
         raise KeyError("cos")
-    return run(wide, lambda spec, positions, x: change(spec, positions, x, _tables), **given)
+    return run(wide, lambda spec, positions, x: change(spec, positions, x, tables_of), **given)

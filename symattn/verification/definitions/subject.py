@@ -73,6 +73,7 @@ class Subject:
     kept      letters that are the same in every case, however small
     changes   inputs that a call may change
     loose     outputs of which axes of length 1 may differ
+    finish    what is changed in inputs that have been drawn, such as slots that are to be empty
     admits    which inputs, of which sizes, the definition has a result for
     """
 
@@ -89,6 +90,7 @@ class Subject:
     kept: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()
     loose: frozenset[str] = frozenset()
+    finish: Callable[[dict[str, Array]], dict[str, Array]] = lambda inputs: inputs
     admits: Callable[[Inputs, Mapping[str, int]], bool] = lambda inputs, sizes: True
 
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -123,7 +125,9 @@ class Subject:
         """The inputs, with those that are made of others, as the format holds them."""
         made = {i.name: i.made for i in self.inputs if i.made is not None and i.name in inputs}
         given = {n: a for n, a in inputs.items() if n not in made}
-        return {**given, **{n: precision.input.rounded(make(given)) for n, make in made.items()}}
+        found = {n: np.asarray(make(given)) for n, make in made.items()}
+        rounded = {n: a if a.dtype.kind in "biu" else precision.input.rounded(a) for n, a in found.items()}
+        return self.finish({**given, **rounded})
 
     def run(self, way: Compute, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """The outputs, as a tuple."""

@@ -1,0 +1,215 @@
+"""``Cached``: attention of new tokens to a cache and to one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.fields import refusal
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary import rotate
+from symattn.attention.spec import Attention
+from symattn.attention.spelling import differing, spelled
+from symattn.attention.streaming.by_tiles import by_tiles
+from symattn.errors import InputError
+from symattn.verification.definitions.attending import FEW, axes, check, in_order, swapped, tiles
+from symattn.verification.definitions.rotary import tables_of
+from symattn.verification.definitions.subject import Array, Compute, Input, Inputs, Mistake, Subject
+from symattn.verification.target import Layout
+
+_SIZES = (
+    (1, 3, 4, 2),
+    (3, 2, 2, 3),
+    (2, 5, 4, 4),
+    (1, 1, 2, 1),
+    (4, 4, 2, 5),
+    (1, 16, 2, 2),
+    (2, 9, 8, 1),
+    (5, 3, 4, 2),
+)
+
+
+@dataclass(frozen=True)
+class Cached:
+    """Causal attention of n new tokens to a cache of p tokens and to one another.
+
+    attention  causal attention; with ``position=Rotary(…)`` the cache holds keys as they were turned
+
+    A function for it takes q, k, v of the new tokens, k_cache, v_cache, and for caches with room for more tokens
+    ``length``, the number p of tokens that they hold: slots from p on are empty, and hold zeros. Without ``length`` all
+    slots are filled, and the new tokens are put behind them. It gives the output, or the output and both caches with
+    the new tokens written.
+
+    Source: Shazeer, Fast Transformer Decoding (2019), on incremental inference.
+    """
+
+    attention: Attention
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.attention, Attention) or not self.attention.causal:
+            raise refusal(self, "attention", "give an Attention(causal=True)")
+        if self.attention.lse or not isinstance(self.attention.position, Rotary | None):
+            raise InputError("Cached: of the output alone, with positions by Rotary or none")
+
+
+def subjects(spec: Cached, layout: Layout = "nd") -> Iterator[Subject]:
+    """With room in the cache or without, with the caches returned or without."""
+    bare = replace(spec.attention, position=None)
+    check(bare, "Cached", layout)
+    for static in (True, False):
+        for returned in (True, False):
+            yield _subject(spec, layout, static, returned)
+
+
+def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Subject:
+    a = spec.attention
+    shape = partial(axes, a, layout)
+    told = ", ".join(f"{name}={spelled(value)}" for name, value in differing(a, Attention()).items())
+    arrays = [
+        Input("q", shape("h", "n", "d_k"), "query queries q_new xq new_q"),
+        Input("k", shape("g", "n", "d_k"), "key keys k_new xk new_k"),
+        Input("v", shape("g", "n", "d_v"), "value values v_new xv new_v"),
+        Input("k_cache", shape("g", "m", "d_k"), "cache_k key_cache past_k k_past past_key kcache cached_k"),
+        Input("v_cache", shape("g", "m", "d_v"), "cache_v value_cache past_v v_past past_value vcache cached_v"),
+    ]
+    if static:
+        words = "len cache_len cache_length position start pos start_pos cur_len offset past length_before seqlen t"
+        arrays.append(Input("length", "", words, made=partial(_length, layout)))
+
+    def laid(run: Compute) -> Compute:
+        def back(found: Any) -> Any:
+            return tuple(map(swapped, found))
+
+        run = partial(_kept, run, returned)
+        return in_order(run, layout, ("q", "k", "v", "k_cache", "v_cache"), back)
+
+    front = {**({"b": 2} if "b" in layout else {}), **({"h": a.heads if a.heads > 1 else 2} if "h" in layout else {})}
+    front |= {"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}
+    sizes = tuple({**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v} for n, m, d_k, d_v in _SIZES)
+    return Subject(
+        title=f"Cached(Attention({told}))",
+        step="cache",
+        inputs=tuple(arrays),
+        outputs=("output", "k_cache", "v_cache") if returned else ("output",),
+        ways=(laid(partial(_attended, spec)), laid(partial(_attended, spec, keywise=True))),
+        mistakes=tuple(Mistake(s, c, laid(partial(_attended, spec, **how))) for s, c, how in _mistakes(spec, static)),
+        sizes=sizes,
+        families=FEW,
+        kept=frozenset("hg") if a.heads > 1 else frozenset(),
+        changes=frozenset(("k_cache", "v_cache")),
+        finish=partial(_emptied, layout) if static else lambda inputs: inputs,
+        admits=lambda inputs, found: not static or found["m"] >= found["n"],
+    )
+
+
+def _length(layout: Layout, given: Inputs) -> Array:
+    """How many slots are filled: of those that the new tokens leave, all but up to two."""
+    axis = -3 if layout in ("bnhd", "nhd") else -2
+    slots, new = given["k_cache"].shape[axis], given["k"].shape[axis]
+    return np.asarray(max(0, slots - new - (slots + new) % 3), dtype=np.int64)
+
+
+def _emptied(layout: Layout, given: dict[str, Array]) -> dict[str, Array]:
+    """Zeros in the slots that hold no token."""
+    if "length" not in given:
+        return given
+    found = dict(given)
+    for name in ("k_cache", "v_cache"):
+        cache = np.array(given[name])
+        slots = np.moveaxis(cache, -3 if layout in ("bnhd", "nhd") else -2, 0)
+        slots[int(given["length"]) :] = 0
+        found[name] = cache
+    return found
+
+
+def _kept(run: Compute, returned: bool, **given: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = run(**given)
+    return found if returned else found[:1]
+
+
+Mask = Callable[[Array, Array, int, int], Array]
+
+
+def _causal(i: Array, j: Array, length: int, new: int) -> Array:
+    """Key j for the new token i."""
+    return j <= length + i
+
+
+def _attended(
+    spec: Cached, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: Any = None, *,
+    keywise: bool = False, mask: Mask = _causal, start: Callable[[int], int] = lambda length: length,
+    at: Callable[[int], int] = lambda length: length, new_first: bool = False, forget: bool = False,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The output and both caches: tokens turned from position ``start``, written at slot ``at``, seen by ``mask``."""
+    xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
+    filled = int(k_cache.shape[-2]) if length is None else int(length)
+    if isinstance(a.position, Rotary):
+        cos, sin = tables_of(a.position, start(filled) + np.arange(n), q)
+        q, k = (rotate(x, cos, sin, a.position.layout) for x in (q, k))
+    slot = at(filled)
+
+    def written(cache: Any, new: Any) -> Any:
+        if length is None:
+            return xp.concat([new, cache] if new_first else [cache, new], axis=-2)
+        if slot < 0 or slot + n > cache.shape[-2]:
+            raise InputError(f"{n} tokens at the slot {slot} of {cache.shape[-2]}")
+        return xp.concat([cache[..., :slot, :], new, cache[..., slot + n :, :]], axis=-2)
+
+    k_all, v_all = written(k_cache, k), written(v_cache, v)
+    i, j = np.arange(n)[:, None], np.arange(int(k_all.shape[-2]))[None, :]
+    seen = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
+    plain = replace(a, causal=False, position=None, mask="boolean")
+    if keywise:
+        keys = tiles(q, int(k_all.shape[-2]))
+        return by_tiles(plain, (0, n), keys, q, k_all, v_all, mask=seen), k_all, v_all
+    return plain(q, k_all, v_all, mask=seen), k_all, v_all
+
+
+def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Step, cause, and what is changed."""
+    yield (
+        "mask",
+        "the causal mask starts at the other corner: new tokens see the first keys",
+        {"mask": lambda i, j, length, n: j <= i},
+    )
+    yield "mask", "new tokens see those after them", {"mask": lambda i, j, length, n: j < length + n}
+    yield (
+        "mask",
+        "the causal mask is off by one: a new token does not see itself",
+        {"mask": lambda i, j, length, n: j < length + i},
+    )
+    yield (
+        "mask",
+        "the new tokens are not seen: the length is that before them",
+        {"mask": lambda i, j, length, n: j < length},
+    )
+    yield "cache", "the cache is not attended to, only the new tokens", {"forget": True}
+    if static:
+        yield (
+            "mask",
+            "empty slots of the cache are attended to",
+            {"mask": lambda i, j, length, n: (j <= length + i) | (j >= length + n)},
+        )
+        yield (
+            "mask",
+            "every slot is attended to, empty ones and later tokens too",
+            {"mask": lambda i, j, length, n: j >= 0 * i},
+        )
+        yield "mask", "one slot too many is attended to", {"mask": lambda i, j, length, n: j <= length + i + 1}
+        yield "cache", "new tokens are written one slot too late", {"at": lambda length: length + 1}
+        yield "cache", "new tokens are written one slot too early, over the last one", {"at": lambda length: length - 1}
+        yield "cache", "new tokens are written at the beginning of the cache", {"at": lambda length: 0}
+    else:
+        yield "cache", "new tokens are put before the cache, not behind it", {"new_first": True}
+    if spec.attention.position is not None:
+        for cause, start in (
+            ("new tokens are turned as if the cache were empty, from position 0", lambda length: 0),
+            ("positions of the new tokens are one too large", lambda length: length + 1),
+            ("positions of the new tokens are one too small", lambda length: length - 1),
+        ):
+            yield "position", cause, {"start": start}

@@ -1,0 +1,113 @@
+"""Attention with caches, wrong and right, as programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn import Attention, Cached, Rotary
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, what it is to compute, and for a wrong one the step and the cause."""
+
+    name: str
+    function: Callable[..., Any]
+    spec: Cached
+    step: str = ""
+    cause: str | None = None
+
+
+def _attend(q, k, v, seen):
+    s = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.dtype.type(q.shape[-1]))
+    s = np.where(seen, s, q.dtype.type(-np.inf))
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+def _joined(k, v, k_cache, v_cache):
+    return np.concatenate([k_cache, k], axis=-2), np.concatenate([v_cache, v], axis=-2)
+
+
+def _written(k, v, k_cache, v_cache, at):
+    k_cache[..., at : at + k.shape[-2], :], v_cache[..., at : at + k.shape[-2], :] = k, v
+    slots = np.arange(k_cache.shape[-2])[None, :]
+    return slots, np.arange(k.shape[-2])[:, None]
+
+
+def _turned(x, positions):
+    f = x.shape[-1] // 2
+    frequencies = (x.dtype.type(10000) ** (-np.arange(f).astype(x.dtype) / x.dtype.type(f))).astype(x.dtype)
+    angles = positions[:, None].astype(x.dtype) * frequencies
+    c, s, a, b = np.cos(angles), np.sin(angles), x[..., :f], x[..., f:]
+    return np.concatenate([a * c - b * s, b * c + a * s], axis=-1)
+
+
+def grown(q, k, v, k_cache, v_cache):
+    p, n = k_cache.shape[-2], q.shape[-2]
+    k, v = _joined(k, v, k_cache, v_cache)
+    return _attend(q, k, v, np.tri(n, p + n, p, dtype=bool)), k, v
+
+
+def top_left(q, k, v, k_cache, v_cache):
+    k, v = _joined(k, v, k_cache, v_cache)
+    return _attend(q, k, v, np.tri(q.shape[-2], k.shape[-2], dtype=bool))
+
+
+def no_mask(q, k, v, past_k, past_v):
+    return _attend(q, *_joined(k, v, past_k, past_v), True)
+
+
+def static(q, k, v, k_cache, v_cache, length):
+    j, i = _written(k, v, k_cache, v_cache, length)
+    return _attend(q, k_cache, v_cache, j <= length + i)
+
+
+def static_sliced(q, k, v, k_cache, v_cache, length):
+    end = length + k.shape[-2]
+    _written(k, v, k_cache, v_cache, length)
+    seen = np.tri(k.shape[-2], int(end), int(length), dtype=bool)
+    return _attend(q, k_cache[..., :end, :], v_cache[..., :end, :], seen), k_cache, v_cache
+
+
+def empty_slots(q, k, v, k_cache, v_cache, length):
+    j, i = _written(k, v, k_cache, v_cache, length)
+    return _attend(q, k_cache, v_cache, (j <= length + i) | (j >= length + k.shape[-2]))
+
+
+def written_at_zero(q, k, v, k_cache, v_cache, length):
+    j, i = _written(k, v, k_cache, v_cache, 0)
+    return _attend(q, k_cache, v_cache, j <= length + i)
+
+
+def turned(q, k, v, k_cache, v_cache):
+    positions = k_cache.shape[-2] + np.arange(q.shape[-2])
+    return grown(_turned(q, positions), _turned(k, positions), v, k_cache, v_cache)
+
+
+def turned_from_zero(q, k, v, k_cache, v_cache):
+    positions = np.arange(q.shape[-2])
+    return grown(_turned(q, positions), _turned(k, positions), v, k_cache, v_cache)
+
+
+_PLAIN, _TURNED = Cached(Attention(causal=True)), Cached(Attention(causal=True, position=Rotary()))
+WRONG = (
+    Program("cache top left", top_left, _PLAIN, "mask",
+            "the causal mask starts at the other corner: new tokens see the first keys"),
+    Program("cache no mask", no_mask, _PLAIN, "mask", "new tokens see those after them"),
+    Program("cache empty slots", empty_slots, _PLAIN, "mask", "empty slots of the cache are attended to"),
+    Program("cache written at zero", written_at_zero, _PLAIN, "cache",
+            "new tokens are written at the beginning of the cache"),
+    Program("cache from zero", turned_from_zero, _TURNED, "position",
+            "new tokens are turned as if the cache were empty, from position 0"),
+)  # fmt: skip
+RIGHT = (
+    Program("cache grown", grown, _PLAIN),
+    Program("cache static", static, _PLAIN),
+    Program("cache sliced", static_sliced, _PLAIN),
+    Program("cache turned", turned, _TURNED),
+)

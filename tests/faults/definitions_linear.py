@@ -1,0 +1,125 @@
+"""Linear attention, wrong and right, as programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn import LinearAttention
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, what it is to compute, and for a wrong one the step and the cause."""
+
+    name: str
+    function: Callable[..., Any]
+    spec: LinearAttention
+    step: str = ""
+    cause: str | None = None
+
+
+def _phi(x):
+    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))).astype(x.dtype)
+
+
+def _t(x):
+    return np.swapaxes(x, -1, -2)
+
+
+def _states(k, v, g=None, late=False):
+    """The state that each token reads."""
+    s, found = np.zeros((*k.shape[:-2], k.shape[-1], v.shape[-1]), k.dtype), []
+    for i in range(k.shape[-2]):
+        decay = 1 if g is None else np.exp(g[..., i])[..., None, None]
+        s = s if late else s * decay
+        s = s + _t(k[..., i : i + 1, :]) @ v[..., i : i + 1, :]
+        found.append(s)
+        s = s * decay if late else s
+    return found
+
+
+def _read(q, states):
+    return np.concatenate([q[..., i : i + 1, :] @ s for i, s in enumerate(states)], axis=-2)
+
+
+def recurrent(q, k, v):
+    q, k = _phi(q), _phi(k)
+    return _read(q, _states(k, v)) / _read(q, _states(k, np.ones_like(v[..., :1])))
+
+
+def in_parallel(q, k, v):
+    a = np.tril(_phi(q) @ _t(_phi(k)))
+    return a @ v / a.sum(-1, keepdims=True)
+
+
+def gated(q, k, v, g):
+    return _read(q, _states(k, v, g))
+
+
+def delta(q, k, v, beta):
+    s, out = np.zeros((*k.shape[:-2], k.shape[-1], v.shape[-1]), k.dtype), []
+    for i in range(k.shape[-2]):
+        row, value = k[..., i : i + 1, :], v[..., i : i + 1, :]
+        s = s + beta[..., i, None, None] * (_t(row) @ (value - row @ s))
+        out.append(q[..., i : i + 1, :] @ s)
+    return np.concatenate(out, axis=-2)
+
+
+def not_normalised(q, k, v):
+    return np.tril(_phi(q) @ _t(_phi(k))) @ v
+
+
+def over_heads(q, k, v):
+    q, k = _phi(q), _phi(k)
+    return np.tril(q @ _t(k)) @ v / (q * k.cumsum(-3)).sum(-1, keepdims=True)
+
+
+def not_causal(q, k, v):
+    a = _phi(q) @ _t(_phi(k))
+    return a @ v / a.sum(-1, keepdims=True)
+
+
+def no_features(q, k, v):
+    a = np.tril(q @ _t(k))
+    return a @ v
+
+
+def gated_late(q, k, v, g):
+    return _read(q, _states(k, v, g, late=True))
+
+
+def chunks_lost(q, k, v, g):
+    return np.concatenate([gated(*(x[..., i : i + 4, :] for x in (q, k, v)), g[..., i : i + 4])
+                           for i in range(0, q.shape[-2], 4)], axis=-2)  # fmt: skip
+
+
+def no_delta(q, k, v, beta):
+    return np.tril(q @ _t(k)) @ (beta[..., None] * v)
+
+
+_PLAIN = LinearAttention()
+_GATED = LinearAttention(feature="identity", normalised=False, gate="token")
+_DELTA = LinearAttention(feature="identity", normalised=False, delta=True)
+WRONG = (
+    Program("linear not normalised", not_normalised, _PLAIN, "normalize",
+            "it is not divided by the sum of the weights"),
+    Program("linear over heads", over_heads, _PLAIN, "normalize",
+            "the normaliser is a cumulative sum over the heads, not over the tokens"),
+    Program("linear not causal", not_causal, _PLAIN, "mask", "later tokens are seen too: the state is that of all tokens"),
+    Program("linear no features", no_features, LinearAttention(normalised=False), "score",
+            "the feature map is left out"),
+    Program("linear late", gated_late, _GATED, "values", "the state decays after a token is added, not before"),
+    Program("linear chunks lost", chunks_lost, _GATED, "cache",
+            "the state is not carried over from one chunk of 4 tokens to the next"),
+    Program("linear no delta", no_delta, _DELTA, "values", "the delta rule is left out: values are added, times β"),
+)  # fmt: skip
+RIGHT = (
+    Program("linear recurrent", recurrent, _PLAIN),
+    Program("linear in parallel", in_parallel, _PLAIN),
+    Program("linear gated", gated, _GATED),
+    Program("linear delta", delta, _DELTA),
+)
