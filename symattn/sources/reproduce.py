@@ -16,7 +16,7 @@ from symattn.evidence import Verdict
 from symattn.sources.repeat import Repeated, repeat_target
 from symattn.sources.verify import verify_target
 from symattn.sources.written_test import written
-from symattn.verification.case_codes import decode, encode, speaks
+from symattn.verification.case_codes import decode, encode, hashed, speaks
 from symattn.verification.report import Fault, Report
 
 
@@ -45,7 +45,9 @@ def named(report: Report, spec: Attention, dtype: str) -> Report:
 
 
 def _word(fault: Fault, spec: Attention, dtype: str) -> str:
-    return encode(spec, _inputs(fault, spec), dtype) if fault.counterexample and fault.counterexample.inputs else ""
+    if not fault.counterexample or not fault.counterexample.inputs:
+        return ""
+    return encode(spec, _inputs(fault, spec), dtype) or hashed(spec, dtype, fault.step, fault.cause)
 
 
 def _inputs(fault: Fault, spec: Attention) -> dict[str, np.ndarray]:

@@ -36,19 +36,25 @@ _SPECIAL = (float("inf"), float("-inf"), float("nan"), -0.0)
 
 
 def encode(spec: Attention, inputs: Inputs, dtype: str) -> str:
-    """The word for these inputs; a hash, which ``decode`` refuses, where that would be longer than ``LONGEST``."""
+    """The word for these inputs; empty where it would be longer than ``LONGEST``."""
     arrays = {name: np.asarray(values) for name, values in inputs.items()}
     if sum(a.size for a in arrays.values()) > 5 * LONGEST:
-        return _long(spec, arrays, dtype)
+        return ""
     bits = _hash(spec, arrays, dtype) + "".join(_named(spec, arrays)) + "".join(map(_array, arrays.values()))
     bits += "1"  # where the bits end; zeros fill the last letter
     bits += "0" * (-len(bits) % 5)
     word = "".join(_LETTERS[int(bits[i : i + 5], 2)] for i in range(0, len(bits), 5))
-    return word if len(word) <= LONGEST else _long(spec, arrays, dtype)
+    return word if len(word) <= LONGEST else ""
+
+
+def hashed(spec: Attention, dtype: str, step: str, cause: str | None) -> str:
+    """A word for a fault whose inputs are too many for one of their own: by what it is, not by its inputs."""
+    told = repr((_fields(spec), dtype, step, cause))
+    return _HASHED + hashlib.sha256(told.encode()).hexdigest()[:8]
 
 
 def speaks(word: str) -> bool:
-    """Whether a word holds the inputs themselves, and is no hash of many."""
+    """Whether a word holds the inputs themselves, and is none of ``hashed``."""
     return not word.startswith(_HASHED)
 
 
@@ -75,14 +81,13 @@ def _hash(spec: Attention, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
     return f"{_digest(spec, arrays, dtype)[0]:08b}{_digest(spec, arrays, dtype)[1]:08b}"[:_CHECK]
 
 
-def _long(spec: Attention, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
-    return _HASHED + _digest(spec, arrays, dtype).hex()[:8]
-
-
 def _digest(spec: Attention, arrays: Mapping[str, np.ndarray], dtype: str) -> bytes:
-    fields = {name: spelled(value) for name, value in differing(spec, Attention()).items()}
-    told = repr((fields, dtype, [(n, a.shape, [float(x) for x in a.ravel()]) for n, a in arrays.items()]))
+    told = repr((_fields(spec), dtype, [(n, a.shape, [float(x) for x in a.ravel()]) for n, a in arrays.items()]))
     return hashlib.sha256(told.encode()).digest()
+
+
+def _fields(spec: Attention) -> dict[str, str]:
+    return {name: spelled(value) for name, value in differing(spec, Attention()).items()}
 
 
 def _usual(spec: Attention) -> tuple[str, ...]:
