@@ -6,15 +6,17 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
 from symattn.sources.loading import CannotRun
 from symattn.sources.process import Process
 from symattn.sources.request import Request, keyword
-from symattn.verification.semantics import Identity
 from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
+
+if TYPE_CHECKING:
+    from symattn.verification.semantics import Identity
 
 
 @dataclass(frozen=True, slots=True)

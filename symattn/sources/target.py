@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
 from symattn.sources.calling import agree
 from symattn.sources.forms import argument
-from symattn.sources.identity import understood
 from symattn.sources.layouts import from_layout
 from symattn.sources.loading import one_line
 from symattn.sources.request import Request
@@ -24,7 +23,6 @@ from symattn.sources.watching import watch
 from symattn.verification import probes
 from symattn.verification.domain import Domain
 from symattn.verification.inputs import Maker, Sizes
-from symattn.verification.semantics import Identity
 from symattn.verification.target import (
     IN_PROCESS,
     MADE,
@@ -36,6 +34,9 @@ from symattn.verification.target import (
     Memory,
     Outcome,
 )
+
+if TYPE_CHECKING:
+    from symattn.verification.semantics import Identity
 
 _QKV = ("q", "k", "v")
 _NUMPY = "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
@@ -80,6 +81,8 @@ class Target:
 
     def semantics(self, spec: Attention, seconds: float, square: bool = False) -> Identity:
         """The identity test on residues, in a copy of this process: see ``identity.understood``."""
+        from symattn.sources.identity import understood  # residues take a while to import
+
         return understood(self._function, self.convention, spec, seconds, square)
 
     def _given(self, inputs: Inputs) -> dict[Argument, Any]:

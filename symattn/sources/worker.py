@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import traceback
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
@@ -21,8 +21,10 @@ from symattn.sources.loading import load, where
 from symattn.sources.request import Request
 from symattn.sources.target import Target, settled, target
 from symattn.sources.watching import captured
-from symattn.verification.semantics import Identity
 from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
+
+if TYPE_CHECKING:
+    from symattn.verification.semantics import Identity
 
 
 def main() -> None:
