@@ -30,6 +30,7 @@ NAMES = (
     "torch_variants",
     "norms",
     "rotations",
+    "linear",
     "logsums",
     "gradients",
     "torch_gradients",

@@ -46,4 +46,11 @@ _ROTARY = Other(
     _words(x="", q="query", k="key", positions="position_ids", cos="", sin=""),
     truth_layers.rotation_inputs, truth_layers.rotation,
 )  # fmt: skip
-KINDS: dict[str, Other] = {"LayerNorm": _NORM, "RMSNorm": _NORM, "Gradient": _GRADIENT, "Rotary": _ROTARY}
+_LINEAR = Other(_words(q="query", k="key", v="value"), truth_layers.linear_inputs, truth_layers.linear)
+KINDS: dict[str, Other] = {
+    "LayerNorm": _NORM,
+    "RMSNorm": _NORM,
+    "Gradient": _GRADIENT,
+    "Rotary": _ROTARY,
+    "LinearAttention": _LINEAR,
+}

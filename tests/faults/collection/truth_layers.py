@@ -1,8 +1,8 @@
-"""Norms and rotations by loops, and the inputs that they are tried with."""
+"""Norms, rotations and linear attention by loops, and the inputs that they are tried with."""
 
 from __future__ import annotations
 
-from math import sqrt
+from math import exp, sqrt
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,26 @@ def rotation(spec: Any, given: Given) -> list[Sized]:
             out[:, two] = x[:, two] * cos[:, m] + x[:, one] * sin[:, m]
         found.append((out, max(1.0, float(np.abs(x).max()))))
     return found
+
+
+def linear_inputs(spec: Any, at: At, rng: np.random.Generator) -> Given:
+    """As many queries as keys."""
+    shapes = {"q": (at.n_k, at.d_k), "k": (at.n_k, at.d_k), "v": (at.n_k, at.d_v)}
+    return {n: rng.standard_normal(shape) * at.spread for n, shape in shapes.items()}
+
+
+def linear(spec: Any, given: Given) -> list[Sized]:
+    """Each weight by itself, without gates."""
+    q, k, v = (np.asarray(given[n]) for n in "qkv")
+    if spec.feature == "elu":
+        q, k = (np.array([[t + 1 if t > 0 else exp(t) for t in row] for row in a]) for a in (q, k))
+    out, size = np.zeros_like(v), 1.0
+    for i in range(len(q)):
+        row = [float(q[i] @ k[j]) for j in range(i + 1 if spec.causal else len(k))]
+        total = sum(row) if spec.normalised else 1.0
+        out[i] = sum(a * v[j] for j, a in enumerate(row)) / total
+        size = max(size, sum(abs(a) for a in row) / abs(total) * float(np.abs(v).max()))
+    return [(out, size)]
 
 
 def norm(spec: Any, given: Given) -> list[Sized]:
