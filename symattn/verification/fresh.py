@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from time import process_time
+from time import monotonic, process_time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _SECONDS = 1.5
+_WAITING = 10.0  # seconds of the clock: a function may be slow, or hang
 _SIZES = (
     Sizes(3, 5, 4, 2),
     Sizes(4, 4, 3, 3),
@@ -35,11 +36,11 @@ _MORE = (
 def fresh(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Judged]:
     """Judged cases of several shapes, integers and others in turn, for as long as there is time."""
     rng = np.random.default_rng((session.seed, 1))
-    started = process_time()
+    started, waited = process_time(), monotonic()
     wanted = (*_SIZES, *(_MORE if any(m.where for m in mistakes) else ()))
     for number, sizes in enumerate(wanted):
         family = FAMILIES["integer" if number % 2 else "normal"](rng)
         inputs = session.maker.make(sizes, family, rng)
         yield session.try_(Case("fresh", f"fresh inputs {number + 1}", inputs))
-        if process_time() - started > _SECONDS:
+        if process_time() - started > _SECONDS or monotonic() - waited > _WAITING:
             return
