@@ -6,9 +6,10 @@ far apart, as for weights that favour one key, the chords are too, and f² ≤ �
 Schwarz: with v' = v − c and o' = o − c for a number c of the column, Q = Σ s v'² − 2 o' Σ s v' + o'² Σ s, to which,
 for roundings, 8 (n + 20) w (Σ s v'² + o'² Σ s) is added, since 2 |o' Σ s v'| is at most that sum.
 
-w is the roundoff of the type that s has. A sum of n products of it is off by a part of at most 2 (n + 4) w, factors
-that were rounded to it among them, and by 2²⁶ times the least normal number times n max|v| for what underflows;
-``up`` is the part that s itself may lack.
+Assumed of BLAS: products of matrices are sums of products in any order, fused or not, in the type of the factors (not
+Strassen's, and no factors cut short). w is the roundoff of the type that s has. A sum of n products of it is off by a
+part of at most 2 (n + 4) w, factors that were rounded to it among them, and by 2²⁶ times the least normal number
+times n max|v| for what underflows; ``up`` is the part that s itself may lack.
 """
 
 from __future__ import annotations
