@@ -5,12 +5,13 @@ A difference on residues is no fault: 1e-9 in a denominator is truly unequal, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.evidence import Grade
+from symattn.evidence import Evidence, Grade
 from symattn.verification import search
 from symattn.verification.inputs import Maker, Sizes
 from symattn.verification.probes import Named, small
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 GROUP = "semantics"
 _SECONDS = 5.0  # on top of the budget, since a copy of the process computes meanwhile
 _TRIES = 4
+_SIZES = re.compile(r"n_q = (\d+), n_k = (\d+), d_k = (\d+)")
 
 
 def understood(session: Session) -> Identity | None:
@@ -50,12 +52,19 @@ def check(found: Identity | None) -> Iterator[Check]:
         yield Check(GROUP, found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
 
 
+def _briefly(found: Identity) -> str:
+    """ε, the class of inputs, and the sizes."""
+    of_inputs, _, sizes = found.evidence.where.partition(", at ")
+    tried = ", ".join(f"{n_q} × {n_k} ({d_k})" for n_q, n_k, d_k in _SIZES.findall(sizes))
+    return f"{Evidence(found.evidence.grade, '', found.epsilon)} {of_inputs}; n_q × n_k (d_k) {tried}"
+
+
 def notes(found: Identity | None, faults: bool) -> Iterator[str]:
     """What was found, for which inputs; or why nothing was."""
     if found is None or faults:
         return
     if found.agrees and found.evidence.grade is Grade.TESTED:
-        yield f"On residues it computes what the specification says ({found.evidence})."
+        yield f"On residues it computes what the specification says ({_briefly(found)})."
         yield from (f"On residues: {note}." for note in found.notes[:2])
     elif found.agrees is False and found.difference is not None:
         words = f"{found.difference.message}, at {found.difference.sizes}"

@@ -169,6 +169,14 @@ def test_the_trial_stays_within_the_domain() -> None:
     assert settled(short, Attention(), domain=Domain(max_tokens=6)).layout == "bhnd"
 
 
+def test_functions_that_take_multiples_alone_have_a_layout() -> None:
+    def in_blocks(q: Any, k: Any, v: Any) -> Any:
+        assert all(n % 64 == 0 for a in (q, k, v) for n in a.shape[1::2])
+        return tokens_first(q, k, v)
+
+    assert settled(in_blocks, Attention()).layout == "bnhd"
+
+
 def test_a_mask_is_passed_only_where_the_function_is_not_causal_without() -> None:
     def by_mask(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         s = scores(q, k)
