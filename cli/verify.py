@@ -16,6 +16,7 @@ from .output import Output, given, options
 from .specification import specification
 from .variants import specified, variants
 
+PROMISES = ("max_abs_score", "square", "same_width", "multiple_of", "batch")
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
@@ -36,6 +37,9 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 @click.option("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
 @click.option("--max-abs-score", type=float, metavar="S", help="No scaled score is promised to exceed S.")
 @click.option("--square", is_flag=True, help="There are always as many queries as keys.")
+@click.option("--same-width", is_flag=True, help="Values are always as wide as keys.")
+@click.option("--multiple-of", type=click.IntRange(1), metavar="N", help="Numbers of tokens are multiples of N.")
+@click.option("--batch", is_flag=True, help="Axes of batches may come in front.")
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
 @click.option("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")
 @click.option("--budget", type=float, metavar="SECONDS", help="Time for trying inputs; by default 15.")
@@ -78,7 +82,7 @@ def command(
     told = given(wishes)
     like = told.get("like")
     spec, cut = specified(told)
-    promised = {name: told.pop(name) for name in ("max_abs_score", "square") if name in told}
+    promised = {name: told.pop(name) for name in PROMISES if name in told}
     domain = Domain(**promised, fully_masked_rows=wishes["fully_masked"] is not None)
     try:
         with _progress() as progress:

@@ -158,12 +158,19 @@ def _command(
         "max-abs-score": domain.max_abs_score,
         **told,
     }
-    words = ["symattn", "verify", target, *(["--square"] if domain.square else []), *_fields(spec, domain, like)]
+    words = ["symattn", "verify", target, *_promised(domain), *_fields(spec, domain, like)]
     for name, value in valued.items():
         words += [] if value is None else [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
     for name, value in request.call:
         words += ["--call", f"{name}={value!r}"]
     return shlex.join(words)
+
+
+def _promised(domain: Domain) -> Iterator[str]:
+    """The options of what the domain promises, but for the largest score."""
+    for name in ("square", "same_width", "batch"):
+        yield from (f"--{name.replace('_', '-')}",) if getattr(domain, name) else ()
+    yield from ("--multiple-of", str(domain.multiple_of)) if domain.multiple_of > 1 else ()
 
 
 def _fields(spec: Attention, domain: Domain, like: str | None) -> Iterator[str]:

@@ -15,6 +15,8 @@ class Domain:
     max_width            largest d_k and d_v
     max_abs_score        largest |s_ij|, scaled (None: whatever a softmax that subtracts the maximum bears)
     square               n_q = n_k always
+    same_width           d_k = d_v always
+    multiple_of          numbers of tokens are multiples of this
     fully_masked_rows    rows without any allowed key occur, and give what the specification says
     nonfinite_forbidden  keys and values that nobody may attend to may hold NaN, which must not leak
     batch                axes of batches in front occur, even if the function was written for arrays without them; what
@@ -25,14 +27,18 @@ class Domain:
     max_width: int = 130
     max_abs_score: float | None = None
     square: bool = False
+    same_width: bool = False
+    multiple_of: int = 1
     fully_masked_rows: bool = False
     nonfinite_forbidden: bool = False
     batch: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("max_tokens", "max_width"):
+        for name in ("max_tokens", "max_width", "multiple_of"):
             if getattr(self, name) < 1:
                 raise InputError(f"Domain: {name} is {getattr(self, name)}; it must be 1 or more")
+        if self.multiple_of > self.max_tokens:
+            raise InputError(f"Domain: no multiple of {self.multiple_of} is within max_tokens = {self.max_tokens}")
         if self.max_abs_score is not None and not self.max_abs_score > 0:
             raise InputError(f"Domain: max_abs_score is {self.max_abs_score}; it must be positive")
 
@@ -44,6 +50,10 @@ class Domain:
             parts.append(f"scores of at most {self.max_abs_score:g}")
         if self.square:
             parts.append("as many queries as keys")
+        if self.same_width:
+            parts.append("values as wide as keys")
+        if self.multiple_of > 1:
+            parts.append(f"numbers of tokens that {self.multiple_of} divides")
         if self.fully_masked_rows:
             parts.append("rows without any key among them")
         if self.nonfinite_forbidden:

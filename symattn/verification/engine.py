@@ -63,6 +63,9 @@ class Session:
     leaks_sought: bool = False
     leak: dict[str, Array] | None = None
 
+    def __post_init__(self) -> None:
+        self.promised = self.domain
+
     @property
     def left(self) -> float:
         """Seconds that are left: those of computing count, and those in which a call computes elsewhere or waits."""
@@ -177,8 +180,8 @@ def _try_group(session: Session, name: str, group: Group, rng: np.random.Generat
             return
         if inputs is not None:
             session.take(Case(name, title, inputs))
-    if session.domain != domain and not session.over:
-        _try_group(session, name, group, rng)
+        if session.domain != domain:
+            return _try_group(session, name, group, rng)
 
 
 def _follow_hint(session: Session, rng: np.random.Generator) -> None:

@@ -40,6 +40,12 @@ class Sizes:
     batch: tuple[int, ...] = ()
 
 
+def _as_wide(*arrays: Array) -> tuple[Array, ...]:
+    """Columns of zeros, up to the width of the widest."""
+    width = max(a.shape[-1] for a in arrays)
+    return tuple(np.pad(a.astype(float), ((0, 0), (0, width - a.shape[-1]))) for a in arrays)
+
+
 @dataclass(frozen=True)
 class Maker:
     """Makes inputs for one specification, called by one convention, within one domain."""
@@ -106,7 +112,19 @@ class Maker:
         if items * n_q * n_k > CELLS:
             n_q = n_k = min(n_q, n_k, isqrt(CELLS // items))
         d_k = self._width(d_k)
-        return replace(sizes, n_q=n_q, n_k=n_k, d_k=d_k, d_v=d_k if self._plain or self.spec.packed else d_v)
+        n_q, n_k = self._multiple(n_q), self._multiple(n_k)
+        return replace(sizes, n_q=n_q, n_k=n_k, d_k=d_k, d_v=d_k if self._same_width else d_v)
+
+    def _multiple(self, n: int) -> int:
+        """The number of tokens next to n, from above if there is room, that the domain's number divides."""
+        m = self.domain.multiple_of
+        return min(-(-n // m), self.domain.max_tokens // m) * m
+
+    @property
+    def _same_width(self) -> bool:
+        """Whether d_v = d_k always: by promise, or where one width is meant by all heads side by side."""
+        side_by_side = self.convention.layout in ("nc", "bnc") and not self.tokens
+        return self.domain.same_width or self._plain or self.spec.packed or side_by_side
 
     @property
     def _ends_with_queries(self) -> bool:
@@ -182,6 +200,8 @@ class Maker:
             return None
         wide = self._width(q.shape[-1]) - q.shape[-1]
         q, k = (np.pad(a.astype(float), ((0, 0), (0, wide))) for a in (q, k))
+        if self._same_width:
+            q, k, v = _as_wide(q, k, v)
         arrays = self._as_tokens(q, k, v) if self.tokens else self._as_heads(q, k, v)
         arrays = {name: self.precision.input.rounded(a) for name, a in arrays.items()}
         shapes = self.shapes(Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1]))

@@ -106,13 +106,15 @@ class Failure:
     """Why a call gave no array.
 
     ``raised``: an exception of the function's own; ``time limit``: it did not return; ``ended``: it ended its process
-    (a crash, ``os._exit``); ``output``: it returned something that is no array of numbers.
+    (a crash, ``os._exit``); ``output``: it returned something that is no array of numbers. ``refused`` says that it
+    raised by a ``raise`` or ``assert`` of its own: it knows that it does not take such inputs.
     """
 
     reason: Literal["raised", "time limit", "ended", "output"]
     message: str
     type: str = ""
     where: str = ""
+    refused: bool = False
 
     def __str__(self) -> str:
         words = f"{self.type}: {self.message}" if self.type and self.message else self.type or self.message

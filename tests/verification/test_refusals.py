@@ -1,0 +1,120 @@
+"""What a function refuses itself is no fault: it is told, and what it takes is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import CannotRun, Domain, InputError, verify
+from symattn.sources.loading import deliberate
+
+Array = Any
+SMALL = Domain(max_tokens=33, max_width=20)
+
+
+def _attention(q: Array, k: Array, v: Array, scale: float) -> Array:
+    s = q @ k.T * np.asarray(scale, dtype=q.dtype)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+def _right(q: Array, k: Array, v: Array) -> Array:
+    return _attention(q, k, v, q.shape[-1] ** -0.5)
+
+
+def one_width(q: Array, k: Array, v: Array) -> Array:
+    assert q.shape[-1] == v.shape[-1]
+    return _right(q, k, v)
+
+
+def square(q: Array, k: Array, v: Array) -> Array:
+    if len(q) != len(k):
+        raise NotImplementedError("as many queries as keys")
+    return _right(q, k, v)
+
+
+def blocks_of_four(q: Array, k: Array, v: Array) -> Array:
+    if len(q) % 4 or len(k) % 4:
+        raise ValueError("numbers of tokens must be multiples of 4")
+    return _right(q, k, v)
+
+
+def wrong_in_blocks(q: Array, k: Array, v: Array) -> Array:
+    if len(q) % 16 or q.shape != v.shape:
+        raise ValueError("blocks of 16, and one shape")
+    return _attention(q, k, v, 1 / q.shape[-1])
+
+
+def crashes(q: Array, k: Array, v: Array) -> Array:
+    return _right(q, k, v) + 0 * v[: len(q)] * np.ones((len(k), 1))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (one_width, "values as wide as keys"),
+        (square, "as many queries as keys"),
+        (blocks_of_four, "numbers of tokens that 4 divides"),
+    ],
+)
+def test_a_refusal_is_told_and_no_fault(function: Callable[..., Array], words: str) -> None:
+    report = verify(function, domain=SMALL, examples=5)
+    assert not report.faults
+    note = next(n for n in report.notes if n.startswith("It refuses"))
+    assert words in note
+    assert words in report.domain
+
+
+def test_a_fault_in_what_is_taken_is_found() -> None:
+    report = verify(wrong_in_blocks, domain=SMALL, examples=5)
+    assert report.faults[0].step == "scale"
+    assert "numbers of tokens that 16 divides" in report.domain
+
+
+def test_a_crash_is_a_fault() -> None:
+    assert verify(crashes, domain=SMALL, examples=0).exit_code == 1
+
+
+def test_what_is_promised_is_not_tried_and_so_not_refused() -> None:
+    report = verify(one_width, domain=replace(SMALL, same_width=True), examples=5)
+    assert not any(n.startswith("It refuses") for n in report.notes)
+    assert not verify(blocks_of_four, domain=replace(SMALL, multiple_of=4), examples=5).faults
+
+
+def test_who_refuses_everything_cannot_be_judged() -> None:
+    def none(q: Array, k: Array, v: Array) -> Array:
+        raise ValueError("not today")
+
+    with pytest.raises(CannotRun, match="not today"):
+        verify(none)
+
+
+def test_only_the_code_of_the_user_refuses() -> None:
+    def own() -> None:
+        assert not True, "own"
+
+    def numpys() -> None:
+        np.ones(2).reshape(3)
+
+    def libraries() -> None:
+        import fractions
+
+        fractions.Fraction("x")
+
+    def raised(function: Callable[[], None]) -> bool:
+        try:
+            function()
+        except (AssertionError, ValueError) as error:
+            return deliberate(error)
+        return False
+
+    assert [raised(f) for f in (own, numpys, libraries)] == [True, False, False]
+
+
+def test_a_domain_without_any_size_is_refused() -> None:
+    with pytest.raises(InputError, match="multiple of 64"):
+        Domain(max_tokens=10, multiple_of=64)
