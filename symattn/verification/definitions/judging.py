@@ -178,19 +178,24 @@ def explains(
 
 
 def _compared(judged: Judged, mistake: Mistake, wrong: Sequence[Expected], k: int) -> bool | None:
-    got = judged.got[k] if k < len(judged.got) else None
+    """For one output. A mistake is computed in one way alone; what the other ways may err is that of the definition."""
+    got, right = judged.got[k] if k < len(judged.got) else None, judged.expected[k]
     if got is None or got.shape != wrong[k].entries.shape:
         return False
-    ratios = np.where(np.isfinite(wrong[k].allowed), wrong[k].ratios(got), 0.0)
-    if (ratios > 1).any():
+    allowed = wrong[k].allowed
+    if right.allowed.shape == allowed.shape:
+        allowed = np.maximum(allowed, np.where(np.isfinite(right.allowed), right.allowed, 0))
+    found = Expected(wrong[k].entries, allowed)
+    told = np.isfinite(allowed)
+    if (np.where(told, found.ratios(got), 0.0) > 1).any():
         return False
     if not judged.ratios:  # a wrong shape, and the mistake has the same
-        return True if np.isfinite(wrong[k].allowed).any() else None
-    off = (judged.ratios[k] > 1) & np.isfinite(wrong[k].allowed)
+        return True if told.any() else None
+    off = (judged.ratios[k] > 1) & told
     if not mistake.exact:
         return True if off.any() else None
-    apart = np.frompyfunc(distance, 2, 1)(judged.expected[k].entries, wrong[k].entries).astype(np.float64)
-    return True if (off & (apart > wrong[k].allowed)).any() else None
+    apart = np.frompyfunc(distance, 2, 1)(right.entries, found.entries).astype(np.float64)
+    return True if (off & (apart > allowed)).any() else None
 
 
 def _float(x: Any) -> float:

@@ -12,18 +12,20 @@ from symattn.verification.definitions.subject import Subject
 from symattn.verification.target import Layout
 
 if TYPE_CHECKING:
+    from symattn.attention.layers.block import Block
     from symattn.attention.positions.fields import Rotary
     from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 
-Specification: TypeAlias = "Attention | Cached | Gradient | LayerNorm | LinearAttention | RMSNorm | Rotary"
+Specification: TypeAlias = "Attention | Block | Cached | Gradient | LayerNorm | LinearAttention | RMSNorm | Rotary"
 
 _ROOM = "symattn.verification.definitions."
 #: The class of a specification, and the module whose ``subject`` makes it ready.
 _SUBJECTS = {
     "Attention": "lse",
+    "Block": "blocks",
     "Cached": "caches",
     "Gradient": "gradients",
     "LayerNorm": "norms",

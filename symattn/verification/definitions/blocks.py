@@ -1,0 +1,170 @@
+"""``Block``: one layer of a Transformer, with its parameters by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from symattn.attention.layers.block import Block
+from symattn.attention.layers.block_inputs import norms
+from symattn.attention.layers.parts import Part, run_parts
+from symattn.errors import InputError
+from symattn.verification.definitions.drawing import FAMILIES
+from symattn.verification.definitions.subject import Array, Input, Mistake, Random, Subject
+
+_SIZES = ((2, 3, 2, 2, 3), (3, 4, 2, 3, 5), (1, 2, 2, 2, 2), (4, 4, 4, 4, 8), (5, 6, 2, 2, 4), (3, 2, 3, 1, 6))
+_WORDS = {
+    "attention.w_q": "w_q wq q_proj q_weight", "attention.w_k": "w_k wk k_proj k_weight",
+    "attention.w_v": "w_v wv v_proj v_weight", "attention.w_o": "w_o wo o_proj out_proj o_weight",
+    "mlp.w_up": "w_up up_proj w1 w_1 fc1 up w_in", "mlp.b_up": "b_up b1 b_1 fc1_bias",
+    "mlp.w_gate": "w_gate gate_proj gate w3", "mlp.w_down": "w_down down_proj w2 w_2 fc2 down w_out",
+    "mlp.b_down": "b_down b2 b_2 fc2_bias",
+    "attention_norm.gain": "g1 gain1 ln1_weight norm1_weight ln1_g gamma1 ln_1_weight input_layernorm_weight",
+    "attention_norm.bias": "ln1_bias norm1_bias ln1_b beta1 bias1 ln_1_bias",
+    "mlp_norm.gain": "g2 gain2 ln2_weight norm2_weight ln2_g gamma2 ln_2_weight post_attention_layernorm_weight",
+    "mlp_norm.bias": "ln2_bias norm2_bias ln2_b beta2 bias2 ln_2_bias",
+}  # fmt: skip
+
+
+def subject(spec: Block) -> Subject:
+    """The layer, ready to be verified."""
+    a = spec.attention
+    if spec.cross or a.packed or a.latent or spec.order == "sandwich":
+        raise InputError("Block: verify takes self-attention with w_q, w_k, w_v, and one norm a part")
+    heads = "h*" if a.heads > 1 else ""
+    group = "g*" if a.heads > 1 else ""
+    shapes = {
+        "attention.w_q": f"m {heads}d_k", "attention.w_k": f"m {group}d_k", "attention.w_v": f"m {group}d_v",
+        "attention.w_o": f"{heads}d_v m",
+    }  # fmt: skip
+    if spec.activation:
+        shapes |= {"mlp.w_up": "m f", "mlp.b_up": "f", "mlp.w_down": "f m", "mlp.b_down": "m"}
+        shapes |= {"mlp.w_gate": "m f"} if spec.gated else {}
+    for norm in norms(spec):
+        shapes |= {f"{norm}.gain": "m", f"{norm}.bias": "m"}
+    needed = (
+        "attention.w_q",
+        "attention.w_k",
+        "attention.w_v",
+        "attention.w_o",
+        "mlp.w_up",
+        "mlp.w_gate",
+        "mlp.w_down",
+    )
+    weights = tuple(
+        Input(n, s, _WORDS[n], _small if n.partition(".")[2].startswith(("w", "b")) else _gain, n in needed)
+        for n, s in shapes.items()
+    )
+    letters = [dict(zip(("n", "m", "d_k", "d_v", "f"), s, strict=True)) for s in _SIZES]
+    letters = [s | ({"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}) for s in letters]
+    return Subject(
+        title=f"Block({spec.order}, norm={spec.norm}, activation={spec.activation}{', gated' * spec.gated})",
+        step="output",
+        inputs=(Input("x", "b n m", "hidden_states h tokens inputs"), *weights),
+        outputs=("output",),
+        ways=(spec,),
+        mistakes=tuple(_mistakes(spec)),
+        sizes=tuple(s | ({"b": 2} if i == 1 else {}) for i, s in enumerate(letters)),
+        families={n: FAMILIES[n] for n in ("normal", "integer")},
+        settings={"eps": float(spec.eps), "heads": a.heads, "causal": a.causal},
+        kept=frozenset("hg") if a.heads > 1 else frozenset(),
+    )
+
+
+def _small(shape: tuple[int, ...], rng: Random) -> Array:
+    return rng.integers(-4, 5, shape) / 4.0
+
+
+def _gain(shape: tuple[int, ...], rng: Random) -> Array:
+    return rng.integers(2, 7, shape) / 4.0
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+def _mistakes(spec: Block) -> Iterator[Mistake]:
+    def told(step: str, cause: str, **fields: Any) -> Mistake:
+        return Mistake(step, cause, replace(spec, **fields))
+
+    places = {"pre": "before each part", "post": "after each residual", "inner": "after each part, before its residual"}
+    if spec.norm:
+        for order, words in places.items():
+            if order != spec.order and not (order == "post" and spec.parallel):
+                yield told("norm", f"the norms stand {words}, not {places[spec.order]}", order=order)
+        other = "rms" if spec.norm == "layer" else "layer"
+        yield told("norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other)
+        yield Mistake("norm", "the parameters of the two norms are exchanged", partial(_exchanged, spec))
+        for norm in norms(spec):
+            part = "attention" if norm.startswith("attention") else "the feed-forward layer"
+            run = partial(_changed, spec, partial(_without, norm))
+            yield Mistake("norm", f"the norm of {part} is left out", run)
+    for k, part in enumerate(("attention", "the feed-forward layer")[: 1 + bool(spec.activation)]):
+        yield Mistake("residual", f"the residual around {part} is left out", partial(_residual, spec, k, None))
+        if spec.norm and spec.order in ("pre",):
+            cause = f"the residual around {part} starts from the tokens after the norm"
+            yield Mistake("residual", cause, partial(_residual, spec, k, "norm"))
+    if spec.activation:
+        yield Mistake("residual", "the last residual starts from the tokens before attention",
+                      partial(_residual, spec, 1, "x"))  # fmt: skip
+        if spec.order != "post":
+            read = "what attention gave" if spec.parallel else "what attention reads"
+            yield told("residual", f"the feed-forward layer reads {read}", parallel=not spec.parallel)
+        for name in ("relu", "gelu", "gelu_tanh", "silu"):
+            if name != spec.activation and _known(name):
+                yield told("project", f"the activation is {name}, not {spec.activation}", activation=name)
+        if spec.gated:
+            yield Mistake("project", "gate and up are exchanged", partial(_gates, spec))
+    a = spec.attention
+    if a.causal:
+        yield told("mask", "the causal mask is left out", attention=replace(a, causal=False))
+    if a.scale is None:
+        yield told("scale", "scores are not scaled", attention=replace(a, scale=1))
+        yield told("scale", "scores are scaled by 1/d_k", attention=replace(a, scale="1/d_k"))
+
+
+def _known(activation: str) -> bool:
+    from symattn.attention.layers.activations import ACTIVATIONS
+
+    return activation in ACTIVATIONS
+
+
+def _exchanged(spec: Block, **given: Any) -> Any:
+    def other(name: str) -> str:
+        for a, b in (("attention_norm", "mlp_norm"), ("mlp_norm", "attention_norm")):
+            if name.startswith(a):
+                return b + name[len(a) :]
+        return name
+
+    return spec(**{other(n): x for n, x in given.items()})
+
+
+def _gates(spec: Block, **given: Any) -> Any:
+    return spec(**{**given, "mlp.w_gate": given["mlp.w_up"], "mlp.w_up": given["mlp.w_gate"]})
+
+
+def _changed(spec: Block, change: Callable[[Part], Part], **given: Any) -> Any:
+    """The block with some parts changed."""
+    return run_parts([change(p) for p in spec.pipeline(given)], given)["output"]
+
+
+def _is_norm(part: Part, norm: str) -> bool:
+    return part.name == f"{norm}.output" or bool({f"{norm}.gain", f"{norm}.bias"} & set(part.of))
+
+
+def _without(norm: str, part: Part) -> Part:
+    """The part, or if it is the norm one that hands its tokens on."""
+    return replace(part, run=lambda x, *rest: x) if _is_norm(part, norm) else part
+
+
+def _residual(spec: Block, which: int, source: str | None, **given: Any) -> Any:
+    """One residual without its first summand, or with another."""
+    parts = list(spec.pipeline(given))
+    at = [i for i, p in enumerate(parts) if p.reason == ("residual",)][which]
+    part = parts[at]
+    if source is None:
+        parts[at] = replace(part, run=lambda x, y: y)
+    else:
+        norm = ("attention_norm", "mlp_norm")[which]
+        start = "x" if source == "x" else next(p.name for p in parts if _is_norm(p, norm))
+        parts[at] = replace(part, of=(start, *part.of[1:]))
+    return run_parts(parts, given)["output"]
