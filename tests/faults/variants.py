@@ -277,7 +277,10 @@ VARIANTS: dict[str, Variant] = {
     "norm": Variant(
         Attention(heads=2, qk_norm="rms", eps=1e-6), Choices(prepare=partial(_norms, -1)),
         {
-            "over the tokens": (Choices(prepare=partial(_norms, -2)), None),
+            "over the tokens": (
+                Choices(prepare=partial(_norms, -2)),
+                "the norm runs over the tokens, not over the columns of one",
+            ),
             "left out": (Choices(), "queries and keys are not normalised"),
         },
     ),
@@ -285,15 +288,21 @@ VARIANTS: dict[str, Variant] = {
         Attention(heads=4, causal=True, position=Alibi(slopes="given")),
         Choices(change=partial(_slopes, 1, 1), open_=_causal),
         {
-            "of another head": (Choices(change=partial(_slopes, -1, 1), open_=_causal), None),
-            "of the other sign": (Choices(change=partial(_slopes, 1, -1), open_=_causal), None),
+            "of another head": (
+                Choices(change=partial(_slopes, -1, 1), open_=_causal),
+                "slopes are those of another head: heads are in the opposite order",
+            ),
+            "of the other sign": (
+                Choices(change=partial(_slopes, 1, -1), open_=_causal),
+                "the sign of the linear bias is flipped: far keys are favoured",
+            ),
         },
         "slopes",
     ),
     "buckets": Variant(
         Attention(heads=2, scale=None, position=Buckets()), Choices(change=partial(_buckets, 0, 0)),
         {
-            "a boundary": (Choices(change=partial(_buckets, 1, 0)), None),
+            "a boundary": (Choices(change=partial(_buckets, 1, 0)), "the first wide bucket begins 1 later"),
             "a distance": (Choices(change=partial(_buckets, 0, 1)), None),
         },
         "b_rel",
