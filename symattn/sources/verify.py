@@ -74,6 +74,8 @@ def verify(
             return first
         rest = definitions.verified(function, wishes, Precision.of(precision), domain, **tried)
         return definitions.joined(first, rest)
+    if not isinstance(spec, Attention | None):
+        raise InputError(f"{spec!r} is no specification; mend: an Attention, or another of those in docs/definitions.md")
     spec, arithmetic = cast(Attention, spec or Attention()), Precision.of(precision)
     request = Request.of(
         spec, dtype=arithmetic.input.name, layout=layout or "auto", framework=framework,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
 
 import numpy as np
@@ -131,15 +131,20 @@ def _check_usable(session: Session) -> None:
 
 
 def _report(session: Session, found: tuple[Fault, ...]) -> Report:
-    domain = f"{session.subject.title}, {_promised(session)}"
+    domain = f"{session.subject.title}, {_tried(session)}"
     return Report(
         _verdict(session, found), session.runner.describe(), session.precision.words, domain,
         session.seed, found, tuple(_checks(session)), tuple(dict.fromkeys(_notes(session))), "".join(session.stdout),
     )  # fmt: skip
 
 
-def _promised(session: Session) -> str:
-    return replace(session.domain, max_abs_score=None).words
+def _tried(session: Session) -> str:
+    """The largest sizes that were tried."""
+    most: dict[str, int] = {}
+    for judged in session.records:
+        for letter, size in session.subject.sizes_of(judged.case.inputs).items():
+            most[letter] = max(size, most.get(letter, 0))
+    return ", ".join(f"{letter} ≤ {size}" for letter, size in most.items() if letter not in session.subject.kept)
 
 
 def _verdict(session: Session, found: tuple[Fault, ...]) -> Verdict:
