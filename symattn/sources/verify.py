@@ -75,8 +75,8 @@ def verify(
         rest = definitions.verified(function, wishes, Precision.of(precision), domain, **tried)
         return definitions.joined(first, rest)
     if not isinstance(spec, Attention | None):
-        raise InputError(f"{spec!r} is no specification; mend: an Attention, or another of those in docs/definitions.md")
-    spec, arithmetic = cast(Attention, spec or Attention()), Precision.of(precision)
+        raise InputError(f"{spec!r} is no specification; mend: an Attention, LayerNorm, Gradient, …, see definitions.md")
+    spec, arithmetic = spec or Attention(), Precision.of(precision)
     request = Request.of(
         spec, dtype=arithmetic.input.name, layout=layout or "auto", framework=framework,
         call=tuple((call or {}).items()), mask_arg=mask_arg, domain=domain or Domain(),
