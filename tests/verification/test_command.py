@@ -86,7 +86,7 @@ def test_what_gives_nothing_to_judge(verify, body: str, status: int, words: str)
 
 
 def test_sometimes_raising_is_a_fault(verify) -> None:  # type: ignore[no-untyped-def]
-    picky = RIGHT.replace("        s = ", "        k = k + 0 * q[:, :1]\n        s = ")
+    picky = RIGHT.replace("        s = ", "        np.stack([q[:, 0], k[:, 0]])\n        s = ")
     status, stdout, _ = verify(picky)
     assert status == 1
     assert "where n_q ≠ n_k" in stdout
