@@ -75,7 +75,7 @@ def verify(
         rest = definitions.verified(function, wishes, Precision.of(precision), domain, **tried)
         return definitions.joined(first, rest)
     if not isinstance(spec, Attention | None):
-        raise InputError(f"{spec!r} is no specification; mend: an Attention, LayerNorm, Gradient, …, see definitions.md")
+        raise InputError(f"{spec!r} is no specification; mend: an Attention, LayerNorm, Gradient …; see definitions.md")
     spec, arithmetic = spec or Attention(), Precision.of(precision)
     request = Request.of(
         spec, dtype=arithmetic.input.name, layout=layout or "auto", framework=framework,
