@@ -14,7 +14,7 @@ from tests.faults import definitions_linear as linear
 from tests.faults import definitions_norms as norms
 from tests.faults import definitions_rotary as rotary
 
-SOME = ("rms offset", "rms plus one", "turns neighbours", "back signs", "linear over heads")
+SOME = ("rms offset", "rms plus one", "turns neighbours")
 
 
 def each(cases):
