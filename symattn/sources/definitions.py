@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from inspect import Parameter, Signature
+from inspect import Parameter
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
+from symattn.sources.autograd import Backpropagated
 from symattn.sources.loading import CannotRun
 from symattn.sources.names import plain
 from symattn.sources.request import Request
@@ -79,7 +80,7 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> La
     frameworks.numpy_dtype(request.dtype)
     request = settled(function, request)
     if _forward_alone(function, request):
-        function, request = Backpropagated(function, request), replace(request, framework="torch")
+        function, request = Backpropagated(function), replace(request, framework="torch")
     name = name or getattr(function, "__name__", type(function).__name__)
     layout, made = _laid(function, request, name)
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
@@ -177,31 +178,6 @@ def _has_torch() -> bool:
     except MissingExtra:
         return False
     return True
-
-
-class Backpropagated:
-    """The gradients of a function of tensors, by autograd: it takes ``do`` besides."""
-
-    def __init__(self, function: Callable[..., Any], request: Request) -> None:
-        self._function = function
-        self.__name__ = getattr(function, "__name__", type(function).__name__)
-        given = parameters(function) or ()
-        do = Parameter("do", Parameter.KEYWORD_ONLY)
-        stars = [p for p in given if p.kind is Parameter.VAR_KEYWORD]
-        self.__signature__ = Signature([*(p for p in given if p not in stars), do, *stars])
-
-    def __call__(self, *places: Any, do: Any, **keywords: Any) -> tuple[Any, ...]:
-        leaves = [x.detach().requires_grad_() if _moves(x) else x for x in places]
-        named = {n: x.detach().requires_grad_() if _moves(x) else x for n, x in keywords.items()}
-        output = self._function(*leaves, **named)
-        output = output[0] if isinstance(output, tuple) else output
-        output.backward(do)
-        moved = [x for x in (*leaves, *named.values()) if _moves(x)]
-        return tuple(x.grad if x.grad is not None else x.new_zeros(x.shape) for x in moved[:3])
-
-
-def _moves(x: Any) -> bool:
-    return bool(getattr(x, "is_floating_point", lambda: False)())
 
 
 class Adapted:

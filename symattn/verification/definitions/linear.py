@@ -11,14 +11,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import check_flags, check_words
 from symattn.attention.linear.delta import delta_token
 from symattn.attention.linear.features import elu_plus_one, exponential, identity, relu
-from symattn.attention.linear.gated import (
-    decayed_scores,
-    empty_state,
-    gate_sums,
-    gated_chunk,
-    gated_step,
-    scan,
-)
+from symattn.attention.linear.gated import decayed_scores, empty_state, gate_sums, gated_chunk, gated_step, scan
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import FEW, LAYOUTS, in_order, swapped
