@@ -16,7 +16,7 @@ from .output import Output, given, options
 from .specification import specification
 from .variants import specified, variants
 
-PROMISES = ("max_abs_score", "square", "same_width", "multiple_of", "batch")
+PROMISES = ("max_abs_score", "square", "same_width", "multiple_of", "width_multiple_of", "batch")
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
@@ -39,6 +39,7 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 @click.option("--square", is_flag=True, help="There are always as many queries as keys.")
 @click.option("--same-width", is_flag=True, help="Values are always as wide as keys.")
 @click.option("--multiple-of", type=click.IntRange(1), metavar="N", help="Numbers of tokens are multiples of N.")
+@click.option("--width-multiple-of", type=click.IntRange(1), metavar="N", help="d_k and d_v are multiples of N.")
 @click.option("--batch", is_flag=True, help="Axes of batches may come in front.")
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
 @click.option("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symattn.errors import InputError, MissingExtra
-from symattn.sources.signature import parameters
+from symattn.sources.signature import is_module, parameters
 from symattn.verification.target import Framework, Memory
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -158,11 +158,6 @@ def wanted(function: Callable[..., Any]) -> Framework | None:
     named = named or ({"torch"} if "Tensor" in hints else set())
     named = named or _modules_used(function)
     return _one(named)
-
-
-def is_module(function: object) -> bool:
-    """Whether it is an instance of ``torch.nn.Module``, told without importing torch."""
-    return any((c.__module__, c.__name__) == ("torch.nn.modules.module", "Module") for c in type(function).__mro__)
 
 
 def _one(named: set[str]) -> Framework | None:

@@ -12,11 +12,20 @@ from typing import Any
 
 
 def parameters(function: Callable[..., Any]) -> tuple[Parameter, ...] | None:
-    """The parameters in order; None where neither a signature nor a documented one can be read."""
+    """The parameters in order; None where neither a signature nor a documented one can be read.
+
+    Those of a module of torch, whose own call takes anything, are those of its ``forward``.
+    """
+    function = getattr(function, "forward", function) if is_module(function) else function
     try:
         return tuple(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):
         return _documented(function)
+
+
+def is_module(function: object) -> bool:
+    """Whether it is an instance of ``torch.nn.Module``, told without importing torch."""
+    return any((c.__module__, c.__name__) == ("torch.nn.modules.module", "Module") for c in type(function).__mro__)
 
 
 def printed(parameter: Parameter) -> str:

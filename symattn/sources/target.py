@@ -18,6 +18,7 @@ from symattn.sources.forms import argument
 from symattn.sources.layouts import from_layout
 from symattn.sources.loading import one_line
 from symattn.sources.request import Request
+from symattn.sources.signature import is_module
 from symattn.sources.trial import settle
 from symattn.sources.watching import watch
 from symattn.verification import probes
@@ -240,5 +241,5 @@ def _sorted(arguments: Sequence[Argument], passed: Mapping[Argument, Any]) -> tu
 
 def _refuse_own_weights(function: Callable[..., Any], name: str) -> None:
     """A module with parameters computes with weights that no specification knows."""
-    if frameworks.is_module(function) and any(True for _ in function.parameters()):  # type: ignore[attr-defined]
+    if is_module(function) and any(True for _ in function.parameters()):  # type: ignore[attr-defined]
         raise InputError(f"{name or 'the module'} holds its own weights; give a function of x, w_q, w_k, w_v instead")

@@ -172,7 +172,8 @@ def _promised(domain: Domain) -> Iterator[str]:
     """The options of what the domain promises, but for the largest score."""
     for name in ("square", "same_width", "batch"):
         yield from (f"--{name.replace('_', '-')}",) if getattr(domain, name) else ()
-    yield from ("--multiple-of", str(domain.multiple_of)) if domain.multiple_of > 1 else ()
+    for name in ("multiple_of", "width_multiple_of"):
+        yield from (f"--{name.replace('_', '-')}", str(getattr(domain, name))) if getattr(domain, name) > 1 else ()
 
 
 def _fields(spec: Attention, domain: Domain, like: str | None) -> Iterator[str]:

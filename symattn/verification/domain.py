@@ -17,6 +17,7 @@ class Domain:
     square               n_q = n_k always
     same_width           d_k = d_v always
     multiple_of          numbers of tokens are multiples of this
+    width_multiple_of    d_k and d_v are multiples of this
     fully_masked_rows    rows without any allowed key occur, and give what the specification says
     nonfinite_forbidden  keys and values that nobody may attend to may hold NaN, which must not leak
     batch                axes of batches in front occur, even if the function was written for arrays without them; what
@@ -29,16 +30,20 @@ class Domain:
     square: bool = False
     same_width: bool = False
     multiple_of: int = 1
+    width_multiple_of: int = 1
     fully_masked_rows: bool = False
     nonfinite_forbidden: bool = False
     batch: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("max_tokens", "max_width", "multiple_of"):
+        for name in ("max_tokens", "max_width", "multiple_of", "width_multiple_of"):
             if getattr(self, name) < 1:
                 raise InputError(f"Domain: {name} is {getattr(self, name)}; it must be 1 or more")
-        if self.multiple_of > self.max_tokens:
-            raise InputError(f"Domain: no multiple of {self.multiple_of} is within max_tokens = {self.max_tokens}")
+        for name, most in (("multiple_of", "max_tokens"), ("width_multiple_of", "max_width")):
+            if getattr(self, name) > getattr(self, most):
+                raise InputError(
+                    f"Domain: no multiple of {getattr(self, name)} is within {most} = {getattr(self, most)}"
+                )
         if self.max_abs_score is not None and not self.max_abs_score > 0:
             raise InputError(f"Domain: max_abs_score is {self.max_abs_score}; it must be positive")
 
@@ -54,6 +59,8 @@ class Domain:
             parts.append("values as wide as keys")
         if self.multiple_of > 1:
             parts.append(f"numbers of tokens that {self.multiple_of} divides")
+        if self.width_multiple_of > 1:
+            parts.append(f"widths that {self.width_multiple_of} divides")
         if self.fully_masked_rows:
             parts.append("rows without any key among them")
         if self.nonfinite_forbidden:

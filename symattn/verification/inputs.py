@@ -40,10 +40,20 @@ class Sizes:
     batch: tuple[int, ...] = ()
 
 
+def _multiple(n: int, of: int, most: int) -> int:
+    """The multiple next to n, from above if there is room."""
+    return min(-(-n // of), most // of) * of
+
+
 def _as_wide(*arrays: Array) -> tuple[Array, ...]:
     """Columns of zeros, up to the width of the widest."""
     width = max(a.shape[-1] for a in arrays)
-    return tuple(np.pad(a.astype(float), ((0, 0), (0, width - a.shape[-1]))) for a in arrays)
+    return tuple(_as_wide_as(a, width) for a in arrays)
+
+
+def _as_wide_as(a: Array, of: int) -> Array:
+    """Columns of zeros, up to a multiple."""
+    return np.pad(a.astype(float), ((0, 0), (0, -a.shape[-1] % of)))
 
 
 @dataclass(frozen=True)
@@ -112,13 +122,9 @@ class Maker:
         if items * n_q * n_k > CELLS:
             n_q = n_k = min(n_q, n_k, isqrt(CELLS // items))
         d_k = self._width(d_k)
-        n_q, n_k = self._multiple(n_q), self._multiple(n_k)
+        n_q, n_k = (_multiple(n, self.domain.multiple_of, self.domain.max_tokens) for n in (n_q, n_k))
+        d_k, d_v = (_multiple(d, self.domain.width_multiple_of, self.domain.max_width) for d in (d_k, d_v))
         return replace(sizes, n_q=n_q, n_k=n_k, d_k=d_k, d_v=d_k if self._same_width else d_v)
-
-    def _multiple(self, n: int) -> int:
-        """The number of tokens next to n, from above if there is room, that the domain's number divides."""
-        m = self.domain.multiple_of
-        return min(-(-n // m), self.domain.max_tokens // m) * m
 
     @property
     def _same_width(self) -> bool:
@@ -202,6 +208,7 @@ class Maker:
         q, k = (np.pad(a.astype(float), ((0, 0), (0, wide))) for a in (q, k))
         if self._same_width:
             q, k, v = _as_wide(q, k, v)
+        q, k, v = (_as_wide_as(a, self.domain.width_multiple_of) for a in (q, k, v))
         arrays = self._as_tokens(q, k, v) if self.tokens else self._as_heads(q, k, v)
         arrays = {name: self.precision.input.rounded(a) for name, a in arrays.items()}
         shapes = self.shapes(Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from symattn.verification.counterexample import sizes
@@ -28,13 +29,27 @@ def narrowed(session: Session) -> Domain:
 
 
 def _promises(domain: Domain) -> Iterator[Domain]:
-    """Domains with further promises, the fewest first."""
-    blocks = [b for b in _BLOCKS if b % domain.multiple_of == 0 and domain.multiple_of < b <= domain.max_tokens]
-    for block in (domain.multiple_of, *blocks):
-        for width, square in ((True, False), (False, True), (True, True), (False, False)):
-            yield replace(
-                domain, same_width=width or domain.same_width, square=square or domain.square, multiple_of=block
-            )
+    """Domains with further promises, the fewest and then the least first."""
+    tokens, widths = _multiples(domain.multiple_of), _multiples(domain.width_multiple_of)
+    every = [
+        replace(
+            domain, same_width=w or domain.same_width, square=q or domain.square, multiple_of=t, width_multiple_of=d
+        )
+        for t, d, w, q in product(tokens, widths, (False, True), (False, True))
+        if t <= domain.max_tokens and d <= domain.max_width
+    ]
+    yield from sorted(every, key=lambda promised: _further(domain, promised))
+
+
+def _multiples(of: int) -> list[int]:
+    return [of, *(b for b in _BLOCKS if b % of == 0 and b > of)]
+
+
+def _further(domain: Domain, promised: Domain) -> tuple[int, int]:
+    """How many promises more, and how large their numbers."""
+    names = ("same_width", "square", "multiple_of", "width_multiple_of")
+    more = sum(getattr(domain, name) != getattr(promised, name) for name in names)
+    return more, promised.multiple_of + promised.width_multiple_of
 
 
 def _kept(promise: Domain, judged: Judged) -> bool:
@@ -43,7 +58,8 @@ def _kept(promise: Domain, judged: Judged) -> bool:
         return False
     if promise.square and s["n_q"] != s["n_k"]:
         return False
-    return s["n_q"] % promise.multiple_of == 0 and s["n_k"] % promise.multiple_of == 0
+    tokens = all(s[n] % promise.multiple_of == 0 for n in ("n_q", "n_k"))
+    return tokens and all(s[d] % promise.width_multiple_of == 0 for d in ("d_k", "d_v"))
 
 
 def notes(session: Session) -> Iterator[str]:

@@ -145,3 +145,16 @@ def test_classes_of_modules_are_refused(program: Program) -> None:
     program("import torch\nclass Attention(torch.nn.Module):\n    def forward(self, q, k, v): return v\n")
     with pytest.raises(InputError, match="is a class"):
         load("attn.py:Attention")
+
+
+def test_a_module_is_read_by_its_forward() -> None:
+    from torch import nn
+
+    class Layer(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return torch.softmax((q @ k.mT).masked_fill(~mask, -torch.inf), -1) @ v
+
+    import torch
+
+    runner = target(Layer(), Request(masks=("mask",)), "layer")
+    assert [a.input for a in runner.convention.arguments] == ["q", "k", "v", "mask"]

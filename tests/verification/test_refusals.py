@@ -43,6 +43,12 @@ def blocks_of_four(q: Array, k: Array, v: Array) -> Array:
     return _right(q, k, v)
 
 
+def widths_of_eight(q: Array, k: Array, v: Array) -> Array:
+    if q.shape[-1] % 8 or v.shape[-1] % 8:
+        raise ValueError("heads are 8, 16, 24, … wide")
+    return _right(q, k, v)
+
+
 def wrong_in_blocks(q: Array, k: Array, v: Array) -> Array:
     if len(q) % 16 or q.shape != v.shape:
         raise ValueError("blocks of 16, and one shape")
@@ -59,6 +65,7 @@ def crashes(q: Array, k: Array, v: Array) -> Array:
         (one_width, "values as wide as keys"),
         (square, "as many queries as keys"),
         (blocks_of_four, "numbers of tokens that 4 divides"),
+        (widths_of_eight, "widths that 8 divides"),
     ],
 )
 def test_a_refusal_is_told_and_no_fault(function: Callable[..., Array], words: str) -> None:
