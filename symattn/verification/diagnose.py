@@ -140,7 +140,7 @@ class Search:
     def _sometimes(self) -> Iterator[Mistake]:
         """Mistakes that explain all that is wrong, and would be seen in cases that are right."""
         self._begin()
-        for mistake in (*self.fits[:1], *self.possible):
+        for mistake in (*self.possible, *self.fits[:1]):
             if self._over:
                 return
             if self._explains(mistake, self.wrong) and self._tells(mistake):

@@ -20,6 +20,7 @@ _CASES = 4  # that a number is fitted to
 _SMALL = 2000  # entries of inputs of such a case
 _STEPS = 40  # of the search between two points of the grid
 _NEAR = 0.01  # how far a plainer number may be from the one that fits
+_NOTHING = 1e-4
 _BETTER = 0.02  # how much of the error may be left
 
 
@@ -56,6 +57,8 @@ def _fit(family: Family, screen: Screen, cases: Sequence[Judged]) -> float | Non
         return None
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     theta, miss = _narrowed(misses, float(low), float(high))
+    if 0.0 in family.grid and abs(theta) < _NOTHING:  # 0 is a mistake of its own, with words of its own
+        return None
     before = _miss_of(screen, cases, RIGHT)
     return theta if miss <= _BETTER * before else None
 
