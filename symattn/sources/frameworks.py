@@ -82,7 +82,8 @@ class TorchArrays:
         return self.torch.full(shape, fill, dtype=self.torch.float64).to(like.dtype)
 
     def bits(self, array: Any) -> bytes:
-        flat = array.detach().contiguous().reshape(-1)
+        # A single element is contiguous whatever its stride is, which a view of bytes is not.
+        flat = array.detach().clone(memory_format=self.torch.contiguous_format).reshape(-1)
         return bytes(flat.view(self.torch.uint8).numpy().tobytes())
 
     def lying(self, array: Any, memory: Memory) -> Any:

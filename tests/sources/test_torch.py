@@ -158,3 +158,12 @@ def test_a_module_is_read_by_its_forward() -> None:
 
     runner = target(Layer(), Request(masks=("mask",)), "layer")
     assert [a.input for a in runner.convention.arguments] == ["q", "k", "v", "mask"]
+
+
+def test_the_bits_of_one_element_with_a_stride() -> None:
+    import torch
+
+    from symattn.sources.frameworks import arrays
+
+    one = torch.tensor([7, 8], dtype=torch.int64)[::2]
+    assert arrays("torch").bits(one) == np.int64(7).tobytes()
