@@ -1,48 +1,66 @@
-"""The a-priori bound as TeX: the formula, its letters, and why it holds."""
+"""The a-priori bound as one writes it: the formula, its letters, and why it holds."""
 
 from __future__ import annotations
 
 from math import log
 
 from symattn.arrays.precision import Precision
+from symattn.document.notation import Fence, Name, Node, Power, Row, call, name, relation
 from symattn.verification.bounding.priori import Sizes, Terms
 
-FORMULA = (
-    r"|y-o| \le M + g_O(1)\,(V+M) + \eta_O, \quad "
-    r"M = W + P + (G-1)(V+W+P) + G\,e^{2\lambda_P}(S+E) + U, \quad "
-    r"W = V e^{a}(e^{a}-1), \quad S = V e^{2a}(e^{s}-1), \quad G = 1 + e^{2a+2\lambda_P}(e^{b}-1)"
-)
+E, V, W, P, G, S, U, M = (Name(letter) for letter in "eVWPGSUM")
+SUMS = Name("E")
+
+
+def _power(exponent: Node) -> Node:
+    return Power(E, exponent)
+
+
+def formula() -> tuple[Node, ...]:
+    """|y − o| ≤ M + g_O (V + M) + η_O, and what M is made of."""
+    y, o, a, s, b, rate = Name("y"), Name("o"), Name("a"), Name("s"), Name("b"), name("λ", "P")
+    sums = G * _power(2 * rate) * Fence("round", S + SUMS)
+    return (
+        relation(Fence("abs", y - o), "≤", M + name("g", "O") * Fence("round", V + M) + name("η", "O")),
+        relation(M, "=", W + P + Fence("round", G - 1) * Fence("round", V + W + P) + sums + U),
+        Row((
+            relation(W, "=", V * _power(a) * Fence("round", _power(a) - 1)),
+            relation(S, "=", V * _power(2 * a) * Fence("round", _power(s) - 1)),
+            relation(G, "=", 1 + _power(2 * a + 2 * rate) * Fence("round", _power(b) - 1)),
+        )),
+    )  # fmt: skip
+
 
 _FIRST = "To first order, M is V (a + s + b + λ_P + (sums)), and every exponent is a number of roundings times u."
 
 
-def quantities(sizes: Sizes, precision: Precision, terms: Terms) -> tuple[tuple[str, str, float], ...]:
-    """Each letter: TeX, in words, value."""
+def quantities(sizes: Sizes, precision: Precision, terms: Terms) -> tuple[tuple[Node, str, float], ...]:
+    """Each letter: how it is written, in words, value."""
     p, q = precision, terms.quantities
-    found = [
-        ("n", "keys", float(sizes.n)),
-        ("d_k", "width of queries and keys", float(sizes.d_k)),
-        ("T", "largest sum of absolute values of a score, scaled", sizes.score_max),
-        ("V", "largest absolute value", sizes.v_max),
-        (r"\ln n", "largest logarithm of a sum of exponentials", log(sizes.n)),
-        ("u_s", f"unit roundoff of scores and exponentials ({p.score.name})", float(p.score.u)),
-        ("u_a", f"unit roundoff of sums ({p.accumulate.name})", float(p.accumulate.u)),
-        ("u_P", f"unit roundoff of stored weights ({p.stored.name})", float(p.stored.u)),
-        ("u_O", f"unit roundoff of the output ({p.returned.name})", float(p.returned.u)),
-        (r"\varepsilon", f"error of the exponential, {p.exp_ulps:g} ulps", 2 * p.exp_ulps * float(p.score.u)),
+    found: list[tuple[Node, str, float]] = [
+        (Name("n"), "keys", float(sizes.n)),
+        (name("d", "k"), "width of queries and keys", float(sizes.d_k)),
+        (Name("T"), "largest sum of absolute values of a score, scaled", sizes.score_max),
+        (V, "largest absolute value", sizes.v_max),
+        (call("ln", "n"), "largest logarithm of a sum of exponentials", log(sizes.n)),
+        (name("u", "s"), f"unit roundoff of scores and exponentials ({p.score.name})", float(p.score.u)),
+        (name("u", "a"), f"unit roundoff of sums ({p.accumulate.name})", float(p.accumulate.u)),
+        (name("u", "P"), f"unit roundoff of stored weights ({p.stored.name})", float(p.stored.u)),
+        (name("u", "O"), f"unit roundoff of the output ({p.returned.name})", float(p.returned.u)),
+        (Name("ε"), f"error of the exponential, {p.exp_ulps:g} ulps", 2 * p.exp_ulps * float(p.score.u)),
     ]
-    names = {
-        "tau": (r"\tau", "error of a score as it is stored"),
-        "a": ("a", "error of an exponent that numerator and denominator share"),
-        "s": ("s", "error of a term of the numerator alone, but for its sum"),
-        "b": ("b", "error of a term of the denominator alone"),
-        "W": ("W", "by how much the mean of the values moves"),
-        "P": ("P", "storing weights"),
-        "G": ("G", "error of the denominator, as a factor"),
-        "S": ("S", "roundings of single terms"),
-        "E": ("E", "roundings of sums"),
+    names: dict[str, tuple[Node, str]] = {
+        "tau": (Name("τ"), "error of a score as it is stored"),
+        "a": (Name("a"), "error of an exponent that numerator and denominator share"),
+        "s": (Name("s"), "error of a term of the numerator alone, but for its sum"),
+        "b": (Name("b"), "error of a term of the denominator alone"),
+        "W": (W, "by how much the mean of the values moves"),
+        "P": (P, "storing weights"),
+        "G": (G, "error of the denominator, as a factor"),
+        "S": (S, "roundings of single terms"),
+        "E": (SUMS, "roundings of sums"),
     }
-    return (*found, *((tex, words, q[name]) for name, (tex, words) in names.items() if name in q))
+    return (*found, *((letter, words, q[key]) for key, (letter, words) in names.items() if key in q))
 
 
 def derivation(precision: Precision) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
+from symattn.document.notation import Node
 from symattn.errors import Undecided
 from symattn.verification.bounding import formula, plain
 from symattn.verification.bounding.balls import allowed as in_balls
@@ -89,8 +90,8 @@ class APriori:
 
     value: float
     parts: dict[str, float]
-    formula: str
-    quantities: tuple[tuple[str, str, float], ...]
+    formula: tuple[Node, ...]
+    quantities: tuple[tuple[Node, str, float], ...]
     derivation: tuple[str, ...]
 
 
@@ -113,4 +114,4 @@ def a_priori(
     sizes = Sizes(n, d_k, score_max, v_max, entry_max, lowest_max)
     terms = evaluate(sizes, precision)
     told = formula.quantities(sizes, precision, terms)
-    return APriori(terms.value, terms.parts, formula.FORMULA, told, formula.derivation(precision))
+    return APriori(terms.value, terms.parts, formula.formula(), told, formula.derivation(precision))

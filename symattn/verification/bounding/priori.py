@@ -149,7 +149,7 @@ class _Formula:
             "scores": moved * self.tau / every,
             "exponent": moved * (self.a - self.tau - rescaling) / every,
             "rescaling": moved * rescaling / every + apart * again / own + lost * again / below,
-            "merging": apart * (self.alone - again - single) / own + lost * (self.below - again - added) / below,
+            "merging": apart * max(0.0, own - again - single) / own + lost * max(0.0, below - again - added) / below,
             "sums": apart * single / own + lost * added / below,
         }
 

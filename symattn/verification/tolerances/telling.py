@@ -27,8 +27,8 @@ from symattn.document.model import (
 from symattn.document.notation import Decimal, Fence, Node, name, relation
 from symattn.document.tex import tex
 from symattn.evidence import Evidence, Grade
+from symattn.verification.bounding.formula import formula
 from symattn.verification.tolerances.asked import Beforehand, ForInputs
-from symattn.verification.tolerances.letters import formula, letter, parts
 from symattn.verification.tolerances.weighing import KEYS, ROWS, Weighed
 
 PROVED = Evidence(Grade.PROVED, "by the rule printed, under A1 and A2")
@@ -58,7 +58,7 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str) -> D
         command=command,
         parameters={"n": s.n_k, "dk": s.d_k, "dtype": asked.precision.name, "contract": asked.precision.contract,
                     "fields": _fields(asked.spec)},
-        record={"formula": tex(formula()), "value": value if isfinite(value) else None,
+        record={"formula": tex(formula()[0]), "value": value if isfinite(value) else None,
                 "parts": _parts(asked.bound.parts), "tolerances": [_record(w) for w in weighed]},
         hints=() if isfinite(value) else ("symattn bound --contract fused   scores and sums are kept in float32",),
     )  # fmt: skip
@@ -67,11 +67,11 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str) -> D
 def _before(asked: Beforehand) -> Iterator[Block]:
     yield _assumptions(asked)
     yield _steps(asked.bound.parts, asked.bound.value)
-    yield _result(asked.value, (formula(), *parts()), PROVED)
+    yield _result(asked.value, formula(), PROVED)
     yield Heading(("Why it holds",))
     yield Items(tuple((line,) for line in asked.bound.derivation))
     columns = (Column(("letter",), "left"), Column(("what it is",), "left"), Column(("value",)))
-    yield Table(columns, tuple(((letter(t),), (w,), (f"{x:.4g}",)) for t, w, x in asked.bound.quantities))
+    yield Table(columns, tuple(((t,), (w,), (f"{x:.4g}",)) for t, w, x in asked.bound.quantities))
     yield Caveat(
         (
             "The bound is for the worst inputs and the worst roundings: typical errors are far smaller. For inputs that"
@@ -139,7 +139,7 @@ def for_inputs(asked: ForInputs, path: str, command: str) -> Document:
         command=command,
         parameters={"input": path, "dtype": asked.precision.name, "contract": asked.precision.contract,
                     "fields": _fields(asked.spec)},
-        record={"formula": tex(formula()), "value": atol if isfinite(atol) else None,
+        record={"formula": tex(formula()[0]), "value": atol if isfinite(atol) else None,
                 "parts": _parts(asked.bound.steps()), "rtol": rtol if isfinite(rtol) else None,
                 "allowed": _nested(asked.bound.allowed)},
     )  # fmt: skip
@@ -217,14 +217,14 @@ def table(asked: Sequence[Beforehand], command: str) -> Document:
     blocks: tuple[Block, ...] = (
         Assumptions((reach, Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",)))),
         Table(columns, rows),
-        Result("Tolerances", (formula(), *parts()), tuple(sorted(grades, key=str)), ("atol, with rtol=0",)),
+        Result("Tolerances", formula(), tuple(sorted(grades, key=str)), ("atol, with rtol=0",)),
     )
     entries = [{"n": a.sizes.n_k, "dk": a.sizes.d_k, "dtype": a.precision.name, "contract": a.precision.contract,
                 "value": a.value if isfinite(a.value) else None, "parts": _parts(a.bound.parts)}
                for a in asked]  # fmt: skip
     return Document(
         "bound", "bound", ("How far correct attention may be off",), blocks, command=command,
-        record={"formula": tex(formula()), "bounds": entries},
+        record={"formula": tex(formula()[0]), "bounds": entries},
     )  # fmt: skip
 
 
