@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.errors import SymattnError
+from symattn.errors import SymattnError, Undecided
 from symattn.verification.definitions.judging import Judged, expected, explains
 from symattn.verification.definitions.subject import Mistake, Subject
 
@@ -110,6 +110,9 @@ def coarser(subject: Subject, precision: Precision, wrong: Sequence[Judged]) -> 
 def _could(subject: Subject, narrow: Precision, judged: Judged) -> bool:
     if not judged.ratios:
         return False
-    bounds = expected(subject, judged.case.inputs, narrow, subject.ways)
+    try:
+        bounds = expected(subject, judged.case.inputs, narrow, subject.ways)
+    except Undecided:  # rounding that rough could change which numbers are compared at all
+        return False
     sharp = all(b.decisive for b in bounds)
     return sharp and all(a is not None and (b.ratios(a) <= 1).all() for a, b in zip(judged.got, bounds, strict=False))
