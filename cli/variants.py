@@ -27,12 +27,19 @@ def specified(told: dict[str, Any]) -> tuple[Any, str]:
     from symattn.attention import presets
     from symattn.attention.spelling import default
 
+    definition = told.pop("definition", None)
+    made_of = [n for n in told if n in Attention.__dataclass_fields__ or n in ("like", "without")]
     like = told.pop("like", None)
     fields = {name: told.pop(name) for name in tuple(told) if name in Attention.__dataclass_fields__}
     for name in told.pop("without", ()):
         fields[name] = default(name, Attention)
     fields = {name: None if value == "none" else value for name, value in fields.items()}
-    return presets.small(like, **fields) if like else (Attention(**fields), "")
+    spec, cut = presets.small(like, **fields) if like else (Attention(**fields), "")
+    if definition is None:
+        return spec, cut
+    from symattn.verification.definitions.reading import read
+
+    return read(definition, spec if made_of else None), cut
 
 
 def _field(name: str) -> Callable[[click.Context, click.Parameter, str | None], Any]:

@@ -25,6 +25,10 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 @click.option("--dtype", type=Choice(DTYPES), default="float32", help="Type of the inputs; by default float32.")
 @specification
 @variants
+@click.option(
+    "--definition", metavar="NAME[(FIELD=VALUE, ...)]",
+    help="In place of attention: lse, gradient, cached, LayerNorm, RMSNorm(eps=1e-6), Rotary, LinearAttention, Block.",
+)  # fmt: skip
 @click.option("--fully-masked", type=Choice(("zeros", "nan")), help="Try rows without any key, which give this.")
 @click.option("--call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true.")
 @click.option("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation.")
@@ -73,6 +77,8 @@ def command(
     symattn verify attn.py:attention --like llama --heads 4 --kv-heads 2
     symattn verify torch.nn.functional:scaled_dot_product_attention
     symattn verify attn.py:attention --write-test test_attn.py
+    symattn verify norms.py:rms_norm --definition "RMSNorm(eps=1e-6)"
+    symattn verify attn.py:backward --definition gradient --causal
     """
     from symattn.sources.loading import CannotRun
     from symattn.verification.domain import Domain

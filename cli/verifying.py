@@ -12,7 +12,7 @@ from . import files
 from .errors import say
 
 if TYPE_CHECKING:
-    from symattn.attention.spec import Attention
+    from symattn.verification.definitions.registry import Specification
     from symattn.verification.report import Report
 
 
@@ -50,13 +50,14 @@ class Wishes:
             files.check(found.write, force)
         return found
 
-    def report(self, target: str, spec: Attention, **told: Any) -> Report:
+    def report(self, target: str, spec: Specification, **told: Any) -> Report:
         """The report, after everything that was asked for has been written."""
         from symattn.sources.reproduce import named, verify_case
         from symattn.sources.verify import verify_target
         from symattn.verification import baseline
 
         accepted = baseline.read(self.baseline) if self.baseline else None
+        self._check(spec)
         if self.word is not None:
             report = verify_case(target, spec, self.word, **told)
         else:
@@ -67,7 +68,14 @@ class Wishes:
             self._write_baseline(target, report)
         return report if accepted is None else baseline.compared(report, target, accepted)
 
-    def _write_test(self, target: str, spec: Attention, report: Report, told: dict[str, Any]) -> None:
+    def _check(self, spec: Specification) -> None:
+        from symattn.sources.reproduce import repeatable
+
+        for option, wish in (("--case", self.word), ("--write-test", self.test)):
+            if wish is not None:
+                repeatable(spec, f"{option} {wish}")
+
+    def _write_test(self, target: str, spec: Specification, report: Report, told: dict[str, Any]) -> None:
         from symattn.sources.reproduce import tests_of
 
         assert self.test is not None

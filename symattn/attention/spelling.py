@@ -16,6 +16,8 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (Rotary, Alibi, Buckets, Shaw, TransformerXL, Disentangled, Latent, Fraction, *SCALINGS)
 }
+#: What reading a text may raise beside InputError.
+UNREADABLE = (SyntaxError, ValueError, TypeError, ZeroDivisionError, MemoryError, RecursionError)
 _SMALL = {name.lower(): name for name in _KINDS}
 
 
@@ -29,10 +31,11 @@ def spelled(value: object) -> str:
         return "none" if value is None else str(value) if isinstance(value, str | Fraction) else repr(value)
     told = [(f.name, getattr(value, f.name)) for f in fields(value) if getattr(value, f.name) != f.default]
     name = type(value).__name__
-    return f"{name}({', '.join(f'{n}={_inside(x)}' for n, x in told)})" if told else name.lower()
+    return f"{name}({', '.join(f'{n}={inside(x)}' for n, x in told)})" if told else name.lower()
 
 
-def _inside(value: object) -> str:
+def inside(value: object) -> str:
+    """A field's value as it stands within the brackets of a description."""
     if is_dataclass(value):
         return spelled(value) if "(" in spelled(value) else f"{type(value).__name__}()"
     return str(value) if isinstance(value, Fraction) else repr(value)
@@ -44,10 +47,10 @@ def read(text: str, known: tuple[str, ...]) -> Any:
         return None
     word = _SMALL.get(text.lower(), text)
     try:
-        found = _made(ast.parse(word if "(" in word else f"{word}()", mode="eval").body)
+        found = value_of(ast.parse(word if "(" in word else f"{word}()", mode="eval").body)
     except InputError:
         raise
-    except (SyntaxError, ValueError, TypeError, RecursionError) as error:
+    except UNREADABLE as error:
         needs = f"; {error}" if isinstance(error, TypeError) else ""
         raise InputError(f"{text!r} is none of none, {', '.join(known)}{needs}") from None
     if type(found).__name__.lower() not in known:
@@ -55,16 +58,17 @@ def read(text: str, known: tuple[str, ...]) -> Any:
     return found
 
 
-def _made(node: ast.expr) -> Any:
+def value_of(node: ast.expr) -> Any:
+    """The value that an expression of literals, fractions and descriptions stands for. Raises what is UNREADABLE."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
         kind = _KINDS.get(_SMALL.get(node.func.id.lower(), node.func.id))
         if kind is None or any(k.arg is None for k in node.keywords):
             raise ValueError(node.func.id)
-        return kind(**{str(k.arg): _made(k.value) for k in node.keywords})
+        return kind(**{str(k.arg): value_of(k.value) for k in node.keywords})
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        return Fraction(_made(node.left)) / Fraction(_made(node.right))
+        return Fraction(value_of(node.left)) / Fraction(value_of(node.right))
     if isinstance(node, ast.Tuple):
-        return tuple(_made(item) for item in node.elts)
+        return tuple(value_of(item) for item in node.elts)
     return ast.literal_eval(node)
 
 

@@ -8,7 +8,7 @@ inputs in their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from symattn.arrays.precision import Precision
 from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
 from symattn.sources.autograd import Backpropagated
-from symattn.sources.loading import CannotRun
 from symattn.sources.matching import Agreement, meanings, open_ended
 from symattn.sources.names import plain
 from symattn.sources.request import Request
@@ -28,33 +27,32 @@ from symattn.verification.definitions.drawing import draw
 from symattn.verification.definitions.registry import ordered, subjects_of
 from symattn.verification.definitions.subject import Subject
 from symattn.verification.domain import Domain
-from symattn.verification.engine import Unusable
 from symattn.verification.report import Report
-from symattn.verification.target import Convention, Framework, Layout
+from symattn.verification.target import Convention, Framework, Layout, Runner
 
 
-def verified(
-    function: Callable[..., Any], request: Request, precision: Precision, domain: Domain | None, **tried: Any
-) -> Report:
-    """Does the function, called in this process, compute the definition? See ``symattn.verify``."""
-    runner = target(function, replace(request, dtype=precision.input.name))
-    return report(runner, request, precision, domain, **tried)
+def verified(runner: Runner, spec: Any, precision: Precision, domain: Domain | None, **tried: Any) -> Report:
+    """Does a function that is ready to be called compute the definition? See ``symattn.verify``."""
+    agreed = runner.convention
+    assert isinstance(agreed, Formed)
+    return engine.verify(runner, subject_of(spec, agreed), precision, domain, **tried)
 
 
-def report(runner: Laid, request: Request, precision: Precision, domain: Domain | None, **tried: Any) -> Report:
-    """What is found of a function that is ready to be called."""
-    try:
-        return engine.verify(runner, runner.subject, precision, domain, **tried)
-    except Unusable as nothing:
-        raise CannotRun(str(nothing)) from None
-    finally:
-        runner.close()
+def check_domain(spec: object, domain: Domain) -> None:
+    """Raise InputError for a promise that the inputs of definitions do not keep."""
+    usual = Domain()
+    for f in fields(domain):
+        if f.name not in ("max_tokens", "max_width", "square") and getattr(domain, f.name) != getattr(usual, f.name):
+            told = f"--{f.name.replace('_', '-')}"
+            raise InputError(f"{told}: definitions other than plain attention do not know it; mend: leave it out")
 
 
 def joined(output: Report, rest: Report) -> Report:
     """The report on an output and the one on what is returned beside it."""
     notes = [n for n in (*output.notes, *rest.notes) if not n.startswith("It returns a tuple")]
-    return replace(rest, checks=(*output.checks, *rest.checks), notes=tuple(dict.fromkeys(notes)))
+    notes = [n.replace("On residues it computes", "On residues its output is", 1) for n in notes]
+    checks = (c for c in output.checks if c.epsilon is None)  # that grade is not one of both
+    return replace(rest, checks=(*checks, *rest.checks), notes=tuple(dict.fromkeys(notes)))
 
 
 def target(function: Callable[..., Any], request: Request, name: str = "") -> Laid:
@@ -63,21 +61,51 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> La
     Raises InputError where it is open how to call it.
     """
     frameworks.numpy_dtype(request.dtype)
-    request = settled(function, request)
-    if _forward_alone(function, request):
-        function, request = Backpropagated(function), replace(request, framework="torch")
+    function, request = _differentiated(function, settled(function, request))
     name = name or getattr(function, "__name__", type(function).__name__)
-    layout, made = _laid(function, request, name)
+    made = _laid(function, request, name)
+    layout = made.place[0]
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
     if layout != "nd" and request.layout == "auto":
         notes += (f"The axes are in the order {layout}, by trial; --layout tells another",)
     if request.framework is None:
         framework, note = _tried(made, made.subject, request)
         made.convention, notes = replace(made.convention, framework=framework), (*notes, note)
-    return Laid(made, replace(made.convention, notes=(*made.convention.notes, *notes)), name)
+    return Laid(made, made.formed((*made.convention.notes, *notes)), name)
+
+
+def restored(function: Callable[..., Any], request: Request, agreed: Formed, name: str) -> Laid:
+    """The function ready to be called as has been agreed before; nothing is tried."""
+    function, request = _differentiated(function, request)
+    place = (agreed.order, agreed.form)
+    return Laid(Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name)
+
+
+def subject_of(spec: Any, agreed: Formed) -> Subject:
+    """The definition in the form in which the function is called."""
+    return tuple(subjects_of(spec, agreed.order))[agreed.form]
+
+
+def prepared(function: Callable[..., Any], request: Request) -> Request:
+    """The request with the framework, where it shows; what takes long to import is imported."""
+    next(subjects_of(request.spec, "nd" if request.layout == "auto" else request.layout))
+    request = settled(function, request)
+    _forward_alone(function, request)
+    return request
 
 
 _AUTOGRAD = "The gradients are those that torch's autograd gives for the function's output"
+
+
+@dataclass(frozen=True, slots=True)
+class Formed(Convention):
+    """How a function of a definition is called: with the axes in the ``order``, in the definition's ``form``.
+
+    The arrays are drawn in that order, so that the layout is that of arrays which are passed as they are.
+    """
+
+    order: Layout = "nd"
+    form: int = 0
 
 
 class Laid(Target):
@@ -88,13 +116,13 @@ class Laid(Target):
         self.subject = made.subject
 
 
-def _laid(function: Callable[..., Any], request: Request, name: str) -> tuple[Layout, Adapted]:
+def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
     """The first form, and order of the axes, in which a small call gives what it should.
 
     Where none does, the first in which the shapes are right; the order is the one that was told.
     """
     orders: tuple[Layout, ...] = _ORDERS if ordered(request.spec) else ("nd",)
-    found: dict[bool | None, tuple[Layout, Adapted]] = {}
+    found: dict[bool | None, Adapted] = {}
     refused: list[InputError] = []
     for layout in orders if request.layout == "auto" else (request.layout,):
         try:
@@ -102,13 +130,13 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> tuple[La
         except InputError as error:
             refused.append(error)
             continue
-        for subject in forms:
+        for form, subject in enumerate(forms):
             try:
-                made = Adapted(function, subject, request, name)
+                made = Adapted(function, subject, request, name, (layout, form))
             except InputError as error:
                 refused.append(error)
                 continue
-            found.setdefault(_agrees(made, subject, request) if ordered(request.spec) else True, (layout, made))
+            found.setdefault(_agrees(made, subject, request) if ordered(request.spec) else True, made)
             if True in found:
                 return found[True]
     if not found:
@@ -147,6 +175,13 @@ def _about(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(np.abs(a - b).max(initial=0.0) < 0.05 * (1 + np.abs(b).max(initial=0.0)))
 
 
+def _differentiated(function: Callable[..., Any], request: Request) -> tuple[Callable[..., Any], Request]:
+    """By autograd, where gradients are wanted of a function that gives none."""
+    if not _forward_alone(function, request):
+        return function, request
+    return Backpropagated(function), replace(request, framework="torch")
+
+
 def _forward_alone(function: Callable[..., Any], request: Request) -> bool:
     """Whether a gradient is wanted of a function of torch that has no parameter for the gradient of its output."""
     if type(request.spec).__name__ != "Gradient" or request.framework == "numpy":
@@ -168,13 +203,20 @@ def _has_torch() -> bool:
 class Adapted:
     """A function whose parameters for sizes are filled in from its inputs, and whose lists and mappings are tuples."""
 
-    def __init__(self, function: Callable[..., Any], subject: Subject, request: Request, name: str) -> None:
+    def __init__(
+        self, function: Callable[..., Any], subject: Subject, request: Request, name: str, place: tuple[Layout, int]
+    ) -> None:
         agreed = Agreement(function, subject, request, name)
         self.subject = subject
         self._function, self._outputs = function, subject.outputs
         self._arguments, self._derived = agreed.arguments, agreed.derived
-        self.convention = agreed.convention()
+        self.convention, self.place = agreed.convention(), place
         self.__name__ = name
+
+    def formed(self, notes: tuple[str, ...]) -> Formed:
+        """The convention, with the place of the subject among those of its specification."""
+        how = self.convention
+        return Formed(how.arguments, how.framework, how.dtype, notes=notes, order=self.place[0], form=self.place[1])
 
     def __call__(self, *places: Any, **keywords: Any) -> Any:
         if self._derived:

@@ -22,10 +22,18 @@ _SETTINGS = {
     "normalized_shape": "shape",
     "base": "theta rope_theta rotary_base freq_base",
     "dim": "rotary_dim rope_dim",
-    "head_dim": "d_head d head_size",
+    "head_dim": "d_head d head_size dim_head d_k",
     "interleaved": "interleave",
     "length": "n seq_len max_len max_seq_len seqlen",
     "start": "offset past start_pos",
+    "causal": "is_causal use_causal",
+    "scale": "softmax_scale sm_scale scaling",
+    "heads": "n_heads num_heads nheads n_head nhead",
+    "kv_heads": "n_kv_heads num_kv_heads num_key_value_heads n_kv_head",
+    "window": "window_size sliding_window",
+    "softcap": "soft_cap logit_softcap",
+    "dropout": "dropout_p p_dropout dropout_rate",
+    "return_lse": "return_softmax_lse with_lse output_lse return_logsumexp",
 }
 
 

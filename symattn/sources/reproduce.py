@@ -17,18 +17,20 @@ from symattn.sources.repeat import Repeated, repeat_target
 from symattn.sources.verify import verify_target
 from symattn.sources.written_test import written
 from symattn.verification.case_codes import decode, encode, hashed, speaks
+from symattn.verification.definitions.registry import Specification, is_definition
 from symattn.verification.report import Fault, Report
 
 
-def verify_case(target: str, spec: Attention, word: str, *, dtype: str = "float32", **told: Any) -> Report:
+def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "float32", **told: Any) -> Report:
     """The report on one case alone, by its word. ``told`` are options of ``verify_target``.
 
     Where the word is a hash, everything is run again with the same seed, and the fault of that word is what the report
     keeps. Raises ``InputError`` for a word of another specification, and as ``verify_target`` does.
     """
+    attention = repeatable(spec, f"--case {word}")
     if speaks(word):
-        inputs = decode(spec, word, dtype)
-        report = repeat_target(target, spec, inputs, dtype=dtype, **told).report
+        inputs = decode(attention, word, dtype)
+        report = repeat_target(target, attention, inputs, dtype=dtype, **told).report
         return named(replace(report, command=f"{report.command} --case {word}"), spec, dtype)
     report = named(verify_target(target, spec, dtype=dtype, **told), spec, dtype)
     faults = tuple(fault for fault in report.faults if fault.case == word)
@@ -37,11 +39,19 @@ def verify_case(target: str, spec: Attention, word: str, *, dtype: str = "float3
     return replace(report, faults=faults, verdict=verdict, notes=(*report.notes, note))
 
 
-def named(report: Report, spec: Attention, dtype: str) -> Report:
+def named(report: Report, spec: Specification, dtype: str) -> Report:
     """The report with a word for each fault whose inputs are known; other definitions than attention have none."""
-    if not isinstance(spec, Attention):
+    if not isinstance(spec, Attention) or spec.lse:
         return report
     return replace(report, faults=tuple(replace(f, case=_word(f, spec, dtype)) for f in report.faults))
+
+
+def repeatable(spec: Specification, wish: str) -> Attention:
+    """The specification, where single cases of it can be repeated. Raises InputError for other definitions."""
+    if is_definition(spec):
+        raise InputError(f"{wish}: definitions other than plain attention have no cases to repeat; mend: leave it out")
+    assert isinstance(spec, Attention)
+    return spec
 
 
 def _word(fault: Fault, spec: Attention, dtype: str) -> str:
@@ -60,15 +70,16 @@ def _inputs(fault: Fault, spec: Attention) -> dict[str, np.ndarray]:
     }
 
 
-def tests_of(target: str, spec: Attention, report: Report, path: Path, **told: Any) -> tuple[str, int]:
+def tests_of(target: str, spec: Specification, report: Report, path: Path, **told: Any) -> tuple[str, int]:
     """A file for pytest with a test for each fault that one call shows (or two), and for how many there is none.
 
     Raises ``InputError`` where there is nothing to write.
     """
+    attention = repeatable(spec, f"--write-test {path}")
     repeated: list[tuple[str, Repeated]] = []
     for fault in report.faults:
         if fault.counterexample is not None and fault.counterexample.inputs:
-            found = repeat_target(target, spec, _inputs(fault, spec), **told)
+            found = repeat_target(target, attention, _inputs(fault, attention), **told)
             if found.report.faults:
                 whole = replace(found.report, faults=(fault,))  # what all cases together have told of it
                 repeated.append((fault.case, replace(found, report=whole)))

@@ -21,6 +21,7 @@ from symattn.sources.loading import CannotRun, NotCallable
 from symattn.sources.request import Request, keyword
 from symattn.sources.target import target as in_process
 from symattn.verification import engine
+from symattn.verification.definitions.reading import attention_of, written
 from symattn.verification.definitions.registry import Specification, is_definition
 from symattn.verification.domain import Domain
 from symattn.verification.engine import Progress, Unusable
@@ -60,34 +61,20 @@ def verify(
     'no fault'
     """
     _check(function, budget=budget, examples=examples, seed=seed)
-    if is_definition(spec):
-        told = tuple((call or {}).items())
-        wishes = Request(
-            layout=layout or "auto", framework=framework, call=told, mask_arg=mask_arg, spec=cast(Attention, spec)
-        )
-        tried: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget}
-        if not isinstance(spec, Attention):
-            return definitions.verified(function, wishes, Precision.of(precision), domain, **tried)
-        how: dict[str, Any] = {"call": call, "mask_arg": mask_arg, "layout": layout, "framework": framework}
-        first = verify(function, replace(spec, lse=False), precision=precision, domain=domain, **how, **tried)
-        if first.verdict is Verdict.FAULT:
-            return first
-        rest = definitions.verified(function, wishes, Precision.of(precision), domain, **tried)
-        return definitions.joined(first, rest)
-    if not isinstance(spec, Attention | None):
-        raise InputError(f"{spec!r} is no specification; mend: an Attention, LayerNorm, Gradient …; see definitions.md")
-    spec, arithmetic = spec or Attention(), Precision.of(precision)
-    request = Request.of(
-        spec, dtype=arithmetic.input.name, layout=layout or "auto", framework=framework,
-        call=tuple((call or {}).items()), mask_arg=mask_arg, domain=domain or Domain(),
-    )  # fmt: skip
-    runner = in_process(function, request)
-    return _verified(runner, spec, arithmetic, domain, seed=seed, examples=examples, budget=budget)
+    spec, arithmetic = _checked(spec, domain), Precision.of(precision)
+    how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
+
+    def one(spec: Specification) -> Report:
+        request = _request(spec, dtype=arithmetic.input.name, call=tuple((call or {}).items()), **how)
+        runner = definitions.target(function, request) if is_definition(spec) else in_process(function, request)
+        return _verified(runner, spec, arithmetic, domain, seed=seed, examples=examples, budget=budget)
+
+    return _whole(spec, one)
 
 
 def verify_target(
     target: str,
-    spec: Attention | None = None,
+    spec: Specification | None = None,
     *,
     dtype: str = "float32",
     contract: Contract | None = None,
@@ -110,16 +97,16 @@ def verify_target(
     ``notes`` what the report is to say besides. Raises ``CannotRun`` where the target cannot be imported either.
     """
     _check(budget=budget, examples=examples, seed=seed, time_limit=time_limit)
-    spec, arithmetic = spec or Attention(), Precision.of(dtype, contract)
-    request = Request.of(
-        spec, dtype=dtype, layout=layout or "auto", framework=framework,
-        call=tuple(keyword(text) for text in call), mask_arg=mask_arg, domain=domain or Domain(),
-    )  # fmt: skip
+    spec, arithmetic, passed = _checked(spec, domain), Precision.of(dtype, contract), tuple(map(keyword, call))
+    how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
-    with Child(target, request, limits) as child:
-        report = _verified(
-            child, spec, arithmetic, domain, seed=seed, examples=examples, budget=budget, progress=progress
-        )
+    tried: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "progress": progress}
+
+    def one(spec: Specification) -> Report:
+        with Child(target, _request(spec, dtype=dtype, call=passed, **how), limits) as child:
+            return _verified(child, spec, arithmetic, domain, **tried)
+
+    report = _whole(spec, one)
     told = {
         "contract": contract,
         "time-limit": time_limit,
@@ -127,6 +114,7 @@ def verify_target(
         "examples": examples if examples != engine.EXAMPLES else None,
         "seed": seed if seed != engine.SEED else None,
     }
+    request = _request(spec, dtype=dtype, call=passed, **how)
     command = _command(target, spec, request, domain or Domain(), told, like)
     return replace(report, command=command, notes=(*notes, *report.notes))
 
@@ -145,7 +133,7 @@ def _check(function: object = None, **numbers: float | None) -> None:
 
 def _command(
     target: str,
-    spec: Attention,
+    spec: Specification,
     request: Request,
     domain: Domain,
     told: Mapping[str, object | None],
@@ -160,7 +148,7 @@ def _command(
         "max-abs-score": domain.max_abs_score,
         **told,
     }
-    words = ["symattn", "verify", target, *_promised(domain), *_fields(spec, domain, like)]
+    words = ["symattn", "verify", target, *_promised(domain), *_said(spec, domain, like)]
     for name, value in valued.items():
         words += [] if value is None else [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
     for name, value in request.call:
@@ -174,6 +162,15 @@ def _promised(domain: Domain) -> Iterator[str]:
         yield from (f"--{name.replace('_', '-')}",) if getattr(domain, name) else ()
     for name in ("multiple_of", "width_multiple_of"):
         yield from (f"--{name.replace('_', '-')}", str(getattr(domain, name))) if getattr(domain, name) > 1 else ()
+
+
+def _said(spec: Specification, domain: Domain, like: str | None) -> Iterator[str]:
+    """The options of a specification: its fields, for a definition those of the attention that it is made of."""
+    if is_definition(spec):
+        yield from ("--definition", written(spec))
+    attention = attention_of(spec)
+    if attention is not None:
+        yield from _fields(attention, domain, like)
 
 
 def _fields(spec: Attention, domain: Domain, like: str | None) -> Iterator[str]:
@@ -195,8 +192,38 @@ def _fields(spec: Attention, domain: Domain, like: str | None) -> Iterator[str]:
             yield from (f"--{option}", f"{value:g}" if isinstance(value, float) else spelled(value))
 
 
-def _verified(runner: Runner, spec: Attention, precision: Precision, domain: Domain | None, **told: Any) -> Report:
+def _checked(spec: object, domain: Domain | None) -> Specification:
+    """The specification, by default plain attention. Raises InputError for what is none, and open promises."""
+    if spec is not None and not isinstance(spec, Attention) and not is_definition(spec):
+        raise InputError(f"{spec!r} is no specification; mend: an Attention, LayerNorm, Gradient …; see definitions.md")
+    if is_definition(spec):
+        definitions.check_domain(spec, domain or Domain())
+    return cast(Specification, spec or Attention())
+
+
+def _request(spec: Specification, layout: Layout | None = None, domain: Domain | None = None, **told: Any) -> Request:
+    """What is known of the call; of a definition all that there is to know is in the specification."""
+    told |= {"layout": layout or "auto", "domain": domain or Domain()}
+    return (
+        Request(spec=cast(Attention, spec), **told)
+        if is_definition(spec)
+        else Request.of(cast(Attention, spec), **told)
+    )
+
+
+def _whole(spec: Specification, one: Callable[[Specification], Report]) -> Report:
+    """What ``one`` verification finds; with the logarithms of the sums two, the first of the output alone."""
+    if not isinstance(spec, Attention) or not spec.lse:
+        return one(spec)
+    first = one(replace(spec, lse=False))
+    return first if first.verdict is Verdict.FAULT else definitions.joined(first, one(spec))
+
+
+def _verified(runner: Runner, spec: Specification, precision: Precision, domain: Domain | None, **told: Any) -> Report:
     try:
+        if is_definition(spec):
+            return definitions.verified(runner, spec, precision, domain, **told)
+        assert isinstance(spec, Attention)
         return engine.verify(runner, spec, precision, domain, **told)
     except Unusable as nothing:
         raise CannotRun(str(nothing)) from None

@@ -21,6 +21,7 @@ from symattn.sources.loading import load, where
 from symattn.sources.request import Request
 from symattn.sources.target import Target, settled, target
 from symattn.sources.watching import captured
+from symattn.verification.definitions.registry import is_definition
 from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ class _Server:
         """Import the target: its name with its parameters, and the request with the framework, where it shows."""
         with captured():
             self._found = load(name)
-            return self._found.display, settled(self._found.function, request)
+            return self._found.display, _prepared(self._found.function, request)
 
     def prepare(self, request: Request, agreed: Convention | None = None) -> Convention:
         """Agree on the call, if need be by small calls; after a crash, call as ``agreed``."""
         with captured():
             function, name = self._found.function, self._found.name
-            self._target = Target(function, agreed, name) if agreed else target(function, request, name)
+            self._target = _ready(function, request, agreed, name)
             return self._target.convention
 
     def semantics(self, spec: Attention, seconds: float, square: bool) -> Identity:
@@ -70,6 +71,26 @@ class _Server:
             return self._target.run(inputs, memory)
         except KeyboardInterrupt as error:
             return Outcome(error=Failure("raised", "", "KeyboardInterrupt", where(error)))
+
+
+def _prepared(function: Any, request: Request) -> Request:
+    """The request with the framework, where it shows."""
+    if is_definition(request.spec):
+        from symattn.sources import definitions  # most targets are attention, and are not to wait for this
+
+        return definitions.prepared(function, request)
+    return settled(function, request)
+
+
+def _ready(function: Any, request: Request, agreed: Convention | None, name: str) -> Target:
+    """The function as it is called from now on."""
+    if is_definition(request.spec):
+        from symattn.sources import definitions
+
+        if isinstance(agreed, definitions.Formed):
+            return definitions.restored(function, request, agreed, name)
+        return definitions.target(function, request, name)
+    return Target(function, agreed, name) if agreed else target(function, request, name)
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:

@@ -44,6 +44,10 @@ _ABOUT = {
     "tiles": "lengths at and astride multiples of 16, 32, 64",
     "long": "lengths of 128 and more",
     "accuracy": "inputs drawn at random, larger errors sought",
+    "sizes": "numbers of several kinds in many sizes",
+    "numbers": "every kind of number in some sizes",
+    "again": "calls again, arrays with gaps, transposed views",
+    "random": "sizes and kinds of numbers drawn at random",
     "semantics": "the code itself on residues, pairs of primes",
 }
 
@@ -100,12 +104,17 @@ def _ratio(x: float) -> str:
 
 def _fault(fault: Fault, number: int) -> Iterator[Block]:
     yield Heading((f"Fault {number}: " if number else "Fault: ", fault.step))
-    yield Paragraph(typeset(fault.message[:1].upper() + fault.message[1:] + "."))
+    yield Paragraph(typeset(_sentence(fault.message)))
     if fault.counterexample is not None:
         yield from _shown(fault.counterexample)
     if fault.scales:
         yield Paragraph(("The scale that the weights show, log(p₂/p₁)/(s₂ − s₁):",))
         yield _scales(fault)
+
+
+def _sentence(words: str) -> str:
+    """With a capital in front, unless a formula begins it: ε is no Ε."""
+    return (words[:1].upper() + words[1:] if words[:1].isascii() else words) + "."
 
 
 def _shown(example: Counterexample) -> Iterator[Block]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,21 @@ _SIZES = (
     (2, 2, 2, 2), (3, 5, 4, 6), (4, 4, 3, 2), (1, 3, 2, 3), (2, 6, 5, 4), (5, 5, 8, 3), (1, 1, 1, 1), (3, 4, 1, 2),
     (6, 6, 2, 5), (3, 9, 2, 1), (1, 17, 3, 2), (5, 16, 2, 2), (2, 33, 2, 1), (17, 17, 2, 2), (2, 3, 33, 2),
 )  # fmt: skip
+
+
+def settings(spec: Attention) -> dict[str, Any]:
+    """What parameters for fields of the attention are given; None leaves them as they are."""
+    several = spec.heads > 1
+    return {
+        "causal": spec.causal,
+        "scale": float(spec.scale) if isinstance(spec.scale, Real) else None,
+        "heads": spec.heads if several else None,
+        "kv_heads": spec.key_heads if several else None,
+        "window": spec.window,
+        "softcap": spec.softcap,
+        "dropout": None if spec.dropout else 0.0,
+        "head_dim": lambda arrays: arrays["q"].shape[-1],
+    }
 
 
 def check(spec: Attention, what: str, layout: Layout) -> None:

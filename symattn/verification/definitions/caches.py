@@ -17,7 +17,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.errors import InputError
-from symattn.verification.definitions.attending import FEW, axes, check, in_order, swapped, tiles
+from symattn.verification.definitions.attending import FEW, axes, check, in_order, settings, swapped, tiles
 from symattn.verification.definitions.rotary import tables_of
 from symattn.verification.definitions.subject import Array, Compute, Input, Inputs, Mistake, Subject
 from symattn.verification.target import Layout
@@ -51,8 +51,10 @@ class Cached:
     attention: Attention
 
     def __post_init__(self) -> None:
-        if not isinstance(self.attention, Attention) or not self.attention.causal:
+        if not isinstance(self.attention, Attention):
             raise refusal(self, "attention", "give an Attention(causal=True)")
+        if not self.attention.causal:
+            raise InputError("Cached: its attention is not causal; mend: Attention(causal=True), or --causal")
         if self.attention.lse or not isinstance(self.attention.position, Rotary | None):
             raise InputError("Cached: of the output alone, with positions by Rotary or none")
 
@@ -100,6 +102,7 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Subj
         mistakes=tuple(Mistake(s, c, laid(partial(_attended, spec, **how))) for s, c, how in _mistakes(spec, static)),
         sizes=sizes,
         families=FEW,
+        settings=settings(a),
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         changes=frozenset(("k_cache", "v_cache")),
         finish=partial(_emptied, layout) if static else lambda inputs: inputs,

@@ -42,7 +42,7 @@ def cases(subject: Subject, names: Sequence[str], precision: Precision, domain: 
     families = list(subject.families)
     for k, s in enumerate(sizes):
         family = families[k % len(families)]
-        yield Case("shapes", f"{family}, {words(s)}", draw(subject, names, s, family, precision, rng))
+        yield Case("sizes", f"{family}, {words(s)}", draw(subject, names, s, family, precision, rng))
     for s in sizes[1:3]:
         yield from _again(subject, names, s, precision, rng)
     for s in sizes[: max(4, len(sizes) // 2)]:
@@ -62,7 +62,7 @@ def _again(
         ("arrays that are transposed views", one, "transposed"),
     ]
     for title, inputs, memory in told:
-        yield Case("behaviour", title, inputs, memory)
+        yield Case("again", title, inputs, memory)
 
 
 def at_random(subject: Subject, names: Sequence[str], precision: Precision, domain: Domain, rng: Random) -> Case:
@@ -70,7 +70,7 @@ def at_random(subject: Subject, names: Sequence[str], precision: Precision, doma
     sizes = subject.sizes[rng.integers(max(1, 2 * len(subject.sizes) // 3))]
     family = list(subject.families)[rng.integers(len(subject.families))]
     fitted = within(sizes, subject, domain)
-    return Case("accuracy", f"{family}, {words(fitted)}", draw(subject, names, fitted, family, precision, rng))
+    return Case("random", f"{family}, {words(fitted)}", draw(subject, names, fitted, family, precision, rng))
 
 
 def draw(

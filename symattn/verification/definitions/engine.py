@@ -109,7 +109,7 @@ def _collect(session: Session, progress: Callable[[str], None]) -> None:
         progress(case.group)
         if not session.subject.admitted(case.inputs):
             continue
-        if case.group == "behaviour" or not session.enough:
+        if case.group == "again" or not session.enough:
             session.take(case)
     for _ in range(session.examples):
         if session.over or session.enough:

@@ -13,7 +13,18 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.attention.streaming.by_tiles_backward import backward_by_tiles
 from symattn.errors import InputError
-from symattn.verification.definitions.attending import FEW, admits, axes, check, in_order, inputs, sizes, swapped, tiles
+from symattn.verification.definitions.attending import (
+    FEW,
+    admits,
+    axes,
+    check,
+    in_order,
+    inputs,
+    settings,
+    sizes,
+    swapped,
+    tiles,
+)
 from symattn.verification.definitions.gradient_mistakes import mistakes, of_wrong_attention
 from symattn.verification.definitions.subject import Array, Compute, Input, Inputs, Subject
 from symattn.verification.target import Layout
@@ -76,6 +87,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Subject:
         others=tuple(replace(m, run=laid(m.run)) for m in of_wrong_attention(attention)),
         sizes=sizes(attention, layout),
         families=FEW,
+        settings=settings(attention),
         kept=frozenset("hg") if attention.heads > 1 else frozenset(),
         admits=admits(attention),
     )

@@ -14,7 +14,17 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.states import merge_partial, partial_output
-from symattn.verification.definitions.attending import FEW, admits, check, in_order, inputs, sizes, swapped, tiles
+from symattn.verification.definitions.attending import (
+    FEW,
+    admits,
+    check,
+    in_order,
+    inputs,
+    settings,
+    sizes,
+    swapped,
+    tiles,
+)
 from symattn.verification.definitions.subject import Compute, Mistake, Subject
 from symattn.verification.reference import values_name
 from symattn.verification.target import Layout
@@ -38,6 +48,7 @@ def subject(spec: Attention, layout: Layout = "nd") -> Subject:
         mistakes=tuple(replace(m, run=laid(m.run)) for m in _mistakes(spec)),
         sizes=sizes(spec, layout),
         families=FEW,
+        settings={**settings(spec), "return_lse": True},
         kept=frozenset("hg") if spec.heads > 1 else frozenset(),
         loose=frozenset(["lse"]),
         admits=admits(spec),

@@ -149,7 +149,12 @@ def _rows(rng: Random) -> Numbers:
     return numbers
 
 
+def _huge(rng: Random) -> Numbers:
+    """Squares beyond float16, which is no excuse where they may not be stored in it."""
+    return lambda name, shape: rng.standard_normal(shape) * 2.0 ** rng.integers(8, 13)
+
+
 _FAMILIES: dict[str, Family] = {
     "integer": integers, "normal": normal, "far": _far, "tiny": _tiny, "equal": _equal, "outlier": _outlier,
-    "rows": _rows,
+    "rows": _rows, "huge": _huge,
 }  # fmt: skip
