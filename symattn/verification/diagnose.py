@@ -12,11 +12,13 @@ from itertools import combinations, islice
 from time import process_time
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from symattn.verification import judge
 from symattn.verification.combining import combined
 from symattn.verification.conditions import only_where, separating
 from symattn.verification.fitted import fitted
-from symattn.verification.fresh import fresh
+from symattn.verification.fresh import SIZED, fresh
 from symattn.verification.judge import Judged
 from symattn.verification.mistakes import MISTAKES, STEPS, Mistake
 from symattn.verification.outofrange import out_of_range
@@ -69,12 +71,33 @@ def causes(session: Session) -> tuple[Cause, ...]:
     lost = [r for r in wrong if r.finding == "not finite"]
     overflow = out_of_range(session, lost, [r for r in records if r.ratios is not None]) if lost else ()
     if not overflow:
-        return (Cause(tuple(wrong), ()),)
+        return _separately(session, wrong) or (Cause(tuple(wrong), ()),)
     shapes = [r for r in wrong if r.ratios is None]  # it has agreed with every value
     first = (Cause(tuple(r for r in wrong if r.ratios is not None), overflow),)
     if not shapes:
         return first
     return (*first, Cause(tuple(shapes), Search(session, shapes, search.right).found()[0]))
+
+
+def _separately(session: Session, wrong: list[Judged]) -> tuple[Cause, ...]:
+    """A mistake that explains all finite outputs, and one that explains those that are not; none where either lacks."""
+    lost = [r for r in wrong if r.finding == "not finite"]
+    finite = [r for r in wrong if r.finding != "not finite" and _is_finite(r)]
+    if not lost or not finite:
+        return ()
+    search = Search(session, finite, _sorted(r for r in session.records if r.finding is None))
+    found, sure = search.found()
+    overflow: tuple[Mistake, ...] = ()
+    if found and sure:
+        overflow = out_of_range(session, lost, [r for r in session.records if r.ratios is not None], beside=True)
+    if not overflow:
+        return ()
+    return Cause(tuple(lost), overflow), Cause(tuple(finite), found, search.explain_errors(found), sure)
+
+
+def _is_finite(judged: Judged) -> bool:
+    got = judged.outcome.output
+    return got is not None and bool(np.isfinite(got).all())
 
 
 def _sorted(records: Iterable[Judged]) -> list[Judged]:
@@ -237,5 +260,8 @@ def _explains_all(answers: Iterator[bool | None]) -> bool:
 
 
 def _plainest(mistakes: tuple[Mistake, ...]) -> tuple[Mistake, ...]:
-    """One for each cause; of those that differ in what stands in brackets, the first."""
+    """One for each cause; of those that differ in what stands in brackets, the first. What holds everywhere comes
+    before what has a size of its own, and stands alone."""
+    everywhere = tuple(m for m in mistakes if not SIZED.search(m.cause))
+    mistakes = everywhere or mistakes
     return tuple({m.cause.partition(" (")[0]: m for m in reversed(mistakes)}.values())[::-1]

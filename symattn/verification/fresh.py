@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from time import monotonic, process_time
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from symattn.verification.search import FAMILIES
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
+#: Words of a mistake that has a size of its own.
+SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)")
 _SECONDS = 1.5
 _WAITING = 10.0  # seconds of the clock: a function may be slow, or hang
 _SIZES = (
@@ -25,10 +28,11 @@ _SIZES = (
     Sizes(5, 8, 2, 4),
     Sizes(2, 3, 70, 2),
 )
-#: Where a condition on sizes is claimed: astride multiples of 16, 32, 64 and at them.
+#: Where a size, or a condition on sizes, is claimed: astride multiples of 16, 32, 64 and at them.
 _MORE = (
     Sizes(2, 128, 2, 1), Sizes(3, 65, 2, 1), Sizes(2, 64, 2, 1), Sizes(2, 48, 2, 1), Sizes(2, 32, 2, 2),
-    Sizes(2, 4, 64, 2), Sizes(3, 2, 33, 2), Sizes(4, 7, 72, 2), Sizes(1, 6, 16, 3), Sizes(16, 16, 4, 4),
+    Sizes(3, 258, 2, 1), Sizes(2, 4, 64, 2),
+    Sizes(3, 2, 33, 2), Sizes(4, 7, 72, 2), Sizes(1, 6, 16, 3), Sizes(16, 16, 4, 4),
 )  # fmt: skip
 
 
@@ -36,7 +40,7 @@ def fresh(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Judged]:
     """Judged cases of several shapes, integers and others in turn, for as long as there is time."""
     rng = np.random.default_rng((session.seed, 1))
     started, waited = process_time(), monotonic()
-    wanted = (*_MORE, *_SIZES) if any(m.where for m in mistakes) else _SIZES
+    wanted = (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES
     for number, sizes in enumerate(wanted):
         family = FAMILIES["integer" if number % 2 else "normal"](rng)
         inputs = session.maker.make(sizes, family, rng)

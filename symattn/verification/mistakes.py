@@ -7,6 +7,7 @@ right neighbour. Most of them were reported of published code.
 from __future__ import annotations
 
 from symattn.verification.known import (
+    additive,
     biases,
     buckets,
     caps,
@@ -37,8 +38,8 @@ STEPS = (
 )  # fmt: skip
 
 _TABLES = (
-    projecting, sharing, norms, rotations, scores, scales, caps, biases, slopes, buckets, masks, windows, keys, sinks,
-    exponentials, sums, dropout, tiles, closing, roundings,
+    projecting, sharing, norms, rotations, scores, scales, caps, biases, slopes, buckets, masks, additive, windows, keys,
+    sinks, exponentials, sums, dropout, tiles, closing, roundings,
 )  # fmt: skip
 
 #: Every known mistake, in the order of the steps.

@@ -31,24 +31,32 @@ Reference = Callable[[Judged], np.ndarray]
 
 @dataclass(frozen=True)
 class _Row:
-    """What a mistake says of rows: (…, n_q) booleans."""
+    """What a mistake says of rows, (…, n_q): whether they are lost or kept, and how far numbers may be off that are
+    neither lost nor right. Of those that are lost, ``above`` are by overflow."""
 
     lost: np.ndarray
     kept: np.ndarray
+    above: np.ndarray
+    off: np.ndarray | None = None
 
 
 Rows = Callable[[Judged], _Row]
 
 
-def out_of_range(session: Session, lost: Sequence[Judged], seen: Sequence[Judged]) -> tuple[Mistake, ...]:
-    """Those of one format that explain what was ``lost``, all that was ``seen``, and inputs that tell them apart."""
-    p = session.precision
+def out_of_range(
+    session: Session, lost: Sequence[Judged], seen: Sequence[Judged], beside: bool = False
+) -> tuple[Mistake, ...]:
+    """Those of one format that explain what was ``lost``, all that was ``seen``, and inputs that tell them apart.
+
+    ``beside`` another mistake, which explains the finite numbers, they explain what is not finite.
+    """
+    p, agrees = session.precision, _agrees_in_range if beside else _agrees
     for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
         f = Format(name)
         found = [m for m in _mistakes(f) if any(m[2](r).lost.any() for r in lost)]
-        found = [m for m in found if all(_agrees(r, m[2](r)) for r in seen)]
+        found = [m for m in found if all(agrees(r, m[2](r)) for r in seen)]
         for judged in _apart(session, f) if len(found) > 1 else ():
-            found = [m for m in found if judged.ratios is None or _agrees(judged, m[2](judged))]
+            found = [m for m in found if judged.ratios is None or agrees(judged, m[2](judged))]
         if found:
             return tuple(
                 Mistake(step, cause, Variant()) for step, cause, _ in found[: 1 if len(found) > _TOLD else None]
@@ -117,7 +125,28 @@ def _agrees(judged: Judged, row: _Row) -> bool:
         lost, kept = row.lost.any(), row.kept.all()
         return bool(((ratios > 1).any() or not lost) and ((ratios <= 1).all() or not kept))
     wrong = np.asarray((ratios > 1).any(axis=-1))
+    if row.off is not None and bool((wrong & ~_vanished(judged, row.off)).any()):
+        return False
     return bool(wrong[row.lost].all() and not wrong[row.kept].any())
+
+
+def _agrees_in_range(judged: Judged, row: _Row) -> bool:
+    """Rows that overflow are not finite, rows that must be kept are."""
+    got = judged.outcome.output
+    assert got is not None
+    bad = np.asarray(~np.isfinite(got).all(axis=-1))
+    if judged.expected.run.output_step is not None:
+        return bool((bad.any() or not row.above.any()) and (not bad.any() or not row.kept.all()))
+    return bool(bad[row.above].all() and not bad[row.kept].any())
+
+
+def _vanished(judged: Judged, off: np.ndarray) -> np.ndarray:
+    """Rows with nothing but NaN, infinities, zeros, and numbers that are no further off than that."""
+    got, run = judged.outcome.output, judged.expected.run
+    assert got is not None
+    with np.errstate(invalid="ignore"):
+        near = np.abs(got - run.output.midpoints()) <= judged.expected.allowed + off[..., None]
+    return np.asarray((~np.isfinite(got) | (got == 0) | near).all(axis=-1))
 
 
 def _subtracting(f: Format, reference: Reference) -> Rows:
@@ -128,7 +157,7 @@ def _subtracting(f: Format, reference: Reference) -> Rows:
         low = log(f.smallest_normal) + log(2 * f.u) - 2
         lost = (m > log(f.largest) + 1) | (np.isfinite(m) & (m < low))
         kept = (m < log(f.largest) - log(_terms(judged)) - 1) & (m > log(f.smallest_normal) + 1)
-        return _Row(lost, kept)
+        return _Row(lost, kept, m > log(f.largest) + 1, _coarse(judged, f, m))
 
     return rows
 
@@ -137,7 +166,17 @@ def _common_maximum(judged: Judged, f: Format) -> _Row:
     m = _row_maxima(judged)
     below = m - m.max()
     lost = np.isfinite(below) & (below < log(f.smallest_normal) + log(2 * f.u) - 2)
-    return _Row(lost, below > log(f.smallest_normal) - log(f.u) + log(_terms(judged)) + 1)
+    kept = below > log(f.smallest_normal) - log(f.u) + log(_terms(judged)) + 1
+    return _Row(lost, kept, np.zeros_like(lost), _coarse(judged, f, below))
+
+
+def _coarse(judged: Judged, f: Format, m: np.ndarray) -> np.ndarray:
+    """How far a row's numbers may be off where e^m is its largest exponential, below which numbers are coarse: each
+    term is off by no more than the smallest normal number, or by half a subnormal one where e^m is below that."""
+    low = m < log(f.smallest_normal)
+    step = np.where(low, log(f.smallest_normal) + log(2 * f.u), log(f.smallest_normal))
+    with np.errstate(over="ignore"):
+        return np.asarray(4 * _terms(judged) * np.exp(np.clip(step - m, -700, 700)))
 
 
 def _products(judged: Judged, f: Format) -> _Row:
@@ -145,7 +184,8 @@ def _products(judged: Judged, f: Format) -> _Row:
     open_ = judged.expected.run.allowed
     most = np.where(open_, s, 0.0).max(axis=-1)
     every = s.max(axis=-1)
-    return _Row(most > float(f.largest) * 1.01, every < float(f.largest) * 0.9)
+    lost = most > float(f.largest) * 1.01
+    return _Row(lost, every < float(f.largest) * 0.9, lost)
 
 
 def _nothing(judged: Judged) -> np.ndarray:
@@ -172,6 +212,11 @@ def _of_all_keys(judged: Judged) -> np.ndarray:
     return np.asarray(_before_mask(judged).max(axis=-1))
 
 
+def _with_zero(judged: Judged) -> np.ndarray:
+    found: np.ndarray = np.maximum(_row_maxima(judged), 0.0)
+    return found
+
+
 def _of_sizes(judged: Judged) -> np.ndarray:
     return np.asarray(np.abs(_scores(judged)).max(axis=-1))
 
@@ -182,6 +227,7 @@ _OTHERS: tuple[tuple[str, Reference], ...] = (
     ("the mean of the scores", _mean),
     ("the smallest score", _least),
     ("the largest absolute value of the scores", _of_sizes),
+    ("the larger one of 0 and the largest score", _with_zero),
 )
 
 

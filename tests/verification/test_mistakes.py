@@ -27,6 +27,7 @@ _SPECS: tuple[tuple[Attention, tuple[str, ...]], ...] = (
     (Attention(), ("q", "k", "v")),
     (Attention(scale=0.3, softcap=3, bias=True, mask="additive", causal=True), ("q", "k", "v", "bias", "mask")),
     (Attention(mask="boolean", padding=True, window=(2, 1), fully_masked="zeros"), ("q", "k", "v", "mask", "keep")),
+    (Attention(heads=3, padding=True), ("q", "k", "v", "keep")),
     (Attention(causal=True, window=3), ("q", "k", "v")),
     (Attention(causal=True, prefix=2), ("q", "k", "v")),
     (Attention(block=3), ("q", "k", "v")),
@@ -89,6 +90,9 @@ def _inputs() -> list[tuple[Attention, dict[str, Any]]]:
         if names[:1] == ("q",) and len(names) == 3:
             maker = _maker(spec, names, "bhnd")
             found.append((spec, maker.make(_BATCHED, small(rng), rng)))
+        if spec.padding and spec.heads > 1:
+            q, k, v = (rng.standard_normal((2, spec.heads, 4, 3)) for _ in "qkv")
+            found.append((spec, {"q": q, "k": k, "v": v, "keep": np.arange(4) < np.array([[4], [2]])}))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,14 +12,18 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks, softmax
 from symattn.attention.spec import Attention
+from symattn.verification.known.masks import added, allowed, forbid, queries_padded
 from symattn.verification.known.mistake import (
     Mistake,
     before,
     both,
+    in_inputs,
     in_steps,
     masked,
-    parts,
+    number,
+    own,
     plain_softmax,
+    several,
     shape,
     softmaxed,
     weights,
@@ -88,12 +93,52 @@ _CAPACITIES: dict[str, Callable[[int], int]] = {
 }
 
 
-def mean_where_empty(spec: Attention, values: Values) -> Any:
-    """A row without any key weighs all keys alike."""
-    s = before(spec, values, "weights")
+def where_empty(level: float | None, spec: Attention, values: Values) -> Any:
+    """Rows without any key get equal scores in place of −∞, or the scores that they had before the mask (None)."""
+    s = own(spec, values, "masked")
+    return filled_where_empty(level, spec, values, s)
+
+
+def filled_where_empty(level: float | None, spec: Attention, values: Values, s: Any) -> Any:
+    """Masked scores, with another level in rows without any key."""
     xp = namespace_of(s)
     none = ~np.asarray(xp.isfinite(s)).any(axis=-1, keepdims=True)
-    return parts(spec, values, xp.where(none, 0, s)).e / parts(spec, values, xp.where(none, 0, s)).total
+    return xp.where(none, added(spec, values) if level is None else number(s, level), s)
+
+
+def queries_padded_and_filled(spec: Attention, values: Values) -> Any:
+    """Padding taken from the queries, with a finite number in place of −∞: such a row gives the mean."""
+    return filled_where_empty(0.0, spec, values, queries_padded(spec, values))
+
+
+def _last_kept(a: np.ndarray) -> np.ndarray:
+    """The place of the last key that is kept, −1 without any."""
+    n = a.shape[-1]
+    return np.where(a.any(axis=-1, keepdims=True), n - 1 - a[..., ::-1].argmax(axis=-1)[..., None], -1)
+
+
+def longer(by: int, spec: Attention, a: np.ndarray) -> np.ndarray:
+    """Keys kept up to one place further on, or one place less."""
+    at, j = _last_kept(a), np.arange(a.shape[-1])
+    return a | (j == at + 1) if by > 0 else a & (j < at)
+
+
+def repeated_in_the_wrong_order(spec: Attention, values: Values) -> Any:
+    """Items and heads in one axis, item by item; the padding of all items repeated as a whole.
+
+    Row r = b·h + i of the joined axis gets the padding of the item r mod B, not of b.
+    """
+    bare, keep = replace(spec, padding=False), np.asarray(values["keep"])
+    batch, heads = shape(values)[0], spec.heads
+    if len(shape(values)) != 4 or keep.ndim < 2 or keep.shape[0] != batch or batch == 1:
+        raise KeyError("there is one item only")
+    rows = keep.reshape(batch, -1)[np.arange(batch * heads) % batch].reshape(batch, heads, 1, -1)
+    open_ = allowed(bare, values) if bare.masks_anything else np.ones(shape(values), dtype=bool)
+    return filled_where_empty(0.0, spec, values, forbid(spec, values, open_ & rows))
+
+
+def _padding(spec: Attention) -> bool:
+    return spec.padding
 
 
 MISTAKES: tuple[Mistake, ...] = (
@@ -139,5 +184,25 @@ MISTAKES: tuple[Mistake, ...] = (
         )
         for words, capacity in _CAPACITIES.items()
     ),
-    in_steps("mask", "a row without any key gives the mean of all values", masked, weights=mean_where_empty),
+    in_steps("mask", "a row without any key gives the mean of all values", masked, masked=partial(where_empty, 0.0)),
+    in_steps(
+        "mask",
+        "a row without any key is not masked at all: a large number is taken from all its scores alike",
+        masked,
+        masked=partial(where_empty, None),
+    ),
+    in_steps(
+        "mask",
+        "padding is applied to queries, not to keys (rows of padding give the mean of all values)",
+        _padding,
+        masked=queries_padded_and_filled,
+    ),
+    in_inputs("mask", "lengths are off by one: one key of the padding is seen", _padding, keep=partial(longer, 1)),
+    in_inputs("mask", "lengths are off by one: the last valid key is not seen", _padding, keep=partial(longer, -1)),
+    in_steps(
+        "mask",
+        "padding is that of another item of the batch: masks are repeated for heads in the wrong order",
+        both(several, _padding),
+        masked=repeated_in_the_wrong_order,
+    ),
 )

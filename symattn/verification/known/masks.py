@@ -94,17 +94,6 @@ def added_as_forbidden(spec: Attention, values: Values) -> Any:
     return added(spec, values) + (~allowed(spec, values)).astype(float)
 
 
-def added_twice(spec: Attention, values: Values) -> Any:
-    """The finite part of an additive mask added again."""
-    s, twice = before(spec, values, "masked"), added(spec, values)
-    return masks.forbid(twice + (twice - s), allowed(spec, values))
-
-
-def only_its_infinities(spec: Attention, values: Values) -> Any:
-    """An additive mask taken as a boolean one."""
-    return masks.forbid(before(spec, values, "masked"), allowed(spec, values))
-
-
 def masked_after(spec: Attention, values: Values) -> Any:
     """Weights set to zero after the softmax, and not normalised again."""
     return own(spec, values, "weights", added(spec, values)) * allowed(spec, values).astype(float)
@@ -165,6 +154,8 @@ def queries_padded(spec: Attention, values: Values) -> Any:
     open_ = allowed(bare, values) if bare.masks_anything else np.ones(shape(values), dtype=bool)
     keep = np.asarray(values["keep"])
     n_q, n_k = shape(values)[-2:]
+    if spec.heads > 1 and keep.ndim == len(shape(values)) - 2 > 1:  # the heads of an item share its padding
+        keep = keep[..., None, :]
     if n_q != n_k:
         raise ValueError("as many queries as keys")
     return forbid(spec, values, open_ & keep[..., :, None])
@@ -257,13 +248,6 @@ MISTAKES: tuple[Mistake, ...] = (
         masked,
         rows=False,
         weights=masked_after,
-    ),
-    in_steps("mask", "an additive mask is added twice", lambda s: s.mask == "additive", masked=added_twice),
-    in_steps(
-        "mask",
-        "of an additive mask only what it forbids is taken, its finite numbers are left out",
-        lambda s: s.mask == "additive",
-        masked=only_its_infinities,
     ),
     in_fields(
         "mask", "the padding mask is left out", both(_several_masks, lambda s: s.padding), with_fields(padding=False)

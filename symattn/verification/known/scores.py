@@ -47,6 +47,12 @@ def negative_kept_out(spec: Attention, values: Values) -> Any:
     return namespace_of(s).maximum(s, 0)
 
 
+def absolute(spec: Attention, values: Values) -> Any:
+    """|S|."""
+    s = own(spec, values, "scores")
+    return namespace_of(s).maximum(s, -s)
+
+
 def _is_dot(spec: Attention) -> bool:
     return spec.score == "dot"
 
@@ -86,6 +92,7 @@ MISTAKES: tuple[Mistake, ...] = (
     in_steps("score", "values are used as keys: the scores are Q Vᵀ", _is_dot, scores=partial(product, "q", "v")),
     in_steps("score", "values are used as queries: the scores are V Kᵀ", _is_dot, scores=partial(product, "v", "k")),
     in_steps("score", "negative scores become 0", _is_dot, scores=negative_kept_out),
+    in_steps("score", "absolute values of the scores are taken", _is_dot, scores=absolute),
     *(
         in_steps(
             "score",

@@ -78,6 +78,14 @@ def sink_gives_first_value(spec: Attention, values: Values) -> Any:
     return xp.concat([a[..., :1] + rest, a[..., 1:]], axis=-1)
 
 
+def sink_moves_values(spec: Attention, values: Values) -> Any:
+    """The sink in front, and the last key left out: each key's weight goes to the value of the next one."""
+    a = own(spec, values, "weights")
+    xp = namespace_of(a)
+    rest = 1 - xp.sum(a, axis=-1, keepdims=True)
+    return xp.concat([rest, a[..., :-1]], axis=-1)
+
+
 def sink_first_of_all(spec: Attention, values: Values) -> Any:
     """The first head's sink for every head."""
     return with_sink(spec, values, values["sink"][:1][:, None, None])
@@ -157,6 +165,12 @@ MISTAKES: tuple[Mistake, ...] = (
         lambda s: s.sink is not None,
         rows=False,
         weights=sink_gives_first_value,
+    ),
+    in_steps(
+        "sink",
+        "the sink's weight goes to the first value, and each key's weight to the value of the next key",
+        lambda s: s.sink is not None,
+        weights=sink_moves_values,
     ),
     in_steps(
         "sink",

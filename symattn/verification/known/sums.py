@@ -24,6 +24,7 @@ from symattn.verification.known.mistake import (
     shape,
     softmaxed,
     step,
+    weights,
 )
 from symattn.verification.reference import Values
 
@@ -122,6 +123,14 @@ def squared(spec: Attention, values: Values) -> Any:
     return p.e / p.total / p.total
 
 
+def maximum_over_queries(spec: Attention, values: Values) -> Any:
+    """The softmax of scores less the largest one of their column."""
+    s = final(spec, values)
+    xp = namespace_of(s)
+    m = xp.max(s, axis=-2, keepdims=True)
+    return weights(spec, values, s - xp.where(xp.isfinite(m), m, 0))
+
+
 def running(spec: Attention, values: Values) -> Any:
     """Each exponential over the sum up to its own key."""
     e = parts(spec, values).e
@@ -206,6 +215,19 @@ MISTAKES: tuple[Mistake, ...] = (
         "the softmax is applied twice, over forbidden keys too",
         both(softmaxed, masked),
         weights=twice_over_all,
+    ),
+    in_steps(
+        "normalize",
+        "1 is added to the sum of e^(s − max s), after the maximum is subtracted",
+        plain_softmax,
+        rows=False,
+        weights=partial(more_in_sum, 1.0),
+    ),
+    in_steps(
+        "max",
+        "each key's largest score over the queries is subtracted, not each query's over the keys",
+        softmaxed,
+        weights=maximum_over_queries,
     ),
     in_steps("normalize", "the sum is divided by twice", plain_softmax, rows=False, weights=squared),
     in_steps(

@@ -176,8 +176,10 @@ def _mistakes(cut: Cut, words: str) -> Iterator[Mistake]:
         return in_steps(step, f"{cause} ({words})", plain_softmax, rows=rows, weights=change)
 
     for which, told in _RESCALED.items():
-        yield made("merge", told, partial(not_rescaled, which, cut), which == "both")
-    yield made("merge", "each tile subtracts its own maximum, and nothing is rescaled", partial(own_maxima, cut), True)
+        step = "values" if which == "output" else "normalize"
+        yield made(step, told, partial(not_rescaled, which, cut), which == "both")
+    alone = "each tile subtracts its own maximum, and nothing is rescaled"
+    yield made("normalize", alone, partial(own_maxima, cut), True)
     yield made("merge", "the last part overwrites the others", partial(last_only, cut), True)
     yield made(
         "merge", "the last part overwrites the output of the others, not their sum", partial(last_output_only, cut)

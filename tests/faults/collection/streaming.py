@@ -125,7 +125,7 @@ def chunks_of_queries(q: Array, k: Array, v: Array) -> Array:
 
 
 @wrong(
-    "merge",
+    "merge|values",
     "the accumulator is not rescaled when the maximum grows",
     "rescal",
     near="online",
@@ -144,7 +144,7 @@ def accumulator_not_rescaled(q: Array, k: Array, v: Array) -> Array:
 
 
 @wrong(
-    "merge",
+    "merge|normalize",
     "neither sum nor accumulator are rescaled",
     "rescal",
     near="online",
@@ -182,7 +182,11 @@ def sum_not_rescaled(q: Array, k: Array, v: Array) -> Array:
 
 
 @wrong(
-    "merge", "each tile takes its own maximum, the running one is forgotten", "rescal|maximum", near="online", at=_LONG
+    "merge|normalize",
+    "each tile takes its own maximum, the running one is forgotten",
+    "rescal|maximum",
+    near="online",
+    at=_LONG,
 )
 def maximum_of_tile(q: Array, k: Array, v: Array) -> Array:
     z, acc = np.zeros((len(q), 1), q.dtype), np.zeros((len(q), v.shape[1]), q.dtype)
