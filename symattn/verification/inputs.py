@@ -102,10 +102,11 @@ class Maker:
 
     @property
     def largest_score(self) -> float:
-        """The largest |s| that may occur."""
-        limit = np.inf if self.domain.max_abs_score is None else self.domain.max_abs_score
-        finite = min(_MASKED_SCORES, float(self.precision.input.largest) / 64)
-        return min(limit, finite) if self.spec.masks_anything else limit
+        """The largest |s| that may occur: behind masks what leaves room for a number below, unless more is promised."""
+        if self.domain.max_abs_score is not None:
+            room = float(self.precision.input.largest) / 4 if self.spec.masks_anything else np.inf
+            return min(self.domain.max_abs_score, room)
+        return min(_MASKED_SCORES, float(self.precision.input.largest) / 64) if self.spec.masks_anything else np.inf
 
     def fitted(self, sizes: Sizes) -> Sizes:
         """The sizes that the specification and the domain allow, as near as can be to those asked for."""

@@ -47,7 +47,7 @@ def small(rng: np.random.Generator) -> Callable[[str, tuple[int, ...]], Array]:
 def shapes(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Small integers in many shapes."""
     for n_q, n_k, d_k, d_v in _SIZES:
-        if maker.square and n_k > 65:
+        if (maker.square and n_k > 65) or (maker.tokens and n_k == 64):  # lengths of tiles are tried later
             continue
         wanted = Sizes(n_q, n_k, d_k, d_v, d_model=d_k + d_v + 1 if d_k < 9 else 7)
         yield f"{n_q} × {n_k}, widths {d_k}, {d_v}", maker.make(wanted, small(rng), rng)
@@ -110,6 +110,16 @@ def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     yield "some keys", maker.from_heads(q, k, v)
     order = rng.permutation(5)
     yield "the same keys in another order", maker.from_heads(q, k[order], v[order])
+    yield from projections(maker, rng)
+
+
+def projections(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Projections that are square, d_model = h d_k = h d_v: transposed, they have the same shape."""
+    if not maker.tokens:
+        return
+    for n, d in ((3, 2), (4, 3), (5, 4)):
+        d_model = maker.spec.heads * d
+        yield f"square projections, d_model = {d_model}", maker.make(Sizes(n, n + 1, d, d, d_model), small(rng), rng)
 
 
 def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
@@ -126,6 +136,28 @@ def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         eights, rising = np.full((n, 1), 8.0), np.arange(n, dtype=float)[:, None]
         yield f"later keys score higher, n = {n}", maker.from_heads(eights, rising, np.eye(n), rng)
         yield f"values double, n = {n}", maker.from_heads(eights * 0, rising, 2.0**rising, rng)
+    yield from _high(maker, rng)
+
+
+def _high(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """One key so far above all others that their exponentials vanish beside it: where it is forbidden, too early.
+
+    It is the last key, the first, and one between, so that masks of every kind forbid it to some query.
+    """
+    far = _far(maker)
+    for n_q, n_k in ((6, 6), (3, 6), (6, 6)):
+        for place in (n_k - 1, 0, n_k // 2):
+            q, k = np.zeros((n_k if maker.square else n_q, 4)), np.zeros((n_k, 4))
+            q[:, 0], q[:, 1] = 16, 1
+            k[place, 0], k[:, 1] = far / 8, rng.permutation(n_k) - 2
+            yield f"key {place + 1} of {n_k} scores {far:g} above the others", maker.from_heads(q, k, np.eye(n_k), rng)
+
+
+def _far(maker: Maker) -> float:
+    """How far below another a score is whose exponential vanishes in the arithmetic of scores, within the domain."""
+    least = float(maker.precision.score.eta)
+    wanted = 2.0 ** np.ceil(np.log2(-1.25 * np.log(least)))
+    return float(min(wanted, 2.0 ** np.floor(np.log2(maker.largest_score * 0.75))))
 
 
 def _favourites(n: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:

@@ -11,6 +11,10 @@ from symattn.verification.probes import Named, small
 
 _TILES = ((16, 16), (3, 48), (33, 64), (64, 64), (5, 128), (64, 33), (32, 32), (2, 127), (2, 192))
 _LONG = ((128, 128), (3, 256), (2, 255), (2, 257), (65, 130), (256, 256))
+#: n_k and d_k: numbers of places that half types cannot tell from the next, beyond 256 and 2048, among them.
+_PLACES = (
+    (9, 6), (20, 8), (21, 16), (40, 64), (130, 8), (257, 4), (300, 8), (600, 8), (1024, 4), (2100, 4), (4200, 2),
+)  # fmt: skip
 _WIDTHS = ((16, 4), (32, 8), (63, 3), (64, 64), (128, 2), (4, 65), (8, 128), (130, 3), (96, 16))
 
 
@@ -54,7 +58,7 @@ def positions(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     if maker.spec.position is None:
         return
     most = maker.domain.max_tokens
-    for n_k, d_k in ((9, 6), (20, 8), (21, 16), (40, 64), (130, 8), (257, 4), (300, 8), (600, 8), (1024, 4)):
+    for n_k, d_k in _PLACES:
         n_q = n_k if maker.square else 2
         if n_k <= most and n_q * n_k * maker.spec.heads <= CELLS:
             yield f"{n_q} × {n_k}, far positions", maker.make(Sizes(n_q, n_k, d_k, 2, 5), small(rng), rng)
