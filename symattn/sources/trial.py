@@ -85,8 +85,22 @@ class _Trial:
                 break
         if best is None:
             return None
+        best = self._as_specified(best)
         chosen = replace(best.convention, front="taken" if self._takes_front(best.convention) else "none")
         return replace(chosen, notes=(*chosen.notes, *_notes(chosen)))
+
+    def _as_specified(self, best: Possible) -> Possible:
+        """The bias (h, n_q, n_k) as specified, where one more axis is preferred only since its output is right.
+
+        That is if heads without batches run, and are right while the bias is zero: then the layout is no reason.
+        """
+        padded = any(a.input == "bias" and a.form == "1hqk" for a in best.convention.arguments)
+        if not padded or best.convention.layout in self._documented or monotonic() > self._end:
+            return best
+        bare = tuple(replace(a, form="") if a.input == "bias" else a for a in best.convention.arguments)
+        found = self._possible(replace(best.convention, layout="nd", arguments=bare))
+        unbiased = found and self._possible(found.convention, without=("bias",))
+        return found if found and unbiased and unbiased.near and found.level == best.level else best
 
     def _variants(self, convention: Convention) -> Iterator[Convention]:
         """As it is; with an unclear mask the other way round; with the causal mask; without a cache's length."""
@@ -131,14 +145,14 @@ class _Trial:
         """Whether arrays have the two axes n and d: what runs on these for all sizes was written for them."""
         return layout == "nd" and self._request.heads == 1 and not {*self._documented} - {"nd"}
 
-    def _possible(self, convention: Convention) -> Possible | None:
-        """The convention at the sizes that tell most, or None."""
+    def _possible(self, convention: Convention, without: tuple[str, ...] = ()) -> Possible | None:
+        """The convention at the sizes that tell most, or None; what it is tried ``without`` is zero."""
         for level, sizes in tuple(enumerate(_LEVELS))[self._request.domain.square :]:
             inputs = self._inputs(convention, sizes)
             if inputs is None or monotonic() > self._end:
                 return None
-            right = self._right(inputs)
-            got = self._call(convention, inputs).output
+            inputs = {**inputs, **{n: np.zeros_like(inputs[n]) for n in without}}
+            right, got = self._right(inputs), self._call(convention, inputs).output
             if right is not None and got is not None and got.shape == right.shape:
                 return Possible(convention, level, self._near(got, right), self._local(convention, inputs, got))
         return None
