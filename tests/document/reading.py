@@ -78,6 +78,13 @@ class _Reader:
         self.take(right)
         return value
 
+    def _raised(self) -> Any:
+        """The exponent between a function and its argument: tanh²(x) is the square of tanh(x)."""
+        if self.next != "^":
+            return 1
+        self.take()
+        return self.atom()
+
     def atom(self) -> Any:
         if self.next in ("(", "{"):
             return self.group(self.next, {"(": ")", "{": "}"}[self.next])
@@ -89,7 +96,8 @@ class _Reader:
             case r"\sqrt" | "√":
                 return sympy.sqrt(self.atom())
             case r"\tanh":
-                return sympy.tanh(self.group("(", ")"))
+                exponent = self._raised()
+                return sympy.tanh(self.group("(", ")")) ** exponent
             case "e":
                 return sympy.E
         if token[0].isdigit():
