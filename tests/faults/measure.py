@@ -1,6 +1,6 @@
 """The collection through ``symattn.verify``, with nothing told but specification, precision and domain.
 
-    python -m tests.faults.measure --out /tmp/measured.jsonl --half figures
+    python -m tests.faults.measure --out measured.jsonl --half figures
 
 Each line of the file is one program. A run that was ended goes on where it stopped; ``--again`` measures anew.
 """
