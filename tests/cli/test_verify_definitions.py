@@ -1,0 +1,180 @@
+"""``symattn verify --definition``: definitions beside attention, in a process of their own."""
+
+from __future__ import annotations
+
+import shlex
+from fractions import Fraction
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from symattn import Attention, Block, Cached, Gradient, InputError, LayerNorm, LinearAttention, RMSNorm, verify
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary_fields import SCALINGS
+from symattn.evidence import Grade, Verdict
+from symattn.sources import definitions
+from symattn.sources.request import Request
+from symattn.sources.verify import verify_target
+from symattn.verification.definitions.reading import attention_of, read, written
+from tests.cli.conftest import Run
+
+PROGRAMS = """
+    import os
+    import numpy as np
+
+    def rms(x, weight, eps=1e-6):
+        return x / (np.sqrt((x * x).mean(-1, keepdims=True)) + np.float32(eps)) * weight
+
+    def hangs(x, weight):
+        while True:
+            pass
+
+    def turned(x, positions, theta=10000.0):
+        if x.shape[-2] == 9 and not os.path.exists("crashed"):
+            open("crashed", "w").close()
+            os._exit(3)
+        d = x.shape[-1]
+        a = np.asarray(positions)[..., None] * theta ** (-np.arange(0, d, 2) / d)
+        c, s, y = np.cos(a), np.sin(a), np.empty_like(x)
+        y[..., ::2] = x[..., ::2] * c - x[..., 1::2] * s
+        y[..., 1::2] = x[..., ::2] * s + x[..., 1::2] * c
+        return y
+
+    def scores(q, k, is_causal):
+        s = q @ k.swapaxes(-1, -2) / np.float32(np.sqrt(q.shape[-1]))
+        n, m = s.shape[-2:]
+        return np.where(np.tri(n, m, m - n, dtype=bool), s, np.float32(-np.inf)) if is_causal else s
+
+    def in_base_two(q, k, v, is_causal=False, return_lse=False):
+        s = scores(q, k, is_causal)
+        top = s.max(-1, keepdims=True)
+        e = np.exp(s - top)
+        total = e.sum(-1, keepdims=True)
+        lse = (top + np.log(total)) / np.float32(np.log(2))
+        return (e / total @ v, lse[..., 0]) if return_lse else e / total @ v
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("f.py").write_text(dedent(PROGRAMS), encoding="utf-8")
+
+
+def test_a_norm_and_the_command_that_is_told(run: Run) -> None:
+    first = run("verify", "f.py:rms", "--definition", "rmsnorm(eps=1/2)", "--examples", "0")
+    assert first.status == 1
+    assert "ε is added to the root of the mean square, outside the root." in first.stdout
+    told = " ".join(first.stdout[first.stdout.index("symattn verify f.py") :].split())
+    assert told == "symattn verify f.py:rms --definition 'RMSNorm(eps=1/2)' --examples 0"
+    assert read(shlex.split(told)[4]) == RMSNorm(eps=Fraction(1, 2))
+
+
+def test_a_call_that_never_returns_is_ended(run: Run) -> None:
+    found = run("verify", "f.py:hangs", "--definition", "RMSNorm", "--time-limit", "0.3")
+    assert found.status == 4
+    assert "did not return within 0.3 s" in found.stderr
+    assert found.stdout == ""
+
+
+def test_after_a_crash_the_function_is_called_as_before(run: Run) -> None:
+    report = verify_target("f.py:turned", Rotary(layout="interleaved"), layout="nd", examples=0)
+    (fault,) = report.faults
+    assert (fault.step, fault.counterexample and fault.counterexample.sizes["n"]) == ("call", 9)
+    assert sum(check.cases for check in report.checks) > 10
+    assert "--definition 'Rotary(layout='" in report.command
+
+
+def test_the_logarithms_of_the_sums_are_judged() -> None:
+    report = verify_target("f.py:in_base_two", Attention(causal=True, lse=True), layout="nd", examples=0, budget=0.5)
+    assert [(fault.step, fault.cause) for fault in report.faults] == [("lse", "the logarithm has the base 2")]
+    assert Grade.TESTED not in [check.grade for check in report.checks]  # that is of the output alone
+    assert (
+        report.command
+        == "symattn verify f.py:in_base_two --definition lse --causal --layout nd --budget 0.5 --examples 0"
+    )
+
+
+def test_settings_of_the_attention_are_passed() -> None:
+    def backward(q, k, v, do, is_causal=False, softmax_scale=None):  # type: ignore[no-untyped-def]
+        return q, k, v
+
+    spec = Gradient(Attention(causal=True, scale=0.5))
+    request = Request(spec=spec, layout="nd", framework="numpy")  # type: ignore[arg-type]
+    told = definitions.target(backward, request).convention.printed
+    assert told == "q, k, v, do, is_causal=True, softmax_scale=0.5"
+
+
+SPECS = [
+    Attention(causal=True, lse=True), Gradient(Attention(scale=1)), Cached(Attention(causal=True)), LayerNorm(),
+    LayerNorm(eps=1e-6, one_plus=True), RMSNorm(eps=0), Rotary(layout="interleaved", width=2), Rotary(start=3),
+    LinearAttention(feature="relu", causal=False, gate=None), Block(attention=Attention(heads=2), norm=None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=written)
+def test_definitions_are_written_and_read(spec: object) -> None:
+    assert read(written(spec), attention_of(spec)) == spec  # type: ignore[arg-type]
+
+
+def test_descriptions_within_a_definition_are_written_and_read() -> None:
+    for kind in SCALINGS:
+        values = {"factor": Fraction(5, 2), "length": 64, "short": (1,), "long": (2,), "share": Fraction(1, 2)}
+        spec = Rotary(scaling=kind(**{n: values[n] for n in kind.__dataclass_fields__ if n in values}))
+        assert read(written(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["rmsnrm"], "did you mean RMSNorm?"),
+        (["nosuch"], "no definition is called 'nosuch'"),
+        (["LayerNorm(epss=1)"], "has no field epss"),
+        (["LayerNorm(1)"], "by their names"),
+        (["LayerNorm(eps=-1)"], "eps"),
+        (["LayerNorm(eps=1/0)"], "the value of eps"),
+        (["LayerNorm(eps=open('x'))"], "the value of eps"),
+        (["LayerNorm(**{})"], "no field **"),
+        (["LayerNorm("], "is no definition"),
+        (["("], "is no definition"),
+        (["[" * 5000], "is no definition"),
+        (["__import__('os').getcwd()"], "is no definition"),
+        (["LayerNorm", "--heads", "2"], "made of no attention"),
+        (["gradient(causal=True)"], "by their options"),
+        (["cached"], "--causal"),
+        (["lse", "--batch"], "--batch"),
+        (["lse", "--max-abs-score", "9"], "--max-abs-score"),
+        (["RMSNorm", "--case", "a1"], "--case a1: "),
+        (["lse", "--write-test", "t.py"], "--write-test t.py: "),
+    ],
+    ids=lambda x: x[0][:30] if isinstance(x, list) else "",
+)
+def test_wrong_usage_is_one_line(run: Run, options: list[str], words: str) -> None:
+    found = run("verify", "f.py:rms", "--definition", *options)
+    assert (found.status, found.stdout) == (2, "")
+    assert words in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_promises_that_are_not_kept_are_refused_in_python_too() -> None:
+    from symattn.verification.domain import Domain
+
+    with pytest.raises(InputError, match="same-width"):
+        verify(lambda x: x, LayerNorm(), domain=Domain(same_width=True))
+
+
+@pytest.mark.deep
+def test_squares_beyond_float16_where_sums_are_wider() -> None:
+    import numpy as np
+
+    def norm(x, gain):  # type: ignore[no-untyped-def]
+        x32 = x.astype(np.float32)
+        c = x32 - x32.mean(-1, keepdims=True)
+        squares = np.minimum(c * c, np.float32(65504))
+        return (c / np.sqrt(squares.mean(-1, keepdims=True) + np.float32(1e-5)) * gain).astype(x.dtype)
+
+    from symattn.arrays.precision import Precision
+
+    assert verify(norm, LayerNorm(), precision=Precision.of("float16", "fused"), examples=0).verdict is Verdict.FAULT
+    assert verify(norm, LayerNorm(), precision="float16", examples=0, budget=0.5).verdict is not Verdict.FAULT
