@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _BLOCKS = (2, 4, 8, 16, 32, 64, 128)
+_MOST = (128, 96, 64, 32, 16)  # the widest heads that kernels were written for
 
 
 def narrowed(session: Session) -> Domain:
@@ -31,13 +32,15 @@ def narrowed(session: Session) -> Domain:
 def _promises(domain: Domain) -> Iterator[Domain]:
     """Domains with further promises, the fewest and then the least first."""
     tokens, widths = _multiples(domain.multiple_of), _multiples(domain.width_multiple_of)
+    most = [domain.max_width, *(b for b in _MOST if b < domain.max_width)]
     every = [
         replace(
-            domain, same_width=w or domain.same_width, square=q or domain.square, multiple_of=t, width_multiple_of=d
+            domain, same_width=w or domain.same_width, square=q or domain.square, multiple_of=t, width_multiple_of=d,
+            max_width=m,
         )
-        for t, d, w, q in product(tokens, widths, (False, True), (False, True))
-        if t <= domain.max_tokens and d <= domain.max_width
-    ]
+        for t, d, m, w, q in product(tokens, widths, most, (False, True), (False, True))
+        if t <= domain.max_tokens and d <= m
+    ]  # fmt: skip
     yield from sorted(every, key=lambda promised: _further(domain, promised))
 
 
@@ -45,15 +48,17 @@ def _multiples(of: int) -> list[int]:
     return [of, *(b for b in _BLOCKS if b % of == 0 and b > of)]
 
 
-def _further(domain: Domain, promised: Domain) -> tuple[int, int]:
-    """How many promises more, and how large their numbers."""
-    names = ("same_width", "square", "multiple_of", "width_multiple_of")
+def _further(domain: Domain, promised: Domain) -> tuple[int, int, int]:
+    """How many promises more, how narrow, and how large their numbers."""
+    names = ("same_width", "square", "multiple_of", "width_multiple_of", "max_width")
     more = sum(getattr(domain, name) != getattr(promised, name) for name in names)
-    return more, promised.multiple_of + promised.width_multiple_of
+    return more, -promised.max_width, promised.multiple_of + promised.width_multiple_of
 
 
 def _kept(promise: Domain, judged: Judged) -> bool:
     s = sizes(judged)
+    if max(s["d_k"], s["d_v"]) > promise.max_width:
+        return False
     if promise.same_width and s["d_k"] != s["d_v"]:
         return False
     if promise.square and s["n_q"] != s["n_k"]:

@@ -13,7 +13,7 @@ from symattn import CannotRun, Domain, InputError, verify
 from symattn.sources.loading import deliberate
 
 Array = Any
-SMALL = Domain(max_tokens=33, max_width=20)
+SMALL = Domain(max_tokens=17, max_width=20)
 
 
 def _attention(q: Array, k: Array, v: Array, scale: float) -> Array:
@@ -49,6 +49,22 @@ def widths_of_eight(q: Array, k: Array, v: Array) -> Array:
     return _right(q, k, v)
 
 
+def few_widths(q: Array, k: Array, v: Array) -> Array:
+    if {q.shape[-1], v.shape[-1]} - {16, 32, 64, 128}:
+        raise NotImplementedError("heads are 16, 32, 64 or 128 wide")
+    return _right(q, k, v)
+
+
+def narrow(q: Array, k: Array, v: Array) -> Array:
+    if max(q.shape[-1], v.shape[-1]) > 16:
+        raise ValueError("heads are 16 wide at most")
+    return _right(q, k, v)
+
+
+def wrong_in_few_widths(q: Array, k: Array, v: Array) -> Array:
+    return few_widths(q * q.dtype.type(q.shape[-1] ** -0.5), k, v)
+
+
 def wrong_in_blocks(q: Array, k: Array, v: Array) -> Array:
     if len(q) % 16 or q.shape != v.shape:
         raise ValueError("blocks of 16, and one shape")
@@ -66,6 +82,8 @@ def crashes(q: Array, k: Array, v: Array) -> Array:
         (square, "as many queries as keys"),
         (blocks_of_four, "numbers of tokens that 4 divides"),
         (widths_of_eight, "widths that 8 divides"),
+        (few_widths, "widths that 16 divides"),
+        (narrow, "up to 17 tokens of up to 16 components"),
     ],
 )
 def test_a_refusal_is_told_and_no_fault(function: Callable[..., Array], words: str) -> None:
@@ -74,6 +92,12 @@ def test_a_refusal_is_told_and_no_fault(function: Callable[..., Array], words: s
     note = next(n for n in report.notes if n.startswith("It refuses"))
     assert words in note
     assert words in report.domain
+
+
+def test_what_takes_a_few_widths_alone_is_judged() -> None:
+    report = verify(wrong_in_few_widths, domain=Domain(max_tokens=17, max_width=40), examples=0)
+    assert report.faults[0].step == "scale"
+    assert len(report.faults) == 1
 
 
 def test_a_fault_in_what_is_taken_is_found() -> None:
@@ -97,7 +121,7 @@ def test_who_refuses_everything_cannot_be_judged() -> None:
         raise ValueError("not today")
 
     with pytest.raises(CannotRun, match="not today"):
-        verify(none)
+        verify(none, domain=SMALL, examples=0)
 
 
 def test_only_the_code_of_the_user_refuses() -> None:
