@@ -19,15 +19,11 @@ from tests.faults import programs, rewrites
 from tests.faults.programs import WRONG, Wrong
 from tests.faults.rewrites import MAKES
 
-# The eight mistakes that must be named in every run; the others are in the deep one.
-EIGHT = (
-    programs.scaled_by_width, programs.unscaled, programs.scaled_by_model_width, programs.softmax_over_queries,
-    programs.mask_inverted, programs.sees_the_next_key, programs.does_not_see_itself, programs.keys_as_values,
-    programs.queries_as_keys, programs.no_maximum, programs.mask_inverted_with_nan, programs.mask_inverted_with_fill,
-    programs.mask_inverted_by_sum, programs.causal_inverted_with_fill, programs.does_not_see_itself_with_fill,
-    programs.does_not_see_itself_with_nan, programs.common_maximum,
-)  # fmt: skip
-SLOW = (rewrites.heads_of_tokens, rewrites.heads_in_a_loop)
+# The mistakes that must be named in every run; the others are in the deep one.
+OFTEN = (programs.scaled_by_width, programs.softmax_over_queries, programs.sees_the_next_key, programs.no_maximum)
+RIGHT = (rewrites.plain, rewrites.causal, rewrites.in_tiles)
+SMALL, WIDE = Domain(max_tokens=17, max_width=8), Domain(max_tokens=33, max_width=66)
+FULL = Domain(max_tokens=65, max_width=66)
 
 
 def _verify(program: Callable[..., Any], spec: Attention, precision: str = "float32", **told: Any) -> Report:
@@ -37,17 +33,17 @@ def _verify(program: Callable[..., Any], spec: Attention, precision: str = "floa
             program,
             spec,
             precision=precision,
-            **{"examples": 20, "domain": Domain(max_tokens=65, max_width=66), **told},
+            **{"examples": 10, "domain": SMALL, **told},
         )
 
 
-def _check_named(wrong: Wrong, precision: str, examples: int = 20) -> None:
-    report = _verify(wrong.program, wrong.spec, precision, examples=examples)
+def _check_named(wrong: Wrong, precision: str, **told: Any) -> None:
+    report = _verify(wrong.program, wrong.spec, precision, **told)
     assert report.verdict is Verdict.FAULT
     assert [(f.step, wrong.cause in (f.cause or "")) for f in report.faults] == [(wrong.step, True)], report.faults
 
 
-@pytest.mark.parametrize("wrong", [w for w in WRONG if w.program in EIGHT], ids=lambda w: w.program.__name__)
+@pytest.mark.parametrize("wrong", [w for w in WRONG if w.program in OFTEN], ids=lambda w: w.program.__name__)
 def test_the_mistake_is_named(wrong: Wrong) -> None:
     _check_named(wrong, "float32")
 
@@ -56,10 +52,10 @@ def test_the_mistake_is_named(wrong: Wrong) -> None:
 @pytest.mark.parametrize("precision", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda w: w.program.__name__)
 def test_every_mistake_is_named_in_every_precision(wrong: Wrong, precision: str) -> None:
-    _check_named(wrong, precision, examples=100)
+    _check_named(wrong, precision, examples=100, domain=FULL)
 
 
-@pytest.mark.parametrize("program", [p for p in MAKES if p not in SLOW], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("program", RIGHT, ids=lambda p: p.__name__)
 def test_a_right_program_passes(program: Callable[..., Any]) -> None:
     report = _verify(program, MAKES[program])
     assert (report.verdict, report.faults, report.exit_code) == (Verdict.NO_FAULT, (), 0)
@@ -67,22 +63,22 @@ def test_a_right_program_passes(program: Callable[..., Any]) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("precision", ["float64", "float16"])
+@pytest.mark.parametrize("precision", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("program", MAKES, ids=lambda p: p.__name__)
 def test_a_right_program_passes_in_every_precision(program: Callable[..., Any], precision: str) -> None:
-    assert _verify(program, MAKES[program], precision, examples=100).faults == ()
+    assert _verify(program, MAKES[program], precision, examples=100, domain=FULL).faults == ()
 
 
-@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.deep)])
 def test_no_maximum_is_right_on_small_scores(precision: str) -> None:
-    promised = Domain(max_abs_score=5)
+    promised = Domain(max_tokens=17, max_width=8, max_abs_score=5)
     assert _verify(rewrites.without_maximum, Attention(), precision, domain=promised).faults == ()
     (fault,) = _verify(rewrites.without_maximum, Attention(), precision).faults
     assert fault.step == "max"
     assert precision in (fault.cause or "")
 
 
-@pytest.mark.parametrize("precision", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_a_common_maximum_is_found_in_every_precision(precision: str) -> None:
     (fault,) = _verify(programs.common_maximum, Attention(), precision, examples=0).faults
     assert "the maximum of the whole array is subtracted" in str(fault.cause)
@@ -91,12 +87,13 @@ def test_a_common_maximum_is_found_in_every_precision(precision: str) -> None:
 
 
 def test_a_common_maximum_is_right_on_small_scores() -> None:
-    report = _verify(programs.common_maximum, Attention(), "float32", domain=Domain(max_abs_score=8), examples=10)
+    promised = Domain(max_tokens=17, max_width=8, max_abs_score=8)
+    report = _verify(programs.common_maximum, Attention(), "float32", domain=promised)
     assert report.verdict is Verdict.NO_FAULT, report.faults
 
 
 def test_the_smallest_input_for_a_wrong_scale() -> None:
-    (fault,) = _verify(programs.scaled_by_width, Attention()).faults
+    (fault,) = _verify(programs.scaled_by_width, Attention(), domain=WIDE).faults
     example = fault.counterexample
     assert example is not None
     assert example.sizes == {"n_q": 1, "n_k": 2, "d_k": 2, "d_v": 1}
@@ -145,24 +142,26 @@ def _clipped(q: Any, k: Any, v: Any) -> Any:
     ("program", "cause"),
     [
         (_times(1.1), "scores are scaled by 1.1/√d_k"),
-        (_times(-1), "scores are scaled by −1/√d_k"),
-        (_constant(1 / 8), "scores are scaled by 1/8 whatever d_k is"),
+        pytest.param(_times(-1), "scores are scaled by −1/√d_k", marks=pytest.mark.deep),
+        pytest.param(_constant(1 / 8), "scores are scaled by 1/8 whatever d_k is", marks=pytest.mark.deep),
         (_constant(0.3), "scores are scaled by 0.3 whatever d_k is"),
         (_constant(0), "the scores have no influence: all weights of a row are equal"),
     ],
 )
 def test_a_scale_that_no_table_lists_is_named(program: Callable[..., Any], cause: str) -> None:
-    (fault,) = _verify(program, Attention()).faults
+    (fault,) = _verify(program, Attention(), domain=WIDE).faults
     assert (fault.step, fault.cause) == ("scale", cause)
 
 
+@pytest.mark.deep
 def test_a_constant_scale_is_named_behind_a_causal_mask() -> None:
-    (fault,) = _verify(_causal_by_a_half, Attention(causal=True)).faults
+    (fault,) = _verify(_causal_by_a_half, Attention(causal=True), domain=WIDE).faults
     assert fault.cause == "scores are scaled by 0.4 whatever d_k is"
 
 
+@pytest.mark.deep
 def test_a_factor_that_does_not_explain_every_case_is_not_named() -> None:
-    (fault,) = _verify(_clipped, Attention()).faults
+    (fault,) = _verify(_clipped, Attention(), domain=WIDE).faults
     assert (fault.step, fault.cause) == ("score", "scores are cut off at ±20")
 
 
@@ -189,7 +188,7 @@ def _with_a_residual(q: Any, k: Any, v: Any) -> Any:
 @pytest.mark.parametrize(
     ("program", "spec", "step"),
     [
-        (_wrong_beyond_64_keys, Attention(), "weights"),
+        pytest.param(_wrong_beyond_64_keys, Attention(), "weights", marks=pytest.mark.deep),
         (_with_a_residual, Attention(), "output"),
         (_leaks, Attention(causal=True), "mask"),
         (_sums_to_more, Attention(), "normalize"),
@@ -197,7 +196,7 @@ def _with_a_residual(q: Any, k: Any, v: Any) -> Any:
     ],
 )
 def test_the_first_wrong_step_of_other_mistakes(program: Callable[..., Any], spec: Attention, step: str) -> None:
-    (fault,) = _verify(program, spec).faults
+    (fault,) = _verify(program, spec, domain=FULL if program is _wrong_beyond_64_keys else SMALL).faults
     assert fault.step == step
     assert (fault.cause is None) == (
         program in (_wrong_beyond_64_keys, _with_a_residual)
@@ -207,7 +206,8 @@ def test_the_first_wrong_step_of_other_mistakes(program: Callable[..., Any], spe
 def test_another_specification_refuses_a_right_program() -> None:
     assert _verify(rewrites.plain, Attention(scale=0.5)).faults[0].step == "scale"
     assert _verify(rewrites.causal, Attention()).verdict is Verdict.FAULT
-    assert _verify(rewrites.plain, Attention(causal=True)).faults[0].cause == "the mask is ignored"
+    cause = _verify(rewrites.plain, Attention(causal=True)).faults[0].cause
+    assert (cause or "").startswith("the mask is ignored")  # or goes by blocks that are longer than all inputs
 
 
 def _own_scale(q: Any, k: Any, v: Any, scale: float) -> Any:
