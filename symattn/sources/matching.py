@@ -32,7 +32,6 @@ _SETTINGS = {
     "kv_heads": "n_kv_heads num_kv_heads num_key_value_heads n_kv_head",
     "window": "window_size sliding_window",
     "softcap": "soft_cap logit_softcap",
-    "dropout": "dropout_p p_dropout dropout_rate",
     "return_lse": "return_softmax_lse with_lse output_lse return_logsumexp",
 }
 

@@ -45,7 +45,6 @@ def settings(spec: Attention) -> dict[str, Any]:
         "kv_heads": spec.key_heads if several else None,
         "window": spec.window,
         "softcap": spec.softcap,
-        "dropout": None if spec.dropout else 0.0,
         "head_dim": lambda arrays: arrays["q"].shape[-1],
     }
 
