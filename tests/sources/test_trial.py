@@ -177,6 +177,28 @@ def test_functions_that_take_multiples_alone_have_a_layout() -> None:
     assert settled(in_blocks, Attention()).layout == "bnhd"
 
 
+def _biased(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    return softmax(scores(q, k, -1) + bias) @ v
+
+
+def test_a_bias_has_no_axis_more_only_because_the_output_is_right() -> None:
+    def of_one_head(q: Any, k: Any, v: Any, bias: Any) -> Any:
+        return _biased(q, k, v, bias[:1])
+
+    def in_batches(q: Any, k: Any, v: Any, bias: Any) -> Any:
+        _, h, _, _ = q.shape
+        assert bias.shape[:2] == (1, h)
+        return _biased(q, k, v, bias[:1])
+
+    def form(function: Any) -> tuple[str, str]:
+        found = settled(function, Attention(heads=2, bias=True))
+        return found.layout, next(a.form for a in found.arguments if a.input == "bias")
+
+    assert form(of_one_head) == ("nd", "")
+    assert form(_biased) == ("nd", "")
+    assert form(in_batches) == ("bhnd", "1hqk")
+
+
 def test_a_mask_is_passed_only_where_the_function_is_not_causal_without() -> None:
     def by_mask(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         s = scores(q, k)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, Rotary
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
 from symattn.verification import groups
@@ -87,6 +87,44 @@ def test_rows_without_any_key_occur_where_they_are_promised() -> None:
         maker = _maker(mask="boolean", domain=Domain(fully_masked_rows=promised))
         found = [i["mask"].any(axis=-1).all() for i in _all(maker)]
         assert all(found) is not promised
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_forbidden_keys_score_so_high_that_all_others_vanish(dtype: str) -> None:
+    for maker in (_maker(dtype=dtype, causal=True), _maker(dtype=dtype, mask="boolean")):
+        vanished = 0
+        for _, inputs in groups.FIRST["mask"](maker, np.random.default_rng(1)):
+            if inputs is not None:
+                values = maker.spec.trace(**inputs)
+                allowed = np.isfinite(values["masked"])
+                below = np.max(values["masked"], axis=-1) - np.max(
+                    values["scaled"], axis=-1, where=~allowed, initial=-1
+                )
+                vanished += int((below < np.log(float(maker.precision.score.eta))).sum())
+        assert vanished > 5
+
+
+def test_square_projections_are_tried() -> None:
+    maker = _maker(TOKENS, heads=2)
+    found = [i for _, i in groups.FIRST["structure"](maker, np.random.default_rng(1)) if i is not None]
+    square = [i for i in found if len({i[n].shape for n in ("w_q", "w_k", "w_v", "w_o")}) == 1]
+    assert len(square) >= 3
+    assert all((i[n] != i[n].T).any() for i in square for n in ("w_q", "w_k", "w_v", "w_o"))
+
+
+def test_scores_behind_masks_leave_room_below_unless_more_is_promised() -> None:
+    assert _maker(mask="boolean").largest_score < 65504
+    assert _maker(mask="boolean", domain=Domain(max_abs_score=1e5)).largest_score == 1e5
+    assert _maker(mask="boolean", domain=Domain(max_abs_score=3)).largest_score == 3
+    assert _maker(mask="boolean", dtype="float16", domain=Domain(max_abs_score=1e5)).largest_score < 65504
+    assert _maker().largest_score == np.inf
+
+
+def test_places_that_half_types_cannot_tell_apart_are_tried() -> None:
+    for tokens, least in ((300, 257), (2200, 2049)):
+        maker = _maker(position=Rotary(), domain=Domain(max_tokens=tokens))
+        longest = [len(i["k"]) for _, i in groups.LATER["positions"](maker, np.random.default_rng(1)) if i is not None]
+        assert tokens >= max(longest) >= least
 
 
 def test_climbing_keeps_what_is_worse_and_stays_in_the_format() -> None:
