@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _WRONG, _RIGHT, _RAISED = 10, 6, 4  # cases that are judged by balls
 _SEEN = 60  # right cases that are looked at in float64
+_FEW = 20  # of either kind, where many numbers are tried
 _MOST = 8  # mistakes that are judged by balls
 _TELLING = 150  # entries of inputs that tell much and take little time
 _PARTS = 30  # mistakes of which pairs are tried
@@ -80,19 +81,20 @@ def causes(session: Session) -> tuple[Cause, ...]:
 
 
 def _separately(session: Session, wrong: list[Judged]) -> tuple[Cause, ...]:
-    """A mistake that explains all finite outputs, and one that explains those that are not; none where either lacks."""
-    lost = [r for r in wrong if r.finding == "not finite"]
-    finite = [r for r in wrong if r.finding != "not finite" and _is_finite(r)]
+    """A mistake that explains all finite outputs, and what is not finite beside it; none where none explains those."""
+    finite = [r for r in wrong if _is_finite(r)]
+    lost = [r for r in wrong if r.ratios is not None and not _is_finite(r)]
     if not lost or not finite:
         return ()
     search = Search(session, finite, _sorted(r for r in session.records if r.finding is None))
     found, sure = search.found()
-    overflow: tuple[Mistake, ...] = ()
-    if found and sure:
-        overflow = out_of_range(session, lost, [r for r in session.records if r.ratios is not None], beside=True)
-    if not overflow:
+    if not (found and sure):
         return ()
-    return Cause(tuple(lost), overflow), Cause(tuple(finite), found, search.explain_errors(found), sure)
+    first = Cause(tuple(finite), found, search.explain_errors(found), sure)
+    if not lost or all(m.step == "max" for m in found):  # what vanishes or overflows is its consequence
+        return (first,)
+    overflow = out_of_range(session, lost, [r for r in session.records if r.ratios is not None], beside=True)
+    return Cause(tuple(lost), overflow), first
 
 
 def _is_finite(judged: Judged) -> bool:
@@ -145,6 +147,10 @@ class Search:
         self.clear = clear = [m for m in survivors if self._tells(m)]
         yield from clear or survivors  # in half formats float64, with its slack, often shows nothing clearly
 
+    def _fits(self, mistake: Mistake) -> bool:
+        """Whether it explains some of what was seen."""
+        return self._explains(mistake, (*self.wrong[:_FEW], *self.right[:_FEW]))
+
     def _in_floats(self) -> Iterator[Mistake]:
         """Mistakes that float64 shows in most cases and contradicts in none, where the bound for balls is too narrow:
         it is proved for rows that sum to 1."""
@@ -154,7 +160,9 @@ class Search:
                 yield replace(mistake, in_floats=True)
 
     def _fitted(self) -> Iterator[Mistake]:
-        self.fits = [m for m in fitted(self.session.spec, self.screen, self.wrong) if self._explains(m, self.wrong)]
+        self.fits = [
+            m for m in fitted(self.session.spec, self.screen, self.wrong, self._fits) if self._explains(m, self.wrong)
+        ]
         for mistake in self.fits:
             if self._explains(mistake, self.right[:_SEEN]) and self._tells(mistake):
                 yield mistake
@@ -264,4 +272,9 @@ def _plainest(mistakes: tuple[Mistake, ...]) -> tuple[Mistake, ...]:
     before what has a size of its own, and stands alone."""
     everywhere = tuple(m for m in mistakes if not SIZED.search(m.cause))
     mistakes = everywhere or mistakes
-    return tuple({m.cause.partition(" (")[0]: m for m in reversed(mistakes)}.values())[::-1]
+    return tuple({_bare(m.cause): m for m in reversed(mistakes)}.values())[::-1]
+
+
+def _bare(cause: str) -> str:
+    """Without what stands in brackets, and without the sizes at which the mistake is made."""
+    return cause.partition(" (")[0].partition(", where ")[0]

@@ -13,8 +13,10 @@ from symattn.verification import behaviour
 from symattn.verification.affected import affected
 from symattn.verification.counterexample import counterexample, shown, sizes
 from symattn.verification.diagnose import Cause, causes, explains
+from symattn.verification.earlier import earlier_used
 from symattn.verification.isolate import idle_step, needs_scores
 from symattn.verification.judge import Case, Finding, Judged
+from symattn.verification.lost import lost_rows
 from symattn.verification.mistakes import STEPS, Mistake
 from symattn.verification.observe import ObservedScale, first_wrong_step, scales
 from symattn.verification.reduce import Inputs, reduce
@@ -39,6 +41,8 @@ def faults(session: Session) -> tuple[Fault, ...]:
         return (first,)
     stale = _stale(session)
     explained = causes(session) if stale is None else ()
+    if explained and not any(cause.sure and cause.mistakes for cause in explained):
+        stale = earlier_used(session)
     found = [stale] if stale else [*_wrong(session, explained)]
     if not any(cause.raises for cause in explained):
         found += _failing(session)
@@ -104,6 +108,10 @@ def _unnamed(session: Session, smallest: Judged, cause: Cause) -> tuple[str, Non
 
 def _blamed(session: Session, smallest: Judged, cause: Cause) -> tuple[str, str]:
     """The step that is to blame, and what shows it: an idle step, or the weights themselves; and what is affected."""
+    if all(r.finding == "not finite" for r in cause.records):
+        step, seen = lost_rows(session.records)
+        if step:
+            return step, seen
     wrong = [smallest, *(r for r in cause.records if r.finding == "values")]
     step, seen = idle_step(session, wrong)
     if not step:

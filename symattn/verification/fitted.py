@@ -20,19 +20,63 @@ _CASES = 4  # that a number is fitted to
 _SMALL = 2000  # entries of inputs of such a case
 _STEPS = 40  # of the search between two points of the grid
 _NEAR = 0.01  # how far a plainer number may be from the one that fits
+_USUAL = (-1e4, -1e9, -65504.0, -1e5, -1e3, -1e30)  # what stands for −∞ in published code
+_WIDER, _FASTER = 1.25, 10  # a step between other numbers that are tried, and how many at once when they are far
 _NOTHING = 1e-4
 _BETTER = 0.02  # how much of the error may be left
 
 
-def fitted(spec: Attention, screen: Screen, wrong: Sequence[Judged]) -> Iterator[Mistake]:
-    """Mistakes whose number fits; of the numbers near it the plainest come first."""
+def fitted(
+    spec: Attention, screen: Screen, wrong: Sequence[Judged], explains: Callable[[Mistake], bool]
+) -> Iterator[Mistake]:
+    """Mistakes whose number fits; of the numbers near it the plainest come first.
+
+    Where other numbers ``explain`` everything as well, the range of them is said, and no number.
+    """
     cases = _chosen(wrong)
     names = {step.name for step in spec.pipeline(frozenset(wrong[0].case.inputs))}
     for family in FAMILIES:
         if cases and family.applies(spec) and family.changes in names:
             theta = _fit(family, screen, cases)
             if theta is not None:
-                yield from (family.mistake(x, words) for x, words in plain(theta))
+                yield from _named(family, theta, explains)
+
+
+def _named(family: Family, theta: float, explains: Callable[[Mistake], bool]) -> Iterator[Mistake]:
+    for x, words in plain(theta):
+        found = family.mistake(x, words)
+        if explains(found):
+            ends = [_end(family, x, by, explains) for by in (1 / _WIDER, _WIDER)]
+            words = _range(*sorted(ends)) if ends != [x, x] else words
+            yield family.mistake(x, words)
+            return
+    yield from (family.mistake(x, words) for x, words in plain(theta))
+
+
+def _end(family: Family, x: float, by: float, explains: Callable[[Mistake], bool]) -> float:
+    """The last of x, x·by, x·by², … that explains everything, ±∞ if all do."""
+    if x == 0:
+        return x
+    for number in range(_STEPS):
+        step = by if number < _STEPS // 2 else by**_FASTER
+        if not explains(family.mistake(x * step, "")):
+            return x
+        x *= step
+    return 0.0 if by < 1 else float(np.copysign(np.inf, x))
+
+
+def _range(low: float, high: float) -> str:
+    """Numbers of one sign in words."""
+    usual = next((f"{_written(x)} or another, " for x in _USUAL if low <= x <= high), "")
+    if np.isinf(low):
+        return f"a finite number ({usual}no higher than {_written(high)})"
+    if np.isinf(high):
+        return f"a finite number ({usual}no lower than {_written(low)})"
+    return f"a finite number ({usual}between {_written(low)} and {_written(high)})"
+
+
+def _written(x: float) -> str:
+    return f"{x:.0f}".replace("-", "−") if 100 <= abs(x) < 1e5 else f"{x:.3g}".replace("-", "−").replace("e+0", "e")
 
 
 def _chosen(wrong: Sequence[Judged]) -> list[Judged]:

@@ -38,8 +38,8 @@ STEPS = (
 )  # fmt: skip
 
 _TABLES = (
-    projecting, sharing, norms, rotations, scores, scales, caps, biases, slopes, buckets, masks, additive, windows, keys,
-    sinks, exponentials, sums, dropout, tiles, closing, roundings,
+    projecting, sharing, norms, rotations, scores, scales, caps, biases, slopes, buckets, masks, additive, windows,
+    keys, sinks, exponentials, sums, dropout, tiles, closing, roundings,
 )  # fmt: skip
 
 #: Every known mistake, in the order of the steps.

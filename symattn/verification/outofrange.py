@@ -53,7 +53,7 @@ def out_of_range(
     p, agrees = session.precision, _agrees_in_range if beside else _agrees
     for name in dict.fromkeys((p.score.name, p.input.name, "float16", "float32", "float64")):
         f = Format(name)
-        found = [m for m in _mistakes(f) if any(m[2](r).lost.any() for r in lost)]
+        found = [m for m in _mistakes(f) if any(_lost(m[2](r), beside) for r in lost)]
         found = [m for m in found if all(agrees(r, m[2](r)) for r in seen)]
         for judged in _apart(session, f) if len(found) > 1 else ():
             found = [m for m in found if judged.ratios is None or agrees(judged, m[2](judged))]
@@ -91,7 +91,8 @@ def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
             words = f"{'−' * (sign < 0)}{constant} is subtracted, not the largest score of the row"
             yield "max", f"{words}: {_range(f)}", _subtracting(f, _constant(sign * constant))
     for words, reference in _OTHERS:
-        yield "max", f"{words} is subtracted, not the largest score of the row: {_range(f)}", _subtracting(f, reference)
+        lost = _vanish(f) if reference in (_with_zero, all_keys_maxima) else _range(f)
+        yield "max", f"{words} is subtracted, not the largest score of the row: {lost}", _subtracting(f, reference)
     yield (
         "score",
         f"scores overflow in {f.name} before they are scaled, where a product is above {float(f.largest):.5g}",
@@ -117,6 +118,10 @@ def _range(f: Format) -> str:
     return f"exponentials overflow in {f.name} where that is {log(f.largest):.4g} less than the largest score"
 
 
+def _vanish(f: Format) -> str:
+    return f"all exponentials of a row vanish in {f.name} where that is {-log(f.smallest_normal):.4g} more"
+
+
 def _agrees(judged: Judged, row: _Row) -> bool:
     """Rows that must be lost are wrong, rows that must be kept are right; of the others nothing is asked."""
     ratios = judged.ratios
@@ -128,6 +133,10 @@ def _agrees(judged: Judged, row: _Row) -> bool:
     if row.off is not None and bool((wrong & ~_vanished(judged, row.off)).any()):
         return False
     return bool(wrong[row.lost].all() and not wrong[row.kept].any())
+
+
+def _lost(row: _Row, beside: bool) -> bool:
+    return bool((row.above if beside else row.lost).any())
 
 
 def _agrees_in_range(judged: Judged, row: _Row) -> bool:
@@ -153,7 +162,7 @@ def _subtracting(f: Format, reference: Reference) -> Rows:
     """Rows that overflow or vanish where a reference is subtracted in place of their maximum."""
 
     def rows(judged: Judged) -> _Row:
-        m = _row_maxima(judged) - reference(judged)
+        m = row_maxima(judged) - reference(judged)
         low = log(f.smallest_normal) + log(2 * f.u) - 2
         lost = (m > log(f.largest) + 1) | (np.isfinite(m) & (m < low))
         kept = (m < log(f.largest) - log(_terms(judged)) - 1) & (m > log(f.smallest_normal) + 1)
@@ -163,7 +172,7 @@ def _subtracting(f: Format, reference: Reference) -> Rows:
 
 
 def _common_maximum(judged: Judged, f: Format) -> _Row:
-    m = _row_maxima(judged)
+    m = row_maxima(judged)
     below = m - m.max()
     lost = np.isfinite(below) & (below < log(f.smallest_normal) + log(2 * f.u) - 2)
     kept = below > log(f.smallest_normal) - log(f.u) + log(_terms(judged)) + 1
@@ -204,16 +213,18 @@ def _mean(judged: Judged) -> np.ndarray:
     return np.asarray(_scores(judged).mean(axis=-1))
 
 
-def _least(judged: Judged) -> np.ndarray:
+def row_minima(judged: Judged) -> np.ndarray:
+    """The smallest score of each row, of the keys that it may attend to."""
     return np.asarray(_scores(judged).min(axis=-1))
 
 
-def _of_all_keys(judged: Judged) -> np.ndarray:
+def all_keys_maxima(judged: Judged) -> np.ndarray:
+    """The largest score of each row, with forbidden keys."""
     return np.asarray(_before_mask(judged).max(axis=-1))
 
 
 def _with_zero(judged: Judged) -> np.ndarray:
-    found: np.ndarray = np.maximum(_row_maxima(judged), 0.0)
+    found: np.ndarray = np.maximum(row_maxima(judged), 0.0)
     return found
 
 
@@ -222,10 +233,10 @@ def _of_sizes(judged: Judged) -> np.ndarray:
 
 
 _OTHERS: tuple[tuple[str, Reference], ...] = (
-    ("the largest score with forbidden keys", _of_all_keys),
+    ("the largest score with forbidden keys", all_keys_maxima),
     ("the first key's score", _first),
     ("the mean of the scores", _mean),
-    ("the smallest score", _least),
+    ("the smallest score", row_minima),
     ("the largest absolute value of the scores", _of_sizes),
     ("the larger one of 0 and the largest score", _with_zero),
 )
@@ -237,7 +248,8 @@ def _terms(judged: Judged) -> float:
     return int(judged.expected.run.allowed.shape[-1]) * max(size, 1.0)
 
 
-def _row_maxima(judged: Judged) -> np.ndarray:
+def row_maxima(judged: Judged) -> np.ndarray:
+    """The largest score of each row, of the keys that it may attend to."""
     run = judged.expected.run
     return np.asarray(np.where(run.allowed, _numbers(run.final_scores), -np.inf).max(axis=-1))
 
@@ -245,7 +257,7 @@ def _row_maxima(judged: Judged) -> np.ndarray:
 def _scores(judged: Judged) -> np.ndarray:
     """The scores, forbidden ones as the largest of their row."""
     run = judged.expected.run
-    return np.where(run.allowed, _numbers(run.final_scores), _row_maxima(judged)[..., None])
+    return np.where(run.allowed, _numbers(run.final_scores), row_maxima(judged)[..., None])
 
 
 def _before_mask(judged: Judged) -> np.ndarray:

@@ -13,6 +13,7 @@ from symattn import Attention
 from symattn.sources.verify import verify
 from symattn.verification.affected import affected
 from symattn.verification.combining import combined
+from symattn.verification.domain import Domain
 from symattn.verification.mistakes import MISTAKES, Mistake
 from symattn.verification.report import Fault
 
@@ -145,3 +146,76 @@ def test_what_is_affected_is_said(at: tuple[slice, ...], words: str) -> None:
 
     Seen.ratios[at] = 2.0
     assert affected(Seen, True) == words  # type: ignore[arg-type]
+
+
+def _quiet(q: Array, k: Array, v: Array) -> Array:
+    e = np.exp(_scores(q, k))
+    return e / (e.sum(axis=-1, keepdims=True) + 1) @ v
+
+
+def test_what_is_lost_does_not_hide_what_is_wrong_elsewhere() -> None:
+    """A 1 in the sum of all rows, and no maximum: nothing is subtracted, and no constant is named."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        found = verify(_quiet, Attention(), examples=15).faults
+    assert [fault.step for fault in found] == ["sink", "max"]
+    assert "1 is added to the sum" in str(found[0].cause)
+    assert str(found[1].cause).startswith("the largest score is not subtracted")
+
+
+class _Remembers:
+    """Positions of queries by their number alone, as the first call of that number had them."""
+
+    def __init__(self, remembers: bool) -> None:
+        self.made: dict[int, Array] = {}
+        self.remembers = remembers
+
+    def __call__(self, q: Array, k: Array, v: Array) -> Array:
+        i = np.arange(len(k) - len(q), len(k))
+        i = self.made.setdefault(len(q), i) if self.remembers else i
+        return _softmax(np.where(np.arange(len(k)) <= i[:, None], _scores(q, k), -np.inf)) @ v
+
+
+def test_what_an_earlier_call_made_is_found_again() -> None:
+    fault = _fault(_Remembers(True), Attention(causal=True))
+    assert fault.step == "mask"
+    assert fault.cause == "what an earlier call made is used again"
+    assert not verify(_Remembers(False), Attention(causal=True), examples=5).faults
+
+
+def _lowest(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return _softmax(np.where(mask, _scores(q, k), q.dtype.type(-1e9))) @ v
+
+
+def _negative(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return _softmax(np.where(mask, _scores(q, k), q.dtype.type(-np.inf))) @ v
+
+
+def test_rows_without_any_key_are_told_from_masks_that_leak() -> None:
+    spec, domain = Attention(mask="boolean"), Domain(fully_masked_rows=True)
+    assert _fault(_lowest, spec, domain=domain).cause == "a row without any key gives the mean of all values"
+    fault = _fault(_negative, spec, domain=domain)
+    assert fault.step == "mask"
+    assert "a row without any key gives NaN" in fault.message
+
+
+def _ten_thousand(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    return _softmax(np.where(mask, _scores(q, k), q.dtype.type(-1e4))) @ v
+
+
+def test_a_number_that_is_not_pinned_down_is_given_as_a_range() -> None:
+    fault = _fault(_ten_thousand, Attention(mask="boolean"), domain=Domain(max_abs_score=1e5))
+    assert fault.step == "mask"
+    assert "forbidden scores become a finite number (−10000 or another, between" in str(fault.cause)
+
+
+def _keys_maximum(q: Array, k: Array, v: Array) -> Array:
+    s = _scores(q, k)
+    e = np.exp(s - s.max(axis=-2, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+def test_a_maximum_over_the_wrong_axis_is_named() -> None:
+    fault = _fault(_keys_maximum, Attention())
+    assert fault.step == "max"
+    assert "each key's largest score over the queries" in str(fault.cause)

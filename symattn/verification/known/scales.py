@@ -124,6 +124,12 @@ def by_whole_root(whole: Callable[[float], int], spec: Attention, values: Values
     return before(spec, values, "scaled") / whole(sqrt(size(values, "q")))
 
 
+def no_wider_than(width: int, spec: Attention, values: Values) -> Any:
+    """S/√min(d_k, width)."""
+    s = values["scores"]
+    return s / root(s, min(size(values, "q"), width))
+
+
 def _given(spec: Attention) -> bool:
     return spec.scale == "given"
 
@@ -178,6 +184,15 @@ MISTAKES: tuple[Mistake, ...] = (
         "the configured scale and 1/√d_k are both applied, one besides the other",
         _configured,
         scaled=with_default,
+    ),
+    *(
+        in_steps(
+            "scale",
+            f"scores are scaled by 1/√{n} where d_k is above {n}, not by 1/√d_k",
+            lambda s: s.scale is None,
+            scaled=partial(no_wider_than, n),
+        )
+        for n in (32, 64, 128)
     ),
     in_steps(
         "scale",
