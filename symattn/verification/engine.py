@@ -31,6 +31,7 @@ _HANGS = 2  # calls that do not return, after which no more are made
 _ENOUGH = 6  # wrong cases of a group, after which it has shown what it can
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and how often each is changed
 _DUMB = 30  # calls that gave nothing, where none gave anything, after which no more are made
+_ENDS = 6  # the same where each ended the process
 Progress = Callable[[str], None]
 
 
@@ -84,10 +85,10 @@ class Session:
     @property
     def over(self) -> bool:
         """Whether the time is spent, or the function hangs."""
-        hangs = sum(_hung(r) for r in self.records)
-        tried = [*self.records, *self.refused]
-        dumb = len(tried) >= _DUMB and all(r.outcome.error is not None for r in tried)
-        return hangs >= _HANGS or dumb or self.left < 0
+        errors = [r.outcome.error for r in (*self.records, *self.refused)]
+        reasons = [e.reason for e in errors if e is not None]
+        dumb = len(reasons) == len(errors) and (len(errors) >= _DUMB or reasons.count("ended") >= _ENDS)
+        return dumb or reasons.count("time limit") >= _HANGS or self.left < 0
 
     def try_(self, case: Case) -> Judged:
         """Call and judge."""
