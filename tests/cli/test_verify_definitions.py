@@ -6,6 +6,7 @@ import shlex
 from fractions import Fraction
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -120,7 +121,13 @@ def test_definitions_are_written_and_read(spec: object) -> None:
 
 def test_descriptions_within_a_definition_are_written_and_read() -> None:
     for kind in SCALINGS:
-        values = {"factor": Fraction(5, 2), "length": 64, "short": (1,), "long": (2,), "share": Fraction(1, 2)}
+        values: dict[str, Any] = {
+            "factor": Fraction(5, 2),
+            "length": 64,
+            "short": (1,),
+            "long": (2,),
+            "share": Fraction(1, 2),
+        }
         spec = Rotary(scaling=kind(**{n: values[n] for n in kind.__dataclass_fields__ if n in values}))
         assert read(written(spec)) == spec
 
