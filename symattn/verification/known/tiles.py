@@ -38,6 +38,11 @@ def last_longer(number_: int, n: int) -> tuple[slice, ...]:
     return tuple(slice(a, b) for a, b in zip(edges, [*edges[1:], n], strict=True))
 
 
+def with_rest(number_: int, n: int) -> tuple[slice, ...]:
+    """Parts of ⌊n/number⌋, and what is left over beside them."""
+    return tiles(max(n // number_, 1), n)
+
+
 def _tiles(cut: Cut, spec: Attention, values: Values) -> tuple[list[Any], Any]:
     s = final(spec, values)
     found = cut(int(s.shape[-1]))
@@ -162,6 +167,8 @@ def _cuts() -> Iterator[tuple[Cut, str]]:
     for count in PARTS:
         for split in (shares, last_longer):
             yield partial(split, count), f"{count} parts"
+    for count in (2, 4):
+        yield partial(with_rest, count), f"{count} parts and the rest"
 
 
 _RESCALED = {
