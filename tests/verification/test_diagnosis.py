@@ -191,6 +191,7 @@ def _negative(q: Array, k: Array, v: Array, mask: Array) -> Array:
     return _softmax(np.where(mask, _scores(q, k), q.dtype.type(-np.inf))) @ v
 
 
+@pytest.mark.deep
 def test_rows_without_any_key_are_told_from_masks_that_leak() -> None:
     spec, domain = Attention(mask="boolean"), Domain(fully_masked_rows=True)
     assert _fault(_lowest, spec, domain=domain).cause == "a row without any key gives the mean of all values"
@@ -203,6 +204,7 @@ def _ten_thousand(q: Array, k: Array, v: Array, mask: Array) -> Array:
     return _softmax(np.where(mask, _scores(q, k), q.dtype.type(-1e4))) @ v
 
 
+@pytest.mark.deep
 def test_a_number_that_is_not_pinned_down_is_given_as_a_range() -> None:
     fault = _fault(_ten_thousand, Attention(mask="boolean"), domain=Domain(max_abs_score=1e5))
     assert fault.step == "mask"
@@ -215,6 +217,7 @@ def _keys_maximum(q: Array, k: Array, v: Array) -> Array:
     return e / e.sum(axis=-1, keepdims=True) @ v
 
 
+@pytest.mark.deep
 def test_a_maximum_over_the_wrong_axis_is_named() -> None:
     fault = _fault(_keys_maximum, Attention())
     assert fault.step == "max"
