@@ -1,8 +1,8 @@
 """The bound on every legal implementation: what it costs, and how much wider it is than errors that occur.
 
 Cost: the bound of every element for one head, n = 1024, d = 64, against NumPy's float64 attention of the same arrays,
-the least processor time of several runs, taken in turn. Slack: the largest bound of an element over the largest error, for inputs
-N(0, 1), d = 64, two implementations in float32 arithmetic (weights at once, and tiles of 64 keys with an online
+the least processor time of several runs, taken in turn. Slack: the largest bound of an element over the largest error,
+for inputs N(0, 1), d = 64, two implementations in float32 arithmetic (weights at once, and tiles of 64 keys with an online
 softmax; sums of values tile by tile in both), weights and output stored in the format of the inputs; the height of
 the sums and the number of tiles are given to the bound.
 

@@ -39,6 +39,7 @@ class Session:
     budget: float
     records: list[Judged] = field(default_factory=list)
     stdout: list[str] = field(default_factory=list)
+    refused: list[Judged] = field(default_factory=list)
     untold: int = 0
     started: float = field(default_factory=monotonic)
 
@@ -70,12 +71,14 @@ class Session:
             return None
 
     def take(self, case: Case) -> None:
-        """Call, judge and remember, unless time is over."""
+        """Call, judge and remember, unless time is over. What the function itself refuses is no fault, and is told."""
         if self.over:
             return
         judged = self.try_(case)
         if judged is None:
             self.untold += 1
+        elif judged.outcome.error is not None and judged.outcome.error.refused:
+            self.refused.append(judged)
         else:
             self.records.append(judged)
 
@@ -123,6 +126,9 @@ def _check_usable(session: Session) -> None:
     failed = [r.outcome.error for r in session.records if r.outcome.error is not None]
     if session.records and len(failed) < len(session.records):
         return
+    if not session.records and session.refused:
+        error = session.refused[0].outcome.error
+        raise Unusable(f"{session.runner.describe()} gave nothing to judge on any input: {error}")
     if not session.records:
         raise Unusable(f"{session.runner.describe()}: nothing is known of what is legal for any input tried")
     never = all(e.reason == "time limit" for e in failed)
@@ -168,6 +174,12 @@ def _notes(session: Session) -> Iterator[str]:
     yield from session.runner.notes
     yield from session.runner.convention.notes
     wanted = len(session.subject.outputs)
+    if session.refused:
+        smallest = min(session.refused, key=lambda r: r.case.size)
+        yield (
+            f"It refuses some inputs itself ({len(session.refused)} calls): {smallest.outcome.error}; only what it takes"
+            " was judged."
+        )
     if session.untold:
         yield f"For {session.untold} inputs a comparison depends on rounding: there nothing was judged."
     for dtype in sorted({r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}):
