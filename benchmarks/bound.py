@@ -2,9 +2,9 @@
 
 Cost: the bound of every element for one head, n = 1024, d = 64, against NumPy's float64 attention of the same arrays,
 the least processor time of several runs, taken in turn. Slack: the largest bound of an element over the largest error,
-for inputs N(0, 1), d = 64, two implementations in float32 arithmetic (weights at once, and tiles of 64 keys with an online
-softmax; sums of values tile by tile in both), weights and output stored in the format of the inputs; the height of
-the sums and the number of tiles are given to the bound.
+for inputs N(0, 1), d = 64, two implementations in float32 arithmetic (weights at once, and tiles of 64 keys with an
+online softmax; sums of values tile by tile in both), weights and output stored in the format of the inputs; the height
+of the sums and the number of tiles are given to the bound.
 
 Command: ``OMP_NUM_THREADS=1 python -m benchmarks.bound``
 """

@@ -22,7 +22,7 @@ from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.sources import frameworks
 from symattn.verification.domain import Domain
-from symattn.verification.inputs import Maker, Sizes
+from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.target import Argument, Convention, Framework
 
 __all__ = ["qkv"]

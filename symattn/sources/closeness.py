@@ -18,9 +18,9 @@ from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused
 from symattn.sources.frameworks import read
 from symattn.verification.bounding import plain
+from symattn.verification.bounding.log_sums import log_sums
 from symattn.verification.counterexample import counterexample
 from symattn.verification.judge import Case, Judged, expected, ratio
-from symattn.verification.log_sums import log_sums
 from symattn.verification.target import Outcome
 
 Arrays = dict[str, np.ndarray]

@@ -21,9 +21,9 @@ from symattn.sources.layouts import from_layout
 from symattn.sources.request import Request
 from symattn.sources.substitute import substitute
 from symattn.sources.watching import captured
-from symattn.verification import inputs as tried
 from symattn.verification.domain import Domain
-from symattn.verification.inputs import Maker
+from symattn.verification.probing import inputs as tried
+from symattn.verification.probing.inputs import Maker
 from symattn.verification.semantics import EPSILON, SIZES, Identity, Sizes, identity_test
 from symattn.verification.target import Convention
 

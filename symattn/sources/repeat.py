@@ -19,9 +19,9 @@ from symattn.sources.request import Request, keyword
 from symattn.sources.verify import _command as command_of
 from symattn.verification import engine
 from symattn.verification.case_codes import encode
+from symattn.verification.diagnosis.faults import faults
 from symattn.verification.domain import Domain
 from symattn.verification.engine import Session
-from symattn.verification.faults import faults
 from symattn.verification.judge import Case, Judged
 from symattn.verification.report import Check, Fault, Report
 from symattn.verification.target import Convention, Framework, Layout, Memory, Runner

@@ -21,9 +21,9 @@ from symattn.sources.request import Request
 from symattn.sources.signature import is_module
 from symattn.sources.trial import settle
 from symattn.sources.watching import watch
-from symattn.verification import probes
 from symattn.verification.domain import Domain
-from symattn.verification.inputs import Maker, Sizes
+from symattn.verification.probing import probes
+from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.target import (
     IN_PROCESS,
     MADE,

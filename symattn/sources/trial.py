@@ -22,8 +22,8 @@ from symattn.sources.documented import documented
 from symattn.sources.names import AMBIGUOUS, meaning, plain
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters
-from symattn.verification.inputs import Maker, Sizes
-from symattn.verification.probes import small
+from symattn.verification.probing.inputs import Maker, Sizes
+from symattn.verification.probing.probes import small
 from symattn.verification.target import CAUSAL_MASK, PAST, Argument, Convention, Inputs, Layout, Outcome
 
 Call = Callable[[Convention, Inputs], Outcome]

@@ -14,13 +14,14 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import SymattnError
 from symattn.evidence import Grade, Verdict
-from symattn.verification import behaviour, faults, groups, hints, refusals
+from symattn.verification.diagnosis import faults
 from symattn.verification.domain import Domain
-from symattn.verification.inputs import Array, Maker
 from symattn.verification.judge import Case, Judged, judge
-from symattn.verification.probes import Group, batches
+from symattn.verification.probing import behaviour, groups, hints, refusals
+from symattn.verification.probing.inputs import Array, Maker
+from symattn.verification.probing.probes import Group, batches
+from symattn.verification.probing.search import climb, search
 from symattn.verification.report import Check, Fault, Report
-from symattn.verification.search import climb, search
 from symattn.verification.semantics import Identity
 from symattn.verification.target import Runner
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from symattn.attention.inputs import factors, shape
 from symattn.attention.spec import Attention
-from symattn.verification.inputs import Array
+from symattn.verification.probing.inputs import Array
 
 Inputs = dict[str, Array]
 Fails = Callable[[Inputs], bool]

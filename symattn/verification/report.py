@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from symattn.evidence import Evidence, Grade, Verdict
-from symattn.verification.observe import ObservedScale
+from symattn.verification.diagnosis.observe import ObservedScale
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient

@@ -11,10 +11,10 @@ import pytest
 
 from symattn import Attention
 from symattn.sources.verify import verify
-from symattn.verification.affected import affected
-from symattn.verification.combining import combined
+from symattn.verification.diagnosis.affected import affected
+from symattn.verification.diagnosis.combining import combined
+from symattn.verification.diagnosis.mistakes import MISTAKES, Mistake
 from symattn.verification.domain import Domain
-from symattn.verification.mistakes import MISTAKES, Mistake
 from symattn.verification.report import Fault
 
 Array = Any

@@ -10,11 +10,11 @@ import pytest
 from symattn import Attention, Rotary
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
-from symattn.verification import groups
 from symattn.verification.domain import Domain
-from symattn.verification.inputs import Maker, Sizes
+from symattn.verification.probing import groups
+from symattn.verification.probing.inputs import Maker, Sizes
+from symattn.verification.probing.search import climb, search
 from symattn.verification.reduce import reduce
-from symattn.verification.search import climb, search
 from symattn.verification.target import Argument, Convention, Layout
 
 QKV = ("q", "k", "v")

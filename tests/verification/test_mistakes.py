@@ -14,11 +14,11 @@ from symattn import Attention
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.sources.verify import verify
+from symattn.verification.diagnosis.mistakes import MISTAKES, STEPS, Mistake
 from symattn.verification.domain import Domain
-from symattn.verification.inputs import Maker, Sizes
 from symattn.verification.known.families import FAMILIES
-from symattn.verification.mistakes import MISTAKES, STEPS, Mistake
-from symattn.verification.probes import small
+from symattn.verification.probing.inputs import Maker, Sizes
+from symattn.verification.probing.probes import small
 from symattn.verification.reference import RIGHT, Variant, changed, trace
 from symattn.verification.target import Argument, Convention
 

@@ -12,8 +12,8 @@ from symattn.arrays.precision import Precision
 from symattn.evidence import Grade
 from symattn.render import render
 from symattn.verification.bounding.interface import bound
-from symattn.verification.inputs import Sizes
-from symattn.verification.mistakes import MISTAKES
+from symattn.verification.diagnosis.mistakes import MISTAKES
+from symattn.verification.probing.inputs import Sizes
 from symattn.verification.reference import trace
 from symattn.verification.tolerances import given, telling
 from symattn.verification.tolerances.asked import beforehand, for_inputs

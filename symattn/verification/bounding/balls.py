@@ -10,12 +10,12 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.arrays.precision import Precision
 from symattn.errors import Undecided
-from symattn.verification.arithmetic import Balls, g, largest, number, rate, size, upper, xp
+from symattn.verification.bounding.arithmetic import Balls, g, largest, number, rate, size, upper, xp
 from symattn.verification.bounding.counts import Counts
-from symattn.verification.outputs import projected
+from symattn.verification.bounding.outputs import projected
+from symattn.verification.bounding.scores import LOG2_E, score_errors
+from symattn.verification.bounding.weights import weight_errors
 from symattn.verification.reference import Run
-from symattn.verification.scores import LOG2_E, score_errors
-from symattn.verification.weights import weight_errors
 
 
 def allowed(run: Run, precision: Precision) -> np.ndarray:

@@ -22,9 +22,9 @@ from symattn.verification.bounding.distances import Floats, U, Values
 from symattn.verification.bounding.exponents import Scores
 from symattn.verification.bounding.floats import Rows, enlarged
 from symattn.verification.bounding.growth import g
+from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.verification.bounding.shares import shares
 from symattn.verification.reference import chain, usual, values_name
-from symattn.verification.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.verification.target import Inputs
 
 _BLOCK = 1 << 18  # scores at a time

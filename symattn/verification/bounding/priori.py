@@ -23,7 +23,7 @@ from symattn.arrays.precision import Precision
 from symattn.errors import InputError, Undecided
 from symattn.verification.bounding.counts import Counts
 from symattn.verification.bounding.growth import FARTHEST, g, growth_of, rate
-from symattn.verification.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
+from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 
 
 @dataclass(frozen=True)

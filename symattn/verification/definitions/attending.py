@@ -14,7 +14,7 @@ from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.verification.definitions.drawing import FAMILIES
 from symattn.verification.definitions.subject import Array, Compute, Entries, Input, Inputs, Random
-from symattn.verification.extras import places
+from symattn.verification.probing.extras import places
 from symattn.verification.target import Layout
 
 _WORDS = {

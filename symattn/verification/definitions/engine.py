@@ -177,8 +177,8 @@ def _notes(session: Session) -> Iterator[str]:
     if session.refused:
         smallest = min(session.refused, key=lambda r: r.case.size)
         yield (
-            f"It refuses some inputs itself ({len(session.refused)} calls): {smallest.outcome.error}; only what it takes"
-            " was judged."
+            f"It refuses some inputs itself ({len(session.refused)} calls): {smallest.outcome.error}; only what it"
+            " takes was judged."
         )
     if session.untold:
         yield f"For {session.untold} inputs a comparison depends on rounding: there nothing was judged."

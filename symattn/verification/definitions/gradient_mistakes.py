@@ -14,7 +14,7 @@ from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.verification.definitions.attending import plain
 from symattn.verification.definitions.subject import Mistake
-from symattn.verification.mistakes import MISTAKES
+from symattn.verification.diagnosis.mistakes import MISTAKES
 from symattn.verification.reference import changed, raw, trace
 
 Shared = Callable[[Any, int], Any]

@@ -16,7 +16,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing
 from symattn.errors import InputError
 from symattn.verification.bounding.interface import APriori, Bound, a_priori, bound
-from symattn.verification.inputs import Sizes
+from symattn.verification.probing.inputs import Sizes
 from symattn.verification.reference import usual
 from symattn.verification.tolerances.reach import Reach
 

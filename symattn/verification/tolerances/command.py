@@ -9,7 +9,7 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.document.model import Document
 from symattn.errors import InputError
-from symattn.verification.inputs import Sizes
+from symattn.verification.probing.inputs import Sizes
 from symattn.verification.tolerances import given, telling
 from symattn.verification.tolerances.asked import Beforehand, beforehand, for_inputs
 from symattn.verification.tolerances.picked import picked

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from symattn.errors import InputError
-from symattn.verification.inputs import Sizes
+from symattn.verification.probing.inputs import Sizes
 
 RISK = 1e-9
 _UP = 1 + 2.0**-40  # more than the roundings of the few operations here

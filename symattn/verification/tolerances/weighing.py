@@ -20,9 +20,9 @@ from symattn.attention.inputs import NEEDED
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, SymattnError
 from symattn.verification.bounding.interface import bound
+from symattn.verification.diagnosis.mistakes import MISTAKES, Mistake
 from symattn.verification.domain import Domain
-from symattn.verification.inputs import Maker, Sizes
-from symattn.verification.mistakes import MISTAKES, Mistake
+from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.reference import RIGHT, Variant, trace
 from symattn.verification.target import Argument, Convention
 from symattn.verification.tolerances.picked import Tolerance

@@ -28,7 +28,7 @@ from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Undecided
-from symattn.verification.arithmetic import Balls, g, number, rate, size, upper, xp
+from symattn.verification.bounding.arithmetic import Balls, g, number, rate, size, upper, xp
 from symattn.verification.bounding.balls import _Bound
 from symattn.verification.bounding.plain import usual_or_sink
 from symattn.verification.reference import Run, run

@@ -44,7 +44,7 @@ from symattn.attention.flow import Step
 from symattn.attention.positions.fields import Alibi, Rotary
 from symattn.attention.positions.rotary import inverse_frequencies
 from symattn.errors import InputError
-from symattn.verification.arithmetic import Balls, g, largest_row, number, size, upper, xp
+from symattn.verification.bounding.arithmetic import Balls, g, largest_row, number, size, upper, xp
 from symattn.verification.bounding.counts import rate_of
 from symattn.verification.reference import Run, Values, lifted, of_products, trace
 

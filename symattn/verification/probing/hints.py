@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.evidence import Evidence, Grade
-from symattn.verification import search
-from symattn.verification.inputs import Maker, Sizes
-from symattn.verification.probes import Named, small
+from symattn.verification.probing import search
+from symattn.verification.probing.inputs import Maker, Sizes
+from symattn.verification.probing.probes import Named, small
 from symattn.verification.report import Check
 
 if TYPE_CHECKING:

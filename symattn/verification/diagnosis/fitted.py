@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
+from symattn.verification.diagnosis.screening import Screen
 from symattn.verification.judge import Judged
 from symattn.verification.known.families import FAMILIES, Family
 from symattn.verification.known.mistake import Mistake
 from symattn.verification.reference import RIGHT
-from symattn.verification.screening import Screen
 
 _CASES = 4  # that a number is fitted to
 _SMALL = 2000  # entries of inputs of such a case

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from symattn.verification.extras import places
-from symattn.verification.inputs import Array, Maker, Sizes
-from symattn.verification.probes import Named, small
+from symattn.verification.probing.extras import places
+from symattn.verification.probing.inputs import Array, Maker, Sizes
+from symattn.verification.probing.probes import Named, small
 
 _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.verification.inputs import Array, Entries, Maker, Sizes
+from symattn.verification.probing.inputs import Array, Entries, Maker, Sizes
 
 Visit = Callable[[str, dict[str, Array]], bool]
 _MANY = (17, 31, 32, 33, 64, 65)  # astride the sizes of tiles

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.errors import SymattnError
-from symattn.verification import behaviour
-from symattn.verification.affected import affected
 from symattn.verification.counterexample import counterexample, shown, sizes
-from symattn.verification.diagnose import Cause, causes, explains
-from symattn.verification.earlier import earlier_used
-from symattn.verification.isolate import idle_step, needs_scores
+from symattn.verification.diagnosis.affected import affected
+from symattn.verification.diagnosis.causes import Cause, causes, explains
+from symattn.verification.diagnosis.earlier import earlier_used
+from symattn.verification.diagnosis.isolate import idle_step, needs_scores
+from symattn.verification.diagnosis.lost import lost_rows
+from symattn.verification.diagnosis.mistakes import STEPS, Mistake
+from symattn.verification.diagnosis.observe import ObservedScale, first_wrong_step, scales
+from symattn.verification.diagnosis.rougher import rougher
+from symattn.verification.diagnosis.unsteady import late, unsteady
 from symattn.verification.judge import Case, Finding, Judged
-from symattn.verification.lost import lost_rows
-from symattn.verification.mistakes import STEPS, Mistake
-from symattn.verification.observe import ObservedScale, first_wrong_step, scales
+from symattn.verification.probing import behaviour
 from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.report import Counterexample, Fault
-from symattn.verification.rougher import rougher
 from symattn.verification.target import same_bits
-from symattn.verification.unsteady import late, unsteady
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from symattn.verification.inputs import CELLS, Maker, Sizes
-from symattn.verification.probes import Named, small
+from symattn.verification.probing.inputs import CELLS, Maker, Sizes
+from symattn.verification.probing.probes import Named, small
 
 _TILES = ((16, 16), (3, 48), (33, 64), (64, 64), (5, 128), (64, 33), (32, 32), (2, 127), (2, 192))
 _LONG = ((128, 128), (3, 256), (2, 255), (2, 257), (65, 130), (256, 256))

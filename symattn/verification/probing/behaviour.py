@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.verification.inputs import Array, Maker, Sizes
 from symattn.verification.judge import Case
-from symattn.verification.probes import small
+from symattn.verification.probing.inputs import Array, Maker, Sizes
+from symattn.verification.probing.probes import small
 from symattn.verification.target import Memory, same_bits
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.arrays.formats import Format
+from symattn.verification.diagnosis.mistakes import Mistake
 from symattn.verification.judge import Case, Judged
-from symattn.verification.mistakes import Mistake
 from symattn.verification.reference import Variant
 
 if TYPE_CHECKING:

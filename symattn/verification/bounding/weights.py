@@ -21,7 +21,7 @@ from __future__ import annotations
 from math import log
 
 from symattn.arrays.precision import Precision
-from symattn.verification.arithmetic import Balls, g, largest, number, size, xp
+from symattn.verification.bounding.arithmetic import Balls, g, largest, number, size, xp
 from symattn.verification.reference import Run
 
 

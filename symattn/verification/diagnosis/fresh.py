@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.verification.inputs import Sizes
 from symattn.verification.judge import Case, Judged
 from symattn.verification.known.mistake import Mistake
-from symattn.verification.search import FAMILIES
+from symattn.verification.probing.inputs import Sizes
+from symattn.verification.probing.search import FAMILIES
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

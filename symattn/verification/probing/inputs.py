@@ -15,8 +15,8 @@ from symattn.attention.positions.checks import known_sizes
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.verification.domain import Domain
-from symattn.verification.extras import NAMES as EXTRAS
-from symattn.verification.extras import extras, places
+from symattn.verification.probing.extras import NAMES as EXTRAS
+from symattn.verification.probing.extras import extras, places
 from symattn.verification.reference import SCORES
 from symattn.verification.target import Convention
 

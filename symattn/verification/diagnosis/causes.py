@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.verification import judge
-from symattn.verification.combining import combined
-from symattn.verification.conditions import only_where, separating
-from symattn.verification.fitted import fitted
-from symattn.verification.fresh import SIZED, fresh
+from symattn.verification.diagnosis.combining import combined
+from symattn.verification.diagnosis.conditions import only_where, separating
+from symattn.verification.diagnosis.fitted import fitted
+from symattn.verification.diagnosis.fresh import SIZED, fresh
+from symattn.verification.diagnosis.mistakes import MISTAKES, STEPS, Mistake
+from symattn.verification.diagnosis.outofrange import out_of_range
+from symattn.verification.diagnosis.screening import Screen
 from symattn.verification.judge import Judged
-from symattn.verification.mistakes import MISTAKES, STEPS, Mistake
-from symattn.verification.outofrange import out_of_range
 from symattn.verification.reference import Variant
-from symattn.verification.screening import Screen
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

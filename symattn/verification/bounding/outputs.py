@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from symattn.arrays.precision import Precision
-from symattn.verification.arithmetic import Balls, g, number, size
+from symattn.verification.bounding.arithmetic import Balls, g, number, size
 from symattn.verification.reference import Run, Values
 
 

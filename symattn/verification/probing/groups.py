@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from symattn.verification import probes_numbers, probes_sizes
-from symattn.verification.probes import GROUPS, Group
+from symattn.verification.probing import numbers as probes_numbers
+from symattn.verification.probing import sizes as probes_sizes
+from symattn.verification.probing.probes import GROUPS, Group
 
 #: Tried in any case: what is seen here is what a diagnosis rests on.
 FIRST: dict[str, Group] = GROUPS

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from symattn.verification.diagnosis.outofrange import all_keys_maxima, row_maxima, row_minima
 from symattn.verification.judge import Judged
-from symattn.verification.outofrange import all_keys_maxima, row_maxima, row_minima
 
 Measure = Callable[[Judged], np.ndarray]
 _LEAST = 2  # rows on either side
