@@ -87,7 +87,7 @@ def test_what_there_is_not_is_refused() -> None:
 
 @pytest.mark.torch
 @settings(max_examples=3)
-@given(qkv(Attention(mask="boolean"), dtype="bfloat16", framework="torch"))
+@given(st.deferred(lambda: qkv(Attention(mask="boolean"), dtype="bfloat16", framework="torch")))
 def test_tensors_of_torch(inputs: dict[str, Any]) -> None:
     import torch
 

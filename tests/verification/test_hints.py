@@ -47,7 +47,7 @@ def refused(q: Any, k: Any, v: Any) -> Any:
 
 
 def endless(q: Any, k: Any, v: Any) -> Any:
-    while not isinstance(q, np.ndarray):
+    while type(q).__module__ != "numpy":
         pass
     return attention(q, k, v)
 
