@@ -38,6 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.deep
 def test_the_attention_of_a_model_with_other_fields(here: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert _verify(GROUPED, "--like", "mistral", "--heads", "4", "--without", "position", "--kv-heads", "2") == 0
     out = " ".join(capsys.readouterr().out.split())

@@ -76,6 +76,7 @@ def _squares_of_the_bias(q: Array, k: Array, v: Array, bias: Array) -> Array:
     return _softmax(_scores(q, k) + bias * bias) @ v
 
 
+@pytest.mark.deep
 def test_a_step_without_which_all_is_right_is_to_blame() -> None:
     fault = _fault(_squares_of_the_bias, Attention(bias=True))
     assert (fault.step, fault.cause) == ("bias", None)
@@ -87,6 +88,7 @@ def _ten_for_the_maximum(q: Array, k: Array, v: Array) -> Array:
     return e / e.sum(axis=-1, keepdims=True) @ v
 
 
+@pytest.mark.deep
 def test_a_constant_in_place_of_the_maximum_is_told_from_none() -> None:
     fault = _fault(_ten_for_the_maximum, Attention())
     assert fault.step == "max"

@@ -83,6 +83,7 @@ def test_a_difference_that_no_float_shows_is_a_note() -> None:
     assert any("On residues it differs" in note for note in report.notes)
 
 
+@pytest.mark.deep
 def test_a_difference_at_some_size_leads_to_the_fault() -> None:
     runner = target(wrong_for_64, Request.of(Attention(), dtype="float32", layout="auto"))
     found = runner.semantics(Attention(), 20.0)
