@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from symattn import Attention, Verdict
 from symattn.evidence import Grade
