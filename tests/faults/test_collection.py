@@ -76,7 +76,9 @@ _NUMPY = [e for e in chosen() if not e.torch]
 
 @pytest.mark.deep
 @pytest.mark.parametrize("entry", _parameters(tuple(e for e in _NUMPY if isinstance(e, Wrong))[::11]))
-def test_a_wrong_one_is_found(entry: Entry) -> None:
+def test_a_wrong_one_is_found(entry: Entry, request: pytest.FixtureRequest) -> None:
+    if entry.name == "precisions.half_scores_overflow":  # the bound of the eager contract says nothing there
+        request.applymarker(pytest.mark.xfail(strict=True, reason="overflow before the scale is legal in float16"))
     assert _verified(entry).faults
 
 

@@ -45,7 +45,8 @@ def test_a_copy_with_another_scale(dtype: str, tmp_path: Path, monkeypatch: pyte
     """
     Path("attn.py").write_text(dedent(source), encoding="utf-8")
     (fault,) = verify_target("attn.py:attention", dtype=dtype, examples=20).faults
-    assert (fault.step, fault.cause) == ("scale", "scores are scaled by 1/d_k")
+    assert fault.step == "scale"
+    assert (fault.cause or fault.message).startswith("scores are scaled by 1/d_k")
     assert fault.counterexample is not None
     assert (fault.counterexample.sizes["n_q"], fault.counterexample.sizes["n_k"]) == (1, 2)
 
