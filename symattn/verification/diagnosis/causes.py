@@ -117,6 +117,7 @@ class Search:
     started: float = field(default_factory=process_time)
     fits: list[Mistake] = field(default_factory=list)
     clear: list[Mistake] = field(default_factory=list)
+    dim: list[Mistake] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.screen = Screen(self.session.spec, self.session.precision)
@@ -126,7 +127,7 @@ class Search:
     def found(self) -> tuple[tuple[Mistake, ...], bool]:
         """The mistakes, and whether they explained fresh inputs as well."""
         doubtful: tuple[Mistake, ...] = ()
-        for way in (self._known, self._fitted, self._in_floats, self._sometimes, self._pairs):
+        for way in (self._known, self._dim, self._fitted, self._in_floats, self._sometimes, self._pairs):
             candidates = self._judged(way())
             if not candidates:
                 continue
@@ -144,8 +145,14 @@ class Search:
                 break
             survivors = [m for m in survivors if self.screened(judged, m) is not False]
         self._begin()
-        self.clear = clear = [m for m in survivors if self._tells(m)]
-        yield from clear or survivors  # in half formats float64, with its slack, often shows nothing clearly
+        self.clear = [m for m in survivors if self._tells(m)]
+        self.dim = [m for m in survivors if m not in self.clear]
+        yield from self.clear
+
+    def _dim(self) -> Iterator[Mistake]:
+        """Those that float64 does not show clearly: in half formats its slack often hides them."""
+        self._begin()
+        yield from self.dim
 
     def _fits(self, mistake: Mistake) -> bool:
         """Whether it explains some of what was seen."""
