@@ -17,6 +17,8 @@ from symattn.arrays.precision import Precision
 from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
 from symattn.sources.autograd import Backpropagated
+from symattn.sources.documented import documented
+from symattn.sources.layouts import in_words, readings, undocumented
 from symattn.sources.matching import Agreement, meanings, open_ended
 from symattn.sources.names import plain
 from symattn.sources.request import Request
@@ -67,7 +69,8 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> La
     layout = made.place[0]
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
     if layout != "nd" and request.layout == "auto":
-        notes += (f"The axes are in the order {layout}, by trial; --layout tells another",)
+        notes += (f"The axes are taken to be {in_words(layout)}, found by trial; --layout tells another order.",)
+    notes += made.other_readings
     if request.framework is None:
         framework, note = _tried(made, made.subject, request)
         made.convention, notes = replace(made.convention, framework=framework), (*notes, note)
@@ -119,10 +122,14 @@ class Laid(Target):
 def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
     """The first form, and order of the axes, in which a small call gives what it should.
 
-    Where none does, the first in which the shapes are right; the order is the one that was told.
+    Orders that the function's text names come first. Where no call gives what it should, it is the first in which the
+    shapes are right; the order is the one that was told.
     """
-    orders: tuple[Layout, ...] = _ORDERS if ordered(request.spec) else ("nd",)
+    named = documented(function)
+    orders: tuple[Layout, ...] = tuple(dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS)))
+    orders = orders if ordered(request.spec) else ("nd",)
     found: dict[bool | None, Adapted] = {}
+    wrong: dict[Layout, None] = {}  # orders in which it runs and gives something else
     refused: list[InputError] = []
     for layout in orders if request.layout == "auto" else (request.layout,):
         try:
@@ -136,15 +143,26 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
             except InputError as error:
                 refused.append(error)
                 continue
-            found.setdefault(_agrees(made, subject, request) if ordered(request.spec) else True, made)
-            if True in found:
-                return found[True]
+            agrees = _agrees(made, subject, request) if ordered(request.spec) else True
+            if agrees:
+                made.other_readings = _other_readings(layout, wrong, named)
+                return made
+            wrong |= {layout: None} if agrees is False else {}
+            found.setdefault(agrees, made)
     if not found:
         raise refused[-1]
     return found.get(False) or found[None]
 
 
 _ORDERS: tuple[Layout, ...] = ("bhnd", "bnhd", "bnd", "nhd", "nd")
+
+
+def _other_readings(taken: Layout, wrong: Mapping[Layout, None], named: tuple[Layout, ...]) -> tuple[str, ...]:
+    """Notes where a right function is wrong with other axes, and where its text names other ones."""
+    others = [layout for layout in wrong if layout != taken]
+    if others and named and taken not in named:
+        return (undocumented(named[0], taken), *readings(others, right=False))
+    return tuple(readings(others, right=False))
 
 
 def _agrees(made: Adapted, subject: Subject, request: Request) -> bool | None:
@@ -211,6 +229,7 @@ class Adapted:
         self._function, self._outputs = function, subject.outputs
         self._arguments, self._derived = agreed.arguments, agreed.derived
         self.convention, self.place = agreed.convention(), place
+        self.other_readings: tuple[str, ...] = ()  # notes
         self.__name__ = name
 
     def formed(self, notes: tuple[str, ...]) -> Formed:

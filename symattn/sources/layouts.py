@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,28 @@ _HEADS = ("q", "k", "v")
 _TOKENS = ("x", "y")  # (b, n, d_model)
 _SWAPPED = ("bnhd", "nhd")
 _SIDE_BY_SIDE = ("nc", "bnc")
+_WORDS: Mapping[Layout, str] = {
+    "nd": "(n, d)", "bnd": "(b, n, d)", "nhd": "(n, h, d)", "bhnd": "(b, h, n, d)", "bnhd": "(b, n, h, d)",
+    "nc": "(n, h d)", "bnc": "(b, n, h d)",
+}  # fmt: skip
+
+
+def in_words(layout: Layout) -> str:
+    """``(b, h, n, d)``."""
+    return _WORDS[layout]
+
+
+def readings(layouts: Sequence[Layout], right: bool) -> Iterator[str]:
+    """A note on the layouts in which a function is right though it is wrong in the one that is taken, or wrong."""
+    if layouts:
+        gives = "gives" if right else "runs too, and does not give"
+        told = f"With the axes {' or '.join(map(in_words, layouts))} it {gives} what the specification says"
+        yield f"{told}: --layout {layouts[0]} judges it so."
+
+
+def undocumented(named: Layout, taken: Layout) -> str:
+    """A note on a function that is right with other axes than its text names."""
+    return f"Its text names the axes {in_words(named)}, and it is right with {in_words(taken)} alone."
 
 
 def to_layout(name: str, values: Any, layout: Layout) -> Any:

@@ -8,7 +8,7 @@ a wrong function has a layout, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from time import monotonic
@@ -19,6 +19,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.errors import SymattnError
 from symattn.sources.documented import documented
+from symattn.sources.layouts import in_words, readings, undocumented
 from symattn.sources.names import AMBIGUOUS, meaning, plain
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters
@@ -87,7 +88,38 @@ class _Trial:
             return None
         best = self._as_specified(best)
         chosen = replace(best.convention, front="taken" if self._takes_front(best.convention) else "none")
-        return replace(chosen, notes=(*chosen.notes, *_notes(chosen)))
+        return replace(chosen, notes=(*chosen.notes, *_notes(chosen), *self._other_readings(best)))
+
+    def _other_readings(self, best: Possible) -> Iterator[str]:
+        """Where the verdict hangs on the reading: other ones that are right though this one is wrong, or wrong."""
+        chosen = best.convention.layout
+        if best.near and self._documented and chosen not in self._documented:
+            yield undocumented(self._documented[0], chosen)
+        if best.near and (chosen == "nd" or chosen in self._documented):
+            return  # axes in front of n and d are looked at apart
+        others = [layout for layout in self._layouts(best.convention) if layout != chosen]
+        different = [layout for layout in others if self._is_near(best, layout) is (not best.near)]
+        yield from readings(different, not best.near)
+        if not best.near:
+            yield from self._negated(best)
+
+    def _is_near(self, best: Possible, layout: Layout) -> bool | None:
+        """Whether some form gives the right output in another layout; None where nothing runs in it."""
+        forms = _forms(replace(best.convention, layout=layout), self._request)
+        found = [p.near for p in (self._possible(how, at=best.level) for how in forms) if p]
+        return any(found) if found else None
+
+    def _negated(self, best: Possible) -> Iterator[str]:
+        """Masks whose negation makes the output right."""
+        for i, a in enumerate(best.convention.arguments):
+            if a.input not in ("keep", CAUSAL_MASK) and (a.input, self._request.spec.mask) != ("mask", "boolean"):
+                continue
+            found = self._possible(_with(best.convention, i, replace(a, inverted=not a.inverted)), at=best.level)
+            if found and found.near:
+                yield (
+                    f"With the negation of what is passed as {a.parameter} it gives what the specification says: "
+                    f"--mask-arg {'' if a.inverted else '~'}{a.parameter} judges it so."
+                )
 
     def _as_specified(self, best: Possible) -> Possible:
         """The bias (h, n_q, n_k) as specified, where one more axis is preferred only since its output is right.
@@ -145,9 +177,15 @@ class _Trial:
         """Whether arrays have the two axes n and d: what runs on these for all sizes was written for them."""
         return layout == "nd" and self._request.heads == 1 and not {*self._documented} - {"nd"}
 
-    def _possible(self, convention: Convention, without: tuple[str, ...] = ()) -> Possible | None:
-        """The convention at the sizes that tell most, or None; what it is tried ``without`` is zero."""
-        for level, sizes in tuple(enumerate(_LEVELS))[self._request.domain.square :]:
+    def _possible(
+        self, convention: Convention, without: tuple[str, ...] = (), at: int | None = None
+    ) -> Possible | None:
+        """The convention at the sizes that tell most, or at one of them; None where it does not run.
+
+        What it is tried ``without`` is zero.
+        """
+        levels = tuple(enumerate(_LEVELS))[self._request.domain.square :]
+        for level, sizes in levels if at is None else [(at, _LEVELS[at])]:
             inputs = self._inputs(convention, sizes)
             if inputs is None or monotonic() > self._end:
                 return None
@@ -275,16 +313,10 @@ def _optional_masks(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in free if meaning(p.name) == "mask"]
 
 
-_AXES: Mapping[Layout, str] = {
-    "nd": "", "bnd": "(b, n, d)", "nhd": "(n, h, d)", "bhnd": "(b, h, n, d)", "bnhd": "(b, n, h, d)",
-    "nc": "(n, h d)", "bnc": "(b, n, h d)",
-}  # fmt: skip
-
-
 def _notes(convention: Convention) -> Iterator[str]:
     """What was found by trial, for a reader to see."""
     if convention.layout != "nd":
-        yield f"The axes are taken to be {_AXES[convention.layout]}, found by trial; --layout tells another order."
+        yield f"The axes are taken to be {in_words(convention.layout)}, found by trial; --layout tells another order."
     for a in convention.arguments:
         if a.input == "keep" and plain(a.parameter) in AMBIGUOUS:
             yield f"True in {a.parameter} is taken to mean {'ignore' if a.inverted else 'keep'}, found by trial."

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, LinearAttention, verify
+from symattn.sources import definitions
 from symattn.sources.documented import documented
 from symattn.sources.forms import argument
 from symattn.sources.request import Request
 from symattn.sources.target import Target, target
+from symattn.sources.verify import _request
 from symattn.verification.domain import Domain
 from symattn.verification.target import Argument, Convention, Layout
 
@@ -251,3 +253,80 @@ def test_a_function_that_never_runs_is_called_as_the_specification_has_it() -> N
     found = target(raising, Request.of(Attention(), framework="numpy", layout="auto"))
     assert isinstance(found, Target)
     assert found.convention.layout == "nd"
+
+
+def _notes(function: Callable[..., Any], spec: Any = None, **told: Any) -> str:
+    return " ".join(settled(function, spec or Attention(), **told).notes)
+
+
+def test_a_wrong_function_that_is_right_with_other_axes_is_told_so() -> None:
+    def tokens_second(q: Any, k: Any, v: Any) -> Any:
+        s = scores(q, k)
+        return softmax(s) @ v if q.ndim == 3 else softmax(s.T).T @ v
+
+    assert settled(tokens_second, Attention()).layout == "nd"
+    assert "With the axes (b, n, d) it gives what the specification says: --layout bnd" in _notes(tokens_second)
+    assert "it gives" not in _notes(lambda q, k, v: 2 * any_axes(q, k, v))
+
+
+def test_a_right_function_that_is_wrong_with_other_axes_is_told_so() -> None:
+    def one_axis_more(q: Any, k: Any, v: Any) -> Any:
+        assert q.ndim > 2
+        s = scores(q, k)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return e / e.sum(2, keepdims=True) @ v
+
+    found = settled(one_axis_more, Attention())
+    assert found.layout == "bnd"
+    assert "With the axes (b, h, n, d) it runs too, and does not give" in " ".join(found.notes)
+    assert "runs too" not in _notes(three)
+
+
+def test_a_function_that_is_right_with_other_axes_than_its_text_names_is_told_so() -> None:
+    def of_four(q: Any, k: Any, v: Any) -> Any:
+        """Shapes: q (batch, n, heads, d)."""
+        assert q.ndim == 4
+        return any_axes(q, k, v)
+
+    found = settled(of_four, Attention())
+    assert found.layout == "bhnd"
+    assert "Its text names the axes (b, n, h, d), and it is right with (b, h, n, d) alone." in found.notes
+
+
+def test_a_mask_that_is_right_when_negated_is_told_so() -> None:
+    def ignoring(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return softmax(np.where(mask, np.float32(-np.inf), scores(q, k))) @ v
+
+    found = settled(ignoring, Attention(mask="boolean"))
+    assert not found.arguments[3].inverted
+    assert "--mask-arg ~mask" in " ".join(found.notes)
+    assert "--mask-arg" not in _notes(lambda q, k, v, mask: any_axes(q, k, v), Attention(mask="boolean"))
+
+
+def _linear_over(axis: int) -> Callable[..., Any]:
+    def linear(q: Any, k: Any, v: Any) -> Any:
+        state = np.cumsum(np.abs(k)[..., None] * v[..., None, :], axis=axis, dtype=np.float32)
+        return (np.abs(q)[..., None, :] @ state)[..., 0, :]
+
+    return linear
+
+
+@pytest.mark.parametrize(("axis", "layout", "told"), [(1, "bnhd", True), (0, "nhd", True), (-3, "bhnd", False)])
+def test_linear_attention_over_an_axis_that_is_right_for_some_orders_alone(axis: int, layout: str, told: bool) -> None:
+    def linear(q: Any, k: Any, v: Any) -> Any:
+        q, k = np.maximum(q, 0), np.maximum(k, 0)
+        return _linear_over(axis)(q, k, v)
+
+    request = _request(LinearAttention(feature="relu", normalised=False), dtype="float32")
+    found = definitions.target(linear, request).convention
+    assert isinstance(found, definitions.Formed)
+    assert found.order == layout
+    assert any("With the axes (b, h, n, d)" in n and "runs too" in n for n in found.notes) is told
+
+
+def test_linear_attention_over_features_is_wrong_with_all_axes() -> None:
+    request = _request(LinearAttention(feature="relu", normalised=False), dtype="float32")
+    found = definitions.target(_linear_over(-1), request).convention
+    assert not any("runs too" in n for n in found.notes)
+    spec = LinearAttention(feature="relu", normalised=False)
+    assert verify(_linear_over(-1), spec, framework="numpy", examples=0).verdict.value == "fault"
