@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import numpy as np
+import pytest
 
 from symattn import Attention, Verdict
 from symattn.sources.verify import verify as sources_verify
@@ -199,6 +200,49 @@ def test_noise_is_not_taken_for_a_wrong_step() -> None:
     (fault,) = verify(program).faults
     assert (fault.step, fault.cause) == ("call", "different results for the same input")
     assert "gives different results for the same input: output" in fault.message
+
+
+def test_noise_that_spares_the_smallest_inputs_is_seen() -> None:
+    rng = np.random.default_rng(0)
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        a = e / e.sum(axis=-1, keepdims=True)
+        return (a * (rng.random(a.shape) < 0.95)) @ v
+
+    assert verify(program).faults[0].cause == "different results for the same input"
+
+
+def _in_place(q: Any, k: Any, v: Any) -> Any:
+    q *= q.dtype.type(1 / np.sqrt(q.shape[-1]))
+    s = q @ k.T
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+def _as_it_lies(q: Any, k: Any, v: Any) -> Any:
+    order = "F" if k.flags.f_contiguous and not k.flags.c_contiguous else "C"
+    return plain(q, np.asarray(k).ravel(order=order).reshape(k.shape), v)  # type: ignore[call-overload]
+
+
+def _only_square(q: Any, k: Any, v: Any) -> Any:
+    _ = k[np.arange(len(q))]
+    return plain(q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("program", "cause"),
+    [
+        (_in_place, "the argument q is changed in place"),
+        (_as_it_lies, "arrays are read as if they were contiguous in memory"),
+        (lambda q, k, v: plain(q, k, v).astype(np.float16), "the output is returned as float16"),
+        (_only_square, "the call fails where n_q > n_k"),
+    ],
+)
+def test_a_fault_of_conduct_has_its_cause(program: Any, cause: str) -> None:
+    (fault,) = verify(program).faults
+    assert fault.cause == cause
 
 
 def test_errors_by_chance_are_no_property_of_the_input() -> None:

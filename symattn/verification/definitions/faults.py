@@ -11,6 +11,7 @@ from symattn.errors import SymattnError
 from symattn.verification.definitions.diagnose import Cause, causes, coarser
 from symattn.verification.definitions.judging import Judged, explains
 from symattn.verification.definitions.smallest import counterexample, reduced, shapes, shown
+from symattn.verification.diagnosis.conduct import conduct
 from symattn.verification.judge import Case
 from symattn.verification.report import Fault
 from symattn.verification.target import same_bits
@@ -122,20 +123,12 @@ def _failing(session: Session) -> Iterator[Fault]:
     smallest = _smallest(session, min(failed, key=lambda r: r.case.size), lambda judged: True)
     verb = "did not return" if _late(smallest) else "gives no array"
     words = f"{verb} for {len(failed)} of {len(session.records)} inputs: {smallest.outcome.error}"
-    yield Fault("call", None, words, counterexample(session.subject, smallest))
+    cause = "the call does not return for some inputs" if _late(smallest) else "the call fails for some inputs"
+    yield Fault("call", cause, words, counterexample(session.subject, smallest))
 
 
 def _conduct(session: Session) -> Iterator[Fault]:
-    """Wrong types, changed arguments, overwritten results."""
-    told: dict[str, tuple[str, Callable[[Judged], str]]] = {
-        "dtype": ("output", lambda r: f"returns {r.outcome.dtype} for {session.precision.input.name} inputs"),
-        "mutates": ("call", lambda r: f"changes its argument {', '.join(r.outcome.mutated)}"),
-        "overwrites": ("call", lambda r: "a later call changes the array that an earlier one has returned"),
-    }
-    for finding, (step, words) in told.items():
-        judged = min((r for r in session.records if r.finding == finding), key=lambda r: r.case.size, default=None)
-        if judged is not None:
-            yield Fault(step, None, words(judged), shown(session.subject, judged))
+    return conduct(session.records, session.precision.input.name, lambda judged: shown(session.subject, judged))
 
 
 def _smallest(session: Session, judged: Judged, shows: Callable[[Judged], bool]) -> Judged:

@@ -12,6 +12,7 @@ from symattn.errors import SymattnError
 from symattn.verification.counterexample import counterexample, shown, sizes
 from symattn.verification.diagnosis.affected import affected
 from symattn.verification.diagnosis.causes import Cause, causes, explains
+from symattn.verification.diagnosis.conduct import conduct, misread, only_aliased
 from symattn.verification.diagnosis.earlier import earlier_used
 from symattn.verification.diagnosis.isolate import idle_step, needs_scores
 from symattn.verification.diagnosis.lost import lost_rows
@@ -19,7 +20,7 @@ from symattn.verification.diagnosis.mistakes import STEPS, Mistake
 from symattn.verification.diagnosis.observe import ObservedScale, first_wrong_step, scales
 from symattn.verification.diagnosis.rougher import rougher
 from symattn.verification.diagnosis.unsteady import late, unsteady
-from symattn.verification.judge import Case, Finding, Judged
+from symattn.verification.judge import Case, Judged
 from symattn.verification.probing import behaviour
 from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.report import Counterexample, Fault
@@ -39,8 +40,8 @@ def faults(session: Session) -> tuple[Fault, ...]:
     first = unsteady(session)
     if first is not None:
         return (first,)
-    stale = _stale(session)
-    explained = causes(session) if stale is None else ()
+    stale = _stale(session) or misread(session.records, shown)
+    explained = causes(session) if stale is None and not only_aliased(session.records) else ()
     if explained and not any(cause.sure and cause.mistakes for cause in explained):
         stale = earlier_used(session)
     found = [stale] if stale else [*_wrong(session, explained)]
@@ -161,7 +162,8 @@ def _failing(session: Session) -> Iterator[Fault]:
     condition = "" if hangs else _condition([r for r in session.records if r.finding != "raises"], failed)
     where = f" where {condition}" if condition else f" for {len(failed)} of {len(session.records)} inputs"
     verb = "did not return" if hangs else "gives no array"
-    yield Fault("call", None, f"{verb}{where}: {error}", counterexample(session.spec, smallest, None))
+    cause = f"{'the call does not return' if hangs else 'the call fails'}{where if condition else ' for some inputs'}"
+    yield Fault("call", cause, f"{verb}{where}: {error}", counterexample(session.spec, smallest, None))
 
 
 def _condition(passed: list[Judged], failed: list[Judged]) -> str:
@@ -179,20 +181,12 @@ def _condition(passed: list[Judged], failed: list[Judged]) -> str:
 
 def _conduct(session: Session) -> Iterator[Fault]:
     """Wrong types, changed arguments, overwritten results, and NaN that leaks where it must not."""
-    told: dict[Finding, tuple[str, Callable[[Judged], str]]] = {
-        "dtype": ("output", lambda r: f"returns {r.outcome.dtype} for {session.precision.input.name} inputs"),
-        "mutates": ("call", lambda r: f"changes its argument {', '.join(r.outcome.mutated)}"),
-        "overwrites": ("call", lambda r: "a later call changes the array that an earlier one has returned"),
-    }
-    for finding, (step, words) in told.items():
-        judged = min((r for r in session.records if r.finding == finding), key=lambda r: r.case.size, default=None)
-        if judged is not None:
-            yield Fault(step, None, words(judged), shown(judged))
+    yield from conduct(session.records, session.precision.input.name, shown)
     if session.domain.nonfinite_forbidden:
         leak = behaviour.leaking(session)
         if leak is not None:
-            message = "NaN in a value that a query may not attend to reaches its output"
-            yield Fault("mask", None, message, Counterexample({n: a.tolist() for n, a in leak.items()}))
+            cause = "NaN in a value that a query may not attend to reaches its output"
+            yield Fault("mask", cause, cause, Counterexample({n: a.tolist() for n, a in leak.items()}))
 
 
 def _fits(session: Session, inputs: Inputs) -> bool:

@@ -14,7 +14,7 @@ from symattn.verification.target import same_bits
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
-_AGAIN = 4  # wrong cases that are called again
+_AGAIN = 4  # of the smallest wrong cases that are called again, and of larger ones: chance spares what is small
 
 
 def unsteady(session: Session) -> Fault | None:
@@ -23,7 +23,8 @@ def unsteady(session: Session) -> Fault | None:
     Nothing that one call has shown says what the next one does; so nothing else is diagnosed then.
     """
     failed = [r for r in session.records if r.finding in ("values", "not finite", "raises") and not late(r)]
-    for judged in sorted(failed, key=lambda r: r.case.size)[:_AGAIN]:
+    failed.sort(key=lambda r: r.case.size)
+    for judged in (*failed[:_AGAIN], *failed[_AGAIN :: max(1, len(failed) // _AGAIN)]):
         for _ in range(2):
             again = session.try_(judged.case)
             words = _difference(judged, again)
