@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from symattn.attention import spec
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets.fields import descriptions, field_types, members, words
 from symattn.document.characters import to_ascii
@@ -16,7 +17,6 @@ from symattn.document.characters import to_ascii
 from .choices import Choice
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_ENTRY = re.compile(r"^    (\w+) {2,}(.*(?:\n {8,}.*)*)", re.MULTILINE)  # of the table in the docstring
 _ROOT = re.compile(r"√(\w+)")
 NAMES = tuple(field_types(Attention))
 
@@ -54,9 +54,8 @@ def _kinds(hint: Any) -> str:
 
 
 def _help(name: str) -> str:
-    """What the docstring of ``Attention`` says of a field, as a sentence."""
-    said = dict(_ENTRY.findall(Attention.__doc__ or ""))[name]
-    text = " ".join(said.replace("``", "").replace("None", "none").split())
+    """What ``Attention`` says of a field, as a sentence."""
+    text = spec.descriptions()[name].replace("``", "").replace("None", "none")
     text = to_ascii(_ROOT.sub(r"sqrt(\1)", text))
     start = text[0] if text[1:2] == " " and text[0] != "a" else text[0].upper()  # a letter of a formula stays small
     return start + text[1:].rstrip(".") + "."

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from typing import Any, Literal
+from textwrap import fill
+from typing import Any, Literal, TypeVar, cast
 
 from symattn.attention.choices import check_fields
 from symattn.attention.flow import Step
@@ -17,44 +18,21 @@ from symattn.document.model import Document
 
 Scale = int | float | Fraction | Literal["1/d_k", "given"] | None
 Window = int | tuple[int | None, int | None] | None
+_Value = TypeVar("_Value")
+_WIDTH, _INDENT = 114, 14
+
+
+def described(default: _Value, words: str) -> _Value:
+    """A field of a dataclass with its default, and what it means: the class's docstring and the command line read it."""
+    return cast("_Value", field(default=default, metadata={"help": words}))
+
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
     """softmax(Q Kᵀ / √d_k + M) V, and its variants by fields.
 
-    score         how queries and keys are compared: ``dot``; ``general`` Q W Kᵀ with w_s; ``additive``
-                  tanh(Q W + K U) v with w_s, u_s, v_s; ``cosine``; ``distance`` −‖q − k‖²/2
-    scale         factor of the scores; None is 1/√d_k for dot products and 1 for other scores; ``1/d_k``; ``given`` is
-                  an input ``scale``, one number for each head
-    truncate      number of columns of queries and keys that scores see, the first ones
-    softcap       c for scores c tanh(S/c)
-    bias          an input ``bias`` of finite numbers, added to the scores; a mask is what forbids
-    causal        key j for query i iff j ≤ i + o, see ``alignment``
-    alignment     ``bottom-right``: o = n_k − n_q; ``top-left``: o = 0
-    window        (l, r): keys from l before the query's place i + o to r after it, None for an open side; of a causal
-                  mask w keys: (w − 1, 0)
-    block         number of places in a block: key j for query i iff they are in one block
-    prefix        number of keys that all queries see; causal after them
-    mask          an input ``mask``: ``boolean`` (True may attend) or ``additive``
-    padding       an input ``keep``: booleans over the keys, False for padding
-    documents     packed documents: labels ``doc``, or ``doc_q`` and ``doc_k``; places are counted in each document
-    heads         number of heads h: the projections' columns are split among them, or q, k, v have an axis of heads
-    kv_heads      number of heads of keys and values: query head t reads head ⌊t · kv_heads / heads⌋; None is heads
-    packed        one matrix w_in (and bias b_in) of columns q | k | v in the place of w_q, w_k, w_v
-    latent        keys and values from a latent: see ``Latent``
-    qk_norm       queries and keys normalised, head by head: ``rms`` or ``layer`` with gains g_q, g_k where given, or
-                  ``l2``, of length 1
-    eps           the ε of qk_norm
-    position      where tokens stand: ``Rotary``, ``Alibi``, ``Buckets``, ``Shaw``, ``TransformerXL``, ``Disentangled``
-    normaliser    what makes weights of scores: ``softmax``, ``sigmoid`` (less log n_k, unless a bias is given),
-                  ``relu`` (over n_k), ``sparsemax``, ``entmax`` (1.5)
-    base          2 for powers of two in the place of powers of e
-    sink          a logit that takes weight and gives nothing: ``given``, an input ``sink``, one for each head; ``zero``
-    stabilised    whether the row maximum is subtracted before exponentiating
-    fully_masked  what a row without any allowed key gives: ``zeros``, ``nan`` or ``error``
-    dropout       rate; an input ``drop`` of booleans says what is kept
-    lse           whether the result is (output, L), L the logarithm of what each row is divided by
+    {fields}
 
     Call it with q, k, v, or with x (tokens), y (for cross-attention), w_q, w_k, w_v, w_o, b_q, b_k, b_v, b_o; with x
     alone it is parameter-free. Shapes: q (…, n_q, d_k), k (…, n_k, d_k), v (…, n_k, d_v) → (…, n_q, d_v), with an axis
@@ -68,33 +46,80 @@ class Attention:
     Source: Vaswani et al., Attention Is All You Need (2017), equation 1 and §3.2.
     """
 
-    score: Literal["dot", "general", "additive", "cosine", "distance"] = "dot"
-    scale: Scale = None
-    truncate: int | None = None
-    softcap: int | float | Fraction | None = None
-    bias: bool = False
-    causal: bool = False
-    alignment: Literal["bottom-right", "top-left"] = "bottom-right"
-    window: Window = None
-    block: int | None = None
-    prefix: int | None = None
-    mask: Literal["boolean", "additive"] | None = None
-    padding: bool = False
-    documents: bool = False
-    heads: int = 1
-    kv_heads: int | None = None
-    packed: bool = False
-    latent: Latent | None = None
-    qk_norm: Literal["rms", "layer", "l2"] | None = None
-    eps: int | float | Fraction = 0
-    position: Position | None = None
-    normaliser: Literal["softmax", "sigmoid", "relu", "sparsemax", "entmax"] = "softmax"
-    base: Literal[2] | None = None
-    sink: Literal["given", "zero"] | None = None
-    stabilised: bool = True
-    fully_masked: Literal["zeros", "nan", "error"] = "zeros"
-    dropout: int | float | Fraction = 0
-    lse: bool = False
+    score: Literal["dot", "general", "additive", "cosine", "distance"] = described(
+        "dot",
+        "how queries and keys are compared: ``dot``; ``general`` Q W Kᵀ with w_s; ``additive`` tanh(Q W + K U) v "
+        "with w_s, u_s, v_s; ``cosine``; ``distance`` −‖q − k‖²/2",
+    )
+    scale: Scale = described(
+        None,
+        "factor of the scores; None is 1/√d_k for dot products and 1 for other scores; ``1/d_k``; ``given`` is an "
+        "input ``scale``, one number for each head",
+    )
+    truncate: int | None = described(None, "number of columns of queries and keys that scores see, the first ones")
+    softcap: int | float | Fraction | None = described(None, "c for scores c tanh(S/c)")
+    bias: bool = described(False, "an input ``bias`` of finite numbers, added to the scores; a mask is what forbids")
+    causal: bool = described(False, "key j for query i iff j ≤ i + o, see ``alignment``")
+    alignment: Literal["bottom-right", "top-left"] = described(
+        "bottom-right",
+        "``bottom-right``: o = n_k − n_q; ``top-left``: o = 0",
+    )
+    window: Window = described(
+        None,
+        "(l, r): keys from l before the query's place i + o to r after it, None for an open side; of a causal mask"
+        " w keys: (w − 1, 0)",
+    )
+    block: int | None = described(None, "number of places in a block: key j for query i iff they are in one block")
+    prefix: int | None = described(None, "number of keys that all queries see; causal after them")
+    mask: Literal["boolean", "additive"] | None = described(
+        None,
+        "an input ``mask``: ``boolean`` (True may attend) or ``additive``",
+    )
+    padding: bool = described(False, "an input ``keep``: booleans over the keys, False for padding")
+    documents: bool = described(
+        False,
+        "packed documents: labels ``doc``, or ``doc_q`` and ``doc_k``; places are counted in each document",
+    )
+    heads: int = described(
+        1,
+        "number of heads h: the projections' columns are split among them, or q, k, v have an axis of heads",
+    )
+    kv_heads: int | None = described(
+        None,
+        "number of heads of keys and values: query head t reads head ⌊t · kv_heads / heads⌋; None is heads",
+    )
+    packed: bool = described(
+        False,
+        "one matrix w_in (and bias b_in) of columns q | k | v in the place of w_q, w_k, w_v",
+    )
+    latent: Latent | None = described(None, "keys and values from a latent: see ``Latent``")
+    qk_norm: Literal["rms", "layer", "l2"] | None = described(
+        None,
+        "queries and keys normalised, head by head: ``rms`` or ``layer`` with gains g_q, g_k where given, or "
+        "``l2``, of length 1",
+    )
+    eps: int | float | Fraction = described(0, "the ε of qk_norm")
+    position: Position | None = described(
+        None,
+        "where tokens stand: ``Rotary``, ``Alibi``, ``Buckets``, ``Shaw``, ``TransformerXL``, ``Disentangled``",
+    )
+    normaliser: Literal["softmax", "sigmoid", "relu", "sparsemax", "entmax"] = described(
+        "softmax",
+        "what makes weights of scores: ``softmax``, ``sigmoid`` (less log n_k, unless a bias is given), ``relu`` "
+        "(over n_k), ``sparsemax``, ``entmax`` (1.5)",
+    )
+    base: Literal[2] | None = described(None, "2 for powers of two in the place of powers of e")
+    sink: Literal["given", "zero"] | None = described(
+        None,
+        "a logit that takes weight and gives nothing: ``given``, an input ``sink``, one for each head; ``zero``",
+    )
+    stabilised: bool = described(True, "whether the row maximum is subtracted before exponentiating")
+    fully_masked: Literal["zeros", "nan", "error"] = described(
+        "zeros",
+        "what a row without any allowed key gives: ``zeros``, ``nan`` or ``error``",
+    )
+    dropout: int | float | Fraction = described(0, "rate; an input ``drop`` of booleans says what is kept")
+    lse: bool = described(False, "whether the result is (output, L), L the logarithm of what each row is divided by")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -137,3 +162,22 @@ class Attention:
         """The output of attention on the given arrays; with ``lse``, the output and L, (…, n_q) as the scores are."""
         found = self.trace(*qkv, **inputs)
         return (found["output"], found["lse"]) if self.lse else found["output"]
+
+
+def descriptions() -> dict[str, str]:
+    """What each field of ``Attention`` means. It does not rest on docstrings, which ``python -OO`` takes away."""
+    return {f.name: f.metadata["help"] for f in fields(Attention)}
+
+
+def _table() -> str:
+    """The fields and what they mean, as the docstring of ``Attention`` lists them."""
+    later = " " * (_INDENT + 4)
+    lines = [
+        fill(words, _WIDTH, initial_indent=f"{name:<{_INDENT}}", subsequent_indent=later)
+        for name, words in descriptions().items()
+    ]
+    return "\n    ".join(lines)
+
+
+if Attention.__doc__:
+    Attention.__doc__ = Attention.__doc__.replace("{fields}", _table())
