@@ -65,6 +65,7 @@ def test_the_four_operations_agree_with_arb(x: Quotient, y: Quotient) -> None:
             assert not value(x / y + 1).overlaps(a / b)
 
 
+@pytest.mark.deep
 @settings(max_examples=60)
 @given(numbers, numbers, numbers)
 def test_the_axioms_of_a_field(x: Quotient, y: Quotient, z: Quotient) -> None:

@@ -172,6 +172,7 @@ LETTERS = {"x": "n d", "attention.w_q": "d k", "attention.w_k": "d k", "attentio
 LETTERS |= {"mlp.w_up": "d f", "mlp.w_down": "f d", "mlp.b_up": "f"}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("sizes", [{"n": 1, "d": 2, "k": 1, "v": 2, "f": 1}, {"n": 2, "d": 2, "k": 3, "v": 1, "f": 2}])
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_block_with_letters_for_sizes_is_what_exact_arithmetic_gives(sizes: dict[str, int], gated: bool) -> None:

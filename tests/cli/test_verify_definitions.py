@@ -72,6 +72,7 @@ def test_a_norm_and_the_command_that_is_told(run: Run) -> None:
     assert read(shlex.split(told)[4]) == RMSNorm(eps=Fraction(1, 2))
 
 
+@pytest.mark.deep
 def test_a_call_that_never_returns_is_ended(run: Run) -> None:
     found = run("verify", "f.py:hangs", "--definition", "RMSNorm", "--time-limit", "0.3")
     assert found.status == 4
@@ -79,6 +80,7 @@ def test_a_call_that_never_returns_is_ended(run: Run) -> None:
     assert found.stdout == ""
 
 
+@pytest.mark.deep
 def test_after_a_crash_the_function_is_called_as_before(run: Run) -> None:
     report = verify_target("f.py:turned", Rotary(layout="interleaved"), layout="nd", examples=0)
     (fault,) = report.faults
@@ -87,6 +89,7 @@ def test_after_a_crash_the_function_is_called_as_before(run: Run) -> None:
     assert "--definition 'Rotary(layout='" in report.command
 
 
+@pytest.mark.deep
 def test_the_logarithms_of_the_sums_are_judged() -> None:
     report = verify_target("f.py:in_base_two", Attention(causal=True, lse=True), layout="nd", examples=0, budget=0.5)
     assert [(fault.step, fault.cause) for fault in report.faults] == [("lse", "the logarithm has the base 2")]

@@ -49,6 +49,7 @@ def test_the_attention_of_a_model_with_other_fields(here: None, capsys: pytest.C
     assert main(shlex.split(told)[1:]) == 0
 
 
+@pytest.mark.deep
 def test_other_heads_are_a_fault(here: None, capsys: pytest.CaptureFixture[str]) -> None:
     turned = GROUPED.replace("np.repeat(x, q.shape[-3] // k.shape[-3], axis=-3)", "np.tile(x, (2, 1, 1))")
     assert _verify(turned, "--heads", "4", "--kv-heads", "2", "--causal") == 1

@@ -129,6 +129,7 @@ def test_the_command_makes_it_again(asked: tuple[str, dict[str, Any]], capsys: p
     assert again == json.loads(render(document, "json"))
 
 
+@pytest.mark.deep
 def test_the_same_document_every_time() -> None:
     asked = ("scaling", {"dk": 9, "seed": 3})
     assert render(made(asked), "text") == render(made(asked), "text")

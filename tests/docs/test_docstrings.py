@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted(ROOT.joinpath("symattn").rglob("*.py"))
+FILES = [f for f in sorted(ROOT.joinpath("symattn").rglob("*.py")) if ">>> " in f.read_text(encoding="utf-8")]
 
 
 def module_of(file: Path) -> str:
@@ -19,4 +19,5 @@ def module_of(file: Path) -> str:
 
 @pytest.mark.parametrize("name", [module_of(file) for file in FILES])
 def test_examples_of_a_module(name: str) -> None:
-    assert doctest.testmod(import_module(name)).failed == 0
+    played = doctest.testmod(import_module(name))
+    assert (played.failed, played.attempted > 0) == (0, True)

@@ -35,6 +35,7 @@ def without_tools(page: Path) -> bool:
     return not _TOOLS.search(sessions(page.read_text(encoding="utf-8")))
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("page", [*filter(without_tools, PAGES)], ids=lambda page: page.name)
 def test_sessions_of_a_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = page.read_text(encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,17 +21,6 @@ WAYS = {
     "editable": lambda built, checkout: ["--editable", checkout],
     "strict editable": lambda built, checkout: ["--config-settings", "editable_mode=strict", "--editable", checkout],
 }
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-
-
-def folders() -> set[str]:
-    """Every package of the tree, by the name that it is installed as."""
-    files = [path.relative_to(ROOT).parent for top in ("symattn", "cli") for path in (ROOT / top).rglob("*.py")]
-    return {".".join(["symattn_cli", *path.parts[1:]] if path.parts[0] == "cli" else path.parts) for path in files}
-
-
-def test_pyproject_lists_every_package() -> None:
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == folders()
 
 
 def test_no_address_of_a_registry_stands_in_the_project() -> None:

@@ -67,6 +67,7 @@ def shown(project: pytest.Pytester, *options: str) -> str:
     return found.stdout.str()
 
 
+@pytest.mark.deep
 def test_failures_read_like_reports_and_stand_in_junit(project: pytest.Pytester) -> None:
     text = shown(project, "--junitxml=j.xml", "--symattn-budget=3.5", "--symattn-seed=42", "-rN")
     assert "wrong: scores are scaled by 1/d_k: 100%, a" in text

@@ -67,6 +67,7 @@ def test_a_mistake_is_noticed(units: dict[str, Unit], path: str, change: str):
     assert not [t.key for t in found if t.survived]
 
 
+@pytest.mark.deep
 def test_a_sample_of_statements(units: dict[str, Unit]):
     stated = [u for u in units.values() if u.module == "theorems.streaming"]
     found = list(trials(stated, every=20))

@@ -72,7 +72,13 @@ def campaign(seeds: range, **options: bool) -> Tally:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"predicates": False}, {"quotients": True}, {"quotients": True, "predicates": False}, {"opaque": True}],
+    [
+        {},
+        pytest.param({"predicates": False}, marks=pytest.mark.deep),
+        pytest.param({"quotients": True}, marks=pytest.mark.deep),
+        pytest.param({"quotients": True, "predicates": False}, marks=pytest.mark.deep),
+        {"opaque": True},
+    ],
     ids=str,
 )
 def test_no_falsehood_is_proved_and_no_truth_denied(options: dict[str, bool]) -> None:

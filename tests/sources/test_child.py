@@ -256,6 +256,7 @@ def test_imports_that_fail(program: Program, text: str, words: str) -> None:
         child("attention", limits=Limits(start=0.5 if "sleep" in text else 60.0))
 
 
+@pytest.mark.deep
 def test_a_trial_that_never_returns_is_left_to_the_calls(program: Program) -> None:
     program(WRONG)
     with child("forever", Request()) as runner:
@@ -265,6 +266,7 @@ def test_a_trial_that_never_returns_is_left_to_the_calls(program: Program) -> No
     assert error.reason == "time limit"
 
 
+@pytest.mark.deep
 def test_all_calls_together_have_a_limit(program: Program) -> None:
     program(WRONG)
     began = time.perf_counter()

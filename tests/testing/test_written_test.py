@@ -111,6 +111,7 @@ def test_the_call_is_made_with_its_mask_and_layout(folder: Path) -> None:
     assert "attention(q, k, v, hide=hide)" in text
 
 
+@pytest.mark.deep
 def test_the_command_writes_tests_and_repeats_a_case(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("attn.py").write_text(WRONG["values"], encoding="utf-8")
     command = ["verify", "attn.py:attention", "--budget", "0.2"]

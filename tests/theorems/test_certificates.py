@@ -14,6 +14,7 @@ from symattn.theorems.explaining import certificates
 EVERY = [pytest.param(t, marks=() if t == "softmax" else pytest.mark.deep) for t in TOPICS]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("topic", EVERY)
 def test_the_checker_accepts_what_was_proved(topic: str):
     for theorem in of_topic(topic):

@@ -28,6 +28,7 @@ def small() -> Document:
     return volume("masks", "heads")
 
 
+@pytest.mark.deep
 def test_the_book_has_contents_chapters_and_sections(small):
     shown = render(small, "text")
     assert re.search(r"^  1  How to read this book\n  2  Masks\n    2\.1  mask-is-restriction$", shown, re.MULTILINE)

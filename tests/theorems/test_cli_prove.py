@@ -81,12 +81,14 @@ def test_explain_prints_the_equation_and_what_the_checker_says(run):
     assert entry["certificates"][0]["kind"] == "certificate"
 
 
+@pytest.mark.deep
 def test_several_processes_find_the_same(run):
     one = run("prove", "heads", "--no-cache")
     two = run("prove", "heads", "--no-cache", "--jobs", "2")
     assert (two.status, two.stdout) == (0, one.stdout)
 
 
+@pytest.mark.deep
 def test_every_form(run):
     assert run("prove", "softmax-shift", "-f", "latex").stdout.startswith("% Made with symattn: symattn prove")
     assert "## " in run("prove", "softmax-shift", "softmax-simplex", "-f", "markdown").stdout

@@ -19,6 +19,7 @@ def verify(program: Any, spec: Attention | None = None, **told: Any) -> Report:
     return sources_verify(program, spec, **{"examples": 0, "domain": Domain(max_tokens=17, max_width=8), **told})
 
 
+@pytest.mark.deep
 def test_a_transposed_output_is_a_wrong_shape() -> None:
     report = verify(lambda q, k, v: plain(q, k, v).T)
     (fault,) = report.faults
@@ -77,6 +78,7 @@ def test_memory_that_is_read_as_it_lies_is_a_fault() -> None:
     assert verify(program).verdict is Verdict.FAULT
 
 
+@pytest.mark.deep
 def test_a_table_that_is_kept_by_the_number_of_new_tokens_is_a_fault() -> None:
     tables: dict[int, Any] = {}
 
@@ -98,6 +100,7 @@ def test_one_array_in_several_roles_is_tried() -> None:
     assert verify(program).verdict is Verdict.FAULT
 
 
+@pytest.mark.deep
 def test_the_order_of_axes_in_memory_is_tried() -> None:
     def program(q: Any, k: Any, v: Any) -> Any:
         return plain(q, k, v) * (2 if k.strides[0] < 0 else 1)
@@ -127,6 +130,7 @@ def test_read_only_arrays_and_views_are_notes() -> None:
     assert any("share memory with the input v" in note for note in report.notes)
 
 
+@pytest.mark.deep
 def test_axes_in_front_are_a_note_or_a_fault_as_promised() -> None:
     def program(q: Any, k: Any, v: Any) -> Any:
         s = q @ k.swapaxes(-1, -2) / np.sqrt(np.float32(q.shape[-1]))
@@ -149,6 +153,7 @@ def test_where_it_raises_is_said() -> None:
     assert "where d_k ≠ d_v: ValueError: all input arrays must have the same shape" in fault.message
 
 
+@pytest.mark.deep
 def test_a_promise_about_shapes_is_kept() -> None:
     def program(q: Any, k: Any, v: Any) -> Any:
         return plain(q + 0 * k, k, v)
@@ -177,6 +182,7 @@ def test_other_bits_at_another_call_are_a_note() -> None:
     assert any("other bits" in note for note in report.notes)
 
 
+@pytest.mark.deep
 def test_fully_masked_rows_only_where_they_are_promised() -> None:
     def program(q: Any, k: Any, v: Any, mask: Any) -> Any:
         s = np.where(mask, q @ k.T / np.sqrt(np.float32(q.shape[-1])), np.float32(-1e9))

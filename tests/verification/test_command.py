@@ -72,9 +72,9 @@ def test_a_mask_off_by_one(verify) -> None:  # type: ignore[no-untyped-def]
     ("body", "status", "words"),
     [
         ("raise ValueError('no')", 4, "ValueError: no"),
-        ("while True: pass", 4, "did not return"),
-        ("import os; os._exit(3)", 4, "exit code 3"),
-        ("raise KeyboardInterrupt", 4, "KeyboardInterrupt (attn.py:2)"),
+        pytest.param("while True: pass", 4, "did not return", marks=pytest.mark.deep),
+        pytest.param("import os; os._exit(3)", 4, "exit code 3", marks=pytest.mark.deep),
+        pytest.param("raise KeyboardInterrupt", 4, "KeyboardInterrupt (attn.py:2)", marks=pytest.mark.deep),
         ("return 'attention'", 4, "returned a str"),
     ],
 )
@@ -85,6 +85,7 @@ def test_what_gives_nothing_to_judge(verify, body: str, status: int, words: str)
     assert stderr.count("\n") == 1
 
 
+@pytest.mark.deep
 def test_sometimes_raising_is_a_fault(verify) -> None:  # type: ignore[no-untyped-def]
     picky = RIGHT.replace("        s = ", "        np.stack([q[:, 0], k[:, 0]])\n        s = ")
     status, stdout, _ = verify(picky)
@@ -93,6 +94,7 @@ def test_sometimes_raising_is_a_fault(verify) -> None:  # type: ignore[no-untype
     assert verify(picky, "--square")[0] == 0
 
 
+@pytest.mark.deep
 def test_what_is_refused_on_purpose_is_told(verify) -> None:  # type: ignore[no-untyped-def]
     status, stdout, _ = verify(RIGHT.replace("        s = ", "        assert len(q) == len(k)\n        s = "))
     assert status == 0
@@ -100,6 +102,7 @@ def test_what_is_refused_on_purpose_is_told(verify) -> None:  # type: ignore[no-
     assert "as many queries as keys" in stdout
 
 
+@pytest.mark.deep
 def test_prints_are_captured_and_shown_on_request(verify) -> None:  # type: ignore[no-untyped-def]
     loud = RIGHT.replace("        s = ", "        print('hello')\n        s = ")
     status, stdout, stderr = verify(loud)
@@ -128,6 +131,7 @@ def test_the_same_bytes_every_time(verify) -> None:  # type: ignore[no-untyped-d
     assert verify(WRONG_SCALE) == verify(WRONG_SCALE)
 
 
+@pytest.mark.deep
 def test_the_command_that_gives_the_report_again_is_in_it(verify) -> None:  # type: ignore[no-untyped-def]
     stdout = verify(OFF_BY_ONE, "--causal", "--seed", "3", "--budget", "20.5", "--time-limit", "5")[1]
     assert "symattn verify attn.py:attention --causal" in stdout

@@ -128,6 +128,7 @@ def test_gradients_by_autograd() -> None:
     assert wrong.faults[0].cause == "the mask is left out of the backward pass"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", each(rotary.WRONG))
 def test_a_wrong_rotation_is_found_and_its_mistake_is_named(case) -> None:
     report = verify(case.function, case.spec, precision=case.precision, examples=2)

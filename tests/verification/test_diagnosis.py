@@ -46,6 +46,7 @@ def _no_mask_where_64_divides(q: Array, k: Array, v: Array) -> Array:
     return _softmax(s if len(k) % 64 == 0 else _causal(s)) @ v
 
 
+@pytest.mark.deep
 def test_a_mistake_at_some_sizes_only_is_named_with_them() -> None:
     fault = _fault(_no_mask_where_64_divides, Attention(causal=True))
     assert fault.step == "mask"
@@ -56,6 +57,7 @@ def _two_at_once(q: Array, k: Array, v: Array) -> Array:
     return _softmax(_causal(q @ k.T / q.dtype.type(q.shape[-1]), 1)) @ v
 
 
+@pytest.mark.deep
 def test_two_mistakes_at_once_are_both_named() -> None:
     fault = _fault(_two_at_once, Attention(causal=True))
     assert fault.step == "scale"
@@ -113,6 +115,7 @@ def _unlike_anything(q: Array, k: Array, v: Array) -> Array:
     return out
 
 
+@pytest.mark.deep
 def test_what_no_mistake_explains_is_described() -> None:
     fault = _fault(_unlike_anything, Attention())
     assert fault.cause is None
@@ -155,6 +158,7 @@ def _quiet(q: Array, k: Array, v: Array) -> Array:
     return e / (e.sum(axis=-1, keepdims=True) + 1) @ v
 
 
+@pytest.mark.deep
 def test_what_is_lost_does_not_hide_what_is_wrong_elsewhere() -> None:
     """A 1 in the sum of all rows, and no maximum: nothing is subtracted, and no constant is named."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -178,6 +182,7 @@ class _Remembers:
         return _softmax(np.where(np.arange(len(k)) <= i[:, None], _scores(q, k), -np.inf)) @ v
 
 
+@pytest.mark.deep
 def test_what_an_earlier_call_made_is_found_again() -> None:
     fault = _fault(_Remembers(True), Attention(causal=True))
     assert fault.step == "mask"

@@ -94,12 +94,14 @@ def test_a_refusal_is_told_and_no_fault(function: Callable[..., Array], words: s
     assert words in report.domain
 
 
+@pytest.mark.deep
 def test_what_takes_a_few_widths_alone_is_judged() -> None:
     report = verify(wrong_in_few_widths, domain=Domain(max_tokens=17, max_width=40), examples=0)
     assert report.faults[0].step == "scale"
     assert len(report.faults) == 1
 
 
+@pytest.mark.deep
 def test_a_fault_in_what_is_taken_is_found() -> None:
     report = verify(wrong_in_blocks, domain=SMALL, examples=5)
     assert report.faults[0].step == "scale"
@@ -116,6 +118,7 @@ def test_what_is_promised_is_not_tried_and_so_not_refused() -> None:
     assert not verify(blocks_of_four, domain=replace(SMALL, multiple_of=4), examples=5).faults
 
 
+@pytest.mark.deep
 def test_who_refuses_everything_cannot_be_judged() -> None:
     def none(q: Array, k: Array, v: Array) -> Array:
         raise ValueError("not today")

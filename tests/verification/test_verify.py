@@ -83,6 +83,7 @@ def test_no_maximum_is_right_on_small_scores(precision: str) -> None:
     assert precision in (fault.cause or "")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_a_common_maximum_is_found_in_every_precision(precision: str) -> None:
     (fault,) = _verify(programs.common_maximum, Attention(), precision, examples=0).faults
@@ -112,6 +113,7 @@ def test_the_smallest_input_for_a_wrong_scale() -> None:
     assert next(name for name, right, wrong in example.steps if right != wrong) == "scaled"
 
 
+@pytest.mark.deep
 def test_the_first_wrong_step_of_a_mask_off_by_one() -> None:
     (fault,) = _verify(programs.sees_the_next_key, Attention(causal=True)).faults
     assert fault.step == "mask"
@@ -143,6 +145,7 @@ def _clipped(q: Any, k: Any, v: Any) -> Any:
     return e / e.sum(axis=-1, keepdims=True) @ v
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("program", "cause"),
     [
@@ -209,6 +212,7 @@ def test_the_first_wrong_step_of_other_mistakes(program: Callable[..., Any], spe
     ) or program is _wrong_beyond_64_keys
 
 
+@pytest.mark.deep
 def test_another_specification_refuses_a_right_program() -> None:
     assert _verify(rewrites.plain, Attention(scale=0.5)).faults[0].step == "scale"
     assert _verify(rewrites.causal, Attention()).verdict is Verdict.FAULT
@@ -226,6 +230,7 @@ def _scale_ignored(q: Any, k: Any, v: Any, scale: float) -> Any:
     return rewrites.plain(q, k, v)
 
 
+@pytest.mark.deep
 def test_a_scale_of_its_own() -> None:
     assert _verify(_own_scale, Attention(scale=0.3)).faults == ()
     (fault,) = _verify(_scale_ignored, Attention(scale=0.3)).faults

@@ -154,6 +154,7 @@ def test_a_field_that_needs_an_input_says_which(refused) -> None:
     assert "kv_heads must divide heads" in refused("walk", "decoder-step", "--kv-heads", "3")
 
 
+@pytest.mark.deep
 def test_fields_that_were_changed_are_in_the_command() -> None:
     made = walk("alibi", position=Alibi(two_sided=True), causal=False, window=(2, None), scale=Fraction(1, 3))
     assert made.command.startswith("symattn walk alibi ")
