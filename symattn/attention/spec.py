@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from textwrap import fill
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from symattn.attention.choices import check_fields
 from symattn.attention.flow import Step
@@ -24,7 +24,7 @@ _WIDTH, _INDENT = 114, 14
 
 def described(default: _Value, words: str) -> _Value:
     """A field of a dataclass with its default, and what it means: the class's docstring and the command line read it."""
-    return cast("_Value", field(default=default, metadata={"help": words}))
+    return field(default=default, metadata={"help": words})
 
 
 
