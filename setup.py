@@ -1,4 +1,4 @@
-"""The packages, found in the tree: what pyproject.toml cannot say where a folder, ``cli``, has another name installed."""
+"""Find the packages. A file of its own, since pyproject.toml cannot say that ``cli`` is installed by another name."""
 
 from setuptools import find_packages, setup
 

@@ -23,9 +23,8 @@ _WIDTH, _INDENT = 114, 14
 
 
 def described(default: _Value, words: str) -> _Value:
-    """A field of a dataclass with its default, and what it means: the class's docstring and the command line read it."""
+    """Return a field of a dataclass with its default and its meaning, which docstring and command line show."""
     return field(default=default, metadata={"help": words})
-
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Faults of conduct: another dtype, arguments that are changed, results that are overwritten, views that are misread."""
+"""Faults of conduct: another dtype, changed arguments, overwritten results, views that are misread."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def misread(records: Sequence[Any], shown: Callable[[Any], Counterexample]) -> F
         return None
     cause = "arrays are read as if they were contiguous in memory"
     views = ", ".join(dict.fromkeys(r.case.name for r in wrong))
-    return Fault("call", cause, f"{cause}: the same numbers are right otherwise, and wrong for {views}", shown(wrong[0]))
+    return Fault(
+        "call", cause, f"{cause}: the same numbers are right otherwise, and wrong for {views}", shown(wrong[0])
+    )
 
 
 def _aliased(records: Sequence[Any]) -> str:
