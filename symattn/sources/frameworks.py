@@ -112,7 +112,8 @@ def read(output: Any) -> tuple[NDArray[np.float64], str, tuple[int, ...]]:
         raise TypeError(f"returned {_article(type(output).__name__)}, not an array")
     if output.dtype.kind not in "fiubV" or output.dtype.names:
         raise TypeError(f"returned an array of {output.dtype.name}")
-    return np.array(output, dtype=np.float64), output.dtype.name, output.shape
+    with np.errstate(over="ignore"):
+        return np.array(output, dtype=np.float64), output.dtype.name, output.shape
 
 
 def exactly(values: NDArray[Any], dtype: str) -> NDArray[Any]:

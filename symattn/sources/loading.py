@@ -171,7 +171,12 @@ def _callable(found: object, owner: object, seen: str) -> Callable[..., Any]:
 
 def one_line(error: BaseException) -> str:
     """The type and the first line of the message of an exception: what Python prints last."""
-    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    try:
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # an exception that cannot even be printed
+        message = ""
     lines = message.strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 

@@ -56,6 +56,11 @@ class Expected:
         """The exact output's entries: balls, and undefined ones."""
         return self.run.output.entries
 
+    @cached_property
+    def near(self) -> np.ndarray:
+        """The exact output as float64; NaN where it is no number."""
+        return middles(self.entries)
+
     def ratios(self, got: np.ndarray) -> np.ndarray:
         """|got − exact| / allowed for each entry: above 1 exactly where no legal implementation gives ``got``.
 
@@ -133,7 +138,7 @@ def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
     if holds(dtype, precision.returned) or dtype not in FORMATS:
         return right
     f = Format(dtype)
-    size = np.abs(right.run.output.midpoints()) if not _undefined(right) else 0.0
+    size = np.abs(np.nan_to_num(right.near))
     more = 2 * float(f.u) * (size + right.allowed) + float(f.eta)
     return Expected(right.run, (right.allowed + more) * (1 + 2.0**-40))
 
@@ -155,8 +160,13 @@ def holds(dtype: str, wanted: Format) -> bool:
     return dtype in FORMATS and Format(dtype).u <= wanted.u
 
 
-def _undefined(right: Expected) -> bool:
-    return any(isinstance(x, Undefined) for x in right.entries.flat)
+def middles(entries: np.ndarray) -> np.ndarray:
+    """The middles of balls as float64; NaN for what is no number."""
+    return np.asarray(np.frompyfunc(_middle, 1, 1)(entries), dtype=np.float64)
+
+
+def _middle(x: Any) -> float:
+    return float("nan") if isinstance(x, Undefined | Forbidden) else float(x.mid())
 
 
 def ratio(got: float, exact: Any, limit: float) -> float:
@@ -176,7 +186,7 @@ def ratio(got: float, exact: Any, limit: float) -> float:
 
 def _is_sharp(entries: np.ndarray, bound: np.ndarray) -> bool:
     for x, limit in zip(entries.flat, bound.flat, strict=True):
-        if not isinstance(x, Undefined) and limit and not x.rad() <= limit * _SHARP:
+        if not isinstance(x, Undefined | Forbidden) and limit and not x.rad() <= limit * _SHARP:
             return False
     return True
 

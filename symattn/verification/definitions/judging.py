@@ -14,7 +14,7 @@ from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import Rounded, rounded
 from symattn.errors import SymattnError, Undecided
 from symattn.verification.definitions.subject import Compute, Inputs, Mistake, Subject
-from symattn.verification.judge import Case, Finding, distance, holds, ratio
+from symattn.verification.judge import Case, Finding, distance, holds, middles, ratio
 from symattn.verification.reference import lifted
 from symattn.verification.target import Outcome
 
@@ -33,7 +33,7 @@ class Expected:
     @cached_property
     def near(self) -> np.ndarray:
         """The exact entries as float64; NaN where they are no numbers."""
-        return np.asarray(np.frompyfunc(_float, 1, 1)(self.entries), dtype=np.float64)
+        return middles(self.entries)
 
     @property
     def decisive(self) -> bool:
@@ -196,7 +196,3 @@ def _compared(judged: Judged, mistake: Mistake, wrong: Sequence[Expected], k: in
         return True if off.any() else None
     apart = np.frompyfunc(distance, 2, 1)(right.entries, found.entries).astype(np.float64)
     return True if (off & (apart > allowed)).any() else None
-
-
-def _float(x: Any) -> float:
-    return float(x.mid()) if hasattr(x, "mid") else float("nan")

@@ -105,13 +105,18 @@ class Subject:
 
     def sizes_of(self, inputs: Inputs) -> dict[str, int]:
         """The letters' sizes, from the arrays; leading axes that an array lacks are left out."""
-        found: dict[str, int] = {}
+        found = self._fixed()
         axes = [pair for name, a in inputs.items() for pair in self._lengths(name, np.shape(a))]
         for factors, length in sorted(axes, key=lambda pair: len(pair[0])):
             unknown = [f for f in factors if not f.isdecimal() and f not in found]
             if len(unknown) == 1:
                 found[unknown[0]] = length // max(prod(known(f, found) for f in factors if f != unknown[0]), 1)
         return found
+
+    def _fixed(self) -> dict[str, int]:
+        """The letters that are the same in every case: of h*d_k, the number of heads."""
+        told = {x: {sizes.get(x) for sizes in self.sizes} for x in sorted(self.kept)}
+        return {x: n for x, of in told.items() if len(of) == 1 and (n := next(iter(of))) is not None}
 
     def _lengths(self, name: str, shape: tuple[int, ...]) -> list[tuple[list[str], int]]:
         axes = next(i.shape for i in self.inputs if i.name == name).split()

@@ -122,4 +122,4 @@ def _sum(judged: Judged) -> str:
 
 def _sums(judged: Judged) -> np.ndarray:
     """What the weights of each query should sum to: 1, less what a sink takes."""
-    return np.asarray(judged.expected.run.output.midpoints().sum(axis=-1))
+    return np.asarray(judged.expected.near.sum(axis=-1))

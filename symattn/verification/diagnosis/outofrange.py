@@ -151,10 +151,10 @@ def _agrees_in_range(judged: Judged, row: _Row) -> bool:
 
 def _vanished(judged: Judged, off: np.ndarray) -> np.ndarray:
     """Rows with nothing but NaN, infinities, zeros, and numbers that are no further off than that."""
-    got, run = judged.outcome.output, judged.expected.run
+    got = judged.outcome.output
     assert got is not None
     with np.errstate(invalid="ignore"):
-        near = np.abs(got - run.output.midpoints()) <= judged.expected.allowed + off[..., None]
+        near = np.abs(got - judged.expected.near) <= judged.expected.allowed + off[..., None]
     return np.asarray((~np.isfinite(got) | (got == 0) | near).all(axis=-1))
 
 

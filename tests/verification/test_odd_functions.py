@@ -1,0 +1,151 @@
+"""Whatever a function does, ``verify`` ends in a report, or says in one line that there is nothing to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Block, Verdict, verify
+from symattn.render import render
+from symattn.sources.loading import CannotRun
+from symattn.verification.domain import Domain
+from tests.faults.rewrites import plain
+
+SMALL = Domain(max_tokens=17, max_width=8)
+LEAST = Domain(max_tokens=3, max_width=3)
+
+
+def whole_tiles_of_keys(q, k, v):
+    """Below 16 keys none is read."""
+    n = len(k) // 16 * 16
+    return plain(q, k[:n], v[:n]) if n else np.zeros((len(q), v.shape[1]), q.dtype)
+
+
+def whole_tiles_of_queries(q, k, v):
+    """Rows past the last whole tile stay zero."""
+    out = plain(q, k, v)
+    out[len(q) // 16 * 16 :] = 0
+    return out
+
+
+def tiles_of_no_key(q, k, v):
+    """Below 16 keys the weights are 0/0."""
+    n = len(k) // 16 * 16
+    s = q @ k[:n].T
+    e = np.exp(s - s.max(-1, keepdims=True, initial=-np.inf))
+    return e / e.sum(-1, keepdims=True) @ v[:n]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        whole_tiles_of_keys,
+        pytest.param(whole_tiles_of_queries, marks=pytest.mark.deep),
+        pytest.param(tiles_of_no_key, marks=pytest.mark.deep),
+    ],
+)
+def test_whole_tiles_alone_are_a_fault(function: Callable[..., Any]) -> None:
+    with np.errstate(all="ignore"):
+        assert verify(function, Attention(), domain=SMALL, examples=0).verdict is Verdict.FAULT
+
+
+def test_a_wrong_block_of_several_heads_is_a_fault() -> None:
+    spec = Block(attention=Attention(heads=2))
+
+    def block(x, w_q, w_k, w_v, w_o, w_up, b_up, w_down, b_down, g1, beta1, g2, beta2):
+        attention = dict(zip(("w_q", "w_k", "w_v", "w_o"), (w_q, w_k, w_v, w_o), strict=True))
+        mlp = {"w_up": w_up, "b_up": b_up, "w_down": w_down, "b_down": b_down}
+        norms = {"attention_norm.gain": g1, "attention_norm.bias": beta1, "mlp_norm.gain": g2, "mlp_norm.bias": beta2}
+        parts = {f"{part}.{n}": a for part, of in (("attention", attention), ("mlp", mlp)) for n, a in of.items()}
+        return np.asarray(spec(x=x, **parts, **norms)) * x.dtype.type(1.5)
+
+    report = verify(block, spec, examples=0)
+    found = report.faults[0].counterexample
+    assert found is not None
+    assert found.sizes["h"] == 2
+    assert np.shape(found.inputs["attention.w_q"])[1] == 2 * found.sizes["d_k"]
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+    __repr__ = __str__
+
+
+def forever(q, k, v):
+    return forever(q, k, v)
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def function(q, k, v):
+        raise error
+
+    return function
+
+
+NOTHING: dict[str, Callable[..., Any]] = {
+    "None": lambda q, k, v: None,
+    "a number": lambda q, k, v: 1.0,
+    "complex": lambda q, k, v: plain(q, k, v) + 1j,
+    "objects": lambda q, k, v: plain(q, k, v).astype(object),
+    "words": lambda q, k, v: plain(q, k, v).astype(str),
+    "dates": lambda q, k, v: np.zeros(1, "M8[s]"),
+    "fields": lambda q, k, v: np.zeros(1, [("a", "f4")]),
+    "a generator": lambda q, k, v: (x for x in v),
+    "an empty tuple": lambda q, k, v: (),
+    "SystemExit": raising(SystemExit(3)),
+    "GeneratorExit": raising(GeneratorExit()),
+    "StopIteration": raising(StopIteration()),
+    "MemoryError": raising(MemoryError()),
+    "BaseException": raising(BaseException("x")),
+    "a group": raising(ExceptionGroup("g", [ValueError(1)])),
+    "surrogates": raising(ValueError("\ud800\n\x00")),
+    "what cannot be printed": raising(Unprintable()),
+    "a recursion": forever,
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_what_gives_no_array_cannot_be_run(name: str) -> None:
+    with np.errstate(all="ignore"), pytest.raises(CannotRun, match="gave nothing to judge on any input"):
+        verify(NOTHING[name], Attention(), domain=LEAST, examples=0)
+
+
+WRONG: dict[str, Callable[..., Any]] = {
+    "a scalar": lambda q, k, v: np.float32(1),
+    "an axis less": lambda q, k, v: plain(q, k, v).ravel(),
+    "an axis more": lambda q, k, v: plain(q, k, v)[..., None],
+    "no rows": lambda q, k, v: plain(q, k, v)[:0],
+    "infinities": lambda q, k, v: plain(q, k, v) * 0 + np.float32(np.inf),
+    "NaN": lambda q, k, v: plain(q, k, v) * np.float32(np.nan),
+    "NaN in one column": lambda q, k, v: np.where(np.arange(v.shape[1]) == 1, np.float32(np.nan), plain(q, k, v)),
+    "numbers beyond float64": lambda q, k, v: np.longdouble(2) ** 2000 * plain(q, k, v),
+    "overflow": lambda q, k, v: plain(q, k, v) * np.float32(3e38),
+    "whole numbers": lambda q, k, v: plain(q, k, v).astype(int),
+    "booleans": lambda q, k, v: plain(q, k, v) > 0,
+    "half precision": lambda q, k, v: plain(q, k, v).astype(np.float16),
+    "its argument": lambda q, k, v: v,
+    "a changed argument": lambda q, k, v: (q.fill(0), plain(q, k, v))[1],
+    "None for many tokens": lambda q, k, v: plain(q, k, v) if len(k) < 3 else None,
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "half precision" else pytest.mark.deep) for n in WRONG]
+)
+def test_what_gives_wrong_arrays_has_a_fault(name: str) -> None:
+    with np.errstate(all="ignore"):
+        report = verify(WRONG[name], Attention(), domain=LEAST, examples=0)
+    assert report.verdict is Verdict.FAULT
+    assert render(report.document(), "text")
+    assert render(report.document(), "json")
+
+
+def test_ctrl_c_stops_a_verification() -> None:
+    """In this process nobody can tell it from the function's own; a child's is the function's."""
+    with pytest.raises(KeyboardInterrupt):
+        verify(raising(KeyboardInterrupt()), Attention())
