@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
+_ROOT = str(Path(__file__).resolve().parent)
+
 
 class SymattnError(Exception):
     """Base of every error that symattn raises on purpose."""
@@ -15,6 +20,10 @@ class Refused(SymattnError, TypeError):
     """This kind of array lacks the operation, or the operation would leave what it can hold exactly."""
 
 
+class Meaningless(Refused):
+    """A statement says what it cannot mean, such as π by a float: nothing that is found of it in numbers counts."""
+
+
 class Undecided(SymattnError, ArithmeticError):
     """A comparison that the kind of array cannot decide. It is never guessed."""
 
@@ -24,3 +33,13 @@ class MissingExtra(SymattnError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed; mend: pip install 'symattn[{extra}]'")
+
+
+def raised_in_symattn(error: BaseException) -> bool:
+    """Whether symattn's own code raised ``error``, or what it called, rather than a user's."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if str(Path(frame.filename).resolve()).startswith(_ROOT):
+            return True
+        if "site-packages" not in frame.filename and not frame.filename.startswith("<frozen"):
+            return False
+    return False

@@ -38,9 +38,11 @@ from symattn.arrays.index.expressions import (
 )
 from symattn.arrays.indexed import Indexed
 from symattn.errors import Refused, Undecided
+from symattn.proof.listed import all_true
 from symattn.proof.signs import array_of
 
 Cumulants = tuple[Any | None, ...]
+Outcomes = Callable[..., Sequence[tuple[Any, Any]]]
 OUTCOMES = 150  # outcomes that an expectation in numbers runs through at most
 
 
@@ -50,23 +52,30 @@ class Law:
 
     cumulants  κ₁, κ₂, … as far as they are assumed, None for any; a moment that needs others is refused by name
     outcomes   a concrete law with these cumulants, pairs (value, probability): what refutes runs through it
+    others     more concrete laws with them, of other moments, so that nothing else is common to all
+    finer      where the law is one law: another with more of its moments than ``outcomes`` have; where a mean differs
+               between the two it is undecided
     """
 
     parameters: tuple[str, ...]
     cumulants: Callable[..., Cumulants]
-    outcomes: Callable[..., Sequence[tuple[Any, Any]]]
+    outcomes: Outcomes
+    others: tuple[Outcomes, ...] = ()
+    finer: Outcomes | None = None
 
 
 @dataclass(frozen=True)
 class Expectation:
     """E: ``E(f)`` is the mean of f over the random arrays that f takes by name.
 
-    Where sizes are letters it is computed from cumulants, in numbers by running through every outcome.
+    Where sizes are letters it is computed from cumulants, in numbers by running through every outcome; ``which`` says
+    of which of the concrete laws.
     """
 
     laws: Mapping[str, Law]
     given: Mapping[str, Any]
     cumulants: dict[str, tuple[Expression | None, ...]] = field(default_factory=dict)
+    which: int = 0
 
     def __call__(self, f: Callable[..., Any]) -> Any:
         names = [name for name in inspect.signature(f).parameters if name in self.laws]
@@ -150,16 +159,24 @@ class Expectation:
 
     def _enumerated(self, f: Callable[..., Any], names: list[str]) -> Any:
         """Σ over all outcomes of probability · f(outcome)."""
+        laws = {name: self.laws[name] for name in names}
+        concrete = {name: (law.outcomes, *law.others)[self.which % (1 + len(law.others))] for name, law in laws.items()}
+        mean = self._mean(f, concrete)
+        finer = {name: law.finer for name, law in laws.items() if law.finer}
+        if finer and not all_true(mean == self._mean(f, {**concrete, **finer})):
+            raise Undecided("moments: the numbers that stand for the law lack moments that this mean needs")
+        return mean
+
+    def _mean(self, f: Callable[..., Any], laws: Mapping[str, Outcomes]) -> Any:
         entries = []
-        for name in names:
-            law = self.laws[name]
-            outcomes = law.outcomes(*[self.given[p] for p in law.parameters])
+        for name, law in laws.items():
+            outcomes = law(*[self.given[p] for p in self.laws[name].parameters])
             entries += [outcomes] * prod(self.given[name].plain_shape)
         if prod(map(len, entries)) > OUTCOMES:
             raise Undecided("moments: too many outcomes to run through")
         mean = None
         for outcome in product(*entries):
-            term = f(**self._arrays(names, [value for value, _ in outcome]))
+            term = f(**self._arrays(list(laws), [value for value, _ in outcome]))
             for _, probability in outcome:
                 term = term * probability
             mean = term if mean is None else mean + term
@@ -185,11 +202,19 @@ def averaged(sides: Callable[..., Any], laws: Mapping[str, Law]) -> Callable[...
     names = [*asked, *sorted({*laws, *needed} - set(asked))]
 
     def function(**given: Any) -> Any:
-        return sides(**{name: given[name] for name in asked}, E=Expectation(laws, given))
+        said = {name: given[name] for name in asked}
+        if any(isinstance(x, Indexed) for x in given.values()):
+            return sides(**said, E=Expectation(laws, given))
+        every = range(max(1 + len(law.others) for law in laws.values()))
+        return [pair for n in every for pair in _several(sides(**said, E=Expectation(laws, given, which=n)))]
 
     parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return function
+
+
+def _several(found: Any) -> list[Any]:
+    return [found] if isinstance(found, tuple) else list(found)
 
 
 def _summed(bound: Sequence[Index], x: Expression) -> Expression:
@@ -219,18 +244,35 @@ HALF = Fraction(1, 2)
 
 
 def law_with(deviation: str, mean: str | None = None) -> Law:
-    """Any law with the mean μ (0 if not given) and the standard deviation σ; the concrete one has the values μ ± σ."""
+    """Any law with the mean μ (0 if not given) and the standard deviation σ.
+
+    Concrete ones are μ ± σ, and μ − σ/2 four times of five with μ + 2σ, which leans to one side.
+    """
     if mean is None:
-        return Law((deviation,), lambda s: (0, s * s), lambda s: [(-s, HALF), (s, HALF)])
-    return Law((mean, deviation), lambda m, s: (m, s * s), lambda m, s: [(m - s, HALF), (m + s, HALF)])
+        return Law(
+            (deviation,), lambda s: (0, s * s), lambda s: _even(0 * s, s), others=(lambda s: _leaning(0 * s, s),)
+        )
+    return Law((mean, deviation), lambda m, s: (m, s * s), _even, others=(_leaning,))
+
+
+def _even(m: Any, s: Any) -> list[tuple[Any, Fraction]]:
+    return [(m - s, HALF), (m + s, HALF)]
+
+
+def _leaning(m: Any, s: Any) -> list[tuple[Any, Fraction]]:
+    return [(m - s * HALF, Fraction(4, 5)), (m + 2 * s, Fraction(1, 5))]
 
 
 NORMAL = Law(
     (),
-    lambda: (0, 1, 0, 0, 0),
+    lambda: (0, 1, *[0] * 10),
     lambda: [(-_root_of_three(), Fraction(1, 6)), (0, Fraction(2, 3)), (_root_of_three(), Fraction(1, 6))],
+    finer=lambda: _SEVEN,
 )
-"""N(0, 1) up to the fifth moment; the concrete law has three values and the same moments."""
+"""N(0, 1); the concrete law has three values and the moments up to the fifth, the finer one up to the seventh."""
+
+_WEIGHTS = (1, 9, 45, 70, 45, 9, 1)
+_SEVEN: list[tuple[Any, Fraction]] = [(n, Fraction(w, 180)) for n, w in zip(range(-3, 4), _WEIGHTS, strict=True)]
 
 
 def _root_of_three() -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from symattn.arrays.index.building import factors, known_positive, substitute
 from symattn.arrays.index.canonical import Canonical, canonical
-from symattn.arrays.index.demands import Demand
+from symattn.arrays.index.demands import TESTED, Demand
 from symattn.arrays.index.expressions import (
     Binder,
     Expression,
@@ -40,7 +40,9 @@ def needed(noted: Iterable[Demand], sides: Iterable[Expression]) -> tuple[Demand
     Raises Refused for a divisor that is zero at some place, whatever the letters are.
     """
     strongest: dict[Canonical, Demand] = {}
-    for relation, x in (*noted, *_within(sides)):
+    every = [*noted, *_within(sides)]
+    _expect_divisors(every)
+    for relation, x in (d for d in every if d.relation != TESTED):
         d = Demand(relation, _settled(x))
         if _met(d):
             continue
@@ -51,6 +53,14 @@ def needed(noted: Iterable[Demand], sides: Iterable[Expression]) -> tuple[Demand
         if d.relation != "≥" and _impossible(d.expression):
             raise Refused("a division by what is zero at some place, whatever the letters are")
     return tuple(strongest.values())
+
+
+def _expect_divisors(every: Iterable[Demand]) -> None:
+    """Raise Refused where the code asks whether letters are zero that it does not divide by, as if they never were."""
+    found = {(d.relation == TESTED, canonical(x, named(x))): x for d in every for x in (_settled(d.expression),)}
+    for tested, key in found:
+        if tested and (False, key) not in found and not positive(found[tested, key]):
+            raise Refused("the code asks whether letters are zero, and divides by them nowhere: there is no answer")
 
 
 def _settled(x: Expression) -> Expression:

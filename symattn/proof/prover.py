@@ -18,11 +18,11 @@ from typing import Any
 from symattn.arrays.index.building import add, negate
 from symattn.arrays.index.canonical import canonical
 from symattn.arrays.index.demands import Demand, recorded
-from symattn.arrays.index.expressions import Expression, Index
-from symattn.arrays.index.positions import as_number
+from symattn.arrays.index.expressions import PI, Expression, Index, Letter, Opaque
+from symattn.arrays.index.positions import PLACE, as_number
 from symattn.arrays.indexed import Indexed, index_variables
 from symattn.arrays.notes import listening, note
-from symattn.errors import InputError, Refused
+from symattn.errors import InputError, Meaningless, Refused
 from symattn.proof.clearing import Power, cleared, is_reciprocal
 from symattn.proof.concrete import Rules, vanishes_at
 from symattn.proof.counting import CutOff, Sizes, cut_off, nodes
@@ -59,7 +59,9 @@ class Proof:
     """The outcome: ``proved``, or the sizes at which the cleared identity fails (``open_at``) or why it stopped.
 
     ``demands`` is what must hold for both sides to be defined, ``notes`` what the code was told to assume: the
-    hypotheses. ``rules`` are the pairs (cos, sin) of which cos² + sin² = 1 was used.
+    hypotheses. ``rules`` are the pairs (cos, sin) of which cos² + sin² = 1 was used. Where it failed, ``decisive`` says
+    that nothing was opaque, so that the statement is false at ``open_at``, and ``meaningless`` that it was refused as
+    saying what it cannot mean.
     """
 
     proved: bool
@@ -69,6 +71,8 @@ class Proof:
     demands: tuple[Demand, ...] = ()
     notes: tuple[str, ...] = ()
     rules: Rules = ()
+    decisive: bool = False
+    meaningless: bool = False
 
     @property
     def denominators(self) -> tuple[Expression, ...]:
@@ -77,9 +81,9 @@ class Proof:
 
 
 class _NotShown(Exception):
-    def __init__(self, sizes: Sizes, why: str) -> None:
+    def __init__(self, sizes: Sizes, why: str, decisive: bool = False) -> None:
         super().__init__(why)
-        self.sizes, self.why = sizes, why
+        self.sizes, self.why, self.decisive = sizes, why, decisive
 
 
 def prove(left: Any, right: Any, rules: Rules = ()) -> Proof:
@@ -97,9 +101,10 @@ def prove(left: Any, right: Any, rules: Rules = ()) -> Proof:
             for indices, a, b in every:
                 cases.append(_case(indices, a, b, rules))
         except _NotShown as gap:
-            found = {"proved": False, "open_at": gap.sizes, "why": gap.why}
+            found = {"proved": False, "open_at": gap.sizes, "why": gap.why, "decisive": gap.decisive and not notes}
         except Refused as refusal:
-            found = {"proved": False, "why": str(refusal)}
+            meaningless = isinstance(refusal, Meaningless)
+            found = {"proved": False, "why": str(refusal), "meaningless": meaningless}
     for message in notes:
         note(message)
     return Proof(cases=tuple(cases), demands=demands, notes=tuple(notes), rules=rules, **found)
@@ -137,9 +142,26 @@ def _case(indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules
     if open_at is None:
         return Case(indices, a, b, "one size" if one_size else "box", numerator, divisors, limits, sizes)
     if not any(map(is_reciprocal, nodes(numerator))):
-        raise _NotShown(open_at, "the cleared identity fails at these sizes, as a polynomial in its letters")
+        apart = len({name for pair in rules for name in pair}) == 2 * len(rules)
+        raise _NotShown(open_at, _failing(numerator, open_at), apart and all(map(_is_free, nodes(numerator))))
     limits, sizes = _by_rows(numerator, indices, rules)
     return Case(indices, a, b, "rows", numerator, divisors, limits, sizes)
+
+
+_FUNCTIONS = {"max": "maxima", "sqrt": "roots", "rsqrt": "roots", "log": "logarithms", "1/": "reciprocals"}
+
+
+def _failing(numerator: Expression, at: Sizes) -> str:
+    """Where an identity fails, and what counted as a letter there."""
+    where = ", ".join(f"{s} = {n}" for s, n in at.items())
+    names = sorted({_FUNCTIONS.get(x.name, x.name) for x in nodes(numerator) if isinstance(x, Opaque)})
+    letters = f", in which {' and '.join(names)} are letters" if names else ""
+    return "cleared of denominators, it fails as an identity of polynomials" + letters + (where and f", at {where}")
+
+
+def _is_free(x: Expression) -> bool:
+    """Whether ``x`` is no function, and no letter that stands for a number of its own."""
+    return not isinstance(x, Opaque) and not (isinstance(x, Letter) and (x.name == PI or x.name.startswith(PLACE)))
 
 
 def _box(top: Sizes) -> Iterator[Sizes]:
@@ -153,5 +175,6 @@ def _by_rows(numerator: Expression, indices: tuple[Index, ...], rules: Rules) ->
     every = list(grids(numerator, indices))
     for there in (there for _, sizes in every for there in sizes):
         if not vanishes_at(numerator, indices, there, rules, inverses=True):
-            raise _NotShown(there, "the identity fails at these sizes with 1/Z · Z = 1")
+            where = ", ".join(f"{s} = {n}" for s, n in there.items())
+            raise _NotShown(there, f"the identity fails at {where} with 1/Z · Z = 1")
     return every[-1][0], tuple(there for _, sizes in every for there in sizes)

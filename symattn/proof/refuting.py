@@ -1,17 +1,34 @@
-"""Refuting a statement: both sides are run on exact numbers at growing sizes until they differ."""
+"""Refuting a statement: both sides are run on exact numbers at growing sizes until they differ.
+
+``search`` takes small numbers, which make counterexamples that are easy to read. ``thorough`` is for what is to be
+called checked: wild numbers, sizes beyond the whole numbers that the statement names, and thousands of points in
+floating point, which show where to look; what they show counts only where exact numbers or balls confirm it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from math import prod
+from random import Random
 from typing import Any
 
 import numpy as np
 
+from symattn.arrays.notes import listening
 from symattn.errors import InputError, Refused, Undecided
+from symattn.proof.literals import LARGEST, literals, meaningless
 from symattn.proof.statement import Declared, Numbers, Sides, growing_sizes, pairs
 
 TRIES = 400  # sizes looked at, the small ones first
+WILD, FLOATS, LARGE = 60, 400, 12  # wild points in exact numbers; in floats at small sizes; at the largest ones
+ENTRIES = 20_000  # of an array in floats
+_APART = 1e-6  # floats that differ by more, relative to the largest there, are looked at again
+EXACT = 9  # the largest size in exact numbers
+CONFIRMED = 64  # the largest size in balls
+_LOOKED_AT = 12  # points that are looked at again, at most
+_SILENT = 12  # points in a row that floats cannot run
 
 
 @dataclass(frozen=True)
@@ -31,12 +48,16 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search for counterexamples found: one, or at how many inputs both sides were equal."""
+    """What a search for counterexamples found: one, or at how many inputs both sides were equal.
+
+    ``doubt`` says why equality at these inputs is not enough for ``checked``.
+    """
 
     counterexample: Counterexample | None
     agreed: int
     undefined: int
     largest: dict[str, int]
+    doubt: str = ""
 
 
 def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries: int = TRIES) -> Search:
@@ -45,7 +66,7 @@ def search(sides: Sides, declared: Declared, top: int = 3, seeds: int = 2, tries
     largest: dict[str, int] = {}
     for sizes in islice(growing_sizes(declared.sorts(), top), tries):
         for seed in range(seeds):
-            found, defined = _differs(sides, declared, sizes, seed)
+            found, defined = _differs(sides, declared, Numbers(sizes, seed))
             if found:
                 return Search(found, agreed, undefined, largest)
             agreed, undefined = agreed + defined, undefined + (not defined)
@@ -58,7 +79,7 @@ def spot_check(sides: Sides, declared: Declared, top: int = 3, enough: int = 3) 
     agreed = undefined = 0
     largest: dict[str, int] = {}
     for sizes in spread_sizes(declared.sorts(), top):
-        found, defined = _differs(sides, declared, sizes, seed=agreed + undefined)
+        found, defined = _differs(sides, declared, Numbers(sizes, agreed + undefined))
         agreed, undefined = agreed + defined, undefined + (not defined)
         largest = sizes if defined else largest
         if found or agreed == enough:
@@ -72,27 +93,133 @@ def spread_sizes(sorts: list[str], top: int) -> list[dict[str, int]]:
     return [{sort: min(turn[i % 2], top) for i, sort in enumerate(sorts)} for turn in turns]
 
 
-def _differs(sides: Sides, declared: Declared, sizes: dict[str, int], seed: int) -> tuple[Counterexample | None, bool]:
-    """A difference at these numbers, and whether both sides were defined and could be compared there."""
+def counterexample(sides: Sides, declared: Declared, top: int = 3) -> Counterexample | None:
+    """A counterexample in small numbers, else in others."""
+    found = search(sides, declared, top).counterexample
+    return found or thorough(sides, declared, top).counterexample
+
+
+def thorough(sides: Sides, declared: Declared, top: int = 3, beyond: dict[str, int] | None = None) -> Search:
+    """Look hard for a counterexample; ``beyond`` are sizes at which one is likely."""
+    named, sorts = literals(sides), declared.sorts()
+    highest = max(top, 2 + max((n for n in named if n <= LARGEST), default=1))
+    agreed = undefined = 0
+    largest: dict[str, int] = {}
+    for world in _worlds(sorts, named, top, highest, beyond or {}):
+        found, defined = _differs(sides, declared, world)
+        agreed, undefined = agreed + defined, undefined + (not defined)
+        if defined and sum(world.sizes.values()) >= sum(largest.values()):
+            largest = world.sizes
+        if found:
+            return Search(found, agreed, undefined, largest)
+    found, doubt = _by_floats(sides, declared, named, top, highest)
+    if sorts and max(named, default=0) > LARGEST:
+        doubt = doubt or f"sizes beyond {max(named)}, which the statement names, were not tried"
+    return Search(found, agreed, undefined, largest, doubt)
+
+
+def _worlds(
+    sorts: list[str], named: tuple[int, ...], top: int, highest: int, beyond: dict[str, int]
+) -> Iterator[Numbers]:
+    """Exact numbers to try: at ``beyond``, wild at small sizes, and with one size after the other up to ``highest``."""
+    for seed in range(4 if beyond else 0):
+        sizes = {s: max(beyond.get(s, 1), 1) for s in sorts}
+        yield Numbers(sizes, seed, wild=seed > 1, literals=named)
+    random = Random(0)
+    for seed in range(WILD):
+        yield Numbers({s: random.randint(1, top) for s in sorts}, seed, wild=True, literals=named)
+    for seed, sort in enumerate(sorts):
+        for n in range(top + 1, min(highest, EXACT) + 1):
+            yield Numbers({s: n if s == sort else 2 for s in sorts}, seed, wild=bool(n % 2), literals=named)
+
+
+def _by_floats(
+    sides: Sides, declared: Declared, named: tuple[int, ...], top: int, highest: int
+) -> tuple[Counterexample | None, str]:
+    """A point where floats differ and balls, or exact numbers, confirm it; or a doubt that they are too slow for."""
+    confirmed = silent = 0
+    for sizes, seed in _points(declared, top, highest):
+        apart = _floats_differ(sides, declared, Numbers(sizes, seed, wild=True, floats=True, literals=named))
+        silent = silent + 1 if apart is None else 0
+        if silent > _SILENT:
+            return None, ""  # floats cannot run it
+        if apart and max(sizes.values(), default=0) > CONFIRMED:
+            return None, f"floating point differs at {', '.join(f'{s} = {n}' for s, n in sizes.items())}"
+        for balls in (True, False) if apart else ():
+            found, _ = _differs(sides, declared, Numbers(sizes, seed, balls, wild=True, literals=named))
+            if found:
+                return found, ""
+        confirmed += bool(apart)
+        if confirmed == _LOOKED_AT:
+            return None, ""
+    return None, ""
+
+
+def _points(declared: Declared, top: int, highest: int) -> Iterator[tuple[dict[str, int], int]]:
+    """Sizes and seeds: many small ones, then large ones as far as arrays stay below ``ENTRIES``."""
+    random, sorts = Random(1), declared.sorts()
+    for seed in range(FLOATS):
+        yield {s: random.randint(1, top + seed % 3) for s in sorts}, seed
+    for seed in range(LARGE if sorts else 0):
+        large = random.sample(sorts, 1 + seed % len(sorts))
+        sizes = {s: max(highest, 8) + seed % 4 if s in large else random.randint(1, top) for s in sorts}
+        world = Numbers(sizes)
+        if all(prod(world.axis(a) for a in shape.split()) <= ENTRIES for shape in declared.arrays.values()):
+            yield sizes, seed
+
+
+def _floats_differ(sides: Sides, declared: Declared, world: Numbers) -> bool | None:
+    """Whether both sides are apart in floats; None where they cannot be run there."""
     try:
-        for left, right in pairs(sides, declared, Numbers(sizes, seed)):
-            a, b = np.broadcast_arrays(_entries(left), _entries(right))
+        with np.errstate(all="ignore"):
+            for left, right in pairs(sides, declared, world):
+                a, b = np.broadcast_arrays(_plain(left), _plain(right))
+                told = np.isfinite(a) & np.isfinite(b)
+                gap = np.abs(a[told] - b[told])
+                if (gap > _APART * np.maximum(np.abs(a[told]), np.abs(b[told])).max(initial=0)).any():
+                    return True
+    except Exception:  # whatever floats lack: they only say where to look
+        return None
+    return False
+
+
+def _plain(x: Any) -> np.ndarray:
+    from symattn.arrays.floats import Float64
+
+    return np.asarray(x.planes[0] if isinstance(x, Float64) else x, dtype=np.float64)
+
+
+def _differs(sides: Sides, declared: Declared, world: Numbers) -> tuple[Counterexample | None, bool]:
+    """A difference at these numbers, and whether both sides were defined and could be compared there."""
+    with listening() as notes:
+        found, defined = _unequal(sides, declared, world)
+    return (None, False) if meaningless(notes) else (found, defined)
+
+
+def _unequal(sides: Sides, declared: Declared, world: Numbers) -> tuple[Counterexample | None, bool]:
+    try:
+        for left, right in pairs(sides, declared, world):
+            a, b = np.broadcast_arrays(_entries(left, world.balls), _entries(right, world.balls))
             if not a.size:
                 return None, False
             for place in np.ndindex(a.shape):
                 if not _comparable(a[place], b[place]):
                     return None, False
+                if world.balls and not (a[place] < b[place] or a[place] > b[place]):
+                    continue  # balls that overlap say nothing
                 if a[place] != b[place]:
-                    return Counterexample(sizes, seed, place, str(a[place]), str(b[place])), True
+                    told = world.sizes, world.seed, place, str(a[place]), str(b[place])
+                    return Counterexample(*told), True
     except (Refused, Undecided, InputError, ZeroDivisionError):
         return None, False
-    return None, True
+    return None, not world.balls
 
 
-def _entries(x: Any) -> np.ndarray:
+def _entries(x: Any, balls: bool = False) -> np.ndarray:
+    from symattn.arrays.ball import Ball
     from symattn.arrays.exact import Exact
 
-    return Exact.of(x).entries
+    return (Ball if balls else Exact).of(x).entries
 
 
 def _comparable(a: Any, b: Any) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from symattn.errors import InputError
+from symattn.proof import drawing
 
 Pair = tuple[Any, Any]
 Sides = Callable[..., Any]
@@ -92,37 +93,59 @@ class Letters:
 
 
 class Numbers:
-    """The world at given sizes, with entries drawn from a seed: multiples of 1/2 between −2 and 2.
+    """The world at given sizes, with entries drawn from a seed: small ones, or ``wild`` ones (see ``drawing``).
 
-    They are exact, or ``balls`` for statements with functions that leave the decided field.
+    They are exact, or ``balls`` for statements with functions that leave the decided field, or ``floats``, which can
+    only say where to look. ``literals`` are whole numbers that the statement names.
     """
 
-    def __init__(self, sizes: Mapping[str, int], seed: int = 0, balls: bool = False) -> None:
-        self.sizes, self.seed, self.balls = dict(sizes), seed, balls
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        seed: int = 0,
+        balls: bool = False,
+        wild: bool = False,
+        floats: bool = False,
+        literals: tuple[int, ...] = (),
+    ) -> None:
+        self.sizes, self.seed, self.balls, self.wild = dict(sizes), seed, balls, wild
+        self.floats, self.literals = floats, literals
 
     def lift(self, entries: Any) -> Any:
         """Rational entries as an array of this world."""
         from symattn.arrays.ball import Ball
         from symattn.arrays.exact import Exact
+        from symattn.arrays.floats import Float64
 
-        return (Ball if self.balls else Exact).lift(entries)
+        return (Float64 if self.floats else Ball if self.balls else Exact).lift(entries)
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         lengths = [self.axis(a) for a in shape.split()]
-        partner = next((pair for pair in declared.units if name in pair), None)
-        if partner:
-            return self.lift(self._on_circle(partner, lengths, name == partner[0]))
-        random = Random(f"{self.seed} {name}")
-        low = 1 if name in declared.positive else 0 if name in declared.nonnegative else -4
-        entries = [Fraction(random.randint(low, 4), 2) for _ in range(prod(lengths))]
+        seats = drawing.on_circles(declared.units, declared.arrays)
+        if name in seats:
+            entries = self._on_circle(name, prod(lengths), *seats[name])
+        else:
+            sign = "positive" if name in declared.positive else "real"
+            sign = "nonnegative" if sign == "real" and name in declared.nonnegative else sign
+            random = self._random(name)
+            if self.wild:
+                entries = drawing.wild(random, prod(lengths), sign, self.literals)
+            else:
+                entries = drawing.plain(random, prod(lengths), sign)
         return self.lift(np.array(entries, dtype=object).reshape(lengths))
 
-    def _on_circle(self, pair: tuple[str, str], lengths: list[int], cosine: bool) -> Any:
-        """Rational points of the unit circle: ((1 − t²) / (1 + t²), 2t / (1 + t²))."""
-        random = Random(f"{self.seed} {pair}")
-        ts = [Fraction(random.randint(-4, 4), random.randint(1, 4)) for _ in range(prod(lengths))]
-        entries = [(1 - t * t) / (1 + t * t) if cosine else 2 * t / (1 + t * t) for t in ts]
-        return np.array(entries, dtype=object).reshape(lengths)
+    def _on_circle(self, name: str, count: int, of: str, cosine: bool, several: bool) -> list[Fraction]:
+        """Cosines or sines; where only the squares are told, with signs of their own."""
+        points = drawing.circle(self._random(of), count, self.wild)
+        entries = [c if cosine else s for c, s in points]
+        if not several:
+            return entries
+        random = self._random(name)
+        return [random.choice((1, -1)) * x for x in entries]
+
+    def _random(self, name: Any) -> Random:
+        """The dice of an array; wild ones are cast anew at each size."""
+        return Random(f"{self.seed} {name} {sorted(self.sizes.items())}" if self.wild else f"{self.seed} {name}")
 
     def axis(self, text: str) -> int:
         return sum(prod(int(f) if f.isdigit() else self.sizes[f] for f in b.split("*")) for b in text.split("+"))
@@ -131,9 +154,7 @@ class Numbers:
         return self.sizes[sort]
 
     def permutation(self, name: str, sort: str) -> Any:
-        order = list(range(self.sizes[sort]))
-        Random(f"{self.seed} {name}").shuffle(order)
-        return np.array(order, dtype=np.int64)
+        return np.array(drawing.order(self._random(name), self.sizes[sort], self.wild), dtype=np.int64)
 
 
 def growing_sizes(sorts: Iterable[str], top: int) -> Iterable[dict[str, int]]:

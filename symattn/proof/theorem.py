@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 from symattn.arrays.notes import listening
 from symattn.document.model import Text
-from symattn.errors import InputError, Refused, Undecided
+from symattn.errors import InputError, Meaningless, Refused, Undecided
 from symattn.evidence import Evidence, Grade
 from symattn.proof.prover import Proof, prove
-from symattn.proof.refuting import search, spot_check
+from symattn.proof.refuting import counterexample, search, spot_check, thorough
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 
 
@@ -117,26 +117,33 @@ class Identity:
         with listening() as notes:
             proofs = _proofs(self.sides, self.declared)
         said = tuple((n.removeprefix("hypothesis: "),) for n in notes if n.startswith("hypothesis: "))
-        evidence = self._evidence(proofs)
-        return Decision(evidence, (self.rule,) if self.rule else (), said, proofs)
+        evidence, why = self._decided(proofs)
+        return Decision(evidence, tuple(filter(None, (self.rule, why))), said, proofs)
 
-    def _evidence(self, proofs: tuple[Proof, ...]) -> Evidence:
+    def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Text]:
+        """The evidence, and why it is no proof where it is none."""
         if not proofs:
-            return Evidence(Grade.UNDECIDED, "nothing is stated")
+            return Evidence(Grade.UNDECIDED, "nothing is stated"), ()
         proved = all(p.proved for p in proofs)
         look: Callable[..., Any] = spot_check if proved else search
         found = look(self.sides, self.declared, self.top)
+        if proved and not found.counterexample:
+            return Evidence(Grade.PROVED, "all sizes, by the rule printed" if self.rule else "all sizes"), ()
+        gap = next((p for p in proofs if not p.proved), None)
+        if not found.counterexample and gap and not gap.meaningless:
+            found = thorough(self.sides, self.declared, self.top, gap.open_at)
         if found.counterexample:
-            return Evidence(Grade.REFUTED, str(found.counterexample))
-        if proved:
-            return Evidence(Grade.PROVED, "all sizes, by the rule printed" if self.rule else "all sizes")
-        if found.agreed:
-            return Evidence(Grade.CHECKED, f"exact numbers at sizes up to {_sizes(found.largest)}")
-        return Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved))
+            return Evidence(Grade.REFUTED, str(found.counterexample)), ()
+        if gap is None or gap.meaningless or gap.decisive or not found.agreed:
+            return Evidence(Grade.UNDECIDED, gap.why if gap else ""), ()
+        if found.doubt:
+            return Evidence(Grade.UNDECIDED, found.doubt), ()
+        why: Text = (f"not proved for all sizes: {gap.why}",)
+        return Evidence(Grade.CHECKED, f"exact numbers at sizes up to {_sizes(found.largest)}"), why
 
     def refute(self) -> Refutation:
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
-        found = [search(false, self.declared, self.top).counterexample for false in variants]
+        found = [counterexample(false, self.declared, self.top) for false in variants]
         accepted = any(_accepted(false, self.declared) for false in variants)
         return Refutation(all(found), "; ".join(str(c) for c in found if c), accepted)
 
@@ -191,7 +198,7 @@ def _proofs(sides: Sides, declared: Declared) -> tuple[Proof, ...]:
     try:
         return tuple(prove(left, right, declared.units) for left, right in pairs(sides, declared, Letters()))
     except (Refused, Undecided, InputError) as reason:
-        return (Proof(False, why=str(reason)),)
+        return (Proof(False, why=str(reason), meaningless=isinstance(reason, Meaningless)),)
 
 
 def _accepted(false: Sides, declared: Declared) -> bool:

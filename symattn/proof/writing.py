@@ -28,6 +28,7 @@ from symattn.arrays.index.expressions import (
     Sum,
     Total,
 )
+from symattn.arrays.index.positions import PLACE
 from symattn.document.notation import (
     Big,
     Neg,
@@ -54,7 +55,6 @@ _GREEK = {
 }
 _ROLES: dict[str, Role] = {"q": "query", "k": "key", "v": "value", "x": "input", "s": "score"}
 _NUMBERED = re.compile(r"([a-z])(\d+)")
-_POSITION = "position in "
 _BLOCKS = re.compile(r"@([\d,]+)")
 _FIXED = re.compile(r"\[([\d, ]+)\]$")
 
@@ -139,7 +139,7 @@ class Writing:
         raise Refused(f"{type(x).__name__.lower()} is not written as a formula")
 
     def _letter(self, x: Letter) -> Node:
-        if x.name.startswith(_POSITION):  # counted from 0
+        if x.name.startswith(PLACE):  # counted from 0
             return self.index(x.indices[0]) - 1
         plain = _FIXED.sub("", _BLOCKS.sub("", x.name))
         blocks, fixed = _BLOCKS.search(x.name), _FIXED.search(x.name)

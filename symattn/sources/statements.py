@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from symattn.errors import InputError, Refused, SymattnError, Undecided
+from symattn.errors import InputError, Refused, SymattnError, Undecided, raised_in_symattn
 from symattn.proof.inequality import Certificate
 from symattn.proof.prover import equations
 from symattn.proof.statement import Letters, run
@@ -117,6 +117,8 @@ def _try(theorem: Theorem, place: str, what: str, attempt: Callable[[], None]) -
     except SymattnError as error:
         raise InputError(f"{place}: the {what} of {theorem.name!r}: {error}") from error
     except Exception as error:
+        if raised_in_symattn(error):
+            return  # the theorem will say that symattn failed
         at = where(error)
         there = at if at.startswith(f"{Path(place).name}:") else place
         raise InputError(f"{there}: the {what} of {theorem.name!r} raises {one_line(error)}") from error

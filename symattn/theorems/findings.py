@@ -17,6 +17,7 @@ from symattn.proof.theorem import Outcome
 from symattn.proof.together import DIFFER
 from symattn.proof.writing import Writing, is_plain, size
 
+DEFECT = "a defect of symattn; please report it"
 _WIDEST = 28.0  # em of a formula among words
 _DEMANDS = {
     "≠": "no divisor is zero",
@@ -65,6 +66,11 @@ def finding(outcome: Outcome) -> Finding:
         _spaced(_SEED.sub("", outcome.witness)),
         round(outcome.seconds, 3),
     )
+
+
+def crashed(told: str) -> Finding:
+    """What is kept of a theorem in which symattn itself failed."""
+    return Finding(Evidence(Grade.UNDECIDED, f"{DEFECT} ({told})"), (), (), Grade.UNDECIDED, (), (), 0.0)
 
 
 def _unsound(outcome: Outcome) -> str:

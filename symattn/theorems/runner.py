@@ -14,12 +14,12 @@ from multiprocessing import get_context
 from typing import Any
 
 from symattn.document.model import Block
-from symattn.errors import SymattnError
+from symattn.errors import SymattnError, raised_in_symattn
 from symattn.proof.theorem import Theorem, decide
 from symattn.theorems.cache import Cache
 from symattn.theorems.documents import Decided
 from symattn.theorems.explaining import certificates, explained
-from symattn.theorems.findings import Finding, finding
+from symattn.theorems.findings import DEFECT, Finding, crashed, finding
 
 Source = Callable[[], Mapping[str, Theorem]]
 Progress = Callable[[int, int, str], None]
@@ -50,7 +50,8 @@ def run(
     many = jobs > 1 and len(open_) > 1
     decided = _beside(open_, source, min(jobs, len(open_)), explain) if many else _in_turn(open_, explain, progress)
     for one in decided:
-        cache.put(one.theorem, one.finding)
+        if not one.finding.evidence.where.startswith(DEFECT):
+            cache.put(one.theorem, one.finding)
         found[one.theorem.name] = one
         progress(len(found), len(theorems), one.theorem.name)
     return [found[t.name] for t in theorems]
@@ -65,13 +66,19 @@ class Broken(Exception):
 
 
 def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
-    """Decide a theorem, with its argument and certificates if ``explain``. Raises ``Broken``."""
+    """Decide a theorem, with its argument and certificates if ``explain``.
+
+    Where symattn itself fails, the theorem is undecided, and says so. Raises ``Broken``.
+    """
     try:
         outcome = decide(theorem)
     except SymattnError:
         raise
     except Exception as error:
-        raise Broken(theorem.name, f"{type(error).__name__}: {error}") from error
+        told = f"{type(error).__name__}: {error}"
+        if raised_in_symattn(error):
+            return Decided(theorem, crashed(told))
+        raise Broken(theorem.name, told) from error
     if not explain:
         return Decided(theorem, finding(outcome))
     return Decided(theorem, finding(outcome), explained(outcome), certificates(outcome))

@@ -66,7 +66,7 @@ def _shown(method: Any) -> str:
 def _tried(method: Any, sizes: dict[str, int]) -> Iterator[bool]:
     """Whether it holds at these sizes, where it can be told."""
     if isinstance(method, Identity):
-        found, defined = _differs(method.sides, method.declared, sizes, seed=len(sizes) + 5)
+        found, defined = _differs(method.sides, method.declared, Numbers(sizes, len(sizes) + 5))
         if defined:
             yield not found
     elif isinstance(method, Positive):

@@ -167,7 +167,7 @@ DIVISIONS: dict[str, tuple[Callable[[], tuple[Any, Any]], list[str]]] = {
     "a root of squares": (lambda: (xp.sqrt(total(x * x)), xp.sqrt(total(x * x))), []),
     "a logarithm": (lambda: (exp(xp.log(x)), x), [">"]),
     "a logarithm of what is positive": (lambda: (exp(xp.log(total(exp(x)))), total(exp(x))), []),
-    "tested for zero": (lambda: (xp.where(x == 0, 1, x), x), ["≠"]),
+    "tested for zero": (lambda: (1 / xp.where(x == 0, 1, x), 1 / x), ["≠"]),
     "declared positive": (lambda: (x / letters("p", "n", positive=True), x / letters("p", "n", positive=True)), []),
     "a masked row": (
         lambda: (softmax(forbid(square, letters("m", "n n"))), softmax(forbid(square, letters("m", "n n")))),
@@ -358,3 +358,15 @@ def test_a_cosine_and_a_sine_need_their_rule() -> None:
     assert not prove(total(c * c + s * s), n).proved
     assert not prove(total(c * c + z * z), n, (("c", "s"),)).proved
     assert not prove(total(c * c) + total(s * s), Indexed.lift(1), (("c", "s"),)).proved
+
+
+def test_a_test_for_zero_without_a_division_has_no_answer() -> None:
+    assert "divides by them nowhere" in prove(xp.where(x == 0, 1, x), x).why
+
+
+def test_two_permutations_of_one_bound_index_are_refused() -> None:
+    def larger(n: str) -> Any:
+        y = letters("y", n)
+        return xp.max(x[Permutation("pi", n)] + y[Permutation("rho", n)], axis=-1, keepdims=True)
+
+    assert "under two permutations" in prove(larger("n"), larger("n")).why

@@ -162,6 +162,18 @@ def test_a_bad_file_is_told_in_one_line(run, text: str, line: str):
     assert found.stderr.count("\n") == 1
 
 
+def test_a_defect_of_symattn_ends_one_theorem_and_is_called_one(run, monkeypatch):
+    from symattn.arrays.index import building
+
+    other = stated("other", "return s, 1 * s", "(s, 2 * s)").replace("statement", "plain")
+    Path("mine.py").write_text(stated() + other)
+    monkeypatch.setattr(building, "Exponential", None)
+    found = run("prove", "mine.py")
+    assert found.status == 3
+    assert "[undecided: a defect of symattn; please report it (TypeError: " in found.stdout
+    assert "[proved" in found.stdout
+
+
 def test_a_file_that_is_not_there(run):
     assert run("prove", "mine.py").status == 2
     assert run("prove", "no.such.module").status == 2

@@ -15,7 +15,8 @@ from symattn.arrays.base import Array
 from symattn.arrays.index import building as build
 from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
 from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
-from symattn.errors import InputError, Refused
+from symattn.arrays.irrational import irrational
+from symattn.errors import InputError, Meaningless, Refused
 
 Place = tuple[int, tuple[Any, ...]]  # the number of a block, and one index (or number) for each of its factors
 Places = tuple[Place, ...]
@@ -119,7 +120,12 @@ class Indexed(Array):
         return self.xp.logical_and(self, other)
 
     def astype(self, dtype: Any, copy: bool = True, **_: Any) -> Indexed:
-        return self
+        """The same elements, where the cast changes none of them; any other is refused."""
+        to = None if dtype is None else np.dtype(dtype)
+        if to is None or to == np.float64:
+            return self
+        fits = build.is_truth if to.kind == "b" else build.is_whole if to.kind in "iu" else _never
+        return Indexed(self.shape, lambda places: _cast(self.at(places), fits, to))
 
     def places(self) -> list[Places]:
         """A place with fresh indices for each choice of blocks, and of entries of numbers: together the whole array."""
@@ -144,6 +150,16 @@ def _fitting(place: Place, a: Axis) -> tuple[Any, ...]:
     return indices
 
 
+def _never(_: Expression) -> bool:
+    return False
+
+
+def _cast(x: Expression, fits: Callable[[Expression], bool], to: Any) -> Expression:
+    if isinstance(x, Position) or fits(x):
+        return x
+    raise Meaningless(f"indexed: astype({to}) would change elements that are letters; mend: leave it out")
+
+
 def expression(x: Any) -> Expression:
     """A plain value as an index expression; −∞ is the forbidden score."""
     if isinstance(x, Expression):
@@ -159,6 +175,8 @@ def expression(x: Any) -> Expression:
             return FORBIDDEN
         if x != x or x == np.inf:
             raise InputError(f"indexed: {x} in the data; only a mask may hold -inf")
+        if isinstance(x, float | np.floating) and (known := irrational(float(x))):
+            raise Meaningless(f"indexed: the float {float(x)!r} is not {known}; mend: the pi of the array's namespace")
         return build.constant(Fraction(x.item() if isinstance(x, np.generic) else x))  # type: ignore[arg-type]
     raise Refused(f"indexed: a plain array of shape {np.shape(x)} has numbers for sizes")
 

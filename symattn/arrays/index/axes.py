@@ -85,6 +85,22 @@ class Linear(Compared):
     def __rsub__(self, other: Any) -> Linear:
         return linear(other) + -linear(self)
 
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return Linear({k: c * other for k, c in self.coefficients.items()})
+        return Axis.kind.lift(self) * (Axis.kind.lift(other) if isinstance(other, (Linear, Axis)) else other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return Axis.kind.lift(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return Axis.kind.xp.divide(other, Axis.kind.lift(self))
+
+    def __pow__(self, exponent: Any) -> Any:
+        return Axis.kind.lift(self) ** exponent
+
     def __abs__(self) -> Linear:
         raise Refused(f"indexed: {self} is a length in letters, and the code needs a number")
 
@@ -120,16 +136,16 @@ class Axis(Compared):
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Axis) or (isinstance(other, int) and other >= 0):
             return Axis(self.blocks + axis(other).blocks)
-        return self.linear() + other
+        return self.linear() + other if _is_length(other) else self.kind.lift(self) + other
 
     def __radd__(self, other: Any) -> Any:
-        return axis(other) + self if isinstance(other, int) and other >= 0 else self.linear() + other
+        return axis(other) + self if isinstance(other, int) and other >= 0 else self + other
 
-    def __sub__(self, other: Any) -> Linear:
-        return self.linear() + -linear(other)
+    def __sub__(self, other: Any) -> Any:
+        return self.linear() + -linear(other) if _is_length(other) else self.kind.lift(self) - other
 
-    def __rsub__(self, other: Any) -> Linear:
-        return linear(other) + -linear(self)
+    def __rsub__(self, other: Any) -> Any:
+        return linear(other) + -linear(self) if _is_length(other) else other - self.kind.lift(self)
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, (Axis, int)):
@@ -183,6 +199,10 @@ class Axis(Compared):
 
     def __repr__(self) -> str:
         return " + ".join("·".join(map(str, b)) or "1" for b in self.blocks) or "0"
+
+
+def _is_length(x: Any) -> bool:
+    return isinstance(x, (Compared, int))
 
 
 ONE_LONG = Axis([()])

@@ -88,6 +88,25 @@ def _hoisted(xs: list[Expression]) -> Expression | None:
     return multiply(*sorted(common, key=repr), add(*rest))
 
 
+def is_truth(x: Expression) -> bool:
+    """Whether ``x`` is 0 or 1 by its form: relations of indices, their products, and 1 less such."""
+    if isinstance(x, Sum):
+        rest = [y for y in x.children if y is not ONE]
+        return len(rest) == len(x.children) - 1 == 1 and is_truth(negate(rest[0]))
+    if isinstance(x, Product):
+        return all(map(is_truth, x.children))
+    return x in (ZERO, ONE) or isinstance(x, Predicate)
+
+
+def is_whole(x: Expression) -> bool:
+    """Whether ``x`` is a whole number by its form."""
+    if isinstance(x, Constant):
+        return x.value.denominator == 1
+    if isinstance(x, (Sum, Product, Total)):
+        return all(map(is_whole, x.children))
+    return isinstance(x, (Count, Predicate))
+
+
 def multiply(*xs: Expression) -> Expression:
     """Π xs. −∞ may be multiplied by what is known to be positive, and by nothing else."""
     masked = [x for x in xs if isinstance(x, Masked)]
@@ -226,8 +245,6 @@ def total(index: Index, x: Expression) -> Expression:
         raise Refused("indexed: a sum over -inf")
     image = _image_in(index, x)
     if image is not None:
-        if index in x.free:
-            raise Refused("indexed: an index occurs both bare and permuted")
         return total(index, substitute(x, {image: index}))
     if isinstance(x, Sum):
         return add(*[total(index, term) for term in x.children])
@@ -247,15 +264,17 @@ def bound(index: Index, x: Expression) -> Expression:
     """``x`` with ``index`` bound, for the argument of an opaque function; a permuted index runs over the same set."""
     image = _image_in(index, x)
     if image is not None:
-        if index in x.free:
-            raise Refused("indexed: an index occurs both bare and permuted")
         x = substitute(x, {image: index})
     return Bound(index, x)  # type: ignore[no-any-return]
 
 
 def _image_in(index: Index, x: Expression) -> Index | None:
-    """The permuted form in which ``index`` occurs in ``x``."""
-    return next((i for i in x.free if i.image and i[:2] == index[:2]), None)
+    """The permuted form in which ``index`` occurs in ``x``, if it does in one. Raises Refused where there are more."""
+    images = [i for i in x.free if i[:2] == index[:2]]
+    if len(images) > 1:
+        bare = index in images
+        raise Refused(f"indexed: an index occurs both {'bare and permuted' if bare else 'under two permutations'}")
+    return next((i for i in images if i.image), None)
 
 
 def substitute(x: Expression, to: Mapping[Index, Index]) -> Expression:

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from symattn.arrays.index.expressions import Expression
 
+TESTED = "= 0?"  # the relation of what the code asks of whether it is zero, in order not to divide by it
+
 
 class Demand(NamedTuple):
-    """``expression`` ``relation`` 0 at all places; the relation is ≠, > or ≥. All indices are free in it."""
+    """``expression`` ``relation`` 0 at all places, all indices being free; the relation is ≠, > or ≥, or ``TESTED``."""
 
     relation: str
     expression: Expression

@@ -225,3 +225,4 @@ class Position(Expression):
 ZERO: Expression = Constant(Fraction(0))
 ONE: Expression = Constant(Fraction(1))
 FORBIDDEN: Expression = Masked(ZERO, ZERO)
+PI = "π"  # a positive letter of which nothing else is known

@@ -13,10 +13,11 @@ from symattn.arrays.index import building as build
 from symattn.arrays.index import structure
 from symattn.arrays.index.array import Indexed, Places
 from symattn.arrays.index.axes import ONE_LONG, Axis, axis
-from symattn.arrays.index.demands import demand
+from symattn.arrays.index.demands import TESTED, demand
 from symattn.arrays.index.expressions import (
     FORBIDDEN,
     ONE,
+    PI,
     ZERO,
     Constant,
     Expression,
@@ -46,7 +47,8 @@ Step = Callable[..., Expression]
 class IndexedNamespace(structure.Structure):
     """Elementwise functions, reductions and products of arrays whose sizes are letters."""
 
-    inf, nan, pi, e, newaxis = np.inf, np.nan, np.pi, np.e, None
+    inf, nan, newaxis = np.inf, np.nan, None
+    pi = Indexed.letters(PI, positive=True)
     bool, float64, int64 = np.bool_, np.float64, np.int64
     kind = Indexed
 
@@ -180,11 +182,11 @@ class IndexedNamespace(structure.Structure):
         return self.sum(a[..., :, None, :] * self.matrix_transpose(b)[..., None, :, :], axis=-1)
 
     # -- creation -----------------------------------------------------------------------------------------------------
-    def asarray(self, x: Any, **_: Any) -> Indexed:
-        return Indexed.lift(x)
+    def asarray(self, x: Any, dtype: Any = None, **_: Any) -> Indexed:
+        return Indexed.lift(x).astype(dtype)
 
-    def astype(self, a: Any, *_: Any, **__: Any) -> Indexed:
-        return Indexed.lift(a)
+    def astype(self, a: Any, dtype: Any, **_: Any) -> Indexed:
+        return Indexed.lift(a).astype(dtype)
 
     def full(self, shape: Any, value: Any, **_: Any) -> Indexed:
         lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
@@ -292,8 +294,7 @@ def _equal(a: Expression, b: Expression) -> Expression:
         return ONE if a is b else ZERO
     if b is ZERO and not isinstance(a, Masked):
         if not build.known_positive(a):
-            demand("≠", a)
-            note("hypothesis: no divisor that the code tests for zero is zero")
+            demand(TESTED, a)
         return ZERO
     raise Undecided("indexed: equality of letters is what the prover decides, not the code")
 

@@ -13,12 +13,14 @@ from symattn.arrays.index.building import add, constant, multiply, predicate
 from symattn.arrays.index.expressions import ONE, ZERO, Constant, Count, Expression, Index, Letter, Position, Signed
 from symattn.errors import Undecided
 
+PLACE = "position in "  # so are the letters called that stand for positions
+
 
 def as_number(x: Expression) -> Expression:
     """A position as a number: its indices become letters, any number for each place. (No array has such a name.)"""
     if not isinstance(x, Position):
         return x
-    places = [multiply(constant(sign), Letter(f"position in {i.sort}", (i,))) for sign, i in x.indices]
+    places = [multiply(constant(sign), Letter(PLACE + i.sort, (i,))) for sign, i in x.indices]
     return add(x.offset.expression(), *places)
 
 

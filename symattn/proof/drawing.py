@@ -1,0 +1,116 @@
+"""What the entries of arrays are where a statement is tried in numbers: small and plain first, then hard to fool.
+
+A false statement is often true of small numbers: of multiples of 1/2, of numbers of one sign, of those below a bound,
+of permutations that undo themselves. So ``wild`` numbers are of many sizes and of both signs, some equal to each other
+or zero, some beyond the whole numbers that the statement names (``literals``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from fractions import Fraction
+from random import Random
+
+from symattn.errors import InputError
+
+Sign = str  # "real", "positive" or "nonnegative"
+_MODERATE = 5  # exponentials of larger numbers overflow, or drown all others
+
+
+def plain(random: Random, count: int, sign: Sign) -> list[Fraction]:
+    """Multiples of 1/2 between −2 and 2."""
+    low = {"positive": 1, "nonnegative": 0, "real": -4}[sign]
+    return [Fraction(random.randint(low, 4), 2) for _ in range(count)]
+
+
+def wild(random: Random, count: int, sign: Sign, literals: Collection[int] = ()) -> list[Fraction]:
+    """Rational numbers of a size, of signs, and with coincidences that are drawn first."""
+    draw = random.choice((_thirds, _thirds, _thirds, _small, _large, _whole, _beyond(literals)))
+    signs = random.choice(((1, -1), (1, -1), (1,), (-1,)))
+    entries = [random.choice(signs) * draw(random) for _ in range(count)]
+    if random.random() < 0.4:  # ties and zeros
+        several = [*entries[:2], Fraction(0)]
+        entries = [random.choice(several) if random.random() < 0.4 else x for x in entries]
+    if sign != "real":
+        entries = [abs(x) for x in entries]
+    return [x or Fraction(1, 3) for x in entries] if sign == "positive" else entries
+
+
+def _thirds(random: Random) -> Fraction:
+    return Fraction(random.randint(1, 35), random.choice((1, 2, 3, 7)))
+
+
+def _small(random: Random) -> Fraction:
+    return Fraction(random.randint(1, 9), random.choice((100, 1000, 10**6)))
+
+
+def _large(random: Random) -> Fraction:
+    return Fraction(random.randint(10, 10**4), random.choice((1, 3)))
+
+
+def _whole(random: Random) -> Fraction:
+    return Fraction(random.randint(1, _MODERATE))
+
+
+def _beyond(literals: Collection[int]) -> Callable[[Random], Fraction]:
+    """Numbers around and beyond one of ``literals``."""
+
+    def draw(random: Random) -> Fraction:
+        near = abs(random.choice(sorted(literals))) if literals else _MODERATE
+        return near * Fraction(random.randint(1, 8), random.choice((2, 3, 5))) + random.choice((0, 1, Fraction(1, 3)))
+
+    return draw
+
+
+def circle(random: Random, count: int, wide: bool = False) -> list[tuple[Fraction, Fraction]]:
+    """Rational points of the unit circle: ((1 − t²) / (1 + t²), 2t / (1 + t²))."""
+    ts = [Fraction(random.randint(-4, 4), random.randint(1, 4)) for _ in range(count)]
+    if wide:
+        ts = [t * random.choice((1, 1, 9, Fraction(1, 9))) for t in ts]
+    return [((1 - t * t) / (1 + t * t), 2 * t / (1 + t * t)) for t in ts]
+
+
+def order(random: Random, count: int, wide: bool = False) -> list[int]:
+    """A permutation; a wide one, of three or more, does not undo itself."""
+    places = list(range(count))
+    random.shuffle(places)
+    while wide and count > 2 and all(places[places[i]] == i for i in places):
+        random.shuffle(places)
+    return places
+
+
+def on_circles(units: Iterable[tuple[str, str]], shapes: Mapping[str, str]) -> dict[str, tuple[str, bool, bool]]:
+    """For each name in ``units``: what its circle is called, whether it is a cosine, and whether it is one
+    of several of its side, so that only its square is determined.
+
+    With pairs (c, s) and (c, t) both s² and t² are 1 − c². Raises InputError where three pairs make a ring, of which
+    all squares would be 1/2, and where the two names of a pair differ in shape.
+    """
+    pairs = list(units)
+    for pair in pairs:
+        found = {shapes[name] for name in pair if name in shapes}
+        if len(found) > 1:
+            raise InputError(f"units: {pair[0]} and {pair[1]} have the shapes {' and '.join(sorted(found))}; mend: one")
+    sides: dict[str, tuple[str, bool]] = {}
+    for pair in pairs:
+        _spread(pair, pairs, sides)
+    together = [*sides.values()]
+    return {name: (*seat, together.count(seat) > 1) for name, seat in sides.items()}
+
+
+def _spread(first: tuple[str, str], pairs: list[tuple[str, str]], sides: dict[str, tuple[str, bool]]) -> None:
+    """Seat the first of a pair and all that pairs connect it with, if it has no seat yet."""
+    if first[0] in sides:
+        return
+    sides[first[0]] = (str(first), True)
+    waiting = [first[0]]
+    while waiting:
+        here = waiting.pop()
+        circle_of, cosine = sides[here]
+        for pair in (p for p in pairs if here in p):
+            other = pair[1 - pair.index(here)]
+            if other not in sides:
+                sides[other] = (circle_of, not cosine)
+                waiting.append(other)
+            elif sides[other] == (circle_of, cosine):
+                raise InputError(f"units: the pairs of {here} and {other} make a ring; mend: leave one out")

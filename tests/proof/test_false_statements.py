@@ -1,0 +1,152 @@
+"""False statements of many kinds, written to be mistaken for true: each is refuted, or at most undecided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from symattn import Attention
+from symattn.evidence import Grade
+from symattn.proof.expectation import NORMAL, averaged, law_with
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Identity
+
+
+def xp(x: Any) -> Any:
+    return x.__array_namespace__()
+
+
+def top(x: Any) -> Any:
+    return xp(x).max(x, axis=-1, keepdims=True)
+
+
+def least(x: Any, y: Any) -> Any:
+    return -xp(x).maximum(-x, 0 * x - y)
+
+
+def relu(x: Any) -> Any:
+    return xp(x).maximum(x, 0 * x)
+
+
+def softmax(x: Any) -> Any:
+    weights = xp(x).exp(x)
+    return weights / xp(x).sum(weights, axis=-1, keepdims=True)
+
+
+def centred(x: Any) -> Any:
+    return x - xp(x).mean(x, axis=-1, keepdims=True)
+
+
+def layer_norm(x: Any) -> Any:
+    c = centred(x)
+    return c / xp(x).sqrt(xp(x).mean(c * c, axis=-1, keepdims=True))
+
+
+def power_sum(x: Any, k: int) -> Any:
+    return xp(x).sum(x**k)
+
+
+def third(x: Any) -> Any:
+    p, q, r = (power_sum(x, k) for k in (1, 2, 3))
+    return p * p * p - 3 * p * q + 2 * r
+
+
+def fourth(x: Any) -> Any:
+    p, q, r, s = (power_sum(x, k) for k in (1, 2, 3, 4))
+    return p * p * p * p - 6 * p * p * q + 3 * q * q + 8 * p * r - 6 * s
+
+
+def roots_of(x: Any, numbers: range) -> Any:
+    product = 2 * x - numbers[0]
+    for k in numbers[1:]:
+        product = product * (2 * x - k)
+    return product
+
+
+def causal(window: int | None = None) -> Attention:
+    return Attention(causal=True, window=window)
+
+
+VECTOR, ONE, PAIR, TWO = {"x": "n"}, {"x": ""}, {"x": "n", "y": "n"}, {"a": "", "x": "n"}
+QKV = {"q": "n d", "k": "n d", "v": "n e"}
+MANY: dict[str, tuple[Declared, Callable[..., Any]]] = {
+    "maximum of a sum": (Declared(PAIR), lambda x, y: (top(x + y), top(x) + top(y))),
+    "root of a square": (Declared(VECTOR), lambda x: (xp(x).sqrt(x * x), x)),
+    "root of a scalar square": (Declared(ONE), lambda x: (xp(x).sqrt(x * x), x)),
+    "maximum of a multiple": (Declared(TWO), lambda a, x: (top(a * x), a * top(x))),
+    "relu of a multiple": (Declared(TWO), lambda a, x: (relu(a * x), a * relu(x))),
+    "layer norm of a multiple": (Declared({"a": "", "x": "m n"}), lambda a, x: (layer_norm(a * x), layer_norm(x))),
+    "cut off at 2": (Declared(VECTOR), lambda x: (abs_(x), least(abs_(x), 2))),
+    "cut off at 1000000": (Declared(VECTOR), lambda x: (abs_(x), least(abs_(x), 1000000))),
+    "an involution": (Declared(VECTOR, {"pi": "n"}), lambda x, pi: (x[pi][pi], x)),
+    "of order six": (Declared(VECTOR, {"pi": "n"}), lambda x, pi: (x[pi][pi][pi][pi][pi][pi], x)),
+    "permutations commute": (
+        Declared(VECTOR, {"pi": "n", "rho": "n"}),
+        lambda x, pi, rho: (x[pi][rho], x[rho][pi]),
+    ),
+    "a window of 4": (Declared(QKV), lambda q, k, v: (causal(4)(q, k, v), causal()(q, k, v))),
+    "a window of 40": (Declared(QKV), lambda q, k, v: (causal(40)(q, k, v), causal()(q, k, v))),
+    "e3": (Declared(VECTOR), lambda x: (third(x), 0)),
+    "e4": (Declared(VECTOR), lambda x: (fourth(x), 0)),
+    "e4 with a maximum": (Declared(VECTOR), lambda x: (fourth(x) * top(x), 0 * top(x))),
+    "zero at halves": (Declared(ONE), lambda x: (roots_of(x, range(-4, 5)), 0 * x)),
+    "zero at halves, with a maximum": (Declared(ONE), lambda x: (relu(x) * roots_of(x, range(-4, 5)), 0 * x)),
+    "sizes up to 3": (Declared(VECTOR), lambda x, n: ((n - 1) * (n - 2) * (n - 3) * top(x), 0 * top(x))),
+    "the norm adds": (Declared(PAIR), lambda x, y: (norm(x + y), norm(x) + norm(y))),
+    "a maximum of absolutes": (Declared(VECTOR), lambda x: (top(abs_(x)), abs_(top(x)))),
+    "the larger comes first": (Declared({"x": "", "y": ""}), lambda x, y: (xp(x).maximum(x, y), x)),
+    "softmax of a multiple": (Declared(TWO), lambda a, x: (softmax(a * top(x) + x * a), softmax(x))),
+    "the product of maxima": (Declared(PAIR), lambda x, y: (top(x * y), top(x) * top(y))),
+    "no ties": (Declared(PAIR), lambda x, y: (xp(x).where(x == y, 0 * x, x - x + 1), x - x + 1)),
+    "never zero": (Declared(VECTOR), lambda x: (xp(x).where(x == 0, 0 * x, x - x + 1), x - x + 1)),
+    "a cast to whole numbers": (Declared(VECTOR), lambda x: (xp(x).astype(x, xp(x).int64), x)),
+    "a cast to truth values": (Declared(VECTOR), lambda x: (xp(x).astype(x, xp(x).bool), x)),
+    "the double of pi": (Declared(VECTOR), lambda x: (x * math.pi * 2**48, 884279719003555 * x)),
+    "the double of half pi": (Declared(VECTOR), lambda x: (x * (math.pi / 2) * 2**49, 884279719003555 * x)),
+    "its double by name": (Declared(VECTOR), lambda x: (x * xp(x).pi * 2**48, 884279719003555 * x)),
+    "pi is 22/7": (Declared(VECTOR), lambda x: (7 * x * xp(x).pi, 22 * x)),
+    "a unit of its own": (Declared({"c": "n", "s": "n"}, units=(("c", "s"),)), lambda c, s: (c + s, 0 * s + 1)),
+    "overlapping units": (
+        Declared({"c": "n", "s": "n", "t": "n"}, units=(("c", "s"), ("c", "t"))),
+        lambda c, s, t: (s, t),
+    ),
+    "the sixth moment": (
+        Declared({"x": ""}),
+        averaged(lambda E: (E(lambda x: x**6), 9), {"x": NORMAL}),
+    ),
+    "the third moment of any law": (
+        Declared({"x": "", "s": ""}, positive=("s",)),
+        averaged(lambda E, s: (E(lambda x: x**3), 0 * s), {"x": law_with("s")}),
+    ),
+    "the fourth moment of any law": (
+        Declared({"x": "", "s": ""}, positive=("s",)),
+        averaged(lambda E, s: (E(lambda x: x**4), s**4), {"x": law_with("s")}),
+    ),
+}
+
+
+def abs_(x: Any) -> Any:
+    return xp(x).maximum(x, -x)
+
+
+def norm(x: Any) -> Any:
+    return xp(x).sqrt(xp(x).sum(x * x))
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_a_false_statement_is_neither_proved_nor_checked(name: str):
+    declared, sides = MANY[name]
+    decision = Identity(declared, sides, sides).decide()
+    assert decision.evidence.grade in (Grade.REFUTED, Grade.UNDECIDED), decision
+    assert decision.evidence.where
+
+
+@pytest.mark.parametrize("name", [n for n in MANY if n not in ("a window of 40",)])
+def test_most_of_them_are_refuted(name: str):
+    declared, sides = MANY[name]
+    hard = ("a cast", "double", "pi is", "sixth moment")
+    if not any(words in name for words in hard):
+        assert Identity(declared, sides, sides).decide().evidence.grade is Grade.REFUTED
