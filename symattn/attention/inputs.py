@@ -72,13 +72,12 @@ def by_name(qkv: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
     """Raise InputError for a missing, unknown or ill-shaped input."""
-    _check_names(spec, given)
+    shapes = spec.remembered("shapes", frozenset(given), lambda: _shapes(spec, given))
     heads = {"h": spec.heads, "g": spec.key_heads}
     words = {"h": "heads", "g": "heads of keys and values", "d_y": "d_model", "d_out": "d_model"}
     known = heads | {"p": spec.heads + 2 * spec.key_heads} | position_checks.known_sizes(spec)
     sizes = Sizes(known, words | position_checks.WORDS)
-    arrays = {name: given[name] for name in ARRAYS if name in given}
-    shapes = {name: shape(name, spec, given) for name in arrays}
+    arrays = {name: given[name] for name in shapes}
     tokens = {name: arrays.pop(name) for name in TOKENS if name in arrays}
     for name, array in tokens.items():
         sizes.bind(name, array, shapes[name])
@@ -96,6 +95,12 @@ def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
     if spec.latent:
         sizes.check_sum("w_q" if "w_q" in given else "w_uq", "d_k", ("d_n", "d_r"))
     position_checks.check_sizes(spec, {letter: length for letter, (length, _) in sizes.found.items()}, given)
+
+
+def _shapes(spec: Attention, given: Collection[str]) -> dict[str, str]:
+    """The shapes of the inputs in letters. Raises InputError for inputs that are missing, or have no place."""
+    _check_names(spec, given)
+    return {name: shape(name, spec, given) for name in ARRAYS if name in given}
 
 
 def holds(name: str, spec: Attention) -> str:

@@ -36,7 +36,7 @@ class Sizes:
 
     known: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
-    found: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    found: dict[str, tuple[Any, tuple[str, Any]]] = field(default_factory=dict)
 
     def bind(self, name: str, array: Any, shape: str, batch: tuple[Any, ...] | None = None) -> None:
         """Compare an array with its shape in letters; with ``batch``, its axes in front must be those."""
@@ -90,10 +90,10 @@ class Sizes:
                 axis = "an axis" if letter.isdecimal() else f"the axis {self.words.get(letter, letter)}"
                 raise InputError(f"{name} has shape {written(array)}; {axis} must have the length {number}")
             return
-        before, where = self.found.setdefault(letter, (length, f"{name} has shape {written(array)}"))
+        before, (first, its) = self.found.setdefault(letter, (length, (name, array)))
         if not same(before, length):
             spelt = self.words.get(letter, letter)
-            raise InputError(f"{where} and {name} {written(array)}: {spelt} differs")
+            raise InputError(f"{first} has shape {written(its)} and {name} {written(array)}: {spelt} differs")
 
 
 def _check_axes(name: str, array: Any, axes: list[str], loose: bool) -> None:

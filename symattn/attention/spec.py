@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from textwrap import fill
@@ -141,7 +141,22 @@ class Attention:
 
     def pipeline(self, given: Iterable[str]) -> tuple[Step, ...]:
         """The steps from the inputs named in ``given`` to the output."""
-        return pipeline(self, frozenset(given))
+        names = frozenset(given)
+        return self.remembered("steps", names, lambda: pipeline(self, names))
+
+    def remembered(self, what: str, names: frozenset[str], make: Callable[[], _Value]) -> _Value:
+        """Return what ``make`` gives for inputs with these names, made once for this object.
+
+        It is kept with the object and not by its value: equal specifications may hold 1/2 and 0.5, of two types.
+        """
+        kept: dict[tuple[str, frozenset[str]], _Value] = self.__dict__.setdefault("_remembered", {})
+        if (what, names) not in kept:
+            kept[what, names] = make()
+        return kept[what, names]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what is remembered can be made again, and holds functions that do not travel."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def document(self, given: Iterable[str] = ("q", "k", "v")) -> Document:
         """The formula, the shapes and every step, for the inputs named in ``given``."""

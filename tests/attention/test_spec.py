@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import array_api_strict
@@ -311,3 +313,18 @@ def test_the_conventions_are_those_of_the_specification(spec: Attention, words: 
     assert any(words in text for text in items)
     (plain,) = [b.items for b in Attention(stabilised=False).document().blocks if isinstance(b, Items)]
     assert not any(words in text for text in plain)
+
+
+def test_steps_are_made_once_and_do_not_travel() -> None:
+    spec = Attention(scale=Fraction(1, 2))
+    assert spec.pipeline("qkv") is spec.pipeline(["v", "k", "q"])
+    copied = pickle.loads(pickle.dumps(spec))
+    assert (copied, vars(copied)) == (spec, {f.name: getattr(spec, f.name) for f in fields(spec)})
+
+
+def test_equal_specifications_keep_their_own_numbers() -> None:
+    """1/2 and 0.5 are equal, but exact numbers take the first alone."""
+    for scale in (Fraction(1, 2), 0.5):
+        step = next(s for s in Attention(scale=scale).pipeline("qkv") if s.name == "scaled")
+        assert isinstance(step.run, partial)
+        assert type(step.run.keywords["factor"]) is type(scale)
