@@ -92,7 +92,7 @@ class Child:
         answer = self._ask("prepare", self._request)
         if isinstance(answer, Failure):  # the one small call did not come back: let the calls themselves show it
             layout = "nd" if self._request.layout == "auto" else self._request.layout
-            self._request = replace(self._request, framework=self._request.framework or "numpy", layout=layout)
+            self._request = replace(self._request, framework=self._request.frameworks[0], layout=layout)
             answer = self._ready()
         if isinstance(answer, Failure):
             raise CannotRun(f"{self._target} cannot be called: it {answer.message}")

@@ -23,14 +23,14 @@ from symattn.sources.matching import Agreement, meanings, open_ended
 from symattn.sources.names import plain
 from symattn.sources.request import Request
 from symattn.sources.signature import parameters
-from symattn.sources.target import Target, settled
+from symattn.sources.target import Target, preferred, settled
 from symattn.verification.definitions import engine
 from symattn.verification.definitions.drawing import draw
 from symattn.verification.definitions.registry import ordered, subjects_of
 from symattn.verification.definitions.subject import Subject
 from symattn.verification.domain import Domain
 from symattn.verification.report import Report
-from symattn.verification.target import Convention, Framework, Layout, Runner
+from symattn.verification.target import Convention, Failure, Layout, Outcome, Runner
 
 
 def verified(runner: Runner, spec: Any, precision: Precision, domain: Domain | None, **tried: Any) -> Report:
@@ -65,15 +65,12 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> La
     frameworks.numpy_dtype(request.dtype)
     function, request = _differentiated(function, settled(function, request))
     name = name or getattr(function, "__name__", type(function).__name__)
-    made = _laid(function, request, name)
+    made, note = preferred(function, request, lambda told: _laid(function, told, name))
     layout = made.place[0]
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
     if layout != "nd" and request.layout == "auto":
         notes += (f"The axes are taken to be {in_words(layout)}, found by trial; --layout tells another order.",)
-    notes += made.other_readings
-    if request.framework is None:
-        framework, note = _tried(made, made.subject, request)
-        made.convention, notes = replace(made.convention, framework=framework), (*notes, note)
+    notes += (*made.other_readings, *note)
     return Laid(made, made.formed((*made.convention.notes, *notes)), name)
 
 
@@ -143,12 +140,12 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
             except InputError as error:
                 refused.append(error)
                 continue
-            agrees = _agrees(made, subject, request) if ordered(request.spec) else True
-            if agrees:
+            made.try_out(request)
+            if made.right or (made.right is False and not ordered(request.spec)):
                 made.other_readings = _other_readings(layout, wrong, named)
                 return made
-            wrong |= {layout: None} if agrees is False else {}
-            found.setdefault(agrees, made)
+            wrong |= {layout: None} if made.right is False else {}
+            found.setdefault(made.right, made)
     if not found:
         raise refused[-1]
     return found.get(False) or found[None]
@@ -165,20 +162,14 @@ def _other_readings(taken: Layout, wrong: Mapping[Layout, None], named: tuple[La
     return tuple(readings(others, right=False))
 
 
-def _agrees(made: Adapted, subject: Subject, request: Request) -> bool | None:
-    """Whether a small call gives about the right values; None where not even the shapes are right."""
-    inputs = _small(subject, made.convention, request)
-    for framework in (request.framework,) if request.framework else ("numpy", "torch"):
-        try:
-            outcome = Target(made, replace(made.convention, framework=framework)).run(inputs)
-        except MissingExtra:
-            continue
-        if outcome.output is not None:
-            break
-    else:
-        return None
-    with np.errstate(all="ignore"):
-        right = subject.run(subject.ways[0], inputs)
+def _shown(subject: Subject) -> tuple[Mapping[str, int], ...]:
+    """The sizes of small calls: the second ones, in which as a rule all differ, and one for each other set of axes."""
+    found = {frozenset(sizes): sizes for sizes in reversed(subject.sizes)}
+    return tuple((found | {frozenset(subject.sizes[1]): subject.sizes[1]}).values())
+
+
+def _agrees(subject: Subject, outcome: Outcome, right: tuple[Any, ...]) -> bool | None:
+    """Whether a call gave about the right values; None where not even the shapes are right."""
     got = [a for a in (outcome.output, *outcome.others) if a is not None]
     if len(got) < len(right):
         return None
@@ -202,7 +193,7 @@ def _differentiated(function: Callable[..., Any], request: Request) -> tuple[Cal
 
 def _forward_alone(function: Callable[..., Any], request: Request) -> bool:
     """Whether a gradient is wanted of a function of torch that has no parameter for the gradient of its output."""
-    if type(request.spec).__name__ != "Gradient" or request.framework == "numpy":
+    if type(request.spec).__name__ != "Gradient" or "numpy" in (request.framework, request.likely):
         return False
     subject = next(subjects_of(request.spec))
     words = {w for w, what in meanings(subject).items() if what == "do"}
@@ -230,12 +221,29 @@ class Adapted:
         self._arguments, self._derived = agreed.arguments, agreed.derived
         self.convention, self.place = agreed.convention(), place
         self.other_readings: tuple[str, ...] = ()  # notes
+        self.right: bool | None = None  # of a small call: None where not even the shapes are
+        self.error: Failure | None = None
         self.__name__ = name
 
     def formed(self, notes: tuple[str, ...]) -> Formed:
         """The convention, with the place of the subject among those of its specification."""
         how = self.convention
         return Formed(how.arguments, how.framework, how.dtype, notes=notes, order=self.place[0], form=self.place[1])
+
+    def try_out(self, request: Request) -> None:
+        """Make small calls, and see whether they give about the right values."""
+        found: list[bool] = []
+        for sizes in _shown(self.subject):
+            inputs = _small(self.subject, self.convention, request, sizes)
+            outcome = Target(self, self.convention).run(inputs)
+            with np.errstate(all="ignore"):
+                wanted = self.subject.run(self.subject.ways[0], inputs)
+            right = _agrees(self.subject, outcome, wanted)
+            self.error = self.error or outcome.error
+            if right is None:
+                return
+            found.append(right)
+        self.right = all(found)
 
     def __call__(self, *places: Any, **keywords: Any) -> Any:
         if self._derived:
@@ -249,22 +257,10 @@ class Adapted:
         return tuple(output) if isinstance(output, list) else output
 
 
-def _tried(made: Adapted, subject: Subject, request: Request) -> tuple[Framework, str]:
-    """The framework by one small call, and a note that says so."""
-    inputs, convention = _small(subject, made.convention, request), made.convention
-    if Target(made, convention).run(inputs).error is None:
-        return "numpy", "NumPy arrays were tried first, and are passed; --framework torch passes tensors"
-    try:
-        second = Target(made, replace(convention, framework="torch")).run(inputs).error
-    except MissingExtra:
-        return "numpy", "NumPy arrays are passed; tensors could not be tried, since torch is not installed"
-    if second is None:
-        return "torch", "tensors are passed, since NumPy arrays gave an error"
-    return "numpy", "NumPy arrays are passed; tensors, tried too, are refused as well"
-
-
-def _small(subject: Subject, convention: Convention, request: Request) -> dict[str, np.ndarray]:
-    """Inputs for one call, of the second of the sizes, in which as a rule all differ."""
+def _small(
+    subject: Subject, convention: Convention, request: Request, sizes: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Inputs for one call."""
     names = [i.name for i in subject.inputs if i.name in convention.inputs]
     rng = np.random.default_rng(0)
-    return draw(subject, names, subject.sizes[1], list(subject.families)[1], Precision.of(request.dtype), rng)
+    return draw(subject, names, sizes, list(subject.families)[1], Precision.of(request.dtype), rng)

@@ -40,6 +40,7 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Any:
     mask = a.input == CAUSAL_MASK
     value = causal_mask(inputs, how.alignment == "bottom-right") if mask else inputs[a.input]
     value = _negated(value, a) if a.inverted else value
+    value = _numbered(value, a) if a.numbers else value
     if not a.form:
         return to_layout(a.input, value, how.layout)
     if a.form in _OTHERS:
@@ -82,6 +83,11 @@ def _front(how: Convention, inputs: Inputs) -> tuple[int, ...]:
     source, axes = ("q", AXES[how.layout]) if "q" in inputs else ("x", 3)
     shape = np.shape(inputs[source])
     return (1,) * (axes - len(shape)) + shape[:-2]
+
+
+def _numbered(mask: Any, a: Argument) -> Any:
+    """A boolean mask as numbers."""
+    return mask.astype(np.int64) if a.numbers == "ones" else np.where(mask, 0.0, -np.inf)
 
 
 def _with_axes(value: Any, a: Argument, front: tuple[int, ...], tokens: tuple[int, int]) -> Any:

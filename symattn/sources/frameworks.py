@@ -108,12 +108,25 @@ def read(output: Any) -> tuple[NDArray[np.float64], str, tuple[int, ...]]:
         if output.is_complex():
             raise TypeError(f"returned an array of {dtype}")
         return output.detach().cpu().double().numpy().copy(), dtype, shape
+    output = output if isinstance(output, (np.ndarray, np.generic)) else _exported(output)
     if not isinstance(output, (np.ndarray, np.generic)):
         raise TypeError(f"returned {_article(type(output).__name__)}, not an array")
     if output.dtype.kind not in "fiubV" or output.dtype.names:
         raise TypeError(f"returned an array of {output.dtype.name}")
     with np.errstate(over="ignore"):
         return np.array(output, dtype=np.float64), output.dtype.name, output.shape
+
+
+def _exported(output: Any) -> Any:
+    """An array of another library as one of NumPy, by ``__array__`` or DLPack; what has neither as it is."""
+    ways: dict[str, Callable[[Any], Any]] = {"__array__": np.asarray, "__dlpack__": np.from_dlpack}
+    offered = [convert for name, convert in ways.items() if hasattr(type(output), name)]
+    for convert in offered[:-1]:
+        try:
+            return convert(output)
+        except Exception:  # a library that does not copy from its device unasked; the next way may
+            continue
+    return offered[-1](output) if offered else output
 
 
 def exactly(values: NDArray[Any], dtype: str) -> NDArray[Any]:
@@ -162,6 +175,16 @@ def wanted(function: Callable[..., Any]) -> Framework | None:
     return _one(named)
 
 
+def has_torch(function: Callable[..., Any]) -> bool:
+    """Whether the module of a function, or what surrounds it, has names from torch."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    function = function if hasattr(function, "__globals__") else type(function).__call__
+    seen = (*getattr(function, "__globals__", {}).values(), *_held(function))
+    return any(_module(thing) == "torch" for thing in seen)
+
+
 def _one(named: set[str]) -> Framework | None:
     if named == {"torch"}:
         return "torch"
@@ -174,9 +197,13 @@ def _modules_used(function: Callable[..., Any]) -> set[str]:
     function = function if hasattr(function, "__code__") else type(function).__call__
     names = getattr(getattr(function, "__code__", None), "co_names", ())
     scope = getattr(function, "__globals__", {})
-    held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_full(cell)]
-    used = {_module(thing) for thing in (*held, *(scope[name] for name in names if name in scope))}
+    used = {_module(thing) for thing in (*_held(function), *(scope[name] for name in names if name in scope))}
     return {m for m in ("torch", "numpy") if m in used or (m == "torch" and m in names)}
+
+
+def _held(function: Callable[..., Any]) -> list[object]:
+    """What a function holds from the functions around it."""
+    return [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_full(cell)]
 
 
 def _is_full(cell: CellType) -> bool:

@@ -26,11 +26,13 @@ class Request:
     and projections, ``optional`` those that it can do without; ``settings`` are its numbers (``kv_heads``, ``softcap``)
     where they are not the usual ones. ``call`` are the keywords to pass as they are, ``mask_arg`` the parameter that
     takes the mask (``~name``: it takes the mask's negation). The layout ``auto`` is found by trial, within the domain.
+    ``likely`` is the framework that the function's code names, where the user told none.
     """
 
     dtype: str = "float64"
     layout: Layout | Literal["auto"] = "nd"
     framework: Framework | None = None
+    likely: Framework | None = None
     masks: tuple[str, ...] = ()
     extras: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -43,6 +45,13 @@ class Request:
     mask_arg: str | None = None
     domain: Domain = field(default=_PROMISED, compare=False)
     spec: Attention = field(default=_USUAL, compare=False)
+
+    @property
+    def frameworks(self) -> tuple[Framework, ...]:
+        """Those that are tried, in order."""
+        if self.framework is not None:
+            return (self.framework,)
+        return ("torch", "numpy") if self.likely == "torch" else ("numpy", "torch")
 
     @classmethod
     def of(cls, spec: Attention, **told: Any) -> Request:

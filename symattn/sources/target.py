@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
@@ -19,11 +18,8 @@ from symattn.sources.layouts import from_layout
 from symattn.sources.loading import one_line
 from symattn.sources.request import Request
 from symattn.sources.signature import is_module
-from symattn.sources.trial import settle
+from symattn.sources.trial import is_open, settle
 from symattn.sources.watching import watch
-from symattn.verification.domain import Domain
-from symattn.verification.probing import probes
-from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.target import (
     IN_PROCESS,
     MADE,
@@ -168,61 +164,82 @@ def _read(item: Any) -> NDArray[np.float64] | None:
 def target(function: Callable[..., Any], request: Request, name: str = "") -> Target:
     """The function ready to be called as ``request`` says: matched by ``agree``, in the framework that it wants.
 
-    Where neither the request nor the function's code tells the framework, one small call does: NumPy, unless the
-    function fails on NumPy arrays and not on tensors. Raises ``InputError`` and ``MissingExtra``.
+    Small calls find what is open. Raises ``InputError`` and ``MissingExtra``.
     """
     frameworks.numpy_dtype(request.dtype)
     _refuse_own_weights(function, name)
-    request = settled(function, request)
-    convention = agree(function, request, name)
-    if request.layout == "auto":
-        return Target(function, _by_trial(function, convention, request), name)
-    if request.framework is None:
-        framework, note = _tried(function, convention, request)
-        convention = replace(convention, framework=framework, notes=(*convention.notes, note))
-    return Target(function, convention, name)
-
-
-def _by_trial(function: Callable[..., Any], convention: Convention, request: Request) -> Convention:
-    """The convention in the framework, the layout and the forms of arguments by which the function runs."""
-
-    def call(how: Convention, inputs: Inputs) -> Outcome:
-        return Target(function, how).run(inputs)
-
-    if request.framework is not None:
-        return settle(function, convention, request, call) or convention
-    found = settle(function, convention, request, call)
-    if found is not None:
-        return replace(found, notes=(*found.notes, _NUMPY))
-    framework, note = _tried(function, convention, request)
-    convention = replace(convention, framework=framework, notes=(*convention.notes, note))
-    return (settle(function, convention, request, call) if framework != "numpy" else None) or convention
+    return Target(function, _agreed(function, settled(function, request), name), name)
 
 
 def settled(function: Callable[..., Any], request: Request) -> Request:
     """The request with the framework that the function visibly wants, where nobody has told it."""
-    return request if request.framework else replace(request, framework=frameworks.wanted(function))
+    return request if request.framework else replace(request, likely=frameworks.wanted(function))
 
 
-def _tried(function: Callable[..., Any], convention: Convention, request: Request) -> tuple[Framework, str]:
-    """The framework by trial, and a note that says so."""
-    first = Target(function, convention).run(_small(convention, request)).error
-    if first is None:
-        return "numpy", _NUMPY
+def _agreed(function: Callable[..., Any], request: Request, name: str) -> Convention:
+    """The convention in the framework, the layout and the forms of arguments by which the function runs."""
+    if request.framework:
+        convention = agree(function, request, name)
+        if not is_open(function, convention, request):
+            return convention
+    found, note = preferred(function, request, lambda told: _Trial(function, told, name))
+    return replace(found.convention, notes=(*found.convention.notes, *note))
+
+
+class Attempt(Protocol):
+    """What small calls in one framework gave: ``right`` is None where nothing runs, ``error`` is the first one."""
+
+    right: bool | None
+    error: Failure | None
+
+
+A = TypeVar("A", bound=Attempt)
+_GIVEN: Mapping[Framework, str] = {"numpy": "NumPy arrays", "torch": "tensors"}
+
+
+def preferred(
+    function: Callable[..., Any], request: Request, attempt: Callable[[Request], A]
+) -> tuple[A, tuple[str, ...]]:
+    """The framework by trial, where none was told, and a note on it.
+
+    The second one is tried where nothing runs in the first; and where the output is not right in NumPy, which no name
+    in the code asks for, while the function's module has names from torch.
+    """
+    first, *others = request.frameworks
+    one = attempt(replace(request, framework=first))
+    unclear = request.likely is None and frameworks.has_torch(function)
+    if not others or one.right or (one.right is False and not unclear):
+        return one, () if request.framework or request.likely else (_NUMPY,)
     try:
-        second = Target(function, replace(convention, framework="torch")).run(_small(convention, request)).error
+        two = attempt(replace(request, framework=others[0]))
     except MissingExtra:
-        return "numpy", "NumPy arrays are passed; tensors could not be tried, since torch is not installed"
-    if second is None:
-        return "torch", f"tensors are passed, since NumPy arrays gave {first}"
-    return "numpy", "NumPy arrays are passed; tensors, tried too, are refused as well"
+        return one, ("NumPy arrays are passed; tensors could not be tried, since torch is not installed",)
+    given, other = _GIVEN[first], _GIVEN[others[0]]
+    if two.right or (one.right is None and two.right is not None):
+        failed = one.error if one.right is None else "an output that is not right"
+        return two, (f"{other} are passed, since {given} gave {failed}",)
+    if one.right is None:
+        return one, (f"{given} are passed; {other}, tried too, are refused as well",)
+    return one, (_NUMPY,)
 
 
-def _small(convention: Convention, request: Request) -> dict[str, NDArray[Any]]:
-    """Small inputs for one call: three tokens of four components a head."""
-    maker = Maker(request.spec, convention, Precision.of(request.dtype), Domain(square=True))
-    rng = np.random.default_rng(0)
-    return maker.make(Sizes(3, 3, 4, 4, 4 * request.heads), probes.small(rng), rng)
+class _Trial:
+    """The convention of a function in the framework that the request tells, found by small calls."""
+
+    def __init__(self, function: Callable[..., Any], request: Request, name: str) -> None:
+        self._function, self.error = function, cast("Failure | None", None)
+        convention = agree(function, request, name)
+        found = settle(function, convention, request, self._call)
+        self.right = found.near if found else None
+        self.convention = found.convention if found else convention
+
+    def _call(self, how: Convention, inputs: Inputs) -> Outcome:
+        try:
+            outcome = Target(self._function, how).run(inputs)
+        except InputError as error:  # such inputs are not those of the call
+            outcome = Outcome(error=Failure("output", str(error)))
+        self.error = self.error or outcome.error
+        return outcome
 
 
 def _sorted(arguments: Sequence[Argument], passed: Mapping[Argument, Any]) -> tuple[list[Any], dict[str, Any]]:

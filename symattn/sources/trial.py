@@ -61,9 +61,16 @@ class Possible:
         return not self.near, not self.local, self.level
 
 
-def settle(function: Callable[..., Any], convention: Convention, request: Request, call: Call) -> Convention | None:
+def settle(function: Callable[..., Any], convention: Convention, request: Request, call: Call) -> Possible | None:
     """The convention with the layout and the forms that the function wants; None where nothing runs."""
     return _Trial(function, request, call).settled(convention)
+
+
+def is_open(function: Callable[..., Any], convention: Convention, request: Request) -> bool:
+    """Whether the convention is one of several that could be meant."""
+    trial = _Trial(function, request, lambda how, inputs: Outcome())
+    found = (how for variant in trial.variants(convention) for how in trial.formed(variant))
+    return next(found, None) is not None and next(found, None) is not None
 
 
 class _Trial:
@@ -74,12 +81,16 @@ class _Trial:
         self._documented = documented(function)
         self._optional_mask = [] if request.masks else _optional_masks(function)
         self._end = monotonic() + _SECONDS
+        self._made: dict[tuple[Any, ...], Inputs | None] = {}
+        self._outputs: dict[int, tuple[Inputs, Any]] = {}  # by the identity of inputs, which are kept alive
 
-    def settled(self, convention: Convention) -> Convention | None:
+    def settled(self, convention: Convention) -> Possible | None:
         """The best of all, with a note on what was found."""
         best: Possible | None = None
-        for variant in self._variants(convention):
+        for variant in self.variants(convention):
             found = self._best(variant)
+            if found and not found.near and any(a.numbers for a in variant.arguments):
+                continue  # a mask goes in as numbers only where that is right
             if found and (best is None or found.rank < best.rank or self._needs_mask(best, found)):
                 best = found
             if best and best.near:
@@ -88,12 +99,18 @@ class _Trial:
             return None
         best = self._as_specified(best)
         chosen = replace(best.convention, front="taken" if self._takes_front(best.convention) else "none")
-        return replace(chosen, notes=(*chosen.notes, *_notes(chosen), *self._other_readings(best)))
+        notes = (*chosen.notes, *_notes(chosen, self._request), *self._other_readings(best))
+        return replace(best, convention=replace(chosen, notes=notes))
+
+    def formed(self, convention: Convention) -> Iterator[Convention]:
+        """In every layout, with every form of its masks."""
+        for layout in self._layouts(convention):
+            yield from _forms(replace(convention, layout=layout), self._request)
 
     def _other_readings(self, best: Possible) -> Iterator[str]:
         """Where the verdict hangs on the reading: other ones that are right though this one is wrong, or wrong."""
         chosen = best.convention.layout
-        if best.near and self._documented and chosen not in self._documented:
+        if best.near and self._request.layout == "auto" and self._documented and chosen not in self._documented:
             yield undocumented(self._documented[0], chosen)
         if best.near and (chosen == "nd" or chosen in self._documented):
             return  # axes in front of n and d are looked at apart
@@ -134,12 +151,12 @@ class _Trial:
         unbiased = found and self._possible(found.convention, without=("bias",))
         return found if found and unbiased and unbiased.near and found.level == best.level else best
 
-    def _variants(self, convention: Convention) -> Iterator[Convention]:
-        """As it is; with an unclear mask the other way round; with the causal mask; without a cache's length."""
+    def variants(self, convention: Convention) -> Iterator[Convention]:
+        """As it is; with other masks that could be meant; with the causal mask; without a cache's length."""
         yield convention
         for i, a in enumerate(convention.arguments):
-            if a.input == "keep" and plain(a.parameter) in AMBIGUOUS and not a.form:
-                yield _with(convention, i, replace(a, inverted=not a.inverted))
+            for other in self._other_masks(a):
+                yield _with(convention, i, other)
             if a.input == PAST and not a.required:
                 yield replace(convention, arguments=(*convention.arguments[:i], *convention.arguments[i + 1 :]))
         settled = any(a.input == CAUSAL_MASK or meaning(a.parameter) == "causal" for a in convention.arguments)
@@ -147,7 +164,21 @@ class _Trial:
         if self._request.causal and not settled and self._optional_mask and self._optional_mask[0] not in told:
             mask = Argument(self._optional_mask[0], CAUSAL_MASK)
             notes = tuple(n for n in convention.notes if "--mask-arg" not in n)
-            yield replace(convention, arguments=(*convention.arguments, mask), notes=notes)
+            for one in (mask, *self._other_masks(mask)):
+                yield replace(convention, arguments=(*convention.arguments, one), notes=notes)
+
+    def _other_masks(self, a: Argument) -> Iterator[Argument]:
+        """An unclear mask the other way round; booleans as 1 and 0; where the name leaves it open as 0 and −∞."""
+        given = a.input == "mask" and self._request.spec.mask == "boolean"
+        if a.form or not (given or a.input in ("keep", CAUSAL_MASK)):
+            return
+        unclear = plain(a.parameter) in AMBIGUOUS and self._request.mask_arg is None
+        negated = replace(a, inverted=not a.inverted)
+        yield from (negated,) if unclear else ()
+        yield replace(a, numbers="ones")
+        yield from (replace(negated, numbers="ones"),) if unclear else ()
+        if not given and meaning(a.parameter) != "keep":
+            yield replace(a, numbers="additive")
 
     def _best(self, convention: Convention) -> Possible | None:
         found: list[Possible] = []
@@ -166,7 +197,9 @@ class _Trial:
         return min(told or found, key=lambda p: p.rank, default=None)
 
     def _layouts(self, convention: Convention) -> tuple[Layout, ...]:
-        """Those that are documented first."""
+        """The one that was told, else those that are documented first."""
+        if self._request.layout != "auto":
+            return (self._request.layout,)
         tokens, heads = "x" in convention.inputs, self._request.heads > 1
         usual: tuple[Layout, ...] = ("nd", "bnd") if tokens else ("nd", "bnd", "bhnd", "bnhd", "nhd")
         if heads and not tokens:
@@ -189,24 +222,35 @@ class _Trial:
             inputs = self._inputs(convention, sizes)
             if inputs is None or monotonic() > self._end:
                 return None
-            inputs = {**inputs, **{n: np.zeros_like(inputs[n]) for n in without}}
+            inputs = {**inputs, **{n: np.zeros_like(inputs[n]) for n in without}} if without else inputs
             right, got = self._right(inputs), self._call(convention, inputs).output
             if right is not None and got is not None and got.shape == right.shape:
                 return Possible(convention, level, self._near(got, right), self._local(convention, inputs, got))
         return None
 
     def _inputs(self, convention: Convention, sizes: Sizes, batch: tuple[int, ...] | None = None) -> Inputs | None:
+        """Inputs of these sizes, the same ones wherever they can be; None where the specification has none."""
         r = self._request
-        maker = Maker(r.spec, convention, Precision.of(r.dtype), r.domain)
-        batch = _BATCH[: convention.batch_axes(r.heads)] if batch is None else batch
-        rng = np.random.default_rng(0)
-        try:
-            return maker.make(replace(sizes, batch=batch), small(rng), rng)
-        except (SymattnError, KeyError):
-            return None
+        axes = convention.batch_axes(r.heads)
+        batch = _BATCH[:axes] if batch is None else batch
+        forms = tuple((a.input, a.form) for a in convention.arguments)
+        key = (sizes, batch, axes, convention.layout in ("nc", "bnc"), forms)
+        if key not in self._made:
+            maker = Maker(r.spec, convention, Precision.of(r.dtype), r.domain)
+            rng = np.random.default_rng(0)
+            try:
+                self._made[key] = maker.make(replace(sizes, batch=batch), small(rng), rng)
+            except (SymattnError, KeyError):
+                self._made[key] = None
+        return self._made[key]
 
     def _right(self, inputs: Inputs) -> Any:
         """What the specification gives, in float64."""
+        if id(inputs) not in self._outputs:
+            self._outputs[id(inputs)] = inputs, self._specified(inputs)
+        return self._outputs[id(inputs)][1]
+
+    def _specified(self, inputs: Inputs) -> Any:
         try:
             with np.errstate(all="ignore"):
                 found = self._request.spec(**inputs)
@@ -255,7 +299,7 @@ class _Trial:
 
     def _takes_front(self, convention: Convention) -> bool:
         """Whether axes in front of those of the layout ``nd`` go through."""
-        if convention.layout != "nd":
+        if convention.layout != "nd" or self._request.layout != "auto":
             return False
         one_head = self._request.heads == 1 and "x" not in convention.inputs
         inputs = self._inputs(convention, _LEVELS[0], _BATCH if one_head else _BATCH[:1])
@@ -313,13 +357,18 @@ def _optional_masks(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in free if meaning(p.name) == "mask"]
 
 
-def _notes(convention: Convention) -> Iterator[str]:
+def _notes(convention: Convention, request: Request) -> Iterator[str]:
     """What was found by trial, for a reader to see."""
-    if convention.layout != "nd":
+    if convention.layout != "nd" and request.layout == "auto":
         yield f"The axes are taken to be {in_words(convention.layout)}, found by trial; --layout tells another order."
     for a in convention.arguments:
         if a.input == "keep" and plain(a.parameter) in AMBIGUOUS:
             yield f"True in {a.parameter} is taken to mean {'ignore' if a.inverted else 'keep'}, found by trial."
+        if a.numbers:
+            given = (
+                "1 where it is True and 0 elsewhere" if a.numbers == "ones" else "0 where it is True and −∞ elsewhere"
+            )
+            yield f"The mask {a.parameter} is passed as {given}, found by trial: with booleans the output is not right."
         if a.form in ("lengths", "length"):
             yield f"{a.parameter} is taken to be how many keys are valid, the first ones."
         if a.input == CAUSAL_MASK and not a.required:

@@ -42,6 +42,8 @@ class Argument:
 
     ``form`` says which axes the function wants where they are not those of the layout: ``b1qk`` for a mask
     (b, 1, n_q, n_k); ``lengths`` for the number of valid keys in the place of booleans; see ``symattn.sources.forms``.
+    ``numbers`` says that a boolean mask is passed as numbers: ``ones``, 1 for True and 0 for False; ``additive``, 0 for
+    True and −∞ for False.
     """
 
     parameter: str
@@ -51,10 +53,12 @@ class Argument:
     required: bool = False
     inverted: bool = False
     form: str = ""
+    numbers: Literal["", "ones", "additive"] = ""
 
     def __str__(self) -> str:
         given = repr(self.value) if self.input is None else _WORDS.get(self.form, _WORDS.get(self.input, self.input))
         given = f"not {given}" if self.inverted else given
+        given += {"": "", "ones": " as 1 and 0", "additive": " as 0 and −∞"}[self.numbers]
         return given if self.positional else f"{self.parameter}={given}"
 
 

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from symattn import verify
 from symattn.errors import InputError, MissingExtra
 from symattn.sources.request import Request
 from symattn.sources.target import Target, target
@@ -380,3 +381,44 @@ def test_without_torch() -> None:
     convention = target(lambda q, k, v: q.softmax(-1), Request()).convention
     assert convention.framework == "numpy"
     assert "torch is not installed" in convention.notes[-1]
+
+
+class Foreign:
+    """An array of another library."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = np.asarray(values)
+
+
+class ByArray(Foreign):
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.values
+
+
+class ByDlpack(Foreign):
+    def __dlpack__(self, **told: Any) -> Any:
+        return self.values.__dlpack__(**told)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+class OnADevice(ByDlpack):
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise TypeError("implicit conversion is not allowed")
+
+
+@pytest.mark.parametrize("kind", [ByArray, ByDlpack, OnADevice])
+def test_arrays_of_other_libraries_are_read(kind: type[Foreign]) -> None:
+    inputs = small()
+    outcome = run(lambda q, k, v: kind(reference(q, k, v)), inputs, dtype="float32")
+    assert (outcome.error, outcome.dtype, outcome.shape) == (None, "float32", (2, 5))
+    assert np.abs(outcome.output - reference(**inputs)).max() < 1e-6
+    wrong = verify(lambda q, k, v: kind(v[: len(q)] + 0 * reference(q, k, v)), framework="numpy", examples=0)
+    assert wrong.verdict.value == "fault"
+
+
+def test_what_is_no_array_of_any_library_is_told_so() -> None:
+    assert str(run(lambda q, k, v: Foreign(q)).error) == "returned a Foreign, not an array"
+    outcome = run(lambda q, k, v: ByArray(np.array(["a", "b"])))
+    assert str(outcome.error) == "returned an array of str32"

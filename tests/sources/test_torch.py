@@ -167,3 +167,61 @@ def test_the_bits_of_one_element_with_a_stride() -> None:
 
     one = torch.tensor([7, 8], dtype=torch.int64)[::2]
     assert arrays("torch").bits(one) == np.int64(7).tobytes()
+
+
+def test_a_function_of_numpy_that_uses_torch_inside_gets_numpy() -> None:
+    import torch
+
+    def inside(q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (torch.from_numpy(a) for a in (q, k, v))
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v).numpy()
+
+    for layout in ("auto", "nd"):
+        found = target(inside, Request(layout=layout)).convention
+        assert found.framework == "numpy"
+        assert "NumPy arrays are passed, since tensors gave TypeError" in found.notes[-1]
+
+
+def test_a_function_of_four_axes_that_does_not_name_torch_gets_tensors() -> None:
+    def unnamed(q: Any, k: Any, v: Any) -> Any:
+        _, _, _, d = q.shape
+        return (q @ k.transpose(-1, -2) / d**0.5).softmax(-1) @ v
+
+    found = target(unnamed, Request(layout="auto", dtype="float32")).convention
+    assert (found.framework, found.layout) == ("torch", "bhnd")
+    assert any("tensors are passed, since NumPy arrays gave" in n for n in found.notes)
+
+
+def test_what_is_right_with_tensors_alone_gets_tensors() -> None:
+    import torch
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        s = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+        e = s.exp() if isinstance(s, torch.Tensor) else np.exp(2 * s)
+        return e / e.sum(-1)[..., None] @ v
+
+    found = target(attention, Request(layout="auto")).convention
+    assert found.framework == "torch"
+    assert "NumPy arrays gave an output that is not right" in found.notes[-1]
+
+
+def test_a_wrong_function_is_wrong_in_both_frameworks() -> None:
+    from symattn import verify
+
+    def wrong(q: Any, k: Any, v: Any) -> Any:
+        return (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+    assert verify(wrong, examples=0).verdict.value == "fault"
+
+
+def test_a_norm_of_numpy_that_uses_torch_inside_gets_numpy() -> None:
+    import torch
+
+    from symattn import RMSNorm, verify
+
+    def norm(x: Any, weight: Any, eps: float = 1e-5) -> Any:
+        return torch.nn.functional.rms_norm(torch.from_numpy(x), weight.shape, torch.from_numpy(weight), eps).numpy()
+
+    report = verify(norm, RMSNorm(), examples=0)
+    assert report.verdict.value == "no fault"
+    assert any("NumPy arrays are passed, since tensors gave" in n for n in report.notes)

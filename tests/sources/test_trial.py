@@ -324,9 +324,73 @@ def test_linear_attention_over_an_axis_that_is_right_for_some_orders_alone(axis:
     assert any("With the axes (b, h, n, d)" in n and "runs too" in n for n in found.notes) is told
 
 
+@pytest.mark.deep
 def test_linear_attention_over_features_is_wrong_with_all_axes() -> None:
     request = _request(LinearAttention(feature="relu", normalised=False), dtype="float32")
     found = definitions.target(_linear_over(-1), request).convention
     assert not any("runs too" in n for n in found.notes)
     spec = LinearAttention(feature="relu", normalised=False)
     assert verify(_linear_over(-1), spec, framework="numpy", examples=0).verdict.value == "fault"
+
+
+def _with_mask(change: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def attention(q: Any, k: Any, v: Any, attention_mask: Any = None) -> Any:
+        s = scores(q, k)
+        return softmax(s if attention_mask is None else change(s, attention_mask)) @ v
+
+    return attention
+
+
+_CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "": lambda s, m: np.where(m, s, np.float32(-np.inf)),
+    "ones": lambda s, m: s + (m - np.ones_like(m)).astype(np.float32) * np.float32(1e9),
+    "additive": lambda s, m: s + m.astype(np.float32),
+}
+_MASKED = {"causal": Attention(causal=True), "padding": PADDED}
+
+
+@pytest.mark.parametrize("what", _MASKED)
+@pytest.mark.parametrize("numbers", _CHANGES)
+@pytest.mark.parametrize("layout", ["auto", "bhnd"])
+def test_masks_as_numbers(what: str, numbers: str, layout: Any) -> None:
+    if what == "padding":
+
+        def function(q: Any, k: Any, v: Any, attention_mask: Any) -> Any:
+            wide = attention_mask[:, None, None] if q.ndim == 4 else attention_mask
+            return _with_mask(_CHANGES[numbers])(q, k, v, wide)
+
+    else:
+        function = _with_mask(_CHANGES[numbers])
+    found = settled(function, _MASKED[what], layout=layout)
+    assert found.arguments[-1].numbers == numbers
+    assert any("is passed as" in n and "by trial" in n for n in found.notes) == bool(numbers)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda s, m: s - m.astype(np.float32), lambda s, m: s * m, lambda s, m: _CHANGES[""](s, ~m)]
+)
+def test_masks_that_are_wrong_as_booleans_and_as_numbers(change: Callable[[Any, Any], Any]) -> None:
+    spec = Attention(causal=True)
+    found = settled(_with_mask(change), spec)
+    assert (found.arguments[-1].numbers, found.arguments[-1].inverted) == ("", False)
+
+
+@pytest.mark.deep
+def test_a_causal_mask_of_the_wrong_polarity_is_found() -> None:
+    spec = Attention(causal=True)
+    wrong = _with_mask(lambda s, m: _CHANGES[""](s, ~m))
+    assert verify(wrong, spec, framework="numpy", examples=0).verdict.value == "fault"
+
+
+def test_a_boolean_mask_that_the_specification_gives_is_not_made_additive() -> None:
+    def added(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return softmax(scores(q, k) + mask) @ v
+
+    assert settled(added, Attention(mask="boolean")).arguments[3].numbers == ""
+
+
+@pytest.mark.parametrize("form", ["bk", "b11k", "b1qk", "bqk"])
+def test_forms_of_a_mask_are_found_where_the_layout_is_told(form: str) -> None:
+    found = settled(_padded(form, turned=True), PADDED, layout="bhnd")
+    assert (found.arguments[3].form, found.arguments[3].inverted, found.layout) == (form, True, "bhnd")
+    assert not any("axes are taken" in n for n in found.notes)
