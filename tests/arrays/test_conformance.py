@@ -61,6 +61,7 @@ def test_no_method_of_arrays_is_missing_from_the_table() -> None:
     assert {f"Array.{name}" for name in public(Array) - inside} - TABLE.keys() == set()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", TABLE)
 def test_operation(name: str) -> None:
     for kind in _kinds_for(name, KINDS):

@@ -15,6 +15,8 @@ from symattn.arrays.field import approximation
 from symattn.arrays.field.quotient import Quotient
 from symattn.errors import Undecided
 
+pytestmark = pytest.mark.smoke
+
 number = Quotient.of
 
 

@@ -13,6 +13,8 @@ from symattn.arrays import kind
 from symattn.arrays.special import FORBIDDEN, Undefined
 from symattn.errors import InputError, Refused, Undecided
 
+pytestmark = pytest.mark.smoke
+
 ELEMENTS = ("exact", "ball", "symbolic")
 INF = np.inf
 

@@ -20,6 +20,8 @@ from symattn.arrays.notes import listening
 from symattn.arrays.size import Size
 from symattn.errors import InputError, Refused
 
+pytestmark = pytest.mark.smoke
+
 INF = np.inf
 ALLOWED = np.array([[1.0, 0.0], [1.0, 1.0]])
 

@@ -30,6 +30,8 @@ from symattn.attention.streaming.paged import Paged
 from symattn.errors import InputError
 from tests.attention.streaming_tools import drawn, exactly, legal, proved
 
+pytestmark = pytest.mark.smoke
+
 N, SLOTS, WINDOW = 7, 3, 3
 DATA = drawn(21, q=(N, 2), k=(N, 2), v=(N, 3))
 SCORES = Attention(scale=1, mask="boolean")

@@ -12,6 +12,8 @@ from symattn.attention.latent import Latent
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 
+pytestmark = pytest.mark.smoke
+
 EXACT, H, G, N, M, D = kind("exact"), 6, 2, 3, 4, 5
 D_K, D_V, D_N, D_R, L, L_Q = 2, 3, 3, 2, 4, 7
 _RNG = np.random.default_rng(3)

@@ -17,6 +17,8 @@ from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from tests.attention.loops import attend
 
+pytestmark = pytest.mark.smoke
+
 RNG = np.random.default_rng(5)
 SIZES = [(3, 3), (2, 5), (5, 2), (1, 4), (4, 1)]
 

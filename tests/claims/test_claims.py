@@ -8,6 +8,8 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import claims
 from symattn.derivations.claims.measures import measured
 
+pytestmark = pytest.mark.smoke
+
 AFTER = {
     "king": "[.2,.3,.9,.5,.1]",
     "queen": "[.2,.4,.9,.5,.1]",

@@ -12,6 +12,8 @@ from symattn.errors import InputError, MissingExtra, Refused, Undecided
 from symattn_cli import main as cli
 from symattn_cli.errors import Status, report
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.mark.parametrize(
     ("error", "status", "words"),

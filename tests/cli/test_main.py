@@ -11,6 +11,8 @@ import pytest
 
 from symattn_cli.main import TABLE, commands
 
+pytestmark = pytest.mark.smoke
+
 
 def test_help_names_every_command(run) -> None:
     ran = run("--help")

@@ -26,6 +26,8 @@ from symattn.document.notation import (
 from symattn.document.tex import tex, words
 from symattn.document.text import plain, text
 
+pytestmark = pytest.mark.smoke
+
 Q, K = name("Q"), name("K")
 D_K, SIGMA, E = name("d", "k"), name("sigma"), Name("e")
 IDX, N = name("i"), name("n")

@@ -18,6 +18,8 @@ from symattn.proof.prover import Proof, prove
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 
+pytestmark = pytest.mark.smoke
+
 xp = Indexed.xp
 exp, total = xp.exp, xp.sum
 PI = Permutation("pi", "n")

@@ -21,6 +21,8 @@ from symattn.render.common import MARK, ledger, ranges
 from symattn.render.layout import width, wrap
 from tests.render import samples
 
+pytestmark = pytest.mark.smoke
+
 DOCUMENTS = [samples.derivation(), samples.walk()]
 
 

@@ -16,6 +16,8 @@ from symattn.sources.calling import agree
 from symattn.sources.request import Request, keyword
 from symattn.verification.target import CAUSAL_MASK
 
+pytestmark = pytest.mark.smoke
+
 
 def printed(function: Callable[..., Any], **request: Any) -> str:
     return agree(function, Request(**request)).printed

@@ -7,6 +7,8 @@ import pytest
 from symattn.proof.theorem import Theorem, decide
 from symattn.theorems.softmax import THEOREMS
 
+pytestmark = pytest.mark.smoke
+
 GRADES = {
     "softmax-shift": "proved",
     "softmax-simplex": "proved",

@@ -39,6 +39,7 @@ def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return run
 
 
+@pytest.mark.smoke
 def test_no_fault(verify, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     status, stdout, stderr = verify(RIGHT)
     assert (status, stderr) == (0, "")
@@ -47,6 +48,7 @@ def test_no_fault(verify, tmp_path: Path) -> None:  # type: ignore[no-untyped-de
     assert sorted(p.name for p in tmp_path.iterdir()) == ["attn.py"]
 
 
+@pytest.mark.smoke
 def test_a_wrong_scale_as_json(verify) -> None:  # type: ignore[no-untyped-def]
     status, stdout, _ = verify(WRONG_SCALE, "-f", "json")
     assert status == 1

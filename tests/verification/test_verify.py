@@ -60,6 +60,7 @@ def test_every_mistake_is_named_in_every_precision(
     _check_named(wrong, precision, examples=100, domain=FULL)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("program", RIGHT, ids=lambda p: p.__name__)
 def test_a_right_program_passes(program: Callable[..., Any]) -> None:
     report = _verify(program, MAKES[program])
@@ -98,6 +99,7 @@ def test_a_common_maximum_is_right_on_small_scores() -> None:
     assert report.verdict is Verdict.NO_FAULT, report.faults
 
 
+@pytest.mark.smoke
 def test_the_smallest_input_for_a_wrong_scale() -> None:
     (fault,) = _verify(programs.scaled_by_width, Attention(), domain=WIDE).faults
     example = fault.counterexample

@@ -19,6 +19,8 @@ from symattn.derivations.walks.tokens import agrees
 from symattn.errors import InputError
 from symattn.evidence import Grade
 
+pytestmark = pytest.mark.smoke
+
 
 def step(document, name: str) -> dict:
     return next(entry for entry in document["steps"] if entry["name"] == name)
