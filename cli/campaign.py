@@ -21,7 +21,7 @@ from .verify import DTYPES
 @click.argument("what", nargs=-1, metavar="FILE.toml|TARGET...")
 @click.option("--spec", "specs", multiple=True, metavar="FIELD[=VALUE],...", help="A specification, or plain.")
 @click.option("--dtypes", metavar="DTYPE,...", help="Types of the inputs; by default float32.")
-@click.option("--budget", type=float, metavar="SECONDS", help="Time for trying inputs, for each verification.")
+@click.option("--budget", type=float, metavar="SECONDS", help="Upper limit of the time of each verification.")
 @click.option("--examples", type=click.IntRange(0), help="Number of inputs at random, for each verification.")
 @click.option("-o", "--output", "path", metavar="DIR", help="Where results are kept; with --summary, a file.")
 @click.option("--summary", metavar="DIR", help="Verify nothing; tell what the results in DIR say.")

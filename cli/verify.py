@@ -47,7 +47,7 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 @click.option("--batch", is_flag=True, help="Axes of batches may come in front.")
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
 @click.option("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")
-@click.option("--budget", type=float, metavar="SECONDS", help="Time for trying inputs; by default 15.")
+@click.option("--budget", type=float, metavar="SECONDS", help="Upper limit of the time; by default 120.")
 @click.option("--seed", type=int, help="Seed of the inputs that are tried.")
 @click.option("--show-output", is_flag=True, help="Show what the function prints.")
 @click.option("--case", "word", metavar="ID", help="Repeat one case of a report, and no other.")

@@ -53,6 +53,7 @@ class Modular(Planes):
         self._move = move
         self._dummy = holder.dummy if dummy is None else dummy
         self._maxima: tuple[State, Maxima] | None = None
+        self.field.work.spend(self._dummy.size)
 
     @classmethod
     def holding(cls, state: State) -> Self:

@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options, and where accepted faults are listed."""
     group = parser.getgroup("symattn", "verification of attention (symattn)")
     group.addoption(
-        "--symattn-budget", type=_seconds, metavar="SECONDS", help="time for each assert_attention to try inputs"
+        "--symattn-budget", type=_seconds, metavar="SECONDS", help="upper limit of the time of each assert_attention"
     )
     group.addoption("--symattn-seed", type=int, metavar="N", help="seed of the inputs that are tried")
     group.addoption(

@@ -108,6 +108,7 @@ class Child:
     def _ask(self, question: str, *rest: Any) -> Any:
         """The worker's answer, or a failure, after which there is no process."""
         limit = self._limits.start if question in ("find", "semantics") else self._limits.call
+        limit += 2 * rest[1] if question == "semantics" else 0.0  # it is made twice, and ends by itself
         left = float("inf") if self._limits.total is None else self._limits.total - self._spent
         if left <= 0:
             return Failure("time limit", f"was not called: all {self._limits.total:g} s are spent", "TimeLimit")

@@ -30,6 +30,7 @@ from symattn.sources.worker import main
 main()
 """
 _ENDED = object()
+_CALL = ("call",)  # the worker begins another call of the function
 
 
 class Process:
@@ -54,7 +55,7 @@ class Process:
         self._reader.start()
 
     def ask(self, message: tuple[Any, ...], limit: float) -> Any:
-        """Send ``message`` and wait ``limit`` seconds at most. Ctrl-C ends the process too."""
+        """Send ``message`` and wait ``limit`` seconds at most, anew from each call that begins. Ctrl-C ends it too."""
         try:
             answer = self._exchange(message, limit)
         except BaseException:
@@ -87,7 +88,10 @@ class Process:
             return _ENDED
         while (left := deadline - time.monotonic()) > 0:
             try:
-                return self._answers.get(timeout=min(left, 0.1))
+                answer = self._answers.get(timeout=min(left, 0.1))
+                if answer != _CALL:
+                    return answer
+                deadline = time.monotonic() + limit
             except queue.Empty:
                 # A process that the target has started may hold the pipe open after the worker's own end.
                 if self._process.poll() is not None and self._answers.empty():

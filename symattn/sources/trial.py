@@ -11,24 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.errors import SymattnError
+from symattn.errors import InputError, SymattnError
 from symattn.sources.documented import documented
 from symattn.sources.layouts import in_words, readings, undocumented
 from symattn.sources.names import AMBIGUOUS, meaning, plain
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters
+from symattn.verification.effort import Effort
 from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.probes import small
 from symattn.verification.target import CAUSAL_MASK, PAST, Argument, Convention, Inputs, Layout, Outcome
 
 Call = Callable[[Convention, Inputs], Outcome]
-_SECONDS = 3.0
+_CALLS = 2000
+_SECONDS = 120.0  # at most; where that strikes, it is told
 _NEAR = 64  # roundings
 _LEVELS = (  # the last ones for functions that take multiples of powers of two alone
     Sizes(5, 11, 6, 7, 10), Sizes(9, 9, 6, 7, 10), Sizes(9, 9, 6, 6, 12), Sizes(16, 16, 16, 16, 32),
@@ -62,7 +63,10 @@ class Possible:
 
 
 def settle(function: Callable[..., Any], convention: Convention, request: Request, call: Call) -> Possible | None:
-    """The convention with the layout and the forms that the function wants; None where nothing runs."""
+    """The convention with the layout and the forms that the function wants; None where nothing runs.
+
+    Raises ``InputError`` where nothing was found within the upper limit of time.
+    """
     return _Trial(function, request, call).settled(convention)
 
 
@@ -77,12 +81,16 @@ class _Trial:
     """The calls for one function."""
 
     def __init__(self, function: Callable[..., Any], request: Request, call: Call) -> None:
-        self._request, self._call = request, call
+        self._request, self._function = request, call
         self._documented = documented(function)
         self._optional_mask = [] if request.masks else _optional_masks(function)
-        self._end = monotonic() + _SECONDS
+        self._effort = Effort(_CALLS, _SECONDS)
         self._made: dict[tuple[Any, ...], Inputs | None] = {}
         self._outputs: dict[int, tuple[Inputs, Any]] = {}  # by the identity of inputs, which are kept alive
+
+    def _call(self, convention: Convention, inputs: Inputs) -> Outcome:
+        self._effort.spend()
+        return self._function(convention, inputs)
 
     def settled(self, convention: Convention) -> Possible | None:
         """The best of all, with a note on what was found."""
@@ -95,17 +103,24 @@ class _Trial:
                 best = found
             if best and best.near:
                 break
+        if best is None and self._effort.struck:
+            raise InputError(f"how it is called was not found in {_SECONDS:g} s; mend: --layout, --mask-arg, --call")
         if best is None:
             return None
         best = self._as_specified(best)
         chosen = replace(best.convention, front="taken" if self._takes_front(best.convention) else "none")
-        notes = (*chosen.notes, *_notes(chosen, self._request), *self._other_readings(best))
+        notes = (*chosen.notes, *_notes(chosen, self._request), *self._other_readings(best), *self._cut())
         return replace(best, convention=replace(chosen, notes=notes))
 
     def formed(self, convention: Convention) -> Iterator[Convention]:
         """In every layout, with every form of its masks."""
         for layout in self._layouts(convention):
             yield from _forms(replace(convention, layout=layout), self._request)
+
+    def _cut(self) -> Iterator[str]:
+        """That the search ended before its end."""
+        if self._effort.struck:
+            yield f"How it is called was sought for {_SECONDS:g} s, and not to the end; --layout tells the axes."
 
     def _other_readings(self, best: Possible) -> Iterator[str]:
         """Where the verdict hangs on the reading: other ones that are right though this one is wrong, or wrong."""
@@ -144,7 +159,7 @@ class _Trial:
         That is if heads without batches run, and are right while the bias is zero: then the layout is no reason.
         """
         padded = any(a.input == "bias" and a.form == "1hqk" for a in best.convention.arguments)
-        if not padded or best.convention.layout in self._documented or monotonic() > self._end:
+        if not padded or best.convention.layout in self._documented or self._effort.over:
             return best
         bare = tuple(replace(a, form="") if a.input == "bias" else a for a in best.convention.arguments)
         found = self._possible(replace(best.convention, layout="nd", arguments=bare))
@@ -187,7 +202,7 @@ class _Trial:
             for formed in _forms(replace(convention, layout=layout), self._request):
                 possible = self._possible(formed)
                 here += [possible] if possible else []
-                if (possible and possible.near) or monotonic() > self._end:
+                if (possible and possible.near) or self._effort.over:
                     break
             found += _batched_first(here)
             plain_runs = self._is_plain(layout) and any(p.level <= self._request.domain.square for p in here)
@@ -220,7 +235,7 @@ class _Trial:
         levels = tuple(enumerate(_LEVELS))[self._request.domain.square :]
         for level, sizes in levels if at is None else [(at, _LEVELS[at])]:
             inputs = self._inputs(convention, sizes)
-            if inputs is None or monotonic() > self._end:
+            if inputs is None or self._effort.over:
                 return None
             inputs = {**inputs, **{n: np.zeros_like(inputs[n]) for n in without}} if without else inputs
             right, got = self._right(inputs), self._call(convention, inputs).output

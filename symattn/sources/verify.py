@@ -46,9 +46,10 @@ def verify(
     """Does ``function`` compute the attention that ``spec`` says, to the last bit that its precision can promise?
 
     No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it. The function
-    is called in this process, so there is no time limit for a call; no new input is tried after ``budget`` seconds, or
-    beyond the probes and ``examples`` random ones. ``call`` holds keywords to pass as they are. The order of the axes,
-    and the shape of masks, are found by small calls unless ``layout`` tells the order.
+    is called in this process, so there is no time limit for a call. Beyond the probes, ``examples`` inputs are tried at
+    random; what is tried does not depend on time, but for the upper limit of ``budget`` seconds, for finding and again
+    for explaining, which the report tells of where it struck. ``call`` holds keywords to pass as they
+    are. The order of the axes, and the shape of masks, are found by small calls unless ``layout`` tells the order.
     Raises ``InputError`` where it is open how to call the function, ``CannotRun`` where it never returns anything.
 
     >>> from symattn import Attention

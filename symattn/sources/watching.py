@@ -28,9 +28,24 @@ class Watched:
     seconds: float
 
 
+_begun: list[Callable[[], None]] = []  # who is told of each call
+
+
+@contextlib.contextmanager
+def announced(tell: Callable[[], None]) -> Iterator[None]:
+    """Tell of each call of ``watch`` when it begins."""
+    _begun.append(tell)
+    try:
+        yield
+    finally:
+        _begun.pop()
+
+
 def watch(function: Callable[..., Any], places: Sequence[Any], keywords: Mapping[str, Any]) -> Watched:
     """Call the function; its exceptions, ``SystemExit`` among them, prints and warnings are kept. Ctrl-C is not."""
     output, error = None, None
+    for tell in _begun:
+        tell()
     with captured() as text, warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         start = time.perf_counter()

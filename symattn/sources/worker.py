@@ -13,6 +13,8 @@ import queue
 import sys
 import threading
 import traceback
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from symattn.attention.spec import Attention
@@ -20,7 +22,7 @@ from symattn.errors import SymattnError
 from symattn.sources.loading import load, where
 from symattn.sources.request import Request
 from symattn.sources.target import Target, settled, target
-from symattn.sources.watching import captured
+from symattn.sources.watching import announced, captured
 from symattn.verification.definitions.registry import is_definition
 from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 
@@ -34,7 +36,7 @@ def main() -> None:
     faulthandler.enable(all_threads=False)
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests, inbox), daemon=True).start()
-    server = _Server()
+    server = _Server(partial(_send, replies, ("call",)))
     while True:
         question, *rest = inbox.get()
         try:
@@ -48,6 +50,9 @@ def main() -> None:
 class _Server:
     """The questions that the parent asks: ``find`` first, then ``prepare``, then ``run`` as often as it likes."""
 
+    def __init__(self, begun: Callable[[], None]) -> None:
+        self._begun = begun
+
     def find(self, name: str, request: Request) -> tuple[str, Request]:
         """Import the target: its name with its parameters, and the request with the framework, where it shows."""
         with captured():
@@ -56,7 +61,7 @@ class _Server:
 
     def prepare(self, request: Request, agreed: Convention | None = None) -> Convention:
         """Agree on the call, if need be by small calls; after a crash, call as ``agreed``."""
-        with captured():
+        with captured(), announced(self._begun):  # many calls, each within the limit of one
             function, name = self._found.function, self._found.name
             self._target = _ready(function, request, agreed, name)
             return self._target.convention

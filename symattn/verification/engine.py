@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import monotonic, process_time
+from math import inf
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from symattn.errors import SymattnError
 from symattn.evidence import Grade, Verdict
 from symattn.verification.diagnosis import faults
 from symattn.verification.domain import Domain
+from symattn.verification.effort import Effort, spent
 from symattn.verification.judge import Case, Judged, judge
 from symattn.verification.probing import behaviour, groups, hints, refusals
 from symattn.verification.probing.inputs import Array, Maker
@@ -26,9 +26,10 @@ from symattn.verification.semantics import Identity
 from symattn.verification.target import Runner
 
 SEED = 20261120
-BUDGET = 15.0  # seconds for finding; explaining and reducing come on top, and are limited themselves
+BUDGET = 120.0  # seconds at most for finding, and as many for explaining; on the way there, calls are counted
 EXAMPLES = 100
 _HANGS = 2  # calls that do not return, after which no more are made
+_EFFORT = 5000  # of ``effort``, for finding: several times what most functions need
 _ENOUGH = 6  # wrong cases of a group, after which it has shown what it can
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and how often each is changed
 _DUMB = 30  # calls that gave nothing, where none gave anything, after which no more are made
@@ -54,8 +55,8 @@ class Session:
     progress: Progress
     records: list[Judged] = field(default_factory=list)
     stdout: list[str] = field(default_factory=list)
-    started: float = field(default_factory=process_time)
-    waited: float = 0.0
+    finding: Effort = field(init=False)
+    explaining: Effort | None = None
     identity: Identity | None = None
     untried: list[str] = field(default_factory=list)
     in_front: Judged | None = None
@@ -67,11 +68,12 @@ class Session:
 
     def __post_init__(self) -> None:
         self.promised = self.domain
+        self.finding = Effort(_EFFORT, self.budget)
 
     @property
-    def left(self) -> float:
-        """Seconds that are left: those of computing count, and those in which a call computes elsewhere or waits."""
-        return self.budget - (process_time() - self.started) - self.waited
+    def effort(self) -> Effort:
+        """What is left to spend: for finding, and once that is done, for explaining."""
+        return self.explaining or self.finding
 
     @property
     def known(self) -> int:
@@ -85,31 +87,22 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether the time is spent, or the function hangs."""
+        """Whether the effort is spent, or the function hangs."""
         errors = [r.outcome.error for r in (*self.records, *self.refused)]
         reasons = [e.reason for e in errors if e is not None]
         dumb = len(reasons) == len(errors) and (len(errors) >= _DUMB or reasons.count("ended") >= _ENDS)
-        return dumb or reasons.count("time limit") >= _HANGS or self.left < 0
+        return dumb or reasons.count("time limit") >= _HANGS or self.effort.over
 
     def try_(self, case: Case) -> Judged:
         """Call and judge."""
-        with self.waiting():
-            outcome = self.runner.run(case.inputs, case.memory)
+        self.effort.spend(case.size)
+        outcome = self.runner.run(case.inputs, case.memory)
         if outcome.stdout:
             self.stdout.append(outcome.stdout)
         return judge(self.spec, self.precision, case, outcome)
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Counts the time that something takes beyond what this process computes."""
-        clock, computed = monotonic(), process_time()
-        try:
-            yield
-        finally:
-            self.waited += max(monotonic() - clock - (process_time() - computed), 0.0)
-
     def take(self, case: Case) -> None:
-        """Call, judge and remember, unless time is over. What the function itself refuses is no fault, and is told."""
+        """Call, judge and remember, while effort is left. What the function itself refuses is told, and no fault."""
         if self.over:
             return
         judged = self.try_(case)
@@ -138,6 +131,7 @@ def verify(
     session = Session(runner, spec, precision, domain or Domain(), seed, examples, budget, progress)
     _collect(session)
     _check_usable(session)
+    session.explaining = Effort(inf, budget)
     found = faults.faults(session)
     return _report(session, found)
 
@@ -211,7 +205,7 @@ def _look_in_front(session: Session, rng: np.random.Generator) -> None:
 
 
 def _search(session: Session) -> None:
-    """Inputs that Hypothesis draws; fewer once faults are known, since these then only help to name them."""
+    """Inputs at random; fewer once faults are known, since these then only help to name them."""
     examples = session.examples // 4 if session.known else session.examples
 
     def visit(title: str, inputs: dict[str, Array]) -> bool:
@@ -294,9 +288,8 @@ def _notes(session: Session) -> Iterator[str]:
         yield f"It warns: {sorted(warned)[0]}" + (f" (and {len(warned) - 1} more)" if len(warned) > 1 else "")
     if session.stdout:
         yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
-    if session.over and not any(_hung(r) for r in session.records):
-        left = f"; not tried: {', '.join(session.untried)}" if session.untried else ""
-        yield f"The time of {session.budget:g} s was spent before every case had been tried{left}."
+    if not any(_hung(r) for r in session.records):
+        yield from spent(session.finding, session.explaining, session.budget, session.untried)
     if session.in_front is not None:
         yield (
             f"Axes in front of those of one item go through, and give other values: {session.in_front.case.name}; "

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
-from time import monotonic
 
 import numpy as np
 
 from symattn.attention.inputs import factors, shape
 from symattn.attention.spec import Attention
+from symattn.verification.effort import Effort
 from symattn.verification.probing.inputs import Array
 
 Inputs = dict[str, Array]
 Fails = Callable[[Inputs], bool]
 Pairs = tuple[tuple[str, int], ...]  # names of arrays and axes
 
+TRIALS = 1200
 _BATCHED = ("q", "k", "v")  # these may have axes of batches, which go too
 _KEPT = ("h", "g", "p")  # as many as the specification says
 
 
-def reduce(inputs: Inputs, fails: Fails, spec: Attention, square: bool = False, seconds: float = 5.0) -> Inputs:
+def reduce(inputs: Inputs, fails: Fails, spec: Attention, square: bool = False, trials: int = TRIALS) -> Inputs:
     """The smallest inputs found for which ``fails`` still holds; it holds for ``inputs``.
 
     ``fails`` must be False for inputs that the specification or the domain does not allow. Columns of projections go
-    from all heads at once; ``square`` takes a query and a key away together.
+    from all heads at once; ``square`` takes a query and a key away together. No more is tried than ``trials`` say, as
+    ``effort`` counts them.
     """
-    end = monotonic() + seconds
+    effort = Effort(trials)
     shapes = {name: a.shape for name, a in inputs.items()}
     axes = {name: factors(name, spec, inputs) for name in inputs}
     state = {name: _apart(a, shape(name, spec, inputs), spec) for name, a in inputs.items()}
@@ -35,7 +37,7 @@ def reduce(inputs: Inputs, fails: Fails, spec: Attention, square: bool = False, 
         return {name: _together(a, shape(name, spec, inputs), len(shapes[name])) for name, a in candidate.items()}
 
     def holds(candidate: Inputs) -> bool:
-        return monotonic() < end and fails(joined(candidate))
+        return effort.affords(candidate) and fails(joined(candidate))
 
     return joined(shrink(state, lambda now: _groups(now, axes, square), holds))
 

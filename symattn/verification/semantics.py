@@ -20,6 +20,7 @@ from symattn.arrays.modular import Modular, modular
 from symattn.arrays.notes import listening, note
 from symattn.arrays.residues import primes
 from symattn.arrays.residues.degree import Chance, escape, pairs_needed
+from symattn.arrays.residues.field import Work
 from symattn.attention.inputs import TOKENS, lengths
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
@@ -29,6 +30,7 @@ from symattn.evidence import Evidence, Grade
 EPSILON = 1e-12
 SPARE = 2  # pairs that may be set aside, because a divisor happened to be 0 in them
 SAMPLED = 3  # pairs, where there is no bound
+_WORK = 100_000  # of ``Work``, for one test
 LARGEST = 2  # of the whole numbers that are drawn
 
 #: The function for arrays of a kind, taking the inputs by name.
@@ -105,7 +107,8 @@ def identity_test(
     specification.
     """
     random = Random(seed)
-    runs = [_Run(s, numbers, spec, tuple(names), random, masks) for s in sizes for numbers in _numbers(names)]
+    work = Work(_WORK)
+    runs = [_Run(s, numbers, spec, tuple(names), random, masks, work) for s in sizes for numbers in _numbers(names)]
     with listening() as notes:
         for run in runs:
             run.settle(prepare, epsilon / len(runs))
@@ -151,8 +154,9 @@ class _Run:
         names: tuple[str, ...],
         random: Random,
         masks: Masks | None,
+        work: Work,
     ) -> None:
-        self.sizes, self.spec, self.random = sizes, spec, random
+        self.sizes, self.spec, self.random, self.work = sizes, spec, random, work
         self.numbers = tuple(n for n in numbers if n in names)
         self.shapes = _shapes(sizes, spec, names)
         self.given = {n: _drawn(self.shapes[n], random) for n in self.numbers}
@@ -228,6 +232,7 @@ class _Point:
         inputs = run.inputs(kind)
         expected = run.spec(**inputs)
         copies = {n: x.copy() for n, x in inputs.items()}  # the function may change what it is given
+        kind.field.work = run.work
         try:
             self._compare(kind, _first(prepare(kind)(copies)), expected)
         except primes.NoRoot:

@@ -91,13 +91,10 @@ def test_after_a_crash_the_function_is_called_as_before(run: Run) -> None:
 
 @pytest.mark.deep
 def test_the_logarithms_of_the_sums_are_judged() -> None:
-    report = verify_target("f.py:in_base_two", Attention(causal=True, lse=True), layout="nd", examples=0, budget=0.5)
+    report = verify_target("f.py:in_base_two", Attention(causal=True, lse=True), layout="nd", examples=0)
     assert [(fault.step, fault.cause) for fault in report.faults] == [("lse", "the logarithm has the base 2")]
     assert Grade.TESTED not in [check.grade for check in report.checks]  # that is of the output alone
-    assert (
-        report.command
-        == "symattn verify f.py:in_base_two --definition lse --causal --layout nd --budget 0.5 --examples 0"
-    )
+    assert report.command == "symattn verify f.py:in_base_two --definition lse --causal --layout nd --examples 0"
 
 
 def test_settings_of_the_attention_are_passed() -> None:
@@ -187,4 +184,4 @@ def test_squares_beyond_float16_where_sums_are_wider() -> None:
     from symattn.arrays.precision import Precision
 
     assert verify(norm, LayerNorm(), precision=Precision.of("float16", "fused"), examples=0).verdict is Verdict.FAULT
-    assert verify(norm, LayerNorm(), precision="float16", examples=0, budget=0.5).verdict is not Verdict.FAULT
+    assert verify(norm, LayerNorm(), precision="float16", examples=0).verdict is not Verdict.FAULT

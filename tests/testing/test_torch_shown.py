@@ -13,7 +13,7 @@ from symattn.testing import AttentionFault, assert_attention, assert_close_to_ex
 
 pytestmark = pytest.mark.torch
 SDPA = "torch.nn.functional:scaled_dot_product_attention"
-QUICK: Any = {"examples": 5, "budget": 3}
+QUICK: Any = {"examples": 5}
 WAYS: dict[str, tuple[Attention, list[str]]] = {
     "plain": (Attention(), []),
     "causal": (Attention(causal=True, alignment="top-left"), ["is_causal=true"]),

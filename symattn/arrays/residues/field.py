@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,19 @@ _NO_LOGARITHM = Ratio(ONE)
 Shape = tuple[int, ...]
 
 
+class Work:
+    """How much may be computed: an array counts 1, and 1 more for every 512 elements. Without ``units``, any amount."""
+
+    def __init__(self, units: float = inf) -> None:
+        self.units = self.left = units
+
+    def spend(self, elements: int) -> None:
+        """Raises ``Refused`` where nothing is left."""
+        self.left -= 1 + elements // 512
+        if self.left < 0:
+            raise Refused(f"modular: the code makes more arrays than {self.units:g}, which is as far as it is followed")
+
+
 class Field:
     """A pair (p, q), a generator of the group of order q, and the random choices and decisions of one run."""
 
@@ -31,6 +45,7 @@ class Field:
         self.exponential = Exponential(self.p, q, g)
         self.salt = bytes(self.random.integers(0, 256, 16, dtype=np.uint8))
         self.decisions = Decisions()
+        self.work = Work()
         self.scalars: dict[float, State] = {}  # plain numbers met, which are met again and again
 
     def letters(self, shape: Shape) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from time import monotonic
+from math import inf
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from symattn.verification.definitions.faults import faults
 from symattn.verification.definitions.judging import Judged, judge
 from symattn.verification.definitions.subject import Subject
 from symattn.verification.domain import Domain
+from symattn.verification.effort import Effort, spent
 from symattn.verification.engine import BUDGET, EXAMPLES, SEED, Progress, Unusable
 from symattn.verification.judge import Case
 from symattn.verification.report import Check, Fault, Report
@@ -23,6 +24,7 @@ from symattn.verification.target import Runner
 
 _WHOLE = 10  # cases for which all ways are run, whatever the function gives
 _ENOUGH = 12  # wrong cases, after which no more are sought
+_EFFORT = 5000  # of ``effort``, for finding: several times what most functions need
 _HANGS = 2  # calls that do not return, after which no more are made
 
 
@@ -41,7 +43,16 @@ class Session:
     stdout: list[str] = field(default_factory=list)
     refused: list[Judged] = field(default_factory=list)
     untold: int = 0
-    started: float = field(default_factory=monotonic)
+    finding: Effort = field(init=False)
+    explaining: Effort | None = None
+
+    def __post_init__(self) -> None:
+        self.finding = Effort(_EFFORT, self.budget)
+
+    @property
+    def effort(self) -> Effort:
+        """What is left to spend: for finding, and once that is done, for explaining."""
+        return self.explaining or self.finding
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,9 +62,9 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether the time is spent, or the function hangs."""
+        """Whether the effort is spent, or the function hangs."""
         hangs = sum(r.outcome.error is not None and r.outcome.error.reason == "time limit" for r in self.records)
-        return hangs >= _HANGS or monotonic() - self.started > self.budget
+        return hangs >= _HANGS or self.effort.over
 
     @property
     def enough(self) -> bool:
@@ -62,6 +73,7 @@ class Session:
 
     def try_(self, case: Case) -> Judged | None:
         """Call and judge; None where nothing is known of what is legal."""
+        self.effort.spend(case.size)
         outcome = self.runner.run(case.inputs, case.memory)
         if outcome.stdout:
             self.stdout.append(outcome.stdout)
@@ -71,7 +83,7 @@ class Session:
             return None
 
     def take(self, case: Case) -> None:
-        """Call, judge and remember, unless time is over. What the function itself refuses is no fault, and is told."""
+        """Call, judge and remember, while effort is left. What the function itself refuses is told, and no fault."""
         if self.over:
             return
         judged = self.try_(case)
@@ -102,6 +114,7 @@ def verify(
     _collect(session, progress)
     _check_usable(session)
     progress("causes")
+    session.explaining = Effort(inf, budget)
     return _report(session, faults(session))
 
 
@@ -192,5 +205,4 @@ def _notes(session: Session) -> Iterator[str]:
         yield f"It warns: {sorted(warned)[0]}" + (f" (and {len(warned) - 1} more)" if len(warned) > 1 else "")
     if session.stdout:
         yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
-    if session.over:
-        yield f"The time of {session.budget:g} s was spent before every case had been tried."
+    yield from spent(session.finding, session.explaining, session.budget)

@@ -136,6 +136,8 @@ def _smallest(session: Session, judged: Judged, shows: Callable[[Judged], bool])
     best = [judged]
 
     def fails(inputs: dict[str, np.ndarray]) -> bool:
+        if session.effort.over:
+            return False
         try:
             whole = session.subject.completed(inputs, session.precision)
             if not session.subject.admitted(whole):

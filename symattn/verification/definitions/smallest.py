@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.errors import SymattnError
 from symattn.verification.definitions.judging import Judged
 from symattn.verification.definitions.subject import Inputs, Subject, known
-from symattn.verification.reduce import Pairs, shrink
+from symattn.verification.effort import Effort
+from symattn.verification.reduce import TRIALS, Pairs, shrink
 from symattn.verification.reference import lifted
 from symattn.verification.report import Counterexample
 
@@ -21,10 +21,10 @@ _FEW = 64  # entries up to which an exact value is formed
 
 
 def reduced(
-    subject: Subject, inputs: Inputs, fails: Callable[[dict[str, np.ndarray]], bool], seconds: float = 4.0
+    subject: Subject, inputs: Inputs, fails: Callable[[dict[str, np.ndarray]], bool], trials: int = TRIALS
 ) -> None:
     """Call ``fails`` with smaller and smaller inputs; what it last agreed to is the smallest."""
-    end = monotonic() + seconds
+    effort = Effort(trials)
     sizes = subject.sizes_of(inputs)
     axes = {n: subject.axes(n, sizes)[-np.ndim(a) :] if np.ndim(a) else () for n, a in inputs.items()}
     made = {i.name for i in subject.inputs if i.made is not None}
@@ -34,7 +34,7 @@ def reduced(
         return {n: _together(candidate[n], axes[n]) if n in candidate else a for n, a in inputs.items()}
 
     def holds(candidate: dict[str, np.ndarray]) -> bool:
-        return monotonic() < end and fails(joined(candidate))
+        return effort.affords(candidate) and fails(joined(candidate))
 
     drawn = {n: of for n, of in axes.items() if n in state}
     shrink(state, lambda now: _groups(subject, drawn), holds)

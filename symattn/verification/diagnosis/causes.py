@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
-from time import process_time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,7 @@ from symattn.verification.diagnosis.fresh import SIZED, fresh
 from symattn.verification.diagnosis.mistakes import MISTAKES, STEPS, Mistake
 from symattn.verification.diagnosis.outofrange import out_of_range
 from symattn.verification.diagnosis.screening import Screen
+from symattn.verification.effort import Effort
 from symattn.verification.judge import Judged
 from symattn.verification.reference import Variant
 
@@ -35,7 +35,8 @@ _MOST = 8  # mistakes that are judged by balls
 _TELLING = 150  # entries of inputs that tell much and take little time
 _PARTS = 30  # mistakes of which pairs are tried
 _PLACES = 4  # conditions that are tried for each mistake
-_SECONDS = 2.0  # for each way
+_SCREENED = 20_000  # runs in float64 for each way, see ``effort``
+_BALLS = 50  # such runs, that one in balls takes as long as
 
 
 @dataclass(frozen=True)
@@ -114,12 +115,13 @@ class Search:
     wrong: list[Judged]
     right: list[Judged]
     screen: Screen = field(init=False)
-    started: float = field(default_factory=process_time)
+    effort: Effort = field(init=False)
     fits: list[Mistake] = field(default_factory=list)
     clear: list[Mistake] = field(default_factory=list)
     dim: list[Mistake] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._begin()
         self.screen = Screen(self.session.spec, self.session.precision)
         self.raised = [r for r in self.session.records if r.finding == "raises"]
         self.possible = [m for m in MISTAKES if self._possible(m)]
@@ -200,14 +202,15 @@ class Search:
                 yield both
 
     def _begin(self) -> None:
-        self.started = process_time()
+        self.effort = Effort(_SCREENED)
 
     @property
     def _over(self) -> bool:
-        return process_time() - self.started > _SECONDS
+        return self.effort.over or self.session.effort.over
 
     def screened(self, judged: Judged, mistake: Mistake) -> bool | None:
         """What float64 says."""
+        self.effort.spend(judged.case.size)
         return _answer(judged, mistake, lambda r, variant: self.screen.answer(r, variant, mistake.around))
 
     def _explains(self, mistake: Mistake, cases: Sequence[Judged]) -> bool:
@@ -221,11 +224,16 @@ class Search:
         found: list[Mistake] = []
         cases = [*self.wrong[:_WRONG], *self.right[:_RIGHT], *self.raised[:_RAISED]]
         for mistake in mistakes:
-            if _explains_all(explains(self.session, judged, mistake) for judged in cases):
+            if _explains_all(self._explained(judged, mistake) for judged in cases):
                 found.append(mistake)
             if len(found) >= _MOST or self._over:
                 break
         return tuple(found)
+
+    def _explained(self, judged: Judged, mistake: Mistake) -> bool | None:
+        """What balls say."""
+        self.effort.spend(_BALLS * judged.case.size, _BALLS)
+        return explains(self.session, judged, mistake)
 
     def _tried(self, mistakes: tuple[Mistake, ...]) -> tuple[Mistake, ...]:
         """Those that explain inputs that were not seen before, too."""

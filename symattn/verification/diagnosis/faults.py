@@ -205,7 +205,7 @@ def _smallest(session: Session, judged: Judged, mistake: Mistake | None = None) 
     mistake = mistake if _shows(session, judged, mistake) else None
 
     def fails(inputs: Inputs) -> bool:
-        if not _fits(session, inputs):
+        if session.effort.over or not _fits(session, inputs):
             return False
         found = session.try_(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
         alike = found.finding in _SAME.get(judged.finding or "", (judged.finding,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from time import monotonic, process_time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
 #: Words of a mistake that has a size of its own.
 SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)")
-_SECONDS = 1.5
-_WAITING = 10.0  # seconds of the clock: a function may be slow, or hang
 _SIZES = (
     Sizes(3, 5, 4, 2),
     Sizes(4, 4, 3, 3),
@@ -37,13 +34,12 @@ _MORE = (
 
 
 def fresh(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Judged]:
-    """Judged cases of several shapes, integers and others in turn, for as long as there is time."""
+    """Judged cases of several shapes, integers and others in turn."""
     rng = np.random.default_rng((session.seed, 1))
-    started, waited = process_time(), monotonic()
     wanted = (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES
     for number, sizes in enumerate(wanted):
         family = FAMILIES["integer" if number % 2 else "normal"](rng)
         inputs = session.maker.make(sizes, family, rng)
         yield session.try_(Case("fresh", f"fresh inputs {number + 1}", inputs))
-        if process_time() - started > _SECONDS or monotonic() - waited > _WAITING:
+        if session.effort.over:
             return

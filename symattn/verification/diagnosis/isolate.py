@@ -8,7 +8,6 @@ effect: scores that are all 0, far below a cap, or of a key that stands where th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _CASES = 3  # wrong cases that must all become right
-_WAITING = 10.0  # seconds
 _FAR = 1e4  # below all scores
 _SMALL = 2.0**-12
 Change = Callable[[np.ndarray], np.ndarray]
@@ -57,9 +55,8 @@ def idle_step(session: Session, wrong: list[Judged]) -> tuple[str, str]:
     cases = [r for r in wrong if r.ratios is not None][:_CASES]
     if not cases:
         return "", ""
-    started = monotonic()
     for step, words, changes in _IDLE:
-        if monotonic() - started > _WAITING:
+        if session.effort.over:
             return "", ""
         if _right(session, cases, lambda given, c=changes: _changed(given, c)):  # type: ignore[misc]
             return step, f"all is right where {words}"

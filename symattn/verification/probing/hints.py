@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from symattn.verification.semantics import Difference, Identity
 
 GROUP = "semantics"
-_SECONDS = 5.0  # on top of the budget, since a copy of the process computes meanwhile
+_SECONDS = 60.0  # at most, for a function that never returns on residues; what ends others is counted
 _TRIES = 4
 _SIZES = re.compile(r"n_q = (\d+), n_k = (\d+), d_k = (\d+)")
 
@@ -32,7 +32,8 @@ def understood(session: Session) -> Identity | None:
     make = getattr(session.runner, "semantics", None)
     if make is None or session.over:
         return None
-    found: Identity | None = make(session.spec, min(_SECONDS, max(session.left / 2, 1.0)), session.domain.square)
+    seconds = float(round(max(min(_SECONDS, session.effort.left), 1.0)))
+    found: Identity | None = make(session.spec, seconds, session.domain.square)
     return found
 
 

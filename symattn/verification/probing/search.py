@@ -1,47 +1,30 @@
-"""Hypothesis draws inputs: sizes, a family of entries, and the seed from which the entries come."""
+"""Inputs at random: sizes, a family of entries, and the entries. The same seed gives the same inputs."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from symattn.verification.probing.inputs import Array, Entries, Maker, Sizes
 
 Visit = Callable[[str, dict[str, Array]], bool]
+_FEW = 8
 _MANY = (17, 31, 32, 33, 64, 65)  # astride the sizes of tiles
 _MANY_SQUARE = _MANY[:4]  # where there are as many queries
+_WIDE = (16, 33, 64, 80)
+_OFTEN = 0.25  # how often a size is one of the larger ones
+_BATCHES = ((), (1, 2), (2, 3))
 
 
 def search(maker: Maker, seed: int, examples: int, visit: Visit) -> None:
-    """Show ``visit`` up to ``examples`` inputs, until it returns True. The same seed gives the same inputs."""
-    import hypothesis
-    from hypothesis import HealthCheck, Phase, Verbosity, settings
-    from hypothesis import strategies as st
-
-    done = False
-
-    def example(sizes: Sizes, family: str, entries_from: int) -> None:
-        nonlocal done
-        if not done:
-            rng = np.random.default_rng(entries_from)
-            done = visit(f"{family} entries", maker.make(sizes, FAMILIES[family](rng), rng))
-
-    drawn = hypothesis.given(_sizes(maker, st), st.sampled_from(sorted(FAMILIES)), st.integers(0, 2**32 - 1))(example)
-    quiet = settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-    )
-    with _nothing_written():
-        hypothesis.seed(seed)(quiet(drawn))()
+    """Show ``visit`` up to ``examples`` inputs, until it returns True."""
+    rng = np.random.default_rng((seed, 5))
+    names = sorted(FAMILIES)
+    for _ in range(examples):
+        sizes, family = _sizes(maker, rng), names[rng.integers(len(names))]
+        if visit(f"{family} entries", maker.make(sizes, FAMILIES[family](rng), rng)):
+            return
 
 
 def climb(
@@ -83,12 +66,13 @@ def _changed(maker: Maker, inputs: dict[str, Array], rng: np.random.Generator) -
     return maker.tame(changed)
 
 
-def _sizes(maker: Maker, st: Any) -> Any:
-    few = st.integers(1, 8)
-    tokens = st.one_of(few, few, few, st.sampled_from(_MANY_SQUARE if maker.square else _MANY))
-    widths = st.one_of(few, few, few, st.sampled_from((16, 33, 64, 80)))
-    batches = st.sampled_from(tuple(dict.fromkeys(b[: maker.batches] for b in ((), (1, 2), (2, 3)))))
-    return st.builds(Sizes, few, tokens, widths, few, few, batches)
+def _sizes(maker: Maker, rng: np.random.Generator) -> Sizes:
+    n_q, n_k, d_k, d_v, d_model = (int(n) for n in rng.integers(1, _FEW + 1, 5))
+    if rng.random() < _OFTEN:
+        n_k = int(rng.choice(_MANY_SQUARE if maker.square else _MANY))
+    if rng.random() < _OFTEN:
+        d_k = int(rng.choice(_WIDE))
+    return Sizes(n_q, n_k, d_k, d_v, d_model, _BATCHES[rng.integers(len(_BATCHES))][: maker.batches])
 
 
 def _normal(rng: np.random.Generator) -> Entries:
@@ -118,17 +102,3 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Entries]] = {
     "sparse": _sparse,
     "shifted": _offset,
 }
-
-
-@contextmanager
-def _nothing_written() -> Iterator[None]:
-    """Hypothesis keeps notes in the current directory, where nobody asked for them; here they vanish."""
-    from hypothesis import configuration
-
-    before = vars(configuration).get("__hypothesis_home_directory")
-    with tempfile.TemporaryDirectory(prefix="symattn-") as place:
-        configuration.set_hypothesis_home_dir(Path(place))
-        try:
-            yield
-        finally:
-            configuration.set_hypothesis_home_dir(before)

@@ -1,0 +1,206 @@
+"""No clock decides an answer: what is tried is counted, and an upper limit in seconds is told where it struck."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symattn
+from symattn import Attention, InputError, Report, Verdict, verify
+from symattn.arrays.precision import Precision
+from symattn.render.json import render
+from symattn.sources.request import Request
+from symattn.sources.target import target
+from symattn.sources.verify import verify_target
+from symattn.verification import effort
+from symattn.verification.domain import Domain
+from symattn.verification.effort import Effort
+from symattn.verification.probing import search
+from symattn.verification.probing.inputs import Maker
+from symattn.verification.reduce import reduce
+from symattn.verification.target import Convention
+from tests.faults import programs
+
+#: Modules that may look at a clock: the limits of processes and calls, and the upper limit that ``effort`` tells of.
+CLOCKS = {
+    "verification/effort.py", "sources/apart.py", "sources/child.py", "sources/process.py", "sources/watching.py",
+}  # fmt: skip
+
+
+class Clock:
+    """A clock that moves on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(effort, "monotonic", made)
+    return made
+
+
+def test_what_is_counted_ends_an_effort_and_seconds_do_so_visibly(clock: Clock) -> None:
+    counted, limited = Effort(4), Effort(4, 1.0)
+    counted.spend(1100)
+    assert not counted.over
+    counted.spend()
+    assert (counted.over, counted.struck) == (True, False)
+    clock.now = 1.5
+    assert (limited.over, limited.struck, limited.units) == (True, True, 4)
+
+
+def test_nothing_else_looks_at_a_clock() -> None:
+    root = Path(symattn.__file__).parent
+    found = set()
+    for path in (*root.glob("verification/**/*.py"), *root.glob("sources/**/*.py")):
+        if re.search(r"^ *(from|import) (time|datetime|timeit)\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+            found.add(path.relative_to(root).as_posix())
+    assert found == CLOCKS
+
+
+def _softmax(s: Any) -> Any:
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _padded(clock: Clock, seconds: float) -> Any:
+    """A right function of four axes, which takes its time."""
+
+    def attention(q: Any, k: Any, v: Any, key_padding_mask: Any) -> Any:
+        clock.now += seconds
+        (b, _, _, d), n_k = q.shape, k.shape[-2]
+        open_ = key_padding_mask.reshape(b, 1, 1, n_k)
+        scores = q @ k.swapaxes(-1, -2) * q.dtype.type(d**-0.5)
+        return _softmax(np.where(open_, scores, np.float32(-np.inf))) @ v
+
+    return attention
+
+
+def _agreed(function: Any) -> Convention:
+    return target(function, Request.of(Attention(padding=True), dtype="float32", layout="auto")).convention
+
+
+def test_a_slow_function_is_called_as_a_quick_one(clock: Clock) -> None:
+    quick, slow = _agreed(_padded(clock, 0.0)), _agreed(_padded(clock, 0.08))
+    assert clock.now > 1  # it did take its time
+    assert (quick.layout, quick.arguments[-1].form, quick.arguments[-1].inverted) == ("bhnd", "bk", False)
+    assert slow == quick
+
+
+def test_a_search_for_the_call_that_takes_too_long_says_so(clock: Clock) -> None:
+    assert any("not to the end; --layout" in note for note in _agreed(_padded(clock, 3.0)).notes)
+    with pytest.raises(InputError, match="was not found in 120 s; mend: --layout"):
+        _agreed(_padded(clock, 50.0))
+
+
+def test_a_limit_of_seconds_that_struck_is_told(clock: Clock) -> None:
+    def slow(q: Any, k: Any, v: Any) -> Any:
+        clock.now += 0.5
+        return programs.unscaled(q, k, v)
+
+    def told(**limit: float) -> tuple[str, ...]:
+        return tuple(n for n in verify(slow, layout="nd", examples=0, **limit).notes if "was spent" in n)
+
+    first, second = told(budget=2.0)
+    assert first.startswith("The time of 2 s was spent before every case had been tried; not tried: shapes")
+    assert second.startswith("The time of 2 s was spent before every cause and every smaller input had been tried")
+    assert told(budget=1e5) == ()
+
+
+def test_the_smallest_input_is_sought_by_a_number_of_trials() -> None:
+    seen: list[int] = []
+
+    def fails(inputs: dict[str, np.ndarray]) -> bool:
+        seen.append(inputs["q"].size)
+        return False
+
+    given = {name: np.full((3, 4), 1.5) for name in "qkv"}
+    reduce(given, fails, Attention(), trials=7)
+    assert len(seen) == 7
+
+
+def _drawn(seed: int) -> list[tuple[str, dict[str, Any]]]:
+    convention = target(programs.unscaled, Request.of(Attention(), dtype="float32", layout="nd")).convention
+    found: list[tuple[str, dict[str, Any]]] = []
+
+    def visit(title: str, inputs: dict[str, Any]) -> bool:
+        found.append((title, {name: a.tolist() for name, a in inputs.items()}))
+        return False
+
+    search.search(Maker(Attention(), convention, Precision.of("float32"), Domain()), seed, 20, visit)
+    return found
+
+
+@pytest.fixture
+def local_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module of the user's own, with numbers of its own in its code."""
+    (tmp_path / "numbers_of_mine.py").write_text("def f(x):\n    return x + 1234577 * 0.31415 - 33\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    __import__("numbers_of_mine")
+    yield
+    del sys.modules["numbers_of_mine"]
+
+
+def test_inputs_at_random_follow_from_the_seed_alone(request: pytest.FixtureRequest) -> None:
+    before = _drawn(3)
+    request.getfixturevalue("local_module")
+    assert _drawn(3) == before
+    assert _drawn(4) != before
+    assert {title for title, _ in before} == {f"{name} entries" for name in search.FAMILIES}
+
+
+def _told(report: Report) -> str:
+    return render(report.document())
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Processes that want every core."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    yield
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("name", "verdict"), [("right", Verdict.NO_FAULT), ("twice", Verdict.FAULT)])
+def test_the_same_seed_gives_the_same_report_on_a_busy_machine_beside_other_modules(
+    name: str, verdict: Verdict, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    path = tmp_path / "attn.py"
+    path.write_text(_CODE, encoding="utf-8")
+    first = verify_target(f"{path}:{name}", Attention())
+    request.getfixturevalue("local_module")
+    request.getfixturevalue("busy")
+    again = verify_target(f"{path}:{name}", Attention())
+    assert first.verdict is verdict
+    assert _told(first) == _told(again)
+
+
+_CODE = """
+import numpy as np
+
+
+def right(q, k, v):
+    s = q @ k.T / np.float32(np.sqrt(q.shape[-1]))
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+def twice(q, k, v):
+    return 2 * right(q, k, v)
+"""
