@@ -120,7 +120,7 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
     """The first form, and order of the axes, in which a small call gives what it should.
 
     Orders that the function's text names come first. Where no call gives what it should, it is the first in which the
-    shapes are right; the order is the one that was told.
+    shapes are right; the order is the one that was told. Without an order, it is the first form that runs.
     """
     named = documented(function)
     orders: tuple[Layout, ...] = tuple(dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS)))
@@ -128,6 +128,7 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
     found: dict[bool | None, Adapted] = {}
     wrong: dict[Layout, None] = {}  # orders in which it runs and gives something else
     refused: list[InputError] = []
+    failed: Failure | None = None
     for layout in orders if request.layout == "auto" else (request.layout,):
         try:
             forms = tuple(subjects_of(request.spec, layout))
@@ -141,7 +142,13 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
                 refused.append(error)
                 continue
             made.try_out(request)
-            if made.right or (made.right is False and not ordered(request.spec)):
+            failed = failed or made.error
+            if not ordered(request.spec) and made.error is None:
+                if not _is_meant(axes_of(subject), axes_of(forms[0])):
+                    break
+                made.other_readings = _of_axes(subject, failed) if form else ()
+                return made
+            if made.right:
                 made.other_readings = _other_readings(layout, wrong, named)
                 return made
             wrong |= {layout: None} if made.right is False else {}
@@ -162,10 +169,37 @@ def _other_readings(taken: Layout, wrong: Mapping[Layout, None], named: tuple[La
     return tuple(readings(others, right=False))
 
 
-def _shown(subject: Subject) -> tuple[Mapping[str, int], ...]:
-    """The sizes of small calls: the second ones, in which as a rule all differ, and one for each other set of axes."""
-    found = {frozenset(sizes): sizes for sizes in reversed(subject.sizes)}
-    return tuple((found | {frozenset(subject.sizes[1]): subject.sizes[1]}).values())
+def axes_of(subject: Subject) -> list[int]:
+    """The numbers of axes that the first input has."""
+    return sorted({len(subject.axes(subject.inputs[0].name, sizes)) for sizes in subject.sizes})
+
+
+def _is_meant(numbers: list[int], every: list[int]) -> bool:
+    """Whether a function may be written for these numbers of axes: for one, or for all from some number on.
+
+    One that takes rows and matrices, and fails for a batch of them, is wrong there.
+    """
+    return len(numbers) == 1 or numbers[-1] >= every[-1]
+
+
+def _of_axes(subject: Subject, failed: Failure | None) -> tuple[str, ...]:
+    """A note on the numbers of axes that a function takes, where it does not take all."""
+    numbers = axes_of(subject)
+    told = f"{' or '.join(map(str, numbers))} {'axis' if numbers == [1] else 'axes'}"
+    return (
+        f"{subject.inputs[0].name} is taken to have {told}, found by trial; with another number of axes: {failed}.",
+    )
+
+
+def _shown(subject: Subject, by_order: bool) -> tuple[Mapping[str, int], ...]:
+    """The sizes of small calls: the second ones, in which as a rule all differ; without an order for all sets of axes.
+
+    The latter are such as do not come later, when what is left from an earlier call would be hard to see.
+    """
+    if by_order:
+        return (subject.sizes[1],)
+    larger = ({x: n if x in subject.kept else n + 5 for x, n in sizes.items()} for sizes in subject.sizes)
+    return tuple({frozenset(sizes): sizes for sizes in larger}.values())
 
 
 def _agrees(subject: Subject, outcome: Outcome, right: tuple[Any, ...]) -> bool | None:
@@ -233,7 +267,7 @@ class Adapted:
     def try_out(self, request: Request) -> None:
         """Make small calls, and see whether they give about the right values."""
         found: list[bool] = []
-        for sizes in _shown(self.subject):
+        for sizes in _shown(self.subject, ordered(request.spec)):
             inputs = _small(self.subject, self.convention, request, sizes)
             outcome = Target(self, self.convention).run(inputs)
             with np.errstate(all="ignore"):

@@ -91,7 +91,7 @@ def subject(spec: Norm) -> Subject:
         title=f"{type(spec).__name__}({', '.join(_told(spec))})",
         step="norm",
         inputs=(
-            Input("x", "b n d", "input inputs hidden hidden_states h tokens a features"),
+            Input("x", "b h n d", "input inputs hidden hidden_states h tokens a features"),
             Input("gain", "d", "weight gamma scale w g norm_weight ln_weight", _gains(spec), needed=False),
             Input("bias", "d", "beta b shift offset norm_bias ln_bias", _halves, needed=False),
         ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from symattn.attention.spec import Attention
@@ -50,8 +52,33 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Subject]:
     room: Any = import_module(_ROOM + _SUBJECTS[type(spec).__name__])
     if hasattr(room, "subjects"):
         yield from room.subjects(spec, layout)
+    elif ordered(spec):
+        yield room.subject(spec, layout)
     else:
-        yield room.subject(spec, layout) if ordered(spec) else room.subject(spec)
+        yield from _by_axes(room.subject(spec))
+
+
+def _by_axes(subject: Subject) -> Iterator[Subject]:
+    """A definition as it is, and for inputs of fewer numbers of axes, as many of them as can be first.
+
+    Functions such as norms need not take (d,), (n, d) and (b, n, d) alike: the first input has all or some of these.
+    """
+    yield subject
+    letters = subject.inputs[0].shape.split()
+    least = min(len(subject.axes(subject.inputs[0].name, sizes)) for sizes in subject.sizes)
+    numbers = range(least, len(letters) + 1)
+    for several in range(len(numbers), 0, -1):
+        for chosen in combinations(numbers, several):
+            yield replace(
+                subject, sizes=tuple(_with_axes(s, letters, chosen[i % several]) for i, s in enumerate(subject.sizes))
+            )
+
+
+def _with_axes(sizes: Mapping[str, int], letters: Sequence[str], number: int) -> dict[str, int]:
+    """The sizes with the last letters of an array alone, 2 and more where they lack one."""
+    wanted = letters[len(letters) - number :]
+    added = {letter: 2 + i for i, letter in enumerate(wanted) if letter not in sizes}
+    return added | {letter: n for letter, n in sizes.items() if letter in wanted or letter not in letters}
 
 
 def ordered(spec: object) -> bool:

@@ -1,0 +1,67 @@
+"""How a function of a definition wants its arrays is found by trial: norms and blocks of any number of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Block, RMSNorm, verify
+from symattn.sources import definitions
+from symattn.sources.verify import _request
+
+
+def rms(x: Any, weight: Any, axis: int = -1) -> Any:
+    mean = (x * x).mean(axis=axis, keepdims=True)
+    return x / np.sqrt(mean + x.dtype.type(1e-5)) * weight
+
+
+def of_axes(*numbers: int, axis: int = -1) -> Callable[..., Any]:
+    def norm(x: Any, weight: Any) -> Any:
+        if x.ndim not in numbers:
+            raise IndexError("another number of axes")
+        return rms(x, weight, axis)
+
+    return norm
+
+
+def found(function: Callable[..., Any], spec: Any) -> tuple[set[int], tuple[str, ...]]:
+    """The numbers of axes of x, and the notes."""
+    made = definitions.target(function, _request(spec, dtype="float32", framework="numpy"))
+    subject = made.subject
+    return {len(subject.axes("x", s)) for s in subject.sizes}, made.convention.notes
+
+
+@pytest.mark.parametrize("numbers", [(1,), (2,), (3,), (4,), (2, 3), (3, 4)])
+def test_norms_of_some_numbers_of_axes(numbers: tuple[int, ...]) -> None:
+    axes, (note,) = found(of_axes(*numbers), RMSNorm())
+    assert axes == {*numbers}
+    assert "found by trial; with another number of axes: IndexError" in note
+
+
+def test_norms_of_any_number_of_axes() -> None:
+    assert found(of_axes(1, 2, 3, 4), RMSNorm()) == ({1, 2, 3}, ())
+    assert found(of_axes(1, 2), RMSNorm()) == ({1, 2, 3}, ())  # it fails for a batch, which is wrong
+
+
+@pytest.mark.deep
+def test_a_norm_of_some_numbers_of_axes_is_verified_at_these() -> None:
+    report = verify(of_axes(3), RMSNorm(), framework="numpy", examples=0)
+    assert report.verdict.value == "no fault"
+    assert any("x is taken to have 3 axes, found by trial" in n for n in report.notes)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("function", [of_axes(3, axis=1), of_axes(4, axis=1), of_axes(2, 3, axis=1)])
+def test_a_norm_over_the_wrong_axis_is_wrong(function: Callable[..., Any]) -> None:
+    assert verify(function, RMSNorm(), framework="numpy", examples=0).verdict.value == "fault"
+
+
+def test_blocks_of_three_axes() -> None:
+    def block(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
+        _, _, _ = x.shape
+        return x
+
+    assert found(block, Block(attention=Attention()))[0] == {3}
