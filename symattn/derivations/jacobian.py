@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from symattn.attention.notation import N
-from symattn.derivations import softmax_facts as facts
 from symattn.derivations.letters import HALF, ONES, E, J, P, X, Z, p, s
 from symattn.derivations.parameters import whole
-from symattn.derivations.proving import ALL, shown
-from symattn.derivations.steps import defined, proved, together
+from symattn.derivations.steps import together
 from symattn.document import notation as nt
-from symattn.document.model import Block, Caveat, Document, Heading, Paragraph, Result, Step, Steps
+from symattn.document.model import Block, Caveat, Document, Heading, Paragraph
 from symattn.document.notation import (
     Big,
     Fence,
     Node,
     Partial,
     Relation,
-    Row,
     Transposed,
     equals,
     name,
     relation,
     total,
 )
+from symattn.statement.glossary import Glossary
+from symattn.statement.section import Section
 
 _MOST_SHOWN = 5
 _PI, _PJ = p("i"), p("j")
@@ -31,15 +30,16 @@ _PI, _PJ = p("i"), p("j")
 def derivation(tokens: int = 3) -> Document:
     """J = diag(p) − p pᵀ, and what follows: symmetric, rows sum to 0, positive semidefinite, ‖J‖∞ ≤ 1/2."""
     whole("tokens", tokens, _MOST_SHOWN, 2)
+    section = softmax_section()
     return Document(
         "derivation",
         "jacobian",
         ("The Jacobian of softmax",),
         (
             Heading(("The derivative",)),
-            *derivative(tokens),
+            *derivative(section, tokens),
             Heading(("What follows",)),
-            *properties("Result"),
+            *properties(section, "Result"),
             _caveat(),
         ),
         subtitle=("written out for ", equals(N, tokens)),
@@ -49,22 +49,29 @@ def derivation(tokens: int = 3) -> Document:
     )
 
 
-def derivative(written: int) -> tuple[Block, ...]:
+def softmax_section() -> Section:
+    """Scores s of any length, a vector x as long, the weights p = softmax(s), and their derivative J."""
+    return Section(
+        Glossary(
+            given={"s": "n", "x": "n"},
+            index={"i": "n", "j": "n", "ℓ": "n"},
+            defined={"J": lambda reader: reader.derivative(P, "s").array},
+        )
+    )
+
+
+def derivative(section: Section, written: int) -> tuple[Block, ...]:
     """∂p_i/∂s_j, and the matrix written out for ``written`` keys."""
     e_i, e_j, delta = E ** s("i"), E ** s("j"), name("δ", "i", "j")
-    entry = shown(equals(Partial(_PI, s("j")), delta * _PI - _PI * _PJ), ("definition of ", P), *facts.outer_product())
+    weights = equals(P, nt.call("softmax", s()))
     return (
-        Paragraph(("Let ", equals(P, nt.call("softmax", s())), ", the weights of one query over ", N, " keys.")),
+        Paragraph(section.let(("Let ", weights, ", the weights of one query over ", N, " keys."))),
         together(
-            defined(equals(_PI, e_i / Z), ("with ", equals(Z, total("ℓ", 1, N, E ** s("ℓ"))))),
-            shown(
-                equals(Partial(_PI, s("j")), (delta * e_i * Z - e_i * e_j) / Z**2),
-                "quotient rule",
-                *facts.quotient_rule(),
-            ),
-            entry,
-            Step(equals(J, nt.call("diag", P) - P * Transposed(P)), ("as a matrix",), entry.evidence),
-            shown(equals(J, _matrix(written)), (equals(N, written),), *facts.entries()),
+            section.claim(equals(_PI, e_i / Z), ("with ", equals(Z, total("ℓ", 1, N, E ** s("ℓ"))))),
+            section.claim(equals(Partial(_PI, s("j")), (delta * e_i * Z - e_i * e_j) / Z**2), "quotient rule"),
+            section.claim(equals(Partial(_PI, s("j")), delta * _PI - _PI * _PJ), ("definition of ", P)),
+            section.claim(equals(J, nt.call("diag", P) - P * Transposed(P)), "as a matrix"),
+            section.claim(equals(J, _matrix(written)), (equals(N, written),)),
         ),
     )
 
@@ -77,41 +84,37 @@ def _matrix(n: int) -> nt.Matrix:
     )
 
 
-def properties(title: str) -> tuple[Block, ...]:
+def properties(section: Section, title: str) -> tuple[Block, ...]:
     """Symmetric, rows sum to 0, a variance, and the norm."""
-    result = Row(
-        (
-            equals(J, Transposed(J)),
-            equals(J * ONES, 0),
-            Relation(_form(), (("=", _variance()), ("≥", nt.node(0)))),
-            Relation(Fence("norm", J, nt.Name("∞")), (("=", _largest(2 * _PI * (1 - _PI))), ("≤", HALF))),
-        )
-    )
-    return _steps(), Result(title, (result,), (proved(ALL),))
-
-
-def _steps() -> Steps:
     x_i, x_j = name("x", "i"), name("x", "j")
     spread = total("i", 1, N, _PI * x_i**2) - Fence("round", total("i", 1, N, _PI * x_i)) ** 2
     squares = Big("sum", relation("i", "<", "j"), None, None, _PI * _PJ * Fence("round", x_i - x_j) ** 2)
-    norm = Fence("norm", J, nt.Name("∞"))
-    half = equals(HALF - 2 * P * (1 - P), 2 * Fence("round", P - HALF) ** 2)
-    return together(
-        shown(equals(J, Transposed(J)), "entry by entry", *facts.symmetric()),
-        shown(
-            equals(J * ONES, P - P * Fence("round", total("j", 1, N, _PJ)), 0),
-            "the weights sum to 1",
-            *facts.rows_sum_to_zero(),
-        ),
-        shown(equals(_form(), spread, _variance()), ("the variance of ", x_i, " under ", P), *facts.variance()),
-        shown(Relation(_form(), (("=", squares), ("≥", nt.node(0)))), "no term is negative", *facts.squares()),
-        shown(
-            equals(norm, _largest(total("j", 1, N, Fence("abs", name("J", "i", "j")))), _largest(2 * _PI * (1 - _PI))),
-            "only the diagonal is positive",
-            *facts.norm(),
-        ),
-        shown(Relation(norm, (("≤", HALF),)), (half,), *facts.half_bound()),
+    norm, largest = Fence("norm", J, nt.Name("∞")), _largest(2 * _PI * (1 - _PI))
+    sums = _largest(total("j", 1, N, Fence("abs", name("J", "i", "j"))))
+    signs: dict[Node, Node] = {name("J", "i", "j"): _size_of_entry()}
+    gap = 2 * Fence("round", _PI - HALF) ** 2
+    steps = together(
+        section.claim(equals(J, Transposed(J)), "entry by entry"),
+        section.claim(equals(J * ONES, P - P * Fence("round", total("j", 1, N, _PJ)), 0), "the weights sum to 1"),
+        section.claim(equals(_form(), spread, _variance()), ("the variance of ", x_i, " under ", P)),
+        section.claim(Relation(_form(), (("=", squares), ("≥", nt.node(0)))), "no term is negative"),
+        section.claim(equals(norm, sums, largest), "only the diagonal is positive", signs=signs),
+        section.claim(relation(largest, "≤", HALF), (equals(HALF - 2 * _PI * (1 - _PI), gap),), gaps={largest: gap}),
     )
+    in_short = section.result(
+        title,
+        (equals(J, Transposed(J)), equals(J * ONES, 0), Relation(_form(), (("=", _variance()), ("≥", nt.node(0))))),
+        Relation(norm, (("=", sums), ("=", largest), ("≤", HALF))),
+        gaps={_variance(): squares, largest: gap},
+        signs=signs,
+    )
+    return steps, in_short
+
+
+def _size_of_entry() -> Node:
+    """|J_ij|: p_i Σ_{ℓ≠i} p_ℓ on the diagonal, p_i p_j elsewhere."""
+    rest = Big("sum", relation("ℓ", "≠", "i"), None, None, p("ℓ"))
+    return name("δ", "i", "j") * _PI * rest + name("δ̄", "i", "j") * _PI * _PJ
 
 
 def _largest(body: Node) -> Big:

@@ -7,7 +7,7 @@ from typing import Any
 
 from symattn.attention.notation import D_K
 from symattn.derivations import scaling_moments
-from symattn.derivations.jacobian import derivative, properties
+from symattn.derivations.jacobian import derivative, properties, softmax_section
 from symattn.derivations.parameters import LIMITS, number_or_letter, whole
 from symattn.derivations.scaling_gap import gap
 from symattn.derivations.scaling_laws import Setting, at_size
@@ -38,7 +38,7 @@ def derivation(dk: int = 4, mean: Any = None, seed: int = 0) -> Document:
 
 
 def _blocks(setting: Setting, seed: int) -> tuple[Block, ...]:
-    comparison = compared(setting, seed)
+    comparison, softmax = compared(setting, seed), softmax_section()
     means = scaling_moments.other_means(setting) if setting.mean != 0 else ()
     before = (
         *scaling_moments.score(setting),
@@ -49,8 +49,8 @@ def _blocks(setting: Setting, seed: int) -> tuple[Block, ...]:
         *means,
         *scaling_moments.differences(setting),
         Heading(("The softmax Jacobian",)),
-        *derivative(3),
-        *properties("Result 3"),
+        *derivative(softmax, 3),
+        *properties(softmax, "Result 3"),
         *gap(),
     )
     dropped = _sections(before) + 1 if setting.mean is None else None

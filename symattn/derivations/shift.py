@@ -2,57 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from symattn.arrays.exact import Exact
 from symattn.attention.notation import N
-from symattn.attention.softmax import softmax
-from symattn.derivations.letters import ONES, E, Z, dot, k, p, q, s
-from symattn.derivations.proving import cited, shown
-from symattn.derivations.steps import checked, defined, hold, together
-from symattn.document.model import Caveat, Document, Heading, Result, Step
+from symattn.derivations.letters import HALF, ONES, E, Z, dot, k, p, q, s
+from symattn.derivations.steps import together
+from symattn.document.model import Caveat, Document, Heading, Paragraph, Step
 from symattn.document.notation import Big, Name, Relation, Transposed, call, equals, name, node, total
-from symattn.proof.theorem import Method
-from symattn.proof.together import identity
-from symattn.theorems.softmax import softmax_shift
-from symattn.theorems.structure import key_bias_redundant
-from symattn.theorems.sums import exp
+from symattn.statement.glossary import Glossary
+from symattn.statement.section import Section
 
 _C, _B = Name("c"), Name("b")
 
 
 def derivation() -> Document:
     """softmax(s + c1) = softmax(s), its two uses, and a shift that does change the weights."""
-    shifted = call("softmax", s() + _C * ONES)
-    result = cited(equals(shifted, call("softmax", s())), (E**_C, " cancels"), softmax_shift)
+    section = Section(Glossary(given={"s": "n", "c": ""}, index={"i": "n", "ℓ": "n"}))
+    introduced = section.let(("Let ", equals(p(), call("softmax", s())), " be the weights of ", N, " scores."))
+    z = equals(Z, total("ℓ", 1, N, E ** s("ℓ")))
+    shifted = equals(call("softmax", s() + _C * ONES), call("softmax", s()))
     steps = together(
-        defined(equals(p("i"), E ** s("i") / Z), ("with ", equals(Z, total("ℓ", 1, N, E ** s("ℓ"))))),
-        shown(equals(E ** (s("i") + _C), E**_C * E ** s("i")), ("for every ", Name("i")), common_factor()),
-        result,
+        section.claim(equals(p("i"), E ** s("i") / Z), ("with ", z)),
+        section.claim(equals(E ** (s("i") + _C), E**_C * E ** s("i")), ("for every ", Name("i"))),
+        section.claim(shifted, (E**_C, " cancels")),
     )
-    uses = together(
-        shown(
-            equals(call("softmax", s() - Big("max", node("ℓ"), None, None, s("ℓ")) * ONES), call("softmax", s())),
-            "no exponent is positive, none overflows",
-            stable(),
-        ),
-        cited(
-            equals(call("attention", "Q", Name("K") + ONES * Transposed(_B), "V"), call("attention", "Q", "K", "V")),
-            (equals(dot(q(), k("j") + _B), dot(q(), k("j")) + dot(q(), _B)),),
-            key_bias_redundant,
-        ),
-    )
-    assert result.evidence
     return Document(
         "derivation",
         "shift",
         ("Softmax sees only differences",),
         (
             Heading(("The shift",)),
+            Paragraph(introduced),
             steps,
-            Result("Result", (result.formula,), (result.evidence,)),
+            section.result("Result", shifted),
             Heading(("What it is good for",)),
-            uses,
+            together(_stable(section), _bias()),
             Heading(("What does change the weights",)),
             together(_one_key()),
             Caveat(("A shift must be the same for all keys of a row; it may differ from row to row.",)),
@@ -62,34 +44,21 @@ def derivation() -> Document:
     )
 
 
-def common_factor() -> Method:
-    """e^{s_i + c} = e^c e^{s_i}."""
-    return identity({"s": "n", "c": ""}, lambda s, c: (exp(s + c), exp(c) * exp(s)))
+def _stable(section: Section) -> Step:
+    largest = Big("max", node("ℓ"), None, None, s("ℓ"))
+    formula = equals(call("softmax", s() - largest * ONES), call("softmax", s()))
+    return section.claim(formula, "no exponent is positive, none overflows")
 
 
-def stable() -> Method:
-    """The weights with the maximum subtracted are those without, whichever way they are computed."""
-
-    def sides(s: Any) -> Any:
-        plain, xp = softmax(s, stabilised=False), s.__array_namespace__()
-        return [
-            (softmax(s, stabilised=True), plain),
-            (softmax(s - xp.max(s, axis=-1, keepdims=True), stabilised=False), plain),
-        ]
-
-    return identity({"s": "n m"}, sides)
+def _bias() -> Step:
+    """A vector added to all keys changes nothing."""
+    section = Section(Glossary(given={"Q": "n_q d_k", "K": "n_k d_k", "V": "n_k d_v", "b": "d_k"}))
+    formula = equals(call("attention", "Q", Name("K") + ONES * Transposed(_B), "V"), call("attention", "Q", "K", "V"))
+    return section.claim(formula, (equals(dot(q(), k("j") + _B), dot(q(), k("j")) + dot(q(), _B)),))
 
 
 def _one_key() -> Step:
     """A shift of one key alone: the counterexample with two keys."""
-    moved, kept = softmax(Exact.lift([1, 0])), softmax(Exact.lift([0, 0]))
-    first = moved.tolist()[0], kept.tolist()[0]
-    return hold(
-        first[0] != first[1],
-        Relation(
-            call(name("softmax", 1), 1, 0),
-            (("=", first[0].notation()), ("≠", first[1].notation()), ("=", call(name("softmax", 1), 0, 0))),
-        ),
-        "the first key alone is shifted by 1",
-        checked("these scores"),
-    )
+    moved, kept = call(name("softmax", 1), 1, 0), call(name("softmax", 1), 0, 0)
+    formula = Relation(moved, (("=", E / (1 + E)), ("≠", HALF), ("=", kept)))
+    return Section(Glossary(example=True)).claim(formula, "the first key alone is shifted by 1")

@@ -5,7 +5,6 @@ Each fact gives what the prover decides: identities, and inequalities with the g
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from symattn.attention.softmax import softmax
@@ -13,11 +12,10 @@ from symattn.proof.gradients import jacobian
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Method
 from symattn.proof.together import Positive, bound, identity
-from symattn.theorems.sums import add_up, exp, form, others
+from symattn.theorems.sums import add_up, exp, others
 
 Methods = tuple[Method, ...]
-_HALF = Fraction(1, 2)
-_ROW, _FORM = {"s": "n"}, {"s": "n", "x": "n"}
+_ROW = {"s": "n"}
 _FIRST = {"s": "1", "t": "r"}  # the score of one key, and those of the others
 _LEAD = {"top": "", "delta": "", "u": "r"}  # the others lie below the largest score by Δ + u
 _BELOW = {"w": ("r", lambda u: u)}  # u ≥ 0, under the name w
@@ -33,100 +31,9 @@ def derivative(s: Any) -> Any:
     return jacobian(weights, "s", s=s)
 
 
-def diagonal(x: Any) -> Any:
-    """diag(x)."""
-    xp = x.__array_namespace__()
-    places = xp.arange(x.shape[0])
-    return xp.where(places[:, None] == places[None, :], x[:, None], 0)
-
-
-def outer(x: Any) -> Any:
-    """x xᵀ."""
-    return x[:, None] * x[None, :]
-
-
 def times(a: Any, x: Any) -> Any:
     """A x, or xᵀ y of two vectors."""
     return (a * x).sum(axis=-1)
-
-
-def quotient_rule() -> Methods:
-    """∂p_i/∂s_j = (δ_ij e^{s_i} Z − e^{s_i} e^{s_j}) / Z²."""
-
-    def sides(s: Any) -> Any:
-        z = add_up(exp(s))
-        return derivative(s), (diagonal(exp(s) * z) - outer(exp(s))) / (z * z)
-
-    return (identity(_ROW, sides),)
-
-
-def outer_product() -> Methods:
-    """∂p_i/∂s_j = δ_ij p_i − p_i p_j."""
-    return (identity(_ROW, lambda s: (derivative(s), diagonal(weights(s)) - outer(weights(s)))),)
-
-
-def entries() -> Methods:
-    """J_ii = p_i (1 − p_i), and J_ij = −p_i p_j elsewhere."""
-
-    def sides(s: Any) -> Any:
-        p = weights(s)
-        return derivative(s), diagonal(p * (1 - p)) - (1 - diagonal(p * 0 + 1)) * outer(p)
-
-    return (identity(_ROW, sides),)
-
-
-def symmetric() -> Methods:
-    """J = Jᵀ."""
-    return (identity(_ROW, lambda s: (derivative(s), derivative(s).mT)),)
-
-
-def rows_sum_to_zero() -> Methods:
-    """J 1 = p − p Σp = 0."""
-
-    def sides(s: Any) -> Any:
-        p, sums = weights(s), times(derivative(s), s * 0 + 1)
-        return [(sums, p - p * add_up(p)), (sums, 0 * p)]
-
-    return (identity(_ROW, sides),)
-
-
-def variance() -> Methods:
-    """xᵀ J x = Σ p_i x_i² − (Σ p_i x_i)²."""
-    return (identity(_FORM, lambda s, x: (times(x, times(derivative(s), x)), form(weights(s), x)[0])),)
-
-
-def squares() -> Methods:
-    """xᵀ J x = Σ_{i<j} p_i p_j (x_i − x_j)², in which nothing is negative."""
-
-    def pairs(s: Any, x: Any, n: Any) -> Any:
-        xp, p = s.__array_namespace__(), weights(s)
-        difference = x[:, None] - x[None, :]
-        before = xp.astype(xp.arange(n)[:, None] < xp.arange(n)[None, :], s.dtype)
-        return xp.sum(before * outer(p) * difference * difference)
-
-    return (bound(_FORM, lambda s, x: (0, times(x, times(derivative(s), x))), pairs),)
-
-
-def norm() -> Methods:
-    """Σ_j |J_ij| = 2 p_i (1 − p_i), where J_ii ≥ 0 > J_ij."""
-
-    def sums(s: Any) -> Any:
-        j, p, ones = derivative(s), weights(s), s * 0 + 1
-        return 2 * times(j * diagonal(ones), ones) - times(j, ones), 2 * p * (1 - p)
-
-    def rest(s: Any, n: Any) -> Any:
-        return weights(s) * times(others(n, s), weights(s))
-
-    return (
-        identity(_ROW, sums),
-        bound(_ROW, lambda s: (0 * s, weights(s) * (1 - weights(s))), rest),
-        Positive(Declared(_ROW), lambda s: outer(weights(s))),
-    )
-
-
-def half_bound() -> Methods:
-    """2 p (1 − p) ≤ 1/2: the gap is 2 (p − 1/2)²."""
-    return (bound({"p": ""}, lambda p: (2 * p * (1 - p), 0 * p + _HALF), lambda p: 2 * (p - _HALF) ** 2),)
 
 
 def lead() -> Methods:

@@ -8,11 +8,7 @@ from symattn.document.model import Step, Steps, Text
 from symattn.document.notation import Node, Relation
 from symattn.evidence import Evidence, Grade
 from symattn.proof.moments import Law
-
-
-class FalseStep(AssertionError):
-    """A template says what is not so: a defect of symattn."""
-
+from symattn.statement.comparing import FalseStep as FalseStep
 
 Link = tuple[Node | tuple[Node, ...], Text | str]
 """The next side of a chain, or several, and the reason."""

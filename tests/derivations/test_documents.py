@@ -76,7 +76,7 @@ def test_what_is_told_is_known(asked: tuple[str, dict[str, Any]]) -> None:
 AT_SIZES = {
     "scaling": {"d_k = 4", "all 256 points of {±1}⁸", "all 4096 points of {±1}¹²"},
     "jacobian": set(),
-    "shift": {"these scores"},
+    "shift": {"this example"},
     "matrix-form": {"this example"},
     "equivariance": {"this example"},
     "backward": {"this example"},

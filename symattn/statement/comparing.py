@@ -1,0 +1,50 @@
+"""Whether a link of a chain holds in numbers: in balls as far as they tell, in exact numbers decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
+
+import numpy as np
+
+from symattn.document.text import text
+from symattn.errors import Undecided
+from symattn.proof.statement import Numbers, pairs
+from symattn.statement.compiling import Compiled, Link
+
+_WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, tell nothing
+_EXACT: Mapping[str, Callable[[Any, Any], Any]] = {"=": eq, "≤": le, "<": lt, "≥": ge, ">": gt, "≠": ne}
+
+
+class FalseStep(AssertionError):
+    """A document says what is not so, or what cannot be read: a defect of symattn."""
+
+
+def compared(compiled: Compiled, every: Sequence[Link], world: Numbers) -> None:
+    """Raises FalseStep unless every link holds in these numbers, as far as its balls tell."""
+    for link in every:
+        for left, right in pairs(compiled.sides([(link.left, link.right)]), compiled.declared, world):
+            if not holds(left, link.sign, right):
+                raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {world.sizes}")
+
+
+def holds(left: Any, sign: str, right: Any) -> bool:
+    """Whether ``left sign right`` for every entry."""
+    a, b = np.broadcast_arrays(left.entries, right.entries)
+    return all(_entry_holds(x, sign, y) for x, y in zip(a.flat, b.flat, strict=True))
+
+
+def _entry_holds(x: Any, sign: str, y: Any) -> bool:
+    if not hasattr(x, "rad") or not hasattr(y, "rad"):
+        return bool(_EXACT[sign](x, y))
+    gap = y - x
+    if sign == "=":
+        if not gap.contains(0):
+            return False
+        if gap.rad() > _WIDE * (1 + abs(float(x.mid()))):
+            raise Undecided("the balls are too wide to tell")
+        return True
+    if sign in "≤≥":
+        return not (gap < 0 if sign == "≤" else gap > 0)
+    return bool(gap > 0 if sign == "<" else gap < 0)

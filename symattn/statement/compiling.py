@@ -1,0 +1,155 @@
+"""A printed relation as a function of the arrays that it is about, which the prover and the search run as they run
+those of theorems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from itertools import pairwise
+from typing import Any
+
+from symattn.document import notation as nt
+from symattn.document.notation import Node, Relation
+from symattn.proof.statement import Declared
+from symattn.statement.glossary import Glossary, spelt
+from symattn.statement.reader import Reader
+from symattn.statement.values import Several, Unread, Value, spread
+
+_HIDDEN = "_unit"  # a letter that no formula has, so that there is an array to ask for its kind
+
+
+@dataclass(frozen=True)
+class Link:
+    """Two neighbours in a chain, and the sign between them."""
+
+    left: Node
+    sign: str
+    right: Node
+
+
+def links(relation: Relation) -> list[Link]:
+    """a = b ≤ c as a = b and b ≤ c."""
+    sides = [("", relation.first), *relation.rest]
+    return [Link(a, sign, b) for (_, a), (sign, b) in pairwise(sides)]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Formulas of a section that become functions; ``sized`` are the sizes for which a formula is written out."""
+
+    glossary: Glossary
+    sized: Mapping[str, int]
+
+    @property
+    def declared(self) -> Declared:
+        """The arrays, under names that a function can take them by."""
+        g = self.glossary
+        return Declared(
+            {self.argument(key): self._shape(shape) for key, shape in self._given.items()},
+            {self.argument(key): sort for key, sort in g.permutations.items()},
+            tuple(map(self.argument, g.positive)),
+            tuple((self.argument(c), self.argument(s)) for c, s in g.units),
+            tuple(map(self.argument, g.nonnegative)),
+        )
+
+    def sides(self, pairs: Sequence[tuple[Node, Node]]) -> Callable[..., Any]:
+        """The function that gives the two arrays of each pair."""
+        return self._function(lambda reader: [both for a, b in pairs for both in sides_of(reader, a, b)])
+
+    def gaps(self, pairs: Sequence[tuple[Node, Node]], gaps: Sequence[Node]) -> Callable[..., Any]:
+        """The function that gives ``gaps``, each with the axes of its pair."""
+
+        def work(reader: Reader) -> list[Any]:
+            found = []
+            for (a, b), gap in zip(pairs, gaps, strict=True):
+                x, y, z = map(reader.one, (a, b, gap))
+                letters = tuple(dict.fromkeys((*x.letters, *y.letters, *z.letters)))
+                found.append(spread(z, letters, max(x.rank, y.rank)))
+            return found
+
+        return self._function(work)
+
+    def argument(self, key: str) -> str:
+        """The name of the argument that holds a letter."""
+        word = spelt(key)
+        return f"{word}_" if word in self._sorts() else word
+
+    @property
+    def _given(self) -> Mapping[str, str]:
+        return self.glossary.given or {_HIDDEN: ""}
+
+    def _sorts(self) -> set[str]:
+        return {w for shape in self._given.values() for axis in shape.split() for b in axis.split("+")
+                for w in b.split("*") if not w.isdigit()}  # fmt: skip
+
+    def _shape(self, shape: str) -> str:
+        def sized(axis: str) -> str:
+            return "+".join("*".join(str(self.sized.get(w, w)) for w in b.split("*")) for b in axis.split("+"))
+
+        return " ".join(map(sized, shape.split()))
+
+    def _function(self, work: Callable[[Reader], Any]) -> Callable[..., Any]:
+        declared = self.declared
+        names = [*declared.arrays, *declared.permutations, *declared.sorts()]
+
+        def function(**given: Any) -> Any:
+            arrays = {key: given[self.argument(key)] for key in self._given}
+            for key in self.glossary.permutations:
+                arrays[key] = _as_matrix(arrays, given[self.argument(key)], given[self.glossary.permutations[key]])
+            lengths = {sort: given[sort] for sort in declared.sorts()} | dict(self.sized)
+            try:
+                return work(Reader(self.glossary, arrays, lengths))
+            except KeyError as letter:
+                raise Unread(f"the size {letter} is that of no array") from letter
+
+        parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in dict.fromkeys(names)]
+        function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return function
+
+
+def _as_matrix(arrays: Mapping[str, Any], order: Any, length: Any) -> Any:
+    """P with P x = x[order]."""
+    xp = next(iter(arrays.values())).__array_namespace__()
+    places = xp.arange(length)
+    return xp.where(places[:, None] == places[None, :], xp.asarray(1), xp.asarray(0))[order]
+
+
+def sides_of(reader: Reader, left: Node, right: Node) -> Iterator[tuple[Any, Any]]:
+    """The two sides of an equation as arrays of one shape. Raises Unread where their shapes or letters differ."""
+    x, y = reader.read(left), reader.read(right)
+    if isinstance(x, Several) or isinstance(y, Several):
+        if not (isinstance(x, Several) and isinstance(y, Several) and len(x.parts) == len(y.parts)):
+            raise Unread("the sides are not as many things")
+        for a, b in zip(x.parts, y.parts, strict=True):
+            yield _aligned(a, b, left, right)
+    else:
+        yield _aligned(x, y, left, right)
+
+
+def _aligned(x: Value, y: Value, left: Node, right: Node) -> tuple[Any, Any]:
+    if set(x.letters) != set(y.letters) and x.letters and y.letters:
+        raise Unread(f"the sides have the free indices {x.letters} and {y.letters}")
+    x, y = _flat(x, y, left), _flat(y, x, right)
+    for value, other, side in ((x, y, left), (y, x, right)):
+        if other.rank != value.rank and value.rank == 0 and not (value.even or isinstance(side, nt.Number)):
+            raise Unread("one side is a number, the other is none")
+    if x.rank != y.rank and x.rank and y.rank:
+        raise Unread("one side is a vector, the other a matrix")
+    if x.rank == y.rank == 1 and x.row != y.row:
+        raise Unread("one side is a row, the other a column")
+    letters = tuple(dict.fromkeys((*x.letters, *y.letters)))
+    rank = max(x.rank, y.rank)
+    a, b = spread(x, letters, rank), spread(y, letters, rank)
+    if x.rank != y.rank or set(x.letters) != set(y.letters):
+        return a + 0 * b, b + 0 * a
+    if tuple(a.shape) != tuple(b.shape):
+        raise Unread("the sides have different shapes")
+    return a, b
+
+
+def _flat(x: Value, other: Value, side: Node) -> Value:
+    """A printed row of entries beside a vector is that vector."""
+    if x.rank == 2 and other.rank == 1 and isinstance(side, nt.Matrix) and len(side.rows) == 1:
+        return Value(x.array[..., 0, :], x.letters, 1, other.row)
+    return x

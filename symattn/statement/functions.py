@@ -1,0 +1,84 @@
+"""What the words of formulas stand for: softmax, attention, lse, max, …, each once defined in ``attention``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from symattn.attention.softmax import softmax as _softmax
+from symattn.attention.spec import Attention
+from symattn.statement.values import Unread, Value, both
+
+Function = Callable[..., Any]
+"""Takes values, gives a value or several."""
+
+
+def softmax(s: Value) -> Value:
+    """softmax over the last axis."""
+    if not s.rank or s.even:
+        raise Unread("softmax of a number")
+    return Value(_softmax(s.array, stabilised=False), s.letters, s.rank, s.row)
+
+
+def attending(attention: Callable[..., Any] | None = None) -> Function:
+    """Attention of queries, keys and values; of one query, as a row."""
+
+    def attend(q: Value, k: Value, v: Value) -> Value:
+        if q.rank not in (1, 2) or k.rank != 2 or v.rank != 2 or q.letters or k.letters or v.letters:
+            raise Unread("attention of what are no matrices")
+        one = q.rank == 1
+        output = (attention or Attention())(q.array[None, :] if one else q.array, k.array, v.array)
+        return Value(output[0, :] if one else output, (), q.rank, one)
+
+    return attend
+
+
+def diag(x: Value) -> Value:
+    """The matrix with x on its diagonal."""
+    if x.rank != 1 or x.letters:
+        raise Unread("diag of what is no vector")
+    xp = x.array.__array_namespace__()
+    places = xp.arange(x.array.shape[0])
+    return Value(xp.where(places[:, None] == places[None, :], x.array[:, None], 0), (), 2)
+
+
+def log_sum_exp(s: Value) -> Value:
+    """log Σ e^s over the last axis."""
+    if not s.rank:
+        raise Unread("lse of a number")
+    xp = s.array.__array_namespace__()
+    return Value(xp.log(xp.sum(xp.exp(s.array), axis=-1)), s.letters, s.rank - 1)
+
+
+def largest(*given: Value) -> Value:
+    """The largest entry of a vector, or the larger of two numbers."""
+    if len(given) == 1 and given[0].rank == 1:
+        x = given[0]
+        return Value(x.array.__array_namespace__().max(x.array, axis=-1), x.letters)
+    if len(given) == 2 and not any(x.rank for x in given):
+        return both(*given, lambda a, b: a.__array_namespace__().maximum(a, b))
+    raise Unread("max of these")
+
+
+def entrywise(work: Callable[[Any, Any], Any]) -> Function:
+    """A function of every entry."""
+
+    def apply(x: Value) -> Value:
+        return Value(work(x.array.__array_namespace__(), x.array), x.letters, x.rank, x.row)
+
+    return apply
+
+
+FUNCTIONS: Mapping[str, Function] = {
+    "softmax": softmax,
+    "attention": attending(),
+    "Attention": attending(),
+    "diag": diag,
+    "lse": log_sum_exp,
+    "max": largest,
+    "log": entrywise(lambda xp, a: xp.log(a)),
+    "cos": entrywise(lambda xp, a: xp.cos(a)),
+    "sin": entrywise(lambda xp, a: xp.sin(a)),
+    "sigmoid": entrywise(lambda xp, a: 1 / (1 + xp.exp(-a))),
+    "sech": entrywise(lambda xp, a: 2 / (xp.exp(a) + xp.exp(-a))),
+}

@@ -1,0 +1,106 @@
+"""What the letters of a section stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from symattn.document import notation as nt
+from symattn.document.notation import Name, Node, Relation
+from symattn.document.text import text
+
+if TYPE_CHECKING:
+    from symattn.statement.reader import Reader
+
+_PRINTED = ("n", "n_q", "n_k", "d_k", "d_v", "d_model", "h")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A letter with the index letters that it was defined with, and what it is."""
+
+    letters: tuple[str, ...]
+    body: Node
+
+
+Meaning = Definition | Callable[["Reader"], Any]
+"""A printed definition, or code that gives an array without index letters."""
+
+
+@dataclass(frozen=True)
+class Glossary:
+    """One for each section, so that each letter has one meaning where it is printed.
+
+    ``given``: the arrays that a statement is about, each with its shape in sorts: {"Q": "n_q d_k"}. A letter in lower
+    case with indices is a row or an entry of the array in upper case. ``sizes``: printed sizes → sorts; ``index``:
+    index letters → sorts. ``defined``: letters that are computed. ``loss``: a defined number; dX is its gradient by X.
+    ``rows``: vectors before a matrix are rows. ``fixed`` are the numbers of an ``example``, ``places`` the places of
+    index letters that stand for one index.
+    """
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, str] = field(default_factory=lambda: {n: n for n in _PRINTED})
+    index: Mapping[str, str] = field(default_factory=dict)
+    defined: Mapping[str, Meaning] = field(default_factory=dict)
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    permutations: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    positive: tuple[str, ...] = ()
+    nonnegative: tuple[str, ...] = ()
+    units: tuple[tuple[str, str], ...] = ()
+    places: Mapping[str, int] = field(default_factory=dict)
+    loss: str = ""
+    rows: bool = False
+    example: bool = False
+
+    def knows(self, key: str) -> bool:
+        """Whether the letter stands for an array or a number."""
+        return key in self.given or key in self.defined or key in self.sizes or key in self.permutations
+
+    def with_definition(self, relation: Relation) -> Glossary:
+        """This and ``letter = body``; or the numbers of given arrays. Raises ValueError for a letter that has a
+        meaning."""
+        (sign, body), *_ = relation.rest
+        if sign != "=" or not isinstance(relation.first, Name):
+            return self
+        letter, indices = self.stem(relation.first)
+        if letter in self.given and not indices:
+            return self._numbered(relation)
+        if self.knows(letter):
+            raise ValueError(f"{text(relation)}: {letter} has a meaning already")
+        return replace(self, defined={**self.defined, letter: Definition(indices, body)})
+
+    def _numbered(self, relation: Relation) -> Glossary:
+        """X = Y = numbers."""
+        sides = [relation.first, *(side for _, side in relation.rest)]
+        found = self
+        for side in sides[:-1]:
+            found = found.with_numbers(text(side), sides[-1])
+        return found
+
+    def with_numbers(self, letter: str, body: Node) -> Glossary:
+        """This, where the given array ``letter`` has the numbers that are printed."""
+        if letter not in self.given or not isinstance(body, nt.Matrix | nt.Number | nt.Neg):
+            raise ValueError(f"{letter} = {text(body)}: these are no numbers of a given array")
+        rows = body.rows if isinstance(body, nt.Matrix) else ((body,),)
+        return replace(self, fixed={**self.fixed, letter: tuple(rows)})
+
+    def stem(self, name: Name) -> tuple[str, tuple[str, ...]]:
+        """The letter as text, and the index letters after it: s_ij is s and (i, j)."""
+        ends = [s.base for s in name.sub if isinstance(s, Name) and not s.sub and s.base in self.index]
+        kept = tuple(s for s in name.sub if not (isinstance(s, Name) and not s.sub and s.base in self.index))
+        return text(Name(name.base, kept)), tuple(ends)
+
+    def freed(self, letters: Mapping[str, str]) -> Glossary:
+        """This with ``letters`` as arrays of any entries in the place of what they were defined as."""
+        kept = {key: meaning for key, meaning in self.defined.items() if key not in letters}
+        return replace(self, given={**self.given, **letters}, defined=kept)
+
+
+def spelt(key: str) -> str:
+    """A letter as the name of an argument: dS′ as dS_prime."""
+    plain = key.replace("′", "_prime").translate(str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"))
+    word = re.sub(r"\W", "_", plain)
+    return word if word.isidentifier() else f"x{word}"

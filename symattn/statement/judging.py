@@ -1,0 +1,211 @@
+"""Whether a printed relation holds: proved for all sizes, checked at sizes, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from symattn.arrays.ball import precision
+from symattn.document import notation as nt
+from symattn.document.notation import Node, Relation
+from symattn.document.text import text
+from symattn.errors import InputError, Refused, Undecided
+from symattn.evidence import Evidence, Grade
+from symattn.proof.statement import Numbers
+from symattn.proof.theorem import Identity, Method
+from symattn.proof.together import Positive, bound
+from symattn.statement.comparing import FalseStep, compared
+from symattn.statement.compiling import Compiled, Link, links
+from symattn.statement.draws import draws, sizes
+from symattn.statement.examples import decide
+from symattn.statement.glossary import Glossary
+from symattn.statement.values import Unread
+
+_BITS, _EXACT = 128, 3
+Needed = tuple[str, ...]
+"""The hypotheses of a proof, in words."""
+_SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whether the right side is the smaller one
+
+
+@dataclass(frozen=True)
+class Question:
+    """A relation, what its letters stand for, the sizes that it is written out for, and what helps to decide it.
+
+    ``gaps``: for an inequality, by one of its sides, larger − smaller in a form that shows its sign. ``signs``: x →
+    an expression that is |x|, in a form that shows its sign.
+    """
+
+    relation: Relation
+    glossary: Glossary
+    sized: Mapping[str, int] = field(default_factory=dict)
+    gaps: Mapping[Node, Node] = field(default_factory=dict)
+    signs: Mapping[Node, Node] = field(default_factory=dict)
+
+
+_ASKED: ContextVar[list[Question] | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Question]]:
+    """Every question that is asked inside the block."""
+    asked: list[Question] = []
+    token = _ASKED.set(asked)
+    try:
+        yield asked
+    finally:
+        _ASKED.reset(token)
+
+
+def judged(question: Question) -> Evidence:
+    """What stands behind the relation. Raises FalseStep for one that is false somewhere, or cannot be read."""
+    asked = _ASKED.get()
+    if asked is not None:
+        asked.append(question)
+    try:
+        if not question.glossary.example:
+            return _general(question)
+        decide(question.relation, question.glossary)
+        return Evidence(Grade.CHECKED, "this example")
+    except (Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError) as reason:
+        raise FalseStep(f"{text(question.relation)}: {type(reason).__name__}: {reason}") from reason
+
+
+# -- for all sizes ----------------------------------------------------------------------------------------------------
+def _general(question: Question) -> Evidence:
+    compiled = Compiled(question.glossary, question.sized)
+    every = links(question.relation)
+    for link in every:
+        if link.sign != "=" and link.sign not in _SMALLER:
+            raise Unread(f"the sign {link.sign}")
+    _spot(compiled, every)
+    signs = _signs(compiled, question.signs)
+    found = [*_equations(compiled, every, signs), *_inequalities(compiled, every, question.gaps)]
+    if None not in found:
+        where = f"{_words(question.sized)}, all entries" if question.sized else "all sizes"
+        return Evidence(Grade.PROVED, "; ".join(dict.fromkeys((where, *(h for f in found for h in f or () if h)))))
+    return _checked(compiled, every)
+
+
+def _signs(compiled: Compiled, signs: Mapping[Node, Node]) -> dict[Node, Node]:
+    """Rule: |x| = g where x² = g² and g is never negative by its form."""
+    zero = nt.node(0)
+    shown = {x: g for x, g in signs.items() if _proved(compiled, x * x, g * g) and _by_gap(compiled, zero, g, g, False)}
+    return {nt.Fence("abs", x): g for x, g in shown.items()}
+
+
+def _equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, Node]) -> Iterator[Needed | None]:
+    """What each equation needs, if it is proved from the side before or from the first."""
+    first = every[0].left
+    for link in every:
+        if link.sign != "=":
+            first = link.right
+            continue
+        tries = dict.fromkeys(((link.left, link.right), (first, link.right)))
+        yield next((found for a, b in tries for found in [_proved(compiled, a, b, signs)] if found), None)
+
+
+def _proved(compiled: Compiled, left: Node, right: Node, signs: Mapping[Node, Node] | None = None) -> Needed | None:
+    """What the equation needs besides nothing, if it is proved."""
+    decision = Identity(compiled.declared, compiled.sides([(left, right)]), ()).decide()
+    if decision.evidence.grade is Grade.REFUTED:
+        raise FalseStep(f"{text(left)} = {text(right)}: refuted: {decision.evidence.where}")
+    if decision.evidence.grade is Grade.PROVED:
+        return ("", *("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in decision.hypotheses))
+    if signs and (nt.replaced(left, signs), nt.replaced(right, signs)) != (left, right):
+        return _proved(compiled, nt.replaced(left, signs), nt.replaced(right, signs))
+    if isinstance(left, nt.Big) and isinstance(right, nt.Big) and _maxima(left) == _maxima(right) != "":
+        return _proved(compiled, left.body, right.body)
+    return None
+
+
+def _maxima(x: nt.Big) -> str:
+    """Rule: max_i f_i = max_i g_i if f_i = g_i for every i; the index of a maximum."""
+    return text(x.index) if x.operator == "max" and x.low is None else ""
+
+
+def _inequalities(compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Node]) -> Iterator[Needed | None]:
+    """Each ≤ by its gap; of one with 0 the other side is the gap, unless one is given."""
+    for link in every:
+        if link.sign == "=":
+            continue
+        smaller, larger = (link.right, link.left) if _SMALLER[link.sign] else (link.left, link.right)
+        gap = gaps.get(larger) or gaps.get(smaller) or (larger if _is_zero(smaller) else None)
+        found = gap and _by_gap(compiled, _at_every_index(smaller), larger, gap, link.sign in "<>")
+        if gaps and not found:
+            raise FalseStep(f"{text(smaller)} {link.sign} {text(larger)}: no gap shows it")
+        yield found or None
+
+
+def _at_every_index(smaller: Node) -> Node:
+    """Rule: max_i f_i ≤ c if f_i ≤ c for every i."""
+    if isinstance(smaller, nt.Big) and smaller.operator == "max" and smaller.low is None:
+        return smaller.body
+    return smaller
+
+
+def _by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> Needed | None:
+    d, pair = compiled.declared, [(smaller, larger)]
+    gaps = compiled.gaps(pair, [gap])
+    method = bound(d.arrays, compiled.sides(pair), gaps, positive=d.positive, nonnegative=d.nonnegative, units=d.units)
+    parts: list[Method] = [method, Positive(d, _only(gaps))] if strict else [method]
+    found = [part.decide() for part in parts]
+    refuted = next((x for x in found if x.evidence.grade is Grade.REFUTED), None)
+    if refuted:
+        raise FalseStep(f"refuted: {refuted.evidence.where}")
+    return ("",) if all(x.evidence.grade is Grade.PROVED for x in found) else None
+
+
+def _only(function: Any) -> Any:
+    def first(**given: Any) -> Any:
+        return function(**given)[0]
+
+    first.__signature__ = function.__signature__  # type: ignore[attr-defined]
+    return first
+
+
+def _is_zero(x: Node) -> bool:
+    return isinstance(x, nt.Number) and x.value == 0
+
+
+# -- at sizes ---------------------------------------------------------------------------------------------------------
+def _spot(compiled: Compiled, every: Sequence[Link]) -> None:
+    """One draw at some sizes, before anything is proved: most of what is false is seen there."""
+    declared = compiled.declared
+    with precision(_BITS):
+        for world in [w for w in draws(declared.sorts()) if w.seed == 1][::2]:
+            compared(compiled, every, world)
+
+
+def _checked(compiled: Compiled, every: Sequence[Link]) -> Evidence:
+    """All draws in balls, then exact numbers where there are equations."""
+    declared = compiled.declared
+    with precision(_BITS):
+        for world in draws(declared.sorts()):
+            compared(compiled, every, world)
+    largest = sizes(declared.sorts())[-2]
+    equations = [x for x in every if x.sign == "="]
+    for number in range(_EXACT) if equations else ():
+        there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
+        compared(compiled, equations, Numbers(there, number))
+    many = len(sizes(declared.sorts())) * 6
+    return Evidence(Grade.CHECKED, f"{many} draws at sizes up to {_words(largest)}")
+
+
+def _words(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{sort} = {n}" for sort, n in found.items())
+
+
+def relations(x: Any) -> Iterable[Relation]:
+    """The relations in a formula or a text: one that stands alone, or those of a row."""
+    if isinstance(x, Relation):
+        yield x
+    elif isinstance(x, nt.Row):
+        for part in x.parts:
+            yield from relations(part)
+    elif isinstance(x, tuple):
+        for part in x:
+            if not isinstance(part, str):
+                yield from relations(part)

@@ -1,0 +1,430 @@
+"""Reads a formula: each part becomes an array of the kind that the given arrays are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from symattn.document import notation as nt
+from symattn.document.notation import Name, Node
+from symattn.document.text import text
+from symattn.proof.gradients import jacobian
+from symattn.statement import values as v
+from symattn.statement.functions import FUNCTIONS
+from symattn.statement.glossary import Definition, Glossary, Meaning
+from symattn.statement.values import Several, Unread, Value
+
+_COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": lambda a, b: a < b,
+    "≤": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    "≥": lambda a, b: a >= b,
+    "≠": lambda a, b: a != b,
+    "=": lambda a, b: a == b,
+}
+Found = Value | Several
+
+
+class Reader:
+    """Formulas of a section, on given arrays and lengths of one kind."""
+
+    def __init__(self, glossary: Glossary, arrays: Mapping[str, Any], lengths: Mapping[str, Any]) -> None:
+        self.glossary, self.arrays, self.lengths = glossary, dict(arrays), lengths
+        self.sums: dict[str, str] = {}
+        self.found: dict[str, Found] = {}
+        self.open: list[str] = []
+
+    @property
+    def xp(self) -> Any:
+        """The namespace of the given arrays."""
+        return next(iter(self.arrays.values())).__array_namespace__()
+
+    # -- letters -------------------------------------------------------------------------------------------------
+    def one(self, x: Node) -> Value:
+        """The value of a part of a formula that stands for one thing."""
+        found = self.read(x)
+        if isinstance(found, Several):
+            raise Unread(f"{text(x)} is several things")
+        return found
+
+    def read(self, x: Node) -> Found:
+        """The value of a part of a formula. Raises Unread for what has none."""
+        work: Any = getattr(self, f"_{type(x).__name__.lower()}", None)
+        if work is None:
+            raise Unread(f"{type(x).__name__} {text(x)}")
+        found: Found = work(x)
+        return found
+
+    def number(self, x: int | Fraction) -> Value:
+        """A rational number."""
+        f = Fraction(x)
+        top = self.xp.asarray(f.numerator)
+        return Value(top if f.denominator == 1 else top / self.xp.asarray(f.denominator))
+
+    def length(self, sort: str) -> Any:
+        """The length of a sort, or of a sum of sorts."""
+        blocks = [int(b) if b.isdigit() else self.lengths[b] for b in sort.split("+")]
+        return sum(blocks[1:], blocks[0])
+
+    def sort(self, letter: str) -> str:
+        """What an index letter runs over."""
+        found = self.sums.get(letter) or self.glossary.index.get(letter)
+        if found is None:
+            raise Unread(f"the index {letter} has no range")
+        return found
+
+    def letter(self, key: str) -> Found | None:
+        """What a letter stands for; None if it was not said."""
+        if key in self.found:
+            return self.found[key]
+        if key in self.open:
+            raise Unread(f"{key} is defined by itself")
+        self.open.append(key)
+        kept, self.sums = self.sums, {}
+        try:
+            found = self._letter(key)
+        finally:
+            self.sums = kept
+            self.open.pop()
+        if found is not None:
+            self.found[key] = found
+        return found
+
+    def _letter(self, key: str) -> Found | None:
+        g = self.glossary
+        if key in self.arrays:
+            array = self.arrays[key]
+            return Value(array, (), len(array.shape), g.rows and len(array.shape) == 1)
+        if key in g.defined:
+            return self._meaning(g.defined[key])
+        if key in g.sizes:
+            return Value(self.xp.asarray(self.length(g.sizes[key])))
+        return self._gradient(key)
+
+    def _meaning(self, meaning: Meaning) -> Found:
+        if not isinstance(meaning, Definition):
+            array = meaning(self)
+            if isinstance(array, Value | Several):
+                return array
+            return Value(array, (), len(array.shape), self.glossary.rows and len(array.shape) == 1)
+        if not meaning.letters:
+            return self.read(meaning.body)
+        body = self.one(meaning.body)
+        array = v.stacked(body, meaning.letters)
+        return Value(array, (), body.rank + len(meaning.letters), body.row)
+
+    def stem(self, key: str) -> Value | None:
+        """The array that a letter with indices is a part of: S for s, dA for da."""
+        upper = f"{key[0]}{key[1:2].upper()}{key[2:]}" if key[0] == "d" and len(key) > 1 else key[:1].upper() + key[1:]
+        for word in dict.fromkeys((key, upper)):
+            found = self.letter(word)
+            if isinstance(found, Value):
+                return found
+        return None
+
+    def _name(self, x: Name) -> Found:
+        if x.base in ("𝟏", "1") and (x.bold or x.base == "𝟏"):
+            return replace(self.number(1), even=True)
+        if x == Name("e"):
+            return Value(self.xp.exp(self.xp.asarray(1)))
+        if x.base in ("δ", "δ̄") and len(x.sub) == 2:
+            return self.compared(self.index(x.sub[0]), "=" if x.base == "δ" else "≠", self.index(x.sub[1]))
+        if not x.sub and (x.base in self.sums or (x.base in self.glossary.index and not self.glossary.knows(x.base))):
+            return self.position(x.base)
+        found = self.letter(text(x))
+        if found is not None:
+            return found
+        for cut in reversed(range(len(x.sub))):
+            whole = self.stem(text(Name(x.base, x.sub[:cut])))
+            if whole is not None:
+                return self.part(whole, x.sub[cut:])
+        raise Unread(f"the letter {text(x)} has no meaning here")
+
+    def position(self, letter: str) -> Value:
+        """An index letter as a number: 1, 2, …"""
+        return Value(self.xp.arange(self.length(self.sort(letter))) + 1, (letter,))
+
+    def index(self, x: Node) -> str:
+        """The letter of an index."""
+        if isinstance(x, Name) and not x.sub and (x.base in self.sums or x.base in self.glossary.index):
+            return x.base
+        raise Unread(f"{text(x)} is no index here")
+
+    def part(self, whole: Value, indices: tuple[Node, ...]) -> Value:
+        """An entry or a row."""
+        if len(indices) > whole.rank or whole.even:
+            raise Unread("more indices than axes")
+        own = len(whole.letters)
+        key: list[Any] = [slice(None)] * own
+        letters: list[str] = []
+        for place, x in enumerate(indices):
+            if self._place(x) is not None:
+                key.append(self._place(x))
+                continue
+            letter = self.index(x)
+            if self.length(self.sort(letter)) != whole.array.shape[own + place]:
+                raise Unread(f"the index {letter} and its axis are of different lengths")
+            letters.append(letter)
+            key.append(slice(None))
+        array = whole.array[tuple(key)] if any(isinstance(k, int) for k in key) else whole.array
+        rank = whole.rank - len(indices)
+        return self.diagonal(Value(array, (*whole.letters, *letters), rank, rank == 1 and self.glossary.rows))
+
+    def _place(self, x: Node) -> int | None:
+        """The place of a written number, or of a letter that stands for one index."""
+        if isinstance(x, nt.Number):
+            if x.value < 1 or x.value.denominator != 1:
+                raise Unread(f"the index {x.value}")
+            return int(x.value) - 1
+        return self.glossary.places.get(x.base) if isinstance(x, Name) and not x.sub else None
+
+    def diagonal(self, x: Value) -> Value:
+        """x_ii of x_ij: where a letter occurs twice."""
+        twice = next((i for i in x.letters if x.letters.count(i) > 1), None)
+        if twice is None:
+            return x
+        other = f"{twice}*"
+        letters = list(x.letters)
+        letters[len(letters) - 1 - letters[::-1].index(twice)] = other
+        self.sums[other] = self.sort(twice)
+        same = self.compared(twice, "=", other)
+        return self.over(v.both(replace(x, letters=tuple(letters)), same, lambda a, b: a * b), [other])
+
+    def compared(self, i: str, sign: str, j: str, place: int | None = None) -> Value:
+        """1 where ``i sign j``, 0 elsewhere; with ``place`` for j, of the letter i alone."""
+        if sign not in _COMPARED:
+            raise Unread(f"the sign {sign} between indices")
+        xp = self.xp
+        a = xp.arange(self.length(self.sort(i)))
+        if place is not None:
+            return Value(xp.where(_COMPARED[sign](a, a[place]), xp.asarray(1), xp.asarray(0)), (i,))
+        b = xp.arange(self.length(self.sort(j)))
+        truth = _COMPARED[sign](a[:, None], b[None, :])
+        return Value(xp.where(truth, xp.asarray(1), xp.asarray(0)), (i, j))
+
+    def over(self, x: Value, letters: list[str], operator: str = "sum") -> Value:
+        """Σ or max over index letters."""
+        for letter in letters:
+            if letter not in x.letters:
+                raise Unread(f"the index {letter} does not occur")
+            place = x.letters.index(letter)
+            work = self.xp.sum if operator == "sum" else self.xp.max
+            array = self.xp.moveaxis(x.array, place, -1) if operator == "max" else x.array
+            array = work(array, axis=-1 if operator == "max" else place)
+            x = Value(array, tuple(i for i in x.letters if i != letter), x.rank, x.row)
+        return x
+
+    # -- derivatives ---------------------------------------------------------------------------------------------
+    def _gradient(self, key: str) -> Value | None:
+        loss = self.glossary.loss
+        if not loss or not key.startswith("d") or len(key) < 2:
+            return None
+        body = self.glossary.defined.get(loss)
+        if not isinstance(body, Definition):
+            return None
+        known = key[1:] in self.arrays or key[1:] in self.glossary.defined
+        return self.derivative(body.body, key[1:]) if known else None
+
+    def derivative(self, of: Node, by: str) -> Value:
+        """The derivative of what a formula says, by an array that is given or defined."""
+        if by in self.arrays:
+            arrays = self.arrays
+        else:
+            held = self.letter(by)
+            if not isinstance(held, Value) or held.letters or not hasattr(held.array, "entries"):
+                raise Unread(f"the derivative by {by}")
+            arrays = {**self.arrays, by: held.array}
+        shape: list[Value] = []
+
+        def function(**moved: Any) -> Any:
+            inner = Reader(self.glossary, moved, self.lengths)
+            inner.sums = dict(self.sums)
+            found = inner.one(of)
+            shape[:] = [found]
+            return found.array
+
+        array = jacobian(function, by, **arrays)
+        return Value(array, shape[0].letters, shape[0].rank + len(arrays[by].shape))
+
+    def _partial(self, x: nt.Partial) -> Value:
+        if not isinstance(x.by, Name):
+            raise Unread(f"the derivative by {text(x.by)}")
+        word = next((w for w in (x.by.base, x.by.base.upper()) if w in self.arrays), None)
+        if word is None:
+            raise Unread(f"the derivative by {text(x.by)}")
+        found = self.derivative(x.of, word)
+        if found.rank != len(self.arrays[word].shape):
+            raise Unread("the derivative of what is no number")
+        return self.part(found, x.by.sub)
+
+    # -- formulas ------------------------------------------------------------------------------------------------
+    def _number(self, x: nt.Number) -> Value:
+        return self.number(x.value)
+
+    def _sum(self, x: nt.Sum) -> Value:
+        total, *others = map(self.one, x.terms)
+        for other in others:
+            total = v.added(total, other)
+        return total
+
+    def _neg(self, x: nt.Neg) -> Value:
+        found = self.one(x.body)
+        return replace(found, array=-found.array)
+
+    def _product(self, x: nt.Product) -> Value:
+        product, *others = map(self.one, x.factors)
+        for other in others:
+            product = v.times(product, other, x.sign, self.glossary.rows)
+        return product
+
+    def _over(self, x: nt.Over) -> Value:
+        below = self.one(x.denominator)
+        if below.rank or below.even:
+            raise Unread("division by what is no number")
+        return v.both(self.one(x.numerator), below, lambda a, b: a / b)
+
+    def _power(self, x: nt.Power) -> Value:
+        if x.base == Name("e"):
+            found = self.one(x.exponent)
+            if found.rank:
+                raise Unread("e to the power of what is no number")
+            return replace(found, array=self.xp.exp(found.array))
+        found = self.one(x.base)
+        if found.rank or not isinstance(x.exponent, nt.Number) or x.exponent.value.denominator != 1:
+            raise Unread(f"the power {text(x)}")
+        return replace(found, array=found.array ** int(x.exponent.value))
+
+    def _root(self, x: nt.Root) -> Value:
+        found = self.one(x.body)
+        if found.rank:
+            raise Unread("the root of what is no number")
+        return replace(found, array=self.xp.sqrt(found.array))
+
+    def _transposed(self, x: nt.Transposed) -> Value:
+        found = self.one(x.body)
+        if found.rank == 2:
+            return replace(found, array=found.array.mT)
+        if found.rank == 1:
+            return replace(found, row=not found.row)
+        raise Unread("the transpose of a number")
+
+    def _fence(self, x: nt.Fence) -> Found:
+        if x.style in ("round", "curly"):
+            found = self._listed(x.body) if isinstance(x.body, nt.Commas) else self.read(x.body)
+            if x.sub is None:
+                return found
+            if isinstance(found, Several):
+                raise Unread("an index of several things")
+            return self.part(found, _parts_of(x.sub))
+        found = self.one(x.body)
+        return replace(found, array=self._absolute(found.array)) if x.style == "abs" else self._norm(found, x.sub)
+
+    def _absolute(self, array: Any) -> Any:
+        return self.xp.maximum(array, -array)
+
+    def _norm(self, x: Value, sub: Node | None) -> Value:
+        kind = text(sub) if sub is not None else ""
+        if kind == "" and x.rank == 1:
+            return Value(self.xp.sqrt(self.xp.sum(x.array * x.array, axis=-1)), x.letters)
+        if kind == "∞" and x.rank == 2:
+            rows = self.xp.sum(self._absolute(x.array), axis=-1)
+            return Value(self.xp.max(rows, axis=-1), x.letters)
+        raise Unread("this norm")
+
+    def _listed(self, x: nt.Commas) -> Found:
+        """(q, r): vectors side by side are one, numbers are a vector, others are several things."""
+        parts = tuple(map(self.one, x.parts))
+        if all(p.rank == 1 and not p.letters for p in parts):
+            return Value(self.xp.concat([p.array for p in parts], axis=-1), (), 1, parts[0].row)
+        if len({p.rank for p in parts} | {0}) == 1 and all(isinstance(p, nt.Number | nt.Neg) for p in x.parts):
+            return Value(self.xp.stack([p.array for p in parts]), (), 1, self.glossary.rows)
+        return Several(parts)
+
+    def _call(self, x: nt.Call) -> Found:
+        function = x.function
+        if not isinstance(function, Name):
+            raise Unread(f"the function {text(function)}")
+        if function.base == "Var" and function.sub:
+            return self._variance(function.sub[0], x)
+        here, work = self.glossary.functions.get(function.base), FUNCTIONS.get(function.base)
+        if here is None and work is None:
+            raise Unread(f"the function {text(function)}")
+        arguments = x.arguments
+        if len(arguments) > 1 and function.base == "softmax":
+            arguments = (nt.Fence("round", nt.Commas(arguments)),)
+        given = tuple(map(self.read, arguments))
+        try:
+            found: Found = here(self, *given) if here else work(*given) if work else given[0]
+        except TypeError as reason:
+            raise Unread(f"{text(x)}: {reason}") from reason
+        if not function.sub:
+            return found
+        if isinstance(found, Several):
+            raise Unread("an index of several things")
+        return self.part(found, function.sub)
+
+    def _variance(self, law: Node, x: nt.Call) -> Value:
+        """Var_{i∼p}(x_i) = Σ_i p_i (x_i − Σ_j p_j x_j)²."""
+        if not isinstance(law, nt.Relation) or law.rest[0][0] != "∼":
+            raise Unread(f"the law {text(law)}")
+        letter = self.index(law.first)
+        weights = self.part(self.one(law.rest[0][1]), (law.first,))
+        (of,) = map(self.one, x.arguments)
+
+        def product(a: Value, b: Value) -> Value:
+            return v.both(a, b, lambda p, q: p * q)
+
+        mean = self.over(product(weights, of), [letter])
+        away = v.both(of, mean, lambda a, b: a - b)
+        return self.over(product(weights, product(away, away)), [letter])
+
+    def _big(self, x: nt.Big) -> Value:
+        if x.operator == "prod":
+            raise Unread("a product over an index")
+        kept = dict(self.sums)
+        try:
+            return self._compared(x, x.index) if isinstance(x.index, nt.Relation) else self._ranged(x)
+        finally:
+            self.sums = kept
+
+    def _compared(self, x: nt.Big, index: nt.Relation) -> Value:
+        """Σ_{i<j} over both indices, Σ_{ℓ≠m} over ℓ alone."""
+        if x.operator != "sum" or len(index.rest) != 1:
+            raise Unread(f"the range {text(index)}")
+        (sign, second), i = index.rest[0], self.index(index.first)
+        place = self._place(second)
+        if place is not None:
+            column = self.compared(i, sign, "", place)
+            return self.over(v.both(self.one(x.body), column, lambda a, b: a * b), [i])
+        j = self.index(second)
+        body = v.both(self.one(x.body), self.compared(i, sign, j), lambda a, b: a * b)
+        return self.over(body, [i] if sign == "≠" else [i, j])
+
+    def _ranged(self, x: nt.Big) -> Value:
+        letters = [text(p) for p in (x.index.parts if isinstance(x.index, nt.Commas) else (x.index,))]
+        if x.low is not None and x.high is not None:
+            high = text(x.high)
+            if letters[0] in self.glossary.sizes or self.glossary.knows(letters[0]):
+                raise Unread(f"the index {letters[0]} has a meaning of its own")
+            if high not in self.glossary.sizes or x.low != nt.Number(Fraction(1)):
+                raise Unread(f"the range {text(x.low)} to {high}")
+            self.sums[letters[0]] = self.glossary.sizes[high]
+        for letter in letters:
+            self.sort(letter)
+            self.sums.setdefault(letter, self.sort(letter))
+        return self.over(self.one(x.body), letters, x.operator)
+
+    def _matrix(self, x: nt.Matrix) -> Value:
+        rows = [list(map(self.one, row)) for row in x.rows]
+        if all(len(row) == 1 and row[0].rank for row in rows):
+            parts = [row[0].array if row[0].rank == 2 else row[0].array[None, :] for row in rows]
+            return Value(self.xp.concat(parts, axis=-2), (), 2)
+        if any(e.rank or e.letters or e.even for row in rows for e in row):
+            raise Unread("a matrix of what are no numbers")
+        return Value(self.xp.stack([self.xp.stack([e.array for e in row]) for row in rows]), (), 2)
+
+
+def _parts_of(x: Node) -> tuple[Node, ...]:
+    return x.factors if isinstance(x, nt.Product) else x.parts if isinstance(x, nt.Commas) else (x,)

@@ -1,0 +1,97 @@
+"""A section of a document: what its letters stand for, what it defines, and what it claims.
+
+What is claimed is read from the formula that is printed; a formula that is false, or cannot be read, is not printed
+with a grade: ``claim`` raises FalseStep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from symattn.document import notation as nt
+from symattn.document.model import Result, Step, Text
+from symattn.document.notation import Node, Relation
+from symattn.document.text import text
+from symattn.statement.comparing import FalseStep
+from symattn.statement.glossary import Glossary
+from symattn.statement.judging import Question, judged, relations
+
+
+class Section:
+    """Letters, definitions and claims that stand together."""
+
+    def __init__(self, glossary: Glossary) -> None:
+        self.glossary = glossary
+
+    def let(self, words: Text | Node) -> Any:
+        """Text that is printed, whose relations define letters: "with Z = Σ e^{s_ℓ}"."""
+        for relation in relations(words):
+            self.glossary = self.glossary.with_definition(relation)
+        return words
+
+    def define(self, formula: Node, reason: Text | str = "definition") -> Step:
+        """A definition, and those in its reason: there is nothing to decide."""
+        self.let(_words(reason))
+        self.let(formula)
+        return Step(formula, _words(reason))
+
+    def claim(
+        self,
+        formula: Node,
+        reason: Text | str,
+        *,
+        gaps: Mapping[Node, Node] | None = None,
+        signs: Mapping[Node, Node] | None = None,
+        free: Mapping[str, str] | None = None,
+        keep: bool = False,
+        where: str = "",
+    ) -> Step:
+        """A step with the grade that its formula earns. Raises FalseStep.
+
+        What the reason defines is defined; "n = 3" there says for which size the formula is written out. ``gaps``,
+        ``signs``: see ``Question``. ``free``: letters with their shapes, of which the formula holds whatever they are.
+        ``keep``: from here on, the left side is computed as the formula says.
+        """
+        said = _words(reason)
+        sized = self._sized(said)
+        self.let(tuple(r for r in relations(said) if not self._sizes(r)))
+        glossary = self.glossary.freed(free) if free else self.glossary
+        if not isinstance(formula, Relation):
+            raise FalseStep(f"{text(formula)}: no relation to decide")
+        evidence = judged(Question(formula, glossary, sized, gaps or {}, signs or {}))
+        if keep:
+            self.glossary = self.glossary.with_definition(formula)
+        return Step(formula, said, replace(evidence, where=where) if where else evidence)
+
+    def result(
+        self,
+        title: str,
+        *lines: Relation | tuple[Relation, ...],
+        said: Text = (),
+        gaps: Mapping[Node, Node] | None = None,
+        signs: Mapping[Node, Node] | None = None,
+    ) -> Result:
+        """Formulas in a box, each decided anew; those of a tuple stand on one line."""
+        rows = [line if isinstance(line, tuple) else (line,) for line in lines]
+        steps = [self.claim(formula, (), gaps=gaps, signs=signs) for row in rows for formula in row]
+        evidence = dict.fromkeys(step.evidence for step in steps if step.evidence)
+        return Result(title, tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows), tuple(evidence), said)
+
+    def _sizes(self, relation: Relation) -> bool:
+        right = relation.rest[0][1]
+        return text(relation.first) in self.glossary.sizes and isinstance(right, nt.Number)
+
+    def _sized(self, reason: Text) -> dict[str, int]:
+        found = [r for r in relations(reason) if self._sizes(r)]
+        return {self.glossary.sizes[text(r.first)]: int(_number(r.rest[0][1])) for r in found}
+
+
+def _number(x: Node) -> Any:
+    assert isinstance(x, nt.Number)
+    return x.value
+
+
+def _words(reason: Text | str) -> Text:
+    return ((reason,) if reason else ()) if isinstance(reason, str) else reason

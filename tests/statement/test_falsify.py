@@ -1,0 +1,35 @@
+"""False formulas are not printed: mutants of every relation of the derivations."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.statement.falsify import DOCUMENTS, Figures, falsified, questions
+
+TRUE_AFTER_ALL = ("‖Jᵀ‖_∞",)  # J is symmetric, and the largest row of Jᵀ that of J
+
+
+def left(found: Figures) -> list[str]:
+    """Survivors that are not known to be true."""
+    return [s for s in found.survivors if not any(words in s for words in TRUE_AFTER_ALL)]
+
+
+@pytest.mark.parametrize("name", ["shift", "sinks", "backward"])
+def test_some_mutants_are_refused(name: str) -> None:
+    found = falsified(questions(name, {}), every=23)
+    assert sum(found.refused.values()) > 2
+    assert not left(found)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("asked", DOCUMENTS[3:], ids=str)
+def test_one_mutant_in_five_is_refused(asked: tuple[str, dict[str, object]]) -> None:
+    assert not left(falsified(questions(*asked), every=5))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("asked", DOCUMENTS, ids=str)
+def test_every_mutant_is_refused(asked: tuple[str, dict[str, object]]) -> None:
+    found = falsified(questions(*asked))
+    assert len({*found.refused}) >= 5
+    assert not left(found)
