@@ -139,7 +139,7 @@ def _gist(report: Report) -> str:
     if report.faults:
         more = len(report.faults) - 1
         return report.faults[0].message + (f" (and {more} more)" if more else "")
-    return report.notes[0] if report.notes else report.verdict.value
+    return next(iter((*report.missing, *report.notes)), report.verdict.value)
 
 
 def assert_close_to_exact(

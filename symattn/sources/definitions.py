@@ -29,6 +29,7 @@ from symattn.verification.definitions.drawing import draw
 from symattn.verification.definitions.registry import ordered, subjects_of
 from symattn.verification.definitions.subject import Subject
 from symattn.verification.domain import Domain
+from symattn.verification.power import verdict
 from symattn.verification.report import Report
 from symattn.verification.target import Convention, Failure, Layout, Outcome, Runner
 
@@ -54,7 +55,11 @@ def joined(output: Report, rest: Report) -> Report:
     notes = [n for n in (*output.notes, *rest.notes) if not n.startswith("It returns a tuple")]
     notes = [n.replace("On residues it computes", "On residues its output is", 1) for n in notes]
     checks = (c for c in output.checks if c.epsilon is None)  # that grade is not one of both
-    return replace(rest, checks=(*checks, *rest.checks), notes=tuple(dict.fromkeys(notes)))
+    missing = () if rest.faults else tuple(dict.fromkeys((*output.missing, *rest.missing)))
+    return replace(
+        rest, checks=(*checks, *rest.checks), notes=tuple(dict.fromkeys(notes)), missing=missing,
+        verdict=verdict(rest.faults, missing), power=() if rest.faults else (*output.power, *rest.power),
+    )  # fmt: skip
 
 
 def target(function: Callable[..., Any], request: Request, name: str = "") -> Laid:

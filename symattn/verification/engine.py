@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 
 import numpy as np
@@ -12,16 +14,17 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import SymattnError
-from symattn.evidence import Grade, Verdict
+from symattn.evidence import Grade
+from symattn.verification import power
 from symattn.verification.diagnosis import faults
 from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort, spent
 from symattn.verification.judge import Case, Judged, judge
 from symattn.verification.probing import behaviour, groups, hints, refusals
-from symattn.verification.probing.inputs import Array, Maker
+from symattn.verification.probing.inputs import Array, Maker, Sizes
 from symattn.verification.probing.probes import Group, batches
-from symattn.verification.probing.search import climb, search
-from symattn.verification.report import Check, Fault, Report
+from symattn.verification.probing.search import FAMILIES, climb, search
+from symattn.verification.report import Check, Fault, Power, Report
 from symattn.verification.semantics import Identity
 from symattn.verification.target import Runner
 
@@ -247,18 +250,37 @@ def _check_usable(session: Session) -> None:
 def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     told = (*_notes(session), *behaviour.notes(session), *hints.notes(session.identity, bool(found)))
     notes = tuple(dict.fromkeys(told))
+    seen = () if found else _power(session)
+    missing = () if found else power.lacking(dict(_counts(session)), seen, session.finding.struck)
     return Report(
-        _verdict(session, found), session.runner.describe(), session.precision.words, session.domain.words,
+        power.verdict(found, missing), session.runner.describe(), session.precision.words, session.domain.words,
         session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout),
         fields={name: spelled(value) for name, value in differing(session.spec, Attention()).items()},
+        power=seen, missing=missing,
     )  # fmt: skip
 
 
-def _verdict(session: Session, found: tuple[Fault, ...]) -> Verdict:
-    if found:
-        return Verdict.FAULT
-    decisive = any(r.decisive for r in session.records if r.ratios is not None)
-    return Verdict.NO_FAULT if decisive and len(session.records) > 1 else Verdict.UNDECIDED
+def _power(session: Session) -> tuple[Power, ...]:
+    """What the judged cases would have shown of each step that matters within the domain."""
+    judged = [r for r in session.records if r.ratios is not None]
+    rng, most = np.random.default_rng((session.seed, 4)), session.domain.max_tokens
+    entries = FAMILIES["normal"](rng)
+    drawn = [session.maker.make(sizes, entries, rng) for sizes in (Sizes(5, 7, 4, 3), Sizes(most, most, 4, 3))]
+    names = {name for r in judged[:1] for name in r.case.inputs}
+    right, mutations = power.of_attention(session.spec, names or drawn[0])
+    return power.powers(right, mutations, drawn, [(r.case.inputs, (r.expected,)) for r in judged])
+
+
+def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
+    """For each group that the specification calls for, how many cases were tried, and how many it takes."""
+    tried = Counter(r.case.group for r in (*session.records, *session.refused))
+    settled = session.identity is not None and session.identity.agrees
+    for name, group in (groups.FIRST | groups.LATER | ({} if settled else groups.LAST)).items():
+        if tried[name] < power.LEAST:
+            made = (inputs for _, inputs in group(session.maker, np.random.default_rng(session.seed)))
+            yield name, (tried[name], len(list(islice(filter(None, made), power.LEAST))))
+    yield behaviour.GROUP, (tried[behaviour.GROUP], power.LEAST)
+    yield "accuracy", (tried["accuracy"], min(power.LEAST, session.examples))
 
 
 def _checks(session: Session) -> Iterator[Check]:

@@ -107,10 +107,33 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Power:
+    """What the cases that were tried would have shown: of a step, the smallest share of a mistake, from 0 to 1.
+
+    An implementation that is off by that share of the mistake's own change is beyond what is allowed, to first order;
+    +∞ where no case shows the mistake at all.
+    """
+
+    step: str
+    mistake: str
+    share: float
+
+    @property
+    def seen(self) -> bool:
+        """Whether the mistake would have been seen."""
+        return self.share < 1
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"step": self.step, "mistake": self.mistake, "share": _plain(self.share)}
+
+
+@dataclass(frozen=True)
 class Report:
     """The answer of ``verify``: a verdict, the faults, the checks, and notes that a reader must not overlook.
 
-    ``fields`` are those of the specification that are not the usual ones, in words.
+    ``fields`` are those of the specification that are not the usual ones, in words. ``power`` says of each step which
+    mistake would have been seen, and ``missing`` what more a verdict needs; both are empty where a fault was found.
     """
 
     verdict: Verdict
@@ -124,6 +147,8 @@ class Report:
     stdout: str = ""
     command: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
+    power: tuple[Power, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

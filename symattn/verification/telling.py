@@ -20,7 +20,7 @@ from symattn.document.model import (
     Text,
 )
 from symattn.document.notation import Node, Root, name
-from symattn.verification.report import Check, Counterexample, Fault, Report
+from symattn.verification.report import Check, Counterexample, Fault, Power, Report
 
 _SIZE = re.compile(r"(1/)?(√)?([nd])_(q|k|v|model)\b")
 _ABOUT = {
@@ -59,6 +59,8 @@ def document(report: Report, show_output: bool = False) -> Document:
         blocks += _fault(fault, number if len(report.faults) > 1 else 0)
         if fault.case and report.command and "--case" not in report.command:
             blocks.append(Paragraph(("Reproduce: ", Code(f"{report.command} --case {fault.case}"))))
+    blocks += [_power(report)] if report.power else []
+    blocks += [Note((f"Undecided. {words}.",)) for words in report.missing]
     blocks.append(_ground(report))
     blocks += [Note((note,)) for note in report.notes]
     if show_output and report.stdout:
@@ -75,6 +77,8 @@ def document(report: Report, show_output: bool = False) -> Document:
             "faults": [fault.record() for fault in report.faults],
             "checks": [check.record() for check in report.checks],
             "notes": list(report.notes),
+            "power": [power.record() for power in report.power],
+            "missing": list(report.missing),
             "domain": report.domain,
             "fields": dict(report.fields),
         },
@@ -96,6 +100,19 @@ def _check(check: Check) -> tuple[Text, ...]:
         (check.name,), (_ABOUT.get(check.name, ""),), (str(check.cases),), (str(check.faults) if check.faults else "",),
         (_ratio(check.worst_ratio) if check.epsilon is None else "",), (check.words,),
     )  # fmt: skip
+
+
+def _power(report: Report) -> Table:
+    columns = (Column(("step",), "left"), Column(("mistake in it",), "left"), Column(("smallest part that shows",)))
+    rows = tuple(((p.step,), typeset(p.mistake), (_from(p),)) for p in report.power)
+    return Table(columns, rows)
+
+
+def _from(power: Power) -> str:
+    """The share in percent; of what changes very much, that it is tiny."""
+    if not power.seen:
+        return "not seen"
+    return f"{100 * power.share:.2g} %" if power.share > 1e-6 else "< 0.0001 %"
 
 
 def _ratio(x: float) -> str:

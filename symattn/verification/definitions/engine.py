@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from math import inf
 
 import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.errors import Undecided
-from symattn.evidence import Grade, Verdict
+from symattn.evidence import Grade
+from symattn.verification import power
 from symattn.verification.definitions.drawing import at_random, cases
 from symattn.verification.definitions.faults import faults
 from symattn.verification.definitions.judging import Judged, judge
-from symattn.verification.definitions.subject import Subject
+from symattn.verification.definitions.subject import Compute, Inputs, Subject
 from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort, spent
 from symattn.verification.engine import BUDGET, EXAMPLES, SEED, Progress, Unusable
 from symattn.verification.judge import Case
-from symattn.verification.report import Check, Fault, Report
+from symattn.verification.power import Mutation
+from symattn.verification.report import Check, Fault, Power, Report
 from symattn.verification.target import Runner
 
 _WHOLE = 10  # cases for which all ways are run, whatever the function gives
 _ENOUGH = 12  # wrong cases, after which no more are sought
 _EFFORT = 5000  # of ``effort``, for finding: several times what most functions need
+_DRAWN = 6  # cases on which a mistake must have an effect to be one
 _HANGS = 2  # calls that do not return, after which no more are made
 
 
@@ -43,6 +49,8 @@ class Session:
     stdout: list[str] = field(default_factory=list)
     refused: list[Judged] = field(default_factory=list)
     untold: int = 0
+    wanted: Counter[str] = field(default_factory=Counter)  # cases of each group that there are
+    tried: Counter[str] = field(default_factory=Counter)  # and those that were called
     finding: Effort = field(init=False)
     explaining: Effort | None = None
 
@@ -86,6 +94,7 @@ class Session:
         """Call, judge and remember, while effort is left. What the function itself refuses is told, and no fault."""
         if self.over:
             return
+        self.tried[case.group] += 1
         judged = self.try_(case)
         if judged is None:
             self.untold += 1
@@ -125,6 +134,7 @@ def _collect(session: Session, progress: Callable[[str], None]) -> None:
         progress(case.group)
         if not session.subject.admitted(case.inputs):
             continue
+        session.wanted[case.group] += 1
         if case.group == "again" or not session.enough:
             session.take(case)
     for _ in range(session.examples):
@@ -151,9 +161,12 @@ def _check_usable(session: Session) -> None:
 
 def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     domain = f"{session.subject.title}, {_tried(session)}"
+    seen = () if found else _power(session)
+    missing = () if found else (*power.lacking(_counts(session), seen, session.finding.struck), *_open(session))
     return Report(
-        _verdict(session, found), session.runner.describe(), session.precision.words, domain,
+        power.verdict(found, missing), session.runner.describe(), session.precision.words, domain,
         session.seed, found, tuple(_checks(session)), tuple(dict.fromkeys(_notes(session))), "".join(session.stdout),
+        power=seen, missing=missing,
     )  # fmt: skip
 
 
@@ -166,12 +179,43 @@ def _tried(session: Session) -> str:
     return ", ".join(f"{letter} ≤ {size}" for letter, size in most.items() if letter not in session.subject.kept)
 
 
-def _verdict(session: Session, found: tuple[Fault, ...]) -> Verdict:
-    if found:
-        return Verdict.FAULT
-    told = [r for r in session.records if r.ratios and r.whole]
-    decisive = all(any(r.expected[k].decisive for r in told) for k in range(len(session.subject.outputs)))
-    return Verdict.NO_FAULT if decisive and len(told) > 1 else Verdict.UNDECIDED
+def _whole(session: Session) -> list[Judged]:
+    """The cases in which what is allowed is what any of the ways may err."""
+    return [r for r in session.records if r.ratios and r.whole]
+
+
+def _power(session: Session) -> tuple[Power, ...]:
+    """What the judged cases would have shown of each step."""
+    subject, rng = session.subject, np.random.default_rng((session.seed, 4))
+    given = (subject, session.names, session.precision, session.domain)
+    drawn = [case.inputs for case in islice(cases(*given, rng), _DRAWN) if subject.admitted(case.inputs)]
+    mutations: dict[str, list[Mutation]] = {}
+    for m in subject.mistakes:
+        if m.exact:
+            mutations.setdefault(m.step, []).append(Mutation(m.step, m.cause, partial(_run, subject, m.run)))
+    tried = [(r.case.inputs, r.expected) for r in _whole(session)]
+    kinds = {step: [alike] for step, alike in mutations.items()}
+    return power.powers(partial(_run, subject, subject.ways[0]), kinds, drawn, tried)
+
+
+def _run(subject: Subject, way: Compute, inputs: Inputs) -> tuple[np.ndarray, ...]:
+    return subject.run(way, inputs)
+
+
+def _counts(session: Session) -> dict[str, tuple[int, int]]:
+    """For each group, how many cases were tried, and how many it takes."""
+    wanted = {name: min(power.LEAST, n) for name, n in session.wanted.items()}
+    wanted["random"] = min(power.LEAST, session.examples)
+    return {name: (session.tried[name], least) for name, least in wanted.items()}
+
+
+def _open(session: Session) -> Iterator[str]:
+    """The outputs of which nothing that was tried could have shown a fault."""
+    told = _whole(session)
+    names = [n for k, n in enumerate(session.subject.outputs) if not any(r.expected[k].decisive for r in told)]
+    if names:
+        mend = "mend: a larger --budget, or a finer --dtype"
+        yield f"No case bounds {', '.join(names)} well enough to show a fault; {mend}"
 
 
 def _checks(session: Session) -> Iterator[Check]:

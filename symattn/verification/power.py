@@ -1,0 +1,197 @@
+"""Whether enough was tried for “no fault”: cases of every group, and of every step some that would have shown it wrong.
+
+A step has power where the definition with a mistake in that step, run on a case that was tried, gives what no legal
+implementation of the right one can give. The mistakes are made by rule. One that changes nothing on any input that the
+domain promises, such as the bias of the keys under a softmax, is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from symattn.attention.flow import Step
+from symattn.attention.notation import ARRAYS
+from symattn.attention.spec import Attention
+from symattn.errors import SymattnError
+from symattn.evidence import Verdict
+from symattn.verification.reference import Values, Variant, canonical, trace
+from symattn.verification.report import Power
+from symattn.verification.target import Inputs
+
+LEAST = 3  # cases of each group, where it has so many
+_CASES = 12  # in which the smallest share of a mistake is sought
+_NOTHING = 2.0**-40  # a change of the output that is none, as a part of its largest entry
+#: What a mistake leaves of a definition, as a function of its inputs in float64.
+Outputs: TypeAlias = "Callable[[Inputs], Sequence[np.ndarray]]"
+_UNFIT = (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A mistake of a step, in words, and the outputs with it."""
+
+    step: str
+    words: str
+    outputs: Outputs
+
+
+Alike: TypeAlias = Sequence[Mutation]
+
+
+class Expected(Protocol):
+    """Of an output the exact entries, and how far a legal implementation may be from them."""
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """The largest errors that are legal."""
+
+    @property
+    def near(self) -> np.ndarray:
+        """The exact entries as float64."""
+
+
+Tried: TypeAlias = "tuple[Inputs, Sequence[Expected]]"  # a case that was tried, and what is expected of its outputs
+
+
+def powers(
+    right: Outputs, mutations: Mapping[str, Sequence[Alike]], drawn: Sequence[Inputs], tried: Sequence[Tried]
+) -> tuple[Power, ...]:
+    """For each step one of its mistakes that the cases ``tried`` show, or else the first that they do not show.
+
+    Mistakes that change no output of the ``drawn`` inputs are none. Of those that are alike one is enough, and the
+    first that are mistakes at all are meant; a step without any is left out.
+    """
+    found = []
+    for step, kinds in mutations.items():
+        changing = ([m for m in alike if any(_changes(right, m, inputs) for inputs in drawn)] for alike in kinds)
+        alike = next(filter(None, changing), None)
+        if alike is not None:
+            found.append(_power(step, alike, tried))
+    return tuple(found)
+
+
+def _power(step: str, alike: Alike, tried: Sequence[Tried]) -> Power:
+    """Looked for in cases that are evenly spread; of the first mistake in all of them, where these show none."""
+    for mutation in alike:
+        share = min((_shown(mutation, case) for case in tried[:: max(1, -(-len(tried) // _CASES))]), default=np.inf)
+        if share < 1:
+            return Power(step, mutation.words, share)
+    share = next((x for x in (_shown(alike[0], case) for case in tried) if x < 1), np.inf)
+    return Power(step, alike[0].words, share)
+
+
+def _changes(right: Outputs, mutation: Mutation, inputs: Inputs) -> bool:
+    for a, b in zip(_computed(right, inputs) or (), _computed(mutation.outputs, inputs) or (), strict=False):
+        if a.shape != b.shape or (np.isfinite(a) != np.isfinite(b)).any():
+            return True
+        size = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
+        if (np.abs(a - b)[np.isfinite(a)] > _NOTHING * max(size, 2.0**-200)).any():
+            return True
+    return False
+
+
+def _shown(mutation: Mutation, case: Tried) -> float:
+    """2 · allowed / |change|: a legal implementation with that share of the mistake is beyond what is allowed."""
+    inputs, expected = case
+    shares = [np.inf]
+    for y, e in zip(_computed(mutation.outputs, inputs) or (), expected, strict=False):
+        near, allowed = e.near, e.allowed
+        if y.shape != near.shape:
+            return 0.0
+        with np.errstate(all="ignore"):
+            share = np.where(np.isfinite(y), 2 * allowed / np.abs(y - near), 0.0)
+        told = np.isfinite(near) & np.isfinite(allowed) & (y != near)
+        shares.append(float(share[told].min(initial=np.inf)))
+    return min(shares)
+
+
+def _computed(outputs: Outputs, inputs: Inputs) -> list[np.ndarray] | None:
+    """The outputs in float64; None where there are none for such shapes."""
+    given = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in inputs.items()}
+    try:
+        with np.errstate(all="ignore"):
+            return [np.asarray(y, dtype=np.float64) for y in outputs(given)]
+    except _UNFIT:
+        return None
+
+
+# -- the mistakes of attention -----------------------------------------------------------------------------------------
+def of_attention(spec: Attention, names: Iterable[str]) -> tuple[Outputs, dict[str, list[Alike]]]:
+    """The definition, and for every step of it what mistakes there may be, by rule: it is left out; its heads stand in
+    another order; its numbers are too large."""
+    spec = canonical(spec)
+    found: dict[str, list[Alike]] = {}
+    for step in spec.pipeline(frozenset(names)):
+        for rules in _RULES:
+            alike = [_mutation(spec, step, words, rule) for words, rule in rules.items()]
+            found.setdefault(alike[0].step, []).append(alike)
+    return _run(spec, Variant()), found
+
+
+def _mutation(spec: Attention, step: Step, words: str, rule: Callable[[Step, Values], Any]) -> Mutation:
+    def change(spec: Attention, values: Values) -> Any:
+        return rule(step, values)
+
+    return Mutation(ARRAYS[step.name].title.lower(), words, _run(spec, Variant({step.name: change})))
+
+
+def _run(spec: Attention, variant: Variant) -> Outputs:
+    return lambda given: [trace(spec, dict(given), variant)["output"]]
+
+
+def _own(step: Step, values: Values) -> Any:
+    return step.run(*[values[name] for name in step.of])
+
+
+def _left_out(step: Step, values: Values) -> Any:
+    before, after = values[step.of[0]], _own(step, values)
+    if np.shape(before) != np.shape(after):
+        raise ValueError("no such step can be left out")
+    return before
+
+
+def _heads(step: Step, values: Values) -> Any:
+    found = np.asarray(_own(step, values))
+    if found.ndim < 3:
+        raise ValueError("there are no heads")
+    return np.roll(found, 1, axis=-3)
+
+
+def _times(factor: float) -> Callable[[Step, Values], Any]:
+    return lambda step, values: np.asarray(_own(step, values)) * factor
+
+
+_RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
+    {"left out": _left_out},
+    {"heads in another order": _heads},
+    {"1 % too large": _times(1.01), "twice as large": _times(2)},
+)
+
+
+# -- whether it is enough ----------------------------------------------------------------------------------------------
+def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[Power], late: bool) -> tuple[str, ...]:
+    """What is missing for a verdict: groups, by name with how many cases were tried and how many it takes; steps.
+
+    ``late`` says that the time ended the work, and not the number of calls.
+    """
+    more = "a larger --budget" if late else "a Domain of fewer tokens, of which more cases are tried"
+    few = [f"{name} ({tried} of at least {least})" for name, (tried, least) in counts.items() if tried < least]
+    blind = [f"{power.step} {power.mistake}" for power in found if not power.seen]
+    told = []
+    if few:
+        told.append(f"Too few cases were tried of: {', '.join(few)}; mend: {more}")
+    if blind:
+        told.append(
+            f"No case that was tried would have shown: {'; '.join(blind)}; mend: more --examples, fewer promises on "
+            "sizes and scores, or a finer --dtype"
+        )
+    return tuple(told)
+
+
+def verdict(faults: Sequence[object], missing: Sequence[str]) -> Verdict:
+    """A fault; else undecided where something is missing."""
+    return Verdict.FAULT if faults else Verdict.UNDECIDED if missing else Verdict.NO_FAULT

@@ -1,0 +1,129 @@
+"""“No fault” needs enough that was tried: cases of every group, and of every step some that show it if it is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from symattn import Attention, LayerNorm, Verdict, verify
+from symattn.render import render
+from symattn.verification import engine
+from symattn.verification.definitions import engine as definitions
+from symattn.verification.domain import Domain
+from symattn.verification.power import lacking, of_attention, powers, verdict
+from symattn.verification.report import Power, Report
+from tests.faults.definitions_norms import RIGHT
+from tests.faults.rewrites import causal, plain
+
+SMALL = Domain(max_tokens=17, max_width=8)
+
+
+class Exactly:
+    """An output that is expected, and the same error allowed for each of its entries."""
+
+    def __init__(self, near: np.ndarray, allowed: float) -> None:
+        self.near, self.allowed = near, np.full(near.shape, allowed)
+
+
+def _given(n_q: int, n_k: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    return {n: rng.standard_normal(s) for n, s in zip("qkv", ((n_q, 4), (n_k, 4), (n_k, 3)), strict=True)}
+
+
+def _seen(spec: Attention, n_q: int, n_k: int, allowed: float) -> dict[str, Power]:
+    right, mutations = of_attention(spec, "qkv")
+    given = _given(n_q, n_k)
+    tried = [(given, [Exactly(np.asarray(right(given)[0]), allowed)])]
+    return {power.step: power for power in powers(right, mutations, [_given(5, 7)], tried)}
+
+
+def test_every_step_has_power_where_little_is_allowed() -> None:
+    found = _seen(Attention(causal=True), 5, 7, 1e-9)
+    assert set(found) == {"scores", "scaled scores", "masked scores", "weights", "output"}
+    assert all(power.seen for power in found.values())
+
+
+def test_a_mask_that_hides_nothing_in_any_case_has_none() -> None:
+    found = _seen(Attention(causal=True), 1, 7, 1e-9)
+    assert not found["masked scores"].seen
+    assert found["scaled scores"].seen
+
+
+def test_where_everything_is_allowed_nothing_has_power() -> None:
+    assert not any(power.seen for power in _seen(Attention(), 5, 7, np.inf).values())
+    assert not any(power.seen for power in _seen(Attention(), 5, 7, 1e3).values())
+
+
+def test_a_step_that_no_promised_input_shows_is_not_asked_for() -> None:
+    """With one key the scale does not matter; nor does the bias of the keys, which a softmax does not see."""
+    right, mutations = of_attention(Attention(), "qkv")
+    one = _given(3, 1)
+    found = powers(right, mutations, [one], [(one, [Exactly(right(one)[0], 1e-9)])])
+    assert [power.step for power in found] == ["weights", "output"]
+
+
+def test_the_share_is_what_would_be_seen() -> None:
+    """A function that is off by a little more than the share is accused."""
+    share = next(p.share for p in verify(plain, Attention(), domain=SMALL, examples=4).power if p.step == "output")
+
+    def off(q, k, v):
+        return (plain(q.astype(float), k.astype(float), v.astype(float)) * (1 + 0.01 * 1.01 * share)).astype(q.dtype)
+
+    assert verify(off, Attention(), domain=SMALL, examples=4).verdict is Verdict.FAULT
+
+
+def _cut(monkeypatch: pytest.MonkeyPatch, room: object, cases: int) -> None:
+    """Nothing is tried after so many cases."""
+    monkeypatch.setattr(room.Session, "over", property(lambda self: len(self.records) >= cases))  # type: ignore[attr-defined]
+
+
+def test_too_few_cases_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _cut(monkeypatch, engine, 5)
+    report = verify(causal, Attention(causal=True), domain=SMALL)
+    assert (report.verdict, report.exit_code, report.faults) == (Verdict.UNDECIDED, 3, ())
+    assert report.missing[0].startswith("Too few cases were tried of: worked (0 of at least 3), scale (0")
+    assert "caps" not in report.missing[0]
+
+
+def test_a_fault_is_one_after_few_cases_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    _cut(monkeypatch, engine, 5)
+    report = verify(lambda q, k, v: 2 * plain(q, k, v), Attention(), domain=SMALL)
+    assert (report.verdict, report.missing, report.power) == (Verdict.FAULT, (), ())
+
+
+def test_too_few_cases_of_a_definition_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = next(case for case in RIGHT if isinstance(case.spec, LayerNorm))
+    whole = verify(right.function, right.spec, examples=4)
+    assert whole.verdict is Verdict.NO_FAULT
+    assert whole.power
+    assert all(power.seen for power in whole.power)
+    _cut(monkeypatch, definitions, 5)
+    report = verify(right.function, right.spec, examples=4)
+    assert (report.verdict, report.faults) == (Verdict.UNDECIDED, ())
+    assert "random (0 of at least 3)" in report.missing[0]
+
+
+def test_what_is_missing_is_told_with_its_mend() -> None:
+    assert lacking({"mask": (3, 3)}, [Power("weights", "left out", 0.5)], True) == ()
+    (groups,) = lacking({"mask": (1, 3)}, [], True)
+    assert groups == "Too few cases were tried of: mask (1 of at least 3); mend: a larger --budget"
+    assert "--budget" not in lacking({"mask": (1, 3)}, [], False)[0]
+    (steps,) = lacking({}, [Power("masked scores", "left out", np.inf)], False)
+    assert "would have shown: masked scores left out; mend: " in steps
+    assert [verdict((), ()), verdict((), (steps,)), verdict([1], (steps,))] == [*Verdict][:1] + [*Verdict][:0:-1]
+
+
+def test_a_report_says_what_would_have_been_seen() -> None:
+    report = Report(
+        Verdict.UNDECIDED, "f", "float32", "", 1, power=(Power("weights", "left out", 0.5), Power("q", "none", np.inf)),
+        missing=("Nothing",),
+    )  # fmt: skip
+    text = render(report.document(), "text")
+    assert "50 %" in text
+    assert "not seen" in text
+    assert "Undecided. Nothing." in text
+    record = json.loads(render(report.document(), "json"))
+    assert record["power"][1] == {"step": "q", "mistake": "none", "share": "inf"}
+    assert record["missing"] == ["Nothing"]
