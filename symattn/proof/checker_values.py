@@ -137,11 +137,7 @@ class Point:
         if x.kind == "product":
             result: Exponent = {(): Fraction(1)}
             for y in x.below:
-                result = _sum(
-                    {tuple(sorted(m + n, key=repr)): c * d}
-                    for m, c in result.items()
-                    for n, d in self.power(y, at).items()
-                )
+                result = _times(result, self.power(y, at))
             return result
         raise Rejected(f"{x.kind} in an exponent")
 
@@ -199,6 +195,15 @@ def _sum(parts: Iterable[Exponent]) -> Exponent:
         for m, c in part.items():
             out[m] = out.get(m, Fraction(0)) + c
     return {m: c for m, c in out.items() if c}
+
+
+def _times(a: Exponent, b: Exponent) -> Exponent:
+    if list(b) == [()]:
+        a, b = b, a
+    if list(a) == [()]:
+        factor = a[()]
+        return b if factor == 1 else {m: factor * c for m, c in b.items()}
+    return _sum({tuple(sorted(m + n, key=repr)): c * d} for m, c in a.items() for n, d in b.items())
 
 
 def random_prime(random: Random) -> int:

@@ -37,8 +37,8 @@ from symattn.arrays.index.expressions import (
     fresh,
 )
 from symattn.arrays.indexed import Indexed
+from symattn.document.model import Text
 from symattn.errors import Refused, Undecided
-from symattn.proof.listed import all_true
 from symattn.proof.signs import array_of
 
 Cumulants = tuple[Any | None, ...]
@@ -53,6 +53,7 @@ class Law:
     cumulants  κ₁, κ₂, … as far as they are assumed, None for any; a moment that needs others is refused by name
     outcomes   a concrete law with these cumulants, pairs (value, probability): what refutes runs through it
     others     more concrete laws with them, of other moments, so that nothing else is common to all
+    said       the law in words, where its cumulants do not say it all
     finer      where the law is one law: another with more of its moments than ``outcomes`` have; where a mean differs
                between the two it is undecided
     """
@@ -62,6 +63,7 @@ class Law:
     outcomes: Outcomes
     others: tuple[Outcomes, ...] = ()
     finer: Outcomes | None = None
+    said: Text = ()
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class Expectation:
         concrete = {name: (law.outcomes, *law.others)[self.which % (1 + len(law.others))] for name, law in laws.items()}
         mean = self._mean(f, concrete)
         finer = {name: law.finer for name, law in laws.items() if law.finer}
-        if finer and not all_true(mean == self._mean(f, {**concrete, **finer})):
+        if finer and not bool((mean == self._mean(f, {**concrete, **finer})).all()):
             raise Undecided("moments: the numbers that stand for the law lack moments that this mean needs")
         return mean
 
@@ -210,6 +212,7 @@ def averaged(sides: Callable[..., Any], laws: Mapping[str, Law]) -> Callable[...
 
     parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.laws = laws  # type: ignore[attr-defined]
     return function
 
 
@@ -249,10 +252,9 @@ def law_with(deviation: str, mean: str | None = None) -> Law:
     Concrete ones are μ ± σ, and μ − σ/2 four times of five with μ + 2σ, which leans to one side.
     """
     if mean is None:
-        return Law(
-            (deviation,), lambda s: (0, s * s), lambda s: _even(0 * s, s), others=(lambda s: _leaning(0 * s, s),)
-        )
-    return Law((mean, deviation), lambda m, s: (m, s * s), _even, others=(_leaning,))
+        even, leaning = (lambda s: _even(0 * s, s)), (lambda s: _leaning(0 * s, s))
+        return Law((deviation,), lambda s: (0, s * s), even, (leaning,))
+    return Law((mean, deviation), lambda m, s: (m, s * s), _even, (_leaning,))
 
 
 def _even(m: Any, s: Any) -> list[tuple[Any, Fraction]]:
@@ -268,6 +270,7 @@ NORMAL = Law(
     lambda: (0, 1, *[0] * 10),
     lambda: [(-_root_of_three(), Fraction(1, 6)), (0, Fraction(2, 3)), (_root_of_three(), Fraction(1, 6))],
     finer=lambda: _SEVEN,
+    said=("are N(0, 1)",),
 )
 """N(0, 1); the concrete law has three values and the moments up to the fifth, the finer one up to the seventh."""
 

@@ -16,6 +16,7 @@ from typing import Any
 from symattn.document.model import Text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
+from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.listed import all_true
 from symattn.proof.prover import Proof, prove
 from symattn.proof.refuting import spread_sizes
@@ -59,7 +60,8 @@ class Certificate:
             return Decision(Evidence(Grade.UNDECIDED, "nothing is stated"))
         if all(p.proved for p in proofs) and not refusal:
             words = "larger − smaller is an expression in which nothing can be negative"
-            return Decision(Evidence(Grade.PROVED, "all sizes"), ((words,),), proofs=proofs)
+            said = declared_hypotheses(self.declared, self.assumed)
+            return Decision(Evidence(Grade.PROVED, "all sizes"), ((words,),), (), proofs, said)
         return Decision(Evidence(Grade.UNDECIDED, refusal or next(p.why for p in proofs if not p.proved)))
 
     def refute(self) -> Refutation:

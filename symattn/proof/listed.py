@@ -9,6 +9,7 @@ from typing import Any
 from symattn.document.model import Text
 from symattn.errors import Refused, Undecided
 from symattn.evidence import Evidence, Grade
+from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.statement import Declared, Numbers, run
 from symattn.proof.theorem import Decision, Refutation, Theorem, text
 
@@ -42,7 +43,8 @@ class Listed:
             return Decision(Evidence(Grade.UNDECIDED, "no case could be decided"), (self.obstacle,))
         cases = "; ".join(dict.fromkeys(case.split(" (seed")[0] for case in found))
         evidence = Evidence(Grade.CHECKED, f"exact numbers at {cases}")
-        return Decision(evidence, (self.obstacle,) if self.obstacle else ())
+        said = declared_hypotheses(self.declared)
+        return Decision(evidence, (self.obstacle,) if self.obstacle else (), declared=said)
 
     def refute(self) -> Refutation:
         """The first case in which the false variant fails."""

@@ -17,6 +17,7 @@ from symattn.arrays.notes import listening
 from symattn.document.model import Text
 from symattn.errors import InputError, Meaningless, Refused, Undecided
 from symattn.evidence import Evidence, Grade
+from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.prover import Proof, prove
 from symattn.proof.refuting import counterexample, search, spot_check, thorough
 from symattn.proof.statement import Declared, Letters, Sides, pairs
@@ -26,13 +27,15 @@ from symattn.proof.statement import Declared, Letters, Sides, pairs
 class Decision:
     """The evidence for a statement; ``argument`` says in words how it was reached, ``hypotheses`` what it needed.
 
-    ``proofs`` hold what a certificate is made of, where the prover was used.
+    ``declared`` is what the statement declares, as hypotheses; ``proofs`` hold what a certificate is made of, where the
+    prover was used.
     """
 
     evidence: Evidence
     argument: tuple[Text, ...] = ()
     hypotheses: tuple[Text, ...] = ()
     proofs: tuple[Proof, ...] = ()
+    declared: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,8 +120,11 @@ class Identity:
         with listening() as notes:
             proofs = _proofs(self.sides, self.declared)
         said = tuple((n.removeprefix("hypothesis: "),) for n in notes if n.startswith("hypothesis: "))
+        laws = getattr(self.sides, "laws", {})
+        declared = declared_hypotheses(self.declared, laws=laws)
         evidence, why = self._decided(proofs)
-        return Decision(evidence, tuple(filter(None, (self.rule, why))), said, proofs)
+        argument: tuple[Text, ...] = tuple(words for words in (self.rule, why) if words)
+        return Decision(evidence, argument, said, proofs, declared)
 
     def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Text]:
         """The evidence, and why it is no proof where it is none."""

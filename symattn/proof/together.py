@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from symattn.arrays.index.building import known_positive
-from symattn.document.model import Text
+from symattn.document.model import Inline, Text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade, weakest
+from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
 from symattn.proof.listed import all_true
 from symattn.proof.refuting import search
@@ -39,6 +40,7 @@ class Together:
             tuple(dict.fromkeys([*[a for d in found for a in d.argument], *([self.rule] if self.rule else [])])),
             tuple(dict.fromkeys(h for d in found for h in d.hypotheses)),
             tuple(p for d in found for p in d.proofs),
+            _joined(dict.fromkeys(h for d in found for h in d.declared)),
         )
 
     def refute(self) -> Refutation:
@@ -50,6 +52,14 @@ class Together:
     def witness(self) -> str:
         found = [part.witness() for part in self.parts]
         return found[0] if all(found) else ""
+
+
+def _joined(declared: Iterable[Text]) -> tuple[Text, ...]:
+    """What the parts declare, as one hypothesis: their letters need not be those of the statement."""
+    words: list[Inline] = []
+    for one in declared:
+        words += [", " if words else "the parts are shown where ", *one]
+    return (tuple(words),) if words else ()
 
 
 def identity(
@@ -105,7 +115,8 @@ class Positive:
             return Decision(Evidence(Grade.UNDECIDED, str(reason)))
         if not shown:
             return Decision(Evidence(Grade.UNDECIDED, "the form does not show that it is positive"))
-        return Decision(Evidence(Grade.PROVED, "all sizes"), (("it is made of what is positive",),))
+        said = declared_hypotheses(self.declared)
+        return Decision(Evidence(Grade.PROVED, "all sizes"), (("it is made of what is positive",),), declared=said)
 
     def refute(self) -> Refutation:
         wrong = self._first(self.false, False)

@@ -51,7 +51,7 @@ from symattn.proof.needs import named
 _LETTERS = "ijlmnprstuwabcfgh"
 _GREEK = {
     **{"beta": "β", "delta": "δ", "eps": "ε", "eta": "η", "lam": "λ", "mu": "μ", "xi": "ξ"},
-    **{"rho": "ρ", "sigma": "σ", "tau": "τ", "theta": "θ"},
+    **{"rho": "ρ", "sigma": "σ", "tau": "τ", "theta": "θ", "pi": "π"},
 }
 _ROLES: dict[str, Role] = {"q": "query", "k": "key", "v": "value", "x": "input", "s": "score"}
 _NUMBERED = re.compile(r"([a-z])(\d+)")
@@ -68,6 +68,13 @@ def size(sort: str) -> Node:
     """The letter of a size: d_k for the sort "d_k"."""
     base, *sub = sort.split("_")
     return name(base, *sub)
+
+
+def letter(array: str, *indices: int | Node) -> Node:
+    """How an entry of an array is written, or with no indices the array: σ_i for "sigma", x₁ for "x1"."""
+    numbered = _NUMBERED.fullmatch(array)
+    base, *sub = numbered.groups() if numbered else array.split("_")
+    return name(_GREEK.get(base, base), *sub, *indices, role=_ROLES.get(base))
 
 
 def is_plain(x: Expression) -> bool:
@@ -102,7 +109,7 @@ class Writing:
             return self._names[i]
         shown = self._names[i._replace(image=())]
         for permutation in i.image:
-            shown = call(name("π") if permutation == "pi" else size(permutation), shown)
+            shown = call(letter(permutation), shown)
         return shown
 
     def _bind(self, i: Index, depth: int) -> Node:
@@ -144,9 +151,7 @@ class Writing:
         plain = _FIXED.sub("", _BLOCKS.sub("", x.name))
         blocks, fixed = _BLOCKS.search(x.name), _FIXED.search(x.name)
         numbers = [int(b) + 1 for found in (blocks, fixed) if found for b in found[1].split(",")]
-        numbered = _NUMBERED.fullmatch(plain)
-        base, *sub = numbered.groups() if numbered else plain.split("_")
-        return name(_GREEK.get(base, base), *sub, *numbers, *map(self.index, x.indices), role=_ROLES.get(base))
+        return letter(plain, *numbers, *map(self.index, x.indices))
 
     def _predicate(self, x: Predicate) -> Node:
         left, right = map(self.index, x.sides)

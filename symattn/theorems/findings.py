@@ -60,7 +60,7 @@ def finding(outcome: Outcome) -> Finding:
     return Finding(
         evidence,
         (refuted,) if refuted else (*_reductions(decision.proofs), *map(_argued, decision.argument)),
-        tuple(dict.fromkeys((*decision.hypotheses, *demands))),
+        tuple(dict.fromkeys((*decision.declared, *decision.hypotheses, *demands))),
         Grade.PROVED if refutation.accepted else Grade.REFUTED if refutation.refuted else Grade.UNDECIDED,
         _counterexamples(refutation.counterexample),
         _spaced(_SEED.sub("", outcome.witness)),

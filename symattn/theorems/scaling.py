@@ -23,7 +23,6 @@ SMALL_Q, SMALL_K = name("q", role="query"), name("k", role="key")
 DOT = Product((SMALL_Q, SMALL_K), "·")
 SIGMA, TAU, MU_Q, MU_K = name("σ"), name("τ"), name("μ", "q"), name("μ", "k")
 VAR_Q, VAR_K = Power(name("σ", "q"), node(2)), Power(name("σ", "k"), node(2))
-INDEPENDENT = "all entries of q and k are independent"
 
 
 def var(x: Node) -> Node:
@@ -52,7 +51,7 @@ def score(q: Any, k: Any) -> Any:
 
 
 ROWS = {"q": "1 d", "k": "1 d"}
-DEVIATIONS = {"s_q": "", "s_k": ""}
+DEVIATIONS = {"sigma_q": "", "sigma_k": ""}
 
 
 @moment_theorem(
@@ -60,15 +59,14 @@ DEVIATIONS = {"s_q": "", "s_k": ""}
     TOPIC,
     same(var(DOT), D_K * VAR_Q * VAR_K),
     arrays={**ROWS, **DEVIATIONS},
-    laws={"q": law_with("s_q"), "k": law_with("s_k")},
-    hypotheses=(INDEPENDENT, "they have mean 0 and the variances σ_q² and σ_k²; their laws are any"),
+    laws={"q": law_with("sigma_q"), "k": law_with("sigma_k")},
     source=VASWANI,
     why="The products of different coordinates are uncorrelated, so their variances add up.",
-    false=lambda E, d, s_q, s_k: (E.variance(score), d * d * s_q**2 * s_k**2),
+    false=lambda E, d, sigma_q, sigma_k: (E.variance(score), d * d * sigma_q**2 * sigma_k**2),
     false_says=same(var(DOT), squared(D_K) * VAR_Q * VAR_K),
 )
-def score_variance(E: Any, d: Any, s_q: Any, s_k: Any) -> Any:
-    return E.variance(score), d * s_q**2 * s_k**2
+def score_variance(E: Any, d: Any, sigma_q: Any, sigma_k: Any) -> Any:
+    return E.variance(score), d * sigma_q**2 * sigma_k**2
 
 
 def _same_law(x: Any, y: Any) -> Any:
@@ -83,21 +81,20 @@ def _same_law(x: Any, y: Any) -> Any:
         "; for equal laws ",
         equals(var(DOT), D_K * (squared(squared(SIGMA) + squared(name("μ"))) - Power(name("μ"), node(4)))),
     ),
-    arrays={**ROWS, **DEVIATIONS, "m_q": "", "m_k": "", "x": "1 d", "y": "1 d", "m": "", "s": ""},
+    arrays={**ROWS, **DEVIATIONS, "mu_q": "", "mu_k": "", "x": "1 d", "y": "1 d", "m": "", "s": ""},
     laws={
-        "q": law_with("s_q", "m_q"),
-        "k": law_with("s_k", "m_k"),
+        "q": law_with("sigma_q", "mu_q"),
+        "k": law_with("sigma_k", "mu_k"),
         "x": law_with("s", "m"),
         "y": law_with("s", "m"),
     },
-    hypotheses=(INDEPENDENT, "they have the means μ_q, μ_k and the variances σ_q², σ_k²"),
     why="Within one coordinate the square of the mean of one factor meets the variance of the other.",
-    false=lambda E, d, s_q, s_k: (E.variance(score), d * s_q**2 * s_k**2),
+    false=lambda E, d, sigma_q, sigma_k: (E.variance(score), d * sigma_q**2 * sigma_k**2),
     false_says=same(var(DOT), D_K * VAR_Q * VAR_K),
 )
-def score_variance_with_means(E: Any, d: Any, s_q: Any, s_k: Any, m_q: Any, m_k: Any, m: Any, s: Any) -> Any:
+def score_variance_with_means(E: Any, d: Any, sigma_q: Any, sigma_k: Any, mu_q: Any, mu_k: Any, m: Any, s: Any) -> Any:
     return [
-        (E.variance(score), d * (s_q**2 * s_k**2 + s_q**2 * m_k**2 + s_k**2 * m_q**2)),
+        (E.variance(score), d * (sigma_q**2 * sigma_k**2 + sigma_q**2 * mu_k**2 + sigma_k**2 * mu_q**2)),
         (E.variance(_same_law), d * ((s**2 + m**2) ** 2 - m**4)),
     ]
 
@@ -111,7 +108,6 @@ UNIT = Law((), lambda: (0, 1), lambda: [(-1, Fraction(1, 2)), (1, Fraction(1, 2)
     same(var(Over(DOT, Root(D_K))), 1),
     arrays=ROWS,
     laws={"q": UNIT, "k": UNIT},
-    hypotheses=(INDEPENDENT, "they have mean 0 and variance 1"),
     source=VASWANI,
     why="The variance of the unscaled score is d_k, and scaling by c multiplies it by c².",
     false=lambda E, d: (E.variance(lambda q, k: score(q, k) / d), 1),
@@ -158,8 +154,8 @@ def _pair(E: Any, power: int) -> Any:
             * Power(name("σ", "k"), node(4)),
         ),
     ),
-    arrays={"q": "1 d", "k_1": "1 d", "k_2": "1 d", "a": "", "b": "", "s_k": ""},
-    laws={"q": THREE_VALUES, "k_1": law_with("s_k"), "k_2": law_with("s_k")},
+    arrays={"q": "1 d", "k_1": "1 d", "k_2": "1 d", "a": "", "b": "", "sigma_k": ""},
+    laws={"q": THREE_VALUES, "k_1": law_with("sigma_k"), "k_2": law_with("sigma_k")},
     positive=("a", "b"),
     hypotheses=(
         "all entries of the query and of the two keys are independent with mean 0, the keys' of one law",
@@ -170,9 +166,9 @@ def _pair(E: Any, power: int) -> Any:
     false=lambda E: (_pair(E, 2), 0),
     false_says="the scores of one row are independent",
 )
-def row_scores(E: Any, d: Any, a: Any, b: Any, s_k: Any) -> Any:
+def row_scores(E: Any, d: Any, a: Any, b: Any, sigma_k: Any) -> Any:
     variance, fourth = a**2 / (1 + b), a**4 / (1 + b)
-    return [(_pair(E, 1), 0), (_pair(E, 2), d * (fourth - variance**2) * s_k**4)]
+    return [(_pair(E, 1), 0), (_pair(E, 2), d * (fourth - variance**2) * sigma_k**4)]
 
 
 @moment_theorem(
@@ -181,7 +177,6 @@ def row_scores(E: Any, d: Any, a: Any, b: Any, s_k: Any) -> Any:
     (equals(mean(Power(DOT, node(4))), 3 * D_K * (D_K + 2)), "; the excess kurtosis is ", node(6) / D_K),
     arrays=ROWS,
     laws={"q": NORMAL, "k": NORMAL},
-    hypotheses=("all entries of q and k are independent and N(0, 1)",),
     why="E[x⁴] = 3, so a coordinate that coincides with itself counts 9 and two pairs of coordinates count 1.",
     false=lambda E, d: (E(lambda q, k: score(q, k) ** 4), 3 * d * d),
     false_says=(equals(mean(Power(DOT, node(4))), 3 * squared(D_K)), ", as of a normal law"),
@@ -203,42 +198,47 @@ def _projected(x: Any, y: Any, w_q: Any, w_k: Any) -> Any:
     "projected-score-variance",
     TOPIC,
     same(var(PROJECTED), D_K * Power(SIGMA, node(4)) * squared(Fence("norm", X_ROW)) * squared(Fence("norm", Y_ROW))),
-    arrays={"x": "1 m", "y": "1 m", "w_q": "m d", "w_k": "m d", "s": ""},
-    laws={"w_q": law_with("s"), "w_k": law_with("s")},
-    hypotheses=("x and y are fixed", "all entries of W_Q and W_K are independent with mean 0 and variance σ²"),
+    arrays={"x": "1 m", "y": "1 m", "w_q": "m d", "w_k": "m d", "sigma": ""},
+    laws={"w_q": law_with("sigma"), "w_k": law_with("sigma")},
+    hypotheses=("x and y are fixed",),
     why=told("Each product of two weights occurs once, with its own factor {}.", name("x", "i") * name("y", "l")),
-    false=lambda E, x, y, d, s: (
+    false=lambda E, x, y, d, sigma: (
         E.variance(lambda w_q: _projected(x, y, w_q, w_q)),
-        d * s**4 * score(x, x) * score(y, y),
+        d * sigma**4 * score(x, x) * score(y, y),
     ),
     false_says=("the same with ", equals(name("W", "Q", role="query"), name("W", "K", role="key"))),
 )
-def projected_score_variance(E: Any, x: Any, y: Any, d: Any, s: Any) -> Any:
-    return E.variance(lambda w_q, w_k: _projected(x, y, w_q, w_k)), d * s**4 * score(x, x) * score(y, y)
+def projected_score_variance(E: Any, x: Any, y: Any, d: Any, sigma: Any) -> Any:
+    return E.variance(lambda w_q, w_k: _projected(x, y, w_q, w_k)), d * sigma**4 * score(x, x) * score(y, y)
 
 
 # -- output-variance-participation -----------------------------------------------------------------------------------
 P_J, V_J = name("p", J_, role="weight"), name("v", J_, role="value")
 MIXED = over_keys(P_J * V_J)
-WEIGHTS = {"t": "m", "v": "m", "s": "", "mu": ""}
-DRAWN = {"v": law_with("s", "mu")}
+WEIGHTS = {"t": "m", "v": "m", "sigma": "", "mu": ""}
+DRAWN = {"v": law_with("sigma", "mu")}
 
 
 def _total(x: Any) -> Any:
     return x.__array_namespace__().sum(x, axis=-1)
 
 
-def _spread(t: Any, s: Any) -> Any:
+def _mixed(t: Any, v: Any) -> Any:
+    """Σ p v of the weights p of scores t."""
+    return _total(soft(t, stabilised=False) * v)
+
+
+def _spread(t: Any, sigma: Any) -> Any:
     """σ² Σ p² of the weights p of scores t."""
     p = soft(t, stabilised=False)
-    return s**2 * _total(p * p)
+    return sigma**2 * _total(p * p)
 
 
-def _pairs_of_others(t: Any, m: Any, s: Any) -> Any:
+def _pairs_of_others(t: Any, m: Any, sigma: Any) -> Any:
     """σ² Σ_{j ≠ l} p_j p_l."""
     xp, p = t.__array_namespace__(), soft(t, stabilised=False)
     other = xp.astype(xp.arange(m)[:, None] != xp.arange(m)[None, :], p.dtype)
-    return s**2 * _total(_total(p[:, None] * p[None, :] * other))
+    return sigma**2 * _total(_total(p[:, None] * p[None, :] * other))
 
 
 output_variance_participation = Theorem(
@@ -255,25 +255,24 @@ output_variance_participation = Theorem(
         (
             identity(
                 WEIGHTS,
-                averaged(lambda E, t, s: (E.variance(lambda v: _total(soft(t, False) * v)), _spread(t, s)), DRAWN),
-                averaged(lambda E, t, s: (E.variance(lambda v: _total(soft(t, False) * v)), s**2), DRAWN),
+                averaged(
+                    lambda E, t, sigma: (E.variance(lambda v: _total(soft(t, False) * v)), _spread(t, sigma)), DRAWN
+                ),
+                averaged(lambda E, t, sigma: (E.variance(lambda v: _mixed(t, v)), sigma**2), DRAWN),
                 top=2,
             ),
             bound(
                 WEIGHTS,
-                lambda t, m, s: (s**2 / m, _spread(t, s)),
-                lambda t, m, s: s**2 * _total((soft(t, False) * m - 1) ** 2) / (m * m),
+                lambda t, m, sigma: (sigma**2 / m, _spread(t, sigma)),
+                lambda t, m, sigma: sigma**2 * _total((soft(t, False) * m - 1) ** 2) / (m * m),
             ),
-            bound(WEIGHTS, lambda t, s: (_spread(t, s), s**2), _pairs_of_others),
+            bound(WEIGHTS, lambda t, sigma: (_spread(t, sigma), sigma**2), _pairs_of_others),
         )
     ),
     "folklore",
     same(var(MIXED), squared(SIGMA)),
     ("The values' variances add up with the squares of the weights, which lie between those of equal weights and 1.",),
-    (
-        ("the weights p are fixed, positive, and sum to 1",),
-        ("the values are independent, with one mean and the variance σ²",),
-    ),
+    (("the weights p are fixed, positive, and sum to 1",),),
 )
 
 

@@ -1,0 +1,108 @@
+"""What a statement declares, as hypotheses that are printed with it: nothing that a proof may use goes unsaid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from symattn.arrays.index.building import add, negate
+from symattn.arrays.index.expressions import Constant, Expression, Product, Sum
+from symattn.arrays.indexed import Indexed
+from symattn.document.measure import width
+from symattn.document.model import Inline, Text
+from symattn.document.notation import Node, equals, relation
+from symattn.errors import SymattnError
+from symattn.proof.expectation import Law
+from symattn.proof.statement import Declared, Letters, Sides, run
+from symattn.proof.writing import Writing, is_plain, letter, size
+
+_CUMULANTS = ("mean", "variance", "third cumulant", "fourth cumulant", "fifth cumulant", "sixth cumulant")
+_WIDEST = 28.0  # em of a formula among words
+Assumed = Mapping[str, tuple[str, Sides]]
+
+
+def declared_hypotheses(
+    declared: Declared, assumed: Assumed | None = None, laws: Mapping[str, Law] | None = None
+) -> tuple[Text, ...]:
+    """Signs, pairs on the circle, permutations, shapes that leave sizes out, what is ``assumed`` not negative, laws."""
+    found = [
+        *_signs(declared, declared.positive, ">", "positive"),
+        *_signs(declared, declared.nonnegative, "≥", "not negative"),
+        *(_circle(*pair) for pair in declared.units),
+        *((letter(p), " is a permutation of the ", size(sort), " places") for p, sort in declared.permutations.items()),
+        *_shapes(declared),
+        *(_assumed(declared, given, which) for which, (_, given) in (assumed or {}).items()),
+        *_independent(laws or {}),
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _independent(laws: Mapping[str, Law]) -> Iterator[Text]:
+    """The random arrays and their laws."""
+    names: list[Inline] = []
+    for n, array in enumerate(laws):
+        names += ["" if not n else " and " if n == len(laws) - 1 else ", ", letter(array)]
+    if laws:
+        yield ("all entries of ", *(w for w in names if w != ""), " are independent")
+    for array, law in laws.items():
+        yield ("those of ", letter(array), " ", *(law.said or _cumulants(law)))
+
+
+def _cumulants(law: Law) -> Text:
+    """The moments that are assumed of a law."""
+    given = [Indexed.letters(parameter) for parameter in law.parameters]
+    words: list[Inline] = ["have "]
+    for title, value in zip(_CUMULANTS, law.cumulants(*given), strict=False):
+        if value is not None:
+            x = Indexed.lift(value).at(())
+            words += [", " if len(words) > 1 else "", f"the {title} ", Writing([x])(x)]
+    return (*(w for w in words if w != ""), ", and any further moments")
+
+
+def _signs(declared: Declared, names: tuple[str, ...], sign: str, word: str) -> Iterator[Text]:
+    for array in names:
+        if array in declared.arrays:
+            one = not declared.arrays[array].split()
+            yield (relation(letter(array), sign, 0),) if one else ("all entries of ", letter(array), f" are {word}")
+
+
+def _circle(cosine: str, sine: str) -> Text:
+    return (equals(letter(cosine) ** 2 + letter(sine) ** 2, 1), ", place by place")
+
+
+def _shapes(declared: Declared) -> Iterator[Text]:
+    """The arrays with an axis that is not of any length: a number above 1, or a sum."""
+    for array, shape in declared.arrays.items():
+        if any("+" in a or any(f.isdigit() and int(f) > 1 for f in a.split("*")) for a in shape.split()):
+            axes = [f"({a.replace('+', ' + ')})" if "+" in a else a.replace("*", "·") for a in shape.split()]
+            written = " × ".join(axes) if len(axes) > 1 else f"{shape.replace('+', ' + ').replace('*', '·')} entries"
+            yield (letter(array), f" has {'the shape ' if len(axes) > 1 else ''}{written}")
+
+
+def _assumed(declared: Declared, given: Sides, which: str) -> Text:
+    """``given`` ≥ 0 as a formula; in the words of its name where it is too long for one."""
+    try:
+        x = run(given, declared, Letters())
+        elements = [x.at(places) for places in x.places()]
+        shown = [_at_least(e) for e in elements if is_plain(e)]
+    except (SymattnError, AttributeError):
+        shown = []
+    if not shown or any(width(s, flat=True) > _WIDEST for s in shown):
+        return (f"what the statement assumes as “{which}” is not negative",)
+    return tuple(part for n, s in enumerate(shown) for part in ((", ", s) if n else (s,)))
+
+
+def _at_least(x: Expression) -> Node:
+    """x ≥ 0 with what is subtracted on the left."""
+    writing = Writing([x])
+    terms = x.children if isinstance(x, Sum) else (x,)
+    down = [y for y in terms if _is_negative(y)]
+    up = [y for y in terms if not _is_negative(y)]
+    if not down:
+        return relation(writing(x), "≥", 0)
+    return relation(writing(negate(add(*down))), "≤", writing(add(*up)))
+
+
+def _is_negative(x: Expression) -> bool:
+    first = x.children[0] if isinstance(x, Product) else x
+    numbers = [y for y in (x.children if isinstance(x, Product) else (first,)) if isinstance(y, Constant)]
+    return any(y.value < 0 for y in numbers)
