@@ -25,8 +25,8 @@ def run(
 ) -> int:
     """Make the jobs whose results are not in ``folder`` yet, and keep them there; how many were made is returned.
 
-    With ``cores=1`` the jobs are made in this process, and joblib is not needed. ``progress`` is told how many are
-    done of how many, and the last result.
+    With ``cores=1`` and joblib the jobs are made in this process, and joblib is not needed. ``progress`` is told how
+    many are done of how many, and the last result.
     """
     store = Store(folder)
     store.open(jobs)
@@ -37,7 +37,7 @@ def run(
     if not left:
         return 0
     if backend == "dask":
-        results = backends.by_dask(left, scheduler)
+        results = backends.by_dask(left, scheduler, cores)
     else:
         results = backends.here(left) if cores == 1 else backends.by_joblib(left, cores)
     for number, record in enumerate(results, 1):

@@ -22,7 +22,7 @@ def summary(folder: Path, command: str = "") -> Document:
     found = [results[job["key"]] | _names(job) for job in jobs if job["key"] in results]
     left = len(jobs) - len(found)
     blocks: list[Block] = [Paragraph((_counts(found, left),)), *_verdicts(jobs, found), *_faults(found)]
-    blocks += [*_errors(found), *_notes(found)]
+    blocks += [*_errors(found), *_took(found), *_notes(found)]
     if left:
         blocks.append(Note((f"{left} of {len(jobs)} verifications are not made yet; the same command goes on.",)))
     others = len(results.keys() - {job["key"] for job in jobs})
@@ -34,7 +34,7 @@ def summary(folder: Path, command: str = "") -> Document:
         command=command,
         record={
             "planned": len(jobs),
-            "results": [{k: v for k, v in record.items() if k not in ("seconds", "checks")} for record in found],
+            "results": [{k: v for k, v in record.items() if k != "checks"} for record in found],
         },
         verdict=_verdict(found, left),
     )  # fmt: skip
@@ -106,6 +106,24 @@ def _errors(found: Sequence[Record]) -> Iterator[Block]:
         yield Heading(("What could not be verified",))
         columns = tuple(Column((name,), "left") for name in ("target", "specification", "dtype", "why"))
         yield Table(columns, tuple(((Code(r["target"]),), (r["spec"],), (r["dtype"],), (r["error"],)) for r in wrong))
+
+
+def _took(found: Sequence[Record]) -> Iterator[Block]:
+    """What each verification tried, and how long it took."""
+    if found:
+        yield Heading(("Cases and times",))
+        domains = len({record["domain"] for record in found}) > 1
+        names = ("target", "specification", *("domain",) * domains, "dtype", "verdict")
+        columns = (*(Column((name,), "left") for name in names), Column(("cases",)), Column(("seconds",)))
+        yield Table(columns, tuple(_row(record, domains) for record in found))
+        total = sum(record.get("seconds", 0.0) for record in found)
+        yield Paragraph((f"All of them took {total:.1f} s, one after another.",))
+
+
+def _row(record: Record, domains: bool) -> tuple[Text, ...]:
+    names = (record["spec"], *(record["domain"],) * domains, record["dtype"], record["verdict"])
+    seconds = f"{record['seconds']:.1f}" if "seconds" in record else "–"
+    return ((Code(record["target"]),), *((name,) for name in names), (str(record.get("cases", "–")),), (seconds,))
 
 
 def _notes(found: Sequence[Record]) -> Iterator[Block]:

@@ -44,6 +44,7 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
+            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # most calls are small, and threads then cost more
             **_own_group(),
         )
         assert self._process.stdin is not None

@@ -78,7 +78,15 @@ def test_the_verifications_are_real(folder: Path, capsys: pytest.CaptureFixture[
     command = ["campaign", "attn.py:right", "attn.py:wrong", *OPTIONS, "--jobs", "1", "-o", "out"]
     assert main(command) == 1
     assert verdicts() == EXPECTED
-    assert "2 with faults, 2 no fault" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "2 with faults, 2 no fault" in out
+    rows = [line.split() for line in out.partition("Cases and times")[2].splitlines() if line.startswith("  attn.py")]
+    results = {(r["target"], r["dtype"]): r for r in Store(Path("out")).results().values()}
+    assert len(rows) == 4
+    for target, spec, dtype, *verdict, cases, seconds in rows:
+        found = results[target, dtype]
+        assert (spec, " ".join(verdict), int(cases)) == ("plain", found["verdict"], found["cases"])
+        assert abs(float(seconds) - found["seconds"]) <= 0.06
 
 
 def test_a_defect_ends_no_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,6 +182,15 @@ def test_it_is_ended_and_nothing_is_lost(folder: Path, capsys: pytest.CaptureFix
     assert len(keys) == len(set(keys)) == 4
     assert verdicts() == EXPECTED
     assert "2 with faults, 2 no fault" in capsys.readouterr().out
+
+
+@pytest.mark.deep
+@pytest.mark.scale
+@pytest.mark.filterwarnings("ignore")
+def test_dask_without_a_scheduler_starts_a_cluster_here(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["attn.py:right", "attn.py:wrong", "--examples", "0", "--backend", "dask", "--jobs", "2", "-o", "out"]
+    assert main(["campaign", *words]) == 1
+    assert verdicts() == {("right", "float32"): "no fault", ("wrong", "float32"): "fault"}
 
 
 @pytest.mark.deep
