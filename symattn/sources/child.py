@@ -13,6 +13,7 @@ from symattn.errors import SymattnError
 from symattn.sources.loading import CannotRun
 from symattn.sources.process import Process
 from symattn.sources.request import Request, keyword
+from symattn.verification.domain import Domain
 from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 
 if TYPE_CHECKING:
@@ -76,11 +77,11 @@ class Child:
         outcome: Outcome = answer
         return outcome
 
-    def semantics(self, spec: Attention, seconds: float, square: bool = False) -> Identity | None:
+    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> Identity | None:
         """The identity test on residues, in a copy of the child; None where the child is gone."""
         answer = self._ready()
         if not isinstance(answer, Failure):
-            answer = self._ask("semantics", spec, seconds, square)
+            answer = self._ask("semantics", spec, seconds, domain)
         return None if isinstance(answer, Failure) else answer
 
     def _agreed(self) -> Convention:

@@ -8,7 +8,7 @@ inputs in their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,13 +41,23 @@ def verified(runner: Runner, spec: Any, precision: Precision, domain: Domain | N
     return engine.verify(runner, subject_of(spec, agreed), precision, domain, **tried)
 
 
+#: Promises that say something of two lengths, or of masks: a definition must have them.
+_OF_BOTH = {"square": {"n_q", "n_k"}, "same_width": {"d_k", "d_v"}, "square_weights": {"d_k", "d_model"}}
+_OF_ATTENTION = ("max_abs_score", "nonfinite_forbidden", "batch")
+
+
 def check_domain(spec: object, domain: Domain) -> None:
-    """Raise InputError for a promise that the inputs of definitions do not keep."""
-    usual = Domain()
-    for f in fields(domain):
-        if f.name not in ("max_tokens", "max_width", "square") and getattr(domain, f.name) != getattr(usual, f.name):
-            told = f"--{f.name.replace('_', '-')}"
+    """Raise InputError for a promise that the inputs of a definition do not keep."""
+    subject = next(subjects_of(spec))
+    names = set(subject.named(subject.sizes[0]))
+    for promise in domain.promises:
+        told = f"--{promise.replace('_', '-')}"
+        if promise in _OF_ATTENTION:
             raise InputError(f"{told}: definitions other than plain attention do not know it; mend: leave it out")
+        if not _OF_BOTH.get(promise, set()) <= names:
+            raise InputError(f"{told}: {subject.title} has no such sizes; mend: leave it out")
+        if promise == "fully_masked_rows" and subject.closing is None:
+            raise InputError(f"--fully-masked: {subject.title} has no rows without any key; mend: leave it out")
 
 
 def joined(output: Report, rest: Report) -> Report:

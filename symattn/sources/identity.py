@@ -37,17 +37,18 @@ def identity(
     sizes: Sequence[Sizes] = SIZES,
     epsilon: float = EPSILON,
     seed: int = 0,
-    square: bool = False,
+    domain: Domain | None = None,
 ) -> Identity:
     """Whether NumPy code computes ``spec``, but for rounding and a probability of at most ε; see ``identity_test``.
 
     Without a convention the function is called as ``agree`` finds. Code that cannot run on residues (``float()`` of an
     element, a comparison of data) is not judged: ``Identity.agrees`` is None and ``reason`` names what was refused.
-    Functions in layouts with axes for a batch and for heads are called with several; ``square``: with n_q = n_k.
+    Functions in layouts with axes for a batch and for heads are called with several; sizes keep the promises of the
+    ``domain``, but for the largest ones.
     """
     how = convention or agree(function, Request.of(spec))
     names = tuple(dict.fromkeys(how.inputs))
-    maker = Maker(spec, how, Precision.of("float64"), Domain(square=square))
+    maker = Maker(spec, how, Precision.of("float64"), _roomy(domain or Domain()))
     given = [_fitted(s, maker) for s in sizes]
 
     def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
@@ -60,6 +61,13 @@ def identity(
     return identity_test(prepare, spec, names, given, epsilon, seed, masks)
 
 
+def _roomy(domain: Domain) -> Domain:
+    """The domain with lengths up to the usual ones: what differs beyond it is no fault, and is a note at most."""
+    usual = Domain()
+    wide = max(domain.max_width, usual.max_width)
+    return replace(domain, max_tokens=max(domain.max_tokens, usual.max_tokens), max_width=wide)
+
+
 def _fitted(s: Sizes, maker: Maker) -> Sizes:
     """Sizes that the specification allows, with a batch of several where the layout has an axis for it."""
     fitted = maker.fitted(tried.Sizes(s.n_q, s.n_k, s.d_k, s.d_v))
@@ -68,7 +76,7 @@ def _fitted(s: Sizes, maker: Maker) -> Sizes:
 
 
 def understood(
-    function: Callable[..., Any], how: Convention, spec: Attention, seconds: float, square: bool = False
+    function: Callable[..., Any], how: Convention, spec: Attention, seconds: float, domain: Domain | None = None
 ) -> Identity:
     """The identity test in a copy of this process, within ``seconds``; at larger sizes too where it goes well.
 
@@ -79,10 +87,10 @@ def understood(
         return _not_tried("it takes tensors, not NumPy arrays")
     if numbers or spec.documents:
         return _not_tried(f"{', '.join(sorted(numbers))} are whole numbers")
-    found = _within(lambda: identity(function, spec, how, square=square), seconds)
+    found = _within(lambda: identity(function, spec, how, domain=domain), seconds)
     if not found.agrees:
         return found
-    large = _within(lambda: identity(function, spec, how, LARGE, square=square), seconds)
+    large = _within(lambda: identity(function, spec, how, LARGE, domain=domain), seconds)
     return large if large.agrees is False else found.joined(large) if large.agrees else found
 
 

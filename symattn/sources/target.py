@@ -33,6 +33,7 @@ from symattn.verification.target import (
 )
 
 if TYPE_CHECKING:
+    from symattn.verification.domain import Domain
     from symattn.verification.semantics import Identity
 
 _QKV = ("q", "k", "v")
@@ -76,11 +77,11 @@ class Target:
         )
         return outcome if seen.error else self._with_output(outcome, seen.output, inputs)
 
-    def semantics(self, spec: Attention, seconds: float, square: bool = False) -> Identity:
+    def semantics(self, spec: Attention, seconds: float, domain: Domain | None = None) -> Identity:
         """The identity test on residues, in a copy of this process: see ``identity.understood``."""
         from symattn.sources.identity import understood  # residues take a while to import
 
-        return understood(self._function, self.convention, spec, seconds, square)
+        return understood(self._function, self.convention, spec, seconds, domain)
 
     def _given(self, inputs: Inputs) -> dict[Argument, Any]:
         """The arguments made of inputs, as the function wants them; those that can be left out may lack."""

@@ -24,6 +24,7 @@ from symattn.sources.request import Request
 from symattn.sources.target import Target, settled, target
 from symattn.sources.watching import announced, captured
 from symattn.verification.definitions.registry import is_definition
+from symattn.verification.domain import Domain
 from symattn.verification.target import Convention, Failure, Inputs, Memory, Outcome
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ class _Server:
             self._target = _ready(function, request, agreed, name)
             return self._target.convention
 
-    def semantics(self, spec: Attention, seconds: float, square: bool) -> Identity:
+    def semantics(self, spec: Attention, seconds: float, domain: Domain | None) -> Identity:
         """The identity test, in a copy of this process."""
-        return self._target.semantics(spec, seconds, square)
+        return self._target.semantics(spec, seconds, domain)
 
     def run(self, inputs: Inputs, memory: Memory) -> Outcome:
         """Call it. Ctrl-C goes to the parent alone, so a ``KeyboardInterrupt`` here is the function's own."""

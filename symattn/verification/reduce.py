@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from math import prod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import gcd, prod
 
 import numpy as np
 
 from symattn.attention.inputs import factors, shape
 from symattn.attention.spec import Attention
+from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort
 from symattn.verification.probing.inputs import Array
 
 Inputs = dict[str, Array]
 Fails = Callable[[Inputs], bool]
-Pairs = tuple[tuple[str, int], ...]  # names of arrays and axes
+Pairs = tuple[tuple[str, int, int], ...]  # names of arrays, axes, and how many entries of these go with one
+Group = tuple[Pairs, int]  # of one length, and how much of it goes at once
 
 TRIALS = 1200
 _BATCHED = ("q", "k", "v")  # these may have axes of batches, which go too
 _KEPT = ("h", "g", "p")  # as many as the specification says
 
 
-def reduce(inputs: Inputs, fails: Fails, spec: Attention, square: bool = False, trials: int = TRIALS) -> Inputs:
+def reduce(
+    inputs: Inputs, fails: Fails, spec: Attention, domain: Domain | None = None, trials: int = TRIALS
+) -> Inputs:
     """The smallest inputs found for which ``fails`` still holds; it holds for ``inputs``.
 
     ``fails`` must be False for inputs that the specification or the domain does not allow. Columns of projections go
-    from all heads at once; ``square`` takes a query and a key away together. No more is tried than ``trials`` say, as
-    ``effort`` counts them.
+    from all heads at once; what the domain has of one length goes together, in pieces of which it has multiples. No
+    more is tried than ``trials`` say, as ``effort`` counts them.
     """
     effort = Effort(trials)
     shapes = {name: a.shape for name, a in inputs.items()}
@@ -39,10 +43,10 @@ def reduce(inputs: Inputs, fails: Fails, spec: Attention, square: bool = False, 
     def holds(candidate: Inputs) -> bool:
         return effort.affords(candidate) and fails(joined(candidate))
 
-    return joined(shrink(state, lambda now: _groups(now, axes, square), holds))
+    return joined(shrink(state, lambda now: _groups(now, axes, domain or Domain(), spec.heads), holds))
 
 
-def shrink(state: Inputs, groups: Callable[[Inputs], list[Pairs]], holds: Fails) -> Inputs:
+def shrink(state: Inputs, groups: Callable[[Inputs], list[Group]], holds: Fails) -> Inputs:
     """Fewer entries along each group of axes, and plainer ones, for as long as that helps and ``holds``."""
     before = -1
     while before != (before := _measure(state)):
@@ -55,38 +59,68 @@ def _measure(state: Inputs) -> int:
     return sum(a.size + int((a != 0).sum()) + int(((a != 0) & (a != 1)).sum()) for a in state.values())
 
 
-def _groups(state: Inputs, axes: Mapping[str, tuple[str, ...]], square: bool) -> list[Pairs]:
+def _groups(state: Inputs, axes: Mapping[str, tuple[str, ...]], domain: Domain, heads: int) -> list[Group]:
     """The axes that a letter names, over all arrays; first those of batches."""
     batch = (
-        [tuple((n, axis) for n in _BATCHED) for axis in range(state["q"].ndim - len(axes["q"]))] if "q" in state else []
+        [(tuple((n, axis, 1) for n in _BATCHED), 1) for axis in range(state["q"].ndim - len(axes["q"]))]
+        if "q" in state
+        else []
     )
     letters: dict[str, list[tuple[str, int]]] = {}
     for name, found in axes.items():
         for place, letter in enumerate(reversed(found), 1):
             if place <= state[name].ndim and letter not in _KEPT and not letter.isdecimal():
                 letters.setdefault(letter, []).append((name, -place))
-    if square and "n_k" in letters:
-        letters["n_q"] += letters.pop("n_k")
     order = ["n_q", "n_k", "d_v", *(x for x in letters if x not in ("n_q", "n_k", "d_v"))]
-    return [*batch, *(tuple(letters[x]) for x in order if x in letters)]
+    return [*batch, *together({x: letters[x] for x in order if x in letters}, domain, heads)]
 
 
-def _smaller(state: Inputs, groups: list[Pairs], holds: Fails) -> Inputs:
+def together(
+    letters: Mapping[str, Sequence[tuple[str, int]]],
+    domain: Domain,
+    heads: int = 1,
+    factors: Mapping[str, int] | None = None,
+) -> list[Group]:
+    """The axes of each letter, with the lengths that go at once; letters of one length, by promise, are one group.
+
+    ``factors``: how much longer than such an axis is what the letter stands for.
+    """
+    found = {x: [(name, axis, 1) for name, axis in pairs] for x, pairs in letters.items()}
+    same = domain.same_width or domain.square_weights
+    for one, other, joined in (("n_q", "n_k", domain.square), ("d_k", "d_v", same)):
+        if joined and {one, other} <= found.keys():
+            found[one] += found.pop(other)
+    for of_tokens in ("d_model", "d_y", "d_out"):
+        if domain.square_weights and {"d_k", of_tokens} <= found.keys():
+            found["d_k"] += [(name, axis, heads) for name, axis, _ in found.pop(of_tokens)]
+    steps = {"n_q": domain.tokens.step, "n_k": domain.tokens.step, "d_k": domain.widths.step, "d_v": domain.widths.step}
+    apart = {x: step // gcd(step, (factors or {}).get(x, 1)) for x, step in steps.items()}
+    return [(tuple(pairs), apart.get(x, 1)) for x, pairs in found.items()]
+
+
+def _smaller(state: Inputs, groups: list[Group], holds: Fails) -> Inputs:
     """Slices taken away, large pieces first, along every axis."""
-    for pairs in groups:
-        name, axis = pairs[0]
-        piece = state[name].shape[axis] // 2
+    for pairs, step in groups:
+        name, axis, _ = pairs[0]
+        piece = state[name].shape[axis] // 2 // step * step
         while piece:
             start = 0
             while start < (size := state[name].shape[axis]) and size > piece:
-                gone = np.arange(start, min(start + piece, size))
-                candidate = state | {n: np.delete(state[n], gone, axis=a) for n, a in pairs}
+                candidate = _without(state, pairs, start, min(start + piece, size))
                 if holds(candidate):
                     state = candidate
                 else:
                     start += piece
-            piece //= 2
+            piece = piece // 2 // step * step
     return state
+
+
+def _without(state: Inputs, pairs: Pairs, start: int, end: int) -> Inputs:
+    """The arrays without what these entries of each axis hold."""
+    found = dict(state)
+    for name, axis, times in pairs:
+        found[name] = np.delete(found[name], np.arange(start * times, end * times), axis=axis)
+    return found
 
 
 def _plainer(state: Inputs, holds: Fails) -> Inputs:

@@ -20,6 +20,8 @@ Front = Literal["none", "taken", "promised"]
 AXES: Mapping[Layout, int] = {"nd": 2, "bnd": 3, "nhd": 3, "bhnd": 4, "bnhd": 4, "nc": 3, "bnc": 4}
 #: How arrays lie in memory; ``shared``: equal ones are one array; ``frozen``: they are read-only.
 Memory = Literal["contiguous", "strided", "transposed", "reversed", "fortran", "shared", "frozen"]
+#: Those in which arrays have gaps or their axes another order.
+APART: tuple[Memory, ...] = ("strided", "transposed", "reversed", "fortran")
 Alignment = Literal["bottom-right", "top-left"]
 Inputs = Mapping[str, NDArray[Any]]
 

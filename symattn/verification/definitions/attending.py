@@ -122,13 +122,19 @@ def sizes(spec: Attention, layout: Layout) -> tuple[dict[str, int], ...]:
 
 
 def admits(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
+    """Whether positions have a meaning: queries stand at the end of the keys, and rotations turn pairs."""
+
+    def run(given: Inputs, sizes: Mapping[str, int]) -> bool:
+        return spec.position is None or (sizes["n_q"] <= sizes["n_k"] and sizes["d_k"] % 2 == 0)
+
+    return run
+
+
+def open_rows(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
     """Whether every query may attend to some key."""
 
     def run(given: Inputs, sizes: Mapping[str, int]) -> bool:
-        n_q, n_k = sizes["n_q"], sizes["n_k"]
-        if spec.position is not None and n_q > n_k:
-            return False
-        open_ = places(spec, n_q, n_k, {})
+        open_ = places(spec, sizes["n_q"], sizes["n_k"], {})
         if "keep" in given:
             open_ = open_ & np.asarray(given["keep"])[..., None, :]
         if "mask" in given:
@@ -137,6 +143,18 @@ def admits(spec: Attention) -> Callable[[Inputs, Mapping[str, int]], bool]:
         return bool(open_.any(axis=-1).all())
 
     return run
+
+
+def closing(given: dict[str, Array]) -> dict[str, Array]:
+    """The inputs with masks that leave a query without any key: the first one, or all of an item."""
+    found = dict(given)
+    if "mask" in found:
+        found["mask"] = found["mask"].copy()
+        found["mask"][0] = False if found["mask"].dtype == bool else -np.inf
+    elif "keep" in found:
+        found["keep"] = found["keep"].copy()
+        found["keep"][0 if found["keep"].ndim > 1 else ...] = False
+    return found
 
 
 def in_order(run: Compute, layout: Layout, turned: tuple[str, ...], back: Callable[[Any], Any]) -> Compute:

@@ -70,6 +70,7 @@ def subject(spec: Block) -> Subject:
         families={n: FAMILIES[n] for n in ("normal", "integer")},
         settings={"eps": float(spec.eps), "heads": a.heads, "causal": a.causal},
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
+        means={"m": ("d_model", 1)},
     )
 
 

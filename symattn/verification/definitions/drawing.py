@@ -10,7 +10,7 @@ from symattn.arrays.precision import Precision
 from symattn.verification.definitions.subject import Array, Family, Numbers, Random, Subject
 from symattn.verification.domain import Domain
 from symattn.verification.judge import Case
-from symattn.verification.target import Memory
+from symattn.verification.target import APART, Memory
 
 
 def integers(rng: Random) -> Numbers:
@@ -38,20 +38,23 @@ FAMILIES: Mapping[str, Family] = {"integer": integers, "normal": normal, "sparse
 
 def cases(subject: Subject, names: Sequence[str], precision: Precision, domain: Domain, rng: Random) -> Iterator[Case]:
     """Every size, every family at some sizes, and calls again in other kinds of memory."""
-    sizes = [within(s, subject, domain) for s in subject.sizes]
+    sizes = [s for s in (within(s, subject, domain) for s in subject.sizes) if domain.admits(subject.named(s))]
     families = list(subject.families)
     for k, s in enumerate(sizes):
         family = families[k % len(families)]
         yield Case("sizes", f"{family}, {words(s)}", draw(subject, names, s, family, precision, rng))
     for s in sizes[1:3]:
-        yield from _again(subject, names, s, precision, rng)
+        yield from _again(subject, names, s, precision, domain, rng)
     for s in sizes[: max(4, len(sizes) // 2)]:
         for family in families:
-            yield Case("numbers", f"{family}, {words(s)}", draw(subject, names, s, family, precision, rng))
+            made = draw(subject, names, s, family, precision, rng)
+            yield Case("numbers", f"{family}, {words(s)}", made)
+            if domain.fully_masked_rows and subject.closing:
+                yield Case("numbers", f"{family}, {words(s)}, a row without any key", subject.closing(made))
 
 
 def _again(
-    subject: Subject, names: Sequence[str], sizes: Mapping[str, int], precision: Precision, rng: Random
+    subject: Subject, names: Sequence[str], sizes: Mapping[str, int], precision: Precision, domain: Domain, rng: Random
 ) -> Iterator[Case]:
     one, other = (draw(subject, names, sizes, f, precision, rng) for f in list(subject.families)[:2])
     told: list[tuple[str, dict[str, Array], Memory]] = [
@@ -62,7 +65,8 @@ def _again(
         ("arrays that are transposed views", one, "transposed"),
     ]
     for title, inputs, memory in told:
-        yield Case("again", title, inputs, memory)
+        if memory not in APART or not domain.contiguous:
+            yield Case("again", title, inputs, memory)
 
 
 def at_random(subject: Subject, names: Sequence[str], precision: Precision, domain: Domain, rng: Random) -> Case:
@@ -89,13 +93,26 @@ def draw(
 
 
 def within(sizes: Mapping[str, int], subject: Subject, domain: Domain) -> dict[str, int]:
-    """No more tokens and columns than the domain promises; as many queries as keys where it says so."""
-    most = {"n": domain.max_tokens, "d": domain.max_width}
-    found = {
-        x: size if x in subject.kept else min(size, most.get(x.partition("_")[0], size)) for x, size in sizes.items()
-    }
-    if domain.square and {"n_q", "n_k"} <= found.keys():
-        found["n_q"] = found["n_k"]
+    """The sizes that the domain promises, as near as can be to these; what was to differ does, if there is room."""
+    letters = {subject.meaning(x)[0]: x for x in sizes if x not in subject.kept}
+    found = dict(sizes)
+    for one, other, lengths in (("n_q", "n_k", domain.tokens), ("d_k", "d_v", domain.widths)):
+        pair = [letters[name] for name in (one, other) if name in letters]
+        wanted = [sizes[x] * subject.meaning(x)[1] for x in pair]
+        near = lengths.both(*wanted) if len(pair) == 2 else tuple(map(lengths.near, wanted))
+        for x, length in zip(pair, near, strict=True):
+            factor = subject.meaning(x)[1]
+            while length % factor and (more := lengths.up(length + 1)):
+                length = more
+            found[x] = length // factor
+    if domain.square and {"n_q", "n_k"} <= letters.keys():
+        found[letters["n_q"]] = found[letters["n_k"]]
+    if domain.decoding and "n_q" in letters:
+        found[letters["n_q"]] = 1
+    if (domain.same_width or domain.square_weights) and {"d_k", "d_v"} <= letters.keys():
+        found[letters["d_v"]] = found[letters["d_k"]]
+    if domain.square_weights and {"d_k", "d_model"} <= letters.keys():
+        found[letters["d_model"]] = found.get("h", 1) * found[letters["d_k"]]
     return found
 
 

@@ -132,7 +132,7 @@ def _collect(session: Session, progress: Callable[[str], None]) -> None:
     given = (session.subject, session.names, session.precision, session.domain)
     for case in cases(*given, rng):
         progress(case.group)
-        if not session.subject.admitted(case.inputs):
+        if not session.subject.admitted(case.inputs, session.domain):
             continue
         session.wanted[case.group] += 1
         if case.group == "again" or not session.enough:
@@ -141,7 +141,7 @@ def _collect(session: Session, progress: Callable[[str], None]) -> None:
         if session.over or session.enough:
             break
         case = at_random(*given, rng)
-        if session.subject.admitted(case.inputs):
+        if session.subject.admitted(case.inputs, session.domain):
             session.take(case)
 
 
@@ -152,6 +152,8 @@ def _check_usable(session: Session) -> None:
     if not session.records and session.refused:
         error = session.refused[0].outcome.error
         raise Unusable(f"{session.runner.describe()} gave nothing to judge on any input: {error}")
+    if not session.records and not session.untold:
+        raise Unusable(f"{session.runner.describe()}: no input fits the definition within {session.domain.words}")
     if not session.records:
         raise Unusable(f"{session.runner.describe()}: nothing is known of what is legal for any input tried")
     never = all(e.reason == "time limit" for e in failed)

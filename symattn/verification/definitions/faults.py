@@ -140,7 +140,7 @@ def _smallest(session: Session, judged: Judged, shows: Callable[[Judged], bool])
             return False
         try:
             whole = session.subject.completed(inputs, session.precision)
-            if not session.subject.admitted(whole):
+            if not session.subject.admitted(whole, session.domain):
                 return False
             found = session.try_(Case(judged.case.group, judged.case.name, whole, judged.case.memory))
         except (SymattnError, ValueError, IndexError, TypeError, ZeroDivisionError):  # no definition for these sizes
@@ -152,7 +152,7 @@ def _smallest(session: Session, judged: Judged, shows: Callable[[Judged], bool])
         return False
 
     if not _late(judged):
-        reduced(session.subject, judged.case.inputs, fails)
+        reduced(session.subject, judged.case.inputs, fails, session.domain)
     return best[0]
 
 

@@ -18,8 +18,10 @@ from symattn.verification.definitions.attending import (
     admits,
     axes,
     check,
+    closing,
     in_order,
     inputs,
+    open_rows,
     settings,
     sizes,
     swapped,
@@ -90,6 +92,8 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Subject:
         settings=settings(attention),
         kept=frozenset("hg") if attention.heads > 1 else frozenset(),
         admits=admits(attention),
+        open=open_rows(attention),
+        closing=closing,
     )
 
 

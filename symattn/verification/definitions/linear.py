@@ -115,6 +115,7 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Subject:
         sizes=tuple(sizes),
         families=FEW if positive else {"normal": FEW["normal"], "large": FEW["large"]},
         settings={"scale": None, "causal": spec.causal},
+        means={"m": ("n_k", 1)},
     )
 
 

@@ -18,8 +18,10 @@ from symattn.verification.definitions.attending import (
     FEW,
     admits,
     check,
+    closing,
     in_order,
     inputs,
+    open_rows,
     settings,
     sizes,
     swapped,
@@ -52,6 +54,8 @@ def subject(spec: Attention, layout: Layout = "nd") -> Subject:
         kept=frozenset("hg") if spec.heads > 1 else frozenset(),
         loose=frozenset(["lse"]),
         admits=admits(spec),
+        open=open_rows(spec),
+        closing=closing,
     )
 
 

@@ -76,6 +76,7 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
             "start": spec.start,
         },
         kept=frozenset("dtr") if spec.width else frozenset(),
+        means={"f": ("d_k", 2)},
         admits=lambda inputs, sizes: "cos" not in inputs or np.size(inputs["cos"]) > 0,
     )  # fmt: skip
 

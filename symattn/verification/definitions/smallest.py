@@ -12,8 +12,9 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.errors import SymattnError
 from symattn.verification.definitions.judging import Judged
 from symattn.verification.definitions.subject import Inputs, Subject, known
+from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort
-from symattn.verification.reduce import TRIALS, Pairs, shrink
+from symattn.verification.reduce import TRIALS, Group, shrink, together
 from symattn.verification.reference import lifted
 from symattn.verification.report import Counterexample
 
@@ -21,7 +22,11 @@ _FEW = 64  # entries up to which an exact value is formed
 
 
 def reduced(
-    subject: Subject, inputs: Inputs, fails: Callable[[dict[str, np.ndarray]], bool], trials: int = TRIALS
+    subject: Subject,
+    inputs: Inputs,
+    fails: Callable[[dict[str, np.ndarray]], bool],
+    domain: Domain,
+    trials: int = TRIALS,
 ) -> None:
     """Call ``fails`` with smaller and smaller inputs; what it last agreed to is the smallest."""
     effort = Effort(trials)
@@ -37,18 +42,20 @@ def reduced(
         return effort.affords(candidate) and fails(joined(candidate))
 
     drawn = {n: of for n, of in axes.items() if n in state}
-    shrink(state, lambda now: _groups(subject, drawn), holds)
+    shrink(state, lambda now: _groups(subject, drawn, domain), holds)
 
 
-def _groups(subject: Subject, axes: dict[str, tuple[tuple[str, ...], ...]]) -> list[Pairs]:
-    """The axes that a letter names, over all arrays."""
+def _groups(subject: Subject, axes: dict[str, tuple[tuple[str, ...], ...]], domain: Domain) -> list[Group]:
+    """The axes that a letter names, over all arrays; those of one length, by promise, together."""
     letters: dict[str, list[tuple[str, int]]] = {}
     for name, of in axes.items():
         flat = [f for axis in of for f in axis]
         for place, letter in enumerate(reversed(flat), 1):
             if letter not in subject.kept and not letter.isdecimal():
                 letters.setdefault(letter, []).append((name, -place))
-    return [tuple(pairs) for pairs in letters.values()]
+    meant = {subject.meaning(x): pairs for x, pairs in letters.items()}
+    factors, heads = dict(meant.keys()), subject.sizes[0].get("h", 1) if "h" in subject.kept else 1
+    return together({name: pairs for (name, _), pairs in meant.items()}, domain, heads, factors)
 
 
 def _apart(a: np.ndarray, axes: tuple[tuple[str, ...], ...], sizes: dict[str, int]) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.verification.domain import Domain
 
 Array = np.ndarray
 Random = np.random.Generator
@@ -23,6 +24,10 @@ Compute = Callable[..., Any]  # of arrays by name, on any kind: an array, or a t
 Entries = Callable[[tuple[int, ...], Random], Array]
 Numbers = Callable[[str, tuple[int, ...]], Array]  # of an input's name and shape
 Family = Callable[[Random], Numbers]  # how the numbers of one case are drawn
+
+
+#: What letters mean in a domain, unless a subject says otherwise.
+_MEANS = {"n": ("n_q", 1), "d": ("d_k", 1)}
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,14 @@ class Subject:
     families  how numbers are drawn: a name, and the function
     settings  values of parameters that are no arrays, by name; a function of the inputs where it depends on them
     kept      letters that are the same in every case, however small
+    means     letters that stand for the n_q, n_k, d_k, d_v or d_model of a domain, with the factor by
+              which that is larger; ``n`` is n_q and ``d`` is d_k otherwise
     changes   inputs that a call may change
     loose     outputs of which axes of length 1 may differ
     finish    what is changed in inputs that have been drawn, such as slots that are to be empty
     admits    which inputs, of which sizes, the definition has a result for
+    open      which of these leave every query some key
+    closing   inputs with queries that no key is left to, made of others
     """
 
     title: str
@@ -92,6 +101,9 @@ class Subject:
     loose: frozenset[str] = frozenset()
     finish: Callable[[dict[str, Array]], dict[str, Array]] = lambda inputs: inputs
     admits: Callable[[Inputs, Mapping[str, int]], bool] = lambda inputs, sizes: True
+    open: Callable[[Inputs, Mapping[str, int]], bool] = lambda inputs, sizes: True
+    closing: Callable[[dict[str, Array]], dict[str, Array]] | None = None
+    means: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of an input for these sizes."""
@@ -122,9 +134,20 @@ class Subject:
         axes = next(i.shape for i in self.inputs if i.name == name).split()
         return [(a.split("*"), n) for a, n in zip(reversed(axes), reversed(shape), strict=False)]
 
-    def admitted(self, inputs: Inputs) -> bool:
-        """Whether the definition has a result for these inputs."""
-        return self.admits(inputs, self.sizes_of(inputs))
+    def meaning(self, letter: str) -> tuple[str, int]:
+        """What a letter is in a domain, and the factor by which that is larger."""
+        return self.means.get(letter, _MEANS.get(letter, (letter, 1)))
+
+    def named(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The sizes as a domain names them."""
+        return {name: factor * sizes[x] for x in sizes for name, factor in [self.meaning(x)]}
+
+    def admitted(self, inputs: Inputs, domain: Domain | None = None) -> bool:
+        """Whether the definition has a result for these inputs, and the domain has such."""
+        sizes, domain = self.sizes_of(inputs), domain or Domain()
+        if not self.admits(inputs, sizes) or not domain.admits(self.named(sizes)):
+            return False
+        return domain.fully_masked_rows or self.open(inputs, sizes)
 
     def completed(self, inputs: Inputs, precision: Precision) -> dict[str, Array]:
         """The inputs, with those that are made of others, as the format holds them."""

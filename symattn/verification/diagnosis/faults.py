@@ -131,7 +131,8 @@ def _weights(session: Session, judged: Judged) -> Judged | None:
         return None
     v = inputs["v"]
     identity = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-2], v.shape[-2], v.shape[-2])).copy()
-    return session.try_(Case("structure", "", {**inputs, "v": identity}))
+    given = {**inputs, "v": identity}
+    return session.try_(Case("structure", "", given)) if session.maker.admits(given) else None
 
 
 def _telling(session: Session, cause: Cause) -> Judged:
@@ -201,15 +202,14 @@ def _fits(session: Session, inputs: Inputs) -> bool:
 
 def _smallest(session: Session, judged: Judged, mistake: Mistake | None = None) -> Judged:
     """The same finding on the smallest inputs that show it, and the mistake where ``judged`` shows it."""
-    best = [judged]
+    best, maker = [judged], session.maker
     mistake = mistake if _shows(session, judged, mistake) else None
 
     def fails(inputs: Inputs) -> bool:
-        if session.effort.over or not _fits(session, inputs):
+        if session.effort.over or not _fits(session, inputs) or not maker.admits(inputs):
             return False
         found = session.try_(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
         alike = found.finding in _SAME.get(judged.finding or "", (judged.finding,))
-        alike = alike and bool(session.domain.fully_masked_rows or found.expected.run.allowed.any(axis=-1).all())
         alike = alike and _shows(session, found, mistake)
         if alike:
             best[0] = found
@@ -217,5 +217,5 @@ def _smallest(session: Session, judged: Judged, mistake: Mistake | None = None) 
 
     if late(judged):
         return judged
-    reduce(dict(judged.case.inputs), fails, session.spec, session.domain.square)
+    reduce(dict(judged.case.inputs), fails, session.spec, session.domain)
     return best[0]

@@ -88,7 +88,7 @@ def _right(session: Session, cases: list[Judged], change: Callable[[Inputs], dic
     told = False
     for judged in cases:
         inputs = change(judged.case.inputs)
-        if inputs is None:
+        if inputs is None or not session.maker.admits(inputs):
             return False
         found = session.try_(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
         if found.finding is not None:

@@ -62,7 +62,7 @@ def _equal(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
 
 def take(session: Session, case: Case) -> None:
     """Try a case; arrays that run backwards may be refused, as PyTorch refuses to read them, and that is a note."""
-    if case.memory != "reversed" or session.over:
+    if case.memory != "reversed" or session.over or session.domain.contiguous:
         session.take(case)
         return
     judged = session.try_(case)

@@ -33,7 +33,7 @@ def understood(session: Session) -> Identity | None:
     if make is None or session.over:
         return None
     seconds = float(round(max(min(_SECONDS, session.effort.left), 1.0)))
-    found: Identity | None = make(session.spec, seconds, session.domain.square)
+    found: Identity | None = make(session.spec, seconds, session.domain)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isqrt, prod
 from typing import Any
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.attention.inputs import lengths
+from symattn.attention.inputs import lengths, shape
 from symattn.attention.positions.checks import known_sizes
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
-from symattn.verification.domain import Domain
+from symattn.verification.domain import Domain, Lengths
 from symattn.verification.probing.extras import NAMES as EXTRAS
 from symattn.verification.probing.extras import extras, places
 from symattn.verification.reference import SCORES
@@ -22,8 +22,10 @@ from symattn.verification.target import Convention
 
 Array = np.ndarray
 _TOKENS = ("q", "k", "v", "x", "y")
+_TELLING = (*_TOKENS, "w_q", "w_k", "w_v", "w_in", "w_uq", "w_uv")  # of which the sizes can be read
 CELLS = 70_000  # scores of all heads, beyond which a case takes seconds
 _HALVINGS = 40  # of queries; beyond, scores do not follow them
+ADDED = ("bias", "mask", "b_rel", "slopes", "b_u", "b_w", "v_s", "g_q", "g_k", "beta_q", "beta_k", "scale")
 _MASKED_SCORES = 20_000.0  # far from the −10⁹ and −65504 that stand for −∞ in float32 and in half types
 Entries = Callable[[str, tuple[int, ...]], Array]
 
@@ -40,20 +42,30 @@ class Sizes:
     batch: tuple[int, ...] = ()
 
 
-def _multiple(n: int, of: int, most: int) -> int:
-    """The multiple next to n, from above if there is room."""
-    return min(-(-n // of), most // of) * of
+def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
+    """n_q, n_k, d_k, d_v of a head, d_model and h of inputs, as far as there are such."""
+    known = {"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads}
+    found: dict[str, int] = {"h": spec.heads}
+    for name in (n for n in inputs if n in _TELLING):
+        axes = shape(name, spec, inputs).replace("…", "").split()
+        for axis, length in zip(reversed(axes), reversed(np.shape(inputs[name])), strict=False):
+            letters = [f for f in axis.split("*") if f not in known]
+            if len(letters) == 1:
+                found.setdefault(letters[0], length // prod(known[f] for f in axis.split("*") if f in known))
+    found.setdefault("n_k", found["n_q"])
+    found.setdefault("d_k", found.get("d_model", 0))
+    found.setdefault("d_v", found["d_k"])
+    return {n: found[n] for n in ("n_q", "n_k", "d_k", "d_v", "d_model", "h") if n in found}
 
 
-def _as_wide(*arrays: Array) -> tuple[Array, ...]:
-    """Columns of zeros, up to the width of the widest."""
-    width = max(a.shape[-1] for a in arrays)
-    return tuple(_as_wide_as(a, width) for a in arrays)
+def _wider(a: Array, width: int) -> Array:
+    """Columns of zeros, up to this width."""
+    return np.pad(a.astype(float), ((0, 0), (0, width - a.shape[-1])))
 
 
-def _as_wide_as(a: Array, of: int) -> Array:
-    """Columns of zeros, up to a multiple."""
-    return np.pad(a.astype(float), ((0, 0), (0, -a.shape[-1] % of)))
+def _longer(a: Array, rows: int) -> Array:
+    """The rows again and again, up to this number of them."""
+    return a[np.arange(rows) % len(a)]
 
 
 @dataclass(frozen=True)
@@ -109,29 +121,64 @@ class Maker:
         return min(_MASKED_SCORES, float(self.precision.input.largest) / 64) if self.spec.masks_anything else np.inf
 
     def fitted(self, sizes: Sizes) -> Sizes:
-        """The sizes that the specification and the domain allow, as near as can be to those asked for."""
-        n_q, n_k = min(sizes.n_q, self.domain.max_tokens), min(sizes.n_k, self.domain.max_tokens)
-        d_k, d_v = min(sizes.d_k, self.domain.max_width), min(sizes.d_v, self.domain.max_width)
-        if self.square:
-            n_q = n_k
+        """The sizes that the specification and the domain allow, as near as can be to those asked for.
+
+        What was to differ differs still, if there is room.
+        """
+        n_q, n_k = self._tokens(sizes.n_q, sizes.n_k)
+        items = prod(sizes.batch) * self.spec.heads
+        if items * n_q * n_k > CELLS:
+            most = CELLS // items if self.domain.decoding else min(n_q, n_k, isqrt(CELLS // items))
+            few = self.domain.tokens.down(most) or self.domain.tokens.near(1)
+            n_q, n_k = self._tokens(few, few)
+        d_k, d_v = self._width(sizes.d_k), self.domain.widths.near(sizes.d_v)
+        if self._same_width:
+            d_v = d_k
+        elif d_k == d_v and sizes.d_v > sizes.d_k:
+            d_v = self.domain.widths.near(d_v + 1)
+        elif d_k == d_v and sizes.d_v < sizes.d_k:
+            d_k = self._width(d_k + 1)
+        d_model = self.spec.heads * d_k if self.domain.square_weights else sizes.d_model
+        return replace(sizes, n_q=n_q, n_k=n_k, d_k=d_k, d_v=d_v, d_model=d_model)
+
+    def _tokens(self, n_q: int, n_k: int) -> tuple[int, int]:
+        """Numbers of queries and keys near these, so that each query sees some key where that is promised."""
+        n_q, n_k = self.domain.tokens.both(n_k if self.square or self.domain.decoding else n_q, n_k)
+        n_q = 1 if self.domain.decoding and not self.square else n_q
         causal = self.spec.causal and self.spec.alignment == "bottom-right" and not self.domain.fully_masked_rows
         if causal or self._ends_with_queries:
             n_q, n_k = min(n_q, n_k), max(n_q, n_k)
-        if not self.domain.fully_masked_rows and not places(self.spec, n_q, n_k, {}).any(axis=1).all():
+        if self.domain.decoding or self.domain.fully_masked_rows:
+            return n_q, n_k
+        if not places(self.spec, n_q, n_k, {}).any(axis=1).all():
             n_q = n_k = max(n_q, n_k)
-        items = prod(sizes.batch) * self.spec.heads
-        if items * n_q * n_k > CELLS:
-            n_q = n_k = min(n_q, n_k, isqrt(CELLS // items))
-        d_k = self._width(d_k)
-        n_q, n_k = (_multiple(n, self.domain.multiple_of, self.domain.max_tokens) for n in (n_q, n_k))
-        d_k, d_v = (_multiple(d, self.domain.width_multiple_of, self.domain.max_width) for d in (d_k, d_v))
-        return replace(sizes, n_q=n_q, n_k=n_k, d_k=d_k, d_v=d_k if self._same_width else d_v)
+        return n_q, n_k
+
+    def admits(self, inputs: Mapping[str, Array]) -> bool:
+        """Whether inputs are what is promised: their sizes, their scores, and that no row is without a key."""
+        if not self.domain.admits(sizes_of(self.spec, inputs)):
+            return False
+        rows = self.domain.fully_masked_rows or not self.spec.masks_anything or self._open(inputs)
+        return rows and self._score(inputs) <= self.largest_score
+
+    def _open(self, inputs: Mapping[str, Array]) -> bool:
+        """Whether every query may attend to some key."""
+        sizes, labels = sizes_of(self.spec, inputs), {n: a for n, a in inputs.items() if n.startswith("doc")}
+        open_ = places(self.spec, sizes["n_q"], sizes["n_k"], labels)
+        if "mask" in inputs:
+            mask = np.asarray(inputs["mask"])
+            open_ = open_ & (mask if mask.dtype == bool else np.isfinite(mask))
+        if "keep" in inputs:
+            keep = np.asarray(inputs["keep"])[..., None, :]
+            open_ = open_ & (keep[:, None] if open_.ndim > keep.ndim else keep)
+        return bool(open_.any(axis=-1).all())
 
     @property
     def _same_width(self) -> bool:
         """Whether d_v = d_k always: by promise, or where one width is meant by all heads side by side."""
         side_by_side = self.convention.layout in ("nc", "bnc") and not self.tokens
-        return self.domain.same_width or self._plain or self.spec.packed or side_by_side
+        promised = self.domain.same_width or self.domain.square_weights
+        return promised or self._plain or self.spec.packed or side_by_side
 
     @property
     def _ends_with_queries(self) -> bool:
@@ -140,13 +187,26 @@ class Maker:
         return position or self.spec.documents
 
     def _width(self, d_k: int) -> int:
-        """d_k as positions, latents and truncated scores need it."""
-        position = self.spec.position
+        """d_k as positions, latents, truncated scores and the domain need it."""
+        found = self._needed(d_k)
+        while (near := self.domain.widths.up(found)) is not None:
+            if near == (found := self._needed(near)):
+                return near
+        return self._largest_width()
+
+    def _largest_width(self) -> int:
+        """The largest d_k; where the domain has none that the specification can take, the smallest that it can."""
+        widths = (self.domain.widths.down(n) for n in range(self.domain.max_width, 0, -1))
+        return next((d for d in widths if d is not None and self._needed(d) == d), self._needed(1))
+
+    def _needed(self, d_k: int) -> int:
+        """The smallest d_k from this one on that the specification can take."""
+        position, least = self.spec.position, self.spec.truncate or 1
+        if self.spec.latent is not None:
+            return max(d_k, self._turned + 1, least)
         if isinstance(position, Rotary):
             d_k = max(d_k + d_k % 2, position.width or 2 * len(position.triples or ()) or 2)
-        if self.spec.latent is not None:
-            d_k = max(d_k, 2) + self._turned
-        return max(d_k, self.spec.truncate or 1)
+        return max(d_k, least)
 
     @property
     def _turned(self) -> int:
@@ -179,7 +239,16 @@ class Maker:
 
     def make(self, sizes: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         """Inputs of the fitted sizes with the given entries, rounded to the format, and masks at random."""
-        s = self.fitted(sizes)
+        made = self._made(self.fitted(sizes), entries, rng)
+        while self.domain.max_abs_score is not None and not self.admits(made):
+            n_q, n_k = (max(n // 2, 1) for n in (sizes.n_q, sizes.n_k))
+            if (n_q, n_k) == (sizes.n_q, sizes.n_k):
+                break
+            sizes = replace(sizes, n_q=n_q, n_k=n_k)  # what is added to scores may grow with the distance
+            made = self._made(self.fitted(sizes), entries, rng)
+        return made
+
+    def _made(self, s: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         shapes = self.shapes(s)
         made = self._extras(shapes, rng)
         arrays = {n: self.precision.input.rounded(entries(n, shape)) for n, shape in shapes.items() if n not in made}
@@ -198,18 +267,14 @@ class Maker:
         self, q: Array, k: Array, v: Array, rng: np.random.Generator | None = None
     ) -> dict[str, Array] | None:
         """The inputs by which each head gets these q, k, v; None if no inputs do. Masks are at random, or open."""
-        if self.square and q.shape[-2] != k.shape[-2]:
-            return None
-        fitted = self.fitted(Sizes(q.shape[-2], k.shape[-2], 1, 1))
-        if (fitted.n_q, fitted.n_k) != (q.shape[-2], k.shape[-2]):
-            return None
         if self.tokens and (self._plain or self.spec.latent is not None or self.spec.packed):
             return None
-        wide = self._width(q.shape[-1]) - q.shape[-1]
-        q, k = (np.pad(a.astype(float), ((0, 0), (0, wide))) for a in (q, k))
-        if self._same_width:
-            q, k, v = _as_wide(q, k, v)
-        q, k, v = (_as_wide_as(a, self.domain.width_multiple_of) for a in (q, k, v))
+        if self.tokens and self.domain.square_weights:
+            return None
+        heads = self._as_promised(q, k, v)
+        if heads is None:
+            return None
+        q, k, v = heads
         arrays = self._as_tokens(q, k, v) if self.tokens else self._as_heads(q, k, v)
         arrays = {name: self.precision.input.rounded(a) for name, a in arrays.items()}
         shapes = self.shapes(Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1]))
@@ -217,7 +282,32 @@ class Maker:
         made = self._extras(shapes, rng or np.random.default_rng(len(k)))
         rest = {n: self._entries(shape) for n, shape in shapes.items() if n not in arrays and n not in made}
         made = arrays | rest | made | self.masks(q.shape[-2], k.shape[-2], rng, made)
-        return self._in_order(made) if self._score(made) <= self.largest_score else None
+        return self._in_order(made) if self.admits(made) else None
+
+    def _as_promised(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array] | None:
+        """Queries, keys and values of sizes that are promised; None where there are none like these.
+
+        Columns of zeros are added, and rows are repeated; the identity is one of more rows, as wide as may be. Where one
+        query is promised, the last one is taken.
+        """
+        if self.domain.decoding:
+            q = q[-1:]
+        if self.square and len(q) != len(k):
+            return None
+        n_q, n_k = self._tokens(len(q), len(k))
+        if n_q < len(q) or n_k < len(k):
+            return None
+        if self.domain.tokens == Lengths(1, self.domain.max_tokens) and (n_q, n_k) != (len(q), len(k)):
+            return None
+        if np.array_equal(v, np.eye(len(v))):
+            v = np.eye(min(n_k, self.domain.widths.near(n_k)))
+        q, k, v = _longer(q, n_q), _longer(k, n_k), _longer(v, n_k)
+        d_k, d_v = self._width(q.shape[-1]), self.domain.widths.near(v.shape[-1])
+        if self._same_width:
+            d_k = d_v = self._width(max(d_k, d_v))
+        if d_k < q.shape[-1] or d_v < v.shape[-1]:
+            return None
+        return _wider(q, d_k), _wider(k, d_k), _wider(v, d_v)
 
     def _entries(self, shape: tuple[int, ...]) -> Array:
         """Small whole numbers for matrices that the heads' inputs do not say."""
@@ -311,16 +401,17 @@ class Maker:
         return np.where(open_, finite, -np.inf)
 
     def tame(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """The inputs with scores within the domain: queries are halved until they are."""
-        name = next(n for n in ("w_q", "w_uq", "w_in", "x", "q") if n in inputs)
-        for _ in range(_HALVINGS):
-            if self._score(inputs) <= self.largest_score:
-                break
-            halved = {n: a / 2 for n, a in inputs.items() if n in (name, "b_q" if name == "w_q" else name)}
-            inputs = inputs | {n: self.precision.input.rounded(a) for n, a in halved.items()}
+        """The inputs with scores within the domain: queries are halved until they are, then what is added to scores."""
+        first = next(n for n in ("w_q", "w_uq", "w_in", "x", "q") if n in inputs)
+        for names in ((first, *(("b_q",) if first == "w_q" else ())), ADDED):
+            for _ in range(_HALVINGS):
+                if self._score(inputs) <= self.largest_score:
+                    return inputs
+                halved = {n: a / 2 for n, a in inputs.items() if n in names}
+                inputs = inputs | {n: self.precision.input.rounded(a) for n, a in halved.items()}
         return inputs
 
-    def _score(self, inputs: dict[str, Array]) -> float:
+    def _score(self, inputs: Mapping[str, Array]) -> float:
         """The largest |s|, in float64."""
         if self.largest_score == np.inf:
             return 0.0

@@ -49,7 +49,7 @@ def windows(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     lengths = {n + more for n in reach if n for more in (-1, 0, 1, 2)} | {2 * n + 1 for n in reach if n}
     for n in sorted(n for n in lengths if 0 < n <= maker.domain.max_tokens):
         for n_q in dict.fromkeys((n, *(() if maker.square else (min(2, n),)))):
-            if n_q * n * maker.spec.heads <= CELLS and n <= 3 * maker.domain.max_width:
+            if n_q * n * maker.spec.heads <= CELLS:
                 yield f"{n_q} × {n}, the weights", maker.from_heads(np.zeros((n_q, 2)), np.zeros((n, 2)), np.eye(n))
 
 

@@ -1,0 +1,318 @@
+"""Every promise of a ``Domain`` is kept: by all inputs that reach the function, and by the counterexample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import (
+    Alibi,
+    Attention,
+    Block,
+    Cached,
+    Domain,
+    Gradient,
+    InputError,
+    LayerNorm,
+    LinearAttention,
+    Rotary,
+    verify,
+)
+from symattn.arrays.precision import Precision
+from symattn.verification.definitions.drawing import at_random, cases
+from symattn.verification.definitions.registry import subjects_of
+from symattn.verification.definitions.smallest import reduced
+from symattn.verification.definitions.subject import Subject
+from symattn.verification.domain import Lengths
+from symattn.verification.probing import groups
+from symattn.verification.probing.inputs import Maker, sizes_of
+from symattn.verification.probing.search import climb, search
+from symattn.verification.target import Argument, Convention
+
+Array = Any
+TOKENS = ("x", "w_q", "w_k", "w_v", "w_o")
+SPECS: tuple[tuple[Attention, tuple[str, ...]], ...] = (
+    (Attention(), ("q", "k", "v")),
+    (Attention(causal=True, alignment="top-left"), ("q", "k", "v")),
+    (Attention(causal=True, mask="boolean"), ("q", "k", "v", "mask")),
+    (Attention(padding=True, window=(5, 2)), ("q", "k", "v", "keep")),
+    (Attention(mask="additive", position=Alibi(two_sided=True)), ("q", "k", "v", "mask")),
+    (Attention(bias=True, softcap=2.0, position=Rotary()), ("q", "k", "v", "bias")),
+    (Attention(heads=2), TOKENS),
+    (Attention(heads=2, causal=True), (*TOKENS[:1], "y", *TOKENS[1:])),
+)  # fmt: skip
+
+
+def drawn(rng: np.random.Generator) -> Domain:
+    """A domain with two or three promises, and room for several sizes."""
+    choices: dict[str, Any] = {
+        "max_tokens": rng.integers(20, 90), "max_width": rng.integers(16, 70), "max_abs_score": rng.integers(1, 40) / 2,
+        "square": True, "same_width": True, "multiple_of": rng.choice([2, 3, 8, 16]),
+        "width_multiple_of": rng.choice([2, 3, 8, 16]), "min_tokens": rng.integers(2, 18),
+        "min_width": rng.integers(2, 16), "powers_of_two": True, "width_powers_of_two": True, "decoding": True,
+        "square_weights": True, "contiguous": True,
+    }  # fmt: skip
+    told = {n: choices[n] for n in rng.choice(list(choices), rng.integers(1, 5), replace=False)}
+    told = {n: x.item() if hasattr(x, "item") else x for n, x in told.items()}
+    try:
+        return Domain(**{"max_tokens": 40, "max_width": 33, **told})
+    except InputError:
+        return drawn(rng)
+
+
+def broken(domain: Domain, spec: Attention, inputs: dict[str, Array]) -> str:
+    """The promise that these inputs break, told without the code that makes them; empty where they keep all."""
+    run = {n: np.asarray(a, dtype=None if np.asarray(a).dtype.kind in "biu" else float) for n, a in inputs.items()}
+    values = {**run, **spec.trace(**run)}
+    (n_q, d_k), (n_k, d_v) = values["q"].shape[-2:], values["v"].shape[-2:]
+    tokens = [n_k] if domain.decoding else [n_q, n_k]
+    last = next(n for n in ("biased", "positioned", "capped", "scaled") if n in values)
+    told = {
+        "max_tokens": max(tokens) <= domain.max_tokens, "max_width": max(d_k, d_v) <= domain.max_width,
+        "min_tokens": min(tokens) >= domain.min_tokens, "min_width": min(d_k, d_v) >= domain.min_width,
+        "square": n_q == n_k or not domain.square, "same_width": d_k == d_v or not domain.same_width,
+        "multiple_of": all(n % domain.multiple_of == 0 for n in tokens),
+        "width_multiple_of": all(d % domain.width_multiple_of == 0 for d in (d_k, d_v)),
+        "powers_of_two": not domain.powers_of_two or all(bin(n).count("1") == 1 for n in tokens),
+        "width_powers_of_two": not domain.width_powers_of_two or all(bin(d).count("1") == 1 for d in (d_k, d_v)),
+        "decoding": n_q == 1 or not domain.decoding,
+        "square_weights": not domain.square_weights or "w_q" not in run or len({run[n].shape for n in TOKENS[1:]}) == 1,
+        "max_abs_score": domain.max_abs_score is None or np.abs(values[last]).max() <= domain.max_abs_score * (1 + 1e-6),
+        "fully_masked_rows": domain.fully_masked_rows or np.isfinite(values.get("masked", 0.0)).any(axis=-1).all(),
+    }  # fmt: skip
+    return ", ".join(name for name, kept in told.items() if not kept)
+
+
+def made(maker: Maker, seed: int) -> list[dict[str, Array]]:
+    """Inputs of all groups, of the search and of the climbing."""
+    rng, found = np.random.default_rng(seed), []
+    for group in (*groups.FIRST.values(), *groups.LATER.values()):
+        found += [inputs for _, inputs in group(maker, rng) if inputs is not None]
+
+    def visit(title: str, inputs: dict[str, Array]) -> bool:
+        found.append(inputs)
+        return False
+
+    def measure(inputs: dict[str, Array]) -> float:
+        found.append(inputs)
+        return len(found)
+
+    search(maker, seed, 20, visit)
+    climb(maker, dict(found[-1]), 0.0, rng, 10, measure)
+    return found
+
+
+def maker_of(number: int, domain: Domain) -> Maker:
+    spec, names = SPECS[number % len(SPECS)]
+    return Maker(spec, Convention(tuple(Argument(n, n) for n in names)), Precision.of("float32"), domain)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_what_is_made_keeps_every_promise(number: int) -> None:
+    _check_made(number)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("number", range(3, 30))
+def test_what_is_made_keeps_every_promise_at_length(number: int) -> None:
+    _check_made(number)
+
+
+def _check_made(number: int) -> None:
+    maker = maker_of(number, drawn(np.random.default_rng(number)))
+    inputs = made(maker, number)
+    taken = [i for i in inputs if maker.domain.max_abs_score is None or maker.admits(i)]
+    assert len(taken) > 0.5 * len(inputs) > 5
+    for given in taken:
+        assert not broken(maker.domain, maker.spec, given), (maker.domain, {n: a.shape for n, a in given.items()})
+        assert sizes_of(maker.spec, given).items() >= {"h": maker.spec.heads}.items()
+
+
+class Spy:
+    """Attention with a wrong scale, and all that it was called with."""
+
+    def __init__(self, spec: Attention) -> None:
+        self.spec, self.seen = spec, list[dict[str, Array]]()
+        self.contiguous = True
+
+    def __call__(self, q: Array, k: Array, v: Array, mask: Array = None) -> Array:
+        given = {"q": q, "k": k, "v": v, "mask": mask}
+        given = {n: a for n, a in given.items() if a is not None}
+        self.seen.append({n: np.array(a) for n, a in given.items()})
+        self.contiguous &= all(a.flags.c_contiguous for a in given.values())
+        wide = {n: a if a.dtype == bool else np.asarray(a, dtype=float) for n, a in given.items()}
+        return np.asarray(self.spec(**{**wide, "q": wide["q"] * 1.25}), dtype=q.dtype)
+
+
+@pytest.mark.parametrize("number", range(1))
+def test_what_reaches_the_function_keeps_every_promise(number: int) -> None:
+    _check_seen(number)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("number", range(1, 12))
+def test_what_reaches_the_function_keeps_every_promise_at_length(number: int) -> None:
+    _check_seen(number)
+
+
+def _check_seen(number: int) -> None:
+    spec = SPECS[number % 3][0]
+    domain = drawn(np.random.default_rng(100 + number))
+    spy = Spy(spec)
+    report = verify(spy, spec, domain=domain, layout="nd", examples=10)
+    assert report.faults, domain
+    for given in spy.seen:
+        poisoned = any(not np.isfinite(given[n]).all() for n in "qkv")  # for a note beyond the domain
+        assert given["q"].ndim > 2 or poisoned or not broken(domain, spec, given), (domain, given["q"].shape)
+    assert spy.contiguous or not domain.contiguous
+    example = report.faults[0].counterexample
+    assert example is not None
+    dtypes = {"mask": bool}
+    assert not broken(domain, spec, {n: np.array(a, dtype=dtypes.get(n, float)) for n, a in example.inputs.items()})
+
+
+@pytest.mark.parametrize(
+    ("lengths", "held"),
+    [
+        (Lengths(1, 9), range(1, 10)), (Lengths(5, 40, 16), (16, 32)), (Lengths(3, 70, 1, True), (4, 8, 16, 32, 64)),
+        (Lengths(1, 40, 4, True), (4, 8, 16, 32)), (Lengths(1, 40, 3, True), ()), (Lengths(33, 63, 1, True), ()),
+    ],
+)  # fmt: skip
+def test_lengths(lengths: Lengths, held: Any) -> None:
+    assert [n for n in range(200) if n in lengths] == [*held]
+    for n in range(1, 90):
+        assert lengths.up(n) == min((h for h in held if h >= n), default=None)
+        assert lengths.down(n) == max((h for h in held if h <= n), default=None)
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"min_tokens": 9, "max_tokens": 8}, "min_tokens = 9 is above max_tokens = 8"),
+        ({"width_powers_of_two": True, "min_width": 129}, "no power of two is within max_width = 130 and from min_width"),
+        ({"powers_of_two": True, "multiple_of": 3}, "no power of two that is a multiple of 3"),
+        ({"decoding": True, "square": True}, "decoding promises n_q = 1"),
+    ],
+)  # fmt: skip
+def test_promises_that_no_input_keeps_are_refused(told: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Domain(**told)
+
+
+def _softmax(s: Array) -> Array:
+    with np.errstate(all="ignore"):
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True)
+
+
+DEFINITIONS: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (LayerNorm(), ("max_tokens", "max_width", "multiple_of", "width_multiple_of", "min_width", "contiguous")),
+    (Rotary(), ("decoding", "width_multiple_of", "width_powers_of_two", "min_tokens")),
+    (Attention(lse=True), ("square", "same_width", "width_multiple_of", "multiple_of", "decoding", "contiguous")),
+    (Gradient(Attention(mask="boolean")), ("same_width", "min_width", "powers_of_two")),
+    (Cached(Attention(causal=True)), ("decoding", "width_multiple_of", "same_width")),
+    (LinearAttention(), ("square", "multiple_of", "width_powers_of_two")),
+    (Block(attention=Attention(heads=2), activation=None), ("square_weights", "multiple_of", "width_multiple_of")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(DEFINITIONS)))
+def test_definitions_keep_every_promise(number: int) -> None:
+    """The cases that are made, those at random, and what reduction makes of one of them."""
+    spec, names = DEFINITIONS[number]
+    subject = next(subjects_of(spec))
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        told = {n: getattr(_PROMISES, n) for n in rng.choice(names, 2, replace=False)}
+        try:
+            domain = Domain(**{"max_tokens": 40, "max_width": 48, **told})
+        except InputError:
+            continue
+        _check_definition(subject, domain, rng)
+
+
+_PROMISES = Domain(
+    max_tokens=20, max_width=32, square=True, same_width=True, multiple_of=3, width_multiple_of=4, min_tokens=3,
+    min_width=3, powers_of_two=False, width_powers_of_two=True, square_weights=True, contiguous=True,
+)  # fmt: skip
+
+
+def _check_definition(subject: Subject, domain: Domain, rng: np.random.Generator) -> None:
+    given = (subject, [i.name for i in subject.inputs], Precision.of("float32"), domain)
+    found = [*cases(*given, rng), *(at_random(*given, rng) for _ in range(20))]
+    taken = [c for c in found if subject.admitted(c.inputs, domain)]
+    assert len(taken) > 0.5 * len(found) > 4
+    for case in taken:
+        assert not unkept(domain, subject.named(subject.sizes_of(case.inputs)))
+        assert case.memory == "contiguous" or not domain.contiguous
+    last = dict(taken[-1].inputs)
+    seen: list[dict[str, Array]] = []
+
+    def fails(inputs: dict[str, Array]) -> bool:
+        if not subject.admitted(subject.completed(inputs, Precision.of("float32")), domain):
+            return False
+        seen.append(inputs)
+        return True
+
+    reduced(subject, last, fails, domain, seconds=5.0)
+    smallest = subject.named(subject.sizes_of(seen[-1] if seen else last))
+    assert not unkept(domain, smallest)
+    assert smallest.get("d_k", 1) < 2 * max(domain.width_multiple_of, domain.min_width, 2)
+
+
+def unkept(domain: Domain, s: dict[str, int]) -> list[str]:
+    """The promises that these sizes break."""
+    tokens = [s[n] for n in ("n_q", "n_k") if n in s and not (n == "n_q" and domain.decoding)]
+    widths = [s[d] for d in ("d_k", "d_v") if d in s]
+    told = {
+        "tokens": all(domain.min_tokens <= n <= domain.max_tokens and n % domain.multiple_of == 0 for n in tokens),
+        "widths": all(domain.min_width <= d <= domain.max_width and d % domain.width_multiple_of == 0 for d in widths),
+        "square": len(set(tokens)) < 2 or not domain.square,
+        "same_width": len(set(widths)) < 2 or not (domain.same_width or domain.square_weights),
+        "powers_of_two": not domain.powers_of_two or all(bin(n).count("1") == 1 for n in tokens),
+        "width_powers_of_two": not domain.width_powers_of_two or all(bin(d).count("1") == 1 for d in widths),
+        "decoding": not domain.decoding or s["n_q"] == 1,
+        "square_weights": not domain.square_weights or s["d_model"] == s["h"] * s["d_k"],
+    }
+    return [name for name, kept in told.items() if not kept]
+
+
+def test_definitions_have_rows_that_see_no_key_where_they_are_promised() -> None:
+    subject = next(subjects_of(Gradient(Attention(mask="boolean"))))
+    for promised in (False, True):
+        domain = Domain(max_tokens=9, fully_masked_rows=promised)
+        given = (subject, [i.name for i in subject.inputs], Precision.of("float32"), domain)
+        taken = [c for c in cases(*given, np.random.default_rng(0)) if subject.admitted(c.inputs, domain)]
+        assert len(taken) > 10
+        assert any(not c.inputs["mask"].any(axis=-1).all() for c in taken) is promised
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("right", [True, False])
+def test_definitions_are_tried_with_rows_that_see_no_key(right: bool) -> None:
+    def attention(q: Array, k: Array, v: Array, mask: Array) -> tuple[Array, Array]:
+        s = np.where(mask, q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype), -np.inf)
+        with np.errstate(all="ignore"):
+            lse = np.log(np.exp(s).sum(axis=-1))
+        seen = mask.any(axis=-1, keepdims=True)
+        p = np.where(seen, _softmax(np.where(seen, s, 0)), 0 if right else 1 / k.dtype.type(len(k)))
+        return (p @ v).astype(q.dtype), lse
+
+    def total(q: Array, k: Array, v: Array, mask: Array) -> tuple[Array, Array]:
+        return attention(q, k, v, mask)
+
+    spec = Attention(mask="boolean", lse=True)
+    told = verify(total, spec, domain=Domain(max_tokens=9, fully_masked_rows=True, max_abs_score=None), examples=5)
+    assert bool(told.faults) is not right
+    assert not verify(total, spec, domain=Domain(max_tokens=9), examples=5).faults
+
+
+def test_a_promise_that_a_definition_has_no_size_for_is_refused() -> None:
+    for spec, promise in (
+        (LayerNorm(), "square"), (Rotary(), "fully_masked_rows"), (Gradient(Attention()), "square_weights"),
+        (Gradient(Attention()), "batch"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=promise.replace("_rows", "").replace("_", "-")):
+            verify(_softmax, spec, domain=Domain(**{promise: True}))  # type: ignore[arg-type]
