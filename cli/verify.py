@@ -13,10 +13,10 @@ import click
 from .choices import Choice
 from .errors import Status, say
 from .output import Output, given, options
+from .promises import promised, promises
 from .specification import specification
 from .variants import specified, variants
 
-PROMISES = ("max_abs_score", "square", "same_width", "multiple_of", "width_multiple_of", "batch")
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
@@ -39,12 +39,7 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 )
 @click.option("--framework", type=Choice(("numpy", "torch")), help="What the function's arrays are.")
 @click.option("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
-@click.option("--max-abs-score", type=float, metavar="S", help="No scaled score is promised to exceed S.")
-@click.option("--square", is_flag=True, help="There are always as many queries as keys.")
-@click.option("--same-width", is_flag=True, help="Values are always as wide as keys.")
-@click.option("--multiple-of", type=click.IntRange(1), metavar="N", help="Numbers of tokens are multiples of N.")
-@click.option("--width-multiple-of", type=click.IntRange(1), metavar="N", help="d_k and d_v are multiples of N.")
-@click.option("--batch", is_flag=True, help="Axes of batches may come in front.")
+@promises
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
 @click.option("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")
 @click.option("--budget", type=float, metavar="SECONDS", help="Upper limit of the time; by default 120.")
@@ -81,16 +76,14 @@ def command(
     symattn verify attn.py:backward --definition gradient --causal
     """
     from symattn.sources.loading import CannotRun
-    from symattn.verification.domain import Domain
 
     from .verifying import Wishes
 
     asked = Wishes.of(word, write_test, baseline, write_baseline, reason, output.force)
     told = given(wishes)
     like = told.get("like")
+    domain = promised(told)
     spec, cut = specified(told)
-    promised = {name: told.pop(name) for name in PROMISES if name in told}
-    domain = Domain(**promised, fully_masked_rows=wishes["fully_masked"] is not None)
     try:
         with _progress() as progress:
             report = asked.report(

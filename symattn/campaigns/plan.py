@@ -160,7 +160,7 @@ def _domains(domains: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
         told = {key.replace("-", "_"): value for key, value in _table(entry, where).items()}
         _known(told, _DOMAIN, where)
         for field, value in told.items():
-            whole = field in ("max_tokens", "max_width")
+            whole = type(getattr(Domain(), field)) is int
             if not isinstance(value, int if whole else int | float) or (isinstance(value, bool) and whole):
                 raise InputError(f"{where}.{field} is {value!r}; it must be a {'whole number' if whole else 'value'}")
         Domain(**told)

@@ -146,7 +146,6 @@ def _command(
         "mask-arg": request.mask_arg,
         "layout": request.layout if request.layout != "auto" else None,
         "framework": request.framework,
-        "max-abs-score": domain.max_abs_score,
         **told,
     }
     words = ["symattn", "verify", target, *_promised(domain), *_said(spec, domain, like)]
@@ -158,11 +157,11 @@ def _command(
 
 
 def _promised(domain: Domain) -> Iterator[str]:
-    """The options of what the domain promises, but for the largest score."""
-    for name in ("square", "same_width", "batch"):
-        yield from (f"--{name.replace('_', '-')}",) if getattr(domain, name) else ()
-    for name in ("multiple_of", "width_multiple_of"):
-        yield from (f"--{name.replace('_', '-')}", str(getattr(domain, name))) if getattr(domain, name) > 1 else ()
+    """The options of what the domain promises, but for rows without any key."""
+    for name in domain.promises:
+        value, option = getattr(domain, name), f"--{name.replace('_', '-')}"
+        if name != "fully_masked_rows":
+            yield from (option,) if value is True else (option, f"{value:g}")
 
 
 def _said(spec: Specification, domain: Domain, like: str | None) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def broken(domain: Domain, spec: Attention, inputs: dict[str, Array]) -> str:
         "width_powers_of_two": not domain.width_powers_of_two or all(bin(d).count("1") == 1 for d in (d_k, d_v)),
         "decoding": n_q == 1 or not domain.decoding,
         "square_weights": not domain.square_weights or "w_q" not in run or len({run[n].shape for n in TOKENS[1:]}) == 1,
-        "max_abs_score": domain.max_abs_score is None or np.abs(values[last]).max() <= domain.max_abs_score * (1 + 1e-6),
+        "max_abs_score": domain.max_abs_score is None or np.abs(values[last]).max() <= 1.000001 * domain.max_abs_score,
         "fully_masked_rows": domain.fully_masked_rows or np.isfinite(values.get("masked", 0.0)).any(axis=-1).all(),
     }  # fmt: skip
     return ", ".join(name for name, kept in told.items() if not kept)
@@ -191,7 +192,7 @@ def test_lengths(lengths: Lengths, held: Any) -> None:
     ("told", "words"),
     [
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens = 9 is above max_tokens = 8"),
-        ({"width_powers_of_two": True, "min_width": 129}, "no power of two is within max_width = 130 and from min_width"),
+        ({"width_powers_of_two": True, "min_width": 129}, "no power of two is within max_width = 130 and from min"),
         ({"powers_of_two": True, "multiple_of": 3}, "no power of two that is a multiple of 3"),
         ({"decoding": True, "square": True}, "decoding promises n_q = 1"),
     ],
@@ -316,3 +317,26 @@ def test_a_promise_that_a_definition_has_no_size_for_is_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(InputError, match=promise.replace("_rows", "").replace("_", "-")):
             verify(_softmax, spec, domain=Domain(**{promise: True}))  # type: ignore[arg-type]
+
+
+def test_every_promise_is_an_option_of_the_same_name() -> None:
+    from symattn_cli.main import main  # noqa: F401 (the command line is there)
+    from symattn_cli.promises import PROMISES
+    from symattn_cli.verify import command
+
+    options = {p.name: p.opts for p in command.params}
+    assert {f.name for f in fields(Domain)} == {*PROMISES, "fully_masked_rows"}
+    assert all(options[name] == [f"--{name.replace('_', '-')}"] for name in PROMISES)
+    assert "fully_masked" in options
+
+
+def test_the_command_of_a_report_says_every_promise() -> None:
+    from symattn.sources.verify import _promised
+    from symattn_cli.promises import PROMISES
+
+    domain = replace(_PROMISES, square=False, square_weights=False, decoding=True, max_abs_score=2.5, multiple_of=2,
+                     powers_of_two=True, batch=True, nonfinite_forbidden=True)  # fmt: skip
+    words = [*_promised(domain)]
+    assert {w[2:].replace("-", "_") for w in words if w.startswith("--")} == {*PROMISES} - {"square", "square_weights"}
+    assert words[words.index("--max-abs-score") + 1] == "2.5"
+    assert not [*_promised(Domain(fully_masked_rows=True))]

@@ -287,8 +287,8 @@ class Maker:
     def _as_promised(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array] | None:
         """Queries, keys and values of sizes that are promised; None where there are none like these.
 
-        Columns of zeros are added, and rows are repeated; the identity is one of more rows, as wide as may be. Where one
-        query is promised, the last one is taken.
+        Columns of zeros are added, and rows are repeated; the identity is one of more rows, as wide as may be. Where
+        one query is promised, the last one is taken.
         """
         if self.domain.decoding:
             q = q[-1:]

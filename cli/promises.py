@@ -1,0 +1,57 @@
+"""The options that say which inputs are promised: a field of ``Domain`` each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from symattn.verification.domain import Domain
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_FLAGS = {
+    "square": "There are always as many queries as keys.",
+    "same_width": "Values are always as wide as keys.",
+    "square_weights": "All projections are square: d_model = h d_k = h d_v.",
+    "decoding": "One query comes at a time: n_q = 1.",
+    "powers_of_two": "Numbers of tokens are powers of two.",
+    "width_powers_of_two": "d_k and d_v are powers of two.",
+    "contiguous": "Arrays lie in memory without gaps, in the order of their axes.",
+    "batch": "Axes of batches may come in front.",
+    "nonfinite_forbidden": "Keys and values that no query may attend to may hold NaN, which must not leak.",
+}
+_NUMBERS = {
+    "multiple_of": "Numbers of tokens are multiples of N.",
+    "width_multiple_of": "d_k and d_v are multiples of N.",
+    "min_tokens": "There are at least N queries, and N keys.",
+    "max_tokens": "There are at most N queries, and N keys; by default 300.",
+    "min_width": "d_k and d_v are at least N.",
+    "max_width": "d_k and d_v are at most N; by default 130.",
+}
+PROMISES = ("max_abs_score", *_NUMBERS, *_FLAGS)
+
+
+def promises(command: _Command) -> _Command:
+    """Give a command an option for each promise but that of rows without any key, which says what these give."""
+    for name in reversed(PROMISES):
+        command = _option(name)(command)
+    return command
+
+
+def promised(told: dict[str, Any]) -> Domain:
+    """The domain that the options say, which are taken out of ``told``."""
+    from symattn.verification.domain import Domain
+
+    fields = {name: told.pop(name) for name in PROMISES if name in told}
+    return Domain(**fields, fully_masked_rows=told.get("fully_masked") is not None)
+
+
+def _option(name: str) -> Callable[[_Command], _Command]:
+    option = f"--{name.replace('_', '-')}"
+    if name in _FLAGS:
+        return click.option(option, is_flag=True, help=_FLAGS[name])
+    if name in _NUMBERS:
+        return click.option(option, type=click.IntRange(1), metavar="N", help=_NUMBERS[name])
+    return click.option(option, type=float, metavar="S", help="No scaled score is promised to exceed S.")
