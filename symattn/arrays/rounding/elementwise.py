@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.arrays.ball import Ball
 from symattn.arrays.rounding.array import SPECIAL, Computed, sharply, special
-from symattn.arrays.rounding.bounds import Floats, floats, growth, holds, product, up
+from symattn.arrays.rounding.bounds import Floats, floats, growth, holds, product, rounding, up
 from symattn.arrays.rounding.deviations import SLACK, bounded
 from symattn.arrays.rounding.functions import FUNCTIONS
 from symattn.errors import InputError, Undecided
@@ -46,6 +46,20 @@ class Elementwise(Computed):
             terms=np.where((a.terms > 0) | (b.terms > 0), x + y, 0),
             count=np.where(joined, all_, m + n),
         )
+
+    def as_input(self) -> Self:
+        """These numbers stored in the input's format, where the arithmetic is a wider one: rounded once more."""
+        return self._stored(self) if self.precision.input != self.precision.score else self
+
+    @classmethod
+    @sharply
+    def _stored(cls, a: Self) -> Self:
+        """x rounded to the input's format; who reads it reads what is stored."""
+        f, e, x = cls.precision.input, a.error, a.near
+        given = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
+        one = Floats(np.ones(()), np.zeros(()))
+        more = np.where((e == 0) & holds(f, x), 0.0, given)
+        return cls.made(a.value, cls.linear(a.value.plain_shape, [(one, a)]), more=more, small=0)
 
     @classmethod
     @sharply

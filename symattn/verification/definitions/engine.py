@@ -18,7 +18,7 @@ from symattn.verification import power
 from symattn.verification.definitions.drawing import at_random, cases
 from symattn.verification.definitions.faults import faults
 from symattn.verification.definitions.judging import Judged, judge
-from symattn.verification.definitions.subject import Compute, Inputs, Subject
+from symattn.verification.definitions.subject import Compute, Form, Inputs, Subject
 from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort, spent
 from symattn.verification.engine import BUDGET, EXAMPLES, SEED, Progress, Unusable
@@ -229,9 +229,17 @@ def _checks(session: Session) -> Iterator[Check]:
         yield Check(name, grade, len(records), wrong, max(r.worst for r in records))
 
 
+def _forms(session: Session) -> Iterator[str]:
+    """What any implementation means, where the ways have words."""
+    words = [way.words for way in session.subject.ways if isinstance(way, Form)]
+    if words:
+        yield f"Any implementation is one in one of these forms, each with its own bound: {'; '.join(words)}."
+
+
 def _notes(session: Session) -> Iterator[str]:
     yield from session.runner.notes
     yield from session.runner.convention.notes
+    yield from _forms(session)
     wanted = len(session.subject.outputs)
     if session.refused:
         smallest = min(session.refused, key=lambda r: r.case.size)

@@ -1,13 +1,23 @@
-"""Equal ways of computing norms: from two passes, or from numbers that grow one by one."""
+"""The forms in which norms are computed, equal in exact numbers, each with a bound of its own.
+
+What each form says in its docstring is run on the kind ``rounded``, which proves the bound (``arrays.rounded``): there
+every operation of the form is rounded once, or not at all, a quotient is one operation or a product with a reciprocal
+(R3), sums are taken in any order (R2), and errors that several numbers have in common are counted once, by ``_named``.
+The bounds of the forms are those of functions, not of one another: an output is legal if one of them allows it.
+
+E x² − (E x)² is none of them: its error is that of E x², which exceeds the variance without limit where the mean is
+large. It is looked for by name among the known mistakes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.norms import centre
-from symattn.verification.definitions.subject import Compute
+from symattn.verification.definitions.subject import Compute, Form
 
 
 def gain_of(spec: Any, gain: Any) -> Any:
@@ -16,12 +26,24 @@ def gain_of(spec: Any, gain: Any) -> Any:
 
 
 def layer_ways(spec: Any) -> tuple[Compute, ...]:
-    """Centred; as x r − m r with r = 1/σ; and with mean and variance that grow number by number."""
-    return spec, partial(by, spec, two_pass, folded), partial(by, spec, welford, folded)
+    """The forms of LayerNorm: r is 1/σ, m the mean."""
+    return (
+        Form("(x − m)/σ · g + b", spec),
+        Form("(x r − m r) g + b", partial(by, spec, two_pass, folded)),
+        Form("the same, m and σ growing number by number", partial(by, spec, welford, folded)),
+        Form("x s + (b − m s), s = g r", partial(affine_folded, spec, two_pass)),
+        Form("(x − m)/σ as the inputs are stored, then · g + b", partial(by, spec, two_pass, stored)),
+    )
 
 
 def rms_ways(spec: Any) -> tuple[Compute, ...]:
-    return spec, partial(by, spec, mean_square, folded)
+    """The forms of RMSNorm: r is 1/√(mean(x²) + ε)."""
+    return (
+        Form("x/√(mean(x²) + ε) · g + b", spec),
+        Form("x r · g + b", partial(by, spec, mean_square, folded)),
+        Form("x s + b, s = g r", partial(affine_folded, spec, mean_square)),
+        Form("x/√(mean(x²) + ε) as the inputs are stored, then · g + b", partial(by, spec, mean_square, stored)),
+    )
 
 
 def by(spec: Any, moments: Any, normed: Any, x: Any, gain: Any = None, bias: Any = None) -> Any:
@@ -33,6 +55,21 @@ def by(spec: Any, moments: Any, normed: Any, x: Any, gain: Any = None, bias: Any
 def affine(y: Any, gain: Any, bias: Any) -> Any:
     y = y if gain is None else y * gain
     return y if bias is None else y + bias
+
+
+def affine_folded(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
+    """x s + (b − m s) with s = g r, r = 1/√(v + ε): as (x − m) r g + b, since s is the same number in both places.
+
+    Each of the four operations that read x is rounded: so the error grows with |x s| + |m s| + |b|, not with the
+    output. The error of s is one number for both, and leaves (x − m) s off by its relative size alone.
+    """
+    mean, variance = moments(x)
+    inverse, scale = _named(1 / root_of(variance, spec.eps)), gain_of(spec, gain)
+    s = inverse if scale is None else _named(inverse * scale)
+    if mean is None:
+        return affine(x * s, None, bias)
+    shift = -mean * s
+    return x * s + (shift if bias is None else bias + shift)
 
 
 def root_of(variance: Any, eps: Any) -> Any:
@@ -52,6 +89,15 @@ def folded(x: Any, mean: Any, root: Any) -> Any:
     """x r + (−m r). Its errors grow with the mean, as those of the mean itself do."""
     inverse = _named(1 / root)
     return x * inverse if mean is None else x * inverse + (-mean * inverse)
+
+
+def stored(x: Any, mean: Any, root: Any) -> Any:
+    """What is normalised, rounded to the format of the inputs before it meets the gain: one rounding more.
+
+    So do Llama's norms, which compute in float32 and multiply by the gain in bfloat16. Where the arithmetic is that of
+    the inputs, or every array may be stored in it (``eager``), that is no form of its own.
+    """
+    return centred(x, mean, root).as_input() if hasattr(x, "as_input") else centred(x, mean, root)
 
 
 def two_pass(x: Any) -> tuple[Any, Any]:
@@ -78,9 +124,10 @@ def welford(x: Any) -> tuple[Any, Any]:
     return mean, total / int(x.shape[-1])
 
 
-def _named(column: Any) -> Any:
+def _named(a: Any) -> Any:
     """The same numbers, as sums of one: the kind ``rounded`` then knows that all who read one have its error in common.
 
     Without that, what is subtracted again would count twice.
     """
-    return namespace_of(column).sum(column, axis=-1, keepdims=True)
+    xp = namespace_of(a)
+    return xp.sum(xp.expand_dims(a, axis=-1), axis=-1)

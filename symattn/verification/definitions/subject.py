@@ -49,6 +49,17 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Form:
+    """A way of computing, and what it is in words."""
+
+    words: str
+    run: Compute
+
+    def __call__(self, **given: Any) -> Any:
+        return self.run(**given)
+
+
+@dataclass(frozen=True)
 class Mistake:
     """A known mistake: the step that it is in, the cause in words, and what is then computed.
 
