@@ -23,9 +23,7 @@ _BATCHED = ("q", "k", "v")  # these may have axes of batches, which go too
 _KEPT = ("h", "g", "p")  # as many as the specification says
 
 
-def reduce(
-    inputs: Inputs, fails: Fails, spec: Attention, domain: Domain | None = None, trials: int = TRIALS
-) -> Inputs:
+def reduce(inputs: Inputs, fails: Fails, spec: Attention, domain: Domain | None = None, trials: int = TRIALS) -> Inputs:
     """The smallest inputs found for which ``fails`` still holds; it holds for ``inputs``.
 
     ``fails`` must be False for inputs that the specification or the domain does not allow. Columns of projections go

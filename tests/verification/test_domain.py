@@ -257,7 +257,7 @@ def _check_definition(subject: Subject, domain: Domain, rng: np.random.Generator
         seen.append(inputs)
         return True
 
-    reduced(subject, last, fails, domain, seconds=5.0)
+    reduced(subject, last, fails, domain)
     smallest = subject.named(subject.sizes_of(seen[-1] if seen else last))
     assert not unkept(domain, smallest)
     assert smallest.get("d_k", 1) < 2 * max(domain.width_multiple_of, domain.min_width, 2)

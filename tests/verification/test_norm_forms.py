@@ -123,7 +123,8 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     x = rng.standard_normal(shape)
     return (
         x, x + 2.0 ** rng.integers(3, 22), x * 2.0 ** -rng.integers(4, 40), x + 1000.0 * (rng.random(shape) < 0.1),
-        1.0 + rng.integers(-1, 2, shape) * 2.0**-20, x * 2.0 ** rng.integers(-30, 30, shape), rng.integers(-3, 4, shape),
+        1.0 + rng.integers(-1, 2, shape) * 2.0**-20, x * 2.0 ** rng.integers(-30, 30, shape),
+        rng.integers(-3, 4, shape),
     )[rng.integers(7)]  # fmt: skip
 
 
