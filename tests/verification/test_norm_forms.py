@@ -255,4 +255,4 @@ def test_what_may_be_stored_in_half_types(program: Program, right: bool) -> None
     told: dict[str, Any] = {"precision": "bfloat16", "framework": "numpy", "examples": 0}
     report = verify(norm, RMSNorm(eps=EPS), contract="fused", **told)
     assert (report.verdict is Verdict.NO_FAULT) is right
-    assert any("as the inputs are stored" in note for note in report.notes)
+    assert any("stored as the inputs are" in note for note in report.notes)

@@ -32,7 +32,7 @@ def layer_ways(spec: Any) -> tuple[Compute, ...]:
         Form("(x r − m r) g + b", partial(by, spec, two_pass, folded)),
         Form("the same, m and σ growing number by number", partial(by, spec, welford, folded)),
         Form("x s + (b − m s), s = g r", partial(affine_folded, spec, two_pass)),
-        Form("(x − m)/σ as the inputs are stored, then · g + b", partial(by, spec, two_pass, stored)),
+        Form("(x − m)/σ stored as the inputs are, then · g + b in their format", partial(stored, spec, two_pass)),
     )
 
 
@@ -42,7 +42,7 @@ def rms_ways(spec: Any) -> tuple[Compute, ...]:
         Form("x/√(mean(x²) + ε) · g + b", spec),
         Form("x r · g + b", partial(by, spec, mean_square, folded)),
         Form("x s + b, s = g r", partial(affine_folded, spec, mean_square)),
-        Form("x/√(mean(x²) + ε) as the inputs are stored, then · g + b", partial(by, spec, mean_square, stored)),
+        Form("x r stored as the inputs are, then · g + b in their format", partial(stored, spec, mean_square)),
     )
 
 
@@ -91,13 +91,21 @@ def folded(x: Any, mean: Any, root: Any) -> Any:
     return x * inverse if mean is None else x * inverse + (-mean * inverse)
 
 
-def stored(x: Any, mean: Any, root: Any) -> Any:
-    """What is normalised, rounded to the format of the inputs before it meets the gain: one rounding more.
+def stored(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:
+    """What is normalised, rounded to the format of the inputs; then gain and bias, each with a rounding to it.
 
     So do Llama's norms, which compute in float32 and multiply by the gain in bfloat16. Where the arithmetic is that of
     the inputs, or every array may be stored in it (``eager``), that is no form of its own.
     """
-    return centred(x, mean, root).as_input() if hasattr(x, "as_input") else centred(x, mean, root)
+    mean, variance = moments(x)
+    y, scale = _stored(centred(x, mean, root_of(variance, spec.eps))), gain_of(spec, gain)
+    y = y if scale is None else y * (scale if scale is gain else _stored(scale))
+    return y if bias is None else _stored(y) + bias
+
+
+def _stored(a: Any) -> Any:
+    """The same numbers; on ``rounded`` as the inputs' format holds them."""
+    return a.as_input() if hasattr(a, "as_input") else a
 
 
 def two_pass(x: Any) -> tuple[Any, Any]:
