@@ -109,12 +109,17 @@ def _errors(found: Sequence[Record]) -> Iterator[Block]:
 
 
 def _took(found: Sequence[Record]) -> Iterator[Block]:
-    """What each verification tried, and how long it took."""
+    """What each verification tried, the steps in which it would have seen a mistake, and how long it took."""
     if found:
         yield Heading(("Cases and times",))
         domains = len({record["domain"] for record in found}) > 1
         names = ("target", "specification", *("domain",) * domains, "dtype", "verdict")
-        columns = (*(Column((name,), "left") for name in names), Column(("cases",)), Column(("seconds",)))
+        columns = (
+            *(Column((name,), "left") for name in names),
+            Column(("power",), "left"),
+            Column(("cases",)),
+            Column(("seconds",)),
+        )
         yield Table(columns, tuple(_row(record, domains) for record in found))
         total = sum(record.get("seconds", 0.0) for record in found)
         yield Paragraph((f"All of them took {total:.1f} s, one after another.",))
@@ -123,7 +128,15 @@ def _took(found: Sequence[Record]) -> Iterator[Block]:
 def _row(record: Record, domains: bool) -> tuple[Text, ...]:
     names = (record["spec"], *(record["domain"],) * domains, record["dtype"], record["verdict"])
     seconds = f"{record['seconds']:.1f}" if "seconds" in record else "–"
-    return ((Code(record["target"]),), *((name,) for name in names), (str(record.get("cases", "–")),), (seconds,))
+    cases = str(record.get("cases", "–"))
+    return ((Code(record["target"]),), *((name,) for name in names), (_power(record),), (cases,), (seconds,))
+
+
+def _power(record: Record) -> str:
+    """In how many steps a mistake would have been seen."""
+    shares = [power["share"] for power in record.get("power", ())]
+    seen = sum(isinstance(share, float) and share < 1 for share in shares)
+    return f"{seen} of {len(shares)} steps" if shares else "–"
 
 
 def _notes(found: Sequence[Record]) -> Iterator[Block]:

@@ -43,6 +43,7 @@ def _verified(job: Job) -> dict[str, Any]:
         "verdict": report.verdict.value,
         "faults": [_short(fault.record()) for fault in report.faults],
         "checks": [check.record() for check in report.checks],
+        "power": [power.record() for power in report.power],
         "notes": [*report.missing, *report.notes],
         "cases": report.cases,
         "command": report.command,

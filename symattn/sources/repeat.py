@@ -19,7 +19,6 @@ from symattn.sources.request import Request, keyword
 from symattn.sources.verify import _command as command_of
 from symattn.verification import engine
 from symattn.verification.case_codes import encode
-from symattn.verification.diagnosis.faults import faults
 from symattn.verification.domain import Domain
 from symattn.verification.engine import Session
 from symattn.verification.judge import Case, Judged
@@ -51,6 +50,8 @@ class Repeated:
 def repeat(session: Session, inputs: Inputs, word: str) -> Repeated:
     """Call the function on these inputs until a fault shows: at first once, then with the arrays lying otherwise in
     memory, then after a call with other numbers in the same shapes."""
+    from symattn.verification.diagnosis.faults import faults  # it brings all the mistakes that are known
+
     for calls in _attempts(session, inputs, word):
         if calls[-1].finding is not None:
             session.records = list(calls)

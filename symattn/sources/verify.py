@@ -15,7 +15,6 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import InputError
 from symattn.evidence import Verdict
-from symattn.sources import definitions
 from symattn.sources.child import Child, Limits
 from symattn.sources.loading import CannotRun, NotCallable
 from symattn.sources.request import Request, keyword
@@ -70,7 +69,7 @@ def verify(
 
     def one(spec: Specification) -> Report:
         request = _request(spec, dtype=arithmetic.input.name, call=tuple((call or {}).items()), **how)
-        runner = definitions.target(function, request) if is_definition(spec) else in_process(function, request)
+        runner = _in_process(function, request)
         return _verified(runner, spec, arithmetic, domain, seed=seed, examples=examples, budget=budget)
 
     return _whole(spec, one)
@@ -195,11 +194,22 @@ def _fields(spec: Attention, domain: Domain, like: str | None) -> Iterator[str]:
             yield from (f"--{option}", f"{value:g}" if isinstance(value, float) else spelled(value))
 
 
+def _in_process(function: Callable[..., Any], request: Request) -> Runner:
+    """The function, called in this process."""
+    if is_definition(request.spec):
+        from symattn.sources import definitions
+
+        return definitions.target(function, request)
+    return in_process(function, request)
+
+
 def _checked(spec: object, domain: Domain | None) -> Specification:
     """The specification, by default plain attention. Raises InputError for what is none, and open promises."""
     if spec is not None and not isinstance(spec, Attention) and not is_definition(spec):
         raise InputError(f"{spec!r} is no specification; mend: an Attention, LayerNorm, Gradient …; see definitions.md")
     if is_definition(spec):
+        from symattn.sources import definitions  # most specifications are attention, and are not to wait for this
+
         definitions.check_domain(spec, domain or Domain())
     return cast(Specification, spec or Attention())
 
@@ -218,6 +228,8 @@ def _whole(spec: Specification, one: Callable[[Specification], Report]) -> Repor
     """What ``one`` verification finds; with the logarithms of the sums two, the first of the output alone."""
     if not isinstance(spec, Attention) or not spec.lse:
         return one(spec)
+    from symattn.sources import definitions
+
     first = one(replace(spec, lse=False))
     return first if first.verdict is Verdict.FAULT else definitions.joined(first, one(spec))
 
@@ -225,6 +237,8 @@ def _whole(spec: Specification, one: Callable[[Specification], Report]) -> Repor
 def _verified(runner: Runner, spec: Specification, precision: Precision, domain: Domain | None, **told: Any) -> Report:
     try:
         if is_definition(spec):
+            from symattn.sources import definitions
+
             return definitions.verified(runner, spec, precision, domain, **told)
         assert isinstance(spec, Attention)
         return engine.verify(runner, spec, precision, domain, **told)

@@ -16,7 +16,6 @@ from symattn.attention.spelling import differing, spelled
 from symattn.errors import SymattnError
 from symattn.evidence import Grade
 from symattn.verification import power
-from symattn.verification.diagnosis import faults
 from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort, spent
 from symattn.verification.judge import Case, Judged, judge
@@ -141,8 +140,14 @@ def verify(
     _collect(session)
     _check_usable(session)
     session.explaining = Effort(inf, budget)
-    found = faults.faults(session)
+    found = _explained(session) if session.known or session.domain.nonfinite_forbidden else ()
     return _report(session, found)
+
+
+def _explained(session: Session) -> tuple[Fault, ...]:
+    from symattn.verification.diagnosis import faults  # a right function does not wait for the mistakes that are known
+
+    return faults.faults(session)
 
 
 def _collect(session: Session) -> None:

@@ -138,9 +138,9 @@ class Exponential:
         self._values = values
         self._least = q // 2 + 8  # every held residue s has s + _least ≥ 0
         step = pow(g, 1 << _LOW, p)
-        self._low = values.constants(_powers(1, g, 1 << _LOW, p))
+        self._low = values.reduced(_powers(1, g, 1 << _LOW, p))
         start = pow(g, -self._least, p)
-        self._high = values.constants(_powers(start, step, ((2 * self._least) >> _LOW) + 1, p))
+        self._high = values.reduced(_powers(start, step, ((2 * self._least) >> _LOW) + 1, p))
 
     def __call__(self, s: Floats) -> Floats:
         """g^s; NaN where s is."""
@@ -156,9 +156,9 @@ class Exponential:
         return out
 
 
-def _powers(start: int, step: int, count: int, p: int) -> list[int]:
-    """start · step^i for i < count."""
-    found = [start]
+def _powers(start: int, step: int, count: int, p: int) -> Floats:
+    """start · step^i mod p for i < count, where p² < 2⁶³."""
+    found = np.array([start % p], dtype=np.int64)
     while len(found) < count:
-        found.append(found[-1] * step % p)
-    return found
+        found = np.concatenate([found, found * pow(step, len(found), p) % p])
+    return found[:count].astype(np.float64)
