@@ -16,6 +16,7 @@ from symattn.evidence import Grade, Verdict
 from symattn.sources.child import Child, Limits
 from symattn.sources.loading import CannotRun
 from symattn.sources.request import Request, keyword
+from symattn.sources.target import narrowed
 from symattn.sources.verify import _command as command_of
 from symattn.verification import engine
 from symattn.verification.case_codes import encode
@@ -134,4 +135,6 @@ def repeat_target(
 
 
 def _session(runner: Runner, spec: Attention, precision: Precision, domain: Domain, seed: int) -> Session:
-    return Session(runner, spec, precision, domain, seed, 0, engine.BUDGET, lambda words: None)
+    return Session(
+        runner, spec, precision, narrowed(runner, domain) or domain, seed, 0, engine.BUDGET, lambda words: None
+    )

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, MissingExtra
-from symattn.sources import frameworks
+from symattn.sources import decoding, frameworks, modules, packed
 from symattn.sources.calling import agree
 from symattn.sources.forms import argument
 from symattn.sources.layouts import from_layout
 from symattn.sources.loading import one_line
 from symattn.sources.request import Request
-from symattn.sources.signature import is_module
 from symattn.sources.trial import is_open, settle
 from symattn.sources.watching import watch
+from symattn.verification.domain import Domain
 from symattn.verification.target import (
     IN_PROCESS,
     MADE,
@@ -30,6 +31,7 @@ from symattn.verification.target import (
     Inputs,
     Memory,
     Outcome,
+    Runner,
 )
 
 if TYPE_CHECKING:
@@ -168,8 +170,83 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> Ta
     Small calls find what is open. Raises ``InputError`` and ``MissingExtra``.
     """
     frameworks.numpy_dtype(request.dtype)
-    _refuse_own_weights(function, name)
-    return Target(function, _agreed(function, settled(function, request), name), name)
+    if modules.holds_weights(function):
+        request = replace(request, framework=request.framework or "torch")
+    ways = tuple(wrappers(function, request, name))
+    if ways:
+        return _wrapped(*_best(ways, request, name), request, name)
+    found, note = _agreed(function, settled(function, request), name)
+    single = tuple(decoding.ways(function, name)) if found.tried and found.right is None else ()
+    if single and not request.domain.square:
+        best = _best(single, request, name)
+        if best[1].right or (best[1].right is False and request.domain.decoding):
+            return _wrapped(*best, request, name)
+    return Target(function, found.noted(*note), name)
+
+
+def _best(ways: Sequence[Wrapper], request: Request, name: str) -> tuple[Wrapper, _Trial, tuple[str, ...]]:
+    """The first of several ways to call a function that is right, else the first that runs, else the first."""
+    best: tuple[Wrapper, _Trial, tuple[str, ...]] | None = None
+    for way in ways:
+        told = replace(settled(way, request), domain=way.within(request.domain))
+        found, note = _tried(way, told, name)
+        if best is None or found.right or (best[1].right is None and found.right is not None):
+            best = way, found, note
+        if found.right:
+            break
+    assert best is not None
+    return best
+
+
+def _wrapped(chosen: Wrapper, found: _Trial, note: tuple[str, ...], request: Request, name: str) -> Target:
+    how = found.noted(*note)
+    told = {f.name: getattr(how, f.name) for f in fields(Convention)} | {"notes": (chosen.note, *how.notes)}
+    return Target(chosen, Wrapped(**told, reading=chosen.reading, domain=chosen.within(request.domain)), name)
+
+
+def restored(function: Callable[..., Any], request: Request, agreed: Convention, name: str) -> Target:
+    """The function ready to be called as has been agreed before; nothing is tried."""
+    if isinstance(agreed, Wrapped):
+        ways: Iterator[Wrapper] = chain(wrappers(function, request, name), decoding.ways(function, name))
+        found = (way for way in ways if way.reading == agreed.reading)
+        return Target(next(found), agreed, name)
+    return Target(function, agreed, name)
+
+
+class Wrapper(Protocol):
+    """A function with other parameters, which stands for somebody's in one ``reading`` of what it takes."""
+
+    @property
+    def reading(self) -> object: ...
+
+    @property
+    def note(self) -> str: ...
+
+    def within(self, domain: Domain) -> Domain: ...
+
+    def __call__(self, *places: Any, **given: Any) -> Any: ...
+
+
+def wrappers(function: Callable[..., Any], request: Request, name: str) -> Iterator[Wrapper]:
+    """The ways to read a module that holds its weights, or a function that takes several inputs in one array."""
+    if modules.holds_weights(function):
+        yield from modules.readings(function, request, name)
+    else:
+        yield from packed.ways(function, request, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped(Convention):
+    """How a wrapper is called: which of the readings it is, and the inputs that it can be given."""
+
+    reading: object = None
+    domain: Domain | None = None
+
+
+def narrowed(runner: Runner, domain: Domain | None) -> Domain | None:
+    """The domain of the inputs that a function can be given."""
+    how = runner.convention
+    return how.domain if isinstance(how, Wrapped) and how.domain else domain
 
 
 def settled(function: Callable[..., Any], request: Request) -> Request:
@@ -177,14 +254,17 @@ def settled(function: Callable[..., Any], request: Request) -> Request:
     return request if request.framework else replace(request, likely=frameworks.wanted(function))
 
 
-def _agreed(function: Callable[..., Any], request: Request, name: str) -> Convention:
-    """The convention in the framework, the layout and the forms of arguments by which the function runs."""
+def _agreed(function: Callable[..., Any], request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
+    """The function in the framework, the layout and the forms of arguments by which it runs, as far as that is open."""
     if request.framework:
-        convention = agree(function, request, name)
-        if not is_open(function, convention, request):
-            return convention
-    found, note = preferred(function, request, lambda told: _Trial(function, told, name))
-    return replace(found.convention, notes=(*found.convention.notes, *note))
+        found = _Trial(function, request, name)
+        if not is_open(function, found.convention, request):
+            return found, ()
+    return _tried(function, request, name)
+
+
+def _tried(function: Callable[..., Any], request: Request, name: str) -> tuple[_Trial, tuple[str, ...]]:
+    return preferred(function, request, lambda told: _Trial(function, told, name).run())
 
 
 class Attempt(Protocol):
@@ -228,11 +308,23 @@ class _Trial:
     """The convention of a function in the framework that the request tells, found by small calls."""
 
     def __init__(self, function: Callable[..., Any], request: Request, name: str) -> None:
-        self._function, self.error = function, cast("Failure | None", None)
-        convention = agree(function, request, name)
-        found = settle(function, convention, request, self._call)
+        self._function, self._request = function, request
+        self.convention = agree(function, request, name)
+        self.right: bool | None = None
+        self.error: Failure | None = None
+        self.tried = False
+
+    def run(self) -> _Trial:
+        """Make the calls."""
+        self.tried = True
+        found = settle(self._function, self.convention, self._request, self._call)
         self.right = found.near if found else None
-        self.convention = found.convention if found else convention
+        self.convention = found.convention if found else self.convention
+        return self
+
+    def noted(self, *notes: str) -> Convention:
+        """The convention with further notes."""
+        return replace(self.convention, notes=(*self.convention.notes, *notes))
 
     def _call(self, how: Convention, inputs: Inputs) -> Outcome:
         try:
@@ -255,9 +347,3 @@ def _sorted(arguments: Sequence[Argument], passed: Mapping[Argument, Any]) -> tu
             else:
                 keywords[a.parameter] = value
     return places, keywords
-
-
-def _refuse_own_weights(function: Callable[..., Any], name: str) -> None:
-    """A module with parameters computes with weights that no specification knows."""
-    if is_module(function) and any(True for _ in function.parameters()):  # type: ignore[attr-defined]
-        raise InputError(f"{name or 'the module'} holds its own weights; give a function of x, w_q, w_k, w_v instead")

@@ -18,6 +18,7 @@ from symattn.evidence import Verdict
 from symattn.sources.child import Child, Limits
 from symattn.sources.loading import CannotRun, NotCallable
 from symattn.sources.request import Request, keyword
+from symattn.sources.target import narrowed
 from symattn.sources.target import target as in_process
 from symattn.verification import engine
 from symattn.verification.definitions.reading import attention_of, written
@@ -241,7 +242,7 @@ def _verified(runner: Runner, spec: Specification, precision: Precision, domain:
 
             return definitions.verified(runner, spec, precision, domain, **told)
         assert isinstance(spec, Attention)
-        return engine.verify(runner, spec, precision, domain, **told)
+        return engine.verify(runner, spec, precision, narrowed(runner, domain), **told)
     except Unusable as nothing:
         raise CannotRun(str(nothing)) from None
     finally:

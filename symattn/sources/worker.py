@@ -21,7 +21,7 @@ from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
 from symattn.sources.loading import load, where
 from symattn.sources.request import Request
-from symattn.sources.target import Target, settled, target
+from symattn.sources.target import Target, restored, settled, target
 from symattn.sources.watching import announced, captured
 from symattn.verification.definitions.registry import is_definition
 from symattn.verification.domain import Domain
@@ -96,7 +96,7 @@ def _ready(function: Any, request: Request, agreed: Convention | None, name: str
         if isinstance(agreed, definitions.Formed):
             return definitions.restored(function, request, agreed, name)
         return definitions.target(function, request, name)
-    return Target(function, agreed, name) if agreed else target(function, request, name)
+    return restored(function, request, agreed, name) if agreed else target(function, request, name)
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:

@@ -134,13 +134,6 @@ def test_complex_tensors_are_no_output() -> None:
     assert str(error) == "returned an array of complex128"
 
 
-def test_modules_with_weights_of_their_own_are_refused() -> None:
-    import torch
-
-    with pytest.raises(InputError, match="holds its own weights"):
-        target(torch.nn.MultiheadAttention(4, 2), Request(), "mha")
-
-
 def test_classes_of_modules_are_refused(program: Program) -> None:
     program("import torch\nclass Attention(torch.nn.Module):\n    def forward(self, q, k, v): return v\n")
     with pytest.raises(InputError, match="is a class"):
