@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.derivations.exactly import THIS, entries, exact, same
-from symattn.derivations.proving import hypotheses, known, shown
-from symattn.derivations.steps import FalseStep, hold, together
+from symattn.derivations.exactly import entries, exact
+from symattn.derivations.proving import hypotheses, known
+from symattn.derivations.steps import FalseStep, together
 from symattn.document import notation as nt
-from symattn.document.model import Block, Caveat, Column, Document, Heading, Paragraph, Result, Table
+from symattn.document.model import Block, Caveat, Column, Document, Heading, Paragraph, Table
 from symattn.document.notation import Name, Node, equals, name, total
-from symattn.proof.theorem import Method
-from symattn.proof.together import identity
+from symattn.document.text import text
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.section import Section
 from symattn.theorems import streaming as theorems
 
 _N, _M, _T = Name("n"), Name("m"), Name("t")
@@ -38,22 +40,21 @@ def derivation() -> Document:
     )
 
 
-def row_scores() -> Method:
-    """The number of scores of all rows up to t, t(t + 1)/2, grows by t, and is 0 at t = 0."""
-
-    def scores(t: Any) -> Any:
-        return t * (t + 1) / 2
-
-    return identity({"t": ""}, lambda t: [(scores(t) - scores(t - 1), t), (scores(0 * t), 0)])
+def _new_row(reader: Reader) -> Any:
+    """The last row of causal attention over the cache and one more token."""
+    q, k, v = (_with_new(reader, letter) for letter in ("Q", "K", "V"))
+    return _CAUSAL(q, k, v)[reader.length("n") :][0, :]
 
 
-def all_again() -> Method:
-    """The number of scores when every row is computed again for each token, t(t + 1)(t + 2)/6, grows by t(t + 1)/2."""
+def _with_new(reader: Reader, letter: str) -> Any:
+    arrays, new = reader.arrays, text(name(letter.lower(), _NEW))
+    return reader.xp.concat([arrays[letter], arrays[new][None, :]], axis=0)
 
-    def scores(t: Any) -> Any:
-        return t * (t + 1) * (t + 2) / 6
 
-    return identity({"t": ""}, lambda t: [(scores(t) - scores(t - 1), t * (t + 1) / 2), (scores(0 * t), 0)])
+def _section() -> Section:
+    new = {text(name(x, _NEW)): size for x, size in (("q", "d_k"), ("k", "d_k"), ("v", "d_v"))}
+    given = {"Q": "n d_k", "K": "n d_k", "V": "n d_v", **new}
+    return Section(Glossary(given, defined={text(name("o", _NEW)): _new_row}, rows=True))
 
 
 def _attention(q: Node, k: Node, v: Node) -> Node:
@@ -62,7 +63,8 @@ def _attention(q: Node, k: Node, v: Node) -> Node:
 
 def _blocks() -> tuple[Block, ...]:
     step, prefix = known(theorems.kv_cache_step), known(theorems.causal_prefix_unchanged)
-    chunk = known(theorems.chunked_prefill_bottom_right)
+    chunk, section = known(theorems.chunked_prefill_bottom_right), _section()
+    counted = Section(Glossary({"x": "n"}))
     cache = (
         name("K", role="key"),
         " and ",
@@ -89,8 +91,8 @@ def _blocks() -> tuple[Block, ...]:
         prefix.result("Result 1"),
         prefix.wrong(),
         Heading(("The new row",)),
-        together(step.step(new_row, "the last token sees all keys, and its row needs no other query")),
-        Result("Result 2", (new_row,), (step.evidence,)),
+        together(section.claim(new_row, "the last token sees all keys, and its row needs no other query")),
+        section.result("Result 2", new_row),
         step.wrong(),
         Paragraph(("No query is kept: query ", Name("i"), " is used in row ", Name("i"), " alone.")),
         Heading(("Several new tokens at once",)),
@@ -98,8 +100,8 @@ def _blocks() -> tuple[Block, ...]:
         chunk.wrong(),
         Heading(("What it saves",)),
         together(
-            shown(cached, ("with the cache row ", _T, " has ", _T, " scores; by induction"), row_scores()),
-            shown(again, "without, all rows again for each token", all_again()),
+            counted.claim(cached, ("with the cache row ", _T, " has ", _T, " scores; by induction")),
+            counted.claim(again, "without, all rows again for each token"),
         ),
         _table(),
         *_example(),
@@ -134,14 +136,14 @@ def _table() -> Table:
 
 def _example() -> tuple[Block, ...]:
     """Three tokens, the rows one by one and all at once."""
+
+    def rows(reader: Reader) -> Any:
+        q, k, v = (reader.arrays[letter][:, None] for letter in "QKV")
+        return _CAUSAL(q, k, v)[:, 0]
+
+    section = Section(Glossary(dict.fromkeys("QKV", "n"), defined={"O": rows}, example=True))
     q, k, v = (exact(_EXAMPLE[x]) for x in "qkv")
-    whole = _CAUSAL(q, k, v)
-    steps = []
-    for n in range(q.shape[0]):
-        row = Attention()(q[n : n + 1], k[: n + 1], v[: n + 1])
-        formula = equals(name("o", n + 1, role="output"), entries(row[0, 0]))
-        steps.append(hold(same(row[0], whole[n]), formula, f"one query, {n + 1} key{'s' * (n > 0)}", THIS))
-    given = [equals(name(x.upper(), role=r), nt.matrix(_EXAMPLE[x])) for x, r in _roles()]
+    given = [section.let(equals(name(x.upper(), role=r), nt.matrix(_EXAMPLE[x]))) for x, r in _roles()]
     words = (
         "With ",
         given[0],
@@ -151,6 +153,11 @@ def _example() -> tuple[Block, ...]:
         given[2],
         ", the rows one by one are those of causal attention:",
     )
+    steps = []
+    for n in range(q.shape[0]):
+        row = Attention()(q[n : n + 1], k[: n + 1], v[: n + 1])
+        formula = equals(name("o", n + 1, role="output"), entries(row[0, 0]))
+        steps.append(section.claim(formula, f"one query, {n + 1} key{'s' * (n > 0)}"))
     return Heading(("In numbers",)), Paragraph(words), together(steps)
 
 

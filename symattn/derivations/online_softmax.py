@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from itertools import accumulate
 from typing import Any
 
 from symattn.attention.softmax import softmax
 from symattn.attention.streaming.states import State, finish, merge, tile_state
-from symattn.derivations.exactly import THIS, entries, exact, same
+from symattn.derivations.exactly import entries, exact, same
 from symattn.derivations.letters import E, s
-from symattn.derivations.proving import known, shown
-from symattn.derivations.steps import FalseStep, defined, hold, together
+from symattn.derivations.proving import known
+from symattn.derivations.steps import FalseStep, together
 from symattn.document import notation as nt
 from symattn.document.model import Assumption, Assumptions, Block, Caveat, Column, Document, Heading, Paragraph, Table
 from symattn.document.notation import Big, Name, Node, Relation, commas, equals, name
-from symattn.proof.theorem import Method
-from symattn.proof.together import identity
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.section import Section
 from symattn.theorems import streaming as theorems
-from symattn.theorems.sums import exp
 
 _M, _L, _A, _O = Name("m"), Name("ℓ"), Name("a"), name("o", role="output")
-_TILE = {"s": "n_q t", "v": "t d_v", "m": "n_q 1", "z": "n_q 1"}
-_NEXT = {"s": "n_q t", "v": "t d_v", "x": "n_q 1", "w": "1 d_v", "m": "n_q 1", "z": "n_q 1"}
 _SCORES, _VALUES = [[1, 3, 2]], [[4], [1], [2]]
 
 
@@ -38,34 +37,56 @@ def derivation() -> Document:
     )
 
 
-def any_maximum() -> Method:
-    """a/ℓ = softmax(s) V for every m."""
-    return identity(_TILE, lambda s, v, m: (finish(tile_state(s, v, m)), softmax(s) @ v))
+def _state(scores: str, values: str, maximum: str, part: int) -> Callable[[Reader], Any]:
+    """ℓ (``part`` 1) or a (2) of some keys, as the implementation computes them with any m."""
+
+    def computed(reader: Reader) -> Any:
+        s, v, m = (reader.arrays[x] for x in (scores, values, maximum))
+        return _part(tile_state(s[None, :], v, m[None, None]), part)
+
+    return computed
 
 
-def another_maximum() -> Method:
-    """ℓ' = ℓ e^{m − m'} and a' = a e^{m − m'}."""
+def _joined(names: tuple[str, str, str, str], maximum: str, part: int) -> Callable[[Reader], Any]:
+    """The same of two sets of keys together."""
 
-    def sides(s: Any, v: Any, m: Any, z: Any) -> Any:
-        old, new = tile_state(s, v, m), tile_state(s, v, z)
-        return [(new.normaliser, old.normaliser * exp(m - z)), (new.accumulated, old.accumulated * exp(m - z))]
+    def computed(reader: Reader) -> Any:
+        s, t, v, w = (reader.arrays[x] for x in names)
+        t, w = (t, w) if t.shape else (t[None], w[None, :])
+        every, m = reader.xp.concat([s, t], axis=0), reader.arrays[maximum][None, None]
+        return _part(tile_state(every[None, :], reader.xp.concat([v, w], axis=0), m), part)
 
-    return identity(_TILE, sides)
+    return computed
 
 
-def one_key() -> Method:
-    """ℓ' = ℓ e^{m − m'} + e^{s − m'} and a' = a e^{m − m'} + e^{s − m'} v, for one more key."""
+def _part(state: State, part: int) -> Any:
+    return state.normaliser[0, 0] if part == 1 else state.accumulated[0, :]
 
-    def sides(s: Any, v: Any, x: Any, w: Any, m: Any, z: Any) -> Any:
-        xp = s.__array_namespace__()
-        old, new = tile_state(s, v, m), tile_state(xp.concat([s, x], axis=-1), xp.concat([v, w], axis=-2), z)
-        down, more = exp(m - z), exp(x - z)
-        return [
-            (new.normaliser, old.normaliser * down + more),
-            (new.accumulated, old.accumulated * down + more * w),
-        ]
 
-    return identity(_NEXT, sides)
+def _seen() -> Section:
+    """Some keys and any m."""
+    defined = {"ℓ": _state("s", "V", "m", 1), "a": _state("s", "V", "m", 2)}
+    return Section(Glossary({"s": "n", "V": "n d_v", "m": ""}, index={"j": "n", "l": "n"}, defined=defined, rows=True))
+
+
+def _one_more() -> Section:
+    """Some keys, and one more of score s and value v."""
+    given = {"seen": "n", "held": "n d_v", "s": "", "v": "d_v", "m": "", "m′": ""}
+    names = ("seen", "s", "held", "v")
+    defined = {"ℓ": _state("seen", "held", "m", 1), "a": _state("seen", "held", "m", 2)}
+    new = {"ℓ′": _joined(names, "m′", 1), "a′": _joined(names, "m′", 2)}
+    return Section(Glossary(given, defined={**defined, **new}, rows=True))
+
+
+def _tiles() -> Section:
+    """Two tiles, each with an m of its own, and one for both."""
+    given = {"s1": "n", "v1": "n d_v", "s2": "r", "v2": "r d_v", "m₁": "", "m₂": "", "m": ""}
+    names = ("s1", "s2", "v1", "v2")
+    each = {f"{letter}{i}": _state(s, v, f"m{i}", part) for i, s, v in (("₁", "s1", "v1"), ("₂", "s2", "v2"))
+            for letter, part in (("ℓ", 1), ("a", 2))}  # fmt: skip
+    return Section(
+        Glossary(given, defined={**each, "ℓ": _joined(names, "m", 1), "a": _joined(names, "m", 2)}, rows=True)
+    )
 
 
 def _over(body: Node) -> Node:
@@ -87,28 +108,29 @@ def _blocks() -> tuple[Block, ...]:
     merging, whole, monoid = map(known, (theorems.two_block_merge, theorems.online_softmax, theorems.merge_monoid))
     partial = known(theorems.lse_merge)
     shifted, value, new = E ** (s("j") - _M), name("v", "j", role="value"), Name("m'")
-    v, larger = name("v", role="value"), equals(new, nt.call("max", _M, s()))
+    v, seen, more_keys, tiles = name("v", role="value"), _seen(), _one_more(), _tiles()
     down, more = E ** (_M - new), E ** (s() - new)
     first, second = (commas(name("m", x), name("ℓ", x), name("a", x)) for x in ("1", "2"))
     return (
         _assumptions(),
         Heading(("The state of some keys",)),
         together(
-            defined(equals(_L, _over(shifted)), "over the keys seen"),
-            defined(equals(_A, _over(shifted * value)), "likewise"),
-            shown(equals(_A / _L, _over(_weight() * value)), (E ** (-_M), " cancels"), any_maximum()),
+            seen.claim(equals(_L, _over(shifted)), "over the keys seen"),
+            seen.claim(equals(_A, _over(shifted * value)), "likewise"),
+            seen.claim(equals(_A / _L, _over(_weight() * value)), (E ** (-_M), " cancels")),
         ),
         Heading(("One more key",)),
-        Paragraph(("Let ", larger, " for a new key with score ", s(), " and value ", v, ":")),
+        Paragraph(("A new key has the score ", s(), " and the value ", v, "; let ", new, " be any number, such as ",
+                   nt.call("max", _M, s()), ":")),
         together(
-            shown(equals(Name("ℓ'"), _L * down + more), "the old terms are rescaled", one_key()),
-            shown(equals(Name("a'"), _A * down + more * v), "by the same factor", one_key()),
+            more_keys.claim(equals(Name("ℓ'"), _L * down + more), "the old terms are rescaled"),
+            more_keys.claim(equals(Name("a'"), _A * down + more * v), "by the same factor"),
         ),
         Heading(("Two tiles",)),
         Paragraph(("Tiles 1 and 2 with the states ", first, " and ", second, ", and any ", _M, ", merge to:")),
         together(
-            merging.step(equals(_L, _rescaled("ℓ")), "another maximum is a common factor"),
-            merging.step(equals(_A, _rescaled("a")), "likewise"),
+            tiles.claim(equals(_L, _rescaled("ℓ")), "another maximum is a common factor"),
+            tiles.claim(equals(_A, _rescaled("a")), "likewise"),
             monoid.step(None, ("merging adds ", _L * E**_M, " and ", _A * E**_M)),
         ),
         merging.wrong(),
@@ -153,18 +175,13 @@ def _example() -> tuple[Block, ...]:
     backwards = reduce(merge, reversed(tiles))
     if not same(finish(backwards), direct):
         raise FalseStep("merged from the end, the output is another")
-    return (
-        Heading(("In numbers",)),
-        table,
-        together(
-            hold(
-                same(finish(states[-1]), direct),
-                Relation(_O, (("=", _entry(finish(states[-1]))), ("≈", nt.Decimal(direct.tolist()[0][0].decimal(6))))),
-                "as softmax over all three at once, and as from the last key to the first",
-                THIS,
-            )
-        ),
-    )
+    section = Section(Glossary(dict.fromkeys(("s", "V"), "n"), index={"j": "n", "l": "n"}, example=True))
+    section.let((equals(s(), nt.matrix(_SCORES)), equals(name("V", role="value"), nt.matrix(_VALUES))))
+    section.let((equals(_O, _over(_weight() * name("v", "j", role="value"))),))
+    digits = nt.Decimal(direct.tolist()[0][0].decimal(6))
+    formula = Relation(_O, (("=", _entry(finish(states[-1]))), ("≈", digits)))
+    said = "as softmax over all three at once, and as from the last key to the first"
+    return Heading(("In numbers",)), table, together(section.claim(formula, said))
 
 
 def _row(j: int, state: State) -> tuple[tuple[Node, ...], ...]:

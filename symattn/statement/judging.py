@@ -14,7 +14,8 @@ from symattn.document.notation import Node, Relation
 from symattn.document.text import text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
-from symattn.proof.statement import Numbers
+from symattn.proof.prover import prove
+from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs
 from symattn.proof.theorem import Identity, Method
 from symattn.proof.together import Positive, bound
 from symattn.statement.comparing import FalseStep, compared
@@ -59,11 +60,17 @@ def recorded() -> Iterator[list[Question]]:
         _ASKED.reset(token)
 
 
-def judged(question: Question) -> Evidence:
-    """What stands behind the relation. Raises FalseStep for one that is false somewhere, or cannot be read."""
+def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> Evidence:
+    """What stands behind the relation. Raises FalseStep for one that is false somewhere, or cannot be read.
+
+    ``known``: links that were proved in the same section.
+    """
     asked = _ASKED.get()
     if asked is not None:
         asked.append(question)
+    told = [(known or {}).get(link) for link in links(question.relation)]
+    if None not in told and not question.sized:
+        return next(evidence for evidence in told if evidence)
     try:
         if not question.glossary.example:
             return _general(question)
@@ -81,12 +88,17 @@ def _general(question: Question) -> Evidence:
         if link.sign != "=" and link.sign not in _SMALLER:
             raise Unread(f"the sign {link.sign}")
     _spot(compiled, every)
-    signs = _signs(compiled, question.signs)
+    signs = _signs(compiled, question.signs) if _has_bars(question) else {}
     found = [*_equations(compiled, every, signs), *_inequalities(compiled, every, question.gaps)]
     if None not in found:
         where = f"{_words(question.sized)}, all entries" if question.sized else "all sizes"
         return Evidence(Grade.PROVED, "; ".join(dict.fromkeys((where, *(h for f in found for h in f or () if h)))))
     return _checked(compiled, every)
+
+
+def _has_bars(question: Question) -> bool:
+    bars: dict[Node, Node] = {nt.Fence("abs", x): x for x in question.signs}
+    return bool(nt.replaced(question.relation, bars) != question.relation)
 
 
 def _signs(compiled: Compiled, signs: Mapping[Node, Node]) -> dict[Node, Node]:
@@ -109,16 +121,42 @@ def _equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, N
 
 def _proved(compiled: Compiled, left: Node, right: Node, signs: Mapping[Node, Node] | None = None) -> Needed | None:
     """What the equation needs besides nothing, if it is proved."""
-    decision = Identity(compiled.declared, compiled.sides([(left, right)]), ()).decide()
-    if decision.evidence.grade is Grade.REFUTED:
-        raise FalseStep(f"{text(left)} = {text(right)}: refuted: {decision.evidence.where}")
-    if decision.evidence.grade is Grade.PROVED:
-        return ("", *("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in decision.hypotheses))
+    declared, sides = compiled.declared, compiled.sides([(left, right)])
+    if _decided_by_letters(sides, declared):
+        decision = Identity(declared, sides, ()).decide()
+        if decision.evidence.grade is Grade.REFUTED:
+            raise FalseStep(f"{text(left)} = {text(right)}: refuted: {decision.evidence.where}")
+        if decision.evidence.grade is Grade.PROVED:
+            return ("", *("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in decision.hypotheses))
     if signs and (nt.replaced(left, signs), nt.replaced(right, signs)) != (left, right):
         return _proved(compiled, nt.replaced(left, signs), nt.replaced(right, signs))
     if isinstance(left, nt.Big) and isinstance(right, nt.Big) and _maxima(left) == _maxima(right) != "":
         return _proved(compiled, left.body, right.body)
-    return None
+    return _by_induction(left, right) if isinstance(left, nt.Big) else None
+
+
+def _by_induction(total: nt.Big, closed: Node) -> Needed | None:
+    """Rule: Σ_{t=1}^{n} b(t) = f(n) for every n if f(n) − f(n − 1) = b(n) and f(0) = 0, with no other letter."""
+    if total.operator != "sum" or total.low != nt.node(1) or total.high is None:
+        return None
+    n, t = total.high, total.index
+    letters = Glossary(given={text(n): ""}, sizes={})
+    before, zero = nt.replaced(closed, {n: n - 1}), nt.replaced(closed, {n: nt.node(0)})
+    compiled = Compiled(letters, {})
+    pairs_ = [(closed - before, nt.replaced(total.body, {t: n})), (zero, nt.node(0))]
+    try:
+        shown = all(_decided_by_letters(compiled.sides([pair]), compiled.declared) for pair in pairs_)
+    except Unread:
+        return None
+    return ("",) if shown else None
+
+
+def _decided_by_letters(sides: Sides, declared: Declared) -> bool:
+    """Whether the prover shows it: asked first, as the search that follows where it does not takes long."""
+    try:
+        return all(prove(a, b, declared.units).proved for a, b in pairs(sides, declared, Letters()))
+    except (Refused, Undecided, InputError):
+        return False
 
 
 def _maxima(x: nt.Big) -> str:

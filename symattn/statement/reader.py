@@ -144,7 +144,7 @@ class Reader:
 
     def position(self, letter: str) -> Value:
         """An index letter as a number: 1, 2, …"""
-        return Value(self.xp.arange(self.length(self.sort(letter))) + 1, (letter,))
+        return Value(self.xp.asarray(self.xp.arange(self.length(self.sort(letter))) + 1), (letter,))
 
     def index(self, x: Node) -> str:
         """The letter of an index."""

@@ -14,7 +14,9 @@ from symattn.document import notation as nt
 from symattn.document.model import Result, Step, Text
 from symattn.document.notation import Node, Relation
 from symattn.document.text import text
+from symattn.evidence import Evidence, Grade
 from symattn.statement.comparing import FalseStep
+from symattn.statement.compiling import Link, links
 from symattn.statement.glossary import Glossary
 from symattn.statement.judging import Question, judged, relations
 
@@ -24,6 +26,7 @@ class Section:
 
     def __init__(self, glossary: Glossary) -> None:
         self.glossary = glossary
+        self.known: dict[Link, Evidence] = {}
 
     def let(self, words: Text | Node) -> Any:
         """Text that is printed, whose relations define letters: "with Z = Σ e^{s_ℓ}"."""
@@ -60,7 +63,10 @@ class Section:
         glossary = self.glossary.freed(free) if free else self.glossary
         if not isinstance(formula, Relation):
             raise FalseStep(f"{text(formula)}: no relation to decide")
-        evidence = judged(Question(formula, glossary, sized, gaps or {}, signs or {}))
+        question = Question(formula, glossary, sized, gaps or {}, signs or {})
+        evidence = judged(question, {} if free else self.known)
+        if evidence.grade is Grade.PROVED and not sized and not free:
+            self.known |= dict.fromkeys(links(formula), evidence)
         if keep:
             self.glossary = self.glossary.with_definition(formula)
         return Step(formula, said, replace(evidence, where=where) if where else evidence)
