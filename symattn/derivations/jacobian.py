@@ -89,9 +89,8 @@ def properties(section: Section, title: str) -> tuple[Block, ...]:
     x_i, x_j = name("x", "i"), name("x", "j")
     spread = total("i", 1, N, _PI * x_i**2) - Fence("round", total("i", 1, N, _PI * x_i)) ** 2
     squares = Big("sum", relation("i", "<", "j"), None, None, _PI * _PJ * Fence("round", x_i - x_j) ** 2)
-    norm, largest = Fence("norm", J, nt.Name("∞")), _largest(2 * _PI * (1 - _PI))
-    sums = _largest(total("j", 1, N, Fence("abs", name("J", "i", "j"))))
-    signs: dict[Node, Node] = {name("J", "i", "j"): _size_of_entry()}
+    norm, signs = Fence("norm", J, nt.Name("∞")), sizes_of_entries()
+    sums, largest = largest_entries()
     gap = 2 * Fence("round", _PI - HALF) ** 2
     steps = together(
         section.claim(equals(J, Transposed(J)), "entry by entry"),
@@ -111,10 +110,16 @@ def properties(section: Section, title: str) -> tuple[Block, ...]:
     return steps, in_short
 
 
-def _size_of_entry() -> Node:
+def largest_entries() -> tuple[Node, Node]:
+    """max_i Σ_j |J_ij| and max_i 2p_i(1 − p_i)."""
+    sums = total("j", 1, N, Fence("abs", name("J", "i", "j")))
+    return _largest(sums), _largest(2 * _PI * (1 - _PI))
+
+
+def sizes_of_entries() -> dict[Node, Node]:
     """|J_ij|: p_i Σ_{ℓ≠i} p_ℓ on the diagonal, p_i p_j elsewhere."""
     rest = Big("sum", relation("ℓ", "≠", "i"), None, None, p("ℓ"))
-    return name("δ", "i", "j") * _PI * rest + name("δ̄", "i", "j") * _PI * _PJ
+    return {name("J", "i", "j"): name("δ", "i", "j") * _PI * rest + name("δ̄", "i", "j") * _PI * _PJ}
 
 
 def _largest(body: Node) -> Big:

@@ -8,8 +8,8 @@ from symattn.attention.notation import N_K
 from symattn.attention.softmax import softmax
 from symattn.derivations.exactly import exact
 from symattn.derivations.letters import E, p, s
-from symattn.derivations.proving import known, shown
-from symattn.derivations.steps import FalseStep, defined, together
+from symattn.derivations.proving import known
+from symattn.derivations.steps import FalseStep, together
 from symattn.document import notation as nt
 from symattn.document.model import (
     Assumption,
@@ -23,16 +23,14 @@ from symattn.document.model import (
     Result,
     Table,
 )
-from symattn.document.notation import Big, Decimal, Name, Node, Relation, equals, name, relation, total
-from symattn.proof.theorem import Method
-from symattn.proof.together import bound, identity
+from symattn.document.notation import Big, Decimal, Name, Node, Relation, equals, name, relation
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.section import Section
+from symattn.statement.values import Value
 from symattn.theorems import softmax_bounds as theorems
-from symattn.theorems.sums import add_up, exp
 
 BETA, R, T = Name("β"), Name("R"), Name("t")
-_TIES = {"tie": "t", "u": "r", "beta": "", "top": ""}
-_FAR = {"d": "r", "beta": "", "delta": ""}
-_VALUES = {"top": "", "s": "r", "v": "t d", "w": "r d"}
 _SCORES = ((2, 2, 1), (3, 1, 0))
 _SHARPNESS = (0, 1, 4, 16, 64)
 
@@ -50,65 +48,48 @@ def derivation() -> Document:
     )
 
 
-def tied(tie: Any, u: Any, beta: Any, top: Any) -> Any:
-    """The weights of the tied keys, for β times the scores ``top`` and ``top`` − u."""
-    xp = tie.__array_namespace__()
-    every = softmax(xp.concat([beta * (top + 0 * tie), beta * (top - u)], axis=-1), stabilised=False)
-    return every[: tie.shape[0]]
+def _tied(reader: Reader) -> Value:
+    """The weight of each tied key, for β times the scores of t keys and of others that are lower by u."""
+    arrays, xp = reader.arrays, reader.xp
+    top, beta = arrays["top"], arrays["β"]
+    ties = xp.zeros((reader.length("t"),)) + beta * top
+    weights = softmax(xp.concat([ties, beta * (top - arrays["u"])], axis=0), stabilised=False)
+    return Value(weights[: reader.length("t")], ("τ",))
 
 
-def rest(u: Any, beta: Any) -> Any:
-    """R = Σ e^{−βu_ℓ}."""
-    return add_up(exp(-(beta * u)))
+def _ties() -> Section:
+    """t keys with the largest score, r others below them by u > 0."""
+    given, sizes = {"tie": "t", "u": "r", "β": "", "top": ""}, {"n_k": "t+r", "t": "t"}
+    positive = ("u", "β")
+    return Section(Glossary(given, sizes, {"ℓ": "r"}, defined={"p_max": _tied}, positive=positive))
 
 
-def share() -> Method:
-    """w = 1/(t + R) for each tied key."""
-    return identity(_TIES, lambda tie, u, beta, top, t: (tied(tie, u, beta, top) * (0 * tie + t + rest(u, beta)), 1))
+def _far() -> Section:
+    """The others are below the largest score by u = u_min + d, and no d is negative."""
+
+    def u(reader: Reader) -> Any:
+        return reader.arrays["u_min"] + reader.arrays["d"]
+
+    given, sizes = {"tie": "t", "d": "r", "β": "", "u_min": ""}, {"n_k": "t+r", "t": "t"}
+    return Section(Glossary(given, sizes, {"ℓ": "r"}, {"u": u}, positive=("β", "u_min"), nonnegative=("d",)))
 
 
-def miss() -> Method:
-    """0 ≤ 1 − t w ≤ R/t, as 1 − t w = R/(t + R)."""
+def _values() -> Section:
+    """Weights and values of tied keys and of others, and the output."""
 
-    def sides(tie: Any, u: Any, beta: Any, top: Any, t: Any) -> Any:
-        lost = 1 - t * tied(tie, u, beta, top)
-        return [(0 * lost, lost), (lost, (rest(u, beta) + 0 * tie) / (0 * tie + t))]
+    def weights(reader: Reader) -> Any:
+        tied = reader.xp.zeros((reader.length("t"),)) + reader.arrays["top"]
+        return softmax(reader.xp.concat([tied, reader.arrays["s"]], axis=0))
 
-    def gap(tie: Any, u: Any, beta: Any, t: Any) -> Any:
-        r = rest(u, beta) + 0 * tie
-        return [r / (r + t), r * r / ((r + t) * t)]
-
-    return bound(_TIES, sides, gap, positive=("u", "beta"))
-
-
-def decay() -> Method:
-    """R ≤ r e^{−βδ} where u_ℓ = δ + d_ℓ with no d_ℓ negative."""
-
-    def sides(d: Any, beta: Any, delta: Any, r: Any) -> Any:
-        return rest(delta + d, beta), r * exp(-(beta * delta))
-
-    def gap(beta: Any, delta: Any, w: Any) -> Any:
-        return add_up(exp(-(beta * (delta + w))) * (exp(beta * w) - 1))
-
-    chosen = {"d": lambda d: d * d}
-    return bound(_FAR, sides, gap, positive=("beta", "delta"), assumed={"w": ("r", lambda d: d)}, chosen=chosen)
-
-
-def uniform() -> Method:
-    """softmax(0 s) = (1/n, …, 1/n)."""
-    return identity({"s": "n"}, lambda s, n: (n * softmax(0 * s), 0 * s + 1))
-
-
-def distance() -> Method:
-    """o − v̄ = Σ_ℓ p_ℓ (v_ℓ − v̄) over the keys that are not tied, for the mean v̄ of the values of the tied ones."""
-
-    def sides(top: Any, s: Any, v: Any, w: Any) -> Any:
-        xp = s.__array_namespace__()
-        weights = softmax(xp.concat([top + 0 * v.sum(axis=-1), s]))[None, :]
-        mean = v.mean(axis=0, keepdims=True)
-        return weights @ xp.concat([v, w], axis=-2) - mean, weights[:, v.shape[0] :] @ (w - mean)
-
-    return identity(_VALUES, sides)
+    defined = {
+        "o": lambda reader: (
+            weights(reader)[None, :] @ reader.xp.concat([reader.arrays["held"], reader.arrays["V"]], axis=0)
+        )[0, :],
+        "v̄": lambda reader: reader.xp.mean(reader.arrays["held"], axis=0),
+        "p": lambda reader: weights(reader)[reader.length("t") :],
+    }
+    given = {"top": "", "s": "r", "held": "t d_v", "V": "r d_v"}
+    return Section(Glossary(given, {"t": "t"}, {"ℓ": "r"}, defined, rows=True))
 
 
 def _blocks() -> tuple[Block, ...]:
@@ -117,8 +98,12 @@ def _blocks() -> tuple[Block, ...]:
     lost, sum_ = 1 - T * w, Big("sum", Name("ℓ"), None, None, E ** (-(BETA * name("u", "ℓ"))))
     output, mean = name("o", role="output"), Name("v̄", role="value")
     others = Big("sum", Name("ℓ"), None, None, p("ℓ") * nt.Fence("round", name("v", "ℓ", role="value") - mean))
-    tied_mean = total("j", 1, T, name("v", "j", role="value")) / T
-    shares = nt.Fence("round", nt.commas(1 / N_K, "…", 1 / N_K))
+    least, u = name("u", "min"), name("u", "ℓ")
+    most = (N_K - T) * E ** (-(BETA * least))
+    above = Big("sum", Name("ℓ"), None, None, E ** -(BETA * u) * nt.Fence("round", E ** (BETA * name("d", "ℓ")) - 1))
+    ties, far, values, shares = _ties(), _far(), _values(), Section(Glossary({"s": "n_k"}, index={"j": "n_k"}))
+    far.let((equals(R, sum_),))
+    share = nt.Call(name("softmax", "j"), (0 * s(),))
     limit = Result(
         "Result",
         (
@@ -131,18 +116,25 @@ def _blocks() -> tuple[Block, ...]:
         _assumptions(),
         Heading(("The weight of the best keys",)),
         together(
-            defined(equals(R, sum_), "over all other keys"),
-            shown(equals(w, 1 / (T + R)), "each tied key has the same weight", share()),
-            shown(Relation(lost, (("=", R / (T + R)), ("≤", R / T))), "what is left for the others", miss()),
-            shown(relation(R, "≤", (N_K - T) * E ** (-(BETA * name("u", "min")))), "none is closer", decay()),
+            ties.define(equals(R, sum_), "over all other keys"),
+            ties.claim(equals(w, 1 / (T + R)), "each tied key has the same weight"),
+            ties.claim(
+                Relation(lost, (("=", R / (T + R)), ("≤", R / T))),
+                "what is left for the others",
+                gaps={R / T: R**2 / ((T + R) * T)},
+            ),
+            far.claim(relation(R, "≤", most), "none is closer", gaps={R: above}),
             limits.step(relation(lost, "→", 0), (relation(BETA, "→", infinity),)),
         ),
         limit,
         limits.wrong(),
         Heading(("What is looked up",)),
         together(
-            shown(equals(output - mean, others), ("over the other keys; ", equals(mean, tied_mean)), distance()),
-            shown(equals(nt.call("softmax", 0 * s()), shares), (equals(BETA, 0), ": all keys alike"), uniform()),
+            values.claim(
+                equals(output - mean, others),
+                ("over the other keys; ", mean, " is the mean value of the tied ones"),
+            ),
+            shares.claim(equals(share, 1 / N_K), (equals(BETA, 0), ": all keys alike")),
         ),
         Paragraph(
             (

@@ -131,7 +131,7 @@ def _blocks() -> tuple[Block, ...]:
         together(
             tiles.claim(equals(_L, _rescaled("ℓ")), "another maximum is a common factor"),
             tiles.claim(equals(_A, _rescaled("a")), "likewise"),
-            monoid.step(None, ("merging adds ", _L * E**_M, " and ", _A * E**_M)),
+            monoid.step(None, ("up to the choice of ", _M, ": merging adds ", _L * E**_M, " and ", _A * E**_M)),
         ),
         merging.wrong(),
         whole.result(),

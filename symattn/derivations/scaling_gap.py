@@ -2,44 +2,80 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from symattn.attention.notation import N
-from symattn.derivations import softmax_facts as facts
-from symattn.derivations.letters import DELTA, EPSILON, E, J, X, p, s
-from symattn.derivations.proving import shown
+from symattn.derivations.jacobian import largest_entries, sizes_of_entries
+from symattn.derivations.letters import DELTA, EPSILON, E, J, P, p, s
 from symattn.derivations.steps import together
-from symattn.document import notation as nt
 from symattn.document.model import Block, Heading, Paragraph
-from symattn.document.notation import Big, Fence, Name, Relation, equals, relation
+from symattn.document.notation import Big, Fence, Name, Node, Relation, Transposed, call, equals, name, relation
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.section import Section
 
 R = Name("R")
 
 
+def _section() -> Section:
+    """The score s_m, which stands first, and others that are below it by Δ + d, where no d is negative."""
+
+    def scores(reader: Reader) -> Any:
+        top, delta, d = (reader.arrays[x] for x in ("top", "Δ", "d"))
+        return reader.xp.concat([top[None], top - delta - d], axis=0)
+
+    given, index = {"top": "", "Δ": "", "d": "r"}, {**dict.fromkeys("ijℓ", "1+r"), "l": "r"}
+    section = Section(
+        Glossary(given, {"n": "1+r"}, index, {"s": scores}, places={"m": 0}, positive=("Δ",), nonnegative=("d",))
+    )
+    section.let((equals(P, call("softmax", s())), equals(J, call("diag", P) - P * Transposed(P))))
+    return section
+
+
 def gap() -> tuple[Block, ...]:
-    """ε = R/(1 + R) < (n − 1)e^{−Δ}, and ‖J‖∞ ≤ 2ε."""
+    """ε = R/(1 + R) ≤ (n − 1)e^{−Δ}, and ‖J‖∞ ≤ 2ε."""
+    section = _section()
+    introduced = section.let(
+        ("Let the largest score ", s("m"), " lead all others by at least ", relation(DELTA, ">", 0),
+         ", and put ", equals(EPSILON, 1 - p("m")), ".")
+    )  # fmt: skip
     rest = Big("sum", relation("ℓ", "≠", "m"), None, None, E ** (s("ℓ") - s("m")))
     bound = Fence("round", N - 1) * E ** (-DELTA)
-    largest = Big("max", nt.node("i"), None, None, p("i"))
-    norm = Fence("norm", J, Name("∞"))
+    most = bound / (1 + bound)
+    d = name("d", "l")
+    below = Big("sum", Name("l"), None, None, E ** (-DELTA - d) * Fence("round", E**d - 1))
+    lost = below / (Fence("round", 1 + R) * Fence("round", 1 + bound))
+    sums, largest = largest_entries()
     steps = together(
-        shown(equals(EPSILON, R / (1 + R)), (equals(R, rest),), *facts.lead()),
-        shown(
-            Relation(EPSILON, (("≤", bound / (1 + bound)), ("<", bound))),
-            (relation(R, "≤", bound), "; ", X / (1 + X), " grows"),
-            *facts.quotient_grows(),
+        section.claim(equals(EPSILON, R / (1 + R)), (equals(R, rest),)),
+        section.claim(
+            Relation(EPSILON, (("≤", most), ("≤", bound))),
+            (relation(R, "≤", bound), "; ", Name("x") / (1 + Name("x")), " grows"),
+            gaps={most: lost, bound: bound * bound / (1 + bound)},
         ),
-        shown(
-            Relation(norm, (("≤", 2 * EPSILON), ("<", 2 * bound))),
+        section.claim(
+            Relation(Fence("norm", J, Name("∞")), (("=", sums), ("=", largest), ("≤", 2 * EPSILON))),
             (relation(p("i") * (1 - p("i")), "≤", EPSILON), " for each ", Name("i")),
-            *facts.entries_small(),
+            gaps={2 * EPSILON: 2 * _slack()},
+            signs=sizes_of_entries(),
         ),
     )
     return (
-        Heading(("A large gap makes every entry of ", J, " small",)),
-        Paragraph(
+        Heading(
             (
-                "Let the largest score ", s("m"), " lead all others by at least ", relation(DELTA, ">", 0),
-                ", and put ", equals(EPSILON, 1 - largest), ".",
+                "A large gap makes every entry of ",
+                J,
+                " small",
             )
         ),
+        Paragraph(introduced),
         steps,
-    )  # fmt: skip
+    )
+
+
+def _slack() -> Node:
+    """ε − p_i(1 − p_i): ε² for i = m, else p_i² and the weights of all keys but m and i."""
+    others = Big("sum", relation("ℓ", "≠", "m"), None, None, name("δ̄", "ℓ", "i") * p("ℓ"))
+    every = Big("sum", relation("ℓ", "≠", "m"), None, None, p("ℓ"))
+    elsewhere = name("δ̄", "i", "m") * Fence("round", others + p("i") ** 2)
+    return Fence("round", name("δ", "i", "m") * every * every + elsewhere)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 
 from symattn.attention.notation import D_K, N
-from symattn.derivations import softmax_facts as facts
 from symattn.derivations.letters import SIGMA, cov, dot, k, mean, q, s, var
-from symattn.derivations.proving import shown
 from symattn.derivations.scaling_laws import ALL, Setting, at_size
-from symattn.derivations.steps import chain, checked, defined, hold, proved, together
+from symattn.derivations.steps import chain, checked, defined, moment, proved, together, vanishing
 from symattn.document import notation as nt
 from symattn.document.model import Block, Emph, Heading, Paragraph, Result, Step
-from symattn.document.notation import At, Fence, Node, Relation, Root, Row, Sum, Words, equals, total
+from symattn.document.notation import At, Fence, Node, Relation, Root, Row, Sum, Words, equals, relation, total
 from symattn.evidence import Evidence
+from symattn.statement.glossary import Glossary
+from symattn.statement.section import Section
 
 _C, _X = nt.Name("c"), nt.Name("X")
 _WRITTEN_OUT = 4  # longer sums are not written out
@@ -44,8 +44,8 @@ def _written_out(setting: Setting) -> tuple[Step, ...]:
         return ()
     law = setting.score().at({"d_k": setting.d_k})
     products = Sum(tuple(q(i) * k(i) for i in range(1, setting.d_k + 1)))
-    holds = law.written_out(s()) == law.written_out(products)
-    return (hold(holds, equals(s(), products), (at_size(setting),), checked(f"d_k = {setting.d_k}")),)
+    where = checked(f"d_k = {setting.d_k}")
+    return (moment(law, "", equals(s(), products), (at_size(setting),), where, law.written_out),)
 
 
 def variance(setting: Setting, compared: tuple[Evidence, ...]) -> tuple[Block, ...]:
@@ -142,13 +142,7 @@ def divisors(setting: Setting) -> tuple[Block, ...]:
         ((var(s()) / D_K, one), (equals(var(_C * _X), _C**2 * var(_X)),)),
     )
     by_size = chain(law, where, var(s() / D_K), ((var(s()) / D_K**2, one / D_K), "the same"))
-    vanishes = law.value(var(s() / D_K)).degree("d_k") < 0
-    limit = hold(
-        vanishes,
-        Relation(var(s() / D_K), (("→", nt.node(0)),)),
-        (Relation(D_K, (("→", nt.Name("∞")),)),),
-        proved(where),
-    )
+    limit = vanishing(law, where, Relation(var(s() / D_K), (("→", nt.node(0)),)), relation(D_K, "→", nt.Name("∞")))
     return (
         Heading(("What ", 1 / Root(D_K), " does, and ", 1 / D_K, " does not")),
         together(by_root, by_size, limit, _uniform()),
@@ -164,9 +158,8 @@ def divisors(setting: Setting) -> tuple[Block, ...]:
 
 def _uniform() -> Step:
     """softmax of equal scores is 1/n in every entry."""
-    zeros = nt.call("softmax", 0, "…", 0)
-    shares = Fence("round", nt.commas(1 / N, "…", 1 / N))
-    return shown(equals(zeros, shares), "equal scores", *facts.equal_shares())
+    section = Section(Glossary({"s": "n"}, index={"j": "n"}))
+    return section.claim(equals(nt.Call(nt.name("softmax", "j"), (0 * s(),)), 1 / N), "equal scores")
 
 
 def other_means(setting: Setting) -> tuple[Block, ...]:

@@ -11,10 +11,11 @@ import numpy as np
 from symattn.attention.notation import D_K
 from symattn.derivations.letters import SIGMA, mean, s, var
 from symattn.derivations.scaling_laws import Setting
-from symattn.derivations.steps import checked, hold, together
+from symattn.derivations.steps import checked, moment, together
 from symattn.document.model import Block, Heading, Paragraph, Step, Steps, Text
 from symattn.document.notation import Decimal, Node, Number, Relation, Root, equals, relation
 from symattn.evidence import Evidence, Grade
+from symattn.proof.moments import Law
 
 _LARGEST_CUBE = 16  # components, each with two values
 _ROWS, _NUMBERS = 20_000, 4_000_000  # at most so many rows, and so many numbers in one array
@@ -80,9 +81,9 @@ def _enumerated(setting: Setting, centre: Fraction) -> tuple[Block, ...]:
 
 
 def _agrees(setting: Setting, centre: Fraction, formula: Node, value: Fraction, width: int) -> Step:
-    where = f"all {2**width} points of {_named(centre)}{str(width).translate(_RAISED)}"
-    holds = _closed(setting, centre, formula) == value
-    return hold(holds, equals(formula, value), f"{2**width} points", checked(where))
+    where = checked(f"all {2**width} points of {_named(centre)}{str(width).translate(_RAISED)}")
+    law = _law(setting, centre, formula)
+    return moment(law, "", equals(formula, value), f"{2**width} points", where)
 
 
 def _named(centre: Fraction) -> str:
@@ -96,10 +97,15 @@ def _there(setting: Setting, centre: Fraction) -> Text:
 
 def _closed(setting: Setting, centre: Fraction, formula: Node) -> Fraction:
     """What the moment algebra says at σ = 1."""
-    law = setting.row() if formula == var(_GAP) else setting.score()
-    value = law.at({"σ": Fraction(1), "d_k": Fraction(setting.d_k), setting.mu.base: centre}).value(formula).constant()
+    value = _law(setting, centre, formula).value(formula).constant()
     assert value is not None
     return value
+
+
+def _law(setting: Setting, centre: Fraction, formula: Node) -> Law:
+    """The law of the scores at σ = 1, with this mean and size."""
+    law = setting.row() if formula == var(_GAP) else setting.score()
+    return law.at({"σ": Fraction(1), "d_k": Fraction(setting.d_k), setting.mu.base: centre})
 
 
 def _sampled(setting: Setting, centre: Fraction, seed: int) -> tuple[Block, ...]:

@@ -8,18 +8,27 @@ from functools import lru_cache
 from typing import Any
 
 import flint
+import numpy as np
 
+from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.notation import D_K
-from symattn.derivations import softmax_facts as facts
-from symattn.derivations.letters import DELTA, MU, SIGMA, E, dot, k, mean, p, q, s
-from symattn.derivations.proving import shown
-from symattn.derivations.steps import FalseStep, enclosed, hold, together
+from symattn.derivations.letters import DELTA, MU, SIGMA, E, P, dot, k, mean, p, q, s
+from symattn.derivations.steps import FalseStep, enclosed, together, words
 from symattn.document import notation as nt
-from symattn.document.model import Block, Caveat, Column, Emph, Heading, Paragraph, Steps, Table, Text
-from symattn.document.notation import Decimal, Fence, Name, Node, Partial, Root, call, equals, relation
+from symattn.document.model import Block, Caveat, Column, Emph, Heading, Paragraph, Step, Steps, Table, Text
+from symattn.document.notation import Decimal, Fence, Name, Node, Partial, Relation, Root, call, equals, relation
+from symattn.document.text import text
+from symattn.errors import Refused, Undecided
+from symattn.evidence import Evidence
 from symattn.proof import gaussian
+from symattn.statement.comparing import holds
+from symattn.statement.glossary import Glossary
+from symattn.statement.judging import Asked, record
+from symattn.statement.reader import Reader
+from symattn.statement.section import Section
+from symattn.statement.values import Unread
 
 _SIZES = (1, 4, 16, 64, 256)
 _DIGITS, _BITS = 3, 96
@@ -39,7 +48,7 @@ def _median_at(square: int, bits: int) -> Any:
         return gaussian.median_slope(flint.arb(square).sqrt())
 
 
-Ball = Callable[[int, int], Any]
+Number = Callable[[int, int], Any]
 """A number for each d_k at σ = 1, enclosed with so many bits."""
 
 
@@ -73,7 +82,7 @@ def _root(d_k: int, bits: int) -> Any:
         return flint.arb(d_k).sqrt()
 
 
-def _digits(d_k: int, ball: Ball) -> Decimal:
+def _digits(d_k: int, ball: Number) -> Decimal:
     """Correctly rounded; at d_k = 1 the ratio is exactly 1."""
     if ball is _ratio and d_k == 1:
         return Decimal("1")
@@ -104,33 +113,31 @@ def _steps(sizes: list[int]) -> Steps:
     correction = Fence("round", 1 - _PI**2 / (12 * D_K * SIGMA**4))
     if not _halves():
         raise FalseStep("half of a normal law is not within the quartile")
-    where = enclosed("σ = 1, d_k = " + ", ".join(map(str, sizes)))
     return together(
-        shown(
+        _two_keys().claim(
             equals(slope, p(1) * (1 - p(1)), _QUARTER * call("sech", DELTA / 2) ** 2),
             (equals(p(1), 1 / (1 + E ** (-DELTA))),),
-            *facts.slope_of_two(),
             where="n = 2, all scores",
         ),
-        shown(
+        at_sizes(
+            sizes,
             equals(call("median", slope), _QUARTER * call("sech", _Z * SIGMA**2 * Root(D_K / 2)) ** 2),
             _within(),
-            *facts.slope_falls(),
-            where="all d_k, under A4",
         ),
-        hold(
-            all(_below(d) for d in sizes),
-            relation(mean(slope), "≤", bound),
-            "largest density at 0; the slope integrates to 1",
-            where,
-        ),
-        hold(
-            all(_above(d) for d in sizes),
+        at_sizes(sizes, relation(mean(slope), "≤", bound), "largest density at 0; the slope integrates to 1"),
+        at_sizes(
+            sizes,
             relation(mean(slope), "≥", bound * correction),
             ("density at least ", 1 - _T**2 / 2, " of that, ", _T, " deviations off"),
-            where,
         ),
     )
+
+
+def _two_keys() -> Section:
+    """The weights of two scores, Δ apart."""
+    section = Section(Glossary({"s": "2"}))
+    section.let((equals(P, call("softmax", s())), equals(DELTA, s(1) - s(2))))
+    return section
 
 
 def _within() -> Text:
@@ -153,19 +160,39 @@ def _halves() -> bool:
     return bool(found.overlaps(flint.arb(0.5)) and found.rad() < 1e-30)
 
 
-def _largest(d_k: int) -> Any:
-    """1/(2√(π d_k))."""
-    with flint.ctx.workprec(_BITS):
-        return 1 / (2 * (flint.arb.pi() * d_k).sqrt())
+def at_sizes(sizes: list[int], formula: Relation, reason: Text | str) -> Step:
+    """A relation between the median or mean slope and a formula, both enclosed at several d_k and σ."""
+    points = [(d, square) for square in (1, 2) for d in sizes]
+
+    def decide(relation: Relation) -> Evidence:
+        with precision(_BITS):
+            for d_k, square in points:
+                _holds_at(relation, d_k, square)
+        return enclosed(f"σ² = 1, 2, d_k = {', '.join(map(str, sizes))}")
+
+    record(Asked(formula, decide))
+    return Step(formula, words(reason), decide(formula))
 
 
-def _below(d_k: int) -> bool:
-    return bool(_mean(d_k, _BITS) <= _largest(d_k))
+def _ball(x: Any) -> Ball:
+    return Ball.lift(np.array(x, dtype=object))
 
 
-def _above(d_k: int) -> bool:
-    with flint.ctx.workprec(_BITS):
-        return bool(_mean(d_k, _BITS) >= _largest(d_k) * (1 - flint.arb.pi() ** 2 / (12 * d_k)))
+def _holds_at(relation: Relation, d_k: int, square: int) -> None:
+    slope, sides = Partial(p(1), s(1)), [relation.first, *(side for _, side in relation.rest)]
+    moments = {call("median", slope): _median, mean(slope): _mean}
+    root = flint.arb(square).sqrt()
+    letters = {"σ": root, "d": flint.arb(d_k), "z": gaussian.upper_quartile(), "π": flint.arb.pi()}
+    arrays = {key: _ball(x) for key, x in letters.items()}
+    reader = Reader(Glossary(defined={"d_k": lambda reader: reader.arrays["d"]}, sizes={}), arrays, {})
+    try:
+        found = [_ball(moments[x](d_k * square**2, _BITS)) if x in moments else reader.one(x).array for x in sides]
+        signs = [sign for sign, _ in relation.rest]
+        true = all(sign in "=≤≥" and holds(a, sign, b) for a, sign, b in zip(found, signs, found[1:], strict=False))
+    except (Unread, Refused, Undecided, ZeroDivisionError) as reason:
+        raise FalseStep(f"{text(relation)}: {reason}") from reason
+    if not true:
+        raise FalseStep(f"{text(relation)} is false at d_k = {d_k}, σ² = {square}")
 
 
 def _table(sizes: list[int], asked: int) -> Table:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from symattn.document.model import Step, Steps, Text
-from symattn.document.notation import Node, Relation
+from symattn.document.notation import Name, Node, Relation, node
+from symattn.document.text import text
+from symattn.errors import InputError, Refused
 from symattn.evidence import Evidence, Grade
 from symattn.proof.moments import Law
 from symattn.statement.comparing import FalseStep as FalseStep
+from symattn.statement.judging import Asked, record
 
 Link = tuple[Node | tuple[Node, ...], Text | str]
 """The next side of a chain, or several, and the reason."""
@@ -16,15 +20,54 @@ Link = tuple[Node | tuple[Node, ...], Text | str]
 
 def chain(law: Law, where: str, first: Node, *links: Link) -> tuple[Step, ...]:
     """first = side, = side, …, every side evaluated under ``law``. Raises FalseStep where two sides differ."""
-    value = law.value(first)
     steps = []
     for sides, reason in links:
         row = (sides,) if isinstance(sides, Node) else sides
-        for side in row:
-            if law.value(side) != value:
-                raise FalseStep(f"{first} = {side}: {value} is not {law.value(side)}")
-        steps.append(Step(Relation(first, tuple(("=", side) for side in row)), words(reason), proved(where)))
+        steps.append(moment(law, where, Relation(first, tuple(("=", side) for side in row)), reason))
     return tuple(steps)
+
+
+def moment(
+    law: Law,
+    where: str,
+    formula: Relation,
+    reason: Text | str = (),
+    evidence: Evidence | None = None,
+    value: Callable[[Node], Any] | None = None,
+) -> Step:
+    """A step whose sides are moments, each evaluated under ``law``. Raises FalseStep where two of them differ.
+
+    It is proved, unless ``evidence`` says otherwise; ``value`` computes a side where the law does not.
+    """
+    work = value or law.value
+
+    def decide(relation: Relation) -> Evidence:
+        try:
+            values = [work(side) for side in (relation.first, *(side for _, side in relation.rest))]
+        except (Refused, InputError, ZeroDivisionError) as reason:
+            raise FalseStep(f"{text(relation)}: {reason}") from reason
+        if any(sign != "=" for sign, _ in relation.rest) or any(value != values[0] for value in values):
+            raise FalseStep(f"{text(relation)}: the sides are {', '.join(map(str, values))}")
+        return evidence or proved(where)
+
+    record(Asked(formula, decide, sizes=("d_k", "n")))
+    return Step(formula, words(reason), decide(formula))
+
+
+def vanishing(law: Law, where: str, formula: Relation, limit: Relation) -> Step:
+    """A moment → 0 as a size → ∞: its value has a negative degree in that size. Raises FalseStep."""
+    grows = isinstance(limit.first, Name) and limit.rest == (("→", Name("∞")),)
+
+    def decide(relation: Relation) -> Evidence:
+        try:
+            if relation.rest == (("→", node(0)),) and grows and law.value(relation.first).degree(text(limit.first)) < 0:
+                return proved(where)
+        except (Refused, InputError, ZeroDivisionError) as reason:
+            raise FalseStep(f"{text(relation)}: {reason}") from reason
+        raise FalseStep(f"{text(relation)} as {text(limit)} is not shown")
+
+    record(Asked(formula, decide, sizes=("d_k", "n")))
+    return Step(formula, (limit,), decide(formula))
 
 
 def hold(truth: bool, formula: Node, reason: Text | str, evidence: Evidence) -> Step:

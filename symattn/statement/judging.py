@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from symattn.arrays.ball import precision
@@ -45,14 +45,30 @@ class Question:
     gaps: Mapping[Node, Node] = field(default_factory=dict)
     signs: Mapping[Node, Node] = field(default_factory=dict)
 
+    def of(self, relation: Relation) -> Evidence:
+        """What stands behind another relation in the place of this one."""
+        return judged(replace(self, relation=relation))
 
-_ASKED: ContextVar[list[Question] | None] = ContextVar("asked", default=None)
+
+@dataclass(frozen=True)
+class Asked:
+    """A relation that was decided, how any other would have been decided in its place, and the letters there."""
+
+    relation: Relation
+    decide: Callable[[Relation], Evidence]
+    indices: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    matrices: frozenset[str] = frozenset()
+    example: bool = False
+
+
+_ASKED: ContextVar[list[Asked] | None] = ContextVar("asked", default=None)
 
 
 @contextmanager
-def recorded() -> Iterator[list[Question]]:
-    """Every question that is asked inside the block."""
-    asked: list[Question] = []
+def recorded() -> Iterator[list[Asked]]:
+    """Every relation that is decided inside the block."""
+    asked: list[Asked] = []
     token = _ASKED.set(asked)
     try:
         yield asked
@@ -60,14 +76,21 @@ def recorded() -> Iterator[list[Question]]:
         _ASKED.reset(token)
 
 
+def record(asked: Asked) -> None:
+    """Keep what was asked, where ``recorded`` listens."""
+    found = _ASKED.get()
+    if found is not None:
+        found.append(asked)
+
+
 def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> Evidence:
     """What stands behind the relation. Raises FalseStep for one that is false somewhere, or cannot be read.
 
     ``known``: links that were proved in the same section.
     """
-    asked = _ASKED.get()
-    if asked is not None:
-        asked.append(question)
+    g = question.glossary
+    matrices = frozenset({*g.given, *g.defined})
+    record(Asked(question.relation, question.of, tuple(g.index), tuple(g.sizes), matrices, g.example))
     told = [(known or {}).get(link) for link in links(question.relation)]
     if None not in told and not question.sized:
         return next(evidence for evidence in told if evidence)

@@ -130,7 +130,8 @@ class Reader:
         if x == Name("e"):
             return Value(self.xp.exp(self.xp.asarray(1)))
         if x.base in ("δ", "δ̄") and len(x.sub) == 2:
-            return self.compared(self.index(x.sub[0]), "=" if x.base == "δ" else "≠", self.index(x.sub[1]))
+            sign, place = "=" if x.base == "δ" else "≠", self._place(x.sub[1])
+            return self.compared(self.index(x.sub[0]), sign, "" if place is not None else self.index(x.sub[1]), place)
         if not x.sub and (x.base in self.sums or (x.base in self.glossary.index and not self.glossary.knows(x.base))):
             return self.position(x.base)
         found = self.letter(text(x))

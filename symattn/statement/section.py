@@ -53,13 +53,13 @@ class Section:
     ) -> Step:
         """A step with the grade that its formula earns. Raises FalseStep.
 
-        What the reason defines is defined; "n = 3" there says for which size the formula is written out. ``gaps``,
-        ``signs``: see ``Question``. ``free``: letters with their shapes, of which the formula holds whatever they are.
-        ``keep``: from here on, the left side is computed as the formula says.
+        What the reason says is defined, or must hold too; "n = 3" there says for which size the formula is written
+        out. ``gaps``, ``signs``: see ``Question``. ``free``: letters with their shapes, of which the formula holds
+        whatever they are. ``keep``: from here on, the left side is computed as the formula says.
         """
         said = _words(reason)
         sized = self._sized(said)
-        self.let(tuple(r for r in relations(said) if not self._sizes(r)))
+        self._reasons(said, sized)
         glossary = self.glossary.freed(free) if free else self.glossary
         if not isinstance(formula, Relation):
             raise FalseStep(f"{text(formula)}: no relation to decide")
@@ -84,6 +84,16 @@ class Section:
         steps = [self.claim(formula, (), gaps=gaps, signs=signs) for row in rows for formula in row]
         evidence = dict.fromkeys(step.evidence for step in steps if step.evidence)
         return Result(title, tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows), tuple(evidence), said)
+
+    def _reasons(self, said: Text, sized: Mapping[str, int]) -> None:
+        """What a reason says of letters with a meaning must hold; of others it is a definition."""
+        for relation in relations(said):
+            if relation.rest[0][0] != "=" or not isinstance(relation.first, nt.Name) or self._sizes(relation):
+                continue
+            if self.glossary.knows(self.glossary.stem(relation.first)[0]):
+                judged(Question(relation, self.glossary, sized), self.known)
+            else:
+                self.let(relation)
 
     def _sizes(self, relation: Relation) -> bool:
         right = relation.rest[0][1]

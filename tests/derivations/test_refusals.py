@@ -31,7 +31,6 @@ from symattn.derivations import (
     scaling_numpy,
     scaling_typical,
     sinks,
-    softmax_facts,
 )
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import Request, request
@@ -74,15 +73,6 @@ def test_hold() -> None:
         hold(False, equals(1, 1), "", checked("n = 1"))
 
 
-FACTS = [
-    "lead",
-    "quotient_grows",
-    "entries_small",
-    "slope_of_two",
-    "equal_shares",
-]
-
-
 def squared_scores(definition: Callable[..., Any]) -> Callable[..., Any]:
     return lambda s, **options: definition(s + s, **options)
 
@@ -97,16 +87,6 @@ def test_another_softmax_has_another_jacobian(name: str, spoil: Any, monkeypatch
     monkeypatch.setattr(functions, "_softmax", spoil(functions._softmax))
     with pytest.raises(FalseStep):
         derive(name)
-
-
-@pytest.mark.parametrize("fact", FACTS)
-def test_each_fact_is_about_softmax(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its normalisation, none of them is proved, but what does not speak of weights."""
-    proved = [part.decide().evidence.grade is Grade.PROVED for part in getattr(softmax_facts, fact)()]
-    assert all(proved)
-    monkeypatch.setattr(softmax_facts, "softmax", without_the_divisor(softmax_facts.softmax))
-    spoilt = [part.decide().evidence.grade is Grade.PROVED for part in getattr(softmax_facts, fact)()]
-    assert all(spoilt) is (fact == "quotient_grows")
 
 
 def test_what_is_not_proved_is_not_told() -> None:

@@ -12,14 +12,15 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from symattn.derivations import derive
+from symattn.document.notation import Relation
 from symattn.document.text import text
 from symattn.evidence import Grade
 from symattn.statement.comparing import FalseStep
-from symattn.statement.judging import Question, judged, recorded
+from symattn.statement.judging import Asked, recorded
 from tests.statement.mutants import letters_of, mutants
 
 DOCUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -31,6 +32,13 @@ DOCUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("equivariance", {}),
     ("backward", {}),
     ("sinks", {}),
+    ("mla", {}),
+    ("kv-cache", {}),
+    ("online-softmax", {}),
+    ("lookup", {}),
+    ("scaling", {}),
+    ("scaling", {"dk": 1, "mean": "mu"}),
+    ("scaling", {"dk": 2, "mean": "-1/3"}),
 )
 
 
@@ -44,36 +52,34 @@ class Figures:
     survivors: list[str] = field(default_factory=list)
 
 
-def questions(name: str, parameters: dict[str, Any]) -> list[Question]:
-    """What the document asks while it is made, each question once."""
+def questions(name: str, parameters: dict[str, Any]) -> list[Asked]:
+    """What the document decides while it is made, each relation once."""
     with recorded() as asked:
         derive(name, **parameters)
-    return list({text(q.relation): q for q in asked}.values())
+    return list({text(a.relation): a for a in asked}.values())
 
 
-def changed(question: Question) -> Iterator[tuple[str, Question]]:
-    """The question with its relation falsified, in every way."""
-    g = question.glossary
-    letters = letters_of(question.relation, tuple(g.index), tuple(g.sizes), frozenset({*g.given, *g.defined}))
-    for kind, relation in mutants(question.relation, letters).values():
-        yield kind, replace(question, relation=relation)
+def changed(asked: Asked) -> Iterator[tuple[str, Relation]]:
+    """Its relation falsified, in every way."""
+    letters = letters_of(asked.relation, asked.indices, asked.sizes, asked.matrices)
+    yield from mutants(asked.relation, letters).values()
 
 
-def falsified(asked: Iterable[Question], every: int = 1) -> Figures:
-    """The mutants of ``asked``, or each of them whose number is divided by ``every``."""
+def falsified(every: Iterable[Asked], stride: int = 1) -> Figures:
+    """The mutants of all that was asked, or one in ``stride`` of them."""
     found = Figures()
-    mutated = [(q, kind, m) for q in asked for kind, m in changed(q)]
-    for question, kind, mutant in mutated[::every]:
+    mutated = [(asked, kind, mutant) for asked in every for kind, mutant in changed(asked)]
+    for asked, kind, mutant in mutated[::stride]:
         try:
-            grade = judged(mutant).grade
+            grade = asked.decide(mutant).grade
         except FalseStep:
             found.refused[kind] += 1
             continue
-        if grade is Grade.PROVED or mutant.glossary.example:
+        if grade is Grade.PROVED or asked.example:
             found.true[kind] += 1
         else:
             found.survived[kind] += 1
-            found.survivors.append(f"{kind}: {text(mutant.relation)}   (of {text(question.relation)})")
+            found.survivors.append(f"{kind}: {text(mutant)}   (of {text(asked.relation)})")
     return found
 
 

@@ -16,7 +16,7 @@ def left(found: Figures) -> list[str]:
 
 @pytest.mark.parametrize("name", ["shift", "sinks", "backward"])
 def test_some_mutants_are_refused(name: str) -> None:
-    found = falsified(questions(name, {}), every=23)
+    found = falsified(questions(name, {}), stride=23)
     assert sum(found.refused.values()) > 2
     assert not left(found)
 
@@ -24,7 +24,7 @@ def test_some_mutants_are_refused(name: str) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("asked", DOCUMENTS[3:], ids=str)
 def test_one_mutant_in_five_is_refused(asked: tuple[str, dict[str, object]]) -> None:
-    assert not left(falsified(questions(*asked), every=5))
+    assert not left(falsified(questions(*asked), stride=5))
 
 
 @pytest.mark.exhaustive
