@@ -37,13 +37,13 @@ _QUARTER = nt.Number(Fraction(1, 4))
 
 
 @lru_cache(maxsize=256)
-def _mean_at(square: int, bits: int) -> Any:
+def _mean_at(square: float, bits: int) -> Any:
     """The mean slope where the gap has the given variance: an integral, so it is kept."""
     with flint.ctx.workprec(bits):
         return gaussian.mean_slope(flint.arb(square).sqrt())
 
 
-def _median_at(square: int, bits: int) -> Any:
+def _median_at(square: float, bits: int) -> Any:
     with flint.ctx.workprec(bits):
         return gaussian.median_slope(flint.arb(square).sqrt())
 
@@ -52,11 +52,11 @@ Number = Callable[[int, int], Any]
 """A number for each d_k at σ = 1, enclosed with so many bits."""
 
 
-def _median(d_k: int, bits: int) -> Any:
+def _median(d_k: float, bits: int) -> Any:
     return _median_at(2 * d_k, bits)
 
 
-def _mean(d_k: int, bits: int) -> Any:
+def _mean(d_k: float, bits: int) -> Any:
     return _mean_at(2 * d_k, bits)
 
 
@@ -162,13 +162,13 @@ def _halves() -> bool:
 
 def at_sizes(sizes: list[int], formula: Relation, reason: Text | str) -> Step:
     """A relation between the median or mean slope and a formula, both enclosed at several d_k and σ."""
-    points = [(d, square) for square in (1, 2) for d in sizes]
+    points = [(d, square) for square in (0.25, 1, 2) for d in sizes]
 
     def decide(relation: Relation) -> Evidence:
         with precision(_BITS):
             for d_k, square in points:
                 _holds_at(relation, d_k, square)
-        return enclosed(f"σ² = 1, 2, d_k = {', '.join(map(str, sizes))}")
+        return enclosed(f"σ² = 1/4, 1, 2, d_k = {', '.join(map(str, sizes))}")
 
     record(Asked(formula, decide))
     return Step(formula, words(reason), decide(formula))
@@ -178,7 +178,7 @@ def _ball(x: Any) -> Ball:
     return Ball.lift(np.array(x, dtype=object))
 
 
-def _holds_at(relation: Relation, d_k: int, square: int) -> None:
+def _holds_at(relation: Relation, d_k: int, square: float) -> None:
     slope, sides = Partial(p(1), s(1)), [relation.first, *(side for _, side in relation.rest)]
     moments = {call("median", slope): _median, mean(slope): _mean}
     root = flint.arb(square).sqrt()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Any
 
 from symattn.document.model import Step, Steps, Text
-from symattn.document.notation import Name, Node, Relation, node
+from symattn.document.notation import Name, Node, Number, Relation, node
 from symattn.document.text import text
 from symattn.errors import InputError, Refused
 from symattn.evidence import Evidence, Grade
@@ -42,6 +43,8 @@ def moment(
     work = value or law.value
 
     def decide(relation: Relation) -> Evidence:
+        if not _whole_indices(relation):
+            raise FalseStep(f"{text(relation)}: an index that is no whole number")
         try:
             values = [work(side) for side in (relation.first, *(side for _, side in relation.rest))]
         except (Refused, InputError, ZeroDivisionError) as reason:
@@ -52,6 +55,17 @@ def moment(
 
     record(Asked(formula, decide, sizes=("d_k", "n")))
     return Step(formula, words(reason), decide(formula))
+
+
+def _whole_indices(x: Any) -> bool:
+    if isinstance(x, tuple):
+        return all(map(_whole_indices, x))
+    if not isinstance(x, Node):
+        return True
+    if isinstance(x, Name):
+        return all(i.value >= 1 and i.value.denominator == 1 for i in x.sub if isinstance(i, Number))
+    whole: Any = x
+    return all(_whole_indices(getattr(x, f.name)) for f in fields(whole))
 
 
 def vanishing(law: Law, where: str, formula: Relation, limit: Relation) -> Step:
