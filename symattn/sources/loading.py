@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import dis
 import importlib
 import importlib.util
 import inspect
@@ -188,27 +187,21 @@ def where(error: BaseException) -> str:
     return users_frame([(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)])
 
 
-def deliberate(error: BaseException) -> bool:
-    """Whether the user's own code raised it: by ``raise`` or ``assert``, not in what it called."""
-    frame = error.__traceback__
-    if frame is None or isinstance(error, SyntaxError):
-        return False
-    while frame.tb_next is not None:
-        frame = frame.tb_next
-    code = frame.tb_frame.f_code
-    name = dis.opname[code.co_code[frame.tb_lasti]]
-    return name == "RAISE_VARARGS" and bool(users_frame([(code.co_filename, 1)])) and not _installed(code.co_filename)
-
-
-def _installed(file: str) -> bool:
+def installed(file: str) -> bool:
+    """Whether a file is of an installed package."""
     return "site-packages" in file
+
+
+def own_frame(file: str) -> bool:
+    """Whether a file is neither symattn's nor of Python's library."""
+    return not file.startswith(_NOT_USERS) and (installed(file) or not file.startswith(_LIBRARY))
 
 
 def users_frame(frames: Sequence[tuple[str, int]]) -> str:
     """``file.py:line`` of the frame that a user wants to see, of frames from the outermost to the innermost."""
-    installed = [f for f in frames if _installed(f[0]) and not f[0].startswith(_NOT_USERS)]
-    own = [f for f in frames if f not in installed and not f[0].startswith((*_NOT_USERS, _LIBRARY))]
-    found = own[-1:] or installed[:1]
+    known = [f for f in frames if own_frame(f[0])]
+    own = [f for f in known if not installed(f[0])]
+    found = own[-1:] or known[:1]
     return f"{Path(found[0][0]).name}:{found[0][1]}" if found else ""
 
 

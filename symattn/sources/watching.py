@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from symattn.sources.loading import deliberate, one_line, where
+from symattn.sources.loading import one_line, where
+from symattn.sources.refusing import refuses
 from symattn.verification.target import Failure
 
 _PRINTED = 100_000  # bytes kept of what one call prints
@@ -54,15 +55,10 @@ def watch(function: Callable[..., Any], places: Sequence[Any], keywords: Mapping
         except KeyboardInterrupt:
             raise
         except BaseException as e:
-            error = Failure("raised", one_line(e).partition(": ")[2], type(e).__name__, where(e), _refused(e))
+            error = Failure("raised", one_line(e).partition(": ")[2], type(e).__name__, where(e), refuses(e, function))
         seconds = time.perf_counter() - start
     words = dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in heard)
     return Watched(output, error, text(), tuple(words)[:_WARNINGS], seconds)
-
-
-def _refused(error: BaseException) -> bool:
-    """Whether the function says itself that it does not take such inputs."""
-    return isinstance(error, ValueError | TypeError | AssertionError | NotImplementedError) and deliberate(error)
 
 
 class _Limited(io.BytesIO):

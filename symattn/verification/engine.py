@@ -115,7 +115,7 @@ class Session:
             return
         judged = self.try_(case)
         error = judged.outcome.error
-        refused = error is not None and error.refused
+        refused = error is not None and error.refused != ""
         (self.refused if refused else self.records).append(judged)
         if refused:
             self.domain = refusals.narrowed(self)
@@ -251,7 +251,7 @@ def _check_usable(session: Session) -> None:
     failed = [r.outcome.error for r in tried if r.outcome.error is not None]
     if not tried:
         raise Unusable(f"{session.runner.describe()}: no input fits the specification within {session.domain.words}")
-    if len(failed) < len(tried):
+    if len(failed) < len(tried) or refusals.by_library(failed):
         return
     never = all(e.reason == "time limit" for e in failed)
     words = f"did not return: {failed[0]}" if never else f"gave nothing to judge on any input: {failed[0]}"

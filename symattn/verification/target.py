@@ -23,6 +23,7 @@ Memory = Literal["contiguous", "strided", "transposed", "reversed", "fortran", "
 #: Those in which arrays have gaps or their axes another order.
 APART: tuple[Memory, ...] = ("strided", "transposed", "reversed", "fortran")
 Alignment = Literal["bottom-right", "top-left"]
+Refusal = Literal["", "own", "library"]
 Inputs = Mapping[str, NDArray[Any]]
 
 IN_PROCESS = "The function ran in this process: no time limit, and a crash would have ended it."
@@ -112,15 +113,15 @@ class Failure:
     """Why a call gave no array.
 
     ``raised``: an exception of the function's own; ``time limit``: it did not return; ``ended``: it ended its process
-    (a crash, ``os._exit``); ``output``: it returned something that is no array of numbers. ``refused`` says that it
-    raised by a ``raise`` or ``assert`` of its own: it knows that it does not take such inputs.
+    (a crash, ``os._exit``); ``output``: it returned something that is no array of numbers. ``refused`` says who knows
+    that it does not take such inputs: its own code, by ``raise`` or ``assert``, or a library (``sources.refusing``).
     """
 
     reason: Literal["raised", "time limit", "ended", "output"]
     message: str
     type: str = ""
     where: str = ""
-    refused: bool = False
+    refused: Refusal = ""
 
     def __str__(self) -> str:
         words = f"{self.type}: {self.message}" if self.type and self.message else self.type or self.message

@@ -24,6 +24,7 @@ from symattn.verification.effort import Effort, spent
 from symattn.verification.engine import BUDGET, EXAMPLES, SEED, Progress, Unusable
 from symattn.verification.judge import Case
 from symattn.verification.power import Mutation
+from symattn.verification.probing import refusals
 from symattn.verification.report import Check, Fault, Power, Report
 from symattn.verification.target import Runner
 
@@ -151,6 +152,8 @@ def _check_usable(session: Session) -> None:
         return
     if not session.records and session.refused:
         error = session.refused[0].outcome.error
+        if refusals.by_library([r.outcome.error for r in session.refused]):
+            return
         raise Unusable(f"{session.runner.describe()} gave nothing to judge on any input: {error}")
     if not session.records and not session.untold:
         raise Unusable(f"{session.runner.describe()}: no input fits the definition within {session.domain.words}")
@@ -229,6 +232,12 @@ def _checks(session: Session) -> Iterator[Check]:
         yield Check(name, grade, len(records), wrong, max(r.worst for r in records))
 
 
+def _sized(session: Session) -> Callable[[Judged], refusals.Sized]:
+    """The sizes of a case as a domain names them, and how its arrays lie."""
+    subject = session.subject
+    return lambda r: (subject.named(subject.sizes_of(r.case.inputs)), r.case.memory)
+
+
 def _forms(session: Session) -> Iterator[str]:
     """What any implementation means, where the ways have words."""
     words = [way.words for way in session.subject.ways if isinstance(way, Form)]
@@ -243,9 +252,12 @@ def _notes(session: Session) -> Iterator[str]:
     wanted = len(session.subject.outputs)
     if session.refused:
         smallest = min(session.refused, key=lambda r: r.case.size)
+        found = refusals.explaining(
+            session.domain, *(map(_sized(session), r) for r in (session.refused, session.records))
+        )
         yield (
-            f"It refuses some inputs itself ({len(session.refused)} calls): {smallest.outcome.error}; only what it"
-            " takes was judged."
+            f"It refuses some inputs ({len(session.refused)} calls): {smallest.outcome.error}; {refusals.told(found)}; "
+            "only what it takes was judged."
         )
     if session.untold:
         yield f"For {session.untold} inputs a comparison depends on rounding: there nothing was judged."

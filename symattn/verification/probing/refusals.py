@@ -1,79 +1,134 @@
-"""Inputs that a function refuses by a ``raise`` or ``assert`` of its own: no fault, but told, and not tried again."""
+"""Inputs that a function, or a library that it calls, refuses: no fault, but told, and not tried again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import product
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal
 
+from symattn.errors import InputError
 from symattn.verification.counterexample import sizes
 from symattn.verification.domain import Domain
-from symattn.verification.judge import Judged
+from symattn.verification.target import APART, Failure, Memory
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _BLOCKS = (2, 4, 8, 16, 32, 64, 128)
 _MOST = (128, 96, 64, 32, 16)  # the widest heads that kernels were written for
+_LEAST = (2, 4, 8, 16, 32)
+
+
+Sized = tuple[Mapping[str, int], Memory]  # the sizes of a case, as a domain names them, and how its arrays lie
+
+
+@dataclass(frozen=True)
+class _Promise:
+    """A field of a domain, a value of it, and which of the cases keep it."""
+
+    field: str
+    value: Any
+    kept: Callable[[Sized], bool]
+
+
+_Tried = tuple[_Promise, frozenset[int], frozenset[int]]  # which cases break it: of those refused, of those taken
 
 
 def narrowed(session: Session) -> Domain:
-    """The domain without what the function refuses, where few promises explain every refusal so far.
+    """The domain without what the function refuses, where few promises explain every refusal so far."""
+    found = _explaining(session)
+    return replace(session.promised, **{p.field: p.value for p in found}) if found else session.domain
 
-    Promises explain them if every refused case breaks one, and no case that was taken does.
+
+def _explaining(session: Session) -> tuple[_Promise, ...]:
+    refused, taken = ([(sizes(r), r.case.memory) for r in of] for of in (session.refused, session.records))
+    return explaining(session.promised, refused, taken)
+
+
+def explaining(domain: Domain, refusing: Iterable[Sized], taking: Iterable[Sized]) -> tuple[_Promise, ...]:
+    """The fewest promises that every refused case breaks, and as few others as can be; () where none do.
+
+    Best are such that no case breaks which was taken; where there are none, some cases must be left that were.
     """
-    for promises in _promises(session.promised):
-        if all(not _kept(promises, r) for r in session.refused) and all(_kept(promises, r) for r in session.records):
-            return promises
-    return session.domain
+    refused, taken = list(refusing), list(taking)
+    tried: list[_Tried] = []
+    for promise in _promises(domain):
+        breaking, lost = (frozenset(k for k, c in enumerate(of) if not promise.kept(c)) for of in (refused, taken))
+        tried += [(promise, breaking, lost)] if breaking else []
+    exact = [t for t in tried if not t[2]]
+    for many, of in ((1, exact), (2, exact), (3, exact), (1, tried), (4, exact), (2, tried)):
+        sets: Iterable[tuple[_Tried, ...]] = combinations(of, many)
+        found = [c for c in sets if _all(c, 1) == len(refused) and _all(c, 2) < max(len(taken), 1)]
+        for chosen in sorted(found, key=lambda c: _all(c, 2)):
+            promises = tuple(p for p, *_ in chosen)
+            if len({p.field for p in promises}) == many and _possible(domain, promises):
+                return promises
+    return ()
 
 
-def _promises(domain: Domain) -> Iterator[Domain]:
-    """Domains with further promises, the fewest and then the least first."""
-    tokens, widths = _multiples(domain.multiple_of), _multiples(domain.width_multiple_of)
-    most = [domain.max_width, *(b for b in _MOST if b < domain.max_width)]
-    every = [
-        replace(
-            domain, same_width=w or domain.same_width, square=q or domain.square, multiple_of=t, width_multiple_of=d,
-            max_width=m,
-        )
-        for t, d, m, w, q in product(tokens, widths, most, (False, True), (False, True))
-        if t <= domain.max_tokens and d <= m
-    ]  # fmt: skip
-    yield from sorted(every, key=lambda promised: _further(domain, promised))
+def _all(chosen: Sequence[_Tried], of: Literal[1, 2]) -> int:
+    """How many cases break one of them: of those refused, or of those taken."""
+    return len(frozenset().union(*(c[of] for c in chosen)))
 
 
-def _multiples(of: int) -> list[int]:
-    return [of, *(b for b in _BLOCKS if b % of == 0 and b > of)]
-
-
-def _further(domain: Domain, promised: Domain) -> tuple[int, int, int]:
-    """How many promises more, how narrow, and how large their numbers."""
-    names = ("same_width", "square", "multiple_of", "width_multiple_of", "max_width")
-    more = sum(getattr(domain, name) != getattr(promised, name) for name in names)
-    return more, -promised.max_width, promised.multiple_of + promised.width_multiple_of
-
-
-def _kept(promise: Domain, judged: Judged) -> bool:
-    s = sizes(judged)
-    if max(s["d_k"], s["d_v"]) > promise.max_width:
+def _possible(domain: Domain, chosen: Sequence[_Promise]) -> bool:
+    """Whether some input keeps them all."""
+    try:
+        replace(domain, **{p.field: p.value for p in chosen})
+    except InputError:
         return False
-    if promise.same_width and s["d_k"] != s["d_v"]:
-        return False
-    if promise.square and s["n_q"] != s["n_k"]:
-        return False
-    tokens = all(s[n] % promise.multiple_of == 0 for n in ("n_q", "n_k"))
-    return tokens and all(s[d] % promise.width_multiple_of == 0 for d in ("d_k", "d_v"))
+    return True
+
+
+def _promises(domain: Domain) -> Iterator[_Promise]:
+    """Promises beyond those of the domain, the plainest first and those that forbid least."""
+    for field in ("contiguous", "same_width", "square", "powers_of_two", "width_powers_of_two"):
+        if not getattr(domain, field):
+            yield _promise(domain, field, True)
+    for field in ("multiple_of", "width_multiple_of"):
+        of = getattr(domain, field)
+        yield from (_promise(domain, field, b) for b in _BLOCKS if b % of == 0 and b > of and _room(domain, field, b))
+    yield from (_promise(domain, "max_width", b) for b in _MOST if domain.min_width <= b < domain.max_width)
+    for field, most in (("min_tokens", domain.max_tokens), ("min_width", domain.max_width)):
+        yield from (_promise(domain, field, b) for b in _LEAST if getattr(domain, field) < b <= most)
+
+
+def _room(domain: Domain, field: str, block: int) -> bool:
+    return block <= (domain.max_tokens if field == "multiple_of" else domain.max_width)
+
+
+def _promise(domain: Domain, field: str, value: Any) -> _Promise:
+    if field == "contiguous":
+        return _Promise(field, value, lambda case: case[1] not in APART)
+    usual: dict[str, Any] = {"max_tokens": 10**9, "max_width": 10**9, "decoding": domain.decoding and field != "square"}
+    alone = Domain(**(usual | {field: value}))
+    return _Promise(field, value, lambda case: alone.admits(case[0]))
+
+
+def by_library(errors: Sequence[Failure | None]) -> bool:
+    """Whether all that was tried is refused, and not by the function's own code alone: then nothing is known of it."""
+    found = [e.refused if e is not None else "" for e in errors]
+    return all(found) and "library" in found
 
 
 def notes(session: Session) -> Iterator[str]:
-    """What was refused, and what became of the domain."""
+    """What was refused, which promises would exclude it, and what became of the domain."""
     if not session.refused:
         return
     smallest = min(session.refused, key=lambda r: r.case.size)
     s = ", ".join(f"{letter} = {n}" for letter, n in sizes(smallest).items())
+    found = _explaining(session)
+    lies = "" if smallest.case.memory == "contiguous" else f", {smallest.case.name}"
     yield (
-        f"It refuses some inputs itself ({len(session.refused)} calls), such as {s}: {smallest.outcome.error}; "
-        f"only what it takes was judged: {session.domain.words}."
+        f"It refuses some inputs ({len(session.refused)} calls), such as {s}{lies}: {smallest.outcome.error}; "
+        f"{told(found)}; only what it takes was judged: {session.domain.words}."
     )
+
+
+def told(found: Sequence[_Promise]) -> str:
+    """The options that promise that nothing of the kind occurs."""
+    if not found:
+        return "no promise is known that would exclude just these"
+    words = (f"--{p.field.replace('_', '-')}" + ("" if p.value is True else f" {p.value}") for p in found)
+    return f"promised by {' '.join(words)}, it would not occur"

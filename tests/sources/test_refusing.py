@@ -1,0 +1,188 @@
+"""Who raised an error: a refusal of the function or of a library is told, an error that code runs into is a fault."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Domain, LayerNorm, Verdict, verify
+from symattn.sources.refusing import refuses
+
+Array = Any
+LIBRARY = """
+import numpy as np
+
+
+def attention(q, k, v, multiple=1, contiguous=False):
+    assert q.shape[-1] % multiple == 0, f"head_dim {q.shape[-1]} not divisible by {multiple}"
+    if contiguous and not (q.flags.c_contiguous and k.flags.c_contiguous and v.flags.c_contiguous):
+        raise RuntimeError("no kernel for these strides")
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+def misfits(q):
+    return q @ np.ones((7, 11))
+
+
+def cannot(q):
+    return np.linalg.cholesky(-np.eye(2))
+
+
+def index(q):
+    raise IndexError("of the library")
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    """A package that is installed."""
+    place = tmp_path_factory.mktemp("env") / "site-packages"
+    place.mkdir()
+    (place / "kernels_of_others.py").write_text(LIBRARY)
+    sys.path.insert(0, str(place))
+    import kernels_of_others  # type: ignore[import-not-found]
+
+    yield kernels_of_others
+    sys.path.remove(str(place))
+    del sys.modules["kernels_of_others"]
+
+
+def who(function: Callable[[], Any], target: Callable[..., Any] | None = None) -> str:
+    """Who refuses, where ``target`` is what is verified."""
+    try:
+        function()
+    except Exception as error:
+        return refuses(error, target or function)
+    raise AssertionError("it raises nothing")
+
+
+Q = np.ones((3, 5))
+
+
+def test_a_raise_of_ones_own_is_a_refusal() -> None:
+    def own() -> None:
+        raise NotImplementedError("not for these")
+
+    def asserted() -> None:
+        assert Q.shape == (1, 1), "not for these"
+
+    def not_a_check() -> None:
+        raise IndexError("of my own")
+
+    assert [who(own), who(asserted), who(not_a_check)] == ["own", "own", ""]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: Q @ Q, lambda: Q[:, 9], lambda: Q + np.ones(4), lambda: Q.reshape(7), lambda: np.stack([Q, Q[0]]),
+        lambda: np.einsum("ij,jk", Q, Q), lambda: np.split(Q, 2), lambda: np.concatenate([Q, Q[0]]), lambda: int("x"),
+        lambda: dict(a=1)["b"], lambda: np.broadcast_to(Q, (2, 2)), lambda: np.matmul(Q, Q), lambda: [*Q][7],
+    ],
+)  # fmt: skip
+def test_an_operation_on_arrays_that_fails_is_run_into(function: Callable[[], Any]) -> None:
+    assert who(function) == ""
+
+
+def test_checks_of_a_library_are_refusals_and_its_misfits_are_not(library: ModuleType) -> None:
+    assert who(lambda: library.attention(Q, Q, Q, multiple=4)) == "library"
+    assert who(lambda: library.attention(Q.T, Q.T, Q.T, contiguous=True)) == "library"
+    assert who(lambda: library.cannot(Q)) == "library"
+    assert who(lambda: library.misfits(Q)) == ""
+    assert who(lambda: library.index(Q)) == ""
+
+
+def test_the_target_itself_is_no_library(library: ModuleType) -> None:
+    """What is verified may be installed: then its own code decides as anybody's does."""
+    assert who(lambda: library.misfits(Q), library.misfits) == ""
+    assert (who(lambda: library.cannot(Q), library.cannot), who(lambda: library.cannot(Q))) == ("", "library")
+    assert who(lambda: library.attention(Q, Q, Q, multiple=4), library.attention) == "own"
+
+
+@pytest.mark.torch
+def test_of_torch() -> None:
+    import torch
+    import torch.nn.functional as F
+    from torch.nn import MultiheadAttention
+    from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+    q, heads = torch.ones(2, 3, 4), MultiheadAttention(4, 2)
+    mask = torch.ones(3, 3, dtype=torch.bool)
+    assert who(lambda: MultiheadAttention(5, 2)) == "library"
+    assert who(lambda: heads(torch.ones(3, 2, 5), q, q)) == "library"
+    assert who(lambda: sdpa(q, q, q, attn_mask=mask, is_causal=True)) == "library"
+    assert who(lambda: F.scaled_dot_product_attention(q, q, q, attn_mask=mask, is_causal=True)) == "library"
+    assert who(lambda: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, q, q)) == "library"
+    assert who(lambda: sdpa(q, q, q, attn_mask=torch.ones(7, 3, dtype=torch.bool))) == ""
+    assert who(lambda: q @ torch.ones(7, 7)) == ""
+    assert who(lambda: q.view(7)) == ""
+    assert who(lambda: torch.einsum("ij,jk", torch.ones(2, 3), torch.ones(2, 3))) == ""
+    assert who(lambda: torch.stack([q, q[0]])) == ""
+    assert who(lambda: F.linear(q, torch.ones(7, 7))) == ""
+    assert who(lambda: F.softmax(q, dim=9)) == ""
+
+
+SMALL: dict[str, Any] = {
+    "domain": Domain(max_tokens=17, max_width=20),
+    "framework": "numpy",
+    "layout": "nd",
+    "examples": 5,
+}
+
+
+def test_what_a_library_refuses_is_told_with_the_promise(library: ModuleType) -> None:
+    def mine(q: Array, k: Array, v: Array) -> Array:
+        return library.attention(q, k, v, multiple=4)
+
+    report = verify(mine, **SMALL)
+    assert not report.faults
+    note = next(n for n in report.notes if n.startswith("It refuses"))
+    assert "not divisible by 4" in note
+    assert "promised by --width-multiple-of 4, it would not occur" in note
+    assert "widths that 4 divides" in report.domain
+
+
+@pytest.mark.deep
+def test_strides_that_a_library_refuses_are_told(library: ModuleType) -> None:
+    def mine(q: Array, k: Array, v: Array) -> Array:
+        return library.attention(q, k, v, contiguous=True)
+
+    report = verify(mine, **SMALL)
+    assert not report.faults
+    assert any("no kernel for these strides" in n and "promised by --contiguous" in n for n in report.notes)
+    quiet = verify(mine, **{**SMALL, "domain": Domain(max_tokens=17, max_width=20, contiguous=True)})
+    assert not any(n.startswith("It refuses") for n in quiet.notes)
+
+
+def test_where_a_library_refuses_everything_nothing_is_known(library: ModuleType) -> None:
+    def mine(q: Array, k: Array, v: Array) -> Array:
+        return library.attention(q, k, v, multiple=1000)
+
+    report = verify(mine, **SMALL)
+    assert (report.verdict, report.exit_code, report.faults) == (Verdict.UNDECIDED, 3, ())
+    assert any("not divisible by 1000" in n for n in report.notes)
+
+
+def test_definitions_tell_refusals_with_the_promise() -> None:
+    def norm(x: Array, weight: Array) -> Array:
+        assert x.shape[-1] % 4 == 0, "widths in fours"
+        c = x - x.mean(-1, keepdims=True)
+        return c / np.sqrt((c * c).mean(-1, keepdims=True) + np.float32(1e-5)) * weight
+
+    report = verify(norm, LayerNorm(), framework="numpy", examples=5)
+    assert not report.faults
+    assert any("promised by --width-multiple-of 4" in n for n in report.notes)
+
+
+def test_what_ones_own_code_runs_into_stays_a_fault(library: ModuleType) -> None:
+    def mine(q: Array, k: Array, v: Array) -> Array:
+        return library.attention(q, k, v) + 0 * v[: len(q)] * np.ones((len(k), 1), dtype=q.dtype)
+
+    assert verify(mine, **SMALL).exit_code == 1
