@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -42,6 +44,7 @@ class Child:
     def __init__(self, target: str, request: Request, limits: Limits | None = None) -> None:
         self._target, self._request, self._limits = target, request, limits or Limits()
         self._spent = 0.0
+        self._sent: deque[tuple[Inputs, Memory]] = deque()  # cases that the worker has, and whose outcomes come
         self._process: Process | None = None
         self._convention: Convention | None = None
         try:
@@ -62,16 +65,30 @@ class Child:
 
     def close(self) -> None:
         """End the child."""
+        self._sent.clear()
         if self._process is not None:
             self._process.end()
             self._process = None
 
+    def ahead(self, cases: Sequence[tuple[Inputs, Memory]]) -> None:
+        """Send the cases for which ``run`` is called next, in this order: the child need not wait for each of them.
+
+        Those for which it is not called are computed in vain.
+        """
+        if not isinstance(self._ready(), Failure):
+            self._skip()
+        if self._process is not None and self._process.send(("ahead", [(dict(i), memory) for i, memory in cases])):
+            self._sent.extend(cases)
+
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once in the child. See ``Runner``; ``error`` tells of limits and crashes too."""
         start = time.perf_counter()
-        answer = self._ready()
-        if not isinstance(answer, Failure):
-            answer = self._ask("run", dict(inputs), memory)
+        if self._sent and self._sent[0][0] is inputs and self._sent[0][1] == memory:
+            answer = self._next()
+        else:
+            answer = self._ready()
+            if not isinstance(answer, Failure):
+                answer = self._ask("run", dict(inputs), memory)
         if isinstance(answer, Failure):
             return Outcome(error=answer, seconds=time.perf_counter() - start)
         outcome: Outcome = answer
@@ -108,17 +125,34 @@ class Child:
 
     def _ask(self, question: str, *rest: Any) -> Any:
         """The worker's answer, or a failure, after which there is no process."""
+        self._skip()
         limit = self._limits.start if question in ("find", "semantics") else self._limits.call
         limit += 2 * rest[1] if question == "semantics" else 0.0  # it is made twice, and ends by itself
+        return self._within(limit, lambda process, seconds: process.ask((question, *rest), seconds))
+
+    def _next(self) -> Any:
+        """The outcome of the next case that was sent ahead."""
+        self._sent.popleft()
+        return self._within(self._limits.call, Process.answer)
+
+    def _skip(self) -> None:
+        """Wait for the outcomes of cases that were sent ahead, and let go of them."""
+        while self._sent:
+            with contextlib.suppress(SymattnError):
+                self._next()
+
+    def _within(self, limit: float, reply_of: Callable[[Process, float], Any]) -> Any:
+        """A reply within the limits, opened; or a failure, after which there is no process."""
         left = float("inf") if self._limits.total is None else self._limits.total - self._spent
         if left <= 0:
             return Failure("time limit", f"was not called: all {self._limits.total:g} s are spent", "TimeLimit")
         start = time.perf_counter()
         self._process = self._process or Process()
-        reply = self._process.ask((question, *rest), min(limit, left))
+        reply = reply_of(self._process, min(limit, left))
         self._spent += time.perf_counter() - start
         if isinstance(reply, Failure):
             self._process = None
+            self._sent.clear()
             return reply
         return _opened(*reply)
 

@@ -57,8 +57,24 @@ class Process:
 
     def ask(self, message: tuple[Any, ...], limit: float) -> Any:
         """Send ``message`` and wait ``limit`` seconds at most, anew from each call that begins. Ctrl-C ends it too."""
+        return self.answer(limit) if self.send(message) else self._autopsy()
+
+    def send(self, message: tuple[Any, ...]) -> bool:
+        """Send ``message``; False where the process has ended."""
         try:
-            answer = self._exchange(message, limit)
+            pickle.dump(message, self._requests)
+            self._requests.flush()
+        except OSError:
+            return False
+        except BaseException:
+            self.end()
+            raise
+        return True
+
+    def answer(self, limit: float) -> Any:
+        """The next answer, within ``limit`` seconds."""
+        try:
+            answer = self._received(limit)
         except BaseException:
             self.end()
             raise
@@ -80,13 +96,8 @@ class Process:
         self._reader.join(timeout=1.0)
         self._close()
 
-    def _exchange(self, message: tuple[Any, ...], limit: float) -> Any:
+    def _received(self, limit: float) -> Any:
         deadline = time.monotonic() + limit
-        try:
-            pickle.dump(message, self._requests)
-            self._requests.flush()
-        except OSError:
-            return _ENDED
         while (left := deadline - time.monotonic()) > 0:
             try:
                 answer = self._answers.get(timeout=min(left, 0.1))

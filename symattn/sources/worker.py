@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -40,16 +40,25 @@ def main() -> None:
     server = _Server(partial(_send, replies, ("call",)))
     while True:
         question, *rest = inbox.get()
-        try:
-            _send(replies, ("done", getattr(server, question)(*rest)))
-        except SymattnError as error:
-            _send(replies, ("refused", type(error), str(error)))
-        except Exception:
-            _send(replies, ("defect", traceback.format_exc()))
+        for told in rest[0] if question == "ahead" else [rest]:
+            _send(replies, _reply(server, "run" if question == "ahead" else question, told))
+
+
+def _reply(server: _Server, question: str, told: Sequence[Any]) -> tuple[Any, ...]:
+    """What comes of a question, as the parent reads it."""
+    try:
+        return "done", getattr(server, question)(*told)
+    except SymattnError as error:
+        return "refused", type(error), str(error)
+    except Exception:
+        return "defect", traceback.format_exc()
 
 
 class _Server:
-    """The questions that the parent asks: ``find`` first, then ``prepare``, then ``run`` as often as it likes."""
+    """The questions that the parent asks: ``find`` first, then ``prepare``, then ``run`` as often as it likes.
+
+    ``ahead`` stands for several ``run``, which are answered one by one.
+    """
 
     def __init__(self, begun: Callable[[], None]) -> None:
         self._begun = begun

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
@@ -32,6 +32,7 @@ BUDGET = 120.0  # seconds at most for finding, and as many for explaining; on th
 EXAMPLES = 100
 _HANGS = 2  # calls that do not return, after which no more are made
 _EFFORT = 5000  # of ``effort``, for finding: several times what most functions need
+_AHEAD = 16  # cases that are sent at once
 _ENOUGH = 6  # wrong cases of a group, after which it has shown what it can
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and how often each is changed
 _DUMB = 30  # calls that gave nothing, where none gave anything, after which no more are made
@@ -109,6 +110,15 @@ class Session:
             return False
         return self.domain.max_abs_score is None or self.maker.admits(case.inputs)
 
+    def ahead(self, cases: Iterable[Case]) -> Iterator[Case]:
+        """The cases, sent to the function's own process, where it has one, several at a time."""
+        send = getattr(self.runner, "ahead", None)
+        left = iter(cases)
+        while some := list(islice(left, _AHEAD)):
+            if send is not None and not self.over:
+                send([(case.inputs, case.memory) for case in some])
+            yield from some
+
     def take(self, case: Case) -> None:
         """Call, judge and remember, while effort is left. What the function itself refuses is told, and no fault."""
         if self.over or not self._promised(case):
@@ -156,7 +166,7 @@ def _collect(session: Session) -> None:
     for name, group in groups.FIRST.items():
         _try_group(session, name, group, rng)
     session.progress("behaviour")
-    for case in behaviour.cases(session.maker, rng):
+    for case in session.ahead(behaviour.cases(session.maker, rng)):
         behaviour.take(session, case)
     behaviour.leaking(session)
     if session.known == 0:
@@ -182,14 +192,14 @@ def _try_group(session: Session, name: str, group: Group, rng: np.random.Generat
     """The cases of a group; of a later one no more than tell what is wrong. Again, if the domain became narrower."""
     session.progress(name)
     before, domain = session.known, session.domain
-    for title, inputs in group(session.maker, rng):
+    found = group(session.maker, rng)
+    for case in session.ahead(Case(name, title, inputs) for title, inputs in found if inputs is not None):
         if name not in groups.FIRST and session.known - before >= _ENOUGH:
             return
         if session.over:
             session.untried += [name] if name not in session.untried else []
             return
-        if inputs is not None:
-            session.take(Case(name, title, inputs))
+        session.take(case)
         if session.domain != domain:
             return _try_group(session, name, group, rng)
 
@@ -221,13 +231,11 @@ def _look_in_front(session: Session, rng: np.random.Generator) -> None:
 def _search(session: Session) -> None:
     """Inputs at random; fewer once faults are known, since these then only help to name them."""
     examples = session.examples // 4 if session.known else session.examples
-
-    def visit(title: str, inputs: dict[str, Array]) -> bool:
-        session.take(Case("accuracy", title, inputs))
-        return session.over
-
-    if examples and not session.over:
-        search(session.maker, session.seed, examples, visit)
+    drawn = search(session.maker, session.seed, examples)
+    for case in session.ahead(Case("accuracy", title, inputs) for title, inputs in drawn):
+        session.take(case)
+        if session.over:
+            break
 
 
 def _climb(session: Session, rng: np.random.Generator) -> None:

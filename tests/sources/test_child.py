@@ -125,6 +125,37 @@ def test_what_never_returns_is_ended(program: Program, name: str) -> None:
     assert 0.5 <= outcome.seconds < 5
 
 
+def test_cases_that_are_sent_ahead_are_called_in_order(program: Program) -> None:
+    program(WRONG)
+    stuck, other = {**INPUTS, "q": np.ones((1, 4))}, dict(INPUTS)
+    with child("once") as runner:
+
+        def counted(inputs: dict[str, np.ndarray]) -> float | None:
+            output = runner.run(inputs).output
+            return None if output is None else float(output.max())
+
+        runner.ahead([(INPUTS, "contiguous")] * 3)
+        assert [counted(INPUTS) for _ in range(3)] == [1, 2, 3]
+        runner.ahead([(INPUTS, "contiguous")] * 3)
+        assert [counted(INPUTS), counted(other)] == [4, 7]  # two were called in vain
+        runner.ahead([(INPUTS, "contiguous"), (stuck, "contiguous"), (INPUTS, "contiguous")])
+        assert [counted(INPUTS), counted(stuck), counted(INPUTS)] == [8, None, 1]
+        lacking = {"q": INPUTS["q"]}
+        runner.ahead([(lacking, "contiguous"), (INPUTS, "contiguous")])
+        with pytest.raises(InputError, match="needs the input k"):
+            runner.run(lacking)
+        assert counted(INPUTS) == 2
+
+
+@pytest.mark.parametrize("name", ["leaves", "crashes"])
+def test_a_crash_among_cases_sent_ahead_is_told_of_each(program: Program, name: str) -> None:
+    program(WRONG)
+    with child(name) as runner:
+        runner.ahead([(INPUTS, "contiguous"), (INPUTS, "strided")])
+        errors = [runner.run(INPUTS).error, runner.run(INPUTS, "strided").error]
+    assert [error and error.reason for error in errors] == ["ended", "ended"]
+
+
 def test_a_call_after_a_limit_starts_again(program: Program) -> None:
     program(WRONG)
     with child("once") as runner:

@@ -92,15 +92,11 @@ def made(maker: Maker, seed: int) -> list[dict[str, Array]]:
     for group in (*groups.FIRST.values(), *groups.LATER.values()):
         found += [inputs for _, inputs in group(maker, rng) if inputs is not None]
 
-    def visit(title: str, inputs: dict[str, Array]) -> bool:
-        found.append(inputs)
-        return False
-
     def measure(inputs: dict[str, Array]) -> float:
         found.append(inputs)
         return len(found)
 
-    search(maker, seed, 20, visit)
+    found += [inputs for _, inputs in search(maker, seed, 20)]
     climb(maker, dict(found[-1]), 0.0, rng, 10, measure)
     return found
 

@@ -133,14 +133,9 @@ def test_the_smallest_input_is_sought_by_a_number_of_trials() -> None:
 
 def _drawn(seed: int) -> list[tuple[str, dict[str, Any]]]:
     convention = target(programs.unscaled, Request.of(Attention(), dtype="float32", layout="nd")).convention
-    found: list[tuple[str, dict[str, Any]]] = []
-
-    def visit(title: str, inputs: dict[str, Any]) -> bool:
-        found.append((title, {name: a.tolist() for name, a in inputs.items()}))
-        return False
-
-    search.search(Maker(Attention(), convention, Precision.of("float32"), Domain()), seed, 20, visit)
-    return found
+    maker = Maker(Attention(), convention, Precision.of("float32"), Domain())
+    drawn = search.search(maker, seed, 20)
+    return [(title, {name: a.tolist() for name, a in inputs.items()}) for title, inputs in drawn]
 
 
 @pytest.fixture

@@ -34,12 +34,7 @@ def _all(maker: Maker) -> list[dict[str, np.ndarray]]:
     for group in (*groups.FIRST.values(), *groups.LATER.values()):
         found += [inputs for _, inputs in group(maker, rng) if inputs is not None]
 
-    def visit(title: str, inputs: dict[str, np.ndarray]) -> bool:
-        found.append(inputs)
-        return False
-
-    search(maker, 1, 40, visit)
-    return found
+    return found + [inputs for _, inputs in search(maker, 1, 40)]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from symattn.verification.probing.inputs import Array, Entries, Maker, Sizes
 
-Visit = Callable[[str, dict[str, Array]], bool]
 _FEW = 8
 _MANY = (17, 31, 32, 33, 64, 65)  # astride the sizes of tiles
 _MANY_SQUARE = _MANY[:4]  # where there are as many queries
@@ -17,14 +16,13 @@ _OFTEN = 0.25  # how often a size is one of the larger ones
 _BATCHES = ((), (1, 2), (2, 3))
 
 
-def search(maker: Maker, seed: int, examples: int, visit: Visit) -> None:
-    """Show ``visit`` up to ``examples`` inputs, until it returns True."""
+def search(maker: Maker, seed: int, examples: int) -> Iterator[tuple[str, dict[str, Array]]]:
+    """So many inputs, each with a title."""
     rng = np.random.default_rng((seed, 5))
     names = sorted(FAMILIES)
     for _ in range(examples):
         sizes, family = _sizes(maker, rng), names[rng.integers(len(names))]
-        if visit(f"{family} entries", maker.make(sizes, FAMILIES[family](rng), rng)):
-            return
+        yield f"{family} entries", maker.make(sizes, FAMILIES[family](rng), rng)
 
 
 def climb(
