@@ -18,7 +18,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError, SymattnError
 from symattn.sources.documented import documented
-from symattn.sources.layouts import in_words, readings, undocumented
+from symattn.sources.layouts import in_words, lengths, readings, undocumented
 from symattn.sources.names import AMBIGUOUS, meaning, plain
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters
@@ -109,7 +109,8 @@ class _Trial:
             return None
         best = self._as_specified(best)
         chosen = replace(best.convention, front="taken" if self._takes_front(best.convention) else "none")
-        notes = (*chosen.notes, *_notes(chosen, self._request), *self._other_readings(best), *self._cut())
+        read = (*_notes(chosen, self._request), *self._other_readings(best), *self._bare_sigmoid(best), *self._cut())
+        notes = (*chosen.notes, *read)
         return replace(best, convention=replace(chosen, notes=notes))
 
     def formed(self, convention: Convention) -> Iterator[Convention]:
@@ -134,6 +135,26 @@ class _Trial:
         yield from readings(different, not best.near)
         if not best.near:
             yield from self._negated(best)
+
+    def _bare_sigmoid(self, best: Possible) -> Iterator[str]:
+        """Whether sigmoids are those of the scores less log n_k, or of the scores themselves."""
+        spec = self._request.spec
+        if spec.normaliser != "sigmoid" or spec.bias:
+            return
+        if best.near:
+            yield "The sigmoids are those of the scores less log n_k; with a bias (--bias) nothing is subtracted."
+            return
+        inputs = self._inputs(best.convention, _LEVELS[best.level])
+        got = None if inputs is None else self._call(best.convention, inputs).output
+        if inputs is None or got is None:
+            return
+        zeros = np.zeros((spec.heads,) * (spec.heads > 1) + lengths(inputs))
+        bare = replace(spec, bias=True)(**inputs, bias=zeros)
+        if got.shape == bare.shape and self._near(got, bare):
+            yield (
+                "It would be right without − log n_k: the specification subtracts nothing where it has a bias, "
+                "--bias, for which the function then needs a parameter."
+            )
 
     def _is_near(self, best: Possible, layout: Layout) -> bool | None:
         """Whether some form gives the right output in another layout; None where nothing runs in it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -394,3 +395,21 @@ def test_forms_of_a_mask_are_found_where_the_layout_is_told(form: str) -> None:
     found = settled(_padded(form, turned=True), PADDED, layout="bhnd")
     assert (found.arguments[3].form, found.arguments[3].inverted, found.layout) == (form, True, "bhnd")
     assert not any("axes are taken" in n for n in found.notes)
+
+
+@pytest.mark.parametrize(
+    "spec", [Attention(normaliser="sigmoid"), Attention(normaliser="sigmoid", heads=2, causal=True)]
+)
+def test_sigmoids_with_and_without_the_logarithm_of_the_number_of_keys(spec: Attention) -> None:
+    def sigmoids(shift: Callable[[int], float], q: Any, k: Any, v: Any) -> Any:
+        s = scores(q, k) - np.float32(shift(k.shape[-2]))
+        n_q, n_k = s.shape[-2:]
+        weights = 1 / (1 + np.exp(-s))
+        return (weights * np.tri(n_q, n_k, n_k - n_q, dtype=np.float32) if spec.causal else weights) @ v
+
+    def told(shift: Callable[[int], float]) -> str:
+        return _notes(functools.partial(sigmoids, shift), spec)
+
+    assert "less log n_k" in told(lambda n: float(np.log(n)))
+    assert "It would be right without − log n_k" in told(lambda n: 0.0)
+    assert "log n_k" not in told(lambda n: -float(np.log(n)))
