@@ -20,6 +20,7 @@ from symattn.sources.autograd import Backpropagated
 from symattn.sources.documented import documented
 from symattn.sources.layouts import in_words, readings, undocumented
 from symattn.sources.matching import Agreement, meanings, open_ended
+from symattn.sources.modules import HeldNorm, holds_weights
 from symattn.sources.names import plain
 from symattn.sources.request import Request
 from symattn.sources.signature import parameters
@@ -78,11 +79,12 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> La
     Raises InputError where it is open how to call it.
     """
     frameworks.numpy_dtype(request.dtype)
-    function, request = _differentiated(function, settled(function, request))
     name = name or getattr(function, "__name__", type(function).__name__)
+    function, request = _differentiated(*_held(function, settled(function, request), name))
     made, note = preferred(function, request, lambda told: _laid(function, told, name))
     layout = made.place[0]
     notes: tuple[str, ...] = (_AUTOGRAD,) if isinstance(function, Backpropagated) else ()
+    notes += (function.note,) if isinstance(function, HeldNorm) else ()
     if layout != "nd" and request.layout == "auto":
         notes += (f"The axes are taken to be {in_words(layout)}, found by trial; --layout tells another order.",)
     notes += (*made.other_readings, *note)
@@ -91,14 +93,28 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> La
 
 def restored(function: Callable[..., Any], request: Request, agreed: Formed, name: str) -> Laid:
     """The function ready to be called as has been agreed before; nothing is tried."""
-    function, request = _differentiated(function, request)
+    function, request = _differentiated(*_held(function, request, name))
     place = (agreed.order, agreed.form)
     return Laid(Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name)
 
 
 def subject_of(spec: Any, agreed: Formed) -> Subject:
     """The definition in the form in which the function is called."""
-    return tuple(subjects_of(spec, agreed.order))[agreed.form]
+    return _of_width(tuple(subjects_of(spec, agreed.order))[agreed.form], agreed.width)
+
+
+def _of_width(subject: Subject, width: int) -> Subject:
+    """The definition for rows of one width alone, where there is one."""
+    if not width:
+        return subject
+    return replace(subject, sizes=tuple({**s, "d": width} for s in subject.sizes), kept=subject.kept | {"d"})
+
+
+def _held(function: Callable[..., Any], request: Request, name: str) -> tuple[Callable[..., Any], Request]:
+    """A module of a norm that holds its gain as a function of it."""
+    if type(request.spec).__name__ not in ("LayerNorm", "RMSNorm") or not holds_weights(function):
+        return function, request
+    return HeldNorm(function, request, name), replace(request, framework="torch")
 
 
 def prepared(function: Callable[..., Any], request: Request) -> Request:
@@ -121,6 +137,7 @@ class Formed(Convention):
 
     order: Layout = "nd"
     form: int = 0
+    width: int = 0  # of all rows; 0 where it is free
 
 
 class Laid(Target):
@@ -128,7 +145,7 @@ class Laid(Target):
 
     def __init__(self, made: Adapted, convention: Convention, name: str) -> None:
         super().__init__(made, convention, name)
-        self.subject = made.subject
+        self.subject, self.right = made.subject, made.right
 
 
 def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
@@ -146,7 +163,8 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
     failed: Failure | None = None
     for layout in orders if request.layout == "auto" else (request.layout,):
         try:
-            forms = tuple(subjects_of(request.spec, layout))
+            width = function.width if isinstance(function, HeldNorm) else 0
+            forms = tuple(_of_width(s, width) for s in subjects_of(request.spec, layout))
         except InputError as error:
             refused.append(error)
             continue
@@ -277,7 +295,9 @@ class Adapted:
     def formed(self, notes: tuple[str, ...]) -> Formed:
         """The convention, with the place of the subject among those of its specification."""
         how = self.convention
-        return Formed(how.arguments, how.framework, how.dtype, notes=notes, order=self.place[0], form=self.place[1])
+        width = self._function.width if isinstance(self._function, HeldNorm) else 0
+        order, form = self.place
+        return Formed(how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, width=width)
 
     def try_out(self, request: Request) -> None:
         """Make small calls, and see whether they give about the right values."""

@@ -220,3 +220,36 @@ def _tokens(given: tuple[Parameter, ...]) -> tuple[str, ...]:
 
 def _keyword(name: str) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY)
+
+
+_GAINS, _SHIFTS = ("weight", "gamma", "scale", "gain", "g"), ("bias", "beta", "shift")
+
+
+class HeldNorm:
+    """A module of a norm as a function of ``x``, ``gain`` and ``bias``, of its own width alone."""
+
+    def __init__(self, module: Any, request: Request, label: str) -> None:
+        self._torch = import_torch()
+        self._names = {_of_norm(key, tuple(tensor.shape), label): key for key, tensor in module.named_parameters()}
+        self.width = next(iter(module.parameters())).shape[0]
+        self._module = copy.deepcopy(module).eval().to(getattr(self._torch, request.dtype))
+        self.__name__, self.__wrapped__ = label, type(module).forward
+        self.__signature__ = Signature([_keyword("x"), *map(_keyword, self._names)])
+        self.note = (
+            f"The module is called with other weights in the place of its own, {', '.join(self._names.values())}, "
+            f"and with rows of {self.width} numbers."
+        )
+
+    def __call__(self, x: Any, **given: Any) -> Any:
+        state = {key: given[n] for n, key in self._names.items()}
+        with self._torch.no_grad():
+            return self._torch.func.functional_call(self._module, state, (x,))
+
+
+def _of_norm(key: str, shape: tuple[int, ...], label: str) -> str:
+    """The input that a parameter of a norm is."""
+    last = plain(key.rpartition(".")[2])
+    found = "gain" if last in _GAINS else "bias" if last in _SHIFTS else None
+    if found is None or len(shape) != 1:
+        raise InputError(f"{label} holds {key} {shape}, which is no gain or bias of a norm; give a function of x")
+    return found

@@ -12,10 +12,12 @@ import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.special import Undefined
+from symattn.errors import InputError
 from symattn.sources.forms import argument
 from symattn.sources.layouts import to_layout
 from symattn.sources.loading import _package
 from symattn.sources.repeat import Repeated
+from symattn.sources.target import Wrapped
 from symattn.verification.judge import Judged
 from symattn.verification.target import MADE, Argument, Convention, Inputs
 
@@ -55,6 +57,11 @@ def check(result, expected, allowed, dtypes):
 def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path, command: str) -> str:
     """The file for these cases, each with its word, to stand in ``folder``."""
     first = repeated[0][1]
+    if isinstance(first.convention, Wrapped):
+        raise InputError(
+            f"--write-test: {target} holds its weights, or takes its inputs in another shape than the case has them; "
+            "mend: write it for a function of these inputs; --case repeats the case"
+        )
     torch = first.convention.framework == "torch"
     path, found = _import(target, folder)
     libraries = "import torch\n" if torch else "import ml_dtypes\n" if _strange(first.convention.dtype) else ""

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from symattn import Attention, verify
+from symattn import Attention, LayerNorm, RMSNorm, verify
 from symattn.errors import InputError
+from symattn.sources import definitions
 from symattn.sources.request import Request
 from symattn.sources.target import Target, Wrapped, restored, target
+from symattn.sources.verify import _request
 from tests.sources.programs import Program
 
 pytestmark = pytest.mark.torch
@@ -247,3 +249,39 @@ def test_a_module_in_a_file(program: Program) -> None:
     with Child("attn.py:layer", Request.of(TWO, dtype="float32", layout="auto")) as child:
         assert isinstance(child.convention, Wrapped)
         assert child.convention.framework == "torch"
+
+
+def rms(wrong: bool = False) -> Any:
+    import torch
+
+    class Norm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(D))
+
+        def forward(self, x: Any) -> Any:
+            found = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5)
+            return found * (1 + self.weight) if wrong else found * self.weight
+
+    return Norm()
+
+
+def test_norms_that_hold_their_gain() -> None:
+    import torch
+
+    for layer, spec, right in (
+        (torch.nn.LayerNorm(D), LayerNorm(), True), (torch.nn.RMSNorm(D, eps=1e-5), RMSNorm(), True),
+        (rms(), RMSNorm(), True), (rms(wrong=True), RMSNorm(), False), (rms(), LayerNorm(), False),
+    ):  # fmt: skip
+        found = definitions.target(layer, _request(spec, dtype="float32"), "norm")
+        assert found.subject.sizes[0]["d"] == D
+        assert found.right is right
+        assert "other weights in the place of its own" in " ".join(found.convention.notes)
+    with pytest.raises(InputError, match="which is no gain or bias of a norm"):
+        definitions.target(linear(D, D), _request(RMSNorm(), dtype="float32"), "norm")
+
+
+@pytest.mark.deep
+def test_norms_that_hold_their_gain_are_verified() -> None:
+    assert verify(rms(), RMSNorm(), examples=5).verdict.value == "no fault"
+    assert verify(rms(wrong=True), RMSNorm(), examples=5).faults[0].step == "norm"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from symattn import Attention, verify
+from symattn.errors import InputError
 from symattn.sources.request import Request
 from symattn.sources.target import Wrapped, restored, target
+from tests.sources.programs import Program
 
 TWO = Attention(heads=2)
 
@@ -97,3 +100,15 @@ def test_right_and_wrong_ones_are_told_apart() -> None:
 
     assert [found(f, s) for f, s in ((last, Attention()), (flash, TWO), (projected, TWO))] == ["no fault"] * 3
     assert [found(f, s) for f, s in ((keys_first, Attention()), (heads_apart, TWO))] == ["fault"] * 2
+
+
+def test_no_test_is_written_for_parts_that_stand_together(tmp_path: Path, program: Program) -> None:
+    from symattn.sources.repeat import repeat_target
+    from symattn.sources.written_test import written
+
+    program("import numpy as np\ndef f(qkv):\n    return np.split(qkv, 3, axis=-1)[2] * 2\n")
+    inputs = {n: np.ones((2, 2)) for n in "qkv"}
+    one = repeat_target("attn.py:f", Attention(), inputs, framework="numpy")
+    assert one.report.verdict.value == "fault"
+    with pytest.raises(InputError, match="takes its inputs in another shape"):
+        written("attn.py:f", [("case", one)], tmp_path, "")
