@@ -64,6 +64,10 @@ class Enclosure(Elementwise, Functions, Products, Sums):
             exact = (self.rad == 0) | ~np.isfinite(end)
             return np.where(exact, end, np.nextafter(end, sign * np.inf))
 
+    def midpoints(self) -> np.ndarray:
+        """The midpoints, as balls have them."""
+        return self.mid.copy()
+
     def may_be(self, got: Any) -> np.ndarray:
         """Where floats could be the exact value: they are no further from the midpoint than the radius.
 

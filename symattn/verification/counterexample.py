@@ -71,7 +71,7 @@ def _steps(spec: Attention, judged: Judged, variant: Variant, at: tuple[int, ...
     """The worst row of every step: right, and with the mistake."""
     with bits(128):
         wrong = run(spec, judged.case.inputs, variant).values
-    right = judged.expected.run.values
+    right = judged.expected.in_balls.values
     if len(right["scores"].plain_shape) != 2:
         return ()
     names = [name for name in _STEPS if name in right and name in wrong]

@@ -9,12 +9,14 @@ from typing import Any, Literal
 import flint
 import numpy as np
 
+from symattn.arrays.ball import Ball
 from symattn.arrays.ball import precision as bits
+from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.spec import Attention
-from symattn.errors import SymattnError, Undecided
+from symattn.errors import Refused, SymattnError, Undecided
 from symattn.verification.bounding import plain
 from symattn.verification.bounds import allowed
 from symattn.verification.reference import RIGHT, Run, Variant, canonical, changed, run
@@ -46,15 +48,29 @@ class Case:
 
 @dataclass(frozen=True)
 class Expected:
-    """The exact output of the definition, or of a variant, and how far a legal implementation may be from it."""
+    """The exact output of the definition, or of a variant, and how far a legal implementation may be from it.
+
+    The run is one on enclosures where these are narrow enough for what is allowed, and else on balls.
+    """
 
     run: Run
     allowed: np.ndarray
 
+    @cached_property
+    def in_balls(self) -> Run:
+        """The run on balls whose radius is negligible against what is allowed."""
+        return self.run if self.run.kind is Ball else _sharp(self.run, self.allowed)
+
     @property
     def entries(self) -> np.ndarray:
         """The exact output's entries: balls, and undefined ones."""
-        return self.run.output.entries
+        entries: np.ndarray = self.in_balls.output.entries
+        return entries
+
+    @cached_property
+    def near(self) -> np.ndarray:
+        """The exact output as float64; NaN where it is no number."""
+        return np.asarray(self.run.output.mid) if self.run.kind is Enclosure else middles(self.entries)
 
     @cached_property
     def near(self) -> np.ndarray:
@@ -66,6 +82,10 @@ class Expected:
 
         +∞ for NaN or infinity where a number is legal; 0 where nothing is said.
         """
+        if self.run.kind is Enclosure:
+            found, sure = _ratios(got, self.run.output, self.allowed)
+            if sure:
+                return found
         return np.asarray(np.frompyfunc(ratio, 3, 1)(got, self.entries, self.allowed), dtype=np.float64)
 
     def decisive(self) -> np.ndarray:
@@ -73,10 +93,24 @@ class Expected:
         size = float(np.max(np.abs(self.run.values["v"].midpoints()), initial=0.0))
         return np.asarray(self.allowed < size)
 
+    @property
+    def narrow(self) -> bool:
+        """Whether the radius of an enclosed output is negligible against what is allowed."""
+        mid, rad = self.run.output.mid, self.run.output.rad
+        return bool(((rad <= self.allowed * _SHARP) | (np.isnan(mid) & (rad == 0)) | (self.allowed == 0)).all())
+
 
 def expected(spec: Attention, inputs: Inputs, precision: Precision, variant: Variant = RIGHT) -> Expected:
     """Run the definition at the precision at which its radius is negligible against what is allowed."""
-    at, fast = _START, _fast(spec, inputs, precision, variant)
+    fast = None
+    if not variant.steps and variant.values == RIGHT.values and variant.rows:
+        spec, inputs = changed(canonical(spec), inputs, variant)
+        variant, fast = RIGHT, plain.allowed(spec, inputs, precision) if plain.applies(spec, inputs) else None
+        enclosed = _enclosed(spec, inputs, precision, fast)
+        if enclosed is not None and enclosed.narrow:
+            return enclosed
+        fast = fast if enclosed is None else enclosed.allowed
+    at = _START
     while True:
         with bits(at):
             reference = run(spec, inputs, variant)
@@ -86,12 +120,48 @@ def expected(spec: Attention, inputs: Inputs, precision: Precision, variant: Var
         at *= 2
 
 
-def _fast(spec: Attention, inputs: Inputs, precision: Precision, variant: Variant) -> np.ndarray | None:
-    """What is allowed, from float64, where the definition itself is run and is plain enough."""
-    if variant.steps or variant.values != RIGHT.values or not variant.rows:
+def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.ndarray | None) -> Expected | None:
+    """The definition on enclosures, and the bound of that run where ``fast`` does not say it; None where there is none.
+
+    Variants are left to balls.
+    """
+    if fast is None and not plain.encloses(spec, inputs):
         return None
-    spec, inputs = changed(canonical(spec), inputs, variant)
-    return plain.allowed(spec, inputs, precision) if plain.applies(spec, inputs) else None
+    try:
+        reference = run(spec, inputs, kind=Enclosure)
+        return Expected(reference, plain.of_run(reference, precision) if fast is None else fast)
+    except (Refused, Undecided):
+        return None
+
+
+def _sharp(reference: Run, allowed: np.ndarray) -> Run:
+    at = _START
+    while True:
+        with bits(at):
+            found = run(reference.spec, reference.inputs, reference.variant)
+        if at >= _LIMIT or _is_sharp(found.output.entries, allowed):
+            return found
+        at *= 2
+
+
+def _ratios(got: np.ndarray, exact: Enclosure, limits: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Ratios by enclosures, and whether these say of each entry on which side of 1 it is.
+
+    Rounding in the difference and in the quotient is outweighed by 2⁻⁴⁰ of what they are.
+    """
+    centre, radius, undefined = exact.mid, exact.rad, np.isnan(exact.mid)
+    with np.errstate(all="ignore"):
+        off = np.abs(got - centre)
+        most, least = (off + radius) * (1 + 2.0**-40), np.maximum(off - radius, 0) * (1 - 2.0**-40)
+        below, beyond = most <= limits, least > limits
+        inside = np.where(most == 0, 0.0, np.minimum(most / limits, 1.0))
+        outside = np.maximum(least / limits, 1 + 2.0**-40)
+        found = np.where(below, inside, outside)
+        strange = np.where(undefined, np.where(np.isnan(got), 0.0, np.inf), np.inf)
+        found = np.where(undefined | ~np.isfinite(got), strange, found)
+        found = np.where(np.isinf(limits) & ~undefined, 0.0, found)
+    sure = below | beyond | undefined | ~np.isfinite(got) | np.isinf(limits)
+    return found, bool((sure & ~(undefined & (radius > 0))).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +196,7 @@ def judge(spec: Attention, precision: Precision, case: Case, outcome: Outcome) -
     right = expected(spec, case.inputs, precision)
     if outcome.error is not None or outcome.output is None:
         return Judged(case, outcome, right, "raises")
-    if outcome.output.shape != right.entries.shape:
+    if outcome.output.shape != right.allowed.shape:
         return Judged(case, outcome, right, "shape")
     right = _stored_as(right, outcome.dtype, precision)
     ratios = right.ratios(outcome.output)
@@ -206,14 +276,13 @@ def explains(spec: Attention, precision: Precision, judged: Judged, variant: Var
     got = judged.outcome.output
     if got is None:
         return None if judged.outcome.error and judged.finding == "raises" else False
-    if got.shape != wrong.entries.shape:
+    if got.shape != wrong.allowed.shape:
         return False
     return _compared(judged, wrong, got)
 
 
 def _compared(judged: Judged, wrong: Expected, got: np.ndarray) -> bool | None:
-    told = np.array([not isinstance(x, Undefined) for x in wrong.entries.flat]).reshape(got.shape)
-    told &= np.isfinite(wrong.allowed)
+    told = np.isfinite(wrong.near) & np.isfinite(wrong.allowed)
     ratios = np.where(told, wrong.ratios(got), 0.0)
     if (ratios > 1).any():
         return False

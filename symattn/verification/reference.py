@@ -1,4 +1,4 @@
-"""The one definition, run in balls on given inputs: what the output is, and what the bound needs to know.
+"""The one definition, run in balls or enclosures on given inputs: what the output is, and what the bound needs to know.
 
 Wrong variants run the same way: a ``Variant`` changes some steps of the definition and leaves the others as they are.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.ball import Ball
+from symattn.arrays.enclosure import Enclosure
 from symattn.attention.flow import Step
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
@@ -40,6 +42,8 @@ class Variant:
 
 RIGHT = Variant()
 _PLAIN = Attention()
+_ANGLES: dict[tuple[Any, ...], Enclosure] = {}
+_MOST_ANGLES = 128
 _CLOSING = ("attended", "attended_latents", "output")  # where weights meet values
 _LATER = ("capped", "biased", "masked")  # what becomes of scores that are scaled
 #: The names that scores have, one after another (positions are added before or after they are scaled).
@@ -48,7 +52,7 @@ SCORES = ("scores", "positioned", "scaled", *_LATER)
 
 @dataclass(frozen=True)
 class Run:
-    """One run: all arrays in balls (``values``), some from absolute values, and lengths of paths.
+    """One run: all arrays in balls, or in another ``kind`` (``values``), some from absolute values, lengths of paths.
 
     ``absolute`` holds, of the values and of scores that are sums of products, the sums of the absolute values of their
     monomials in the inputs. ``terms`` counts the roundings that a monomial of a score can meet in products and sums,
@@ -62,12 +66,12 @@ class Run:
     terms: np.ndarray
     value_terms: int
     variant: Variant = RIGHT
+    kind: type[Any] = Ball
 
     @property
-    def output(self) -> Ball:
-        """The exact output, in balls."""
-        out: Ball = self.values["output"]
-        return out
+    def output(self) -> Any:
+        """The exact output, in balls or enclosures."""
+        return self.values["output"]
 
     @property
     def chain(self) -> tuple[str, ...]:
@@ -80,15 +84,14 @@ class Run:
         return raw(self.spec, self.steps)
 
     @property
-    def final_scores(self) -> Ball:
+    def final_scores(self) -> Any:
         """The scores as the normaliser receives them."""
-        s: Ball = self.values[self.chain[-1]]
-        return s
+        return self.values[self.chain[-1]]
 
     @property
     def allowed(self) -> np.ndarray:
         """Booleans (…, n_q, n_k): which scores are no −∞."""
-        found: np.ndarray = np.asarray(Ball.xp.isfinite(self.final_scores))
+        found: np.ndarray = np.asarray(self.kind.xp.isfinite(self.final_scores))
         return found
 
     @property
@@ -106,7 +109,7 @@ class Run:
         """The array that the weights meet."""
         return values_name(self.steps) if self.variant.values == "v" else self.variant.values
 
-    @property
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The definition's own steps."""
         return self.spec.pipeline(frozenset(self.inputs))
@@ -133,18 +136,18 @@ def canonical(spec: Attention) -> Attention:
     return replace(spec, latent=replace(spec.latent, absorbed=False)) if spec.latent is not None else spec
 
 
-def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT) -> Run:
-    """Run the definition, or a variant of it, at the present precision of balls."""
+def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT, kind: type[Any] = Ball) -> Run:
+    """Run the definition, or a variant of it, in balls at their present precision, or in enclosures."""
     spec, inputs = changed(canonical(spec), inputs, variant)
     steps = spec.pipeline(frozenset(inputs))
-    values = trace(spec, {name: lifted(array) for name, array in inputs.items()}, variant)
+    values = trace(spec, {name: lifted(array, kind) for name, array in inputs.items()}, variant)
     held = variant.values if variant.values != "v" else values_name(steps)
     wanted = ({held} if held not in variant.steps else {values_name(steps)}) if spec.latent is None else set()
     if of_products(spec):
         wanted |= {"q", "k", *chain(steps)[: chain(steps).index(raw(spec, steps)) + 1]}
-    absolute = trace(spec, {n: _absolute(n, a) for n, a in inputs.items()}, variant, wanted)
+    absolute = trace(spec, {n: _absolute(n, a, kind) for n, a in inputs.items()}, variant, wanted)
     terms, value_terms = _terms(spec, inputs, values, variant), _value_terms(values)
-    return Run(spec, inputs, values, absolute, terms, value_terms, variant)
+    return Run(spec, inputs, values, absolute, terms, value_terms, variant, kind)
 
 
 def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attention, Inputs]:
@@ -183,10 +186,22 @@ def trace(spec: Attention, given: Values, variant: Variant = RIGHT, wanted: set[
             of = tuple(variant.values if n == held else n for n in of)
             if made and variant.values not in values:
                 values[variant.values] = made(spec, values)
-        values[step.name] = change(spec, values) if change else step.run(*[values[n] for n in of])
+        values[step.name] = change(spec, values) if change else _run(step, spec, [values[n] for n in of])
     if made and held in values and variant.values not in values:
         values[variant.values] = made(spec, values)
     return values
+
+
+def _run(step: Step, spec: Attention, given: Sequence[Any]) -> Any:
+    """What a step makes. Angles of places that are counted depend on sizes alone: enclosures of them are kept."""
+    if step.name not in ("cos", "sin") or len(given) != 1 or not isinstance(given[0], Enclosure):
+        return step.run(*given)
+    key = spec.position, step.name, given[0].plain_shape[-2:]
+    if key not in _ANGLES:
+        if len(_ANGLES) >= _MOST_ANGLES:
+            _ANGLES.clear()
+        _ANGLES[key] = step.run(*given)
+    return _ANGLES[key]
 
 
 def _ancestors(steps: Sequence[Step], wanted: set[str]) -> set[str]:
@@ -203,8 +218,8 @@ def lifted(array: Any, kind: Any = Ball) -> Any:
     return kind.literal(array) if np.isinf(array).any() else kind.lift(array)
 
 
-def _absolute(name: str, array: Any) -> Any:
-    return array if name in ("mask", "keep") or array.dtype.kind in "biu" else Ball.lift(np.abs(array))
+def _absolute(name: str, array: Any, kind: type[Any]) -> Any:
+    return array if name in ("mask", "keep") or array.dtype.kind in "biu" else kind.lift(np.abs(array))
 
 
 def _terms(spec: Attention, inputs: Inputs, values: Values, variant: Variant) -> np.ndarray:

@@ -126,13 +126,20 @@ def test_parts_are_where_the_roundings_are() -> None:
     assert next(iter(of_sums.steps())) == "sums"
 
 
-def test_other_variants_are_bounded_in_balls() -> None:
+def test_what_no_enclosure_serves_is_bounded_in_balls() -> None:
     rng = np.random.default_rng(45)
     given = {name: rng.standard_normal((3, 2)) for name in "qkv"}
-    capped = bound(Attention(softcap=2), given, Precision.of("fp32"))
-    assert capped.method == "balls"
-    assert not capped.parts
-    assert (capped.allowed > 0).all()
+    other = bound(Attention(normaliser="sigmoid"), given, Precision.of("fp32"))
+    assert other.method == "balls"
+    assert not other.parts
+    assert (other.allowed > 0).all()
+
+
+def test_parts_of_a_variant_sum_to_its_bound() -> None:
+    rng = np.random.default_rng(45)
+    found = bound(Attention(softcap=2), {name: rng.standard_normal((3, 2)) for name in "qkv"}, Precision.of("fp32"))
+    assert found.method == "floats"
+    np.testing.assert_allclose(sum(found.parts.values()), found.allowed, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

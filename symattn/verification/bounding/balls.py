@@ -47,6 +47,7 @@ class _Bound:
         self.eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps = self.eps / (1 - self.eps)
         self.m = largest(self.t, self.open)
+        self.top = size(self.m) + self.errors.shift * self.unit  # |m|, with what rows may be shifted by
         self.tau = self._scores()
         self.star = largest(self.tau, self.open)
         self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)  # rows whose sum could underflow to nothing
@@ -70,7 +71,7 @@ class _Bound:
         self.alone = (rescaled + counts.alone) * rate(p.accumulate) + merging * counts.merges + self._value_rate(values)
         apart = merging * counts.merges
         if p.lse:
-            common = g(4, p.score) * (size(self.m) + spread) + 2 * self.eps * (self.log_n + grown)
+            common = g(4, p.score) * (self.top + spread) + 2 * self.eps * (self.log_n + grown)
             apart = xp.maximum(apart, first + second + common)
         self.below = (rescaled + counts.below) * rate(p.accumulate) + apart
 
@@ -130,7 +131,7 @@ class _Bound:
         first = reference + g(3, f) * (fall + 2 * self.star) + (self.rescalings + 1) * Ball.lift(self.eps)
         log_n = flint.arb(self.n).log()
         sums = Ball.lift(self.counts.below + self.rescalings) * rate(p.accumulate)
-        largest_sum = size(self.m) + log_n + 2 * self.star
+        largest_sum = self.top + log_n + 2 * self.star
         least = xp.where(self.open, first + sums, 0) + g(4, f) * largest_sum + 2 * self.eps * log_n
         grown = xp.max(least, axis=-1, keepdims=True)
         second = g(3, f) * (fall + log_n + 2 * self.star + grown) + self.eps
@@ -138,7 +139,7 @@ class _Bound:
 
     def _length(self) -> Balls:
         """|t_j| + |m|, with what rows may be shifted by."""
-        return size(self.t) + size(self.m) + 2 * self.errors.shift
+        return size(self.t) + self.top + self.errors.shift * self.unit
 
     def _value_rate(self, roundings: int) -> Any:
         """What values bring along, in exponents."""

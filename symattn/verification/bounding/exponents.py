@@ -5,11 +5,11 @@ numbers by + × ÷ and maxima, in float32 where that is fine enough for the rang
 w of that format. Each number passes fewer than 100 roundings, so that an exponent x is too small by at most 100 w x,
 and e^x − 1 by a part of at most 100 w (1 + x); ``floats`` makes up for it.
 
-Weights: |t̂ − t| ≤ ω |t|^ for the ω given (``off``), so r = ω max |t|^ is the largest error of a score in a row, and
-p̂ = p e^δ with |δ| ≤ ϖ = 2 (2r + u max|x|) + (n + 20) u + 4 ε for x = t̂ − m̂, u = 2⁻⁵³, ε that of the proved
-exponential. Arguments below −700 are raised to it, and weights below the normal numbers to the least of these: then
-p̂ is too large, and the bound grows with every p. So p ≤ p̂ (1 + 1.1ϖ) wherever p stands, |t| ≤ |t̂| + r, and m − t ≤
-−x + 2r. In rows with ϖ > 2⁻²⁰, or a_j beyond 600, nothing is known of the weights.
+Weights: with r the largest error |t̂ − t| of a score in a row, p̂ = p e^δ with |δ| ≤ ϖ = 2 (2r + u max|x|) + (n + 20) u
++ 4 ε for x = t̂ − m̂, u = 2⁻⁵³, ε that of the proved exponential. Arguments below −700 are raised to it, and weights
+below the normal numbers to the least of these: then p̂ is too large, and the bound grows with every p. So p ≤ p̂ (1 +
+1.1ϖ) wherever p stands, |t| ≤ |t̂| + r, and m − t ≤ −x + 2r. In rows with ϖ > 2⁻²⁰, or a_j beyond 600, nothing is known
+of the weights.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ _FEW = 64  # rescalings that are not counted, but taken to be as many as there m
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores (rows, n) of the keys in ``open_``, 0 elsewhere; sums of absolute values; ω; τ_j; is the last one a sink?
+    """Scores t̂ (rows, n) of the keys in ``open_``, 0 elsewhere; r; τ_j; the largest sum of absolute values.
 
-    ``sizes`` and ``tau`` are of the type that the bound is computed in.
+    ``tau`` is of the type that the bound is computed in. r, the largest sums and ``shift``, by how much a row may be
+    shifted, are (rows, 1).
     """
 
     t: NDArray[np.float64]
-    sizes: Floats
+    r: NDArray[np.float64]
     open_: NDArray[np.bool_]
-    off: float
     tau: Floats
-    sink: bool
+    largest: NDArray[np.float64]
+    sink: bool = False  # is the last one a sink?
     every: bool = False  # all keys are in ``open_``
+    shift: Any = 0.0
 
 
 class Exponents:
@@ -87,8 +89,7 @@ class Exponents:
         self.fall = np.empty(p.shape, self.kind)
         np.negative(p, out=self.fall, casting="same_kind")
         self.deepest = deepest = self.fall.max(axis=1, keepdims=True).astype(np.float64)
-        self.largest = s.sizes.max(axis=1, keepdims=True).astype(np.float64)
-        self.r = s.off * self.largest
+        self.r = s.r
         self.weight_error = 2 * (2 * self.r + 2 * U * deepest) + (self.n + 20) * U + 4 * EPSILON
         if deepest.max(initial=0.0) > _DEEP:
             np.maximum(p, -_DEEP, out=p)
@@ -108,7 +109,7 @@ class Exponents:
         s, p = self.scores, self.precision
         t = np.empty(s.t.shape, self.kind)
         np.abs(s.t, out=t, casting="same_kind")
-        t += self._row(self.r)
+        t += self._row(self.r + s.shift)
         two, tau = g(2, p.between), s.tau
         tau *= 1 + two
         tau += two * t
@@ -125,7 +126,7 @@ class Exponents:
         """a_j, s_j and b_j."""
         p, c, log_n = self.precision, self.counts, log(self.n) * (1 + 4 * U)
         two, three, four, six = (g(k, p.score) for k in (2, 3, 4, 6))
-        m, times = np.abs(self.m) + self.r, self._rescalings()
+        m, times = np.abs(self.m) + self.r + self.scores.shift, self._rescalings()
         fall = self._falling()
         fall *= three
         first = two * self.t  # r_j

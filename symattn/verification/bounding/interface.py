@@ -12,7 +12,7 @@ from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.document.notation import Node
-from symattn.errors import Undecided
+from symattn.errors import Refused
 from symattn.verification.bounding import formula, plain
 from symattn.verification.bounding.balls import allowed as in_balls
 from symattn.verification.bounding.priori import Sizes, evaluate
@@ -52,19 +52,18 @@ class Bound:
 def bound(spec: Attention, inputs: Mapping[str, Any], precision: str | Precision) -> Bound:
     """The bound for these inputs, by name (q, k, v, mask, …), as ``Attention`` takes them.
 
-    Plain attention (masks, heads, shared keys, sinks) is bounded in floats at BLAS's speed, other variants in balls.
+    Plain attention (masks, heads, shared keys, sinks) is bounded in floats at BLAS's speed. So is every softmax of
+    other scores (rotary positions, caps, biases, additive masks), from enclosures of these; what is left, in balls.
     Raises InputError where no bound is proved for the specification. The statement and its proof: ``bounds``.
     """
     given = {name: _array(a) for name, a in inputs.items()}
     spec, precision = canonical(spec), Precision.of(precision)
-    if not plain.applies(spec, given):
+    try:
+        whole, shares = plain.with_shares(spec, given, precision)
+    except Refused:
         with bits(_BITS):
             return Bound(in_balls(run(spec, given), precision), {}, "balls")
-    try:
-        whole, shares = plain.evaluate(spec, given, precision, shares=True)
-    except Undecided:
-        return Bound(plain.allowed(spec, given, precision), {}, "floats")
-    return Bound(whole, _scaled(shares, whole), "floats")
+    return Bound(whole, _scaled(shares, whole) if shares else {}, "floats")
 
 
 def _array(a: Any) -> np.ndarray:

@@ -1,35 +1,43 @@
-"""The fast bound of plain attention: dot products, a scale, masks, heads, shared keys and values, sinks.
+"""The fast bound: of plain attention straight from its inputs, of its variants from a run on enclosures.
 
-Scores and masks come from the steps of the definition themselves, run in float64. With u = 2⁻⁵³ a score passes d + 4
-roundings there, so |t̂ − t| ≤ (d + 8) u |t|^, |t|^ being the sums of absolute values as float64 makes them of |q| and
-|k|.
+``Plain`` has dot products, a scale, masks, heads, shared keys and values, sinks. Scores and masks come from the steps
+of the definition themselves, run in float64. With u = 2⁻⁵³ a score passes d + 4 roundings there, so |t̂ − t| ≤ (d + 8)
+u |t|^, |t|^ being the sums of absolute values as float64 makes them of |q| and |k|.
+
+``Enclosed`` has every softmax of scores that are made otherwise: rotated, capped, biased, with additive masks. The
+scores are enclosed, |t̂ − t| is at most their radius, and ``scores`` gives τ_j. The values are inputs, which float64
+holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import log
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
-from symattn.errors import Undecided
+from symattn.errors import Refused, Undecided
+from symattn.verification.bounding.arithmetic import number
 from symattn.verification.bounding.distances import Floats, U, Values
 from symattn.verification.bounding.exponents import Scores
 from symattn.verification.bounding.floats import Rows, enlarged
 from symattn.verification.bounding.growth import g
-from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
+from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings, score_errors
 from symattn.verification.bounding.shares import shares
-from symattn.verification.reference import chain, usual, values_name
+from symattn.verification.reference import Run, chain, run, usual, values_name
 from symattn.verification.target import Inputs
 
 _BLOCK = 1 << 18  # scores at a time
 _MANY = 1 << 14
 _LARGEST, _SMALLEST = 1e140, 1e-140  # beyond, squares of inputs leave the range
+_LN2 = Enclosure(np.asarray(log(2)), np.asarray(2.0**-52))
 _STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse", "output"}
 
 
@@ -53,6 +61,17 @@ def _steps(spec: Attention, names: frozenset[str]) -> tuple[Step, ...]:
     return spec.pipeline(names)
 
 
+def encloses(spec: Attention, inputs: Inputs) -> bool:
+    """Whether a run on enclosures gives the bound: of a softmax, and of values that are inputs."""
+    if spec.normaliser != "softmax" or spec.latent is not None or spec.dropout or not {"q", "k", "v"} <= set(inputs):
+        return False
+    steps = spec.pipeline(frozenset(inputs))
+    if any(len(step.of) > 2 for step in steps if step.name in ("attended", "output")) or steps[-1].of[0] != "weights":
+        return False
+    given = [np.asarray(a) for a in inputs.values()]
+    return all(a.size > 0 and _moderate(np.where(np.isneginf(a), 0.0, a)) for a in given if a.dtype.kind == "f")
+
+
 def usual_or_sink(spec: Attention) -> bool:
     """Whether scores are dot products with a scale, and weights their softmax under masks, with a sink or without."""
     return usual(replace(spec, sink=None))
@@ -71,8 +90,49 @@ def _moderate(a: NDArray[Any]) -> bool:
     return bool(np.isfinite(sizes).all() and sizes.max() < _LARGEST and small > _SMALLEST)
 
 
-class Plain:
-    """The bound for one set of inputs: ``allowed`` (…, n_q, d_v), and shares of it by step where they are wanted."""
+class _Heads:
+    """The bound by heads and blocks of rows: ``allowed`` (…, n_q, d_v); its shares by step where they are wanted."""
+
+    spec: Attention
+    precision: Precision
+    kind: np.dtype[Any]
+    wanted: bool = False
+
+    def _result(self, shape: tuple[int, ...], v: Floats, made: dict[tuple[int, ...], Values]) -> None:
+        """All blocks, for values (…, n_k, d_v); ``made`` holds what was made of these."""
+        self.allowed, self.shares = np.empty(shape), dict[str, Floats]()
+        (n_q, d_v), n_k = shape[-2:], v.shape[-2]
+        v = np.broadcast_to(v, (*shape[:-2], n_k, d_v))
+        for index in np.ndindex(*shape[:-2]):
+            logit = self._logit(index)
+            if index not in made:
+                own = v[index] if logit is None else np.vstack([v[index], np.zeros((1, d_v))])
+                made[index] = Values(own, self.kind)
+            for rows in _blocks(n_q, n_k):
+                scores = self._scores(index, rows, logit)
+                self._put((*index, rows), Rows(self.precision, scores, made[index]))
+
+    def _logit(self, index: tuple[int, ...]) -> float | None:
+        raise NotImplementedError
+
+    def _scores(self, index: tuple[int, ...], rows: slice, logit: float | None) -> Scores:
+        raise NotImplementedError
+
+    def _put(self, where: Any, rows: Rows) -> None:
+        """The last rounding; +∞ where an intermediate result could leave the range."""
+        p, f, values, found = self.precision, self.precision.returned, rows.values, rows.found()
+        last = (found.size + found.moved) * g(1, f) + float(f.eta)
+        limit = float(min(x.largest for x in (p.score, p.accumulate, f)))
+        over = found.vanishes | (rows.scores.largest[:, 0] * (LOG2_E * 1.02) > limit)
+        over |= bool(values.total.max() * 1.02 > limit)
+        whole = np.where(over[:, None], np.inf, enlarged(found.moved + last))
+        self.allowed[where] = whole
+        for name, part in ({**shares(rows, found.parts), "output": last} if self.wanted else {}).items():
+            self.shares.setdefault(name, np.zeros_like(self.allowed))[where] = part
+
+
+class Plain(_Heads):
+    """The bound for one set of inputs."""
 
     def __init__(
         self,
@@ -82,23 +142,29 @@ class Plain:
         shares: bool = False,
         held: dict[tuple[int, ...], Values] | None = None,
     ) -> None:
-        self.spec, self.precision, self.wanted, self.made = spec, precision, shares, {} if held is None else held
+        self.spec, self.precision, self.wanted = spec, precision, shares
+        made = {} if held is None else held
         self.steps = _steps(spec, frozenset(inputs))
         given = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
         sizes = {n: np.abs(a) if a.dtype.kind == "f" else a for n, a in given.items()}
         names = [n for n in chain(self.steps) if n != "masked"]
         self.masked = len(names) < len(chain(self.steps))
-        self.held = values_name(self.steps)
         self.keys = next(s for s in self.steps if s.name == "scores").of[:2]
+        held_as = values_name(self.steps)
         with np.errstate(all="ignore"):  # what overflows becomes +∞, or undefined, which counts as +∞
-            self.values = _run(self.steps, given, {chain(self.steps)[-1], self.held})
-            self.kind = next(iter(self.made.values())).kind if self.made else _kind(precision, sizes)
+            self.values = _run(self.steps, given, {chain(self.steps)[-1], held_as})
+            self.kind = next(iter(made.values())).kind if made else _kind(precision, sizes)
             sizes = {n: a.astype(self.kind) if a.dtype.kind == "f" else a for n, a in sizes.items()}
             self.sizes = _run(self.steps, sizes, {names[-1]})
-            self.t, self.raw = self.values[chain(self.steps)[-1]], np.abs(self.sizes[names[-1]])
+            t, raw = self.values[chain(self.steps)[-1]], np.abs(self.sizes[names[-1]])
             self.d = int(given["q"].shape[-1])
             self.terms = self._terms(given)
-            self._result()
+            v = self.values[held_as]
+            lead = np.broadcast_shapes(t.shape[:-2], v.shape[:-2])
+            self.t, self.raw = (np.broadcast_to(a, (*lead, *t.shape[-2:])) for a in (t, raw))
+            if not isinstance(self.terms, int):
+                self.terms = np.broadcast_to(self.terms, self.t.shape)
+            self._result((*lead, t.shape[-2], v.shape[-1]), v, made)
 
     def _terms(self, given: dict[str, Any]) -> Any:
         """How many products of each score are not zero: one number, or for each."""
@@ -106,28 +172,6 @@ class Plain:
             return self.d
         marks = {n: (a != 0).astype(np.float32) if n in ("q", "k", "v") else a for n, a in given.items()}
         return _run(self.steps, marks, {"scores"})["scores"].astype(np.int64)
-
-    def _result(self) -> None:
-        lead, (n_q, n_k), d_v = self.t.shape[:-2], self.t.shape[-2:], self.values[self.held].shape[-1]
-        shape = (*np.broadcast_shapes(lead, self.values[self.held].shape[:-2]), n_q, d_v)
-        self.allowed = np.empty(shape)
-        self.shares: dict[str, Floats] = {}
-        v = np.broadcast_to(self.values[self.held], (*shape[:-2], n_k, d_v))
-        every = [np.broadcast_to(a, (*shape[:-2], n_q, n_k)) for a in (self.t, self.raw)]
-        terms = self.terms if isinstance(self.terms, int) else np.broadcast_to(self.terms, every[0].shape)
-        for index in np.ndindex(*shape[:-2]):
-            logit = self._logit(index)
-            if index not in self.made:
-                own = v[index] if logit is None else np.vstack([v[index], np.zeros((1, d_v))])
-                self.made[index] = Values(own, self.kind)
-            values = self.made[index]
-            t, raw = (a[index] for a in every)
-            count = terms if isinstance(terms, int) else terms[index]
-            for rows in _blocks(n_q, n_k):
-                scores = self._scores(t[rows], raw[rows], count if isinstance(count, int) else count[rows], logit)
-                found = Rows(self.precision, scores, values)
-                largest = raw[rows].max(axis=1) if self.masked else found.exponents.largest[:, 0]
-                self._put((*index, rows), found, largest)
 
     def _logit(self, index: tuple[int, ...]) -> float | None:
         if self.spec.sink is None:
@@ -137,16 +181,18 @@ class Plain:
         z = np.asarray(self.values["sink"], dtype=np.float64)
         return float(z[index[-1]] if self.spec.heads > 1 else z.reshape(-1)[0])
 
-    def _scores(self, t: Floats, raw: Floats, terms: Any, logit: float | None) -> Scores:
+    def _scores(self, index: tuple[int, ...], rows: slice, logit: float | None) -> Scores:
+        t, raw = self.t[index][rows], self.raw[index][rows]
         open_ = np.isfinite(t) if self.masked else np.broadcast_to(True, t.shape)
-        tau = self._errors(raw, terms)
-        every = not self.masked or bool(open_.all())
+        tau = self._errors(raw, self.terms if isinstance(self.terms, int) else self.terms[index][rows])
+        every, largest = not self.masked or bool(open_.all()), _largest(raw)
         if not every:
             t, raw = np.where(open_, t, 0.0), np.where(open_, raw, 0)
         if logit is not None:
             t, raw = _beside(t, logit), _beside(raw, abs(logit))
             tau, open_ = _beside(tau, 0), _beside(open_, True)
-        return Scores(t, raw, open_, (self.d + 8) * U, tau, logit is not None, every)
+        off = (self.d + 8) * U * _largest(raw)
+        return Scores(t, off, open_, tau, np.maximum(largest, _largest(raw)), logit is not None, every)
 
     def _errors(self, raw: Floats, terms: Any) -> Floats:
         """τ_j of step 1."""
@@ -174,17 +220,44 @@ class Plain:
             return max(1.0, float(self.sizes["scale"].max()))
         return 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
 
-    def _put(self, where: Any, rows: Rows, largest: Floats) -> None:
-        """The last rounding; +∞ where an intermediate result could leave the range."""
-        p, f, values, found = self.precision, self.precision.returned, rows.values, rows.found()
-        last = (found.size + found.moved) * g(1, f) + float(f.eta)
-        limit = float(min(x.largest for x in (p.score, p.accumulate, f)))
-        over = found.vanishes | (largest * (LOG2_E * 1.02) > limit)
-        over |= bool(values.total.max() * 1.02 > limit)
-        whole = np.where(over[:, None], np.inf, enlarged(found.moved + last))
-        self.allowed[where] = whole
-        for name, part in ({**shares(rows, found.parts), "output": last} if self.wanted else {}).items():
-            self.shares.setdefault(name, np.zeros_like(self.allowed))[where] = part
+
+class Enclosed(_Heads):
+    """The bound for a run on enclosures."""
+
+    kind = np.dtype(np.float64)
+
+    def __init__(self, run: Run, precision: Precision, shares: bool = False) -> None:
+        self.spec, self.precision, self.wanted = run.spec, precision, shares
+        errors, final, shape = score_errors(run, precision), run.final_scores, run.output.plain_shape
+        unit = _LN2 if run.spec.base == 2 else Enclosure.lift(1.0)
+        t, v = number(final) * unit, run.values[run.values_name]
+        if np.isnan(final.mid).any() or v.rad.any():
+            raise Refused("the enclosures do not say which scores there are, or what the values are")
+        every = (*shape[:-2], *final.plain_shape[-2:])
+        self.shift = np.broadcast_to(errors.shift * unit.high, (*shape[:-1], 1))
+        self.t, self.off, self.open, self.tau, self.sizes = (
+            np.broadcast_to(a, every) for a in (t.mid, t.rad, run.allowed, errors.tau * unit.high, errors.largest)
+        )
+        self.logits = {"zero": np.zeros(1), "given": run.values.get("sink"), None: None}[run.spec.sink]
+        with np.errstate(all="ignore"):
+            self._result(shape, v.mid, {})
+
+    def _logit(self, index: tuple[int, ...]) -> float | None:
+        if self.logits is None:
+            return None
+        z = np.atleast_1d(self.logits.mid if isinstance(self.logits, Enclosure) else self.logits)
+        own = index[-1] if self.spec.heads > 1 and len(z) > 1 else 0
+        return float(z[own]) * (log(2) if self.spec.base == 2 else 1.0)
+
+    def _scores(self, index: tuple[int, ...], rows: slice, logit: float | None) -> Scores:
+        at: Any = (*index, rows)
+        open_, t, tau = self.open[at], self.t[at], np.array(self.tau[at])
+        off, largest = _largest(np.where(open_, self.off[at], 0.0)), _largest(self.sizes[at])
+        if logit is not None:
+            t, tau, open_ = _beside(t, logit), _beside(tau, 0), _beside(open_, True)
+            off, largest = np.maximum(off, 4 * U * abs(logit)), np.maximum(largest, abs(logit))
+        every, t = bool(open_.all()), np.where(open_, t, 0.0)
+        return Scores(t, off, open_, tau, largest, logit is not None, every, self.shift[at])
 
 
 def _run(steps: tuple[Step, ...], given: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
@@ -195,6 +268,11 @@ def _run(steps: tuple[Step, ...], given: dict[str, Any], wanted: set[str]) -> di
             values[step.name] = step.run(*[values[name] for name in step.of])
             missing = missing - {step.name}
     return values
+
+
+def _largest(a: NDArray[Any]) -> Floats:
+    """Row maxima as float64, (rows, 1)."""
+    return np.asarray(a.max(axis=1, keepdims=True, initial=0), dtype=np.float64)
 
 
 def _beside(a: NDArray[Any], x: Any) -> NDArray[Any]:
@@ -229,12 +307,40 @@ def _parts(spec: Attention, inputs: Inputs) -> Iterator[Inputs]:
         yield {**inputs, "q": q[rows]}
 
 
+def of_run(run: Run, precision: Precision) -> Floats:
+    """The bound for a run on enclosures for which ``encloses`` holds; +∞ where nothing is said.
+
+    Raises ``Refused`` where the enclosures do not say which scores there are.
+    """
+    try:
+        return Enclosed(run, precision).allowed
+    except Undecided:
+        return np.full(run.output.plain_shape, np.inf)
+
+
 def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:
     """The bound for each element of the output, +∞ where nothing is said. For inputs for which it ``applies``."""
     try:
         return evaluate(spec, inputs, precision)[0]
     except Undecided:
         return np.full(_shape(spec, inputs), np.inf)
+
+
+def with_shares(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, dict[str, Floats]]:
+    """The bound and its shares by step; no shares where nothing is said. Raises ``Refused`` where balls are needed."""
+    if applies(spec, inputs):
+        try:
+            return evaluate(spec, inputs, precision, shares=True)
+        except Undecided:
+            return np.full(_shape(spec, inputs), np.inf), {}
+    if not encloses(spec, inputs):
+        raise Refused("this specification is bounded in balls")
+    reference = run(spec, inputs, kind=Enclosure)
+    try:
+        found = Enclosed(reference, precision, shares=True)
+    except Undecided:
+        return np.full(reference.output.plain_shape, np.inf), {}
+    return found.allowed, found.shares
 
 
 def _shape(spec: Attention, inputs: Inputs) -> tuple[int, ...]:

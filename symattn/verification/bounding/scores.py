@@ -21,16 +21,23 @@ A score becomes what the softmax receives in up to four steps, each with an erro
 4. Afterwards. A cap moves no score farther; its quotient, tanh and product cost g(4)(|s| + τ) and
    c (ε + 6u) + g(4)|c tanh(s/c)|. What is added, |B|_j in sum, is joined with the monomials in any order and may pass
    all their roundings: g(N + K + a)(|B|_j + |t|_j). Slopes that are computed are off by g(h + 8) + ε, in float32 or
-   better; and m·(i − j) may be m·j up to a shift of the row by at most m (n_q + n_k), which has no effect on weights
-   but on sizes: |B| and |t| grow by that. Distances may be shifted by ‖q‖²/2.
+   better; and m·(i − j), for places i and j, may be m·j or m·(j − n_k): up to a shift of the row by at most m max{n_q,
+   n_k}, which has no effect on weights but on sizes: |B| and |t| grow by that. Distances may be shifted by ‖q‖²/2.
 
 Underflow: every operation may be off by η, multiplied by what comes later.
+
+In balls all this is as it stands. On a run in enclosures, sizes and errors are float64 numbers from the upper ends of
+the enclosures on. They are nonnegative, and made by sums, products, quotients and maxima, in sums of at most 2²⁰ terms.
+Where one is subtracted from another, both are equal (the columns that no rotation reaches). So each is too small by a
+part of at most 2⁻³² + 100u, and the result is enlarged by the part 2⁻³⁰. Inputs are between 10⁻¹⁴⁰ and 10¹⁴⁰, or zero,
+so that nothing underflows.
 Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3.1.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, log
 from typing import Any
 
@@ -38,13 +45,14 @@ import numpy as np
 
 from symattn.arrays.ball import Ball
 from symattn.arrays.formats import Format
+from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import rounded
 from symattn.attention.flow import Step
 from symattn.attention.positions.fields import Alibi, Rotary
 from symattn.attention.positions.rotary import inverse_frequencies
 from symattn.errors import InputError
-from symattn.verification.bounding.arithmetic import Balls, g, largest_row, number, size, upper, xp
+from symattn.verification.bounding.arithmetic import Balls, extents, g, largest_row, number, size, upper
 from symattn.verification.bounding.counts import rate_of
 from symattn.verification.reference import Run, Values, lifted, of_products, trace
 
@@ -86,7 +94,8 @@ def factor_roundings(precision: Precision, f: Format) -> int:
 
 class _Scores:
     def __init__(self, run: Run, precision: Precision) -> None:
-        self.run, self.precision = run, precision
+        self.kind = run.kind
+        self.run, self.precision, self.xp = run, precision, namespace_of(self._lift(np.zeros(())))
         p = precision
         self.f = p.between
         self.constant = SCALE_ROUNDINGS + factor_roundings(p, self.f)
@@ -102,6 +111,7 @@ class _Scores:
         self.later = [n for n in later if n != "masked" or run.spec.mask == "additive"]
         self.added = sum(n in ("positioned", "biased") for n in self.later)
         self._rough: Values | None = None
+        self.up = 1 if run.kind is Ball else 1 + 2.0**-30
 
     def errors(self) -> ScoreErrors:
         """Parts 1 to 4."""
@@ -120,26 +130,27 @@ class _Scores:
                 tau = tau + self._slopes(part, name)
             before = name
         if self.added:
-            tau = tau + g(roundings + self.constant + self.added, self.f) * (sums + t + tau)
+            tau = tau + self._g(roundings + self.constant + self.added, self.f) * (sums + t + tau)
             tau = tau + float(self.f.eta) * 16
         elif self.later and self.later[-1] == "masked":
-            tau = tau + g(roundings + self.constant, self.f) * sums
-        return ScoreErrors(tau, shift, sizes + sums, self.values() if self.run.spec.latent is not None else None)
+            tau = tau + self._g(roundings + self.constant, self.f) * sums
+        values = self.values() if self.run.spec.latent is not None else None
+        return ScoreErrors(tau * self.up, shift * self.up, (sizes + sums) * self.up, values)
 
     def _raw(self) -> tuple[Balls, Balls, Any]:
         """τ, |t|_j and N_j of the scaled scores."""
         spec, more = self.run.spec, self.constant + self.added
         if of_products(spec):
             sizes = size(self.run.absolute[self.run.raw])
-            return g(self.run.terms + more, self.f) * sizes, sizes, self.run.terms
+            return self._g(self.run.terms + more, self.f) * sizes, sizes, self.run.terms
         if spec.score == "additive":
             return self._additive()
         q, k = (self._vector(name) for name in self.steps["scores"].of[:2])
-        d = int(q[0].plain_shape[-1]) + (int(self.run.values["w_uk"].plain_shape[-2]) if spec.latent else 0)
+        d = extents(q[0])[-1] + (int(self.run.values["w_uk"].plain_shape[-2]) if spec.latent else 0)
         if spec.score == "distance":
             return self._distance(q, k, d)
         wide = (q[0] + q[1]) @ (k[0] + k[1]).mT
-        tau = q[1] @ k[0].mT + q[0] @ k[1].mT + q[1] @ k[1].mT + g(d + 4 + more, self.f) * wide
+        tau = q[1] @ k[0].mT + q[0] @ k[1].mT + q[1] @ k[1].mT + self._g(d + 4 + more, self.f) * wide
         return self._scaled(tau), self._scaled(wide), d + 4
 
     def _scaled(self, sizes: Balls) -> Balls:
@@ -148,16 +159,23 @@ class _Scores:
 
     def _additive(self) -> tuple[Balls, Balls, Any]:
         found = self._rounded()[self.run.raw]
-        v = self._scaled(xp.zeros(found.plain_shape) + xp.sum(size(self.run.values["v_s"]), axis=-1)[..., None, None])
+        sizes = self.xp.sum(size(self.run.values["v_s"]), axis=-1)[..., None, None]
+        v = self._scaled(self.xp.zeros(found.plain_shape) + sizes)
         tau = self._error(found) + (self.eps + 6 * float(self.f.u)) * v
         return tau, v, int(self.run.values["v_s"].plain_shape[-1]) + 1
 
     def _distance(self, q: tuple[Balls, Balls], k: tuple[Balls, Balls], d: int) -> tuple[Balls, Balls, Any]:
         (a, e), (b, f) = q, k
         apart = (a + e)[..., :, None, :] + (b + f)[..., None, :, :]
-        moved = xp.sum(apart * (e[..., :, None, :] + f[..., None, :, :]), axis=-1)
-        sizes = self._scaled(xp.sum(apart * apart, axis=-1) / 2)
-        return self._scaled(moved) + g(2 * d + 6 + self.constant + self.added, self.f) * sizes, sizes, 2 * d + 6
+        moved = self.xp.sum(apart * (e[..., :, None, :] + f[..., None, :, :]), axis=-1)
+        sizes = self._scaled(self.xp.sum(apart * apart, axis=-1) / 2)
+        return self._scaled(moved) + self._g(2 * d + 6 + self.constant + self.added, self.f) * sizes, sizes, 2 * d + 6
+
+    def _g(self, n: Any, f: Format) -> Any:
+        return g(n, f, self.kind)
+
+    def _lift(self, floats: np.ndarray) -> Any:
+        return Ball.lift(floats) if self.kind is Ball else floats
 
     # -- vectors --------------------------------------------------------------------------------------------------
     def _vector(self, name: str) -> tuple[Balls, Balls]:
@@ -178,33 +196,24 @@ class _Scores:
     def _turned(self, step: Step, a: Balls, e: Balls) -> tuple[Balls, Balls]:
         """Part b."""
         cos, sin = (size(self.run.values[n]) for n in step.of[1:])
-        off = Ball.lift(self._tables(cos, step.of[1])) + g(3, self.f) * xp.maximum(cos, sin)
+        off = self._lift(self._tables(cos, step.of[1])) + self._g(3, self.f) * self.xp.maximum(cos, sin)
         grown = a + e
         moved = _around(step, grown, off, off) - _around(step, grown, off * 0, off * 0)
-        rounded_ = _around(step, grown, cos, sin) * g(3, self.f)
+        rounded_ = _around(step, grown, cos, sin) * self._g(3, self.f)
         return _around(step, a, cos, sin), _around(step, e, cos, sin) + moved + rounded_
 
     def _tables(self, cos: Balls, name: str) -> np.ndarray:
         """E without what storing costs."""
         asked, w = self.run.spec.position, float(self.wide.u)
         assert isinstance(asked, Rotary)
-        n, f = (int(x) for x in cos.plain_shape[-2:])
+        n, f = extents(cos)[-2:]
         if asked.given == "tables":
             return np.zeros((n, f))
-        eps = 2 * self.precision.exp_ulps * w
         given = "positions_q" if name.endswith("_q") else "positions"
         places = np.asarray(self.run.inputs[given], float) if asked.given else np.arange(n) + float(asked.start)
         if asked.triples:
-            return np.broadcast_to((np.abs(places)[..., None] * 6 + 6) * w, cos.plain_shape)
-        like, x = np.zeros(()), 2.0 * np.arange(f) / (2 * f)
-        omega, rho = inverse_frequencies(2 * f, asked.base, like), (3 * x * log(asked.base) + 9) * w + 2 * eps
-        rho[0] = w
-        magnitude = 1.0
-        if asked.scaling is not None:
-            omega = asked.scaling.frequencies(omega, asked.base, n + asked.start)
-            rho, magnitude = 12 * rho + 64 * w, float(abs(asked.scaling.magnitude(like)))
-        off = (np.abs(places)[..., None] * omega * rho + eps + 8 * w) * magnitude
-        return np.asarray(off * (1 + 2.0**-20))
+            return np.broadcast_to((np.abs(places)[..., None] * 6 + 6) * w, extents(cos))
+        return _angle_errors(asked, np.abs(places), n, f, w, 2 * self.precision.exp_ulps * w)
 
     def _rounded(self) -> Values:
         """The vectors, or additive scores, in rounded arithmetic."""
@@ -217,7 +226,7 @@ class _Scores:
         return self._rough
 
     def _error(self, array: Any) -> Balls:
-        return Ball.lift(np.where(np.isfinite(array.bound), array.bound, np.finfo(float).max / 2**600))
+        return self._lift(np.where(np.isfinite(array.bound), array.bound, np.finfo(float).max / 2**600))
 
     def values(self) -> tuple[Balls, Balls]:
         """|v|_j and the error of values that come through latents."""
@@ -229,7 +238,12 @@ class _Scores:
     # -- afterwards -----------------------------------------------------------------------------------------------
     def _capped(self, tau: Balls, before: Balls, after: Balls) -> Balls:
         cap = float(self.run.spec.softcap or 0)
-        tau = tau + g(4, self.f) * (before + tau) + cap * (self.eps + 6 * float(self.f.u)) + g(4, self.f) * after
+        tau = (
+            tau
+            + self._g(4, self.f) * (before + tau)
+            + cap * (self.eps + 6 * float(self.f.u))
+            + self._g(4, self.f) * after
+        )
         return tau + float(self.f.eta) * 8 * (cap + 1)
 
     def _slopes(self, part: Balls, name: str) -> Balls:
@@ -237,7 +251,7 @@ class _Scores:
         if name != "positioned" or not isinstance(asked, Alibi) or asked.slopes == "given":
             return part * 0
         eps = 2 * self.precision.exp_ulps * float(self.wide.u)
-        return (part + self._shift()) * (g(self.run.spec.heads + 8, self.wide) + eps)
+        return (part + self._shift()) * (self._g(self.run.spec.heads + 8, self.wide) + eps)
 
     def _shift(self) -> Balls:
         """By how much a row may be shifted."""
@@ -245,23 +259,23 @@ class _Scores:
         n_q, n_k = run.final_scores.plain_shape[-2:]
         if isinstance(run.spec.position, Alibi) and "positioned" in self.later:
             slopes = size(run.values["slopes"])
-            return (slopes[:, None, None] if run.spec.heads > 1 else slopes) * (n_q + n_k)
+            return (slopes[:, None, None] if run.spec.heads > 1 else slopes) * max(n_q, n_k)
         if run.spec.score == "distance":
             q = run.values[self.steps["scores"].of[0]]
-            return self._scaled(xp.sum(q * q, axis=-1, keepdims=True) / 2)
-        return xp.zeros((1, 1))
+            return self._scaled(self.xp.sum(size(q) * size(q), axis=-1, keepdims=True) / 2)
+        return self.xp.zeros((1, 1))
 
     def _underflow(self, sizes: Balls) -> Balls:
         """Every operation of part 1 may be off by η, and that is multiplied by what comes later."""
         run, f = self.run, self.f
         spec, plain = run.spec, of_products(run.spec)
         names = "qk" if plain else self.steps["scores"].of[:2]
-        q, k = (run.absolute[n] if plain else size(number(run.values[n])) for n in names)
-        each = largest_row(q) + largest_row(k) + 2 * q.plain_shape[-1] + 1
+        q, k = (size(run.absolute[n] if plain else number(run.values[n])) for n in names)
+        each = largest_row(q) + largest_row(k) + 2 * extents(q)[-1] + 1
         if plain and "w_q" in run.values:  # W_Q W_Kᵀ may be formed first
-            each = each + self._tokens() * q.plain_shape[-1]
+            each = each + self._tokens() * extents(q)[-1]
         if not plain or spec.score != "dot" or spec.position is not None:
-            each = each * (1 + xp.max(sizes))
+            each = each * (1 + self.xp.max(sizes))
         steps = int(run.terms.max(initial=0)) + SCALE_ROUNDINGS + 2
         return each * (run.terms > 0).astype(float) * (float(f.eta) * steps * LOG2_E * self._largest_scale())
 
@@ -276,6 +290,24 @@ class _Scores:
         return 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
 
 
+def _angle_errors(asked: Rotary, places: np.ndarray, n: int, f: int, w: float, eps: float) -> np.ndarray:
+    """E for the places |p|, whose angles are computed."""
+    omega, rho, magnitude = _frequencies(asked, n, f, w, eps)
+    return np.asarray((places[..., None] * omega * rho + eps + 8 * w) * magnitude * (1 + 2.0**-20))
+
+
+@lru_cache(128)
+def _frequencies(asked: Rotary, n: int, f: int, w: float, eps: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """ω_l, the part ρ_l that they may be off by, and what tables are multiplied by."""
+    like, x = np.zeros(()), 2.0 * np.arange(f) / (2 * f)
+    omega, rho = inverse_frequencies(2 * f, asked.base, like), (3 * x * log(asked.base) + 9) * w + 2 * eps
+    rho[0] = w
+    if asked.scaling is None:
+        return omega, rho, 1.0
+    omega = asked.scaling.frequencies(omega, asked.base, n + asked.start)
+    return omega, 12 * rho + 64 * w, float(abs(asked.scaling.magnitude(like)))
+
+
 def _around(step: Step, x: Balls, cos: Balls, sin: Balls) -> Balls:
     """The rotation without minus signs: of nonnegative numbers the larger one of both directions."""
-    return xp.maximum(step.run(x, cos, sin), step.run(x, cos, -sin))
+    return namespace_of(x).maximum(step.run(x, cos, sin), step.run(x, cos, -sin))

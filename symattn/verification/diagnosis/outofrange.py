@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from symattn.arrays.formats import Format
+from symattn.arrays.namespace import namespace_of
 from symattn.verification.diagnosis.mistakes import Mistake
 from symattn.verification.judge import Case, Judged
 from symattn.verification.reference import Variant
@@ -266,9 +267,8 @@ def _before_mask(judged: Judged) -> np.ndarray:
     return _numbers(run.values[names[-1]])
 
 
-def _numbers(scores: object) -> np.ndarray:
+def _numbers(scores: Any) -> np.ndarray:
     """Midpoints, with −∞ for what is forbidden."""
-    from symattn.arrays.ball import Ball
-
-    finite = Ball.xp.isfinite(scores)
-    return np.where(np.asarray(finite), Ball.xp.where(finite, scores, 0).midpoints(), -np.inf)
+    xp = namespace_of(scores)
+    finite = xp.isfinite(scores)
+    return np.where(np.asarray(finite), xp.where(finite, scores, 0).midpoints(), -np.inf)

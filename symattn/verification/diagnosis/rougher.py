@@ -37,7 +37,7 @@ def _worst(judged: Judged, precision: Precision) -> float:
     got = judged.outcome.output
     assert got is not None
     with bits(128):
-        bound = allowed(judged.expected.run, precision)
-    ratios = Expected(judged.expected.run, bound).ratios(got)
+        bound = allowed(judged.expected.in_balls, precision)
+    ratios = Expected(judged.expected.in_balls, bound).ratios(got)
     said = np.isfinite(bound)
     return float(ratios[said].max(initial=0.0)) if said.any() else np.inf

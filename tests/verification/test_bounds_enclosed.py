@@ -1,0 +1,151 @@
+"""The bound from enclosures, for variants, is that in balls, rounded up; and cases are judged by it as by balls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.arrays.ball import precision as bits
+from symattn.arrays.enclosure import Enclosure
+from symattn.arrays.precision import Precision
+from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.positions.rotary_fields import LinearScaling
+from symattn.errors import Refused
+from symattn.verification import judge
+from symattn.verification.bounding import plain, scores
+from symattn.verification.bounds import allowed
+from symattn.verification.judge import Expected, expected
+from symattn.verification.reference import run
+
+GIVEN = Alibi(slopes="given", two_sided=True)
+SPECS = {
+    "rotary": Attention(position=Rotary()),
+    "rotary, causal, heads": Attention(
+        heads=4, kv_heads=2, causal=True, position=Rotary(layout="interleaved", width=2)
+    ),
+    "rotary, stretched": Attention(position=Rotary(scaling=LinearScaling(factor=4)), window=3, causal=True),
+    "capped": Attention(softcap=2, heads=2),
+    "additive mask": Attention(mask="additive"),
+    "bias": Attention(bias=True, softcap=5),
+    "slopes": Attention(heads=2, causal=True, position=Alibi()),
+    "slopes given, sink": Attention(heads=2, position=GIVEN, sink="given"),
+    "buckets": Attention(position=Buckets(number=4, max_distance=8)),
+    "normed": Attention(qk_norm="rms", eps=1e-5, sink="zero"),
+    "distances": Attention(score="distance"),
+    "powers of two": Attention(base=2, sink="given"),
+}
+PRECISIONS = {
+    "fp64": Precision.of("fp64"),
+    "fp32": Precision.of("fp32"),
+    "tf32": Precision.of("tf32"),
+    "fp16": Precision.of("fp16", "fused"),
+    "bf16 eager": Precision.of("bf16"),
+    "e5m2": Precision.of("e5m2", "fused", accumulate="fp22"),
+    "in tiles": Precision.of("fp32").in_tiles(12, 4),
+    "kept": replace(Precision.of("fp32"), kept=Precision.of("bf16").input),
+}
+WIDEST = 1.05
+
+
+def inputs(spec: Attention, p: Precision, rng: np.random.Generator) -> dict[str, Any]:
+    """Random inputs of few tokens: some with zeros, far apart, or with an offset."""
+    n_k, d = int(rng.integers(1, 9)), 2 * int(rng.integers(1, 4))
+    n_q = int(rng.integers(1, n_k + 1))
+    heads, keys = ((spec.heads,), (spec.key_heads,)) if spec.heads > 1 else ((), ())
+    shapes = {"q": (*heads, n_q, d), "k": (*keys, n_k, d), "v": (*keys, n_k, 2)}
+    if spec.bias:
+        shapes["bias"] = (*heads, n_q, n_k)
+    if isinstance(spec.position, Buckets):
+        shapes["b_rel"] = (spec.position.number, spec.heads)
+    shapes |= {"sink": (spec.heads,)} if spec.sink == "given" else {}
+    shapes |= {"slopes": (spec.heads,)} if spec.position == GIVEN else {}
+    size = rng.choice([0.5, 1.0, 6.0])
+    made: dict[str, Any] = {name: p.input.rounded(rng.standard_normal(s) * size) for name, s in shapes.items()}
+    if rng.random() < 0.3:
+        made["q"][..., : d // 2] = 0
+    if rng.random() < 0.3:
+        made["v"] = p.input.rounded(made["v"] + 8)
+    if spec.mask:
+        forbidden = rng.random((n_q, n_k)) < 0.3
+        made["mask"] = np.where(forbidden, -np.inf, p.input.rounded(rng.standard_normal((n_q, n_k))))
+    return made
+
+
+def _compared(spec: Attention, p: Precision, given: dict[str, Any]) -> np.ndarray:
+    """The bound from enclosures as a part of that in balls, where both say something."""
+    assert plain.encloses(spec, given)
+    fast = plain.of_run(run(spec, given, kind=Enclosure), p)
+    with bits(128), np.errstate(invalid="ignore"):
+        ball = allowed(run(spec, given), p)
+        assert fast.shape == ball.shape
+        return np.asarray(np.where(np.isinf(fast), 1.0, fast / ball))
+
+
+def _many(variant: str, name: str, seed: int, cases: int) -> None:
+    rng, wide = np.random.default_rng(seed), []
+    for _ in range(cases):
+        found = _compared(SPECS[variant], PRECISIONS[name], inputs(SPECS[variant], PRECISIONS[name], rng))
+        assert found.min() >= 1
+        wide.append(float(np.median(found)))
+    assert np.median(wide) <= WIDEST
+
+
+@pytest.mark.parametrize("variant", SPECS)
+def test_it_is_not_below_the_one_in_balls(variant: str) -> None:
+    for name in ("fp32", "fp64", "bf16 eager"):
+        _many(variant, name, 51, 2)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("variant", SPECS)
+def test_it_is_not_below_for_many(variant: str, name: str) -> None:
+    _many(variant, name, 52, 30)
+
+
+@pytest.mark.parametrize("variant", ["rotary", "capped", "additive mask"])
+def test_a_bound_that_is_a_part_smaller_is_told_from_it(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison above can fail: without one of six roundings of constants the bound is below."""
+    p, rng = PRECISIONS["fp32"], np.random.default_rng(53)
+    given = inputs(SPECS[variant], p, rng)
+    fewer = run(SPECS[variant], given, kind=Enclosure)
+    with bits(128):
+        ball = allowed(run(SPECS[variant], given), p)
+    monkeypatch.setattr(scores, "SCALE_ROUNDINGS", 5)
+    assert (plain.of_run(fewer, p) < ball).any()
+
+
+def test_a_score_of_which_nothing_is_known_is_refused() -> None:
+    """Scores that may be undefined are no forbidden ones."""
+    given = {"q": np.ones((1, 2)), "k": np.zeros((2, 2)), "v": np.ones((2, 1))}
+    found = run(Attention(qk_norm="l2"), given, kind=Enclosure)
+    with pytest.raises(Refused, match="which scores"):
+        plain.of_run(found, PRECISIONS["fp32"])
+
+
+@pytest.mark.parametrize("variant", SPECS)
+def test_cases_are_judged_as_by_balls(variant: str) -> None:
+    """Ratios by enclosures are those by balls, on both sides of what is allowed, and for NaN and infinity."""
+    p, rng = PRECISIONS["fp32"], np.random.default_rng(54)
+    right = expected(SPECS[variant], inputs(SPECS[variant], p, rng), p)
+    assert right.run.kind is Enclosure
+    in_balls = Expected(right.in_balls, right.allowed)
+    for far in (0.0, 0.5, 0.999, 1.001, 30.0, np.inf, np.nan):
+        got = np.nan_to_num(right.near) + far * right.allowed
+        np.testing.assert_allclose(right.ratios(got), in_balls.ratios(got), rtol=1e-6, atol=1e-6)
+
+
+def test_what_enclosures_leave_open_balls_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, rng = PRECISIONS["fp32"], np.random.default_rng(55)
+    given = inputs(SPECS["rotary"], p, rng)
+    right = expected(SPECS["rotary"], given, p)
+    at = right.near + right.allowed  # nobody can tell from enclosures on which side of the bound this is
+    wide = np.full(right.allowed.shape, 2.0**-10) * right.allowed
+    right.run.values["output"] = Enclosure(right.near, wide)
+    _, sure = judge._ratios(at, right.run.output, right.allowed)
+    assert not sure
+    assert (abs(right.ratios(at) - 1) < 1e-6).all()
