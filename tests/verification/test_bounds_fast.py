@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,8 @@ SPECS = {
     "off by one": Attention(sink="zero"),
     "mask": Attention(mask="boolean"),
     "padding": Attention(padding=True, scale="1/d_k"),
+    "documents": Attention(documents=True, causal=True, window=2),
+    "scales": Attention(heads=2, scale="given", mask="boolean"),
 }
 PRECISIONS = {
     "fp64": Precision.of("fp64"),
@@ -51,6 +54,10 @@ def inputs(spec: Attention, p: Precision, rng: np.random.Generator, n_q: int, n_
         made["q"][..., : d // 2] = 0
     if spec.sink == "given":
         made["sink"] = p.input.rounded(rng.standard_normal(spec.heads))
+    if spec.scale == "given":
+        made["scale"] = p.input.rounded(rng.standard_normal(spec.heads))
+    if spec.documents:
+        made |= {"doc_q": np.sort(rng.integers(0, 3, n_q)), "doc_k": np.sort(rng.integers(0, 3, n_k))}
     if spec.mask:
         made["mask"] = rng.random((n_q, n_k)) < 0.6
     return made | ({"keep": rng.random(n_k) < 0.7} if spec.padding else {})
@@ -96,6 +103,19 @@ def test_a_bound_that_is_a_part_smaller_is_told_from_it(monkeypatch: pytest.Monk
     p, given = PRECISIONS["fp32"], inputs(SPECS["plain"], PRECISIONS["fp32"], np.random.default_rng(41), 3, 6, 4)
     monkeypatch.setattr(plain, "SCALE_ROUNDINGS", 5)
     assert _compared(SPECS["plain"], p, given).min() < 1
+
+
+@pytest.mark.parametrize("spec", [Attention(), Attention(causal=True, window=100)], ids=["plain", "window"])
+def test_memory_is_that_of_tiles(spec: Attention, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One array of all scores would take 8 MiB; tiles of 16 queries take less."""
+    monkeypatch.setattr(plain, "_BLOCK", 1 << 14)
+    rng = np.random.default_rng(47)
+    given = {name: rng.standard_normal((1024, 8)) for name in "qkv"}
+    tracemalloc.start()
+    plain.allowed(spec, given, Precision.of("fp32"))
+    peak = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    assert peak < 4
 
 
 def test_nothing_is_said_where_weights_are_lost() -> None:

@@ -7,7 +7,7 @@ arithmetic gives, for these reasons.
 1. Exponents lack at most a part 100 w, so e^a − 1, e^s − 1, e^b − 1 at most 100 w (1 + x), x the largest of them,
    which is at most 600: beyond, nothing is said. Weights, products and sums of n numbers lack 2 (n + 4) w + 6 w more.
    All sums are enlarged by that where they are made (``up`` is the first of these), and are float64 from there on.
-2. A = Σ p e^{−a} is at least 1 − Σ p (e^a − 1) and e^{−max a}, and where these are below 3/4, A = Σ p/e^a is summed,
+2. A = Σ p e^{−a} is at least 1 − Σ p (e^a − 1) and e^{−max a}, and where these are below 0.98, A = Σ p/e^a is summed,
    and reduced by as much.
 3. With p ≤ p̂ (1 + 1.1ϖ), w and p (e^a − 1)/A have the factor (1 + 1.1ϖ)/(A (1 − 1.2ϖ)), and |o − ô| ≤
    (1.1ϖ + 2 (n + 20) w) X and what underflows. In rows of whose weights nothing is known, w = 1 for each key, o is
@@ -31,6 +31,7 @@ from symattn.verification.bounding.distances import Around, Floats, U, Values
 from symattn.verification.bounding.exponents import Exponents, Scores
 from symattn.verification.bounding.growth import FARTHEST, growth, growth_of, rate
 
+_ROUGH = 0.98  # of A, below which it is summed
 _EACH = 1 << 16  # products of a weight and a value that are made one by one
 
 
@@ -75,7 +76,7 @@ class Rows:
         least = (1 - 2.0**-20) / (1 + growth(e.farthest))
         low = np.maximum(1 - v.sums(s, self.up), least)
         known = np.minimum(e.weight_error, 0.25)
-        self.rough = bool(low.min(initial=1.0) < 0.75 or e.unknown.any())
+        self.rough = bool(low.min(initial=1.0) < _ROUGH or e.unknown.any())
         if self.rough:
             low = (e.p / (1 + growth(e.a))).sum(axis=1, keepdims=True).astype(np.float64)
             low *= 1 - 2 * (len(v.v) + 50) * e.roundoff - self.up

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
-from symattn.attention.flow import Step
+from symattn.attention.enclosing.pattern import Head, front, heads
 from symattn.attention.spec import Attention
 from symattn.errors import Refused, Undecided
 from symattn.verification.bounding.arithmetic import number
@@ -31,7 +31,7 @@ from symattn.verification.bounding.floats import Rows, enlarged
 from symattn.verification.bounding.growth import g
 from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings, score_errors
 from symattn.verification.bounding.shares import shares
-from symattn.verification.reference import Run, chain, run, usual, values_name
+from symattn.verification.reference import Run, run, usual
 from symattn.verification.target import Inputs
 
 _BLOCK = 1 << 18  # scores at a time
@@ -51,14 +51,10 @@ def applies(spec: Attention, inputs: Inputs) -> bool:
         or not {"q", "k", "v"} <= set(inputs)
     ):
         return False
-    if not {step.name for step in _steps(spec, frozenset(inputs))} <= _STEPS:
+    if not {step.name for step in spec.pipeline(frozenset(inputs))} <= _STEPS:
         return False
     given = [np.asarray(inputs[n]) for n in ("q", "k", "v", "scale", "sink") if n in inputs]
     return all(a.size > 0 and _moderate(a) for a in given)
-
-
-def _steps(spec: Attention, names: frozenset[str]) -> tuple[Step, ...]:
-    return spec.pipeline(names)
 
 
 def encloses(spec: Attention, inputs: Inputs) -> bool:
@@ -77,10 +73,10 @@ def usual_or_sink(spec: Attention) -> bool:
     return usual(replace(spec, sink=None))
 
 
-def _kind(precision: Precision, sizes: dict[str, Any]) -> np.dtype[Any]:
+def _kind(precision: Precision, given: dict[str, Any]) -> np.dtype[Any]:
     """float32 for many scores of inputs of middling size, where the bound is far above float32's own roundings."""
-    many = sizes["q"].shape[-2] * sizes["k"].shape[-2] > _MANY
-    middling = all(2.0**-20 <= a.max() <= 2.0**40 for a in sizes.values() if a.dtype.kind == "f")
+    many = given["q"].shape[-2] * given["k"].shape[-2] > _MANY
+    middling = all(2.0**-20 <= np.abs(a).max() <= 2.0**40 for a in given.values() if a.dtype.kind == "f")
     return np.dtype(np.float32 if many and middling and precision.score.u > 2.0**-30 else np.float64)
 
 
@@ -93,143 +89,119 @@ def _moderate(a: NDArray[Any]) -> bool:
 class _Heads:
     """The bound by heads and blocks of rows: ``allowed`` (…, n_q, d_v); its shares by step where they are wanted."""
 
-    spec: Attention
-    precision: Precision
-    kind: np.dtype[Any]
-    wanted: bool = False
-
-    def _result(self, shape: tuple[int, ...], v: Floats, made: dict[tuple[int, ...], Values]) -> None:
-        """All blocks, for values (…, n_k, d_v); ``made`` holds what was made of these."""
+    def __init__(self, precision: Precision, shape: tuple[int, ...], shares: bool) -> None:
+        self.precision, self.wanted = precision, shares
         self.allowed, self.shares = np.empty(shape), dict[str, Floats]()
-        (n_q, d_v), n_k = shape[-2:], v.shape[-2]
-        v = np.broadcast_to(v, (*shape[:-2], n_k, d_v))
-        for index in np.ndindex(*shape[:-2]):
-            logit = self._logit(index)
-            if index not in made:
-                own = v[index] if logit is None else np.vstack([v[index], np.zeros((1, d_v))])
-                made[index] = Values(own, self.kind)
-            for rows in _blocks(n_q, n_k):
-                scores = self._scores(index, rows, logit)
-                self._put((*index, rows), Rows(self.precision, scores, made[index]))
 
-    def _logit(self, index: tuple[int, ...]) -> float | None:
-        raise NotImplementedError
-
-    def _scores(self, index: tuple[int, ...], rows: slice, logit: float | None) -> Scores:
-        raise NotImplementedError
-
-    def _put(self, where: Any, rows: Rows) -> None:
-        """The last rounding; +∞ where an intermediate result could leave the range."""
-        p, f, values, found = self.precision, self.precision.returned, rows.values, rows.found()
+    def put(self, where: Any, scores: Scores, values: Values) -> None:
+        """The rows of one block: the last rounding; +∞ where an intermediate result could leave the range."""
+        p, f = self.precision, self.precision.returned
+        rows = Rows(p, scores, values)
+        found = rows.found()
         last = (found.size + found.moved) * g(1, f) + float(f.eta)
         limit = float(min(x.largest for x in (p.score, p.accumulate, f)))
-        over = found.vanishes | (rows.scores.largest[:, 0] * (LOG2_E * 1.02) > limit)
+        over = found.vanishes | (scores.largest[:, 0] * (LOG2_E * 1.02) > limit)
         over |= bool(values.total.max() * 1.02 > limit)
-        whole = np.where(over[:, None], np.inf, enlarged(found.moved + last))
-        self.allowed[where] = whole
+        self.allowed[where] = np.where(over[:, None], np.inf, enlarged(found.moved + last))
         for name, part in ({**shares(rows, found.parts), "output": last} if self.wanted else {}).items():
             self.shares.setdefault(name, np.zeros_like(self.allowed))[where] = part
 
 
 class Plain(_Heads):
-    """The bound for one set of inputs."""
+    """The bound for one set of inputs, in tiles of some queries of one head and all keys."""
 
-    def __init__(
-        self,
-        spec: Attention,
-        inputs: Inputs,
-        precision: Precision,
-        shares: bool = False,
-        held: dict[tuple[int, ...], Values] | None = None,
-    ) -> None:
-        self.spec, self.precision, self.wanted = spec, precision, shares
-        made = {} if held is None else held
-        self.steps = _steps(spec, frozenset(inputs))
+    def __init__(self, spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False) -> None:
         given = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
-        sizes = {n: np.abs(a) if a.dtype.kind == "f" else a for n, a in given.items()}
-        names = [n for n in chain(self.steps) if n != "masked"]
-        self.masked = len(names) < len(chain(self.steps))
-        self.keys = next(s for s in self.steps if s.name == "scores").of[:2]
-        held_as = values_name(self.steps)
+        self.spec, self.given, self.d = spec, given, int(given["q"].shape[-1])
+        steps = {step.name: step for step in spec.pipeline(frozenset(inputs))}
+        self.products, self.scaled, self.mask = (steps.get(n) for n in ("scores", "scaled", "masked"))
+        self.kind = _kind(precision, given)
+        axes = front(spec, given)
+        super().__init__(precision, (*axes, given["q"].shape[-2], given["v"].shape[-1]), shares)
         with np.errstate(all="ignore"):  # what overflows becomes +∞, or undefined, which counts as +∞
-            self.values = _run(self.steps, given, {chain(self.steps)[-1], held_as})
-            self.kind = next(iter(made.values())).kind if made else _kind(precision, sizes)
-            sizes = {n: a.astype(self.kind) if a.dtype.kind == "f" else a for n, a in sizes.items()}
-            self.sizes = _run(self.steps, sizes, {names[-1]})
-            t, raw = self.values[chain(self.steps)[-1]], np.abs(self.sizes[names[-1]])
-            self.d = int(given["q"].shape[-1])
-            self.terms = self._terms(given)
-            v = self.values[held_as]
-            lead = np.broadcast_shapes(t.shape[:-2], v.shape[:-2])
-            self.t, self.raw = (np.broadcast_to(a, (*lead, *t.shape[-2:])) for a in (t, raw))
-            if not isinstance(self.terms, int):
-                self.terms = np.broadcast_to(self.terms, self.t.shape)
-            self._result((*lead, t.shape[-2], v.shape[-1]), v, made)
+            for head in heads(*self._of_places()):
+                self._of_head(head)
 
-    def _terms(self, given: dict[str, Any]) -> Any:
-        """How many products of each score are not zero: one number, or for each."""
-        if all((given[n] != 0).all() for n in ("q", "k")):
-            return self.d
-        marks = {n: (a != 0).astype(np.float32) if n in ("q", "k", "v") else a for n, a in given.items()}
-        return _run(self.steps, marks, {"scores"})["scores"].astype(np.int64)
+    def _of_places(self) -> tuple[Attention, dict[str, Any]]:
+        """The specification and inputs by which masks come tile by tile; those of documents come as a whole."""
+        if not self.spec.documents:
+            return self.spec, self.given
+        assert self.mask is not None
+        n_q, n_k = self.given["q"].shape[-2], self.given["k"].shape[-2]
+        scores = np.zeros((*front(self.spec, self.given), n_q, n_k), np.float32)
+        whole = np.isfinite(self.mask.run(scores, *(self.given[n] for n in self.mask.of[1:])))
+        places: dict[str, Any] = {"causal": False, "window": None, "block": None, "prefix": None, "padding": False}
+        plain = replace(self.spec, documents=False, mask="boolean", **places)
+        return plain, {n: self.given[n] for n in ("q", "k", "v", "sink") if n in self.given} | {"mask": whole}
 
-    def _logit(self, index: tuple[int, ...]) -> float | None:
-        if self.spec.sink is None:
-            return None
-        if self.spec.sink == "zero":
-            return 0.0
-        z = np.asarray(self.values["sink"], dtype=np.float64)
-        return float(z[index[-1]] if self.spec.heads > 1 else z.reshape(-1)[0])
+    def _of_head(self, head: Head) -> None:
+        own = head.v if head.sink is None else np.vstack([head.v, np.zeros((1, head.v.shape[1]))])
+        (n_q, _), (n_k, _) = head.q.shape, head.k.shape
+        tile, values = _Tile(self, head), Values(own, self.kind)
+        for rows in _blocks(n_q, n_k):
+            self.put((*head.index, rows), tile.scores(rows), values)
 
-    def _scores(self, index: tuple[int, ...], rows: slice, logit: float | None) -> Scores:
-        t, raw = self.t[index][rows], self.raw[index][rows]
-        open_ = np.isfinite(t) if self.masked else np.broadcast_to(True, t.shape)
-        tau = self._errors(raw, self.terms if isinstance(self.terms, int) else self.terms[index][rows])
-        every, largest = not self.masked or bool(open_.all()), _largest(raw)
-        if not every:
+    def factor(self, scores: Floats, q: Floats, head: Head) -> Floats:
+        """Scores of a head, scaled."""
+        if self.scaled is None:
+            return scores
+        name = self.scaled.of[1] if len(self.scaled.of) > 1 else ""
+        if name != "scale":
+            return np.asarray(self.scaled.run(scores, *([q] if name else [])))
+        own = self.given[name].reshape(-1)
+        return np.asarray(scores * scores.dtype.type(own[head.index[-1] if len(own) > 1 else 0]))
+
+
+class _Tile:
+    """Scores of one head, block by block of queries."""
+
+    def __init__(self, plain: Plain, head: Head) -> None:
+        self.plain, self.head, self.kind = plain, head, plain.kind
+        self.sizes = np.abs(head.k).astype(self.kind)
+        whole = bool((head.q != 0).all() and (head.k != 0).all())
+        self.marks = None if whole else (head.k != 0).astype(np.float32)
+        p, f = plain.precision, plain.precision.between
+        constant, d = SCALE_ROUNDINGS + factor_roundings(p, f), plain.d
+        lengths = range(d, d + 1) if whole else range(d + 1)
+        self.table = np.array([g(length + constant, f) for length in lengths], dtype=self.kind)
+        longest = np.abs(head.q).sum(axis=-1).max(initial=0.0) + np.abs(head.k).sum(axis=-1).max(initial=0.0)
+        largest = abs(float(plain.factor(np.ones((1, 1)), head.q[:1], head).max()))
+        self.lost = float(longest + 2 * d + 1) * (d + SCALE_ROUNDINGS + 2) * LOG2_E * max(1.0, largest) * float(f.eta)
+
+    def scores(self, rows: slice) -> Scores:
+        """t and τ_j of step 1 for some queries."""
+        plain, head = self.plain, self.head
+        q = head.q[rows]
+        t = plain.factor(q @ head.k.T, q, head)
+        raw = np.abs(plain.factor(np.abs(q).astype(self.kind) @ self.sizes.T, q.astype(self.kind), head))
+        tau = self._errors(q, raw)
+        open_ = head.seen.tile(rows, slice(0, len(head.k)))
+        every, largest = open_ is None, _largest(raw)
+        if open_ is None:
+            open_ = np.broadcast_to(True, t.shape)
+        else:
             t, raw = np.where(open_, t, 0.0), np.where(open_, raw, 0)
-        if logit is not None:
-            t, raw = _beside(t, logit), _beside(raw, abs(logit))
+        if head.sink is not None:
+            t, raw = _beside(t, head.sink), _beside(raw, abs(head.sink))
             tau, open_ = _beside(tau, 0), _beside(open_, True)
-        off = (self.d + 8) * U * _largest(raw)
-        return Scores(t, off, open_, tau, np.maximum(largest, _largest(raw)), logit is not None, every)
+        reach = _largest(raw)
+        off = (plain.d + 8) * U * reach
+        return Scores(t, off, open_, tau, np.maximum(largest, reach), head.sink is not None, every)
 
-    def _errors(self, raw: Floats, terms: Any) -> Floats:
-        """τ_j of step 1."""
-        p, f = self.precision, self.precision.between
-        constant = SCALE_ROUNDINGS + factor_roundings(p, f)
-        table = np.array([g(k + constant, f) for k in self._lengths(terms)], dtype=self.kind)
-        lost = self._underflow() * float(f.eta)
-        if isinstance(terms, int):
-            return np.asarray(raw * table[0] + lost)
-        return np.asarray(raw * table[terms] + lost * (terms > 0))
-
-    def _lengths(self, terms: Any) -> range:
-        return range(terms, terms + 1) if isinstance(terms, int) else range(self.d + 1)
-
-    def _underflow(self) -> float:
-        """What multiplies η in the errors of scores, as in ``scores``."""
-        q, k = (self.sizes[n].astype(np.float64) for n in self.keys)
-        each = q.sum(axis=-1).max() + k.sum(axis=-1).max() + 2 * self.d + 1
-        most = self.terms if isinstance(self.terms, int) else int(self.terms.max(initial=0))
-        return float(each * (most + SCALE_ROUNDINGS + 2) * LOG2_E * self._largest_scale())
-
-    def _largest_scale(self) -> float:
-        scale = self.spec.scale
-        if scale == "given":
-            return max(1.0, float(self.sizes["scale"].max()))
-        return 1.0 if scale is None or isinstance(scale, str) else max(1.0, abs(float(scale)))
+    def _errors(self, q: Floats, raw: Floats) -> Floats:
+        if self.marks is None:
+            return np.asarray(raw * self.table[0] + self.lost)
+        terms = ((q != 0).astype(np.float32) @ self.marks.T).astype(np.int64)
+        return np.asarray(raw * self.table[terms] + self.lost * (terms > 0))
 
 
 class Enclosed(_Heads):
     """The bound for a run on enclosures."""
 
-    kind = np.dtype(np.float64)
-
     def __init__(self, run: Run, precision: Precision, shares: bool = False) -> None:
-        self.spec, self.precision, self.wanted = run.spec, precision, shares
-        errors, final, shape = score_errors(run, precision), run.final_scores, run.output.plain_shape
-        unit = _LN2 if run.spec.base == 2 else Enclosure.lift(1.0)
+        self.spec, final, shape = run.spec, run.final_scores, run.output.plain_shape
+        super().__init__(precision, shape, shares)
+        errors, unit = score_errors(run, precision), _LN2 if run.spec.base == 2 else Enclosure.lift(1.0)
         t, v = number(final) * unit, run.values[run.values_name]
         if np.isnan(final.mid).any() or v.rad.any():
             raise Refused("the enclosures do not say which scores there are, or what the values are")
@@ -240,7 +212,15 @@ class Enclosed(_Heads):
         )
         self.logits = {"zero": np.zeros(1), "given": run.values.get("sink"), None: None}[run.spec.sink]
         with np.errstate(all="ignore"):
-            self._result(shape, v.mid, {})
+            self._whole(np.broadcast_to(v.mid, (*shape[:-2], every[-1], shape[-1])))
+
+    def _whole(self, v: Floats) -> None:
+        for index in np.ndindex(*self.t.shape[:-2]):
+            logit = self._logit(index)
+            own = v[index] if logit is None else np.vstack([v[index], np.zeros((1, v.shape[-1]))])
+            values = Values(own, np.dtype(np.float64))
+            for rows in _blocks(*self.t.shape[-2:]):
+                self.put((*index, rows), self._scores(index, rows, logit), values)
 
     def _logit(self, index: tuple[int, ...]) -> float | None:
         if self.logits is None:
@@ -258,16 +238,6 @@ class Enclosed(_Heads):
             off, largest = np.maximum(off, 4 * U * abs(logit)), np.maximum(largest, abs(logit))
         every, t = bool(open_.all()), np.where(open_, t, 0.0)
         return Scores(t, off, open_, tau, largest, logit is not None, every, self.shift[at])
-
-
-def _run(steps: tuple[Step, ...], given: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
-    """The arrays of a run up to the last one that is wanted, but not the weights."""
-    values, missing = dict(given), wanted - given.keys()
-    for step in steps:
-        if missing and step.name != "weights":
-            values[step.name] = step.run(*[values[name] for name in step.of])
-            missing = missing - {step.name}
-    return values
 
 
 def _largest(a: NDArray[Any]) -> Floats:
@@ -289,22 +259,9 @@ def _blocks(n_q: int, n_k: int) -> Iterator[slice]:
 def evaluate(
     spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False
 ) -> tuple[Floats, dict[str, Floats]]:
-    """The bound and its shares by step. Queries that no mask tells apart come in blocks that stay in the cache."""
-    held: dict[tuple[int, ...], Values] = {}
-    found = [Plain(spec, part, precision, shares, held) for part in _parts(spec, inputs)]
-    if len(found) == 1:
-        return found[0].allowed, found[0].shares
-    whole = np.concatenate([part.allowed for part in found], axis=-2)
-    return whole, {n: np.concatenate([part.shares[n] for part in found], axis=-2) for n in found[0].shares}
-
-
-def _parts(spec: Attention, inputs: Inputs) -> Iterator[Inputs]:
-    q, n_k = inputs["q"], inputs["k"].shape[-2]
-    if spec.masks_anything or q.ndim > 2 or q.shape[0] * n_k <= _BLOCK:
-        yield inputs
-        return
-    for rows in _blocks(q.shape[0], n_k):
-        yield {**inputs, "q": q[rows]}
+    """The bound and its shares by step."""
+    found = Plain(spec, inputs, precision, shares)
+    return found.allowed, found.shares
 
 
 def of_run(run: Run, precision: Precision) -> Floats:
