@@ -19,8 +19,8 @@ Let y be what an implementation in the arithmetic of a ``Precision`` gives, unde
       their log-sum-exp, or (``lse``) weights are exp(score − log-sum-exp);
   H6  weights may be rounded to ``stored``, before they are summed as well or only before they meet the values; division
       by the sum is before or after the values, as one division or as reciprocal and product; a forbidden key has weight
-      zero, or at most η (a mask of −1e9);
-  H7  nothing overflows: no sum of absolute values of its terms exceeds the range.
+      zero, or at most η (a mask of −1e9), whatever becomes of its score; step 7 says which allowed keys count as such;
+  H7  nothing overflows: no sum of absolute values of its terms exceeds the range, but for scores of step 7.
 
 Then |y − o| ≤ ``allowed``. Proof. Put λ = u/(1 − u), so that |ln(1 + δ)| ≤ λ, and g(n) = e^{nλ} − 1: a product of n
 factors (1 + δ)^{±1} is within g(n) of 1. n counts the keys, n_i those that the row may see.
@@ -85,7 +85,14 @@ factors (1 + δ)^{±1} is within g(n) of 1. n counts the keys, n_i those that th
    denominator is at least D = e^{−max b} − (κη + η_P) n, and if that is positive the quotient moves by at most, with
    F = e^{max s + 2λ_P} (g(h + 4·tiles) + 1) G', [(κη + η_P)(Σ|v|_j + n max|v|_j F) + κηn]/D; values that were
    projected in r operations each add at most κηnr F. The bounds of 5. and 6. together are M.
-7. An output projection is linear in the heads' outputs: M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|). The output is
+7. Keys far below, such as those that an additive mask of −1e9 lowers. Let a be the key with t_a = m, L = 3 − ln η, and
+     (m − t_j − τ'_j − τ'_a − g(2)(|m| + τ'_a)) (1 − g(3)) ≥ L.
+   The reference is at least the computed score of key a in the end, t_a − τ'_a but for its roundings, and so is a
+   log-sum-exp but for β*; key j's computed score is at most t_j + τ'_j, or has become −∞. So if β* ≤ 1 the argument of
+   its exponential is at most ln η − 2 by H4, and the exponential at most η: the key counts as forbidden in all steps
+   above, which then bound |y − o'|, o' being the output without these keys. They weigh less than nη/e in all, so that
+   |o − o'| ≤ nη max |v_j − v_k|, which is added to M. If β* > 1, nothing is said.
+8. An output projection is linear in the heads' outputs: M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|). The output is
    rounded once: allowed = M + g(1)(|o| + M) + η.                                                                    ∎
 
 Variants. Masks of every kind say which keys there are; heads that share keys and values are heads with equal ones.

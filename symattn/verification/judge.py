@@ -72,11 +72,6 @@ class Expected:
         """The exact output as float64; NaN where it is no number."""
         return np.asarray(self.run.output.mid) if self.run.kind is Enclosure else middles(self.entries)
 
-    @cached_property
-    def near(self) -> np.ndarray:
-        """The exact output as float64; NaN where it is no number."""
-        return middles(self.entries)
-
     def ratios(self, got: np.ndarray) -> np.ndarray:
         """|got − exact| / allowed for each entry: above 1 exactly where no legal implementation gives ``got``.
 

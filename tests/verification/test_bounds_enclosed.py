@@ -119,6 +119,47 @@ def test_a_bound_that_is_a_part_smaller_is_told_from_it(variant: str, monkeypatc
     assert (plain.of_run(fewer, p) < ball).any()
 
 
+def _lowered(p: Precision, low: float, rng: np.random.Generator) -> dict[str, Any]:
+    given = inputs(SPECS["additive mask"], p, rng)
+    mask = np.where(rng.random(given["mask"].shape) < 0.5, p.input.rounded(np.float64(low)), 0.0)
+    mask[:, 0] = 0.0
+    return given | {"mask": mask}
+
+
+@pytest.mark.parametrize(
+    ("name", "low"), [("fp32", -1e9), ("fp32", -3.4028e38), ("fp64", -1e9), ("bf16 eager", -1e9), ("bf16 eager", -3e38)]
+)
+def test_keys_that_a_mask_lowers_count_as_forbidden(name: str, low: float) -> None:
+    """The bound is that for −∞ in the mask, in floats as in balls, where −10⁹ or about the least number is added."""
+    p, rng, spec = PRECISIONS[name], np.random.default_rng(56), SPECS["additive mask"]
+    given = _lowered(p, low, rng)
+    forbidden = given | {"mask": np.where(given["mask"] < 0, -np.inf, 0.0)}
+    found = _compared(spec, p, given)
+    assert found.min() >= 1
+    fast, other = (plain.of_run(run(spec, x, kind=Enclosure), p) for x in (given, forbidden))
+    assert np.isfinite(fast).all()
+    np.testing.assert_allclose(fast, other, rtol=0.03)
+
+
+def test_a_key_that_is_not_far_enough_below_is_none_of_them() -> None:
+    """At −80 an exponential of float32 is no underflow; rows of which all keys are lowered are left as they are."""
+    p, rng, spec = PRECISIONS["fp32"], np.random.default_rng(57), SPECS["additive mask"]
+    for low, kept in ((-80.0, 0.0), (-1e9, -1e9)):
+        given = _lowered(p, low, rng)
+        given["mask"][:, 0] = kept if low == kept else 0.0
+        given["mask"] = np.full_like(given["mask"], low) if low == kept else given["mask"]
+        assert not any(scores.far.any() for scores in _blocks_of(run(spec, given, kind=Enclosure), p))
+
+
+def _blocks_of(reference: Any, p: Precision) -> list[Any]:
+    seen: list[Any] = []
+    found = plain.Enclosed.put
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain.Enclosed, "put", lambda self, at, s, v: (seen.append(s), found(self, at, s, v)))
+        plain.of_run(reference, p)
+    return seen
+
+
 def test_a_score_of_which_nothing_is_known_is_refused() -> None:
     """Scores that may be undefined are no forbidden ones."""
     given = {"q": np.ones((1, 2)), "k": np.zeros((2, 2)), "v": np.ones((2, 1))}

@@ -12,6 +12,7 @@ from symattn.arrays.precision import Precision
 from symattn.errors import Undecided
 from symattn.verification.bounding.arithmetic import Balls, g, largest, number, rate, size, upper, xp
 from symattn.verification.bounding.counts import Counts
+from symattn.verification.bounding.exponents import far_below
 from symattn.verification.bounding.outputs import projected
 from symattn.verification.bounding.scores import LOG2_E, score_errors
 from symattn.verification.bounding.weights import weight_errors
@@ -26,6 +27,9 @@ def allowed(run: Run, precision: Precision) -> np.ndarray:
         return np.full(run.output.plain_shape, np.inf)
 
 
+_NEAR = 8.0  # scores that lie no farther apart have no key to which step 7 applies
+
+
 class _Bound:
     """The quantities of the statement, by their names there; arrays are (…, n_q, n_k) or (…, n_q, 1)."""
 
@@ -34,13 +38,17 @@ class _Bound:
         self.errors = score_errors(run, precision)
         self.latents = self.errors.values
         self.uneven = bool(run.spec.dropout) or len(run.value_step.of) > 2  # each query may have values of its own
+        self.unit = flint.arb(2).log() if run.spec.base == 2 else flint.arb(1)
         self.keys = run.allowed
+        scores = xp.where(self.keys, number(run.final_scores), 0) * self.unit
+        tau = self._stored(scores)
+        self.far = self._far(scores, tau)
+        self.keys = self.keys & ~self.far
         self.open = self._beside(self.keys, np.ones((*self.keys.shape[:-1], 1), dtype=bool))
         self.n = self.open.shape[-1]
         seen = self.open.sum(axis=-1, keepdims=True)
         self.counts = Counts(precision, self.n, seen, run.value_terms + (run.spec.latent is not None), self.uneven)
-        self.unit = flint.arb(2).log() if run.spec.base == 2 else flint.arb(1)
-        self.t = xp.where(self.open, self._beside(number(run.final_scores), self._sink()), 0) * self.unit
+        self.t = xp.where(self.open, self._beside(scores, self._sink() * self.unit), 0)
         weights = number(run.values["weights"])
         rest = xp.maximum(1 - xp.sum(weights, axis=-1, keepdims=True), 0)
         self.p = xp.where(self.open, self._beside(weights, rest), 0)
@@ -48,7 +56,7 @@ class _Bound:
         self.eps = self.eps / (1 - self.eps)
         self.m = largest(self.t, self.open)
         self.top = size(self.m) + self.errors.shift * self.unit  # |m|, with what rows may be shifted by
-        self.tau = self._scores()
+        self.tau = self._scores(tau)
         self.star = largest(self.tau, self.open)
         self.vanishes = np.zeros(self.open.shape[:-1], dtype=bool)  # rows whose sum could underflow to nothing
         if run.spec.normaliser == "softmax":
@@ -63,6 +71,7 @@ class _Bound:
         rescaled = Ball.lift(self.rescalings)
         self.log_n = flint.arb(self.n).log()
         grown = xp.max(least, axis=-1, keepdims=True)
+        self.grown = upper(grown)[..., 0]
         spread = self.log_n + 2 * self.star + grown
         merging = g(6, p.score) * (self._length() + spread) + 2 * self.eps * (self.log_n + grown) + self.eps
         if counts.merges:
@@ -98,16 +107,27 @@ class _Bound:
         z = self.run.values["sink"]
         return xp.zeros(shape) + (z[:, None, None] if self.run.spec.heads > 1 else z)
 
-    def _scores(self) -> Balls:
-        """Step 1: τ'_j."""
+    def _stored(self, scores: Balls) -> Balls:
+        """Step 1: τ'_j of the keys."""
         p = self.precision
-        f = p.between
-        tau, shift = self.errors.tau * self.unit, self.errors.shift * self.unit
-        t = size(self.t[..., : self.keys.shape[-1]]) + shift
-        tau = tau + g(2, f) * (t + tau)
-        if p.kept is not None:
-            tau = tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)
-        return self._beside(xp.where(self.keys, tau, 0), g(6, f) * (size(self._sink()) * self.unit + shift))
+        tau, t = self.errors.tau * self.unit, size(scores) + self.errors.shift * self.unit
+        tau = tau + g(2, p.between) * (t + tau)
+        return tau if p.kept is None else tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)
+
+    def _far(self, scores: Balls, tau: Balls) -> np.ndarray:
+        """Step 7: which keys count as forbidden. Midpoints, and rows that are shifted, may be off by ``reach``."""
+        spec, midpoints = self.run.spec, scores.midpoints()
+        apart = np.ptp(midpoints, axis=-1).max(initial=0.0)
+        if spec.normaliser != "softmax" or self.uneven or not self.run.variant.rows or apart < _NEAR:
+            return np.zeros_like(self.keys)
+        off = np.vectorize(lambda x: float(x.rad().upper()), otypes=[float])(scores.entries)
+        reach = off + off.max(axis=-1, keepdims=True) + upper(self.errors.shift * self.unit)
+        return far_below(midpoints, upper(tau), self.keys, reach, self.precision)
+
+    def _scores(self, tau: Balls) -> Balls:
+        """Step 1: τ'_j, of a sink too."""
+        sink = size(self._sink()) * self.unit + self.errors.shift * self.unit
+        return self._beside(xp.where(self.keys, tau, 0), g(6, self.precision.between) * sink)
 
     def _rescalings(self) -> np.ndarray:
         """B_j. The comparison is in float64; a third of τ' more covers its rounding, as τ' ≥ 6u|t|."""
@@ -166,8 +186,17 @@ class _Bound:
         if self.latents is not None:
             sums = sums + self._weighed(w * xp.exp(self.alone + self._path()), self.latents[1])
         total = moved + kept + lost * centre + (lost + 1) * (stored * 2).exp() * sums
+        if self.far.any():
+            total = total + self._left_out()
         most = xp.max(w, axis=-1, keepdims=True) if not self.precision.normalised else Ball.lift(1)
         return total + self._underflow(xp.max(self._largest_factor() * (lost + 1), axis=-1, keepdims=True), most)
+
+    def _left_out(self) -> Balls:
+        """Step 7: |o − o'|."""
+        v, p = self._beside_values(self._v()), self.precision
+        reach = xp.max(v, axis=-2, keepdims=True) + xp.max(-v, axis=-2, keepdims=True)
+        eta = float(min(p.score.eta, p.accumulate.eta)) * self.n
+        return reach * Ball.lift(np.where(self.far.any(axis=-1, keepdims=True), eta, 0.0))
 
     def _path(self) -> Balls:
         return Ball.lift(self.counts.path) * rate(self.precision.accumulate)
@@ -200,7 +229,11 @@ class _Bound:
         return self.run.value_step.run(w, sizes, *rest)
 
     def _attended(self) -> Balls:
-        """o, for each head."""
+        """o, for each head; o' where some keys count as forbidden."""
+        if self.far.any():
+            p = self.p[..., : self.keys.shape[-1]]
+            total = xp.sum(self.p, axis=-1, keepdims=True)
+            return p @ self._v() / xp.where(total == 0, 1, total)
         return number(self.run.values["attended" if "attended" in self.run.values else "output"])
 
     def _mean_moved(self, low: Ball, w: Balls) -> tuple[Balls, Balls]:
@@ -277,9 +310,12 @@ class _Bound:
         limit = float(
             min(f.largest for f in (self.precision.score, self.precision.accumulate, self.precision.returned))
         )
-        scores = upper(self.errors.largest).max(axis=-1) * LOG2_E * 1.01
+        sizes = np.where(self.far, upper(self.errors.products), upper(self.errors.largest))
+        scores = sizes.max(axis=-1) * LOG2_E * 1.01
         values = upper(self._weighed(xp.zeros((*self.open.shape[:-1], self.n)) + 1, self._value_sizes())).max(axis=-1)
         over = (scores > limit) | (values * 1.01 > limit) | self.vanishes
+        if self.far.any():
+            over |= self.far.any(axis=-1) & (self.grown > 1)
         heads = self.run.output_step is not None
         return np.asarray(over.any(axis=-2) if heads and over.ndim > 1 else over)
 

@@ -51,6 +51,30 @@ class Scores:
     sink: bool = False  # is the last one a sink?
     every: bool = False  # all keys are in ``open_``
     shift: Any = 0.0
+    far: Any = False  # has the row keys that count as forbidden though they are not? (rows, 1)
+
+
+def far_below(t: Floats, tau: Floats, open_: NDArray[np.bool_], reach: Any, precision: Precision) -> NDArray[np.bool_]:
+    """Which open keys (…, n) count as forbidden by step 7 of ``bounds``; t may be off by ``reach``, ``tau`` is τ'_j.
+
+    L is larger by 1, and each part by 2⁻⁴⁰ of itself, than in the statement: that holds the roundings here.
+    """
+    p = precision
+    least = 4 - log(float(min(p.score.eta, p.accumulate.eta)))
+    with np.errstate(all="ignore"):
+        t = np.where(open_, t, -np.inf)
+        top = t.argmax(axis=-1)[..., None]
+        m, own = (np.take_along_axis(x, top, axis=-1) for x in (t, tau))
+        lost = tau + own + g(2, p.score) * (np.abs(m) + own) + 2 * reach
+        found = ((m - t) * (1 - 2.0**-40) - lost * (1 + 2.0**-40)) * (1 - g(3, p.score)) >= least
+    return np.asarray(found & open_ & np.isfinite(m))
+
+
+def stored(tau: Any, t: Any, precision: Precision) -> Any:
+    """τ'_j from τ_j and |t_j|."""
+    p = precision
+    tau = tau + g(2, p.between) * (t + tau)
+    return tau if p.kept is None else tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)
 
 
 class Exponents:
@@ -141,6 +165,7 @@ class Exponents:
         grown = first.max(axis=1, keepdims=True) + self.lam * np.max(times) + c.below * self.lam
         grown = grown + four * (m + common) + 2 * self.eps * log_n
         common = common + grown
+        self.grown = np.broadcast_to(np.asarray(grown, dtype=np.float64), self.m.shape)
         fall += self._row(three * common + self.eps)  # r'_j
         self.a = np.maximum(first, fall) if p.lse else first.copy()
         self.a += self.tau

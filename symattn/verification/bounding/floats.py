@@ -111,10 +111,12 @@ class Rows:
         factor = (lost + 1) * growth_up(2 * lam_p)
         sums = self._sums(whole + apart, centre + apart)
         underflow, vanishes = self._underflow(lost)
+        underflow = underflow + self._far()
         parts = Parts(moved, kept, lost * centre, factor * apart, factor * sums, underflow)
         total = moved + kept + parts.lost + parts.apart + parts.sums + underflow
-        far = max(self.highest[1:]) > FARTHEST
-        return Found(np.where(far | np.isnan(total), np.inf, total), size, vanishes[:, 0], parts)
+        silent = np.isnan(total) | (max(self.highest[1:]) > FARTHEST)
+        silent |= self.scores.far & (self.exponents.grown * (1 + self.up) > 1)
+        return Found(np.where(silent, np.inf, total), size, vanishes[:, 0], parts)
 
     def _apart(self, whole: Floats) -> Floats:
         """S."""
@@ -191,6 +193,13 @@ class Rows:
         vanishes = divisor <= 0
         divisor = np.where(vanishes, 1.0, divisor)
         return ((every + weight) * (v.total + v.largest * factor * n) + every * n) / divisor, vanishes
+
+    def _far(self) -> Floats:
+        """Step 7: |o − o'|."""
+        p, v = self.precision, self.values
+        least, most = v.ends
+        eta = float(min(p.score.eta, p.accumulate.eta)) * len(v.v)
+        return np.where(self.scores.far, (most - least) * eta * (1 + 8 * U), 0.0)
 
     def _without_subtraction(self) -> Floats:
         """e^{−m} where no maximum need be subtracted and the largest exponential is below 1, else 1."""

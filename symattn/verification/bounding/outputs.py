@@ -1,4 +1,4 @@
-"""Step 7 of the bound: from the heads' outputs to the output."""
+"""Step 8 of the bound: from the heads' outputs to the output."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from symattn.attention.spec import Attention
 from symattn.errors import Refused, Undecided
 from symattn.verification.bounding.arithmetic import number
 from symattn.verification.bounding.distances import Floats, U, Values
-from symattn.verification.bounding.exponents import Scores
+from symattn.verification.bounding.exponents import Scores, far_below, stored
 from symattn.verification.bounding.floats import Rows, enlarged
 from symattn.verification.bounding.growth import g
 from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings, score_errors
@@ -207,9 +207,8 @@ class Enclosed(_Heads):
             raise Refused("the enclosures do not say which scores there are, or what the values are")
         every = (*shape[:-2], *final.plain_shape[-2:])
         self.shift = np.broadcast_to(errors.shift * unit.high, (*shape[:-1], 1))
-        self.t, self.off, self.open, self.tau, self.sizes = (
-            np.broadcast_to(a, every) for a in (t.mid, t.rad, run.allowed, errors.tau * unit.high, errors.largest)
-        )
+        parts = (t.mid, t.rad, run.allowed, errors.tau * unit.high, errors.largest, errors.products)
+        self.t, self.off, self.open, self.tau, self.sizes, self.products = (np.broadcast_to(a, every) for a in parts)
         self.logits = {"zero": np.zeros(1), "given": run.values.get("sink"), None: None}[run.spec.sink]
         with np.errstate(all="ignore"):
             self._whole(np.broadcast_to(v.mid, (*shape[:-2], every[-1], shape[-1])))
@@ -232,12 +231,20 @@ class Enclosed(_Heads):
     def _scores(self, index: tuple[int, ...], rows: slice, logit: float | None) -> Scores:
         at: Any = (*index, rows)
         open_, t, tau = self.open[at], self.t[at], np.array(self.tau[at])
-        off, largest = _largest(np.where(open_, self.off[at], 0.0)), _largest(self.sizes[at])
+        far = self._far(at)
+        off = _largest(np.where(open_ & ~far, self.off[at], 0.0))
+        largest = _largest(np.where(far, self.products[at], self.sizes[at]))
+        open_, lost = open_ & ~far, far.any(axis=1, keepdims=True)
         if logit is not None:
             t, tau, open_ = _beside(t, logit), _beside(tau, 0), _beside(open_, True)
             off, largest = np.maximum(off, 4 * U * abs(logit)), np.maximum(largest, abs(logit))
         every, t = bool(open_.all()), np.where(open_, t, 0.0)
-        return Scores(t, off, open_, tau, largest, logit is not None, every, self.shift[at])
+        return Scores(t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost)
+
+    def _far(self, at: Any) -> NDArray[np.bool_]:
+        t, off, shift = self.t[at], self.off[at], self.shift[at]
+        tau = stored(self.tau[at], np.abs(t) + off + shift, self.precision)
+        return far_below(t, tau, self.open[at], off + _largest(off) + shift, self.precision)
 
 
 def _largest(a: NDArray[Any]) -> Floats:

@@ -72,12 +72,14 @@ _LINEAR = ("q_joined", "k_joined", "q_cut", "k_cut", "k_shared")
 class ScoreErrors:
     """τ_j for the scores before they are stored; by how much rows may be shifted; sums of absolute values.
 
-    ``values``: |v|_j and the errors of values that come through latents.
+    ``products`` are sums of absolute values without what is added to scores after they are scaled. ``values``: |v|_j
+    and the errors of values that come through latents.
     """
 
     tau: Balls
     shift: Balls
     largest: Balls
+    products: Balls
     values: tuple[Balls, Balls] | None = None
 
 
@@ -135,7 +137,7 @@ class _Scores:
         elif self.later and self.later[-1] == "masked":
             tau = tau + self._g(roundings + self.constant, self.f) * sums
         values = self.values() if self.run.spec.latent is not None else None
-        return ScoreErrors(tau * self.up, shift * self.up, (sizes + sums) * self.up, values)
+        return ScoreErrors(tau * self.up, shift * self.up, (sizes + sums) * self.up, sizes * self.up, values)
 
     def _raw(self) -> tuple[Balls, Balls, Any]:
         """τ, |t|_j and N_j of the scaled scores."""
