@@ -102,6 +102,7 @@ def test_right_and_wrong_ones_are_told_apart() -> None:
     assert [found(f, s) for f, s in ((keys_first, Attention()), (heads_apart, TWO))] == ["fault"] * 2
 
 
+@pytest.mark.deep
 def test_no_test_is_written_for_parts_that_stand_together(tmp_path: Path, program: Program) -> None:
     from symattn.sources.repeat import repeat_target
     from symattn.sources.written_test import written

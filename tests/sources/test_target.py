@@ -414,7 +414,11 @@ def test_arrays_of_other_libraries_are_read(kind: type[Foreign]) -> None:
     outcome = run(lambda q, k, v: kind(reference(q, k, v)), inputs, dtype="float32")
     assert (outcome.error, outcome.dtype, outcome.shape) == (None, "float32", (2, 5))
     assert np.abs(outcome.output - reference(**inputs)).max() < 1e-6
-    wrong = verify(lambda q, k, v: kind(v[: len(q)] + 0 * reference(q, k, v)), framework="numpy", examples=0)
+
+
+@pytest.mark.deep
+def test_a_wrong_function_of_another_library_is_found() -> None:
+    wrong = verify(lambda q, k, v: ByDlpack(2 * reference(q, k, v)), framework="numpy", examples=0)
     assert wrong.verdict.value == "fault"
 
 
