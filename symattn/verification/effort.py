@@ -13,6 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+_FINDING, _EXAMPLE = 5000, 8  # for finding, and for each input at random that is asked for
 _ELEMENTS = 512  # of the inputs of a call, that count as much as a call
 
 
@@ -58,6 +59,11 @@ class Effort:
         """Whether nothing more is to be tried."""
         self.struck = self.struck or self.left < 0
         return self.struck or self.units <= 0
+
+
+def for_finding(examples: int, seconds: float) -> Effort:
+    """What one verification may spend on finding faults: several times what most functions need."""
+    return Effort(_FINDING + _EXAMPLE * examples, seconds)
 
 
 def spent(finding: Effort, explaining: Effort | None, seconds: float, untried: Sequence[str] = ()) -> Iterator[str]:

@@ -17,7 +17,7 @@ from symattn.errors import SymattnError
 from symattn.evidence import Grade
 from symattn.verification import power
 from symattn.verification.domain import Domain
-from symattn.verification.effort import Effort, spent
+from symattn.verification.effort import Effort, for_finding, spent
 from symattn.verification.judge import Case, Judged, judge
 from symattn.verification.probing import behaviour, groups, hints, refusals
 from symattn.verification.probing.inputs import Array, Maker, Sizes
@@ -31,7 +31,6 @@ SEED = 20261120
 BUDGET = 120.0  # seconds at most for finding, and as many for explaining; on the way there, calls are counted
 EXAMPLES = 100
 _HANGS = 2  # calls that do not return, after which no more are made
-_EFFORT = 5000  # of ``effort``, for finding: several times what most functions need
 _AHEAD = 16  # cases that are sent at once
 _ENOUGH = 6  # wrong cases of a group, after which it has shown what it can
 _CLIMBS, _STEPS = 3, 15  # cases from which larger errors are sought, and how often each is changed
@@ -71,7 +70,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.promised = self.domain
-        self.finding = Effort(_EFFORT, self.budget)
+        self.finding = for_finding(self.examples, self.budget)
 
     @property
     def effort(self) -> Effort:

@@ -21,7 +21,7 @@ from symattn.sources.target import target
 from symattn.sources.verify import verify_target
 from symattn.verification import effort
 from symattn.verification.domain import Domain
-from symattn.verification.effort import Effort
+from symattn.verification.effort import Effort, for_finding
 from symattn.verification.probing import search
 from symattn.verification.probing.inputs import Maker
 from symattn.verification.reduce import reduce
@@ -59,6 +59,12 @@ def test_what_is_counted_ends_an_effort_and_seconds_do_so_visibly(clock: Clock) 
     assert (counted.over, counted.struck) == (True, False)
     clock.now = 1.5
     assert (limited.over, limited.struck, limited.units) == (True, True, 4)
+
+
+def test_inputs_that_are_asked_for_are_paid_for() -> None:
+    few, many = for_finding(0, 1.0), for_finding(10_000, 1.0)
+    many.spend(calls=20_000)
+    assert many.units > few.units
 
 
 def test_nothing_else_looks_at_a_clock() -> None:

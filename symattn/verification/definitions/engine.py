@@ -20,7 +20,7 @@ from symattn.verification.definitions.faults import faults
 from symattn.verification.definitions.judging import Judged, judge
 from symattn.verification.definitions.subject import Compute, Form, Inputs, Subject
 from symattn.verification.domain import Domain
-from symattn.verification.effort import Effort, spent
+from symattn.verification.effort import Effort, for_finding, spent
 from symattn.verification.engine import BUDGET, EXAMPLES, SEED, Progress, Unusable
 from symattn.verification.judge import Case
 from symattn.verification.power import Mutation
@@ -30,7 +30,6 @@ from symattn.verification.target import Runner
 
 _WHOLE = 10  # cases for which all ways are run, whatever the function gives
 _ENOUGH = 12  # wrong cases, after which no more are sought
-_EFFORT = 5000  # of ``effort``, for finding: several times what most functions need
 _DRAWN = 6  # cases on which a mistake must have an effect to be one
 _HANGS = 2  # calls that do not return, after which no more are made
 
@@ -56,7 +55,7 @@ class Session:
     explaining: Effort | None = None
 
     def __post_init__(self) -> None:
-        self.finding = Effort(_EFFORT, self.budget)
+        self.finding = for_finding(self.examples, self.budget)
 
     @property
     def effort(self) -> Effort:
