@@ -65,8 +65,7 @@ class Session:
     refused: list[Judged] = field(default_factory=list)
     promised: Domain = field(init=False)  # before anything was refused
     backwards: str = ""
-    leaks_sought: bool = False
-    leak: dict[str, Array] | None = None
+    leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.promised = self.domain
@@ -167,7 +166,7 @@ def _collect(session: Session) -> None:
     session.progress("behaviour")
     for case in session.ahead(behaviour.cases(session.maker, rng)):
         behaviour.take(session, case)
-    behaviour.leaking(session)
+    behaviour.leaking(session, "all")
     if session.known == 0:
         session.progress("semantics")
         session.identity = hints.understood(session)

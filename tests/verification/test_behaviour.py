@@ -14,6 +14,8 @@ from symattn.verification.domain import Domain
 from symattn.verification.report import Report
 from tests.faults.rewrites import causal, plain
 
+TOP_LEFT = Attention(causal=True, alignment="top-left")
+
 
 def verify(program: Any, spec: Attention | None = None, **told: Any) -> Report:
     return sources_verify(program, spec, **{"examples": 0, "domain": Domain(max_tokens=17, max_width=8), **told})
@@ -167,8 +169,49 @@ def test_nan_behind_the_mask_is_a_note_or_a_fault_as_promised() -> None:
     report = verify(causal, spec)
     assert report.faults == ()
     assert any("NaN in a value" in note for note in report.notes)
-    (fault,) = verify(causal, spec, domain=Domain(max_tokens=17, max_width=8, nonfinite_forbidden=True)).faults
+    promised = verify(causal, spec, domain=Domain(max_tokens=17, max_width=8, nonfinite_forbidden=True))
+    assert promised.faults == (), "each key is seen by some query"
+    assert any("NaN in a value" in note for note in promised.notes)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Attention(padding=True),
+        *(pytest.param(s, marks=pytest.mark.deep) for s in (Attention(mask="boolean"), TOP_LEFT)),
+    ],
+)
+def test_nan_in_keys_that_no_query_sees_must_not_leak_where_that_is_promised(spec: Attention) -> None:
+    """Not where values are read, either: 0 times NaN is NaN."""
+
+    def run(q: Any, k: Any, v: Any, seen: Any, clean: bool) -> Any:
+        hidden = ~seen.any(axis=0)[:, None]
+        k, v = (np.where(hidden, 0, k), np.where(hidden, 0, v)) if clean else (k, v)
+        with np.errstate(all="ignore"):
+            s = np.where(seen, q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype), -np.inf)
+            e = np.exp(s - s.max(axis=-1, keepdims=True))
+            return (e / e.sum(axis=-1, keepdims=True) @ v).astype(q.dtype)
+
+    def program(clean: bool) -> Any:
+        def padded(q: Any, k: Any, v: Any, keep: Any) -> Any:
+            return run(q, k, v, np.broadcast_to(keep, (len(q), len(k))), clean)
+
+        def masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
+            return run(q, k, v, mask, clean)
+
+        def top_left(q: Any, k: Any, v: Any) -> Any:
+            return run(q, k, v, np.tri(len(q), len(k), dtype=bool), clean)
+
+        return padded if spec.padding else masked if spec.mask else top_left
+
+    told: dict[str, Any] = {"layout": "nd", "framework": "numpy", "examples": 0}
+    domain = Domain(max_tokens=20, max_width=8, nonfinite_forbidden=True)
+    assert verify(program(True), spec, domain=domain, **told).faults == ()
+    (fault,) = verify(program(False), spec, domain=domain, **told).faults
     assert fault.step == "mask"
+    assert fault.counterexample is not None
+    assert any(np.isnan(np.array(fault.counterexample.inputs[n])).any() for n in ("k", "v"))
+    assert verify(program(False), spec, domain=Domain(max_tokens=20, max_width=8), **told).faults == ()
 
 
 def test_other_bits_at_another_call_are_a_note() -> None:

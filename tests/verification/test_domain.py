@@ -137,6 +137,8 @@ class Spy:
     def __call__(self, q: Array, k: Array, v: Array, mask: Array = None) -> Array:
         given = {"q": q, "k": k, "v": v, "mask": mask}
         given = {n: a for n, a in given.items() if a is not None}
+        if mask is not None and mask.dtype != bool:
+            raise TypeError("masks are booleans")
         self.seen.append({n: np.array(a) for n, a in given.items()})
         self.contiguous &= all(a.flags.c_contiguous for a in given.values())
         wide = {n: a if a.dtype == bool else np.asarray(a, dtype=float) for n, a in given.items()}

@@ -177,9 +177,10 @@ def test_no_legal_form_is_accused_at_length(case: tuple[Any, ...]) -> None:
 
 # -- false twins -------------------------------------------------------------------------------------------------------
 def twin_divisor(x: Array, g: Array, b: Array) -> Array:
-    m, n = mean(x), x.dtype.type(max(x.shape[-1] - 1, 1))
-    s = g * (1 / root(((x - m) ** 2).sum(axis=-1, keepdims=True) / n))
-    return x * s + (b - m * s)
+    m, n = mean(x), x.dtype.type(x.shape[-1] - 1)
+    with np.errstate(all="ignore"):
+        s = g * (1 / root(((x - m) ** 2).sum(axis=-1, keepdims=True) / n))
+        return x * s + (b - m * s)
 
 
 def twin_outside(x: Array, g: Array, b: Array) -> Array:

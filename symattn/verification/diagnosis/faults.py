@@ -184,9 +184,9 @@ def _conduct(session: Session) -> Iterator[Fault]:
     """Wrong types, changed arguments, overwritten results, and NaN that leaks where it must not."""
     yield from conduct(session.records, session.precision.input.name, shown)
     if session.domain.nonfinite_forbidden:
-        leak = behaviour.leaking(session)
+        leak = behaviour.leaking(session, "all")
         if leak is not None:
-            cause = "NaN in a value that a query may not attend to reaches its output"
+            cause = "NaN in a key or value that no query may attend to reaches an output"
             yield Fault("mask", cause, cause, Counterexample({n: a.tolist() for n, a in leak.items()}))
 
 

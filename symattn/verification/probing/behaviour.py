@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -87,33 +87,45 @@ def notes(session: Session) -> Iterator[str]:
         frozen = session.runner.run(once.case.inputs, "frozen")
         if frozen.error is not None:
             yield f"It fails on arrays that are read-only: {frozen.error}."
-    leak = leaking(session)
-    if leak is not None and not session.domain.nonfinite_forbidden:
+    if leaking(session, "some") or (leaking(session, "all") and not session.domain.nonfinite_forbidden):
         yield "Outside the domain: NaN in a value that a query may not attend to reaches its output."
 
 
-def leaking(session: Session) -> dict[str, Array] | None:
+def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, Array] | None:
     """Inputs by which NaN behind the mask reaches a query that may not see it; None where there are none.
 
-    They are sought once; what was found then is remembered.
+    It stands in a value that some query may not attend to and another may, or in a key or value that none may. Such
+    inputs are sought once; what was found then is remembered.
     """
-    if not session.leaks_sought and session.spec.masks_anything and not session.maker.tokens and not session.over:
-        session.leaks_sought = True
+    if session.spec.masks_anything and not session.maker.tokens and not (session.leaks or session.over):
         rng = np.random.default_rng(session.seed)
-        for sizes in (Sizes(3, 5, 4, 2), Sizes(4, 20, 4, 2)):
-            session.leak = session.leak or _leaking(session, session.maker.make(sizes, small(rng), rng))
-    return session.leak
+        tried = [session.maker.make(sizes, small(rng), rng) for sizes in (Sizes(3, 5, 4, 2), Sizes(4, 20, 4, 2))]
+        hiding = [made for inputs in tried if (made := _without_last(session, inputs)) is not None]
+        session.leaks["some"] = next(filter(None, (_leaking(session, i, "some") for i in tried)), None)
+        session.leaks["all"] = next(filter(None, (_leaking(session, i, "all") for i in (*tried, *hiding))), None)
+    return session.leaks.get(hidden_from)
 
 
-def _leaking(session: Session, inputs: dict[str, Array]) -> dict[str, Array] | None:
-    """The inputs with NaN in a value that some query may not see, or a key that none may, where its output shows it."""
+def _without_last(session: Session, inputs: dict[str, Array]) -> dict[str, Array] | None:
+    """The inputs with a mask that hides the last key from all queries; None where there is no such mask."""
+    found = {n: inputs[n].copy() for n in ("mask", "keep") if n in inputs}
+    for mask in found.values():
+        mask[..., -1] = False if mask.dtype == bool else -np.inf
+    made = inputs | found
+    return made if found and session.maker.admits(made) else None
+
+
+def _leaking(session: Session, inputs: dict[str, Array], hidden_from: str) -> dict[str, Array] | None:
+    """The inputs with NaN in one of the keys and values that are hidden, where the output of such a query shows it."""
     right = session.try_(Case(GROUP, "", inputs))
     if right.finding:
         return None
     allowed = right.expected.run.allowed
     open_ = np.asarray(allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0))  # of some head
-    for key in np.flatnonzero(~open_.all(axis=0))[:6]:
-        for name in ("v",) if open_[:, key].any() else ("v", "k"):
+    unseen = ~open_.any(axis=0)
+    keys, names = (unseen, ("v", "k")) if hidden_from == "all" else (~unseen & ~open_.all(axis=0), ("v",))
+    for key in np.flatnonzero(keys)[:6]:
+        for name in names:
             poisoned = inputs[name].copy()
             poisoned[..., key, :] = np.nan
             outcome = session.runner.run({**inputs, name: poisoned})

@@ -16,6 +16,7 @@ _DROP = Attention(dropout=0.25)
 _DROP_HEADS = Attention(heads=2, dropout=0.5)
 _CAUSAL = Attention(causal=True)
 _BOOLEAN = Attention(mask="boolean")
+_PADDING = Attention(padding=True)
 _LEAK = Domain(nonfinite_forbidden=True)
 _SQUARE = Domain(square=True)
 
@@ -30,10 +31,10 @@ def weights(q: Array, k: Array) -> Array:
 
 
 def _nan_last(made: dict[str, Array]) -> dict[str, Array]:
-    """The last value, which the last query alone may see, is NaN."""
-    v = made["v"].copy()
-    v[-1] = np.nan
-    return {"v": v}
+    """The last value, which no query may see, is NaN."""
+    v, keep = made["v"].copy(), np.ones(len(made["v"]), dtype=bool)
+    v[-1], keep[-1] = np.nan, False
+    return {"v": v, "keep": keep}
 
 
 @right("a scratch buffer that is made anew for each shape")
@@ -67,16 +68,14 @@ def contiguous_first(q: Array, k: Array, v: Array) -> Array:
 
 @right(
     "forbidden values may be NaN: they are set to zero before the product",
-    spec=_CAUSAL,
+    spec=_PADDING,
     domain=_LEAK,
     at=At(given=_nan_last),
 )
-def forbidden_zeroed(q: Array, k: Array, v: Array) -> Array:
-    out = np.zeros((len(q), v.shape[1]), q.dtype)
-    for i in range(len(q)):
-        n = i + 1 + len(k) - len(q)
-        out[i] = weights(q[i : i + 1], k[:n])[0] @ v[:n]
-    return out
+def forbidden_zeroed(q: Array, k: Array, v: Array, keep: Array) -> Array:
+    k, v = (np.where(keep[:, None], a, a.dtype.type(0)) for a in (k, v))
+    s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
+    return softmax(np.where(keep, s, q.dtype.type(-np.inf))) @ v
 
 
 @right("keys in a random but fixed order")
@@ -179,16 +178,15 @@ def memory_taken_as_contiguous(q: Array, k: Array, v: Array) -> Array:
     "mask|values",
     "NaN behind the mask reaches the output: 0 times NaN",
     "nan",
-    spec=_CAUSAL,
+    spec=_PADDING,
     domain=_LEAK,
     shows="NaN in forbidden values",
     near="forbidden_zeroed",
     at=At(given=_nan_last),
 )
-def forbidden_leaks(q: Array, k: Array, v: Array) -> Array:
+def forbidden_leaks(q: Array, k: Array, v: Array, keep: Array) -> Array:
     s = q @ k.T / np.sqrt(q.shape[-1]).astype(q.dtype)
-    s = np.where(np.tri(*s.shape, s.shape[1] - s.shape[0], dtype=bool), s, q.dtype.type(-np.inf))
-    return softmax(s) @ v
+    return softmax(np.where(keep, s, q.dtype.type(-np.inf))) @ v
 
 
 @wrong("output", "the result is float16", "float16|dtype|type", near="own_buffer")
