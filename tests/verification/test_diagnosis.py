@@ -74,13 +74,13 @@ def test_a_number_that_no_table_lists_is_fitted() -> None:
     assert fault.cause == "forbidden scores become −3, which leaves them a weight"
 
 
-def _squares_of_the_bias(q: Array, k: Array, v: Array, bias: Array) -> Array:
-    return _softmax(_scores(q, k) + bias * bias) @ v
+def _sines_of_the_bias(q: Array, k: Array, v: Array, bias: Array) -> Array:
+    return _softmax(_scores(q, k) + np.sin(3 * bias)) @ v
 
 
 @pytest.mark.deep
 def test_a_step_without_which_all_is_right_is_to_blame() -> None:
-    fault = _fault(_squares_of_the_bias, Attention(bias=True))
+    fault = _fault(_sines_of_the_bias, Attention(bias=True))
     assert (fault.step, fault.cause) == ("bias", None)
     assert "no known mistake explains it; all is right where the bias is 0" in fault.message
 

@@ -18,12 +18,15 @@ from symattn.verification.diagnosis.combining import combined
 from symattn.verification.diagnosis.conditions import only_where, separating
 from symattn.verification.diagnosis.fitted import fitted
 from symattn.verification.diagnosis.fresh import SIZED, fresh
+from symattn.verification.diagnosis.matching import LITTLE, best, left
 from symattn.verification.diagnosis.mistakes import MISTAKES, STEPS, Mistake
 from symattn.verification.diagnosis.outofrange import out_of_range
 from symattn.verification.diagnosis.screening import Screen
 from symattn.verification.effort import Effort
 from symattn.verification.judge import Judged
 from symattn.verification.reference import Variant
+from symattn.verification.rules import mistakes as by_rule
+from symattn.verification.rules.storing import mistakes as by_storing
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -129,8 +132,9 @@ class Search:
     def found(self) -> tuple[tuple[Mistake, ...], bool]:
         """The mistakes, and whether they explained fresh inputs as well."""
         doubtful: tuple[Mistake, ...] = ()
-        for way in (self._known, self._dim, self._fitted, self._in_floats, self._sometimes, self._pairs):
-            candidates = self._judged(way())
+        judged = (self._known, self._dim, self._fitted, self._in_floats, self._sometimes, self._pairs)
+        for way in (*judged[:2], self._by_rule, self._stored, *judged[2:]):
+            candidates = self._judged(way()) if way in judged else tuple(way())
             if not candidates:
                 continue
             sure = self._tried(candidates)
@@ -140,16 +144,35 @@ class Search:
         return doubtful, False
 
     def _known(self) -> Iterator[Mistake]:
-        survivors = self.possible
+        survivors = self._survivors(self.possible)
+        self._begin()
+        self.clear = [m for m in survivors if self._tells(m)]
+        self.dim = [m for m in survivors if m not in self.clear]
+        yield from self.clear
+
+    def _survivors(self, mistakes: list[Mistake]) -> list[Mistake]:
+        """Those that float64 does not put aside."""
+        survivors = mistakes
         cases = sorted(self.wrong, key=lambda r: abs(r.case.size - _TELLING))
         for judged in (*cases, *self.right[:_SEEN]):  # case by case, so that the first ones leave few
             if self._over or not survivors:
                 break
             survivors = [m for m in survivors if self.screened(judged, m) is not False]
+        return survivors
+
+    def _by_rule(self) -> Iterator[Mistake]:
+        """Mistakes that the grammar makes, and that account for nearly all of what is wrong; of those that give the
+        same numbers, the first."""
         self._begin()
-        self.clear = [m for m in survivors if self._tells(m)]
-        self.dim = [m for m in survivors if m not in self.clear]
-        yield from self.clear
+        names = frozenset(self.wrong[0].case.inputs)
+        survivors = self._survivors([m for m in by_rule(self.session.spec, names) if self._possible(m)])
+        yield from islice(distinct(self.screen, self.wrong, best(self.screen, self.wrong, survivors)), _MOST)
+
+    def _stored(self) -> Iterator[Mistake]:
+        """Arrays that are stored in a narrower format on the way, where that accounts for nearly all of the errors."""
+        first = self.wrong[:_FEW][:: max(1, len(self.wrong[:_FEW]) // 4)]
+        likely = best(self.screen, first, by_storing(self.session.spec, self.session.precision), slack=10)
+        yield from islice(distinct(self.screen, self.wrong, best(self.screen, self.wrong, likely)), 1)
 
     def _dim(self) -> Iterator[Mistake]:
         """Those that float64 does not show clearly: in half formats its slack often hides them."""
@@ -237,12 +260,13 @@ class Search:
 
     def _tried(self, mistakes: tuple[Mistake, ...]) -> tuple[Mistake, ...]:
         """Those that explain inputs that were not seen before, too."""
-        left = mistakes
+        kept, wrong = mistakes, []
         for judged in fresh(self.session, mistakes):
-            left = tuple(m for m in left if explains(self.session, judged, m) is not False)
-            if not left:
+            kept = tuple(m for m in kept if explains(self.session, judged, m) is not False)
+            wrong += [judged] if judged.finding == "values" else []
+            if not kept:
                 break
-        return left
+        return tuple(m for m in kept if not m.in_floats or not wrong or left(self.screen, wrong, m.variant) <= LITTLE)
 
     def explain_errors(self, mistakes: tuple[Mistake, ...]) -> bool:
         """Whether every call that raised had shapes for which the mistake has no result."""
@@ -255,6 +279,20 @@ class Search:
         v = mistake.variant
         changed = v.values != "v" or v.spec is not None or v.inputs is not None or bool(steps & v.steps.keys())
         return mistake.applies(self.session.spec) and changed
+
+
+def distinct(screen: Screen, cases: Sequence[Judged], mistakes: Sequence[Mistake]) -> Iterator[Mistake]:
+    """The mistakes without those that give the same numbers as one before, up to roundings of float64."""
+    told: list[list[np.ndarray]] = []
+    for mistake in mistakes:
+        outputs = [screen.run(judged, mistake.variant)[0] for judged in cases[:_WRONG]]
+        if not any(all(map(_same, outputs, others)) for others in told):
+            told.append(outputs)
+            yield mistake
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True))
 
 
 def explains(session: Session, judged: Judged, mistake: Mistake) -> bool | None:

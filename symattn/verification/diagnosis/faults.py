@@ -18,7 +18,6 @@ from symattn.verification.diagnosis.isolate import idle_step, needs_scores
 from symattn.verification.diagnosis.lost import lost_rows
 from symattn.verification.diagnosis.mistakes import STEPS, Mistake
 from symattn.verification.diagnosis.observe import ObservedScale, first_wrong_step, scales
-from symattn.verification.diagnosis.rougher import rougher
 from symattn.verification.diagnosis.unsteady import late, unsteady
 from symattn.verification.judge import Case, Judged
 from symattn.verification.probing import behaviour
@@ -121,7 +120,7 @@ def _blamed(session: Session, smallest: Judged, cause: Cause) -> tuple[str, str]
         if weights is None and needs_scores(session, wrong):
             step, seen = "weights", "all is right where queries are 0"
     words = affected(max(wrong, key=lambda r: min(r.case.size, _LARGE)), session.spec.heads > 1)
-    return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "", rougher(session, wrong)) if w)
+    return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "") if w)
 
 
 def _weights(session: Session, judged: Judged) -> Judged | None:

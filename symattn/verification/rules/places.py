@@ -1,0 +1,78 @@
+"""Where the definition can be changed: its arrays by name, how each is blamed, and what its axes are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from symattn.attention.spec import Attention
+from symattn.verification.known.mistake import own, step
+from symattn.verification.reference import Change, Values, Variant
+
+Operation = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An array of the definition, in words; ``axes`` names what its axes hold, the last one first.
+
+    ``step`` is blamed where its entries are wrong, ``order`` where they are right and stand in wrong places.
+    """
+
+    words: str
+    step: str
+    order: str
+    axes: tuple[str, ...]
+    changed: Callable[[Operation], Variant]
+
+    def variant(self, operation: Operation) -> Variant:
+        """The definition with the operation on this array."""
+        return self.changed(operation)
+
+
+def places(spec: Attention, names: frozenset[str]) -> Iterator[Place]:
+    """The places that a specification has."""
+    steps = {s.name: s for s in spec.pipeline(names)}
+    heads = ("head",) if spec.heads > 1 else ()
+    tokens, pairs = ("column", "token", *heads), ("key", "query", *heads)
+    if spec.score == "dot" and spec.latent is None:
+        yield Place("queries", "score", "score", tokens, partial(_in_argument, "scores", 0))
+        yield Place("keys", "score", "score", tokens, partial(_in_argument, "scores", 1))
+    yield Place("scores", "score", "score", pairs, partial(_in_result, "scores"))
+    yield Place("scaled scores", "score", "score", (), partial(_in_result, "scaled"))
+    if "bias" in names and "biased" in steps:
+        yield Place("biases", "bias", "bias", pairs, partial(_in_argument, "biased", steps["biased"].of.index("bias")))
+    if spec.latent is None:
+        yield Place("values", "values", "values", tokens, _in_values)
+    yield Place("weights", "normalize", "values", pairs, partial(_in_result, "weights"))
+    if "attended" in steps:
+        yield Place("outputs of the heads", "merge", "merge", tokens, partial(_in_result, "attended"))
+    yield Place("outputs", "output", "merge" if heads else "output", tokens, partial(_in_result, "output"))
+
+
+def _in_result(name: str, operation: Operation) -> Variant:
+    return Variant({name: partial(_result, name, operation)}, rows=name != "weights")
+
+
+def _result(name: str, operation: Operation, spec: Attention, values: Values) -> Any:
+    return operation(own(spec, values, name))
+
+
+def _in_argument(name: str, place: int, operation: Operation) -> Variant:
+    return Variant({name: partial(_argument, name, place, operation)})
+
+
+def _argument(name: str, place: int, operation: Operation, spec: Attention, values: Values) -> Any:
+    found = step(spec, values, name)
+    return found.run(*(operation(values[n]) if i == place else values[n] for i, n in enumerate(found.of)))
+
+
+def _in_values(operation: Operation) -> Variant:
+    made: Mapping[str, Change] = {"changed": partial(_values, operation)}
+    return Variant(made, values="changed")
+
+
+def _values(operation: Operation, spec: Attention, values: Values) -> Any:
+    return operation(values["v_shared" if "v_shared" in values else "v"])

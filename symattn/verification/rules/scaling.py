@@ -1,0 +1,89 @@
+"""Scores scaled otherwise: by a power of a size, or divided by the lengths of queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.spec import Attention
+from symattn.verification.known.mistake import Mistake, before, in_steps, own, root, size, step
+from symattn.verification.reference import Values
+
+Size = Callable[[Attention, Values], int]
+#: Powers in quarters, as they are written with a size in place of {}.
+_POWERS = {
+    -8: "1/{}²", -6: "{}^(−3/2)", -4: "1/{}", -3: "{}^(−3/4)", -2: "1/√{}", -1: "{}^(−1/4)",
+    1: "{}^(1/4)", 2: "√{}", 4: "{}", 8: "{}²",
+}  # fmt: skip
+
+
+def mistakes(spec: Attention) -> Iterator[Mistake]:
+    """By sizes first, the plainest ones before others; then by lengths."""
+    for words, number in _sizes(spec):
+        for quarters, written in _POWERS.items():
+            if not _right(spec, words, quarters):
+                yield _scaled(_told(words, written.format(words)), partial(by_power, number, quarters))
+    for role, words in (("q", "query"), ("k", "key")):
+        length = f"the length of the {words} vector, ‖{role}‖"
+        if spec.score == "dot" and spec.latent is None:
+            told = f"scores are divided by {length}"
+            yield _by_length(told + _NOT * (spec.scale is None), role, False)
+            if spec.scale != 1:
+                yield _by_length(f"{told} besides", role, True)
+
+
+_NOT = ", not by √d_k"
+
+
+def _scaled(words: str, change: Callable[[Attention, Values], Any]) -> Mistake:
+    return in_steps("scale", words, scaled=change)
+
+
+def _by_length(words: str, role: str, besides: bool) -> Mistake:
+    """Judged in float64: a vector of zeros leaves its scores undefined."""
+    return replace(_scaled(words, partial(by_length, role, besides)), in_floats=True)
+
+
+def _told(words: str, written: str) -> str:
+    return f"scores are scaled by {written}"
+
+
+def _right(spec: Attention, words: str, quarters: int) -> bool:
+    return words == "d_k" and (quarters, spec.scale) in ((-2, None), (-4, "1/d_k"))
+
+
+def _sizes(spec: Attention) -> Iterator[tuple[str, Size]]:
+    yield "d_k", lambda s, v: size(v, "q")
+    yield "d_v", lambda s, v: size(v, "v")
+    yield "n_k", lambda s, v: size(v, "k", -2)
+    yield "n_q", lambda s, v: size(v, "q", -2)
+    yield "(d_k + 1)", lambda s, v: size(v, "q") + 1
+    if spec.heads > 1:
+        yield "d_model", lambda s, v: size(v, "x") if "x" in v else s.heads * size(v, "q")
+        yield "h, the number of heads", lambda s, v: s.heads
+        yield "(h d_k), the width of all heads", lambda s, v: s.heads * size(v, "q")
+    if 1 < spec.key_heads < spec.heads:
+        yield "(d_k h_kv), the width of all heads of keys", lambda s, v: s.key_heads * size(v, "q")
+    if getattr(spec.position, "width", None):
+        yield "r, the columns that are rotated", lambda s, v: int(getattr(s.position, "width", 1))
+
+
+def by_power(number: Size, quarters: int, spec: Attention, values: Values) -> Any:
+    """S n^{p/4}."""
+    s = before(spec, values, "scaled")
+    fourth = namespace_of(s).sqrt(root(s, number(spec, values)))
+    for _ in range(abs(quarters)):
+        s = s * fourth if quarters > 0 else s / fourth
+    return s
+
+
+def by_length(role: str, besides: bool, spec: Attention, values: Values) -> Any:
+    """S / ‖q‖ or S / ‖k‖ for the vectors that the scores are made of; undefined where one is 0."""
+    s = own(spec, values, "scaled") if besides else before(spec, values, "scaled")
+    x = values[step(spec, values, "scores").of[0 if role == "q" else 1]]
+    xp = namespace_of(x)
+    length = xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True))
+    return s / (length if role == "q" else length.mT)

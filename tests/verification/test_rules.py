@@ -1,0 +1,122 @@
+"""Mistakes that the grammar makes are named as what they are, and nothing else is."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.sources.verify import verify
+from symattn.verification.report import Fault
+
+Array = Any
+PLAIN, HEADS = Attention(), Attention(heads=2)
+
+
+def _softmax(s: Array) -> Array:
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def _scores(q: Array, k: Array) -> Array:
+    return q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+
+
+def _faults(program: Callable[..., Array], spec: Attention, precision: str = "float32") -> tuple[Fault, ...]:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return verify(program, spec, precision=precision, examples=10).faults
+
+
+def _length(x: Array) -> Array:
+    return np.sqrt((x * x).sum(axis=-1, keepdims=True))
+
+
+def _over_query(q: Array, k: Array, v: Array) -> Array:
+    return _softmax(q @ k.T / _length(q)) @ v
+
+
+def _over_query_besides(q: Array, k: Array, v: Array) -> Array:
+    return _softmax(_scores(q, k) / _length(q)) @ v
+
+
+def _over_key(q: Array, k: Array, v: Array) -> Array:
+    return _softmax(q @ k.T / (_length(k).T + k.dtype.type(1e-30))) @ v
+
+
+def _rounded(x: Array) -> Array:
+    return x.astype(ml_dtypes.bfloat16).astype(x.dtype)
+
+
+def _stored(q: Array, k: Array, v: Array) -> Array:
+    return _rounded(_softmax(_rounded(_scores(q, k)))) @ v
+
+
+def _exponentials(q: Array, k: Array, v: Array) -> Array:
+    s = _scores(q, k)
+    e = np.exp((s - s.max(axis=-1, keepdims=True)).astype(np.float32)).astype(s.dtype)
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+_NAMED: tuple[tuple[Callable[..., Array], Attention, str, str], ...] = (
+    (_over_query, PLAIN, "scale", "divided by the length of the query vector, ‖q‖, not by √d_k"),
+    (_over_query_besides, PLAIN, "scale", "divided by the length of the query vector, ‖q‖ besides"),
+    (_over_key, PLAIN, "scale", "divided by the length of the key vector, ‖k‖, not by √d_k"),
+    (lambda q, k, v: _softmax(_scores(np.tanh(q), k)) @ v, PLAIN, "score", "queries go through tanh"),
+    (lambda q, k, v: _softmax(_scores(q, k)) @ (v * v), PLAIN, "values", "values are squared"),
+    (lambda q, k, v: _softmax(_scores(q, k)) @ np.tanh(v), PLAIN, "values", "values go through tanh"),
+    (lambda q, k, v: _softmax(_scores(q, k)) ** 2 @ v, PLAIN, "normalize", "weights are squared"),
+    (
+        lambda q, k, v, bias: _softmax(_scores(q, k) + np.tanh(bias)) @ v,
+        Attention(bias=True), "bias", "biases go through tanh",
+    ),
+    (
+        lambda q, k, v: np.roll(_softmax(_scores(q, k)) @ v, 1, axis=0),
+        HEADS, "merge", "outputs are taken from the last head to the first",
+    ),
+    (_stored, PLAIN, "score", "scaled scores and weights are rounded to bfloat16"),
+)  # fmt: skip
+
+
+_QUICK = (0, 4, 9)
+_PARAMETERS = [pytest.param(*told, marks=[] if i in _QUICK else [pytest.mark.deep]) for i, told in enumerate(_NAMED)]
+
+
+@pytest.mark.parametrize(("program", "spec", "step", "cause"), _PARAMETERS)
+def test_it_is_named_with_its_step(program: Callable[..., Array], spec: Attention, step: str, cause: str) -> None:
+    (fault,) = _faults(program, spec)
+    assert fault.step == step
+    assert cause in str(fault.cause)
+    assert "; or " not in str(fault.cause)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("program", "cause"), [(p, cause) for p, _, _, cause in _NAMED[:3]])
+def test_it_is_named_in_half_precision(program: Callable[..., Array], cause: str) -> None:
+    (fault,) = _faults(program, PLAIN, "bfloat16")
+    assert cause in str(fault.cause)
+
+
+@pytest.mark.deep
+def test_exponentials_in_float32_are_named_in_float64() -> None:
+    (fault,) = _faults(_exponentials, PLAIN, "float64")
+    assert (fault.step, fault.cause) == (
+        "exp",
+        "exponentials, and the differences that they are of, are rounded to float32",
+    )
+
+
+def _uneven(q: Array, k: Array, v: Array) -> Array:
+    a = _softmax(_scores(q, k))
+    return a * (1 + 1e-3 * np.cos(np.arange(a.shape[-1]))).astype(a.dtype) @ v
+
+
+def test_a_small_error_that_no_rounding_makes_is_not_told_as_one() -> None:
+    (fault,) = _faults(_uneven, PLAIN)
+    assert fault.cause is None
+    assert "rounded" not in fault.message
