@@ -68,7 +68,7 @@ class Domain:
     contiguous           arrays lie in memory without gaps, in the order of their axes
     """
 
-    max_tokens: int = 300
+    max_tokens: int = 600
     max_width: int = 130
     max_abs_score: float | None = None
     square: bool = False

@@ -12,6 +12,7 @@ import pytest
 
 from symattn import Attention
 from symattn.sources.verify import verify
+from symattn.verification.domain import Domain
 from symattn.verification.report import Fault
 
 Array = Any
@@ -27,10 +28,12 @@ def _scores(q: Array, k: Array) -> Array:
     return q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
 
 
-def _faults(program: Callable[..., Array], spec: Attention, precision: str = "float32") -> tuple[Fault, ...]:
+def _faults(
+    program: Callable[..., Array], spec: Attention, precision: str = "float32", **told: Any
+) -> tuple[Fault, ...]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        return verify(program, spec, precision=precision, examples=10).faults
+        return verify(program, spec, precision=precision, examples=10, **told).faults
 
 
 def _length(x: Array) -> Array:
@@ -109,6 +112,73 @@ def test_exponentials_in_float32_are_named_in_float64() -> None:
         "exp",
         "exponentials, and the differences that they are of, are rounded to float32",
     )
+
+
+def _masked(allowed: Callable[[Array, Array, int], Array]) -> Callable[[Array, Array, Array], Array]:
+    """Attention under a mask of the places i of queries from the first corner, of keys j, and of n_k − n_q."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        i, j = np.arange(len(q))[:, None], np.arange(len(k))[None, :]
+        open_ = allowed(i, j, len(k) - len(q))
+        s = np.where(open_, _scores(q, k), -np.inf)
+        e = np.exp(s - np.where(open_.any(axis=-1), s.max(axis=-1), 0)[:, None])
+        total = e.sum(axis=-1, keepdims=True)
+        return (e / np.where(total == 0, 1, total)).astype(q.dtype) @ v
+
+    return program
+
+
+_MASKS: tuple[tuple[Callable[[Array, Array, int], Array], Attention, str], ...] = (
+    (
+        lambda i, j, o: (i - 3 <= j) & (j <= i + o),
+        Attention(causal=True, window=4), "the window's left edge is counted from the other corner",
+    ),
+    (
+        lambda i, j, o: (i - 64 <= j) & (j <= i + o),
+        Attention(causal=True, window=65), "the window's left edge is counted from the other corner",
+    ),
+    (lambda i, j, o: i // 4 == j // 4, Attention(block=4), "blocks are counted from the other corner"),
+    (
+        lambda i, j, o: ((i + o) // 4 * 4 <= j) & (j <= (i + o) // 4 * 4 + 4),
+        Attention(block=4), "blocks are one key too long: a query sees the first key after its own block",
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("allowed", "spec", "cause"),
+    [_MASKS[0], *(pytest.param(*told, marks=pytest.mark.deep) for told in _MASKS[1:])],
+)
+def test_a_mask_is_named_by_its_edge_and_corner(
+    allowed: Callable[[Array, Array, int], Array], spec: Attention, cause: str
+) -> None:
+    (fault,) = _faults(_masked(allowed), spec)
+    assert fault.step == "mask"
+    assert str(fault.cause).startswith(cause)
+    assert "; or " not in str(fault.cause)
+
+
+def _loses_the_last(q: Array, k: Array, v: Array) -> Array:
+    n = len(k) - (len(k) >= 200)
+    return _softmax(_scores(q, k[:n])) @ v[:n]
+
+
+@pytest.mark.deep
+def test_the_size_is_found_from_which_on_a_key_is_lost() -> None:
+    (fault,) = _faults(_loses_the_last, PLAIN)
+    assert (fault.step, fault.cause) == ("mask", "the last key is dropped, where n_k ≥ 200")
+
+
+def _two_symptoms(q: Array, k: Array, v: Array, mask: Array) -> Array:
+    s = _scores(q, k)
+    return _softmax(np.where(mask, s * np.abs(s), s.dtype.type(-1e9))) @ v
+
+
+@pytest.mark.deep
+def test_rows_without_any_key_do_not_hide_the_mistake() -> None:
+    (fault,) = _faults(_two_symptoms, Attention(mask="boolean"), domain=Domain(fully_masked_rows=True))
+    assert (fault.step, fault.cause) == ("score", "scaled scores are multiplied by their absolute values")
+    assert "besides, a row without any key gives the mean of all values" in fault.message
 
 
 def _uneven(q: Array, k: Array, v: Array) -> Array:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.verification import judge
+from symattn.verification import judge, rules
 from symattn.verification.diagnosis.combining import combined
-from symattn.verification.diagnosis.conditions import only_where, separating
+from symattn.verification.diagnosis.conditions import only_where, separating, thresholds
+from symattn.verification.diagnosis.emptied import what_empty_rows_give, without_empty_rows
 from symattn.verification.diagnosis.fitted import fitted
 from symattn.verification.diagnosis.fresh import SIZED, fresh
 from symattn.verification.diagnosis.matching import LITTLE, best, left
@@ -25,7 +26,6 @@ from symattn.verification.diagnosis.screening import Screen
 from symattn.verification.effort import Effort
 from symattn.verification.judge import Judged
 from symattn.verification.reference import Variant
-from symattn.verification.rules import mistakes as by_rule
 from symattn.verification.rules.storing import mistakes as by_storing
 
 if TYPE_CHECKING:
@@ -47,13 +47,14 @@ class Cause:
     """Wrong cases, and the mistakes of which each alone explains them all; none, where nothing known does.
 
     ``sure`` says that they explained inputs as well that were made after they were found; ``raises`` that they explain
-    all calls that raised too.
+    all calls that raised too, ``besides`` tells a symptom that was put aside to find them.
     """
 
     records: tuple[Judged, ...]
     mistakes: tuple[Mistake, ...]
     raises: bool = False
     sure: bool = True
+    besides: str = ""
 
     @property
     def only(self) -> Mistake | None:
@@ -71,6 +72,10 @@ def causes(session: Session) -> tuple[Cause, ...]:
         return ()
     search = Search(session, wrong, _sorted(r for r in records if r.finding is None))
     found, sure = search.found()
+    if not (found and sure):
+        hidden = _behind_empty_rows(session)
+        if hidden:
+            return (hidden,)
     if found:
         return (Cause(tuple(wrong), found, search.explain_errors(found), sure),)
     lost = [r for r in wrong if r.finding == "not finite"]
@@ -82,6 +87,18 @@ def causes(session: Session) -> tuple[Cause, ...]:
     if not shapes:
         return first
     return (*first, Cause(tuple(shapes), Search(session, shapes, search.right).found()[0]))
+
+
+def _behind_empty_rows(session: Session) -> Cause | None:
+    """A mistake that explains all but the rows without any key, where these are wrong as well."""
+    records = [without_empty_rows(r) for r in session.records]
+    wrong = _sorted(r for r in records if r.finding in ("values", "not finite", "shape"))
+    symptom = what_empty_rows_give(session.records)
+    if not symptom or not wrong:
+        return None
+    search = Search(session, wrong, _sorted(r for r in records if r.finding is None), seen=without_empty_rows)
+    found, sure = search.found()
+    return Cause(tuple(wrong), found, search.explain_errors(found), sure, symptom) if found and sure else None
 
 
 def _separately(session: Session, wrong: list[Judged]) -> tuple[Cause, ...]:
@@ -117,6 +134,7 @@ class Search:
     session: Session
     wrong: list[Judged]
     right: list[Judged]
+    seen: Callable[[Judged], Judged] = lambda judged: judged  # what of a fresh case is looked at
     screen: Screen = field(init=False)
     effort: Effort = field(init=False)
     fits: list[Mistake] = field(default_factory=list)
@@ -127,7 +145,8 @@ class Search:
         self._begin()
         self.screen = Screen(self.session.spec, self.session.precision)
         self.raised = [r for r in self.session.records if r.finding == "raises"]
-        self.possible = [m for m in MISTAKES if self._possible(m)]
+        every = (*MISTAKES, *rules.of_numbers(self.session.spec))
+        self.possible = [m for m in every if self._possible(m)]
 
     def found(self) -> tuple[tuple[Mistake, ...], bool]:
         """The mistakes, and whether they explained fresh inputs as well."""
@@ -165,7 +184,7 @@ class Search:
         same numbers, the first."""
         self._begin()
         names = frozenset(self.wrong[0].case.inputs)
-        survivors = self._survivors([m for m in by_rule(self.session.spec, names) if self._possible(m)])
+        survivors = self._survivors([m for m in rules.of_arrays(self.session.spec, names) if self._possible(m)])
         yield from islice(distinct(self.screen, self.wrong, best(self.screen, self.wrong, survivors)), _MOST)
 
     def _stored(self) -> Iterator[Mistake]:
@@ -208,7 +227,8 @@ class Search:
                 return
             if self._explains(mistake, self.wrong) and self._tells(mistake):
                 against = [r for r in self.right if self.screened(r, mistake) is False]
-                for words, test in islice(separating(self.wrong, against), _PLACES):
+                places = chain(separating(self.wrong, against), thresholds(self.session, self.wrong, against))
+                for words, test in islice(places, _PLACES):
                     yield only_where(mistake, words, test)
 
     def _pairs(self) -> Iterator[Mistake]:
@@ -261,7 +281,7 @@ class Search:
     def _tried(self, mistakes: tuple[Mistake, ...]) -> tuple[Mistake, ...]:
         """Those that explain inputs that were not seen before, too."""
         kept, wrong = mistakes, []
-        for judged in fresh(self.session, mistakes):
+        for judged in map(self.seen, fresh(self.session, mistakes)):
             kept = tuple(m for m in kept if explains(self.session, judged, m) is not False)
             wrong += [judged] if judged.finding == "values" else []
             if not kept:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from symattn.verification.counterexample import sizes
-from symattn.verification.judge import Judged
+from symattn.verification.judge import Case, Judged
 from symattn.verification.known.mistake import Mistake, Where
+from symattn.verification.probing.inputs import Sizes
+from symattn.verification.probing.search import FAMILIES
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
 
 _TILES = (2, 4, 8, 16, 32, 64, 128)
 _PAIRS = (("n_q", "n_k"), ("d_v", "d_k"), ("n_q", "d_k"), ("n_k", "d_k"))
@@ -52,6 +60,30 @@ def separating(wrong: Sequence[Judged], right: Sequence[Judged]) -> Iterator[tup
     for words, test in conditions():
         if all(map(test, yes)) and not any(map(test, no)):
             yield words, test
+
+
+def thresholds(session: Session, wrong: Sequence[Judged], right: Sequence[Judged]) -> Iterator[tuple[str, Test]]:
+    """“n_k ≥ 200”: a size from which on all is wrong, found by halves between the largest right and the smallest wrong
+    one."""
+    yes, no = [measured(r) for r in wrong], [measured(r) for r in right]
+    for name in ("n_k", "n_q", "d_k", "d_v"):
+        low, high = max((s[name] for s in no), default=0), min(s[name] for s in yes)
+        if 0 < low < high:
+            first = _first(session, name, yes[0], low, high)
+            yield f"{name} ≥ {first}", lambda s, n=name, t=first: s[n] >= t  # type: ignore[misc]
+
+
+def _first(session: Session, name: str, usual: dict[str, int], low: int, high: int) -> int:
+    rng = np.random.default_rng((session.seed, 5))
+    while high - low > 1:
+        middle = (low + high) // 2
+        s = {n: min(usual[n], 3) for n in ("n_q", "n_k", "d_k", "d_v")} | {name: middle}
+        wanted = Sizes(s["n_q"], max(s["n_k"], s["n_q"]), s["d_k"], s["d_v"])
+        judged = session.try_(Case("sizes", "", session.maker.make(wanted, FAMILIES["normal"](rng), rng)))
+        if measured(judged)[name] != middle:
+            return high
+        low, high = (middle, high) if judged.finding is None else (low, middle)
+    return high
 
 
 def only_where(mistake: Mistake, words: str, test: Test) -> Mistake:

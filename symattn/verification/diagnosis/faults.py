@@ -71,6 +71,7 @@ def _wrong(session: Session, explained: tuple[Cause, ...]) -> Iterator[Fault]:
         named = cause.sure and cause.mistakes
         step, words, message = _named(session, cause) if named else _unnamed(session, smallest, cause)
         variant = cause.only.variant if named and cause.only and not cause.only.around else None
+        message += f"; besides, {cause.besides}" * bool(cause.besides)
         example = counterexample(session.spec, smallest, variant)
         yield Fault(step, words, message, example, _scales(session, step))
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: Words of a mistake that has a size of its own.
 SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)")
+_LONGEST = 140  # keys beyond which as many queries take long
 _SIZES = (
     Sizes(3, 5, 4, 2),
     Sizes(4, 4, 3, 3),
@@ -33,10 +34,18 @@ _MORE = (
 )  # fmt: skip
 
 
+def _astride(session: Session) -> tuple[Sizes, ...]:
+    """Sizes at which edges of windows and blocks are seen from either corner, and apart."""
+    reach = {n for n in (*session.spec.sides, session.spec.block) if n}
+    return tuple(Sizes(n + 5, n + 8, 4, 2) for n in sorted(reach) if n + 8 <= _LONGEST)
+
+
 def fresh(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Judged]:
     """Judged cases of several shapes, integers and others in turn."""
     rng = np.random.default_rng((session.seed, 1))
     wanted = (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES
+    if len(mistakes) > 1:
+        wanted = (*_astride(session), *wanted)
     for number, sizes in enumerate(wanted):
         family = FAMILIES["integer" if number % 2 else "normal"](rng)
         inputs = session.maker.make(sizes, family, rng)

@@ -116,21 +116,6 @@ def _as_sides(spec: Attention) -> Any:
     return spec.sides if isinstance(spec.window, int) else spec.window
 
 
-def shifted(by: int, j: Any, i: Any) -> Any:
-    """j ≤ i + o + by."""
-    return j <= i + by
-
-
-def strictly_above(j: Any, i: Any) -> Any:
-    """j ≥ i + o."""
-    return j >= i
-
-
-def nothing(j: Any, i: Any) -> Any:
-    """All keys."""
-    return (j >= 0) & (i == i)
-
-
 def among_blocks(width: int, j: Any, i: Any) -> Any:
     """Causal among blocks of keys and queries only, by their own numbers."""
     return j // width <= i // width
@@ -139,13 +124,6 @@ def among_blocks(width: int, j: Any, i: Any) -> Any:
 def among_key_blocks(width: int, j: Any, i: Any) -> Any:
     """A block of keys is seen as a whole where its first key is."""
     return j // width * width <= i
-
-
-def from_corner(spec: Attention, values: Values) -> Any:
-    """The causal mask of the other alignment, the window's too."""
-    n_q, n_k = shape(values)[-2:]
-    by = n_k - n_q if spec.alignment == "top-left" else n_q - n_k
-    return as_booleans(partial(shifted, by), spec, values)
 
 
 def queries_padded(spec: Attention, values: Values) -> Any:
@@ -181,16 +159,6 @@ def _several_masks(spec: Attention) -> bool:
 def _last_axes(spec: Attention, mask: np.ndarray) -> np.ndarray:
     """The mask as given, its last two axes exchanged."""
     return mask.swapaxes(-1, -2)
-
-
-def _shift_words(by: int) -> str:
-    if abs(by) == 1:
-        return (
-            "the causal mask is off by one: a query also sees the next key"
-            if by > 0
-            else "the causal mask is off by one: a query does not see its own key"
-        )
-    return f"the causal mask is off by {abs(by)}: a query sees {abs(by)} keys too {'many' if by > 0 else 'few'}"
 
 
 def _rule(words: str, rule: Callable[..., Any], applies: Callable[[Attention], bool] = _causal) -> Mistake:
@@ -229,10 +197,6 @@ _BARE = Attention()
 MISTAKES: tuple[Mistake, ...] = (
     in_steps("mask", "the mask is ignored", _not_by_place_alone, masked=ignored),
     in_steps("mask", "the mask is inverted", masked, masked=inverted, weights=some_keys),
-    _rule("the causal mask is transposed: a query sees itself and later keys", strictly_above),
-    *(_rule(_shift_words(by), partial(shifted, by)) for by in (1, -1, 2, -2, 3, -3)),
-    in_steps("mask", "the causal mask starts at the other corner", _causal, masked=from_corner, weights=some_keys),
-    _rule("the causal mask is left out", nothing, both(_causal, _several_masks)),
     *(
         _rule(f"the causal mask goes by blocks of {n}: a query sees all keys of its own block", partial(rule, n))
         for n in (2, 4, 8, 16, 32, 64, 128)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from functools import partial
 from math import ceil, floor, sqrt
 from typing import Any
@@ -20,7 +19,6 @@ from symattn.verification.known.mistake import (
     number,
     own,
     root,
-    several,
     size,
 )
 from symattn.verification.reference import Values
@@ -36,46 +34,10 @@ def constant(factor: Any, spec: Attention, values: Values) -> Any:
     return before(spec, values, "scaled") * number(values["scores"], factor)
 
 
-def by_power(power: Fraction, spec: Attention, values: Values) -> Any:
-    """S d_k^p for p a multiple of 1/4."""
-    s, d = before(spec, values, "scaled"), size(values, "q")
-    quarters = power * 4
-    fourth = namespace_of(s).sqrt(root(s, d))
-    factor = number(s, 1)
-    for _ in range(abs(int(quarters))):
-        factor = factor * fourth
-    return s * factor if quarters > 0 else s / factor
-
-
 def by_root(name: str, axis: int, more: int, spec: Attention, values: Values) -> Any:
     """S over the root of another size, or of one more."""
     s = before(spec, values, "scaled")
     return s / root(s, size(values, name, axis) + more)
-
-
-def by_root_of_model(spec: Attention, values: Values) -> Any:
-    """S / √d_model; where q, k, v come with an axis of heads, d_model is all heads together."""
-    s = before(spec, values, "scaled")
-    together = spec.heads * size(values, "q")
-    return s / root(s, size(values, "x") if "x" in values else together)
-
-
-def by_root_of_heads(spec: Attention, values: Values) -> Any:
-    """S / √h."""
-    s = before(spec, values, "scaled")
-    return s / root(s, spec.heads)
-
-
-def by_root_of_group(spec: Attention, values: Values) -> Any:
-    """S / √(d_k g)."""
-    s = before(spec, values, "scaled")
-    return s / root(s, spec.key_heads * size(values, "q"))
-
-
-def by_root_of_turned(spec: Attention, values: Values) -> Any:
-    """S / √r, r the width that is turned."""
-    s, width = before(spec, values, "scaled"), getattr(spec.position, "width", None)
-    return s / root(s, width or size(values, "q"))
 
 
 def twice(spec: Attention, values: Values) -> Any:
@@ -109,10 +71,6 @@ def _configured(spec: Attention) -> bool:
     return spec.scale is not None
 
 
-def _turned_in_part(spec: Attention) -> bool:
-    return getattr(spec.position, "width", None) is not None
-
-
 def with_default(spec: Attention, values: Values) -> Any:
     """The right scale, and 1/√d_k besides."""
     s = own(spec, values, "scaled")
@@ -135,38 +93,8 @@ def _given(spec: Attention) -> bool:
 
 
 MISTAKES: tuple[Mistake, ...] = (
-    in_steps(
-        "scale",
-        "scores are scaled by 1/d_k (as by 1/√d_k twice)",
-        lambda s: s.scale != "1/d_k",
-        scaled=partial(by_power, Fraction(-1)),
-    ),
     in_steps("scale", "the scale is applied twice", lambda s: s.scale is not None and is_scaled(s), scaled=twice),
     in_steps("scale", "scores are not scaled", is_scaled, scaled=unscaled),
-    in_steps("scale", "scores are multiplied by √d_k", scaled=partial(by_power, Fraction(1, 2))),
-    in_steps("scale", "scores are multiplied by d_k", scaled=partial(by_power, Fraction(1))),
-    in_steps(
-        "scale",
-        "scores are scaled by d_k^(−1/4): the scale is in one of queries and keys alone",
-        scaled=partial(by_power, Fraction(-1, 4)),
-    ),
-    in_steps("scale", "scores are scaled by d_k^(−3/2)", scaled=partial(by_power, Fraction(-3, 2))),
-    in_steps("scale", "scores are scaled by 1/d_k²", scaled=partial(by_power, Fraction(-2))),
-    in_steps("scale", "scores are scaled by 1/√d_model", several, scaled=by_root_of_model),
-    in_steps(
-        "scale",
-        "scores are scaled by 1/√(d_k h_kv), the width of all heads of keys",
-        lambda s: 1 < s.key_heads < s.heads,
-        scaled=by_root_of_group,
-    ),
-    in_steps("scale", "scores are scaled by 1/√h, by the number of heads", several, scaled=by_root_of_heads),
-    in_steps("scale", "scores are scaled by 1/√d_v", scaled=partial(by_root, "v", -1, 0)),
-    in_steps("scale", "scores are scaled by 1/√n_k", scaled=partial(by_root, "k", -2, 0)),
-    in_steps("scale", "scores are scaled by 1/√n_q", scaled=partial(by_root, "q", -2, 0)),
-    in_steps("scale", "scores are scaled by 1/√(d_k + 1)", scaled=partial(by_root, "q", -1, 1)),
-    in_steps(
-        "scale", "scores are scaled by 1/√r, r the columns that are turned", _turned_in_part, scaled=by_root_of_turned
-    ),
     in_steps("scale", "scores are scaled by log n_k besides", scaled=by_logarithm),
     in_steps(
         "scale",

@@ -10,7 +10,9 @@ from symattn.verification.probing.inputs import CELLS, Maker, Sizes
 from symattn.verification.probing.probes import Named, small
 
 _TILES = ((16, 16), (3, 48), (33, 64), (64, 64), (5, 128), (64, 33), (32, 32), (2, 127), (2, 192))
-_LONG = ((128, 128), (3, 256), (2, 255), (2, 257), (65, 130), (256, 256))
+_LONG = (
+    (128, 128), (3, 256), (2, 255), (2, 257), (65, 130), (2, 200), (2, 300), (2, 512), (2, 513), (1, 511), (256, 256),
+)  # fmt: skip
 #: n_k and d_k: numbers of places that half types cannot tell from the next, beyond 256 and 2048, among them.
 _PLACES = (
     (9, 6), (20, 8), (21, 16), (40, 64), (130, 8), (257, 4), (300, 8), (600, 8), (1024, 4), (2100, 4), (4200, 2),

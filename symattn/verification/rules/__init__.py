@@ -6,18 +6,21 @@ from collections.abc import Iterator
 
 from symattn.attention.spec import Attention
 from symattn.verification.known.mistake import Mistake
-from symattn.verification.rules import fields, operators, scaling
+from symattn.verification.rules import masking, operators, scaling
 from symattn.verification.rules.places import places
 
 
-def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """The mistakes that the grammar makes of a specification whose inputs are ``names``, the plainest first.
-
-    Each is a change of the definition in one place. Some give the same numbers as another; what finds them keeps the
-    first of those.
-    """
+def of_numbers(spec: Attention) -> Iterator[Mistake]:
+    """Another number or size in a scale or a mask: these keep the definition's form, and the bound holds for them."""
+    yield from masking.mistakes(spec)
     yield from scaling.mistakes(spec)
-    yield from fields.mistakes(spec)
+
+
+def of_arrays(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    """An operation on one array of a specification whose inputs are ``names``, the plainest first.
+
+    Some give the same numbers as another; what finds them keeps the first of those.
+    """
     for place in places(spec, names):
         for operator in operators.operators(place):
             yield operator.at(place)

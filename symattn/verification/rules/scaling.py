@@ -22,14 +22,16 @@ _POWERS = {
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """By sizes first, the plainest ones before others; then by lengths."""
-    for words, number in _sizes(spec):
+    for (symbol, meant), number in _sizes(spec):
         for quarters, written in _POWERS.items():
-            if not _right(spec, words, quarters):
-                yield _scaled(_told(words, written.format(words)), partial(by_power, number, quarters))
+            if not _right(spec, symbol, quarters):
+                more = _MEANT.get((symbol, quarters), meant)
+                verb = "multiplied" if quarters > 0 else "scaled"
+                words = f"scores are {verb} by {written.format(symbol)}{more}"
+                yield _scaled(words, partial(by_power, number, quarters))
     for role, words in (("q", "query"), ("k", "key")):
-        length = f"the length of the {words} vector, ‖{role}‖"
+        told = f"scores are divided by the length of the {words} vector, ‖{role}‖"
         if spec.score == "dot" and spec.latent is None:
-            told = f"scores are divided by {length}"
             yield _by_length(told + _NOT * (spec.scale is None), role, False)
             if spec.scale != 1:
                 yield _by_length(f"{told} besides", role, True)
@@ -47,28 +49,31 @@ def _by_length(words: str, role: str, besides: bool) -> Mistake:
     return replace(_scaled(words, partial(by_length, role, besides)), in_floats=True)
 
 
-def _told(words: str, written: str) -> str:
-    return f"scores are scaled by {written}"
+def _right(spec: Attention, symbol: str, quarters: int) -> bool:
+    """Whether that is the scale asked for, or the default one in place of it, which has words of its own."""
+    return symbol == "d_k" and (quarters == -2 or (quarters == -4 and spec.scale == "1/d_k"))
 
 
-def _right(spec: Attention, words: str, quarters: int) -> bool:
-    return words == "d_k" and (quarters, spec.scale) in ((-2, None), (-4, "1/d_k"))
+_MEANT = {
+    ("d_k", -4): " (as by 1/√d_k twice)",
+    ("d_k", -1): ": the scale is in one of queries and keys alone",
+}
 
 
-def _sizes(spec: Attention) -> Iterator[tuple[str, Size]]:
-    yield "d_k", lambda s, v: size(v, "q")
-    yield "d_v", lambda s, v: size(v, "v")
-    yield "n_k", lambda s, v: size(v, "k", -2)
-    yield "n_q", lambda s, v: size(v, "q", -2)
-    yield "(d_k + 1)", lambda s, v: size(v, "q") + 1
+def _sizes(spec: Attention) -> Iterator[tuple[tuple[str, str], Size]]:
+    """Sizes as they are written, what they mean where that needs saying, and how to get them."""
+    yield ("d_k", ""), lambda s, v: size(v, "q")
+    yield ("d_v", ""), lambda s, v: size(v, "v")
+    yield ("n_k", ""), lambda s, v: size(v, "k", -2)
+    yield ("n_q", ""), lambda s, v: size(v, "q", -2)
+    yield ("(d_k + 1)", ""), lambda s, v: size(v, "q") + 1
     if spec.heads > 1:
-        yield "d_model", lambda s, v: size(v, "x") if "x" in v else s.heads * size(v, "q")
-        yield "h, the number of heads", lambda s, v: s.heads
-        yield "(h d_k), the width of all heads", lambda s, v: s.heads * size(v, "q")
+        yield ("d_model", ""), lambda s, v: size(v, "x") if "x" in v else s.heads * size(v, "q")
+        yield ("h", ", by the number of heads"), lambda s, v: s.heads
     if 1 < spec.key_heads < spec.heads:
-        yield "(d_k h_kv), the width of all heads of keys", lambda s, v: s.key_heads * size(v, "q")
+        yield ("(d_k h_kv)", ", the width of all heads of keys"), lambda s, v: s.key_heads * size(v, "q")
     if getattr(spec.position, "width", None):
-        yield "r, the columns that are rotated", lambda s, v: int(getattr(s.position, "width", 1))
+        yield ("r", ", r the columns that are turned"), lambda s, v: int(getattr(s.position, "width", 1))
 
 
 def by_power(number: Size, quarters: int, spec: Attention, values: Values) -> Any:
