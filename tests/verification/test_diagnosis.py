@@ -16,6 +16,7 @@ from symattn.verification.diagnosis.combining import combined
 from symattn.verification.diagnosis.mistakes import MISTAKES, Mistake
 from symattn.verification.domain import Domain
 from symattn.verification.report import Fault
+from symattn.verification.rules import of_numbers
 
 Array = Any
 
@@ -123,7 +124,8 @@ def test_what_no_mistake_explains_is_described() -> None:
 
 
 def _known(words: str) -> Mistake:
-    return next(m for m in MISTAKES if m.cause.startswith(words))
+    every = (*MISTAKES, *of_numbers(Attention(causal=True)))
+    return next(m for m in every if m.cause.startswith(words))
 
 
 def test_two_mistakes_in_one_step_are_not_made_at_once() -> None:

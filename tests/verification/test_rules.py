@@ -165,7 +165,7 @@ def _loses_the_last(q: Array, k: Array, v: Array) -> Array:
 
 @pytest.mark.deep
 def test_the_size_is_found_from_which_on_a_key_is_lost() -> None:
-    (fault,) = _faults(_loses_the_last, PLAIN)
+    (fault,) = _faults(_loses_the_last, PLAIN, budget=1000)
     assert (fault.step, fault.cause) == ("mask", "the last key is dropped, where n_k ≥ 200")
 
 

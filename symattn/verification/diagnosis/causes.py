@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from symattn.errors import SymattnError
 from symattn.verification import judge, rules
 from symattn.verification.diagnosis.combining import combined
 from symattn.verification.diagnosis.conditions import only_where, separating, thresholds
@@ -305,10 +306,18 @@ def distinct(screen: Screen, cases: Sequence[Judged], mistakes: Sequence[Mistake
     """The mistakes without those that give the same numbers as one before, up to roundings of float64."""
     told: list[list[np.ndarray]] = []
     for mistake in mistakes:
-        outputs = [screen.run(judged, mistake.variant)[0] for judged in cases[:_WRONG]]
+        outputs = [_output(screen, judged, mistake) for judged in cases[:_WRONG]]
         if not any(all(map(_same, outputs, others)) for others in told):
             told.append(outputs)
             yield mistake
+
+
+def _output(screen: Screen, judged: Judged, mistake: Mistake) -> np.ndarray:
+    """What the mistake gives in float64; nothing where it has no result."""
+    try:
+        return screen.run(judged, mistake.variant)[0]
+    except (SymattnError, ValueError, IndexError, TypeError, KeyError):
+        return np.zeros(0)
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

@@ -26,7 +26,7 @@ def _empty(judged: Judged) -> np.ndarray | None:
     run, got = judged.expected.run, judged.outcome.output
     if got is None or run.output_step is not None or run.spec.fully_masked != "zeros":
         return None
-    rows = ~run.allowed.any(axis=-1)[..., None]
+    rows = ~np.asarray(run.allowed.any(axis=-1))[..., None]
     return np.asarray(np.broadcast_to(rows, got.shape)) if rows.ndim == got.ndim else None
 
 
