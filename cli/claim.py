@@ -20,10 +20,13 @@ def command() -> None:
 @click.argument("values", nargs=-1, required=True, callback=plain)
 @options
 def weights(values: tuple[str, ...], output: Output) -> int:
-    """Can VALUES be a row of softmax weights? They are taken exactly: .3 is 3/10.
+    """Can VALUES be a row of softmax weights? Fractions and decimals of one digit are taken exactly: .3 is 3/10.
+
+    Decimals of two digits and more may have been rounded: some row that rounds to them is enough.
 
     \b
     symattn claim weights .3 .7 .1
+    symattn claim weights 6.3379e-02 4.6831e-01 4.6831e-01
     """
     from symattn.derivations import claims
 
@@ -68,11 +71,15 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None, output: O
 @click.argument("b", callback=plain)
 @options
 def equal(a: str, b: str, output: Output) -> int:
-    """Are A and B equal? Each is an expression, with or without letters, or a matrix of expressions.
+    """Are A and B equal? Each is an expression, with or without letters, or a vector or matrix of expressions.
+
+    Vectors may be added, multiplied by numbers, and given to softmax; digits beside a softmax may have been rounded.
 
     \b
     symattn claim equal "1/(1+2*exp(2))" "exp(-2)/(exp(-2)+2)"
     symattn claim equal "[[1, exp(0)]]" "[[1, 1]]"
+    symattn claim equal "softmax([2, 4, 4])" "[0.0634, 0.468, 0.468]"
+    symattn claim equal "[0.9, 0.3]" "9/10*[1, 0] + 1/10*[0, 1]"
     symattn claim equal "exp(a)/(exp(a)+exp(b))" "1/(1+exp(b-a))"
     """
     from symattn.derivations import claims

@@ -6,9 +6,10 @@ import shlex
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
+from symattn.derivations.claims import rounded, vectors
 from symattn.derivations.claims.equality import Equality, compare
 from symattn.derivations.claims.measures import MEASURES, SYMBOLS, Value, measured
-from symattn.derivations.claims.reading import Vector, brackets, numbers, shape, vector
+from symattn.derivations.claims.reading import Vector, brackets, half_unit, number, shape, vector, written
 from symattn.derivations.elements import decimal, flat
 from symattn.derivations.sheets.text import near, short
 from symattn.derivations.walks.model import counted, enumerated
@@ -25,15 +26,23 @@ _CALLED = {"dot": "the dot product", "cosine": "the cosine", "angle": "the angle
 
 
 def weights(values: list[str]) -> Document:
-    """Can these numbers be a row of softmax? All positive (0 where a key is masked), and their sum exactly 1."""
-    row = numbers(values)
+    """Can these numbers be a row of softmax? All positive (0 where a key is masked), and their sum exactly 1.
+
+    Decimals of two digits and more may have been rounded: then some row that rounds to them is enough.
+    """
+    texts = written(values)
+    row = list(map(number, texts))
     total = sum(row, Quotient.of(0))
     negative = [x for x in row if x.sign() < 0]
     zeros = [j for j, x in enumerate(row, 1) if x.is_zero()]
-    holds = not negative and total == 1
-    verdict, evidence = ("true", _CHECKED) if holds else ("false", _REFUTED)
+    found = rounded.example(texts, row) if total != 1 and not zeros else []
+    holds = not negative and (total == 1 or bool(found))
+    verdict, evidence = ("true" if total == 1 else "possible", _CHECKED) if holds else ("false", _REFUTED)
+    if found:
+        evidence = Evidence(Grade.CHECKED, "as rounded digits")
     blocks: list[Block] = [Result(verdict, (_sum(row, total),), (evidence,))]
-    blocks += [Paragraph(words) for words in _weights_say(row, total, negative, zeros)]
+    said = _rounded_say(texts, row, found) if found else _weights_say(row, total, negative, zeros)
+    blocks += [Paragraph(words) for words in said]
     if zeros and holds:
         keys = f"key {zeros[0]} is" if len(zeros) == 1 else f"keys {enumerated(zeros)} are"
         blocks.append(Note((f"A softmax weight is never 0 unless its key is masked. Hypothesis: {keys} masked.",)))
@@ -44,7 +53,22 @@ def weights(values: list[str]) -> Document:
         "rescaled": _texts(_rescaled(row, total, negative)),
         "masked": zeros,
     }
+    if found:
+        record["row"] = _texts(found)
     return _document("weights", "Can these be a row of softmax?", values, blocks, holds, record)
+
+
+def _rounded_say(texts: list[str], row: list[Quotient], found: list[Quotient]) -> list[Text]:
+    """Which exact rows the digits can stand for."""
+    low, high = rounded.rows(texts, row)
+    units = [Quotient.of(half_unit(text)) for text in texts]
+    sums: Text = ("Numbers that round to these digits have sums from ", low.notation(), " to ", high.notation(), ".")
+    says: list[Text] = [sums]
+    if len(row) <= _MOST_SHOWN:
+        rows = [Relation(x.notation(), (("±", u.notation()),)) for x, u in zip(row, units, strict=True)]
+        says.append(("Every positive row of sum 1 within ", Commas(tuple(rows)), "."))
+        says.append(("One of them: ", Commas(tuple(x.notation() for x in found)), "."))
+    return says
 
 
 def similarity(a: str, b: str, measure: str | None = None) -> Document:
@@ -52,11 +76,18 @@ def similarity(a: str, b: str, measure: str | None = None) -> Document:
     left, right = vector(a), vector(b)
     names = _labels(left, right)
     chosen = _measures(measure)
-    found = {m: measured(m, left.entries, right.entries) for m in chosen}
+    undefined = [m for m in chosen if measure is None and m in ("cosine", "angle") and _is_zero(left, right)]
+    found = {m: measured(m, left.entries, right.entries) for m in chosen if m not in undefined}
     steps = tuple(Step(_stated(m, names, value), evidence=_CHECKED) for m, value in found.items())
     record = {m: value.record() for m, value in found.items()}
     blocks = [*_given(names, left, right), Steps(steps)]
+    if undefined:
+        blocks.append(Note(("A vector of zeros has no direction: cosine and angle are not defined.",)))
     return _document("similarity", "How alike are they?", [a, b], blocks, True, record, _option(measure))
+
+
+def _is_zero(*vectors: Vector) -> bool:
+    return any(all(x.is_zero() for x in v.entries) for v in vectors)
 
 
 def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) -> Document:
@@ -78,7 +109,9 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) ->
 
 
 def equal(a: str, b: str) -> Document:
-    """Are two expressions, or two matrices of expressions, equal?"""
+    """Are two expressions, or two vectors or matrices of expressions, equal?"""
+    if vectors.is_vector(a) or vectors.is_vector(b):
+        return _vectors(a, b)
     if not a.lstrip().startswith("[") and not b.lstrip().startswith("["):
         found = compare(a, b)
         return _document("equal", "Are they equal?", [a, b], _equality(found), found.holds, _equality_record(found))
@@ -108,6 +141,52 @@ def _matrices(a: str, b: str, left: Any, right: Any, size: tuple[int, ...]) -> D
         "differing": {place: _equality_record(x) for place, x in wrong},
         "undecided": [place for place, _ in unknown],
     }
+    return _document("equal", "Are they equal?", [a, b], blocks, holds, record)
+
+
+def _vectors(a: str, b: str) -> Document:
+    """Sums of vectors and softmax, entry by entry; digits beside a softmax may have been rounded."""
+    left, right = ([str(x) for x in vectors.entries(text)] for text in (a, b))
+    if len(left) != len(right):
+        blocks: list[Block] = [
+            Result("false", (), (Evidence(Grade.REFUTED, "shapes"),)),
+            Paragraph((f"The lengths differ: {len(left)} and {len(right)}.",)),
+        ]
+        return _document("equal", "Are they equal?", [a, b], blocks, False, {"shapes": [[len(left)], [len(right)]]})
+    found = [compare(x, y) for x, y in zip(left, right, strict=True)]
+    digits = _digits_beside(a, b)
+    close = [f.holds is True or (f.a is not None and f.b is not None and rounded.rounds_to(f.a if d == 1 else f.b, t))
+             for f, (d, t) in zip(found, digits or [(0, "0")] * len(found), strict=True)]  # fmt: skip
+    if all(f.holds is True for f in found):
+        where = Evidence(Grade.CHECKED, f"{counted(len(found), 'entry', 'entries')}, each by itself")
+        return _document("equal", "Are they equal?", [a, b], [Result("true", (), (where,))], True, {"differing": {}})
+    if digits and all(close):
+        where = Evidence(Grade.CHECKED, "as rounded digits")
+        return _document("equal", "Are they equal?", [a, b], [Result("true", (), (where,))], True, {"rounded": True})
+    return _unequal_vectors(a, b, found)
+
+
+def _digits_beside(a: str, b: str) -> list[tuple[int, str]]:
+    """The digits of a plain list of decimals beside a softmax, with the side (1: b) that they stand on; or none."""
+    for side, (text_, other) in enumerate(((a, b), (b, a))):
+        if "softmax" in other and text_.strip().startswith("[") and not vectors.is_vector(text_):
+            texts = [str(x).strip() for x in brackets(text_)]
+            return [(side, x) for x in texts] if any(map(half_unit, texts)) else []
+    return []
+
+
+def _unequal_vectors(a: str, b: str, found: list[Equality]) -> Document:
+    """By how much the sides differ, and what the first would have to be."""
+    wrong = [(i, x) for i, x in enumerate(found, 1) if x.holds is False]
+    holds = False if wrong else None
+    place, first = (wrong or [(i, x) for i, x in enumerate(found, 1) if x.holds is None])[0]
+    blocks = [*_equality(first), Paragraph((f"{len(wrong)} of {len(found)} entries differ; the first is [{place}].",))]
+    gaps, values = [x.difference for x in found], [x.b for x in found]
+    if wrong and None not in gaps and len(found) <= _MOST_SHOWN and not any(x.point for x in found):
+        told = (Commas(tuple(x.notation() for x in xs if x is not None)) for xs in (gaps, values))
+        difference, instead = told
+        blocks.append(Paragraph(("The difference is (", difference, "); true would be (", instead, ").")))
+    record = {"differing": {f"[{i}]": _equality_record(x) for i, x in wrong}, "undecided": []}
     return _document("equal", "Are they equal?", [a, b], blocks, holds, record)
 
 

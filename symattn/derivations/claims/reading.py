@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
@@ -29,13 +30,24 @@ def number(text: str) -> Quotient:
     return Quotient.of(text.strip())
 
 
-def numbers(words: list[str]) -> list[Quotient]:
-    """Numbers given one by one, or as one list ``[.3, .7]`` or ``.3,.7``."""
+def written(words: list[str]) -> list[str]:
+    """The texts of numbers given one by one, or as one list ``[.3, .7]`` or ``.3,.7``."""
     if len(words) == 1 and ("," in words[0] or words[0].lstrip().startswith("[")):
-        return list(vector(words[0]).entries)
+        listed = words[0] if "[" in words[0] else f"[{words[0]}]"
+        vector(listed)
+        return [str(entry).strip() for entry in brackets(listed)]
     if len(words) > MOST:
         raise InputError(f"{len(words)} numbers: at most {MOST} are taken")
-    return [number(word) for word in words]
+    return words
+
+
+def half_unit(text: str) -> Fraction:
+    """Half a unit of the last digit of a decimal of two significant digits and more; 0 for what is taken exactly."""
+    digits, _, power = text.strip().lower().partition("e")
+    whole, point, places = digits.lstrip("+-").partition(".")
+    if not point or not (whole + places).isdigit() or len((whole + places).lstrip("0")) < 2:
+        return Fraction(0)
+    return Fraction(10) ** (int(power or 0) - len(places)) / 2
 
 
 def vector(text: str) -> Vector:
