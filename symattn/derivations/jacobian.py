@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from symattn.attention.notation import N
 from symattn.derivations.letters import HALF, ONES, E, J, P, X, Z, p, s
-from symattn.derivations.parameters import whole
+from symattn.derivations.parameters import WRITTEN_OUT, whole
 from symattn.derivations.steps import together
 from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Document, Heading, Paragraph
@@ -23,13 +23,13 @@ from symattn.document.notation import (
 from symattn.statement.glossary import Glossary
 from symattn.statement.section import Section
 
-_MOST_SHOWN = 5
 _PI, _PJ = p("i"), p("j")
 
 
 def derivation(tokens: int = 3) -> Document:
     """J = diag(p) − p pᵀ, and what follows: symmetric, rows sum to 0, positive semidefinite, ‖J‖∞ ≤ 1/2."""
-    whole("tokens", tokens, _MOST_SHOWN, 2)
+    least, most = WRITTEN_OUT["jacobian"]["tokens"]
+    whole("tokens", tokens, most, least)
     section = softmax_section()
     return Document(
         "derivation",

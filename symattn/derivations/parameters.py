@@ -18,7 +18,10 @@ LIMITS = {
     "heads": 64,
     "seed": 2**63 - 1,
 }
-"""The largest value of each number. Some derivations write their arrays out, and ask for less."""
+"""The largest value of each number."""
+
+WRITTEN_OUT = {"jacobian": {"tokens": (2, 5)}}
+"""The smallest and the largest value in derivations that write their arrays out."""
 
 _SYMBOLS = {"dk": "d_k", "dv": "d_v", "dmodel": "d_model", "tokens": "n", "keys": "n_k", "heads": "h", "seed": "seed"}
 
@@ -30,7 +33,9 @@ def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any]) -> dict
             takes = ", ".join(f"--{p}".replace("_", "-") for p in known) or "none"
             raise InputError(f"derive {name} has no parameter --{parameter.replace('_', '-')}; it takes {takes}")
         if parameter in LIMITS:
-            whole(parameter, value, LIMITS[parameter], 0 if parameter == "seed" else 1)
+            usual = 0 if parameter == "seed" else 1, LIMITS[parameter]
+            least, most = WRITTEN_OUT.get(name, {}).get(parameter, usual)
+            whole(parameter, value, most, least)
     return dict(given)
 
 

@@ -12,7 +12,7 @@ from symattn.derivations.parameters import LIMITS, number_or_letter, whole
 from symattn.derivations.scaling_gap import gap
 from symattn.derivations.scaling_laws import Setting, at_size
 from symattn.derivations.scaling_numpy import compared, evidence
-from symattn.derivations.scaling_typical import typical
+from symattn.derivations.scaling_typical import TYPICAL, typical
 from symattn.document.model import Block, Document, Heading
 from symattn.document.notation import Root
 from symattn.errors import InputError
@@ -53,13 +53,8 @@ def _blocks(setting: Setting, seed: int) -> tuple[Block, ...]:
         *properties(softmax, "Result 3"),
         *gap(),
     )
-    dropped = _sections(before) + 1 if setting.mean is None else None
-    normal = _sections(before) + _sections(between) + 1
-    return (setting.assumptions(dropped, normal), *before, *between, *typical(setting.d_k), *comparison)
-
-
-def _sections(blocks: tuple[Block, ...]) -> int:
-    return sum(isinstance(block, Heading) for block in blocks)
+    dropped = scaling_moments.OTHER_MEANS if setting.mean is None else ""
+    return (setting.assumptions(dropped, TYPICAL), *before, *between, *typical(setting.d_k), *comparison)
 
 
 def _mean(given: Any) -> Fraction | str:

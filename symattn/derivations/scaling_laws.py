@@ -68,8 +68,8 @@ class Setting:
             at_least={"n": 2},
         )
 
-    def assumptions(self, dropped: int | None, normal: int) -> Assumptions:
-        """A1, A2, for the centred case A3, and A4; with the sections that drop A3 and that assume A4."""
+    def assumptions(self, dropped: str, normal: str) -> Assumptions:
+        """A1, A2, for the centred case A3, and A4; with the sections, by title, that drop A3 and that assume A4."""
         shared = Assumption(
             "A1",
             (_run(q), " share mean ", self.mu, " and variance ", SIGMA**2, "; so do ", _run(k), "."),
@@ -78,11 +78,11 @@ class Setting:
             "A2", ("All ", 2 * D_K, " components are independent."), ("no Gaussian shape is needed",)
         )
         zero = Assumption(
-            "A3", ("Zero mean, ", equals(self.mu, 0), "."), (f"dropped in section {dropped}",) if dropped else ()
+            "A3", ("Zero mean, ", equals(self.mu, 0), "."), (f"dropped in “{dropped}”",) if dropped else ()
         )
         at_zero: Text = () if self.centred else (", as at ", equals(self.mu, 0))
         law = (equals(DELTA, s(1) - s(2)), " is normal, with mean 0 and variance ", 2 * D_K * SIGMA**4, *at_zero, ".")
-        gap = Assumption("A4", law, (f"for section {normal} alone",))
+        gap = Assumption("A4", law, (f"for “{normal}” alone",))
         return Assumptions((shared, independent, *([zero] if self.centred else []), gap))
 
 

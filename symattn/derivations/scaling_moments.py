@@ -16,6 +16,8 @@ from symattn.statement.glossary import Glossary
 from symattn.statement.section import Section
 
 _C, _X = nt.Name("c"), nt.Name("X")
+OTHER_MEANS = "If the means are not zero"
+"""The section that drops A3."""
 _WRITTEN_OUT = 4  # longer sums are not written out
 
 
@@ -181,7 +183,7 @@ def other_means(setting: Setting) -> tuple[Block, ...]:
         setting.score(), ALL, mean(s() / Root(D_K)), ((D_K * mu**2 / Root(D_K), Root(D_K) * mu**2), "linearity")
     )
     return (
-        Heading(("If the means are not zero",) if setting.centred else ("The mean still grows",)),
+        Heading((OTHER_MEANS,) if setting.centred else ("The mean still grows",)),
         together(steps),
         Paragraph(
             (

@@ -30,6 +30,8 @@ from symattn.statement.reader import Reader
 from symattn.statement.section import Section
 from symattn.statement.values import Unread
 
+TYPICAL = "The typical row, and the mean over rows"
+"""The section that assumes A4."""
 _SIZES = (1, 4, 16, 64, 256)
 _DIGITS, _BITS = 3, 96
 _PI, _T, _Z = Name("π"), Name("t"), Name("z")
@@ -93,7 +95,7 @@ def typical(d_k: int) -> tuple[Block, ...]:
     """Median and mean of the slope for normal gaps, and the table over d_k."""
     sizes = sorted({*_SIZES, d_k})
     return (
-        Heading(("The typical row, and the mean over rows",)),
+        Heading((TYPICAL,)),
         Paragraph(
             (
                 "Two keys, under A4. Mean and variance of the gap follow from A1 and A2 at ",
@@ -162,13 +164,13 @@ def _halves() -> bool:
 
 def at_sizes(sizes: list[int], formula: Relation, reason: Text | str) -> Step:
     """A relation between the median or mean slope and a formula, both enclosed at several d_k and σ."""
-    points = [(d, square) for square in (0.25, 1, 2) for d in sizes]
+    points = [(d, square) for square in (1 / 64, 1, 2) for d in sizes]
 
     def decide(relation: Relation) -> Evidence:
         with precision(_BITS):
             for d_k, square in points:
                 _holds_at(relation, d_k, square)
-        return enclosed(f"σ² = 1/4, 1, 2, d_k = {', '.join(map(str, sizes))}")
+        return enclosed(f"σ² = 1/64, 1, 2, d_k = {', '.join(map(str, sizes))}")
 
     record(Asked(formula, decide))
     return Step(formula, words(reason), decide(formula))

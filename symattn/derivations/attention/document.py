@@ -22,9 +22,8 @@ from symattn.derivations.attention.points import agrees_at_points, agrees_on_num
 from symattn.derivations.attention.written import pattern, written_out
 from symattn.derivations.elements import plain_words
 from symattn.derivations.letters import ONES
-from symattn.derivations.proving import ALL
 from symattn.derivations.sheets.fields import changed, typed
-from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, proved, together
+from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, together
 from symattn.document import notation as nt
 from symattn.document.model import (
     Block,
@@ -43,8 +42,10 @@ from symattn.document.model import (
 from symattn.document.notation import Name, Node, equals
 from symattn.document.text import text
 from symattn.errors import Refused, Undecided
-from symattn.evidence import Evidence, Grade
-from symattn.proof.together import identity
+from symattn.evidence import Evidence
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.section import Section
 
 _BESIDE = 80  # characters of a reason beside a formula
 _SAID = ("q", "k", "v", "k_shared", "v_shared")  # their formulas say all: sums, and heads over again
@@ -165,9 +166,14 @@ def _of_weights(asked: Request, array: Any, where: Evidence) -> list[Step]:
     if some_row_is_empty:
         sums = expressions.row_sums(array, allowed)
         return [*steps, hold(sums, _row_sum(), "for a query that sees a key, and 0 else", where)]
-    everywhere = where if _depends_on_example(asked) else proved(ALL)
-    holds = expressions.row_sums(array, allowed) and (everywhere is where or _rows_sum_to_one(asked))
-    return [*steps, hold(holds, equals(symbol * ONES, ONES), "every row sums to 1", everywhere)]
+    if not expressions.row_sums(array, allowed):
+        raise FalseStep("the weights of a row do not sum to 1")
+    formula = equals(symbol * ONES, ONES)
+    if _depends_on_example(asked):
+        return [*steps, hold(True, formula, "every row sums to 1", where)]
+    as_many = asked.spec.causal
+    reason: Text = ("every row sums to 1", *((", where ", equals(SIZES["n_q"], SIZES["n_k"])) if as_many else ()))
+    return [*steps, _weights_section(asked).claim(formula, reason)]
 
 
 def _depends_on_example(asked: Request) -> bool:
@@ -177,16 +183,21 @@ def _depends_on_example(asked: Request) -> bool:
     return bool(others or spec.base) or (spec.causal and asked.n_q != asked.n_k)
 
 
-def _rows_sum_to_one(asked: Request) -> bool:
-    """Whether the prover shows it for any number of queries and keys, as many of both under a causal mask.
+def _weights_section(asked: Request) -> Section:
+    """Weights of any number of queries and keys; of as many of both under a causal mask, where every row has a key.
 
     Softmax does not ask where its scores come from, so that plain ones stand for all.
     """
     causal = asked.spec.causal
     spec = Attention(causal=causal, alignment=asked.spec.alignment, fully_masked="nan")
-    arrays = {"q": "n d_k", "k": "n d_k" if causal else "m d_k"}
-    part = identity(arrays, lambda q, k: (spec.trace(q, k, k)["weights"].sum(axis=-1), 1))
-    return part.decide().evidence.grade is Grade.PROVED
+
+    def weights(reader: Reader) -> Any:
+        q, k = reader.arrays["Q"], reader.arrays["K"]
+        return spec.trace(q, k, k)["weights"]
+
+    given = {"Q": "n d_k", "K": "n d_k"} if causal else {"Q": "n_q d_k", "K": "n_k d_k"}
+    sizes = {"n_q": "n", "n_k": "n"} if causal else {"n_q": "n_q", "n_k": "n_k"}
+    return Section(Glossary(given, sizes, defined={"A": weights}))
 
 
 def _row_sum() -> Node:
