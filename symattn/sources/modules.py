@@ -135,10 +135,7 @@ class Held:
         self._swapped = getattr(module, "batch_first", True) is False  # (n, b, d), as in torch.nn
         given = parameters(module) or ()
         self._tokens = _tokens(given)
-        stars = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        # To torch's own module ``is_causal`` is a hint that the mask is causal, and does nothing alone.
-        hints = ("is_causal",) if isinstance(module, self._torch.nn.MultiheadAttention) else ()
-        rest = [p for p in given if p.name not in (*self._tokens, *hints) and p.kind not in stars]
+        rest = [p for p in given if p.name not in self._tokens and not _is_left_out(p, module)]
         self._names = tuple(dict.fromkeys(n for s in slots for n in s.names))
         own = [*(p.replace(kind=Parameter.KEYWORD_ONLY) for p in rest), *map(_keyword, self._names)]
         self.__name__ = label
@@ -216,6 +213,16 @@ def _tokens(given: tuple[Parameter, ...]) -> tuple[str, ...]:
     qkv = [p.name for p in given if meaning(p.name) in _QKV and p.default is Parameter.empty]
     x = [p.name for p in given if meaning(p.name) == "x"]
     return tuple(qkv) if len(qkv) == 3 else tuple((x or [p.name for p in given])[:1])
+
+
+def _is_left_out(p: Parameter, module: Any) -> bool:
+    """Whether a parameter is never given: stars, tokens to attend to other than x, and a hint.
+
+    To torch's own module ``is_causal`` is a hint that the mask is causal, and does nothing alone.
+    """
+    hint = p.name == "is_causal" and isinstance(module, import_torch().nn.MultiheadAttention)
+    stars = p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return stars or hint or (meaning(p.name) == "y" and p.default is not Parameter.empty)
 
 
 def _keyword(name: str) -> Parameter:

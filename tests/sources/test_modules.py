@@ -135,6 +135,21 @@ def conv() -> Any:
     )
 
 
+def either() -> Any:
+    """Attention to other tokens, or to its own where none are given."""
+    from torch import nn
+
+    class Cross(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.to_q, self.to_kv = linear(D, D), linear(D, 2 * D)
+
+        def forward(self, x: Any, context: Any = None) -> Any:
+            return attend(self.to_q(x), *self.to_kv(x if context is None else 2 * context).chunk(2, -1))
+
+    return Cross()
+
+
 def bare(order: str) -> Any:
     import torch
 
@@ -176,6 +191,7 @@ def is_right(found: Target, spec: Attention = TWO) -> bool:
 RIGHT: dict[str, tuple[Callable[[], Any], Attention]] = {
     "apart": (apart, TWO), "fewer keys": (fewer_keys, Attention(heads=2, kv_heads=1)), "wide": (wide, TWO),
     "bert": (bert, TWO), "packed": (packed, TWO), "by head": (by_head, TWO), "conv": (conv, TWO),
+    "either": (either, TWO),
     "bare": (lambda: bare("out in"), TWO), "bare, as they are": (lambda: bare("in out"), TWO),
     "torch": (own, TWO), "torch, batch first": (lambda: own(batch_first=True, bias=False), TWO),
     "torch, causal": (own, Attention(heads=2, causal=True)), "torch, padded": (own, Attention(heads=2, padding=True)),
@@ -285,3 +301,32 @@ def test_norms_that_hold_their_gain() -> None:
 def test_norms_that_hold_their_gain_are_verified() -> None:
     assert verify(rms(), RMSNorm(), examples=5).verdict.value == "no fault"
     assert verify(rms(wrong=True), RMSNorm(), examples=5).faults[0].step == "norm"
+
+
+def of_transformers(name: str) -> Any:
+    """A layer of Hugging Face Transformers, of eight columns and two heads."""
+    if name == "gpt2":
+        from transformers.models.gpt2.modeling_gpt2 import GPT2Attention, GPT2Config
+
+        return GPT2Attention(GPT2Config(n_embd=D, n_head=2, n_positions=512, attn_implementation="sdpa"), layer_idx=0)
+    if name == "bert":
+        from transformers.models.bert.modeling_bert import BertConfig, BertSelfAttention
+
+        return BertSelfAttention(BertConfig(hidden_size=D, num_attention_heads=2, attn_implementation="eager"))
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+    return LlamaRMSNorm(D, eps=1e-6)
+
+
+@pytest.mark.deep
+@pytest.mark.transformers
+@pytest.mark.parametrize(
+    ("name", "spec", "other"),
+    [
+        ("gpt2", Attention(heads=2, causal=True), TWO), ("bert", TWO, Attention(heads=2, causal=True)),
+        ("llama", RMSNorm(eps=1e-6), RMSNorm(eps=1e-3)),
+    ],
+)  # fmt: skip
+def test_layers_of_transformers(name: str, spec: Any, other: Any) -> None:
+    assert verify(of_transformers(name), spec, examples=0).verdict.value == "no fault"
+    assert verify(of_transformers(name), other, examples=0).verdict.value == "fault"
