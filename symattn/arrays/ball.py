@@ -18,6 +18,7 @@ import numpy as np
 from symattn.arrays.entries import Entries
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.namespace import Namespace
+from symattn.arrays.special import Forbidden, Undefined
 from symattn.errors import Refused, Undecided
 
 Result = TypeVar("Result")
@@ -79,6 +80,23 @@ class Ball(Entries):
     @classmethod
     def larger(cls, x: Any, y: Any) -> Any:
         return x.max(y)  # encloses the larger one without deciding which it is
+
+    @classmethod
+    def ordered(cls, line: Self, descending: bool = False) -> Self:
+        """A line in rising or falling order, without deciding which of two is the larger.
+
+        The j-th of the true numbers lies between the j-th of the lower ends and the j-th of the upper ones.
+        """
+        entries = line.entries.tolist()
+        for x in entries:
+            if isinstance(x, Undefined):
+                raise Undecided(f"ball: an order with {x!r}")
+        numbers = [x for x in entries if not isinstance(x, Forbidden)]
+        ends = zip(sorted(x.lower() for x in numbers), sorted(x.upper() for x in numbers), strict=True)
+        found = [x for x in entries if isinstance(x, Forbidden)] + [low.union(high) for low, high in ends]
+        out = np.empty(len(found), dtype=object)
+        out[:] = found[::-1] if descending else found
+        return cls(out)
 
     @classmethod
     def _matmul(cls, a: Self, b: Self) -> Self:

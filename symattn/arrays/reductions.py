@@ -55,7 +55,13 @@ class Reductions:
         return np.all(np.asarray(a != 0), axis, keepdims=keepdims)
 
     def sort(self, a: Any, axis: int = -1, descending: bool = False) -> Any:
-        return self.kind.offer("take_along_axis")(a, self.argsort(a, axis, descending), axis=axis)
+        if not hasattr(self.kind, "ordered"):
+            return self.kind.offer("take_along_axis")(a, self.argsort(a, axis, descending), axis=axis)
+        rows = self._to_front(a, axis)
+        for index in np.ndindex(rows.plain_shape[1:]):
+            line = (slice(None), *index)
+            rows[line] = self.kind.ordered(rows[line], descending)
+        return self.kind.offer("moveaxis")(rows, 0, axis)
 
     def argsort(self, a: Any, axis: int = -1, descending: bool = False) -> Any:
         """The order along an axis, ties in their first order; the comparisons that it needs must be decided."""

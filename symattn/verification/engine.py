@@ -325,6 +325,8 @@ def _notes(session: Session) -> Iterator[str]:
     warned = {w for r in session.records for w in r.outcome.warnings}
     if warned:
         yield f"It warns: {sorted(warned)[0]}" + (f" (and {len(warned) - 1} more)" if len(warned) > 1 else "")
+    if undecided := sum(r.undecided for r in session.records):
+        yield f"For {undecided} inputs a comparison depends on rounding: there no numbers were judged."
     if session.stdout:
         yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
     if not any(_hung(r) for r in session.records):

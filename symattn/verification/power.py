@@ -168,7 +168,7 @@ def _times(factor: float) -> Callable[[Step, Values], Any]:
 _RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
     {"left out": _left_out},
     {"heads in another order": _heads},
-    {"1 % too large": _times(1.01), "twice as large": _times(2)},
+    {"1 % too large": _times(1.01), "twice as large": _times(2), "all 0": _times(0)},
 )
 
 

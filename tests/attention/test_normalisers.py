@@ -6,10 +6,11 @@ from fractions import Fraction
 from typing import Any
 
 import mpmath
+import numpy as np
 import pytest
 
 from symattn.arrays import kind
-from symattn.arrays.ball import precision
+from symattn.arrays.ball import Ball, precision
 from symattn.attention.dropout import dropout
 from symattn.attention.masks import forbid
 from symattn.attention.pointwise import relu_weights, sigmoid_weights
@@ -199,3 +200,16 @@ def test_what_a_kind_lacks_is_refused_by_name(name: str) -> None:
     run, error, words = REFUSED[name]
     with pytest.raises(error, match=words):
         run()
+
+
+def test_equal_scores_that_no_ball_decides_are_put_in_order() -> None:
+    """√2 and √2 overlap at any precision; their order does not matter to sparse weights."""
+    with precision(128):
+        equal = Ball.xp.sqrt(Ball.lift(np.array([2.0, 3.0, 2.0, 5.0])))
+        found = Ball.xp.sort(equal)
+        for x, wanted in zip(found.entries, np.sqrt([2.0, 2.0, 3.0, 5.0]), strict=True):
+            assert abs(float(x.mid()) - wanted) < 1e-15
+            assert 0 < float(x.rad()) < 1e-30
+        falling = Ball.xp.sort(equal, descending=True)
+        assert [float(x.mid()) for x in falling.entries] == [float(x.mid()) for x in found.entries[::-1]]
+        assert float(Ball.xp.sum(sparsemax(equal)).entries[()].mid()) == 1

@@ -316,8 +316,8 @@ class _Bound:
         over = (scores > limit) | (values * 1.01 > limit) | self.vanishes
         if self.far.any():
             over |= self.far.any(axis=-1) & (self.grown > 1)
-        heads = self.run.output_step is not None
-        return np.asarray(over.any(axis=-2) if heads and over.ndim > 1 else over)
+        mixed = self.run.output_step is not None and self.run.spec.heads > 1
+        return np.asarray(over.any(axis=-2) if mixed else over)
 
     def _v(self) -> Balls:
         return self.run.values[self.run.values_name]

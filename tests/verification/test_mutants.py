@@ -1,0 +1,62 @@
+"""Mutants by rule of every specification, in every format: each ends in a report, or in words for why there is none.
+
+How many are verified depends on the run: one by default, forty in a deep one, a thousand in an exhaustive one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from symattn import Attention, Verdict, verify
+from symattn.attention.variants import VARIANTS
+from symattn.verification.domain import Domain
+from tests.verification.mutants import DEFINITIONS, DTYPES, mutant, right
+
+DRAWN = range(1000)
+OVERFLOWS = "not stabilised"  # that is a fault
+SMALL = Domain(max_tokens=9, max_width=8)
+QUICK, MORE = (51,), range(0, 1000, 25)
+
+
+def _marked(number: int) -> object:
+    some = () if number in QUICK else pytest.mark.deep if number in MORE else pytest.mark.exhaustive
+    return pytest.param(number, marks=some)
+
+
+@pytest.mark.parametrize("number", [_marked(n) for n in DRAWN])
+def test_a_mutant_ends_in_a_report(number: int) -> None:
+    made = mutant(number)
+    words = made.verified(examples=4)
+    assert words.partition(":")[0] in ("no fault", "fault", "undecided", "cannot be run"), made.name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == "entmax" else pytest.mark.deep) for n in VARIANTS if n != OVERFLOWS],
+)
+def test_the_definition_itself_has_no_fault(name: str) -> None:
+    """Every comparison of it included, such as which scores a sparse normaliser keeps."""
+    report = verify(right(name), replace(VARIANTS[name].spec, lse=False), domain=SMALL, examples=4)
+    assert (report.verdict, report.missing) == (Verdict.NO_FAULT, ())
+
+
+def test_the_mutants_are_of_every_specification_and_format() -> None:
+    names = [mutant(number).name for number in DRAWN]
+    assert {n.partition(": ")[2].partition(f", {d}:")[0] for n in names for d in DTYPES if f", {d}:" in n} == {
+        *VARIANTS,
+        *DEFINITIONS,
+    }
+
+
+def test_a_defect_of_symattn_is_no_fault_of_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong while a case is judged is raised as it is: exit code 70, and no verdict."""
+    from symattn.verification import engine
+
+    def broken(*given: object) -> None:
+        raise AttributeError("a defect")
+
+    monkeypatch.setattr(engine, "judge", broken)
+    with pytest.raises(AttributeError, match="a defect"):
+        verify(right("causal"), Attention(causal=True))
