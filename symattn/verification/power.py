@@ -95,7 +95,7 @@ def _changes(right: Outputs, mutation: Mutation, inputs: Inputs) -> bool:
 
 
 def _shown(mutation: Mutation, case: Tried) -> float:
-    """2 · allowed / |change|: a legal implementation with that share of the mistake is beyond what is allowed."""
+    """allowed / |change|: an exact computation with more than that share of the mistake is beyond what is allowed."""
     inputs, expected = case
     shares = [np.inf]
     for y, e in zip(_computed(mutation.outputs, inputs) or (), expected, strict=False):
@@ -103,7 +103,7 @@ def _shown(mutation: Mutation, case: Tried) -> float:
         if y.shape != near.shape:
             return 0.0
         with np.errstate(all="ignore"):
-            share = np.where(np.isfinite(y), 2 * allowed / np.abs(y - near), 0.0)
+            share = np.where(np.isfinite(y), allowed / np.abs(y - near), 0.0)
         told = np.isfinite(near) & np.isfinite(allowed) & (y != near)
         shares.append(float(share[told].min(initial=np.inf)))
     return min(shares)
@@ -187,7 +187,7 @@ def lacking(counts: Mapping[str, tuple[int, int]], found: Sequence[Power], late:
     if blind:
         told.append(
             f"No case that was tried would have shown: {'; '.join(blind)}; mend: more --examples, fewer promises on "
-            "sizes and scores, or a finer --dtype"
+            "sizes and scores, a finer --dtype, or --contract fused if scores are kept in a wider type"
         )
     return tuple(told)
 

@@ -110,8 +110,8 @@ class Check:
 class Power:
     """What the cases that were tried would have shown: of a step, the smallest share of a mistake, from 0 to 1.
 
-    An implementation that is off by that share of the mistake's own change is beyond what is allowed, to first order;
-    +∞ where no case shows the mistake at all.
+    Outputs that are off by more than that share of the mistake's own change are beyond what is allowed: exact ones, and
+    with twice the share all that come of legal arithmetic. +∞ where no case shows the whole mistake.
     """
 
     step: str

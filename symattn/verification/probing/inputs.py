@@ -230,6 +230,11 @@ class Maker:
             found["bias"] = (*(1,) * len(s.batch), self.spec.heads, *found["bias"])
         return {name: (*s.batch, *shape) if name in _TOKENS else shape for name, shape in found.items()}
 
+    def held(self, a: Array) -> Array:
+        """As the format holds it; what is beyond its range, as its largest number, since some formats have no −∞."""
+        most = float(self.precision.input.largest)
+        return self.precision.input.rounded(np.where(np.isfinite(a), np.clip(a, -most, most), a))
+
     def _form(self, name: str) -> str:
         """The form in which the function wants an input."""
         return next((a.form for a in self.convention.arguments if a.input == name), "")
@@ -251,13 +256,13 @@ class Maker:
     def _made(self, s: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         shapes = self.shapes(s)
         made = self._extras(shapes, rng)
-        arrays = {n: self.precision.input.rounded(entries(n, shape)) for n, shape in shapes.items() if n not in made}
+        arrays = {n: self.held(entries(n, shape)) for n, shape in shapes.items() if n not in made}
         return self.tame(self._in_order(arrays | made | self.masks(s.n_q, s.n_k, rng, made, s.batch)))
 
     def _extras(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, Array]:
         """Positions, tables, sinks and the like, as the format holds them."""
         made = extras({n: shape for n, shape in shapes.items() if n in EXTRAS}, rng, self.spec)
-        return {n: a if a.dtype.kind in "biu" else self.precision.input.rounded(a) for n, a in made.items()}
+        return {n: a if a.dtype.kind in "biu" else self.held(a) for n, a in made.items()}
 
     def _in_order(self, arrays: dict[str, Array]) -> dict[str, Array]:
         order = [*self.names, "mask", "keep"]
@@ -276,7 +281,7 @@ class Maker:
             return None
         q, k, v = heads
         arrays = self._as_tokens(q, k, v) if self.tokens else self._as_heads(q, k, v)
-        arrays = {name: self.precision.input.rounded(a) for name, a in arrays.items()}
+        arrays = {name: self.held(a) for name, a in arrays.items()}
         shapes = self.shapes(Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], 2 * q.shape[-1] + v.shape[-1]))
         # Without rng the probe speaks for itself, and what stands beside it is always the same.
         made = self._extras(shapes, rng or np.random.default_rng(len(k)))
@@ -408,7 +413,7 @@ class Maker:
                 if self._score(inputs) <= self.largest_score:
                     return inputs
                 halved = {n: a / 2 for n, a in inputs.items() if n in names}
-                inputs = inputs | {n: self.precision.input.rounded(a) for n, a in halved.items()}
+                inputs = inputs | {n: self.held(a) for n, a in halved.items()}
         return inputs
 
     def _score(self, inputs: Mapping[str, Array]) -> float:

@@ -60,7 +60,7 @@ def _changed(maker: Maker, inputs: dict[str, Array], rng: np.random.Generator) -
         a[row] += rng.standard_normal(a.shape[1]) * max(float(np.abs(a).max()), 1.0)
     else:
         a = a + rng.standard_normal(a.shape) * 2.0**-4
-    changed = inputs | {name: maker.precision.input.rounded(a.reshape(inputs[name].shape))}
+    changed = inputs | {name: maker.held(a.reshape(inputs[name].shape))}
     return maker.tame(changed)
 
 
