@@ -12,8 +12,11 @@ import pytest
 
 from symattn import Attention
 from symattn.sources.verify import verify
+from symattn.verification.diagnosis.mistakes import MISTAKES, Mistake
 from symattn.verification.domain import Domain
+from symattn.verification.reference import RIGHT, changed, trace
 from symattn.verification.report import Fault
+from symattn.verification.rules import of_arrays, of_numbers
 
 Array = Any
 PLAIN, HEADS = Attention(), Attention(heads=2)
@@ -190,3 +193,40 @@ def test_a_small_error_that_no_rounding_makes_is_not_told_as_one() -> None:
     (fault,) = _faults(_uneven, PLAIN)
     assert fault.cause is None
     assert "rounded" not in fault.message
+
+
+def _numbers(mistake: Mistake, spec: Attention, given: dict[str, Array]) -> Array:
+    """What the definition gives with the mistake, in float64; what it gives without, where nothing can be mistaken."""
+    wide = {n: a.astype(np.float64) for n, a in given.items()}
+    with np.errstate(all="ignore"):
+        try:
+            changed_spec, inputs = changed(spec, wide, mistake.variant)
+            return np.asarray(trace(changed_spec, inputs, mistake.variant)["output"])
+        except KeyError:
+            return np.asarray(trace(spec, wide, RIGHT)["output"])
+
+
+def _gives(mistake: Mistake, spec: Attention, given: dict[str, Array], numbers: Array) -> bool:
+    try:
+        found = _numbers(mistake, spec, given)
+    except (ValueError, IndexError, TypeError):
+        return False
+    return found.shape == numbers.shape and np.allclose(found, numbers, equal_nan=True)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("spec", [PLAIN, Attention(causal=True, window=4), Attention(block=3)])
+def test_mutants_by_rule_are_named_as_what_they_are(spec: Attention) -> None:
+    """Three mutants drawn at random: each is found, by its own name or by that of one with the same numbers."""
+    rng = np.random.default_rng(0)
+    mutants = [*of_numbers(spec), *of_arrays(spec, frozenset("qkv"))]
+    given = {"q": rng.standard_normal((6, 4)), "k": rng.standard_normal((9, 4)), "v": rng.standard_normal((9, 3))}
+    for number in rng.choice(len(mutants), 3, replace=False):
+        mutant = mutants[number]
+        (fault,) = _faults(
+            lambda q, k, v, m=mutant: _numbers(m, spec, {"q": q, "k": k, "v": v}).astype(q.dtype),
+            spec, framework="numpy", budget=1000,
+        )  # fmt: skip
+        mine = _numbers(mutant, spec, given)
+        alike = {m.cause for m in (*mutants, *(m for m in MISTAKES if m.applies(spec))) if _gives(m, spec, given, mine)}
+        assert any(cause in str(fault.cause) for cause in alike), (mutant.cause, fault)
