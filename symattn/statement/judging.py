@@ -10,11 +10,12 @@ from typing import Any
 
 from symattn.arrays.ball import precision
 from symattn.document import notation as nt
+from symattn.document.model import Text
 from symattn.document.notation import Node, Relation
 from symattn.document.text import text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
-from symattn.proof.prover import prove
+from symattn.proof.prover import Proof, prove
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs
 from symattn.proof.theorem import Identity, Method
 from symattn.proof.together import Positive, bound
@@ -124,6 +125,16 @@ def _has_bars(question: Question) -> bool:
     return bool(nt.replaced(question.relation, bars) != question.relation)
 
 
+@dataclass(frozen=True)
+class _Proving(Identity):
+    """An identity of which a proof alone is wanted: where there is none, the search is left to ``_checked``."""
+
+    def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Text]:
+        if all(proof.proved for proof in proofs):
+            return super()._decided(proofs)
+        return Evidence(Grade.UNDECIDED, "not proved"), ()
+
+
 def _signs(compiled: Compiled, signs: Mapping[Node, Node]) -> dict[Node, Node]:
     """Rule: |x| = g where x² = g² and g is never negative by its form."""
     zero = nt.node(0)
@@ -144,13 +155,11 @@ def _equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, N
 
 def _proved(compiled: Compiled, left: Node, right: Node, signs: Mapping[Node, Node] | None = None) -> Needed | None:
     """What the equation needs besides nothing, if it is proved."""
-    declared, sides = compiled.declared, compiled.sides([(left, right)])
-    if _decided_by_letters(sides, declared):
-        decision = Identity(declared, sides, ()).decide()
-        if decision.evidence.grade is Grade.REFUTED:
-            raise FalseStep(f"{text(left)} = {text(right)}: refuted: {decision.evidence.where}")
-        if decision.evidence.grade is Grade.PROVED:
-            return ("", *("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in decision.hypotheses))
+    decision = _Proving(compiled.declared, compiled.sides([(left, right)]), ()).decide()
+    if decision.evidence.grade is Grade.REFUTED:
+        raise FalseStep(f"{text(left)} = {text(right)}: refuted: {decision.evidence.where}")
+    if decision.evidence.grade is Grade.PROVED:
+        return ("", *("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in decision.hypotheses))
     if signs and (nt.replaced(left, signs), nt.replaced(right, signs)) != (left, right):
         return _proved(compiled, nt.replaced(left, signs), nt.replaced(right, signs))
     if isinstance(left, nt.Big) and isinstance(right, nt.Big) and _maxima(left) == _maxima(right) != "":
