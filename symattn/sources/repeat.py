@@ -69,7 +69,7 @@ def _alone(fault: Fault) -> Fault:
 
 
 def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[Judged, ...]]:
-    for memory in _MEMORIES:
+    for memory in _MEMORIES[: 1 if session.domain.contiguous else None]:
         judged = session.try_(Case(GROUP, word, inputs, memory))
         session.records.append(judged)
         yield (judged,)
