@@ -17,6 +17,7 @@ TABLE = {
     "walk": ("walk", "Walk through an example of attention in exact numbers."),
     "claim": ("claim", "Check a claim about weights, similarities or expressions."),
     "prove": ("prove", "Is it always so? Prove theorems for all sizes, or your own."),
+    "check": ("check", "Check a certificate of a proof, without the prover."),
     "report": ("report", "Write the book: every theorem with its proof, grade and false variant."),
     "verify": ("verify", "Does my code do it? Verify a function against exact mathematics."),
     "campaign": ("campaign", "Verify many targets, specifications and dtypes at once."),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +13,7 @@ from .output import Output, options
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
+    from symattn.theorems.documents import Decided
 
 _MANY = 8  # theorems; more are shown as a table
 
@@ -20,11 +23,24 @@ _MANY = 8  # theorems; more are shown as a table
 @click.option("--all", "every", is_flag=True, help="The whole catalogue, as a table for each topic.")
 @click.option("--list", "wanted", is_flag=True, help="List the theorems; nothing is proved.")
 @click.option("--explain", is_flag=True, help="With the whole argument, and the verdict of the independent checker.")
+@click.option(
+    "--certificate",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the certificates of one theorem, for `symattn check`.",
+)
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes to work in; by default 1.")
 @click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
 @options
 def command(
-    names: tuple[str, ...], every: bool, wanted: bool, explain: bool, jobs: int, no_cache: bool, output: Output
+    names: tuple[str, ...],
+    every: bool,
+    wanted: bool,
+    explain: bool,
+    certificate: Path | None,
+    jobs: int,
+    no_cache: bool,
+    output: Output,
 ) -> int:
     """Prove theorems about attention for all sizes, and refute a false variant of each.
 
@@ -44,12 +60,27 @@ def command(
 
     from .proving import proved
 
-    found = proved(names, explain=explain, jobs=jobs, cached=not no_cache)
+    found = proved(names, explain=explain or bool(certificate), jobs=jobs, cached=not no_cache)
+    if certificate:
+        _write(found, certificate, output.force)
+        found = found if explain else [replace(d, explained=(), certificates=()) for d in found]
     as_table = not explain and (not names or len(found) > _MANY)
     flags = [flag for flag, given in (("--all", not names), ("--explain", explain)) if given]
     words = shlex.join(["symattn", "prove", *names, *flags])
     title = found[0].theorem.name if len(found) == 1 else "theorems"
     return output.emit((documents.table if as_table else documents.document)(found, words, title))
+
+
+def _write(found: list[Decided], path: Path, force: bool) -> None:
+    """Write the certificates of the one theorem."""
+    from symattn.errors import InputError
+    from symattn.theorems.documents import certified
+
+    from . import files
+
+    if len(found) != 1:
+        raise InputError(f"--certificate is for one theorem, and these are {len(found)}; mend: name one")
+    files.write(path, certified(found[0]), force)
 
 
 def _listing(names: tuple[str, ...]) -> Document:

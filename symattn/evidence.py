@@ -13,9 +13,9 @@ from enum import Enum
 class Grade(Enum):
     """How an equality is known."""
 
-    KERNEL = "kernel"  # a Coq proof of it was checked here
-    PROVED = "proved"  # for all sizes, under the printed hypotheses
-    CHECKED = "checked"  # exactly, at the sizes listed
+    PROVED = "proved"  # for all sizes, under the printed hypotheses: the checker accepted the certificate
+    ARGUED = "argued"  # as proved, but for a last step in words, which is printed
+    CHECKED = "checked"  # exactly, at the sizes listed, and hard to fool
     TESTED = "tested"  # random identity test, probability of a wrong yes at most epsilon
     ENCLOSED = "enclosed"  # rigorously, for this input
     SAMPLED = "sampled"  # floating point agreed

@@ -6,24 +6,26 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from symattn.derivations.steps import FalseStep, proved, words
+from symattn.derivations.steps import FalseStep, words
 from symattn.document.model import Assumption, Assumptions, Emph, Note, Result, Step, Text
 from symattn.document.notation import Node
 from symattn.document.text import text
-from symattn.evidence import Evidence, Grade
+from symattn.evidence import Evidence, Grade, weakest
 from symattn.proof.theorem import Decision, Method, Outcome, Theorem, decide
 
 ALL = "all sizes"
+FOR_ALL = (Grade.PROVED, Grade.ARGUED)
 _WORD = re.compile(r"a |[a-z]{2}")  # and no letter of a formula
 
 
 def shown(formula: Node, reason: Text | str, *parts: Method, where: str = ALL) -> Step:
-    """A step of which every part is decided. Raises FalseStep unless all of them are proved."""
+    """A step of which every part is decided. Raises FalseStep unless all of them are proved, or argued."""
     found = [part.decide() for part in parts]
-    wanting = next((d.evidence for d in found if d.evidence.grade is not Grade.PROVED), None)
+    wanting = next((d.evidence for d in found if d.evidence.grade not in FOR_ALL), None)
     if wanting or not found:
         raise FalseStep(f"{text(formula)} is not shown ({wanting})")
-    return Step(formula, words(reason), proved("; ".join((where, *_hypotheses(found)))))
+    grade = weakest(d.evidence for d in found)
+    return Step(formula, words(reason), Evidence(grade, "; ".join((where, *_hypotheses(found)))))
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,9 @@ class Known:
 
     @property
     def evidence(self) -> Evidence:
-        """Proved for all sizes, by name."""
-        return proved("; ".join((f"{ALL} ({self.theorem.name})", *_hypotheses([self.outcome.decision]))))
+        """Proved or argued for all sizes, by name."""
+        where = "; ".join((f"{ALL} ({self.theorem.name})", *_hypotheses([self.outcome.decision])))
+        return Evidence(self.outcome.grade, where)
 
     def step(self, formula: Node | None = None, reason: Text | str | None = None) -> Step:
         """What it says, or a formula in other letters that says the same."""
@@ -68,7 +71,7 @@ class Known:
 def known(theorem: Theorem) -> Known:
     """The theorem, decided now. Raises FalseStep unless it is proved and its false variant refuted."""
     outcome = decide(theorem)
-    if outcome.grade is not Grade.PROVED:
+    if outcome.grade not in FOR_ALL:
         raise FalseStep(f"{theorem.name} is not shown ({outcome.decision.evidence})")
     return Known(theorem, outcome)
 

@@ -33,6 +33,7 @@ from symattn.arrays.index.expressions import (
 )
 from symattn.errors import InputError
 from symattn.proof.needs import named
+from symattn.proof.premises import Differing, Premise
 from symattn.proof.prover import Case, Proof
 
 SCHEMA = 1
@@ -57,6 +58,44 @@ def certificate(proof: Proof) -> dict[str, Any]:
     }
 
 
+def premise(x: Premise) -> dict[str, Any]:
+    """The record of a premise that is no equation."""
+    if isinstance(x, Differing):
+        names = _named(x.indices)
+        return {
+            "schema": SCHEMA,
+            "kind": "differing",
+            "free": _free(x.indices, names),
+            "left": written(x.left, names),
+            "right": written(x.right, names),
+            "sizes": dict(x.sizes),
+            "rules": [list(pair) for pair in x.rules],
+        }
+    indices = _bare(x.expression)
+    names = _named(indices)
+    return {
+        "schema": SCHEMA,
+        "kind": "sign",
+        "relation": x.relation,
+        "free": _free(indices, names),
+        "expression": written(x.expression, names),
+        "positive": sorted(_positive(x.expression)),
+        "not negative": sorted(x.known),
+        "meant": [_meaning(letter, meant) for letter, meant in x.meant],
+        "equal": None if x.equal is None else written(x.equal, names),
+    }
+
+
+def _meaning(letter: Letter, meant: Expression) -> dict[str, Any]:
+    names = _named(letter.indices)
+    return {"letter": letter.name, "free": _free(letter.indices, names), "expression": written(meant, names)}
+
+
+def _bare(x: Expression) -> tuple[Index, ...]:
+    """The free indices of ``x`` in the order in which they occur, without the permutations that they went through."""
+    return tuple(dict.fromkeys(i._replace(image=()) for i in named(x)))
+
+
 def _positive(x: Expression) -> set[str]:
     """The names of letters that are declared to be positive."""
     here = {x.name} if isinstance(x, PositiveLetter) else set()
@@ -64,7 +103,7 @@ def _positive(x: Expression) -> set[str]:
 
 
 def _hypothesis(relation: str, x: Expression) -> dict[str, Any]:
-    indices = tuple(dict.fromkeys(i._replace(image=()) for i in named(x)))
+    indices = _bare(x)
     names = _named(indices)
     return {"relation": relation, "free": _free(indices, names), "expression": written(x, names)}
 

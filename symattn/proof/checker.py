@@ -7,6 +7,10 @@ For every equation of a certificate: *normal form*: both sides are one expressio
    and the certificate's sizes are those that it asks for;
 3. the numerator is zero at each of these sizes, at every place, tested at a random point modulo a random prime.
 And every division, root and logarithm in it is positive by its form or among the hypotheses.
+
+A certificate of a *sign* is an expression that is positive, or not negative, by its form, and what its letters stand
+for; with that in their place it is what the certificate says. One of a *difference* is two sides that are not
+equal at some place of small sizes, as functions of letters, whatever the functions in them are.
 What is accepted is the identity for all sizes from 1 on, under the hypotheses; ``epsilon`` bounds the probability, over
 the checker's own dice, that a certificate is accepted of which a numerator in 3. is not zero.
 """
@@ -17,17 +21,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from random import Random, SystemRandom
 from typing import Any
 
-from symattn.proof.checker_clearing import difference
+from symattn.proof.checker_clearing import difference, plus, vanishing, without_logarithms
 from symattn.proof.checker_counting import box, cut_off, one_size, row_grid
-from symattn.proof.checker_reading import Node, Rejected, form, read
+from symattn.proof.checker_reading import Node, Rejected, expect_few, form, in_place, read
 from symattn.proof.checker_values import Point, Retry, Value, escape, random_prime
 
 PRIMES = 1
 TRIES = 8  # points drawn until no divisor is zero
 _DEMANDS = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥")}
+_KINDS = ("certificate", "sign", "differing")
 Equation = Mapping[str, Any]
 
 
@@ -45,9 +51,10 @@ def check(certificate: Any, random: Random | None = None) -> Verdict:
     dice = random or SystemRandom()
     try:
         _expect(isinstance(certificate, Mapping), "a certificate is a record")
-        _expect(
-            certificate.get("schema") == 1 and certificate.get("kind") == "certificate", "no certificate of schema 1"
-        )
+        kind = certificate.get("kind")
+        _expect(certificate.get("schema") == 1 and kind in _KINDS, "no certificate of schema 1")
+        if kind != "certificate":
+            return Verdict(True, epsilon=(_sign if kind == "sign" else _differing)(certificate, dice))
         rules = [tuple(map(str, pair)) for pair in certificate["rules"]]
         _expect(all(len(pair) == 2 for pair in rules), "a rule is a pair of names")
         hypotheses = _hypotheses(certificate["hypotheses"], frozenset(map(str, certificate["positive"])))
@@ -73,10 +80,14 @@ def _scope(pairs: Any) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Hypotheses:
-    """Relations by the form of what is related to 0, and the names of letters that are positive."""
+    """Relations by the form of what is related to 0, and the names of letters that are positive.
+
+    ``known`` are arrays of which no entry is negative.
+    """
 
     relations: Mapping[Any, str]
     positive: frozenset[str]
+    known: frozenset[str] = frozenset()
 
     def expect(self, x: Node, enough: tuple[str, ...]) -> None:
         """Reject unless ``x`` stands in one of the relations by its form or by hypothesis."""
@@ -107,26 +118,44 @@ class _Hypotheses:
         reflexive = len(others) == 1 and all(f.label in ("≤", "=") for f in relations)
         return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
 
-    def _above_one(self, x: Node) -> bool:
-        """Whether ``x`` is e^u − 1 with u ≥ 0 by its form."""
-        numbers = [y.label for y in x.below if y.kind == "number"]
-        powers = [y for y in x.below if y.kind == "exp"]
-        return numbers == [-1] and len(powers) == len(x.below) - 1 == 1 and self.shows_not_negative(powers[0].below[0])
+    def _above_tangent(self, x: Node) -> bool:
+        """Whether ``x`` is e^u − 1 − u, or e^u − 1 + … with u ≥ 0 and the rest ≥ 0 by their forms."""
+        if [y.label for y in x.below if y.kind == "number"] != [-1]:
+            return False
+        for power in (y for y in x.below if y.kind == "exp"):
+            u = power.below[0]
+            rest = [y for y in x.below if y is not power and y.kind != "number"]
+            if self.shows_not_negative(u) and all(map(self.shows_not_negative, rest)):
+                return True
+            if rest and vanishing(plus([*rest, u])):
+                return True
+        return False
+
+    def _complement(self, x: Node) -> bool:
+        """Whether ``x`` is 1 − a product of relations."""
+        if len(x.below) != 2:
+            return False
+        parts = [f for y in x.below for f in (y.below if y.kind == "product" else (y,))]
+        numbers = sorted(f.label for f in parts if f.kind == "number")
+        return numbers == [-1, 1] and all(f.kind in ("number", "is") for f in parts)
+
+    def _is_known(self, x: Node) -> bool:
+        return x.label in self.positive or x.label.split("@")[0].split("[")[0] in self.known
 
     def shows_not_negative(self, x: Node) -> bool:
-        """Whether ``x`` ≥ 0 by its form: as above, with squares, relations, roots and e^u − 1 for u ≥ 0."""
+        """Whether ``x`` ≥ 0 by its form: as above, with squares, relations, roots and e^u above its tangent."""
         if x.kind == "number":
             return bool(x.label >= 0)
         if x.kind == "product":
             times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
             return all(self.shows_not_negative(y) for y in x.below if times[form(y, {i: i for i in y.free})] % 2)
-        if x.kind == "sum" and self._above_one(x):
+        if x.kind == "sum" and (self._above_tangent(x) or self._complement(x)):
             return True
         if x.kind in ("sum", "ratio", "total"):
             return all(map(self.shows_not_negative, x.below))
         if x.kind == "function":
             return x.label in ("sqrt", "rsqrt")
-        return x.kind in ("size", "exp", "is") or (x.kind == "letter" and x.label in self.positive)
+        return x.kind in ("size", "exp", "is") or (x.kind == "letter" and self._is_known(x))
 
 
 def _hypotheses(data: Any, positive: frozenset[str]) -> _Hypotheses:
@@ -176,6 +205,61 @@ def _equation(e: Equation, rules: list[Any], hypotheses: _Hypotheses, dice: Rand
     return max(worst, _vanishes(numerator, scope, needed, rules, e["how"] == "rows", dice))
 
 
+def _sign(e: Equation, dice: Random) -> float:
+    """A sign that the form shows; with what the letters stand for, the expression is the one that is given."""
+    scope = _scope(e["free"])
+    x = read(e["expression"], scope)
+    signs = _Hypotheses({}, frozenset(map(str, e["positive"])), frozenset(map(str, e["not negative"])))
+    shown = {">": signs.shows_positive, "≥": signs.shows_not_negative}
+    _expect(e["relation"] in shown and shown[e["relation"]](x), "the form does not show the sign")
+    if e["equal"] is None:
+        return 0.0
+    expect_few(sum(len(str(m["expression"])) for m in e["meant"]))
+    expect_few(str(e["expression"]).count("letter") * max((len(str(m["expression"])) for m in e["meant"]), default=1))
+    meant = {str(m["letter"]): (list(_scope(m["free"])), m["expression"]) for m in e["meant"]}
+    whole = without_logarithms(read(in_place(e["expression"], meant), scope), signs.shows_positive)
+    return _same(whole, read(e["equal"], scope), scope, dice)
+
+
+def _same(left: Node, right: Node, scope: Mapping[str, str], dice: Random) -> float:
+    """left = right for all sizes, as the checker itself decides it."""
+    names = {i: ("free", i) for i in scope}
+    if form(left, names) == form(right, names):
+        return 0.0
+    own, _ = difference(left, right)
+    try:
+        return _vanishes(own, scope, _own_sizes(own, scope, False, False), [], False, dice)
+    except Rejected:
+        return _vanishes(own, scope, _own_sizes(own, scope, True, False), [], True, dice)
+
+
+def _differing(e: Equation, dice: Random) -> float:
+    """Two sides that differ at a point modulo a prime, whatever the functions are that may occur in them."""
+    scope = _scope(e["free"])
+    left, right = read(e["left"], scope), read(e["right"], scope)
+    sizes = {str(s): int(n) for s, n in e["sizes"].items()}
+    rules = [tuple(map(str, pair)) for pair in e["rules"]]
+    _expect(all(0 < n < 10 for n in sizes.values()), "a size that is too large")
+    for values in product(*[range(sizes[sort]) for sort in scope.values()]):
+        at = dict(zip(scope, values, strict=True))
+        for _ in range(TRIES):
+            point = Point(sizes, random_prime(dice), dice, rules)
+            try:
+                gap = _gap(point, left, right, at)
+                again = _gap(point.with_other_functions(), left, right, at)
+            except Retry:
+                continue
+            if gap.value:
+                _expect(gap.value == again.value, "what differs depends on a function of which nothing is known")
+                return escape(gap, point.prime)
+    raise Rejected("the sides are equal there")
+
+
+def _gap(point: Point, left: Node, right: Node, at: Mapping[str, int]) -> Value:
+    minus = point.times(Value(point.prime - 1), point.value(right, at))
+    return point.add([point.value(left, at), minus])
+
+
 def _own_sizes(own: Node, scope: Mapping[str, str], rows: bool, rules: bool) -> list[dict[str, int]]:
     """The sizes that decide the checker's own numerator."""
     if rows:
@@ -216,8 +300,7 @@ def _equal(left: Node, right: Node, scope: Mapping[str, str], rules: list[Any], 
         at = {name: dice.randrange(sizes[sort]) for name, sort in scope.items()}
 
         def gap(point: Point, at: dict[str, int] = at) -> Value:
-            minus = point.times(Value(point.prime - 1), point.value(right, at))
-            return point.add([point.value(left, at), minus])
+            return _gap(point, left, right, at)
 
         try:
             worst = max(worst, _zero(gap, sizes, rules, True, dice, f"left is not right at {sizes}"))
@@ -246,6 +329,7 @@ def _vanishes(
 ) -> float:
     worst = 0.0
     for sizes in grid:
+        expect_few(prod(sizes[sort] for sort in scope.values()))
         for values in product(*[range(sizes[sort]) for sort in scope.values()]):
             at = dict(zip(scope, values, strict=True))
 

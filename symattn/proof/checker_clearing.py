@@ -6,8 +6,10 @@ falsehood such as n (n − 1) (n − 2) = 0 could be given the numerator 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 from symattn.proof.checker_reading import Node, Rejected, form
@@ -19,6 +21,47 @@ def difference(left: Node, right: Node) -> tuple[Node, dict[Any, int]]:
     """left − right as a numerator, and the powers of its divisors by form."""
     numerator, divisors = _cleared(_sum([left, _product([_number(-1), right])]))
     return numerator, {key: times for key, (_, times) in divisors.items()}
+
+
+def plus(xs: Iterable[Node]) -> Node:
+    """The sum, flat."""
+    return _sum(xs)
+
+
+def vanishing(x: Node) -> bool:
+    """Whether the terms of a sum cancel in pairs, a factor −1 apart."""
+    counted: dict[Any, Fraction] = {}
+    for term in x.below if x.kind == "sum" else (x,):
+        numbers = [f.label for f in _factors(term) if f.kind == "number"]
+        rest = sorted((_key(f) for f in _factors(term) if f.kind != "number"), key=repr)
+        counted[tuple(rest)] = counted.get(tuple(rest), Fraction(0)) + prod(numbers, start=Fraction(1))
+    return not any(counted.values())
+
+
+def without_logarithms(x: Node, positive: Callable[[Node], bool]) -> Node:
+    """e^{p ± log Z} as e^p Z^{±1} throughout, where the form of Z shows that it is positive."""
+    if not x.below:
+        return x
+    below = tuple(without_logarithms(y, positive) for y in x.below)
+    if x.kind != "exp":
+        return replace(x, below=below)
+    up: list[Node] = []
+    down: list[Node] = []
+    rest: list[Node] = []
+    for term in below[0].below if below[0].kind == "sum" else below:
+        logs = [f for f in _factors(term) if f.kind == "function" and f.label == "log"]
+        sign = [f for f in _factors(term) if f not in logs]
+        value = prod((f.label for f in sign if f.kind == "number"), start=Fraction(1))
+        if len(logs) == 1 and all(f.kind == "number" for f in sign) and abs(value) == 1 and positive(logs[0].below[0]):
+            (up if value > 0 else down).append(logs[0].below[0])
+        else:
+            rest.append(term)
+    power = _sum(rest) if rest else _number(0)
+    above = _product([Node("exp", "", (), (), (power,), power.free), *up])
+    if not down:
+        return above
+    under = _product(down)
+    return Node("ratio", "", (), (), (above, under), above.free | under.free)
 
 
 def _cleared(x: Node) -> tuple[Node, Divisors]:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
-from symattn.proof.checker_reading import Node, Rejected, form
+from symattn.proof.checker_reading import Node, Rejected, expect_few, form
 
 _NUMERATOR = frozenset({"number", "size", "letter", "is", "sum", "product", "exp", "total", "function"})
 _EXPONENT = frozenset({"number", "letter", "is", "sum", "product", "total", "function"})
@@ -44,6 +45,7 @@ def box(limits: Limits) -> list[dict[str, int]]:
     """All sizes 0 ≤ n ≤ T + D."""
     sorts = sorted(limits.counted)
     ranges = [range(limits.stable[s] + limits.counted[s] + 1) for s in sorts]
+    expect_few(prod(map(len, ranges)))
     return [dict(zip(sorts, ns, strict=True)) for ns in product(*ranges)]
 
 
@@ -73,7 +75,8 @@ def row_grid(numerator: Node, scope: Mapping[str, str]) -> tuple[Limits, list[di
     forms = _forms(numerator)
     rows = sorted({s for z, _ in forms for s in _sorts_of_free(z)})
     _expect_rows(numerator, [z for z, _ in forms], rows)
-    counted, grid = cut_off(numerator, scope).counted, []
+    counted = cut_off(numerator, scope).counted
+    grid: list[dict[str, int]] = []
     limits = Limits({}, {})
     for ns in product(*[range(counted.get(r, 0) + 1) for r in rows]):
         there = dict(zip(rows, ns, strict=True))
@@ -87,6 +90,7 @@ def row_grid(numerator: Node, scope: Mapping[str, str]) -> tuple[Limits, list[di
         limits = cut_off(numerator, scope, more, [z for z, _ in forms])
         others = sorted(limits.counted.keys() - set(rows))
         ranges = [range(1, max(limits.stable[s], 1) + limits.counted[s] + 1) for s in others]
+        expect_few(len(grid) + prod(map(len, ranges)))
         grid += [{**there, **dict(zip(others, ms, strict=True))} for ms in product(*ranges)]
     return limits, grid
 
@@ -158,6 +162,7 @@ def monomials(x: Node) -> list[Monomial]:
         return inside
     out: list[Monomial] = [((), False, frozenset())]
     for y in x.below:
+        expect_few(len(out))
         out = [(tuple(sorted(a + b)), minus != other, i | j) for a, minus, i in out for b, other, j in monomials(y)]
     return out
 

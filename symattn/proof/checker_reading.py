@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import count
 from typing import Any
 
 _FIXED = {"ratio": 2, "exp": 1, "masked": 2}
+_NUMBER = re.compile(r"-?[0-9]{1,60}(/[0-9]{1,60})?")
 _RELATIONS = frozenset({"=", "≤", "<"})
 
 
 class Rejected(Exception):
     """Why a certificate is not accepted."""
+
+
+MANY = 100_000  # of anything that is counted or kept
+
+
+def expect_few(n: int) -> None:
+    """Reject what takes more time or memory than an honest certificate does."""
+    if n > MANY:
+        raise Rejected("it asks for more than the checker takes on")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +60,8 @@ def read(data: Any, scope: Mapping[str, str]) -> Node:
     try:
         if kind == "number":
             (text,) = rest
-            if not isinstance(text, str):
-                raise Rejected(f"{text!r} is no number in words, such as '3/2'")
+            if not isinstance(text, str) or not _NUMBER.fullmatch(text):
+                raise Rejected("a number that is not written as '3/2' is, with 60 digits at most")
             return _leaf(kind, Fraction(text))
         if kind == "size":
             (sort,) = rest
@@ -120,3 +132,32 @@ def form(x: Node, names: Mapping[str, Any], depth: int = 0) -> tuple[Any, ...]:
     if x.kind in ("sum", "product"):
         below.sort(key=repr)
     return (x.kind, x.label, *below)
+
+
+def in_place(data: Any, meant: Mapping[str, tuple[list[str], Any]], names: Iterator[int] | None = None) -> Any:
+    """An expression with what its letters stand for in their place, each with indices of its own."""
+    fresh = names or count()
+    if not isinstance(data, list) or not data:
+        return data
+    if data[0] == "letter" and data[1] in meant:
+        own, body = meant[data[1]]
+        if any(len(i) != 1 for i in data[2]) or len(own) != len(data[2]):
+            raise Rejected("a letter that stands for something is permuted")
+        return _renamed(body, dict(zip(own, [i[0] for i in data[2]], strict=True)), fresh)
+    if data[0] in ("letter", "is", "number", "size"):
+        return data
+    return [in_place(x, meant, fresh) if isinstance(x, list) else x for x in data]
+
+
+def _renamed(data: Any, to: Mapping[str, str], fresh: Iterator[int]) -> Any:
+    """An expression with other names for its indices, those that are bound included."""
+    kind, *rest = data
+    if kind in ("letter", "is"):
+        head, *indices = rest if kind == "is" else (rest[0], *rest[1])
+        named = [[to[i[0]], *i[1:]] for i in indices]
+        return [kind, head, *named] if kind == "is" else [kind, head, named]
+    if kind in ("total", "bound"):
+        name, sort, body = rest
+        new = f"in place {next(fresh)}"
+        return [kind, new, sort, _renamed(body, {**to, name: new}, fresh)]
+    return [kind, *[_renamed(x, to, fresh) if isinstance(x, list) else x for x in rest]]

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from math import isqrt, prod
 from random import Random
 from typing import Any, NamedTuple
 
-from symattn.proof.checker_reading import Node, Rejected, form
+from symattn.proof.checker_reading import Node, Rejected, expect_few, form
 
 PARTS = 12
 LOW, HIGH, MANY = 2**60, 2**61, 2**54
@@ -43,6 +44,13 @@ class Point:
         self._known: dict[Any, Value] = {}
         self._powers: dict[Any, Exponent] = {}
 
+    def with_other_functions(self) -> Point:
+        """The same point, but for the values of functions of which nothing is known."""
+        other = Point(self.sizes, self.prime, self.random, inverses=self.inverses)
+        other.circle = self.circle
+        other._drawn = {key: value for key, value in self._drawn.items() if "'function'" not in repr(key)}
+        return other
+
     def draw(self, key: Any) -> int:
         """The value of a letter: not zero, so that powers of either sign have one."""
         if key not in self._drawn:
@@ -53,6 +61,7 @@ class Point:
         """``x`` at the point, its free indices having the values ``at``."""
         key = (x, tuple(at[i] for i in sorted(x.free)))
         if key not in self._known:
+            expect_few(len(self._known))
             self._known[key] = self._value(x, at)
         return self._known[key]
 
@@ -78,8 +87,19 @@ class Point:
         if x.kind == "function":
             if x.label == "1/" and self.inverses:
                 return self.inverse(self.value(x.below[0], at))
+            if x.label in ("sqrt", "rsqrt") and (root := self._root(x.below[0], at)):
+                return self._number(root if x.label == "sqrt" else 1 / root)
             return Value(self.draw(("function", form(x, {i: ("at", at[i]) for i in x.free}))), 1)
         raise Rejected(f"{x.kind} has no value")
+
+    def _root(self, x: Node, at: Mapping[str, int]) -> Fraction | None:
+        """√x, where x is the square of a rational number at these sizes."""
+        if x.free or any(y.kind not in ("number", "size", "product") for y in x.all()):
+            return None
+        parts = [self.sizes[y.label] if y.kind == "size" else y.label for y in x.all() if y.kind != "product"]
+        square = prod(parts, start=Fraction(1))
+        root = Fraction(isqrt(square.numerator), isqrt(square.denominator))
+        return root if root > 0 and root * root == square else None
 
     def _product(self, x: Node, at: Mapping[str, int]) -> Value:
         if any(y.kind == "is" and not holds(y, at) for y in x.below):
@@ -118,6 +138,7 @@ class Point:
         """An exponent as a polynomial in letters: its monomials and their coefficients."""
         key = (x, tuple(at[i] for i in sorted(x.free)))
         if key not in self._powers:
+            expect_few(len(self._powers))
             self._powers[key] = self._power(x, at)
         return self._powers[key]
 
@@ -128,6 +149,8 @@ class Point:
             return {(): Fraction(1)} if holds(x, at) else {}
         if x.kind == "letter":
             return {(seat(x, at),): Fraction(1)}
+        if x.kind == "function" and x.label in ("sqrt", "rsqrt") and (root := self._root(x.below[0], at)):
+            return {(): root if x.label == "sqrt" else 1 / root}
         if x.kind == "function":
             return {(("function", form(x, {i: ("at", at[i]) for i in x.free})),): Fraction(1)}
         if x.kind == "sum":
@@ -203,6 +226,7 @@ def _times(a: Exponent, b: Exponent) -> Exponent:
     if list(a) == [()]:
         factor = a[()]
         return b if factor == 1 else {m: factor * c for m, c in b.items()}
+    expect_few(len(a) * len(b))
     return _sum({tuple(sorted(m + n, key=repr)): c * d} for m, c in a.items() for n, d in b.items())
 
 

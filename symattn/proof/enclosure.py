@@ -44,7 +44,7 @@ class EnclosedOverBox:
             waiting += _halves(piece)
         words = f"Arb balls show it on each of {done} pieces" if self.box else "Arb balls show it"
         where = f"everywhere in {_shown(self.box)}" if self.box else "in numbers, by Arb balls"
-        return Decision(Evidence(Grade.PROVED, where), ((words,),))
+        return Decision(Evidence(Grade.ARGUED, where), ((words,),))
 
     def refute(self) -> Refutation:
         for point in self._points():

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from symattn.arrays.index.expressions import Expression, Letter
 from symattn.document.model import Text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
+from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.listed import all_true
+from symattn.proof.premises import Sign
 from symattn.proof.prover import Proof, prove
 from symattn.proof.refuting import spread_sizes
 from symattn.proof.signs import never_negative
@@ -53,16 +56,20 @@ class Certificate:
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
         try:
-            proofs, refusal = self._proofs(), self._sign()
+            proofs, signs = self._proofs(), self._signs()
         except (Refused, Undecided, InputError) as reason:
             return Decision(Evidence(Grade.UNDECIDED, str(reason)))
         if not proofs:
             return Decision(Evidence(Grade.UNDECIDED, "nothing is stated"))
-        if all(p.proved for p in proofs) and not refusal:
+        if all(p.proved for p in proofs) and signs is not None:
             words = "larger − smaller is an expression in which nothing can be negative"
             said = declared_hypotheses(self.declared, self.assumed)
-            return Decision(Evidence(Grade.PROVED, "all sizes"), ((words,),), (), proofs, said)
-        return Decision(Evidence(Grade.UNDECIDED, refusal or next(p.why for p in proofs if not p.proved)))
+            evidence = accepted(Evidence(Grade.PROVED, "all sizes"), proofs, signs)
+            return Decision(evidence, ((words,),), (), proofs, said, signs)
+        unsaid = "the form of the gap does not show its sign"
+        return Decision(
+            Evidence(Grade.UNDECIDED, unsaid if signs is None else next(p.why for p in proofs if not p.proved))
+        )
 
     def refute(self) -> Refutation:
         """Numbers that meet the hypotheses and at which the false variant fails."""
@@ -84,7 +91,7 @@ class Certificate:
         try:
             claimed = pairs(false, self.declared, Letters())
             gaps = self._gaps()[: len(claimed)]
-            return not self._sign() and all(map(lambda p, g: self._difference(p, g).proved, claimed, gaps))
+            return self._signs() is not None and all(map(lambda p, g: self._difference(p, g).proved, claimed, gaps))
         except (Refused, Undecided, InputError):
             return False
 
@@ -98,17 +105,25 @@ class Certificate:
         a, b = pair
         return prove(*_same_shape(b - a, gap), self.declared.units)
 
-    def _sign(self) -> str:
-        """Empty if the gap is never negative, with every name in ``assumed`` a letter that is not; else what may be."""
+    def _signs(self) -> tuple[Sign, ...] | None:
+        """The gap is never negative by its form, every name in ``assumed`` being a letter that is not; None if not.
+
+        Each sign says what the names stand for, and what the gap then is.
+        """
         world = Letters()
         names = {**self.assumed, **self.named}
         letters = {name: world.array(name, shape, self.declared) for name, (shape, _) in names.items()}
+        meant = {name: run(given, self.declared, world) for name, (_, given) in names.items()}
+        meanings = tuple(pair for name in names for pair in _meanings(letters[name], meant[name]))
         known = frozenset((*self.assumed, *self.declared.positive, *self.declared.nonnegative))
-        for gap in _several(run(self.gap, self.declared, world, letters)):
+        found = []
+        for gap, whole in zip(_several(run(self.gap, self.declared, world, letters)), self._gaps(), strict=True):
             for places in gap.places():
-                if not never_negative(gap.at(places), known):
-                    return "the form of the gap does not show its sign"
-        return ""
+                x = gap.at(places)
+                if not never_negative(x, known):
+                    return None
+                found.append(Sign("≥", x, known, meanings, whole.at(places)))
+        return tuple(found)
 
     def _failure(self, false: Sides) -> str:
         """Numbers at which a smaller side of the false variant is larger."""
@@ -139,6 +154,13 @@ class Certificate:
         except (Refused, Undecided, InputError, ZeroDivisionError):
             return []
         return found
+
+
+def _meanings(letters: Any, meant: Any) -> Iterator[tuple[Letter, Expression]]:
+    """Each letter of an array with what stands for it."""
+    whole = meant + 0 * letters
+    for places in letters.places():
+        yield letters.at(places), whole.at(places)
 
 
 def _several(x: Any) -> list[Any]:

@@ -95,7 +95,7 @@ class SameBits:
         if not found:
             return Decision(Evidence(Grade.UNDECIDED, "no numbers were found for which the bits differ"))
         words = "both do the same operations on the same numbers, but for the order of the operands of +, × and max"
-        return Decision(Evidence(Grade.PROVED, "every format"), ((words,), (f"the others differ {found}",)))
+        return Decision(Evidence(Grade.ARGUED, "every format"), ((words,), (f"the others differ {found}",)))
 
     def refute(self) -> Refutation:
         found = self._first(False)

@@ -17,7 +17,9 @@ from symattn.arrays.notes import listening
 from symattn.document.model import Text
 from symattn.errors import InputError, Meaningless, Refused, Undecided
 from symattn.evidence import Evidence, Grade
+from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
+from symattn.proof.premises import Premise
 from symattn.proof.prover import Proof, prove
 from symattn.proof.refuting import counterexample, search, spot_check, thorough
 from symattn.proof.statement import Declared, Letters, Sides, pairs
@@ -27,8 +29,8 @@ from symattn.proof.statement import Declared, Letters, Sides, pairs
 class Decision:
     """The evidence for a statement; ``argument`` says in words how it was reached, ``hypotheses`` what it needed.
 
-    ``declared`` is what the statement declares, as hypotheses; ``proofs`` hold what a certificate is made of, where the
-    prover was used.
+    ``declared`` is what the statement declares, as hypotheses. ``proofs`` and ``premises`` hold what certificates are
+    made of.
     """
 
     evidence: Evidence
@@ -36,6 +38,7 @@ class Decision:
     hypotheses: tuple[Text, ...] = ()
     proofs: tuple[Proof, ...] = ()
     declared: tuple[Text, ...] = ()
+    premises: tuple[Premise, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,9 @@ class Identity:
         look: Callable[..., Any] = spot_check if proved else search
         found = look(self.sides, self.declared, self.top)
         if proved and not found.counterexample:
-            return Evidence(Grade.PROVED, "all sizes, by the rule printed" if self.rule else "all sizes"), ()
+            if self.rule:
+                return accepted(Evidence(Grade.ARGUED, "all sizes, by the rule printed"), proofs), ()
+            return accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()
         gap = next((p for p in proofs if not p.proved), None)
         if not found.counterexample and gap and not gap.meaningless:
             found = thorough(self.sides, self.declared, self.top, gap.open_at)

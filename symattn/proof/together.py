@@ -9,11 +9,14 @@ from symattn.arrays.index.building import known_positive
 from symattn.document.model import Inline, Text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade, weakest
+from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
 from symattn.proof.listed import all_true
+from symattn.proof.premises import Differing, Sign
+from symattn.proof.prover import equations
 from symattn.proof.refuting import search
-from symattn.proof.statement import Declared, Letters, Numbers, Sides, growing_sizes, run
+from symattn.proof.statement import Declared, Letters, Numbers, Sides, growing_sizes, pairs, run
 from symattn.proof.theorem import Decision, Identity, Method, Refutation
 
 ARRAYS = Mapping[str, str]
@@ -24,8 +27,8 @@ DIFFER = "they differ at "
 class Together:
     """All ``parts`` hold; ``rule`` says what follows from them. Each false variant that a part has must be refuted.
 
-    The grade is the weakest of the parts'. ``rule`` is read, not checked: it may only be an inference that is plain,
-    such as that a function with a derivative ≥ 0 grows.
+    The grade is the weakest of the parts'; with a ``rule`` it is no more than argued, as words are read, not checked.
+    It may only be an inference that is plain, such as that a function with a derivative ≥ 0 grows.
     """
 
     parts: tuple[Method, ...]
@@ -33,14 +36,16 @@ class Together:
 
     def decide(self) -> Decision:
         found = [part.decide() for part in self.parts]
-        grade = weakest(d.evidence for d in found)
-        where = dict.fromkeys(d.evidence.where for d in found if d.evidence.grade is grade)
+        weakest_part = weakest(d.evidence for d in found)
+        grade = Grade.ARGUED if self.rule and weakest_part is Grade.PROVED else weakest_part
+        where = dict.fromkeys(d.evidence.where for d in found if d.evidence.grade is weakest_part)
         return Decision(
             Evidence(grade, "; ".join(where) + (", by the rule printed" if self.rule else "")),
             tuple(dict.fromkeys([*[a for d in found for a in d.argument], *([self.rule] if self.rule else [])])),
             tuple(dict.fromkeys(h for d in found for h in d.hypotheses)),
             tuple(p for d in found for p in d.proofs),
             _joined(dict.fromkeys(h for d in found for h in d.declared)),
+            tuple(p for d in found for p in d.premises),
         )
 
     def refute(self) -> Refutation:
@@ -109,14 +114,16 @@ class Positive:
     def decide(self) -> Decision:
         try:
             x = run(self.of, self.declared, Letters())
-            every = [known_positive(x.at(places)) for places in x.places()]
-            shown = bool(every) and all(every)
+            every = [x.at(places) for places in x.places()]
+            shown = bool(every) and all(map(known_positive, every))
         except (Refused, Undecided, InputError) as reason:
             return Decision(Evidence(Grade.UNDECIDED, str(reason)))
         if not shown:
             return Decision(Evidence(Grade.UNDECIDED, "the form does not show that it is positive"))
         said = declared_hypotheses(self.declared)
-        return Decision(Evidence(Grade.PROVED, "all sizes"), (("it is made of what is positive",),), declared=said)
+        signs = tuple(Sign(">", e) for e in every)
+        evidence = accepted(Evidence(Grade.PROVED, "all sizes"), (), signs)
+        return Decision(evidence, (("it is made of what is positive",),), declared=said, premises=signs)
 
     def refute(self) -> Refutation:
         wrong = self._first(self.false, False)
@@ -146,10 +153,23 @@ class Fails:
     top: int = 3
 
     def decide(self) -> Decision:
-        found = self.witness()
-        if found:
-            return Decision(Evidence(Grade.PROVED, "by a counterexample"), ((f"{DIFFER}{found}",),))
-        return Decision(Evidence(Grade.UNDECIDED, "no counterexample found"))
+        found = search(self.sides, self.declared, self.top).counterexample
+        if not found:
+            return Decision(Evidence(Grade.UNDECIDED, "no counterexample found"))
+        evidence, premises = Evidence(Grade.PROVED, "by a counterexample"), self._differing(found.sizes)
+        if any(accepted(evidence, (), (p,)) is evidence for p in premises):
+            kept = tuple(p for p in premises if accepted(evidence, (), (p,)) is evidence)[:1]
+            return Decision(evidence, ((f"{DIFFER}{found}",),), premises=kept)
+        return Decision(Evidence(Grade.CHECKED, f"by a counterexample at {found}"), ((f"{DIFFER}{found}",),))
+
+    def _differing(self, sizes: Mapping[str, int]) -> tuple[Differing, ...]:
+        """The equations in letters, of which one may fail at these sizes; none where they cannot be written so."""
+        try:
+            every = [e for left, right in pairs(self.sides, self.declared, Letters()) for e in equations(left, right)]
+        except (Refused, Undecided, InputError):
+            return ()
+        tried = [dict(sizes), *({**sizes, s: 2} for s in sizes)]  # with √4 at some of them where √2 is no number
+        return tuple(Differing(*e, tuple(there.items()), self.declared.units) for there in tried for e in every)
 
     def refute(self) -> Refutation:
         return Refutation(False)

@@ -10,8 +10,8 @@ from symattn.evidence import Grade
 from symattn.theorems.documents import Decided, blocks, closing, counts, record, titled
 
 _GRADES = {
-    Grade.KERNEL: "a Coq proof of it was checked",
-    Grade.PROVED: "for all sizes, under the hypotheses that are printed",
+    Grade.PROVED: "for all sizes, under the hypotheses that are printed; the checker accepted its certificate",
+    Grade.ARGUED: "as proved, but for a last step in words, which is printed",
     Grade.CHECKED: "exactly, at the sizes that are listed",
     Grade.TESTED: "by a random identity test, with the bound on its error that is printed",
     Grade.ENCLOSED: "rigorously, for the input that is named",

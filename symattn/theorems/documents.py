@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from symattn.document.model import Block, Code, Document, Emph, Text
 from symattn.document.notation import Neg, Node, Power, Product, Row, Words, name
 from symattn.document.tex import tex
 from symattn.document.text import text
+from symattn.errors import InputError
 from symattn.evidence import Grade, weakest
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import Finding
@@ -86,7 +88,7 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
         *_several("Hypotheses", "Hypothesis", hypotheses),
         *(_told("Witness", _witness(found.witness)) if hypotheses else ()),
         *_told("Why", theorem.why),
-        *_told("Proof" if found.grade is Grade.PROVED else "Method", _joined(found.how)),
+        *_told("Proof" if found.grade in (Grade.PROVED, Grade.ARGUED) else "Method", _joined(found.how)),
         *decided.explained,
         _false_variant(theorem, found),
         *_told("Source", (theorem.source,)),
@@ -265,6 +267,26 @@ def _entry(decided: Decided) -> Mapping[str, Any]:
         },
         **more,
     }
+
+
+def certified(decided: Decided) -> str:
+    """A file of the theorem's certificates, for ``checker_files``. Raises InputError where it is not proved."""
+    theorem, found = decided.theorem, decided.finding
+    if found.grade not in (Grade.PROVED, Grade.ARGUED) or not decided.certificates:
+        raise InputError(f"{theorem.name} is {found.grade.value}: there is no certificate of it")
+    argued = found.grade is Grade.ARGUED
+    rule = getattr(theorem.method, "rule", ()) if argued else ()
+    record = {
+        "schema": 1,
+        "kind": "certificates",
+        "theorem": theorem.name,
+        "statement": plain(theorem.says),
+        "grade": found.grade.value,
+        "rule": plain(rule) or ("what the method decides apart from its certificates" if argued else ""),
+        "hypotheses": [plain(h) for h in (*theorem.hypotheses, *found.hypotheses)],
+        "certificates": list(decided.certificates),
+    }
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def plain(words: Text) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from random import Random
 from typing import Any
 
 from symattn.arrays.index.expressions import Expression, Masked
@@ -13,6 +12,7 @@ from symattn.document.model import Block, Inline, Text
 from symattn.document.notation import Node, Sum, Words, call, equals, name, relation
 from symattn.errors import Refused
 from symattn.evidence import Evidence, Grade
+from symattn.proof import certified
 from symattn.proof.prover import Case
 from symattn.proof.theorem import Outcome
 from symattn.proof.writing import Writing, in_blocks, length, size
@@ -131,17 +131,13 @@ def _written(writing: Writing, x: Any) -> Node | None:
 
 
 def certificates(outcome: Outcome) -> tuple[Mapping[str, Any], ...]:
-    """The certificates of the prover's proofs."""
-    from symattn.proof.certificate import certificate
-
-    return tuple(certificate(p) for p in outcome.decision.proofs if p.proved)
+    """The certificates of what was proved."""
+    return certified.certificates(outcome.decision.proofs, outcome.decision.premises)
 
 
 def _checked(outcome: Outcome) -> tuple[Block, ...]:
-    """What the independent checker says of the certificates; its dice are cast alike each time."""
-    from symattn.proof.checker import check
-
-    verdicts = [check(c, Random(0)) for c in certificates(outcome)]
+    """What the independent checker says of the certificates."""
+    verdicts = certified.verdicts(certificates(outcome))
     refused = [v.why for v in verdicts if not v.accepted]
     if refused:
         return (md.Note((f"The checker refuses {len(refused)} of {len(verdicts)} certificates: {refused[0]}.",)),)

@@ -31,6 +31,7 @@ from symattn.theorems.letters import (
     norm,
     power_of_e,
     row,
+    rows,
     same,
     softmax,
     told,
@@ -288,8 +289,11 @@ def _marked(k_0: Any, k: Any) -> tuple[Any, Any]:
     return CAUSAL(0 * keys, keys, values), count
 
 
-def _moved_tokens(x: Any, pi: Any) -> Any:
-    return CAUSAL(x[pi], x[pi], x[pi]), CAUSAL(x, x, x)[pi]
+def _moved_tokens(x: Any, y: Any) -> Any:
+    """Causal attention over two tokens in both orders."""
+    xy, yx = rows(x, y), rows(y, x)
+    swapped = CAUSAL(xy, xy, xy)
+    return CAUSAL(yx, yx, yx), rows(swapped[1:], swapped[:1])
 
 
 nope_causal_counts = Theorem(
@@ -309,7 +313,7 @@ nope_causal_counts = Theorem(
                 lambda k_0, k: (_marked(k_0, k)[0] * _marked(k_0, k)[1], _marked(k_0, k)[1] * 0 + 1),
                 lambda k_0, k, n: (_marked(k_0, k)[0] * (1 + n), _marked(k_0, k)[1] * 0 + 1),
             ),
-            Fails(Declared({"x": "n d"}, {"pi": "n"}), _moved_tokens),
+            Fails(Declared({"x": "1 d", "y": "1 d"}), _moved_tokens),
         )
     ),
     "folklore",

@@ -9,11 +9,11 @@ from symattn.proof.theorem import Theorem, decide
 from symattn.theorems.depth import THEOREMS
 
 GRADES = {
-    "dobrushin-contraction": "proved",
-    "rank-collapse-averaging": "proved",
-    "causal-collapse-to-first": "proved",
-    "rollout-stochastic": "proved",
-    "residual-unrolls": "proved",
+    "dobrushin-contraction": "argued",
+    "rank-collapse-averaging": "argued",
+    "causal-collapse-to-first": "argued",
+    "rollout-stochastic": "argued",
+    "residual-unrolls": "argued",
 }
 
 

@@ -16,7 +16,7 @@ GRADES = {
     "flash-rowsum": "proved",
     "score-gradient-rows-sum-zero": "proved",
     "value-gradient-conserved": "proved",
-    "score-gradient-saturates": "proved",
+    "score-gradient-saturates": "argued",
     "cross-entropy-gradient": "proved",
     "backward-sink": "proved",
     "backward-sigmoid": "proved",

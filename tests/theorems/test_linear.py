@@ -12,10 +12,10 @@ from symattn.theorems.linear import MEMORY, THEOREMS
 
 GRADES = {
     "linear-reassociation": "proved",
-    "linear-recurrence": "proved",
+    "linear-recurrence": "argued",
     "delta-rule": "proved",
     "performer-positive-features": "proved",
-    "power-kernel-features": "proved",
+    "power-kernel-features": "argued",
     "exp-kernel-full-rank": "checked",
 }
 

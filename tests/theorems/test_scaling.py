@@ -15,7 +15,7 @@ GRADES = {
     "score-kurtosis": "proved",
     "projected-score-variance": "proved",
     "output-variance-participation": "proved",
-    "unscaled-mean-gradient-decays-slowly": "proved",
+    "unscaled-mean-gradient-decays-slowly": "argued",
 }
 
 

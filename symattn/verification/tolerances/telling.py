@@ -31,8 +31,8 @@ from symattn.verification.bounding.formula import formula
 from symattn.verification.tolerances.asked import Beforehand, ForInputs
 from symattn.verification.tolerances.weighing import KEYS, ROWS, Weighed
 
-PROVED = Evidence(Grade.PROVED, "by the rule printed, under A1 and A2")
-FOR_INPUTS = Evidence(Grade.PROVED, "by the rule printed, for these inputs, under A1")
+ARGUED = Evidence(Grade.ARGUED, "by the rule printed, under A1 and A2")
+FOR_INPUTS = Evidence(Grade.ARGUED, "by the rule printed, for these inputs, under A1")
 _NOTHING = "the bound says nothing: rounding alone may change every digit of the output"
 
 
@@ -67,7 +67,7 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str) -> D
 def _before(asked: Beforehand) -> Iterator[Block]:
     yield _assumptions(asked)
     yield _steps(asked.bound.parts, asked.bound.value)
-    yield _result(asked.value, formula(), PROVED)
+    yield _result(asked.value, formula(), ARGUED)
     yield Heading(("Why it holds",))
     yield Items(tuple((line,) for line in asked.bound.derivation))
     columns = (Column(("letter",), "left"), Column(("what it is",), "left"), Column(("value",)))
@@ -212,7 +212,7 @@ def table(asked: Sequence[Beforehand], command: str) -> Document:
     columns = (Column(("n",)), Column(("d_k",)), Column(("dtype",), "left"), Column(("contract",), "left"),
                Column(("atol",)), Column(("most of it from",), "left"))  # fmt: skip
     rows = tuple(_line(a) for a in asked)
-    grades = {Evidence(Grade.UNDECIDED, "where there is none") if not isfinite(a.value) else PROVED for a in asked}
+    grades = {Evidence(Grade.UNDECIDED, "where there is none") if not isfinite(a.value) else ARGUED for a in asked}
     reach = Assumption("A1", (f"{asked[0].reach.words}",))
     blocks: tuple[Block, ...] = (
         Assumptions((reach, Assumption("A2", ("the arithmetic of the line (H1 to H7 of the bound)",)))),

@@ -1,0 +1,32 @@
+"""Nothing is proved unless the checker accepts its certificate, whether or not anyone asks to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from random import Random
+from typing import Any
+
+from symattn.evidence import Evidence, Grade
+from symattn.proof.certificate import certificate, premise
+from symattn.proof.checker import Verdict, check
+from symattn.proof.premises import Premise
+from symattn.proof.prover import Proof
+
+
+def certificates(proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> tuple[Mapping[str, Any], ...]:
+    """The certificates of what was proved."""
+    return (*(certificate(p) for p in proofs if p.proved), *map(premise, premises))
+
+
+def verdicts(records: Iterable[Mapping[str, Any]]) -> tuple[Verdict, ...]:
+    """What the checker says; its dice are cast alike each time, so that the same document is printed."""
+    return tuple(check(record, Random(0)) for record in records)
+
+
+def accepted(evidence: Evidence, proofs: Iterable[Proof], premises: Iterable[Premise] = ()) -> Evidence:
+    """``evidence`` that it is proved, where the checker accepts every certificate and there is one; else undecided."""
+    if evidence.grade not in (Grade.PROVED, Grade.ARGUED):
+        return evidence
+    found = verdicts(certificates(proofs, premises))
+    refused = next((v.why for v in found if not v.accepted), "" if found else "there is no certificate")
+    return Evidence(Grade.UNDECIDED, f"the checker refuses it: {refused}") if refused else evidence

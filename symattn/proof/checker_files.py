@@ -1,0 +1,95 @@
+"""Files of certificates: what ``symattn prove --certificate`` writes, and ``symattn check`` reads.
+
+A file is a record with the name of the theorem, what it says, its grade and hypotheses in words, the rule in words
+where it is argued, and the certificates. Only the certificates are checked: what they say, letter by letter, is what
+the reader must compare with the words. A hostile file is refused in one line: sizes and depths are limited.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from symattn.proof.checker import check
+
+LARGEST = 4_000_000  # bytes
+DEEPEST = 200  # lists within lists
+GRADES = ("proved", "argued")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What became of a file: ``why`` it is refused, or empty; how many certificates, and the bound on the error."""
+
+    name: str = ""
+    grade: str = ""
+    says: str = ""
+    rule: str = ""
+    hypotheses: tuple[str, ...] = ()
+    certificates: int = 0
+    epsilon: float = 0.0
+    why: str = ""
+
+
+def check_file(content: bytes) -> Reading:
+    """Check every certificate in the bytes of a file, with nothing of the prover."""
+    try:
+        record = _record(content)
+    except ValueError as error:
+        return Reading(why=str(error))
+    name, records = str(record["theorem"]), record["certificates"]
+    verdicts = []
+    for n, one in enumerate(records, 1):
+        verdict = check(one)
+        if not verdict.accepted:
+            return Reading(name, why=f"certificate {n} of {len(records)}: {_line(verdict.why)}")
+        verdicts.append(verdict)
+    hypotheses = tuple(map(_line, record["hypotheses"]))
+    told = (_line(name), record["grade"], _line(record["statement"]), _line(record["rule"]))
+    return Reading(*told, hypotheses, len(verdicts), sum(v.epsilon for v in verdicts))
+
+
+def _record(content: bytes) -> Mapping[str, Any]:
+    """The record in a file. Raises ValueError where it is none."""
+    if len(content) > LARGEST:
+        raise ValueError(f"more than {LARGEST} bytes")
+    if _depth(content) > DEEPEST:
+        raise ValueError(f"more than {DEEPEST} lists within each other")
+    try:
+        record = json.loads(content.decode("utf-8"), parse_int=_number)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON: {_line(error)}") from error
+    if not isinstance(record, dict) or record.get("schema") != 1 or record.get("kind") != "certificates":
+        raise ValueError("no file of certificates of schema 1")
+    texts = [record.get(key) for key in ("theorem", "statement", "rule")]
+    lists = [record.get(key) for key in ("hypotheses", "certificates")]
+    if not all(isinstance(x, str) for x in texts) or not all(isinstance(x, list) for x in lists):
+        raise ValueError("the theorem, the statement, the rule, the hypotheses or the certificates are missing")
+    if record.get("grade") not in GRADES or not record["certificates"]:
+        raise ValueError("nothing in it is said to be proved")
+    if (record["grade"] == "argued") is not bool(record["rule"]):
+        raise ValueError("what is argued has a rule in words, and what is proved has none")
+    return record
+
+
+def _number(text: str) -> int:
+    if len(text) > 20:
+        raise ValueError("a number of more than 20 digits")
+    return int(text)
+
+
+def _depth(content: bytes) -> int:
+    """How deep brackets stand within each other, those in texts included."""
+    deepest = depth = 0
+    for byte in content:
+        depth += (byte in b"[{") - (byte in b"]}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _line(x: object) -> str:
+    """Text on one line, cut where it is long."""
+    words = " ".join(str(x).split())
+    return words if len(words) <= 500 else words[:497] + "…"

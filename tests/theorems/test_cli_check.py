@@ -1,0 +1,157 @@
+"""``symattn prove --certificate`` and ``symattn check``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symattn.evidence import Evidence, Grade
+from symattn.proof.certified import accepted, certificates, verdicts
+from symattn.proof.checker_files import check_file
+from symattn.proof.statement import Declared
+from symattn.proof.theorem import Identity
+from symattn.proof.together import Fails, Positive, bound
+
+
+@pytest.fixture
+def kept(run) -> Path:
+    assert run("prove", "softmax-shift", "--certificate", "kept.json").status == 0
+    return Path("kept.json")
+
+
+def test_a_certificate_is_accepted_and_says_what_it_is_of(run, kept: Path):
+    found = run("check", str(kept))
+    assert found.status == 0
+    assert found.stdout.startswith("softmax-shift: the certificate is accepted")
+    assert "proved: softmax(s + t 𝟏) = softmax(s)" in found.stdout
+
+
+def test_a_step_in_words_is_told(run):
+    assert run("prove", "two-block-merge", "--certificate", "kept.json").status == 0
+    assert "a step in words, which is not checked: " in run("check", "kept.json").stdout
+
+
+def test_the_checker_needs_neither_the_prover_nor_sympy(kept: Path):
+    code = (
+        "import sys; from symattn.proof.checker_files import check_file;"
+        "assert not check_file(open('kept.json', 'rb').read()).why;"
+        "print([m for m in ('sympy', 'flint', 'numpy', 'symattn.proof.prover', 'symattn.arrays') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def _changed(kept: Path, change: Any) -> bytes:
+    record = json.loads(kept.read_text(encoding="utf-8"))
+    change(record)
+    return json.dumps(record).encode()
+
+
+HOSTILE = {
+    "another right side": lambda r: r["certificates"][0]["equations"][0].update(right=["number", "1"]),
+    "another kind": lambda r: r["certificates"][0].update(kind="promise"),
+    "no certificates": lambda r: r.update(certificates=[]),
+    "an argument without a rule": lambda r: r.update(grade="argued"),
+    "a number of a million digits": lambda r: r["certificates"][0]["equations"][0].update(left=["number", "1e999999"]),
+    "a tower": lambda r: r["certificates"][0]["equations"][0].update(left=_tower()),
+    "many sums": lambda r: r["certificates"][0]["equations"][0].update(left=_sums(12), how="box"),
+    "no list": lambda r: r["certificates"].append(3),
+}
+
+
+def _tower() -> Any:
+    x: Any = ["number", "1"]
+    for _ in range(150):
+        x = ["product", ["sum", x, x], ["exp", x]] if len(json.dumps(x)) < 10_000 else ["exp", x]
+    return x
+
+
+def _sums(n: int) -> Any:
+    x: Any = ["product", *[["letter", "a", [[f"k{i}"]]] for i in range(n)]]
+    for i in range(n):
+        x = ["total", f"k{i}", f"sort{i}", x]
+    return x
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_changed_is_refused_in_one_line(run, kept: Path, name: str):
+    Path("changed.json").write_bytes(_changed(kept, HOSTILE[name]))
+    found = run("check", "changed.json")
+    assert found.status == 1
+    assert found.stdout.startswith("refused: ")
+    assert found.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[" * 5000, b"\xff", b"null", b'{"schema": 1' + b"0" * 5000 + b"}"])
+def test_what_is_no_such_file_is_refused(content: bytes):
+    assert check_file(content).why
+
+
+def test_what_is_not_proved_has_no_certificate(run):
+    found = run("prove", "score-rank", "--certificate", "kept.json")
+    assert found.status == 2
+    assert "score-rank is checked: there is no certificate of it" in found.stderr
+    assert run("prove", "softmax-shift", "softmax-simplex", "--certificate", "kept.json").status == 2
+
+
+# -- signs and differences ---------------------------------------------------------------------------------------------
+
+X = {"x": "n"}
+
+
+def test_nothing_is_proved_without_a_certificate():
+    refused = accepted(Evidence(Grade.PROVED, "all sizes"), ())
+    assert refused.grade is Grade.UNDECIDED
+    assert "there is no certificate" in refused.where
+
+
+def _tampered(record: dict[str, Any], **change: Any) -> str:
+    (verdict,) = verdicts([{**record, **change}])
+    return verdict.why
+
+
+def test_a_sign_is_read_off_the_form_by_the_checker():
+    [*_, sign] = certificates((), bound(X, lambda x: (2 * x, 1 + x * x), lambda x: (x - 1) ** 2).decide().premises)
+    assert not _tampered(sign)
+    assert "does not show the sign" in _tampered(sign, relation=">")
+    assert "does not show the sign" in _tampered(sign, expression=["letter", "x", [["i0"]]])
+    assert "not zero" in _tampered(sign, expression=["number", "1"])
+
+
+def test_a_letter_that_is_assumed_stands_for_what_the_hypothesis_says():
+    method = bound(
+        {"x": "n", "b": ""}, lambda x, b: (x, b + 0 * x), lambda up: up, assumed={"up": ("n", lambda x, b: b - x)}
+    )
+    decision = method.decide()
+    assert decision.evidence.grade is Grade.PROVED
+    [sign] = certificates((), decision.premises)
+    assert not _tampered(sign)
+    assert "does not show the sign" in _tampered(sign, **{"not negative": []})
+    other = [{**sign["meant"][0], "expression": ["letter", "b", []]}]
+    assert "not zero" in _tampered(sign, meant=other)
+
+
+def test_what_is_positive():
+    exp = Positive(Declared(X), lambda x: x.__array_namespace__().exp(x)).decide()
+    [sign] = certificates((), exp.premises)
+    assert not _tampered(sign)
+    assert "does not show the sign" in _tampered(sign, expression=["letter", "x", [["i0"]]])
+
+
+def test_what_differs():
+    decision = Fails(Declared(X), lambda x: (x, x * x)).decide()
+    assert decision.evidence.grade is Grade.PROVED
+    [differing] = certificates((), decision.premises)
+    assert not _tampered(differing)
+    assert "equal there" in _tampered(differing, right=differing["left"])
+    largest = ["function", "max", ["letter", "x", [["i0"]]]]
+    assert "depends on a function" in _tampered(differing, right=largest)
+
+
+def test_words_make_it_argued_and_no_more():
+    stated = Identity(Declared(X), lambda x: (x + x, 2 * x), (), rule=("and so on",))
+    assert stated.decide().evidence.grade is Grade.ARGUED
