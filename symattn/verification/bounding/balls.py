@@ -14,6 +14,7 @@ from symattn.verification.bounding.arithmetic import Balls, g, largest, number, 
 from symattn.verification.bounding.counts import Counts
 from symattn.verification.bounding.exponents import far_below
 from symattn.verification.bounding.outputs import projected
+from symattn.verification.bounding.rule import Given, Numbers, exponents
 from symattn.verification.bounding.scores import LOG2_E, score_errors
 from symattn.verification.bounding.weights import weight_errors
 from symattn.verification.reference import Run
@@ -63,26 +64,19 @@ class _Bound:
             self._softmax()
 
     def _softmax(self) -> None:
-        """Steps 2 and 3: a_j, s_j and b'_j."""
-        p, counts = self.precision, self.counts
-        self.rescalings = counts.rescalings(self._rescalings())
-        first, second, least = self._exponents()
-        self.a = self.tau + (xp.maximum(first, second) if p.lse else first)
-        rescaled = Ball.lift(self.rescalings)
+        """Steps 2 to 4: a_j, s_j and b_j."""
+        self.rescalings = self.counts.rescalings(self._rescalings())
         self.log_n = flint.arb(self.n).log()
-        grown = xp.max(least, axis=-1, keepdims=True)
-        self.grown = upper(grown)[..., 0]
-        spread = self.log_n + 2 * self.star + grown
-        merging = g(6, p.score) * (self._length() + spread) + 2 * self.eps * (self.log_n + grown) + self.eps
-        if counts.merges:
-            merging = merging / counts.room(g(6, p.score) + 2 * self.eps)
-        values = self.counts.values + 3 * self.uneven
-        self.alone = (rescaled + counts.alone) * rate(p.accumulate) + merging * counts.merges + self._value_rate(values)
-        apart = merging * counts.merges
-        if p.lse:
-            common = g(4, p.score) * (self.top + spread) + 2 * self.eps * (self.log_n + grown)
-            apart = xp.maximum(apart, first + second + common)
-        self.below = (rescaled + counts.below) * rate(p.accumulate) + apart
+        values = self._value_rate(self.counts.values + 3 * self.uneven)
+        length = size(self.t) + self.errors.shift * self.unit
+        times = Ball.lift(self.rescalings)
+        given = Given(
+            self.tau, length, self._fall(), times, self.top, self.star, self.log_n, Ball.lift(self.eps), values
+        )
+        numbers = Numbers(g, rate, xp.maximum, lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True))
+        self.found = exponents(given, self.precision, self.counts, numbers)
+        self.a, self.alone, self.below = self.found.a, self.found.alone, self.found.below
+        self.grown = upper(self.found.grown)[..., 0]
 
     def total(self) -> np.ndarray:
         """The heads' bound through the output step, and the last rounding."""
@@ -139,23 +133,14 @@ class _Bound:
         found: np.ndarray = above.sum(axis=-1) - (tau > 0)
         return np.where(self.open, np.maximum(found, 0), 0)
 
-    def _exponents(self) -> tuple[Balls, Balls, Balls]:
-        """Step 2: r_j, r'_j and what β* is the largest of."""
-        p, f = self.precision, self.precision.score
+    def _fall(self) -> Balls:
+        """m − t_j, or for a sink how far it is from the largest of the other scores, if that is more."""
         fall = xp.where(self.open, self.m - self.t, 0)
-        if self.run.spec.sink is not None:  # which need not be among those that the reference is the largest of
-            last = largest(self.t[..., :-1], self.keys)
-            above = xp.where(self.keys.any(axis=-1, keepdims=True), size(self.m - last), 0)
-            fall = self._beside(fall[..., :-1], xp.maximum(fall[..., -1:], above))
-        reference = g(2, f) * (self._length() + 2 * self.star)
-        first = reference + g(3, f) * (fall + 2 * self.star) + (self.rescalings + 1) * Ball.lift(self.eps)
-        log_n = flint.arb(self.n).log()
-        sums = Ball.lift(self.counts.below + self.rescalings) * rate(p.accumulate)
-        largest_sum = self.top + log_n + 2 * self.star
-        least = xp.where(self.open, first + sums, 0) + g(4, f) * largest_sum + 2 * self.eps * log_n
-        grown = xp.max(least, axis=-1, keepdims=True)
-        second = g(3, f) * (fall + log_n + 2 * self.star + grown) + self.eps
-        return first, second, least
+        if self.run.spec.sink is None:
+            return fall
+        last = largest(self.t[..., :-1], self.keys)
+        above = xp.where(self.keys.any(axis=-1, keepdims=True), size(self.m - last), 0)
+        return self._beside(fall[..., :-1], xp.maximum(fall[..., -1:], above))
 
     def _length(self) -> Balls:
         """|t_j| + |m|, with what rows may be shifted by."""

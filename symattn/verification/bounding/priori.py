@@ -19,10 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf, log
 
+import numpy as np
+
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError, Undecided
 from symattn.verification.bounding.counts import Counts
 from symattn.verification.bounding.growth import FARTHEST, g, growth_of, rate
+from symattn.verification.bounding.rule import Given, Numbers, exponents
 from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 
 
@@ -64,8 +67,6 @@ class Terms:
 
 def evaluate(sizes: Sizes, precision: Precision) -> Terms:
     """The formula's value, +∞ where it says nothing."""
-    import numpy as np
-
     counts = Counts(precision, sizes.n, np.array([[sizes.n]]))
     try:
         return _Formula(sizes, precision, counts).terms()
@@ -97,21 +98,11 @@ class _Formula:
 
     def _exponents(self) -> None:
         """a, s and b."""
-        p, c, t, log_n = self.precision, self.counts, self.t, self.log_n
-        two, three, four, six = (g(k, p.score) for k in (2, 3, 4, 6))
-        first = (two + three) * (2 * t + 2 * self.tau) + (1 + self.times) * self.eps
-        sums = (self.below_count + self.times) * self.lam
-        common = log_n + 2 * self.tau
-        grown = first + sums + four * (t + common) + 2 * self.eps * log_n
-        common += grown
-        second = three * (2 * t + common) + self.eps
-        self.a = self.tau + (max(first, second) if p.lse else first)
-        merging = six * (2 * t + common) + 2 * self.eps * (log_n + grown) + self.eps
-        apart = merging * c.merges / c.room(six + 2 * self.eps) if c.merges else 0.0
+        p, t = self.precision, self.t
         factors = rate(p.factors) if p.factors is not None else 0.0
-        self.alone = (self.times + c.alone) * self.lam + apart + factors
-        last = first + second + four * (t + common) + 2 * self.eps * (log_n + grown) if p.lse else 0.0
-        self.below = sums + max(apart, last)
+        given = Given(self.tau, t, 2 * t, self.times, t, self.tau, self.log_n, self.eps, factors)
+        found = exponents(given, p, self.counts, Numbers(g, rate, np.maximum, lambda x: x))
+        self.a, self.alone, self.below = (float(np.max(x)) for x in (found.a, found.alone, found.below))
         if max(self.a, self.alone, self.below) > FARTHEST / 4:
             raise Undecided("exponents of errors beyond all range")
 
