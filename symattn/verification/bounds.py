@@ -85,7 +85,7 @@ factors (1 + δ)^{±1} is within g(n) of 1. n counts the keys, n_i those that th
    denominator is at least D = e^{−max b} − (κη + η_P) n, and if that is positive the quotient moves by at most, with
    F = e^{max s + 2λ_P} (g(h + 4·tiles) + 1) G', [(κη + η_P)(Σ|v|_j + n max|v|_j F) + κηn]/D; values that were
    projected in r operations each add at most κηnr F. The bounds of 5. and 6. together are M.
-7. Keys far below, such as those that an additive mask of −1e9 lowers. Let a be the key with t_a = m, L = 3 − ln η, and
+7. Keys far below, under an additive mask, such as one of −1e9. Let a be the key with t_a = m, L = 3 − ln η, and
      (m − t_j − τ'_j − τ'_a − g(2)(|m| + τ'_a)) (1 − g(3)) ≥ L.
    The reference is at least the computed score of key a in the end, t_a − τ'_a but for its roundings, and so is a
    log-sum-exp but for β*; key j's computed score is at most t_j + τ'_j, or has become −∞. So if β* ≤ 1 the argument of

@@ -112,7 +112,13 @@ class _Bound:
         """Step 7: which keys count as forbidden. Midpoints, and rows that are shifted, may be off by ``reach``."""
         spec, midpoints = self.run.spec, scores.midpoints()
         apart = np.ptp(midpoints, axis=-1).max(initial=0.0)
-        if spec.normaliser != "softmax" or self.uneven or not self.run.variant.rows or apart < _NEAR:
+        if (
+            spec.mask != "additive"
+            or spec.normaliser != "softmax"
+            or self.uneven
+            or not self.run.variant.rows
+            or apart < _NEAR
+        ):
             return np.zeros_like(self.keys)
         off = np.vectorize(lambda x: float(x.rad().upper()), otypes=[float])(scores.entries)
         reach = off + off.max(axis=-1, keepdims=True) + upper(self.errors.shift * self.unit)

@@ -243,6 +243,8 @@ class Enclosed(_Heads):
 
     def _far(self, at: Any) -> NDArray[np.bool_]:
         t, off, shift = self.t[at], self.off[at], self.shift[at]
+        if self.spec.mask != "additive":
+            return np.zeros_like(self.open[at])
         tau = stored(self.tau[at], np.abs(t) + off + shift, self.precision)
         return far_below(t, tau, self.open[at], off + _largest(off) + shift, self.precision)
 
