@@ -84,10 +84,20 @@ def test_overlapping_balls_are_not_ordered_and_not_compared() -> None:
     again = 1 - Ball.lift([Fraction(2, 3)])
     for compare in (
         lambda: third < again, lambda: third <= again, lambda: third == again, lambda: third != again,
-        lambda: Ball.xp.sort(Ball.xp.concat([third, again])), lambda: Ball.xp.argmax(Ball.xp.concat([third, again])),
+        lambda: Ball.xp.argmax(Ball.xp.concat([third, again])),
     ):  # fmt: skip
         with pytest.raises(Undecided, match=r"ball: is .*\? \(53 bits\)"):
             compare()
+
+
+def test_sorted_balls_enclose_the_sorted_numbers_whichever_is_the_larger() -> None:
+    x, y = flint.arb(1, 0.5), flint.arb(2, 0.75)
+    low, high = Ball.xp.sort(Ball.lift([y, x])).entries
+    for a in (0.5, 1, 1.5):
+        for b in (1.25, 2, 2.75):
+            assert low.contains(min(a, b))
+            assert high.contains(max(a, b))
+    assert not high.contains(1)
 
 
 def test_disjoint_balls_are_ordered() -> None:

@@ -12,9 +12,9 @@ from symattn.arrays.precision import Precision
 from symattn.evidence import Grade
 from symattn.render import render
 from symattn.verification.bounding.interface import bound
-from symattn.verification.diagnosis.mistakes import MISTAKES
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.reference import trace
+from symattn.verification.rules import scaling
 from symattn.verification.tolerances import given, telling
 from symattn.verification.tolerances.asked import beforehand, for_inputs
 from symattn.verification.tolerances.command import Wish, document
@@ -62,7 +62,7 @@ def test_the_bound_beforehand_holds_that_of_each_element_and_right_code(dtype: s
 
 def test_a_wrong_program_is_beyond_the_bound_beforehand() -> None:
     inputs, spec = _drawn(2), Attention()
-    wrong = next(m for m in MISTAKES if m.cause.startswith("scores are scaled by 1/d_k"))
+    wrong = next(m for m in scaling.mistakes(spec) if m.cause.startswith("scores are scaled by 1/d_k"))
     apart = trace(spec, dict(inputs), wrong.variant)["output"] - trace(spec, dict(inputs))["output"]
     assert np.abs(apart).max() > 10 * beforehand(spec, Precision.of("float32"), SIZES, normal(SIZES)).value
 
