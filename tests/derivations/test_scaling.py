@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,8 +29,13 @@ def lines(document: Document) -> list[str]:
     return [text(s.formula) for b in document.blocks if isinstance(b, Steps) for s in b.items]
 
 
+@cache
+def scaling(**parameters: Any) -> Document:
+    return derive("scaling", **parameters)
+
+
 def test_the_table() -> None:
-    document = derive("scaling", dk=256)
+    document = scaling(dk=256)
     assert column(document, 0) == ["1", "4", "16", "64", "256"]
     assert column(document, 2)[-1] == "2.35e-07"  # the median collapses
     assert column(document, 3)[-1] == "0.0176"  # its mean does not
@@ -38,14 +45,14 @@ def test_the_table() -> None:
 
 @pytest.mark.parametrize(("d_k", "row"), [(1, 0), (2, 1), (37, 3), (1000, 5)])
 def test_the_asked_row_is_shaded_in_its_place(d_k: int, row: int) -> None:
-    document = derive("scaling", dk=d_k)
+    document = scaling(dk=d_k)
     sizes = [int(x) for x in column(document, 0)]
     assert sizes == sorted({1, 4, 16, 64, 256, d_k})
     assert table(document).shaded == (row,)
 
 
 def test_the_results() -> None:
-    document = derive("scaling", dk=4)
+    document = scaling(dk=4)
     results = [text(f) for b in document.blocks if isinstance(b, Result) for f in b.formulas]
     assert "Var(q·k) = d_k σ⁴    Var(q·k) |_{d_k=4} = 4σ⁴" in results
     assert "Var(q·k/√d_k) = σ⁴  for every d_k" in results
@@ -55,19 +62,19 @@ def test_the_results() -> None:
 
 
 def test_means() -> None:
-    general = lines(derive("scaling", dk=4, mean="mu"))
+    general = lines(scaling(dk=4, mean="mu"))
     assert "Var(s) = d_k σ²(σ² + 2μ²)" in general
-    assert "A3" not in render(derive("scaling", dk=4, mean="mu"), "text")
-    assert "If the means are not zero" not in render(derive("scaling", dk=4, mean=0), "text")
-    assert "μ" not in render(derive("scaling", dk=4, mean="m"), "text").replace("at μ = 0", "")
-    third = render(derive("scaling", dk=2, mean="1/3"), "text")
+    assert "A3" not in render(scaling(dk=4, mean="mu"), "text")
+    assert "If the means are not zero" not in render(scaling(dk=4, mean=0), "text")
+    assert "μ" not in render(scaling(dk=4, mean="m"), "text").replace("at μ = 0", "")
+    third = render(scaling(dk=2, mean="1/3"), "text")
     assert "Var(q·k) |_{μ=1/3} = d_k σ²(σ² + 2/9)" in third
     assert "Var(s)       = 22/9" in third
 
 
 def test_sections_are_named_rightly() -> None:
     for mean in (None, 0, "mu"):
-        document = derive("scaling", dk=4) if mean is None else derive("scaling", dk=4, mean=mean)
+        document = scaling(dk=4) if mean is None else scaling(dk=4, mean=mean)
         titles = [b.title[0] for b in document.blocks if isinstance(b, Heading)]
         printed = " ".join(render(document, "text").split())
         assert f"for “{titles[titles.index('The typical row, and the mean over rows')]}” alone" in printed
@@ -104,5 +111,5 @@ def test_standard_errors() -> None:
 
 
 def test_paragraphs_name_the_seed() -> None:
-    words = [b.text[0] for b in derive("scaling", dk=64, seed=7).blocks if isinstance(b, Paragraph)]
+    words = [b.text[0] for b in scaling(dk=64, seed=7).blocks if isinstance(b, Paragraph)]
     assert any("seed 7" in str(w) for w in words)

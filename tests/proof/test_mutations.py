@@ -59,7 +59,11 @@ def test_the_changes_that_are_made():
     assert changes("-x") >= {"x", "-y"}
 
 
-@pytest.mark.parametrize(("path", "change"), MISTAKES.items(), ids=MISTAKES)
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [pytest.param(*m, marks=pytest.mark.deep) if "masks" in m[0] else m for m in MISTAKES.items()],
+    ids=MISTAKES,
+)
 def test_a_mistake_is_noticed(units: dict[str, Unit], path: str, change: str):
     unit = units[path]
     found = [tried(unit, m) for m in mutants(unit.tree) if m.change == change]

@@ -170,6 +170,7 @@ def test_where_a_library_refuses_everything_nothing_is_known(library: ModuleType
     assert any("not divisible by 1000" in n for n in report.notes)
 
 
+@pytest.mark.deep
 def test_definitions_tell_refusals_with_the_promise() -> None:
     def norm(x: Array, weight: Array) -> Array:
         assert x.shape[-1] % 4 == 0, "widths in fours"

@@ -37,6 +37,7 @@ def test_the_book_has_contents_chapters_and_sections(small):
     assert shown.count("*Source.*") == 14
 
 
+@pytest.mark.deep
 def test_every_form(small):
     latex = render(small, "latex")
     assert r"\tableofcontents" in latex

@@ -225,6 +225,7 @@ TWINS = (
 )  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("program", "cause"), TWINS[3:4])
 def test_false_twins_of_the_folded_form_are_found(program: Program, cause: str) -> None:
     _check_twin(program, cause)

@@ -64,6 +64,7 @@ def test_a_step_that_no_promised_input_shows_is_not_asked_for() -> None:
     assert [power.step for power in found] == ["weights", "output"]
 
 
+@pytest.mark.deep
 def test_the_share_is_what_would_be_seen() -> None:
     """A function that is off by a little more than twice the share is accused, whatever its rounding."""
     share = next(p.share for p in verify(plain, Attention(), domain=SMALL, examples=4).power if p.step == "output")
@@ -87,6 +88,7 @@ def test_too_few_cases_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "caps" not in report.missing[0]
 
 
+@pytest.mark.deep
 def test_a_fault_is_one_after_few_cases_too(monkeypatch: pytest.MonkeyPatch) -> None:
     _cut(monkeypatch, engine, 5)
     report = verify(lambda q, k, v: 2 * plain(q, k, v), Attention(), domain=SMALL)
@@ -101,6 +103,7 @@ def test_where_the_bound_hides_a_mistake_nothing_is_decided() -> None:
     assert "--dtype" in report.missing[0]
 
 
+@pytest.mark.deep
 def test_too_few_cases_of_a_definition_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     right = next(case for case in RIGHT if isinstance(case.spec, LayerNorm))
     whole = verify(right.function, right.spec, examples=4)

@@ -79,11 +79,11 @@ def crashes(q: Array, k: Array, v: Array) -> Array:
     ("function", "words"),
     [
         (one_width, "values as wide as keys"),
-        (square, "as many queries as keys"),
-        (blocks_of_four, "numbers of tokens that 4 divides"),
-        (widths_of_eight, "widths that 8 divides"),
+        pytest.param(square, "as many queries as keys", marks=pytest.mark.deep),
+        pytest.param(blocks_of_four, "numbers of tokens that 4 divides", marks=pytest.mark.deep),
+        pytest.param(widths_of_eight, "widths that 8 divides", marks=pytest.mark.deep),
         (few_widths, "widths that 16 divides"),
-        (narrow, "up to 17 tokens of up to 16 components"),
+        pytest.param(narrow, "up to 17 tokens of up to 16 components", marks=pytest.mark.deep),
     ],
 )
 def test_a_refusal_is_told_and_no_fault(function: Callable[..., Array], words: str) -> None:
@@ -108,6 +108,7 @@ def test_a_fault_in_what_is_taken_is_found() -> None:
     assert "numbers of tokens that 16 divides" in report.domain
 
 
+@pytest.mark.deep
 def test_a_crash_is_a_fault() -> None:
     assert verify(crashes, domain=SMALL, examples=0).exit_code == 1
 

@@ -239,6 +239,7 @@ def test_a_scale_of_its_own() -> None:
     assert fault.cause == "the configured scale is ignored, and 1/√d_k used"
 
 
+@pytest.mark.deep
 def test_the_same_seed_gives_the_same_report() -> None:
     first, again = (_verify(programs.unscaled, Attention(), seed=7) for _ in range(2))
     assert first.document() == again.document()
