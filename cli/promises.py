@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from symattn.verification.domain import Domain
+from symattn.verification.domain import Domain
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FLAGS = {
@@ -26,9 +25,9 @@ _NUMBERS = {
     "multiple_of": "Numbers of tokens are multiples of N.",
     "width_multiple_of": "d_k and d_v are multiples of N.",
     "min_tokens": "There are at least N queries, and N keys.",
-    "max_tokens": "There are at most N queries, and N keys; by default 300.",
+    "max_tokens": "There are at most N queries, and N keys; by default {}.",
     "min_width": "d_k and d_v are at least N.",
-    "max_width": "d_k and d_v are at most N; by default 130.",
+    "max_width": "d_k and d_v are at most N; by default {}.",
 }
 PROMISES = ("max_abs_score", *_NUMBERS, *_FLAGS)
 
@@ -42,8 +41,6 @@ def promises(command: _Command) -> _Command:
 
 def promised(told: dict[str, Any]) -> Domain:
     """The domain that the options say, which are taken out of ``told``."""
-    from symattn.verification.domain import Domain
-
     fields = {name: told.pop(name) for name in PROMISES if name in told}
     return Domain(**fields, fully_masked_rows=told.get("fully_masked") is not None)
 
@@ -53,5 +50,6 @@ def _option(name: str) -> Callable[[_Command], _Command]:
     if name in _FLAGS:
         return click.option(option, is_flag=True, help=_FLAGS[name])
     if name in _NUMBERS:
-        return click.option(option, type=click.IntRange(1), metavar="N", help=_NUMBERS[name])
+        words = _NUMBERS[name].format(getattr(Domain, name))
+        return click.option(option, type=click.IntRange(1), metavar="N", help=words)
     return click.option(option, type=float, metavar="S", help="No scaled score is promised to exceed S.")
