@@ -179,7 +179,9 @@ def target(function: Callable[..., Any], request: Request, name: str = "") -> Ta
     single = tuple(decoding.ways(function, name)) if found.tried and found.right is None else ()
     if single and not request.domain.square:
         best = _best(single, request, name)
-        if best[1].right or (best[1].right is False and request.domain.decoding):
+        # What gives an output for several queries takes them, and what is wrong with it is a fault.
+        alone = request.domain.decoding or best[1].convention.layout not in found.ran
+        if alone and (best[1].right or (best[1].right is False and request.domain.decoding)):
             return _wrapped(*best, request, name)
     return Target(function, found.noted(*note), name)
 
@@ -313,6 +315,7 @@ class _Trial:
         self.right: bool | None = None
         self.error: Failure | None = None
         self.tried = False
+        self.ran: set[Layout] = set()  # orders of the axes with which an output came, of whatever shape
 
     def run(self) -> _Trial:
         """Make the calls."""
@@ -332,6 +335,8 @@ class _Trial:
         except InputError as error:  # such inputs are not those of the call
             outcome = Outcome(error=Failure("output", str(error)))
         self.error = self.error or outcome.error
+        if outcome.error is None:
+            self.ran.add(how.layout)
         return outcome
 
 

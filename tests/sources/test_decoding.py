@@ -82,3 +82,15 @@ def test_right_and_wrong_ones_are_told_apart() -> None:
     assert verify(without, TWO, framework="numpy", examples=5).verdict.value == "no fault"
     domain = Domain(decoding=True)
     assert verify(unscaled, TWO, framework="numpy", examples=5, domain=domain).verdict.value == "fault"
+
+
+@pytest.mark.parametrize("wrong", [lambda o: o.T, lambda o: o.ravel()], ids=("transposed", "flat"))
+def test_what_gives_a_wrong_shape_for_several_queries_is_not_taken_for_one(wrong: Callable[[Any], Any]) -> None:
+    """For a vector as query these would be right."""
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return wrong(attention(q, k, v))
+
+    assert not isinstance(target(function, request(Attention()), "f").convention, Wrapped)
+    report = verify(function, Attention(), domain=Domain(max_tokens=3, max_width=3), examples=0)
+    assert report.verdict.value == "fault"

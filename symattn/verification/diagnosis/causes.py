@@ -20,7 +20,7 @@ from symattn.verification.diagnosis.conditions import only_where, separating, th
 from symattn.verification.diagnosis.emptied import what_empty_rows_give, without_empty_rows
 from symattn.verification.diagnosis.fitted import fitted
 from symattn.verification.diagnosis.fresh import SIZED, fresh
-from symattn.verification.diagnosis.matching import LITTLE, best, left
+from symattn.verification.diagnosis.matching import LITTLE, best, left, ranked
 from symattn.verification.diagnosis.mistakes import MISTAKES, STEPS, Mistake
 from symattn.verification.diagnosis.outofrange import out_of_range
 from symattn.verification.diagnosis.screening import Screen
@@ -36,6 +36,7 @@ _WRONG, _RIGHT, _RAISED = 10, 6, 4  # cases that are judged by balls
 _SEEN = 60  # right cases that are looked at in float64
 _FEW = 20  # of either kind, where many numbers are tried
 _MOST = 8  # mistakes that are judged by balls
+_LOOKED_AT = 6  # wrong cases by which mistakes are put in order
 _TELLING = 150  # entries of inputs that tell much and take little time
 _PARTS = 30  # mistakes of which pairs are tried
 _PLACES = 4  # conditions that are tried for each mistake
@@ -195,9 +196,11 @@ class Search:
         yield from islice(distinct(self.screen, self.wrong, best(self.screen, self.wrong, likely)), 1)
 
     def _dim(self) -> Iterator[Mistake]:
-        """Those that float64 does not show clearly: in half formats its slack often hides them."""
+        """Those that float64 does not show clearly: in half formats its slack often hides them. There are many, so those
+        that account for most of what is wrong come first."""
         self._begin()
-        yield from self.dim
+        few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
+        yield from (mistake for _, mistake in ranked(self.screen, few, self.dim))
 
     def _fits(self, mistake: Mistake) -> bool:
         """Whether it explains some of what was seen."""

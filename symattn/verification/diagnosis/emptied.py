@@ -22,9 +22,10 @@ def without_empty_rows(judged: Judged) -> Judged:
 
 
 def _empty(judged: Judged) -> np.ndarray | None:
-    """Where the output belongs to a row without any key; None where rows are mixed, or it is to be no number."""
+    """Where the output belongs to a row without any key; None where it has another shape, where rows are mixed, or
+    where it is to be no number."""
     run, got = judged.expected.run, judged.outcome.output
-    if got is None or run.output_step is not None or run.spec.fully_masked != "zeros":
+    if got is None or judged.ratios is None or run.output_step is not None or run.spec.fully_masked != "zeros":
         return None
     rows = ~np.asarray(run.allowed.any(axis=-1))[..., None]
     return np.asarray(np.broadcast_to(rows, got.shape)) if rows.ndim == got.ndim else None

@@ -57,6 +57,11 @@ def best(screen: Screen, cases: Sequence[Judged], mistakes: Iterable[Mistake], s
 
     ``slack`` multiplies both, where few cases are a first look.
     """
-    ranked = [(float(f"{left(screen, cases, m.variant):.2g}"), m) for m in mistakes]
-    ranked.sort(key=lambda x: x[0])  # stable: what is as good keeps its order
-    return [m for share, m in ranked if share <= slack * min(LITTLE, _ALIKE * ranked[0][0] + 1e-9)]
+    found = ranked(screen, cases, mistakes)
+    return [m for share, m in found if share <= slack * min(LITTLE, _ALIKE * found[0][0] + 1e-9)]
+
+
+def ranked(screen: Screen, cases: Sequence[Judged], mistakes: Iterable[Mistake]) -> list[tuple[float, Mistake]]:
+    """The mistakes with the share that each leaves, the smallest first; those that leave as much keep their order."""
+    found = [(float(f"{left(screen, cases, m.variant):.2g}"), m) for m in mistakes]
+    return sorted(found, key=lambda x: x[0])
