@@ -29,6 +29,7 @@ from symattn.verification.target import (
     Failure,
     Framework,
     Inputs,
+    Layout,
     Memory,
     Outcome,
     Runner,

@@ -104,7 +104,7 @@ class _Trial:
             if best and best.near:
                 break
         if best is None and self._effort.struck:
-            raise InputError(f"no way of calling it was found within {_SECONDS:g} s; mend: --layout, --mask-arg, --call")
+            raise InputError(f"no way to call it was found within {_SECONDS:g} s; mend: --layout, --mask-arg, --call")
         if best is None:
             return None
         best = self._as_specified(best)
@@ -121,7 +121,7 @@ class _Trial:
     def _cut(self) -> Iterator[str]:
         """That the search ended before its end."""
         if self._effort.struck:
-            yield f"The search for the calling convention ended early, after {_SECONDS:g} s; --layout states the order of the axes."
+            yield f"The search for its calling convention ended early, after {_SECONDS:g} s; --layout states the axes."
 
     def _other_readings(self, best: Possible) -> Iterator[str]:
         """Where the verdict hangs on the reading: other ones that are right though this one is wrong, or wrong."""

@@ -176,8 +176,7 @@ def _collect(session: Session) -> None:
     session.progress("accuracy")
     _search(session)
     _climb(session, rng)
-    if session.identity is None or not session.identity.agrees:  # residues have been tried at such sizes
-        _try_later(session, groups.LAST, rng)
+    _try_later(session, groups.LAST, rng)
 
 
 def _try_later(session: Session, later: dict[str, Group], rng: np.random.Generator) -> None:
@@ -291,8 +290,7 @@ def _power(session: Session) -> tuple[Power, ...]:
 def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
     """For each group that the specification calls for, how many cases were tried, and how many it takes."""
     tried = Counter(r.case.group for r in (*session.records, *session.refused))
-    settled = session.identity is not None and session.identity.agrees
-    for name, group in (groups.FIRST | groups.LATER | ({} if settled else groups.LAST)).items():
+    for name, group in (groups.FIRST | groups.LATER | groups.LAST).items():
         if tried[name] < power.LEAST:
             made = (inputs for _, inputs in group(session.maker, np.random.default_rng(session.seed)))
             yield name, (tried[name], len(list(islice(filter(None, made), power.LEAST))))

@@ -182,12 +182,13 @@ class Search:
         return survivors
 
     def _by_rule(self) -> Iterator[Mistake]:
-        """Mistakes that the grammar makes, and that account for nearly all of what is wrong; of those that give the
-        same numbers, the first."""
+        """Mistakes that the grammar makes, and known ones that balls cannot show, where they account for nearly all of
+        what is wrong; of those that give the same numbers, the first."""
         self._begin()
         names = frozenset(self.wrong[0].case.inputs)
         survivors = self._survivors([m for m in rules.of_arrays(self.session.spec, names) if self._possible(m)])
-        yield from islice(distinct(self.screen, self.wrong, best(self.screen, self.wrong, survivors)), _MOST)
+        likely = best(self.screen, self.wrong, (*self.dim, *survivors))
+        yield from islice(distinct(self.screen, self.wrong, likely), _MOST)
 
     def _stored(self) -> Iterator[Mistake]:
         """Arrays that are stored in a narrower format on the way, where that accounts for nearly all of the errors."""
@@ -196,8 +197,8 @@ class Search:
         yield from islice(distinct(self.screen, self.wrong, best(self.screen, self.wrong, likely)), 1)
 
     def _dim(self) -> Iterator[Mistake]:
-        """Those that float64 does not show clearly: in half formats its slack often hides them. There are many, so those
-        that account for most of what is wrong come first."""
+        """Those that float64 does not show clearly: in half formats its slack often hides them. Of the many, those that
+        account for most of what is wrong come first."""
         self._begin()
         few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
         yield from (mistake for _, mistake in ranked(self.screen, few, self.dim))
