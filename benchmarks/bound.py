@@ -1,10 +1,10 @@
 """The bound on every legal implementation: what it costs, and how much wider it is than errors that occur.
 
-Cost: the bound of every element for one head, n = 1024, d = 64, against NumPy's float64 attention of the same arrays,
-the least processor time of several runs, taken in turn. Slack: the largest bound of an element over the largest error,
-for inputs N(0, 1), d = 64, two implementations in float32 arithmetic (weights at once, and tiles of 64 keys with an
-online softmax; sums of values tile by tile in both), weights and output stored in the format of the inputs; the height
-of the sums and the number of tiles are given to the bound.
+Cost: the bound of every element for one head, n = 256, 1024 and 4096, d = 64, plain and causal, against NumPy's float64
+attention of the same arrays, the least processor time of several runs, taken in turn; and the bound's memory. Slack:
+the largest bound of an element over the largest error, for inputs N(0, 1), d = 64, two implementations in float32
+arithmetic (weights at once, and tiles of 64 keys with an online softmax; sums of values tile by tile in both), weights
+and output stored in the format of the inputs; the height of the sums and the number of tiles are given to the bound.
 
 Command: ``OMP_NUM_THREADS=1 python -m benchmarks.bound``
 """
@@ -12,7 +12,9 @@ Command: ``OMP_NUM_THREADS=1 python -m benchmarks.bound``
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 
@@ -76,12 +78,17 @@ def slack(p: Precision, n: int, implementation: Callable[..., np.ndarray]) -> tu
     return float(np.max(bounds) / np.max(errors)), float(np.max(np.divide(errors, bounds)))
 
 
-def cost(p: Precision, n: int, runs: int = 15) -> tuple[float, float]:
-    """Seconds of the processor for the bound and for attention in float64."""
+def cost(p: Precision, n: int, spec: Attention) -> tuple[float, float, float]:
+    """Seconds of the processor for the bound and for attention in float64, and the bound's memory in MiB."""
     given = drawn(p, n, 1)
-    works: list[Callable[[], np.ndarray]] = [lambda: allowed(Attention(), given, p), lambda: attention(**given)]
+    works: list[Callable[[], np.ndarray]] = [lambda: allowed(spec, given, p), lambda: attention(**given)]
+    runs = 15 if n < 4096 else 3
     times = np.array([[_seconds(work) for work in works] for _ in range(runs)]).min(axis=0)
-    return float(times[0]), float(times[1])
+    tracemalloc.start()
+    works[0]()
+    memory = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    return float(times[0]), float(times[1]), memory
 
 
 def _seconds(work: Callable[[], np.ndarray]) -> float:
@@ -91,11 +98,10 @@ def _seconds(work: Callable[[], np.ndarray]) -> float:
 
 
 def main() -> None:
-    for n in (256, 1024):
-        for name in ("fp32", "bf16"):
-            bound, plain = cost(Precision.of(name, "fused"), n)
-            times = f"{bound * 1e3:7.1f} ms, attention {plain * 1e3:6.1f} ms"
-            print(f"cost   n = {n:4d}  {name}: {times}: {bound / plain:.2f} ×")
+    for n, name, spec in product((256, 1024, 4096), ("fp32", "bf16"), (Attention(), Attention(causal=True))):
+        bound, plain, memory = cost(Precision.of(name, "fused"), n, spec)
+        times = f"{bound * 1e3:7.1f} ms, attention {plain * 1e3:6.1f} ms: {bound / plain:5.2f} ×, {memory:3.0f} MiB"
+        print(f"cost   n = {n:4d}  {name} {'causal' if spec.causal else 'plain ':6s}: {times}")
     print("\nslack  (largest bound / largest error; goal), and the largest part of the bound that is reached")
     for name, goal in GOALS.items():
         p = Precision.of(name, "fused")
