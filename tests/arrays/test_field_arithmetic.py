@@ -81,6 +81,7 @@ def test_the_axioms_of_a_field(x: Quotient, y: Quotient, z: Quotient) -> None:
         assert (y / x) * x == y
 
 
+@pytest.mark.deep
 @settings(max_examples=60)
 @given(numbers, numbers)
 def test_order_is_that_of_the_reals(x: Quotient, y: Quotient) -> None:

@@ -61,6 +61,7 @@ def test_the_results() -> None:
     assert "Var(s) |_{d_k=4} = 4σ⁴ + 8μ²σ²" in lines(document)
 
 
+@pytest.mark.deep
 def test_means() -> None:
     general = lines(scaling(dk=4, mean="mu"))
     assert "Var(s) = d_k σ²(σ² + 2μ²)" in general

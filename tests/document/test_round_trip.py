@@ -90,6 +90,7 @@ def test_unicode_text_means_the_tree(x: nt.Node) -> None:
     assert same(read_text(text(x)), wanted), text(x)
 
 
+@pytest.mark.deep
 @given(trees)
 def test_ascii_text_is_read_by_sympify(x: nt.Node) -> None:
     wanted = defined(x)

@@ -84,6 +84,7 @@ def test_right_and_wrong_ones_are_told_apart() -> None:
     assert verify(unscaled, TWO, framework="numpy", examples=5, domain=domain).verdict.value == "fault"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("wrong", [lambda o: o.T, lambda o: o.ravel()], ids=("transposed", "flat"))
 def test_what_gives_a_wrong_shape_for_several_queries_is_not_taken_for_one(wrong: Callable[[Any], Any]) -> None:
     """For a vector as query these would be right."""

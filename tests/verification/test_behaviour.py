@@ -95,6 +95,7 @@ def test_a_table_that_is_kept_by_the_number_of_new_tokens_is_a_fault() -> None:
     assert verify(program, Attention(causal=True)).verdict is Verdict.FAULT
 
 
+@pytest.mark.deep
 def test_one_array_in_several_roles_is_tried() -> None:
     def program(q: Any, k: Any, v: Any) -> Any:
         return plain(q, k, v) * (2 if k is v else 1)
@@ -174,6 +175,7 @@ def test_nan_behind_the_mask_is_a_note_or_a_fault_as_promised() -> None:
     assert any("NaN in a value" in note for note in promised.notes)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "spec",
     [

@@ -53,6 +53,7 @@ def test_without_a_known_mistake_none_is_named() -> None:
     assert "no known mistake" in fault.message
 
 
+@pytest.mark.deep
 def test_what_is_refused_is_no_fault() -> None:
     def two_axes(x):
         if x.ndim > 2:
@@ -64,6 +65,7 @@ def test_what_is_refused_is_no_fault() -> None:
     assert any("two axes at most" in note for note in report.notes)
 
 
+@pytest.mark.deep
 def test_other_errors_are_told_apart() -> None:
     def keeps(x, weight):
         keeps.before = getattr(keeps, "before", {np.e: None})

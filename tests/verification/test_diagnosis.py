@@ -70,6 +70,7 @@ def _filled_with_minus_three(q: Array, k: Array, v: Array, mask: Array) -> Array
     return _softmax(np.where(mask, _scores(q, k), q.dtype.type(-3))) @ v
 
 
+@pytest.mark.deep
 def test_a_number_that_no_table_lists_is_fitted() -> None:
     fault = _fault(_filled_with_minus_three, Attention(mask="boolean"))
     assert fault.cause == "forbidden scores become −3, which leaves them a weight"

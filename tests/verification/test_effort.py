@@ -106,8 +106,8 @@ def test_a_slow_function_is_called_as_a_quick_one(clock: Clock) -> None:
 
 
 def test_a_search_for_the_call_that_takes_too_long_says_so(clock: Clock) -> None:
-    assert any("not to the end; --layout" in note for note in _agreed(_padded(clock, 3.0)).notes)
-    with pytest.raises(InputError, match="was not found in 120 s; mend: --layout"):
+    assert any("ended early, after 120 s; --layout" in note for note in _agreed(_padded(clock, 3.0)).notes)
+    with pytest.raises(InputError, match="was found within 120 s; mend: --layout"):
         _agreed(_padded(clock, 50.0))
 
 

@@ -113,6 +113,7 @@ def test_a_crash_is_a_fault() -> None:
     assert verify(crashes, domain=SMALL, examples=0).exit_code == 1
 
 
+@pytest.mark.deep
 def test_what_is_promised_is_not_tried_and_so_not_refused() -> None:
     report = verify(one_width, domain=replace(SMALL, same_width=True), examples=5)
     assert not any(n.startswith("It refuses") for n in report.notes)

@@ -189,6 +189,7 @@ def _uneven(q: Array, k: Array, v: Array) -> Array:
     return a * (1 + 1e-3 * np.cos(np.arange(a.shape[-1]))).astype(a.dtype) @ v
 
 
+@pytest.mark.deep
 def test_a_small_error_that_no_rounding_makes_is_not_told_as_one() -> None:
     (fault,) = _faults(_uneven, PLAIN)
     assert fault.cause is None

@@ -196,6 +196,7 @@ def _with_a_residual(q: Any, k: Any, v: Any) -> Any:
     return rewrites.plain(q, k, v) + q[:, :1]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("program", "spec", "step"),
     [
