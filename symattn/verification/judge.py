@@ -71,7 +71,7 @@ class Expected:
     @cached_property
     def near(self) -> np.ndarray:
         """The exact output as float64; NaN where it is no number."""
-        return np.asarray(self.run.output.mid) if self.run.kind is Enclosure else middles(self.entries)
+        return centres(self.run.output)
 
     def ratios(self, got: np.ndarray) -> np.ndarray:
         """|got − exact| / allowed for each entry: above 1 exactly where no legal implementation gives ``got``.
@@ -251,6 +251,11 @@ def _finding(ratios: np.ndarray, outcome: Outcome, precision: Precision) -> Find
 def holds(dtype: str, wanted: Format) -> bool:
     """Whether numbers of ``dtype`` are at least as fine as ``wanted``."""
     return dtype in FORMATS and Format(dtype).u <= wanted.u
+
+
+def centres(a: Any) -> np.ndarray:
+    """The middles of an array of balls or of enclosures as float64; NaN for what is no number."""
+    return np.asarray(a.mid) if isinstance(a, Enclosure) else middles(a.entries)
 
 
 def middles(entries: np.ndarray) -> np.ndarray:

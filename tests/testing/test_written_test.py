@@ -107,7 +107,7 @@ def test_the_call_is_made_with_its_mask_and_layout(folder: Path) -> None:
     spec, told = Attention(mask="boolean"), {"mask_arg": "~hide", "layout": "bhnd", "dtype": "float16"}
     found = repeat_target("attn.py:attention", spec, inputs, **told)  # type: ignore[arg-type]
     text = check_both(found, loud, wrong)
-    assert "hide = np.array([[False, False]], dtype=bool)" in text
+    assert "hide = np.array([[[[False, False]]]], dtype=bool)" in text
     assert "attention(q, k, v, hide=hide)" in text
 
 

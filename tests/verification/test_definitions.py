@@ -7,6 +7,7 @@ import pytest
 
 from symattn import Attention, Gradient, InputError, LayerNorm, RMSNorm, verify
 from symattn.evidence import Verdict
+from symattn.verification.definitions import diagnose
 from tests.faults import definitions_attending as attending
 from tests.faults import definitions_blocks as blocks
 from tests.faults import definitions_caches as caches
@@ -50,7 +51,16 @@ def test_the_smallest_input_is_shown_with_its_exact_value() -> None:
 def test_without_a_known_mistake_none_is_named() -> None:
     fault = verify(lambda x, weight: 1.01 * RMSNorm()(x, weight), RMSNorm(), examples=0).faults[0]
     assert (fault.step, fault.cause) == ("norm", None)
-    assert "no known mistake" in fault.message
+    assert "no known mistake explains it" in fault.message
+
+
+def test_that_not_every_mistake_was_tried_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work that is counted ends the search, and the report does not say that no known mistake explains it."""
+    monkeypatch.setattr(diagnose, "_RUNS", 1)
+    (case,) = (c for c in norms.WRONG if c.name == "rms offset")
+    (fault,) = verify(case.function, case.spec, examples=0).faults
+    assert fault.cause is None
+    assert "no known mistake that was tried explains it" in fault.message
 
 
 @pytest.mark.deep

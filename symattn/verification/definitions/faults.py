@@ -28,7 +28,7 @@ def faults(session: Session) -> tuple[Fault, ...]:
     first = _unsteady(session) or _stale(session)
     if first is not None:
         return (first, *_conduct(session))
-    found = causes(session.subject, session.precision, session.records)
+    found = causes(session.subject, session.precision, session.records, session.effort.left)
     return (*(_wrong(session, cause) for cause in found), *_failing(session), *_conduct(session))
 
 
@@ -96,14 +96,15 @@ def _told(session: Session, cause: Cause, smallest: Judged) -> tuple[str, str | 
         words = "; or ".join(m.cause for m in cause.mistakes)
         step = steps.pop() if len(steps) == 1 else session.subject.step
         return step, None, f"{words} (each explains everything that was seen)"
+    unknown = f"no known mistake {'that was tried ' if cause.cut else ''}explains it"
     if smallest.finding == "shape":
         told = shapes(session.subject, smallest)
-        return "output", None, f"the output has a wrong shape; no known mistake explains it; {told}"
+        return "output", None, f"the output has a wrong shape; {unknown}; {told}"
     what = {"not finite": "the output is not finite where it must be"}
     words = what.get(smallest.finding or "", "the output is beyond what any implementation in this arithmetic can give")
     narrow = coarser(session.subject, session.precision, cause.records)
     more = f"; its errors are none that {narrow} arithmetic could not make" if narrow else ""
-    return session.subject.step, None, f"{words}; no known mistake explains it{more}"
+    return session.subject.step, None, f"{words}; {unknown}{more}"
 
 
 def _in(session: Session, cause: Cause, smallest: Judged) -> str:

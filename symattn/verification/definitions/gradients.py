@@ -105,8 +105,7 @@ def _saved(attention: Attention, layout: Layout, which: int, given: Inputs) -> A
     arrays = {n: a for n, a in given.items() if n not in ("do", "o", "lse")}
     if layout in ("bnhd", "nhd"):
         arrays = {n: swapped(a) if n in WRT else a for n, a in arrays.items()}
-    both = Attention(**{**attention.__dict__, "lse": True})
-    found = both(**arrays)[which]
+    found = replace(attention, lse=True)(**arrays)[which]
     return swapped(found) if which == 0 and layout in ("bnhd", "nhd") else found  # type: ignore[no-any-return]
 
 

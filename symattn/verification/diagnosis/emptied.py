@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from symattn.verification.judge import Judged
+from symattn.verification.judge import Judged, centres
 
 
 def without_empty_rows(judged: Judged) -> Judged:
@@ -15,7 +15,7 @@ def without_empty_rows(judged: Judged) -> Judged:
     got, empty = judged.outcome.output, _empty(judged)
     if got is None or judged.ratios is None or empty is None or not (empty & (judged.ratios > 1)).any():
         return judged
-    output = np.where(empty, judged.expected.run.output.midpoints(), got)
+    output = np.where(empty, judged.expected.near, got)
     ratios = np.where(empty, 0.0, judged.ratios)
     finding = judged.finding if (ratios > 1).any() else None
     return replace(judged, outcome=replace(judged.outcome, output=output), finding=finding, ratios=ratios)
@@ -38,8 +38,8 @@ def what_empty_rows_give(records: Sequence[Judged]) -> str:
         if got is None or judged.ratios is None or empty is None or not (empty & (judged.ratios > 1)).any():
             continue
         given = got[empty & (judged.ratios > 1)]
-        v = judged.expected.run.values[judged.expected.run.values_name].midpoints()
-        mean = np.broadcast_to(np.asarray(v).mean(axis=-2, keepdims=True), got.shape)[empty & (judged.ratios > 1)]
+        v = centres(judged.expected.run.values[judged.expected.run.values_name])
+        mean = np.broadcast_to(v.mean(axis=-2, keepdims=True), got.shape)[empty & (judged.ratios > 1)]
         near = 1e-2 * max(float(np.abs(v).max(initial=0.0)), 1.0)
         what = "NaN or infinity" if not np.isfinite(given).all() else "other numbers than zeros"
         if np.isfinite(given).all() and (np.abs(given - mean) <= near).all():
