@@ -6,16 +6,21 @@ import ast
 import signal
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from types import CodeType
 from typing import Any
+from unittest.mock import patch
 
+from symattn.evidence import Grade
+from symattn.proof import theorem
 from symattn.proof.inequality import Certificate
+from symattn.proof.refuting import Search
 from symattn.proof.theorem import Identity, Theorem
 from symattn.proof.together import Positive
-from tests.proof.mutation_copy import Unit
+from tests.proof.mutation_copy import Part, Unit
 from tests.proof.mutation_operators import Function, Mutant, mutants
 from tests.proof.mutation_survivors import equivalent
 from tests.proof.mutation_truths import nearest_weights, true_all_the_same
@@ -45,14 +50,10 @@ class Trial:
         return not self.killer and not self.reason
 
 
-def trials(units: list[Unit], every: int = 1) -> Iterator[Trial]:
-    """Each mutant of ``units``, or one in ``every``, tried."""
-    number = 0
-    for unit in units:
-        for mutant in mutants(unit.tree):
-            number += 1
-            if number % every == 0:
-                yield tried(unit, mutant)
+def drawn(units: list[Unit], every: int = 1) -> Iterator[tuple[Unit, Mutant]]:
+    """Each mutant of ``units``, or one in ``every``."""
+    each = ((unit, mutant) for unit in units for mutant in mutants(unit.tree))
+    return islice(each, every - 1, None, every)
 
 
 def tried(unit: Unit, mutant: Mutant) -> Trial:
@@ -63,7 +64,7 @@ def tried(unit: Unit, mutant: Mutant) -> Trial:
         parts = [p for p in unit.parts if not isinstance(p.method, BY_PROOF)] if reason else unit.parts
         late = ""
         for part in list(parts):
-            how = _noticed(part.method.decide, part.grade, max(LEAST, TIMES * part.seconds))
+            how = _noticed(part)
             if how and how != "time":
                 unit.parts.remove(part)
                 unit.parts.insert(0, part)  # it is likely to notice the next mutant, too
@@ -73,8 +74,8 @@ def tried(unit: Unit, mutant: Mutant) -> Trial:
             return Trial(unit, mutant, late, "time" if late else "", reason)
         if unit.module == "attention.sparse":
             return _sparse(unit, mutant)
-        for name, theorem in unit.theorems.items():
-            if _unsound(theorem):
+        for name, stated in unit.theorems.items():
+            if _unsound(stated):
                 return Trial(unit, mutant, name, "false variant")
         return Trial(unit, mutant, reason="" if unit.definition else true_all_the_same(unit.parts))
 
@@ -113,16 +114,21 @@ class _Late(BaseException):
     """Too much time was taken."""
 
 
-def _noticed(decide: Callable[[], Any], grade: str, seconds: float) -> str:
-    """How a decision ends, if not with ``grade``."""
+def _noticed(part: Part) -> str:
+    """How the decision of a part ends, if not with its grade.
+
+    What was proved and is no longer is noticed: how hard a counterexample is looked for then makes no difference.
+    """
+    proved = part.grade in (Grade.PROVED.value, Grade.ARGUED.value)
 
     def stop(*_: Any) -> None:
         raise _Late
 
     before = signal.signal(signal.SIGVTALRM, stop)
     try:
-        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-        found = decide().evidence.grade.value
+        signal.setitimer(signal.ITIMER_VIRTUAL, max(LEAST, TIMES * part.seconds))
+        with patch.object(theorem, "thorough", _nothing) if proved else nullcontext():
+            found = part.method.decide().evidence.grade.value
     except _Late:
         return "time"
     except Exception:
@@ -130,13 +136,18 @@ def _noticed(decide: Callable[[], Any], grade: str, seconds: float) -> str:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-    return found if found != grade else ""
+    return found if found != part.grade else ""
 
 
-def _unsound(theorem: Theorem) -> bool:
+def _nothing(*_: Any) -> Search:
+    """No counterexample, and no reason to believe that there is none."""
+    return Search(None, 0, 0, {})
+
+
+def _unsound(stated: Theorem) -> bool:
     try:
-        refutation = theorem.method.refute()
-        return refutation.accepted or not refutation.refuted or not theorem.method.witness()
+        refutation = stated.method.refute()
+        return refutation.accepted or not refutation.refuted or not stated.method.witness()
     except Exception:
         return True
 

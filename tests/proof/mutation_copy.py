@@ -35,6 +35,7 @@ WORDED = ("_formula", "_reason", "_reasons")  # what a stage says of its step
 PRINTED = (
     *(f"attention.{file}." for file in CHECKS),
     "attention.spec.__post_init__",
+    "attention.spec.remembered",  # nothing is remembered here: the steps that one mutant made are not the next one's
 )
 # Of these, theorems are about the slopes of the usual branch; tests hold every branch against the derivative of the
 # definition: tests/attention/test_gradients_*.py, and test_normalisers.py.
@@ -168,6 +169,8 @@ def campaign(topics: Iterable[str]) -> list[Unit]:
         copied = importlib.import_module(f"{COPY}.theorems")
         theorems = {t.name: t for topic in topics for t in copied.of_topic(topic)}
         _import_definitions()
+        specified = importlib.import_module(f"{COPY}.attention.spec").Attention
+        specified.remembered = lambda spec, what, names, make: make()
     finally:
         sys.meta_path.remove(_FINDER)
     units = [u for u in _FINDER.units.values() if u.function]
