@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
@@ -19,7 +20,7 @@ from symattn.proof.theorem import Identity
 from symattn.proof.together import Positive
 from symattn.theorems import TOPICS
 from tests.proof.mutating import Trial, drawn, mutated, summary, tried
-from tests.proof.mutation_copy import Unit, campaign, definition
+from tests.proof.mutation_copy import COPY, Unit, campaign, definition
 from tests.proof.mutation_operators import Mutant, mutants
 from tests.proof.mutation_survivors import equivalent
 from tests.proof.mutation_truths import nearest_weights, true_all_the_same
@@ -91,6 +92,16 @@ def test_symattn_is_not_touched(units: dict[str, Unit]):
 
 def first(unit: Unit, change: str) -> Mutant:
     return next(m for m in mutants(unit.tree) if m.change == change)
+
+
+def test_a_mutant_makes_steps_of_its_own(units: dict[str, Unit]):
+    assert units
+    masking = definition("attention.stages.masking.masking")
+    spec = import_module(f"{COPY}.attention.spec").Attention(causal=True)
+    steps = [step.name for step in spec.pipeline("qkv")]
+    with mutated(masking, first(masking, "condition negated")):
+        assert [step.name for step in spec.pipeline("qkv")] != steps
+    assert [step.name for step in spec.pipeline("qkv")] == steps
 
 
 def test_what_is_taken_for_the_same(units: dict[str, Unit]):
