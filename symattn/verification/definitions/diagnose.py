@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from time import monotonic
 
 import numpy as np
 
@@ -43,10 +42,10 @@ def causes(
     wrong = sorted((r for r in records if r.finding in ("values", "not finite", "shape")), key=lambda r: r.case.size)
     if not wrong:
         return ()
-    end = monotonic() + seconds
+    limit = Effort(inf, seconds)
 
     def named(mine: list[Judged], among: frozenset[int] | None) -> Cause:
-        search = _Search(subject, precision, among, Effort(_RUNS, end - monotonic()))
+        search = _Search(subject, precision, among, Effort(_RUNS, limit.left))
         return Cause(tuple(mine), search.named(mine, records), among, search.cut)
 
     whole = named(wrong, None)
