@@ -5,7 +5,7 @@ For every equation of a certificate: *normal form*: both sides are one expressio
    the one that is given; and left = right, as quotients, at some points of small sizes;
 2. the cut-off of the numerator is counted anew (D, T and the conditions of the theorems of ``counting`` and ``rows``),
    and the certificate's sizes are those that it asks for;
-3. the numerator is zero at each of these sizes, at every place, tested at a random point modulo a random prime.
+3. the numerator is zero at each of these sizes, at every place, tested at a random point modulo each of two primes.
 And every division, root and logarithm in it is positive by its form or among the hypotheses.
 
 A certificate of a *sign* is an expression that is positive, or not negative, by its form, and what its letters stand
@@ -30,7 +30,7 @@ from symattn.proof.checker_counting import box, cut_off, one_size, row_grid
 from symattn.proof.checker_reading import Node, Rejected, expect_few, form, in_place, read
 from symattn.proof.checker_values import Point, Retry, Value, escape, random_prime
 
-PRIMES = 1
+PRIMES = 2
 TRIES = 8  # points drawn until no divisor is zero
 _DEMANDS = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥")}
 _KINDS = ("certificate", "sign", "differing")

@@ -75,7 +75,7 @@ RECORDS = {name: record(name) for name in PROOFS}
 def test_a_certificate_of_the_prover_is_accepted(name: str) -> None:
     verdict = check(RECORDS[name], Random(1))
     assert verdict.accepted, verdict.why
-    assert verdict.epsilon < 1e-12
+    assert verdict.epsilon < 1e-20
 
 
 def test_all_ways_of_deciding_are_met() -> None:

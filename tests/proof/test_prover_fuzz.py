@@ -45,7 +45,7 @@ def judged(e: Equation, found: CutOff, random: Random, tally: Tally, complete: b
             assert e.holds({s: max(n, 1) for s, n in sizes.items()}, random) is not False, (e, sizes)
         verdict = check(json.loads(json.dumps(certificate(proof))), random)
         assert verdict.accepted, (verdict, e)
-        assert verdict.epsilon < 1e-12
+        assert verdict.epsilon < 1e-20
     elif proof.open_at is not None:
         tally.add("not shown")
         sizes = {**dict.fromkeys(SORTS, 1), **proof.open_at}
