@@ -27,19 +27,21 @@ if TYPE_CHECKING:
 @click.option("--size", metavar="LETTER=N,...", help="Other sizes by letter, such as l=4,d_r=2 of latents.")
 @fields
 @click.option("--seed", type=int, help="Seed of what is sampled.")
+@click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
 @options
-def command(name: str, wanted: bool, output: Output, **parameters: Any) -> int:
+def command(name: str, wanted: bool, no_cache: bool, output: Output, **parameters: Any) -> int:
     """Derive a fact about attention, step by step, each with its reason and its grade.
 
     NAME is one of `symattn derive --list`; by default scaling: why the scores are divided by sqrt(d_k). The fields of
     an attention, from --score to --lse, are parameters of `symattn derive attention`.
     """
-    from symattn import derivations
-
     if wanted:
         return output.emit(_listing())
+    from symattn import derivations
+    from symattn.derivations.kept import kept
+
     others = {name: value for name, value in parameters.items() if name not in NAMES}
-    return output.emit(derivations.derive(name, **given(others), **chosen(parameters)))
+    return output.emit((derivations.derive if no_cache else kept)(name, **given(others), **chosen(parameters)))
 
 
 def _listing() -> Document:

@@ -1,6 +1,8 @@
-"""What all tests share: reproducible Hypothesis runs, and no skipping where every tool is promised."""
+"""What all tests share: reproducible Hypothesis runs, their own cache, and no skipping where every tool is promised."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +14,14 @@ settings.register_profile("deep", settings.get_profile("symattn"), derandomize=F
 settings.load_profile("symattn")
 
 skipped: list[str] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is read from the cache folder of who runs the tests, and nothing is left there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SYMATTN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

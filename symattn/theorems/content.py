@@ -14,18 +14,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
-from functools import cache, partial
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from symattn import cache
 from symattn.proof.theorem import Theorem
 
-_ROOT = Path(__file__).resolve().parents[1]
-_ROOMS = ("arrays", "attention", "document", "proof", "theorems")
+_ROOMS = ("arrays", "attention", "document", "proof", "statement", "theorems")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Fraction, type(...), range)
 
 
@@ -37,27 +36,16 @@ def digest(theorem: Theorem) -> str | None:
     """The digest of a theorem; None if it depends on something that is not understood."""
     walk = _Walk()
     try:
-        parts = list(walk.parts(theorem.method))
+        parts = [ground(), *walk.parts(theorem.method)]
         files = sorted((path, _file(path)) for path in walk.files)
-    except Unknown:
+    except (Unknown, OSError):
         return None
-    return _hash([ground(), *parts, *(content for _, content in files)])
+    return cache.digest([*parts, *(content for _, content in files)])
 
 
-@cache
 def ground() -> str:
     """The digest of what all theorems depend on: symattn's mathematics, and the versions of what it runs on."""
-    sources = [p for room in _ROOMS for p in sorted((_ROOT / room).rglob("*.py"))]
-    top = [_ROOT / "errors.py", _ROOT / "evidence.py"]
-    versions = [sys.version, *(f"{name} {version(name)}" for name in ("python-flint", "numpy"))]
-    return _hash([*versions, *(f"{p.relative_to(_ROOT).as_posix()} {_file(p)}" for p in (*top, *sources))])
-
-
-def _hash(parts: list[str]) -> str:
-    sha = hashlib.sha256()
-    for part in parts:
-        sha.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
-    return sha.hexdigest()
+    return cache.ground(*_ROOMS)
 
 
 def _file(path: Path) -> str:
@@ -173,6 +161,6 @@ def _names(code: CodeType) -> set[str]:
 
 def _users(path: Path) -> bool:
     """Whether a file belongs neither to Python, nor to an installed package, nor to symattn."""
-    places = [_ROOT, *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib"))]
+    places = [cache.ROOT, *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib"))]
     path = path.resolve()
     return "site-packages" not in path.parts and not any(path.is_relative_to(place) for place in places)

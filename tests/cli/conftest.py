@@ -23,9 +23,12 @@ Run = Callable[..., Ran]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """``run("derive", "--dk", "4")`` is a command with its exit code, stdout and stderr."""
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """``run("derive", "--dk", "4")`` is a command with its exit code, stdout and stderr, and with an empty cache."""
     monkeypatch.delenv("SYMATTN_DEBUG", raising=False)
+    monkeypatch.setenv("SYMATTN_CACHE", str(tmp_path_factory.mktemp("cache")))
 
     def ran(*arguments: str) -> Ran:
         status = main(arguments)

@@ -195,7 +195,7 @@ from symattn.document.model import Document, Paragraph
 text = "word " * int(sys.argv[1])
 derivations.derive = lambda *_, **__: Document("derivation", "scaling", ("T",), (Paragraph((text,)),))
 from symattn_cli.main import main
-sys.exit(main(["derive"]))
+sys.exit(main(["derive", "--no-cache"]))
 """
 
 

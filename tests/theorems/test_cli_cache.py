@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from symattn import cache
+from symattn.document.keeping import read, written
 from symattn.document.notation import Words, equals, name
 from symattn.evidence import Evidence, Grade
 from symattn.sources.statements import gathered
-from symattn.theorems import cache, content, runner
+from symattn.theorems import content, runner
 from symattn.theorems.findings import Finding
-from symattn.theorems.keeping import read, written
 from tests.theorems.conftest import stated
 
 FINDING = Finding(
@@ -51,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_finding_is_read_as_it_was_written():
-    assert read(written(FINDING)) == FINDING
+    assert read(written(FINDING), Finding) == FINDING
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_a_finding_is_read_as_it_was_written():
 )
 def test_what_is_no_finding_is_refused(text: str):
     with pytest.raises(ValueError, match=r"."):
-        read(text)
+        read(text, Finding)
 
 
 def test_what_has_not_changed_is_not_decided_again(run, monkeypatch):

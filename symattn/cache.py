@@ -1,0 +1,98 @@
+"""What was found, kept in the user's cache folder: texts in files whose names are made of all that the text rests on.
+
+A file that cannot be read, is broken, or could have been written by other users is as good as none; a folder that
+cannot be written is not written. No file is ever run or unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+_LARGEST = 4_000_000  # bytes
+
+
+def folder() -> Path:
+    """``SYMATTN_CACHE``, else symattn's folder where this system keeps the caches of its users."""
+    chosen = os.environ.get("SYMATTN_CACHE")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "symattn" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "symattn"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "symattn"
+
+
+def get(kind: str, key: str) -> str | None:
+    """The text that was kept under a key; None if there is none, or none that can be trusted."""
+    try:
+        path = _path(kind, key)
+        if not _ours(path):
+            return None
+        told, _, text = path.read_text(encoding="utf-8").partition("\n")
+    except (OSError, ValueError, RuntimeError):
+        return None
+    return text if told == digest([text]) else None
+
+
+def put(kind: str, key: str, text: str) -> None:
+    """Keep a text: whole or not at all."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        _write(_path(kind, key), f"{digest([text])}\n{text}")
+
+
+def digest(parts: Iterable[str]) -> str:
+    """One number made of several texts."""
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
+    return sha.hexdigest()
+
+
+@cache
+def ground(*rooms: str) -> str:
+    """The digest of the source of these rooms of symattn, and of the versions of what it runs on.
+
+    Raises OSError if a file cannot be read.
+    """
+    sources = [p for room in rooms for p in sorted((ROOT / room).rglob("*.py"))]
+    every = (ROOT / "errors.py", ROOT / "evidence.py", *sources)
+    versions = [sys.version, *(f"{name} {version(name)}" for name in ("python-flint", "numpy", "sympy"))]
+    files = (f"{p.relative_to(ROOT).as_posix()} {hashlib.sha256(p.read_bytes()).hexdigest()}" for p in every)
+    return digest([*versions, *files])
+
+
+def _path(kind: str, key: str) -> Path:
+    return folder() / kind / f"{key}.json"
+
+
+def _ours(path: Path) -> bool:
+    """Whether it is a file that nobody but this user, and the system's administrator, could have written."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+        return False
+    return sys.platform == "win32" or (found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o022)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise

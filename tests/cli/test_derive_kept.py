@@ -1,0 +1,118 @@
+"""Derivations are kept: told once by the same source, the same bytes each time, and never read from a broken file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symattn import cache, derivations
+from symattn.derivations import derive, kept, names
+from symattn.document.keeping import read, written
+from symattn.document.model import Document
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Path:
+    """The folder of kept derivations, empty."""
+    monkeypatch.setenv("SYMATTN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "derivations"
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the derivations that are told from now on."""
+    found: list[str] = []
+    honest = derivations.derive
+    monkeypatch.setattr(derivations, "derive", lambda name, **p: (found.append(name), honest(name, **p))[1])
+    return found
+
+
+def test_a_derivation_is_told_once(run: Run, folder: Path, told: list[str]) -> None:
+    first, second = run("derive", "shift"), run("derive", "shift")
+    assert (first.status, first.stdout) == (second.status, second.stdout)
+    assert told == ["shift"]
+    assert run("derive", "shift", "--no-cache").stdout == first.stdout
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_other_parameters_are_told_anew(folder: Path, told: list[str]) -> None:
+    wanted: list[dict[str, Any]] = [{}, {"causal": True}, {"block": 2}, {"softcap": "2"}, {"softcap": 2}]
+    documents = [kept.kept("attention", **p) for p in wanted]
+    assert len(told) == len(wanted)
+    assert [kept.kept("attention", **p) for p in wanted] == documents
+    assert len(told) == len(wanted)
+
+
+def test_another_source_is_told_anew(folder: Path, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.kept("shift")
+    monkeypatch.setattr(cache, "ground", lambda *rooms: "another source")
+    kept.kept("shift")
+    assert told == ["shift", "shift"]
+
+
+def test_files_that_cannot_be_trusted_are_as_good_as_none(folder: Path, told: list[str]) -> None:
+    document = kept.kept("shift")
+    (file,) = folder.iterdir()
+    text = file.read_text(encoding="utf-8")
+    altered = text.replace("all sizes", "no sizes")
+    assert altered != text
+    rewritten = "\n".join((cache.digest(['{"is": "Code", "text": "x"}']), '{"is": "Code", "text": "x"}'))
+    for broken in ("", "{", altered, text[:-1], text + " ", rewritten, "[" * 99999, " " * 5_000_000):
+        file.write_text(broken, encoding="utf-8")
+        told.clear()
+        assert kept.kept("shift") == document
+        assert told == ["shift"]
+    told.clear()
+    assert kept.kept("shift") == document
+    assert not told
+    file.unlink()
+    file.mkdir()
+    assert kept.kept("shift") == document
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have other owners there")
+def test_a_file_that_others_may_write_is_as_good_as_none(folder: Path, told: list[str]) -> None:
+    kept.kept("shift")
+    (file,) = folder.iterdir()
+    file.chmod(0o666)
+    kept.kept("shift")
+    assert told == ["shift", "shift"]
+    file.unlink()
+    os.mkfifo(file)
+    kept.kept("shift")
+    assert len(told) == 3
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SYMATTN_CACHE", str(tmp_path / "file"))
+    assert run("derive", "shift").status == 0
+
+
+@pytest.mark.deep
+def test_what_is_kept_is_told_without_the_prover(folder: Path) -> None:
+    program = "import sys, cli.main as c; c.main(['derive', 'shift']); print([m for m in sys.modules if 'proof' in m])"
+    program = program.replace("cli.main", "symattn_cli.main")
+    lines = [subprocess.check_output([sys.executable, "-c", program], text=True) for _ in range(2)]
+    assert "symattn.proof.prover" in lines[0].splitlines()[-1]
+    assert lines[1].splitlines()[-1] == "[]"
+    assert lines[0].splitlines()[:-1] == lines[1].splitlines()[:-1]
+
+
+@pytest.mark.parametrize("name", ["shift", "attention"])
+def test_documents_are_read_as_they_were_written(name: str) -> None:
+    document = derive(name)
+    assert read(written(document), Document) == document
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", sorted({*names()} - {"variants"}))
+def test_every_document_is_read_as_it_was_written(name: str) -> None:
+    document = derive(name)
+    assert read(written(document), Document) == document
