@@ -28,9 +28,8 @@ from typing import Any
 from symattn.proof.checker_clearing import difference, plus, vanishing, without_logarithms
 from symattn.proof.checker_counting import box, cut_off, one_size, row_grid
 from symattn.proof.checker_reading import Node, Rejected, expect_few, form, in_place, read
-from symattn.proof.checker_values import Point, Retry, Value, escape, random_prime
+from symattn.proof.checker_values import Dice, Point, Retry, Value, escape
 
-PRIMES = 2
 TRIES = 8  # points drawn until no divisor is zero
 _DEMANDS = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥")}
 _KINDS = ("certificate", "sign", "differing")
@@ -48,7 +47,7 @@ class Verdict:
 
 def check(certificate: Any, random: Random | None = None) -> Verdict:
     """Check a certificate, as ``certificate.certificate`` makes it or as JSON gives it back."""
-    dice = random or SystemRandom()
+    dice = Dice(random or SystemRandom())
     try:
         _expect(isinstance(certificate, Mapping), "a certificate is a record")
         kind = certificate.get("kind")
@@ -182,7 +181,7 @@ def _occurring(x: Node) -> Iterator[str]:
         yield from _occurring(y)
 
 
-def _equation(e: Equation, rules: list[Any], hypotheses: _Hypotheses, dice: Random) -> float:
+def _equation(e: Equation, rules: list[Any], hypotheses: _Hypotheses, dice: Dice) -> float:
     scope = _scope(e["free"])
     left, right = read(e["left"], scope), read(e["right"], scope)
     for x in (left, right):
@@ -205,7 +204,7 @@ def _equation(e: Equation, rules: list[Any], hypotheses: _Hypotheses, dice: Rand
     return max(worst, _vanishes(numerator, scope, needed, rules, e["how"] == "rows", dice))
 
 
-def _sign(e: Equation, dice: Random) -> float:
+def _sign(e: Equation, dice: Dice) -> float:
     """A sign that the form shows; with what the letters stand for, the expression is the one that is given."""
     scope = _scope(e["free"])
     x = read(e["expression"], scope)
@@ -221,7 +220,7 @@ def _sign(e: Equation, dice: Random) -> float:
     return _same(whole, read(e["equal"], scope), scope, dice)
 
 
-def _same(left: Node, right: Node, scope: Mapping[str, str], dice: Random) -> float:
+def _same(left: Node, right: Node, scope: Mapping[str, str], dice: Dice) -> float:
     """left = right for all sizes, as the checker itself decides it."""
     names = {i: ("free", i) for i in scope}
     if form(left, names) == form(right, names):
@@ -233,7 +232,7 @@ def _same(left: Node, right: Node, scope: Mapping[str, str], dice: Random) -> fl
         return _vanishes(own, scope, _own_sizes(own, scope, True, False), [], True, dice)
 
 
-def _differing(e: Equation, dice: Random) -> float:
+def _differing(e: Equation, dice: Dice) -> float:
     """Two sides that differ at a point modulo a prime, whatever the functions are that may occur in them."""
     scope = _scope(e["free"])
     left, right = read(e["left"], scope), read(e["right"], scope)
@@ -243,7 +242,7 @@ def _differing(e: Equation, dice: Random) -> float:
     for values in product(*[range(sizes[sort]) for sort in scope.values()]):
         at = dict(zip(scope, values, strict=True))
         for _ in range(TRIES):
-            point = Point(sizes, random_prime(dice), dice, rules)
+            point = dice.point(sizes, rules)
             try:
                 gap = _gap(point, left, right, at)
                 again = _gap(point.with_other_functions(), left, right, at)
@@ -251,12 +250,12 @@ def _differing(e: Equation, dice: Random) -> float:
                 continue
             if gap.value:
                 _expect(gap.value == again.value, "what differs depends on a function of which nothing is known")
-                return escape(gap, point.prime)
+                return escape(gap, dice.primes)
     raise Rejected("the sides are equal there")
 
 
 def _gap(point: Point, left: Node, right: Node, at: Mapping[str, int]) -> Value:
-    minus = point.times(Value(point.prime - 1), point.value(right, at))
+    minus = point.times(Value(point.modulus - 1), point.value(right, at))
     return point.add([point.value(left, at), minus])
 
 
@@ -291,13 +290,13 @@ def _as_set(sizes: Iterable[Mapping[str, int]]) -> set[tuple[tuple[str, int], ..
     return {tuple(sorted((str(s), int(n)) for s, n in there.items())) for there in sizes}
 
 
-def _equal(left: Node, right: Node, scope: Mapping[str, str], rules: list[Any], dice: Random) -> float:
+def _equal(left: Node, right: Node, scope: Mapping[str, str], rules: list[Any], dice: Dice) -> float:
     """left = right at random points where all sizes are 1, 2, 3, and where they differ, as quotients."""
     found = {s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts(y)}
     sorts = sorted(found | set(scope.values()))
     worst, seen = 0.0, 0
     for sizes in (*(dict.fromkeys(sorts, n) for n in (1, 2, 3)), {s: 2 + k % 2 for k, s in enumerate(sorts)}):
-        at = {name: dice.randrange(sizes[sort]) for name, sort in scope.items()}
+        at = {name: dice.random.randrange(sizes[sort]) for name, sort in scope.items()}
 
         def gap(point: Point, at: dict[str, int] = at) -> Value:
             return _gap(point, left, right, at)
@@ -325,7 +324,7 @@ def _vanishes(
     grid: Iterable[dict[str, int]],
     rules: list[Any],
     inverses: bool,
-    dice: Random,
+    dice: Dice,
 ) -> float:
     worst = 0.0
     for sizes in grid:
@@ -340,26 +339,16 @@ def _vanishes(
     return worst
 
 
-def _zero(value: Any, sizes: dict[str, int], rules: list[Any], inverses: bool, dice: Random, message: str) -> float:
-    """The probability that random points deceive; rejected where one of them says that it is not zero."""
-    deceived = 1.0
-    for _ in range(PRIMES):
-        found, prime = _at_some_point(value, sizes, rules, inverses, dice)
-        if found.value:
-            raise Rejected(message)
-        deceived *= min(1.0, escape(found, prime))
-    return deceived
-
-
-def _at_some_point(
-    value: Any, sizes: dict[str, int], rules: list[Any], inverses: bool, dice: Random
-) -> tuple[Value, int]:
+def _zero(value: Any, sizes: dict[str, int], rules: list[Any], inverses: bool, dice: Dice, message: str) -> float:
+    """The probability that a random point deceives; rejected where it says that it is not zero."""
     for _ in range(TRIES):
-        prime = random_prime(dice)
         try:
-            return value(Point(sizes, prime, dice, rules, inverses)), prime
+            found = value(dice.point(sizes, rules, inverses))
         except Retry:
             continue
+        if found.value:
+            raise Rejected(message)
+        return escape(found, dice.primes)
     raise _Nowhere(f"a divisor is zero at the sizes {sizes}")
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -40,6 +41,11 @@ class Node:
     sorts: tuple[str, ...]
     below: tuple[Node, ...]
     free: frozenset[str]
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The free names in order."""
+        return tuple(sorted(self.free))
 
     def all(self, into_functions: bool = False) -> list[Node]:
         """This node and all below it; the arguments of functions only if asked for."""

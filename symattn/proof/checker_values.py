@@ -4,13 +4,15 @@ At given sizes an expression is a quotient of polynomials in its letters and in 
 monomial μ of the exponents. A quotient that is not zero has the value zero at a random point modulo p with probability
 at most degree / (p − 1) (Schwartz 1980, Zippel 1979), unless p divides all coefficients of its numerator. A number
 below 2^b has at most b / 60 prime factors above 2^60, and there are more than 2^54 primes between 2^60 and 2^61, of
-which p is drawn. Degrees and bits are carried along with the values.
+which p is drawn. Degrees and bits are carried along with the values. Values are taken modulo the product of two such
+primes, which gives both residues at once: a letter drawn there has independent residues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from math import isqrt, prod
 from random import Random
 from typing import Any, NamedTuple
@@ -22,8 +24,27 @@ LOW, HIGH, MANY = 2**60, 2**61, 2**54
 Exponent = dict[tuple[Any, ...], Fraction]
 
 
+class Dice:
+    """The checker's own dice, and the two primes that one certificate is tested with."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+
+    @cached_property
+    def primes(self) -> tuple[int, int]:
+        """Two primes, drawn once: of each test the probability of an error is over all draws of them."""
+        first = second = random_prime(self.random)
+        while second == first:
+            second = random_prime(self.random)
+        return first, second
+
+    def point(self, sizes: Mapping[str, int], rules: Sequence[Any], inverses: bool = True) -> Point:
+        """A point modulo both primes."""
+        return Point(sizes, prod(self.primes), self.random, rules, inverses)
+
+
 class Value(NamedTuple):
-    """A value modulo p; the degrees of numerator and denominator, and the bits of the sums of their coefficients."""
+    """A value modulo the primes; the degrees of numerator and denominator, the bits of their sums of coefficients."""
 
     value: int
     up: int = 0
@@ -36,9 +57,9 @@ class Point:
     """A random point at given sizes: what every letter is there. ``inverses``: whether 1/Z means what it says."""
 
     def __init__(
-        self, sizes: Mapping[str, int], prime: int, random: Random, rules: Sequence[Any] = (), inverses: bool = True
+        self, sizes: Mapping[str, int], modulus: int, random: Random, rules: Sequence[Any] = (), inverses: bool = True
     ) -> None:
-        self.sizes, self.prime, self.random, self.inverses = sizes, prime, random, inverses
+        self.sizes, self.modulus, self.random, self.inverses = sizes, modulus, random, inverses
         self.circle = {name: pair for pair in rules for name in pair}
         self._drawn: dict[Any, int] = {}
         self._known: dict[Any, Value] = {}
@@ -46,24 +67,26 @@ class Point:
 
     def with_other_functions(self) -> Point:
         """The same point, but for the values of functions of which nothing is known."""
-        other = Point(self.sizes, self.prime, self.random, inverses=self.inverses)
+        other = Point(self.sizes, self.modulus, self.random, inverses=self.inverses)
         other.circle = self.circle
         other._drawn = {key: value for key, value in self._drawn.items() if "'function'" not in repr(key)}
         return other
 
     def draw(self, key: Any) -> int:
-        """The value of a letter: not zero, so that powers of either sign have one."""
-        if key not in self._drawn:
-            self._drawn[key] = self.random.randrange(1, self.prime)
-        return self._drawn[key]
+        """The value of a letter; where one has no inverse, another point is tried."""
+        found = self._drawn.get(key)
+        if found is None:
+            found = self._drawn[key] = self.random.randrange(1, self.modulus)
+        return found
 
     def value(self, x: Node, at: Mapping[str, int]) -> Value:
         """``x`` at the point, its free indices having the values ``at``."""
-        key = (x, tuple(at[i] for i in sorted(x.free)))
-        if key not in self._known:
+        key = (x, *[at[i] for i in x.order])
+        found = self._known.get(key)
+        if found is None:
             expect_few(len(self._known))
-            self._known[key] = self._value(x, at)
-        return self._known[key]
+            found = self._known[key] = self._value(x, at)
+        return found
 
     def _value(self, x: Node, at: Mapping[str, int]) -> Value:
         if x.kind == "number":
@@ -110,7 +133,9 @@ class Point:
         return result
 
     def _number(self, c: Fraction) -> Value:
-        value = c.numerator * pow(c.denominator, -1, self.prime) % self.prime
+        value = c.numerator % self.modulus
+        if c.denominator != 1:
+            value = value * self._inverted(c.denominator) % self.modulus
         return Value(value, 0, 0, max(abs(c.numerator).bit_length(), 1), c.denominator.bit_length())
 
     def _letter(self, x: Node, at: Mapping[str, int]) -> Value:
@@ -119,28 +144,40 @@ class Point:
         pair = self.circle[x.label]
         t = self.draw(("circle", *pair, *seat(x, at)[2:]))
         above = 1 - t * t if x.label == pair[0] else 2 * t
-        below = 1 + t * t
-        if below % self.prime == 0:
-            raise Retry
-        return Value(above * pow(below, -1, self.prime) % self.prime, 2, 2, 2, 2)
+        return Value(above * self._inverted(1 + t * t) % self.modulus, 2, 2, 2, 2)
 
     def _exponential(self, x: Node, at: Mapping[str, int]) -> Value:
-        result = Value(1)
+        value, up, down = 1, 0, 0
         for monomial, c in self.power(x.below[0], at).items():
-            if (c * PARTS).denominator != 1:
+            times, rest = divmod(PARTS * c.numerator, c.denominator)
+            if rest:
                 raise Rejected(f"the coefficient {c} in an exponent")
-            times = int(c * PARTS)
-            value = pow(self.draw(("e", monomial)), times, self.prime)
-            result = self.times(result, Value(value, max(times, 0), max(-times, 0)))
-        return result
+            value = value * self._raised(monomial, times) % self.modulus
+            up, down = up + max(times, 0), down + max(-times, 0)
+        return Value(value, up, down)
+
+    def _raised(self, monomial: tuple[Any, ...], times: int) -> int:
+        """e^{μ/12} to a power."""
+        key = ("e", monomial, times)
+        if key not in self._drawn:
+            base = self.draw(("e", monomial))
+            self._drawn[key] = pow(base if times > 0 else self._inverted(base), abs(times), self.modulus)
+        return self._drawn[key]
+
+    def _inverted(self, value: int) -> int:
+        try:
+            return pow(value, -1, self.modulus)
+        except ValueError:
+            raise Retry from None
 
     def power(self, x: Node, at: Mapping[str, int]) -> Exponent:
         """An exponent as a polynomial in letters: its monomials and their coefficients."""
-        key = (x, tuple(at[i] for i in sorted(x.free)))
-        if key not in self._powers:
+        key = (x, *[at[i] for i in x.order])
+        found = self._powers.get(key)
+        if found is None:
             expect_few(len(self._powers))
-            self._powers[key] = self._power(x, at)
-        return self._powers[key]
+            found = self._powers[key] = self._power(x, at)
+        return found
 
     def _power(self, x: Node, at: Mapping[str, int]) -> Exponent:
         if x.kind == "number":
@@ -171,7 +208,7 @@ class Point:
             if not v.value and not v.up:
                 continue
             total = Value(
-                (total.value + v.value) % self.prime,
+                (total.value + v.value) % self.modulus,
                 max(total.up + v.down, v.up + total.down),
                 total.down + v.down,
                 max(total.bits + v.under, v.bits + total.under) + 1,
@@ -181,22 +218,20 @@ class Point:
 
     def times(self, a: Value, b: Value) -> Value:
         """The product."""
-        return Value(a.value * b.value % self.prime, a.up + b.up, a.down + b.down, a.bits + b.bits, a.under + b.under)
+        return Value(a.value * b.value % self.modulus, a.up + b.up, a.down + b.down, a.bits + b.bits, a.under + b.under)
 
     def inverse(self, a: Value) -> Value:
         """1/a; another point is needed where that has no value."""
-        if not a.value:
-            raise Retry
-        return Value(pow(a.value, -1, self.prime), a.down, a.up, a.under, a.bits)
+        return Value(self._inverted(a.value), a.down, a.up, a.under, a.bits)
 
 
 class Retry(Exception):
     """A divisor is zero at this point."""
 
 
-def escape(v: Value, prime: int) -> float:
-    """The probability that what has the value ``v`` = 0 is not zero."""
-    return v.up / (prime - 1) + v.bits / 60 / MANY
+def escape(v: Value, primes: Iterable[int]) -> float:
+    """The probability that what has the value ``v`` = 0 modulo each of the primes is not zero."""
+    return prod(min(1.0, v.up / (prime - 1) + v.bits / 60 / MANY) for prime in primes)
 
 
 def seat(x: Node, at: Mapping[str, int]) -> tuple[Any, ...]:
@@ -216,11 +251,13 @@ def _sum(parts: Iterable[Exponent]) -> Exponent:
     out: Exponent = {}
     for part in parts:
         for m, c in part.items():
-            out[m] = out.get(m, Fraction(0)) + c
+            out[m] = out[m] + c if m in out else c
     return {m: c for m, c in out.items() if c}
 
 
 def _times(a: Exponent, b: Exponent) -> Exponent:
+    if not a or not b:
+        return {}
     if list(b) == [()]:
         a, b = b, a
     if list(a) == [()]:
