@@ -27,10 +27,11 @@ def written(x: object) -> str:
     return json.dumps(_plain(x), ensure_ascii=False)
 
 
-def read(text: str, kind: type[_Kept]) -> _Kept:
-    """What ``written`` wrote of an object of this class. Raises ValueError for any other text."""
+def read(text: str, kind: type[_Kept], *parts: type[Any]) -> _Kept:
+    """What ``written`` wrote of an object of this class, which may hold ``parts`` that documents have not. Raises
+    ValueError for any other text."""
     try:
-        found = _meant(json.loads(text), {**_CLASSES, kind.__name__: kind})
+        found = _meant(json.loads(text), {**_CLASSES, **{c.__name__: c for c in (kind, *parts)}})
     except (KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError) as error:
         raise ValueError(f"no {kind.__name__}: {error}") from error
     if not isinstance(found, kind):

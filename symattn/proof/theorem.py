@@ -65,7 +65,10 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class Theorem:
-    """A statement about attention. ``says`` is how it is written, ``why`` the idea of the proof, in a sentence."""
+    """A statement about attention. ``says`` is how it is written, ``why`` the idea of the proof, in a sentence.
+
+    ``letters`` say what the letters of ``says`` stand for (a ``Glossary``), so that it is read and decided as well.
+    """
 
     name: str
     topic: str
@@ -75,6 +78,7 @@ class Theorem:
     false_says: Text
     why: Text = ()
     hypotheses: tuple[Text, ...] = ()
+    letters: object = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,7 @@ def theorem(
     units: tuple[tuple[str, str], ...] = (),
     rule: Text | str = (),
     top: int = 3,
+    letters: object = None,
 ) -> Callable[[Sides], Theorem]:
     """State a theorem: the function below the decorator gives the two sides, or a list of such pairs.
 
@@ -195,7 +200,7 @@ def theorem(
     def make(sides: Sides) -> Theorem:
         method = Identity(declared, sides, false, text(rule), top)
         said = tuple(text(h) for h in hypotheses)
-        return Theorem(name, topic, text(says), method, source, text(false_says), text(why), said)
+        return Theorem(name, topic, text(says), method, source, text(false_says), text(why), said, letters)
 
     return make
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
@@ -21,12 +21,35 @@ class FalseStep(AssertionError):
     """A document says what is not so, or what cannot be read: a defect of symattn."""
 
 
-def compared(compiled: Compiled, every: Sequence[Link], world: Numbers) -> None:
-    """Raises FalseStep unless every link holds in these numbers, as far as its balls tell."""
+class NotRead(FalseStep):
+    """What cannot be read, or cannot be decided: it may be true."""
+
+
+def compared(compiled: Compiled, every: Sequence[Link], world: Numbers) -> list[float]:
+    """How near each link comes to equality in these numbers (see ``nearness``).
+
+    Raises FalseStep unless every link holds, as far as the balls tell.
+    """
+    near = []
     for link in every:
+        least = 1.0
         for left, right in pairs(compiled.sides([(link.left, link.right)]), compiled.declared, world):
             if not holds(left, link.sign, right):
                 raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {world.sizes}")
+            least = min([least, *nearness(left, right)])
+        near.append(least)
+    return near
+
+
+def nearness(left: Any, right: Any) -> Iterator[float]:
+    """|x − y| over the larger of |x| and |y|, for each pair of entries that is not 0 and 0; 0 for what is 0 beside a
+    printed 0. Entries that are no balls say nothing."""
+    a, b = np.broadcast_arrays(left.entries, right.entries)
+    for x, y in zip(a.flat, b.flat, strict=True):
+        if hasattr(x, "rad") and hasattr(y, "rad"):
+            scale = max(abs(float(x.mid())), abs(float(y.mid())))
+            if scale > _WIDE:
+                yield abs(float((y - x).mid())) / scale
 
 
 def holds(left: Any, sign: str, right: Any) -> bool:
@@ -37,7 +60,10 @@ def holds(left: Any, sign: str, right: Any) -> bool:
 
 def _entry_holds(x: Any, sign: str, y: Any) -> bool:
     if not hasattr(x, "rad") or not hasattr(y, "rad"):
-        return bool(_EXACT[sign](x, y))
+        try:
+            return bool(_EXACT[sign](x, y))
+        except TypeError as reason:
+            raise Undecided(f"there is no order between {x} and {y}") from reason
     gap = y - x
     if sign == "=":
         if not gap.contains(0):

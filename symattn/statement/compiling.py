@@ -3,15 +3,17 @@ those of theorems."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
 from itertools import pairwise
 from typing import Any
 
 from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
-from symattn.proof.statement import Declared
+from symattn.errors import InputError, Refused, Undecided
+from symattn.proof.statement import Declared, Letters, run
 from symattn.statement.glossary import Glossary, spelt
 from symattn.statement.reader import Reader
 from symattn.statement.values import Several, Unread, Value, spread
@@ -55,7 +57,7 @@ class Compiled:
 
     def sides(self, pairs: Sequence[tuple[Node, Node]]) -> Callable[..., Any]:
         """The function that gives the two arrays of each pair."""
-        return self._function(lambda reader: [both for a, b in pairs for both in sides_of(reader, a, b)])
+        return self.function(lambda reader: [both for a, b in pairs for both in sides_of(reader, a, b)])
 
     def gaps(self, pairs: Sequence[tuple[Node, Node]], gaps: Sequence[Node]) -> Callable[..., Any]:
         """The function that gives ``gaps``, each with the axes of its pair."""
@@ -68,7 +70,7 @@ class Compiled:
                 found.append(spread(z, letters, max(x.rank, y.rank)))
             return found
 
-        return self._function(work)
+        return self.function(work)
 
     def argument(self, key: str) -> str:
         """The name of the argument that holds a letter."""
@@ -89,7 +91,8 @@ class Compiled:
 
         return " ".join(map(sized, shape.split()))
 
-    def _function(self, work: Callable[[Reader], Any]) -> Callable[..., Any]:
+    def function(self, work: Callable[[Reader], Any]) -> Callable[..., Any]:
+        """The function of the declared arrays that ``work`` makes of a reader."""
         declared = self.declared
         names = [*declared.arrays, *declared.permutations, *declared.sorts()]
 
@@ -153,3 +156,41 @@ def _flat(x: Value, other: Value, side: Node) -> Value:
     if x.rank == 2 and other.rank == 1 and isinstance(side, nt.Matrix) and len(side.rows) == 1:
         return Value(x.array[..., 0, :], x.letters, 1, other.row)
     return x
+
+
+def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> Glossary:
+    """The glossary with the given arrays alone that the relation is about, so that no other size is searched."""
+    compiled = Compiled(glossary, sized)
+    letters: set[str] = set()
+    sorts: set[str] = set()
+
+    def work(reader: Reader) -> None:
+        reader.touched, reader.measured = letters, sorts
+        for side in (relation.first, *(side for _, side in relation.rest)):
+            reader.read(side)
+
+    try:
+        run(compiled.function(work), compiled.declared, Letters())
+    except (Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError):
+        return glossary
+    pairs_ = tuple(pair for pair in glossary.units if letters & {*pair})
+    letters |= {name for pair in pairs_ for name in pair}
+    given = {key: shape for key, shape in glossary.given.items() if key in letters}
+    missing = _words(" ".join(sorts)) - _words(" ".join(given.values()))
+    for key, shape in glossary.given.items():
+        if missing & _words(shape):
+            given[key] = shape
+            missing -= _words(shape)
+    return replace(
+        glossary,
+        given=given,
+        defined={key: meaning for key, meaning in glossary.defined.items() if key in letters or key == glossary.loss},
+        permutations={key: sort for key, sort in glossary.permutations.items() if key in letters},
+        positive=tuple(key for key in glossary.positive if key in given),
+        nonnegative=tuple(key for key in glossary.nonnegative if key in given),
+        units=pairs_,
+    )
+
+
+def _words(shapes: str) -> set[str]:
+    return {w for w in re.findall(r"\w+", shapes) if not w.isdigit()}

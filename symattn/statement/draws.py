@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import prod
 from random import Random
@@ -55,3 +55,46 @@ def draws(sorts: Sequence[str]) -> Iterator[Drawn]:
     for there in sizes(sorts):
         for seed in range(len(KINDS)):
             yield Drawn(there, seed)
+
+
+class TwoValues(Drawn):
+    """Entries that are one of few numbers, where many bounds are equations; those that are not negative are 0, or
+    large, or either."""
+
+    def array(self, name: str, shape: str, declared: Declared) -> Any:
+        self.several = Random(f"{self.seed} {name}").choice([[0], [0], [60], [0, 1, 60]])
+        return super().array(name, shape, declared)
+
+    def _entry(self, random: Random, low: int) -> Fraction:
+        if low == 0:
+            return Fraction(random.choice(self.several))
+        return Fraction(max(low, random.choice([[0, 1], [0, 2], [-1, 1], [0, 1, -1]][self.seed % 4])))
+
+
+class FarApart(TwoValues):
+    """The same, and the numbers are far apart: many bounds are nearly equations."""
+
+    def _entry(self, random: Random, low: int) -> Fraction:
+        return super()._entry(random, low) * (40 if low < 0 else 1)
+
+
+class NearlyEqual(Drawn):
+    """Entries that are nearly equal, and nearly 0 where they are not negative: many bounds are nearly equations."""
+
+    def _entry(self, random: Random, low: int) -> Fraction:
+        return Fraction(0 if low == 0 else 1) + Fraction(random.randint(0, 40), 10 ** (3 + self.seed % 3))
+
+
+EXTREME: Mapping[str, tuple[type[Drawn], float]] = {
+    "attained": (TwoValues, 2.0**-12),
+    "far": (FarApart, 2.0**-12),
+    "approached": (NearlyEqual, 1 / 16),
+}
+"""Numbers at which bounds are equations, or nearly, and |x − y| over the larger one that is taken for it."""
+
+
+def extreme(sorts: Sequence[str], kind: type[Drawn]) -> Iterator[Drawn]:
+    """Numbers at which bounds are equations, or nearly; no size is 1."""
+    for there in sizes(sorts):
+        if 1 not in there.values():
+            yield from (kind(there, seed) for seed in range(24))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from symattn.attention.softmax import softmax as _softmax
 from symattn.attention.spec import Attention
-from symattn.statement.values import Unread, Value, both
+from symattn.statement.values import Unread, Value, both, summed
 
 Function = Callable[..., Any]
 """Takes values, gives a value or several."""
@@ -69,6 +70,37 @@ def entrywise(work: Callable[[Any, Any], Any]) -> Function:
     return apply
 
 
+def smallest(*given: Value) -> Value:
+    """The smallest entry, or the smaller of two numbers."""
+    found = largest(*(replace(x, array=-x.array) for x in given))
+    return replace(found, array=-found.array)
+
+
+def entropy(p: Value) -> Value:
+    """H(p) = −Σ p log p, of weights that are not 0."""
+    return _added_up(p, p, lambda a, _: -a * _log(a))
+
+
+def divergence(p: Value, q: Value) -> Value:
+    """KL(p ‖ q) = Σ p (log p − log q), of weights that are not 0."""
+    return _added_up(p, q, lambda a, b: a * (_log(a) - _log(b)))
+
+
+def variation(p: Value, q: Value) -> Value:
+    """TV(p, q) = ½ Σ |p − q|."""
+    return _added_up(p, q, lambda a, b: a.__array_namespace__().maximum(a - b, b - a) / 2)
+
+
+def _log(a: Any) -> Any:
+    return a.__array_namespace__().log(a)
+
+
+def _added_up(x: Value, y: Value, work: Callable[[Any, Any], Any]) -> Value:
+    if not x.rank == y.rank == 1:
+        raise Unread("this is a function of vectors")
+    return summed(both(x, y, work))
+
+
 FUNCTIONS: Mapping[str, Function] = {
     "softmax": softmax,
     "attention": attending(),
@@ -76,7 +108,13 @@ FUNCTIONS: Mapping[str, Function] = {
     "diag": diag,
     "lse": log_sum_exp,
     "max": largest,
+    "min": smallest,
+    "H": entropy,
+    "KL": divergence,
+    "TV": variation,
     "log": entrywise(lambda xp, a: xp.log(a)),
+    "exp": entrywise(lambda xp, a: xp.exp(a)),
+    "tanh": entrywise(lambda xp, a: xp.tanh(a)),
     "cos": entrywise(lambda xp, a: xp.cos(a)),
     "sin": entrywise(lambda xp, a: xp.sin(a)),
     "sigmoid": entrywise(lambda xp, a: 1 / (1 + xp.exp(-a))),

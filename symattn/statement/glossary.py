@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, Relation
@@ -25,6 +25,14 @@ class Definition:
     body: Node
 
 
+@dataclass(frozen=True)
+class Spoken:
+    """A function that a text defines: its letters, and what it is of them."""
+
+    letters: tuple[Node, ...]
+    body: Node
+
+
 Meaning = Definition | Callable[["Reader"], Any]
 """A printed definition, or code that gives an array without index letters."""
 
@@ -35,9 +43,10 @@ class Glossary:
 
     ``given``: the arrays that a statement is about, each with its shape in sorts: {"Q": "n_q d_k"}. A letter in lower
     case with indices is a row or an entry of the array in upper case. ``sizes``: printed sizes → sorts; ``index``:
-    index letters → sorts. ``defined``: letters that are computed. ``loss``: a defined number; dX is its gradient by X.
-    ``rows``: vectors before a matrix are rows. ``fixed`` are the numbers of an ``example``, ``places`` the places of
-    index letters that stand for one index.
+    index letters → sorts. ``defined``: letters that are computed; ``functions``, ``spoken``: words for functions.
+    ``loss``: a defined number; dX is its gradient by X. ``gaps``, ``sharp``: see ``Question``. ``rows``: vectors
+    before a matrix are rows. ``fixed`` are the numbers of an ``example``, ``places`` the places of index letters that
+    stand for one index.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
@@ -45,12 +54,15 @@ class Glossary:
     index: Mapping[str, str] = field(default_factory=dict)
     defined: Mapping[str, Meaning] = field(default_factory=dict)
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    spoken: Mapping[str, Spoken] = field(default_factory=dict)
     permutations: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     positive: tuple[str, ...] = ()
     nonnegative: tuple[str, ...] = ()
     units: tuple[tuple[str, str], ...] = ()
     places: Mapping[str, int] = field(default_factory=dict)
+    gaps: Mapping[Node, Node] = field(default_factory=dict)
+    sharp: Literal["", "attained", "approached", "far"] = ""
     loss: str = ""
     rows: bool = False
     example: bool = False
@@ -58,6 +70,34 @@ class Glossary:
     def knows(self, key: str) -> bool:
         """Whether the letter stands for an array or a number."""
         return key in self.given or key in self.defined or key in self.sizes or key in self.permutations
+
+    def also(self, given: Mapping[str, str] | None = None, **more: Any) -> Glossary:
+        """This and more: letters in ``given`` lose the meaning that they had, mappings are joined, other fields are
+        set; a ``Node`` in ``defined`` is a definition without indices."""
+        found = self.freed(given or {})
+        if "defined" in more:
+            made = {k: Definition((), d) if isinstance(d, Node) else d for k, d in more["defined"].items()}
+            found = replace(found, given={k: s for k, s in found.given.items() if k not in made})
+            more["defined"] = made
+        joined: Any = {k: {**getattr(found, k), **v} if isinstance(v, Mapping) else v for k, v in more.items()}
+        return replace(found, **joined)
+
+    def valued(self, letter: str, number: Node) -> Glossary:
+        """This, where a given letter is a number."""
+        given = {key: shape for key, shape in self.given.items() if key != letter}
+        return replace(self, given=given, defined={**self.defined, letter: Definition((), number)})
+
+    def merged(self, one: str, other: str) -> Glossary:
+        """This, where two printed sizes are one."""
+        kept, lost = sorted((self.sizes[one], self.sizes[other]))
+
+        def sort(shape: str) -> str:
+            return re.sub(rf"(?<!\w){lost}(?!\w)", kept, shape)
+
+        def every(found: Mapping[str, str]) -> dict[str, str]:
+            return {key: sort(shape) for key, shape in found.items()}
+
+        return replace(self, given=every(self.given), sizes=every(self.sizes), index=every(self.index))
 
     def with_definition(self, relation: Relation) -> Glossary:
         """This and ``letter = body``; or the numbers of given arrays. Raises ValueError for a letter that has a

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from symattn.arrays.ball import precision
 from symattn.document import notation as nt
@@ -19,9 +19,9 @@ from symattn.proof.prover import Proof, prove
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs
 from symattn.proof.theorem import Identity, Method
 from symattn.proof.together import Positive, bound
-from symattn.statement.comparing import FalseStep, compared
+from symattn.statement.comparing import FalseStep, NotRead, compared
 from symattn.statement.compiling import Compiled, Link, links
-from symattn.statement.draws import draws, sizes
+from symattn.statement.draws import EXTREME, draws, extreme, sizes
 from symattn.statement.examples import decide
 from symattn.statement.glossary import Glossary
 from symattn.statement.values import Unread
@@ -36,6 +36,7 @@ _SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whethe
 class Question:
     """A relation, what its letters stand for, the sizes that it is written out for, and what helps to decide it.
 
+    ``sharp``: each ≤ is attained by some numbers, or approached, as a weaker bound would not be.
     ``gaps``: for an inequality, by one of its sides, larger − smaller in a form that shows its sign. ``signs``: x →
     an expression that is |x|, in a form that shows its sign.
     """
@@ -45,6 +46,7 @@ class Question:
     sized: Mapping[str, int] = field(default_factory=dict)
     gaps: Mapping[Node, Node] = field(default_factory=dict)
     signs: Mapping[Node, Node] = field(default_factory=dict)
+    sharp: Literal["", "attained", "approached", "far"] = ""
 
     def of(self, relation: Relation) -> Evidence:
         """What stands behind another relation in the place of this one."""
@@ -101,7 +103,7 @@ def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> 
         decide(question.relation, question.glossary)
         return Evidence(Grade.CHECKED, "this example")
     except (Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, ValueError) as reason:
-        raise FalseStep(f"{text(question.relation)}: {type(reason).__name__}: {reason}") from reason
+        raise NotRead(f"{text(question.relation)}: {type(reason).__name__}: {reason}") from reason
 
 
 # -- for all sizes ----------------------------------------------------------------------------------------------------
@@ -117,7 +119,7 @@ def _general(question: Question) -> Evidence:
     if None not in found:
         where = f"{_words(question.sized)}, all entries" if question.sized else "all sizes"
         return Evidence(Grade.PROVED, "; ".join(dict.fromkeys((where, *(h for f in found for h in f or () if h)))))
-    return _checked(compiled, every)
+    return _checked(compiled, every, question.sharp)
 
 
 def _has_bars(question: Question) -> bool:
@@ -249,19 +251,32 @@ def _spot(compiled: Compiled, every: Sequence[Link]) -> None:
             compared(compiled, every, world)
 
 
-def _checked(compiled: Compiled, every: Sequence[Link]) -> Evidence:
+def _checked(compiled: Compiled, every: Sequence[Link], sharp: str) -> Evidence:
     """All draws in balls, then exact numbers where there are equations."""
     declared = compiled.declared
     with precision(_BITS):
         for world in draws(declared.sorts()):
             compared(compiled, every, world)
+        if sharp:
+            bounds = [x for x in every if x.sign != "=" and not _is_zero(x.left) and not _is_zero(x.right)]
+            _sharp(compiled, bounds, sharp)
     largest = sizes(declared.sorts())[-2]
     equations = [x for x in every if x.sign == "="]
     for number in range(_EXACT) if equations else ():
         there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
-        compared(compiled, equations, Numbers(there, number))
+        with suppress(Unread, Refused, Undecided):  # exact numbers lack some functions that balls have
+            compared(compiled, equations, Numbers(there, number))
     many = len(sizes(declared.sorts())) * 6
     return Evidence(Grade.CHECKED, f"{many} draws at sizes up to {_words(largest)}")
+
+
+def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str) -> None:
+    """Each bound is an equation in some draw, or nearly one. Raises FalseStep."""
+    for link in bounds:
+        kind, near = EXTREME[how]
+        worlds = extreme(compiled.declared.sorts(), kind)
+        if not any(compared(compiled, [link], world)[0] < near for world in worlds):
+            raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
 
 
 def _words(found: Mapping[str, int]) -> str:

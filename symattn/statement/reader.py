@@ -10,10 +10,11 @@ from typing import Any
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node
 from symattn.document.text import text
+from symattn.errors import Refused
 from symattn.proof.gradients import jacobian
 from symattn.statement import values as v
 from symattn.statement.functions import FUNCTIONS
-from symattn.statement.glossary import Definition, Glossary, Meaning
+from symattn.statement.glossary import Definition, Glossary, Meaning, Spoken
 from symattn.statement.values import Several, Unread, Value
 
 _COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -35,6 +36,8 @@ class Reader:
         self.sums: dict[str, str] = {}
         self.found: dict[str, Found] = {}
         self.open: list[str] = []
+        self.touched: set[str] = set()
+        self.measured: set[str] = set()
 
     @property
     def xp(self) -> Any:
@@ -65,6 +68,7 @@ class Reader:
 
     def length(self, sort: str) -> Any:
         """The length of a sort, or of a sum of sorts."""
+        self.measured.add(sort)
         blocks = [int(b) if b.isdigit() else self.lengths[b] for b in sort.split("+")]
         return sum(blocks[1:], blocks[0])
 
@@ -95,9 +99,11 @@ class Reader:
     def _letter(self, key: str) -> Found | None:
         g = self.glossary
         if key in self.arrays:
+            self.touched.add(key)
             array = self.arrays[key]
             return Value(array, (), len(array.shape), g.rows and len(array.shape) == 1)
         if key in g.defined:
+            self.touched.add(key)
             return self._meaning(g.defined[key])
         if key in g.sizes:
             return Value(self.xp.asarray(self.length(g.sizes[key])))
@@ -241,7 +247,7 @@ class Reader:
 
         def function(**moved: Any) -> Any:
             inner = Reader(self.glossary, moved, self.lengths)
-            inner.sums = dict(self.sums)
+            inner.sums, inner.touched, inner.measured = dict(self.sums), self.touched, self.measured
             found = inner.one(of)
             shape[:] = [found]
             return found.array
@@ -275,10 +281,19 @@ class Reader:
         return replace(found, array=-found.array)
 
     def _product(self, x: nt.Product) -> Value:
+        first, *rest = x.factors
+        if first == Name("∇") and len(rest) == 1:
+            return self._nabla(rest[0])
         product, *others = map(self.one, x.factors)
         for other in others:
             product = v.times(product, other, x.sign, self.glossary.rows)
         return product
+
+    def _nabla(self, of: Node) -> Value:
+        """The derivative of f(x) by its argument."""
+        if not isinstance(of, nt.Call) or len(of.arguments) != 1 or text(of.arguments[0]) not in self.arrays:
+            raise Unread(f"the argument by which {text(of)} is differentiated")
+        return self.derivative(of, text(of.arguments[0]))
 
     def _over(self, x: nt.Over) -> Value:
         below = self.one(x.denominator)
@@ -328,17 +343,18 @@ class Reader:
     def _norm(self, x: Value, sub: Node | None) -> Value:
         kind = text(sub) if sub is not None else ""
         if kind == "" and x.rank == 1:
-            return Value(self.xp.sqrt(self.xp.sum(x.array * x.array, axis=-1)), x.letters)
+            return Value(v.root_of_squares(self.xp.sum(x.array * x.array, axis=-1)), x.letters)
         if kind == "∞" and x.rank == 2:
             rows = self.xp.sum(self._absolute(x.array), axis=-1)
             return Value(self.xp.max(rows, axis=-1), x.letters)
         raise Unread("this norm")
 
     def _listed(self, x: nt.Commas) -> Found:
-        """(q, r): vectors side by side are one, numbers are a vector, others are several things."""
+        """(q, r): vectors side by side, or with numbers, are one, numbers are a vector, others are several things."""
         parts = tuple(map(self.one, x.parts))
-        if all(p.rank == 1 and not p.letters for p in parts):
-            return Value(self.xp.concat([p.array for p in parts], axis=-1), (), 1, parts[0].row)
+        if {p.rank for p in parts} in ({1}, {0, 1}) and not any(p.letters or p.even for p in parts):
+            columns = [p.array if p.rank else p.array[None] for p in parts]
+            return Value(self.xp.concat(columns, axis=-1), (), 1, any(p.row for p in parts))
         if len({p.rank for p in parts} | {0}) == 1 and all(isinstance(p, nt.Number | nt.Neg) for p in x.parts):
             return Value(self.xp.stack([p.array for p in parts]), (), 1, self.glossary.rows)
         return Several(parts)
@@ -349,6 +365,8 @@ class Reader:
             raise Unread(f"the function {text(function)}")
         if function.base == "Var" and function.sub:
             return self._variance(function.sub[0], x)
+        if function.base in self.glossary.spoken:
+            return self._spoken(x, self.glossary.spoken[function.base])
         here, work = self.glossary.functions.get(function.base), FUNCTIONS.get(function.base)
         if here is None and work is None:
             raise Unread(f"the function {text(function)}")
@@ -356,8 +374,13 @@ class Reader:
         if len(arguments) > 1 and function.base == "softmax":
             arguments = (nt.Fence("round", nt.Commas(arguments)),)
         given = tuple(map(self.read, arguments))
+        for argument, value in zip(arguments, given, strict=True):
+            if isinstance(argument, nt.Transposed) and isinstance(value, Value) and value.rank == 1:
+                raise Unread(f"{text(x)}: a function of a vector takes it as it is")
         try:
             found: Found = here(self, *given) if here else work(*given) if work else given[0]
+        except Refused:
+            raise
         except TypeError as reason:
             raise Unread(f"{text(x)}: {reason}") from reason
         if not function.sub:
@@ -365,6 +388,25 @@ class Reader:
         if isinstance(found, Several):
             raise Unread("an index of several things")
         return self.part(found, function.sub)
+
+    def _spoken(self, x: nt.Call, meaning: Spoken) -> Found:
+        if len(meaning.letters) != len(x.arguments):
+            raise Unread(f"{text(x)} has not as many arguments as its definition")
+        return self.read(nt.replaced(meaning.body, dict(zip(meaning.letters, x.arguments, strict=True))))
+
+    def _at(self, x: nt.At) -> Value:
+        """What stands where index letters are as the condition says, and 0 elsewhere."""
+        if not isinstance(x.condition, nt.Relation):
+            raise Unread(f"the condition {text(x.condition)}")
+        found = self.one(x.body)
+        sides = [x.condition.first, *(side for _, side in x.condition.rest)]
+        for (sign, right), left in zip(x.condition.rest, sides, strict=False):
+            if sign not in _COMPARED:
+                raise Unread(f"the sign {sign} between indices")
+            kept = v.both(self.one(left), self.one(right), _COMPARED[sign])
+            chosen = replace(kept, array=self.xp.where(kept.array, self.xp.asarray(1), self.xp.asarray(0)))
+            found = v.both(found, chosen, lambda a, b: a * b)
+        return found
 
     def _variance(self, law: Node, x: nt.Call) -> Value:
         """Var_{i∼p}(x_i) = Σ_i p_i (x_i − Σ_j p_j x_j)²."""

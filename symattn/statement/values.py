@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from symattn.errors import Undecided
+
 Binary = Callable[[Any, Any], Any]
 
 
@@ -75,6 +79,21 @@ def summed(x: Value) -> Value:
 
 def _sum(array: Any, axis: int) -> Any:
     return array.__array_namespace__().sum(array, axis=axis)
+
+
+def root_of_squares(x: Any) -> Any:
+    """√x for a sum of squares x, which is not negative where its ball is too wide to show that."""
+    xp = x.__array_namespace__()
+    try:
+        return xp.sqrt(x)
+    except Undecided:
+        roots = [e.sqrt() if e > 0 else _from_zero_to(e.upper().sqrt()) for e in x.entries.flat]
+        return type(x)(np.array(roots, dtype=object).reshape(x.entries.shape))
+
+
+def _from_zero_to(top: Any) -> Any:
+    half = top / 2
+    return half + half.union(-half)
 
 
 def times(x: Value, y: Value, sign: str, rows: bool) -> Value:

@@ -9,6 +9,7 @@ from symattn.document.keeping import read, written
 from symattn.proof.theorem import Theorem
 from symattn.theorems.content import digest
 from symattn.theorems.findings import Finding
+from symattn.theorems.reading import Read, Reading
 
 
 class Cache:
@@ -22,7 +23,7 @@ class Cache:
         key = digest(theorem) if self.on else None
         text = key and cache.get("theorems", key)
         try:
-            return read(text, Finding) if text else None
+            return read(text, Finding, Reading, Read) if text else None
         except ValueError:
             return None
 

@@ -36,7 +36,8 @@ def digest(theorem: Theorem) -> str | None:
     """The digest of a theorem; None if it depends on something that is not understood."""
     walk = _Walk()
     try:
-        parts = [ground(), *walk.parts(theorem.method)]
+        printed = (theorem.letters, theorem.says, theorem.false_says, theorem.hypotheses) if theorem.letters else ()
+        parts = [ground(), *walk.parts((theorem.method, printed))]
         files = sorted((path, _file(path)) for path in walk.files)
     except (Unknown, OSError):
         return None

@@ -17,6 +17,7 @@ from symattn.errors import InputError
 from symattn.evidence import Grade, weakest
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import Finding
+from symattn.theorems.reading import Read, Reading
 
 _WORD = re.compile(r"[a-z]+(?=[ ,;.]|$)")
 _FORMULA = re.compile(
@@ -81,10 +82,11 @@ def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
 def blocks(decided: Decided) -> tuple[Block, ...]:
     """The statement in its box, hypotheses, idea, how it was decided, false variant, source."""
     theorem, found = decided.theorem, decided.finding
-    formulas, words = statement(theorem.says)
+    formulas, words = statement(_told_apart(theorem.says, found.reading.claims if found.reading else ()))
     hypotheses = tuple(dict.fromkeys((*theorem.hypotheses, *found.hypotheses)))
     return (
         md.Result("Theorem", formulas, (found.evidence,), words),
+        *(_print(found.reading) if found.reading else ()),
         *_several("Hypotheses", "Hypothesis", hypotheses),
         *(_told("Witness", _witness(found.witness)) if hypotheses else ()),
         *_told("Why", theorem.why),
@@ -93,6 +95,27 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
         _false_variant(theorem, found),
         *_told("Source", (theorem.source,)),
     )
+
+
+def _told_apart(words: Text, read: Sequence[Read]) -> Text:
+    """Words in which the formulas that could not be read are words, too."""
+    unread = {r.formula for r in read if not r.evidence}
+    return tuple(text(part) if isinstance(part, Node) and part in unread else part for part in words)
+
+
+def _print(reading: Reading) -> tuple[Block, ...]:
+    """What became of the formulas of the statement, each read as it is printed, and what their letters stand for."""
+    found = [r.evidence for r in reading.claims if r.evidence]
+    grades = [(g, [e for e in found if e.grade is g]) for g in Grade]
+    told = [
+        f"{len(every)} {g.value} ({'; '.join(dict.fromkeys(e.where for e in every))})" for g, every in grades if every
+    ]
+    words: list[md.Inline] = [f"read and decided as it stands: {', '.join(told)}"] if told else []
+    for number, formula in enumerate(reading.letters):
+        words += [", " if number else " with ", formula]
+    for r in (r for r in reading.claims if not r.evidence):
+        words += ["; " if words else "", f"in words: {text(r.formula)}"]
+    return _told("Print", tuple(words))
 
 
 def _witness(witness: Text) -> Text:
@@ -109,7 +132,7 @@ def _false_variant(theorem: Theorem, found: Finding) -> Block:
         Grade.UNDECIDED: "it is not refuted, so that nothing is shown",
     }[found.false_grade]
     where: Text = (": ", *found.counterexample) if found.counterexample else ()
-    said = with_formulas(theorem.false_says)
+    said = with_formulas(_told_apart(theorem.false_says, found.reading.false if found.reading else ()))
     comma = "" if said and isinstance(said[-1], str) and said[-1].endswith((".", ";")) else ";"
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))
 
@@ -220,8 +243,21 @@ def closing(found: Sequence[Decided]) -> Block:
     refuted = sum(d.finding.false_grade is Grade.REFUTED for d in found)
     accepted = sum(d.finding.false_grade is Grade.PROVED for d in found)
     return md.Paragraph(
-        (*counts(found), f". Of {len(found)} false variants, {refuted} are refuted and {accepted} accepted.")
+        (
+            *counts(found),
+            f". Of {len(found)} false variants, {refuted} are refuted and {accepted} accepted.",
+            _read_so_far(found),
+        )
     )
+
+
+def _read_so_far(found: Sequence[Decided]) -> str:
+    """How many formulas of the statements are read as they are printed."""
+    every = [r for d in found if d.finding.reading for r in d.finding.reading.claims]
+    if not every:
+        return ""
+    read = sum(r.evidence is not None for r in every)
+    return f" Of {len(every)} formulas in the statements, {read} are read as printed, {len(every) - read} are words."
 
 
 def _whole(
@@ -259,14 +295,22 @@ def _entry(decided: Decided) -> Mapping[str, Any]:
         "how": [plain(h) for h in found.how],
         "source": theorem.source,
         "witness": plain(found.witness),
+        "read": [_read(r) for r in found.reading.claims] if found.reading else [],
         "false_variant": {
             "grade": found.false_grade,
             "statement": plain(theorem.false_says),
             "tex": in_tex(theorem.false_says),
             "counterexample": plain(found.counterexample),
+            "read": [_read(r) for r in found.reading.false] if found.reading else [],
         },
         **more,
     }
+
+
+def _read(r: Read) -> Mapping[str, Any]:
+    """A formula with the grade that its print earns; null where it is not read, with the reason."""
+    grade, where = (r.evidence.grade, r.evidence.where) if r.evidence else (None, r.reason)
+    return {"formula": text(r.formula), "grade": grade, "where": where}
 
 
 def certified(decided: Decided) -> str:

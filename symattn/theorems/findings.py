@@ -16,6 +16,7 @@ from symattn.proof.prover import Case, Proof
 from symattn.proof.theorem import Outcome
 from symattn.proof.together import DIFFER
 from symattn.proof.writing import Writing, is_plain, size
+from symattn.theorems.reading import Reading
 
 DEFECT = "a defect of symattn; please report it"
 _WIDEST = 28.0  # em of a formula among words
@@ -39,6 +40,7 @@ class Finding:
     counterexample: Text
     witness: Text
     seconds: float
+    reading: Reading | None = None
 
     @property
     def grade(self) -> Grade:
@@ -46,12 +48,14 @@ class Finding:
         return self.evidence.grade
 
 
-def finding(outcome: Outcome) -> Finding:
-    """What is kept of an outcome. What is unsound is undecided, and says why."""
+def finding(outcome: Outcome, reading: Reading | None = None) -> Finding:
+    """What is kept of an outcome, and of what was read of its print. What is unsound is undecided, and says why."""
     decision, refutation = outcome.decision, outcome.refutation
     evidence = decision.evidence
     if not outcome.sound and evidence.grade is not Grade.REFUTED:
         evidence = Evidence(Grade.UNDECIDED, _unsound(outcome))
+    if reading and reading.wrong:
+        evidence = Evidence(Grade.UNDECIDED, f"what is printed is not so: {reading.wrong}")
     refuted: Text = ()
     if evidence.grade is Grade.REFUTED:
         refuted = ("a counterexample: ", *_counterexamples(evidence.where))
@@ -60,11 +64,16 @@ def finding(outcome: Outcome) -> Finding:
     return Finding(
         evidence,
         (refuted,) if refuted else (*_reductions(decision.proofs), *map(_argued, decision.argument)),
-        tuple(dict.fromkeys((*decision.declared, *decision.hypotheses, *demands))),
+        tuple(
+            dict.fromkeys(
+                (*decision.declared, *decision.hypotheses, *demands, *(reading.hypotheses if reading else ()))
+            )
+        ),
         Grade.PROVED if refutation.accepted else Grade.REFUTED if refutation.refuted else Grade.UNDECIDED,
         _counterexamples(refutation.counterexample),
         _spaced(_SEED.sub("", outcome.witness)),
         round(outcome.seconds, 3),
+        reading,
     )
 
 

@@ -19,6 +19,7 @@ from symattn.document.notation import (
     Root,
     Transposed,
     call,
+    commas,
     equals,
     matrix,
     name,
@@ -78,6 +79,11 @@ def over_keys(body: Node) -> Node:
 def stack(*blocks: Like) -> Node:
     """Blocks of rows, one above the other."""
     return matrix([[b] for b in blocks])
+
+
+def beside(*parts: Like) -> Node:
+    """(x, y): numbers and vectors one after the other."""
+    return Fence("round", commas(*parts))
 
 
 def t(x: Node) -> Node:

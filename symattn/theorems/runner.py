@@ -20,6 +20,7 @@ from symattn.theorems.cache import Cache
 from symattn.theorems.documents import Decided
 from symattn.theorems.explaining import certificates, explained
 from symattn.theorems.findings import DEFECT, Finding, crashed, finding
+from symattn.theorems.reading import read
 
 Source = Callable[[], Mapping[str, Theorem]]
 Progress = Callable[[int, int, str], None]
@@ -71,7 +72,7 @@ def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
     Where symattn itself fails, the theorem is undecided, and says so. Raises ``Broken``.
     """
     try:
-        outcome = decide(theorem)
+        outcome, reading = decide(theorem), read(theorem)
     except SymattnError:
         raise
     except Exception as error:
@@ -80,8 +81,8 @@ def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
             return Decided(theorem, crashed(told))
         raise Broken(theorem.name, told) from error
     if not explain:
-        return Decided(theorem, finding(outcome))
-    return Decided(theorem, finding(outcome), explained(outcome), certificates(outcome))
+        return Decided(theorem, finding(outcome, reading))
+    return Decided(theorem, finding(outcome, reading), explained(outcome), certificates(outcome))
 
 
 def _in_turn(theorems: Sequence[Theorem], explain: bool, progress: Progress) -> Iterator[Decided]:

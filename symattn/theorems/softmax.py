@@ -6,13 +6,15 @@ from typing import Any
 
 from symattn.attention.notation import N_K, N_Q
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import equals, name, relation
+from symattn.document.notation import Fence, Partial, commas, equals, name, relation, total
 from symattn.proof.gradients import gradient
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, bound, identity
+from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems import softmax_bounds
 from symattn.theorems.letters import (
+    I_,
     J_,
     ONES,
     T_,
@@ -30,6 +32,7 @@ from symattn.theorems.softmax_bounds import (
     AT_LEAST_ZERO,
     FORMS,
     JACOBIAN,
+    LETTERS,
     P_I,
     P_J,
     P_ROW,
@@ -48,7 +51,9 @@ from symattn.theorems.softmax_bounds import (
 )
 from symattn.theorems.sums import add_up, exp, form, log_sum_exp, others, squares, weights
 
+P_IJ = name("p", I_, J_, role="weight")
 ROW = {"s": "n m"}
+ROWS = Glossary({"S": "n_q n_k"}, index={"i": "n_q", "j": "n_k"}, defined={"P": Definition((), softmax("S"))})
 
 
 # -- invariance and sums ----------------------------------------------------------------------------------------------
@@ -58,6 +63,7 @@ ROW = {"s": "n m"}
     same(softmax(S_ + T_ * ONES), softmax(S_)),
     arrays={"s": "n m", "t": "n 1"},
     why="Numerator and denominator both get the factor e^t.",
+    letters=LETTERS.also({"t": ""}),
     false=lambda s, t: (soft(t * s), soft(s)),
     false_says=same(softmax(T_ * S_), softmax(S_)),
 )
@@ -74,13 +80,13 @@ softmax_simplex = Theorem(
     "softmax-simplex",
     TOPIC,
     (
-        relation(P_J, ">", 0),
+        relation(P_IJ, ">", 0),
         ", ",
-        equals(over_keys(P_J), 1),
+        equals(over_keys(P_IJ), 1),
         "; so ",
         equals(P * ONES, ONES),
-        ", and all weights together sum to ",
-        N_Q,
+        ", and ",
+        equals(total(I_, 1, N_Q, over_keys(P_IJ)), N_Q),
     ),
     Together(
         (
@@ -91,6 +97,7 @@ softmax_simplex = Theorem(
     "folklore",
     ("the columns sum to 1: ", equals(t(P) * ONES, ONES)),
     ("Each row is divided by its own sum, and exponentials are positive.",),
+    letters=ROWS,
 )
 
 
@@ -130,6 +137,7 @@ softmax_log_ratio = Theorem(
     "folklore",
     same(P_I / P_J, S_I / S_J),
     ("The normaliser is the same in both weights.",),
+    letters=LETTERS,
 )
 
 
@@ -140,6 +148,7 @@ softmax_log_ratio = Theorem(
     arrays={"s": "n 2"},
     hypotheses=(("there are two keys, ", equals(N_K, 2)),),
     why=told("Divide numerator and denominator by {}.", power_of_e(name("s", 1, role="score"))),
+    letters=LETTERS,
     false=lambda s: (soft(s)[:, 0], 1 / (1 + exp(-s[:, 0]))),
     false_says=same(name("p", 1, role="weight"), 1 / (1 + power_of_e(-name("s", 1, role="score")))),
 )
@@ -214,11 +223,10 @@ gibbs_variational = Theorem(
     TOPIC,
     (
         equals(lse(S_) - inner(P_ROW, S_) - said("H", P_ROW), kl(P_ROW, softmax(S_))),
-        ", so ",
-        equals(lse(S_), largest(inner(P_ROW, S_) + said("H", P_ROW))),
-        " over all weights p, attained at ",
-        equals(P_ROW, softmax(S_)),
-        " alone",
+        ", and ",
+        relation(kl(P_ROW, softmax(S_)), "≥", 0),
+        ", so lse(s) is the maximum over all weights p, attained at softmax(s) alone: ",
+        equals(lse(S_), inner(softmax(S_), S_) + said("H", softmax(S_))),
     ),
     Together(
         (
@@ -249,6 +257,7 @@ gibbs_variational = Theorem(
             lse(S_),
         ),
     ),
+    LETTERS.also({"a": "n_k"}, defined={"p": softmax(name("a"))}),
 )
 
 
@@ -290,10 +299,12 @@ lse_bounds = Theorem(
     "folklore",
     (relation(lse(S_), "≤", largest(S_) + 1),),
     ("The largest term is one of n_k, and none is larger.",),
+    letters=LETTERS.also(sharp="far"),
 )
 
 NABLA = name("∇")
-HESSIAN = NABLA**2 * lse(S_)
+SPREAD_ = P_J * name("p", "l", role="weight") * (name("x", J_) - name("x", "l")) ** 2
+HESSIAN = said("diag", P_ROW) - P_ROW * t(P_ROW)
 
 
 def _scalar_lse(s: Any) -> Any:
@@ -307,11 +318,13 @@ lse_hessian = Theorem(
     (
         equals(NABLA * lse(S_), P_ROW),
         ", ",
-        equals(HESSIAN, said("diag", P_ROW) - P_ROW * t(P_ROW)),
-        ", which has no negative eigenvalue, the kernel spanned by ",
-        ONES,
-        " and the trace ",
+        equals(Partial(P_I, S_J), Fence("round", HESSIAN, commas(I_, J_))),
+        "; this matrix has no negative eigenvalue, ",
+        relation(t(X_) * HESSIAN * X_, "≥", 0),
+        ", the trace ",
         1 - norm(P_ROW) ** 2,
+        ", and a kernel spanned by the ones: ",
+        equals(HESSIAN * ONES, 0 * ONES),
     ),
     Together(
         (
@@ -329,7 +342,7 @@ lse_hessian = Theorem(
         ),
         told(
             "The gap, half the sum of all {}, is 0 iff all {} are equal, so the kernel is that of constant vectors.",
-            P_J * name("p", "l", role="weight") * (name("x", J_) - name("x", "l")) ** 2,
+            SPREAD_,
             name("x", J_),
         ),
     ),
@@ -337,10 +350,10 @@ lse_hessian = Theorem(
     (
         "the Hessian is invertible, so that ",
         relation(t(X_) * HESSIAN * X_, ">", 0),
-        " also for ",
-        equals(X_, ONES),
+        " also for equal entries of x",
     ),
     ("The Hessian is the covariance of one-hot vectors drawn with the weights p.",),
+    letters=LETTERS.also(gaps={t(X_) * HESSIAN * X_: over_keys(total("l", 1, N_K, SPREAD_)) / 2}),
 )
 
 
@@ -368,6 +381,7 @@ softmax_bregman = Theorem(
     ("it is symmetric: ", equals(kl(softmax(S_), softmax(T_)), kl(softmax(T_), softmax(S_)))),
     ("It is the distance of lse(t) from the tangent of lse at s.",),
     (told("in the equation {} and {} are letters, for it holds for any two numbers", lse(S_), lse(T_)),),
+    LETTERS,
 )
 
 THEOREMS = (

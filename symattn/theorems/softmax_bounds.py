@@ -10,10 +10,14 @@ from symattn.document.notation import Call, Node, Over, equals, name, node, rela
 from symattn.proof.gradients import gradient
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound, identity
+from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems.letters import (
     I_,
     J_,
+    ONES,
     T_,
+    beside,
+    magnitude,
     norm,
     power_of_e,
     said,
@@ -24,6 +28,17 @@ from symattn.theorems.letters import (
 from symattn.theorems.sums import add_up, exp, form, others, outer, squares, weights
 
 TOPIC = "softmax"
+LETTERS = Glossary(
+    given={"s": "n_k", "t": "n_k", "S": "n_q n_k", "x": "n_k"},
+    sharp="attained",
+    index={"i": "n_k", "j": "n_k", "l": "n_k"},
+    defined={
+        "p": Definition((), softmax("s")),
+        "P": Definition((), softmax("S")),
+        "p_max": Definition((), said("max", "p")),
+        "J": Definition((), said("diag", "p") - name("p") * t(name("p"))),
+    },
+)
 TWO_ROWS = {"a": "n m", "b": "n m"}
 S_, X_, ETA, W_, DELTA = (name(x) for x in ("s", "x", "η", "w", "Δ"))
 P_I, P_J = name("p", I_, role="weight"), name("p", J_, role="weight")
@@ -124,8 +139,9 @@ softmax_half_lipschitz = Theorem(
         ),
     ),
     "Nair, Softmax is 1/2-Lipschitz (2025)",
-    ("the constant ", Over(node(1), node(4))),
+    (relation(norm(softmax(S_) - softmax(T_)), "≤", Over(node(1), node(4)) * norm(S_ - T_)),),
     ("The Jacobian diag(p) − p pᵀ is small because the weights sum to 1.",),
+    letters=LETTERS.also(sharp="approached"),
 )
 
 
@@ -169,6 +185,7 @@ softmax_cocoercive = Theorem(
         relation(name("μ"), ">", 0),
     ),
     ("J − 2J² has no negative eigenvalue, since those of J lie between 0 and ½.",),
+    letters=LETTERS.also({"μ": ""}, positive=("μ",), sharp="approached"),
 )
 
 
@@ -285,6 +302,7 @@ softmax_dispersion = Theorem(
     ("bounded scores can stay sharp: ", relation(P_J, "≥", 1 / (1 + power_of_e(W_))), " for every ", N_K),
     told("Every other key has at least {} and at most {} times the weight of a key.", power_of_e(-W_), power_of_e(W_)),
     ((relation(largest(S_) - said("min", S_), "≤", W_),), TWO_KEYS),
+    LETTERS.also({"u": ""}, defined={"w": largest(S_) - said("min", S_) + name("u")}, nonnegative=("u",)),
 )
 
 TOP = {"top": "n 1", "delta": "n 1", "u": "n r"}
@@ -336,6 +354,13 @@ softmax_gap = Theorem(
     (relation(1 - P_MAX, "≤", power_of_e(-DELTA)), " for every ", N_K),
     ("Between one and all of the other n_k − 1 keys have the second largest score.",),
     (("Δ is the gap of the two largest scores",), TWO_KEYS),
+    LETTERS.also(
+        {"top": "", "Δ": "", "u": "r"},
+        nonnegative=("Δ", "u"),
+        defined={"s": beside(name("top"), name("top") - DELTA, (name("top") - DELTA) * ONES - name("u"))},
+        sizes={"n_k": "2+r"},
+        index={"j": "2+r"},
+    ),
 )
 
 
@@ -432,6 +457,7 @@ softmax_tv = Theorem(
         ),
         TWO_KEYS,
     ),
+    LETTERS.also({"u": ""}, defined={"η": largest(magnitude(S_ - T_)) + name("u")}, nonnegative=("u",)),
 )
 
 

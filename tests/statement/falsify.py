@@ -1,10 +1,11 @@
-"""Every relation of every derivation, falsified: which of the false formulas would have been printed with a grade.
+"""Every relation of every derivation and theorem, falsified: which false formulas would be printed with a grade.
 
     python -m tests.statement.falsify [NAME…]
 
-A mutant is refused if the section of its document raises FalseStep for it, which is what happens when the document is
-made. One that is proved for all sizes, or decided in the exact numbers of an example, is true; the others that pass
-are survivors, and are listed.
+NAME is a derivation, a theorem or a topic of theorems. A mutant is refused if FalseStep is raised for it in the place
+of the relation, which is what happens when the document is made or the theorem decided. One that is proved for all
+sizes, or decided in the exact numbers of an example, or is what it was but for the order of its factors, is true; the
+others that pass are survivors, and are listed.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from symattn.derivations import derive
-from symattn.document.notation import Relation
+from symattn.document.notation import At, Relation, equals
 from symattn.document.text import text
 from symattn.evidence import Grade
+from symattn.proof.theorem import Theorem
 from symattn.statement.comparing import FalseStep
 from symattn.statement.judging import Asked, recorded
+from symattn.statement.sentences import claims
+from symattn.theorems import TOPICS, of_topic
+from symattn.theorems.reading import Statement
 from tests.statement.mutants import letters_of, mutants
 
 DOCUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -59,6 +64,27 @@ def questions(name: str, parameters: dict[str, Any]) -> list[Asked]:
     return list({text(a.relation): a for a in asked}.values())
 
 
+def printed(theorem: Theorem) -> list[Asked]:
+    """What the statement of a theorem claims and is decided from its print, each relation once."""
+    if theorem.letters is None:
+        return []
+    statement = Statement(theorem)
+    with recorded() as asked:
+        for claim in claims(theorem.says):
+            if not claim.denied:
+                statement.decided(claim)
+    said = {text(claim.relation) for claim in claims(theorem.says)}
+    return list({text(a.relation): a for a in asked if text(bare(a.relation)) in said}.values())
+
+
+def bare(relation: Relation) -> Relation:
+    """The relation without the condition under which its sides stand."""
+    if not isinstance(relation.first, At):
+        return relation
+    rest = tuple((sign, side.body if isinstance(side, At) else side) for sign, side in relation.rest)
+    return Relation(relation.first.body, rest)
+
+
 def changed(asked: Asked) -> Iterator[tuple[str, Relation]]:
     """Its relation falsified, in every way."""
     letters = letters_of(asked.relation, asked.indices, asked.sizes, asked.matrices)
@@ -75,7 +101,7 @@ def falsified(every: Iterable[Asked], stride: int = 1) -> Figures:
         except FalseStep:
             found.refused[kind] += 1
             continue
-        if grade is Grade.PROVED or asked.example:
+        if grade is Grade.PROVED or asked.example or _same(asked, mutant):
             found.true[kind] += 1
         else:
             found.survived[kind] += 1
@@ -83,15 +109,25 @@ def falsified(every: Iterable[Asked], stride: int = 1) -> Figures:
     return found
 
 
+def _same(asked: Asked, mutant: Relation) -> bool:
+    """Whether each side is what it was: factors in another order."""
+    before, after = ((r.first, *(side for _, side in r.rest)) for r in (asked.relation, mutant))
+    if [sign for sign, _ in asked.relation.rest] != [sign for sign, _ in mutant.rest]:
+        return False
+    try:
+        for a, b in zip(before, after, strict=True):
+            asked.decide(equals(a, b))
+    except FalseStep:
+        return False
+    return True
+
+
 def main(names: list[str]) -> None:
-    """Print a line for each document, then its survivors."""
+    """Print a line for each document and each topic of theorems, with its survivors; then one for each kind."""
     whole = Figures()
-    for name, parameters in DOCUMENTS:
-        if names and name not in names:
-            continue
-        found = falsified(questions(name, parameters))
+    for label, every in _wanted(names):
+        found = falsified(every)
         made = sum(sum(c.values()) for c in (found.refused, found.true, found.survived))
-        label = " ".join([name, *(f"{k}={v}" for k, v in parameters.items())])
         print(f"{label:28} {made:5} mutants  {sum(found.refused.values()):5} refused  "
               f"{sum(found.true.values()):4} true  {len(found.survivors):3} survive", flush=True)  # fmt: skip
         print(*(f"    {s}" for s in found.survivors), sep="\n")
@@ -101,6 +137,16 @@ def main(names: list[str]) -> None:
         print(
             f"{kind:16} refused {whole.refused[kind]:5}  true {whole.true[kind]:4}  survived {whole.survived[kind]:3}"
         )
+
+
+def _wanted(names: list[str]) -> Iterator[tuple[str, list[Asked]]]:
+    for name, parameters in DOCUMENTS:
+        if not names or name in names:
+            yield " ".join([name, *(f"{k}={v}" for k, v in parameters.items())]), questions(name, parameters)
+    for topic in TOPICS:
+        for theorem in of_topic(topic):
+            if not names or {theorem.name, topic} & {*names}:
+                yield theorem.name, printed(theorem)
 
 
 if __name__ == "__main__":

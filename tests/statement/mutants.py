@@ -27,7 +27,14 @@ class Letters:
 def mutants(x: Node, letters: Letters) -> dict[str, Mutant]:
     """All that print otherwise than ``x``, each once: text → (kind, formula)."""
     found = {text(changed): (kind, changed) for kind, changed in _within(x, letters, "")}
-    return {printed: mutant for printed, mutant in found.items() if printed != text(x)}
+    same = {text(x), text(_in_order(x, letters))}
+    return {printed: m for printed, m in found.items() if not same & {printed, text(_in_order(m[1], letters))}}
+
+
+def _in_order(x: Any, letters: Letters) -> Any:
+    """The formula with its index letters renamed in the order of their occurrence."""
+    used = dict.fromkeys(n for n in _names(x) if not n.sub and n.base in letters.indices)
+    return nt.replaced(x, {n: Name(f"ι{number}") for number, n in enumerate(used)})
 
 
 def letters_of(x: Node, indices: tuple[str, ...], sizes: tuple[str, ...], matrices: frozenset[str]) -> Letters:
@@ -96,8 +103,12 @@ def _product(x: nt.Product) -> Iterator[Mutant]:
     for i in range(len(x.factors)):
         rest = (*x.factors[:i], *x.factors[i + 1 :])
         yield "dropped factor", nt.Product(rest, x.sign) if len(rest) > 1 else rest[0]
-    if len(x.factors) > 1:
+    if len(x.factors) > 1 and all(map(_names_a_letter, x.factors[:2])):  # numbers commute
         yield "order", nt.Product((x.factors[1], x.factors[0], *x.factors[2:]), x.sign)
+
+
+def _names_a_letter(x: Node) -> bool:
+    return any(True for _ in _names(x))
 
 
 def _over(x: nt.Over) -> Iterator[Mutant]:

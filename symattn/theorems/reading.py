@@ -1,0 +1,165 @@
+"""The printed statement of a theorem, read with its letters and decided: the method below it speaks of code, and what
+is printed must hold as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from symattn.document import notation as nt
+from symattn.document.model import Text
+from symattn.document.notation import Relation
+from symattn.document.text import text
+from symattn.evidence import Evidence, Grade
+from symattn.proof.theorem import Theorem
+from symattn.statement.comparing import FalseStep, NotRead
+from symattn.statement.compiling import pruned
+from symattn.statement.glossary import Definition, Glossary
+from symattn.statement.judging import Question, judged, relations
+from symattn.statement.sentences import Claim, assumed, claims, conditions, defined, is_mask
+
+
+@dataclass(frozen=True)
+class Read:
+    """A relation that is printed: the ``evidence`` that it earns as it stands there, or why it stays words."""
+
+    formula: Relation
+    evidence: Evidence | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read of a statement and of its false variant.
+
+    ``hypotheses`` are the signs that were assumed of letters, ``letters`` what those that are defined elsewhere stand
+    for. ``wrong`` is what a print says that is not so: a false relation of the statement, a true one of the variant.
+    """
+
+    claims: tuple[Read, ...] = ()
+    false: tuple[Read, ...] = ()
+    hypotheses: tuple[Text, ...] = ()
+    letters: tuple[Relation, ...] = ()
+    wrong: str = ""
+
+
+def read(theorem: Theorem) -> Reading | None:
+    """Read and decide what a theorem and its false variant print; None where it says nothing of its letters."""
+    if not isinstance(theorem.letters, Glossary):
+        return None
+    try:
+        return Statement(theorem).reading(theorem)
+    except FalseStep as wrong:
+        return Reading(wrong=str(wrong))
+
+
+class Statement:
+    """What the letters of a theorem stand for, with what its hypotheses and its statement say of them."""
+
+    def __init__(self, theorem: Theorem) -> None:
+        assert isinstance(theorem.letters, Glossary)
+        self.glossary = theorem.letters
+        self.declared = theorem.letters
+        self.sized: dict[str, int] = {}
+        self.definitions: list[Relation] = []
+        self.signs: dict[Text, None] = {}
+        self.letters: dict[Relation, None] = {}
+        for words in theorem.hypotheses:
+            self._explain(relations(words), assuming=True)
+        self._explain([*conditions(theorem.says), *conditions(theorem.false_says)], assuming=False)
+        for words in theorem.hypotheses:
+            for relation in relations(words):
+                self._must_hold(relation)
+
+    def reading(self, theorem: Theorem) -> Reading:
+        """Each claim of the statement and of the false variant. Raises FalseStep."""
+        found = tuple(map(self.decided, claims(theorem.says)))
+        false = tuple(map(self.refuted, claims(theorem.false_says)))
+        return Reading(found, false, tuple(self.signs), tuple(self.letters))
+
+    def _explain(self, every: Iterable[Relation], assuming: bool) -> None:
+        for relation in every:
+            found = defined(self.glossary, relation)
+            if found:
+                self.definitions.append(relation)
+            elif assuming:
+                found = assumed(self.glossary, relation)
+                self.sized |= self._sizes(relation) if found is None else {}
+            self.glossary = found or self.glossary
+
+    def _sizes(self, relation: Relation) -> dict[str, int]:
+        """n = 2."""
+        size, number = self.glossary.sizes.get(text(relation.first)), relation.rest[0][1]
+        return {size: int(number.value)} if size and isinstance(number, nt.Number) else {}
+
+    def _must_hold(self, relation: Relation) -> None:
+        """A hypothesis that can be read holds of the letters as they are declared. Raises FalseStep."""
+        with suppress(NotRead):
+            if not self._sizes(relation):
+                self._judged(relation, self.glossary, self.sized)
+
+    def _judged(self, relation: Relation, glossary: Glossary, sized: Mapping[str, int]) -> Evidence:
+        used = pruned(glossary, relation, sized)
+        for sign, letters in ((">", self.declared.positive), ("≥", self.declared.nonnegative)):
+            told = (nt.relation(nt.name(letter), sign, 0) for letter in letters if letter in used.given)
+            self.signs |= {(formula,): None for formula in told}
+        for letter, meaning in used.defined.items():
+            if isinstance(meaning, Definition) and self.declared.defined.get(letter) is meaning:
+                self.letters[nt.equals(nt.name(*letter.split("_")), meaning.body)] = None
+        sides = {relation.first, *(side for _, side in relation.rest)}
+        gaps = glossary.gaps if sides & {*glossary.gaps} else {}
+        return judged(Question(relation, used, sized, gaps, sharp=glossary.sharp))
+
+    def decided(self, claim: Claim) -> Read:
+        """A claim with what it earns. Raises FalseStep for one that is false."""
+        try:
+            evidence = self._evidence(claim)
+        except NotRead as reason:
+            return Read(claim.relation, None, str(reason))
+        except FalseStep as wrong:
+            if claim.denied:
+                return Read(claim.relation, Evidence(Grade.CHECKED, str(wrong)))
+            raise
+        if claim.denied:
+            raise FalseStep(f"{text(claim.relation)} holds, and is denied")
+        return Read(claim.relation, evidence)
+
+    def refuted(self, claim: Claim) -> Read:
+        """A claim of the false variant with where it fails. Raises FalseStep for one that holds."""
+        try:
+            self._evidence(claim)
+        except NotRead as reason:
+            return Read(claim.relation, None, str(reason))
+        except FalseStep as wrong:
+            return Read(claim.relation, Evidence(Grade.REFUTED, str(wrong)))
+        raise FalseStep(f"the false variant {text(claim.relation)} holds as it is printed")
+
+    def _evidence(self, claim: Claim) -> Evidence:
+        """What the relation earns under its conditions."""
+        glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
+        for condition in claim.conditions:
+            if condition in self.definitions:
+                continue
+            if assumption := assumed(glossary, condition):
+                glossary = assumption
+            elif number := self._sizes(condition):
+                sized |= number
+            elif is_mask(glossary, condition):
+                relation = _where(relation, condition)
+            else:
+                self._met(condition, glossary, sized)
+        return self._judged(relation, glossary, sized)
+
+    def _met(self, condition: Relation, glossary: Glossary, sized: Mapping[str, int]) -> None:
+        """The letters as they are declared are such that a condition holds. Raises NotRead."""
+        try:
+            self._judged(condition, glossary, sized)
+        except FalseStep as reason:
+            raise NotRead(f"the condition {text(condition)} is not met by the letters") from reason
+
+
+def _where(relation: Relation, condition: Relation) -> Relation:
+    """Both sides of a relation, 0 where the condition on its indices does not hold."""
+    rest = tuple((sign, nt.At(side, condition)) for sign, side in relation.rest)
+    return Relation(nt.At(relation.first, condition), rest)

@@ -1,0 +1,122 @@
+"""What is printed of a theorem is read, decided, and refused where it is not so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from symattn.attention.softmax import softmax as soft
+from symattn.document.model import Text
+from symattn.document.notation import Node, Relation, call, equals, name, node, relation
+from symattn.evidence import Grade
+from symattn.proof.theorem import Theorem, theorem
+from symattn.statement.glossary import Glossary
+from symattn.theorems import TOPICS, of_topic
+from symattn.theorems.reading import read
+from symattn.theorems.runner import decide_one
+
+S = name("s")
+LETTERS = Glossary(given={"s": "n", "t": "n", "a": ""}, index={"i": "n", "j": "n"})
+E = name("e")
+
+
+def stated(*says: str | Node, false: Text = (), hypotheses: tuple[Text, ...] = (), **more: Any) -> Theorem:
+    """A theorem that is true whatever it says."""
+    make = theorem(
+        "any",
+        "softmax",
+        says,
+        arrays={"s": "n m"},
+        false=lambda s: (soft(s), s),
+        false_says=false,
+        hypotheses=hypotheses,
+        letters=LETTERS.also(**more),
+    )
+    return make(lambda s: (soft(s), soft(s)))
+
+
+def wrong(of: Theorem) -> str:
+    """What its print says that is not so."""
+    found = read(of)
+    assert found is not None
+    return found.wrong
+
+
+def grades(of: Theorem) -> list[Grade | None]:
+    found = read(of)
+    assert found is not None
+    assert not found.wrong, found
+
+    return [r.evidence and r.evidence.grade for r in found.claims]
+
+
+SHIFT = equals(call("softmax", S + 2 * name("1", bold=True)), call("softmax", S))
+WRONG = equals(call("softmax", 2 * S), call("softmax", S))
+
+
+def test_what_holds_keeps_the_grade_and_what_is_false_loses_it() -> None:
+    assert decide_one(stated(SHIFT, false=(WRONG,))).grade is Grade.PROVED
+    assert decide_one(stated(WRONG)).grade is Grade.UNDECIDED
+    assert decide_one(stated(SHIFT, false=(SHIFT,))).grade is Grade.UNDECIDED
+
+
+def test_what_cannot_be_read_is_words() -> None:
+    found = decide_one(stated(SHIFT, " and ", equals(name("y"), S))).finding.reading
+    assert found is not None
+    assert [r.evidence is not None for r in found.claims] == [True, False]
+    assert "y" in found.claims[1].reason
+
+
+def test_definitions_and_conditions_are_no_claims() -> None:
+    y = call("softmax", S)
+    assert grades(stated(equals(call("lse", name("y")), call("lse", y)), " with ", equals("y", y))) == [Grade.PROVED]
+    once = equals(E ** name("s", "i"), E ** name("s", "i") * name("a"))
+    assert grades(stated(once, " for ", equals("a", 1))) == [Grade.PROVED]
+    assert grades(stated("for ", equals("a", 1), ": ", once)) == [Grade.PROVED]
+    f = equals(call("f", "x"), 2 * name("x"))
+    assert grades(stated("for ", f, ": ", equals(call("f", S), S + S))) == [Grade.PROVED]
+
+
+def test_a_condition_on_indices_is_a_mask() -> None:
+    equal = equals(name("s", "i"), name("s", "j"))
+    assert grades(stated(equal, " for ", relation(name("i"), "=", name("j")))) == [Grade.PROVED]
+    assert wrong(stated(equal, " for ", relation(name("i"), "≤", name("j"))))
+
+
+def test_hypotheses_are_assumed_and_must_be_met() -> None:
+    positive = relation(name("a"), ">", 0)
+    claim = relation(name("a"), "≥", 0)
+    assert grades(stated(claim, hypotheses=((positive,),))) == [Grade.PROVED]
+    assert wrong(stated(claim))
+    assert wrong(stated(SHIFT, hypotheses=((relation(S, "=", 2 * S),),)))
+
+
+def test_signs_that_are_declared_are_printed() -> None:
+    found = read(stated(relation(name("a"), "≥", 0), positive=("a",)))
+    assert found is not None
+    assert found.hypotheses == ((relation(name("a"), ">", 0),),)
+
+
+def test_a_weaker_bound_is_refused_where_the_bound_is_sharp() -> None:
+    bound, weaker = call("max", S) + call("log", "n"), call("max", S) + call("log", "n") + 1
+    assert grades(stated(relation(call("lse", S), "≤", bound), sharp="attained")) == [Grade.CHECKED]
+    assert "nothing comes near" in wrong(stated(relation(call("lse", S), "≤", weaker), sharp="attained"))
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_every_print_of_the_catalogue_holds(topic: str) -> None:
+    for each in of_topic(topic):
+        found = read(each)
+        assert found is None or not found.wrong, (each.name, found and found.wrong)
+
+
+def test_a_print_that_is_changed_is_refused() -> None:
+    each = next(t for t in of_topic("softmax") if t.name == "softmax-shift")
+    (first,) = each.says
+    assert isinstance(first, Relation)
+    assert wrong(replace(each, says=(Relation(first.first, (("=", node(2) * S),)),)))
+    denied = read(replace(each, says=(Relation(first.first, (("≠", first.rest[0][1]),)),)))
+    assert denied is not None
+    assert not denied.claims[0].evidence
