@@ -10,4 +10,9 @@ import pytest
 
 def one_in(number: int, cases: Iterable[Any]) -> list[Any]:
     """Every ``number``-th case as it is, from the first on; the others marked ``deep``."""
-    return [pytest.param(case, marks=pytest.mark.deep) if i % number else case for i, case in enumerate(cases)]
+    return [case if i % number == 0 else pytest.param(case, marks=pytest.mark.deep) for i, case in enumerate(cases)]
+
+
+def one_row_in(number: int, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """The same for rows that fill several arguments."""
+    return [row if i % number == 0 else pytest.param(*row, marks=pytest.mark.deep) for i, row in enumerate(rows)]

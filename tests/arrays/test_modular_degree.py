@@ -53,6 +53,7 @@ def measured(expression: Any) -> tuple[int, int]:
     return weight(top), weight(bottom)
 
 
+@pytest.mark.deep
 def test_degrees_bound_those_of_the_true_polynomials(of: type[Modular]) -> None:
     """Random programs: e = e^{x/2 + 1/4}, f = e^{y/4}; what is carried is never less than what SymPy finds."""
     random, compared = Random(5), 0

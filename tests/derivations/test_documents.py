@@ -50,6 +50,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("attention", {"tokens": 3, "keys": 2, "causal": True}),
     ("attention", {"mask": "boolean", "causal": True, "alignment": "top-left", "dmodel": 2, "scale": "none"}),
 ]
+SOME = [pytest.param(a, marks=() if not a[1] or a[1].get("cross") else pytest.mark.deep) for a in ASKED]
 BY_PAGES = ("variants",)  # it takes seconds, and the pages hold all of what it prints
 
 
@@ -67,7 +68,7 @@ def test_every_name_is_asked_for() -> None:
     assert {name for name, _ in ASKED} | set(BY_PAGES) == set(names())
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=str)
+@pytest.mark.parametrize("asked", SOME, ids=str)
 def test_what_is_told_is_known(asked: tuple[str, dict[str, Any]]) -> None:
     document = made(asked)
     grades = {evidence.grade for evidence in document.evidence()}
@@ -120,7 +121,7 @@ def test_no_sympy(names: tuple[str, ...]) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=str)
+@pytest.mark.parametrize("asked", SOME, ids=str)
 def test_all_formats(asked: tuple[str, dict[str, Any]]) -> None:
     document = made(asked)
     assert "\\operatorname" not in render(document, "markdown")
@@ -131,7 +132,7 @@ def test_all_formats(asked: tuple[str, dict[str, Any]]) -> None:
     assert len(found["steps"]) == sum(len(b.items) for b in document.blocks if isinstance(b, Steps))
 
 
-@pytest.mark.parametrize("asked", one_in(4, ASKED), ids=str)
+@pytest.mark.parametrize("asked", one_in(14, ASKED), ids=str)
 def test_the_command_makes_it_again(asked: tuple[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
     document = made(asked)
     program, *arguments = shlex.split(document.command)

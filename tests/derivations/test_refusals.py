@@ -45,6 +45,7 @@ from symattn.proof import gaussian
 from symattn.proof.together import Together, identity
 from symattn.statement import functions
 from symattn.theorems.softmax import softmax_shift
+from tests.lanes import one_row_in
 
 LAW = Setting(4).score()
 D_K = nt.name("d", "k")
@@ -139,7 +140,7 @@ SPOILT: list[tuple[Any, str, Callable[..., Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("module", "name", "spoil"), SPOILT)
+@pytest.mark.parametrize(("module", "name", "spoil"), one_row_in(3, SPOILT))
 def test_another_definition_is_refused(module: Any, name: str, spoil: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, name, spoil(getattr(module, name)))
     with pytest.raises(FalseStep):
@@ -165,9 +166,7 @@ THEOREMS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [*THEOREMS[-2:], *(pytest.param(*t, marks=pytest.mark.deep) for t in THEOREMS[:-2])]
-)
+@pytest.mark.parametrize(("module", "name"), one_row_in(5, THEOREMS))
 def test_a_theorem_that_fails_is_not_told(module: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its false variant in the place of the statement, and with a false variant that cannot be refuted."""
     theorem = getattr(module.theorems, name)
@@ -244,6 +243,7 @@ def test_enumeration_notices_a_wrong_closed_form(monkeypatch: pytest.MonkeyPatch
         derive("scaling")
 
 
+@pytest.mark.deep
 def test_a_sample_too_far_off_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = scaling_numpy._scores
     monkeypatch.setattr(scaling_numpy, "_scores", lambda *a: tuple(1.5 * x for x in honest(*a)))
@@ -252,6 +252,7 @@ def test_a_sample_too_far_off_is_undecided(monkeypatch: pytest.MonkeyPatch) -> N
     assert Grade.SAMPLED in grades  # the mean is still 0
 
 
+@pytest.mark.deep
 def test_bounds_notice_a_wrong_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     scaling_typical._mean_at.cache_clear()
     monkeypatch.setattr(gaussian, "mean_slope", lambda deviation: 1 / deviation)

@@ -21,6 +21,7 @@ from symattn.proof.checker_values import Point, Retry, random_prime
 from symattn.proof.clearing import cleared
 from symattn.proof.counting import cut_off
 from symattn.proof.rows import grids
+from tests.lanes import one_in
 
 Sizes = dict[str, int]
 
@@ -136,7 +137,7 @@ def relations_are_kept(
 
 
 @pytest.mark.parametrize("predicates", [False, True])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", one_in(2, FAMILIES))
 def test_relations_that_hold_in_the_box_hold_beyond(name: str, predicates: bool) -> None:
     for seed in range(12):
         random = Random(seed)
@@ -162,6 +163,7 @@ def test_one_size_is_enough_where_it_is_taken() -> None:
     assert taken > 20
 
 
+@pytest.mark.deep
 def test_fewer_sizes_are_not_enough() -> None:
     """The campaign can fail: with one size less than D, relations are lost, as with Newton's e₃."""
     lost = 0

@@ -137,6 +137,7 @@ SMALL: dict[str, Any] = {
 }
 
 
+@pytest.mark.deep
 def test_what_a_library_refuses_is_told_with_the_promise(library: ModuleType) -> None:
     def mine(q: Array, k: Array, v: Array) -> Array:
         return library.attention(q, k, v, multiple=4)

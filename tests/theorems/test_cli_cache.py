@@ -150,6 +150,7 @@ def test_a_folder_that_cannot_be_made_is_not_made(run, monkeypatch, tmp_path):
     assert run("prove", "softmax-shift").status == 0
 
 
+@pytest.mark.deep
 def test_nothing_is_left_half_written(run, folder):
     run("prove", "heads")
     assert len(list(folder.iterdir())) == 7

@@ -122,6 +122,7 @@ def test_arrays_that_run_backwards_may_be_refused_and_not_misread() -> None:
     assert any("run backwards in memory: ValueError: negative strides" in note for note in report.notes)
 
 
+@pytest.mark.deep
 def test_read_only_arrays_and_views_are_notes() -> None:
     def program(q: Any, k: Any, v: Any) -> Any:
         v[...] += 0
@@ -146,6 +147,7 @@ def test_axes_in_front_are_a_note_or_a_fault_as_promised() -> None:
     assert verify(program, domain=Domain(max_tokens=17, max_width=8, batch=True)).verdict is Verdict.FAULT
 
 
+@pytest.mark.deep
 def test_where_it_raises_is_said() -> None:
     def program(q: Any, k: Any, v: Any) -> Any:
         np.stack([q[0], v[0]])
@@ -165,6 +167,7 @@ def test_a_promise_about_shapes_is_kept() -> None:
     assert verify(program, domain=Domain(max_tokens=17, max_width=8, square=True)).faults == ()
 
 
+@pytest.mark.deep
 def test_nan_behind_the_mask_is_a_note_or_a_fault_as_promised() -> None:
     spec = Attention(causal=True)
     report = verify(causal, spec)
@@ -308,6 +311,7 @@ def test_errors_by_chance_are_no_property_of_the_input() -> None:
     assert "gives different results for the same input: one call gives an array, another RuntimeError" in fault.message
 
 
+@pytest.mark.deep
 def test_another_order_of_summation_at_each_call_hides_no_mistake() -> None:
     rng = np.random.default_rng(1)
 

@@ -63,6 +63,7 @@ def test_a_wrong_scale_as_json(verify) -> None:  # type: ignore[no-untyped-def]
     assert isinstance(document["notes"], list)
 
 
+@pytest.mark.deep
 def test_a_mask_off_by_one(verify) -> None:  # type: ignore[no-untyped-def]
     status, stdout, _ = verify(OFF_BY_ONE, "--causal")
     assert status == 1

@@ -48,6 +48,7 @@ def test_the_smallest_input_is_shown_with_its_exact_value() -> None:
     assert float(found.exact.to_float()) == pytest.approx(found.expected)
 
 
+@pytest.mark.deep
 def test_without_a_known_mistake_none_is_named() -> None:
     fault = verify(lambda x, weight: 1.01 * RMSNorm()(x, weight), RMSNorm(), examples=0).faults[0]
     assert (fault.step, fault.cause) == ("norm", None)

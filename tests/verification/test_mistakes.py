@@ -21,6 +21,7 @@ from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.probes import small
 from symattn.verification.reference import RIGHT, Variant, changed, trace
 from symattn.verification.target import Argument, Convention
+from tests.lanes import one_row_in
 
 _TOKENS = ("x", "w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")
 _SPECS: tuple[tuple[Attention, tuple[str, ...]], ...] = (
@@ -154,8 +155,6 @@ _NAMED = (
     ("the scale is applied twice", Attention(scale=0.3)),
     ("the configured scale is ignored", Attention(scale=0.3)),
     ("each weight meets the value of the next key", Attention()),
-)
-_NAMED_DEEP = (
     ("the padding mask is left out", Attention(padding=True, causal=True)),
     ("the sum is taken before the mask", Attention(mask="boolean")),
     ("the output so far is not rescaled when the maximum grows (tiles of 3)", Attention()),
@@ -164,7 +163,7 @@ _NAMED_DEEP = (
 
 @pytest.mark.parametrize(
     ("words", "spec"),
-    [*_NAMED, *(pytest.param(*case, marks=pytest.mark.deep) for case in _NAMED_DEEP)],
+    one_row_in(3, _NAMED),
     ids=lambda x: str(x)[:40],
 )
 def test_the_variant_is_named(words: str, spec: Attention) -> None:

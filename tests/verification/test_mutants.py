@@ -42,6 +42,7 @@ def test_the_definition_itself_has_no_fault(name: str) -> None:
     assert (report.verdict, report.missing) == (Verdict.NO_FAULT, ())
 
 
+@pytest.mark.deep
 def test_the_mutants_are_of_every_specification_and_format() -> None:
     names = [mutant(number).name for number in DRAWN]
     assert {n.partition(": ")[2].partition(f", {d}:")[0] for n in names for d in DTYPES if f", {d}:" in n} == {

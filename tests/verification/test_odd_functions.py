@@ -54,6 +54,7 @@ def test_whole_tiles_alone_are_a_fault(function: Callable[..., Any]) -> None:
         assert verify(function, Attention(), domain=SMALL, examples=0).verdict is Verdict.FAULT
 
 
+@pytest.mark.deep
 def test_a_wrong_block_of_several_heads_is_a_fault() -> None:
     spec = Block(attention=Attention(heads=2))
 

@@ -8,7 +8,7 @@ import pytest
 from symattn import Attention, InputError, Verdict, verify
 from tests.faults.variants import VARIANTS
 
-QUICK = ("groups", "sink")
+QUICK = ("sink",)
 RIGHT = [pytest.param(v, marks=() if v in QUICK else pytest.mark.deep) for v in VARIANTS]
 WRONG = [
     pytest.param(variant, name, marks=() if name in ("tiled heads", "with a value") else pytest.mark.deep)

@@ -75,6 +75,7 @@ def test_a_right_program_passes_in_every_precision(program: Callable[..., Any], 
     assert _verify(program, MAKES[program], precision, examples=100, domain=FULL).faults == ()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.deep)])
 def test_no_maximum_is_right_on_small_scores(precision: str) -> None:
     promised = Domain(max_tokens=17, max_width=8, max_abs_score=5)
