@@ -40,7 +40,7 @@ class Output:
         if self.check:
             return _compared(self.check, text)
         if self.path:
-            from . import files
+            from symattn.render import files
 
             files.write(self.path, text, self.force)
         else:
@@ -66,28 +66,7 @@ class Output:
 
 def status(document: Document) -> Status:
     """0 where what was asked holds, 1 for a fault or a false statement, 3 for an open question."""
-    from symattn.evidence import Grade, Verdict
-
-    if document.verdict is not None:
-        return {Verdict.NO_FAULT: Status.HOLDS, Verdict.FAULT: Status.FAULT}.get(document.verdict, Status.UNDECIDED)
-    if document.kind == "claim":
-        holds = document.record.get("holds")
-        return Status.UNDECIDED if holds is None else Status.HOLDS if holds else Status.FAULT
-    grades = {evidence.grade for evidence in document.evidence()}
-    if document.kind == "proof":
-        return _proved([entry["grade"] for entry in document.record["theorems"]])
-    if Grade.REFUTED in grades:
-        return Status.FAULT
-    return Status.UNDECIDED if Grade.UNDECIDED in grades else Status.HOLDS
-
-
-def _proved(grades: list[Any]) -> Status:
-    """0 where every theorem is at least checked, 1 where one is refuted."""
-    from symattn.evidence import Grade, at_least_checked
-
-    if Grade.REFUTED in grades:
-        return Status.FAULT
-    return Status.HOLDS if all(map(at_least_checked, grades)) else Status.UNDECIDED
+    return {True: Status.HOLDS, False: Status.FAULT, None: Status.UNDECIDED}[document.holds]
 
 
 def _compared(path: Path, text: str) -> Status:
@@ -161,7 +140,7 @@ def _output(
     if target and watched:
         raise click.UsageError("--check writes nothing, so it goes without -o.")
     if target:
-        from . import files
+        from symattn.render import files
 
         files.check(target, force)
     chosen = form or _by_suffix(target or watched)

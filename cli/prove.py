@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from symattn.document.model import Document
     from symattn.theorems.documents import Decided
 
-_MANY = 8  # theorems; more are shown as a table
-
 
 @click.command("prove", short_help="Prove theorems for all sizes, or your own.")
 @click.argument("names", nargs=-1, metavar="[NAME|TOPIC|FILE]...")
@@ -56,7 +54,7 @@ def command(
         raise click.UsageError("--all is the whole catalogue, so it goes without names.")
     if wanted:
         return output.emit(_listing(names))
-    from symattn.theorems import documents
+    from symattn.sources.prove import document
 
     from .proving import proved
 
@@ -64,19 +62,14 @@ def command(
     if certificate:
         _write(found, certificate, output.force)
         found = found if explain else [replace(d, explained=(), certificates=()) for d in found]
-    as_table = not explain and (not names or len(found) > _MANY)
-    flags = [flag for flag, given in (("--all", not names), ("--explain", explain)) if given]
-    words = shlex.join(["symattn", "prove", *names, *flags])
-    title = found[0].theorem.name if len(found) == 1 else "theorems"
-    return output.emit((documents.table if as_table else documents.document)(found, words, title))
+    return output.emit(document(found, names, explain))
 
 
 def _write(found: list[Decided], path: Path, force: bool) -> None:
     """Write the certificates of the one theorem."""
     from symattn.errors import InputError
+    from symattn.render import files
     from symattn.theorems.documents import certified
-
-    from . import files
 
     if len(found) != 1:
         raise InputError(f"--certificate is for one theorem, and these are {len(found)}; mend: name one")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from time import monotonic
 from typing import Any
 
 import click
@@ -13,6 +9,7 @@ import click
 from .choices import Choice
 from .errors import Status, say
 from .output import Output, given, options
+from .progress import progress
 from .promises import promised, promises
 from .specification import specification
 from .variants import specified, variants
@@ -85,29 +82,11 @@ def command(
     domain = promised(told)
     spec, cut = specified(told)
     try:
-        with _progress() as progress:
+        with progress("trying") as show:
             report = asked.report(
-                target, spec, domain=domain, progress=progress, like=like, notes=(cut,) if cut else (), **told
+                target, spec, domain=domain, progress=show, like=like, notes=(cut,) if cut else (), **told
             )
     except CannotRun as error:
         say(f"symattn: {error}")
         return Status.TARGET
     return output.emit(report.document(show_output))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """What is being tried, on one line of a terminal's stderr, once it takes longer than a second."""
-    started, shown = monotonic(), False
-
-    def show(words: str) -> None:
-        nonlocal shown
-        if sys.stderr.isatty() and monotonic() - started > 1:
-            shown = True
-            print(f"\r\x1b[Ktrying: {words}", end="", file=sys.stderr, flush=True)
-
-    try:
-        yield show
-    finally:
-        if shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import files
+from symattn.render import files
+
 from .errors import say
 
 if TYPE_CHECKING:

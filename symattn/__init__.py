@@ -30,20 +30,22 @@ if TYPE_CHECKING:
     from symattn.attention.spec import Attention
     from symattn.attention.streaming.by_tiles import by_tiles
     from symattn.derivations import derive
+    from symattn.derivations.claims import claim
     from symattn.derivations.walks import walk
     from symattn.document.model import Document
     from symattn.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
     from symattn.evidence import Evidence, Grade, Verdict
     from symattn.proof.theorem import theorem
     from symattn.sources.loading import CannotRun
+    from symattn.sources.prove import prove
     from symattn.sources.verify import verify
-    from symattn.verification.bounding.interface import bound
     from symattn.verification.definitions.caches import Cached
     from symattn.verification.definitions.gradients import Gradient
     from symattn.verification.definitions.linear import LinearAttention
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
     from symattn.verification.domain import Domain
     from symattn.verification.report import Report
+    from symattn.verification.tolerances.tolerance import bound
 
 __version__ = "0.1.0"
 
@@ -82,8 +84,9 @@ _WHERE = {
     "Undecided": "symattn.errors",
     "Verdict": "symattn.evidence",
     "YarnScaling": "symattn.attention.positions.rotary_fields",
-    "bound": "symattn.verification.bounding.interface",
+    "bound": "symattn.verification.tolerances.tolerance",
     "by_tiles": "symattn.attention.streaming.by_tiles",
+    "claim": "symattn.derivations.claims",
     "derive": "symattn.derivations",
     "enclose": "symattn.attention.enclosed",
     "enclose_rows": "symattn.attention.enclosed",
@@ -91,6 +94,7 @@ _WHERE = {
     "jvp": "symattn.attention.derivative",
     "kind": "symattn.arrays",
     "like": "symattn.attention.presets",
+    "prove": "symattn.sources.prove",
     "rounded": "symattn.arrays.rounded",
     "theorem": "symattn.proof.theorem",
     "verify": "symattn.sources.verify",
@@ -135,6 +139,7 @@ __all__ = [
     "YarnScaling",
     "bound",
     "by_tiles",
+    "claim",
     "derive",
     "enclose",
     "enclose_rows",
@@ -142,6 +147,7 @@ __all__ = [
     "jvp",
     "kind",
     "like",
+    "prove",
     "rounded",
     "theorem",
     "verify",
@@ -153,7 +159,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'symattn' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+    value = getattr(import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

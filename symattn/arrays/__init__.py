@@ -16,7 +16,11 @@ KINDS = ("exact", "ball", "enclosure", "symbolic", *FLOATING)
 
 
 def kind(name: str) -> Any:
-    """The kind of array called ``name``, one of ``KINDS``."""
+    """The kind of array called ``name``, one of ``KINDS``.
+
+    >>> kind("exact")([[1, 2]]) / 3
+    exact([[1/3, 2/3]])
+    """
     if name in plain.FORMATS:
         return plain.Plain(name)
     if name in stored.FORMATS:

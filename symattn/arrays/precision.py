@@ -47,6 +47,9 @@ class Precision:
     rescalings  how often the maximum may grow while the keys come (None: in any order that they may come in)
     lse         whether weights may be made as e^(score − log-sum-exp)
     normalised  whether weights may be divided by their sum before they are stored, and so be small
+
+    >>> Precision.of("bfloat16", "fused").accumulate.name
+    'float32'
     """
 
     name: str

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from symattn.arrays.namespace import namespace_of
+from symattn.attention.brief import brief
 from symattn.attention.fields import check_flags, check_words, finite, refusal
 from symattn.attention.projections import split_heads
 from symattn.attention.sizes import broadcast, fits
@@ -26,12 +27,18 @@ class Latent:
     queries       whether the queries come from a latent of their own, C_Q = X W_DQ, as Q = C_Q W_UQ
     norm          ``rms``: the latents are normalised, with gains g_ckv and g_cq where they are given
     eps           the ε of the normalisation
+
+    >>> from symattn import Attention
+    >>> Attention(heads=2, latent=Latent(absorbed=True))
+    Attention(heads=2, latent=Latent(absorbed=True))
     """
 
     absorbed: bool = False
     queries: bool = False
     norm: Literal["rms"] | None = None
     eps: int | float | Fraction = 0
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         check_words(self, {"norm": (None, "rms")})

@@ -8,6 +8,7 @@ from fractions import Fraction
 from textwrap import fill
 from typing import Any, Literal, TypeVar
 
+from symattn.attention.brief import brief
 from symattn.attention.choices import check_fields
 from symattn.attention.flow import Step
 from symattn.attention.inputs import by_name, check_inputs
@@ -119,6 +120,8 @@ class Attention:
     )
     dropout: int | float | Fraction = described(0, "rate; an input ``drop`` of booleans says what is kept")
     lse: bool = described(False, "whether the result is (output, L), L the logarithm of what each row is divided by")
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -59,8 +59,18 @@ def names() -> dict[str, Entry]:
     return {entry.name: entry for entry in _ENTRIES}
 
 
-def derive(name: str, **parameters: Any) -> Document:
-    """The derivation ``name``. Raises InputError for an unknown name or parameter, or a value that is out of range."""
+def derive(name: str = "scaling", **parameters: Any) -> Document:
+    """Return a derivation by its name, step by step, with the reason and the grade of each step.
+
+    ``parameters`` are those of the derivation: sizes by their letters (``d_k=4``, ``n=3``) and what else it takes, for
+    ``attention`` the fields of ``Attention`` too. Raises InputError for an unknown name or parameter, or a value that
+    is out of range.
+
+    >>> derive("scaling", d_k=4)
+    <derivation 'scaling': enclosed; print it, or .latex(), .markdown(), .json(), .save(path)>
+    >>> print(derive("attention", d_k=2, n=3, causal=True).text().splitlines()[0])
+    Attention, step by step                          n_q = n_k = 3, d_k = 2, d_v = 2
+    """
     entries = names()
     if name not in entries:
         near = difflib.get_close_matches(name, entries, n=1, cutoff=0.5)

@@ -23,27 +23,42 @@ LIMITS = {
 WRITTEN_OUT = {"jacobian": {"tokens": (2, 5)}}
 """The smallest and the largest value in derivations that write their arrays out."""
 
-_SYMBOLS = {"dk": "d_k", "dv": "d_v", "dmodel": "d_model", "tokens": "n", "keys": "n_k", "heads": "h", "seed": "seed"}
+_SYMBOLS = {
+    "dk": "d_k",
+    "dv": "d_v",
+    "dmodel": "d_model",
+    "tokens": "n",
+    "keys": "n_k",
+    "heads": "heads",
+    "seed": "seed",
+}
+_CALLED = {symbol: parameter for parameter, symbol in _SYMBOLS.items()}
+"""Letters by which a size may be named as well: ``d_k`` is ``dk``, ``n`` is ``tokens``."""
 
 
 def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
     """The given parameters, each one known to the derivation and within its limits. Raises InputError."""
-    for parameter, value in given.items():
+    found: dict[str, Any] = {}
+    for called, value in given.items():
+        parameter = called if called in known else _CALLED.get(called, called)
         if parameter not in known:
-            takes = ", ".join(f"--{p}".replace("_", "-") for p in known) or "none"
-            raise InputError(f"derive {name} has no parameter --{parameter.replace('_', '-')}; it takes {takes}")
+            takes = ", ".join(_SYMBOLS.get(p, p) for p in known) or "none"
+            raise InputError(f"derive {name} has no parameter {_SYMBOLS.get(called, called)}; it takes {takes}")
+        if parameter in found:
+            raise InputError(f"derive {name}: {_SYMBOLS[parameter]} is given twice")
+        found[parameter] = value
         if parameter in LIMITS:
             usual = 0 if parameter == "seed" else 1, LIMITS[parameter]
             least, most = WRITTEN_OUT.get(name, {}).get(parameter, usual)
             whole(parameter, value, most, least)
-    return dict(given)
+    return found
 
 
 def whole(parameter: str, value: Any, most: int, least: int = 1) -> int:
     """``value``, if it is a whole number from ``least`` to ``most``. Raises InputError."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         symbol = _SYMBOLS[parameter]
-        raise InputError(f"--{parameter}: {symbol} is {value!r}; mend: a whole number from {least} to {most}")
+        raise InputError(f"{symbol} is {value!r}; mend: a whole number from {least} to {most}")
     return value
 
 
@@ -59,4 +74,4 @@ def number(parameter: str, value: Any, otherwise: str) -> Fraction:
     try:
         return Fraction(value)
     except (ValueError, TypeError, ZeroDivisionError, OverflowError):
-        raise InputError(f"--{parameter}: {value!r} is neither a number nor {otherwise}") from None
+        raise InputError(f"{parameter}: {value!r} is neither a number nor {otherwise}") from None

@@ -6,12 +6,14 @@ A document is a title and a sequence of blocks. Blocks hold words and formulas (
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from symattn.document.notation import Node
-from symattn.evidence import Evidence, Verdict, weakest
+from symattn.evidence import Evidence, Grade, Verdict, at_least_checked, weakest
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +169,65 @@ class Listing:
 Block = Heading | Contents | Paragraph | Assumptions | Steps | Result | Table | Values | Caveat | Note | Items | Listing
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A whole answer. ``command`` re-creates it; ``hints`` say what to try next and go to stderr."""
+class Printable(ABC):
+    """What prints as text and gives itself in every form; its document says what is printed."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def document(self) -> Document:
+        """The document that is printed."""
+
+    def text(self, *, ascii: bool = False, columns: int = 80) -> str:
+        """As text, of at most ``columns`` columns where its formulas allow it; ``ascii`` spells every sign in ASCII."""
+        return self._as("text", ascii=ascii, columns=columns)
+
+    def latex(self, *, fragment: bool = False) -> str:
+        """As LaTeX: a whole file, or a ``fragment`` without preamble, to be included in a file."""
+        return self._as("latex", fragment=fragment)
+
+    def markdown(self) -> str:
+        """As Markdown, with formulas that GitHub shows."""
+        return self._as("markdown")
+
+    def json(self) -> str:
+        """As JSON: the text of an object with the keys that the documentation promises."""
+        return self._as("json")
+
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write a file in the form that its suffix names: ``.tex``, ``.md``, ``.json``, ``.txt``.
+
+        It is written whole or not at all. Raises ``InputError`` for another suffix, and for a file that symattn did not
+        write unless ``force`` is true.
+        """
+        from symattn.render import files, format_of
+
+        files.write(Path(path), self._as(format_of(Path(path))), force)
+
+    def __str__(self) -> str:
+        return self.text().rstrip("\n")
+
+    def _brief(self, words: str) -> str:
+        """What ``repr`` shows in place of everything that is in it."""
+        return f"<{words}; print it, or .latex(), .markdown(), .json(), .save(path)>"
+
+    def _as(self, form: str, **options: Any) -> str:
+        from symattn.render import render
+
+        return render(self.document(), form, **options)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Document(Printable):
+    """A whole answer. ``command`` re-creates it; ``hints`` say what to try next and go to stderr.
+
+    >>> from symattn import derive
+    >>> found = derive("shift")
+    >>> print(found.text().splitlines()[0])
+    Softmax sees only differences
+    >>> found.holds, found.verdict_word
+    (True, 'checked')
+    """
 
     kind: Kind
     name: str
@@ -181,6 +239,14 @@ class Document:
     record: Mapping[str, Any] = field(default_factory=dict)
     verdict: Verdict | None = None
     hints: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        said = "" if self.kind == "listing" else f": {self.verdict_word}"
+        return self._brief(f"{self.kind} {self.name!r}{said}")
+
+    def document(self) -> Document:
+        """The document itself."""
+        return self
 
     def evidence(self) -> Iterator[Evidence]:
         """Every piece of evidence in the document, in order."""
@@ -196,3 +262,18 @@ class Document:
     def verdict_word(self) -> str:
         """The verdict of a verification, else the weakest grade in the document."""
         return self.verdict.value if self.verdict else weakest(self.evidence()).value
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether what was asked holds: False for a fault or a false statement, None for an open question."""
+        if self.verdict is not None:
+            return {Verdict.NO_FAULT: True, Verdict.FAULT: False}.get(self.verdict)
+        if self.kind == "claim":
+            told: bool | None = self.record.get("holds")
+            return told
+        theorems = self.record["theorems"] if self.kind == "proof" else ()
+        grades = {entry["grade"] for entry in theorems} or {evidence.grade for evidence in self.evidence()}
+        if Grade.REFUTED in grades:
+            return False
+        weak = not all(map(at_least_checked, grades)) if self.kind == "proof" else Grade.UNDECIDED in grades
+        return None if weak else True

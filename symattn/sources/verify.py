@@ -34,6 +34,7 @@ def verify(
     spec: Specification | None = None,
     *,
     precision: str | Precision = "float32",
+    dtype: str | None = None,
     contract: Contract | None = None,
     domain: Domain | None = None,
     call: Mapping[str, object] | None = None,
@@ -49,10 +50,11 @@ def verify(
     No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it. The function
     is called in this process, so there is no time limit for a call. Beyond the probes, ``examples`` inputs are tried at
     random; what is tried does not depend on time, but for the upper limit of ``budget`` seconds, for finding and again
-    for explaining, which the report tells of where it struck. ``contract`` says whether what lies in between may be
-    stored in the input's format (``eager``), or stays in a wider one (``fused``), as ``Precision.of`` has it. ``call``
-    holds keywords to pass as they are. The order of the axes, and the shape of masks, are found by small calls unless
-    ``layout`` tells the order.
+    for explaining, which the report tells of where it struck. ``dtype`` is another word for a ``precision`` by name,
+    that of the command line. ``contract`` says whether what lies in between may be stored in the input's format
+    (``eager``), or stays in a wider one (``fused``), as ``Precision.of`` has it. ``call`` holds keywords to pass. A
+    module of torch that holds its weights is called with others in their place. The order of the axes, and the shape of
+    masks, are found by small calls unless ``layout`` tells the order.
     Raises ``InputError`` where it is open how to call the function, ``CannotRun`` where it never returns anything.
 
     >>> from symattn import Attention
@@ -65,7 +67,7 @@ def verify(
     'no fault'
     """
     _check(function, budget=budget, examples=examples, seed=seed)
-    spec, arithmetic = _checked(spec, domain), Precision.of(precision, contract)
+    spec, arithmetic = _checked(spec, domain), Precision.of(dtype or precision, contract)
     how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
 
     def one(spec: Specification) -> Report:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
+from symattn.attention.brief import brief
 from symattn.errors import InputError
 
 
@@ -66,6 +67,9 @@ class Domain:
     decoding             one query at a time: n_q = 1; what is promised of numbers of tokens then holds for n_k
     square_weights       d_model = h·d_k = h·d_v: all projections are square
     contiguous           arrays lie in memory without gaps, in the order of their axes
+
+    >>> Domain(square=True, multiple_of=16)
+    Domain(square=True, multiple_of=16)
     """
 
     max_tokens: int = 600
@@ -85,6 +89,8 @@ class Domain:
     decoding: bool = False
     square_weights: bool = False
     contiguous: bool = False
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "max_width", "min_tokens", "min_width", "multiple_of", "width_multiple_of"):

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from symattn.document.model import Document, Printable
 from symattn.evidence import Evidence, Grade, Verdict
 from symattn.verification.diagnosis.observe import ObservedScale
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
-    from symattn.document.model import Document
 
 _EXIT = {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}
 
@@ -128,12 +128,18 @@ class Power:
         return {"step": self.step, "mistake": self.mistake, "share": _plain(self.share)}
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Printable):
     """The answer of ``verify``: a verdict, the faults, the checks, and notes that a reader must not overlook.
 
     ``fields`` are those of the specification that are not the usual ones, in words. ``power`` says of each step which
     mistake would have been seen, and ``missing`` what more a verdict needs; both are empty where a fault was found.
+    It prints as text, and has the forms of a document.
+
+    >>> from symattn import verify
+    >>> report = verify(lambda q, k, v: v, examples=0)
+    >>> report.verdict.value, report.exit_code
+    ('fault', 1)
     """
 
     verdict: Verdict
@@ -169,15 +175,15 @@ class Report:
         grades = {Verdict.FAULT: Grade.REFUTED, Verdict.NO_FAULT: Grade.SAMPLED, Verdict.UNDECIDED: Grade.UNDECIDED}
         return Evidence(grades[self.verdict])
 
+    def __repr__(self) -> str:
+        first = f": {self.faults[0].message}" if self.faults else ""
+        return self._brief(f"report: {self.verdict.value}{first} ({self.cases} cases)")
+
     def document(self, show_output: bool = False) -> Document:
         """The report for a reader."""
         from symattn.verification.telling import document
 
         return document(self, show_output)
-
-    def __str__(self) -> str:
-        first = f": {self.faults[0].message}" if self.faults else ""
-        return f"{self.verdict.value}{first} ({self.cases} cases)"
 
 
 def _plain(x: float | None) -> float | str | None:

@@ -29,11 +29,11 @@ def test_the_list_names_every_derivation(run) -> None:
         (("--dk", "-1"), "d_k is -1"),
         (("--dk", "1000000000"), "d_k is 1000000000"),
         (("--dk", "four"), "four"),
-        (("shift", "--dk", "4"), "--dk"),
+        (("shift", "--dk", "4"), "has no parameter d_k"),
         (("--mean", "a b"), "a b"),
         (("attention", "--mask", "bool"), "Did you mean 'boolean'?"),
         (("attention", "--scale", "1/0"), "1/0"),
-        (("attention", "--tokens", "1000"), "tokens"),
+        (("attention", "--tokens", "1000"), "n is 1000"),
         (("scaling", "more"), "more"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from symattn.errors import InputError
-from symattn_cli import files
+from symattn.render import files
 
 OURS = "% Made with symattn: symattn derive scaling\n"
 

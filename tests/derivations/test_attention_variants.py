@@ -194,11 +194,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"position": "rotari"}, "Did you mean 'rotary'"),
     ({"size": "q=3"}, "'q=3' is no letter of a size"),
     ({"size": "l=99"}, "from 1 to 16"),
-    ({"latent": "absorbed", "size": "d_r=2,d_n=0"}, "--size"),
+    ({"latent": "absorbed", "size": "d_r=2,d_n=0"}, "size: "),
     ({"latent": "absorbed", "dk": 1}, "a latent needs d_n"),
     ({"heads": 9}, "from 1 to"),
     ({"dropout": 2}, "dropout is"),
-    ({"causl": True}, "has no parameter --causl"),
+    ({"causl": True}, "has no parameter causl"),
 ]
 
 

@@ -156,7 +156,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("scaling", {"dk": 10**9}, "from 1 to"),
     ("scaling", {"dk": True}, "from 1 to"),
     ("scaling", {"dk": 4.0}, "from 1 to"),
-    ("scaling", {"heads": 2}, "has no parameter --heads"),
+    ("scaling", {"heads": 2}, "has no parameter heads; it takes d_k, mean, seed"),
     ("scaling", {"mean": "1//2"}, "neither a number nor a letter"),
     ("scaling", {"mean": "nan"}, "mean"),
     ("scaling", {"mean": "1e400"}, "out of range"),
@@ -164,14 +164,14 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("scaling", {"seed": -1}, "seed"),
     ("jacobian", {"tokens": 1}, "from 2 to"),
     ("jacobian", {"tokens": 60}, "from 2 to"),
-    ("shift", {"tokens": 3}, "has no parameter --tokens; it takes none"),
+    ("shift", {"tokens": 3}, "has no parameter n; it takes none"),
     ("initialisation", {"dmodel": 0}, "from 1 to"),
     ("gqa", {"heads": 65}, "from 1 to"),
     ("attention", {"dk": 60}, "from 1 to"),
     ("attention", {"mask": "soft"}, "mask"),
     ("attention", {"alignment": "middle"}, "alignment"),
     ("attention", {"scale": "big"}, "no exact number"),
-    ("attention", {"heads": 2, "keys": 5}, "--cross"),
+    ("attention", {"heads": 2, "keys": 5}, "mend: cross, or leave n_k out"),
 ]
 
 

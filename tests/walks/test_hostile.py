@@ -122,7 +122,18 @@ def test_too_many_scores(refused, sheet) -> None:
     assert "65 queries × 65 keys; a walk takes at most 4096 scores" in refused(
         "walk", sheet({"inputs": {"q": many, "k": many, "v": many}})
     )
-    assert "q has 5000 entries" in refused("walk", sheet({"inputs": {"q": [[1]] * 5000, "k": [[1]], "v": [[1]]}}))
+    long = sheet({"inputs": {"q": [[1]] * 5000, "k": [[1]], "v": [[1]]}})
+    assert "q is 5000 × 1, 5000 entries; a walk takes at most 4096" in refused("walk", long)
+    ragged = sheet({"inputs": {"q": [[1], [1] * 5000], "k": [[1]], "v": [[1]]}})
+    assert "q has 5001 entries; a walk takes at most 4096" in refused("walk", ragged)
+
+
+def test_too_large_is_told_before_any_number_is_read(refused, sheet) -> None:
+    """The last entry is no number, and nobody gets that far."""
+    many = [["1"] * 1000 for _ in range(1000)]
+    many[-1][-1] = "no number"
+    assert "x is 1000 × 1000, 1000000 entries" in refused("walk", sheet({"x": many}))
+    assert "no exact number" in refused("walk", sheet({"x": [["1", "no number"]]}))
 
 
 def test_places_that_are_no_file(refused, tmp_path: Path) -> None:
@@ -204,7 +215,7 @@ class Trap:
         ({"q": npy(np.array([[True]]))}, "only mask and keep hold truth values"),
         ({"qq": npy(np.eye(2))}, "Did you mean 'q'?"),
         ({f"a{i}": b"" for i in range(40)}, "40 files"),
-        ({"q": npy(np.zeros((100, 100)))}, "q has 10000 entries"),
+        ({"q": npy(np.zeros((100, 100)))}, "q is 100 × 100, 10000 entries"),
         ({}, "missing: q, k, v"),
     ],
     ids=str,

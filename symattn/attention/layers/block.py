@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
+from symattn.attention.brief import brief
 from symattn.attention.fields import check_flags, check_words, finite, refusal
 from symattn.attention.layers.activations import ACTIVATIONS
 from symattn.attention.layers.block_inputs import check_arrays, check_names
@@ -67,6 +68,8 @@ class Block:
     activation: str | None = "relu"
     gated: bool = False
     eps: int | float | Fraction = EPS
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention):

@@ -23,7 +23,12 @@ LIMIT = 1 << 14  # bits
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An output: its elements (exact numbers or balls), its digits as an array of texts, and how they are known."""
+    """An output: its elements (exact numbers or balls), its digits as an array of texts, and how they are known.
+
+    >>> from symattn import Attention, evaluate
+    >>> print(evaluate(Attention(), {"q": [[0]], "k": [[1], [2]], "v": [[1], [2]]}, digits=4).output)
+    exact([[3/2]])
+    """
 
     output: Any
     digits: np.ndarray
@@ -37,6 +42,11 @@ def evaluate(model: Callable[..., Any], given: Mapping[str, Any], digits: int = 
     ``checked``. A second layer of exponentials, a root of an exponential, erf and cos of numbers leave their field;
     then the output is computed in balls, of twice as many bits again and again until every digit is proven, and the
     grade is ``enclosed``. Raises Undecided where ``LIMIT`` bits prove too little, InputError for digits below 1.
+
+    >>> from symattn import Attention
+    >>> found = evaluate(Attention(scale=1), {"x": [[1, 0], [0, 1]]}, digits=6)
+    >>> found.digits[0, 0], found.evidence.grade.value
+    ('0.731059', 'checked')
     """
     if digits < 1:
         raise InputError(f"digits is {digits}; it must be a whole number from 1 on")

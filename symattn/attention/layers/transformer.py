@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from symattn.attention.brief import brief
 from symattn.attention.fields import check_flags, check_words, finite, refusal
 from symattn.attention.layers.block import EPS, NORMS, Block, Norm
 from symattn.attention.layers.parts import Part, run_parts
@@ -62,6 +63,8 @@ class Transformer:
     positions: Literal["given", "sinusoidal"] | None = None
     tied: bool = False
     softcap: int | float | Fraction | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         check_words(self, {"norm": NORMS, "embedding_norm": NORMS, "positions": (None, "given", "sinusoidal")})

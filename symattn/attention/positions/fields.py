@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from symattn.attention.brief import brief
 from symattn.attention.constants import Number
 from symattn.attention.fields import check_flags, check_whole, check_words, finite, refusal
 from symattn.attention.positions.buckets import deberta_starts, t5_starts
@@ -32,6 +33,10 @@ class Rotary:
                   queries, the queries stand at the end of the keys
 
     Source: Su et al., RoFormer (2021), §3.2.
+
+    >>> from symattn import Attention
+    >>> Attention(causal=True, position=Rotary(base=500000, layout="interleaved")).position.base
+    500000
     """
 
     base: Number = 10000
@@ -41,6 +46,8 @@ class Rotary:
     triples: tuple[tuple[int, int, int], ...] | None = None
     start: int = 0
     given: Literal["positions", "tables"] | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         if not finite(self.base) or self.base <= 1:
@@ -104,10 +111,16 @@ class Alibi:
     two_sided     −m_h |i − j|, for attention that looks ahead
 
     Source: Press, Smith, Lewis, Train Short, Test Long (2022), §3.
+
+    >>> from symattn import Attention
+    >>> Attention(heads=8, causal=True, position=Alibi())
+    Attention(causal=True, heads=8, position=Alibi())
     """
 
     slopes: Literal["computed", "given"] = "computed"
     two_sided: bool = False
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         check_words(self, {"slopes": ("computed", "given")})
@@ -123,11 +136,17 @@ class Buckets:
     bidirectional half of the buckets for keys ahead of the query; else those are in the bucket 0, to be masked
 
     Source: Raffel et al., T5 (2020), §2.1.
+
+    >>> from symattn import Attention
+    >>> Attention(heads=8, position=Buckets(number=16)).position
+    Buckets(number=16)
     """
 
     number: int = 32
     max_distance: int = 128
     bidirectional: bool = True
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         check_whole(self, {"number": 2, "max_distance": 1})
@@ -145,10 +164,16 @@ class Shaw:
     values        whether values have a table, too
 
     Source: Shaw, Uszkoreit, Vaswani, Self-Attention with Relative Position Representations (2018), equations 3 to 5.
+
+    >>> from symattn import Attention
+    >>> Attention(position=Shaw(most=4))
+    Attention(position=Shaw(most=4))
     """
 
     most: int
     values: bool = True
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         check_whole(self, {"most": 1})
@@ -163,7 +188,13 @@ class TransformerXL:
     only, else n_q + n_k − 1. They are projected by w_r, as the tokens are by w_k.
 
     Source: Dai et al., Transformer-XL (2019), §3.3.
+
+    >>> from symattn import Attention
+    >>> Attention(causal=True, position=TransformerXL())
+    Attention(causal=True, position=TransformerXL())
     """
+
+    __repr__ = brief
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +208,10 @@ class Disentangled:
     backwards     whether the second one takes δ' of j − i, as it is written; else that of i − j, as it is run
 
     Source: He et al., DeBERTa (2021), equations 2 to 4; the buckets: its code for version 2.
+
+    >>> from symattn import Attention
+    >>> Attention(position=Disentangled(span=8))
+    Attention(position=Disentangled(span=8))
     """
 
     span: int
@@ -184,6 +219,8 @@ class Disentangled:
     to_position: bool = True
     to_content: bool = True
     backwards: bool = True
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         check_whole(self, {"span": 1, "max_distance": 1}, ("max_distance",))

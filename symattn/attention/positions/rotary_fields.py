@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, Protocol
 
+from symattn.attention.brief import brief
 from symattn.attention.constants import Number, number
 from symattn.attention.fields import check_flags, check_whole, check_words, finite, refusal
 from symattn.attention.notation import N
@@ -64,9 +65,16 @@ def _check_numbers(spec: object, *fields: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearScaling(_Unit):
-    """ω_l / s: see ``rotary_scaling.linear``."""
+    """ω_l / s: see ``rotary_scaling.linear``.
+
+    >>> from symattn import Rotary
+    >>> Rotary(scaling=LinearScaling(factor=4))
+    Rotary(scaling=LinearScaling(factor=4))
+    """
 
     factor: Number
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor")
@@ -85,10 +93,16 @@ class NTKScaling(_Unit):
     """A larger base: see ``rotary_scaling.ntk_aware``. With a trained ``length`` L, only from n > L on, and with n.
 
     Keys that were turned when n was smaller had another base, so a cache of turned keys does not hold what this gives.
+
+    >>> from symattn import Rotary
+    >>> Rotary(scaling=NTKScaling(factor=4))
+    Rotary(scaling=NTKScaling(factor=4))
     """
 
     factor: Number
     length: int | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor")
@@ -125,6 +139,10 @@ class YarnScaling(_Steady):
 
     See ``rotary_scaling.by_index``, ``by_parts`` and ``yarn_magnitude``. Llama 3.1 is ``ramp="turns"``, ``fast=4``,
     ``weight=0``.
+
+    >>> from symattn import Rotary
+    >>> Rotary(scaling=YarnScaling(factor=8, length=8192, fast=4, ramp="turns", weight=0)).scaling.factor
+    8
     """
 
     factor: Number
@@ -135,6 +153,8 @@ class YarnScaling(_Steady):
     whole: bool = True
     weight: Number = 1
     shared: Number = 0
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor", "slow", "fast")
@@ -181,12 +201,17 @@ class LongRopeScaling:
     """A factor of each pair, other ones for n > L than up to it: see ``rotary_scaling.longrope``.
 
     short, long  the factors; L is the trained ``length``; cosines and sines are multiplied by √(1 + log s / log L)
+
+    >>> LongRopeScaling(short=(1, 1), long=(2, 4), factor=4, length=4096).length
+    4096
     """
 
     short: tuple[Number, ...]
     long: tuple[Number, ...]
     factor: Number
     length: int
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         _check_numbers(self, "factor")
@@ -220,9 +245,16 @@ class LongRopeScaling:
 
 @dataclass(frozen=True, kw_only=True)
 class ProportionalScaling(_Unit):
-    """A share of the pairs turns, the slower ones do not: see ``rotary_scaling.proportional``."""
+    """A share of the pairs turns, the slower ones do not: see ``rotary_scaling.proportional``.
+
+    >>> from symattn import Rotary
+    >>> Rotary(scaling=ProportionalScaling(share=0.25))
+    Rotary(scaling=ProportionalScaling(share=0.25))
+    """
 
     share: Number
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         if not finite(self.share) or not 0 <= Fraction(self.share) <= 1:

@@ -113,11 +113,11 @@ def request(**parameters: Any) -> Request:
         whole("heads", given["heads"], _MOST["heads"])
     flags = {name: bool(given.pop(name, False)) for name in FLAGS}
     others = _others(given.pop("size", None))
-    spec = Attention(**{name: field_of(Attention, name, value, f"--{_dashed(name)}") for name, value in given.items()})
+    spec = Attention(**{name: field_of(Attention, name, value, name) for name, value in given.items()})
     projected = bool("dmodel" in sizes or spec.heads > 1 or spec.packed or spec.latent or any(flags.values()))
     if "keys" in sizes and projected and not flags["cross"] and sizes["keys"] != sizes.get("tokens", 3):
         tokens = sizes.get("tokens", 3)
-        raise InputError(f"--keys: a sequence that attends to itself has {tokens} keys; mend: --cross, or no --keys")
+        raise InputError(f"n_k: a sequence that attends to itself has {tokens} keys; mend: cross, or leave n_k out")
     names = _names(spec, projected, **flags)
     asked = Request(spec, names, {**_lengths(spec, sizes, projected, flags["cross"]), **others})
     _check(asked)
@@ -169,7 +169,7 @@ def _others(text: str | None) -> dict[str, int]:
         letter, _, number = pair.partition("=")
         if letter not in LETTERS or not number.isdecimal() or not 1 <= int(number) <= _MOST_OTHER:
             known = ", ".join(LETTERS)
-            raise InputError(f"--size: {pair!r} is no letter of a size with a whole number from 1 to {_MOST_OTHER}, "
+            raise InputError(f"size: {pair!r} is no letter of a size with a whole number from 1 to {_MOST_OTHER}, "
                              f"such as l=4; letters: {known}")  # fmt: skip
         found[letter] = int(number)
     return found
@@ -180,7 +180,7 @@ def _check(asked: Request) -> None:
     from symattn.attention.inputs import check_inputs
 
     if asked.spec.latent and asked.sizes["d_n"] < 1:
-        raise InputError(f"--dk: d_k is {asked.sizes['d_k']}; a latent needs d_n = d_k − d_r from 1 on")
+        raise InputError(f"d_k is {asked.sizes['d_k']}; a latent needs d_n = d_k − d_r from 1 on")
     for name, shape in asked.shapes().items():
         if int(np.prod(shape)) > _MOST_ENTRIES:
             size = " × ".join(map(str, shape))

@@ -25,6 +25,55 @@ _LONGEST = 60  # characters of a formula that is written out
 _CALLED = {"dot": "the dot product", "cosine": "the cosine", "angle": "the angle", "distance": "the distance"}
 
 
+def claim(
+    kind: str,
+    *values: Any,
+    measure: str | None = None,
+    than: tuple[Any, Any] | None = None,
+) -> Document:
+    """Check a claim exactly, as ``symattn claim KIND`` does; the document's ``holds`` says whether it is true.
+
+    ``weights``     can the values be a row of softmax weights?
+    ``similarity``  how alike are two vectors? By one ``measure`` (dot, cosine, angle, distance) or by all four.
+    ``closer``      are two vectors closer than the two of ``than``?
+    ``equal``       are two expressions, vectors or matrices of expressions equal?
+
+    A number, a vector or a matrix may be text, as on the command line, or a number or list of Python. A float is taken
+    as it is printed: 0.3 is 3/10. Raises InputError for another kind, or values that cannot be read.
+
+    >>> claim("weights", 0.3, 0.7, 0.1).holds
+    False
+    >>> claim("closer", "E4:king", "E4:queen", than=("E4-before:king", "E4-before:queen"), measure="dot").holds
+    False
+    >>> claim("similarity", [1, 0], [1, 1], measure="cosine").record["values"]
+    {'cosine': {'exact': '1/sqrt(2)', 'decimal': 0.707107}}
+    """
+    words = [_typed(value) for value in values]
+    if kind == "weights":
+        return weights([word for value in words for word in written([value])])
+    if kind not in ("similarity", "closer", "equal"):
+        known = ("weights", "similarity", "closer", "equal")
+        raise InputError(f"unknown claim {short(str(kind))!r}.{near(str(kind), known)} Known: {', '.join(known)}")
+    if len(words) != 2:
+        raise InputError(f"claim {kind} is about two values, and {len(words)} are given")
+    a, b = words
+    if kind == "equal":
+        return equal(a, b)
+    if kind == "similarity":
+        return similarity(a, b, measure)
+    if than is None or len(than) != 2:
+        raise InputError("claim closer compares with two other vectors; mend: than=(c, d)")
+    return closer(a, b, (_typed(than[0]), _typed(than[1])), measure)
+
+
+def _typed(value: Any) -> str:
+    """A number or nested lists of Python as the command line has them."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_typed, value))}]"
+    return str(value)
+
+
 def weights(values: list[str]) -> Document:
     """Can these numbers be a row of softmax? All positive (0 where a key is masked), and their sum exactly 1.
 

@@ -23,11 +23,6 @@ _VERSIONS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, ValueError)
 
 
-def arrays(path: str, content: bytes) -> dict[str, Any]:
-    """Name → nested lists of exact numbers. Raises InputError."""
-    return {name: _elements(a, f"{path}: {short(name)}") for name, a in plain(path, content).items()}
-
-
 def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.ndarray]:
     """Name → the array as it is stored, of at most ``most`` bytes. Raises InputError."""
     if content[:6] == npy.MAGIC_PREFIX:
@@ -82,13 +77,14 @@ def _check(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str)
         raise InputError(f"{place} declares {declared} bytes, shape {shape}, and holds {there}: the file is damaged")
 
 
-def _elements(array: Any, place: str) -> Any:
+def elements(array: Any, place: str) -> Any:
+    """The array as nested lists of exact numbers. Raises InputError."""
     if array.ndim == 0:
         raise InputError(f"{place} is a single number; it must be a matrix")
     if array.dtype.kind == "f":
         _check_finite(array, place)
-    elements = array.tolist()
-    return elements if array.dtype.kind == "b" else _exact(elements)
+    found = array.tolist()
+    return found if array.dtype.kind == "b" else _exact(found)
 
 
 def _check_finite(array: Any, place: str) -> None:

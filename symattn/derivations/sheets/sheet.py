@@ -1,24 +1,28 @@
 """Sheets: what a walk starts from. A shipped example or a user's own file, JSON or npz, read without trusting it.
 
     {"schema": 1, "title": "…", "attention": {"scale": "none"}, "inputs": {"x": [["1/3", 2], …], "w_q": …}}
+    {"x": [["1/3", 2], …], "w_q": …, "scale": "none"}
 
 ``inputs`` are the arrays of ``Attention``: x (y, w_q, …) or q, k, v, and what else the specification takes. Numbers are
-taken exactly as typed: .1 is 1/10. ``attention`` holds fields of ``Attention``, see ``fields``. Optional: ``title``,
+taken exactly as typed: .1 is 1/10. ``attention`` holds fields of ``Attention``, see ``fields``. Both may stand at the
+top level. Tokens without any weights are parameter-free attention, whose scores are not scaled unless the sheet says
+so. Optional: ``title``,
 ``source``, ``notes`` (texts), ``tokens`` (their names), ``printed`` (what a text printed, see ``Printed``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from symattn.attention.inputs import NEEDED, OPTIONAL, TOKENS
 from symattn.attention.spec import Attention
+from symattn.derivations.sheets.fields import field_types
+from symattn.derivations.sheets.naming import INPUTS, called, meant, suggested
 from symattn.derivations.sheets.numbers import Entries, shape_of
 from symattn.derivations.sheets.schema import Printed, attention_of, printed_of, words_of
-from symattn.derivations.sheets.text import MOST_BYTES, decoded, known
+from symattn.derivations.sheets.text import MOST_BYTES, decoded, short
 from symattn.errors import InputError
 
 SCHEMA = 1
@@ -45,24 +49,28 @@ def read(path: str, name: str | None = None) -> Sheet:
     """The sheet in a file. Raises InputError, in one line, for whatever is wrong with it."""
     content = _content(path)
     if content[:4] == b"PK\x03\x04" or Path(path).suffix.lower() in (".npz", ".npy"):
-        from symattn.derivations.sheets.npz import arrays
-
-        return _from_arrays(path, arrays(path, content))
+        return _from_arrays(path, content)
     return from_text(content, path, name or path)
 
 
 def from_text(content: bytes, where: str, name: str) -> Sheet:
     """The sheet that the JSON text says."""
-    data = decoded(content, where)
+    return from_data(decoded(content, where), where, name)
+
+
+def from_data(data: Any, where: str, name: str, remarks: tuple[str, ...] = ()) -> Sheet:
+    """The sheet that nested lists and words say, as JSON has them, with ``remarks``. Raises InputError."""
     if not isinstance(data, dict):
         raise InputError(f'{where}: a sheet is an object, {{"inputs": {{"x": …}}}}, not a {_json_type(data)}')
     if data.get("kind") == "listing" and isinstance(data.get("sheet"), dict):
         data = data["sheet"]  # what `symattn examples show NAME -f json` writes
-    known(data, _KEYS, where)
+    data = _nested(data)
+    _check_names(data, where)
     if str(data.get("schema", SCHEMA)) != str(SCHEMA):
         raise InputError(f"{where}: schema is {data['schema']}; this version of symattn reads {SCHEMA}")
     given, typed_decimals = _inputs(data, where)
-    attention = attention_of(data.get("attention", {}), given, where)
+    attention, more = _attention(data.get("attention", {}), given, where)
+    typed = ("Decimals in the sheet are taken exactly as typed: 0.1 is 1/10.",) if typed_decimals else ()
     return Sheet(
         name,
         words_of(data, "title", where) or Path(where).name,
@@ -72,8 +80,41 @@ def from_text(content: bytes, where: str, name: str) -> Sheet:
         _texts(data, "notes", where),
         _tokens(data, given, where),
         printed_of(data.get("printed"), where),
-        ("Decimals in the sheet are taken exactly as typed: 0.1 is 1/10.",) if typed_decimals else (),
+        (*typed, *remarks, *more),
     )
+
+
+def _check_names(data: Mapping[str, Any], where: str) -> None:
+    fields = tuple(field_types(Attention))
+    for key in data:
+        if key not in _KEYS:
+            suggestion = suggested(key, (*_KEYS, *INPUTS, *fields))
+            more = "the arrays, such as x and w_q, and the fields of the attention, such as causal"
+            raise InputError(f"{where}: unknown name {short(key)!r}.{suggestion} Known: {', '.join(_KEYS)}, {more}")
+
+
+def _nested(data: dict[str, Any]) -> dict[str, Any]:
+    """A sheet in which arrays and fields stand at the top level, with both where they belong."""
+    flat = {key: x for key, x in data.items() if key not in _KEYS}
+    known_fields = field_types(Attention)
+    arrays = {key: x for key, x in flat.items() if meant(key) and (isinstance(x, list) or key not in known_fields)}
+    fields = {key: x for key, x in flat.items() if key not in arrays and key in known_fields}
+    moved = {"inputs": arrays, "attention": fields}
+    kept = {key: x for key, x in data.items() if key not in arrays and key not in fields}
+    for key, found in moved.items():
+        there = kept.get(key, {})
+        if found and isinstance(there, dict):
+            kept[key] = {**there, **found}
+    return kept
+
+
+def _attention(data: Any, given: Mapping[str, Entries], where: str) -> tuple[Attention, tuple[str, ...]]:
+    """The specification, and what a reader is to know of it: tokens alone are compared as they are."""
+    alone = "x" in given and not any(name.startswith("w_") for name in given)
+    if alone and isinstance(data, dict) and not {"scale", "score"} & set(data):
+        remark = "There are no weights: this is parameter-free attention, and its scores are not scaled."
+        return attention_of({**data, "scale": "none"}, dict(given), where), (remark,)
+    return attention_of(data, dict(given), where), ()
 
 
 def _content(path: str) -> bytes:
@@ -93,37 +134,44 @@ def _content(path: str) -> bytes:
 
 
 def _inputs(data: dict[str, Any], where: str) -> tuple[dict[str, Entries], bool]:
-    from symattn.derivations.sheets.numbers import array_of
-
     given = data.get("inputs")
     if not isinstance(given, dict) or not given:
         raise InputError(f'{where}: "inputs" is missing; mend: "inputs": {{"x": [[1, "1/2"], …]}}')
-    known(given, INPUTS, f"{where}: inputs")
-    decimals = False
-    arrays: dict[str, Entries] = {}
-    for name, entries in given.items():
-        arrays[name], found = array_of(name, entries, where)
-        decimals |= found
-    _check_size(arrays, where)
-    return arrays, decimals
+    return _entries(called(given, f"{where}: inputs"), shape_of, where)
 
 
-INPUTS = tuple(dict.fromkeys((*TOKENS, *(f"{a}_{b}" for b in "qkvo" for a in "wb"), *NEEDED, *OPTIONAL)))
+def _entries(
+    given: Mapping[str, Any], shape: Callable[[Any], tuple[int, ...]], where: str
+) -> tuple[dict[str, Entries], bool]:
+    """The arrays as exact numbers, once their sizes are small enough, and whether a decimal was typed."""
+    from symattn.derivations.sheets.numbers import array_of
 
-
-def _check_size(arrays: Mapping[str, Entries], where: str) -> None:
-    """At most ``MOST_SCORES`` scores, and as many entries in every array."""
-    for name, entries in arrays.items():
-        size = _product(shape_of(entries))
-        if size > MOST_SCORES:
+    check_size({name: shape(array) for name, array in given.items()}, where)
+    for name, array in given.items():
+        if isinstance(array, list) and (size := _count(array)) > MOST_SCORES:
             raise InputError(f"{where}: {name} has {size} entries; a walk takes at most {MOST_SCORES}")
-    queries = arrays.get("x", arrays.get("q"))
-    keys = arrays.get("y", arrays.get("x", arrays.get("k")))
-    if queries is None or keys is None:
+    made = {name: array_of(name, entries, where) for name, entries in given.items()}
+    return {name: entries for name, (entries, _) in made.items()}, any(decimals for _, decimals in made.values())
+
+
+def _count(entries: Any) -> int:
+    """How many numbers there are in nested lists, whether their rows are of one length or not."""
+    return sum(map(_count, entries)) if isinstance(entries, list) else 1
+
+
+def check_size(shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
+    """At most ``MOST_SCORES`` scores, and as many entries in every array. Raises InputError."""
+    for name, shape in shapes.items():
+        size = _product(shape)
+        if size > MOST_SCORES:
+            sides = " × ".join(map(str, shape))
+            raise InputError(f"{where}: {name} is {sides}, {size} entries; a walk takes at most {MOST_SCORES}")
+    queries = shapes.get("x", shapes.get("q"))
+    keys = shapes.get("y", shapes.get("x", shapes.get("k")))
+    if queries is None or keys is None or len(queries) < 2 or len(keys) < 2:
         return
-    n_q, n_k = shape_of(queries), shape_of(keys)
-    if len(n_q) > 1 and len(n_k) > 1 and _product(n_q[:-1]) * n_k[-2] > MOST_SCORES:
-        raise InputError(f"{where}: {n_q[-2]} queries × {n_k[-2]} keys; a walk takes at most {MOST_SCORES} scores")
+    if _product(queries[:-1]) * keys[-2] > MOST_SCORES:
+        raise InputError(f"{where}: {queries[-2]} queries × {keys[-2]} keys; a walk takes at most {MOST_SCORES} scores")
 
 
 def _product(shape: tuple[int, ...]) -> int:
@@ -133,14 +181,17 @@ def _product(shape: tuple[int, ...]) -> int:
     return out
 
 
-def _from_arrays(path: str, arrays: dict[str, Any]) -> Sheet:
-    from symattn.derivations.sheets.numbers import array_of
+def _from_arrays(path: str, content: bytes) -> Sheet:
+    from symattn.derivations.sheets import npz
 
-    known(arrays, INPUTS, path)
-    given = {name: array_of(name, array, path)[0] for name, array in arrays.items()}
-    _check_size(given, path)
-    remark = "Floats of the file are taken at their exact binary value: 0.1 is 3602879701896397/36028797018963968."
-    return Sheet(path, Path(path).name, attention_of({}, given, path), given, remarks=(remark,))
+    arrays = called(npz.plain(path, content), path)
+    check_size({name: array.shape for name, array in arrays.items()}, path)
+    given, _ = _entries({name: npz.elements(a, f"{path}: {name}") for name, a in arrays.items()}, shape_of, path)
+    attention, remarks = _attention({}, given, path)
+    return Sheet(path, Path(path).name, attention, given, remarks=(FLOATS.format("the file"), *remarks))
+
+
+FLOATS = "Floats of {} are taken at their exact binary value: 0.1 is 3602879701896397/36028797018963968."
 
 
 def _texts(data: dict[str, Any], key: str, where: str) -> tuple[str, ...]:

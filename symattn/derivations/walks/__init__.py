@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 from symattn.arrays import FLOATING
@@ -33,7 +34,7 @@ _LEFT_OUT = "The weighted values are many; the JSON form leaves them out: they a
 
 
 def walk(
-    source: str = "eight-step",
+    source: str | PathLike[str] | Mapping[str, Any] = "eight-step",
     *,
     step: int | None = None,
     why: bool = False,
@@ -43,15 +44,23 @@ def walk(
     rounding: str | None = None,
     **fields: Any,
 ) -> Document:
-    """The walk through an example (by name) or a file, as a document.
+    """Walk through an example (by name), a file, or arrays by name, and return the document.
 
+    Arrays are nested lists of numbers or arrays of NumPy or PyTorch: x (y, w_q, w_k, w_v, …), or q, k, v. Tokens alone,
+    ``walk({"x": …})``, are parameter-free attention, which does not scale its scores unless ``scale`` says so.
     ``step`` shows one of the steps alone, ``why`` adds reasons, ``query`` follows another query than the first,
     ``all`` shows every query; ``dtype`` is the floating format beside the exact numbers; ``rounding`` (exact, nearest,
     sum) shows what weights rounded to one decimal give. ``fields`` replace those of the sheet's ``Attention``.
     Raises InputError for bad input of any kind.
+
+    >>> print(walk({"x": [[1, 0], ["1/2", 1]]}).text().splitlines()[0])
+    the arrays                     n = 2, d_model = 2, d_k = 2, d_v = 2 · no scaling
+    >>> walk("eight-step", query=2, dtype="float16")
+    <walk 'eight-step': checked; print it, or .latex(), .markdown(), .json(), .save(path)>
     """
     _check_words(dtype, rounding, query, all)
     sheet = sheet_of(source)
+    named = source if isinstance(source, str) else "" if isinstance(source, Mapping) else os.fspath(source)
     sheet = _changed(sheet, fields) if fields else sheet
     made = Walk(sheet, dtype, query, rounding)
     check_shapes(made)
@@ -75,15 +84,21 @@ def walk(
         (sheet.title,),
         (*body, *remarks),
         _subtitle(made),
-        _command(source, wishes),
-        {"source": source, **wishes},
+        _command(named, wishes) if named else "",
+        {"source": named or sheet.name, **wishes},
         record(made, step),
-        hints=_hints(source, made, step, why, all),
+        hints=_hints(named, made, step, why, all) if named else (),
     )
 
 
-def sheet_of(source: str) -> Sheet:
-    """The sheet of an example, by name or alias, or of a file."""
+def sheet_of(source: str | PathLike[str] | Mapping[str, Any]) -> Sheet:
+    """The sheet of an example, by name or alias, of a file, or of arrays by name."""
+    if isinstance(source, Mapping):
+        from symattn.derivations.sheets import python
+
+        return python.sheet_of(source)
+    if not isinstance(source, str):
+        return sheets.read(os.fspath(source))
     if (found := examples.find(source)) is not None:
         return examples.load(found)
     if not os.path.lexists(source) and not os.path.splitext(source)[1]:

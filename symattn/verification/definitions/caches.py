@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.namespace import namespace_of
+from symattn.attention.brief import brief
 from symattn.attention.fields import refusal
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import rotate
@@ -46,9 +47,14 @@ class Cached:
     the new tokens written.
 
     Source: Shazeer, Fast Transformer Decoding (2019), on incremental inference.
+
+    >>> Cached(Attention(causal=True))
+    Cached(attention=Attention(causal=True))
     """
 
     attention: Attention
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention):

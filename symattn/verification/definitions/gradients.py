@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from symattn.attention.brief import brief
 from symattn.attention.derivative import vjp
 from symattn.attention.fields import refusal
 from symattn.attention.gradients.backward import backward
@@ -46,9 +47,14 @@ class Gradient:
     a parameter for do is taken as the forward pass, and its gradients are those that autograd gives.
 
     Source: Dao et al., FlashAttention (2022), appendix B.2; its algorithm 4 for o and lse.
+
+    >>> Gradient(Attention(causal=True))
+    Gradient(attention=Attention(causal=True))
     """
 
     attention: Attention
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from symattn.arrays.namespace import namespace_of
+from symattn.attention.brief import brief
 from symattn.attention.fields import check_flags, check_words
 from symattn.attention.linear.delta import delta_token
 from symattn.attention.linear.features import elu_plus_one, exponential, identity, relu
@@ -52,6 +53,9 @@ class LinearAttention:
 
     Sources: Katharopoulos et al., Transformers are RNNs (2020), equations 5 and 9; Yang et al., Gated Linear Attention
     Transformers with Hardware-Efficient Training (2023), §4; Schlag et al. (2021), equation 24.
+
+    >>> LinearAttention(feature="elu", normalised=True).feature
+    'elu'
     """
 
     feature: Literal["identity", "elu", "relu", "exp"] = "elu"
@@ -60,6 +64,8 @@ class LinearAttention:
     gate: Literal["token", "feature"] | None = None
     delta: bool = False
     scale: bool = False
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         check_words(self, {"feature": tuple(FEATURES), "gate": (None, "token", "feature")})

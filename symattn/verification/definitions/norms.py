@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from symattn.attention.brief import brief
 from symattn.attention.fields import check_flags, finite, refusal
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.verification.definitions.drawing import integers, normal
@@ -36,6 +37,8 @@ class LayerNorm:
     eps: int | float | Fraction = EPS
     one_plus: bool = False
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         _check(self)
 
@@ -62,6 +65,8 @@ class RMSNorm:
 
     eps: int | float | Fraction = EPS
     one_plus: bool = False
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         _check(self)

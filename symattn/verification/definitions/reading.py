@@ -36,7 +36,7 @@ def read(text: str, attention: Attention | None = None) -> Specification:
     Nothing is evaluated: fields are literals, fractions such as 1/8, and descriptions. Raises InputError with one line.
 
     >>> read("rmsnorm(eps=0)"), read("lse", Attention(causal=True)).lse
-    (RMSNorm(eps=0, one_plus=False), True)
+    (RMSNorm(eps=0), True)
     """
     name, node = _parsed(text)
     if name == LSE:

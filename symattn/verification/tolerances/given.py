@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
 from symattn.attention.spec import Attention
+from symattn.derivations.sheets.naming import called
 from symattn.derivations.sheets.npz import plain
 from symattn.errors import InputError
 
@@ -21,15 +24,29 @@ def read(path: str, spec: Attention, precision: Precision) -> dict[str, np.ndarr
     Raises ``InputError``, in one line, where the file cannot be read, lacks an input of the specification, or holds
     numbers that the format does not. Nothing is unpickled, and no more is read than the header declares.
     """
-    found = plain(path, _content(path), MOST_BYTES)
+    return _checked(called(plain(path, _content(path), MOST_BYTES), path), path, spec, precision)
+
+
+def checked(arrays: Mapping[str, Any], spec: Attention, precision: Precision) -> dict[str, np.ndarray]:
+    """The same for arrays by name. Raises ``InputError``."""
+    try:
+        made = {name: np.asarray(array) for name, array in called(arrays, "inputs").items()}
+    except (TypeError, ValueError) as error:
+        raise InputError(f"inputs: no array can be made: {error}") from None
+    return _checked(made, "inputs", spec, precision)
+
+
+def _checked(
+    found: Mapping[str, np.ndarray], where: str, spec: Attention, precision: Precision
+) -> dict[str, np.ndarray]:
     wanted = ("q", "k", "v", *(n for n, needed in NEEDED.items() if needed(spec)))
     for name in wanted:
         if name not in found:
-            raise InputError(f"{path} has no array {name}; it holds {', '.join(found) or 'nothing'}")
+            raise InputError(f"{where} has no array {name}; it holds {', '.join(found) or 'nothing'}")
     for name in found:
         if name not in wanted:
-            raise InputError(f"{path}: {name} is no input of this attention; it takes {', '.join(wanted)}")
-    return {name: _numbers(found[name], f"{path}: {name}", precision) for name in wanted}
+            raise InputError(f"{where}: {name} is no input of this attention; it takes {', '.join(wanted)}")
+    return {name: _numbers(found[name], f"{where}: {name}", precision) for name in wanted}
 
 
 def _content(path: str) -> bytes:

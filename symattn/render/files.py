@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
 from symattn.errors import InputError
+from symattn.render.common import MARK
 
-from .marks import written_by_symattn
+# LaTeX and Markdown open with the mark in a comment, JSON with its schema; text ends with the mark under a rule.
+_HEAD = re.compile(rf"\A(% |<!-- ){MARK}\b|\A\{{\s*\"schema\": \d+,\s*\"kind\": ")
+_TAIL = re.compile(rf"^[─-]{{20,}}\n{MARK}\b[^\n]*\n*\Z", re.MULTILINE)
+_ENOUGH = 4000
 
 
 def check(path: Path, force: bool) -> None:
     """Raise ``InputError`` where ``path`` cannot or must not be written; called before any work is done."""
     if path.is_dir():
-        raise InputError(f"{path} is a directory; mend: -o {path / 'FILE'}")
+        raise InputError(f"{path} is a directory; mend: name a file in it")
     if not path.parent.is_dir():
         raise InputError(f"the folder {path.parent} does not exist; mend: make it, or name another file")
     if not path.exists():
@@ -23,7 +28,9 @@ def check(path: Path, force: bool) -> None:
     if not os.access(path, os.W_OK):
         raise InputError(f"{path} is not writable; mend: change its mode, or name another file")
     if path.is_file() and not force and not written_by_symattn(path):
-        raise InputError(f"{path} exists and was not written by symattn; mend: --force, or name another file")
+        raise InputError(
+            f"{path} exists and was not written by symattn; mend: --force (in Python force=True), or name another file"
+        )
 
 
 def write(path: Path, text: str, force: bool) -> None:
@@ -58,3 +65,16 @@ def _mode(path: Path) -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+def written_by_symattn(path: Path) -> bool:
+    """Whether the file opens or ends as symattn's own do; an empty one belongs to nobody and may be filled."""
+    with path.open("rb") as file:
+        head = _text(file.read(_ENOUGH))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _ENOUGH))
+        tail = _text(file.read())
+    return not head or bool(_HEAD.search(head) or _TAIL.search(tail))
+
+
+def _text(content: bytes) -> str:
+    return content.decode(errors="replace").replace("\r\n", "\n")

@@ -1,0 +1,117 @@
+"""``symattn.bound``: how far correct code may be off, for sizes or for inputs, as ``symattn bound`` says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Contract, Precision
+from symattn.attention.spec import Attention
+from symattn.document.model import Document, Printable
+from symattn.errors import InputError
+from symattn.verification.probing.inputs import Sizes
+from symattn.verification.tolerances import given, telling
+from symattn.verification.tolerances.asked import Beforehand, ForInputs, beforehand, for_inputs
+from symattn.verification.tolerances.picked import picked
+from symattn.verification.tolerances.reach import bounded, normal
+from symattn.verification.tolerances.weighing import Weighed, weigh
+
+USUAL: Contract = "fused"  # kernels keep scores wide
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tolerance(Printable):
+    """How far correct code may be off; it prints as ``symattn bound`` does, and has the forms of a document."""
+
+    asked: Beforehand | ForInputs
+    source: str = ""
+    command: str = ""
+
+    @property
+    def value(self) -> float:
+        """The tolerance to write down: ``atol``, with rtol = 0; +∞ where nothing can be said."""
+        return self.asked.needed[0] if isinstance(self.asked, ForInputs) else self.asked.value
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """How much of it comes from which step."""
+        return self.asked.bound.steps() if isinstance(self.asked, ForInputs) else self.asked.bound.parts
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """The bound of each element of the output, (…, n_q, d_v). Raises InputError where no inputs were given."""
+        if isinstance(self.asked, ForInputs):
+            return self.asked.bound.allowed
+        raise InputError("a bound for sizes has no elements; mend: give the inputs, bound(inputs={'q': …, …})")
+
+    def document(self, compare: bool = False, seed: int = 0) -> Document:
+        """The tolerance with its reasons; ``compare`` adds what tolerances that people pick would say, in seconds."""
+        if isinstance(self.asked, ForInputs):
+            return telling.for_inputs(self.asked, self.source, self.command)
+        return telling.beforehand(self.asked, self._compared(seed) if compare else (), self.command)
+
+    def _compared(self, seed: int) -> tuple[Weighed, ...]:
+        asked = self.asked
+        assert isinstance(asked, Beforehand)
+        name = asked.precision.input.name
+        if name == "float64" or asked.precision.factors is not None:
+            return ()
+        return weigh(asked.spec, asked.precision, asked.sizes, picked(name), seed)
+
+    def __repr__(self) -> str:
+        value = telling.digits(self.value) if isfinite(self.value) else "inf"
+        return self._brief(f"bound: atol={value}, rtol=0")
+
+
+def bound(
+    spec: Attention | None = None,
+    inputs: Mapping[str, Any] | str | PathLike[str] | None = None,
+    dtype: str | Precision = "float32",
+    *,
+    n: int = 1024,
+    d_k: int = 64,
+    contract: Contract | None = None,
+    accumulate: str | None = None,
+    tile: int | None = None,
+    largest: float | None = None,
+    command: str = "",
+) -> Tolerance:
+    """Return how far correct attention may be off: the tolerance that a test needs, proved and not picked.
+
+    Of ``inputs`` (arrays q, k, v and what else the specification takes, or an npz file) it bounds each element; without
+    them it is for all inputs with ``n`` keys of width ``d_k`` and entries from N(0, 1), or of at most ``largest``.
+    ``dtype`` is the arithmetic, by name or as a ``Precision``; ``contract`` says whether scores are stored in it
+    (``eager``) or wider (``fused``, the usual one here), ``accumulate`` in what sums are taken, and ``tile`` how many
+    keys come at a time. Raises InputError for what no bound is proved of, and for bad inputs.
+
+    >>> bound(n=256, d_k=64, dtype="bfloat16").value < 1
+    True
+    >>> import numpy as np
+    >>> found = bound(Attention(causal=True), {"q": np.eye(2), "k": np.eye(2), "v": np.eye(2)}, "float16")
+    >>> found.allowed.shape, bool(found.value == found.allowed.max())
+    ((2, 2), True)
+    """
+    spec = Attention() if spec is None else spec
+    usual = USUAL if contract is None and isinstance(dtype, str) else contract
+    precision = Precision.of(dtype, usual, accumulate)
+    if inputs is None:
+        sizes = Sizes(_size("n", n), n, _size("d_k", d_k), d_k)
+        precision = precision if tile is None else precision.in_tiles(n, tile)
+        reach = normal(sizes) if largest is None else bounded(sizes, largest)
+        return Tolerance(beforehand(spec, precision, sizes, reach), command=command)
+    file = "" if isinstance(inputs, Mapping) else fspath(inputs)
+    form = Precision.of(dtype)
+    arrays = given.checked(inputs, spec, form) if isinstance(inputs, Mapping) else given.read(file, spec, form)
+    precision = precision if tile is None else precision.in_tiles(arrays["k"].shape[-2], tile)
+    return Tolerance(for_inputs(spec, precision, arrays), file or "the arrays", command)
+
+
+def _size(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**24:
+        raise InputError(f"{name} is {value!r}; it must be a whole number from 1 to 2^24")
+    return value

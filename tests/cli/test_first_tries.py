@@ -1,0 +1,146 @@
+"""What people try first, in Python and on the command line: it works, or one line says what to write instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symattn
+from symattn import Attention, Document, InputError, Rotary, bound, claim, derive, prove, verify, walk
+
+X = [[1, 0], ["1/2", 1], [0, "3/2"]]
+EYE = [[1, 0], [0, 1]]
+
+
+def right(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    s = q @ k.T / np.float32(np.sqrt(q.shape[-1]))
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+IN_PYTHON: dict[str, tuple[Callable[[], Any], Callable[[Any], bool]]] = {
+    "derive with a size by its letter": (
+        lambda: derive("scaling", d_k=4),
+        lambda d: d.parameters["dk"] == 4 and "--dk 4" in d.command,
+    ),
+    "walk tokens alone": (lambda: walk({"x": X}), lambda d: "no scaling" in d.text() and "parameter-free" in d.text()),
+    "walk arrays of NumPy": (lambda: walk({"x": np.eye(2), "w_q": EYE, "w_k": EYE, "w_v": EYE}), lambda d: d.holds),
+    "walk names as papers have them": (
+        lambda: walk({"X": EYE, "Wq": EYE, "W_K": EYE, "WV": EYE}),
+        lambda d: d.text() == walk({"x": EYE, "w_q": EYE, "w_k": EYE, "w_v": EYE}).text(),
+    ),
+    "prove a theorem": (lambda: prove("softmax-shift"), lambda d: d.holds and d.verdict_word == "proved"),
+    "claim weights": (lambda: claim("weights", 0.3, 0.7, 0.1), lambda d: d.holds is False),
+    "claim equality": (lambda: claim("equal", "exp(a)*exp(b)", "exp(a+b)"), lambda d: d.holds),
+    "bound for sizes": (lambda: bound(n=256, d_k=64, dtype="bfloat16"), lambda b: 0 < b.value < 1),
+    "bound for inputs": (
+        lambda: bound(inputs={"Q": np.eye(3), "K": np.eye(3), "V": np.eye(3)}),
+        lambda b: b.allowed.shape == (3, 3) and b.value == b.allowed.max(),
+    ),
+    "verify with a dtype": (lambda: verify(right, dtype="float32", examples=0), lambda r: r.verdict.value != "fault"),
+    "repr of the usual specification": (lambda: repr(Attention()), lambda text: text == "Attention()"),
+}
+
+
+@pytest.mark.parametrize("name", IN_PYTHON)
+def test_in_python(name: str) -> None:
+    tried, works = IN_PYTHON[name]
+    assert works(tried())
+
+
+PRINTED: dict[str, Callable[[], Any]] = {
+    "derivation": lambda: derive("shift"),
+    "walk": lambda: walk("eight-step"),
+    "claim": lambda: claim("weights", 0.5, 0.5),
+    "bound": lambda: bound(n=16, d_k=4),
+    "report": lambda: verify(lambda q, k, v: v, examples=0),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_what_is_made_prints_and_has_every_form(name: str, tmp_path: Path) -> None:
+    made = PRINTED[name]()
+    document = made if isinstance(made, Document) else made.document()
+    assert str(made) + "\n" == made.text() == document.text()
+    assert len(repr(made)) < 200
+    assert json.loads(made.json())["kind"] == document.kind
+    assert "Made with symattn" in made.markdown()
+    assert r"\documentclass" in made.latex()
+    assert r"\documentclass" not in made.latex(fragment=True)
+    for suffix in ("txt", "tex", "md", "json"):
+        made.save(tmp_path / f"made.{suffix}")
+        made.save(tmp_path / f"made.{suffix}")  # over its own
+    assert (tmp_path / "made.md").read_text(encoding="utf-8") == made.markdown()
+
+
+def test_a_file_of_others_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "mine.md"
+    path.write_text("mine")
+    with pytest.raises(InputError, match="was not written by symattn"):
+        derive("shift").save(path)
+    with pytest.raises(InputError, match="no format for the suffix"):
+        derive("shift").save(tmp_path / "page.docx")
+    derive("shift").save(path, force=True)
+    assert path.read_text(encoding="utf-8") == derive("shift").markdown()
+
+
+SPECIFICATIONS = [
+    Attention(),
+    Attention(causal=True, window=(2, None), scale=Fraction(1, 3)),
+    Attention(heads=4, kv_heads=2, position=Rotary(base=500000, scaling=symattn.LinearScaling(factor=2)), eps=0.0),
+    symattn.like("llama"),
+    symattn.like("gemma2"),
+    symattn.Gradient(Attention(sink="zero")),
+    symattn.RMSNorm(eps=1e-6),
+    symattn.Domain(square=True),
+]
+
+
+@pytest.mark.parametrize("specification", SPECIFICATIONS, ids=repr)
+def test_representations_are_short_and_are_read_back(specification: Any) -> None:
+    names = {name: getattr(symattn, name) for name in symattn.__all__}
+    text = repr(specification)
+    assert eval(text, {**names, "Fraction": Fraction}) == specification
+    assert "False" not in text
+    assert len(text) < 220
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a size that scaling has not": (lambda: derive("scaling", d_q=4), "has no parameter d_q; it takes d_k, mean, seed"),
+    "a size given twice": (lambda: derive("scaling", d_k=4, dk=4), "d_k is given twice"),
+    "a name of no array": (lambda: walk({"x": X, "W_qq": EYE}), "unknown name 'W_qq'. Did you mean 'w_q'?"),
+    "an array given twice": (lambda: walk({"x": X, "X": X}), "x is given twice, once as 'X'"),
+    "no arrays": (lambda: walk({}), '"inputs" is missing'),
+    "not a number": (lambda: walk({"x": [[float("nan")]]}), "holds nan, which is no number"),
+    "too large an array": (lambda: walk({"x": np.zeros((1000, 1000))}), "x is 1000 × 1000, 1000000 entries"),
+    "another claim": (lambda: claim("weight", 1), "Did you mean 'weights'?"),
+    "closer than nothing": (lambda: claim("closer", [1], [2]), "mend: than=(c, d)"),
+    "elements of a bound for sizes": (lambda: bound(n=4).allowed, "mend: give the inputs"),
+    "a bound for no keys": (lambda: bound(n=0), "n is 0; it must be a whole number"),
+    "an unknown theorem": (lambda: prove("softmax-shif"), "did you mean 'softmax-shift'?"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_wrong_is_told_in_one_line(name: str) -> None:
+    tried, words = REFUSED[name]
+    with pytest.raises(InputError) as caught:
+        tried()
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_public_functions_have_an_example() -> None:
+    told = (getattr(symattn, name) for name in symattn.__all__)
+    without = [
+        x.__name__
+        for x in told
+        if ">>> " not in (x.__doc__ or "") and not (isinstance(x, type) and issubclass(x, (Exception, symattn.Verdict)))
+    ]
+    assert without == ["Evidence", "Grade"]
