@@ -17,11 +17,11 @@ from symattn.attention.inputs import TOKENS, check_inputs, shape
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused
 from symattn.sources.frameworks import read
+from symattn.verification.attention import OfAttention
 from symattn.verification.bounding import plain
 from symattn.verification.bounding.log_sums import log_sums
-from symattn.verification.counterexample import counterexample
-from symattn.verification.judge import Case, Judged, expected, ratio
-from symattn.verification.target import Outcome
+from symattn.verification.judge import expected
+from symattn.verification.judged import ratio
 
 Arrays = dict[str, np.ndarray]
 _MOST = 5_000_000  # products of weights and values that balls are made for at once
@@ -220,7 +220,7 @@ def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
     mine = _slice(spec, inputs, index)
     if sum(a.size for a in mine.values()) > _FORM:
         return ""
-    right, values = expected(spec, mine, precision), got[index]
-    judged = Judged(Case("", "", mine), Outcome(values, "", values.shape), right, None, right.ratios(values))
-    exact = counterexample(spec, judged, None).exact
+    ratios = expected(spec, mine, precision).ratios(got[index])
+    worst = tuple(int(i) for i in np.unravel_index(int(ratios.argmax()), ratios.shape))
+    exact = OfAttention(spec).exact(mine, 0, worst)
     return "" if exact is None or exact.rational() is not None else f" = {exact}"

@@ -25,10 +25,10 @@ from symattn.sources.names import plain
 from symattn.sources.request import Request
 from symattn.sources.signature import parameters
 from symattn.sources.target import Target, preferred, settled
-from symattn.verification.definitions import engine
+from symattn.verification import engine
 from symattn.verification.definitions.drawing import draw
 from symattn.verification.definitions.registry import ordered, subjects_of
-from symattn.verification.definitions.subject import Subject
+from symattn.verification.definitions.subject import Definition
 from symattn.verification.domain import Domain
 from symattn.verification.power import verdict
 from symattn.verification.report import Report
@@ -50,7 +50,7 @@ _OF_ATTENTION = ("max_abs_score", "nonfinite_forbidden", "batch")
 def check_domain(spec: object, domain: Domain) -> None:
     """Raise InputError for a promise that the inputs of a definition do not keep."""
     subject = next(subjects_of(spec))
-    names = set(subject.named(subject.sizes[0]))
+    names = set(subject.named(subject.shapes[0]))
     for promise in domain.promises:
         told = f"--{promise.replace('_', '-')}"
         if promise in _OF_ATTENTION:
@@ -98,16 +98,16 @@ def restored(function: Callable[..., Any], request: Request, agreed: Formed, nam
     return Laid(Adapted(function, subject_of(request.spec, agreed), request, name, place), agreed, name)
 
 
-def subject_of(spec: Any, agreed: Formed) -> Subject:
+def subject_of(spec: Any, agreed: Formed) -> Definition:
     """The definition in the form in which the function is called."""
     return _of_width(tuple(subjects_of(spec, agreed.order))[agreed.form], agreed.width)
 
 
-def _of_width(subject: Subject, width: int) -> Subject:
+def _of_width(subject: Definition, width: int) -> Definition:
     """The definition for rows of one width alone, where there is one."""
     if not width:
         return subject
-    return replace(subject, sizes=tuple({**s, "d": width} for s in subject.sizes), kept=subject.kept | {"d"})
+    return replace(subject, shapes=tuple({**s, "d": width} for s in subject.shapes), kept=subject.kept | {"d"})
 
 
 def _held(function: Callable[..., Any], request: Request, name: str) -> tuple[Callable[..., Any], Request]:
@@ -202,9 +202,9 @@ def _other_readings(taken: Layout, wrong: Mapping[Layout, None], named: tuple[La
     return tuple(readings(others, right=False))
 
 
-def axes_of(subject: Subject) -> list[int]:
+def axes_of(subject: Definition) -> list[int]:
     """The numbers of axes that the first input has."""
-    return sorted({len(subject.axes(subject.inputs[0].name, sizes)) for sizes in subject.sizes})
+    return sorted({len(subject.axes_of(subject.inputs[0].name, sizes)) for sizes in subject.shapes})
 
 
 def _is_meant(numbers: list[int], every: list[int]) -> bool:
@@ -215,7 +215,7 @@ def _is_meant(numbers: list[int], every: list[int]) -> bool:
     return len(numbers) == 1 or numbers[-1] >= every[-1]
 
 
-def _of_axes(subject: Subject, failed: Failure | None) -> tuple[str, ...]:
+def _of_axes(subject: Definition, failed: Failure | None) -> tuple[str, ...]:
     """A note on the numbers of axes that a function takes, where it does not take all."""
     numbers = axes_of(subject)
     told = f"{' or '.join(map(str, numbers))} {'axis' if numbers == [1] else 'axes'}"
@@ -224,18 +224,18 @@ def _of_axes(subject: Subject, failed: Failure | None) -> tuple[str, ...]:
     )
 
 
-def _shown(subject: Subject, by_order: bool) -> tuple[Mapping[str, int], ...]:
+def _shown(subject: Definition, by_order: bool) -> tuple[Mapping[str, int], ...]:
     """The sizes of small calls: the second ones, in which as a rule all differ; without an order for all sets of axes.
 
     The latter are such as do not come later, when what is left from an earlier call would be hard to see.
     """
     if by_order:
-        return (subject.sizes[1],)
-    larger = ({x: n if x in subject.kept else n + 5 for x, n in sizes.items()} for sizes in subject.sizes)
+        return (subject.shapes[1],)
+    larger = ({x: n if x in subject.kept else n + 5 for x, n in sizes.items()} for sizes in subject.shapes)
     return tuple({frozenset(sizes): sizes for sizes in larger}.values())
 
 
-def _agrees(subject: Subject, outcome: Outcome, right: tuple[Any, ...]) -> bool | None:
+def _agrees(subject: Definition, outcome: Outcome, right: tuple[Any, ...]) -> bool | None:
     """Whether a call gave about the right values; None where not even the shapes are right."""
     got = [a for a in (outcome.output, *outcome.others) if a is not None]
     if len(got) < len(right):
@@ -280,7 +280,7 @@ class Adapted:
     """A function whose parameters for sizes are filled in from its inputs, and whose lists and mappings are tuples."""
 
     def __init__(
-        self, function: Callable[..., Any], subject: Subject, request: Request, name: str, place: tuple[Layout, int]
+        self, function: Callable[..., Any], subject: Definition, request: Request, name: str, place: tuple[Layout, int]
     ) -> None:
         agreed = Agreement(function, subject, request, name)
         self.subject = subject
@@ -327,7 +327,7 @@ class Adapted:
 
 
 def _small(
-    subject: Subject, convention: Convention, request: Request, sizes: Mapping[str, int]
+    subject: Definition, convention: Convention, request: Request, sizes: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
     """Inputs for one call."""
     names = [i.name for i in subject.inputs if i.name in convention.inputs]

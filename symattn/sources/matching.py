@@ -11,7 +11,7 @@ from symattn.errors import InputError
 from symattn.sources.names import plain
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters, printed
-from symattn.verification.definitions.subject import Subject
+from symattn.verification.definitions.subject import Definition
 from symattn.verification.target import Argument, Convention
 
 _STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -39,7 +39,7 @@ _SETTINGS = {
 class Agreement:
     """One function and one definition, on the way to a convention."""
 
-    def __init__(self, function: Callable[..., Any], subject: Subject, request: Request, name: str) -> None:
+    def __init__(self, function: Callable[..., Any], subject: Definition, request: Request, name: str) -> None:
         found = parameters(function)
         self.subject, self.request, self.told = subject, request, dict(request.call)
         self.label = name if found is None else f"{name}({', '.join(map(printed, found))})"
@@ -114,7 +114,7 @@ class Agreement:
                 raise InputError(f"{self.label}: no parameter for the input {i.name} is known; name it {i.name}")
 
 
-def meanings(subject: Subject) -> dict[str, str]:
+def meanings(subject: Definition) -> dict[str, str]:
     """Names of parameters, plain, and what they mean; names of inputs before other words, inputs before settings."""
     found = {plain(i.name): i.name for i in subject.inputs}
     for i in subject.inputs:

@@ -19,10 +19,11 @@ from symattn.sources.request import Request, keyword
 from symattn.sources.target import narrowed
 from symattn.sources.verify import _command as command_of
 from symattn.verification import engine
+from symattn.verification.attention import OfAttention
 from symattn.verification.case_codes import encode
 from symattn.verification.domain import Domain
 from symattn.verification.engine import Session
-from symattn.verification.judge import Case, Judged
+from symattn.verification.judged import Case, Judged
 from symattn.verification.report import Check, Fault, Report
 from symattn.verification.target import Convention, Framework, Layout, Memory, Runner
 
@@ -136,5 +137,12 @@ def repeat_target(
 
 def _session(runner: Runner, spec: Attention, precision: Precision, domain: Domain, seed: int) -> Session:
     return Session(
-        runner, spec, precision, narrowed(runner, domain) or domain, seed, 0, engine.BUDGET, lambda words: None
+        runner,
+        OfAttention(spec),
+        precision,
+        narrowed(runner, domain) or domain,
+        seed,
+        0,
+        engine.BUDGET,
+        lambda words: None,
     )

@@ -21,6 +21,7 @@ from symattn.sources.request import Request, keyword
 from symattn.sources.target import narrowed
 from symattn.sources.target import target as in_process
 from symattn.verification import engine
+from symattn.verification.attention import OfAttention
 from symattn.verification.definitions.reading import attention_of, written
 from symattn.verification.definitions.registry import Specification, is_definition
 from symattn.verification.domain import Domain
@@ -244,7 +245,7 @@ def _verified(runner: Runner, spec: Specification, precision: Precision, domain:
 
             return definitions.verified(runner, spec, precision, domain, **told)
         assert isinstance(spec, Attention)
-        return engine.verify(runner, spec, precision, narrowed(runner, domain), **told)
+        return engine.verify(runner, OfAttention(spec), precision, narrowed(runner, domain), **told)
     except Unusable as nothing:
         raise CannotRun(str(nothing)) from None
     finally:

@@ -18,7 +18,7 @@ from symattn.sources.layouts import to_layout
 from symattn.sources.loading import _package
 from symattn.sources.repeat import Repeated
 from symattn.sources.target import Wrapped
-from symattn.verification.judge import Judged
+from symattn.verification.judged import Judged
 from symattn.verification.target import MADE, Argument, Convention, Inputs
 
 _DIGITS = 40
@@ -201,7 +201,7 @@ def _copied(name: str, convention: Convention) -> str:
 
 def _expected(judged: Judged, convention: Convention) -> tuple[np.ndarray, np.ndarray]:
     """The exact output as decimals and what is allowed, with the axes that the function gives."""
-    entries, allowed = judged.expected.entries, judged.expected.allowed
+    entries, allowed = judged.parts[0].expected.entries, judged.parts[0].expected.allowed
     digits = np.empty(entries.shape, dtype=object)
     limits = np.empty(entries.shape)
     for at in np.ndindex(entries.shape):

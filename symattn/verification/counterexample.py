@@ -9,77 +9,68 @@ import numpy as np
 
 from symattn.arrays.ball import precision as bits
 from symattn.attention.spec import Attention
-from symattn.errors import SymattnError
-from symattn.verification.judge import Judged
+from symattn.verification.judge import traced
+from symattn.verification.judged import Judged, middles
 from symattn.verification.reference import Variant, run
 from symattn.verification.report import Counterexample
 
 if TYPE_CHECKING:
-    from symattn.arrays.field.quotient import Quotient
+    from symattn.verification.subject import Subject
 
 _FEW = 64  # entries up to which an exact value is formed, and steps are shown
 _STEPS = ("scores", "scaled", "capped", "positioned", "biased", "masked", "weights", "dropped", "output")
 
 
-def counterexample(spec: Attention, judged: Judged, variant: Variant | None) -> Counterexample:
-    """What to show of a case; with the one mistake that explains it, also the steps to its worst row."""
-    plain = shown(judged)
+def counterexample(subject: Subject, judged: Judged) -> Counterexample:
+    """What to show of a case."""
+    plain = shown(subject, judged)
     if judged.outcome.error is not None:
         return replace(plain, error=str(judged.outcome.error))
     if judged.ratios is None:
-        return replace(plain, error=f"shape {judged.outcome.shape} in place of {judged.expected.entries.shape}")
-    at = judged.where
-    assert judged.outcome.output is not None
-    entry = judged.expected.entries[at]
-    expected = float(entry.mid()) if hasattr(entry, "mid") else float("nan")
-    got, limit = float(judged.outcome.output[at]), float(judged.expected.allowed[at])
-    exact = _exact(spec, judged, at) if judged.case.size <= _FEW else None
-    steps = _steps(spec, judged, variant, at) if variant is not None and judged.case.size <= _FEW else ()
-    return replace(plain, index=at, exact=exact, expected=expected, got=got, allowed=limit, steps=steps)
+        return replace(plain, error=shapes(subject, judged))
+    of, at = judged.where
+    part = judged.parts[of]
+    assert part.got is not None
+    exact = subject.exact(judged.case.inputs, of, at) if judged.case.size <= _FEW else None
+    wanted, got, allowed = (
+        float(middles(part.expected.entries[at])),
+        float(part.got[at]),
+        float(part.expected.allowed[at]),
+    )
+    return replace(plain, index=at or (0,), exact=exact, expected=wanted, got=got, allowed=allowed)
 
 
-def shown(judged: Judged) -> Counterexample:
+def shown(subject: Subject, judged: Judged) -> Counterexample:
     """The inputs alone."""
-    inputs = {name: array.tolist() for name, array in judged.case.inputs.items()}
-    return Counterexample(inputs, sizes=sizes(judged))
+    inputs = {name: np.asarray(a).tolist() for name, a in judged.case.inputs.items()}
+    return Counterexample(inputs, sizes=subject.told(judged))
 
 
-def sizes(judged: Judged) -> dict[str, int]:
-    """n_q, n_k, d_k, d_v of a case."""
-    values = judged.expected.run.values
-    (n_q, d_k), (n_k, d_v) = values["q"].plain_shape[-2:], values["v"].plain_shape[-2:]
-    return {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
+def shapes(subject: Subject, judged: Judged) -> str:
+    """What came in place of what."""
+    if len(subject.outputs) == 1:
+        return f"shape {judged.outcome.shape} in place of {judged.parts[0].expected.allowed.shape}"
+    got = [part.got.shape if part.got is not None else "no array" for part in judged.parts]
+    wanted = [f"{n} {p.expected.allowed.shape}" for n, p in zip(subject.outputs, judged.parts, strict=True)]
+    return f"{', '.join(map(str, got))} in place of {', '.join(wanted)}"
 
 
-def _exact(spec: Attention, judged: Judged, at: tuple[int, ...]) -> Quotient | None:
-    """The expected entry in exact numbers; None where they cannot hold it."""
-    from symattn.arrays.exact import Exact
-    from symattn.arrays.field.quotient import Quotient
-
-    lifted = {
-        name: a if a.dtype.kind in "biu" else Exact.literal(a) if name == "mask" else Exact.lift(a)
-        for name, a in ((n, np.asarray(a)) for n, a in judged.case.inputs.items())
-    }
-    try:
-        entry = spec(**lifted).entries[at]
-    except SymattnError:
-        return None
-    return entry if isinstance(entry, Quotient) else None
-
-
-def _steps(spec: Attention, judged: Judged, variant: Variant, at: tuple[int, ...]) -> tuple[tuple[str, str, str], ...]:
-    """The worst row of every step: right, and with the mistake."""
+def steps(spec: Attention, judged: Judged, variant: Variant) -> tuple[tuple[str, str, str], ...]:
+    """The worst row of every step of attention: right, and with the mistake; none of cases that are large."""
+    if judged.case.size > _FEW or judged.ratios is None:
+        return ()
     with bits(128):
         wrong = run(spec, judged.case.inputs, variant).values
-    right = judged.expected.in_balls.values
+    right = traced(judged).in_balls.values
     if len(right["scores"].plain_shape) != 2:
         return ()
     names = [name for name in _STEPS if name in right and name in wrong]
-    return tuple((name, _row(right[name], at), _row(wrong[name], at)) for name in names)
+    row = judged.where[1][0]
+    return tuple((name, _row(right[name], row), _row(wrong[name], row)) for name in names)
 
 
-def _row(balls: Any, at: tuple[int, ...]) -> str:
-    return "  ".join(_number(x) for x in balls.entries[at[0]])
+def _row(balls: Any, row: int) -> str:
+    return "  ".join(_number(x) for x in balls.entries[row])
 
 
 def _number(x: Any) -> str:

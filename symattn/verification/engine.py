@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
 from symattn.errors import SymattnError
 from symattn.evidence import Grade
 from symattn.verification import power
 from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort, for_finding, spent
-from symattn.verification.judge import Case, Judged, judge
-from symattn.verification.probing import behaviour, groups, hints, refusals
-from symattn.verification.probing.inputs import Array, Maker, Sizes
-from symattn.verification.probing.probes import Group, batches
-from symattn.verification.probing.search import FAMILIES, climb, search
+from symattn.verification.judged import WIDER, Case, Judged
+from symattn.verification.probing import refusals
+from symattn.verification.probing.inputs import Array, Maker
+from symattn.verification.probing.search import climb
 from symattn.verification.report import Check, Fault, Power, Report
-from symattn.verification.semantics import Identity
+from symattn.verification.subject import Cases, Subject
 from symattn.verification.target import APART, Runner
+
+if TYPE_CHECKING:
+    from symattn.verification.semantics import Identity
 
 SEED = 20261120
 BUDGET = 120.0  # seconds at most for finding, and as many for explaining; on the way there, calls are counted
@@ -48,24 +50,24 @@ class Session:
     """One verification on its way."""
 
     runner: Runner
-    spec: Attention
+    subject: Subject
     precision: Precision
     domain: Domain
     seed: int
     examples: int
     budget: float
-    progress: Progress
+    progress: Progress = lambda words: None
     records: list[Judged] = field(default_factory=list)
     stdout: list[str] = field(default_factory=list)
     finding: Effort = field(init=False)
     explaining: Effort | None = None
-    identity: Identity | None = None
     untried: list[str] = field(default_factory=list)
-    in_front: Judged | None = None
     refused: list[Judged] = field(default_factory=list)
     promised: Domain = field(init=False)  # before anything was refused
-    backwards: str = ""
-    leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)
+    identity: Identity | None = None  # of attention: what residues say,
+    in_front: Judged | None = None  # a case with further axes in front that is wrong,
+    backwards: str = ""  # a note on arrays that run backwards,
+    leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)  # and NaN that passes a mask
 
     def __post_init__(self) -> None:
         self.promised = self.domain
@@ -82,8 +84,14 @@ class Session:
         return sum(r.finding is not None for r in self.records)
 
     @property
+    def spec(self) -> Attention:
+        """The specification of attention, where that is verified."""
+        found: Attention = self.subject.spec  # type: ignore[attr-defined]
+        return found
+
+    @property
     def maker(self) -> Maker:
-        """What makes inputs for the function."""
+        """What makes inputs for a function of attention."""
         return Maker(self.spec, self.runner.convention, self.precision, self.domain)
 
     @property
@@ -100,13 +108,13 @@ class Session:
         outcome = self.runner.run(case.inputs, case.memory)
         if outcome.stdout:
             self.stdout.append(outcome.stdout)
-        return judge(self.spec, self.precision, case, outcome)
+        return self.subject.judge(self, case, outcome)
 
-    def _promised(self, case: Case) -> bool:
-        """Whether the domain has such a case. What is made fits, but for scores that no change of queries lowers."""
+    def admits(self, case: Case) -> bool:
+        """Whether the domain has such a case."""
         if self.domain.contiguous and case.memory in APART:
             return False
-        return self.domain.max_abs_score is None or self.maker.admits(case.inputs)
+        return self.subject.promised(self, case.inputs)
 
     def ahead(self, cases: Iterable[Case]) -> Iterator[Case]:
         """The cases, sent to the function's own process, where it has one, several at a time."""
@@ -119,7 +127,7 @@ class Session:
 
     def take(self, case: Case) -> None:
         """Call, judge and remember, while effort is left. What the function itself refuses is told, and no fault."""
-        if self.over or not self._promised(case):
+        if self.over or not self.admits(case):
             return
         judged = self.try_(case)
         error = judged.outcome.error
@@ -131,7 +139,7 @@ class Session:
 
 def verify(
     runner: Runner,
-    spec: Attention,
+    subject: Subject,
     precision: Precision,
     domain: Domain | None = None,
     *,
@@ -140,11 +148,11 @@ def verify(
     budget: float = BUDGET,
     progress: Progress = lambda words: None,
 ) -> Report:
-    """Try the runner's function against the specification. Raises ``Unusable`` where it never gives anything to judge.
+    """Try the runner's function against a subject. Raises ``Unusable`` where it never gives anything to judge.
 
-    No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it (``bounds``).
+    No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it .
     """
-    session = Session(runner, spec, precision, domain or Domain(), seed, examples, budget, progress)
+    session = Session(runner, subject, precision, domain or Domain(), seed, examples, budget, progress)
     _collect(session)
     _check_usable(session)
     session.explaining = Effort(inf, budget)
@@ -159,103 +167,79 @@ def _explained(session: Session) -> tuple[Fault, ...]:
 
 
 def _collect(session: Session) -> None:
-    """Try the groups: all of the first; the others, and what residues hint at, as long as no fault is known."""
-    rng = np.random.default_rng(session.seed)
-    for name, group in groups.FIRST.items():
+    """Try the groups: all of the first; the others, and inputs at random, as long as no fault is known."""
+    rng, subject = np.random.default_rng(session.seed), session.subject
+    for name, group in subject.first().items():
         _try_group(session, name, group, rng)
-    session.progress("behaviour")
-    for case in session.ahead(behaviour.cases(session.maker, rng)):
-        behaviour.take(session, case)
-    behaviour.leaking(session, "all")
-    if session.known == 0:
-        session.progress("semantics")
-        session.identity = hints.understood(session)
-        _follow_hint(session, rng)
-        _look_in_front(session, rng)
-    _try_later(session, groups.LATER, rng)
+    subject.between(session, rng)
+    _try_later(session, subject.later(), rng)
     session.progress("accuracy")
     _search(session)
     _climb(session, rng)
-    _try_later(session, groups.LAST, rng)
+    _try_later(session, subject.last(), rng)
 
 
-def _try_later(session: Session, later: dict[str, Group], rng: np.random.Generator) -> None:
+def _try_later(session: Session, later: Mapping[str, Cases], rng: np.random.Generator) -> None:
     for name, group in later.items():
         if session.known == 0:
-            _try_group(session, name, group, rng)
+            _try_group(session, name, group, rng, _ENOUGH)
 
 
-def _try_group(session: Session, name: str, group: Group, rng: np.random.Generator) -> None:
-    """The cases of a group; of a later one no more than tell what is wrong. Again, if the domain became narrower."""
+def _try_group(
+    session: Session, name: str, group: Cases, rng: np.random.Generator, enough: float | None = None
+) -> None:
+    """The cases of a group, but no more than ``enough`` wrong ones. Again, if the domain became narrower."""
     session.progress(name)
-    before, domain = session.known, session.domain
-    found = group(session.maker, rng)
-    for case in session.ahead(Case(name, title, inputs) for title, inputs in found if inputs is not None):
-        if name not in groups.FIRST and session.known - before >= _ENOUGH:
+    before, domain = session.known if enough else 0, session.domain
+    for case in session.ahead(group(session, rng)):
+        if session.known - before >= (enough or session.subject.enough):
             return
         if session.over:
             session.untried += [name] if name not in session.untried else []
             return
         session.take(case)
         if session.domain != domain:
-            return _try_group(session, name, group, rng)
-
-
-def _follow_hint(session: Session, rng: np.random.Generator) -> None:
-    """Floats at the sizes at which residues differ."""
-    found = session.identity
-    if found is not None and found.difference is not None:
-        for title, inputs in hints.inputs(found.difference, session.maker, rng):
-            if inputs is not None:
-                session.take(Case("shapes", title, inputs))
-
-
-def _look_in_front(session: Session, rng: np.random.Generator) -> None:
-    """Axes in front of those of the layout, where they go through: a fault if the domain has them, else a note."""
-    if session.runner.convention.front == "none" and not session.domain.batch:
-        return
-    for title, inputs in batches(session.maker, rng, in_front=True):
-        if inputs is None or session.over:
-            continue
-        case = Case("batches", title, inputs)
-        if session.domain.batch:
-            session.take(case)
-        else:
-            judged = session.try_(case)
-            session.in_front = session.in_front or (judged if judged.finding else None)
+            return _try_group(session, name, group, rng, enough)
 
 
 def _search(session: Session) -> None:
     """Inputs at random; fewer once faults are known, since these then only help to name them."""
     examples = session.examples // 4 if session.known else session.examples
-    drawn = search(session.maker, session.seed, examples)
-    for case in session.ahead(Case("accuracy", title, inputs) for title, inputs in drawn):
+    for case in session.ahead(session.subject.drawn(session, examples)):
+        if session.known >= session.subject.enough:
+            break
         session.take(case)
         if session.over:
             break
 
 
 def _climb(session: Session, rng: np.random.Generator) -> None:
-    """From the inputs with the largest errors to such with larger ones."""
+    """From the inputs with the largest errors to such with larger ones: what raises the error is kept."""
     if session.known or not session.examples:
         return
+    subject = session.subject
 
-    def ratio(inputs: dict[str, Array]) -> float:
-        if session.over or session.known or not session.maker.admits(inputs):
+    def change(inputs: dict[str, Array]) -> dict[str, Array]:
+        return subject.altered(session, inputs, rng)
+
+    def worst(inputs: dict[str, Array]) -> float:
+        if session.over or session.known or not subject.fits(session, inputs):
             return 0.0
-        session.take(Case("accuracy", "larger errors sought", inputs))
+        session.take(Case(subject.random, "larger errors sought", inputs))
         return session.records[-1].worst
 
-    best = sorted((r for r in session.records if 0 < r.worst < 1 and r.case.size < 600), key=lambda r: -r.worst)
-    for judged in best[:_CLIMBS]:
-        climb(session.maker, dict(judged.case.inputs), judged.worst, rng, min(_STEPS, session.examples), ratio)
+    tried = (r for r in session.records if 0 < r.worst < 1 and r.case.size < subject.climbed)
+    for judged in sorted(tried, key=lambda r: -r.worst)[:_CLIMBS]:
+        climb(change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst)
 
 
 def _check_usable(session: Session) -> None:
     tried = [*session.records, *session.refused]
     failed = [r.outcome.error for r in tried if r.outcome.error is not None]
     if not tried:
-        raise Unusable(f"{session.runner.describe()}: no input fits the specification within {session.domain.words}")
+        raise Unusable(
+            f"{session.runner.describe()}: no input fits {session.subject.what} within {session.domain.words}"
+        )
     if len(failed) < len(tried) or refusals.by_library(failed):
         return
     never = all(e.reason == "time limit" for e in failed)
@@ -264,38 +248,39 @@ def _check_usable(session: Session) -> None:
 
 
 def _report(session: Session, found: tuple[Fault, ...]) -> Report:
-    told = (*_notes(session), *behaviour.notes(session), *hints.notes(session.identity, bool(found)))
-    notes = tuple(dict.fromkeys(told))
-    seen = () if found else _power(session)
-    missing = () if found else power.lacking(dict(_counts(session)), seen, session.finding.struck)
+    subject = session.subject
+    notes = tuple(dict.fromkeys((*_notes(session), *subject.notes(session, bool(found)))))
+    seen: tuple[Power, ...] = () if found else subject.power(session)
+    missing: tuple[str, ...] = ()
+    if not found:
+        missing = (*power.lacking(dict(_counts(session)), seen, session.finding.struck), *_open(session))
     return Report(
-        power.verdict(found, missing), session.runner.describe(), session.precision.words, session.domain.words,
-        session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout),
-        fields={name: spelled(value) for name, value in differing(session.spec, Attention()).items()},
+        power.verdict(found, missing), session.runner.describe(), session.precision.words, subject.words(session),
+        session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
         power=seen, missing=missing,
     )  # fmt: skip
 
 
-def _power(session: Session) -> tuple[Power, ...]:
-    """What the judged cases would have shown of each step that matters within the domain."""
-    judged = [r for r in session.records if r.ratios is not None]
-    rng, most = np.random.default_rng((session.seed, 4)), session.domain.max_tokens
-    entries = FAMILIES["normal"](rng)
-    drawn = [session.maker.make(sizes, entries, rng) for sizes in (Sizes(5, 7, 4, 3), Sizes(most, most, 4, 3))]
-    names = {name for r in judged[:1] for name in r.case.inputs}
-    right, mutations = power.of_attention(session.spec, names or drawn[0])
-    return power.powers(right, mutations, drawn, [(r.case.inputs, (r.expected,)) for r in judged])
-
-
 def _counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
-    """For each group that the specification calls for, how many cases were tried, and how many it takes."""
+    """For each group that the subject calls for, how many cases were tried, and how many it takes."""
+    subject = session.subject
     tried = Counter(r.case.group for r in (*session.records, *session.refused))
-    for name, group in (groups.FIRST | groups.LATER | groups.LAST).items():
+    for name, group in {**subject.first(), **subject.later(), **subject.last()}.items():
         if tried[name] < power.LEAST:
-            made = (inputs for _, inputs in group(session.maker, np.random.default_rng(session.seed)))
-            yield name, (tried[name], len(list(islice(filter(None, made), power.LEAST))))
-    yield behaviour.GROUP, (tried[behaviour.GROUP], power.LEAST)
-    yield "accuracy", (tried["accuracy"], min(power.LEAST, session.examples))
+            made = filter(session.admits, group(session, np.random.default_rng(session.seed)))
+            yield name, (tried[name], len(list(islice(made, power.LEAST))))
+    for name, least in subject.required(session).items():
+        yield name, (tried[name], least)
+
+
+def _open(session: Session) -> Iterator[str]:
+    """Of several outputs those of which nothing that was tried could have shown a fault."""
+    names = session.subject.outputs
+    told = [r for r in session.records if r.ratios is not None and r.whole]
+    open_ = [n for k, n in enumerate(names) if not any(r.parts[k].expected.decisive().any() for r in told)]
+    if open_ and len(names) > 1:
+        mend = "mend: a larger --budget, or a finer --dtype"
+        yield f"No case bounds {', '.join(open_)} well enough to show a fault; {mend}"
 
 
 def _checks(session: Session) -> Iterator[Check]:
@@ -305,21 +290,14 @@ def _checks(session: Session) -> Iterator[Check]:
         told = any(r.decisive for r in records if r.ratios is not None)
         grade = Grade.REFUTED if wrong else Grade.SAMPLED if told else Grade.UNDECIDED
         yield Check(name, grade, len(records), wrong, max(r.worst for r in records))
-    yield from hints.check(session.identity)
+    yield from session.subject.checks(session)
 
 
 def _notes(session: Session) -> Iterator[str]:
-    reach = max((n for n in session.spec.sides if n is not None), default=0)
-    if reach >= session.domain.max_tokens:
-        yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."
     yield from session.runner.notes
     yield from session.runner.convention.notes
     yield from refusals.notes(session)
-    other = {r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}
-    for dtype in sorted(other - {session.precision.input.name}):
-        yield f"For {session.precision.input.name} inputs it returns {dtype}."
-    if any(r.outcome.returned > 1 for r in session.records):
-        yield "It returns a tuple; the first item was taken."
+    yield from _returned(session)
     warned = {w for r in session.records for w in r.outcome.warnings}
     if warned:
         yield f"It warns: {sorted(warned)[0]}" + (f" (and {len(warned) - 1} more)" if len(warned) > 1 else "")
@@ -329,11 +307,19 @@ def _notes(session: Session) -> Iterator[str]:
         yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
     if not any(_hung(r) for r in session.records):
         yield from spent(session.finding, session.explaining, session.budget, session.untried)
-    if session.in_front is not None:
-        yield (
-            f"Axes in front of those of one item go through, and give other values: {session.in_front.case.name}; "
-            "Domain(batch=True) makes that a fault."
-        )
+
+
+def _returned(session: Session) -> Iterator[str]:
+    """Another type than that of the inputs, and more arrays than are judged."""
+    usual, wanted = session.precision.input.name, len(session.subject.outputs)
+    for dtype in sorted({r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}):
+        if dtype in WIDER:
+            yield f"For {usual} inputs it returns {dtype}; that was rounded to float64 and judged with this rounding."
+        elif dtype != usual:
+            yield f"For {usual} inputs it returns {dtype}."
+    if any(r.outcome.returned > wanted for r in session.records):
+        several = f"more than {wanted} arrays; the first were taken"
+        yield f"It returns {several if wanted > 1 else 'a tuple; the first item was taken'}."
 
 
 def _hung(judged: Judged) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import gcd, prod
 
 import numpy as np
 
-from symattn.attention.inputs import factors, shape
-from symattn.attention.spec import Attention
 from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort
 from symattn.verification.probing.inputs import Array
@@ -19,29 +18,70 @@ Pairs = tuple[tuple[str, int, int], ...]  # names of arrays, axes, and how many 
 Group = tuple[Pairs, int]  # of one length, and how much of it goes at once
 
 TRIALS = 1200
-_BATCHED = ("q", "k", "v")  # these may have axes of batches, which go too
-_KEPT = ("h", "g", "p")  # as many as the specification says
 
 
-def reduce(inputs: Inputs, fails: Fails, spec: Attention, domain: Domain | None = None, trials: int = TRIALS) -> Inputs:
+@dataclass(frozen=True)
+class Axes:
+    """What the axes of inputs are.
+
+    letters  of each input that is reduced the axes, the last ones if it has more; each is a product of letters and
+             numbers, such as h and d_k
+    blocks   letters whose sizes are known, as that of h must be in h*d_k
+    kept     letters that stay as they are
+    first    the letters that are reduced first
+    means    letters that stand for one of a domain, and the factor by which that is larger
+    """
+
+    letters: Mapping[str, tuple[tuple[str, ...], ...]]
+    blocks: Mapping[str, int] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    first: tuple[str, ...] = ()
+    means: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    def flat(self, name: str) -> list[str]:
+        """The letters and numbers of an input, one after another."""
+        return [f for axis in self.letters[name] for f in axis]
+
+    def apart(self, name: str, a: Array) -> Array:
+        """The array with an axis for each factor: h*d_k as h and d_k."""
+        found: list[int] = []
+        for axis, length in zip(reversed(self.letters[name]), reversed(a.shape), strict=False):
+            known = [self._known(f) for f in axis]
+            rest = length // max(prod(n for n in known if n is not None), 1)
+            found = [*(rest if n is None else n for n in known), *found]
+        return a.reshape(*a.shape[: max(0, a.ndim - len(self.letters[name]))], *found)
+
+    def together(self, name: str, a: Array, ndim: int) -> Array:
+        """Factors side by side again; ``ndim`` axes are left."""
+        axes = self.letters[name][max(0, len(self.letters[name]) - ndim) :]
+        start = a.ndim - sum(map(len, axes))
+        shape = list(a.shape[:start])
+        for axis in axes:
+            shape.append(prod(a.shape[start : start + len(axis)]))
+            start += len(axis)
+        return a.reshape(shape)
+
+    def _known(self, factor: str) -> int | None:
+        return int(factor) if factor.isdecimal() else self.blocks.get(factor)
+
+
+def reduce(inputs: Inputs, fails: Fails, axes: Axes, domain: Domain | None = None, trials: int = TRIALS) -> Inputs:
     """The smallest inputs found for which ``fails`` still holds; it holds for ``inputs``.
 
-    ``fails`` must be False for inputs that the specification or the domain does not allow. Columns of projections go
+    ``fails`` must be False for inputs that the definition or the domain does not allow. Columns of projections go
     from all heads at once; what the domain has of one length goes together, in pieces of which it has multiples. No
-    more is tried than ``trials`` say, as ``effort`` counts them.
+    more is tried than ``trials`` say, as ``effort`` counts them. Inputs that are not among the axes stay.
     """
     effort = Effort(trials)
-    shapes = {name: a.shape for name, a in inputs.items()}
-    axes = {name: factors(name, spec, inputs) for name in inputs}
-    state = {name: _apart(a, shape(name, spec, inputs), spec) for name, a in inputs.items()}
+    state = {name: axes.apart(name, np.asarray(a)) for name, a in inputs.items() if name in axes.letters}
 
     def joined(candidate: Inputs) -> Inputs:
-        return {name: _together(a, shape(name, spec, inputs), len(shapes[name])) for name, a in candidate.items()}
+        return {n: axes.together(n, candidate[n], np.ndim(a)) if n in candidate else a for n, a in inputs.items()}
 
     def holds(candidate: Inputs) -> bool:
         return effort.affords(candidate) and fails(joined(candidate))
 
-    return joined(shrink(state, lambda now: _groups(now, axes, domain or Domain(), spec.heads), holds))
+    return joined(shrink(state, lambda now: _groups(now, axes, domain or Domain()), holds))
 
 
 def shrink(state: Inputs, groups: Callable[[Inputs], list[Group]], holds: Fails) -> Inputs:
@@ -57,20 +97,16 @@ def _measure(state: Inputs) -> int:
     return sum(a.size + int((a != 0).sum()) + int(((a != 0) & (a != 1)).sum()) for a in state.values())
 
 
-def _groups(state: Inputs, axes: Mapping[str, tuple[str, ...]], domain: Domain, heads: int) -> list[Group]:
-    """The axes that a letter names, over all arrays; first those of batches."""
-    batch = (
-        [(tuple((n, axis, 1) for n in _BATCHED), 1) for axis in range(state["q"].ndim - len(axes["q"]))]
-        if "q" in state
-        else []
-    )
+def _groups(state: Inputs, axes: Axes, domain: Domain) -> list[Group]:
+    """The axes that a letter names, over all arrays; those of one length, by promise, together."""
     letters: dict[str, list[tuple[str, int]]] = {}
-    for name, found in axes.items():
-        for place, letter in enumerate(reversed(found), 1):
-            if place <= state[name].ndim and letter not in _KEPT and not letter.isdecimal():
+    for name, a in state.items():
+        for place, letter in enumerate(reversed(axes.flat(name)), 1):
+            if place <= a.ndim and letter not in axes.kept and not letter.isdecimal():
                 letters.setdefault(letter, []).append((name, -place))
-    order = ["n_q", "n_k", "d_v", *(x for x in letters if x not in ("n_q", "n_k", "d_v"))]
-    return [*batch, *together({x: letters[x] for x in order if x in letters}, domain, heads)]
+    order = [*(x for x in axes.first if x in letters), *(x for x in letters if x not in axes.first)]
+    meant = {axes.means.get(x, (x, 1)): letters[x] for x in order}
+    return together({x: pairs for (x, _), pairs in meant.items()}, domain, axes.blocks.get("h", 1), dict(meant.keys()))
 
 
 def together(
@@ -157,25 +193,3 @@ def _plainer_entry(state: Inputs, name: str, index: tuple[int, ...], holds: Fail
 def _plainness(x: float) -> tuple[bool, bool, float, bool]:
     """0 before 1 before −1 before 2 …, integers before fractions."""
     return (x != 0, not float(x).is_integer(), abs(x), x < 0)
-
-
-def _apart(a: Array, shape: str, spec: Attention) -> Array:
-    """An array with an axis for each block of a shape: h*d_k as h and d_k."""
-    known = {"h": spec.heads, "g": spec.key_heads, "p": spec.heads + 2 * spec.key_heads}
-    axes = shape.replace("…", "").split()
-    found: list[int] = []
-    for axis, length in zip(reversed(axes), reversed(a.shape), strict=False):
-        blocks = [known[f] for f in axis.split("*")[:-1]]
-        found = [*blocks, length // prod(blocks), *found]
-    rest = a.shape[: max(0, a.ndim - len(axes))]
-    return a.reshape(*rest, *found)
-
-
-def _together(a: Array, shape: str, ndim: int) -> Array:
-    """Blocks side by side again; ``ndim`` axes are left."""
-    for place, axis in enumerate(reversed(shape.replace("…", "").split()), 1):
-        for _ in range(axis.count("*")):
-            end = a.ndim - place + 1
-            a = a.reshape(*a.shape[: end - 2], -1, *a.shape[end:])
-    assert a.ndim == ndim
-    return a

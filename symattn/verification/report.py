@@ -13,6 +13,11 @@ from symattn.verification.diagnosis.observe import ObservedScale
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
 
+#: What ``Fault.step`` may be, in the order of the computation; ``weights`` only where no more is known.
+STEPS = (
+    "call", "project", "norm", "split", "position", "cache", "score", "scale", "softcap", "bias", "mask", "sink", "max",
+    "exp", "normalize", "dropout", "weights", "values", "merge", "output", "residual", "lse", "backward",
+)  # fmt: skip
 _EXIT = {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}
 
 

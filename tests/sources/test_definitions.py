@@ -31,7 +31,7 @@ def found(function: Callable[..., Any], spec: Any) -> tuple[set[int], tuple[str,
     """The numbers of axes of x, and the notes."""
     made = definitions.target(function, _request(spec, dtype="float32", framework="numpy"))
     subject = made.subject
-    return {len(subject.axes("x", s)) for s in subject.sizes}, made.convention.notes
+    return {len(subject.axes_of("x", s)) for s in subject.shapes}, made.convention.notes
 
 
 @pytest.mark.parametrize("numbers", [(1,), (2,), (3,), (4,), (2, 3), (3, 4)])

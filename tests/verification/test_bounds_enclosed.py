@@ -18,7 +18,7 @@ from symattn.errors import Refused
 from symattn.verification import judge
 from symattn.verification.bounding import plain, scores
 from symattn.verification.bounds import allowed
-from symattn.verification.judge import Expected, expected
+from symattn.verification.judge import Traced, expected
 from symattn.verification.reference import run
 
 GIVEN = Alibi(slopes="given", two_sided=True)
@@ -174,7 +174,7 @@ def test_cases_are_judged_as_by_balls(variant: str) -> None:
     p, rng = PRECISIONS["fp32"], np.random.default_rng(54)
     right = expected(SPECS[variant], inputs(SPECS[variant], p, rng), p)
     assert right.run.kind is Enclosure
-    in_balls = Expected(right.in_balls, right.allowed)
+    in_balls = Traced(right.in_balls, right.allowed)
     for far in (0.0, 0.5, 0.999, 1.001, 30.0, np.inf, np.nan):
         got = np.nan_to_num(right.near) + far * right.allowed
         np.testing.assert_allclose(right.ratios(got), in_balls.ratios(got), rtol=1e-6, atol=1e-6)

@@ -9,7 +9,7 @@ import pytest
 
 from symattn import Attention
 from symattn.arrays.precision import Precision
-from symattn.verification.judge import Expected, expected
+from symattn.verification.judge import Traced, expected
 from tests.verification.legal import Row
 
 PRECISIONS = {
@@ -51,7 +51,7 @@ def ratios(p: Precision, seed: int, cases: int, each: int) -> list[float]:
     return found
 
 
-def _ratio(right: Expected, y: float) -> float:
+def _ratio(right: Traced, y: float) -> float:
     return float(right.ratios(np.array([[y]]))[0, 0])
 
 

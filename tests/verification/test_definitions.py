@@ -7,7 +7,7 @@ import pytest
 
 from symattn import Attention, Gradient, InputError, LayerNorm, RMSNorm, verify
 from symattn.evidence import Verdict
-from symattn.verification.definitions import diagnose
+from symattn.verification.diagnosis import causes
 from tests.faults import definitions_attending as attending
 from tests.faults import definitions_blocks as blocks
 from tests.faults import definitions_caches as caches
@@ -57,7 +57,7 @@ def test_without_a_known_mistake_none_is_named() -> None:
 
 def test_that_not_every_mistake_was_tried_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work that is counted ends the search, and the report does not say that no known mistake explains it."""
-    monkeypatch.setattr(diagnose, "_RUNS", 1)
+    monkeypatch.setattr(causes, "_SCREENED", 1)
     (case,) = (c for c in norms.WRONG if c.name == "rms offset")
     (fault,) = verify(case.function, case.spec, examples=0).faults
     assert fault.cause is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,16 @@ from symattn import (
     verify,
 )
 from symattn.arrays.precision import Precision
-from symattn.verification.definitions.drawing import at_random, cases
+from symattn.verification.definitions.drawing import again, at_random
 from symattn.verification.definitions.registry import subjects_of
-from symattn.verification.definitions.smallest import reduced
-from symattn.verification.definitions.subject import Subject
+from symattn.verification.definitions.subject import Definition
 from symattn.verification.domain import Lengths
+from symattn.verification.engine import Session
+from symattn.verification.judged import Case
 from symattn.verification.probing import groups
 from symattn.verification.probing.inputs import Maker, sizes_of
-from symattn.verification.probing.search import climb, search
+from symattn.verification.probing.search import altered, climb, search
+from symattn.verification.reduce import reduce
 from symattn.verification.target import Argument, Convention
 
 Array = Any
@@ -97,7 +100,7 @@ def made(maker: Maker, seed: int) -> list[dict[str, Array]]:
         return len(found)
 
     found += [inputs for _, inputs in search(maker, seed, 20)]
-    climb(maker, dict(found[-1]), 0.0, rng, 10, measure)
+    climb(lambda inputs: altered(maker, inputs, rng), dict(found[-1]), 0.0, 10, measure)
     return found
 
 
@@ -246,10 +249,23 @@ _PROMISES = Domain(
 )  # fmt: skip
 
 
-def _check_definition(subject: Subject, domain: Domain, rng: np.random.Generator) -> None:
-    given = (subject, [i.name for i in subject.inputs], Precision.of("float32"), domain)
-    found = [*cases(*given, rng), *(at_random(*given, rng) for _ in range(20))]
-    taken = [c for c in found if subject.admitted(c.inputs, domain)]
+def _session(subject: Definition, domain: Domain) -> Session:
+    """A verification of a function that takes every input; it is never called."""
+    convention = Convention(tuple(Argument(i.name, i.name) for i in subject.inputs))
+    runner: Any = SimpleNamespace(convention=convention)
+    return Session(runner, subject, Precision.of("float32"), domain, 0, 0, 60.0)
+
+
+def _cases(session: Session, rng: np.random.Generator) -> list[Case]:
+    """Those of all groups."""
+    groups = session.subject.first().values()
+    return [c for group in (*groups, again) for c in group(session, rng)]
+
+
+def _check_definition(subject: Definition, domain: Domain, rng: np.random.Generator) -> None:
+    session = _session(subject, domain)
+    found = [*_cases(session, rng), *(at_random(session, rng) for _ in range(20))]
+    taken = [c for c in found if session.admits(c)]
     assert len(taken) > 0.5 * len(found) > 4
     for case in taken:
         assert not unkept(domain, subject.named(subject.sizes_of(case.inputs)))
@@ -258,12 +274,12 @@ def _check_definition(subject: Subject, domain: Domain, rng: np.random.Generator
     seen: list[dict[str, Array]] = []
 
     def fails(inputs: dict[str, Array]) -> bool:
-        if not subject.admitted(subject.completed(inputs, Precision.of("float32")), domain):
+        if not subject.admitted(subject.filled(inputs, session.precision), domain):
             return False
         seen.append(inputs)
         return True
 
-    reduced(subject, last, fails, domain)
+    reduce(last, fails, subject.axes(last), domain)
     smallest = subject.named(subject.sizes_of(seen[-1] if seen else last))
     assert not unkept(domain, smallest)
     assert smallest.get("d_k", 1) < 2 * max(domain.width_multiple_of, domain.min_width, 2)
@@ -290,8 +306,8 @@ def test_definitions_have_rows_that_see_no_key_where_they_are_promised() -> None
     subject = next(subjects_of(Gradient(Attention(mask="boolean"))))
     for promised in (False, True):
         domain = Domain(max_tokens=9, fully_masked_rows=promised)
-        given = (subject, [i.name for i in subject.inputs], Precision.of("float32"), domain)
-        taken = [c for c in cases(*given, np.random.default_rng(0)) if subject.admitted(c.inputs, domain)]
+        session = _session(subject, domain)
+        taken = [c for c in _cases(session, np.random.default_rng(0)) if session.admits(c)]
         assert len(taken) > 10
         assert any(not c.inputs["mask"].any(axis=-1).all() for c in taken) is promised
 

@@ -20,6 +20,7 @@ from symattn.sources.request import Request
 from symattn.sources.target import target
 from symattn.sources.verify import verify_target
 from symattn.verification import effort
+from symattn.verification.attention import OfAttention
 from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort, for_finding
 from symattn.verification.probing import search
@@ -133,7 +134,7 @@ def test_the_smallest_input_is_sought_by_a_number_of_trials() -> None:
         return False
 
     given = {name: np.full((3, 4), 1.5) for name in "qkv"}
-    reduce(given, fails, Attention(), trials=7)
+    reduce(given, fails, OfAttention(Attention()).axes(given), trials=7)
     assert len(seen) == 7
 
 

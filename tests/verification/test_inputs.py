@@ -10,10 +10,11 @@ import pytest
 from symattn import Attention, Rotary
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
+from symattn.verification.attention import OfAttention
 from symattn.verification.domain import Domain
 from symattn.verification.probing import groups
 from symattn.verification.probing.inputs import Maker, Sizes
-from symattn.verification.probing.search import climb, search
+from symattn.verification.probing.search import altered, climb, search
 from symattn.verification.reduce import reduce
 from symattn.verification.target import Argument, Convention, Layout
 
@@ -130,7 +131,10 @@ def test_climbing_keeps_what_is_worse_and_stays_in_the_format() -> None:
         return float(np.abs(inputs["q"]).sum())
 
     start = maker.make(Sizes(3, 5, 4, 2), lambda name, shape: np.ones(shape), np.random.default_rng(0))
-    assert climb(maker, start, size(start), np.random.default_rng(1), 200, size) == max(map(size, list(seen)))
+    rng = np.random.default_rng(1)
+    assert climb(lambda inputs: altered(maker, inputs, rng), start, size(start), 200, size) == max(
+        map(size, list(seen))
+    )
     assert max(map(size, list(seen))) > size(start)
     assert all(np.array_equal(maker.precision.input.rounded(i["q"]), i["q"]) for i in seen)
     assert all(i["mask"] is start["mask"] or np.array_equal(i["mask"], start["mask"]) for i in seen)
@@ -170,7 +174,7 @@ def test_reducing_keeps_what_matters_and_nothing_else() -> None:
     inputs = {n: rng.integers(-9, 9, s).astype(float) for n, s in shapes.items()}
     inputs["k"][4, 2] = 9.0
 
-    small = reduce(inputs, lambda i: bool((i["k"] >= 5).any()), Attention())
+    small = reduce(inputs, lambda i: bool((i["k"] >= 5).any()), OfAttention(Attention()).axes(inputs))
     assert {n: a.shape for n, a in small.items()} == {"q": (1, 1), "k": (1, 1), "v": (1, 1)}
     assert small["q"].tolist() == [[0.0]]
     assert 5 <= small["k"][0, 0] <= 9
@@ -180,6 +184,6 @@ def test_reducing_takes_heads_apart_evenly() -> None:
     rng = np.random.default_rng(0)
     shapes = {"x": (3, 4), "w_q": (4, 6), "w_k": (4, 6), "w_v": (4, 4), "w_o": (4, 4)}
     inputs = {n: rng.integers(1, 9, s).astype(float) for n, s in shapes.items()}
-    small = reduce(inputs, lambda i: i["x"].size >= 2, Attention(heads=2))
+    small = reduce(inputs, lambda i: i["x"].size >= 2, OfAttention(Attention(heads=2)).axes(inputs))
     assert small["w_q"].shape[1] == small["w_k"].shape[1] == 2
     assert small["w_o"].shape[0] == small["w_v"].shape[1] == 2

@@ -10,7 +10,6 @@ import pytest
 from symattn import Attention, LayerNorm, Verdict, verify
 from symattn.render import render
 from symattn.verification import engine
-from symattn.verification.definitions import engine as definitions
 from symattn.verification.domain import Domain
 from symattn.verification.power import lacking, of_attention, powers, verdict
 from symattn.verification.report import Power, Report
@@ -110,7 +109,7 @@ def test_too_few_cases_of_a_definition_decide_nothing(monkeypatch: pytest.Monkey
     assert whole.verdict is Verdict.NO_FAULT
     assert whole.power
     assert all(power.seen for power in whole.power)
-    _cut(monkeypatch, definitions, 5)
+    _cut(monkeypatch, engine, 5)
     report = verify(right.function, right.spec, examples=4)
     assert (report.verdict, report.faults) == (Verdict.UNDECIDED, ())
     assert "random (0 of at least 3)" in report.missing[0]

@@ -13,9 +13,10 @@ from symattn.attention.inputs import NEEDED, needed
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.verification.definitions.drawing import FAMILIES
-from symattn.verification.definitions.subject import Array, Compute, Entries, Input, Inputs, Random
+from symattn.verification.definitions.subject import Compute, Entries, Input
 from symattn.verification.probing.extras import places
-from symattn.verification.target import Layout
+from symattn.verification.subject import Array, Random
+from symattn.verification.target import Inputs, Layout
 
 _WORDS = {
     "q": "query queries xq query_states query_layer",

@@ -12,7 +12,8 @@ from symattn.attention.layers.block_inputs import norms
 from symattn.attention.layers.parts import Part, run_parts
 from symattn.errors import InputError
 from symattn.verification.definitions.drawing import FAMILIES
-from symattn.verification.definitions.subject import Array, Input, Mistake, Random, Subject
+from symattn.verification.definitions.subject import Definition, Input, Mistake
+from symattn.verification.subject import Array, Random
 
 _SIZES = ((2, 3, 2, 2, 3), (3, 4, 2, 3, 5), (1, 2, 2, 2, 2), (4, 4, 4, 4, 8), (5, 6, 2, 2, 4), (3, 2, 3, 1, 6))
 _WORDS = {
@@ -28,7 +29,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-def subject(spec: Block) -> Subject:
+def subject(spec: Block) -> Definition:
     """The layer, ready to be verified."""
     a = spec.attention
     if spec.cross or a.packed or a.latent or spec.order == "sandwich":
@@ -59,14 +60,14 @@ def subject(spec: Block) -> Subject:
     )
     letters = [dict(zip(("n", "m", "d_k", "d_v", "f"), s, strict=True)) for s in _SIZES]
     letters = [s | ({"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}) for s in letters]
-    return Subject(
+    return Definition(
         title=f"Block({spec.order}, norm={spec.norm}, activation={spec.activation}{', gated' * spec.gated})",
         step="output",
         inputs=(Input("x", "b n m", "hidden_states h tokens inputs"), *weights),
         outputs=("output",),
         ways=(spec,),
         mistakes=tuple(_mistakes(spec)),
-        sizes=tuple(s | ({"b": 2} if i == 1 else {}) for i, s in enumerate(letters)),
+        shapes=tuple(s | ({"b": 2} if i == 1 else {}) for i, s in enumerate(letters)),
         families={n: FAMILIES[n] for n in ("normal", "integer")},
         settings={"eps": float(spec.eps), "heads": a.heads, "causal": a.causal},
         kept=frozenset("hg") if a.heads > 1 else frozenset(),

@@ -20,8 +20,9 @@ from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import FEW, axes, check, in_order, settings, swapped, tiles
 from symattn.verification.definitions.rotary import tables_of
-from symattn.verification.definitions.subject import Array, Compute, Input, Inputs, Mistake, Subject
-from symattn.verification.target import Layout
+from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
+from symattn.verification.subject import Array
+from symattn.verification.target import Inputs, Layout
 
 _SIZES = (
     (1, 3, 4, 2),
@@ -65,7 +66,7 @@ class Cached:
             raise InputError("Cached: of the output alone, with positions by Rotary or none")
 
 
-def subjects(spec: Cached, layout: Layout = "nd") -> Iterator[Subject]:
+def subjects(spec: Cached, layout: Layout = "nd") -> Iterator[Definition]:
     """With room in the cache or without, with the caches returned or without."""
     bare = replace(spec.attention, position=None)
     check(bare, "Cached", layout)
@@ -74,7 +75,7 @@ def subjects(spec: Cached, layout: Layout = "nd") -> Iterator[Subject]:
             yield _subject(spec, layout, static, returned)
 
 
-def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Subject:
+def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Definition:
     a = spec.attention
     shape = partial(axes, a, layout)
     told = ", ".join(f"{name}={spelled(value)}" for name, value in differing(a, Attention()).items())
@@ -99,14 +100,14 @@ def _subject(spec: Cached, layout: Layout, static: bool, returned: bool) -> Subj
     front = {**({"b": 2} if "b" in layout else {}), **({"h": a.heads if a.heads > 1 else 2} if "h" in layout else {})}
     front |= {"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}
     sizes = tuple({**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v} for n, m, d_k, d_v in _SIZES)
-    return Subject(
+    return Definition(
         title=f"Cached(Attention({told}))",
         step="cache",
         inputs=tuple(arrays),
         outputs=("output", "k_cache", "v_cache") if returned else ("output",),
         ways=(laid(partial(_attended, spec)), laid(partial(_attended, spec, keywise=True))),
         mistakes=tuple(Mistake(s, c, laid(partial(_attended, spec, **how))) for s, c, how in _mistakes(spec, static)),
-        sizes=sizes,
+        shapes=sizes,
         families=FEW,
         settings=settings(a),
         kept=frozenset("hg") if a.heads > 1 else frozenset(),

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from symattn.arrays.precision import Precision
-from symattn.verification.definitions.subject import Array, Family, Numbers, Random, Subject
 from symattn.verification.domain import Domain
-from symattn.verification.judge import Case
-from symattn.verification.target import APART, Memory
+from symattn.verification.judged import Case
+from symattn.verification.subject import Array, Random
+
+if TYPE_CHECKING:
+    from symattn.verification.definitions.subject import Definition, Family, Numbers
+    from symattn.verification.engine import Session
+
+_UNSEEN = 4  # cases that no mistake was found by
 
 
 def integers(rng: Random) -> Numbers:
@@ -33,52 +39,91 @@ def large(rng: Random) -> Numbers:
     return lambda name, shape: 4 * rng.standard_normal(shape)
 
 
-FAMILIES: Mapping[str, Family] = {"integer": integers, "normal": normal, "sparse": sparse, "large": large}
+FAMILIES: dict[str, Family] = {"integer": integers, "normal": normal, "sparse": sparse, "large": large}
 
 
-def cases(subject: Subject, names: Sequence[str], precision: Precision, domain: Domain, rng: Random) -> Iterator[Case]:
-    """Every size, every family at some sizes, and calls again in other kinds of memory."""
-    sizes = [s for s in (within(s, subject, domain) for s in subject.sizes) if domain.admits(subject.named(s))]
-    families = list(subject.families)
-    for k, s in enumerate(sizes):
-        family = families[k % len(families)]
-        yield Case("sizes", f"{family}, {words(s)}", draw(subject, names, s, family, precision, rng))
-    for s in sizes[1:3]:
-        yield from _again(subject, names, s, precision, domain, rng)
+def of_sizes(session: Session, rng: Random) -> Iterator[Case]:
+    """Every size, each with one family."""
+    families = list(_subject(session).families)
+    for k, sizes in enumerate(_sizes(session)):
+        yield _case(session, "sizes", families[k % len(families)], sizes, rng)
+
+
+def of_numbers(session: Session, rng: Random) -> Iterator[Case]:
+    """Every family at some sizes; with rows without any key, where the domain has them."""
+    subject, sizes = _subject(session), _sizes(session)
     for s in sizes[: max(4, len(sizes) // 2)]:
-        for family in families:
-            made = draw(subject, names, s, family, precision, rng)
-            yield Case("numbers", f"{family}, {words(s)}", made)
-            if domain.fully_masked_rows and subject.closing:
-                yield Case("numbers", f"{family}, {words(s)}, a row without any key", subject.closing(made))
+        for family in subject.families:
+            case = _case(session, "numbers", family, s, rng)
+            yield case
+            if session.domain.fully_masked_rows and subject.closing:
+                made = subject.closing(dict(case.inputs))
+                yield Case("numbers", f"{case.name}, a row without any key", made)
 
 
-def _again(
-    subject: Subject, names: Sequence[str], sizes: Mapping[str, int], precision: Precision, domain: Domain, rng: Random
-) -> Iterator[Case]:
-    one, other = (draw(subject, names, sizes, f, precision, rng) for f in list(subject.families)[:2])
-    told: list[tuple[str, dict[str, Array], Memory]] = [
-        ("a first call", one, "contiguous"),
-        ("a second call, other numbers in the same shapes", other, "contiguous"),
-        ("the first call again", one, "contiguous"),
-        ("arrays with gaps in memory", one, "strided"),
-        ("arrays that are transposed views", one, "transposed"),
-    ]
-    for title, inputs, memory in told:
-        if memory not in APART or not domain.contiguous:
-            yield Case("again", title, inputs, memory)
+def again(session: Session, rng: Random) -> Iterator[Case]:
+    """The same inputs twice with others of the same shape between them, and views."""
+    families = list(_subject(session).families)
+    for s in _sizes(session)[1:3]:
+        one, other = (_case(session, "again", f, s, rng).inputs for f in (families * 2)[:2])
+        yield Case("again", "a first call", one)
+        yield Case("again", "a second call, other numbers in the same shapes", other, alone=False)
+        yield Case("again", "the first call again", one, alone=False)
+        yield Case("again", "arrays with gaps in memory", one, "strided")
+        yield Case("again", "arrays that are transposed views", one, "transposed")
 
 
-def at_random(subject: Subject, names: Sequence[str], precision: Precision, domain: Domain, rng: Random) -> Case:
+def at_random(session: Session, rng: Random) -> Case:
     """One more case, of any family, and of the sizes of one of the first two thirds, which are to be the smaller."""
-    sizes = subject.sizes[rng.integers(max(1, 2 * len(subject.sizes) // 3))]
+    subject = _subject(session)
+    sizes = subject.shapes[rng.integers(max(1, 2 * len(subject.shapes) // 3))]
     family = list(subject.families)[rng.integers(len(subject.families))]
-    fitted = within(sizes, subject, domain)
-    return Case("random", f"{family}, {words(fitted)}", draw(subject, names, fitted, family, precision, rng))
+    return _case(session, "random", family, within(sizes, subject, session.domain), rng)
+
+
+def unseen(session: Session, rng: Random) -> Iterator[Case]:
+    """Inputs of some of the sizes that no case had, as far as the domain leaves room: each one larger."""
+    subject = _subject(session)
+    families = [f for f in ("normal", "integer") if f in subject.families] or list(subject.families)
+    for k, sizes in enumerate(subject.shapes[: 2 * _UNSEEN : 2]):
+        larger = {x: n if x in subject.kept else n + 1 for x, n in sizes.items()}
+        case = _case(session, "fresh", families[k % len(families)], within(larger, subject, session.domain), rng)
+        if subject.admitted(case.inputs, session.domain):
+            yield case
+
+
+def sized(session: Session, wanted: Mapping[str, int], rng: Random) -> dict[str, Array] | None:
+    """Inputs of a small case with the sizes that are wanted, told as a domain names them."""
+    subject = _subject(session)
+    found = dict(subject.shapes[0])
+    for x in set(found) - subject.kept:
+        name, factor = subject.meaning(x)
+        found[x] = max(1, wanted.get(name, factor * found[x]) // factor)
+    family = next(f for f in ("normal", *subject.families) if f in subject.families)
+    inputs = _case(session, "sizes", family, within(found, subject, session.domain), rng).inputs
+    return dict(inputs) if subject.admitted(inputs, session.domain) else None
+
+
+def _subject(session: Session) -> Definition:
+    found: Definition = session.subject  # type: ignore[assignment]
+    return found
+
+
+def _sizes(session: Session) -> list[dict[str, int]]:
+    """The sizes that are tried for their shapes, as the domain has them."""
+    subject, domain = _subject(session), session.domain
+    fitted = [within(s, subject, domain) for s in subject.shapes]
+    return [s for s in fitted if domain.admits(subject.named(s))]
+
+
+def _case(session: Session, group: str, family: str, sizes: Mapping[str, int], rng: Random) -> Case:
+    subject, taken = _subject(session), session.runner.convention.inputs
+    names = tuple(i.name for i in subject.inputs if i.name in taken)
+    return Case(group, f"{family}, {words(sizes)}", draw(subject, names, sizes, family, session.precision, rng))
 
 
 def draw(
-    subject: Subject, names: Sequence[str], sizes: Mapping[str, int], family: str, precision: Precision, rng: Random
+    subject: Definition, names: Sequence[str], sizes: Mapping[str, int], family: str, precision: Precision, rng: Random
 ) -> dict[str, Array]:
     """Inputs of these sizes, rounded to the format; whole numbers and booleans as they are."""
     numbers = subject.families[family](rng)
@@ -89,10 +134,10 @@ def draw(
             a = np.asarray(i.entries(shape, rng) if i.entries else numbers(i.name, shape))
             made[i.name] = a if i.entries and a.dtype.kind in "biu" else precision.input.rounded(a)
     made |= {i.name: np.zeros(0) for i in subject.inputs if i.name in names and i.made is not None}
-    return subject.completed(made, precision)
+    return subject.filled(made, precision)
 
 
-def within(sizes: Mapping[str, int], subject: Subject, domain: Domain) -> dict[str, int]:
+def within(sizes: Mapping[str, int], subject: Definition, domain: Domain) -> dict[str, int]:
     """The sizes that the domain promises, as near as can be to these; what was to differ does, if there is room."""
     letters = {subject.meaning(x)[0]: x for x in sizes if x not in subject.kept}
     found = dict(sizes)

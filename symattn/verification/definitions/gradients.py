@@ -29,8 +29,9 @@ from symattn.verification.definitions.attending import (
     tiles,
 )
 from symattn.verification.definitions.gradient_mistakes import mistakes, of_wrong_attention
-from symattn.verification.definitions.subject import Array, Compute, Input, Inputs, Subject
-from symattn.verification.target import Layout
+from symattn.verification.definitions.subject import Compute, Definition, Input
+from symattn.verification.subject import Array
+from symattn.verification.target import Inputs, Layout
 
 WRT = ("q", "k", "v")
 
@@ -67,7 +68,7 @@ class Gradient:
         return tuple(vjp(self.attention, do, given, WRT)[n] for n in WRT)
 
 
-def subject(spec: Gradient, layout: Layout = "nd") -> Subject:
+def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
     """The gradients, ready to be verified."""
     attention = spec.attention
     check(attention, "Gradient", layout)
@@ -85,7 +86,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Subject:
         run = partial(_without_saved, run)
         return in_order(run, layout, turned, lambda found: tuple(map(swapped, found)))
 
-    return Subject(
+    return Definition(
         title=f"Gradient(Attention({told}))",
         step="backward",
         inputs=(*arrays, do, *kept),
@@ -93,7 +94,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Subject:
         ways=tuple(map(laid, _ways(spec))),
         mistakes=tuple(replace(m, run=laid(m.run)) for m in mistakes(attention)),
         others=tuple(replace(m, run=laid(m.run)) for m in of_wrong_attention(attention)),
-        sizes=sizes(attention, layout),
+        shapes=sizes(attention, layout),
         families=FEW,
         settings=settings(attention),
         kept=frozenset("hg") if attention.heads > 1 else frozenset(),

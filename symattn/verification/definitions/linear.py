@@ -16,7 +16,8 @@ from symattn.attention.linear.gated import decayed_scores, empty_state, gate_sum
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import FEW, LAYOUTS, in_order, swapped
-from symattn.verification.definitions.subject import Array, Compute, Input, Mistake, Random, Subject
+from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
+from symattn.verification.subject import Array, Random
 from symattn.verification.target import Layout
 
 FEATURES: dict[str, Callable[[Any], Any]] = {
@@ -80,7 +81,7 @@ class LinearAttention:
         return _outputs(self, _by_pairs if not self.delta else _by_tokens, q, k, v, g, beta)
 
 
-def subject(spec: LinearAttention, layout: Layout = "nd") -> Subject:
+def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
     """Linear attention, ready to be verified."""
     if layout not in LAYOUTS:
         raise InputError(f"LinearAttention: no layout {layout}; known: {', '.join(LAYOUTS)}")
@@ -111,14 +112,14 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Subject:
     sizes = [{**dict.fromkeys(front.split(), 2 if i < 3 else 1), "n": n, "m": n + 2 if i % 2 else max(1, n - 1),
               "d_k": d_k, "d_v": d_v} for i, (n, d_k, d_v) in enumerate(_SIZES)]  # fmt: skip
     positive = spec.feature in ("elu", "exp") or not spec.normalised
-    return Subject(
+    return Definition(
         title=f"LinearAttention({told})",
         step="normalize" if spec.normalised else "values",
         inputs=tuple(arrays),
         outputs=("output",),
         ways=tuple(laid(partial(_outputs, spec, form)) for form in _forms(spec)),
         mistakes=tuple(replace(x, run=laid(x.run)) for x in _mistakes(spec)),
-        sizes=tuple(sizes),
+        shapes=tuple(sizes),
         families=FEW if positive else {"normal": FEW["normal"], "large": FEW["large"]},
         settings={"scale": None, "causal": spec.causal},
         means={"m": ("n_k", 1)},

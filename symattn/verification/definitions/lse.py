@@ -27,12 +27,12 @@ from symattn.verification.definitions.attending import (
     swapped,
     tiles,
 )
-from symattn.verification.definitions.subject import Compute, Mistake, Subject
+from symattn.verification.definitions.subject import Compute, Definition, Mistake
 from symattn.verification.reference import values_name
 from symattn.verification.target import Layout
 
 
-def subject(spec: Attention, layout: Layout = "nd") -> Subject:
+def subject(spec: Attention, layout: Layout = "nd") -> Definition:
     """The output and L, ready to be verified. L has the axes of the queries, (…, h, n_q), in every layout."""
     check(spec, "lse", layout)
     told = ", ".join(f"{name}={spelled(value)}" for name, value in differing(spec, Attention()).items())
@@ -41,14 +41,14 @@ def subject(spec: Attention, layout: Layout = "nd") -> Subject:
     def laid(run: Compute) -> Compute:
         return in_order(run, layout, ("q", "k", "v"), lambda found: (swapped(found[0]), found[1]))
 
-    return Subject(
+    return Definition(
         title=f"Attention({told})",
         step="lse",
         inputs=arrays,
         outputs=("output", "lse"),
         ways=tuple(map(laid, ways(spec))),
         mistakes=tuple(replace(m, run=laid(m.run)) for m in _mistakes(spec)),
-        sizes=sizes(spec, layout),
+        shapes=sizes(spec, layout),
         families=FEW,
         settings={**settings(spec), "return_lse": True},
         kept=frozenset("hg") if spec.heads > 1 else frozenset(),

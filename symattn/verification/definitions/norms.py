@@ -13,7 +13,8 @@ from symattn.attention.norms import layer_norm, rms_norm
 from symattn.verification.definitions.drawing import integers, normal
 from symattn.verification.definitions.norm_mistakes import mistakes
 from symattn.verification.definitions.norm_ways import gain_of, layer_ways, rms_ways
-from symattn.verification.definitions.subject import Array, Family, Input, Numbers, Random, Subject
+from symattn.verification.definitions.subject import Definition, Family, Input, Numbers
+from symattn.verification.subject import Array, Random
 
 EPS = Fraction(1, 10**5)
 
@@ -85,14 +86,14 @@ def _check(spec: Norm) -> None:
         raise refusal(spec, "eps", "it must be a finite number, not below 0")
 
 
-def subject(spec: Norm) -> Subject:
+def subject(spec: Norm) -> Definition:
     """The norm, ready to be verified."""
     layer = isinstance(spec, LayerNorm)
     ways = layer_ways(spec) if layer else rms_ways(spec)
     widths = (2, 4, 3, 5, 1, 8, 16, 17, 33, 64, 65, 129)
     rows = (1, 3, 2, 4, 3, 1, 2, 3, 2, 1, 2, 1)
     sizes = [{"n": n, "d": d} for n, d in zip(rows, widths, strict=True) if d > 1 or not layer or spec.eps]
-    return Subject(
+    return Definition(
         title=f"{type(spec).__name__}({', '.join(_told(spec))})",
         step="norm",
         inputs=(
@@ -103,7 +104,7 @@ def subject(spec: Norm) -> Subject:
         outputs=("y",),
         ways=ways,
         mistakes=tuple(mistakes(spec, layer)),
-        sizes=(*sizes[:2], {"d": 4}, {"b": 2, "n": 3, "d": 4}, *sizes[2:]),
+        shapes=(*sizes[:2], {"d": 4}, {"b": 2, "n": 3, "d": 4}, *sizes[2:]),
         families=_FAMILIES if spec.eps else {n: f for n, f in _FAMILIES.items() if n not in ("equal", "rows")},
         settings={"eps": float(spec.eps), "normalized_shape": lambda arrays: (arrays["x"].shape[-1],)},
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
-from symattn.verification.definitions.subject import Subject
+from symattn.verification.definitions.subject import Definition
 from symattn.verification.target import Layout
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def is_definition(spec: object) -> bool:
     return type(spec).__name__ in _SUBJECTS and not (isinstance(spec, Attention) and not spec.lse)
 
 
-def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Subject]:
+def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
     """The specification, ready to be verified, in the forms that functions have; the usual one first.
 
     Raises InputError for what is none.
@@ -58,19 +58,19 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Subject]:
         yield from _by_axes(room.subject(spec))
 
 
-def _by_axes(subject: Subject) -> Iterator[Subject]:
+def _by_axes(subject: Definition) -> Iterator[Definition]:
     """A definition as it is, and for inputs of fewer numbers of axes, as many of them as can be first.
 
     Functions such as norms need not take (d,), (n, d) and (b, n, d) alike: the first input has all or some of these.
     """
     yield subject
     letters = subject.inputs[0].shape.split()
-    least = min(len(subject.axes(subject.inputs[0].name, sizes)) for sizes in subject.sizes)
+    least = min(len(subject.axes_of(subject.inputs[0].name, sizes)) for sizes in subject.shapes)
     numbers = range(least, len(letters) + 1)
     for several in range(len(numbers), 0, -1):
         for chosen in combinations(numbers, several):
             yield replace(
-                subject, sizes=tuple(_with_axes(s, letters, chosen[i % several]) for i, s in enumerate(subject.sizes))
+                subject, shapes=tuple(_with_axes(s, letters, chosen[i % several]) for i, s in enumerate(subject.shapes))
             )
 
 

@@ -17,14 +17,15 @@ from symattn.attention.spelling import differing, spelled
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import FEW, swapped
 from symattn.verification.definitions.rotary_mistakes import of_pairs, of_tables
-from symattn.verification.definitions.subject import Array, Compute, Input, Inputs, Mistake, Random, Subject
-from symattn.verification.target import Layout
+from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
+from symattn.verification.subject import Array, Random
+from symattn.verification.target import Inputs, Layout
 
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 32), (65, 2))
 _FRONT = {"nd": "{}", "bnd": "b {}", "nhd": "{} h", "bhnd": "b h {}", "bnhd": "b {} h"}
 
 
-def subjects(spec: Rotary, layout: Layout = "nd") -> Iterator[Subject]:
+def subjects(spec: Rotary, layout: Layout = "nd") -> Iterator[Definition]:
     """Of one array, or of queries and keys; with positions, tables of cosines and sines, or neither.
 
     Tables are (n, r/2), or (n, r) with every angle twice; positions are (n,), or (b, n).
@@ -40,7 +41,7 @@ def subjects(spec: Rotary, layout: Layout = "nd") -> Iterator[Subject]:
                     yield _subject(spec, layout, names, wide, batched)
 
 
-def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool) -> Subject:
+def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool) -> Definition:
     columns = "d" if spec.width else "2*f" if spec.layout == "half" else "f*2"
     shape = f"{_FRONT[layout].format('n')} {columns}"
     table = f"{'b ' * batched}n {'r' if wide else 't'}"
@@ -53,7 +54,7 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
         width = spec.width or 2 * f
         extra = {"d": width + (0, 2, 5, 1)[i % 4]} if spec.width else {"f": f}
         sizes.append({**(front if i < 3 else dict.fromkeys(front, 1)), "n": n, **extra, "t": width // 2, "r": width})
-    return Subject(
+    return Definition(
         title=f"Rotary({told})",
         step="position",
         inputs=(
@@ -67,7 +68,7 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
         outputs=("y",) if len(names) == 1 else ("q", "k"),
         ways=tuple(partial(run, wide, tables) for tables in (tables_of, _by_logarithm, _by_inverse)),
         mistakes=tuple(_mistakes(spec, run, wide)),
-        sizes=tuple(sizes),
+        shapes=tuple(sizes),
         families=FEW,
         settings={
             "base": float(spec.base), "dim": lambda arrays: spec.width or arrays[names[0]].shape[-1],

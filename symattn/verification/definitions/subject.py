@@ -7,19 +7,36 @@ bounds. A known mistake is a function of the same inputs that computes something
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.errors import SymattnError
+from symattn.verification.definitions import drawing, judging
 from symattn.verification.domain import Domain
+from symattn.verification.judged import Case, Judged
+from symattn.verification.known.mistake import Where
+from symattn.verification.power import LEAST, Mutation, powers
+from symattn.verification.probing.search import perturbed
+from symattn.verification.reduce import Axes
+from symattn.verification.reference import lifted
+from symattn.verification.report import Power
+from symattn.verification.subject import Array, Cases, Random, Subject
+from symattn.verification.target import Inputs, Outcome
 
-Array = np.ndarray
-Random = np.random.Generator
-Inputs = Mapping[str, Array]
+if TYPE_CHECKING:
+    from symattn.arrays.field.quotient import Quotient
+    from symattn.verification.diagnosis.causes import Search
+    from symattn.verification.engine import Session
+
+_WHOLE = 10  # cases for which all ways are run, whatever the function gives
+_DRAWN = 6  # cases on which a mistake must have an effect to be one
 Compute = Callable[..., Any]  # of arrays by name, on any kind: an array, or a tuple of them
 Entries = Callable[[tuple[int, ...], Random], Array]
 Numbers = Callable[[str, tuple[int, ...]], Array]  # of an input's name and shape
@@ -63,18 +80,40 @@ class Form:
 class Mistake:
     """A known mistake: the step that it is in, the cause in words, and what is then computed.
 
-    ``exact``: in exact numbers it gives something else. A mistake that is not loses digits, no more.
+    ``exact``: in exact numbers it gives something else. A mistake that is not loses digits, no more. ``where`` says in
+    which cases it is made (None: in all); ``spec``, if it is just another specification, which one that is.
     """
 
     step: str
     cause: str
     run: Compute
     exact: bool = True
+    where: Where | None = None
+    spec: Any = None
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A definition, ready to be verified.
+class Numbered:
+    """Mistakes with a number x: the step, the cause in words around {}, and what is then computed.
+
+    They are sought from the points of the ``grid`` on. ``spec`` gives the specification with that number, if each is
+    just another one.
+    """
+
+    step: str
+    words: str
+    run: Callable[[float], Compute]
+    grid: Sequence[float]
+    spec: Callable[[float], Any] = lambda x: None
+
+    def mistake(self, x: float, written: str) -> Mistake:
+        """The mistake with this number, and how it is written."""
+        return Mistake(self.step, self.words.format(written), self.run(x), spec=self.spec(x))
+
+
+@dataclass(frozen=True)
+class Definition(Subject):
+    """A definition by its arrays, ready to be verified.
 
     title     what it is, for the report
     step      the step that a fault is in of which no more is known
@@ -83,7 +122,7 @@ class Subject:
     ways      equal ways of computing the outputs
     mistakes  known mistakes
     others    further ones, which are looked at where none of those explains what was seen
-    sizes     sizes by letter, for each case that is tried for its shape; others are drawn from these
+    shapes    sizes by letter, for each case that is tried for its shape; others are drawn from these
     families  how numbers are drawn: a name, and the function
     settings  values of parameters that are no arrays, by name; a function of the inputs where it depends on them
     kept      letters that are the same in every case, however small
@@ -95,6 +134,8 @@ class Subject:
     admits    which inputs, of which sizes, the definition has a result for
     open      which of these leave every query some key
     closing   inputs with queries that no key is left to, made of others
+    numbered  mistakes with a number
+    remade    the same of another specification, for mistakes of both kinds at once
     """
 
     title: str
@@ -103,7 +144,7 @@ class Subject:
     outputs: tuple[str, ...]
     ways: tuple[Compute, ...]
     mistakes: tuple[Mistake, ...]
-    sizes: tuple[Mapping[str, int], ...]
+    shapes: tuple[Mapping[str, int], ...]
     families: Mapping[str, Family]
     others: tuple[Mistake, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -115,12 +156,17 @@ class Subject:
     open: Callable[[Inputs, Mapping[str, int]], bool] = lambda inputs, sizes: True
     closing: Callable[[dict[str, Array]], dict[str, Array]] | None = None
     means: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    numbered: tuple[Numbered, ...] = ()
+    remade: Callable[[Any], Definition] | None = None
+    enough = 12
+    climbed = 200
 
+    # -- letters -------------------------------------------------------------------------------------------------------
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of an input for these sizes."""
-        return tuple(prod(known(f, sizes) for f in axis) for axis in self.axes(name, sizes))
+        return tuple(prod(known(f, sizes) for f in axis) for axis in self.axes_of(name, sizes))
 
-    def axes(self, name: str, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
+    def axes_of(self, name: str, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
         """The letters of each axis of an input, as far as the sizes have them."""
         shape = next(i.shape for i in self.inputs if i.name == name)
         found = (tuple(axis.split("*")) for axis in shape.split())
@@ -138,7 +184,7 @@ class Subject:
 
     def _fixed(self) -> dict[str, int]:
         """The letters that are the same in every case: of h*d_k, the number of heads."""
-        told = {x: {sizes.get(x) for sizes in self.sizes} for x in sorted(self.kept)}
+        told = {x: {sizes.get(x) for sizes in self.shapes} for x in sorted(self.kept)}
         return {x: n for x, of in told.items() if len(of) == 1 and (n := next(iter(of))) is not None}
 
     def _lengths(self, name: str, shape: tuple[int, ...]) -> list[tuple[list[str], int]]:
@@ -148,6 +194,10 @@ class Subject:
     def meaning(self, letter: str) -> tuple[str, int]:
         """What a letter is in a domain, and the factor by which that is larger."""
         return self.means.get(letter, _MEANS.get(letter, (letter, 1)))
+
+    def letters(self, judged: Judged) -> dict[str, int]:
+        """The sizes of a case in the definition's own letters."""
+        return self.sizes_of(judged.case.inputs)
 
     def named(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes as a domain names them."""
@@ -160,7 +210,7 @@ class Subject:
             return False
         return domain.fully_masked_rows or self.open(inputs, sizes)
 
-    def completed(self, inputs: Inputs, precision: Precision) -> dict[str, Array]:
+    def filled(self, inputs: Inputs, precision: Precision) -> dict[str, Array]:
         """The inputs, with those that are made of others, as the format holds them."""
         made = {i.name: i.made for i in self.inputs if i.made is not None and i.name in inputs}
         given = {n: a for n, a in inputs.items() if n not in made}
@@ -172,6 +222,129 @@ class Subject:
         """The outputs, as a tuple."""
         found = way(**arrays)
         return found if isinstance(found, tuple) else (found,)
+
+    # -- inputs, see ``Subject`` ---------------------------------------------------------------------------------------
+    def first(self) -> Mapping[str, Cases]:
+        """Every size, and every kind of number."""
+        return {"sizes": drawing.of_sizes, "numbers": drawing.of_numbers}
+
+    def between(self, session: Session, rng: Random) -> None:
+        """Calls again, and in other kinds of memory."""
+        session.progress("again")
+        for case in session.ahead(drawing.again(session, rng)):
+            session.take(case)
+
+    def required(self, session: Session) -> dict[str, int]:
+        """Calls again, as far as there are any, and inputs at random."""
+        again = len(list(islice(drawing.again(session, np.random.default_rng(session.seed)), LEAST)))
+        return {"again": again, **super().required(session)}
+
+    def drawn(self, session: Session, examples: int) -> Iterator[Case]:
+        """See ``drawing.at_random``."""
+        rng = np.random.default_rng((session.seed, 5))
+        return (drawing.at_random(session, rng) for _ in range(examples))
+
+    def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
+        """One array of those without numbers of its own scaled, or one row of it changed."""
+        free = [i.name for i in self.inputs if i.name in inputs and i.entries is None and i.made is None]
+        changed = perturbed(inputs, free, rng)
+        return self.completed(
+            session, {**inputs, **{n: session.precision.input.rounded(a) for n, a in changed.items()}}
+        )
+
+    def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
+        """Cases of the smaller sizes, of two families in turn."""
+        return drawing.unseen(session, np.random.default_rng((session.seed, 1)))
+
+    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> dict[str, Array] | None:
+        """Normal inputs, of the sizes of a small case otherwise."""
+        return drawing.sized(session, sizes, rng)
+
+    def fits(self, session: Session, inputs: Inputs) -> bool:
+        """Whether the definition has a result for them, and the domain has them."""
+        return self.admitted(inputs, session.domain)
+
+    def completed(self, session: Session, inputs: Inputs) -> dict[str, Array]:
+        """Those that are made of others made again."""
+        return self.filled(inputs, session.precision)
+
+    def sizes(self, judged: Judged) -> dict[str, int]:
+        """As a domain names them."""
+        return self.named(self.letters(judged))
+
+    def measured(self, judged: Judged) -> dict[str, int]:
+        """The sizes, and how many items a batch has."""
+        return {"batch": self.letters(judged).get("b", 1), **self.sizes(judged)}
+
+    def told(self, judged: Judged) -> dict[str, int]:
+        """In the definition's own letters."""
+        return self.letters(judged)
+
+    def axes(self, inputs: Inputs) -> Axes:
+        """Letters; what is made of other inputs is made again, and not reduced."""
+        sizes = self.sizes_of(inputs)
+        drawn = [i.name for i in self.inputs if i.name in inputs and i.made is None]
+        letters = {n: self.axes_of(n, sizes)[-np.ndim(inputs[n]) :] if np.ndim(inputs[n]) else () for n in drawn}
+        return Axes(letters, {x: n for x, n in sizes.items() if x in self.kept}, self.kept, means={
+            x: self.meaning(x) for x in sizes})  # fmt: skip
+
+    # -- outputs -------------------------------------------------------------------------------------------------------
+    def judge(self, session: Session, case: Case, outcome: Outcome) -> Judged:
+        """See ``judging``; by all ways for the first cases."""
+        return judging.judge(self, session.precision, case, outcome, len(session.records) < _WHOLE)
+
+    def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
+        """By the first way."""
+        from symattn.arrays.exact import Exact
+        from symattn.arrays.field.quotient import Quotient
+
+        arrays: dict[str, Any] = {n: lifted(np.asarray(a), Exact) for n, a in inputs.items()}
+        try:
+            entry = self.run(self.ways[0], arrays)[of].entries[at]
+        except (SymattnError, TypeError, AttributeError):
+            return None
+        return entry if isinstance(entry, Quotient) else None
+
+    # -- causes --------------------------------------------------------------------------------------------------------
+    def search(self, session: Session, wrong: list[Judged], right: list[Judged]) -> Search[Any]:
+        """Among the definition's own mistakes."""
+        from symattn.verification.definitions.causes import InDefinition
+
+        return InDefinition(session, wrong, right)
+
+    def blamed(self, session: Session, smallest: Judged, records: Sequence[Judged]) -> tuple[str, str]:
+        """The step of the definition; and the narrower format whose arithmetic could make such errors."""
+        narrow = judging.coarser(self, session.precision, records)
+        return self.step, f"its errors are none that {narrow} arithmetic could not make" if narrow else ""
+
+    # -- the report ----------------------------------------------------------------------------------------------------
+    def words(self, session: Session) -> str:
+        """The definition, and the largest sizes that were tried."""
+        most: dict[str, int] = {}
+        for judged in session.records:
+            for letter, size in self.letters(judged).items():
+                most[letter] = max(size, most.get(letter, 0))
+        told = ", ".join(f"{letter} ≤ {size}" for letter, size in most.items() if letter not in self.kept)
+        return f"{self.title}, {told}"
+
+    def power(self, session: Session) -> tuple[Power, ...]:
+        """What the judged cases would have shown of each step that some known mistake is in."""
+        rng = np.random.default_rng((session.seed, 4))
+        drawn = [case.inputs for case in islice(drawing.of_sizes(session, rng), _DRAWN)]
+        mutations: dict[str, list[Mutation]] = {}
+        for m in self.mistakes:
+            if m.exact:
+                mutations.setdefault(m.step, []).append(Mutation(m.step, m.cause, partial(self.run, m.run)))
+        judged = [r for r in session.records if r.ratios is not None and r.whole]
+        tried = [(r.case.inputs, [part.expected for part in r.parts]) for r in judged]
+        kinds = {step: [alike] for step, alike in mutations.items()}
+        return powers(partial(self.run, self.ways[0]), kinds, drawn, tried)
+
+    def notes(self, session: Session, faults: bool) -> Iterator[str]:
+        """What any implementation means, where the ways have words."""
+        words = [way.words for way in self.ways if isinstance(way, Form)]
+        if words:
+            yield f"Any implementation is one in one of these forms, each with its own bound: {'; '.join(words)}."
 
 
 def known(factor: str, sizes: Mapping[str, int]) -> int:

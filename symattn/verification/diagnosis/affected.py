@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symattn.verification.judge import Judged
+from symattn.verification.judged import Judged
 
 _NAMES = ("columns", "queries", "heads", "batch items")
 

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from symattn.verification.counterexample import sizes
-from symattn.verification.judge import Case, Judged
-from symattn.verification.known.mistake import Mistake, Where
-from symattn.verification.probing.inputs import Sizes
-from symattn.verification.probing.search import FAMILIES
+from symattn.verification.judged import Case, Judged
+from symattn.verification.known.mistake import Where
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _TILES = (2, 4, 8, 16, 32, 64, 128)
 _PAIRS = (("n_q", "n_k"), ("d_v", "d_k"), ("n_q", "d_k"), ("n_k", "d_k"))
+_LENGTHS = ("n_k", "n_q", "d_k", "d_v")
+M = TypeVar("M", bound=Any)
 Test = Callable[[dict[str, int]], bool]
-
-
-def measured(judged: Judged) -> dict[str, int]:
-    """The sizes of a case, and how many items its batch has."""
-    given = judged.case.inputs.get("q", judged.case.inputs.get("x"))
-    axes = judged.expected.run.values["q"].plain_shape[:-2]
-    heads = judged.expected.run.spec.heads
-    batch = prod(int(n) for n in (axes[:-1] if heads > 1 else axes)) if given is not None else 1
-    return {**sizes(judged), "batch": batch}
 
 
 def conditions() -> Iterator[tuple[str, Test]]:
@@ -40,7 +29,7 @@ def conditions() -> Iterator[tuple[str, Test]]:
         yield f"{a} > {b}", lambda s, a=a, b=b: s[a] > s[b]  # type: ignore[misc]
         yield f"{a} = {b}", lambda s, a=a, b=b: s[a] == s[b]  # type: ignore[misc]
     yield "there are several batch items", lambda s: s["batch"] > 1
-    for name in ("n_k", "n_q", "d_k", "d_v"):
+    for name in _LENGTHS:
         yield f"{name} = 1", lambda s, n=name: s[n] == 1  # type: ignore[misc]
         yield f"{name} > 1", lambda s, n=name: s[n] > 1  # type: ignore[misc]
         for t in reversed(_TILES):
@@ -54,19 +43,22 @@ def conditions() -> Iterator[tuple[str, Test]]:
             yield f"{name} is no multiple of {t}", lambda s, n=name, t=t: s[n] % t != 0  # type: ignore[misc]
 
 
-def separating(wrong: Sequence[Judged], right: Sequence[Judged]) -> Iterator[tuple[str, Test]]:
+def separating(session: Session, wrong: Sequence[Judged], right: Sequence[Judged]) -> Iterator[tuple[str, Test]]:
     """The conditions that hold for all of the former, and for none of the latter."""
-    yes, no = [measured(r) for r in wrong], [measured(r) for r in right]
+    yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
     for words, test in conditions():
-        if all(map(test, yes)) and not any(map(test, no)):
-            yield words, test
+        try:
+            if all(map(test, yes)) and not any(map(test, no)):
+                yield words, test
+        except KeyError:  # there is no such size
+            continue
 
 
 def thresholds(session: Session, wrong: Sequence[Judged], right: Sequence[Judged]) -> Iterator[tuple[str, Test]]:
     """“n_k ≥ 200”: a size from which on all is wrong, found by halves between the largest right and the smallest wrong
     one."""
-    yes, no = [measured(r) for r in wrong], [measured(r) for r in right]
-    for name in ("n_k", "n_q", "d_k", "d_v"):
+    yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
+    for name in (n for n in _LENGTHS if n in yes[0]):
         low, high = max((s[name] for s in no), default=0), min(s[name] for s in yes)
         if 0 < low < high:
             first = _first(session, name, yes[0], low, high)
@@ -77,17 +69,16 @@ def _first(session: Session, name: str, usual: dict[str, int], low: int, high: i
     rng = np.random.default_rng((session.seed, 5))
     while high - low > 1:
         middle = (low + high) // 2
-        s = {n: min(usual[n], 3) for n in ("n_q", "n_k", "d_k", "d_v")} | {name: middle}
-        wanted = Sizes(s["n_q"], max(s["n_k"], s["n_q"]), s["d_k"], s["d_v"])
-        judged = session.try_(Case("sizes", "", session.maker.make(wanted, FAMILIES["normal"](rng), rng)))
-        if measured(judged)[name] != middle:
+        wanted = {n: min(usual[n], 3) for n in _LENGTHS if n in usual} | {name: middle}
+        inputs = session.subject.sized(session, wanted, rng)
+        judged = session.try_(Case("sizes", "", inputs)) if inputs is not None else None
+        if judged is None or session.subject.measured(judged)[name] != middle:
             return high
         low, high = (middle, high) if judged.finding is None else (low, middle)
     return high
 
 
-def only_where(mistake: Mistake, words: str, test: Test) -> Mistake:
+def only_where(session: Session, mistake: M, words: str, test: Test) -> M:
     """The same mistake, made where the condition holds."""
-    return replace(
-        mistake, cause=f"{mistake.cause}, where {words}", where=Where(words, lambda judged: test(measured(judged)))
-    )
+    where = Where(words, lambda judged: test(session.subject.measured(judged)))
+    return replace(mistake, cause=f"{mistake.cause}, where {words}", where=where)

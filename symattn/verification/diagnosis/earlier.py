@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.verification.counterexample import shown, sizes
-from symattn.verification.judge import Case, Judged
+from symattn.verification.counterexample import shown
+from symattn.verification.judged import Case, Judged
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.report import Fault
@@ -39,7 +39,9 @@ def earlier_used(session: Session) -> Fault | None:
         f"what an earlier call made is used again: in lengths that are new, all {len(later)} first calls are right, "
         "and in each of them a later call with other numbers or another number of keys is wrong"
     )
-    return Fault(_step(session, later), "what an earlier call made is used again", message, shown(later[0]))
+    return Fault(
+        _step(session, later), "what an earlier call made is used again", message, shown(session.subject, later[0])
+    )
 
 
 def _rounds(session: Session) -> Iterator[tuple[Judged, list[Judged]]]:
@@ -54,7 +56,7 @@ def _rounds(session: Session) -> Iterator[tuple[Judged, list[Judged]]]:
 
 def _unused(session: Session) -> list[int]:
     """Lengths that no call had."""
-    had = {s[n] for r in session.records for s in [sizes(r)] for n in ("n_q", "n_k")}
+    had = {s[n] for r in session.records for s in [session.subject.sizes(r)] for n in ("n_q", "n_k")}
     step = session.domain.multiple_of
     most = min(_TO, session.domain.max_tokens)
     return [n for n in range(-(-_FROM // step) * step, most + 1, step) if n not in had]

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from symattn.verification.judge import Judged, centres
+from symattn.verification.judge import centres, traced
+from symattn.verification.judged import Judged
 
 
 def without_empty_rows(judged: Judged) -> Judged:
@@ -15,16 +16,18 @@ def without_empty_rows(judged: Judged) -> Judged:
     got, empty = judged.outcome.output, _empty(judged)
     if got is None or judged.ratios is None or empty is None or not (empty & (judged.ratios > 1)).any():
         return judged
-    output = np.where(empty, judged.expected.near, got)
+    output = np.where(empty, traced(judged).near, got)
     ratios = np.where(empty, 0.0, judged.ratios)
     finding = judged.finding if (ratios > 1).any() else None
-    return replace(judged, outcome=replace(judged.outcome, output=output), finding=finding, ratios=ratios)
+    part = replace(judged.parts[0], got=output, ratios=ratios)
+    outcome = replace(judged.outcome, output=output)
+    return replace(judged, outcome=outcome, finding=finding, parts=(part,))
 
 
 def _empty(judged: Judged) -> np.ndarray | None:
     """Where the output belongs to a row without any key; None where it has another shape, where rows are mixed, or
     where it is to be no number."""
-    run, got = judged.expected.run, judged.outcome.output
+    run, got = traced(judged).run, judged.outcome.output
     if got is None or judged.ratios is None or run.output_step is not None or run.spec.fully_masked != "zeros":
         return None
     rows = ~np.asarray(run.allowed.any(axis=-1))[..., None]
@@ -38,7 +41,7 @@ def what_empty_rows_give(records: Sequence[Judged]) -> str:
         if got is None or judged.ratios is None or empty is None or not (empty & (judged.ratios > 1)).any():
             continue
         given = got[empty & (judged.ratios > 1)]
-        v = centres(judged.expected.run.values[judged.expected.run.values_name])
+        v = centres(traced(judged).run.values[traced(judged).run.values_name])
         mean = np.broadcast_to(v.mean(axis=-2, keepdims=True), got.shape)[empty & (judged.ratios > 1)]
         near = 1e-2 * max(float(np.abs(v).max(initial=0.0)), 1.0)
         what = "NaN or infinity" if not np.isfinite(given).all() else "other numbers than zeros"

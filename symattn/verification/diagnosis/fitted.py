@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isfinite
-from typing import Any
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from symattn.attention.spec import Attention
-from symattn.verification.diagnosis.screening import Screen
-from symattn.verification.judge import Judged
-from symattn.verification.known.families import FAMILIES, Family
-from symattn.verification.known.mistake import Mistake
-from symattn.verification.reference import RIGHT
+from symattn.verification.judged import Judged
 
 _CASES = 4  # that a number is fitted to
 _SMALL = 2000  # entries of inputs of such a case
@@ -24,25 +18,40 @@ _USUAL = (-1e4, -1e9, -65504.0, -1e5, -1e3, -1e30)  # what stands for −∞ in 
 _WIDER, _FASTER = 1.25, 10  # a step between other numbers that are tried, and how many at once when they are far
 _NOTHING = 1e-4
 _BETTER = 0.02  # how much of the error may be left
+M = TypeVar("M")
+M_co = TypeVar("M_co", covariant=True)
+
+
+class Family(Protocol[M_co]):
+    """A mistake with a number x, and the points from which it is sought."""
+
+    @property
+    def grid(self) -> Sequence[float]:
+        """The points."""
+
+    def mistake(self, x: float, written: str) -> M_co:
+        """The mistake with this number, and how it is written."""
+
+
+Miss = Callable[[Judged, M | None], float]
 
 
 def fitted(
-    spec: Attention, screen: Screen, wrong: Sequence[Judged], explains: Callable[[Mistake], bool]
-) -> Iterator[Mistake]:
+    families: Iterable[Family[M]], miss: Miss[M], wrong: Sequence[Judged], explains: Callable[[M], bool]
+) -> Iterator[M]:
     """Mistakes whose number fits; of the numbers near it the plainest come first.
 
-    Where other numbers ``explain`` everything as well, the range of them is said, and no number.
+    ``miss`` is the largest error of a mistake in a case, None for the definition itself. Where other numbers
+    ``explain`` everything as well, the range of them is said, and no number.
     """
     cases = _chosen(wrong)
-    names = {step.name for step in spec.pipeline(frozenset(wrong[0].case.inputs))}
-    for family in FAMILIES:
-        if cases and family.applies(spec) and family.changes in names:
-            theta = _fit(family, screen, cases)
-            if theta is not None:
-                yield from _named(family, theta, explains)
+    for family in families if cases else ():
+        theta = _fit(family, miss, cases)
+        if theta is not None:
+            yield from _named(family, theta, explains)
 
 
-def _named(family: Family, theta: float, explains: Callable[[Mistake], bool]) -> Iterator[Mistake]:
+def _named(family: Family[M], theta: float, explains: Callable[[M], bool]) -> Iterator[M]:
     for x, words in plain(theta):
         found = family.mistake(x, words)
         if explains(found):
@@ -53,7 +62,7 @@ def _named(family: Family, theta: float, explains: Callable[[Mistake], bool]) ->
     yield from (family.mistake(x, words) for x, words in plain(theta))
 
 
-def _end(family: Family, x: float, by: float, explains: Callable[[Mistake], bool]) -> float:
+def _end(family: Family[M], x: float, by: float, explains: Callable[[M], bool]) -> float:
     """The last of x, x·by, x·by², … that explains everything, ±∞ if all do."""
     if x == 0:
         return x
@@ -83,28 +92,34 @@ def _chosen(wrong: Sequence[Judged]) -> list[Judged]:
     """Small cases of several widths and numbers of keys, with all their values finite."""
     found: dict[tuple[int, ...], Judged] = {}
     for judged in wrong:
-        got = judged.outcome.output
-        if judged.ratios is None or got is None or not np.isfinite(got).all() or judged.case.size > _SMALL:
+        if judged.ratios is None or judged.case.size > _SMALL or not all(_finite(part.got) for part in judged.parts):
             continue
-        found.setdefault(tuple(a.shape[-1] for a in judged.case.inputs.values()), judged)
+        found.setdefault(tuple(a.shape[-1] for a in judged.case.inputs.values() if np.ndim(a)), judged)
     spread = list(found.values())
     return spread[:: max(1, len(spread) // _CASES)][:_CASES]
 
 
-def _fit(family: Family, screen: Screen, cases: Sequence[Judged]) -> float | None:
-    """The number for which the variant is nearest to what was seen, if it is near."""
-    misses = partial(_miss, family, screen, cases)
+def _finite(got: np.ndarray | None) -> bool:
+    return got is not None and bool(np.isfinite(got).all())
+
+
+def _fit(family: Family[M], miss: Miss[M], cases: Sequence[Judged]) -> float | None:
+    """The number for which the mistake is nearest to what was seen, if it is near."""
+
+    def misses(x: float) -> float:
+        mistake = family.mistake(x, "")
+        return sum(miss(judged, mistake) for judged in cases)
+
     grid = np.asarray(family.grid)
-    seen = [misses(x) for x in grid]
+    seen = [misses(float(x)) for x in grid]
     best = int(np.argmin(seen))
     if not isfinite(seen[best]):
         return None
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    theta, miss = _narrowed(misses, float(low), float(high))
+    theta, least = _narrowed(misses, float(low), float(high))
     if 0.0 in family.grid and abs(theta) < _NOTHING:  # 0 is a mistake of its own, with words of its own
         return None
-    before = _miss_of(screen, cases, RIGHT)
-    return theta if miss <= _BETTER * before else None
+    return theta if least <= _BETTER * sum(miss(judged, None) for judged in cases) else None
 
 
 def _narrowed(misses: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
@@ -122,25 +137,6 @@ def _narrowed(misses: Callable[[float], float], low: float, high: float) -> tupl
             b = low + golden * (high - low)
             at_b = misses(b)
     return (a, at_a) if at_a < at_b else (b, at_b)
-
-
-def _miss(family: Family, screen: Screen, cases: Sequence[Judged], theta: float) -> float:
-    return _miss_of(screen, cases, family.variant(theta))
-
-
-def _miss_of(screen: Screen, cases: Sequence[Judged], variant: Any) -> float:
-    """The sum of the largest errors."""
-    total = 0.0
-    for judged in cases:
-        got = judged.outcome.output
-        try:
-            out, _ = screen.run(judged, variant)
-        except Exception:
-            return float("inf")
-        if got is None or out.shape != got.shape or not np.isfinite(out).all():
-            return float("inf")
-        total += float(np.abs(got - out).max(initial=0.0))
-    return total
 
 
 def plain(x: float) -> Iterator[tuple[float, str]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.verification.judge import Case, Judged
+from symattn.verification.diagnosis.causes import SIZED
+from symattn.verification.judged import Case
 from symattn.verification.known.mistake import Mistake
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.search import FAMILIES
@@ -16,8 +16,6 @@ from symattn.verification.probing.search import FAMILIES
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
-#: Words of a mistake that has a size of its own.
-SIZED = re.compile(r"(blocks?|tiles?|first|parts?|merged) (of )?\d+|\d+ (slots|in all|parts|keys)")
 _LONGEST = 140  # keys beyond which as many queries take long
 _SIZES = (
     Sizes(3, 5, 4, 2),
@@ -40,8 +38,8 @@ def _astride(session: Session) -> tuple[Sizes, ...]:
     return tuple(Sizes(n + 5, n + 8, 4, 2) for n in sorted(reach) if n + 8 <= _LONGEST)
 
 
-def fresh(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Judged]:
-    """Judged cases of several shapes, integers and others in turn."""
+def fresh(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
+    """Cases of several shapes, integers and others in turn."""
     rng = np.random.default_rng((session.seed, 1))
     wanted = (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES
     if len(mistakes) > 1:
@@ -49,6 +47,4 @@ def fresh(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Judged]:
     for number, sizes in enumerate(wanted):
         family = FAMILIES["integer" if number % 2 else "normal"](rng)
         inputs = session.maker.make(sizes, family, rng)
-        yield session.try_(Case("fresh", f"fresh inputs {number + 1}", inputs))
-        if session.effort.over:
-            return
+        yield Case("fresh", f"fresh inputs {number + 1}", inputs)

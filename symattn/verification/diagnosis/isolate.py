@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.attention.positions.fields import Rotary
-from symattn.verification.judge import Case, Judged
+from symattn.verification.judged import Case, Judged
 from symattn.verification.target import Inputs
 
 if TYPE_CHECKING:

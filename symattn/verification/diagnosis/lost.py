@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from symattn.verification.diagnosis.outofrange import all_keys_maxima, row_maxima, row_minima
-from symattn.verification.judge import Judged
+from symattn.verification.judge import traced
+from symattn.verification.judged import Judged
 
 Measure = Callable[[Judged], np.ndarray]
 _LEAST = 2  # rows on either side
@@ -15,11 +16,11 @@ _LEAST = 2  # rows on either side
 
 def lost_rows(records: Sequence[Judged]) -> tuple[str, str]:
     """The step, and in words the rows that are lost, if nothing else is wrong; ("", "") where no plain rule tells."""
-    seen = [r for r in records if r.ratios is not None and r.expected.run.output_step is None]
+    seen = [r for r in records if r.ratios is not None and traced(r).run.output_step is None]
     if not seen:
         return "", ""
     bad = [_lost(r) for r in seen]
-    empty = [np.broadcast_to(~r.expected.run.allowed.any(axis=-1), b.shape) for r, b in zip(seen, bad, strict=True)]
+    empty = [np.broadcast_to(~traced(r).run.allowed.any(axis=-1), b.shape) for r, b in zip(seen, bad, strict=True)]
     lost = np.concatenate([b[~e] for b, e in zip(bad, empty, strict=True)])
     if any((b & e).any() for b, e in zip(bad, empty, strict=True)) and not lost.any():
         return "mask", "a row without any key gives NaN or infinity"

@@ -13,7 +13,8 @@ import numpy as np
 
 from symattn.errors import SymattnError
 from symattn.verification.diagnosis.screening import Screen
-from symattn.verification.judge import Judged
+from symattn.verification.judge import traced
+from symattn.verification.judged import Judged
 from symattn.verification.known.mistake import Mistake
 from symattn.verification.reference import RIGHT, Variant
 
@@ -45,7 +46,7 @@ def _left(screen: Screen, judged: Judged, variant: Variant) -> Iterable[float]:
     if got is None or not got.shape == wrong.shape == right.shape:
         return
     with np.errstate(all="ignore"):
-        unit = np.where(judged.expected.allowed > 0, judged.expected.allowed, np.inf)
+        unit = np.where(traced(judged).allowed > 0, traced(judged).allowed, np.inf)
         before, after = ((got - right) / unit) ** 2, ((got - wrong) / unit) ** 2
     told = np.isfinite(before) & np.isfinite(after)
     if told.any() and before[told].sum() > 0:

@@ -30,12 +30,7 @@ from symattn.verification.known import (
     windows,
 )
 from symattn.verification.known.mistake import Mistake as Mistake
-
-#: What ``Fault.step`` may be, in the order of the computation; ``weights`` only where no more is known.
-STEPS = (
-    "call", "project", "norm", "split", "position", "cache", "score", "scale", "softcap", "bias", "mask", "sink", "max",
-    "exp", "normalize", "dropout", "weights", "values", "merge", "output", "residual", "lse", "backward",
-)  # fmt: skip
+from symattn.verification.report import STEPS as STEPS
 
 _TABLES = (
     projecting, sharing, norms, rotations, scores, scales, caps, biases, slopes, buckets, masks, additive, windows,

@@ -9,7 +9,8 @@ from math import log, sqrt
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.verification.judge import Judged
+from symattn.verification.judge import traced
+from symattn.verification.judged import Judged
 from symattn.verification.reference import usual
 
 
@@ -94,11 +95,11 @@ def _explains(judged: Judged, weights: Judged) -> bool:
         if v.ndim > 2 and v.shape[0] != seen.shape[0]:  # heads of values that several heads of queries read
             v = np.repeat(v, seen.shape[0] // v.shape[0], axis=0)
         off = np.abs(seen @ v - got)
-        return bool((off <= 2 * judged.expected.allowed + 2 * weights.expected.allowed @ np.abs(v)).all())
+        return bool((off <= 2 * traced(judged).allowed + 2 * traced(weights).allowed @ np.abs(v)).all())
 
 
 def _mask(spec: Attention, judged: Judged) -> str:
-    got, open_ = judged.outcome.output, judged.expected.run.allowed
+    got, open_ = judged.outcome.output, traced(judged).run.allowed
     assert got is not None
     assert judged.ratios is not None
     leaks = np.argwhere(~open_ & (judged.ratios > 1))
@@ -113,7 +114,7 @@ def _mask(spec: Attention, judged: Judged) -> str:
 
 
 def _sum(judged: Judged) -> str:
-    got, allowed = judged.outcome.output, judged.expected.allowed
+    got, allowed = judged.outcome.output, traced(judged).allowed
     assert got is not None
     off = np.abs(got.sum(axis=-1) - _sums(judged)) - allowed.sum(axis=-1)
     at = np.unravel_index(int(np.argmax(off)), off.shape)
@@ -122,4 +123,4 @@ def _sum(judged: Judged) -> str:
 
 def _sums(judged: Judged) -> np.ndarray:
     """What the weights of each query should sum to: 1, less what a sink takes."""
-    return np.asarray(judged.expected.near.sum(axis=-1))
+    return np.asarray(traced(judged).near.sum(axis=-1))

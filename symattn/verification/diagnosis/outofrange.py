@@ -18,7 +18,8 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
 from symattn.verification.diagnosis.mistakes import Mistake
-from symattn.verification.judge import Case, Judged
+from symattn.verification.judge import traced
+from symattn.verification.judged import Case, Judged
 from symattn.verification.reference import Variant
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _agrees(judged: Judged, row: _Row) -> bool:
     """Rows that must be lost are wrong, rows that must be kept are right; of the others nothing is asked."""
     ratios = judged.ratios
     assert ratios is not None
-    if judged.expected.run.output_step is not None:  # heads are mixed: the whole case is looked at
+    if traced(judged).run.output_step is not None:  # heads are mixed: the whole case is looked at
         lost, kept = row.lost.any(), row.kept.all()
         return bool(((ratios > 1).any() or not lost) and ((ratios <= 1).all() or not kept))
     wrong = np.asarray((ratios > 1).any(axis=-1))
@@ -145,7 +146,7 @@ def _agrees_in_range(judged: Judged, row: _Row) -> bool:
     got = judged.outcome.output
     assert got is not None
     bad = np.asarray(~np.isfinite(got).all(axis=-1))
-    if judged.expected.run.output_step is not None:
+    if traced(judged).run.output_step is not None:
         return bool((bad.any() or not row.above.any()) and (not bad.any() or not row.kept.all()))
     return bool(bad[row.above].all() and not bad[row.kept].any())
 
@@ -155,7 +156,7 @@ def _vanished(judged: Judged, off: np.ndarray) -> np.ndarray:
     got = judged.outcome.output
     assert got is not None
     with np.errstate(invalid="ignore"):
-        near = np.abs(got - judged.expected.near) <= judged.expected.allowed + off[..., None]
+        near = np.abs(got - traced(judged).near) <= traced(judged).allowed + off[..., None]
     return np.asarray((~np.isfinite(got) | (got == 0) | near).all(axis=-1))
 
 
@@ -190,8 +191,8 @@ def _coarse(judged: Judged, f: Format, m: np.ndarray) -> np.ndarray:
 
 
 def _products(judged: Judged, f: Format) -> _Row:
-    s = np.abs(np.asarray(judged.expected.run.values["scores"].midpoints()))
-    open_ = judged.expected.run.allowed
+    s = np.abs(np.asarray(traced(judged).run.values["scores"].midpoints()))
+    open_ = traced(judged).run.allowed
     most = np.where(open_, s, 0.0).max(axis=-1)
     every = s.max(axis=-1)
     lost = most > float(f.largest) * 1.01
@@ -199,11 +200,11 @@ def _products(judged: Judged, f: Format) -> _Row:
 
 
 def _nothing(judged: Judged) -> np.ndarray:
-    return np.zeros(judged.expected.run.allowed.shape[:-1])
+    return np.zeros(traced(judged).run.allowed.shape[:-1])
 
 
 def _constant(c: float) -> Reference:
-    return lambda judged: np.full(judged.expected.run.allowed.shape[:-1], float(c))
+    return lambda judged: np.full(traced(judged).run.allowed.shape[:-1], float(c))
 
 
 def _first(judged: Judged) -> np.ndarray:
@@ -245,24 +246,24 @@ _OTHERS: tuple[tuple[str, Reference], ...] = (
 
 def _terms(judged: Judged) -> float:
     """A bound of Σ|v_j|, at least n."""
-    size = float(np.abs(judged.expected.run.values["v"].midpoints()).max(initial=1.0))
-    return int(judged.expected.run.allowed.shape[-1]) * max(size, 1.0)
+    size = float(np.abs(traced(judged).run.values["v"].midpoints()).max(initial=1.0))
+    return int(traced(judged).run.allowed.shape[-1]) * max(size, 1.0)
 
 
 def row_maxima(judged: Judged) -> np.ndarray:
     """The largest score of each row, of the keys that it may attend to."""
-    run = judged.expected.run
+    run = traced(judged).run
     return np.asarray(np.where(run.allowed, _numbers(run.final_scores), -np.inf).max(axis=-1))
 
 
 def _scores(judged: Judged) -> np.ndarray:
     """The scores, forbidden ones as the largest of their row."""
-    run = judged.expected.run
+    run = traced(judged).run
     return np.where(run.allowed, _numbers(run.final_scores), row_maxima(judged)[..., None])
 
 
 def _before_mask(judged: Judged) -> np.ndarray:
-    run = judged.expected.run
+    run = traced(judged).run
     names = [name for name in run.chain if name != "masked"]
     return _numbers(run.values[names[-1]])
 

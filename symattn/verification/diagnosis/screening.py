@@ -15,7 +15,8 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
-from symattn.verification.judge import Judged
+from symattn.verification.judge import traced
+from symattn.verification.judged import Judged
 from symattn.verification.reference import RIGHT, SCORES, Values, Variant, canonical, changed, trace
 
 Array = np.ndarray
@@ -84,7 +85,7 @@ class Screen:
         return True if ((judged.ratios > 1) & told & apart).any() else None
 
     def _legal(self, judged: Judged, out: Array) -> Array:
-        allowed = judged.expected.allowed
+        allowed = traced(judged).allowed
         return allowed if allowed.shape == out.shape else np.zeros(out.shape)
 
     def _rough(self, values: Values) -> float:

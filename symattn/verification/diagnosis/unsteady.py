@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.verification.counterexample import shown
-from symattn.verification.judge import Judged
+from symattn.verification.judged import Judged
 from symattn.verification.report import Fault
 from symattn.verification.target import same_bits
 
@@ -30,7 +30,7 @@ def unsteady(session: Session) -> Fault | None:
             words = _difference(judged, again)
             if words:
                 message = f"gives different results for the same input: {words}"
-                return Fault("call", "different results for the same input", message, shown(judged))
+                return Fault("call", "different results for the same input", message, shown(session.subject, judged))
     return None
 
 
@@ -39,18 +39,19 @@ def _difference(once: Judged, again: Judged) -> str:
     first, second = once.outcome, again.outcome
     if (first.error is None) != (second.error is None):
         return f"one call gives an array, another {first.error or second.error}"
-    if first.output is None or second.output is None or first.output.shape != second.output.shape:
-        return ""
     if late(again) or same_bits(first, second):
         return ""
-    a, b = first.output, second.output
-    with np.errstate(invalid="ignore"):
-        apart = (np.abs(a - b) > 2 * once.expected.allowed) | (np.isfinite(a) != np.isfinite(b))
-    if not apart.any():
-        return ""
-    at = tuple(int(i) for i in np.argwhere(apart)[0])
-    index = ", ".join(str(i + 1) for i in at)
-    return f"output {index} is {a[at]:.9g} at one call and {b[at]:.9g} at another"
+    for one, other in zip(once.parts, again.parts, strict=True):
+        a, b = one.got, other.got
+        if a is None or b is None or not a.shape == b.shape == one.expected.allowed.shape:
+            continue
+        with np.errstate(invalid="ignore"):
+            apart = (np.abs(a - b) > 2 * one.expected.allowed) | (np.isfinite(a) != np.isfinite(b))
+        if apart.any():
+            at = tuple(int(i) for i in np.argwhere(apart)[0])
+            index = ", ".join(str(i + 1) for i in at)
+            return f"output {index} is {a[at]:.9g} at one call and {b[at]:.9g} at another"
+    return ""
 
 
 def late(judged: Judged) -> bool:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from symattn.verification.judge import Case
+from symattn.verification.judge import traced
+from symattn.verification.judged import Case
 from symattn.verification.probing.inputs import Array, Maker, Sizes
 from symattn.verification.probing.probes import small
 from symattn.verification.target import Memory, same_bits
@@ -120,7 +121,7 @@ def _leaking(session: Session, inputs: dict[str, Array], hidden_from: str) -> di
     right = session.try_(Case(GROUP, "", inputs))
     if right.finding:
         return None
-    allowed = right.expected.run.allowed
+    allowed = traced(right).run.allowed
     open_ = np.asarray(allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0))  # of some head
     unseen = ~open_.any(axis=0)
     keys, names = (unseen, ("v", "k")) if hidden_from == "all" else (~unseen & ~open_.all(axis=0), ("v",))

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.evidence import Evidence, Grade
+from symattn.verification.judged import Case
 from symattn.verification.probing import search
 from symattn.verification.probing.inputs import Maker, Sizes
-from symattn.verification.probing.probes import Named, small
+from symattn.verification.probing.probes import small
 from symattn.verification.report import Check
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
-    from symattn.verification.semantics import Difference, Identity
+    from symattn.verification.semantics import Identity
 
 GROUP = "semantics"
 _SECONDS = 60.0  # at most, for a function that never returns on residues; what ends others is counted
@@ -37,14 +38,17 @@ def understood(session: Session) -> Identity | None:
     return found
 
 
-def inputs(difference: Difference, maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Inputs of the sizes at which residues differed."""
-    s = difference.sizes
+def cases(found: Identity | None, maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
+    """Floats of the sizes at which residues differ."""
+    if found is None or found.difference is None:
+        return
+    s = found.difference.sizes
     sizes = Sizes(s.n_q, s.n_k, s.d_k, s.d_v, s.d_model, s.batch)
     for _ in range(_TRIES):
-        yield f"where residues differ, {s.n_q} × {s.n_k}", maker.make(sizes, small(rng), rng)
+        yield Case("shapes", f"where residues differ, {s.n_q} × {s.n_k}", maker.make(sizes, small(rng), rng))
     for name in ("normal", "large"):
-        yield f"where residues differ, {name} entries", maker.make(sizes, search.FAMILIES[name](rng), rng)
+        made = maker.make(sizes, search.FAMILIES[name](rng), rng)
+        yield Case("shapes", f"where residues differ, {name} entries", made)
 
 
 def check(found: Identity | None) -> Iterator[Check]:

@@ -8,7 +8,6 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 from symattn.errors import InputError
-from symattn.verification.counterexample import sizes
 from symattn.verification.domain import Domain
 from symattn.verification.target import APART, Failure, Memory
 
@@ -42,7 +41,9 @@ def narrowed(session: Session) -> Domain:
 
 
 def _explaining(session: Session) -> tuple[_Promise, ...]:
-    refused, taken = ([(sizes(r), r.case.memory) for r in of] for of in (session.refused, session.records))
+    refused, taken = (
+        [(session.subject.sizes(r), r.case.memory) for r in of] for of in (session.refused, session.records)
+    )
     return explaining(session.promised, refused, taken)
 
 
@@ -117,12 +118,12 @@ def notes(session: Session) -> Iterator[str]:
     if not session.refused:
         return
     smallest = min(session.refused, key=lambda r: r.case.size)
-    s = ", ".join(f"{letter} = {n}" for letter, n in sizes(smallest).items())
+    s = ", ".join(f"{letter} = {n}" for letter, n in session.subject.sizes(smallest).items())
     found = _explaining(session)
     lies = "" if smallest.case.memory == "contiguous" else f", {smallest.case.name}"
     yield (
         f"It refuses some inputs ({len(session.refused)} calls), such as {s}{lies}: {smallest.outcome.error}; "
-        f"{told(found)}; only what it takes was judged: {session.domain.words}."
+        f"{told(found)}; only what it takes was judged: {session.subject.words(session)}."
     )
 
 

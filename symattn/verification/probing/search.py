@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -26,26 +26,33 @@ def search(maker: Maker, seed: int, examples: int) -> Iterator[tuple[str, dict[s
 
 
 def climb(
-    maker: Maker,
+    change: Callable[[dict[str, Array]], dict[str, Array]],
     start: dict[str, Array],
     ratio: float,
-    rng: np.random.Generator,
     steps: int,
     measure: Callable[[dict[str, Array]], float],
 ) -> float:
     """Change the inputs a little, again and again, and keep what makes the error a larger part of what is allowed."""
     best = start
     for _ in range(steps):
-        candidate = _changed(maker, best, rng)
+        candidate = change(best)
         found = measure(candidate)
         if found > ratio:
             best, ratio = candidate, found
     return ratio
 
 
-def _changed(maker: Maker, inputs: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-    """One array scaled, or one row of it negated, copied or drawn anew; masks stay."""
-    names = [n for n, a in inputs.items() if a.dtype.kind == "f" and n != "mask" and a.ndim > 1]
+def altered(maker: Maker, inputs: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+    """One array changed, see ``perturbed``; masks stay, and scores within the domain."""
+    names = [n for n, a in inputs.items() if n != "mask" and a.ndim > 1]
+    return maker.tame(inputs | {n: maker.held(a) for n, a in perturbed(inputs, names, rng).items()})
+
+
+def perturbed(inputs: Mapping[str, Array], names: Sequence[str], rng: np.random.Generator) -> dict[str, Array]:
+    """One of the arrays scaled, or one row of it negated, copied or drawn anew."""
+    names = [n for n in names if inputs[n].dtype.kind == "f" and inputs[n].ndim]
+    if not names:
+        return {}
     name = names[rng.integers(len(names))]
     a = inputs[name].reshape(-1, inputs[name].shape[-1]).copy()
     row, other = rng.integers(len(a), size=2)
@@ -60,8 +67,7 @@ def _changed(maker: Maker, inputs: dict[str, Array], rng: np.random.Generator) -
         a[row] += rng.standard_normal(a.shape[1]) * max(float(np.abs(a).max()), 1.0)
     else:
         a = a + rng.standard_normal(a.shape) * 2.0**-4
-    changed = inputs | {name: maker.held(a.reshape(inputs[name].shape))}
-    return maker.tame(changed)
+    return {name: a.reshape(inputs[name].shape)}
 
 
 def _sizes(maker: Maker, rng: np.random.Generator) -> Sizes:

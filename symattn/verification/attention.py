@@ -1,0 +1,255 @@
+"""``Attention`` as a subject: probes made for its steps, residues, behaviour, and its mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symattn.attention.inputs import shape
+from symattn.attention.spec import Attention
+from symattn.attention.spelling import differing, spelled
+from symattn.errors import SymattnError
+from symattn.verification import power
+from symattn.verification.counterexample import steps
+from symattn.verification.diagnosis.observe import ObservedScale, scales
+from symattn.verification.judge import judge, traced
+from symattn.verification.judged import Case, Judged
+from symattn.verification.probing import behaviour, groups, hints
+from symattn.verification.probing.inputs import Sizes
+from symattn.verification.probing.probes import Group, batches
+from symattn.verification.probing.search import FAMILIES, altered, search
+from symattn.verification.reduce import Axes
+from symattn.verification.report import Check, Counterexample, Fault, Power
+from symattn.verification.subject import Array, Cases, Random, Subject
+from symattn.verification.target import Inputs, Outcome
+
+if TYPE_CHECKING:
+    from symattn.arrays.field.quotient import Quotient
+    from symattn.verification.diagnosis.causes import Cause, Search
+    from symattn.verification.engine import Session
+
+
+@dataclass(frozen=True)
+class OfAttention(Subject):
+    """The attention of a specification."""
+
+    spec: Attention
+    outputs = ("output",)
+    step = "weights"
+    what = "the specification"
+    random = "accuracy"
+    misshapen = "call"
+
+    # -- inputs --------------------------------------------------------------------------------------------------------
+    def first(self) -> Mapping[str, Cases]:
+        """See ``probing.groups``."""
+        return _cases(groups.FIRST)
+
+    def later(self) -> Mapping[str, Cases]:
+        """See ``probing.groups``."""
+        return _cases(groups.LATER)
+
+    def last(self) -> Mapping[str, Cases]:
+        """See ``probing.groups``."""
+        return _cases(groups.LAST)
+
+    def between(self, session: Session, rng: Random) -> None:
+        """Behaviour; and as long as no fault is known residues, and floats at the sizes at which residues differ."""
+        session.progress("behaviour")
+        for case in session.ahead(behaviour.cases(session.maker, rng)):
+            behaviour.take(session, case)
+        behaviour.leaking(session, "all")
+        if session.known == 0:
+            session.progress("semantics")
+            session.identity = hints.understood(session)
+            for case in hints.cases(session.identity, session.maker, rng):
+                session.take(case)
+            _look_in_front(session, rng)
+
+    def required(self, session: Session) -> dict[str, int]:
+        """Behaviour, and inputs at random."""
+        return {behaviour.GROUP: power.LEAST, **super().required(session)}
+
+    def drawn(self, session: Session, examples: int) -> Iterator[Case]:
+        """Of any size and family."""
+        for title, inputs in search(session.maker, session.seed, examples):
+            yield Case(self.random, title, inputs)
+
+    def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
+        """One array scaled, or one row of it changed."""
+        return altered(session.maker, dict(inputs), rng)
+
+    def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
+        """Several shapes, integers and others in turn."""
+        from symattn.verification.diagnosis.fresh import fresh
+
+        return fresh(session, mistakes)
+
+    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> dict[str, Array] | None:
+        """Of a domain's letters; as many keys as queries at least."""
+        wanted = Sizes(sizes["n_q"], max(sizes["n_k"], sizes["n_q"]), sizes["d_k"], sizes["d_v"])
+        return session.maker.make(wanted, FAMILIES["normal"](rng), rng)
+
+    def fits(self, session: Session, inputs: Inputs) -> bool:
+        """Whether the specification takes them, and the domain promises them."""
+        try:
+            return session.maker.admits(inputs)
+        except (SymattnError, IndexError, ValueError):
+            return False
+
+    def promised(self, session: Session, inputs: Inputs) -> bool:
+        """What is made fits, but for scores that no change of queries lowers."""
+        return session.domain.max_abs_score is None or self.fits(session, inputs)
+
+    def sizes(self, judged: Judged) -> dict[str, int]:
+        """n_q, n_k, d_k, d_v."""
+        values = traced(judged).run.values
+        (n_q, d_k), (n_k, d_v) = values["q"].plain_shape[-2:], values["v"].plain_shape[-2:]
+        return {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
+
+    def measured(self, judged: Judged) -> dict[str, int]:
+        """The sizes, and how many items a batch has."""
+        axes = traced(judged).run.values["q"].plain_shape[:-2]
+        return {**self.sizes(judged), "batch": prod(int(n) for n in (axes[:-1] if self.spec.heads > 1 else axes))}
+
+    # -- outputs -------------------------------------------------------------------------------------------------------
+    def judge(self, session: Session, case: Case, outcome: Outcome) -> Judged:
+        """See ``verification.judge``."""
+        return judge(self.spec, session.precision, case, outcome)
+
+    def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
+        """The entry in exact numbers."""
+        from symattn.arrays.exact import Exact
+        from symattn.arrays.field.quotient import Quotient
+
+        lifted = {
+            name: a if a.dtype.kind in "biu" else Exact.literal(a) if name == "mask" else Exact.lift(a)
+            for name, a in ((n, np.asarray(a)) for n, a in inputs.items())
+        }
+        try:
+            entry = self.spec(**lifted).entries[at]
+        except SymattnError:
+            return None
+        return entry if isinstance(entry, Quotient) else None
+
+    # -- causes --------------------------------------------------------------------------------------------------------
+    def search(self, session: Session, wrong: list[Judged], right: list[Judged]) -> Search[Any]:
+        """Among the mistakes of ``known`` and of ``rules``."""
+        from symattn.verification.diagnosis.attention import InAttention
+
+        return InAttention(session, wrong, right)
+
+    def axes(self, inputs: Inputs) -> Axes:
+        """Letters; of q, k, v those of batches too."""
+        names = {n: shape(n, self.spec, inputs).replace("…", "").replace("?", "").split() for n in inputs}
+        found = {n: tuple(tuple(axis.strip("()").split("*")) for axis in axes) for n, axes in names.items()}
+        front = np.ndim(inputs["q"]) - len(found["q"]) if "q" in inputs else 0
+        batch = tuple((f"batch {k}",) for k in range(front))
+        found |= {n: (*batch, *found[n]) for n in ("q", "k", "v") if n in found}
+        heads = {"h": self.spec.heads, "g": self.spec.key_heads, "p": self.spec.heads + 2 * self.spec.key_heads}
+        return Axes(found, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
+
+    def blamed(self, session: Session, smallest: Judged, records: Sequence[Judged]) -> tuple[str, str]:
+        """See ``diagnosis.attention``."""
+        from symattn.verification.diagnosis.attention import blamed
+
+        return blamed(session, smallest, records)
+
+    def explained(self, example: Counterexample, smallest: Judged, cause: Cause[Any]) -> Counterexample:
+        """The steps to the worst row, with the one mistake that explains it."""
+        mistake = cause.only if cause.sure else None
+        if mistake is None or mistake.around:
+            return example
+        return replace(example, steps=steps(self.spec, smallest, mistake.variant))
+
+    def observed(self, session: Session, step: str) -> tuple[ObservedScale, ...]:
+        """The scales that were seen."""
+        return scales(self.spec, session.records) if step == "scale" else ()
+
+    def expectation(self, step: str) -> str:
+        """The scale that is right."""
+        if step != "scale":
+            return ""
+        scale = self.spec.scale
+        return "; expected 1/√d_k" if scale is None else "; expected none" if scale == 1 else f"; expected {scale}"
+
+    def remembered(self, session: Session) -> Fault | None:
+        """See ``diagnosis.earlier``."""
+        from symattn.verification.diagnosis.earlier import earlier_used
+
+        return earlier_used(session)
+
+    def misconduct(self, session: Session) -> Iterator[Fault]:
+        """NaN that leaks where it must not."""
+        leak = behaviour.leaking(session, "all") if session.domain.nonfinite_forbidden else None
+        if leak is not None:
+            cause = "NaN in a key or value that no query may attend to reaches an output"
+            yield Fault("mask", cause, cause, Counterexample({n: a.tolist() for n, a in leak.items()}))
+
+    # -- the report ----------------------------------------------------------------------------------------------------
+    def words(self, session: Session) -> str:
+        """What the domain promises."""
+        return session.domain.words
+
+    def fields(self) -> dict[str, str]:
+        """The fields that are not the usual ones."""
+        return {name: spelled(value) for name, value in differing(self.spec, Attention()).items()}
+
+    def power(self, session: Session) -> tuple[Power, ...]:
+        """Of each step that matters within the domain."""
+        judged = [r for r in session.records if r.ratios is not None]
+        rng, most = np.random.default_rng((session.seed, 4)), session.domain.max_tokens
+        entries = FAMILIES["normal"](rng)
+        drawn = [session.maker.make(sizes, entries, rng) for sizes in (Sizes(5, 7, 4, 3), Sizes(most, most, 4, 3))]
+        names = {name for r in judged[:1] for name in r.case.inputs}
+        right, mutations = power.of_attention(self.spec, names or drawn[0])
+        tried = [(r.case.inputs, [part.expected for part in r.parts]) for r in judged]
+        return power.powers(right, mutations, drawn, tried)
+
+    def checks(self, session: Session) -> Iterator[Check]:
+        """That on residues."""
+        return hints.check(session.identity)
+
+    def notes(self, session: Session, faults: bool) -> Iterator[str]:
+        """Windows longer than any input, axes in front, behaviour, residues."""
+        reach = max((n for n in self.spec.sides if n is not None), default=0)
+        if reach >= session.domain.max_tokens:
+            yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."
+        if session.in_front is not None:
+            yield (
+                f"Axes in front of those of one item go through, and give other values: {session.in_front.case.name}; "
+                "Domain(batch=True) makes that a fault."
+            )
+        yield from behaviour.notes(session)
+        yield from hints.notes(session.identity, faults)
+
+
+def _cases(groups: Mapping[str, Group]) -> dict[str, Cases]:
+    """The groups of probes as cases."""
+    return {name: partial(_of_group, name, group) for name, group in groups.items()}
+
+
+def _of_group(name: str, group: Group, session: Session, rng: Random) -> Iterator[Case]:
+    for title, inputs in group(session.maker, rng):
+        if inputs is not None:
+            yield Case(name, title, inputs)
+
+
+def _look_in_front(session: Session, rng: Random) -> None:
+    """Axes in front of those of the layout, where they go through: a fault if the domain has them, else a note."""
+    if session.runner.convention.front == "none" and not session.domain.batch:
+        return
+    for title, inputs in batches(session.maker, rng, in_front=True):
+        if inputs is None or session.over:
+            continue
+        case = Case("batches", title, inputs)
+        if session.domain.batch:
+            session.take(case)
+        else:
+            judged = session.try_(case)
+            session.in_front = session.in_front or (judged if judged.finding else None)

@@ -1,0 +1,178 @@
+"""The search among the mistakes of a definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn.errors import SymattnError
+from symattn.verification.definitions.judging import explains
+from symattn.verification.definitions.subject import Definition, Mistake, Numbered
+from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_made
+from symattn.verification.judged import Judged, Part, largest
+
+_FIRST = 4  # wrong cases by which mistakes are put aside
+_LEGAL = 8  # times what is legal for the right definition
+_UNFIT = (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError)
+
+
+@dataclass
+class InDefinition(Search[Mistake]):
+    """A search among the definition's own mistakes, and those that it knows besides."""
+
+    judged = (10**6, 30, 0)
+
+    @property
+    def subject(self) -> Definition:
+        """What is verified."""
+        assert isinstance(self.session.subject, Definition)
+        return self.session.subject
+
+    def every(self) -> list[Mistake]:
+        """The definition's own ones."""
+        return list(self.subject.mistakes)
+
+    def families(self) -> Sequence[Numbered]:
+        """Those with a number of the definition."""
+        return self.subject.numbered
+
+    def ways(self) -> Iterator[tuple[Callable[[], Iterable[Mistake]], bool]]:
+        """Further ones come after those of the definition itself."""
+        yield self.known, True
+        yield self._others, True
+        yield self.with_numbers, True
+        yield self.sometimes, True
+        yield self.pairs, True
+
+    def known(self) -> list[Mistake]:
+        """Those that are as near to what came as the definition is."""
+        return self._likely(self.possible)
+
+    def _others(self) -> list[Mistake]:
+        return self._likely(self.subject.others)
+
+    def _likely(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
+        self._begin()
+        return [m for m in mistakes if all(self._nearer(r, m) for r in self.wrong[:_FIRST])]
+
+    def explains(self, judged: Judged, mistake: Mistake) -> bool | None:
+        """See ``judging``."""
+        subject, precision, among = self.subject, self.session.precision, self.among
+        return where_made(judged, mistake, lambda r, m: explains(subject, precision, r, m, among))
+
+    def combined(self, first: Mistake, second: Mistake) -> Mistake | None:
+        """One that is another specification, and the other one of that."""
+        if self.subject.remade is None or first.cause == second.cause:
+            return None
+        for one, other in ((first, second), (second, first)):
+            of = self.subject.remade(one.spec).mistakes if one.spec is not None else ()
+            both = next((m for m in of if m.cause == other.cause), None)
+            if both is not None:
+                return Mistake(first.step, f"{first.cause}; and {second.cause}", both.run, first.exact or second.exact)
+        return None
+
+    def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:
+        """One cause for each output that is wrong, where that explains them all."""
+        outputs = sorted(frozenset().union(*(r.wrong for r in self.wrong)))
+        if self.among is not None or len(outputs) < 2 or any(r.ratios is None for r in self.wrong):
+            return ()
+        causes = []
+        for k in outputs:
+            wrong = [r for r in self.wrong if k in r.wrong]
+            right = [r for r in self.session.records if r.ratios is not None and k not in r.wrong]
+            search = InDefinition(self.session, wrong, by_size(right), frozenset([k]))
+            mistakes, sure = search.found()
+            if not sure:
+                return ()
+            causes.append(search.cause(mistakes, sure))
+        return tuple(causes)
+
+    # -- in float64 ----------------------------------------------------------------------------------------------------
+    def answer(self, judged: Judged, mistake: Mistake) -> bool | None:
+        """What is within several times what is legal, in the same proportion of larger numbers, may be the mistake."""
+        return where_made(judged, mistake, self._answer)
+
+    def _answer(self, judged: Judged, mistake: Mistake) -> bool | None:
+        if not mistake.exact or judged.outcome.output is None:
+            return None
+        wrong = self._outputs(judged, mistake)
+        if wrong is None:
+            return None
+        told = [_compared(part, a) for part, a in self._meant(judged, wrong)]
+        return False if False in told else True if True in told else None
+
+    def miss(self, judged: Judged, mistake: Mistake | None) -> float:
+        """The largest error of all outputs that are meant, each as a part of its largest entry."""
+        wrong = self._outputs(judged, mistake)
+        if wrong is None:
+            return float("inf")
+        return max(_miss(part, a) for part, a in self._meant(judged, wrong))
+
+    def _meant(self, judged: Judged, wrong: Sequence[np.ndarray]) -> list[tuple[Part, np.ndarray]]:
+        """The outputs that are meant, and those of the mistake."""
+        pairs = list(zip(judged.parts, wrong, strict=True))
+        return [pair for k, pair in enumerate(pairs) if self.among is None or k in self.among]
+
+    def _outputs(self, judged: Judged, mistake: Mistake | None) -> list[np.ndarray] | None:
+        """Those of a mistake, or of the definition; None where there are none."""
+        arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in judged.case.inputs.items()}
+        try:
+            with np.errstate(all="ignore"):
+                found = self.subject.run(mistake.run if mistake else self.subject.ways[0], arrays)
+                return [np.asarray(y, dtype=np.float64) for y in found]
+        except _UNFIT:
+            return None
+
+    def _nearer(self, judged: Judged, mistake: Mistake) -> bool:
+        """Whether what was got is, where it is worst, no further from the mistake in float64 than from the right value.
+
+        A mistake that explains it is nearer, and has its shapes; this is fast, and spares the others a proof that they
+        do not.
+        """
+        if not mistake.exact or judged.outcome.output is None:
+            return True
+        self.effort.spend(judged.case.size)
+        wrong = self._outputs(judged, mistake)
+        if wrong is None:
+            return True
+        if any(part.got is None or part.got.shape != a.shape for part, a in self._meant(judged, wrong)):
+            return False
+        if judged.ratios is None:
+            return True
+        of, at = judged.where
+        got, near = judged.parts[of].got, judged.parts[of].expected.near
+        if got is None or (self.among is not None and of not in self.among):
+            return True
+        mine, right = wrong[of][at], near[at]
+        if not np.isfinite([mine, got[at], right]).all():
+            return True
+        return bool(abs(got[at] - mine) <= abs(got[at] - right))
+
+
+def _compared(part: Part, wrong: np.ndarray) -> bool | None:
+    """See ``InDefinition.answer``."""
+    got, allowed = part.got, part.expected.allowed
+    if got is None or got.shape != wrong.shape:
+        return False
+    if allowed.shape != wrong.shape:
+        return True
+    with np.errstate(all="ignore"):
+        size = max(largest(part.expected.near), 1e-300)
+        slack = _LEGAL * (allowed + np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0) / size * np.abs(wrong))
+        told = np.isfinite(wrong) & np.isfinite(slack)
+        if (~(np.abs(got - wrong) <= slack) & told).any():
+            return False
+        if part.ratios is None:
+            return True if told.any() else None
+        apart = ~(np.abs(part.expected.near - wrong) <= slack)
+    return True if ((part.ratios > 1) & told & apart).any() else None
+
+
+def _miss(part: Part, wrong: np.ndarray) -> float:
+    got = part.got
+    if got is None or got.shape != wrong.shape or not np.isfinite(wrong).all():
+        return float("inf")
+    return float(np.abs(got - wrong).max(initial=0.0)) / max(largest(part.expected.near), 1e-300)

@@ -1,0 +1,250 @@
+"""The search among the mistakes of attention, and what is to blame where none of them explains a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symattn.errors import SymattnError
+from symattn.verification import judge, rules
+from symattn.verification.diagnosis.affected import affected
+from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, where_made
+from symattn.verification.diagnosis.combining import combined
+from symattn.verification.diagnosis.emptied import what_empty_rows_give, without_empty_rows
+from symattn.verification.diagnosis.fitted import Family
+from symattn.verification.diagnosis.isolate import idle_step, needs_scores
+from symattn.verification.diagnosis.lost import lost_rows
+from symattn.verification.diagnosis.matching import LITTLE, best, left, ranked
+from symattn.verification.diagnosis.mistakes import MISTAKES, STEPS, Mistake
+from symattn.verification.diagnosis.observe import first_wrong_step
+from symattn.verification.diagnosis.outofrange import out_of_range
+from symattn.verification.diagnosis.screening import Screen
+from symattn.verification.judged import OF_VALUES, Case, Judged
+from symattn.verification.known.families import FAMILIES
+from symattn.verification.reference import RIGHT
+from symattn.verification.rules.storing import mistakes as by_storing
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+_MOST = 8  # mistakes that are judged by balls
+_FEW, _TEN = 20, 10
+_LOOKED_AT = 6  # wrong cases by which mistakes are put in order
+_LARGE = 400  # entries of inputs, beyond which a case tells no more of what is affected
+
+
+@dataclass
+class InAttention(Search[Mistake]):
+    """A search among known mistakes, those by rule, and arrays that are stored in narrower formats."""
+
+    screen: Screen = field(init=False)
+    clear: list[Mistake] = field(default_factory=list)
+    dim: list[Mistake] = field(default_factory=list)
+    without_rows: bool = False  # whether rows without any key are put aside
+
+    def __post_init__(self) -> None:
+        self.screen = Screen(self.session.spec, self.session.precision)
+        super().__post_init__()
+
+    def every(self) -> list[Mistake]:
+        """Those of the tables, and those that are made by rule of numbers of the specification."""
+        return [m for m in (*MISTAKES, *rules.of_numbers(self.session.spec)) if self._possible(m)]
+
+    def answer(self, judged: Judged, mistake: Mistake) -> bool | None:
+        """See ``screening``."""
+        return where_made(judged, mistake, lambda r, m: self.screen.answer(r, m.variant, m.around))
+
+    def explains(self, judged: Judged, mistake: Mistake) -> bool | None:
+        """By balls; a mistake with variants around it, or judged in floats, by the screen."""
+        if mistake.around or mistake.in_floats:
+            return self.answer(judged, mistake)
+        spec, precision = self.session.spec, self.session.precision
+        return where_made(judged, mistake, lambda r, m: judge.explains(spec, precision, r, m.variant))
+
+    def combined(self, first: Mistake, second: Mistake) -> Mistake | None:
+        """See ``combining``."""
+        return combined(*sorted((first, second), key=lambda m: STEPS.index(m.step)))
+
+    def families(self) -> Iterator[Family[Mistake]]:
+        """Those of ``known.families``."""
+        names = {step.name for step in self.session.spec.pipeline(frozenset(self.wrong[0].case.inputs))}
+        return (f for f in FAMILIES if f.applies(self.session.spec) and f.changes in names)
+
+    def miss(self, judged: Judged, mistake: Mistake | None) -> float:
+        """|y − o|, at its largest."""
+        got = judged.outcome.output
+        out = self._output(judged, mistake)
+        if got is None or out.shape != got.shape or not np.isfinite(out).all():
+            return float("inf")
+        return float(np.abs(got - out).max(initial=0.0))
+
+    def gives(self, mistake: Mistake) -> bool:
+        """Not those of numbers that leave the range of a format."""
+        v = mistake.variant
+        return bool(v.steps or v.spec or v.inputs) or v.values != "v"
+
+    def seen(self, judged: Judged) -> Judged:
+        """All of it, or without rows that have no key."""
+        return without_empty_rows(judged) if self.without_rows else judged
+
+    def confirmed(self, mistake: Mistake, wrong: Sequence[Judged]) -> bool:
+        """One that is judged in floats must leave little of what is wrong."""
+        return not mistake.in_floats or not wrong or left(self.screen, wrong, mistake.variant) <= LITTLE
+
+    # -- ways ----------------------------------------------------------------------------------------------------------
+    def ways(self) -> Iterator[tuple[Callable[[], Iterable[Mistake]], bool]]:
+        """Besides those of every subject: dim mistakes, those by rule, formats, and what only floats show."""
+        yield self.known, True
+        yield self._dim, True
+        yield self._by_rule, False
+        yield self._stored, False
+        yield self.with_numbers, True
+        yield self._in_floats, True
+        yield self.sometimes, True
+        yield self.pairs, True
+
+    def known(self) -> Iterator[Mistake]:
+        """Those that float64 shows clearly."""
+        survivors = self.survivors(self.possible)
+        self._begin()
+        self.clear = [m for m in survivors if self.tells(m)]
+        self.dim = [m for m in survivors if m not in self.clear]
+        yield from self.clear
+
+    def _by_rule(self) -> Iterator[Mistake]:
+        """Mistakes that the grammar makes, and known ones that balls cannot show, where they account for nearly all of
+        what is wrong; of those that give the same numbers, the first."""
+        self._begin()
+        names = frozenset(self.wrong[0].case.inputs)
+        survivors = self.survivors([m for m in rules.of_arrays(self.session.spec, names) if self._possible(m)])
+        likely = best(self.screen, self.wrong, (*self.dim, *survivors))
+        yield from islice(self._distinct(likely), _MOST)
+
+    def _stored(self) -> Iterator[Mistake]:
+        """Arrays that are stored in a narrower format on the way, where that accounts for nearly all of the errors."""
+        first = self.wrong[:_FEW][:: max(1, len(self.wrong[:_FEW]) // 4)]
+        likely = best(self.screen, first, by_storing(self.session.spec, self.session.precision), slack=10)
+        yield from islice(self._distinct(best(self.screen, self.wrong, likely)), 1)
+
+    def _dim(self) -> Iterator[Mistake]:
+        """Those that float64 does not show clearly: in half formats its slack often hides them. Of the many, those that
+        account for most of what is wrong come first."""
+        self._begin()
+        few = self.wrong[:: max(1, len(self.wrong) // _LOOKED_AT)]
+        yield from (mistake for _, mistake in ranked(self.screen, few, self.dim))
+
+    def _in_floats(self) -> Iterator[Mistake]:
+        """Mistakes that float64 shows in most cases and contradicts in none, where the bound for balls is too narrow:
+        it is proved for rows that sum to 1."""
+        for mistake in self.clear:
+            shown = sum(self.screened(judged, mistake) is True for judged in self.wrong)
+            if not mistake.variant.rows and 2 * shown > len(self.wrong):
+                yield replace(mistake, in_floats=True)
+
+    def _distinct(self, mistakes: Sequence[Mistake]) -> Iterator[Mistake]:
+        """The mistakes without those that give the same numbers as one before, up to roundings of float64."""
+        told: list[list[np.ndarray]] = []
+        for mistake in mistakes:
+            outputs = [self._output(judged, mistake) for judged in self.wrong[:_TEN]]
+            if not any(all(map(alike, outputs, others)) for others in told):
+                told.append(outputs)
+                yield mistake
+
+    def _output(self, judged: Judged, mistake: Mistake | None) -> np.ndarray:
+        """What the mistake gives in float64; nothing where it has no result."""
+        try:
+            return self.screen.run(judged, mistake.variant if mistake else RIGHT)[0]
+        except (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError):
+            return np.zeros(0)
+
+    def _possible(self, mistake: Mistake) -> bool:
+        """Whether the mistake changes something that there is."""
+        inputs = frozenset(self.wrong[0].case.inputs)
+        steps = {step.name for step in self.session.spec.pipeline(inputs)}
+        v = mistake.variant
+        changed = v.values != "v" or v.spec is not None or v.inputs is not None or bool(steps & v.steps.keys())
+        return mistake.applies(self.session.spec) and changed
+
+    # -- part by part --------------------------------------------------------------------------------------------------
+    def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:
+        """Rows without any key put aside; else what is not finite by numbers that leave the range of a format."""
+        hidden = self._behind_empty_rows()
+        if hidden or found:
+            return hidden
+        seen = [r for r in self.session.records if r.ratios is not None]
+        lost = [r for r in self.wrong if r.finding == "not finite"]
+        overflow = out_of_range(self.session, lost, seen) if lost else ()
+        if not overflow:
+            return self._separately()
+        shapes = [r for r in self.wrong if r.ratios is None]  # it has agreed with every value
+        first = Cause(tuple(r for r in self.wrong if r.ratios is not None), overflow, self)
+        if not shapes:
+            return (first,)
+        search = InAttention(self.session, shapes, self.right)
+        return first, Cause(tuple(shapes), search.found()[0], search)
+
+    def _behind_empty_rows(self) -> tuple[Cause[Any], ...]:
+        """A mistake that explains all but the rows without any key, where these are wrong as well."""
+        records = [without_empty_rows(r) for r in self.session.records]
+        wrong = by_size(r for r in records if r.finding in OF_VALUES)
+        symptom = what_empty_rows_give(self.session.records)
+        if not symptom or not wrong:
+            return ()
+        right = by_size(r for r in records if r.finding is None)
+        search = InAttention(self.session, wrong, right, without_rows=True)
+        found, sure = search.found()
+        return (search.cause(found, sure, symptom),) if found and sure else ()
+
+    def _separately(self) -> tuple[Cause[Any], ...]:
+        """A mistake that explains all finite outputs, and what is not finite beside it; none where none does."""
+        finite = [r for r in self.wrong if _is_finite(r)]
+        lost = [r for r in self.wrong if r.ratios is not None and not _is_finite(r)]
+        if not lost or not finite:
+            return ()
+        search = InAttention(self.session, finite, self.right)
+        found, sure = search.found()
+        if not (found and sure):
+            return ()
+        first = search.cause(found, sure)
+        if not lost or all(m.step == "max" for m in found):  # what vanishes or overflows is its consequence
+            return (first,)
+        seen = [r for r in self.session.records if r.ratios is not None]
+        return Cause(tuple(lost), out_of_range(self.session, lost, seen, beside=True), self), first
+
+
+def _is_finite(judged: Judged) -> bool:
+    got = judged.outcome.output
+    return got is not None and bool(np.isfinite(got).all())
+
+
+# -- where no known mistake explains it ----------------------------------------------------------------------------
+def blamed(session: Session, smallest: Judged, records: Sequence[Judged]) -> tuple[str, str]:
+    """The step that is to blame, and what shows it: an idle step, or the weights themselves; and what is affected."""
+    if all(r.finding == "not finite" for r in records):
+        step, seen = lost_rows(session.records)
+        if step:
+            return step, seen
+    wrong = [smallest, *(r for r in records if r.finding == "values")]
+    step, seen = idle_step(session, wrong)
+    if not step:
+        weights = _weights(session, smallest)
+        step, seen = first_wrong_step(session.spec, smallest, weights, session.records)
+        if weights is None and needs_scores(session, wrong):
+            step, seen = "weights", "all is right where queries are 0"
+    words = affected(max(wrong, key=lambda r: min(r.case.size, _LARGE)), session.spec.heads > 1)
+    return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "") if w)
+
+
+def _weights(session: Session, judged: Judged) -> Judged | None:
+    """The same case with the identity for values, where q, k, v are given and without a batch."""
+    inputs = judged.case.inputs
+    if "v" not in inputs or inputs["v"].ndim != 2 + (session.spec.heads > 1):
+        return None
+    v = inputs["v"]
+    identity = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-2], v.shape[-2], v.shape[-2])).copy()
+    given = {**inputs, "v": identity}
+    return session.try_(Case("structure", "", given)) if session.maker.admits(given) else None

@@ -1,0 +1,175 @@
+"""What is verified: inputs of every kind that tell, the outputs that are legal, the mistakes that are known.
+
+``Attention`` is one subject, ``attending.OfAttention``; definitions made of arrays by name are others,
+``definitions.subject.Definition``. One engine tries, judges and explains them all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symattn.verification.judged import Case, Judged
+from symattn.verification.power import LEAST
+from symattn.verification.report import Check, Counterexample, Fault, Power
+from symattn.verification.target import Inputs, Outcome
+
+if TYPE_CHECKING:
+    from symattn.arrays.field.quotient import Quotient
+    from symattn.verification.diagnosis.causes import Cause, Search
+    from symattn.verification.diagnosis.observe import ObservedScale
+    from symattn.verification.engine import Session
+    from symattn.verification.reduce import Axes
+
+Array = np.ndarray
+Random = np.random.Generator
+#: What yields the cases of a group.
+Cases = Callable[["Session", Random], Iterator[Case]]
+
+
+class Subject(ABC):
+    """A definition, ready to be verified.
+
+    outputs   names of what is returned, in order
+    step      the step that a fault is in of which no more is known
+    what      what inputs are to fit, in words
+    enough    wrong cases, after which more of the first groups would tell nothing new
+    random    the group of inputs at random
+    misshapen the step of a wrong shape that nothing explains
+    climbed   entries of inputs below which larger errors are sought from there
+    """
+
+    outputs: tuple[str, ...]
+    step: str
+    what: str = "the definition"
+    enough: float = float("inf")
+    random: str = "random"
+    misshapen: str = "output"
+    climbed: int = 600
+
+    # -- inputs --------------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def first(self) -> Mapping[str, Cases]:
+        """The groups that are tried in any case: what is seen there is what a diagnosis rests on."""
+
+    @abstractmethod
+    def between(self, session: Session, rng: Random) -> None:
+        """What is tried after the first groups, beside the groups."""
+
+    def later(self) -> Mapping[str, Cases]:
+        """The groups that are tried as long as no fault is known."""
+        return {}
+
+    def last(self) -> Mapping[str, Cases]:
+        """The same, tried after inputs at random."""
+        return {}
+
+    def required(self, session: Session) -> dict[str, int]:
+        """How many cases of further groups a verdict takes."""
+        return {self.random: min(LEAST, session.examples)}
+
+    @abstractmethod
+    def drawn(self, session: Session, examples: int) -> Iterator[Case]:
+        """So many inputs at random."""
+
+    @abstractmethod
+    def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
+        """Inputs that differ a little from these, in which larger errors are sought."""
+
+    @abstractmethod
+    def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
+        """Inputs that no mistake was found by: those who explain the function must explain it there too."""
+
+    @abstractmethod
+    def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> dict[str, Array] | None:
+        """Normal inputs of these sizes, as far as the domain has such; None where there are none."""
+
+    @abstractmethod
+    def fits(self, session: Session, inputs: Inputs) -> bool:
+        """Whether there is a result for these inputs, and the domain has such."""
+
+    def promised(self, session: Session, inputs: Inputs) -> bool:
+        """The same for inputs that were made for the definition and the domain."""
+        return self.fits(session, inputs)
+
+    @abstractmethod
+    def sizes(self, judged: Judged) -> dict[str, int]:
+        """The sizes of a case, as a domain names them, n_q, n_k, d_k, d_v, and those of batches."""
+
+    def measured(self, judged: Judged) -> dict[str, int]:
+        """The sizes by which mistakes are told apart that are made at some of them only: ``batch`` is one."""
+        return self.sizes(judged)
+
+    def told(self, judged: Judged) -> dict[str, int]:
+        """The sizes of a case, in the definition's own letters."""
+        return self.sizes(judged)
+
+    # -- outputs -------------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def judge(self, session: Session, case: Case, outcome: Outcome) -> Judged:
+        """Compare what the function gave with what is legal."""
+
+    @abstractmethod
+    def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
+        """The expected entry of an output in exact numbers; None where they cannot hold it."""
+
+    # -- causes --------------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def search(self, session: Session, wrong: list[Judged], right: list[Judged]) -> Search[Any]:
+        """A search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one."""
+
+    @abstractmethod
+    def axes(self, inputs: Inputs) -> Axes:
+        """What the axes of the inputs are, for the reduction."""
+
+    def completed(self, session: Session, inputs: Inputs) -> dict[str, Array]:
+        """The inputs, where some of them are made of others."""
+        return dict(inputs)
+
+    def explained(self, example: Counterexample, smallest: Judged, cause: Cause[Any]) -> Counterexample:
+        """The counterexample with what its cause lets one show besides."""
+        return example
+
+    def observed(self, session: Session, step: str) -> tuple[ObservedScale, ...]:
+        """Measurements that a fault of this step is shown with."""
+        return ()
+
+    def expectation(self, step: str) -> str:
+        """What is right in this step, in words that follow a cause."""
+        return ""
+
+    def remembered(self, session: Session) -> Fault | None:
+        """The fault of a function that uses again what an earlier call made, where no known mistake explains it."""
+        return None
+
+    def misconduct(self, session: Session) -> Iterator[Fault]:
+        """Further faults of how the function behaves."""
+        yield from ()
+
+    @abstractmethod
+    def blamed(self, session: Session, smallest: Judged, records: Sequence[Judged]) -> tuple[str, str]:
+        """The step to blame where no known mistake explains a fault, and what shows it, in words."""
+
+    # -- the report ----------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def words(self, session: Session) -> str:
+        """What was promised or tried, in words."""
+
+    def fields(self) -> dict[str, str]:
+        """The fields of the specification that are not the usual ones."""
+        return {}
+
+    @abstractmethod
+    def power(self, session: Session) -> tuple[Power, ...]:
+        """What the judged cases would have shown of each step."""
+
+    def checks(self, session: Session) -> Iterator[Check]:
+        """Lines of the report beside those of the groups."""
+        yield from ()
+
+    def notes(self, session: Session, faults: bool) -> Iterator[str]:
+        """What a reader must know beside."""
+        yield from ()
