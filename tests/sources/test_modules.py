@@ -290,7 +290,7 @@ def test_norms_that_hold_their_gain() -> None:
         (rms(), RMSNorm(), True), (rms(wrong=True), RMSNorm(), False), (rms(), LayerNorm(), False),
     ):  # fmt: skip
         found = definitions.target(layer, _request(spec, dtype="float32"), "norm")
-        assert found.subject.sizes[0]["d"] == D
+        assert found.subject.shapes[0]["d"] == D
         assert found.right is right
         assert "other weights in the place of its own" in " ".join(found.convention.notes)
     with pytest.raises(InputError, match="which is no gain or bias of a norm"):
