@@ -24,7 +24,7 @@ from symattn.verification.probing.inputs import Array, Maker
 from symattn.verification.probing.search import climb
 from symattn.verification.report import Check, Fault, Power, Report
 from symattn.verification.subject import Cases, Subject
-from symattn.verification.target import APART, Runner
+from symattn.verification.target import APART, Outcome, Runner
 
 if TYPE_CHECKING:
     from symattn.verification.semantics import Identity
@@ -102,13 +102,17 @@ class Session:
         dumb = len(reasons) == len(errors) and (len(errors) >= _DUMB or reasons.count("ended") >= _ENDS)
         return dumb or reasons.count("time limit") >= _HANGS or self.effort.over
 
-    def try_(self, case: Case) -> Judged:
-        """Call and judge."""
+    def call(self, case: Case) -> Outcome:
+        """Call, and judge nothing."""
         self.effort.spend(case.size)
         outcome = self.runner.run(case.inputs, case.memory)
         if outcome.stdout:
             self.stdout.append(outcome.stdout)
-        return self.subject.judge(self, case, outcome)
+        return outcome
+
+    def try_(self, case: Case) -> Judged:
+        """Call and judge."""
+        return self.subject.judge(self, case, self.call(case))
 
     def admits(self, case: Case) -> bool:
         """Whether the domain has such a case."""

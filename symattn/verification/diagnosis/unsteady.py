@@ -9,7 +9,7 @@ import numpy as np
 from symattn.verification.counterexample import shown
 from symattn.verification.judged import Judged
 from symattn.verification.report import Fault
-from symattn.verification.target import same_bits
+from symattn.verification.target import Outcome, same_bits
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -26,27 +26,27 @@ def unsteady(session: Session) -> Fault | None:
     failed.sort(key=lambda r: r.case.size)
     for judged in (*failed[:_AGAIN], *failed[_AGAIN :: max(1, len(failed) // _AGAIN)]):
         for _ in range(2):
-            again = session.try_(judged.case)
-            words = _difference(judged, again)
+            words = _difference(judged, session.call(judged.case))
             if words:
                 message = f"gives different results for the same input: {words}"
                 return Fault("call", "different results for the same input", message, shown(session.subject, judged))
     return None
 
 
-def _difference(once: Judged, again: Judged) -> str:
+def _difference(once: Judged, second: Outcome) -> str:
     """In words; empty where both are the same, or as near as the results of legal orders of summation."""
-    first, second = once.outcome, again.outcome
+    first = once.outcome
     if (first.error is None) != (second.error is None):
         return f"one call gives an array, another {first.error or second.error}"
-    if late(again) or same_bits(first, second):
+    if second.error is not None or (same_bits(first, second) and not second.others):
         return ""
-    for one, other in zip(once.parts, again.parts, strict=True):
-        a, b = one.got, other.got
-        if a is None or b is None or not a.shape == b.shape == one.expected.allowed.shape:
+    arrays = zip((first.output, *first.others), (second.output, *second.others), once.parts, strict=False)
+    for a, b, part in arrays:
+        allowed = part.expected.allowed
+        if a is None or b is None or a.shape != b.shape or a.size != allowed.size:
             continue
         with np.errstate(invalid="ignore"):
-            apart = (np.abs(a - b) > 2 * one.expected.allowed) | (np.isfinite(a) != np.isfinite(b))
+            apart = (np.abs(a - b) > 2 * allowed.reshape(a.shape)) | (np.isfinite(a) != np.isfinite(b))
         if apart.any():
             at = tuple(int(i) for i in np.argwhere(apart)[0])
             index = ", ".join(str(i + 1) for i in at)
