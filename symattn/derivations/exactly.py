@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays.exact import Exact
-from symattn.derivations.steps import checked, hold
 from symattn.document import notation as nt
-from symattn.document.model import Step, Text
-from symattn.document.notation import Node, Relation, equals
-
-THIS = checked("this example")
+from symattn.document.notation import Node
 
 
 def exact(data: Any) -> Exact:
@@ -35,14 +31,3 @@ def _entry(x: Any) -> Node:
 def same(x: Any, y: Any) -> bool:
     """Whether two exact arrays are equal entry by entry."""
     return tuple(x.shape) == tuple(y.shape) and bool((x == y).all())
-
-
-def comes_to(symbol: Node, found: Any, wanted: Any, reason: Text | str) -> Step:
-    """symbol = the entries of ``found``, which are those of ``wanted``, computed in another way."""
-    return hold(same(found, wanted), equals(symbol, entries(found)), reason, THIS)
-
-
-def differs(left: Node, a: Any, b: Any, right: Node, reason: Text | str) -> Step:
-    """left = a ≠ b = right, in this example."""
-    formula = Relation(left, (("=", entries(a)), ("≠", entries(b)), ("=", right)))
-    return hold(not same(a, b), formula, reason, THIS)

@@ -5,25 +5,26 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from symattn.attention.groups import grouped_attention, repeat_heads, tile_heads
+from symattn.attention.groups import grouped_attention, tile_heads
 from symattn.attention.notation import D_K, D_V, H
 from symattn.attention.spec import Attention
-from symattn.derivations.exactly import THIS, entries, exact, same
 from symattn.derivations.parameters import LIMITS, whole
-from symattn.derivations.proving import hypotheses, known, shown
-from symattn.derivations.steps import defined, hold, together
+from symattn.derivations.proving import hypotheses, known
+from symattn.derivations.steps import together
 from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Column, Document, Heading, Paragraph, Table
 from symattn.document.notation import Name, equals, name
-from symattn.proof.theorem import Method
-from symattn.proof.together import identity
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.section import Section
 from symattn.theorems import heads as theorems
 
 _G, _R, _T = Name("g"), Name("r"), Name("t")
-_HEADS = {"q": "g*r n_q d_k", "k": "g n_k d_k", "v": "g n_k d_v"}
+_HEADS = {"Q": "g*r n_q d_k", "K": "g n_k d_k", "V": "g n_k d_v"}
+_O = name("O", role="output")
+_ROLES: tuple[tuple[str, Any], ...] = (("Q", "query"), ("K", "key"), ("V", "value"))
 _ATTENTION = Attention()
-_EXAMPLE = {"k": [[[0]], [[0]]], "v": [[[1]], [[2]]]}  # two heads of one key
-_QUERIES = 4
+_EXAMPLE = {"Q": [[1, 1, 1, 1]], "K": [[0, 0]], "V": [[1, 2]]}  # a number for each head
 
 
 def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
@@ -42,33 +43,31 @@ def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
     )
 
 
-def one_head() -> Method:
-    """The heads of group a are attention of the r queries of that group on head a of keys and values."""
+def _implemented(reader: Reader) -> Any:
+    """The outputs of all query heads, as they are implemented."""
+    return grouped_attention(_ATTENTION, *(reader.arrays[letter] for letter in "QKV"))
 
-    def sides(q: Any, k: Any, v: Any, g: Any, r: Any) -> Any:
-        xp = q.__array_namespace__()
-        *_, n, d = q.shape
-        members = xp.reshape(q, (g, r, n, d))
-        output = xp.reshape(grouped_attention(_ATTENTION, q, k, v), (g, r, n, v.shape[-1]))
-        return output, _ATTENTION(members, k[:, None], v[:, None])
 
-    return identity(_HEADS, sides)
+def _section() -> Section:
+    index = {"t": "g*r", "a": "g", "b": "r"}
+    return Section(Glossary(_HEADS, {"g": "g", "r": "r"}, index, {"O": _implemented}, first=0))
 
 
 def _blocks(heads: int, dk: int, dv: int) -> tuple[Block, ...]:
     grouped, relabelled, extremes = map(
         known, (theorems.gqa_is_mha, theorems.gqa_tile_is_a_relabelling, theorems.mqa_is_gqa_one)
     )
+    section = _section()
     reads = nt.call("Attention", name("Q", _T, role="query"), _shared("K", "key"), _shared("V", "value"))
     return (
         hypotheses((grouped,)),
         Heading(("Groups",)),
         together(
-            defined(equals(name("O", _T, role="output"), reads), "heads are counted from 0"),
-            shown(
+            section.claim(equals(name("O", _T, role="output"), reads), "as it is implemented"),
+            section.claim(
                 equals(name("O", _member(), role="output"), _of_group()),
-                ("the r query heads of group a, ", nt.relation(Name("b"), "<", _R)),
-                one_head(),
+                ("the ", _R, " query heads of group ", Name("a"), ": ",
+                 nt.Relation(nt.node(0), (("≤", Name("b")), ("<", _R)))),
             ),
         ),
         grouped.result("Result 1"),
@@ -93,7 +92,7 @@ def _blocks(heads: int, dk: int, dv: int) -> tuple[Block, ...]:
 
 
 def _shared(letter: str, role: Any) -> nt.Node:
-    return name(letter, Name("⌊t/r⌋"), role=role)
+    return name(letter, nt.Fence("floor", _T / _R), role=role)
 
 
 def _member() -> nt.Node:
@@ -107,33 +106,43 @@ def _of_group() -> nt.Node:
     )
 
 
+def _one_number(tiled: bool) -> Any:
+    """The output of each query head, where every head has one query or key of one number."""
+
+    def computed(reader: Reader) -> Any:
+        q, k, v = (reader.arrays[letter][:, None, None] for letter in "QKV")
+        if not tiled:
+            return grouped_attention(_ATTENTION, q, k, v)[:, 0, 0]
+        times = q.shape[0] // k.shape[0]
+        return _ATTENTION(q, tile_heads(k, times), tile_heads(v, times))[:, 0, 0]
+
+    return computed
+
+
 def _example() -> tuple[Block, ...]:
     """Which head each of four query heads reads, by its value."""
-    k, v = exact(_EXAMPLE["k"]), exact(_EXAMPLE["v"])
-    q = exact([[[1]]] * _QUERIES)
-    grouped = grouped_attention(_ATTENTION, q, k, v)[:, 0, 0]
-    times = _QUERIES // k.shape[0]
-    repeated = _ATTENTION(q, repeat_heads(k, times), repeat_heads(v, times))[:, 0, 0]
-    tiled = _ATTENTION(q, tile_heads(k, times), tile_heads(v, times))[:, 0, 0]
-    outputs = name("O", nt.commas(0, "…", _QUERIES - 1), role="output")
+    given, other = {"Q": "h", "K": "g", "V": "g"}, name("O", "tiled")
+    defined = {"O": _one_number(False), "O_tiled": _one_number(True)}
+    section = Section(Glossary(given, index={"t": "h"}, defined=defined, example=True, first=0))
+    numbers = [equals(name(x, role=role), nt.matrix(_EXAMPLE[x])) for x, role in _ROLES]
+    said = section.let(
+        (
+            "Four query heads of one query and two heads of one key, each a number: ", numbers[0], ", ", numbers[1],
+            " and ", numbers[2], ", so that the outputs ", _O, " tell which head was read:",
+        )
+    )  # fmt: skip
+    times = len(_EXAMPLE["Q"][0]) // len(_EXAMPLE["V"][0])
+    repeated = [x for x in _EXAMPLE["V"][0] for _ in range(times)]
+    tiled = _EXAMPLE["V"][0] * times
+    differs = nt.Relation(_O, (("=", nt.matrix([repeated])), ("≠", nt.matrix([tiled])), ("=", other)))
     return (
         Heading(("In numbers",)),
-        Paragraph(
-            (
-                "Four query heads and two heads of one key, of values ", nt.node(1), " and ", nt.node(2),
-                ", so that the output tells which head was read:",
-            )
-        ),
+        Paragraph(said),
         together(
-            hold(same(grouped, repeated), equals(outputs, entries(grouped)), "each head twice in a row", THIS),
-            hold(
-                not same(grouped, tiled),
-                nt.Relation(outputs, (("≠", entries(tiled)),)),
-                "the heads tiled",
-                THIS,
-            ),
+            section.claim(equals(_O, nt.matrix([repeated])), "each head twice in a row"),
+            section.claim(differs, "the heads tiled"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _table(heads: int, dk: int, dv: int) -> Table:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.attention.notation import D_K, D_MODEL
-from symattn.attention.scores import scale_by_root
-from symattn.derivations.letters import SIGMA, cov, dot, k, mean, q, s, var
+from symattn.attention.notation import D_K, D_MODEL, N_K
+from symattn.attention.softmax import softmax
+from symattn.derivations.letters import SIGMA, cov, dot, mean, q, s, var
 from symattn.derivations.parameters import LIMITS, whole
-from symattn.derivations.proving import known, shown
-from symattn.derivations.steps import defined, together
+from symattn.derivations.proving import known
+from symattn.derivations.steps import together
 from symattn.document import notation as nt
 from symattn.document.model import (
     Assumption,
@@ -25,20 +25,18 @@ from symattn.document.model import (
     Table,
     Text,
 )
-from symattn.document.notation import Decimal, Fence, Node, Root, equals, name, total
-from symattn.proof.expectation import averaged, law_with
-from symattn.proof.statement import Sides
-from symattn.proof.theorem import Method
-from symattn.proof.together import identity
+from symattn.document.notation import Big, Decimal, Fence, Name, Node, Relation, Root, equals, name, total
+from symattn.proof.expectation import law_with
+from symattn.statement.glossary import Glossary
+from symattn.statement.section import Section
 from symattn.theorems import scaling as theorems
 
 _X, _Y = name("x", role="input"), name("y", role="input")
 _W_Q, _W_K = name("W", "Q", role="query"), name("W", "K", role="key")
 _NORM_X, _NORM_Y = Fence("norm", _X), Fence("norm", _Y)
-_ARRAYS = {"x": "1 m", "y": "1 m", "z": "1 m", "w_q": "m d", "w_k": "m d", "s": ""}
-_LAWS = {"w_q": law_with("s"), "w_k": law_with("s")}
-_ONE = {"x": "m", "w": "m", "u": "m", "s": ""}
-_ONE_LAWS = {"w": law_with("s"), "u": law_with("s")}
+_Z = name("z", role="input")
+_GIVEN = {"x": "m", "y": "m", "z": "m", "W_Q": "m d_k", "W_K": "m d_k", "σ": ""}
+_LAWS = {"W_Q": law_with("σ"), "W_K": law_with("σ")}
 _FIFTIETH = Fraction(1, 50)
 
 
@@ -58,66 +56,22 @@ def derivation(dk: int = 64, dmodel: int = 512) -> Document:
     )
 
 
-def _drawn(sides: Sides) -> Method:
-    """An identity between expectations over W_Q and W_K."""
-    return identity(_ARRAYS, averaged(sides, _LAWS), top=2)
+def _section() -> Section:
+    """Tokens, and projections of which every entry is drawn."""
+    sizes, index = {"d_model": "m", "d_k": "d_k"}, {"i": "m", "l": "d_k", "r": "d_k"}
+    return Section(Glossary(_GIVEN, sizes, index, laws=_LAWS, rows=True))
 
 
-def _component(x: Any, w: Any) -> Any:
-    """A component of a query, Σ_i x_i w_i."""
-    return (x * w).sum(axis=-1)
-
-
-def components() -> Method:
-    """E[q_l] = 0, Var(q_l) = σ²‖x‖², and Cov(q_l, q_m) = 0 for two columns w, u of W_Q."""
-
-    def sides(E: Any, x: Any, s: Any) -> Any:
-        def one(w: Any) -> Any:
-            return _component(x, w)
-
-        both = E(lambda w, u: _component(x, w) * _component(x, u))
-        return [(E(one), 0), (E.variance(one), s**2 * _component(x, x)), (both, 0)]
-
-    return identity(_ONE, averaged(sides, _ONE_LAWS), top=2)
-
-
-def _dot(x: Any, y: Any) -> Any:
-    return (x * y).sum(axis=-1)[0]
-
-
-def _score(x: Any, y: Any, w_q: Any, w_k: Any) -> Any:
-    return _dot(x @ w_q, y @ w_k)
-
-
-def mean_score() -> Method:
-    """E[q·k] = 0."""
-    return _drawn(lambda E, x, y: (E(lambda w_q, w_k: _score(x, y, w_q, w_k)), 0))
-
-
-def scaled_variance() -> Method:
-    """Var(q·k/√d_k) = σ⁴‖x‖²‖y‖²."""
-
-    def sides(E: Any, x: Any, y: Any, s: Any) -> Any:
-        def scaled(w_q: Any, w_k: Any) -> Any:
-            return scale_by_root(_score(x, y, w_q, w_k), x @ w_q)
-
-        return E.variance(scaled), s**4 * _dot(x, x) * _dot(y, y)
-
-    return _drawn(sides)
-
-
-def covariance() -> Method:
-    """Cov(s_1, s_2) = d_k σ⁴‖x‖² y·z for two keys, those of the tokens y and z."""
-
-    def sides(E: Any, x: Any, y: Any, z: Any, s: Any, d: Any) -> Any:
-        both = E(lambda w_q, w_k: _score(x, y, w_q, w_k) * _score(x, z, w_q, w_k))
-        return both, d * s**4 * _dot(x, x) * _dot(y, z)
-
-    return _drawn(sides)
+def _mixed() -> tuple[Section, Section]:
+    """Fixed weights, those of scores t, of values that are drawn with any mean; and the weights alone."""
+    index, weights = {"j": "n_k", "l": "n_k"}, {"p": lambda reader: softmax(reader.arrays["t"], stabilised=False)}
+    drawn = Glossary({"t": "n_k", "v": "n_k", "σ": "", "μ": ""}, index=index, defined=weights)
+    fixed = replace(drawn, given={"t": "n_k", "σ": ""})
+    return Section(replace(drawn, laws={"v": law_with("σ", "μ")})), Section(fixed)
 
 
 def _assumptions() -> Assumptions:
-    fixed: Text = ("The tokens ", _X, " and ", _Y, " are fixed.")
+    fixed: Text = ("The tokens ", _X, ", ", _Y, " and ", _Z, " are fixed.")
     law: Text = (
         "All entries of ", _W_Q, " and ", _W_K, " are independent, with mean 0 and variance ", SIGMA**2,
     )  # fmt: skip
@@ -125,49 +79,16 @@ def _assumptions() -> Assumptions:
 
 
 def _blocks(dk: int, dmodel: int) -> tuple[Block, ...]:
-    variance, output = known(theorems.projected_score_variance), known(theorems.output_variance_participation)
-    whole_variance = D_K * SIGMA**4 * _NORM_X**2 * _NORM_Y**2
-    per_root = SIGMA**4 * _NORM_X**2 * _NORM_Y**2
-    z = name("z", role="input")
-    weight = name("w", "i", "l", role="query")
-    value = name("v", "j", role="value")
-    ones = Root(D_MODEL)
+    section = _section()
     return (
         _assumptions(),
-        Heading(("One component of a query",)),
-        together(
-            defined(equals(q("l"), total("i", 1, D_MODEL, name("x", "i", role="input") * weight))),
-            shown(equals(mean(q("l")), 0), "A2", components()),
-            shown(equals(var(q("l")), SIGMA**2 * _NORM_X**2), "the variances of the terms add up", components()),
-            shown(equals(cov(q("l"), q("m")), 0), "other columns are independent", components()),
-        ),
-        Heading(("The score",)),
-        together(
-            defined(equals(s(), dot(q(), k()), nt.Product((_X * _W_Q, Fence("round", _Y * _W_K)), "·"))),
-            shown(equals(mean(s()), 0), "A2", mean_score()),
-            variance.step(equals(var(s()), whole_variance), "each product of two weights occurs once"),
-            shown(equals(var(s() / Root(D_K)), per_root), (Root(D_K), " removes the factor"), scaled_variance()),
-            shown(
-                equals(cov(s(1), s(2)), D_K * SIGMA**4 * _NORM_X**2 * dot(_Y, z)),
-                ("two keys, of the tokens ", _Y, " and ", z),
-                covariance(),
-            ),
-        ),
-        variance.result(),
-        variance.wrong(),
-        Paragraph(
-            (
-                "Scores of tokens that are alike are alike: softmax sees their difference, which is the score of ",
-                _Y - z, ".",
-            )
-        ),
-        Heading(("The output",)),
-        together(output.step(None, ("for independent values ", value, " with variance ", SIGMA**2))),
-        output.wrong(),
+        *_component(section),
+        *_score(section),
+        *_output(),
         Heading(("In numbers",)),
         Paragraph(
             (
-                "After a normalisation of the tokens, ", equals(_NORM_X, _NORM_Y, ones),
+                "After a normalisation of the tokens, ", equals(_NORM_X, _NORM_Y, Root(D_MODEL)),
                 ". The standard deviation of a component of the query, and that of the scaled score, are then:",
             )
         ),
@@ -178,6 +99,70 @@ def _blocks(dk: int, dmodel: int) -> tuple[Block, ...]:
                 " weights: within one network all tokens share one draw, and their scores are not independent.",
             )
         ),
+    )  # fmt: skip
+
+
+def _component(section: Section) -> tuple[Block, ...]:
+    entry = Fence("round", _W_Q, nt.Product((Name("i"), Name("l"))))
+    other = name("δ", "l", "r") * SIGMA**2 * _NORM_X**2
+    return (
+        Heading(("One component of a query",)),
+        together(
+            section.define(equals(q("l"), total("i", 1, D_MODEL, name("x", "i", role="input") * entry))),
+            section.claim(equals(mean(q("l")), 0), "A2"),
+            section.claim(equals(var(q("l")), SIGMA**2 * _NORM_X**2), "the variances of the terms add up"),
+            section.claim(equals(cov(q("l"), q("r")), other), "other columns are independent"),
+        ),
+    )
+
+
+def _score(section: Section) -> tuple[Block, ...]:
+    variance = known(theorems.projected_score_variance)
+    query, key, other = (Fence("round", x * w) for x, w in ((_X, _W_Q), (_Y, _W_K), (_Z, _W_K)))
+    score, beside = dot(query, key), dot(query, other)
+    per_root, whole_variance = SIGMA**4 * _NORM_X**2 * _NORM_Y**2, D_K * SIGMA**4 * _NORM_X**2 * _NORM_Y**2
+    formula = equals(var(s()), whole_variance)
+    return (
+        Heading(("The score",)),
+        together(
+            section.define(equals(s(), score), ("of the query of ", _X, " and the key of ", _Y)),
+            section.claim(equals(mean(s()), 0), "A2"),
+            section.claim(formula, "each product of two weights occurs once"),
+            section.claim(equals(var(s() / Root(D_K)), per_root), (Root(D_K), " removes the factor")),
+            section.claim(
+                equals(cov(s(), beside), D_K * SIGMA**4 * _NORM_X**2 * dot(_Y, _Z)),
+                ("two keys, of the tokens ", _Y, " and ", _Z),
+            ),
+            section.claim(equals(s() - beside, dot(query, Fence("round", Fence("round", _Y - _Z) * _W_K))),
+                          "what softmax sees of them"),
+        ),
+        section.result("Result", formula),
+        variance.wrong(),
+    )  # fmt: skip
+
+
+def _output() -> tuple[Block, ...]:
+    drawn, fixed = _mixed()
+    weight, value = name("p", "j", role="weight"), name("v", "j", role="value")
+    squares, apart = total("j", 1, N_K, weight**2), Fence("round", N_K * weight - 1)
+    spread, least = SIGMA**2 * squares, SIGMA**2 / N_K
+    pairs = total("j", 1, N_K, Big("sum", nt.relation("l", "≠", "j"), None, None, weight * name("p", "l")))
+    gaps = {least: SIGMA**2 * total("j", 1, N_K, apart**2) / N_K**2, SIGMA**2: SIGMA**2 * pairs}
+    return (
+        Heading(("The output",)),
+        Paragraph(
+            (
+                "The weights ", weight, " are fixed, positive, and sum to 1; the values ", value,
+                " are independent, with one mean and the variance ", SIGMA**2, ":",
+            )
+        ),
+        together(
+            drawn.claim(equals(var(total("j", 1, N_K, weight * value)), spread), "variances add up"),
+            fixed.claim(
+                Relation(least, (("≤", spread), ("≤", SIGMA**2))), "of equal weights, and of one key alone", gaps=gaps
+            ),
+        ),
+        known(theorems.output_variance_participation).wrong(),
     )  # fmt: skip
 
 

@@ -21,16 +21,19 @@ from symattn.document.model import (
     Heading,
     Paragraph,
     Result,
+    Step,
     Table,
 )
-from symattn.document.notation import Big, Decimal, Name, Node, Relation, equals, name, relation
+from symattn.document.notation import Big, Decimal, Fence, Name, Node, Relation, equals, name, relation
 from symattn.statement.glossary import Glossary
+from symattn.statement.judging import relations
 from symattn.statement.reader import Reader
 from symattn.statement.section import Section
 from symattn.statement.values import Value
 from symattn.theorems import softmax_bounds as theorems
 
-BETA, R, T = Name("β"), Name("R"), Name("t")
+BETA, R, T, W = Name("β"), Name("R"), Name("t"), Name("w")
+_BEST, _U, _LEAST = name("p", "max", role="weight"), name("u", "ℓ"), name("u", "min")
 _SCORES = ((2, 2, 1), (3, 1, 0))
 _SHARPNESS = (0, 1, 4, 16, 64)
 
@@ -48,20 +51,28 @@ def derivation() -> Document:
     )
 
 
-def _tied(reader: Reader) -> Value:
-    """The weight of each tied key, for β times the scores of t keys and of others that are lower by u."""
+def _weights(reader: Reader) -> Any:
+    """The weights of t keys with the largest score and of others that are lower by u, all times β."""
     arrays, xp = reader.arrays, reader.xp
-    top, beta = arrays["top"], arrays["β"]
-    ties = xp.zeros((reader.length("t"),)) + beta * top
-    weights = softmax(xp.concat([ties, beta * (top - arrays["u"])], axis=0), stabilised=False)
-    return Value(weights[: reader.length("t")], ("τ",))
+    ties = xp.zeros((reader.length("t"),)) + arrays["β"] * arrays["top"]
+    return softmax(xp.concat([ties, arrays["β"] * (arrays["top"] - arrays["u"])], axis=0), stabilised=False)
+
+
+def _output(reader: Reader) -> Any:
+    values = reader.xp.concat([reader.arrays["Y"], reader.arrays["V"]], axis=0)
+    return (_weights(reader)[None, :] @ values)[0, :]
 
 
 def _ties() -> Section:
-    """t keys with the largest score, r others below them by u > 0."""
-    given, sizes = {"tie": "t", "u": "r", "β": "", "top": ""}, {"n_k": "t+r", "t": "t"}
-    positive = ("u", "β")
-    return Section(Glossary(given, sizes, {"ℓ": "r"}, defined={"p_max": _tied}, positive=positive))
+    """t keys with the largest score and values y_τ, r others below them by u > 0 with values v_ℓ, and the output."""
+    given = {"Y": "t d_v", "V": "r d_v", "u": "r", "β": "", "top": ""}
+    defined: dict[str, Any] = {
+        "p_max": lambda reader: Value(_weights(reader)[: reader.length("t")], ("τ",)),
+        "p": lambda reader: _weights(reader)[reader.length("t") :],
+        "o": _output,
+    }
+    index, sizes = {"ℓ": "r", "l": "r", "τ": "t"}, {"n_k": "t+r", "t": "t"}
+    return Section(Glossary(given, sizes, index, defined, positive=("u", "β"), rows=True))
 
 
 def _far() -> Section:
@@ -71,86 +82,51 @@ def _far() -> Section:
         return reader.arrays["u_min"] + reader.arrays["d"]
 
     given, sizes = {"tie": "t", "d": "r", "β": "", "u_min": ""}, {"n_k": "t+r", "t": "t"}
-    return Section(Glossary(given, sizes, {"ℓ": "r"}, {"u": u}, positive=("β", "u_min"), nonnegative=("d",)))
+    section = Section(Glossary(given, sizes, {"ℓ": "r"}, {"u": u}, positive=("β", "u_min"), nonnegative=("d",)))
+    section.let((equals(R, _others(E ** (-(BETA * _U)))),))
+    return section
 
 
-def _values() -> Section:
-    """Weights and values of tied keys and of others, and the output."""
+def _band(sign: int) -> Section:
+    """The weight p_j of a key of score s, all others having s + sign · (w − u), with no u negative."""
 
     def weights(reader: Reader) -> Any:
-        tied = reader.xp.zeros((reader.length("t"),)) + reader.arrays["top"]
-        return softmax(reader.xp.concat([tied, reader.arrays["s"]], axis=0))
+        s, w, u = (reader.arrays[x] for x in ("s", "w", "u"))
+        return softmax(reader.xp.concat([s[None], s + sign * (w - u)], axis=0), stabilised=False)
 
-    defined = {
-        "o": lambda reader: (
-            weights(reader)[None, :] @ reader.xp.concat([reader.arrays["held"], reader.arrays["V"]], axis=0)
-        )[0, :],
-        "v̄": lambda reader: reader.xp.mean(reader.arrays["held"], axis=0),
-        "p": lambda reader: weights(reader)[reader.length("t") :],
-    }
-    given = {"top": "", "s": "r", "held": "t d_v", "V": "r d_v"}
-    return Section(Glossary(given, {"t": "t"}, {"ℓ": "r"}, defined, rows=True))
+    given, sizes = {"s": "", "w": "", "u": "r"}, {"n_k": "1+r"}
+    glossary = Glossary(given, sizes, {"ℓ": "r"}, {"p": weights}, places={"j": 0}, nonnegative=("w", "u"))
+    return Section(glossary)
+
+
+def _others(body: Node, letter: str = "ℓ") -> Node:
+    return Big("sum", Name(letter), None, None, body)
 
 
 def _blocks() -> tuple[Block, ...]:
-    limits, dispersion = known(theorems.softmax_limits), known(theorems.softmax_dispersion)
-    w, infinity = name("p", "max", role="weight"), Name("∞")
-    lost, sum_ = 1 - T * w, Big("sum", Name("ℓ"), None, None, E ** (-(BETA * name("u", "ℓ"))))
-    output, mean = name("o", role="output"), Name("v̄", role="value")
-    others = Big("sum", Name("ℓ"), None, None, p("ℓ") * nt.Fence("round", name("v", "ℓ", role="value") - mean))
-    least, u = name("u", "min"), name("u", "ℓ")
-    most = (N_K - T) * E ** (-(BETA * least))
-    above = Big("sum", Name("ℓ"), None, None, E ** -(BETA * u) * nt.Fence("round", E ** (BETA * name("d", "ℓ")) - 1))
-    ties, far, values, shares = _ties(), _far(), _values(), Section(Glossary({"s": "n_k"}, index={"j": "n_k"}))
-    far.let((equals(R, sum_),))
-    share = nt.Call(name("softmax", "j"), (0 * s(),))
-    limit = Result(
-        "Result",
-        (
-            nt.Row((Relation(w, (("→", 1 / T),)), nt.Words("as"), relation(BETA, "→", infinity))),
-            nt.Row((Relation(p("j"), (("→", 1 / N_K),)), nt.Words("as"), relation(BETA, "→", 0))),
-        ),
-        (limits.evidence,),
+    limits, ties = known(theorems.softmax_limits), _ties()
+    shares = Section(Glossary({"s": "n_k", "β": ""}, index={"j": "n_k"}))
+    shares.let((equals(p(), nt.call("softmax", BETA * s())),))
+    share, sharp = nt.Call(name("softmax", "j"), (BETA * s(),)), relation(BETA, "→", Name("∞"))
+    form, flat = 1 / Fence("round", T + _others(E ** (-(BETA * _U)))), relation(BETA, "→", 0)
+    largest, even = (
+        ties.tends(relation(_BEST, "→", 1 / T), sharp, form),
+        shares.tends(relation(p("j"), "→", 1 / N_K), flat, share),
     )
+    rows = tuple(nt.Row((step.formula, nt.Words("as"), when)) for step, when in ((largest, sharp), (even, flat)))
+    evidence = tuple(dict.fromkeys(step.evidence for step in (largest, even) if step.evidence))
     return (
         _assumptions(),
-        Heading(("The weight of the best keys",)),
-        together(
-            ties.define(equals(R, sum_), "over all other keys"),
-            ties.claim(equals(w, 1 / (T + R)), "each tied key has the same weight"),
-            ties.claim(
-                Relation(lost, (("=", R / (T + R)), ("≤", R / T))),
-                "what is left for the others",
-                gaps={R / T: R**2 / ((T + R) * T)},
-            ),
-            far.claim(relation(R, "≤", most), "none is closer", gaps={R: above}),
-            limits.step(relation(lost, "→", 0), (relation(BETA, "→", infinity),)),
-        ),
-        limit,
+        *_best(ties),
+        Result("Result", rows, evidence),
         limits.wrong(),
         Heading(("What is looked up",)),
         together(
-            values.claim(
-                equals(output - mean, others),
-                ("over the other keys; ", mean, " is the mean value of the tied ones"),
-            ),
-            shares.claim(equals(share, 1 / N_K), (equals(BETA, 0), ": all keys alike")),
+            *_looked_up(ties),
+            shares.claim(equals(nt.Call(name("softmax", "j"), (0 * s(),)), 1 / N_K), "all keys alike"),
         ),
-        Paragraph(
-            (
-                "The weights on the right sum to ", lost, ", so the output tends to ", mean,
-                ": the value of one best key is looked up, those of tied ones are averaged.",
-            )
-        ),
-        Heading(("No lookup without large scores",)),
-        Paragraph(
-            (
-                "Scores within a band of width ", Name("w"),
-                " cannot single out one of many keys: the more there are, the smaller is every weight.",
-            )
-        ),
-        together(dispersion.step()),
-        dispersion.wrong(),
+        Paragraph(("The value of one best key is looked up, those of tied ones are averaged.",)),
+        *_spread(),
         *_example(),
         Caveat(
             (
@@ -158,6 +134,69 @@ def _blocks() -> tuple[Block, ...]:
                 " number are ties.",
             )
         ),
+    )
+
+
+def _best(ties: Section) -> tuple[Block, ...]:
+    """The weight of the best keys, and of what is left."""
+    far, sum_ = _far(), _others(E ** (-(BETA * _U)))
+    most, lost = (N_K - T) * E ** (-(BETA * _LEAST)), 1 - T * _BEST
+    above = _others(E ** -(BETA * _U) * Fence("round", E ** (BETA * name("d", "ℓ")) - 1))
+    return (
+        Heading(("The weight of the best keys",)),
+        together(
+            ties.define(equals(R, sum_), "over all other keys"),
+            ties.claim(equals(_BEST, 1 / (T + R)), "each tied key has the same weight"),
+            ties.claim(
+                Relation(lost, (("=", R / (T + R)), ("≤", R / T))),
+                "what is left for the others",
+                gaps={R / T: R**2 / ((T + R) * T)},
+            ),
+            far.claim(relation(R, "≤", most), (_LEAST, " is the least of the ", _U), gaps={R: above}),
+            ties.tends(relation(lost, "→", 0), relation(BETA, "→", Name("∞")), sum_ / Fence("round", T + sum_)),
+        ),
+    )
+
+
+def _looked_up(ties: Section) -> tuple[Step, ...]:
+    """The output less the mean value of the tied keys, and its limit."""
+    output, mean, tied = name("o", role="output"), Name("v̄", role="value"), name("y", "τ", role="value")
+    away = Fence("round", name("v", "ℓ", role="value") - mean)
+    total_ = Fence("round", T + _others(E ** (-(BETA * name("u", "l"))), "l"))
+    said = ("over the other keys, with ", equals(mean, _others(tied, "τ") / T), ", the mean value of the tied ones")
+    return (
+        ties.claim(equals(output - mean, _others(p("ℓ") * away)), said),
+        ties.tends(relation(output - mean, "→", 0), relation(BETA, "→", Name("∞")),
+                   _others(E ** (-(BETA * _U)) * away / total_)),
+    )  # fmt: skip
+
+
+def _spread() -> tuple[Block, ...]:
+    """Bounds of the weights of scores that lie within a band."""
+    dispersion, low, high = known(theorems.softmax_dispersion), _band(1), _band(-1)
+    width, others = E**W, Fence("round", N_K - 1)
+    least, most = 1 / (1 + others * width), width / (width + N_K - 1)
+    below = _others(E ** (W - _U) * Fence("round", E**_U - 1)) / (
+        Fence("round", 1 + _others(E ** (W - _U))) * Fence("round", 1 + others * width)
+    )
+    above = _others(E**_U * E ** (-_U) * Fence("round", E**_U - 1)) / (
+        Fence("round", 1 + _others(E ** (_U - W))) * Fence("round", width + N_K - 1)
+    )
+    entropy = [r for f in dispersion.statement[0] for r in relations(f)][-1]
+    return (
+        Heading(("No lookup without large scores",)),
+        Paragraph(
+            (
+                "Scores within a band of width ", W, " cannot single out one of many keys: the more there are, the",
+                " smaller is every weight.",
+            )
+        ),
+        together(
+            low.claim(relation(least, "≤", p("j")), ("none is more than ", W, " above"), gaps={p("j"): below}),
+            high.claim(relation(p("j"), "≤", most), ("nor more than ", W, " below"), gaps={p("j"): above}),
+            dispersion.step(entropy, ("the entropy, the mean of ", -nt.call("log", p("j")), "; by the step before")),
+        ),
+        dispersion.wrong(),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Document, Heading, Paragraph
 from symattn.document.notation import Fence, Name, Root, Transposed, equals, name, total
 from symattn.statement.glossary import Glossary
+from symattn.statement.judging import relations
 from symattn.statement.reader import Reader
 from symattn.statement.section import Section
 from symattn.theorems import heads as theorems
@@ -52,6 +53,7 @@ def _blocks() -> tuple[Block, ...]:
     absorbed_o = total("t", 1, H, _of_head("P", "weight") * _C * inner)
     sizes = {"n_k": "n_k", "h": "h", "d_k": "d_k"}
     latent = Section(Glossary({**_LATENT, "p": "n_k"}, sizes, {"j": "n_k"}, rows=True))
+    layer = Section(Glossary({**_LATENT, "Q": "n_q d_k"}, sizes, rows=True))
     heads = Section(Glossary(_HEADS, sizes, {"t": "h"}, rows=True))
     beside = Section(Glossary(_APART, sizes, rows=True))
     parts = equals(both, dot(q(), k()) + dot(rotary_q, rotary_k))
@@ -76,7 +78,7 @@ def _blocks() -> tuple[Block, ...]:
                  Name("t"), ", become one"),
             ),
         ),
-        absorbed.result(),
+        layer.result("Result", *(r for f in absorbed.statement[0] for r in relations(f))),
         absorbed.wrong(),
         Paragraph(
             (

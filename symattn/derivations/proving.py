@@ -1,4 +1,4 @@
-"""Steps that stand on a proof for all sizes, found anew whenever they are told; and theorems of the catalogue."""
+"""Theorems of the catalogue in a derivation, proved anew whenever they are told."""
 
 from __future__ import annotations
 
@@ -10,22 +10,12 @@ from symattn.derivations.steps import FalseStep, words
 from symattn.document.model import Assumption, Assumptions, Emph, Note, Result, Step, Text
 from symattn.document.notation import Node
 from symattn.document.text import text
-from symattn.evidence import Evidence, Grade, weakest
-from symattn.proof.theorem import Decision, Method, Outcome, Theorem, decide
+from symattn.evidence import Evidence, Grade
+from symattn.proof.theorem import Decision, Outcome, Theorem, decide
 
 ALL = "all sizes"
 FOR_ALL = (Grade.PROVED, Grade.ARGUED)
 _WORD = re.compile(r"a |[a-z]{2}")  # and no letter of a formula
-
-
-def shown(formula: Node, reason: Text | str, *parts: Method, where: str = ALL) -> Step:
-    """A step of which every part is decided. Raises FalseStep unless all of them are proved, or argued."""
-    found = [part.decide() for part in parts]
-    wanting = next((d.evidence for d in found if d.evidence.grade not in FOR_ALL), None)
-    if wanting or not found:
-        raise FalseStep(f"{text(formula)} is not shown ({wanting})")
-    grade = weakest(d.evidence for d in found)
-    return Step(formula, words(reason), Evidence(grade, "; ".join((where, *_hypotheses(found)))))
 
 
 @dataclass(frozen=True)
@@ -74,16 +64,6 @@ def known(theorem: Theorem) -> Known:
     if outcome.grade not in FOR_ALL:
         raise FalseStep(f"{theorem.name} is not shown ({outcome.decision.evidence})")
     return Known(theorem, outcome)
-
-
-def cited(formula: Node, reason: Text | str, theorem: Theorem) -> Step:
-    """A step that is what a theorem of the catalogue says. Raises FalseStep unless it is proved."""
-    return known(theorem).step(formula, reason)
-
-
-def resting_on(theorem: Theorem) -> Evidence:
-    """The evidence of a theorem. Raises FalseStep unless it is proved."""
-    return known(theorem).evidence
 
 
 def hypotheses(theorems: Iterable[Known], *first: Text) -> Assumptions:

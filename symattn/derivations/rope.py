@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from symattn.attention.positions.angles import add_angles, rotate_interleaved
 from symattn.attention.scores import dot_scores
-from symattn.derivations.exactly import THIS, entries, exact
+from symattn.derivations.exactly import entries, exact
 from symattn.derivations.letters import k, q
-from symattn.derivations.proving import hypotheses, known, shown
-from symattn.derivations.steps import defined, hold, together
+from symattn.derivations.proving import hypotheses, known
+from symattn.derivations.steps import FalseStep, together
 from symattn.document import notation as nt
-from symattn.document.model import Block, Caveat, Code, Document, Heading, Paragraph
-from symattn.document.notation import Name, Node, Product, Transposed, call, equals, name
-from symattn.proof.theorem import Method
-from symattn.proof.together import identity
+from symattn.document.model import Assumptions, Block, Caveat, Code, Document, Heading, Paragraph
+from symattn.document.notation import Fence, Name, Node, Product, Transposed, call, equals, name
+from symattn.document.text import text
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.section import Section
+from symattn.statement.values import Unread, Value
 from symattn.theorems import positions_rotary as theorems
 
 _M, _N, _T, _OMEGA = Name("m"), Name("n"), Name("t"), name("ω", "f")
-_PLANE = {"a": "1 f", "b": "1 f", "cos_m": "1 f", "sin_m": "1 f"}
-_TURNS = {"q": "1 f*2", "k": "1 f*2", "cos_m": "1 f", "sin_m": "1 f", "cos_n": "1 f", "sin_n": "1 f"}
-_CIRCLES = (("cos_m", "sin_m"), ("cos_n", "sin_n"))
+_A, _B, _X = Name("a"), Name("b"), Name("x")
+_TABLES = {"m": ("cos m", "sin m"), "n": ("cos n", "sin n"), "t": ("cos t", "sin t")}
 _ANGLE = (Fraction(3, 5), Fraction(4, 5))  # cosine and sine of the angle of one position in the example
-_POSITIONS = 3
+_POSITIONS, _QUERY, _KEY = 3, (1, 0), (2, 1)
 
 
 def derivation() -> Document:
@@ -38,76 +41,87 @@ def derivation() -> Document:
     )
 
 
-def plane() -> Method:
-    """In each plane (a, b) ↦ (a cos − b sin, a sin + b cos)."""
+def _turn(reader: Reader, p: Node) -> tuple[Any, Any]:
+    """Cosine and sine of the angle of a position in each plane; those of sums by A2."""
+    match p:
+        case nt.Neg(body):
+            cosine, sine = _turn(reader, body)
+            return cosine, -sine
+        case nt.Sum(terms):
+            return reduce(lambda a, b: add_angles(*a, *b), [_turn(reader, term) for term in terms])
+        case Name(letter, ()) if letter in _TABLES:
+            cosine, sine = _TABLES[letter]
+            return reader.arrays[cosine], reader.arrays[sine]
+    raise Unread(f"the position {text(p)}")
 
-    def side_by_side(a: Any, b: Any) -> Any:
-        pairs = a.__array_namespace__().stack([a, b], axis=-1)
-        return a.__array_namespace__().reshape(pairs, (a.shape[0], a.shape[-1] * 2))
 
-    def sides(a: Any, b: Any, cos_m: Any, sin_m: Any) -> Any:
-        turned = side_by_side(a * cos_m - b * sin_m, a * sin_m + b * cos_m)
-        return rotate_interleaved(side_by_side(a, b), cos_m, sin_m), turned
+def _wave(which: int) -> Any:
+    """cos(ω_f p) or sin(ω_f p)."""
 
-    return identity(_PLANE, sides)
+    def read(reader: Reader, arguments: tuple[Node, ...]) -> Value:
+        match arguments:
+            case (nt.Product((omega, *factors)),) if omega == _OMEGA and len(factors) == 1:
+                return Value(_turn(reader, factors[0])[which], ("f",))
+        raise Unread("an angle of no position")
+
+    return read
 
 
-def transposed() -> Method:
-    """⟨R_m q, R_n k⟩ = ⟨q, R_mᵀ R_n k⟩ with R_mᵀ = R_{−m}."""
+def _in_a_plane(reader: Reader, parts: tuple[Node, ...]) -> Value:
+    """R_p in the plane f, a matrix of two rows, by what the implementation makes of (1, 0) and (0, 1)."""
+    (cosine, sine), unit = _turn(reader, *parts), _identity(reader, reader.length("2"))
+    return Value(rotate_interleaved(unit, cosine[:, None, None], sine[:, None, None]).mT, ("f",), 2)
 
-    def sides(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any) -> Any:
-        turned = rotate_interleaved(k, cos_n, sin_n)
-        left = dot_scores(rotate_interleaved(q, cos_m, sin_m), turned)
-        return left, dot_scores(q, rotate_interleaved(turned, cos_m, -sin_m))
 
-    return identity(_TURNS, sides, units=_CIRCLES)
+def _rotation(reader: Reader, parts: tuple[Node, ...]) -> Any:
+    """R_p, by what the implementation makes of each unit vector."""
+    (cosine, sine), planes = _turn(reader, *parts), _identity(reader, reader.length("f"))
+    xp, two = reader.xp, _identity(reader, 2)
+    every = xp.reshape(planes[:, None, :, None] * two[None, :, None, :], (planes.shape[0] * 2, planes.shape[0] * 2))
+    return rotate_interleaved(every, cosine[None, :], sine[None, :]).mT
+
+
+def _identity(reader: Reader, length: Any) -> Any:
+    places = reader.xp.arange(length)
+    return reader.xp.where(places[:, None] == places[None, :], reader.xp.asarray(1), reader.xp.asarray(0))
+
+
+def _entry_of_plane(place: int) -> Any:
+    """The number 2f or 2f + 1 of a vector."""
+    return lambda reader: Value(reader.arrays["y"][:, place], ("f",))
+
+
+def _section(given: dict[str, str], rotation: Any, defined: dict[str, Any] | None = None) -> Section:
+    tables = {table: "f" for pair in _TABLES.values() for table in pair}
+    families = {"R": rotation, "cos": _wave(0), "sin": _wave(1)}
+    units = tuple(_TABLES.values())
+    return Section(Glossary({**given, **tables}, {}, {"f": "f"}, defined or {}, families=families, units=units))
 
 
 def _turned(p: Node) -> Node:
     return name("R", p)
 
 
+def _dot(x: Node, y: Node) -> Node:
+    return Product((x, y), "·")
+
+
 def _blocks() -> tuple[Block, ...]:
-    group, relative = known(theorems.rope_group), known(theorems.rope_relative)
-    layouts, bias = known(theorems.rope_layouts), known(theorems.rope_key_bias)
-    cosine, sine = call("cos", _OMEGA * _M), call("sin", _OMEGA * _M)
-    score = Product((_turned(_M) * q(), _turned(_N) * k()), "·")
-    a, b = Name("a"), Name("b")
-    cosine_of_sum = call("cos", a) * call("cos", b) - call("sin", a) * call("sin", b)
-    turned = nt.matrix([[a * cosine - b * sine], [a * sine + b * cosine]])
-    planes = (
-        "the numbers ",
-        2 * Name("f"),
-        " and ",
-        2 * Name("f") + 1,
-        " of a query or key span a plane; ",
-        _turned(_M),
-        " turns it by ",
-        _OMEGA * _M,
-    )
+    relative, layouts, bias = map(known, (theorems.rope_relative, theorems.rope_layouts, theorems.rope_key_bias))
+    whole = _section({"q": "f*2", "k": "f*2", "x": "f*2"}, _rotation)
+    score = _dot(_turned(_M) * q(), _turned(_N) * k())
+    moved = _dot(q(), _turned(_N - _M) * k())
+    later = _dot(_turned(_M + _T) * q(), _turned(_N + _T) * k())
     return (
-        hypotheses(
-            (),
-            planes,
-            (equals(call("cos", a + b), cosine_of_sum), ", and likewise for the sine"),
-        ),
-        Heading(("Rotations",)),
-        together(
-            defined(equals(_turned(_M), nt.matrix([[cosine, -sine], [sine, cosine]])), ("in the plane ", Name("f"))),
-            shown(equals(_turned(_M) * nt.matrix([[a], [b]]), turned), "as it is implemented", plane()),
-            group.step(None, "angles add up, and lengths stay"),
-        ),
-        group.wrong(),
+        _assumptions(),
+        *_rotations(whole),
         Heading(("The score",)),
         together(
-            shown(
-                equals(score, Product((q(), Transposed(_turned(_M)) * _turned(_N) * k()), "·")),
-                "a rotation moved to the other side",
-                transposed(),
-            ),
-            relative.step(equals(score, Product((q(), _turned(_N - _M) * k()), "·")), "angles add up"),
+            whole.claim(equals(score, _dot(q(), Transposed(_turned(_M)) * _turned(_N) * k())),
+                        "a rotation moved to the other side"),
+            whole.claim(equals(score, moved), "angles add up"),
         ),
-        relative.result("Result 1"),
+        whole.result("Result 1", equals(score, moved, later)),
         relative.wrong(),
         Heading(("Two orders of coordinates",)),
         layouts.result("Result 2"),
@@ -131,28 +145,72 @@ def _blocks() -> tuple[Block, ...]:
     )  # fmt: skip
 
 
+def _assumptions() -> Assumptions:
+    planes = (
+        "the numbers ", 2 * Name("f"), " and ", 2 * Name("f") + 1, " of a query or key, counted from 0, span a plane; ",
+        _turned(_M), " turns it by ", _OMEGA * _M,
+    )  # fmt: skip
+    sums = call("cos", _A) * call("cos", _B) - call("sin", _A) * call("sin", _B)
+    return hypotheses((), planes, (equals(call("cos", _A + _B), sums), ", and likewise for the sine"))
+
+
+def _rotations(whole: Section) -> tuple[Block, ...]:
+    """What R_m is, and how rotations compose."""
+    plane = _section({"y": "f 2"}, _in_a_plane, {"a": _entry_of_plane(0), "b": _entry_of_plane(1)})
+    cosine, sine = call("cos", _OMEGA * _M), call("sin", _OMEGA * _M)
+    turned = nt.matrix([[_A * cosine - _B * sine], [_A * sine + _B * cosine]])
+    group, vector = known(theorems.rope_group), nt.matrix([[_A], [_B]])
+    return (
+        Heading(("Rotations",)),
+        together(
+            plane.claim(equals(_turned(_M), nt.matrix([[cosine, -sine], [sine, cosine]])),
+                        ("in the plane ", Name("f"), ", as it is implemented")),
+            plane.claim(equals(_turned(_M) * vector, turned), ("the numbers ", _A, " and ", _B, " of a vector there")),
+            whole.claim(equals(_turned(_M) * _turned(_N), _turned(_M + _N)), "in all planes: angles add up"),
+            whole.claim(equals(Transposed(_turned(_M)), _turned(-_M)), "back by the same angle"),
+            whole.claim(equals(Fence("norm", _turned(_M) * _X), Fence("norm", _X)), "lengths stay"),
+        ),
+        group.wrong(),
+    )  # fmt: skip
+
+
 def _example() -> tuple[Block, ...]:
     """One query and one key in all places, with an angle whose cosine is rational."""
     one = (exact([[0]]) + _ANGLE[0], exact([[0]]) + _ANGLE[1])
     angles = [(exact([[1]]), exact([[0]]))]
     for _ in range(_POSITIONS - 1):
         angles.append(add_angles(*angles[-1], *one))
-    query, key = exact([[1, 0]]), exact([[2, 1]])
-    table = [
-        [dot_scores(rotate_interleaved(query, *a), rotate_interleaved(key, *b))[0, 0] for b in angles] for a in angles
-    ]
-    toeplitz = all(
-        bool(table[i][j] == table[i + 1][j + 1]) for i in range(_POSITIONS - 1) for j in range(_POSITIONS - 1)
+
+    def rotation(reader: Reader, parts: tuple[Node, ...]) -> Value:
+        turned = [rotate_interleaved(_identity(reader, 2), *angle).mT for angle in angles]
+        return Value(reader.xp.stack(turned), (reader.index(parts[0]),), 2)
+
+    section = Section(
+        Glossary({"q": "2", "k": "2", "P": "p"}, index={"m": "p", "n": "p"}, families={"R": rotation}, example=True)
     )
-    matrix = nt.matrix([[entries(x) for x in row] for row in table])
-    symbol = nt.Fence("round", Product((_turned(_M) * q(), _turned(_N) * k()), "·"))
-    angle = ("One plane, with the cosine ", nt.Number(_ANGLE[0]), " and the sine ", nt.Number(_ANGLE[1]))
-    pair = (" for one position, ", equals(q(), entries(query)), " and ", equals(k(), entries(key)))
-    words = (*angle, *pair, ", at the positions 0, 1 and 2:")
+    table = name("S", "m", "n", role="score")
+    score = equals(table, _dot(_turned(_M) * q(), _turned(_N) * k()))
+    given = section.let(
+        (
+            "One plane, with the cosine ", nt.Number(_ANGLE[0]), " and the sine ", nt.Number(_ANGLE[1]),
+            " for one position, ", equals(q(), nt.matrix([_QUERY])), " and ", equals(k(), nt.matrix([_KEY])),
+            ", at the positions ", equals("P", nt.matrix([range(_POSITIONS)])), "; let ", score, ":",
+        )
+    )  # fmt: skip
+    found = [
+        [
+            dot_scores(rotate_interleaved(exact([_QUERY]), *a), rotate_interleaved(exact([_KEY]), *b))[0, 0]
+            for b in angles
+        ]
+        for a in angles
+    ]
+    inner = range(1, _POSITIONS)
+    if not all(found[i][j] == found[i - 1][j - 1] for i in inner for j in inner):
+        raise FalseStep("the scores of the example are not equal along diagonals")
+    matrix = nt.matrix([[entries(x) for x in row] for row in found])
+    said = (_M, " by row, ", _N, " by column: equal along diagonals")
     return (
         Heading(("In numbers",)),
-        Paragraph(words),
-        together(
-            hold(toeplitz, equals(symbol, matrix), (_M, " by row, ", _N, " by column: equal along diagonals"), THIS)
-        ),
+        Paragraph(given),
+        together(section.claim(equals(name("S", role="score"), matrix), said)),
     )

@@ -46,8 +46,9 @@ def _section(given: dict[str, str], example: bool = False) -> Section:
 
 
 def _blocks() -> tuple[Block, ...]:
-    section = _section({"s": "n_k", "b": "", "m": ""})
+    section = _section({"s": "n_k", "b": "", "m": "", "V": "n_k d_v"})
     extra, gate, shift = map(known, (theorems.sink_is_extra_key, theorems.sink_is_a_gate, theorems.sink_shift))
+    o, value = name("o", role="output"), name("v", "j", role="value")
     through = nt.call("sigmoid", nt.call("log", Z) - _B)
     row, share = total("j", 1, N_K, p("j")), nt.Call(name("softmax", "j"), (s(),))
     return (
@@ -69,7 +70,11 @@ def _blocks() -> tuple[Block, ...]:
         Heading(("A gate",)),
         together(
             section.claim(equals(p("j"), through * share), "the sink keeps the proportions"),
-            gate.step(None, "so the output is that without a sink, times one factor"),
+            section.claim(
+                equals(_O, o * nt.call("sigmoid", nt.call("lse", s()) - _B)),
+                ("with ", equals(_O, total("j", 1, N_K, p("j") * value)), " and ",
+                 equals(o, total("j", 1, N_K, share * value)), ", the output without a sink"),
+            ),
         ),
         gate.wrong(),
         Paragraph(

@@ -156,9 +156,9 @@ class Big(Node):
 
 @dataclass(frozen=True, slots=True)
 class Fence(Node):
-    """|body|, ‖body‖, (body) or {body}. Round brackets that precedence asks for are set without being asked."""
+    """|body|, ‖body‖, (body), {body} or ⌊body⌋. Round brackets that precedence asks for are set without being asked."""
 
-    style: Literal["abs", "norm", "round", "curly"]
+    style: Literal["abs", "norm", "round", "curly", "floor"]
     body: Node
     sub: Node | None = None
 

@@ -35,6 +35,7 @@ _FENCES = {
     "round": ("(", ")"),
     "curly": (r"\{", r"\}"),
     "square": ("[", "]"),
+    "floor": (r"\lfloor", r"\rfloor"),
 }
 _MAX_PMATRIX_COLUMNS = 10  # amsmath's MaxMatrixCols
 

@@ -24,7 +24,7 @@ ANSI: dict[nt.Role, str] = {
 
 _BIG = {"sum": "Σ", "prod": "Π", "max": "max"}
 _BIG_ASCII = {"sum": "sum", "prod": "prod", "max": "max"}
-_FENCES = {"abs": "||", "norm": "‖‖", "round": "()", "curly": "{}", "square": "[]"}
+_FENCES = {"abs": "||", "norm": "‖‖", "round": "()", "curly": "{}", "square": "[]", "floor": "⌊⌋"}
 
 
 def text(x: nt.Node, *, ascii: bool = False, colours: bool = False) -> str:

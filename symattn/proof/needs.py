@@ -14,6 +14,7 @@ from symattn.arrays.index.canonical import Canonical, canonical
 from symattn.arrays.index.demands import TESTED, Demand
 from symattn.arrays.index.expressions import (
     Binder,
+    Count,
     Expression,
     Index,
     Letter,
@@ -136,13 +137,15 @@ def _impossible(x: Expression) -> bool:
     """Whether ``x`` is zero at some place of the sizes looked at; False where that cannot be told."""
     try:
         numerator = cleared(x).numerator
-        sorts = {i.sort for i in x.free} | _bound_sorts(numerator)
+        sorts = {i.sort for i in x.free} | _sorts(numerator)
         cut_off(numerator, ())
         return zero_somewhere(numerator, x.free, dict.fromkeys(sorts, SIZE))
     except Refused:
         return False
 
 
-def _bound_sorts(x: Expression) -> set[str]:
-    below = {s for y in x.children for s in _bound_sorts(y)}
-    return below | {x.index.sort} if isinstance(x, Binder) else below
+def _sorts(x: Expression) -> set[str]:
+    """The sorts that sums run over, and those whose size stands in ``x`` as a number."""
+    below = {s for y in x.children for s in _sorts(y)}
+    own = {x.index.sort} if isinstance(x, Binder) else {x.sort} if isinstance(x, Count) else set()
+    return below | own

@@ -121,6 +121,9 @@ def _as_matrix(arrays: Mapping[str, Any], order: Any, length: Any) -> Any:
 def sides_of(reader: Reader, left: Node, right: Node) -> Iterator[tuple[Any, Any]]:
     """The two sides of an equation as arrays of one shape. Raises Unread where their shapes or letters differ."""
     x, y = reader.read(left), reader.read(right)
+    alike = reader.glossary.alike
+    if alike and isinstance(x, Several) and isinstance(y, Several):
+        x, y = alike(x), alike(y)
     if isinstance(x, Several) or isinstance(y, Several):
         if not (isinstance(x, Several) and isinstance(y, Several) and len(x.parts) == len(y.parts)):
             raise Unread("the sides are not as many things")

@@ -8,7 +8,7 @@ from typing import Any
 
 from symattn.attention.softmax import softmax as _softmax
 from symattn.attention.spec import Attention
-from symattn.statement.values import Unread, Value, both, summed
+from symattn.statement.values import Unread, Value, both, spread, summed
 
 Function = Callable[..., Any]
 """Takes values, gives a value or several."""
@@ -22,14 +22,16 @@ def softmax(s: Value) -> Value:
 
 
 def attending(attention: Callable[..., Any] | None = None) -> Function:
-    """Attention of queries, keys and values; of one query, as a row."""
+    """Attention of queries, keys and values; of one query, as a row; for each index, if they have one."""
 
     def attend(q: Value, k: Value, v: Value) -> Value:
-        if q.rank not in (1, 2) or k.rank != 2 or v.rank != 2 or q.letters or k.letters or v.letters:
+        if q.rank not in (1, 2) or k.rank != 2 or v.rank != 2:
             raise Unread("attention of what are no matrices")
+        letters = tuple(dict.fromkeys((*q.letters, *k.letters, *v.letters)))
+        queries, keys, values = (spread(x, letters, x.rank) for x in (q, k, v))
         one = q.rank == 1
-        output = (attention or Attention())(q.array[None, :] if one else q.array, k.array, v.array)
-        return Value(output[0, :] if one else output, (), q.rank, one)
+        output = (attention or Attention())(queries[..., None, :] if one else queries, keys, values)
+        return Value(output[..., 0, :] if one else output, letters, q.rank, one)
 
     return attend
 

@@ -12,7 +12,9 @@ from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 
 if TYPE_CHECKING:
+    from symattn.proof.expectation import Law
     from symattn.statement.reader import Reader
+    from symattn.statement.values import Several
 
 _PRINTED = ("n", "n_q", "n_k", "d_k", "d_v", "d_model", "h")
 
@@ -44,9 +46,11 @@ class Glossary:
     ``given``: the arrays that a statement is about, each with its shape in sorts: {"Q": "n_q d_k"}. A letter in lower
     case with indices is a row or an entry of the array in upper case. ``sizes``: printed sizes → sorts; ``index``:
     index letters → sorts. ``defined``: letters that are computed; ``functions``, ``spoken``: words for functions.
-    ``loss``: a defined number; dX is its gradient by X. ``gaps``, ``sharp``: see ``Question``. ``rows``: vectors
-    before a matrix are rows. ``fixed`` are the numbers of an ``example``, ``places`` the places of index letters that
-    stand for one index.
+    ``families``: letters and functions of which code reads the index or the arguments as they are printed, such as R in
+    R_{n − m}. ``laws``: given arrays that are random, by which E, Var and Cov are read. ``loss``: a defined number; dX
+    is its gradient by X. ``gaps``, ``sharp``: see ``Question``. ``first`` is the number of the first row, 0 where rows
+    are counted from 0. ``alike``: what must be equal for several things to be so. ``rows``: vectors before a matrix are
+    rows. ``fixed`` are the numbers of an ``example``, ``places`` the places of index letters that stand for one index.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
@@ -55,6 +59,8 @@ class Glossary:
     defined: Mapping[str, Meaning] = field(default_factory=dict)
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     spoken: Mapping[str, Spoken] = field(default_factory=dict)
+    families: Mapping[str, Callable[[Reader, tuple[Node, ...]], Any]] = field(default_factory=dict)
+    laws: Mapping[str, Law] = field(default_factory=dict)
     permutations: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     positive: tuple[str, ...] = ()
@@ -64,6 +70,8 @@ class Glossary:
     gaps: Mapping[Node, Node] = field(default_factory=dict)
     sharp: Literal["", "attained", "approached", "far"] = ""
     loss: str = ""
+    alike: Callable[[Several], Several] | None = None
+    first: int = 1
     rows: bool = False
     example: bool = False
 

@@ -94,6 +94,11 @@ def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> 
     g = question.glossary
     matrices = frozenset({*g.given, *g.defined})
     record(Asked(question.relation, question.of, tuple(g.index), tuple(g.sizes), matrices, g.example))
+    return decided(question, known)
+
+
+def decided(question: Question, known: Mapping[Link, Evidence] | None = None) -> Evidence:
+    """As ``judged``, of a relation that is not printed."""
     told = [(known or {}).get(link) for link in links(question.relation)]
     if None not in told and not question.sized:
         return next(evidence for evidence in told if evidence)
@@ -113,12 +118,15 @@ def _general(question: Question) -> Evidence:
     for link in every:
         if link.sign != "=" and link.sign not in _SMALLER:
             raise Unread(f"the sign {link.sign}")
-    _spot(compiled, every)
+    if not question.glossary.laws:
+        _spot(compiled, every)
     signs = _signs(compiled, question.signs) if _has_bars(question) else {}
     found = [*_equations(compiled, every, signs), *_inequalities(compiled, every, question.gaps)]
     if None not in found:
         where = f"{_words(question.sized)}, all entries" if question.sized else "all sizes"
         return Evidence(Grade.PROVED, "; ".join(dict.fromkeys((where, *(h for f in found for h in f or () if h)))))
+    if question.glossary.laws:
+        raise FalseStep(f"{text(question.relation)} is not proved under every law that was assumed")
     return _checked(compiled, every, question.sharp)
 
 
@@ -166,7 +174,21 @@ def _proved(compiled: Compiled, left: Node, right: Node, signs: Mapping[Node, No
         return _proved(compiled, nt.replaced(left, signs), nt.replaced(right, signs))
     if isinstance(left, nt.Big) and isinstance(right, nt.Big) and _maxima(left) == _maxima(right) != "":
         return _proved(compiled, left.body, right.body)
+    if _is_norm(left) and _is_norm(right):
+        return _proved(compiled, _squared(left), _squared(right))
+    if isinstance(right, nt.Call) and right.function == nt.Name("log") and len(right.arguments) == 1:
+        return _proved(compiled, nt.Name("e") ** left, right.arguments[0])  # x = log y if e^x = y
     return _by_induction(left, right) if isinstance(left, nt.Big) else None
+
+
+def _is_norm(x: Node) -> bool:
+    """Rule: ‖x‖ = ‖y‖ if x·x = y·y."""
+    return isinstance(x, nt.Fence) and x.style == "norm" and x.sub is None
+
+
+def _squared(norm: Node) -> Node:
+    assert isinstance(norm, nt.Fence)
+    return nt.Product((norm.body, norm.body), "·")
 
 
 def _by_induction(total: nt.Big, closed: Node) -> Needed | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
+from operator import add, mul
 from typing import Any
 
 from symattn.document import notation as nt
@@ -15,6 +17,7 @@ from symattn.proof.gradients import jacobian
 from symattn.statement import values as v
 from symattn.statement.functions import FUNCTIONS
 from symattn.statement.glossary import Definition, Glossary, Meaning, Spoken
+from symattn.statement.moments import MOMENTS, moment
 from symattn.statement.values import Several, Unread, Value
 
 _COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -69,8 +72,8 @@ class Reader:
     def length(self, sort: str) -> Any:
         """The length of a sort, or of a sum of sorts."""
         self.measured.add(sort)
-        blocks = [int(b) if b.isdigit() else self.lengths[b] for b in sort.split("+")]
-        return sum(blocks[1:], blocks[0])
+        blocks = [[int(f) if f.isdigit() else self.lengths[f] for f in b.split("*")] for b in sort.split("+")]
+        return reduce(add, [reduce(mul, factors) for factors in blocks])
 
     def sort(self, letter: str) -> str:
         """What an index letter runs over."""
@@ -140,6 +143,8 @@ class Reader:
             return self.compared(self.index(x.sub[0]), sign, "" if place is not None else self.index(x.sub[1]), place)
         if not x.sub and (x.base in self.sums or (x.base in self.glossary.index and not self.glossary.knows(x.base))):
             return self.position(x.base)
+        if x.sub and x.base in self.glossary.families:
+            return self._of_family(x.base, x.sub)
         found = self.letter(text(x))
         if found is not None:
             return found
@@ -149,9 +154,14 @@ class Reader:
                 return self.part(whole, x.sub[cut:])
         raise Unread(f"the letter {text(x)} has no meaning here")
 
+    def _of_family(self, base: str, parts: tuple[Node, ...]) -> Found:
+        found = self.glossary.families[base](self, parts)
+        return found if isinstance(found, Value | Several) else Value(found, (), len(found.shape))
+
     def position(self, letter: str) -> Value:
         """An index letter as a number: 1, 2, …"""
-        return Value(self.xp.asarray(self.xp.arange(self.length(self.sort(letter))) + 1), (letter,))
+        places = self.xp.arange(self.length(self.sort(letter)))
+        return Value(self.xp.asarray(places + self.glossary.first), (letter,))
 
     def index(self, x: Node) -> str:
         """The letter of an index."""
@@ -163,28 +173,58 @@ class Reader:
         """An entry or a row."""
         if len(indices) > whole.rank or whole.even:
             raise Unread("more indices than axes")
-        own = len(whole.letters)
-        key: list[Any] = [slice(None)] * own
-        letters: list[str] = []
-        for place, x in enumerate(indices):
-            if self._place(x) is not None:
-                key.append(self._place(x))
-                continue
-            letter = self.index(x)
-            if self.length(self.sort(letter)) != whole.array.shape[own + place]:
-                raise Unread(f"the index {letter} and its axis are of different lengths")
-            letters.append(letter)
-            key.append(slice(None))
-        array = whole.array[tuple(key)] if any(isinstance(k, int) for k in key) else whole.array
+        array, letters = whole.array, list(whole.letters)
+        for x in indices:
+            array, found = self._indexed(array, len(letters), x)
+            letters += found
         rank = whole.rank - len(indices)
-        return self.diagonal(Value(array, (*whole.letters, *letters), rank, rank == 1 and self.glossary.rows))
+        return self.diagonal(Value(array, tuple(letters), rank, rank == 1 and self.glossary.rows))
+
+    def _indexed(self, array: Any, axis: int, x: Node) -> tuple[Any, list[str]]:
+        """The array with an index in the place of an axis, and the letters of the axes that are there now."""
+        place = self._place(x)
+        if place is not None:
+            return array[(*[slice(None)] * axis, place)], []
+        letters = self._groups(x)
+        if not letters:
+            letter = self.index(x)
+            self._fits(self.length(self.sort(letter)), array, axis, letter)
+            return array, [letter]
+        before, after = tuple(array.shape[:axis]), tuple(array.shape[axis + 1 :])
+        lengths = [self.length(self.sort(letter)) for letter in letters]
+        if len(letters) == 2:
+            self._fits(lengths[0] * lengths[1], array, axis, text(x))
+            return self.xp.reshape(array, (*before, *lengths, *after)), letters
+        times = self.length(self.glossary.sizes[text(x.body.denominator)])  # type: ignore[attr-defined]
+        self._fits(lengths[0], array, axis, text(x), times)
+        every = array[(*[slice(None)] * (axis + 1), None)]
+        spread = self.xp.broadcast_to(every, (*before, array.shape[axis], times, *after))
+        return self.xp.reshape(spread, (*before, lengths[0], *after)), letters
+
+    def _fits(self, length: Any, array: Any, axis: int, index: str, times: Any = 1) -> None:
+        if length != array.shape[axis] * times:
+            raise Unread(f"the index {index} and its axis are of different lengths")
+
+    def _groups(self, x: Node) -> list[str]:
+        """The letters of a r + b, which counts r at a time, or of ⌊t/r⌋, which is a there: rows counted from 0."""
+        sizes = self.glossary.sizes
+        match x:
+            case nt.Sum((nt.Product((a, r)), b)) if text(r) in sizes and self.sort(self.index(b)) == sizes[text(r)]:
+                letters = [self.index(a), self.index(b)]
+            case nt.Fence("floor", nt.Over(t, r)) if text(r) in sizes:
+                letters = [self.index(t)]
+            case _:
+                return []
+        if self.glossary.first:
+            raise Unread(f"the index {text(x)} of rows that are not counted from 0")
+        return letters
 
     def _place(self, x: Node) -> int | None:
         """The place of a written number, or of a letter that stands for one index."""
         if isinstance(x, nt.Number):
-            if x.value < 1 or x.value.denominator != 1:
+            if x.value < self.glossary.first or x.value.denominator != 1:
                 raise Unread(f"the index {x.value}")
-            return int(x.value) - 1
+            return int(x.value) - self.glossary.first
         return self.glossary.places.get(x.base) if isinstance(x, Name) and not x.sub else None
 
     def diagonal(self, x: Value) -> Value:
@@ -367,6 +407,10 @@ class Reader:
             return self._variance(function.sub[0], x)
         if function.base in self.glossary.spoken:
             return self._spoken(x, self.glossary.spoken[function.base])
+        if function.base in self.glossary.families and not function.sub:
+            return self._of_family(function.base, x.arguments)
+        if function.base in MOMENTS and self.glossary.laws:
+            return moment(self, function.base, x.arguments)
         here, work = self.glossary.functions.get(function.base), FUNCTIONS.get(function.base)
         if here is None and work is None:
             raise Unread(f"the function {text(function)}")
@@ -464,9 +508,13 @@ class Reader:
         if all(len(row) == 1 and row[0].rank for row in rows):
             parts = [row[0].array if row[0].rank == 2 else row[0].array[None, :] for row in rows]
             return Value(self.xp.concat(parts, axis=-2), (), 2)
-        if any(e.rank or e.letters or e.even for row in rows for e in row):
+        every = [e for row in rows for e in row]
+        if any(e.rank or e.even for e in every):
             raise Unread("a matrix of what are no numbers")
-        return Value(self.xp.stack([self.xp.stack([e.array for e in row]) for row in rows]), (), 2)
+        letters = tuple(dict.fromkeys(i for e in every for i in e.letters))
+        zero = reduce(add, [0 * v.spread(e, letters, 0) for e in every]) if letters else None
+        entries = [[e.array if zero is None else v.spread(e, letters, 0) + zero for e in row] for row in rows]
+        return Value(self.xp.stack([self.xp.stack(row, axis=-1) for row in entries], axis=-2), letters, 2)
 
 
 def _parts_of(x: Node) -> tuple[Node, ...]:

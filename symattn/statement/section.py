@@ -18,7 +18,8 @@ from symattn.evidence import Evidence, Grade
 from symattn.statement.comparing import FalseStep
 from symattn.statement.compiling import Link, links
 from symattn.statement.glossary import Glossary
-from symattn.statement.judging import Question, judged, relations
+from symattn.statement.judging import Asked, Question, decided, judged, record, relations
+from symattn.statement.limits import limit
 
 
 class Section:
@@ -70,6 +71,20 @@ class Section:
         if keep:
             self.glossary = self.glossary.with_definition(formula)
         return Step(formula, said, replace(evidence, where=where) if where else evidence)
+
+    def tends(self, formula: Relation, condition: Relation, form: Node | None = None) -> Step:
+        """A limit under its condition, as β → ∞; see ``limits``. ``form``: what shows it, where that is not printed."""
+
+        def decide(relation: Relation, under: Relation = condition) -> Evidence:
+            there = Question(relation, self.glossary)
+            return limit(
+                relation, under, form or formula.first, self.glossary, lambda x: decided(replace(there, relation=x))
+            )
+
+        letters = tuple(self.glossary.index), tuple(self.glossary.sizes)
+        record(Asked(formula, decide, *letters))
+        record(Asked(condition, lambda other: decide(formula, other), *letters))
+        return Step(formula, (condition,), decide(formula))
 
     def result(
         self,

@@ -1,0 +1,75 @@
+"""E, Var and Cov of formulas in random arrays, under the laws that a section declares."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Any
+
+from symattn.document.notation import Name, Node
+from symattn.document.text import text
+from symattn.proof.expectation import Expectation
+from symattn.statement import values as v
+from symattn.statement.glossary import Definition, Glossary, spelt
+from symattn.statement.values import Unread, Value
+
+if TYPE_CHECKING:
+    from symattn.statement.reader import Reader
+
+MOMENTS = {"E": 1, "Var": 1, "Cov": 2}
+"""The words for moments, and of how many formulas each is."""
+
+
+def moment(reader: Reader, word: str, of: tuple[Node, ...]) -> Value:
+    """E[x], Var(x) = E[x²] − E[x]² or Cov(x, y) = E[x y] − E[x] E[y], over all random arrays."""
+    if len(of) != MOMENTS[word]:
+        raise Unread(f"{word} of {len(of)} formulas")
+    if word == "E":
+        return _mean(reader, of)
+    x, y = (of[0], of[-1])
+    product = v.both(_mean(reader, (x,)), _mean(reader, (y,)), lambda a, b: a * b)
+    return v.both(_mean(reader, (x, y)), product, lambda a, b: a - b)
+
+
+def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
+    """The mean of a number, or of a product of two."""
+    g = reader.glossary
+    random = [key for key in g.laws if any(_mentions(x, key, g) for x in factors)]
+    if not random:
+        raise Unread(f"the mean of {text(factors[0])}, in which nothing is random")
+    found: list[Value] = []
+
+    def product(**moved: Any) -> Any:
+        drawn = {key: moved[spelt(key)] for key in random}
+        inner = type(reader)(g, {**reader.arrays, **drawn}, reader.lengths)
+        inner.sums = dict(reader.sums)
+        first, *others = map(inner.one, factors)
+        for other in others:
+            first = v.both(first, other, lambda a, b: a * b)
+        if first.rank:
+            raise Unread("the mean of what is no number")
+        found[:] = [first]
+        return first.array
+
+    product.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter(spelt(key), Parameter.KEYWORD_ONLY) for key in random]
+    )
+    given = {spelt(key): array for key, array in reader.arrays.items()}
+    mean = Expectation({spelt(key): law for key, law in g.laws.items()}, given)(product)
+    return Value(mean, found[0].letters)
+
+
+def _mentions(x: Any, key: str, g: Glossary) -> bool:
+    """Whether a formula holds an array, by its own letter or in what another is defined as."""
+    if isinstance(x, tuple):
+        return any(_mentions(part, key, g) for part in x)
+    if not isinstance(x, Node):
+        return False
+    if isinstance(x, Name):
+        words = {text(Name(x.base, x.sub[:cut])) for cut in range(len(x.sub) + 1)}
+        words |= {word[:1].upper() + word[1:] for word in words}
+        held = [g.defined[word] for word in words if word in g.defined]
+        if key in words or any(isinstance(d, Definition) and _mentions(d.body, key, g) for d in held):
+            return True
+    whole: Any = x
+    return any(_mentions(getattr(whole, f.name), key, g) for f in fields(whole))
