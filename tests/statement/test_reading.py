@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from symattn.attention.notation import D_K, N_K
+from symattn.derivations.letters import cov, mean, var
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, Relation, Transposed, call, equals, name, node, relation, total
 from symattn.document.text import text
 from symattn.evidence import Grade
+from symattn.proof.expectation import law_with
 from symattn.statement.comparing import FalseStep
 from symattn.statement.glossary import Glossary
 from symattn.statement.section import Section
@@ -39,6 +44,13 @@ PROVED: list[Node] = [
 @pytest.mark.parametrize("formula", PROVED, ids=text)
 def test_read_and_proved(formula: Node) -> None:
     step = section().claim(formula, "")
+    assert step.evidence is not None
+    assert step.evidence.grade is Grade.PROVED
+
+
+def test_a_size_alone_in_a_divisor() -> None:
+    divisor = 1 - N_K * e**t
+    step = section().claim(equals(1 / divisor - 1 / divisor, 0), "")
     assert step.evidence is not None
     assert step.evidence.grade is Grade.PROVED
 
@@ -131,3 +143,103 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
     made.let((equals("y", nt.matrix([[1, 2, 3]])),))
     with pytest.raises(FalseStep, match="another length"):
         made.claim(equals(name("x", 1), 1), "")
+
+
+def grouped() -> Section:
+    given = {"Q": "g*r n d_k", "K": "g m d_k", "V": "g m d_v"}
+    sizes, index = {"g": "g", "r": "r"}, {"t": "g*r", "a": "g", "b": "r", "c": "g"}
+    made = Section(Glossary(given, sizes, index, first=0))
+    group = nt.Fence("floor", Name("t") / Name("r"))
+    made.define(equals(name("O", "t"), call("attention", name("Q", "t"), name("K", group), name("V", group))))
+    return made
+
+
+def member(a: str, r: str, b: str) -> Node:
+    return Name(a) * Name(r) + Name(b)
+
+
+def test_indices_that_count_in_groups() -> None:
+    def formula(place: Node, keys: str) -> Relation:
+        of_group = call("attention", name("Q", place), name("K", keys), name("V", keys))
+        return equals(name("O", place), of_group)
+
+    step = grouped().claim(formula(member("a", "r", "b"), "a"), "")
+    assert step.evidence is not None
+    assert step.evidence.grade is Grade.PROVED
+    wrong = [(member("a", "r", "b"), "c"), (member("b", "r", "a"), "a"), (member("a", "g", "b"), "a"), (Name("t"), "a")]
+    for place, keys in wrong:
+        with pytest.raises(FalseStep):
+            grouped().claim(formula(place, keys), "")
+    with pytest.raises(FalseStep, match="not counted from 0"):
+        Section(replace(grouped().glossary, first=1)).claim(formula(member("a", "r", "b"), "a"), "")
+
+
+def drawn() -> Section:
+    given = {"x": "n", "w": "n", "u": "n", "σ": ""}
+    made = Section(Glossary(given, {"n": "n"}, {"i": "n"}, laws={"w": law_with("σ"), "u": law_with("σ")}))
+    made.let((equals("y", total("i", 1, Name("n"), name("x", "i") * name("w", "i"))),))
+    return made
+
+
+def test_moments_under_any_law() -> None:
+    y, sigma, norm = Name("y"), Name("σ"), nt.Fence("norm", Name("x"))
+    other = total("i", 1, Name("n"), name("x", "i") * name("u", "i"))
+    true = [
+        equals(mean(y), 0), equals(var(y), sigma**2 * norm**2), equals(cov(y, y), var(y)), equals(cov(y, other), 0),
+        equals(mean(y * other), 0),
+    ]  # fmt: skip
+    for formula in true:
+        step = drawn().claim(formula, "")
+        assert step.evidence is not None
+        assert step.evidence.grade is Grade.PROVED
+    wrong = [
+        equals(mean(y), sigma), equals(var(y), sigma**2 * norm), equals(var(y), sigma**3), equals(mean(y**3), 0),
+        equals(mean(Name("x")), Name("x")), equals(cov(y, y), 0), equals(var(y), 0), equals(var(y**2), 0),
+    ]  # fmt: skip
+    for formula in wrong:
+        with pytest.raises(FalseStep):
+            drawn().claim(formula, "")
+
+
+def test_limits_have_premises() -> None:
+    beta, u, infinity = Name("β"), name("u", "i"), Name("∞")
+    glossary = Glossary({"u": "n", "β": "", "c": ""}, {"n": "n"}, {"i": "n"}, positive=("u", "β"))
+    rest = nt.Big("sum", Name("i"), None, None, e ** (-(beta * u)))
+    sharp, flat = relation(beta, "→", infinity), relation(beta, "→", 0)
+
+    def tends(x: Node, to: Node | int, when: Relation, form: Node | None = None) -> Any:
+        return Section(glossary).tends(relation(x, "→", to), when, form).evidence
+
+    share = rest / (1 + rest)
+    assert tends(rest, 0, sharp).grade is Grade.PROVED
+    assert tends(1 - 1 / (1 + rest), 0, sharp, share).grade is Grade.PROVED
+    assert tends(rest, Name("n"), flat).grade is Grade.PROVED
+    wrong = [
+        (rest, 1, sharp, None), (rest, 0, flat, None), (beta, 0, sharp, None), (e ** (beta * u), 0, sharp, None),
+        (e ** (-(beta * Name("c"))), 0, sharp, None), (beta * rest, 0, sharp, None), (share, 0, sharp, rest),
+        (rest, 0, relation(Name("c"), "→", infinity), None), (beta / beta, 1, flat, None),
+        (rest, 0, relation(beta, "→", 1), None),
+    ]  # fmt: skip
+    for x, to, when, form in wrong:
+        with pytest.raises(FalseStep):
+            tends(x, to, when, form)
+    hidden = Section(glossary)
+    hidden.let((equals("R", rest),))
+    with pytest.raises(FalseStep, match="depends on"):
+        hidden.tends(relation(Name("R"), "→", Name("R")), sharp)
+
+
+def test_norms_and_logarithms() -> None:
+    x, s_j = Name("x"), name("s", "j")
+    made = Section(Glossary({"x": "n", "s": "n", "b": ""}, {"n": "n"}, {"j": "n"}))
+    rows = total("j", 1, Name("n"), e**s_j)
+    for formula in (equals(nt.Fence("norm", -x), nt.Fence("norm", x)), equals(call("lse", s), call("log", rows))):
+        step = made.claim(formula, "")
+        assert step.evidence is not None
+        assert step.evidence.grade is Grade.PROVED
+    for formula in (
+        equals(nt.Fence("norm", 2 * x), nt.Fence("norm", x)),
+        equals(call("lse", s), call("log", 2 * rows)),
+    ):
+        with pytest.raises(FalseStep):
+            made.claim(formula, "")
