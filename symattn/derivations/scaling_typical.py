@@ -25,7 +25,7 @@ from symattn.evidence import Evidence
 from symattn.proof import gaussian
 from symattn.statement.comparing import holds
 from symattn.statement.glossary import Glossary
-from symattn.statement.judging import Asked, record
+from symattn.statement.judging import Asked, Question, record
 from symattn.statement.reader import Reader
 from symattn.statement.section import Section
 from symattn.statement.values import Unread
@@ -35,6 +35,7 @@ TYPICAL = "The typical row, and the mean over rows"
 _SIZES = (1, 4, 16, 64, 256)
 _DIGITS, _BITS = 3, 96
 _PI, _T, _Z = Name("π"), Name("t"), Name("z")
+_LETTERS = ("σ", "d_k", "z", "π")
 _QUARTER = nt.Number(Fraction(1, 4))
 
 
@@ -113,6 +114,10 @@ def _steps(sizes: list[int]) -> Steps:
     slope = Partial(p(1), s(1))
     bound = 1 / (2 * SIGMA**2 * Root(_PI * D_K))
     correction = Fence("round", 1 - _PI**2 / (12 * D_K * SIGMA**4))
+    deviation, square = 2 * SIGMA**2 * Root(D_K / 2), 2 * D_K * SIGMA**4
+    quartile, density = _Z * deviation, 1 / Root(2 * _PI * square)
+    if not _same(deviation**2, square):
+        raise FalseStep("the variance of the gap is not that of A4")
     if not _halves():
         raise FalseStep("half of a normal law is not within the quartile")
     return together(
@@ -125,12 +130,14 @@ def _steps(sizes: list[int]) -> Steps:
             sizes,
             equals(call("median", slope), _QUARTER * call("sech", _Z * SIGMA**2 * Root(D_K / 2)) ** 2),
             _within(),
+            1 / Fence("round", 2 + E**quartile + E**-quartile),
         ),
-        at_sizes(sizes, relation(mean(slope), "≤", bound), "largest density at 0; the slope integrates to 1"),
+        at_sizes(sizes, relation(mean(slope), "≤", bound), "largest density at 0; the slope integrates to 1", density),
         at_sizes(
             sizes,
             relation(mean(slope), "≥", bound * correction),
             ("density at least ", 1 - _T**2 / 2, " of that, ", _T, " deviations off"),
+            density * Fence("round", 1 - _PI**2 / 3 / (2 * square)),
         ),
     )
 
@@ -162,18 +169,30 @@ def _halves() -> bool:
     return bool(found.overlaps(flint.arb(0.5)) and found.rad() < 1e-30)
 
 
-def at_sizes(sizes: list[int], formula: Relation, reason: Text | str) -> Step:
-    """A relation between the median or mean slope and a formula, both enclosed at several d_k and σ."""
+def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: Node) -> Step:
+    """A relation between the median or mean slope and a formula, both enclosed at several d_k and σ.
+
+    What the reason comes to is ``derived``, and the formula is proved equal to it: a weaker bound is refused. The slope
+    as a density has the variance π²/3, that of the logistic law.
+    """
     points = [(d, square) for square in (1 / 64, 1, 2) for d in sizes]
 
     def decide(relation: Relation) -> Evidence:
+        if not all(_same(side, derived) for _, side in relation.rest):
+            raise FalseStep(f"{text(relation)} is not what its reason gives")
         with precision(_BITS):
             for d_k, square in points:
                 _holds_at(relation, d_k, square)
         return enclosed(f"σ² = 1/64, 1, 2, d_k = {', '.join(map(str, sizes))}")
 
-    record(Asked(formula, decide))
+    record(Asked(formula, decide, equal=_same))
     return Step(formula, words(reason), decide(formula))
+
+
+def _same(a: Node, b: Node) -> bool:
+    """Whether two formulas in σ, d_k, z and π are proved equal."""
+    numbers = Glossary(dict.fromkeys(_LETTERS, ""), sizes={}, positive=_LETTERS)
+    return Question(equals(a, b), numbers).equal(a, b)
 
 
 def _ball(x: Any) -> Ball:

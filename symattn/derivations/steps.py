@@ -53,7 +53,7 @@ def moment(
             raise FalseStep(f"{text(relation)}: the sides are {', '.join(map(str, values))}")
         return evidence or proved(where)
 
-    record(Asked(formula, decide, sizes=("d_k", "n")))
+    record(Asked(formula, decide, sizes=("d_k", "n"), exact=True))
     return Step(formula, words(reason), decide(formula))
 
 

@@ -189,6 +189,7 @@ def pruned(glossary: Glossary, relation: Relation, sized: Mapping[str, int]) -> 
         given=given,
         defined={key: meaning for key, meaning in glossary.defined.items() if key in letters or key == glossary.loss},
         permutations={key: sort for key, sort in glossary.permutations.items() if key in letters},
+        laws={key: law for key, law in glossary.laws.items() if key in letters},
         positive=tuple(key for key in glossary.positive if key in given),
         nonnegative=tuple(key for key in glossary.nonnegative if key in given),
         units=pairs_,

@@ -50,19 +50,30 @@ class Question:
 
     def of(self, relation: Relation) -> Evidence:
         """What stands behind another relation in the place of this one."""
-        return judged(replace(self, relation=relation))
+        return decided(replace(self, relation=relation))
+
+    def equal(self, a: Node, b: Node) -> bool:
+        """Whether two formulas are proved equal, with these letters."""
+        try:
+            return decided(Question(nt.equals(a, b), self.glossary, self.sized)).grade is Grade.PROVED
+        except FalseStep:
+            return False
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A relation that was decided, how any other would have been decided in its place, and the letters there."""
+    """A relation that was decided, how any other would have been decided in its place, and the letters there.
+
+    ``exact``: every answer is that of exact numbers or polynomials. ``equal``: whether two formulas are proved equal.
+    """
 
     relation: Relation
     decide: Callable[[Relation], Evidence]
     indices: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     matrices: frozenset[str] = frozenset()
-    example: bool = False
+    exact: bool = False
+    equal: Callable[[Node, Node], bool] = lambda a, b: a == b
 
 
 _ASKED: ContextVar[list[Asked] | None] = ContextVar("asked", default=None)
@@ -93,7 +104,8 @@ def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> 
     """
     g = question.glossary
     matrices = frozenset({*g.given, *g.defined})
-    record(Asked(question.relation, question.of, tuple(g.index), tuple(g.sizes), matrices, g.example))
+    letters = tuple(g.index), tuple(g.sizes), matrices
+    record(Asked(question.relation, question.of, *letters, exact=g.example, equal=question.equal))
     return decided(question, known)
 
 

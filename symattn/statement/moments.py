@@ -42,7 +42,7 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
     def product(**moved: Any) -> Any:
         drawn = {key: moved[spelt(key)] for key in random}
         inner = type(reader)(g, {**reader.arrays, **drawn}, reader.lengths)
-        inner.sums = dict(reader.sums)
+        inner.sums, inner.touched, inner.measured = dict(reader.sums), reader.touched, reader.measured
         first, *others = map(inner.one, factors)
         for other in others:
             first = v.both(first, other, lambda a, b: a * b)
@@ -54,6 +54,7 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
     product.__signature__ = Signature(  # type: ignore[attr-defined]
         [Parameter(spelt(key), Parameter.KEYWORD_ONLY) for key in random]
     )
+    reader.touched.update(random, *(g.laws[key].parameters for key in random))
     given = {spelt(key): array for key, array in reader.arrays.items()}
     mean = Expectation({spelt(key): law for key, law in g.laws.items()}, given)(product)
     return Value(mean, found[0].letters)

@@ -18,7 +18,7 @@ from symattn.evidence import Evidence, Grade
 from symattn.statement.comparing import FalseStep
 from symattn.statement.compiling import Link, links
 from symattn.statement.glossary import Glossary
-from symattn.statement.judging import Asked, Question, decided, judged, record, relations
+from symattn.statement.judging import Asked, Question, judged, record, relations
 from symattn.statement.limits import limit
 
 
@@ -76,10 +76,7 @@ class Section:
         """A limit under its condition, as β → ∞; see ``limits``. ``form``: what shows it, where that is not printed."""
 
         def decide(relation: Relation, under: Relation = condition) -> Evidence:
-            there = Question(relation, self.glossary)
-            return limit(
-                relation, under, form or formula.first, self.glossary, lambda x: decided(replace(there, relation=x))
-            )
+            return limit(relation, under, form or formula.first, self.glossary, Question(relation, self.glossary).of)
 
         letters = tuple(self.glossary.index), tuple(self.glossary.sizes)
         record(Asked(formula, decide, *letters))
