@@ -56,7 +56,7 @@ def _composite(x: nt.Node, flat: bool) -> float:
             return width(x.function) + _BRACKETS + sum(width(a, flat) + 0.45 for a in x.arguments) - 0.45
         case nt.Big():
             limits = width(x.index, True) + (0 if x.low is None else 0.8 + width(x.low, True))
-            sign = 1.9 if x.operator == "max" else 1.1 if flat else 1.5
+            sign = 1.9 if x.operator in ("max", "min") else 1.1 if flat else 1.5
             sign = sign + _SCRIPT * limits if flat else max(sign, _SCRIPT * limits)  # beside or below it
             return sign + _wrapped(x.body, Level.BIG, flat) + 0.2
         case nt.Fence():

@@ -145,9 +145,9 @@ class Call(Node):
 
 @dataclass(frozen=True, slots=True)
 class Big(Node):
-    """Σ, Π or max over an index: ``Big("sum", i, 1, d_k, body)``. ``low`` None: the index alone stands below."""
+    """Σ, Π, max or min over an index: ``Big("sum", i, 1, d_k, body)``. ``low`` None: the index alone stands below."""
 
-    operator: Literal["sum", "prod", "max"]
+    operator: Literal["sum", "prod", "max", "min"]
     index: Node
     low: Node | None
     high: Node | None

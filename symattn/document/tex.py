@@ -28,7 +28,7 @@ COLOURS: dict[nt.Role, tuple[str, str]] = {
 
 _COMMAND = re.compile(r"\\[A-Za-z]+$")  # it ends where no letter follows
 _SQUARED_EARLY = frozenset(("cos", "cosh", "cot", "coth", "csch", "sech", "sin", "sinh", "tan", "tanh"))  # sech²(x)
-_BIG = {"sum": r"\sum", "prod": r"\prod", "max": r"\max"}
+_BIG = {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min"}
 _FENCES = {
     "abs": (r"\lvert", r"\rvert"),
     "norm": (r"\lVert", r"\rVert"),

@@ -22,8 +22,8 @@ ANSI: dict[nt.Role, str] = {
 }  # fmt: skip
 """Role → the terminal colour it has under ``colours``."""
 
-_BIG = {"sum": "Σ", "prod": "Π", "max": "max"}
-_BIG_ASCII = {"sum": "sum", "prod": "prod", "max": "max"}
+_BIG = {"sum": "Σ", "prod": "Π", "max": "max", "min": "min"}
+_BIG_ASCII = {"sum": "sum", "prod": "prod", "max": "max", "min": "min"}
 _FENCES = {"abs": "||", "norm": "‖‖", "round": "()", "curly": "{}", "square": "[]", "floor": "⌊⌋"}
 
 

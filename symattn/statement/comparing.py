@@ -10,9 +10,10 @@ import numpy as np
 
 from symattn.document.text import text
 from symattn.errors import Undecided
-from symattn.proof.statement import Numbers, pairs
+from symattn.proof.statement import Numbers, Sides, pairs
 from symattn.statement.compiling import Compiled, Link
 
+_SMALL = 2.0**-80  # numbers below it may be rounding
 _WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, tell nothing
 _EXACT: Mapping[str, Callable[[Any, Any], Any]] = {"=": eq, "≤": le, "<": lt, "≥": ge, ">": gt, "≠": ne}
 
@@ -33,12 +34,16 @@ def compared(compiled: Compiled, every: Sequence[Link], world: Numbers) -> list[
     near = []
     for link in every:
         least = 1.0
-        for left, right in pairs(compiled.sides([(link.left, link.right)]), compiled.declared, world):
+        for left, right in pairs(_sides(compiled, link), compiled.declared, world):
             if not holds(left, link.sign, right):
                 raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {world.sizes}")
             least = min([least, *nearness(left, right)])
         near.append(least)
     return near
+
+
+def _sides(compiled: Compiled, link: Link) -> Sides:
+    return compiled.sides([(link.left, link.right)], link.sign != "=")
 
 
 def nearness(left: Any, right: Any) -> Iterator[float]:
@@ -48,7 +53,7 @@ def nearness(left: Any, right: Any) -> Iterator[float]:
     for x, y in zip(a.flat, b.flat, strict=True):
         if hasattr(x, "rad") and hasattr(y, "rad"):
             scale = max(abs(float(x.mid())), abs(float(y.mid())))
-            if scale > _WIDE:
+            if scale > _SMALL:
                 yield abs(float((y - x).mid())) / scale
 
 
@@ -65,6 +70,8 @@ def _entry_holds(x: Any, sign: str, y: Any) -> bool:
         except TypeError as reason:
             raise Undecided(f"there is no order between {x} and {y}") from reason
     gap = y - x
+    if sign == "≠":
+        return not gap.contains(0)
     if sign == "=":
         if not gap.contains(0):
             return False

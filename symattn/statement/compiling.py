@@ -55,9 +55,9 @@ class Compiled:
             tuple(map(self.argument, g.nonnegative)),
         )
 
-    def sides(self, pairs: Sequence[tuple[Node, Node]]) -> Callable[..., Any]:
+    def sides(self, pairs: Sequence[tuple[Node, Node]], bounds: bool = False) -> Callable[..., Any]:
         """The function that gives the two arrays of each pair."""
-        return self.function(lambda reader: [both for a, b in pairs for both in sides_of(reader, a, b)])
+        return self.function(lambda reader: [both for a, b in pairs for both in sides_of(reader, a, b, bounds)])
 
     def gaps(self, pairs: Sequence[tuple[Node, Node]], gaps: Sequence[Node]) -> Callable[..., Any]:
         """The function that gives ``gaps``, each with the axes of its pair."""
@@ -118,8 +118,9 @@ def _as_matrix(arrays: Mapping[str, Any], order: Any, length: Any) -> Any:
     return xp.where(places[:, None] == places[None, :], xp.asarray(1), xp.asarray(0))[order]
 
 
-def sides_of(reader: Reader, left: Node, right: Node) -> Iterator[tuple[Any, Any]]:
-    """The two sides of an equation as arrays of one shape. Raises Unread where their shapes or letters differ."""
+def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> Iterator[tuple[Any, Any]]:
+    """The two sides of an equation as arrays of one shape. Raises Unread where their shapes or letters differ; one of
+    ``bounds`` may have fewer indices than what it bounds."""
     x, y = reader.read(left), reader.read(right)
     alike = reader.glossary.alike
     if alike and isinstance(x, Several) and isinstance(y, Several):
@@ -128,13 +129,14 @@ def sides_of(reader: Reader, left: Node, right: Node) -> Iterator[tuple[Any, Any
         if not (isinstance(x, Several) and isinstance(y, Several) and len(x.parts) == len(y.parts)):
             raise Unread("the sides are not as many things")
         for a, b in zip(x.parts, y.parts, strict=True):
-            yield _aligned(a, b, left, right)
+            yield _aligned(a, b, left, right, bounds)
     else:
-        yield _aligned(x, y, left, right)
+        yield _aligned(x, y, left, right, bounds)
 
 
-def _aligned(x: Value, y: Value, left: Node, right: Node) -> tuple[Any, Any]:
-    if set(x.letters) != set(y.letters) and x.letters and y.letters:
+def _aligned(x: Value, y: Value, left: Node, right: Node, bounds: bool) -> tuple[Any, Any]:
+    within = bounds and (set(x.letters) < set(y.letters) or set(y.letters) < set(x.letters))
+    if set(x.letters) != set(y.letters) and x.letters and y.letters and not within:
         raise Unread(f"the sides have the free indices {x.letters} and {y.letters}")
     x, y = _flat(x, y, left), _flat(y, x, right)
     for value, other, side in ((x, y, left), (y, x, right)):

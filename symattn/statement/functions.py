@@ -54,10 +54,12 @@ def log_sum_exp(s: Value) -> Value:
 
 
 def largest(*given: Value) -> Value:
-    """The largest entry of a vector, or the larger of two numbers."""
-    if len(given) == 1 and given[0].rank == 1:
-        x = given[0]
-        return Value(x.array.__array_namespace__().max(x.array, axis=-1), x.letters)
+    """The largest entry, or the larger of two numbers."""
+    if len(given) == 1 and given[0].rank:
+        x = Value(
+            given[0].array.__array_namespace__().max(given[0].array, axis=-1), given[0].letters, given[0].rank - 1
+        )
+        return largest(x) if x.rank else x
     if len(given) == 2 and not any(x.rank for x in given):
         return both(*given, lambda a, b: a.__array_namespace__().maximum(a, b))
     raise Unread("max of these")

@@ -79,6 +79,14 @@ class Glossary:
         """Whether the letter stands for an array or a number."""
         return key in self.given or key in self.defined or key in self.sizes or key in self.permutations
 
+    def but(self, *letters: str) -> Glossary:
+        """This without the meaning of some letters."""
+
+        def rest(found: Mapping[str, Any]) -> dict[str, Any]:
+            return {key: meaning for key, meaning in found.items() if key not in letters}
+
+        return replace(self, given=rest(self.given), defined=rest(self.defined), sizes=rest(self.sizes))
+
     def also(self, given: Mapping[str, str] | None = None, **more: Any) -> Glossary:
         """This and more: letters in ``given`` lose the meaning that they had, mappings are joined, other fields are
         set; a ``Node`` in ``defined`` is a definition without indices."""

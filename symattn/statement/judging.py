@@ -27,6 +27,7 @@ from symattn.statement.glossary import Glossary
 from symattn.statement.values import Unread
 
 _BITS, _EXACT = 128, 3
+_ENOUGH = 6  # draws that meet the conditions of a claim
 Needed = tuple[str, ...]
 """The hypotheses of a proof, in words."""
 _SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whether the right side is the smaller one
@@ -36,6 +37,7 @@ _SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whethe
 class Question:
     """A relation, what its letters stand for, the sizes that it is written out for, and what helps to decide it.
 
+    ``where``: what the numbers meet of which the relation is claimed.
     ``sharp``: each ≤ is attained by some numbers, or approached, as a weaker bound would not be.
     ``gaps``: for an inequality, by one of its sides, larger − smaller in a form that shows its sign. ``signs``: x →
     an expression that is |x|, in a form that shows its sign.
@@ -47,6 +49,7 @@ class Question:
     gaps: Mapping[Node, Node] = field(default_factory=dict)
     signs: Mapping[Node, Node] = field(default_factory=dict)
     sharp: Literal["", "attained", "approached", "far"] = ""
+    where: tuple[Relation, ...] = ()
 
     def of(self, relation: Relation) -> Evidence:
         """What stands behind another relation in the place of this one."""
@@ -130,8 +133,11 @@ def _general(question: Question) -> Evidence:
     for link in every:
         if link.sign != "=" and link.sign not in _SMALLER:
             raise Unread(f"the sign {link.sign}")
+    met = [x for relation in question.where for x in links(relation)]
     if not question.glossary.laws:
-        _spot(compiled, every)
+        _spot(compiled, every, met)
+    if met:
+        return _under_conditions(compiled, every, met, question.sharp)
     signs = _signs(compiled, question.signs) if _has_bars(question) else {}
     found = [*_equations(compiled, every, signs), *_inequalities(compiled, every, question.gaps)]
     if None not in found:
@@ -140,6 +146,15 @@ def _general(question: Question) -> Evidence:
     if question.glossary.laws:
         raise FalseStep(f"{text(question.relation)} is not proved under every law that was assumed")
     return _checked(compiled, every, question.sharp)
+
+
+def _under_conditions(compiled: Compiled, every: Sequence[Link], where: Sequence[Link], sharp: str) -> Evidence:
+    """Equations that hold without the conditions are proved; else the numbers that meet them are asked."""
+    if all(
+        x.sign == "=" and _decided_by_letters(compiled.sides([(x.left, x.right)]), compiled.declared) for x in every
+    ):
+        return Evidence(Grade.PROVED, "all sizes")
+    return _checked(compiled, every, sharp, where)
 
 
 def _has_bars(question: Question) -> bool:
@@ -255,7 +270,9 @@ def _at_every_index(smaller: Node) -> Node:
 def _by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: bool) -> Needed | None:
     d, pair = compiled.declared, [(smaller, larger)]
     gaps = compiled.gaps(pair, [gap])
-    method = bound(d.arrays, compiled.sides(pair), gaps, positive=d.positive, nonnegative=d.nonnegative, units=d.units)
+    method = bound(
+        d.arrays, compiled.sides(pair, True), gaps, positive=d.positive, nonnegative=d.nonnegative, units=d.units
+    )
     parts: list[Method] = [method, Positive(d, _only(gaps))] if strict else [method]
     found = [part.decide() for part in parts]
     refuted = next((x for x in found if x.evidence.grade is Grade.REFUTED), None)
@@ -277,38 +294,52 @@ def _is_zero(x: Node) -> bool:
 
 
 # -- at sizes ---------------------------------------------------------------------------------------------------------
-def _spot(compiled: Compiled, every: Sequence[Link]) -> None:
+def _spot(compiled: Compiled, every: Sequence[Link], where: Sequence[Link] = ()) -> None:
     """One draw at some sizes, before anything is proved: most of what is false is seen there."""
     declared = compiled.declared
     with precision(_BITS):
         for world in [w for w in draws(declared.sorts()) if w.seed == 1][::2]:
-            compared(compiled, every, world)
+            if _met(compiled, where, world):
+                compared(compiled, every, world)
 
 
-def _checked(compiled: Compiled, every: Sequence[Link], sharp: str) -> Evidence:
+def _met(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
+    """Whether these numbers meet the conditions."""
+    try:
+        compared(compiled, where, world)
+    except FalseStep:
+        return False
+    return True
+
+
+def _checked(compiled: Compiled, every: Sequence[Link], sharp: str, where: Sequence[Link] = ()) -> Evidence:
     """All draws in balls, then exact numbers where there are equations."""
     declared = compiled.declared
     with precision(_BITS):
-        for world in draws(declared.sorts()):
+        met = [world for world in draws(declared.sorts()) if _met(compiled, where, world)]
+        if len(met) < _ENOUGH:
+            raise Unread("no numbers were found that meet the conditions")
+        for world in met:
             compared(compiled, every, world)
         if sharp:
             bounds = [x for x in every if x.sign != "=" and not _is_zero(x.left) and not _is_zero(x.right)]
-            _sharp(compiled, bounds, sharp)
+            _sharp(compiled, bounds, sharp, where)
     largest = sizes(declared.sorts())[-2]
     equations = [x for x in every if x.sign == "="]
     for number in range(_EXACT) if equations else ():
         there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
         with suppress(Unread, Refused, Undecided):  # exact numbers lack some functions that balls have
-            compared(compiled, equations, Numbers(there, number))
-    many = len(sizes(declared.sorts())) * 6
-    return Evidence(Grade.CHECKED, f"{many} draws at sizes up to {_words(largest)}")
+            exact = Numbers(there, number)
+            if _met(compiled, where, exact):
+                compared(compiled, equations, exact)
+    return Evidence(Grade.CHECKED, f"{len(met)} draws at sizes up to {_words(largest)}")
 
 
-def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str) -> None:
+def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]) -> None:
     """Each bound is an equation in some draw, or nearly one. Raises FalseStep."""
     for link in bounds:
         kind, near = EXTREME[how]
-        worlds = extreme(compiled.declared.sorts(), kind)
+        worlds = (w for w in extreme(compiled.declared.sorts(), kind) if _met(compiled, where, w))
         if not any(compared(compiled, [link], world)[0] < near for world in worlds):
             raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
 

@@ -69,6 +69,11 @@ class Reader:
         top = self.xp.asarray(f.numerator)
         return Value(top if f.denominator == 1 else top / self.xp.asarray(f.denominator))
 
+    def array(self, key: str) -> Any:
+        """The array of a given letter, for the code of a definition."""
+        self.touched.add(key)
+        return self.arrays[key]
+
     def length(self, sort: str) -> Any:
         """The length of a sort, or of a sum of sorts."""
         self.measured.add(sort)
@@ -121,13 +126,16 @@ class Reader:
         if not meaning.letters:
             return self.read(meaning.body)
         body = self.one(meaning.body)
+        for letter in (i for i in meaning.letters if i not in body.letters):
+            body = v.both(body, self.position(letter), lambda a, b: a + 0 * b)
         array = v.stacked(body, meaning.letters)
         return Value(array, (), body.rank + len(meaning.letters), body.row)
 
     def stem(self, key: str) -> Value | None:
         """The array that a letter with indices is a part of: S for s, dA for da."""
         upper = f"{key[0]}{key[1:2].upper()}{key[2:]}" if key[0] == "d" and len(key) > 1 else key[:1].upper() + key[1:]
-        for word in dict.fromkeys((key, upper)):
+        known = {*self.arrays, *self.glossary.defined}
+        for word in sorted(dict.fromkeys((key, upper)), key=lambda word: word not in known):
             found = self.letter(word)
             if isinstance(found, Value):
                 return found
@@ -252,7 +260,10 @@ class Reader:
         return Value(xp.where(truth, xp.asarray(1), xp.asarray(0)), (i, j))
 
     def over(self, x: Value, letters: list[str], operator: str = "sum") -> Value:
-        """Σ or max over index letters."""
+        """Σ, max or min over index letters."""
+        if operator == "min":
+            found = self.over(replace(x, array=-x.array), letters, "max")
+            return replace(found, array=-found.array)
         for letter in letters:
             if letter not in x.letters:
                 raise Unread(f"the index {letter} does not occur")
@@ -347,6 +358,8 @@ class Reader:
             if found.rank:
                 raise Unread("e to the power of what is no number")
             return replace(found, array=self.xp.exp(found.array))
+        if text(x) in self.glossary.defined:
+            return self.one(Name(text(x)))
         found = self.one(x.base)
         if found.rank or not isinstance(x.exponent, nt.Number) or x.exponent.value.denominator != 1:
             raise Unread(f"the power {text(x)}")
@@ -382,8 +395,15 @@ class Reader:
 
     def _norm(self, x: Value, sub: Node | None) -> Value:
         kind = text(sub) if sub is not None else ""
-        if kind == "" and x.rank == 1:
-            return Value(v.root_of_squares(self.xp.sum(x.array * x.array, axis=-1)), x.letters)
+        if (x.rank, kind) in ((1, ""), (1, "2"), (2, "F")):
+            squares = Value(x.array * x.array, x.letters, x.rank)
+            for _ in range(x.rank):
+                squares = v.summed(squares)
+            return replace(squares, array=v.root_of_squares(squares.array))
+        if kind == "1" and x.rank == 1:
+            return v.summed(replace(x, array=self._absolute(x.array)))
+        if kind == "∞" and x.rank == 1:
+            return Value(self.xp.max(self._absolute(x.array), axis=-1), x.letters)
         if kind == "∞" and x.rank == 2:
             rows = self.xp.sum(self._absolute(x.array), axis=-1)
             return Value(self.xp.max(rows, axis=-1), x.letters)

@@ -15,7 +15,7 @@ from symattn.document.text import text
 from symattn.statement.functions import FUNCTIONS
 from symattn.statement.glossary import Glossary, Spoken
 
-_OPENING = frozenset(("with", "where", "for", "if", "iff", "at", "when", "as", "under"))
+_OPENING = frozenset(("with", "where", "for", "if", "iff", "at", "when", "as", "under", "from"))
 _BETWEEN = frozenset(("some", "any", "all", "every", "a", "an", "the"))
 _CONTINUING = frozenset(("", "and"))
 _SIGNS = {">": "positive", "≥": "nonnegative"}

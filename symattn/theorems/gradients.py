@@ -8,18 +8,41 @@ from symattn.attention.gradients.attention import Gradients, backward, softmax_v
 from symattn.attention.notation import D_K, D_V, N_K, N_Q
 from symattn.attention.scores import scale_by_root
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import Big, Node, Over, Partial, Root, call, equals, name, node, relation, total
+from symattn.document.notation import Node, Over, Partial, Root, call, equals, name, node, relation, total
 from symattn.proof.gradients import gradient, jacobian
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound
+from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems import gradients_steps
-from symattn.theorems.letters import ATTENTION, OUT, G, K, P, Q, V, magnitude, over_keys, said, same, t, weights
+from symattn.theorems.letters import (
+    ATTENDING,
+    ATTENTION,
+    OUT,
+    G,
+    K,
+    P,
+    Q,
+    V,
+    largest,
+    magnitude,
+    over_keys,
+    same,
+    smallest,
+    t,
+    weights,
+)
 
 TOPIC = "gradients"
 QKVG = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v", "g": "n_q d_v"}
 HEADS = {f"{letter}_h": f"h {shape}" for letter, shape in QKVG.items()}
 SQUARE = {"a": "n_q d_k", "b": "n_q d_v"}  # as many keys and values as queries, for false variants
 MEANING = (("ℓ is the sum of the entries of ", G, " times those of ", OUT, "; dX is its gradient by X"),)
+_ROW = Glossary(
+    {"s": "m", "g": "m"},
+    sizes={"m": "m", "n_k": "m"},
+    index={"i": "m", "j": "m", "l": "m"},
+    defined={"p": Definition((), call("softmax", "s"))},
+)
 FLASH = "Dao et al., FlashAttention (2022)"
 
 
@@ -36,6 +59,14 @@ _DELTA = name("δ", "i", "j")
 _INNER = total(name("l"), 1, N_K, _p("i", "l") * _of("P", "i", "l"))
 
 
+_FORWARD = ATTENDING.also(
+    defined={"ℓ": total("i", 1, N_Q, total("c", 1, D_V, name("G", "i", "c") * name("O", "i", "c")))}, loss="ℓ"
+)
+LETTERS = _FORWARD.also(
+    defined={"dP": G * t(V), "dS": Definition(("i", "j"), _p("i", "j") * (_of("P", "i", "j") - _INNER))}
+)
+
+
 def _loss(q: Any, k: Any, v: Any, g: Any) -> Any:
     """⟨G, Attention(Q, K, V)⟩."""
     return (g * ATTENTION(q, k, v)).sum()
@@ -48,6 +79,7 @@ def _loss(q: Any, k: Any, v: Any, g: Any) -> Any:
     "softmax-jacobian",
     TOPIC,
     same(Partial(_p("i"), name("s", "j", role="score")), _p("i") * (_DELTA - _p("j"))),
+    letters=_ROW,
     arrays={"s": "m"},
     why="The derivative of a quotient. The maximum that is subtracted may be differentiated or not: it cancels.",
     false=lambda s: (jacobian(soft, "s", s=s), _diagonal(soft(s)) + soft(s)[:, None] * soft(s)[None, :]),
@@ -71,6 +103,7 @@ def _diagonal(p: Any) -> Any:
         Partial(total(name("j"), 1, name("m"), name("g", "j") * _p("j")), name("s", "i", role="score")),
         _p("i") * (name("g", "i") - total(name("j"), 1, name("m"), name("g", "j") * _p("j"))),
     ),
+    letters=_ROW,
     arrays={"s": "m", "g": "m"},
     why="The Jacobian, transposed, times g.",
     false=lambda s, g: (_pulled_back(s, g), soft(s) * g - (soft(s) * g).sum()),
@@ -88,6 +121,7 @@ def _pulled_back(s: Any, g: Any) -> Any:
     "cross-entropy-gradient",
     TOPIC,
     same(Partial(-call("log", _p("y")), name("s", "j", role="score")), _p("j") - name("δ", "j", "y")),
+    letters=_ROW.also(places={"y": 0}),
     arrays={"s": "1+m"},
     hypotheses=("the label y is the first class, which is no loss: classes may be renamed",),
     why="log p_y is the score less the logarithm of the denominator.",
@@ -114,6 +148,7 @@ def _label(s: Any) -> Any:
     "backward-dV",
     TOPIC,
     same(_of("V"), t(P) * G),
+    letters=LETTERS,
     arrays=QKVG | SQUARE,
     hypotheses=MEANING,
     source=FLASH,
@@ -135,6 +170,7 @@ def backward_dv(q: Any, k: Any, v: Any, g: Any) -> Any:
         " and ",
         equals(_of("P"), G * t(V)),
     ),
+    letters=_FORWARD,
     arrays=QKVG | HEADS,
     hypotheses=MEANING,
     source=FLASH,
@@ -158,6 +194,7 @@ def backward_dq(q: Any, k: Any, v: Any, g: Any, q_h: Any, k_h: Any, v_h: Any, g_
     "backward-dK",
     TOPIC,
     same(_of("K"), Over(node(1), Root(D_K)) * t(_of("S")) * Q),
+    letters=LETTERS,
     arrays=QKVG | SQUARE,
     hypotheses=MEANING,
     source=FLASH,
@@ -176,6 +213,7 @@ def backward_dk(q: Any, k: Any, v: Any, g: Any) -> Any:
         over_keys(_p("i", "j") * _of("P", "i", "j")),
         total(name("c"), 1, D_V, name("G", "i", "c") * name("O", "i", "c", role="output")),
     ),
+    letters=_FORWARD,
     arrays=QKVG,
     hypotheses=((equals(_of("P"), G * t(V)), ", as ", G, " is the gradient by ", OUT),),
     source=FLASH,
@@ -192,6 +230,7 @@ def flash_rowsum(q: Any, k: Any, v: Any, g: Any) -> Any:
     "score-gradient-rows-sum-zero",
     TOPIC,
     (equals(over_keys(_of("S", "i", "j")), 0), ", hence ", equals(over_keys(_of("K", "j")), 0)),
+    letters=LETTERS,
     arrays=QKVG,
     hypotheses=MEANING,
     why="The weights do not change when one number is added to all scores of a row, or one vector to all keys.",
@@ -208,6 +247,7 @@ def score_gradient_rows_sum_zero(q: Any, k: Any, v: Any, g: Any) -> Any:
     "value-gradient-conserved",
     TOPIC,
     same(over_keys(_of("V", "j")), total(name("i"), 1, N_Q, name("G", "i"))),
+    letters=LETTERS,
     arrays=QKVG | SQUARE,
     hypotheses=MEANING,
     why="The weights of every row sum to one.",
@@ -218,8 +258,8 @@ def value_gradient_conserved(q: Any, k: Any, v: Any, g: Any) -> Any:
     return gradient(_loss, "v", q=q, k=k, v=v, g=g).sum(axis=0), g.sum(axis=0)
 
 
-_LARGEST = Big("max", name("j"), None, None, _p("i", "j"))
-_SPREAD = said("max", _of("P", "i", "j")) - said("min", _of("P", "i", "j"))
+_LARGEST = largest("j", _p("i", "j"))
+_SPREAD = largest("j", _of("P", "i", "j")) - smallest("j", _of("P", "i", "j"))
 
 
 def _signed_sum(s: Any, g: Any, low: Any, high: Any, e: Any) -> Any:
@@ -284,9 +324,10 @@ score_gradient_saturates = Theorem(
         ),
     ),
     "this catalogue",
-    ("the same with ", (1 - _LARGEST) ** 2),
+    (relation(over_keys(magnitude(_of("S", "i", "j"))), "≤", 2 * (1 - _LARGEST) ** 2 * _SPREAD),),
     ("The key itself moves with the weight of the others, and the others have no more weight than that.",),
     (("there are two keys or more",), (equals(_of("S", "i", "j"), _p("i", "j") * (_of("P", "i", "j") - _INNER)),)),
+    ATTENDING.but("S").also({"S": "n_q n_k", "dP": "n_q n_k"}, sharp="far"),
 )
 
 

@@ -3,6 +3,7 @@ topic ``gradients``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from symattn.attention.gradients import rows, scores
@@ -12,7 +13,7 @@ from symattn.attention.gradients.norms import unit_gradient
 from symattn.attention.groups import repeat_heads
 from symattn.attention.layers.activations import sigmoid
 from symattn.attention.norms import centre, layer_norm, rms_norm
-from symattn.attention.notation import D_K, N_K, N_Q
+from symattn.attention.notation import D_K, D_V, N_K, N_Q
 from symattn.attention.pointwise import sigmoid_weights
 from symattn.attention.positions.angles import rotate_half, rotate_interleaved
 from symattn.attention.projections import project
@@ -22,10 +23,30 @@ from symattn.attention.softcap import softcap
 from symattn.attention.softmax import log_sum_exp
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.document.notation import Node, Over, Partial, Power, Root, equals, name, node, total
+from symattn.document.notation import Node, Over, Partial, Power, Product, Root, call, equals, name, node, total
 from symattn.proof.gradients import gradient
 from symattn.proof.theorem import Theorem, theorem
-from symattn.theorems.letters import ATTENTION, CAUSAL, I_, J_, G, K, P, Q, X, norm, same, t
+from symattn.statement.glossary import Definition, Glossary
+from symattn.theorems.letters import (
+    ATTENDING,
+    ATTENTION,
+    CAUSAL,
+    I_,
+    J_,
+    ONES,
+    G,
+    K,
+    P,
+    Q,
+    V,
+    X,
+    norm,
+    power_of_e,
+    same,
+    softmax,
+    t,
+    told,
+)
 
 TOPIC = "gradients"
 FLASH = "Dao et al., FlashAttention (2022)"
@@ -33,6 +54,7 @@ CAP = 2
 BIASED = Attention(bias=True)
 QKVG = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v", "g": "n_q d_v"}
 _DA, _A, _W, _B = name("dA"), name("A", role="weight"), name("W"), name("b")
+_Y = name("Y", "i", "j")
 _U, _PI, _C = name("u"), name("Π"), name("c")
 
 
@@ -45,8 +67,34 @@ def _of(letter: str, *at: Any) -> Node:
     return name("d" + letter, *at)
 
 
+def _s(*at: Any) -> Node:
+    return name("s", *at, role="score")
+
+
+_SUNK = power_of_e(name("b", "i")) + total("l", 1, N_K, power_of_e(_s("i", "l")))
+_ADDED = Product((name("v"), name("h", "i", "j")), "·")
+_HIDDEN = equals(name("h", "i", "j"), call("tanh", name("W") * name("q", "i") + name("U") * name("k", "j")))
 _D = name("D", "i")
 _IS_D = equals(_D, total(J_, 1, N_K, _p("i", "j") * _of("P", "i", "j")))
+
+
+def _passing(given: Mapping[str, str], of: Node, by: Node, **more: Any) -> Glossary:
+    """Letters of a step that gives ``of``, by which the gradient ``by`` is given: dX is the gradient by X."""
+    loss = {"ℓ": total(I_, 1, N_Q, total(J_, 1, N_K, by * of))}
+    return ATTENDING.but(*ATTENDING.given, *ATTENDING.defined).also(given, defined=loss, loss="ℓ", **more)
+
+
+_WHOLE = ATTENDING.also(
+    defined={
+        "ℓ": total(I_, 1, N_Q, total("c", 1, D_V, name("G", "i", "c") * name("O", "i", "c"))),
+        "dP": G * t(V),
+        "dS": Definition(
+            ("i", "j"),
+            _p("i", "j") * (_of("P", "i", "j") - total("l", 1, N_K, _p("i", "l") * _of("P", "i", "l"))),
+        ),
+    },
+    loss="ℓ",
+)
 MEANING = (("dX is the gradient by X, from dY by what was computed of it",),)
 
 
@@ -61,19 +109,29 @@ def _sunk(s: Any, b: Any, g: Any) -> Any:
     (
         equals(_of("S", "i", "j"), _p("i", "j") * (_of("P", "i", "j") - _D)),
         " and ",
-        equals(_of("b", "i"), -_p("i", "b") * _D),
+        equals(_of("b", "i"), -name("w", "i") * _D),
         " with ",
         _IS_D,
     ),
+    letters=_passing({"S": "n_q n_k", "dP": "n_q n_k", "b": "n_q"}, _p("i", "j"), _of("P", "i", "j")),
     arrays={"s": "n_q n_k", "b": "n_q 1", "g": "n_q n_k"},
-    hypotheses=(*MEANING, ("a sink ", name("b", "i"), " has the weight ", _p("i", "b"), " in its row")),
+    hypotheses=(
+        *MEANING,
+        told(
+            "a sink {} has the weight {} in its row: {}, {}",
+            name("b", "i"),
+            name("w", "i"),
+            equals(_p("i", "j"), power_of_e(_s("i", "j")) / _SUNK),
+            equals(name("w", "i"), power_of_e(name("b", "i")) / _SUNK),
+        ),
+    ),
     source=FLASH,
     why="The sink is one more key, of which the value is 0.",
     false=lambda s, b, g: (
         gradient(_sunk, "b", s=s, b=b, g=g),
         -rows.sink_gradients(sink_weights(s, b), g)[1],
     ),
-    false_says=("the sink's gradient with the other sign",),
+    false_says=same(_of("b", "i"), name("w", "i") * _D),
 )
 def backward_sink(s: Any, b: Any, g: Any) -> Any:
     ds, db = rows.sink_gradients(sink_weights(s, b), g)
@@ -84,8 +142,9 @@ def backward_sink(s: Any, b: Any, g: Any) -> Any:
     "backward-sigmoid",
     TOPIC,
     same(_of("S", "i", "j"), name("a", "i", "j") * (1 - name("a", "i", "j")) * name("da", "i", "j")),
+    letters=_passing({"S": "n_q n_k", "dA": "n_q n_k"}, name("a", "i", "j"), name("da", "i", "j")),
     arrays={"s": "n_q n_k", "g": "n_q n_k"},
-    hypotheses=(*MEANING, (equals(name("a", "i", "j"), name("σ") * name("s", "i", "j", role="score")),)),
+    hypotheses=(*MEANING, (equals(name("a", "i", "j"), call("sigmoid", _s("i", "j"))),)),
     why="Each weight looks at its own score.",
     false=lambda s, g: (gradient(_of_sigmoid, "s", s=s, g=g), sigmoid_weights(s, 0) * g),
     false_says=same(_of("S", "i", "j"), name("a", "i", "j") * name("da", "i", "j")),
@@ -102,8 +161,14 @@ def _of_sigmoid(s: Any, g: Any) -> Any:
     "log-sum-exp-gradient",
     TOPIC,
     same(Partial(name("L", "i"), name("s", "i", "j", role="score")), _p("i", "j")),
+    letters=ATTENDING.but("S").also({"S": "n_q n_k"}),
     arrays={"s": "n_q n_k", "g": "n_q 1"},
-    hypotheses=(("L is the logarithm of what a row is divided by",),),
+    hypotheses=(
+        told(
+            "L is the logarithm of what a row is divided by, {}",
+            equals(name("L", "i"), call("log", total("l", 1, N_K, power_of_e(_s("i", "l"))))),
+        ),
+    ),
     why="The derivative of a logarithm of a sum of exponentials.",
     false=lambda s, g: (gradient(_summed, "s", s=s, g=g), soft(s) * (g - soft(s) * g)),
     false_says=same(Partial(name("L", "i"), name("s", "i", "j", role="score")), _p("i", "j") * (1 - _p("i", "j"))),
@@ -128,16 +193,17 @@ def _capped(s: Any, g: Any) -> Any:
 @theorem(
     "backward-softcap",
     TOPIC,
-    same(_of("S"), _of("Y") * (1 - Power(Over(name("Y"), _C), node(2)))),
+    same(_of("S", "i", "j"), _of("Y", "i", "j") * (1 - Power(Over(_Y, _C), node(2)))),
+    letters=_passing({"S": "n_q n_k", "dY": "n_q n_k", "c": ""}, _Y, _of("Y", "i", "j")),
     arrays={"s": "n_q n_k", "g": "n_q n_k"},
     hypotheses=(
         *MEANING,
-        (equals(name("Y"), _C * name("tanh") * Over(name("S", role="score"), _C)), ", products entry by entry"),
+        (equals(_Y, _C * call("tanh", Over(_s("i", "j"), _C))),),
         (equals(_C, CAP), ", which is no loss: scores may be measured in other units"),
     ),
     why="The derivative of tanh is 1 − tanh².",
     false=lambda s, g: (gradient(_capped, "s", s=s, g=g), g * (1 - softcap(s, CAP) * softcap(s, CAP))),
-    false_says=same(_of("S"), _of("Y") * (1 - Power(name("Y"), node(2)))),
+    false_says=same(_of("S", "i", "j"), _of("Y", "i", "j") * (1 - Power(_Y, node(2)))),
 )
 def backward_softcap(s: Any, g: Any) -> Any:
     return gradient(_capped, "s", s=s, g=g), scores.softcap_gradient(softcap(s, CAP), CAP, g)
@@ -163,6 +229,9 @@ def _pairs(function: Any, found: tuple[Any, ...], g: Any, **given: Any) -> list[
         " and ",
         equals(_of("W"), t(Q) * _of("S") * K),
     ),
+    letters=_passing(
+        {"Q": "n_q d_q", "K": "n_k d_k", "W": "d_q d_k", "dS": "n_q n_k"}, _s("i", "j"), _of("S", "i", "j")
+    ),
     arrays={"q": "n_q d_q", "k": "n_k d_k", "w": "d_q d_k", "g": "n_q n_k"},
     hypotheses=(*MEANING, (equals(name("S", role="score"), Q * _W * t(K)),)),
     why="The scores are linear in each of the three.",
@@ -184,10 +253,15 @@ def backward_general_scores(q: Any, k: Any, w: Any, g: Any) -> Any:
             _of("s", "i", "j") * name("v") * (1 - Power(name("h", "i", "j"), node(2))),
         ),
     ),
+    letters=_passing(
+        {"Q": "n_q d_q", "K": "n_k d_k", "W": "l d_q", "U": "l d_k", "v": "l", "dS": "n_q n_k"},
+        _s("i", "j"),
+        _of("S", "i", "j"),
+    ).but("h"),
     arrays={"q": "n_q d_q", "k": "n_k d_k", "w": "d_q l", "u": "d_k l", "v": "l", "g": "n_q n_k"},
     hypotheses=(
         *MEANING,
-        ("the scores are ", name("v"), " · ", name("h", "i", "j"), ", h the tanh of W q + U k; products by entries"),
+        told("the scores are {} with {}; products by entries", equals(_s("i", "j"), _ADDED), _HIDDEN),
         ("dQ and dW are those of Q W for the sums of e over keys, dK and dU those of K U for its sums over queries",),
     ),
     source="Bahdanau, Cho, Bengio (2015)",
@@ -209,6 +283,7 @@ def backward_additive_scores(q: Any, k: Any, w: Any, u: Any, v: Any, g: Any) -> 
         _of("q", "i"),
         total(J_, 1, N_K, _of("s", "i", "j") * (name("k", "j", role="key") - name("q", "i", role="query"))),
     ),
+    letters=_passing({"Q": "n_q d", "K": "n_k d", "dS": "n_q n_k"}, _s("i", "j"), _of("S", "i", "j")),
     arrays={"q": "n_q d", "k": "n_k d", "g": "n_q n_k"},
     hypotheses=(
         *MEANING,
@@ -255,6 +330,13 @@ _SIDE = Over(G - _U * (t(_U) * G), norm(X))
         _PI * X,
         ", times ",
         _PI,
+    ),
+    letters=Glossary(
+        {"X": "d", "G": "d"},
+        index={"i": "d"},
+        sizes={"d": "d"},
+        loss="ℓ",
+        defined={"ℓ": Definition((), total(I_, 1, "d", name("G", "i") * name("u", "i")))},
     ),
     arrays={"x": "n d", "g": "n d", "q": "n_q d", "k": "n_k d", "s": "n_q n_k"},
     hypotheses=(*MEANING, ("ε = 0, and no row is 0 (for LayerNorm, constant); Π subtracts the mean of a row",)),
@@ -309,8 +391,15 @@ def backward_rotary(x: Any, g: Any, y: Any, w: Any, cos: Any, sin: Any) -> Any:
         " and ",
         equals(_of("b"), total(I_, 1, name("n"), name("g", "i"))),
     ),
+    letters=Glossary(
+        {"X": "n d_model", "W": "d_model d", "b": "d", "G": "n d"},
+        index={"i": "n", "c": "d"},
+        sizes={"n": "n", "d": "d"},
+        loss="ℓ",
+        defined={"ℓ": Definition((), total(I_, 1, "n", total("c", 1, "d", name("G", "i", "c") * name("Y", "i", "c"))))},
+    ),
     arrays={"x": "n d_model", "w": "d_model d", "b": "d", "g": "n d"},
-    hypotheses=(*MEANING, (equals(name("Y"), X * _W + _B), " and ", equals(G, _of("Y")))),
+    hypotheses=(*MEANING, (equals(name("Y"), X * _W + ONES * t(_B)), " and G is the gradient by Y")),
     why="The projection is linear in each of the three.",
     false=lambda x, w, b, g: (gradient(_loss_of(project), "w", x=x, w=w, b=b, g=g), x.mT @ (x @ w)),
     false_says=same(_of("W"), t(X) * X * _W),
@@ -377,6 +466,18 @@ def _causal_loss(q: Any, k: Any, v: Any, g: Any) -> Any:
         " with its weights ",
         P,
     ),
+    letters=Glossary(
+        {"Q": "n d_k", "K": "n d_k", "V": "n d_v", "G": "n d_v"},
+        index={"i": "n", "j": "n", "l": "n", "c": "d_v"},
+        sizes={"n": "n", "n_k": "n", "d_k": "d_k", "d_v": "d_v"},
+        loss="ℓ",
+        defined={
+            "P": lambda r: CAUSAL.trace(r.array("Q"), r.array("K"), r.array("V"))["weights"],
+            "dP": Definition((), G * t(V)),
+            "ℓ": Definition((), total(I_, 1, "n", total("c", 1, "d_v", name("G", "i", "c") * name("O", "i", "c")))),
+            "O": Definition((), P * V),
+        },
+    ),
     arrays={"q": "n d_k", "k": "n d_k", "v": "n d_v", "g": "n d_v"},
     hypotheses=(*MEANING, (equals(_of("S", "i", "j"), _p("i", "j") * (_of("P", "i", "j") - _D)), ", ", _IS_D)),
     source=FLASH,
@@ -398,11 +499,15 @@ def _biased_loss(q: Any, k: Any, v: Any, bias: Any, g: Any) -> Any:
     TOPIC,
     (
         equals(_of("B"), _of("S")),
-        "; for one row that every query is given, ",
-        equals(_of("B", "j"), total(I_, 1, N_Q, _of("S", "i", "j"))),
+        "; for one row b that every query is given, ",
+        equals(_of("b", "j"), total(I_, 1, N_Q, _of("S", "i", "j"))),
+    ),
+    letters=_WHOLE.but("S", "P").also(
+        {"B": "n_q n_k", "b": "n_k"},
+        defined={"P": softmax(Q * t(K) / Root(D_K) + name("B") + ONES * t(_B))},
     ),
     arrays={**QKVG, "bias": "n_q n_k", "row": "1 n_k"},
-    hypotheses=(*MEANING, ("B is added to the scaled scores",)),
+    hypotheses=(*MEANING, told("B and {} are added to the scaled scores", ONES * t(_B))),
     why="The scores are the sum, and what is added often gets the sum of the gradients.",
     false=lambda q, k, v, g, bias: (
         gradient(_biased_loss, "bias", q=q, k=k, v=v, bias=bias, g=g),

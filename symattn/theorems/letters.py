@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from symattn.attention.notation import D_K, N_K, SYMBOLS
 from symattn.attention.spec import Attention
 from symattn.document.model import Inline, Text
 from symattn.document.notation import (
+    Big,
     Call,
     Fence,
     Like,
@@ -26,6 +28,7 @@ from symattn.document.notation import (
     node,
     total,
 )
+from symattn.statement.glossary import Definition, Glossary
 
 ATTENTION = Attention()  # softmax(Q Kᵀ / √d_k) V, of which most statements speak
 CAUSAL = Attention(causal=True, fully_masked="nan")
@@ -36,6 +39,27 @@ W_Q, W_K, W_V, W_O = SYMBOLS["w_q"], SYMBOLS["w_k"], SYMBOLS["w_v"], SYMBOLS["w_
 I_, J_, T_ = name("i"), name("j"), name("t")
 M, B, G, PI = name("M"), name("B"), name("G"), name("Π")
 ONES = name("1", bold=True)
+ATTENDING = Glossary(
+    given={"Q": "n_q d_k", "K": "n_k d_k", "V": "n_k d_v", "V′": "n_k d_v", "G": "n_q d_v"},
+    index={"i": "n_q", "j": "n_k", "l": "n_k", "c": "d_v"},
+    defined={
+        "S": Definition((), Over(Q * Transposed(K), Root(D_K))),
+        "P": Definition((), call("softmax", "S")),
+        "O": Definition((), P * V),
+    },
+    sharp="attained",
+)
+"""What the letters of attention stand for in most statements."""
+
+
+def eye(sort: str) -> Callable[[Any], Any]:
+    """What I stands for: the identity matrix of a size."""
+
+    def made(reader: Any) -> Any:
+        places = reader.xp.arange(reader.length(sort))
+        return reader.xp.where(places[:, None] == places[None, :], reader.xp.asarray(1), reader.xp.asarray(0))
+
+    return made
 
 
 def attention(q: Like = Q, k: Like = K, v: Like = V) -> Call:
@@ -94,6 +118,16 @@ def t(x: Node) -> Node:
 def norm(x: Node, kind: Like | None = None) -> Node:
     """‖x‖, of the kind in the subscript."""
     return Fence("norm", x, None if kind is None else node(kind))
+
+
+def largest(index: Like, body: Node) -> Node:
+    """max_j body."""
+    return Big("max", node(index), None, None, body)
+
+
+def smallest(index: Like, body: Node) -> Node:
+    """min_j body."""
+    return Big("min", node(index), None, None, body)
 
 
 def magnitude(x: Node) -> Node:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 from symattn.document import notation as nt
 from symattn.document.model import Text
@@ -63,6 +64,7 @@ class Statement:
         self.declared = theorem.letters
         self.sized: dict[str, int] = {}
         self.definitions: list[Relation] = []
+        self.where: list[Relation] = []
         self.signs: dict[Text, None] = {}
         self.letters: dict[Relation, None] = {}
         for words in theorem.hypotheses:
@@ -94,22 +96,44 @@ class Statement:
         return {size: int(number.value)} if size and isinstance(number, nt.Number) else {}
 
     def _must_hold(self, relation: Relation) -> None:
-        """A hypothesis that can be read holds of the letters as they are declared. Raises FalseStep."""
+        """A hypothesis that can be read holds of the letters as they are declared, or chooses among numbers. Raises
+        FalseStep for an equation that does not hold."""
+        if self._sizes(relation):
+            return
+        if _chooses(relation):
+            self.where += [relation] if self._chosen(relation, self.glossary, self.sized) else []
+            return
         with suppress(NotRead):
-            if not self._sizes(relation):
-                self._judged(relation, self.glossary, self.sized)
+            self._judged(relation, self.glossary, self.sized)
 
-    def _judged(self, relation: Relation, glossary: Glossary, sized: Mapping[str, int]) -> Evidence:
-        used = pruned(glossary, relation, sized)
+    def _chosen(self, relation: Relation, glossary: Glossary, sized: Mapping[str, int]) -> bool:
+        """Whether a relation that can be read is not met by all numbers."""
+        try:
+            self._judged(relation, glossary, sized)
+        except NotRead:
+            return "≠" in (sign for sign, _ in relation.rest)
+        except FalseStep:
+            return True
+        return False
+
+    def _judged(
+        self,
+        relation: Relation,
+        glossary: Glossary,
+        sized: Mapping[str, int],
+        where: tuple[Relation, ...] = (),
+        sharp: Literal["", "attained", "approached", "far"] = "",
+    ) -> Evidence:
+        used = pruned(glossary, Relation(relation.first, (*relation.rest, *_sides(where))), sized)
         for sign, letters in ((">", self.declared.positive), ("≥", self.declared.nonnegative)):
             told = (nt.relation(nt.name(letter), sign, 0) for letter in letters if letter in used.given)
             self.signs |= {(formula,): None for formula in told}
         for letter, meaning in used.defined.items():
             if isinstance(meaning, Definition) and self.declared.defined.get(letter) is meaning:
-                self.letters[nt.equals(nt.name(*letter.split("_")), meaning.body)] = None
+                self.letters[nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body)] = None
         sides = {relation.first, *(side for _, side in relation.rest)}
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
-        return judged(Question(relation, used, sized, gaps, sharp=glossary.sharp))
+        return judged(Question(relation, used, sized, gaps, sharp=sharp, where=where))
 
     def decided(self, claim: Claim) -> Read:
         """A claim with what it earns. Raises FalseStep for one that is false."""
@@ -138,6 +162,7 @@ class Statement:
     def _evidence(self, claim: Claim) -> Evidence:
         """What the relation earns under its conditions."""
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
+        where = [x for x in self.where if self._concerns(x, relation)]
         for condition in claim.conditions:
             if condition in self.definitions:
                 continue
@@ -147,9 +172,16 @@ class Statement:
                 sized |= number
             elif is_mask(glossary, condition):
                 relation = _where(relation, condition)
+            elif _chooses(condition):
+                where += [condition] if self._chosen(condition, glossary, sized) else []
             else:
                 self._met(condition, glossary, sized)
-        return self._judged(relation, glossary, sized)
+        return self._judged(relation, glossary, sized, tuple(where), glossary.sharp)
+
+    def _concerns(self, condition: Relation, relation: Relation) -> bool:
+        """Whether a condition speaks of given letters that the relation is about."""
+        given = (pruned(self.glossary, x, self.sized).given for x in (condition, relation))
+        return bool({*next(given)} & {*next(given)})
 
     def _met(self, condition: Relation, glossary: Glossary, sized: Mapping[str, int]) -> None:
         """The letters as they are declared are such that a condition holds. Raises NotRead."""
@@ -163,3 +195,12 @@ def _where(relation: Relation, condition: Relation) -> Relation:
     """Both sides of a relation, 0 where the condition on its indices does not hold."""
     rest = tuple((sign, nt.At(side, condition)) for sign, side in relation.rest)
     return Relation(nt.At(relation.first, condition), rest)
+
+
+def _chooses(condition: Relation) -> bool:
+    """Whether it is met by some numbers, not by all that satisfy equations."""
+    return all(sign in "≤≥<>≠" for sign, _ in condition.rest)
+
+
+def _sides(relations: Iterable[Relation]) -> list[tuple[str, nt.Node]]:
+    return [("=", side) for relation in relations for side in (relation.first, *(s for _, s in relation.rest))]

@@ -12,11 +12,14 @@ from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.sinks import sink_weights
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.document.notation import Call, Over, Power, Words, equals, name, node, total
+from symattn.document.notation import Call, Over, Power, equals, name, node, relation, total
 from symattn.errors import Refused
 from symattn.proof.theorem import Theorem, theorem
+from symattn.statement.glossary import Glossary
+from symattn.statement.values import Value
 from symattn.theorems import structure_bounds
 from symattn.theorems.letters import (
+    ATTENDING,
     ATTENTION,
     CAUSAL,
     ONES,
@@ -34,6 +37,7 @@ from symattn.theorems.letters import (
     X,
     attention,
     dot,
+    eye,
     over_keys,
     power_of_e,
     row,
@@ -41,6 +45,7 @@ from symattn.theorems.letters import (
     same,
     stack,
     t,
+    told,
     weights,
 )
 
@@ -67,6 +72,7 @@ def _f(x: Any) -> Call:
         row("o", "i"),
         over_keys(Over(power_of_e(dot("i", "j")), total(name("l"), 1, N_K, power_of_e(dot("i", "l")))) * row("v", "j")),
     ),
+    letters=ATTENDING,
     arrays=QKV,
     source="Vaswani et al., Attention Is All You Need (2017)",
     why="Row i of the matrix formula holds the scores of query i alone. The second equation has the factor 3 of the"
@@ -89,6 +95,7 @@ def per_token_equals_matrix(q: Any, k: Any, v: Any) -> Any:
     "query-rows-independent",
     TOPIC,
     same(attention(stack(_Q1, _Q2)), stack(attention(_Q1), attention(_Q2))),
+    letters=ATTENDING.also({"Q₁": "a d_k", "Q₂": "b d_k"}),
     arrays={"q": "a d_k", "u": "b d_k", "k": "n_k d_k", "v": "n_k d_v", "l": "m d_k", "w": "m d_v"},
     why="No row of queries enters the output of another; so queries may be processed in blocks.",
     false=lambda q, k, v, l, w: (ATTENTION(q, rows(k, l), rows(v, w)), ATTENTION(q, k, v) + ATTENTION(q, l, w)),  # noqa: E741
@@ -102,6 +109,7 @@ def query_rows_independent(q: Any, u: Any, k: Any, v: Any) -> Any:
     "linear-in-values",
     TOPIC,
     same(attention(v=name("a") * V + SHIFT * OTHER), name("a") * attention() + SHIFT * attention(v=OTHER)),
+    letters=ATTENDING.also({"a": "", "b": ""}),
     arrays={**QKV, "u": "n_k d_v", "a": "1 1", "b": "1 1"},
     why="The weights do not look at the values.",
     false=lambda k, v, a, b: (_tokens_only(a * k + b * k), a * _tokens_only(k) + b * _tokens_only(k)),
@@ -116,6 +124,15 @@ def _tokens_only(x: Any) -> Any:
     return ATTENTION(x, x, x)
 
 
+_WEIGHTS = ("W_Q", "W_K", "W_V", "W", "U")
+
+
+def _layer(x: Any, w_q: Any, w_k: Any, w_v: Any, w: Any, u: Any) -> Any:
+    """Self-attention and a network on each row, both with residuals."""
+    y = x + ATTENTION(x=x, w_q=w_q, w_k=w_k, w_v=w_v)
+    return y + y.__array_namespace__().maximum(y @ w, 0) @ u
+
+
 # -- symmetries -------------------------------------------------------------------------------------------------------
 
 
@@ -123,6 +140,11 @@ def _tokens_only(x: Any) -> Any:
     "permutation-equivariance",
     TOPIC,
     same(_f(PI * X), PI * _f(X)),
+    letters=Glossary(
+        {"X": "n d", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d", "W": "d e", "U": "e d"},
+        permutations={"Π": "n"},
+        functions={"f": lambda reader, x: Value(_layer(x.array, *map(reader.array, _WEIGHTS)), (), 2)},
+    ),
     arrays={"x": "n d", "w_q": "d d_k", "w_k": "d d_k", "w_v": "d d", "w": "d e", "u": "e d"},
     permutations={"pi": "n"},
     source="Lee et al., Set Transformer (2019)",
@@ -140,14 +162,11 @@ def _tokens_only(x: Any) -> Any:
     false_says="the same for causal self-attention",
 )
 def permutation_equivariance(x: Any, w_q: Any, w_k: Any, w_v: Any, w: Any, u: Any, pi: Any) -> Any:
-    xp = x.__array_namespace__()
-
     def attended(x: Any) -> Any:
         return ATTENTION(x=x, w_q=w_q, w_k=w_k, w_v=w_v)
 
     def layer(x: Any) -> Any:
-        y = x + attended(x)
-        return y + xp.maximum(y @ w, 0) @ u
+        return _layer(x, w_q, w_k, w_v, w, u)
 
     return [
         (attended(x[pi]), attended(x)[pi]),
@@ -160,6 +179,7 @@ def permutation_equivariance(x: Any, w_q: Any, w_k: Any, w_v: Any, w: Any, u: An
     "key-permutation-invariance",
     TOPIC,
     same(attention(k=PI * K, v=PI * V), attention()),
+    letters=ATTENDING.also(permutations={"Π": "n_k"}),
     arrays=QKV,
     permutations={"pi": "n_k"},
     source="Lee et al., Set Transformer (2019)",
@@ -175,6 +195,7 @@ def key_permutation_invariance(q: Any, k: Any, v: Any, pi: Any) -> Any:
     "key-bias-redundant",
     TOPIC,
     same(attention(k=K + ONES * t(SHIFT)), attention()),
+    letters=ATTENDING.also({"b": "d_k"}),
     arrays={**QKV, "b": "1 d_k"},
     why="It adds one number to all scores of a row. So the bias of the keys' linear layer has no effect, unless rotary"
     " positions or a normalisation of the keys come after it.",
@@ -189,6 +210,7 @@ def key_bias_redundant(q: Any, k: Any, v: Any, b: Any) -> Any:
     "value-bias-passes",
     TOPIC,
     same(attention(v=V + ONES * t(SHIFT)), attention() + ONES * t(SHIFT)),
+    letters=ATTENDING.also({"b": "d_v"}),
     arrays={**QKV, "b": "1 d_v"},
     why="The weights of a row sum to one.",
     false=lambda q, k, v, b: (_off_by_one(q, k) @ (v + b), _off_by_one(q, k) @ v + b),
@@ -207,12 +229,20 @@ def _off_by_one(q: Any, k: Any) -> Any:
     "qk-gauge",
     TOPIC,
     same(attention(Q * M, K * _INVERSE), attention()),
+    letters=ATTENDING.also(
+        {"u": "d_k", "w": "d_k"},
+        defined={
+            "I": eye("d_k"),
+            "M": name("I") + name("u") * t(name("w")),
+            "M⁻¹": name("I") - name("u") * t(name("w")) / (1 + t(name("w")) * name("u")),
+        },
+    ),
     arrays={
         **QKV,
         **{"m": "d_k e", "r": "d_k e", "u": "d_k 1", "w": "d_k 1", "z": "d_k d_k"},
         **{"x": "n d_k", "w_v": "d_k d_v", "w_o": "d_v h"},
     },
-    hypotheses=(("M is any invertible matrix",),),
+    hypotheses=(told("M is any invertible matrix; of one step, {}", relation(1 + t(name("w")) * name("u"), "≠", 0)),),
     source="Elhage et al., A Mathematical Framework for Transformer Circuits (2021)",
     why=("Only ", Q * M * t(K * _INVERSE), " is seen. Likewise only ", W_Q * t(W_K), " and ", W_V * W_O, " matter."),
     rule=(
@@ -238,22 +268,28 @@ def qk_gauge(q: Any, k: Any, m: Any, r: Any, u: Any, w: Any, x: Any, w_v: Any, w
 @theorem(
     "duplicate-all-keys",
     TOPIC,
-    same(attention(k=stack(K, Words("..."), K), v=stack(V, Words("..."), V)), attention()),
+    same(attention(k=name("K'", role="key"), v=OTHER), attention()),
+    letters=ATTENDING.also(
+        {"r": "r"},
+        defined={
+            "K′": lambda reader: _repeated(reader.array("K"), reader.length("r")),
+            "V′": lambda reader: _repeated(reader.array("V"), reader.length("r")),
+        },
+    ),
     arrays={**QKV, "one": "r 1 1"},
-    hypotheses=("every key and every value is there r times",),
+    hypotheses=(told("{} and {} hold every key and every value r times", name("K'", role="key"), OTHER),),
     why="The numerator and the denominator of a weight are both multiplied by r.",
     false=lambda q, k, v: (_with_one_more(q, k, v), ATTENTION(q, k, v)),
     false_says="repeating one key leaves the output unchanged",
     top=2,
 )
 def duplicate_all_keys(q: Any, k: Any, v: Any, r: Any) -> Any:
-    xp = q.__array_namespace__()
+    return ATTENTION(q, _repeated(k, r), _repeated(v, r)), ATTENTION(q, k, v)
 
-    def repeated(x: Any) -> Any:
-        n, d = x.shape
-        return xp.reshape(xp.broadcast_to(x[None], (r, n, d)), (r * n, d))
 
-    return ATTENTION(q, repeated(k), repeated(v)), ATTENTION(q, k, v)
+def _repeated(x: Any, r: Any) -> Any:
+    xp, (n, d) = x.__array_namespace__(), x.shape
+    return xp.reshape(xp.broadcast_to(x[None], (r, n, d)), (r * n, d))
 
 
 def _with_one_more(q: Any, k: Any, v: Any) -> Any:
@@ -264,8 +300,11 @@ def _with_one_more(q: Any, k: Any, v: Any) -> Any:
     "equal-scores-average",
     TOPIC,
     same(row("o", "i"), Over(node(1), N_K) * over_keys(row("v", "j"))),
+    letters=ATTENDING.but("S").also({"c": "n_q"}),
     arrays={**QKV, "c": "n_q 1"},
-    hypotheses=("the scores of row i are all equal, as those of the query 0 are",),
+    hypotheses=(
+        told("the scores of row i are all equal, as those of the query 0 are: {}", equals(_SCORE, name("c", "i"))),
+    ),
     why="Equal scores have equal weights, which sum to one.",
     false=lambda q, k, v: (ATTENTION(0 * q, k, v), _everywhere(q, v.sum(axis=0))),
     false_says=same(row("o", "i"), over_keys(row("v", "j"))),
@@ -284,6 +323,7 @@ def _everywhere(q: Any, x: Any) -> Any:
     "symmetric-scores-reversible",
     TOPIC,
     same(name("Z", "i") * _WEIGHT, name("Z", "j") * name("P", "j", "i", role="weight")),
+    letters=ATTENDING.also({"A": "n n"}, index={"i": "n", "j": "n"}, defined={"S": name("A") + t(name("A"))}),
     arrays={"a": "n n"},
     hypotheses=((equals(S, t(S)), "; ", equals(name("Z", "i"), total(name("j"), 1, name("n"), power_of_e(_SCORE)))),),
     why="Both sides are the exponential of the score. Summed over i they say that Z is stationary under P.",

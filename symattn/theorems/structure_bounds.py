@@ -8,12 +8,13 @@ from typing import Any
 from symattn.attention.notation import D_K
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
-from symattn.document.notation import Big, Commas, Fence, Node, Partial, Relation, equals, name, node, relation
+from symattn.document.notation import Commas, Fence, Partial, Relation, equals, name, node, relation
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import listed
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound
 from symattn.theorems.letters import (
+    ATTENDING,
     ATTENTION,
     OUT,
     K,
@@ -21,11 +22,13 @@ from symattn.theorems.letters import (
     Q,
     V,
     attention,
+    largest,
     magnitude,
     norm,
     row,
     rows,
     said,
+    smallest,
     softmax,
     t,
     weights,
@@ -33,12 +36,8 @@ from symattn.theorems.letters import (
 
 TOPIC = "structure"
 QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
-_A = name("a")
+_A, _OTHER = name("a"), name("V'", role="value")
 _ENTRY, _VALUE = name("O", "i", "c", role="output"), name("V", "j", "c", role="value")
-
-
-def _largest(x: Node, over: str = "j") -> Node:
-    return Big("max", name(over), None, None, x)
 
 
 def _square(x: Any) -> Any:
@@ -55,9 +54,9 @@ output_in_hull = Theorem(
     "output-in-hull",
     TOPIC,
     (
-        Relation(said("min", _VALUE), (("≤", _ENTRY), ("≤", said("max", _VALUE)))),
-        ", the smallest and the largest over the keys j; and ",
-        relation(norm(row("o", "i")), "≤", _largest(norm(row("v", "j")))),
+        Relation(smallest("j", _VALUE), (("≤", _ENTRY), ("≤", largest("j", _VALUE)))),
+        ", and ",
+        relation(norm(row("o", "i")), "≤", largest("j", norm(row("v", "j")))),
         " for any norm",
     ),
     Together(
@@ -87,6 +86,7 @@ output_in_hull = Theorem(
     "folklore",
     (relation(norm(OUT, "F"), "≤", norm(V, "F")),),
     ("Each output is a mean of the values with weights that are positive and sum to one.",),
+    letters=ATTENDING.also(sharp="far"),
 )
 
 
@@ -192,9 +192,9 @@ nonexpansive_in_values = Theorem(
     TOPIC,
     (
         relation(
-            said("max", magnitude(attention() - attention(v=name("V'", role="value")))),
+            said("max", magnitude(attention() - attention(v=_OTHER))),
             "≤",
-            said("max", magnitude(V - name("V'", role="value"))),
+            said("max", magnitude(V - _OTHER)),
         ),
     ),
     Together(
@@ -214,6 +214,7 @@ nonexpansive_in_values = Theorem(
         ("Shown for any bound b of the entries of the difference of the values, so for the least.",),
     ),
     "folklore",
-    ("the same in the Frobenius norm",),
+    (relation(norm(attention() - attention(v=_OTHER), "F"), "≤", norm(V - _OTHER, "F")),),
     ("The difference of the outputs is a mean of the differences of the values.",),
+    letters=ATTENDING,
 )
