@@ -17,12 +17,12 @@ import numpy as np
 
 from symattn.arrays.entries import Entries
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.errors import Refused, Undecided
 
 Result = TypeVar("Result")
-_FUNCTIONS = frozenset(["exp", "log", "sqrt", "tanh", "erf", "cos", "sin"])
 
 
 class Ball(Entries):
@@ -44,7 +44,7 @@ class Ball(Entries):
 
     @classmethod
     def function(cls, name: str, x: Any) -> Any:
-        if name not in _FUNCTIONS:
+        if name not in FUNCTIONS:
             raise Refused(f"ball lacks {name}")
         if x < 0 and name in ("log", "sqrt"):
             raise Refused(f"ball: {name} of the negative number {x}")

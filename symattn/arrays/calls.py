@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.base import Array
+from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.notes import note
 from symattn.errors import Refused
 
@@ -16,7 +17,7 @@ from symattn.errors import Refused
 _MANNERS = frozenset(["dtype", "casting", "copy", "device", "kind", "like", "optimize", "order", "stable", "subok"])
 
 # What NumPy would round: of plain operands, too, these are computed by the kind. The logarithms of positions, say.
-_INEXACT = frozenset(["exp", "log", "sqrt", "tanh", "erf", "cos", "sin", "exp2", "reciprocal", "divide", "pow", "mean"])
+_INEXACT = frozenset([*FUNCTIONS, "exp2", "reciprocal", "divide", "pow", "mean"])
 
 
 def offered(name: str, function: Callable[..., Any], like: Callable[..., Any] | None = None) -> Callable[..., Any]:

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
-from symattn.arrays.pulls import pi
 from symattn.errors import Refused, Undecided
 
 
@@ -70,19 +70,10 @@ class Dual(Planes):
     def _unary(cls, name: str, a: Self) -> Self:
         f = cls.base._unary(name, a.value)
         x = a._finite()
-        slopes = {
-            "exp": lambda: f,
-            "log": lambda: 1 / x,
-            "sqrt": lambda: 1 / (f * 2),
-            "tanh": lambda: 1 - f * f,
-            "cos": lambda: -cls.base._unary("sin", x),
-            "sin": lambda: cls.base._unary("cos", x),
-            "erf": lambda: 2 * cls.base._unary("exp", -(x * x)) / cls.base._unary("sqrt", pi(cls.base)),
-        }
-        if name not in slopes:
+        if name not in FUNCTIONS:
             raise Refused(f"{cls.name} lacks {name}")
         flat = bool(np.all(a.planes[1] == 0))  # a constant has no slope even where the function has none
-        return cls.made(f, a.derivative if flat else slopes[name]() * a.derivative)  # type: ignore[no-untyped-call]
+        return cls.made(f, a.derivative if flat else FUNCTIONS[name].slope(cls.base.xp, x, f) * a.derivative)
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:

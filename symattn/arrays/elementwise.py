@@ -12,6 +12,7 @@ import numpy as np
 
 from symattn.arrays.base import Array
 from symattn.arrays.calls import offer_all
+from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, typed_numbers
 from symattn.errors import Refused
 
@@ -32,10 +33,15 @@ def _unary(name: str) -> Callable[..., Any]:
 
 
 class Elementwise:
-    """``exp`` to ``where``: what acts on each element alone. Operands are lifted; comparisons give boolean arrays."""
+    """``FUNCTIONS``, and ``add`` to ``where``: what acts on each element alone.
+
+    Operands are lifted; comparisons give boolean arrays.
+    """
 
     kind: type[Planes]
-    exp, log, sqrt, tanh, erf, cos, sin = map(_unary, ("exp", "log", "sqrt", "tanh", "erf", "cos", "sin"))
+    exp: Callable[..., Any]
+    log: Callable[..., Any]
+    sqrt: Callable[..., Any]
 
     def add(self, a: Any, b: Any) -> Any:
         return self.kind._add(self.kind.written(a), self.kind.written(b))
@@ -168,6 +174,8 @@ def _plain_between_literals(name: str, function: Callable[..., Any]) -> Callable
     return run
 
 
+for _name in FUNCTIONS:
+    setattr(Elementwise, _name, _unary(_name))
 offer_all(Elementwise)
 for _name in _PLAIN:
     setattr(Elementwise, _name, _plain_between_literals(_name, getattr(Elementwise, _name)))

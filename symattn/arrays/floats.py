@@ -6,10 +6,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from symattn.arrays.functions import of_floats
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
-from symattn.arrays.pulls import error_function
-from symattn.errors import Refused
 
 
 class Float64(Planes):
@@ -43,11 +42,7 @@ class Float64(Planes):
 
     @classmethod
     def _unary(cls, name: str, a: Self) -> Self:
-        if name == "erf":
-            return cls.lift(error_function(np, a.planes[0])[0])
-        if not hasattr(np, name):
-            raise Refused(f"{cls.name} lacks {name}")
-        return cls.lift(getattr(np, name)(a.planes[0]))
+        return cls.lift(of_floats(name, a.planes[0]))
 
     @classmethod
     def _sum(cls, a: Self, axis: int) -> Self:

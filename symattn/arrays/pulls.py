@@ -5,14 +5,14 @@ g is the gradient by the result y, xp the namespace of all. Source: A. Griewank,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from symattn.errors import Refused, Undecided
+from symattn.arrays.functions import FUNCTIONS, Slope
+from symattn.errors import Undecided
 
 Rule = Callable[..., Any]
 
@@ -26,6 +26,10 @@ def _pass(xp: Any, g: Any, y: Any, *_: Any) -> Any:
     return g
 
 
+def _through(slope: Slope) -> Rule:
+    return lambda xp, g, y, a: g * slope(xp, a, y)
+
+
 #: For each function, the rule of each of its operands: (xp, g, y, operands …) → the gradient, in the shape of y.
 ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
     "add": (_pass, _pass),
@@ -36,15 +40,10 @@ ELEMENTWISE: dict[str, tuple[Rule, ...]] = {
     "positive": (_pass,),
     "square": (lambda xp, g, y, a: 2 * (g * a),),
     "reciprocal": (lambda xp, g, y, a: -(g * y * y),),
-    "exp": (lambda xp, g, y, a: g * y,),
     "exp2": (lambda xp, g, y, a: g * y * xp.log(xp.asarray(2, dtype=a.dtype)),),
     "expm1": (lambda xp, g, y, a: g * (y + 1),),
-    "log": (lambda xp, g, y, a: g / a,),
     "log1p": (lambda xp, g, y, a: g / (1 + a),),
-    "sqrt": (lambda xp, g, y, a: g / (2 * y),),
-    "tanh": (lambda xp, g, y, a: g * (1 - y * y),),
-    "cos": (lambda xp, g, y, a: -(g * xp.sin(a)),),
-    "sin": (lambda xp, g, y, a: g * xp.cos(a),),
+    **{name: (_through(function.slope),) for name, function in FUNCTIONS.items()},
     "where": (_pass, lambda xp, g, y, c, a, b: xp.where(c, g, 0), lambda xp, g, y, c, a, b: xp.where(c, 0, g)),
 }
 
@@ -162,27 +161,3 @@ def _of_candidates(xp: Any, may: np.ndarray, axes: Any) -> Any:
     alone = np.sum(may, axis=axes, keepdims=True) == 1
     open_ = xp.kind.lift(flint.arb(0.5, 0.5))
     return xp.where(may, xp.where(np.broadcast_to(alone, may.shape), 1, open_), 0)
-
-
-def error_function(xp: Any, x: Any) -> tuple[Any, Callable[[], Any]]:
-    """erf(x), and its slope 2 e^{−x²}/√π."""
-    if xp is np:
-        y = np.asarray(np.vectorize(math.erf, otypes=[float])(x), dtype=x.dtype)
-        return y, lambda: np.asarray(2 / math.sqrt(math.pi), dtype=x.dtype) * np.exp(-x * x)
-    return xp.erf(x), lambda: 2 * xp.exp(-(x * x)) / xp.sqrt(pi(xp.kind))
-
-
-def pi(kind: Any) -> Any:
-    """π as an array of the kind. Raises Refused where it cannot be held."""
-    base = getattr(kind, "base", kind)
-    if base.name in ("ball", "enclosure"):
-        import flint
-
-        return kind.lift(flint.arb.pi())
-    if base.name == "symbolic":
-        import sympy
-
-        return kind.lift(sympy.pi)
-    if base.name in ("exact", "modular"):
-        raise Refused(f"{base.name} lacks π")
-    return kind.lift(math.pi)

@@ -18,10 +18,9 @@ import sympy
 from symattn.arrays.ball import rising
 from symattn.arrays.entries import Entries
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.namespace import Namespace
 from symattn.errors import InputError, Refused, Undecided
-
-_FUNCTIONS = frozenset(["exp", "log", "sqrt", "tanh", "erf", "cos", "sin"])
 
 
 class Symbolic(Entries):
@@ -38,7 +37,7 @@ class Symbolic(Entries):
 
     @classmethod
     def function(cls, name: str, x: Any) -> Any:
-        if name not in _FUNCTIONS:
+        if name not in FUNCTIONS:
             raise Refused(f"symbolic lacks {name}")
         return _real(getattr(sympy, name)(x), f"{name} of {x}")
 
@@ -131,6 +130,6 @@ def ball_of(expression: Any, values: Mapping[Any, Any]) -> Any:
     name = type(expression).__name__
     if name in ("Max", "max"):
         return reduce(lambda x, y: x.max(y), parts)
-    if name in _FUNCTIONS:
+    if name in FUNCTIONS:
         return getattr(parts[0], name)()
     raise Refused(f"symbolic: no ball for {expression}")

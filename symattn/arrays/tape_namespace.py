@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.functions import of_floats
 from symattn.arrays.linear import Linear
-from symattn.arrays.pulls import ELEMENTWISE, error_function, scattered, to_shape
+from symattn.arrays.pulls import ELEMENTWISE, scattered, to_shape
 from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _lifted, _picked
 from symattn.arrays.tape import Pull, Taped
 from symattn.arrays.tape_reductions import TapedReductions
@@ -51,7 +52,7 @@ class TapedNamespace(TapedReductions, Linear):
 
     def _elementwise(self, name: str, *args: Any, **how: Any) -> Any:
         values = [_bare(x) for x in args]
-        y = getattr(self.under, name)(*values, **how)
+        y = self._below(name)(*values, **how)
 
         def pull(k: int) -> Pull:
             rule = ELEMENTWISE[name][k]
@@ -59,6 +60,11 @@ class TapedNamespace(TapedReductions, Linear):
 
         sources = [(x, pull(k)) for k, x in enumerate(args) if isinstance(x, Taped)]
         return self.kind(y, sources) if sources else self.kind.result(y)
+
+    def _below(self, name: str) -> Callable[..., Any]:
+        """The function of the kind below."""
+        found: Callable[..., Any] = getattr(self.under, name, None) or partial(of_floats, name)
+        return found
 
     # -- elements that are moved --------------------------------------------------------------------------------------
     def moved(self, x: Any, function: Callable[[Any], Any]) -> Any:
@@ -133,11 +139,6 @@ class TapedNamespace(TapedReductions, Linear):
             return g if exponent == 1 else g * exponent * xp.pow(x.value, exponent - 1) if exponent else 0 * g
 
         return self.kind(xp.pow(x.value, exponent), [(x, pull)])
-
-    def erf(self, x: Any) -> Any:
-        """2/√π ∫₀^x e^{−t²} dt, with the slope 2 e^{−x²}/√π; NumPy lacks it, and is given the C library's."""
-        y, slope = error_function(self.under, self.kind.of(x).value)
-        return self.kind(y, [(self.kind.of(x), lambda g: g * slope())])
 
 
 def _bare(x: Any) -> Any:

@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.base import Array
+from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes
 from symattn.arrays.size import Size
 
 _CREATION = frozenset(["zeros", "ones", "empty", "full", "eye", "identity", "tri", "asarray", "array", "copy"])
 _AS_ARRAY = frozenset(["ascontiguousarray", "asfortranarray", "asanyarray"])
 _LIBRARY = str(Path(os.__file__).parent) + os.sep
-_OF_NUMBERS = ("sqrt", "exp", "log", "tanh", "cos", "sin", "erf")  # math's, which a kind may know exactly
 
 
 def substitute(function: Callable[..., Any], kind: type[Planes]) -> Callable[..., Any]:
@@ -71,7 +71,7 @@ class _Math:
         self._kind = kind
         self.sqrt = functools.partial(_square_root, kind, math.sqrt)
         self.pow = lambda x, y: x**y
-        for name in _OF_NUMBERS[1:]:
+        for name in FUNCTIONS.keys() - {"sqrt"}:  # math's, which a kind may know exactly
             setattr(self, name, functools.partial(_element, kind, name))
 
     def __getattr__(self, name: str) -> Any:

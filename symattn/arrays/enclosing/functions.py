@@ -16,9 +16,9 @@ from symattn.arrays.enclosing.array import Common, Core, _ball, _pair
 from symattn.arrays.enclosing.bounds import DOWN, SMALL, TINY, UP, U, product_error
 from symattn.arrays.enclosing.exponential import EPSILON, MOST_MODERATE, exp_moderate
 from symattn.arrays.enclosing.work import Parts, Work, computed, masked
+from symattn.arrays.functions import FUNCTIONS
 from symattn.errors import Refused
 
-_BY_ARB = frozenset(["log", "sin", "cos", "erf"])
 _LOW, _HIGH = -MOST_MODERATE, MOST_MODERATE  # where exp is taken
 _LEAST = 2.0**-1009  # more than e^−700
 _SHARES = [1 / math.factorial(k + 1) for k in range(14)]
@@ -32,13 +32,13 @@ class Functions(Core):
     def _unary(cls, name: str, a: Self) -> Self:
         if name == "exp":
             return cls._exp(a)
-        if name not in _BY_ARB and name not in ("sqrt", "tanh"):
+        if name not in FUNCTIONS:
             raise Refused(f"{cls.name} lacks {name}")
         if np.any(masked(a.raw)):
             raise Refused(f"{cls.name}: {name}(-inf)")
-        if name in _BY_ARB:
-            return cls.made(_by_arb(cls.name, name, a.parts))
-        return cls.made(_sqrt(cls.name, a.parts) if name == "sqrt" else _tanh(a.parts))
+        if name in ("sqrt", "tanh"):
+            return cls.made(_sqrt(cls.name, a.parts) if name == "sqrt" else _tanh(a.parts))
+        return cls.made(_by_arb(cls.name, name, a.parts))
 
     @classmethod
     def _exp(cls, a: Self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from functools import total_ordering
 from numbers import Rational
@@ -11,6 +12,7 @@ from symattn.arrays.field import approximation
 from symattn.arrays.field.quotient import ONE_ELEMENT, Quotient, brief
 from symattn.arrays.field.sums import exponent
 from symattn.arrays.field.surds import K, Surd
+from symattn.arrays.functions import FUNCTIONS
 from symattn.document.notation import Node, call
 from symattn.errors import Refused
 
@@ -89,26 +91,6 @@ class Logarithm:
         e = self.exp() ** 2
         return (e - ONE_ELEMENT) / (e + ONE_ELEMENT)
 
-    def sqrt(self) -> NoReturn:
-        """Refused."""
-        self._refuse("sqrt")
-
-    def log(self) -> NoReturn:
-        """Refused."""
-        self._refuse("log")
-
-    def sin(self) -> NoReturn:
-        """Refused."""
-        self._refuse("sin")
-
-    def cos(self) -> NoReturn:
-        """Refused."""
-        self._refuse("cos")
-
-    def erf(self) -> NoReturn:
-        """Refused."""
-        self._refuse("erf")
-
     def is_zero(self) -> bool:
         """Whether the number is 0: no, or Undecided."""
         return self.sign() == 0
@@ -184,8 +166,18 @@ class Logarithm:
         log = past.log1p() if abs(past) < 1 / 2 else self.f.arb(flint.ctx.prec).log()
         return self.c.arb(flint.ctx.prec) + log
 
-    def _refuse(self, name: str) -> NoReturn:
+
+def _refused(name: str) -> Callable[[Logarithm], NoReturn]:
+    def run(self: Logarithm) -> NoReturn:
+        """Refused."""
         raise Refused(f"exact: {name}({brief(self)}) is not in the decided field; use ball")
+
+    return run
+
+
+for _name in FUNCTIONS:
+    if not hasattr(Logarithm, _name):
+        setattr(Logarithm, _name, _refused(_name))
 
 
 def logarithm(c: Quotient, f: Quotient) -> Quotient | Logarithm:

@@ -8,6 +8,7 @@ is decided by Arb once equality has been excluded: a difference that is not zero
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from numbers import Rational
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +17,7 @@ from symattn.arrays.field import approximation
 from symattn.arrays.field.fractions import common, divided, from_lowest, in_lowest_terms
 from symattn.arrays.field.sums import ONE, PLAIN, Sum, Unit, converted, joined, minus, plus, power, times, unit
 from symattn.arrays.field.surds import K, Surd, inverse
+from symattn.arrays.functions import FUNCTIONS
 from symattn.errors import Refused
 
 if TYPE_CHECKING:
@@ -175,18 +177,6 @@ class Quotient:
 
         return functions.tanh(self)
 
-    def sin(self) -> Quotient:
-        """sin 0 = 0; all else is refused."""
-        return self._only_at_zero("sin", ZERO_ELEMENT)
-
-    def cos(self) -> Quotient:
-        """cos 0 = 1; all else is refused."""
-        return self._only_at_zero("cos", ONE_ELEMENT)
-
-    def erf(self) -> Quotient:
-        """erf 0 = 0; all else is refused."""
-        return self._only_at_zero("erf", ZERO_ELEMENT)
-
     # --- questions --------------------------------------------------------------------------------------------------
 
     def is_zero(self) -> bool:
@@ -296,10 +286,21 @@ class Quotient:
     def __repr__(self) -> str:
         return f"Quotient.of({str(self)!r})"
 
-    def _only_at_zero(self, name: str, value: Quotient) -> Quotient:
-        if self._n:
+
+def _only_at_zero(name: str, value: int) -> Callable[[Quotient], Quotient]:
+    def run(self: Quotient) -> Quotient:
+        if self:
             raise Refused(f"exact: {name}({brief(self)}) is not in the decided field; use ball")
-        return value
+        return Quotient.of(value)
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"{name} 0 = {value}; all else is refused."
+    return run
+
+
+for _name, _function in FUNCTIONS.items():
+    if not hasattr(Quotient, _name) and _function.at_zero is not None:
+        setattr(Quotient, _name, _only_at_zero(_name, _function.at_zero))
 
 
 def brief(x: object) -> str:

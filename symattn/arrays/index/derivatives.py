@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from symattn.arrays.functions import FUNCTIONS
+from symattn.arrays.index.array import Indexed
 from symattn.arrays.index.building import add, constant, divide, multiply, negate, predicate, substitute, total
 from symattn.arrays.index.demands import demand
 from symattn.arrays.index.expressions import (
-    ONE,
     ZERO,
     Bound,
     Exponential,
@@ -71,12 +72,11 @@ def _of_opaque(x: Opaque, letter: Letter) -> Expression:
     if x.name == "sqrt":
         demand(">", inside)
         return multiply(constant(Fraction(1, 2)), Opaque("rsqrt", inside), derivative(inside, letter))
-    if x.name == "tanh":
-        return multiply(add(ONE, negate(multiply(x, x))), derivative(inside, letter))
-    if x.name == "log":
-        return divide(derivative(inside, letter), inside)
     if x.name == "max":
         return add(*[_of_candidate(x, candidate, letter) for candidate in x.children])
+    if x.name in FUNCTIONS:
+        slope = FUNCTIONS[x.name].slope(Indexed.xp, Indexed.lift(inside), Indexed.lift(x))
+        return multiply(slope.at(()), derivative(inside, letter))
     raise Refused(f"indexed: no derivative of {x.name}")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.index import building as build
 from symattn.arrays.index import structure
 from symattn.arrays.index.array import Indexed, Places
@@ -42,6 +43,15 @@ from symattn.arrays.notes import note
 from symattn.errors import InputError, Refused, Undecided
 
 Step = Callable[..., Expression]
+
+
+def _opaque(name: str) -> Callable[[Any, Any], Indexed]:
+    def run(self: Any, a: Any) -> Indexed:
+        return each(lambda x: Opaque(name, _finite(name, x)), a)
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"{name} of each element, of which nothing is known but its slope."
+    return run
 
 
 class IndexedNamespace(structure.Structure):
@@ -90,21 +100,6 @@ class IndexedNamespace(structure.Structure):
 
     def log(self, a: Any) -> Indexed:
         return each(_logarithm, a)
-
-    def tanh(self, a: Any) -> Indexed:
-        return self._opaque("tanh", a)
-
-    def erf(self, a: Any) -> Indexed:
-        return self._opaque("erf", a)
-
-    def cos(self, a: Any) -> Indexed:
-        return self._opaque("cos", a)
-
-    def sin(self, a: Any) -> Indexed:
-        return self._opaque("sin", a)
-
-    def _opaque(self, name: str, a: Any) -> Indexed:
-        return each(lambda x: Opaque(name, _finite(name, x)), a)
 
     def pow(self, a: Any, b: Any) -> Indexed:
         twice = 2 * Fraction(b)
@@ -220,6 +215,10 @@ class IndexedNamespace(structure.Structure):
             return Position(offset, ((1, indices[0]),))  # type: ignore[no-any-return]
 
         return Indexed([a], at)
+
+
+for _name in FUNCTIONS.keys() - vars(IndexedNamespace):
+    setattr(IndexedNamespace, _name, _opaque(_name))
 
 
 def each(step: Step, *operands: Any) -> Indexed:

@@ -10,10 +10,10 @@ import flint
 import numpy as np
 
 from symattn.arrays.ball import Ball
+from symattn.arrays.rounding import functions
 from symattn.arrays.rounding.array import SPECIAL, Computed, sharply, special
 from symattn.arrays.rounding.bounds import Floats, floats, growth, holds, product, rounding, up
 from symattn.arrays.rounding.deviations import SLACK, bounded
-from symattn.arrays.rounding.functions import FUNCTIONS
 from symattn.errors import InputError, Undecided
 
 SCALE_ROUNDINGS = 6
@@ -119,9 +119,10 @@ class Elementwise(Computed):
     def _unary(cls, name: str, a: Self) -> Self:
         """f(x), within ε of f(x̂)."""
         value = Ball._unary(name, a.value)
-        f, x, y, e = FUNCTIONS[name], a.near, floats(value.entries), a.error
-        slope = floats(np.frompyfunc(lambda s, t: _or_zero(f.slope, s, t), 2, 1)(a.planes[0], value.entries))
-        rest, flat = up(f.rest(x, y, e)), up(f.steepest(x, e) * e)
+        x, y, e = a.near, floats(value.entries), a.error
+        of_balls = np.frompyfunc(lambda s, t: _or_zero(name, s, t), 2, 1)
+        slope = floats(of_balls(a.planes[0], value.entries))
+        rest, flat = up(functions.rest(name, x, y, e)), up(functions.steepest(name, x, e) * e)
         bounded = flat < up(slope.size * e + rest)
         slope = Floats(np.where(bounded, 0, slope.near), np.where(bounded, 0, slope.off))
         exact = (e == 0) & (x.off == 0) & ((x.near == 0) | ((name == "sqrt") & holds(cls.precision.score, y)))
@@ -177,8 +178,8 @@ class Elementwise(Computed):
         return of(a.value, b.value)
 
 
-def _or_zero(slope: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
-    return flint.arb(0) if isinstance(x, SPECIAL) else slope(x, y)
+def _or_zero(name: str, x: Any, y: Any) -> Any:
+    return flint.arb(0) if isinstance(x, SPECIAL) else functions.slope(name, x, y)
 
 
 def _is_one(x: Floats, e: np.ndarray) -> np.ndarray:

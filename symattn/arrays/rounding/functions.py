@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import flint
 import numpy as np
 
+from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.rounding.bounds import Floats, up
-
-
-class Function(NamedTuple):
-    """``slope`` f'(x) from balls x and y = f(x); ``rest`` bounds |f(x̂) − y − f'(x)(x̂ − x)| and ``steepest`` |f'|."""
-
-    slope: Callable[[Any, Any], Any]
-    rest: Callable[[Floats, Floats, np.ndarray], np.ndarray]
-    steepest: Callable[[Floats, np.ndarray], np.ndarray]
 
 
 def _exp_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
@@ -41,32 +32,30 @@ def _share(e: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.where(e == 0, 0.0, up(np.divide(e, x, out=np.full(np.shape(e), np.inf), where=x > 0)))
 
 
-def _bend(most: float) -> Callable[[Floats, Floats, np.ndarray], np.ndarray]:
-    """e² max|f''|/2."""
-    return lambda x, y, e: most * e * e / 2
+_RESTS = {"exp": _exp_rest, "log": _log_rest, "sqrt": _sqrt_rest}
 
 
-def _nearest_zero(x: Floats, e: np.ndarray) -> np.ndarray:
-    """Not above |x̂|."""
-    return np.asarray(np.maximum(x.low - e, 0))
+def rest(name: str, x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
+    """Not below |f(x̂) − y − f'(x)(x̂ − x)|: e² max|f''|/2 where f'' has a bound."""
+    return _RESTS[name](x, y, e) if name in _RESTS else FUNCTIONS[name].bend * e * e / 2
 
 
-def _unlimited(x: Floats, e: np.ndarray) -> np.ndarray:
-    return np.full(np.shape(e), np.inf)
+def steepest(name: str, x: Floats, e: np.ndarray) -> np.ndarray:
+    """Not below |f'| between x and x̂, as |x̂| ≥ |x| − e."""
+    return FUNCTIONS[name].steepest(np.asarray(np.maximum(x.low - e, 0)))
 
 
-FUNCTIONS = {
-    "exp": Function(lambda x, y: y, _exp_rest, _unlimited),
-    "log": Function(lambda x, y: 1 / x, _log_rest, _unlimited),
-    "sqrt": Function(lambda x, y: 1 / (2 * y), _sqrt_rest, _unlimited),
-    # |tanh''| = |2 y (1 − y²)| ≤ 4/(3√3); the slope is largest next to 0.
-    "tanh": Function(lambda x, y: 1 - y * y, _bend(0.77), lambda x, e: 1 - np.tanh(_nearest_zero(x, e)) ** 2 + 1e-15),
-    # |erf''| = 4|x| e^{−x²}/√π ≤ 4/√(2 e π)
-    "erf": Function(
-        lambda x, y: 2 * (-x * x).exp() / flint.arb.pi().sqrt(),
-        _bend(0.97),
-        lambda x, e: 1.1284 * np.exp(-(_nearest_zero(x, e) ** 2)),
-    ),
-    "cos": Function(lambda x, y: -x.sin(), _bend(1), lambda x, e: np.ones(np.shape(e))),
-    "sin": Function(lambda x, y: x.cos(), _bend(1), lambda x, e: np.ones(np.shape(e))),
-}
+class _Balls:
+    """Functions of balls that are no arrays, for slopes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda x: getattr(x, name)()
+
+    class kind:
+        name = "ball"
+        lift = staticmethod(lambda x: x)
+
+
+def slope(name: str, x: Any, y: Any) -> Any:
+    """f'(x) from balls x and y = f(x)."""
+    return FUNCTIONS[name].slope(_Balls(), x, y)

@@ -14,10 +14,11 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.functions import FUNCTIONS as OF_ONE_NUMBER
 from symattn.derivations.sheets.text import near, short
 from symattn.errors import InputError, Refused
 
-FUNCTIONS = ("exp", "sqrt", "log", "tanh", "sin", "cos", "erf", "abs")
+FUNCTIONS = (*OF_ONE_NUMBER, "abs")
 _LENGTH, _DEPTH, _EXPONENT, _SIZE = 1000, 150, 64, 4000
 _NO_LETTERS = {"e": "exp(1)", "E": "exp(1)", "pi": "a letter of another name", "I": "another letter",
                "oo": "another letter", "inf": "another letter", "nan": "another letter"}  # fmt: skip
