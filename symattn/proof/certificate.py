@@ -33,7 +33,7 @@ from symattn.arrays.index.expressions import (
 )
 from symattn.errors import InputError
 from symattn.proof.needs import named
-from symattn.proof.premises import Differing, Premise
+from symattn.proof.premises import Applied, Differing, Premise
 from symattn.proof.prover import Case, Proof
 
 SCHEMA = 1
@@ -71,16 +71,28 @@ def premise(x: Premise) -> dict[str, Any]:
             "sizes": dict(x.sizes),
             "rules": [list(pair) for pair in x.rules],
         }
-    indices = _bare(x.expression)
+    if isinstance(x, Applied):
+        return {
+            "schema": SCHEMA,
+            "kind": "rule",
+            "rule": x.rule,
+            "premises": [premise(p) for p in x.premises],
+            "conclusions": [_conclusion(pair, _bare(*pair)) for pair in x.conclusions],
+        }
+    indices = _bare(x.expression, *(x.sides or ()))
     names = _named(indices)
     return {
         "schema": SCHEMA,
         "kind": "sign",
+        "conclusions": [_conclusion(x.sides, indices)] if x.sides else [],
         "relation": x.relation,
         "free": _free(indices, names),
         "expression": written(x.expression, names),
         "positive": sorted(_positive(x.expression)),
         "not negative": sorted(x.known),
+        "only": list(x.only),
+        "rules": [list(pair) for pair in x.rules],
+        "laws": [list(pair) for pair in x.laws],
         "meant": [_meaning(letter, meant) for letter, meant in x.meant],
         "equal": None if x.equal is None else written(x.equal, names),
     }
@@ -91,9 +103,15 @@ def _meaning(letter: Letter, meant: Expression) -> dict[str, Any]:
     return {"letter": letter.name, "free": _free(letter.indices, names), "expression": written(meant, names)}
 
 
-def _bare(x: Expression) -> tuple[Index, ...]:
-    """The free indices of ``x`` in the order in which they occur, without the permutations that they went through."""
-    return tuple(dict.fromkeys(i._replace(image=()) for i in named(x)))
+def _conclusion(sides: tuple[Expression, Expression], indices: tuple[Index, ...]) -> dict[str, Any]:
+    names = _named(indices)
+    smaller, larger = (written(x, names) for x in sides)
+    return {"free": _free(indices, names), "smaller": smaller, "larger": larger}
+
+
+def _bare(*xs: Expression) -> tuple[Index, ...]:
+    """The free indices in the order in which they occur, without the permutations that they went through."""
+    return tuple(dict.fromkeys(i._replace(image=()) for x in xs for i in named(x)))
 
 
 def _positive(x: Expression) -> set[str]:

@@ -18,21 +18,23 @@ the checker's own dice, that a certificate is accepted of which a numerator in 3
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from random import Random, SystemRandom
 from typing import Any
 
-from symattn.proof.checker_clearing import difference, plus, vanishing, without_logarithms
+from symattn.proof.checker_clearing import difference, minus, plus, vanishing, without_logarithms
 from symattn.proof.checker_counting import box, cut_off, one_size, row_grid
+from symattn.proof.checker_laws import expect_law
 from symattn.proof.checker_reading import Node, Rejected, expect_few, form, in_place, read
+from symattn.proof.checker_rules import apply
 from symattn.proof.checker_values import Dice, Point, Retry, Value, escape
 
 TRIES = 8  # points drawn until no divisor is zero
 _DEMANDS = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥")}
-_KINDS = ("certificate", "sign", "differing")
+_KINDS = ("certificate", "sign", "differing", "rule")
 Equation = Mapping[str, Any]
 
 
@@ -53,9 +55,9 @@ def check(certificate: Any, random: Random | None = None) -> Verdict:
         kind = certificate.get("kind")
         _expect(certificate.get("schema") == 1 and kind in _KINDS, "no certificate of schema 1")
         if kind != "certificate":
-            return Verdict(True, epsilon=(_sign if kind == "sign" else _differing)(certificate, dice))
-        rules = [tuple(map(str, pair)) for pair in certificate["rules"]]
-        _expect(all(len(pair) == 2 for pair in rules), "a rule is a pair of names")
+            kinds = {"sign": _sign, "differing": _differing, "rule": _rule}
+            return Verdict(True, epsilon=kinds[kind](certificate, dice))
+        rules = _rules(certificate)
         hypotheses = _hypotheses(certificate["hypotheses"], frozenset(map(str, certificate["positive"])))
         _expect(bool(certificate["equations"]), "a certificate of nothing")
         epsilon = max(_equation(e, rules, hypotheses, dice) for e in certificate["equations"])
@@ -71,6 +73,13 @@ def _expect(condition: bool, message: str) -> None:
         raise Rejected(message)
 
 
+def _rules(e: Equation) -> list[tuple[str, ...]]:
+    """The pairs (cos, sin)."""
+    rules = [tuple(map(str, pair)) for pair in e["rules"]]
+    _expect(all(len(pair) == 2 for pair in rules), "a rule is a pair of names")
+    return rules
+
+
 def _scope(pairs: Any) -> dict[str, str]:
     scope = {str(name): str(sort) for name, sort in pairs}
     _expect(len(scope) == len(pairs), "two indices of one name")
@@ -81,12 +90,13 @@ def _scope(pairs: Any) -> dict[str, str]:
 class _Hypotheses:
     """Relations by the form of what is related to 0, and the names of letters that are positive.
 
-    ``known`` are arrays of which no entry is negative.
+    ``known`` are arrays of which no entry is negative, ``nonzero`` is one of which no entry is 0.
     """
 
     relations: Mapping[Any, str]
     positive: frozenset[str]
     known: frozenset[str] = frozenset()
+    nonzero: str = ""
 
     def expect(self, x: Node, enough: tuple[str, ...]) -> None:
         """Reject unless ``x`` stands in one of the relations by its form or by hypothesis."""
@@ -98,6 +108,8 @@ class _Hypotheses:
         """Whether ``x`` > 0 by its form, at sizes from 1 on."""
         if x.kind == "number":
             return bool(x.label > 0)
+        if self.nonzero and self._apart_from_zero(x):
+            return True
         if x.kind == "sum":
             signs = [(self.shows_positive(y), self.shows_not_negative(y)) for y in x.below]
             return any(above for above, _ in signs) and all(above or least for above, least in signs)
@@ -109,6 +121,55 @@ class _Hypotheses:
             return x.label == "rsqrt" or (x.label == "sqrt" and self.shows_positive(x.below[0]))
         return x.kind in ("size", "exp") or (x.kind == "letter" and x.label in self.positive)
 
+    def _apart_from_zero(self, x: Node) -> bool:
+        """Whether ``x`` > 0 as a letter is not 0: its square, e^u − 1 − u, or what is not negative: u, or e^u − 1."""
+        if x.kind == "product" and len(x.below) > 1:
+            times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
+            rest = [y for y in x.below if not self._is_nonzero(y)]
+            even = all(times[form(y, {i: i for i in y.free})] % 2 == 0 for y in x.below if y not in rest)
+            return len(rest) < len(x.below) and even and all(map(self.shows_positive, rest))
+        if x.kind == "sum" and self._above_tangent(x):
+            return any(y.kind == "exp" and self._is_nonzero(y.below[0]) for y in x.below)
+        return self._is_nonzero(x) and self._is_known(x)
+
+    def _is_nonzero(self, x: Node) -> bool:
+        return x.kind == "letter" and _array(x.label) == self.nonzero
+
+    def shows_equal_only_at_zero(self, x: Node) -> bool:
+        """Whether a sum, shown not to be negative, is 0 only if no entry of ``nonzero`` is: a term is not 0 else.
+
+        Each entry is in a term of its own, over all of its indices, that is 0 where the entry is.
+        """
+        if x.kind != "sum":
+            return self._has_every_entry(x)
+        others = [plus([z for z in x.below if z is not y]) for y in x.below]
+        return any(
+            self._has_every_entry(y) and self.shows_not_negative(z) for y, z in zip(x.below, others, strict=True)
+        )
+
+    def _has_every_entry(self, x: Node, bound: tuple[str, ...] = ()) -> bool:
+        if x.kind == "ratio":
+            return self.shows_positive(x.below[1]) and self._has_every_entry(x.below[0], bound)
+        if x.kind == "product":
+            inner = [y for y in x.below if y.kind in ("total", "ratio") and not self.shows_positive_apart(y)]
+            rest = [y for y in x.below if y not in inner]
+            if len(inner) == 1 and all(map(self.shows_positive_apart, rest)):
+                return self._has_every_entry(inner[0], bound)
+        if x.kind == "total":
+            return self._has_every_entry(x.below[0], (*bound, x.label))
+        letters = [y for y in x.all() if self._is_nonzero(y)]
+        same_place = len({y.indices for y in letters}) == 1
+        every = (
+            same_place
+            and set(bound) <= {i[0] for i in letters[0].indices}
+            and all(len(i) == 1 for i in letters[0].indices)
+        )
+        return every and self.shows_positive(x)
+
+    def shows_positive_apart(self, x: Node) -> bool:
+        """Whether ``x`` > 0 by its form, whatever ``nonzero`` is."""
+        return replace(self, nonzero="").shows_positive(x)
+
     def _meets_itself(self, x: Node) -> bool:
         """Whether ``x`` is Σ_j [j ≤ i] … of what is positive, with one i: the term j = i is there."""
         factors = x.below[0].below if x.below[0].kind == "product" else x.below
@@ -118,7 +179,7 @@ class _Hypotheses:
         return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
 
     def _above_tangent(self, x: Node) -> bool:
-        """Whether ``x`` is e^u − 1 − u, or e^u − 1 + … with u ≥ 0 and the rest ≥ 0 by their forms."""
+        """Whether ``x`` is e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, and the rest ≥ 0 by their forms."""
         if [y.label for y in x.below if y.kind == "number"] != [-1]:
             return False
         for power in (y for y in x.below if y.kind == "exp"):
@@ -126,7 +187,8 @@ class _Hypotheses:
             rest = [y for y in x.below if y is not power and y.kind != "number"]
             if self.shows_not_negative(u) and all(map(self.shows_not_negative, rest)):
                 return True
-            if rest and vanishing(plus([*rest, u])):
+            beyond = _without(rest, u.below if u.kind == "sum" else (u,))
+            if beyond is not None and all(map(self.shows_not_negative, beyond)):
                 return True
         return False
 
@@ -139,7 +201,7 @@ class _Hypotheses:
         return numbers == [-1, 1] and all(f.kind in ("number", "is") for f in parts)
 
     def _is_known(self, x: Node) -> bool:
-        return x.label in self.positive or x.label.split("@")[0].split("[")[0] in self.known
+        return x.label in self.positive or _array(x.label) in self.known
 
     def shows_not_negative(self, x: Node) -> bool:
         """Whether ``x`` ≥ 0 by its form: as above, with squares, relations, roots and e^u above its tangent."""
@@ -155,6 +217,17 @@ class _Hypotheses:
         if x.kind == "function":
             return x.label in ("sqrt", "rsqrt")
         return x.kind in ("size", "exp", "is") or (x.kind == "letter" and self._is_known(x))
+
+
+def _without(terms: Iterable[Node], minus_these: Iterable[Node]) -> list[Node] | None:
+    """The terms but those that cancel with ``minus_these``; None where one of these does not."""
+    left = list(terms)
+    for t in minus_these:
+        found = next((y for y in left if vanishing(plus([y, t]))), None)
+        if found is None:
+            return None
+        left.remove(found)
+    return left
 
 
 def _hypotheses(data: Any, positive: frozenset[str]) -> _Hypotheses:
@@ -181,7 +254,7 @@ def _occurring(x: Node) -> Iterator[str]:
         yield from _occurring(y)
 
 
-def _equation(e: Equation, rules: list[Any], hypotheses: _Hypotheses, dice: Dice) -> float:
+def _equation(e: Equation, rules: Sequence[Any], hypotheses: _Hypotheses, dice: Dice) -> float:
     scope = _scope(e["free"])
     left, right = read(e["left"], scope), read(e["right"], scope)
     for x in (left, right):
@@ -205,31 +278,82 @@ def _equation(e: Equation, rules: list[Any], hypotheses: _Hypotheses, dice: Dice
 
 
 def _sign(e: Equation, dice: Dice) -> float:
-    """A sign that the form shows; with what the letters stand for, the expression is the one that is given."""
+    """A sign that the form shows; with what the letters stand for, the expression is the one that is given.
+
+    A letter that is not negative is declared so, or what it stands for is a hypothesis, or a law shows it.
+    """
     scope = _scope(e["free"])
     x = read(e["expression"], scope)
     signs = _Hypotheses({}, frozenset(map(str, e["positive"])), frozenset(map(str, e["not negative"])))
     shown = {">": signs.shows_positive, "≥": signs.shows_not_negative}
     _expect(e["relation"] in shown and shown[e["relation"]](x), "the form does not show the sign")
+    _expect_laws(e, signs, dice)
+    for name in e["only"]:
+        alone = replace(signs, nonzero=str(name))
+        _expect(alone.shows_equal_only_at_zero(x), f"equality may hold where {name} is not 0")
     if e["equal"] is None:
+        _expect(not e["conclusions"], "a conclusion without what it is shown by")
         return 0.0
     expect_few(sum(len(str(m["expression"])) for m in e["meant"]))
     expect_few(str(e["expression"]).count("letter") * max((len(str(m["expression"])) for m in e["meant"]), default=1))
     meant = {str(m["letter"]): (list(_scope(m["free"])), m["expression"]) for m in e["meant"]}
     whole = without_logarithms(read(in_place(e["expression"], meant), scope), signs.shows_positive)
-    return _same(whole, read(e["equal"], scope), scope, dice)
+    epsilon = _same(whole, read(e["equal"], scope), scope, dice)
+    for c in e["conclusions"]:
+        _expect(_scope(c["free"]) == scope, "a conclusion about other indices")
+        gap = minus(read(c["larger"], scope), read(c["smaller"], scope))
+        epsilon = max(epsilon, _same(gap, read(e["equal"], scope), scope, dice, _rules(e)))
+    return epsilon
 
 
-def _same(left: Node, right: Node, scope: Mapping[str, str], dice: Dice) -> float:
+def _rule(e: Equation, dice: Dice) -> float:
+    """Every premise is accepted, and the rule gives the conclusions from them."""
+    epsilon = 0.0
+    for premise in e["premises"]:
+        verdict = check(premise, dice.random)
+        _expect(verdict.accepted, f"a premise: {verdict.why}")
+        epsilon += verdict.epsilon
+    apply(e)
+    return epsilon
+
+
+def _expect_laws(e: Equation, signs: _Hypotheses, dice: Dice) -> None:
+    """Every letter with a law stands for what the law shows not to be negative."""
+    meanings = {str(m["letter"]): (_scope(m["free"]), m["expression"]) for m in e["meant"]}
+    known = {name: read(body, scope) for name, (scope, body) in meanings.items() if _array(name) in e["not negative"]}
+    for name, x in known.items():
+        law = dict(e["laws"]).get(_array(name))
+        if law is not None:
+            scope = meanings[name][0]
+
+            def same(a: Node, b: Node, scope: Mapping[str, str] = scope) -> bool:
+                return _are_same(a, b, scope, dice)
+
+            expect_law(law, x, scope, {_array(n): y for n, y in known.items()}, same, signs.shows_not_negative)
+
+
+def _array(letter: str) -> str:
+    return letter.split("@")[0].split("[")[0]
+
+
+def _are_same(left: Node, right: Node, scope: Mapping[str, str], dice: Dice) -> bool:
+    try:
+        _same(left, right, scope, dice)
+    except Rejected:
+        return False
+    return True
+
+
+def _same(left: Node, right: Node, scope: Mapping[str, str], dice: Dice, rules: Sequence[Any] = ()) -> float:
     """left = right for all sizes, as the checker itself decides it."""
     names = {i: ("free", i) for i in scope}
     if form(left, names) == form(right, names):
         return 0.0
     own, _ = difference(left, right)
     try:
-        return _vanishes(own, scope, _own_sizes(own, scope, False, False), [], False, dice)
+        return _vanishes(own, scope, _own_sizes(own, scope, False, bool(rules)), rules, False, dice)
     except Rejected:
-        return _vanishes(own, scope, _own_sizes(own, scope, True, False), [], True, dice)
+        return _vanishes(own, scope, _own_sizes(own, scope, True, bool(rules)), rules, True, dice)
 
 
 def _differing(e: Equation, dice: Dice) -> float:
@@ -237,7 +361,7 @@ def _differing(e: Equation, dice: Dice) -> float:
     scope = _scope(e["free"])
     left, right = read(e["left"], scope), read(e["right"], scope)
     sizes = {str(s): int(n) for s, n in e["sizes"].items()}
-    rules = [tuple(map(str, pair)) for pair in e["rules"]]
+    rules = _rules(e)
     _expect(all(0 < n < 10 for n in sizes.values()), "a size that is too large")
     for values in product(*[range(sizes[sort]) for sort in scope.values()]):
         at = dict(zip(scope, values, strict=True))
@@ -290,7 +414,7 @@ def _as_set(sizes: Iterable[Mapping[str, int]]) -> set[tuple[tuple[str, int], ..
     return {tuple(sorted((str(s), int(n)) for s, n in there.items())) for there in sizes}
 
 
-def _equal(left: Node, right: Node, scope: Mapping[str, str], rules: list[Any], dice: Dice) -> float:
+def _equal(left: Node, right: Node, scope: Mapping[str, str], rules: Sequence[Any], dice: Dice) -> float:
     """left = right at random points where all sizes are 1, 2, 3, and where they differ, as quotients."""
     found = {s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts(y)}
     sorts = sorted(found | set(scope.values()))
@@ -322,7 +446,7 @@ def _vanishes(
     numerator: Node,
     scope: Mapping[str, str],
     grid: Iterable[dict[str, int]],
-    rules: list[Any],
+    rules: Sequence[Any],
     inverses: bool,
     dice: Dice,
 ) -> float:
@@ -339,7 +463,7 @@ def _vanishes(
     return worst
 
 
-def _zero(value: Any, sizes: dict[str, int], rules: list[Any], inverses: bool, dice: Dice, message: str) -> float:
+def _zero(value: Any, sizes: dict[str, int], rules: Sequence[Any], inverses: bool, dice: Dice, message: str) -> float:
     """The probability that a random point deceives; rejected where it says that it is not zero."""
     for _ in range(TRIES):
         try:

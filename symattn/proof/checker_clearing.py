@@ -12,20 +12,30 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from symattn.proof.checker_reading import Node, Rejected, form
+from symattn.proof.checker_reading import Node, Rejected, form, number
 
 Divisors = dict[Any, tuple[Node, int]]  # by form: the divisor and its power
 
 
 def difference(left: Node, right: Node) -> tuple[Node, dict[Any, int]]:
     """left − right as a numerator, and the powers of its divisors by form."""
-    numerator, divisors = _cleared(_sum([left, _product([_number(-1), right])]))
+    numerator, divisors = _cleared(minus(left, right))
     return numerator, {key: times for key, (_, times) in divisors.items()}
 
 
 def plus(xs: Iterable[Node]) -> Node:
     """The sum, flat."""
     return _sum(xs)
+
+
+def minus(a: Node, b: Node) -> Node:
+    """a − b."""
+    return _sum([a, times(number(-1), b)])
+
+
+def times(a: Node, b: Node) -> Node:
+    """a · b."""
+    return product([a, b])
 
 
 def vanishing(x: Node) -> bool:
@@ -56,11 +66,11 @@ def without_logarithms(x: Node, positive: Callable[[Node], bool]) -> Node:
             (up if value > 0 else down).append(logs[0].below[0])
         else:
             rest.append(term)
-    power = _sum(rest) if rest else _number(0)
-    above = _product([Node("exp", "", (), (), (power,), power.free), *up])
+    power = _sum(rest) if rest else number(0)
+    above = product([Node("exp", "", (), (), (power,), power.free), *up])
     if not down:
         return above
-    under = _product(down)
+    under = product(down)
     return Node("ratio", "", (), (), (above, under), above.free | under.free)
 
 
@@ -69,7 +79,7 @@ def _cleared(x: Node) -> tuple[Node, Divisors]:
         raise Rejected("−∞ outside of an exponential")
     if x.kind == "ratio":
         (above, over), (below, under) = map(_cleared, x.below)
-        top = _product([above, *_expanded(under)])
+        top = product([above, *_expanded(under)])
         return _cancelled(top, _both(over, _split(below)))
     if x.kind == "product":
         together: Divisors = {}
@@ -77,7 +87,7 @@ def _cleared(x: Node) -> tuple[Node, Divisors]:
         for numerator, divisors in map(_cleared, x.below):
             numerators.append(numerator)
             together = _both(together, divisors)
-        return _cancelled(_product(numerators), together)
+        return _cancelled(product(numerators), together)
     if x.kind == "sum":
         return _over_common(list(map(_cleared, x.below)))
     if x.kind == "total":
@@ -93,7 +103,7 @@ def _over_common(parts: list[tuple[Node, Divisors]]) -> tuple[Node, Divisors]:
     numerators = []
     for numerator, divisors in parts:
         missing = {k: (b, n - (divisors[k][1] if k in divisors else 0)) for k, (b, n) in common.items()}
-        numerators.append(_product([numerator, *_expanded(missing)]))
+        numerators.append(product([numerator, *_expanded(missing)]))
     return _sum(numerators), common
 
 
@@ -105,7 +115,7 @@ def _summed(x: Node) -> tuple[Node, Divisors]:
         Node("function", "1/", (), (), (b,), b.free)
         for b in _expanded({k: d for k, d in divisors.items() if k not in outside})
     ]
-    return _cancelled(_total(x, _product([numerator, *inside])), outside)
+    return _cancelled(_total(x, product([numerator, *inside])), outside)
 
 
 def _total(x: Node, body: Node) -> Node:
@@ -115,9 +125,9 @@ def _total(x: Node, body: Node) -> Node:
     inside = [f for f in _factors(body) if x.label in f.free]
     outside = [f for f in _factors(body) if x.label not in f.free]
     if not inside:
-        return _product([*outside, Node("size", x.sorts[0], (), (), (), frozenset())])
-    core = _product(inside)
-    return _product([*outside, Node("total", x.label, (), x.sorts, (core,), core.free - {x.label})])
+        return product([*outside, Node("size", x.sorts[0], (), (), (), frozenset())])
+    core = product(inside)
+    return product([*outside, Node("total", x.label, (), x.sorts, (core,), core.free - {x.label})])
 
 
 def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
@@ -137,7 +147,7 @@ def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
         if letter is not None:
             left.remove(f)
             left.remove(letter)
-    return _product(left), below
+    return product(left), below
 
 
 def _split(x: Node) -> Divisors:
@@ -166,17 +176,14 @@ def _factors(x: Node) -> tuple[Node, ...]:
     return x.below if x.kind == "product" else (x,)
 
 
-def _number(c: int) -> Node:
-    return Node("number", Fraction(c), (), (), (), frozenset())
-
-
 def _joined(kind: str, xs: Iterable[Node]) -> list[Node]:
     return [y for x in xs for y in (x.below if x.kind == kind else (x,))]
 
 
-def _product(xs: Iterable[Node]) -> Node:
+def product(xs: Iterable[Node]) -> Node:
+    """The product, flat, without factors 1."""
     flat = [x for x in _joined("product", xs) if not (x.kind == "number" and x.label == 1)]
-    return _made("product", flat) if flat else _number(1)
+    return _made("product", flat) if flat else number(1)
 
 
 def _sum(xs: Iterable[Node]) -> Node:

@@ -84,6 +84,11 @@ def read(data: Any, scope: Mapping[str, str]) -> Node:
     return _inner(kind, rest, scope)
 
 
+def number(c: int) -> Node:
+    """A whole number."""
+    return _leaf("number", Fraction(c))
+
+
 def _leaf(kind: str, label: Any) -> Node:
     return Node(kind, label, (), (), (), frozenset())
 

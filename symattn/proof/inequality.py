@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from symattn.arrays.index.expressions import Expression, Letter
+from symattn.arrays.index.positions import as_number
 from symattn.document.model import Text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
@@ -38,6 +39,10 @@ class Certificate:
     ``assumed`` is the hypotheses: name → (shape in sorts, function that gives the array that has no negative entry).
     ``named`` is letters of any sign that the gap may use, each with the function that gives what it stands for.
     ``false`` gives pairs of which some must fail where the hypotheses hold, or is several such variants.
+    ``laws`` is letters like ``assumed``, each with the law by which what it stands for is not negative: "largest",
+    "bounded", "magnitude" and "grows NAME" (see ``checker_laws``).
+    With ``strict`` the smaller is less than the larger. Both are equal only where the letters in ``only``, named,
+    assumed or lawful, are 0 throughout. The checker sees either by the form of the gap.
     ``chosen`` gives arrays that meet the hypotheses where numbers are tried: the bound b as the largest value, say.
     """
 
@@ -49,10 +54,13 @@ class Certificate:
     top: int = 3
     named: Mapping[str, tuple[str, Sides]] = field(default_factory=dict)
     chosen: Mapping[str, Sides] = field(default_factory=dict)
+    laws: Mapping[str, tuple[str, Sides, str]] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
+    strict: bool = False
 
     def decide(self) -> Decision:
         """``proved`` if the gap is the difference and is never negative by its form."""
-        wrong = next((case for case, holds in islice(self._spread(), SOME) if not holds), "")
+        wrong = self.wrong()
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
         try:
@@ -70,6 +78,10 @@ class Certificate:
         return Decision(
             Evidence(Grade.UNDECIDED, unsaid if signs is None else next(p.why for p in proofs if not p.proved))
         )
+
+    def wrong(self) -> str:
+        """Sizes and a seed at which the statement fails in numbers; empty if nowhere."""
+        return next((case for case, holds in islice(self._spread(), SOME) if not holds), "")
 
     def refute(self) -> Refutation:
         """Numbers that meet the hypotheses and at which the false variant fails."""
@@ -97,9 +109,13 @@ class Certificate:
 
     def _gaps(self) -> list[Any]:
         """The gaps, with every name in ``assumed`` and ``named`` standing for its expression."""
-        names = {**self.assumed, **self.named}
+        names = self._names()
         meant = {name: run(given, self.declared, Letters()) for name, (_, given) in names.items()}
         return _several(run(self.gap, self.declared, Letters(), meant))
+
+    def _names(self) -> dict[str, tuple[str, Sides]]:
+        lawful = {name: (shape, given) for name, (shape, given, _) in self.laws.items()}
+        return {**self.assumed, **self.named, **lawful}
 
     def _difference(self, pair: Pair, gap: Any) -> Proof:
         a, b = pair
@@ -111,18 +127,27 @@ class Certificate:
         Each sign says what the names stand for, and what the gap then is.
         """
         world = Letters()
-        names = {**self.assumed, **self.named}
+        names = self._names()
         letters = {name: world.array(name, shape, self.declared) for name, (shape, _) in names.items()}
         meant = {name: run(given, self.declared, world) for name, (_, given) in names.items()}
         meanings = tuple(pair for name in names for pair in _meanings(letters[name], meant[name]))
-        known = frozenset((*self.assumed, *self.declared.positive, *self.declared.nonnegative))
+        laws = tuple((name, law) for name, (_, _, law) in self.laws.items())
+        known = frozenset((*self.assumed, *self.laws, *self.declared.positive, *self.declared.nonnegative))
         found = []
-        for gap, whole in zip(_several(run(self.gap, self.declared, world, letters)), self._gaps(), strict=True):
-            for places in gap.places():
+        claimed = pairs(self.sides, self.declared, world)
+        for gap, whole, pair in zip(
+            _several(run(self.gap, self.declared, world, letters)), self._gaps(), claimed, strict=True
+        ):
+            smaller, larger = (side + 0 * gap for side in pair)
+            for places in (gap + 0 * smaller).places():
                 x = gap.at(places)
                 if not never_negative(x, known):
                     return None
-                found.append(Sign("≥", x, known, meanings, whole.at(places)))
+                sides = (as_number(smaller.at(places)), as_number(larger.at(places)))
+                relation = ">" if self.strict else "≥"
+                found.append(
+                    Sign(relation, x, known, meanings, whole.at(places), laws, sides, self.only, self.declared.units)
+                )
         return tuple(found)
 
     def _failure(self, false: Sides) -> str:

@@ -12,7 +12,9 @@ class Sign:
     """``expression`` > 0, or ≥ 0, by its form, with the arrays in ``known`` never negative.
 
     The letters in ``meant`` stand for expressions, each with its own indices; with these in their place it is
-    ``equal``, if that is given.
+    ``equal``, if that is given. ``laws`` names the law by which what an array in ``known`` stands for is not negative;
+    without one that is a hypothesis. ``sides`` are the smaller and the larger side of which it is the gap;
+    they are equal only where every array in ``only`` is 0 throughout. For ``rules`` see ``Proof``.
     """
 
     relation: str
@@ -20,6 +22,10 @@ class Sign:
     known: frozenset[str] = frozenset()
     meant: tuple[tuple[Letter, Expression], ...] = ()
     equal: Expression | None = None
+    laws: tuple[tuple[str, str], ...] = ()
+    sides: tuple[Expression, Expression] | None = None
+    only: tuple[str, ...] = ()
+    rules: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,4 +39,13 @@ class Differing:
     rules: tuple[tuple[str, str], ...] = ()
 
 
-Premise = Sign | Differing
+@dataclass(frozen=True)
+class Applied:
+    """A rule gives ``conclusions``, pairs (smaller, larger), from ``premises``."""
+
+    rule: str
+    premises: tuple[Sign | Applied, ...]
+    conclusions: tuple[tuple[Expression, Expression], ...]
+
+
+Premise = Sign | Differing | Applied

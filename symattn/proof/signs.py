@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from symattn.arrays.index.building import add, factors, negate
+from symattn.arrays.index.building import factors, negate
 from symattn.arrays.index.canonical import canonical
 from symattn.arrays.index.expressions import (
     Constant,
@@ -54,7 +54,7 @@ def never_negative(x: Expression, known: Iterable[str] = ()) -> bool:
 
 
 def _above_tangent(x: Sum, names: frozenset[str]) -> bool:
-    """Whether ``x`` is e^u − 1 − u, or e^u − 1 + what is never negative with u never negative."""
+    """Whether ``x`` is e^u − 1 − u, or e^u − 1 with u never negative, or that + what is never negative."""
     constants = [y for y in x.children if isinstance(y, Constant)]
     if [c.value for c in constants] != [-1]:
         return False
@@ -63,11 +63,23 @@ def _above_tangent(x: Sum, names: frozenset[str]) -> bool:
             u = e.children[0]
             rest = [y for y in x.children if y is not constants[0]]
             rest.remove(e)
-            if rest and canonical(add(*rest)) == canonical(negate(u)):
+            beyond = _without(rest, u.children if isinstance(u, Sum) else (u,))
+            if beyond is not None and all(never_negative(y, names) for y in beyond):
                 return True
             if never_negative(u, names) and all(never_negative(y, names) for y in rest):
                 return True
     return False
+
+
+def _without(terms: Iterable[Expression], minus_these: Iterable[Expression]) -> list[Expression] | None:
+    """The terms but those that cancel with ``minus_these``; None where one of these does not."""
+    left = [(canonical(y), y) for y in terms]
+    for t in minus_these:
+        found = next((pair for pair in left if pair[0] == canonical(negate(t))), None)
+        if found is None:
+            return None
+        left.remove(found)
+    return [y for _, y in left]
 
 
 def _complement(x: Sum) -> bool:

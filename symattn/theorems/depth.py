@@ -8,10 +8,11 @@ from typing import Any
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Big, Fence, Node, Over, call, commas, equals, name, node, relation, total
+from symattn.proof.rules import OfTheLargest
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound, identity
 from symattn.theorems.letters import ONES, P, magnitude, norm, said
-from symattn.theorems.sums import add_up, squares, weights
+from symattn.theorems.sums import add_up, greatest, sign, squares, weights
 
 TOPIC = "depth"
 HALF = Fraction(1, 2)
@@ -44,51 +45,69 @@ def _side_by_side(x: Any, y: Any) -> Any:
 
 
 # -- one layer ---------------------------------------------------------------------------------------------------------
-# The rows e and f of P, with the sum 1; |p − q| is any row that is at least p − q and q − p.
-TWO_ROWS = {"e": "1 n", "f": "1 n", "x": "1 n", "size": "1 n", "low": "1 1", "high": "1 1", "delta": "1 1"}
+MATRIX = {"e": "r n", "x": "n 1"}
 
 
-def _difference(e: Any, f: Any) -> Any:
-    return row_with_sum_one(e) - row_with_sum_one(f)
+def _differences(e: Any) -> Any:
+    """P_ij − P_kj, for the rows i and k."""
+    p = row_with_sum_one(e)
+    return p[:, None, :] - p[None, :, :]
 
 
-_CONTRACTION = bound(
-    TWO_ROWS,
-    lambda e, f, x, low, high, delta: (add_up(_difference(e, f) * x), delta * (high - low)),
-    lambda over, under, above, below, rest, width: add_up(over * above + under * below) * HALF + rest * width,
-    # The rows p of a matrix with rows that sum to 1, all equal.
-    lambda e, x: (squares(add_up(weights(e) * x) + 0 * x), squares(x)),
-    assumed={
-        "over": ("1 n", lambda e, f, size: size - _difference(e, f)),
-        "under": ("1 n", lambda e, f, size: size + _difference(e, f)),
-        "above": ("1 n", lambda x, low: x - low),
-        "below": ("1 n", lambda x, high: high - x),
-        "rest": ("1 1", lambda size, delta: delta - add_up(size) * HALF),
-        "width": ("1 1", lambda low, high: high - low),
-    },
-    chosen={
-        "size": lambda e, f: abs(_difference(e, f)),
-        "low": lambda x: _smallest(x),
-        "high": lambda x: _largest(x),
-        "delta": lambda e, f: add_up(abs(_difference(e, f))) * HALF,
-    },
+def _distances(e: Any) -> Any:
+    """½ ‖P_i − P_k‖₁."""
+    return add_up(abs(_differences(e)))[..., 0] * HALF
+
+
+def _delta(e: Any) -> Any:
+    """δ(P)."""
+    return greatest(_distances(e))
+
+
+def _apart(e: Any, x: Any) -> Any:
+    """(Px)_i − (Px)_k."""
+    y = row_with_sum_one(e) @ x
+    return y - y.mT
+
+
+def _osc(x: Any) -> Any:
+    """The largest entry of each column less the smallest."""
+    return greatest(x, -2) + greatest(-x, -2)
+
+
+_CONTRACTION = OfTheLargest(
+    bound(
+        MATRIX,
+        lambda e, x: (_apart(e, x), _delta(e) * _osc(x)),
+        lambda over, under, above, below, rest, n: (
+            (over @ above + under @ below)[..., 0] * HALF + rest * (above + below).sum(axis=0, keepdims=True) / n
+        ),
+        # The rows of a matrix with rows that sum to 1, all equal.
+        lambda e, x: (squares((weights(e[:1]) @ x).mT + 0 * x.mT), squares(x.mT)),
+        laws={
+            "over": ("r r n", lambda e: abs(_differences(e)) - _differences(e), "magnitude"),
+            "under": ("r r n", lambda e: abs(_differences(e)) + _differences(e), "magnitude"),
+            "above": ("n 1", lambda x: x + greatest(-x, -2), "largest"),
+            "below": ("n 1", lambda x: greatest(x, -2) - x, "largest"),
+            "rest": ("r r", lambda e: _delta(e) - _distances(e), "largest"),
+        },
+    ),
+    lambda e, x: (_osc(row_with_sum_one(e) @ x), _delta(e) * _osc(x)),
+    (lambda e, x: (greatest(row_with_sum_one(e) @ x, -2) - (row_with_sum_one(e) @ x).mT, _delta(e) * _osc(x)),),
 )
 
-# |p − q| is the largest of σ (p − q) over all numbers σ between −1 and 1.
-_COEFFICIENT = bound(
-    {"e": "1 n", "f": "1 n", "sign": "1 n", "eps": "1 1"},
-    lambda e, f, sign, eps, n: (add_up(sign * _difference(e, f)) * HALF, 1 - n * eps),
-    lambda more, less, p, q: add_up(p * less + q * more) * HALF,
-    assumed={
-        "more": ("1 n", lambda sign: 1 + sign),
-        "less": ("1 n", lambda sign: 1 - sign),
-        "p": ("1 n", lambda e, eps: row_with_sum_one(e) - eps),
-        "q": ("1 n", lambda f, eps: row_with_sum_one(f) - eps),
-    },
-    chosen={
-        "sign": lambda sign: sign * HALF,
-        "eps": lambda e, f: _smallest(_side_by_side(row_with_sum_one(e), row_with_sum_one(f))),
-    },
+_COEFFICIENT = OfTheLargest(
+    bound(
+        MATRIX,
+        lambda e, n: (_distances(e), 1 + n * greatest(-row_with_sum_one(e))),
+        lambda p, more, less: add_up(p[:, None, :] * less + p[None, :, :] * more)[..., 0] * HALF,
+        laws={
+            "p": ("r n", lambda e: row_with_sum_one(e) + greatest(-row_with_sum_one(e)), "largest"),
+            "more": ("r r n", lambda e: 1 + sign(_differences(e)), "bounded"),
+            "less": ("r r n", lambda e: 1 - sign(_differences(e)), "bounded"),
+        },
+    ),
+    lambda e, n: (_delta(e), 1 + n * greatest(-row_with_sum_one(e))),
 )
 
 _ROW_I, _ROW_K = name("P", "i", role="weight"), name("P", "k", role="weight")
@@ -107,10 +126,6 @@ dobrushin_contraction = Theorem(
     ),
     Together(
         (_CONTRACTION, _COEFFICIENT),
-        (
-            "Shown for any two rows p and q; the spread of Px is the largest difference of two of its entries, and "
-            "‖p − q‖₁ the largest Σ_j σ_j (p_j − q_j) with all σ_j between −1 and 1.",
-        ),
     ),
     "Dobrushin, Central limit theorem for non-homogeneous Markov chains (1956)",
     (relation(norm(P * VECTOR, 2), "≤", norm(VECTOR, 2)),),
@@ -340,11 +355,10 @@ rollout_stochastic = Theorem(
                 chosen={"e": lambda e: e * e, "f": lambda f: f * f, "s": lambda s: s * s},
             ),
         ),
-        ("By induction every product of any number of such matrices, in any bracketing, is one too.",),
     ),
     "Abnar, Zuidema, Quantifying Attention Flow in Transformers (2020)",
     ("I + P without the ½; products entry by entry",),
-    ("A mean of means is a mean.",),
+    ("A mean of means is a mean; so is a product of any number of such matrices, one after the other.",),
     (("the rows of P and Q sum to 1; no entry is negative",),),
 )
 

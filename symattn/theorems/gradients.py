@@ -10,8 +10,9 @@ from symattn.attention.scores import scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Node, Over, Partial, Root, call, equals, name, node, relation, total
 from symattn.proof.gradients import gradient, jacobian
+from symattn.proof.rules import OfTheLargest
 from symattn.proof.theorem import Theorem, theorem
-from symattn.proof.together import Together, bound
+from symattn.proof.together import bound
 from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems import gradients_steps
 from symattn.theorems.letters import (
@@ -31,6 +32,8 @@ from symattn.theorems.letters import (
     t,
     weights,
 )
+from symattn.theorems.sums import add_up, greatest, others, sign
+from symattn.theorems.sums import weights as weights_of
 
 TOPIC = "gradients"
 QKVG = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v", "g": "n_q d_v"}
@@ -262,30 +265,32 @@ _LARGEST = largest("j", _p("i", "j"))
 _SPREAD = largest("j", _of("P", "i", "j")) - smallest("j", _of("P", "i", "j"))
 
 
-def _signed_sum(s: Any, g: Any, low: Any, high: Any, e: Any) -> Any:
-    p = soft(s)
-    return (e * softmax_vjp(p, g)).sum(axis=-1, keepdims=True), 2 * (1 - p[:, :1]) * (high - low)
+def _ds_of(s: Any, g: Any) -> Any:
+    """dS, from the scores and dP."""
+    return softmax_vjp(weights_of(s), g)
 
 
-def _signs(x: Any) -> Any:
-    return type(x).lift([[1 if positive else -1 for positive in line] for line in x > 0])
+def _total_change(s: Any, g: Any) -> Any:
+    """Σ_j |dS_j|."""
+    return add_up(abs(_ds_of(s, g)))
 
 
-def _saturation_gap(p: Any, over: Any, under: Any, up: Any, down: Any) -> Any:
-    """p₀ Σ_j p_j F(e₀; 0, j) + Σ_j p_j Σ_l p_l F(e_j; j, l) + (1 − p₀)² R, over the keys j other than 0.
+def _spread_of(g: Any) -> Any:
+    return greatest(g, -1) + greatest(-g, -1)
+
+
+def _saturation_gap(s: Any, m: Any, over: Any, under: Any, up: Any, down: Any) -> Any:
+    """p_k Σ_j p_j F(e_k; k, j) + Σ_j p_j Σ_l p_l F(e_j; j, l) + (1 − p_k)² R, j being any key but k.
 
     F(e; j, l) = R − e (g_j − g_l) = ((1 + e) (R − g_j + g_l) + (1 − e) (R + g_j − g_l)) / 2 for R = high − low.
     """
-
-    def f(j: slice, other: slice) -> Any:
-        high, low = under[:, j, None] + over[:, None, other], under[:, None, other] + over[:, j, None]
-        return (up[:, j, None] * high + down[:, j, None] * low) / 2
-
-    first, rest, every = slice(None, 1), slice(1, None), slice(None)
-    own = p[:, first] * (p[:, None, rest] * f(first, rest)).sum(axis=-1)
-    others = (p[:, rest, None] * p[:, None, every] * f(rest, every)).sum(axis=-1).sum(axis=-1, keepdims=True)
-    left = p[:, rest].sum(axis=-1, keepdims=True)
-    return own + others + left * left * (over[:, first] + under[:, first])
+    p, apart = weights_of(s), others(m, s)
+    high, low = under[:, :, None] + over[:, None, :], under[:, None, :] + over[:, :, None]
+    f = (up[:, :, None] * high + down[:, :, None] * low) / 2
+    own = p * add_up(apart * p[:, None, :] * f)[..., 0]
+    rest = add_up(apart * (p * add_up(p[:, None, :] * f)[..., 0])[:, None, :])[..., 0]
+    left = add_up(apart * p[:, None, :])[..., 0]
+    return own + rest + left * left * (over + under)
 
 
 def _with_a_square(p: Any, g: Any) -> Any:
@@ -298,30 +303,20 @@ score_gradient_saturates = Theorem(
     "score-gradient-saturates",
     TOPIC,
     (relation(over_keys(magnitude(_of("S", "i", "j"))), "≤", 2 * (1 - _LARGEST) * _SPREAD),),
-    Together(
-        (
-            bound(
-                {"s": "1 1+m", "g": "1 1+m", "low": "1 1", "high": "1 1", "e": "1 1+m"},
-                _signed_sum,
-                lambda s, over, under, up, down: _saturation_gap(soft(s), over, under, up, down),
-                lambda s, g: _with_a_square(soft(s), g),
-                assumed={
-                    "over": ("1 1+m", lambda g, low: g - low),
-                    "under": ("1 1+m", lambda g, high: high - g),
-                    "up": ("1 1+m", lambda e: 1 + e),
-                    "down": ("1 1+m", lambda e: 1 - e),
-                },
-                chosen={
-                    "low": lambda g: g.min(axis=-1, keepdims=True),
-                    "high": lambda g: g.max(axis=-1, keepdims=True),
-                    "e": lambda s, g: _signs(softmax_vjp(soft(s), g)),
-                },
-            ),
+    OfTheLargest(
+        bound(
+            {"s": "1 m", "g": "1 m"},
+            lambda s, g: (_total_change(s, g), 2 * (1 - weights_of(s)) * _spread_of(g)),
+            _saturation_gap,
+            lambda s, g: _with_a_square(soft(s), g),
+            laws={
+                "over": ("1 m", lambda g: g + greatest(-g, -1), "largest"),
+                "under": ("1 m", lambda g: greatest(g, -1) - g, "largest"),
+                "up": ("1 m", lambda s, g: 1 + sign(_ds_of(s, g)), "bounded"),
+                "down": ("1 m", lambda s, g: 1 - sign(_ds_of(s, g)), "bounded"),
+            },
         ),
-        (
-            "Shown for any bounds of dP, and for the weight of any one key in the place of the largest; |x| is the"
-            " largest e x with e between −1 and 1.",
-        ),
+        lambda s, g: (_total_change(s, g), 2 * (1 - greatest(weights_of(s), -1)) * _spread_of(g)),
     ),
     "this catalogue",
     (relation(over_keys(magnitude(_of("S", "i", "j"))), "≤", 2 * (1 - _LARGEST) ** 2 * _SPREAD),),

@@ -26,6 +26,7 @@ from symattn.document.notation import (
 )
 from symattn.proof.defined import is_defined
 from symattn.proof.gradients import jacobian
+from symattn.proof.rules import OfTheLargest
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, bound, identity
 from symattn.theorems.letters import (
@@ -40,6 +41,7 @@ from symattn.theorems.letters import (
     same,
     t,
 )
+from symattn.theorems.sums import add_up, exp, greatest, others
 
 TOPIC = "masks"
 MASKED = Attention(mask="boolean", fully_masked="nan")
@@ -158,53 +160,39 @@ def _biased(q: Any, k: Any, v: Any, b: Any) -> Any:
     return soft(_scores(q, k) - b) @ v
 
 
-_LEAK_ARRAYS = {"first": "1 1", "s": "1 a", "t": "1 m", "b": "1 1", "high": "1 1"}
+_LEAK_ARRAYS = {"s": "1 n", "t": "1 m", "b": "1 1"}
 _IN_M, _OUT_OF_M = relation("j", "∈", M), relation("j", "∉", M)
 _S_J = name("s", "j", role="score")
 
 
-def _leak(first: Any, s: Any, t: Any, b: Any) -> Any:
-    """The weight of the scores t, which are masked by −B, beside the scores ``first`` and s."""
+def _leak(s: Any, t: Any, b: Any) -> Any:
+    """The weight of the scores t, which are masked by −B, beside the scores s."""
     xp = s.__array_namespace__()
-    return soft(xp.concat([first, s, t - b], axis=-1))[:, 1 + s.shape[-1] :].sum(axis=-1, keepdims=True)
+    return add_up(soft(xp.concat([s, t - b], axis=-1))[:, s.shape[-1] :])
 
 
-def _most(first: Any, t: Any, b: Any, high: Any) -> Any:
-    """|M| e^{h − s₁ − B}."""
-    return (0 * t + 1).sum(axis=-1, keepdims=True) * t.__array_namespace__().exp(high - first - b)
+def _most(out: Any, t: Any, b: Any) -> Any:
+    """|M| e^{max t − s − B}, for the score s of a key outside of M."""
+    return (0 * t + 1).sum(axis=-1, keepdims=True) * exp(greatest(t, -1) - out - b)
 
 
-def _leak_gap(first: Any, s: Any, t: Any, b: Any, high: Any, below: Any) -> Any:
-    """(m e^{h − s₁ − B} R + e^{−B} Σ_j (e^h − e^{t_j})) / Z, where Z = e^{s₁} + R; s is None if there is none."""
-    xp = t.__array_namespace__()
-    rest = xp.exp(t - b).sum(axis=-1, keepdims=True)
-    if s is not None:
-        rest = rest + xp.exp(s).sum(axis=-1, keepdims=True)
-    top = _most(first, t, b, high) * rest + xp.exp(-b) * below.sum(axis=-1, keepdims=True)
-    return top / (xp.exp(first) + rest)
+def _leak_gap(s: Any, t: Any, b: Any, room: Any, n: Any) -> Any:
+    """(m e^{max t − s_j − B} R_j + e^{−B} Σ_l (e^{max t} − e^{t_l})) / Z, where Z = e^{s_j} + R_j."""
+    masked = add_up(exp(t - b))
+    rest = masked + add_up(others(n, s) * exp(s)[..., None, :])[..., 0]
+    top = _most(s, t, b) * rest + exp(-b) * add_up(exp(t) * (exp(room) - 1))
+    return top / (add_up(exp(s)) + masked)
 
 
-_LEAK = bound(
-    _LEAK_ARRAYS,
-    lambda first, s, t, b, high: (_leak(first, s, t, b), _most(first, t, b, high)),
-    _leak_gap,
-    lambda first, s, t, b: (_leak(first, s, t, b), 0 * first),
-    assumed={"below": ("1 m", lambda t, high: t.__array_namespace__().exp(high) - t.__array_namespace__().exp(t))},
-    chosen={"high": lambda t: t.max(axis=-1, keepdims=True)},
-)
-
-
-def _leak_beside_one(first: Any, t: Any, b: Any) -> Any:
-    """The same where one key alone is outside of M."""
-    return soft(first.__array_namespace__().concat([first, t - b], axis=-1))[:, 1:].sum(axis=-1, keepdims=True)
-
-
-_LEAK_BESIDE_ONE = bound(
-    _LEAK_ARRAYS,
-    lambda first, t, b, high: (_leak_beside_one(first, t, b), _most(first, t, b, high)),
-    lambda first, t, b, high, below: _leak_gap(first, None, t, b, high, below),
-    assumed=_LEAK.assumed,
-    chosen=_LEAK.chosen,
+_LEAK = OfTheLargest(
+    bound(
+        _LEAK_ARRAYS,
+        lambda s, t, b: (_leak(s, t, b), _most(s, t, b)),
+        _leak_gap,
+        lambda s, t, b: (_leak(s, t, b), 0 * s),
+        laws={"room": ("1 m", lambda t: greatest(t, -1) - t, "largest")},
+    ),
+    lambda s, t, b: (_leak(s, t, b), _most(greatest(s, -1), t, b)),
 )
 
 finite_mask_leaks = Theorem(
@@ -226,13 +214,7 @@ finite_mask_leaks = Theorem(
     Together(
         (
             _LEAK,
-            Positive(_LEAK.declared, _leak),
-            _LEAK_BESIDE_ONE,
-            Positive(_LEAK.declared, _leak_beside_one),
-        ),
-        (
-            "Shown with any bound of the scores in M for their maximum, and any one score outside for the maximum"
-            " there, beside others outside or alone.",
+            Positive(_LEAK.premise.declared, _leak),
         ),
     ),
     "folklore",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from symattn.attention.notation import N_K, N_Q
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Fence, Partial, commas, equals, name, relation, total
 from symattn.proof.gradients import gradient
+from symattn.proof.rules import OfTheLargest
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, bound, identity
@@ -29,7 +31,6 @@ from symattn.theorems.letters import (
     told,
 )
 from symattn.theorems.softmax_bounds import (
-    AT_LEAST_ZERO,
     FORMS,
     JACOBIAN,
     LETTERS,
@@ -49,7 +50,7 @@ from symattn.theorems.softmax_bounds import (
     largest,
     lse,
 )
-from symattn.theorems.sums import add_up, exp, form, log_sum_exp, others, squares, weights
+from symattn.theorems.sums import add_up, exp, form, greatest, log, log_sum_exp, others, squares, weights
 
 P_IJ = name("p", I_, J_, role="weight")
 ROW = {"s": "n m"}
@@ -106,6 +107,16 @@ def _order(s: Any, u: Any) -> Any:
     return weights(xp.concat([s, s + u], axis=-1))
 
 
+def _gaps(s: Any) -> Any:
+    """s_i − s_j."""
+    return s[..., :, None] - s[..., None, :]
+
+
+def _log_of_ratio(s: Any) -> Any:
+    """log (p_i / p_j)."""
+    return log(weights(s)[..., :, None] / weights(s)[..., None, :])
+
+
 softmax_log_ratio = Theorem(
     "softmax-log-ratio",
     TOPIC,
@@ -121,17 +132,20 @@ softmax_log_ratio = Theorem(
                 lambda s: (weights(s)[..., :, None] * s[..., None, :], s[..., :, None] * weights(s)[..., None, :]),
             ),
             bound(
+                ROW,
+                lambda s: [(_log_of_ratio(s), _gaps(s)), (_gaps(s), _log_of_ratio(s))],
+                lambda x, y: [exp(x) - 1 - x, exp(y) - 1 - y],
+                named={
+                    "x": ("n m m", lambda s: _log_of_ratio(s) - _gaps(s)),
+                    "y": ("n m m", lambda s: _gaps(s) - _log_of_ratio(s)),
+                },
+            ),
+            bound(
                 {**ROW, "u": "n m"},
                 lambda s, u, m: (_order(s, u)[..., :m], _order(s, u)[..., m:]),
                 lambda s, u, m: _order(s, u)[..., :m] * (exp(u) - 1),
                 positive=("u",),
             ),
-        ),
-        told(
-            "The logarithm of {} is the first part. A score that is larger by {} has a weight larger by the factor {}.",
-            equals(P_I, power_of_e(S_I - S_J) * P_J),
-            relation(name("u"), ">", 0),
-            power_of_e(name("u")),
         ),
     ),
     "folklore",
@@ -176,6 +190,7 @@ NOT_NEGATIVE = bound(
     lambda a, b: (0, _logs(a, b)),
     lambda a, x: add_up(weights(a) * (exp(x) - 1 - x)),
     named={"x": ("n m", _log_ratio)},
+    only=("x",),
 )
 """KL(softmax(a) ‖ softmax(b)) = Σ p (e^x − 1 − x) with x = log q − log p, as both p and q = e^x p sum to 1."""
 
@@ -196,6 +211,7 @@ NO_WEIGHT = bound(
             lambda a, b, r: b - log_sum_exp(b.__array_namespace__().concat([b, r], axis=-1)) - (a - log_sum_exp(a)),
         )
     },
+    strict=True,
 )
 """The same where some weights are 0: the weights softmax(b) of those keys are left over."""
 
@@ -238,12 +254,7 @@ gibbs_variational = Theorem(
             ),
             NOT_NEGATIVE,
             NO_WEIGHT,
-        ),
-        told(
-            "Only at {} is {} equal to 0, so the divergence is 0 only where all weights are equal. Where p is 0 at "
-            "some keys, a sum of weights of softmax(s) is left over, which is not 0.",
-            equals(X_, 0),
-            power_of_e(X_) - 1 - X_,
+            identity(ROW, lambda s: (_free_energy(s, s, log_sum_exp(s)), log_sum_exp(s))),
         ),
     ),
     "folklore",
@@ -272,28 +283,30 @@ lse_bounds = Theorem(
     ),
     Together(
         (
-            bound(
-                UNDER,
-                lambda top, u, m: [
-                    (exp(top - u), add_up(exp(top - u)) + 0 * u),
-                    (add_up(exp(top - u)), exp(top) * m),
-                ],
-                lambda top, u, m: [
-                    add_up(others(m, u) * exp(top - u)[..., None, :])[..., 0],
-                    exp(top) * add_up(exp(-u) * (exp(u) - 1)),
-                ],
-                lambda top, u: (add_up(exp(_under(top, u))), exp(top + 1)),
-                nonnegative=("u",),
+            OfTheLargest(
+                bound(
+                    ROW,
+                    lambda s: (s, log_sum_exp(s)),
+                    lambda s, m, x: (
+                        exp(x) - 1 - x + add_up(others(m, s) * exp(s)[..., None, :])[..., 0] / add_up(exp(s))
+                    ),
+                    lambda s: (log_sum_exp(0 * s), greatest(0 * s, -1) + 1),
+                    named={"x": ("n m", lambda s: s - log_sum_exp(s))},
+                ),
+                lambda s: (greatest(s, -1), log_sum_exp(s)),
             ),
-        ),
-        told(
-            "Shown for every score in the place of the largest on the left, and for the scores {} with u that are not "
-            "negative on the right. The logarithm grows, so bounds of the sum of all {} are bounds of {}. Each term of "
-            "the gap is 0 iff {}.",
-            largest(S_) - name("u"),
-            power_of_e(S_J),
-            lse(S_),
-            equals(name("u"), 0),
+            bound(
+                ROW,
+                lambda s, m: (log_sum_exp(s), greatest(s, -1) + log(0 * add_up(s) + m)),
+                lambda s, m, x, room: exp(x) - 1 - x + add_up(exp(s) * (exp(room) - 1)) / (m * exp(greatest(s, -1))),
+                named={"x": ("n 1", lambda s, m: log_sum_exp(s) - greatest(s, -1) - log(0 * add_up(s) + m))},
+                laws={"room": ("n m", lambda s: greatest(s, -1) - s, "largest")},
+                only=("room",),
+            ),
+            identity(
+                {"t": "n 1", "s": "n m"},
+                lambda t, s, m: (add_up(exp(t + 0 * s)), exp(t) * m),
+            ),
         ),
     ),
     "folklore",
@@ -338,12 +351,15 @@ lse_hessian = Theorem(
                     (add_up(weights(s) * (1 - weights(s))), 1 - squares(weights(s))),
                 ],
             ),
-            AT_LEAST_ZERO,
-        ),
-        told(
-            "The gap, half the sum of all {}, is 0 iff all {} are equal, so the kernel is that of constant vectors.",
-            SPREAD_,
-            name("x", J_),
+            bound(
+                FORMS,
+                lambda s, x: (0, form(weights(s), x)),
+                lambda s, d: (
+                    add_up(add_up(weights(s)[..., :, None] * weights(s)[..., None, :] * d * d)[..., 0]) * Fraction(1, 2)
+                ),
+                named={"d": ("n m m", lambda x: x[..., :, None] - x[..., None, :])},
+                only=("d",),
+            ),
         ),
     ),
     "folklore",

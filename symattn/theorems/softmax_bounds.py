@@ -25,7 +25,7 @@ from symattn.theorems.letters import (
     t,
     told,
 )
-from symattn.theorems.sums import add_up, exp, form, others, outer, squares, weights
+from symattn.theorems.sums import add_up, exp, form, log, log_sum_exp, others, outer, squares, weights
 
 TOPIC = "softmax"
 LETTERS = Glossary(
@@ -270,6 +270,12 @@ DISPERSION = bound(
 )
 """No weight is above e^w / (e^w + n_k − 1), if the scores lie within a band of width w."""
 
+
+def _entropy(s: Any) -> Any:
+    """H(softmax(s)), the mean of −log p_j."""
+    return add_up(weights(s) * (log_sum_exp(s) - s))
+
+
 softmax_dispersion = Theorem(
     "softmax-dispersion",
     TOPIC,
@@ -290,12 +296,19 @@ softmax_dispersion = Theorem(
                 nonnegative=("u", "w"),
             ),
             DISPERSION,
-        ),
-        told(
-            "So {} for every key, and the entropy, the mean of {}, is at least {}.",
-            relation(N_K * P_J, "≤", power_of_e(W_)),
-            -said("log", P_J),
-            said("log", N_K) - W_,
+            bound(
+                {"s": "n m", "w": ""},
+                lambda s, w, m: (log(0 * add_up(s) + m) - w, _entropy(s)),
+                lambda s, w, m, x, room: (
+                    add_up(weights(s) * (exp(x) - 1 - x))
+                    + add_up(
+                        add_up(weights(s)[..., :, None] * exp(-w) * weights(s)[..., :, None] * (exp(room) - 1))[..., 0]
+                    )
+                ),
+                named={"x": ("n m", lambda s, w, m: s - log_sum_exp(s) + log(0 * add_up(s) + m) - w)},
+                assumed={"room": ("n m m", lambda s, w: s[..., None, :] + w - s[..., :, None])},
+                chosen={"w": lambda s: s.max() - s.min()},
+            ),
         ),
     ),
     "folklore",
@@ -380,6 +393,19 @@ def _ratio_gap(s_j: Any, s: Any, u: Any, v: Any, eta: Any) -> Any:
     return exp(s_j) * bracket / (before * after)
 
 
+def _moved_down(s_j: Any, s: Any, u: Any, v: Any, eta: Any) -> Any:
+    """The weight of a key whose score falls by η − u ≤ η, while all others change by η − v ≤ η."""
+    return _one_key(s_j - eta + u, s + eta - v)
+
+
+def _ratio_gap_down(s_j: Any, s: Any, u: Any, v: Any, eta: Any) -> Any:
+    before = exp(s_j) + add_up(exp(s))
+    after = exp(s_j - eta + u) + add_up(exp(s + eta - v))
+    own = exp(s_j - 3 * eta + u) * (exp(2 * eta) - 1)
+    bracket = own + add_up(exp(s - eta - v) * (exp(u + v) - 1))
+    return exp(s_j) * bracket / (before * after)
+
+
 SETS = {"s": "n a", "r": "n b", "u": "n a", "v": "n b", "eta": ""}
 
 
@@ -423,8 +449,11 @@ softmax_tv = Theorem(
         (
             bound(
                 MOVED,
-                lambda s_j, s, u, v, eta: (_moved(s_j, s, u, v, eta), exp(2 * eta) * _one_key(s_j, s)),
-                _ratio_gap,
+                lambda s_j, s, u, v, eta: [
+                    (_moved(s_j, s, u, v, eta), exp(2 * eta) * _one_key(s_j, s)),
+                    (exp(-2 * eta) * _one_key(s_j, s), _moved_down(s_j, s, u, v, eta)),
+                ],
+                lambda s_j, s, u, v, eta: [_ratio_gap(s_j, s, u, v, eta), _ratio_gap_down(s_j, s, u, v, eta)],
                 lambda s_j, s, u, v, eta: (_one_key(s_j + eta, s - eta), exp(eta) * _one_key(s_j, s)),
                 nonnegative=("u", "v", "eta"),
             ),
@@ -436,10 +465,6 @@ softmax_tv = Theorem(
                 nonnegative=("u", "v", "eta"),
             ),
             identity({"h": "n 1"}, _sharp_mass),
-        ),
-        (
-            "Exchange s and t for the lower bound of the ratio. The total variation is the largest gain of mass of a "
-            "set of keys, and the second inequality holds for every set.",
         ),
     ),
     "folklore",
@@ -455,6 +480,7 @@ softmax_tv = Theorem(
             equals(name("q", role="weight"), softmax(T_)),
             ETA,
         ),
+        ("TV is the largest difference of the masses of a set of keys",),
         TWO_KEYS,
     ),
     LETTERS.also({"u": ""}, defined={"η": largest(magnitude(S_ - T_)) + name("u")}, nonnegative=("u",)),

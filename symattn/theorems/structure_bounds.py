@@ -11,6 +11,7 @@ from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Commas, Fence, Partial, Relation, equals, name, node, relation
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import listed
+from symattn.proof.rules import OfTheLargest
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound
 from symattn.theorems.letters import (
@@ -33,8 +34,10 @@ from symattn.theorems.letters import (
     t,
     weights,
 )
+from symattn.theorems.sums import greatest, sign
 
 TOPIC = "structure"
+HALF = Fraction(1, 2)
 QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
 _A, _OTHER = name("a"), name("V'", role="value")
 _ENTRY, _VALUE = name("O", "i", "c", role="output"), name("V", "j", "c", role="value")
@@ -45,9 +48,20 @@ def _square(x: Any) -> Any:
     return (x * x).sum()
 
 
-def _around_output(q: Any, k: Any, v: Any, low: Any, high: Any, f: Any, top: Any) -> Any:
-    out = ATTENTION(q, k, v)
-    return [(low, out), (out, high), (out @ f, top)]
+def _moved(q: Any, k: Any, v: Any, u: Any) -> Any:
+    """How the output moves with the values."""
+    return ATTENTION(q, k, v) - ATTENTION(q, k, u)
+
+
+def _any_norm(x: Any) -> Any:
+    """A norm of each row: any one in letters, and the largest entry in numbers."""
+    xp = x.__array_namespace__()
+    return xp.any_norm(x) if hasattr(xp, "any_norm") else greatest(abs(x), -1)
+
+
+def _norm_of_a_mean(q: Any, k: Any, v: Any) -> Any:
+    """How much the norm of the mean is below the mean of the norms."""
+    return weights(q, k) @ _any_norm(v) - _any_norm(ATTENTION(q, k, v))
 
 
 output_in_hull = Theorem(
@@ -62,25 +76,24 @@ output_in_hull = Theorem(
     Together(
         (
             bound(
-                {**QKV, "low": "1 d_v", "high": "1 d_v", "f": "d_v 1", "top": "1 1"},
-                _around_output,
-                lambda q, k, above, below, rest: [weights(q, k) @ above, weights(q, k) @ below, weights(q, k) @ rest],
+                QKV,
+                lambda q, k, v: [(-greatest(-v, 0), ATTENTION(q, k, v)), (ATTENTION(q, k, v), greatest(v, 0))],
+                lambda q, k, above, below: [weights(q, k) @ above, weights(q, k) @ below],
                 lambda q, k, v: (_square(ATTENTION(q, k, v)), _square(v)),
-                assumed={
-                    "above": ("n_k d_v", lambda v, low: v - low),
-                    "below": ("n_k d_v", lambda v, high: high - v),
-                    "rest": ("n_k 1", lambda v, f, top: top - v @ f),
-                },
-                chosen={
-                    "low": lambda v: v.min(axis=0, keepdims=True),
-                    "high": lambda v: v.max(axis=0, keepdims=True),
-                    "top": lambda v, f: (v @ f).max(axis=0, keepdims=True),
+                laws={
+                    "above": ("n_k d_v", lambda v: v + greatest(-v, 0), "largest"),
+                    "below": ("n_k d_v", lambda v: greatest(v, 0) - v, "largest"),
                 },
             ),
-        ),
-        (
-            "Shown for any bounds of each column of the values, and for any linear function f of them that is at most"
-            " top for every value. A norm is the largest of the linear functions that it is an upper bound of.",
+            bound(
+                QKV,
+                lambda q, k, v: (_any_norm(ATTENTION(q, k, v)), greatest(_any_norm(v), 0)),
+                lambda q, k, below, rest: weights(q, k) @ below + rest,
+                laws={
+                    "below": ("n_k 1", lambda v: greatest(_any_norm(v), 0) - _any_norm(v), "largest"),
+                    "rest": ("n_q 1", _norm_of_a_mean, "triangle"),
+                },
+            ),
         ),
     ),
     "folklore",
@@ -182,11 +195,6 @@ def _slope_at_zero(others: Any) -> Any:
     return _slope(0 * others[:1], others)
 
 
-def _differences(q: Any, k: Any, v: Any, u: Any, b: Any) -> Any:
-    a, c = ATTENTION(q, k, v), ATTENTION(q, k, u)
-    return [(a - c, b), (c - a, b)]
-
-
 nonexpansive_in_values = Theorem(
     "nonexpansive-in-values",
     TOPIC,
@@ -197,21 +205,20 @@ nonexpansive_in_values = Theorem(
             said("max", magnitude(V - _OTHER)),
         ),
     ),
-    Together(
-        (
-            bound(
-                {**QKV, "u": "n_k d_v", "b": "1 1"},
-                _differences,
-                lambda q, k, more, less: [weights(q, k) @ more, weights(q, k) @ less],
-                lambda q, k, v, u: (_square(ATTENTION(q, k, v) - ATTENTION(q, k, u)), _square(v - u)),
-                assumed={
-                    "more": ("n_k d_v", lambda v, u, b: b - (v - u)),
-                    "less": ("n_k d_v", lambda v, u, b: b + (v - u)),
-                },
-                chosen={"b": lambda v, u: abs(v - u).max(keepdims=True)},
-            ),
+    OfTheLargest(
+        bound(
+            {**QKV, "u": "n_k d_v"},
+            lambda q, k, v, u: (abs(_moved(q, k, v, u)), greatest(abs(v - u))),
+            lambda q, k, more, less, up, down: (up * (weights(q, k) @ more) + down * (weights(q, k) @ less)) * HALF,
+            lambda q, k, v, u: (_square(_moved(q, k, v, u)), _square(v - u)),
+            laws={
+                "more": ("n_k d_v", lambda v, u: greatest(abs(v - u)) - (v - u), "largest"),
+                "less": ("n_k d_v", lambda v, u: greatest(abs(v - u)) + (v - u), "largest"),
+                "up": ("n_q d_v", lambda q, k, v, u: 1 + sign(_moved(q, k, v, u)), "bounded"),
+                "down": ("n_q d_v", lambda q, k, v, u: 1 - sign(_moved(q, k, v, u)), "bounded"),
+            },
         ),
-        ("Shown for any bound b of the entries of the difference of the values, so for the least.",),
+        lambda q, k, v, u: (greatest(abs(_moved(q, k, v, u))), greatest(abs(v - u))),
     ),
     "folklore",
     (relation(norm(attention() - attention(v=_OTHER), "F"), "≤", norm(V - _OTHER, "F")),),

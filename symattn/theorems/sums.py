@@ -22,6 +22,11 @@ def exp(x: Any) -> Any:
     return x.__array_namespace__().exp(x)
 
 
+def log(x: Any) -> Any:
+    """log x."""
+    return x.__array_namespace__().log(x)
+
+
 def log_sum_exp(s: Any) -> Any:
     """log Σ_j e^{s_ij}, as a column."""
     return s.__array_namespace__().log(add_up(exp(s)))
@@ -47,3 +52,13 @@ def others(m: Any, like: Any) -> Any:
 def form(p: Any, x: Any) -> Any:
     """xᵀ (diag(p) − p pᵀ) x, as a column."""
     return add_up(p * x * x) - add_up(p * x) ** 2
+
+
+def greatest(x: Any, axis: Any = None) -> Any:
+    """max x, with axes of length one."""
+    return x.__array_namespace__().max(x, axis=axis, keepdims=True)
+
+
+def sign(x: Any) -> Any:
+    """sign(x), of which x · sign(x) = |x|."""
+    return x.__array_namespace__().sign(x)

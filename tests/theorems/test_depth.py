@@ -9,10 +9,10 @@ from symattn.proof.theorem import Theorem, decide
 from symattn.theorems.depth import THEOREMS
 
 GRADES = {
-    "dobrushin-contraction": "argued",
+    "dobrushin-contraction": "proved",
     "rank-collapse-averaging": "argued",
     "causal-collapse-to-first": "argued",
-    "rollout-stochastic": "argued",
+    "rollout-stochastic": "proved",
     "residual-unrolls": "argued",
 }
 

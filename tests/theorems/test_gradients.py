@@ -16,7 +16,7 @@ GRADES = {
     "flash-rowsum": "proved",
     "score-gradient-rows-sum-zero": "proved",
     "value-gradient-conserved": "proved",
-    "score-gradient-saturates": "argued",
+    "score-gradient-saturates": "proved",
     "cross-entropy-gradient": "proved",
     "backward-sink": "proved",
     "backward-sigmoid": "proved",

@@ -14,7 +14,7 @@ from symattn.theorems.masks import THEOREMS
 GRADES = {
     "mask-is-restriction": "proved",
     "fully-masked-row": "proved",
-    "finite-mask-leaks": "argued",
+    "finite-mask-leaks": "proved",
     "causal-no-leak": "argued",
     "causal-first-row": "proved",
     "window-receptive-field": "argued",

@@ -9,7 +9,7 @@ from symattn.theorems.structure import THEOREMS
 
 GRADES = {
     "per-token-equals-matrix": "proved",
-    "output-in-hull": "argued",
+    "output-in-hull": "proved",
     "permutation-equivariance": "argued",
     "key-permutation-invariance": "proved",
     "query-rows-independent": "proved",
@@ -23,7 +23,7 @@ GRADES = {
     "score-rank": "checked",
     "symmetric-scores-reversible": "proved",
     "not-globally-lipschitz": "argued",
-    "nonexpansive-in-values": "argued",
+    "nonexpansive-in-values": "proved",
 }
 
 

@@ -101,6 +101,13 @@ class IndexedNamespace(structure.Structure):
     def log(self, a: Any) -> Indexed:
         return each(_logarithm, a)
 
+    def abs(self, a: Any) -> Indexed:
+        """|x| = sign(x) · x, in which sign is an opaque function; |−x| is written alike."""
+        return self.multiply(self.sign(a), a)
+
+    def sign(self, a: Any) -> Indexed:
+        return each(_sign, a)
+
     def pow(self, a: Any, b: Any) -> Indexed:
         twice = 2 * Fraction(b)
         if twice.denominator != 1:
@@ -155,6 +162,10 @@ class IndexedNamespace(structure.Structure):
 
     def max(self, a: Any, axis: Any = None, keepdims: Any = False, **_: Any) -> Indexed:
         return _reduced(a, axis, keepdims, _max)
+
+    def any_norm(self, a: Any) -> Indexed:
+        """A norm of each row, as an opaque function of it."""
+        return _reduced(a, -1, True, _norm)
 
     def mean(self, a: Any, axis: Any = None, keepdims: Any = False, **_: Any) -> Indexed:
         result = self.sum(a, axis=axis, keepdims=keepdims)
@@ -270,6 +281,13 @@ def _finite(name: str, x: Expression) -> Expression:
     return x
 
 
+def _sign(x: Expression) -> Expression:
+    """sign(x), or −sign(−x), whichever of both arguments comes first."""
+    y = as_number(x)
+    z = min(y, build.negate(y), key=repr)
+    return Opaque("sign", z) if z is y else build.negate(Opaque("sign", z))
+
+
 def _larger(a: Expression, b: Expression) -> Expression:
     if a is FORBIDDEN or b is FORBIDDEN:
         return b if a is FORBIDDEN else a
@@ -362,6 +380,10 @@ def _sum(parts: Parts) -> Expression:
 def _max(parts: Parts) -> Expression:
     inside = [_wrapped(build.bound, indices, as_number(x)) for indices, x in parts]
     return Opaque("max", *inside)  # type: ignore[no-any-return]
+
+
+def _norm(parts: Parts) -> Expression:
+    return Opaque("norm", *[_wrapped(build.bound, indices, as_number(x)) for indices, x in parts])  # type: ignore[no-any-return]
 
 
 def _wrapped(bind: Callable[[Index, Expression], Expression], indices: Sequence[Index], x: Expression) -> Expression:
