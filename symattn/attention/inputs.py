@@ -110,7 +110,7 @@ def holds(name: str, spec: Attention) -> str:
 
 def shape(array: str, spec: Attention, given: Collection[str]) -> str:
     """The shape of an input or a step in letters, ``… [h] n_q d_k`` with what stands in brackets decided."""
-    letters = _letters(spec, given)
+    letters = same_letters(spec, given)
     found = [_axis(axis, spec, letters) for axis in ARRAYS[array].shape.split()]
     return " ".join(axis for axis in found if axis)
 
@@ -139,7 +139,7 @@ def _axis(axis: str, spec: Attention, letters: dict[str, str]) -> str:
     return letters.get(axis.rstrip("?"), axis.rstrip("?")) + end
 
 
-def _letters(spec: Attention, given: Collection[str]) -> dict[str, str]:
+def same_letters(spec: Attention, given: Collection[str]) -> dict[str, str]:
     """Which letters stand for the same size: n_k for n_q where tokens attend to themselves."""
     found: dict[str, str] = {}
     if "x" in given:

@@ -180,14 +180,14 @@ def scale_formula(scale: int | float | Fraction | str | None, scores: Node, term
 
 def causal_condition(alignment: str) -> Relation:
     """j ≤ i + n_k − n_q, or j ≤ i."""
-    return relation(name("j"), "≤", _place(alignment))
+    return relation(name("j"), "≤", query_place(alignment))
 
 
 def window_condition(alignment: str, left: int | None, right: int | None) -> Relation:
     """i + n_k − n_q − left ≤ j ≤ i + n_k − n_q + right, without a side that is open."""
-    after = (("≤", _place(alignment, right)),) if right is not None else ()
+    after = (("≤", query_place(alignment, right)),) if right is not None else ()
     j = name("j")
-    return Relation(j, after) if left is None else Relation(_place(alignment, -left), (("≤", j), *after))
+    return Relation(j, after) if left is None else Relation(query_place(alignment, -left), (("≤", j), *after))
 
 
 def prefix_condition(alignment: str, length: int) -> Row:
@@ -195,7 +195,7 @@ def prefix_condition(alignment: str, length: int) -> Row:
     return Row((relation(name("j"), "<", length), Words("or"), causal_condition(alignment)))
 
 
-def _place(alignment: str, more: int = 0) -> Node:
+def query_place(alignment: str, more: int = 0) -> Node:
     """The place of the query among the keys, and so many further."""
     i: Node = name("i")
     place = i if alignment == "top-left" else i + N_K - N_Q

@@ -23,29 +23,15 @@ from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention import formulas as attention_formulas
 from symattn.derivations.attention.inputs import request, stem
 from symattn.derivations.attention.points import agrees_at_points, agrees_on_numbers
-from symattn.derivations.sheets.fields import changed
 from symattn.derivations.steps import FalseStep
 from symattn.document.model import Document, Heading, Note, Steps
 from symattn.errors import InputError, Undecided
 from symattn.evidence import Grade
 from symattn.render import render
 from symattn_cli.main import main
+from tests.derivations.asking import asked
 
 COMPARED = {"ReLU", "sparsemax", "entmax"}  # which score is larger decides
-
-
-def asked(name: str) -> dict[str, Any]:
-    """What ``derive attention`` is asked for a variant, at small sizes."""
-    variant = VARIANTS[name]
-    found: dict[str, Any] = changed(variant.spec)
-    position = found.get("position", {}).get("rotary", {})
-    found["dk"] = 2 * len(position.get("triples", [()])) + bool(variant.spec.latent)
-    found["tokens"] = 2
-    if "y" in variant.names or (variant.spec.heads == 1 and "x" not in variant.names):
-        found["keys"] = 3
-    if "x" in variant.names or variant.spec.heads > 1:
-        found |= {"cross": "y" in variant.names, "biases": "b_q" in variant.names, "dmodel": 3}
-    return found
 
 
 @cache

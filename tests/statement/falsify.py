@@ -1,8 +1,8 @@
-"""Every relation of every derivation and theorem, falsified: which false formulas would be printed with a grade.
+"""Every relation of derivations, variants and theorems, falsified: which false ones would be printed with a grade.
 
     python -m tests.statement.falsify [NAME…]
 
-NAME is a derivation, a theorem or a topic of theorems. A mutant is refused if FalseStep is raised for it in the place
+NAME is a derivation (``attention`` for all variants), a theorem or a topic. A mutant is refused if FalseStep is raised for it in the place
 of the relation, which is what happens when the document is made or the theorem decided. One that is proved for all
 sizes, decided in exact numbers, or differs from the printed one in parts that are proved equal, is true; the others
 that pass are survivors, and are listed.
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive
 from symattn.document.notation import At, Node, Relation
 from symattn.document.text import text
@@ -26,6 +27,7 @@ from symattn.statement.judging import Asked, recorded
 from symattn.statement.sentences import claims
 from symattn.theorems import TOPICS, of_topic
 from symattn.theorems.reading import Statement
+from tests.derivations import asking
 from tests.statement.mutants import letters_of, mutants
 
 DOCUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -48,6 +50,9 @@ DOCUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("scaling", {"dk": 1, "mean": "mu"}),
     ("scaling", {"dk": 2, "mean": "-1/3"}),
 )
+
+VARIANT_DOCUMENTS = tuple(("attention", asking.asked(name)) for name in VARIANTS)
+"""``derive attention`` for every variant."""
 
 
 @dataclass
@@ -145,9 +150,9 @@ def main(names: list[str]) -> None:
 
 
 def _wanted(names: list[str]) -> Iterator[tuple[str, list[Asked]]]:
-    for name, parameters in DOCUMENTS:
+    for name, parameters in (*DOCUMENTS, *VARIANT_DOCUMENTS):
         if not names or name in names:
-            yield " ".join([name, *(f"{k}={v}" for k, v in parameters.items())]), questions(name, parameters)
+            yield " ".join([name, *(f"{k}={v}" for k, v in parameters.items())])[:60], questions(name, parameters)
     for topic in TOPICS:
         for theorem in of_topic(topic):
             if not names or {theorem.name, topic} & {*names}:

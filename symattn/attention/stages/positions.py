@@ -11,7 +11,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks, projections
 from symattn.attention.constants import made_wide
 from symattn.attention.flow import Flow
-from symattn.attention.notation import SYMBOLS
+from symattn.attention.notation import SYMBOLS, query_place
 from symattn.attention.positions import alibi, buckets, relative, rotary
 from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.attention.stages.roles import then
@@ -191,9 +191,18 @@ def placing(flow: Flow) -> None:
         _linear(flow, asked)
     elif isinstance(asked, Buckets):
         formula = flow.symbol("scores") + call("rows", SYMBOLS["b_rel"], name("β"))
-        reason: Text = ("one number for each head and bucket ", equals(name("β", "i", "j"), call("bucket", J_ - I_)))
+        reason: Text = (
+            "one number for each head and bucket ",
+            equals(name("β", "i", "j"), call("bucket", J_ - _query(flow))),
+        )
         run = partial(_bucket_bias, asked, flow.spec.alignment)
         flow.add("positioned", run, formula, ("scores", "b_rel"), role="scores", reason=reason)
+
+
+def _query(flow: Flow) -> Node:
+    """The place of a query among the keys."""
+    alone = "x" in flow.given and "y" not in flow.given
+    return I_ if alone else query_place(flow.spec.alignment)
 
 
 def _bucket_bias(asked: Buckets, alignment: str, s: Any, table: Any) -> Any:
@@ -207,7 +216,8 @@ def _linear(flow: Flow, asked: Alibi) -> None:
         run = partial(_slopes, flow.spec.heads)
         reason = f"2^(−e) for e = {', '.join(map(str, exponents))}"
         flow.add("slopes", run, Power(node(2), -name("e", "h")), ("scores",), reason=reason)
-    distances = Fence("abs", I_ - J_) if asked.two_sided else I_ - J_
+    behind = _query(flow) - J_
+    distances = Fence("abs", behind) if asked.two_sided else behind
     formula = flow.symbol("scores") - SYMBOLS["slopes"] * name("D")
     run = partial(alibi.biased, two_sided=asked.two_sided, alignment=flow.spec.alignment)
     distance: Text = ("one slope for each head; ", equals(name("d", "i", "j"), distances))

@@ -14,11 +14,13 @@ from symattn.attention.inputs import lengths
 from symattn.attention.notation import ARRAYS, N_K, SIZES, SYMBOLS
 from symattn.attention.spec import Attention
 from symattn.derivations.attention import expressions
-from symattn.derivations.attention.formulas import entry_formulas
+from symattn.derivations.attention.formulas import entry_formulas, said
 from symattn.derivations.attention.inputs import Request, request, stem
 from symattn.derivations.attention.parameters import FLAGS
 from symattn.derivations.attention.parameters import SIZES as SIZE_NAMES
 from symattn.derivations.attention.points import agrees_at_points, agrees_on_numbers
+from symattn.derivations.attention.reading import DRAWS, Read, Run, defines, every, for_others, runs
+from symattn.derivations.attention.words import SEES
 from symattn.derivations.attention.written import pattern, written_out
 from symattn.derivations.elements import plain_words
 from symattn.derivations.letters import ONES
@@ -39,11 +41,12 @@ from symattn.document.model import (
     Table,
     Text,
 )
-from symattn.document.notation import Name, Node, equals
+from symattn.document.notation import Name, Node, equals, node
 from symattn.document.text import text
 from symattn.errors import Refused, Undecided
 from symattn.evidence import Evidence
 from symattn.statement.glossary import Glossary
+from symattn.statement.judging import Asked, record, relations
 from symattn.statement.reader import Reader
 from symattn.statement.section import Section
 
@@ -76,12 +79,13 @@ class _Told:
 
     asked: Request
     where: Evidence
+    runs: tuple[Run, ...]
     cut: list[str] = field(default_factory=list)
 
 
 def _blocks(asked: Request) -> tuple[Block, ...]:
     inputs = asked.inputs()
-    told = _Told(asked, checked(f"all entries at {_sizes_in_words(asked)}"))
+    told = _Told(asked, checked(f"all entries at {_sizes_in_words(asked)}"), runs(asked))
     found: dict[str, Any] = dict(inputs)
     blocks: list[Block] = [Heading(("What goes in",)), _inputs(asked), *_example(asked)]
     for part in asked.spec.pipeline(inputs):
@@ -106,7 +110,9 @@ def _in_numbers(told: _Told, part: Part, array: Any) -> list[Block]:
     formula, where = equals(part.symbol, part.formula), checked("an example of numbers")
     reason: Text = ("which is larger decides, and letters have no order",)
     above, beside = _reasons(part)
-    steps = [defined(formula, beside), hold(agrees_on_numbers(told.asked, part), formula, reason, where)]
+    read = Read(part, told.runs)
+    hold(agrees_on_numbers(told.asked, part), formula, reason, where)
+    steps = [defined(formula, beside), Step(formula, reason, read.check(formula, where))]
     return [Heading((ARRAYS[part.name].title, ", ", " × ".join(map(str, array.shape)))), *above, together(steps)]
 
 
@@ -114,22 +120,45 @@ def _step(told: _Told, part: Part, given: Mapping[str, Any], array: Any) -> list
     """A section: the formula of matrices, its entries, and what is true of them."""
     asked = told.asked
     above, beside = _reasons(part)
-    steps = [defined(equals(part.symbol, part.formula), beside)]
     agrees, where = _agreement(told, part, given, array)
-    for formula, reason in entry_formulas(asked, part):
-        steps.append(hold(agrees, formula, reason, where))
+    steps = _formulas(told, part, beside, agrees, where)
     if part.name == "weights":
-        steps += _of_weights(asked, array, where)
+        steps += _of_weights(told, part, array, where)
     elif part.name not in _SAID:
         shown = written_out(asked, part.name, array)
         if isinstance(shown, str):
             told.cut.append(part.name)
         else:
             steps.append(hold(agrees, equals(part.symbol, shown[0]), shown[1], where))
-    if len(steps) == 1:
+    if not any(step.evidence for step in steps):
         steps.append(hold(agrees, equals(part.symbol, part.formula), "its entries are too long to be written", where))
     shape = " × ".join(map(str, array.shape))
     return [Heading((ARRAYS[part.name].title, ", ", shape)), *above, together(steps)]
+
+
+def _formulas(told: _Told, part: Part, beside: Text | str, agrees: bool, where: Evidence) -> list[Step]:
+    """The formula of matrices and those of entries, each refused where it is not what the step computes.
+
+    A formula that cannot be read, and one that defines a letter of its own, carries no grade.
+    """
+    matrix = equals(part.symbol, part.formula)
+    formulas = [(matrix, beside), *entry_formulas(told.asked, part)]
+    readings = every(part, told.runs, [(matrix, part.reason), *formulas[1:]])
+    for relation in relations(part.reason):
+        read = Read(part, told.runs)
+        if isinstance(relation.first, Name) and not defines(part, relation) and read.reads(relation):
+            read.check(relation, where)
+    steps: list[Step] = []
+    before: Node | None = None
+    following = [*(formula for formula, _ in formulas[1:]), None]
+    for read, (formula, reason), later in zip(readings, formulas, following, strict=True):
+        after = later if later is not None and for_others(later) else None
+        graded = formula is not matrix and not defines(part, formula)
+        evidence = read.check(formula, where, before, after) if graded or read.reads(formula) else None
+        step = hold(agrees, formula, reason, where) if graded and evidence else defined(formula, reason)
+        steps.append(step)
+        before = formula
+    return steps
 
 
 def _reasons(part: Part) -> tuple[list[Block], Text | str]:
@@ -153,27 +182,32 @@ def _agreement(told: _Told, part: Part, given: Mapping[str, Any], array: Any) ->
     return True, evidence
 
 
-def _of_weights(asked: Request, array: Any, where: Evidence) -> list[Step]:
+def _of_weights(told: _Told, part: Part, array: Any, where: Evidence) -> list[Step]:
+    asked, symbol = told.asked, SYMBOLS["weights"]
     allowed = asked.allowed()
-    symbol = SYMBOLS["weights"]
     steps = []
     if asked.spec.masks_anything and allowed.ndim == 2 and asked.spec.normaliser in ("softmax", "sigmoid"):
         formula = equals(symbol, pattern(array, allowed))
         steps.append(hold(expressions.zeros(array, allowed), formula, "forbidden keys have weight 0", where))
     if asked.spec.normaliser != "softmax" or asked.spec.sink:
         return steps
-    some_row_is_empty = not allowed.any(axis=-1).all()
-    if some_row_is_empty:
-        sums = expressions.row_sums(array, allowed)
-        return [*steps, hold(sums, _row_sum(), "for a query that sees a key, and 0 else", where)]
     if not expressions.row_sums(array, allowed):
         raise FalseStep("the weights of a row do not sum to 1")
+    if not asked.every_row_has_a_key():
+        return [*steps, *_row_sums(Read(part, told.runs), where)]
     formula = equals(symbol * ONES, ONES)
     if _depends_on_example(asked):
-        return [*steps, hold(True, formula, "every row sums to 1", where)]
+        return [*steps, Step(formula, ("every row sums to 1",), Read(part, told.runs[:DRAWS]).check(formula, where))]
     as_many = asked.spec.causal
     reason: Text = ("every row sums to 1", *((", where ", equals(SIZES["n_q"], SIZES["n_k"])) if as_many else ()))
     return [*steps, _weights_section(asked).claim(formula, reason)]
+
+
+def _row_sums(read: Read, where: Evidence) -> list[Step]:
+    """The sums of rows with a key, and of those without."""
+    row = nt.total("j", 1, N_K, nt.name("a", "i", "j", role="weight"))
+    one, none = said(row, node(1), SEES), said(row, node(0), "all others")
+    return [Step(one, (), read.check(one, where, None, none)), Step(none, (), read.check(none, where, one))]
 
 
 def _depends_on_example(asked: Request) -> bool:
@@ -200,10 +234,6 @@ def _weights_section(asked: Request) -> Section:
     return Section(Glossary(given, sizes, defined={"A": weights}))
 
 
-def _row_sum() -> Node:
-    return equals(nt.total("j", 1, N_K, nt.name("a", "i", "j", role="weight")), 1)
-
-
 def _cut(told: _Told) -> tuple[Block, ...]:
     if not told.cut:
         return ()
@@ -214,9 +244,16 @@ def _cut(told: _Told) -> tuple[Block, ...]:
 
 
 def _whole(asked: Request) -> tuple[Block, ...]:
-    formula = whole_formula(asked.spec, asked.names)
+    formula = equals(SYMBOLS["output"], whole_formula(asked.spec, asked.names))
     where = checked(f"every step above, at {_sizes_in_words(asked)}")
-    return Heading(("In one formula",)), Result("Result", (equals(SYMBOLS["output"], formula),), (where,))
+
+    def decide(other: Node) -> Evidence:
+        if other != formula:
+            raise FalseStep(f"{text(other)} is not the formulas of the steps, one in the place of the other's letter")
+        return where
+
+    record(Asked(formula, decide))
+    return Heading(("In one formula",)), Result("Result", (formula,), (where,))
 
 
 def _inputs(asked: Request) -> Table:

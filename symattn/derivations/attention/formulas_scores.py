@@ -10,6 +10,7 @@ from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rot
 from symattn.derivations.attention.formulas import A_, I_, J_, L_, M_, Formulas, Writer, said, size
 from symattn.derivations.attention.inputs import Request
 from symattn.derivations.attention.letters import entry
+from symattn.derivations.attention.words import SEES
 from symattn.derivations.letters import E
 from symattn.document.model import Text
 from symattn.document.notation import (
@@ -112,7 +113,10 @@ def _weights(request: Request, step: Step) -> Formulas:
     if spec.sink:
         own = node(1) if spec.sink == "zero" else Power(base, _sink(request))
         below = own + below
-    return [(equals(left, Over(Power(base, s), below)), reason)]
+    weight = Over(Power(base, s), below)
+    if spec.masks_anything and not spec.sink and spec.fully_masked == "zeros" and not request.every_row_has_a_key():
+        return [(said(left, weight, SEES), reason), (said(left, node(0), "all others"), "")]
+    return [(equals(left, weight), reason)]
 
 
 def _sink(request: Request) -> Node:

@@ -88,6 +88,10 @@ class Request:
         arrays = {n: x.entries if isinstance(x, Symbolic) else x for n, x in self.inputs().items()}
         return table(self.spec, arrays, (self.n_q, self.n_k))
 
+    def every_row_has_a_key(self) -> bool:
+        """Whether every query may attend to some key."""
+        return bool(self.allowed().any(axis=-1).all())
+
 
 def stem(name: str) -> str:
     """The word that the letters of an array's entries begin with, without digits and underscores."""

@@ -1,0 +1,252 @@
+"""The formulas of a step, read as they are printed and evaluated beside the step itself, in balls.
+
+A formula that differs from its step is refused, whether it carries a grade or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.ball import Ball, precision
+from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
+from symattn.attention.flow import Step
+from symattn.attention.inputs import holds, lengths
+from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS, TIMES
+from symattn.attention.projections import merge_heads
+from symattn.derivations.attention.inputs import Request
+from symattn.derivations.attention.letters import entry
+from symattn.derivations.attention.step_reader import HEAD, StepReader, names_in
+from symattn.document import notation as nt
+from symattn.document.model import Text
+from symattn.document.notation import Name, Node, Relation
+from symattn.document.text import text
+from symattn.errors import InputError, Refused, Undecided
+from symattn.evidence import Evidence
+from symattn.statement.comparing import FalseStep
+from symattn.statement.comparing import holds as hold_of
+from symattn.statement.judging import Asked, record, relations
+from symattn.statement.values import Unread, Value, spread
+
+DRAWS = 2
+_BITS = 256
+_UNREAD = (Unread, Refused, Undecided, InputError, ZeroDivisionError, IndexError, KeyError, ValueError, TypeError)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The pipeline on numbers: what was asked, and every named array."""
+
+    asked: Request
+    found: Mapping[str, Any]
+
+
+def runs(asked: Request) -> tuple[Run, ...]:
+    """Runs at the sizes that were asked for, and at others that differ from each other as far as they can."""
+    return tuple(run(sizes, seed) for sizes in (asked, _apart(asked)) for seed in range(DRAWS))
+
+
+def _apart(asked: Request) -> Request:
+    spec, sizes = asked.spec, dict(asked.sizes)
+    together = "x" in asked.names and "y" not in asked.names
+    sizes["n_q"] += 1
+    sizes["n_k"] = sizes["n_q"] if together else sizes["n_q"] + 2
+    sizes |= dict.fromkeys(("d_model", "d_y", "d_out"), sizes["d_model"] + 3)
+    sizes |= {"d_v": sizes["d_k"] if spec.packed else sizes["d_k"] + 1}
+    sizes |= {letter: sizes[letter] + more for letter, more in (("l_a", 5), ("l", 3), ("l_q", 4), ("d_e", 5))}
+    if asked.every_row_has_a_key() and not replace(asked, sizes=sizes).every_row_has_a_key():
+        sizes |= {"n_q": asked.sizes["n_q"], "n_k": asked.sizes["n_k"]}
+    sizes["n_r"] = sizes["n_k"] if spec.causal else sizes["n_q"] + sizes["n_k"] - 1
+    return replace(asked, sizes=sizes)
+
+
+def run(asked: Request, seed: int) -> Run:
+    """The pipeline on numbers that are made from the seed."""
+    with precision(_BITS):
+        return Run(asked, asked.spec.trace(**_inputs(asked, seed)))
+
+
+def _inputs(asked: Request, seed: int) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name in asked.names:
+        shape = lengths(name, asked.spec, asked.names, asked.sizes)
+        if holds(name, asked.spec) == "numbers":
+            made[name] = _numbers(name, shape, seed)
+        else:
+            made[name] = asked.example(name, shape)
+    if asked.spec.mask == "additive":
+        entries = made["mask"].entries.copy()
+        entries[~asked.example("mask", entries.shape)] = FORBIDDEN
+        made["mask"] = Ball(entries)
+    return made
+
+
+def _numbers(name: str, shape: tuple[int, ...], seed: int) -> Ball:
+    """Fractions of both signs, as if at random and always the same."""
+    random = Random(f"{name} {shape} {seed}")
+    entries = [Fraction(random.choice((-1, 1)) * random.randint(1, 40), random.choice((29, 31, 37, 41)))
+               for _ in range(prod(shape))]  # fmt: skip
+    found: Ball = Ball.lift(np.array(entries, dtype=object).reshape(shape))
+    return found
+
+
+@dataclass(frozen=True)
+class Read:
+    """A step whose formulas are read, in some runs of the pipeline."""
+
+    step: Step
+    runs: tuple[Run, ...]
+    definitions: tuple[Relation, ...] = ()
+
+    def with_reason(self, reason: Text | str) -> Read:
+        """The same, where what a reason says of letters is their definition: δ = i − j."""
+        told = relations(reason if isinstance(reason, tuple) else ())
+        return replace(self, definitions=(*self.definitions, *(r for r in told if defines(self.step, r))))
+
+    def check(
+        self, formula: Node, evidence: Evidence, before: Node | None = None, after: Node | None = None
+    ) -> Evidence:
+        """``evidence``, if the formula is what the step computes. Raises FalseStep.
+
+        ``before``: the formula that "all others" refers to; ``after``: one that refers to this one so.
+        """
+
+        def decide(other: Node) -> Evidence:
+            try:
+                with precision(_BITS):
+                    for world in self.runs:
+                        self._same(world, other, before)
+                        if after is not None:
+                            self._same(world, after, other)
+            except _UNREAD as reason:
+                raise FalseStep(f"{text(other)}: {type(reason).__name__}: {reason}") from reason
+            return evidence
+
+        asked = self.runs[0].asked
+        sizes = tuple(text(s) for letter, s in SIZES.items() if letter in asked.sizes)
+        matrices = frozenset({text(self.step.symbol)})
+        record(Asked(formula, decide, tuple("ijlm"), sizes, matrices, equal=self._commuted))  # type: ignore[arg-type]
+        return decide(formula)
+
+    def _commuted(self, a: Node, b: Node) -> bool:
+        """Whether they are products of the same factors, of which at most one is no number."""
+        if not isinstance(a, nt.Product) or not isinstance(b, nt.Product):
+            return False
+        arrays = {text(SYMBOLS[name]) for name in (*self.step.of, self.step.name) if "n_" in ARRAYS[name].shape}
+        others = [f for f in a.factors if any(text(name) in arrays for name in names_in(f)) or f == TIMES]
+        return len(others) <= 1 and sorted(map(text, a.factors)) == sorted(map(text, b.factors))
+
+    def reads(self, formula: Node) -> bool:
+        """Whether every letter and word of the formula has a meaning here."""
+        try:
+            with precision(_BITS):
+                self._sides(self.runs[0], formula, None)
+        except _UNREAD:
+            return False
+        return True
+
+    def _same(self, run: Run, formula: Node, before: Node | None) -> None:
+        for left, right, where in self._sides(run, formula, before):
+            x, y, seen = np.broadcast_arrays(left, right, where)
+            pairs = [(a, b) for a, b, here in zip(x.flat, y.flat, seen.flat, strict=True) if here]
+            if not all(_equal(a, b) for a, b in pairs):
+                raise FalseStep(f"{text(formula)} is not what {self.step.name} gives")
+
+    def _sides(self, run: Run, formula: Node, before: Node | None) -> list[tuple[Any, Any, Any]]:
+        relation, condition = _parts(formula)
+        reader = StepReader(run.asked, self.step, run.found, relation, self.definitions, bool(condition))
+        if any(sign != "=" for sign, _ in relation.rest):
+            raise Unread("no equation")
+        left, right = reader.one(relation.first), [reader.one(side) for _, side in relation.rest]
+        letters = tuple(dict.fromkeys((*left.letters, *(i for side in right for i in side.letters))))
+        where = _where(reader, condition, before, letters)
+        reader.check_places(where, letters)
+        return [(*_aligned(left, side, letters), where) for side in right]
+
+
+def _parts(formula: Node) -> tuple[Relation, Node | None]:
+    """An equation, and for which indices it holds."""
+    if isinstance(formula, Relation):
+        return formula, None
+    if isinstance(formula, nt.Row) and len(formula.parts) in (2, 3) and isinstance(formula.parts[0], Relation):
+        return formula.parts[0], formula.parts[-1]
+    raise Unread("no equation")
+
+
+def _where(reader: StepReader, condition: Node | None, before: Node | None, letters: tuple[str, ...]) -> Any:
+    """Where the condition holds: an array over ``letters``, and true everywhere without one."""
+    if condition is None:
+        return np.True_
+    if isinstance(condition, Relation):
+        return reader.truth(condition, letters)
+    if isinstance(condition, nt.Words) and "other" in condition.text:
+        if before is None:
+            raise Unread("all others than which")
+        return ~_where(reader, _parts(before)[1], None, letters)
+    if isinstance(condition, nt.Words):
+        return reader.said(condition.text, letters)
+    raise Unread(f"the condition {text(condition)}")
+
+
+def _aligned(left: Value, right: Value, letters: tuple[str, ...]) -> tuple[Any, Any]:
+    """Both as arrays over the same letters; heads side by side where the formula has them so."""
+    if right.rank == 0 and not right.letters:
+        return spread(left, letters, left.rank).entries, right.array.entries
+    explicit = [set(x.letters) - {HEAD} for x in (left, right)]
+    if explicit[0] != explicit[1]:
+        raise Unread("the sides have different free indices")
+    if left.rank != right.rank and right.rank:
+        raise Unread("the sides have different shapes")
+    if HEAD in left.letters and HEAD not in right.letters and left.rank == 2 and right.rank == 2:
+        wide = left.array.shape[-1] * left.array.shape[0]
+        if right.array.shape[-1] == wide and left.array.shape[0] > 1:
+            return merge_heads(left.array).entries, right.array.entries
+    x, y = (spread(value, letters, left.rank).entries for value in (left, right))
+    if left.rank and x.shape[-left.rank :] != y.shape[-left.rank :]:
+        raise Unread("the sides have different sizes")
+    return x, y
+
+
+def _equal(x: Any, y: Any) -> bool:
+    special = (Forbidden, Undefined)
+    if isinstance(x, special) or isinstance(y, special):
+        return type(x) is type(y)
+    return hold_of(_One(x), "=", _One(y))
+
+
+class _One:
+    """One entry as an array of one."""
+
+    def __init__(self, entry: Any) -> None:
+        self.entries = np.array([entry], dtype=object)
+
+
+def for_others(formula: Node) -> bool:
+    """Whether a formula is about all that the one before is not."""
+    condition = _parts(formula)[1]
+    return isinstance(condition, nt.Words) and "other" in condition.text
+
+
+def every(step: Step, found: tuple[Run, ...], formulas: list[tuple[Node, Text | str]]) -> Iterator[Read]:
+    """For each formula what it is read with: the definitions and reasons up to it."""
+    told = Read(step, found)
+    for formula, reason in formulas:
+        told = told.with_reason(reason)
+        yield told
+        if defines(step, formula):
+            assert isinstance(formula, Relation)
+            told = replace(told, definitions=(*told.definitions, formula))
+
+
+def defines(step: Step, formula: Node) -> bool:
+    """Whether the left side is no part of the step's array: a letter of the formula's own."""
+    first, own = _parts(formula)[0].first, entry(step.name)
+    if not isinstance(first, Name) or not isinstance(own, Name) or first == step.symbol:
+        return False
+    return (first.base, first.sub[: len(own.sub)]) != (own.base, own.sub)

@@ -1,0 +1,254 @@
+"""What the words of a step's formula stand for: functions of numbers, and the functions of ``attention`` themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import flint
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.attention import groups, norms, projections, scores
+from symattn.attention.flow import Step
+from symattn.attention.notation import SYMBOLS
+from symattn.attention.positions import alibi, buckets, relative, rotary
+from symattn.attention.positions.fields import Buckets, Disentangled, Rotary, Shaw, TransformerXL
+from symattn.derivations.attention.allowed import table
+from symattn.derivations.attention.inputs import Request
+from symattn.document import notation as nt
+from symattn.document.notation import Name
+from symattn.document.text import text
+from symattn.statement.values import Unread, Value, both
+
+if TYPE_CHECKING:
+    from symattn.derivations.attention.step_reader import StepReader
+
+SEES = "a query that sees a key"
+_ENTRYWISE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "tanh": lambda xp, a: xp.tanh(a),
+    "log": lambda xp, a: xp.log(a),
+    "log₂": lambda xp, a: xp.log(a) / xp.log(xp.asarray(2)),
+    "cos": lambda xp, a: xp.cos(a),
+    "sin": lambda xp, a: xp.sin(a),
+    "sigmoid": lambda xp, a: 1 / (1 + xp.exp(-a)),
+    "relu": lambda xp, a: xp.maximum(a, xp.asarray(0)),
+}
+
+
+def call(reader: StepReader, x: nt.Call) -> Value:
+    """The value of a word with its arguments. Raises Unread."""
+    word, parts = text(x.function), reader.parts(x)
+    if word in _ENTRYWISE and len(parts) == 1:
+        found = reader.one(parts[0])
+        return Value(_ENTRYWISE[word](reader.xp, found.array), found.letters, found.rank, found.row)
+    if word == "max" and len(parts) == 2:
+        return both(reader.one(parts[0]), reader.one(parts[1]), lambda a, b: reader.xp.maximum(a, b))
+    work = _WORDS.get(word)
+    if work:
+        return work(reader, parts)
+    return _own(reader, x, parts)
+
+
+def _own(reader: StepReader, x: nt.Call, parts: list[nt.Node]) -> Value:
+    """The function of the step itself, which its word names: mask(S), rotate(Q, cos Θ, sin Θ)."""
+    step, formula = reader.step, reader.step.formula
+    if not isinstance(formula, nt.Call) or formula.function != x.function:
+        raise Unread(f"the function {text(x.function)}")
+    written = reader.parts(formula)
+    if len(written) != len(parts) or any(a != b for a, b in zip(written, parts, strict=True) if _plain(a) or _plain(b)):
+        raise Unread("other numbers than the function's")
+    given = [_argument(reader, reader.one(p), name) for p, name in
+             zip([p for p in parts if not _plain(p)], step.of, strict=False)]  # fmt: skip
+    rest = [reader.here[name] for name in step.of[len(given) :]]
+    result = Value(step.run(*given, *_plainly(reader, rest, step.of[len(given) :])))
+    return _shaped(reader, result)
+
+
+def _plain(x: nt.Node) -> bool:
+    return isinstance(x, nt.Number)
+
+
+def _argument(reader: StepReader, x: Value, name: str) -> Any:
+    wanted = reader.here[name].shape
+    if tuple(x.array.shape) != tuple(wanted):
+        if x.array.size != reader.here[name].size:
+            raise Unread("an argument of another shape")
+        return x.array.reshape(tuple(wanted))
+    return x.array
+
+
+def _plainly(reader: StepReader, arrays: list[Any], names: tuple[str, ...]) -> list[Any]:
+    """Booleans and whole numbers as they are given."""
+    return [reader.given.get(name, x) for x, name in zip(arrays, names, strict=True)]
+
+
+def _shaped(reader: StepReader, x: Value) -> Value:
+    like = reader.whole(reader.step.name)
+    array = x.array
+    if array.ndim < like.array.ndim:
+        array = array[..., None, :]
+    return Value(array, like.letters if array.ndim == like.array.ndim else (), like.rank)
+
+
+def _first(reader: StepReader, parts: list[nt.Node]) -> Value:
+    if len(parts) == 2:
+        x, width = reader.one(parts[0]), parts[1]
+        if not isinstance(width, nt.Number) or width.value.denominator != 1:
+            raise Unread("first of how many")
+        return Value(scores.truncate(x.array, width=int(width.value)), x.letters, x.rank)
+    x = reader.one(parts[0])
+    return Value(x.array[..., : reader.here[reader.step.name].shape[-1]], x.letters, x.rank)
+
+
+def _last(reader: StepReader, parts: list[nt.Node]) -> Value:
+    (part,) = parts
+    x = reader.one(part)
+    return Value(x.array[..., x.array.shape[-1] - reader.here[reader.step.name].shape[-1] :], x.letters, x.rank)
+
+
+def _repeat(reader: StepReader, parts: list[nt.Node]) -> Value:
+    x, times = reader.one(parts[0]), parts[1]
+    if not isinstance(times, nt.Number) or times.value.denominator != 1:
+        raise Unread("repeated how often")
+    return Value(groups.repeat_heads(x.array, times=int(times.value)), x.letters, x.rank)
+
+
+def _concat(reader: StepReader, parts: list[nt.Node]) -> Value:
+    if len(parts) == 1:
+        return Value(projections.merge_heads(reader.one(parts[0]).array), (), 2)
+    given = [_argument(reader, reader.one(p), name) for p, name in zip(parts, reader.step.of, strict=True)]
+    return _shaped(reader, Value(reader.step.run(*given)))
+
+
+def _norm(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]:
+    def work(reader: StepReader, parts: list[nt.Node]) -> Value:
+        x, *rest = map(reader.one, parts)
+        if kind == "unit":
+            return Value(norms.unit(x.array), x.letters, x.rank)
+        spec = reader.asked.spec
+        eps = spec.latent.eps if spec.latent is not None and reader.step.name.startswith("c_") else spec.eps
+        norm = norms.rms_norm if kind == "rms" else norms.layer_norm
+        return Value(norm(x.array, eps, *(r.array for r in rest)), x.letters, x.rank)
+
+    return work
+
+
+def _rel(reader: StepReader, parts: list[nt.Node]) -> Value:
+    """Each row times the row of the table for the distance: the step itself, where all else is 0."""
+    step, (x, rows) = reader.step, parts
+    at = next((i for i, name in enumerate(step.of) if SYMBOLS[name] == rows), None)
+    if at is None:
+        raise Unread(f"the table {text(rows)}")
+    given = [0 * reader.here[name] for name in step.of]
+    given[at] = reader.here[step.of[at]]
+    of = 0 if step.of[at] == "a_v" else 1 if step.of[at] == "r_k" else at - 1
+    given[of] = _argument(reader, reader.one(x), step.of[of])
+    found = step.run(*given)
+    if step.of[at] == "p_q":
+        found = found.mT
+    return _shaped(reader, Value(found))
+
+
+def _rows(reader: StepReader, parts: list[nt.Node]) -> Value:
+    """The numbers of the table for the bucket of each distance."""
+    if not isinstance(parts[1], Name) or parts[1] != Name("β"):
+        raise Unread("rows of other indices")
+    values = reader.one(parts[0])
+    table_ = _argument(reader, values, "b_rel")
+    return _shaped(reader, Value(reader.step.run(0 * reader.here[reader.step.of[0]], table_)))
+
+
+_WORDS: Mapping[str, Callable[[StepReader, list[nt.Node]], Value]] = {
+    "first": _first, "last": _last, "repeat": _repeat, "concat": _concat, "rel": _rel, "rows": _rows,
+    "unit": _norm("unit"), "RMSNorm": _norm("rms"), "LayerNorm": _norm("layer"),
+}  # fmt: skip
+
+
+def exponent(reader: StepReader, x: Name) -> Value:
+    """e_h with the slope 2^(−e_h) of head h."""
+    exponents = Ball.lift(np.array(alibi.slope_exponents(reader.asked.spec.heads), dtype=object))
+    if x.sub[0] not in (Name("h"), Name("a")):
+        raise Unread(f"the letter {text(x)}")
+    return Value(exponents, ("a",))
+
+
+def places(asked: Request, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]:
+    """Letters that stand for an index which others determine, each with these, counted from 1."""
+    n_q = asked.sizes["n_q"]
+    n_k = n_q if "x" in asked.names and "y" not in asked.names else asked.sizes["n_k"]
+    spec, position = asked.spec, asked.spec.position
+    ahead = np.asarray(relative.ahead(n_q, n_k, np.zeros((n_q, n_k)), spec.alignment)).astype(int)
+    found: dict[str, tuple[tuple[str, ...], Any]] = {}
+    if isinstance(position, Shaw):
+        found["δ"] = ("i", "j"), relative.clipped(ahead, position.most) + 1
+    elif isinstance(position, TransformerXL) and "r_k" in step.of:
+        found["δ"] = ("i", "j"), relative.from_far_to_near(ahead, n_k, asked.sizes["n_r"]) + 1
+    elif isinstance(position, Disentangled):
+        found["δ"] = found["δ p_k"] = ("i", "j"), _spans(position, -ahead)
+        found["δ p_q"] = ("i", "j"), _spans(position, ahead if position.backwards else -ahead)
+    elif isinstance(position, Buckets):
+        index = buckets.t5_bucket(ahead, position.number, position.max_distance, position.bidirectional)
+        found["β"] = ("i", "j"), np.asarray(index).astype(int) + 1
+    if step.name.endswith("_turned"):
+        more = n_k - n_q if spec.alignment == "bottom-right" else 0
+        found["p"] = ("i",), np.arange(1, n_q + 1) + more
+    if step.name.endswith("_shared"):
+        times = spec.heads // spec.key_heads
+        found["b"] = ("a",), (np.arange(spec.heads) // times) + 1
+    return found
+
+
+def _spans(asked: Disentangled, behind: Any) -> Any:
+    if asked.max_distance is not None:
+        behind = buckets.deberta_bucket(behind, asked.span, asked.max_distance)
+    return np.asarray(relative.spanned(behind, asked.span)).astype(int) + 1
+
+
+def frequencies(asked: Request, step: Step, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """ω_l, or the angle θ_l whose cosine and sine are those of a Pythagorean triple."""
+    position = asked.spec.position
+    if step.name[:3] not in ("cos", "sin") or not isinstance(position, Rotary):
+        return {}
+    if position.triples:
+        angles = [flint.arb.atan2(flint.arb(b), flint.arb(a)) for a, b, _ in position.triples]
+        return {"θ": Ball(np.array(angles, dtype=object))}
+    rows = arrays[step.of[0]]
+    found = rotary.inverse_frequencies(position.width or rows.shape[-1], position.base, rows)
+    if position.scaling is not None:
+        found = position.scaling.frequencies(found, position.base, rows.shape[-2] + position.start)
+    return {"ω": found}
+
+
+def places_of_rows(reader: StepReader) -> Any:
+    """The positions of the rows of a table, as a column."""
+    given, position = reader.step.of[1:], reader.asked.spec.position
+    if given:
+        return reader.here[given[0]][:, None]
+    start = position.start if isinstance(position, Rotary) else 0
+    return reader.xp.asarray(reader.xp.arange(reader.here[reader.step.name].shape[0]) + start)[:, None]
+
+
+def condition(asked: Request, said: str, arrays: Mapping[str, Any]) -> Any:
+    """Where it holds, over heads if there are several, queries and keys."""
+    if "may be seen" in said:
+        return _allowed(asked, _example(asked))
+    if said == SEES:
+        return _allowed(asked, _example(asked)).any(axis=-1)
+    if "kept" in said:
+        found: Any = np.vectorize(lambda x: bool(x != 0), otypes=[bool])(arrays["drop"].entries)
+        return found
+    raise Unread(f"the condition {said}")
+
+
+def _example(asked: Request) -> dict[str, Any]:
+    masks = ("mask", "keep", "doc", "doc_q", "doc_k")
+    return {name: asked.example(name, shape) for name, shape in asked.shapes().items() if name in masks}
+
+
+def _allowed(asked: Request, given: Mapping[str, Any]) -> Any:
+    n_q = asked.sizes["n_q"]
+    n_k = n_q if "x" in asked.names and "y" not in asked.names else asked.sizes["n_k"]
+    spec = replace(asked.spec, mask="boolean") if asked.spec.mask == "additive" else asked.spec
+    return table(spec, given, (n_q, n_k))
