@@ -112,3 +112,11 @@ def test_letters_of_their_own_are_definitions() -> None:
     assert not defines(read.step, equals(name("q", "norm", I_, L), Q_IL))
     steps = [s for b in derive("attention", qk_norm="layer", tokens=2).blocks if isinstance(b, Steps) for s in b.items]
     assert [s.evidence for s in steps if text(s.formula).startswith("r_il")] == [None]
+
+
+@pytest.mark.parametrize("position", ["rotary", "rotary:layout=interleaved", "rotary:start=3", "alibi:two_sided=true",
+                                      "shaw:most=1", "transformer-xl", "disentangled:span=2"])  # fmt: skip
+@pytest.mark.parametrize("keys", [2, pytest.param(4, marks=pytest.mark.deep)])
+def test_positions_of_as_many_queries_as_keys_and_of_fewer(position: str, keys: int) -> None:
+    sizes = {"dk": 4} if "rotary" in position else {"dk": 2}
+    assert derive("attention", position=position, tokens=2, keys=keys, **sizes)

@@ -2,10 +2,10 @@
 
     python -m tests.statement.falsify [NAME…]
 
-NAME is a derivation (``attention`` for all variants), a theorem or a topic. A mutant is refused if FalseStep is raised for it in the place
-of the relation, which is what happens when the document is made or the theorem decided. One that is proved for all
-sizes, decided in exact numbers, or differs from the printed one in parts that are proved equal, is true; the others
-that pass are survivors, and are listed.
+NAME is a derivation (``attention`` for all variants), a theorem or a topic. A mutant is refused if FalseStep is raised
+for it in the place of the relation, which is what happens when the document is made or the theorem decided. One that
+is proved for all sizes, decided in exact numbers, or differs from the printed one in parts that are proved equal, is
+true; the others that pass are survivors, and are listed.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ def runs(asked: Request) -> tuple[Run, ...]:
 
 def _apart(asked: Request) -> Request:
     spec, sizes = asked.spec, dict(asked.sizes)
-    together = "x" in asked.names and "y" not in asked.names
+    # Formulas of positions are written for as many queries as keys where there are as many.
+    together = ("x" in asked.names and "y" not in asked.names) or (spec.position is not None and asked.n_q == asked.n_k)
     sizes["n_q"] += 1
     sizes["n_k"] = sizes["n_q"] if together else sizes["n_q"] + 2
     sizes |= dict.fromkeys(("d_model", "d_y", "d_out"), sizes["d_model"] + 3)

@@ -77,7 +77,7 @@ class StepReader(Reader):
         for array, indices in self._occurrences(relation.first if left_only else relation):
             if self._beside(array, indices):
                 continue  # its columns are those of all heads
-            for index, axis, length in self._at(array, indices):
+            for index, axis, length in self._axes_at(array, indices):
                 if isinstance(index, Name) and index.base in _LETTERS and not ("?" in axis and length == 1):
                     key = f"@{index.base}"
                     self.lengths[key] = min(self.lengths.get(key, length), length)  # type: ignore[index]
@@ -85,7 +85,7 @@ class StepReader(Reader):
         for letter, size in ((HEAD, "g" if grouped else "h"), ("i", "n_q"), ("j", "n_k")):
             self.lengths.setdefault(f"@{letter}", self.lengths[size])  # type: ignore[attr-defined]
 
-    def _at(self, array: str, indices: tuple[Node, ...]) -> list[tuple[Node, str, int]]:
+    def _axes_at(self, array: str, indices: tuple[Node, ...]) -> list[tuple[Node, str, int]]:
         """Each index with its axis and the length of that; the head may be left out."""
         axes, shape = self.axes[array], self.here[array].shape
         hidden = len(indices) < len(axes) and len(axes) > 1 and axes[0] in _HEADS
@@ -94,7 +94,7 @@ class StepReader(Reader):
     def _covered(self, left: Node) -> None:
         """Raise Unread unless a letter on the left runs over its whole axis, or half of what is rotated in pairs."""
         for array, indices in self._occurrences(left):
-            for index, _, length in self._at(array, indices):
+            for index, _, length in self._axes_at(array, indices):
                 paired = array.endswith("_turned") and index == Name("l")
                 free = isinstance(index, Name) and index.base in _LETTERS and not paired
                 if free and self.length(f"@{text(index)}") < length:
