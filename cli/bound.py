@@ -8,8 +8,10 @@ from typing import Any
 import click
 
 from .choices import Choice
+from .fields import chosen, fields
+from .groups import Grouped
 from .output import Output, given, options
-from .specification import specification
+from .progress import progress
 from .variants import specified, variants
 
 INPUTS = ("normal", "bounded")
@@ -29,7 +31,7 @@ def _words(context: click.Context, parameter: click.Parameter, text: str) -> tup
     return tuple(part.strip() for part in text.split(","))
 
 
-@click.command("bound", short_help="How far may correct code be off? The tolerance to write down, proved.")
+@click.command("bound", cls=Grouped, short_help="How far may correct code be off? The tolerance to write down, proved.")
 @click.option("--n", default="1024", callback=_whole, help="Number of keys, or several: 256,1024; by default 1024.")
 @click.option("--dk", default="64", callback=_whole, help="d_k, or several: 64,128; by default 64.")
 @click.option("--dtype", default="float32", callback=_words, help="Arithmetic, or several: float32,bf16,fp16.")
@@ -43,7 +45,7 @@ def _words(context: click.Context, parameter: click.Parameter, text: str) -> tup
 @click.option("--input", "file", metavar="FILE", help="An npz file of q, k, v, ...: the bound of each element.")
 @click.option("--compare/--no-compare", default=True, help="Try what other tolerances accept and refuse.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the inputs of that comparison.")
-@specification
+@fields
 @variants
 @options
 def command(output: Output, **wishes: Any) -> int:
@@ -56,13 +58,15 @@ def command(output: Output, **wishes: Any) -> int:
     """
     from symattn.verification.tolerances.command import Wish, document
 
-    told = given(wishes)
+    told = {**given(wishes), **chosen(wishes)}
     names = ("n", "dk", "dtype", "contract", "accumulate", "tile", "inputs", "largest", "file", "seed")
     own = {name: told.pop(name, wishes[name]) for name in names if wishes[name] is not None}
     compare = told.pop("compare", False)
     spec, _ = specified(told)
     words = shlex.join(["symattn", *_arguments(click.get_current_context())])
-    return output.emit(document(Wish(**own, compare=compare, spec=spec), words))
+    with progress("bounding"):
+        found = document(Wish(**own, compare=compare, spec=spec), words)
+    return output.emit(found)
 
 
 def _arguments(context: click.Context) -> list[str]:

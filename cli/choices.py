@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,27 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     near = get_close_matches(word, list(known), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+# Spellings of options that people try → the option.
+_SPELLINGS = {
+    "d-k": "dk", "d-v": "dv", "d-model": "dmodel", "n-keys": "keys", "kv": "kv-heads", "num-heads": "heads",
+    "is-causal": "causal", "colour": "color", "file": "output", "out": "output", "num-kv-heads": "kv-heads",
+    "normalizer": "normaliser", "no-stabilized": "no-stabilised", "stabilized": "stabilised",
+}  # fmt: skip
+
+
+def understood(word: str) -> str:
+    """The name of an option as symattn has it: ``d_k`` and ``d-k`` are dk, ``kv_heads`` is kv-heads. A hint says so."""
+    plain = word.replace("_", "-")
+    found = _SPELLINGS.get(plain, plain)
+    if found != word and word not in _told:
+        _told.add(word)
+        print(f"symattn: --{word} is written --{found}", file=sys.stderr)
+    return found
+
+
+_told: set[str] = set()
 
 
 class Choice(_Choice):

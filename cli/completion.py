@@ -6,9 +6,31 @@ import click
 
 from .choices import Choice
 
+# PowerShell asks for completions through the same protocol as fish: one "kind,word" or "kind,word<tab>help" a line.
+_POWERSHELL = r"""Register-ArgumentCompleter -Native -CommandName symattn -ScriptBlock {
+    param($word, $command, $cursor)
+    $words = $command.ToString()
+    if ($words.Length -lt $cursor) { $words += ' ' }
+    $env:COMP_WORDS = $words
+    $env:COMP_CWORD = $word
+    $env:_SYMATTN_COMPLETE = 'fish_complete'
+    try {
+        symattn | ForEach-Object {
+            $kind, $rest = $_ -split ',', 2
+            $text, $help = $rest -split "`t", 2
+            if ($kind -eq 'plain') {
+                if (-not $help) { $help = $text }
+                [System.Management.Automation.CompletionResult]::new($text, $text, 'ParameterValue', $help)
+            }
+        }
+    } finally {
+        Remove-Item Env:COMP_WORDS, Env:COMP_CWORD, Env:_SYMATTN_COMPLETE
+    }
+}"""
+
 
 @click.command("completion", short_help="Print the completion script of a shell.")
-@click.argument("shell", type=Choice(("bash", "zsh", "fish")))
+@click.argument("shell", type=Choice(("bash", "zsh", "fish", "powershell")))
 def command(shell: str) -> int:
     """Print the completion script of a shell.
 
@@ -16,7 +38,11 @@ def command(shell: str) -> int:
     bash:  eval "$(symattn completion bash)"           in ~/.bashrc
     zsh:   eval "$(symattn completion zsh)"            in ~/.zshrc
     fish:  symattn completion fish > ~/.config/fish/completions/symattn.fish
+    PowerShell:  symattn completion powershell | Out-String | Invoke-Expression      in $PROFILE
     """
+    if shell == "powershell":
+        click.echo(_POWERSHELL)
+        return 0
     from click.shell_completion import shell_complete
 
     from .main import COMPLETE, commands

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .fields import NAMES, chosen, fields
+from .groups import Grouped
 from .output import Output, given, options
+from .progress import progress
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
 
 
-@click.command("derive", short_help="Derive a fact about attention, step by step.")
+@click.command("derive", cls=Grouped, short_help="Derive a fact about attention, step by step.")
 @click.argument("name", default="scaling")
 @click.option("--list", "wanted", is_flag=True, help="List the derivations and their parameters.")
 @click.option("--dk", type=int, help="d_k, the size of queries and keys.")
@@ -41,7 +43,9 @@ def command(name: str, wanted: bool, no_cache: bool, output: Output, **parameter
     from symattn.derivations.kept import kept
 
     others = {name: value for name, value in parameters.items() if name not in NAMES}
-    return output.emit((derivations.derive if no_cache else kept)(name, **given(others), **chosen(parameters)))
+    with progress(f"deriving {name}"):
+        found = (derivations.derive if no_cache else kept)(name, **given(others), **chosen(parameters))
+    return output.emit(found)
 
 
 def _listing() -> Document:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from .choices import Choice
+from .groups import Grouped
 from .output import Output, options
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
 
 
-@click.command("examples", short_help="List the worked examples, or show one.")
+@click.command("examples", cls=Grouped, short_help="List the worked examples, or show one.")
 @click.argument("action", type=Choice(("list", "show")), default="list")
 @click.argument("name", required=False)
 @options

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from types import NoneType
 from typing import Any, TypeVar
-
-import click
 
 from symattn.attention import spec
 from symattn.attention.spec import Attention
@@ -15,10 +14,12 @@ from symattn.derivations.sheets.fields import descriptions, field_types, members
 from symattn.document.characters import to_ascii
 
 from .choices import Choice
+from .groups import under
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ROOT = re.compile(r"√(\w+)")
 NAMES = tuple(field_types(Attention))
+ATTENTION = under("The attention that is meant")
 
 
 def fields(command: _Command) -> _Command:
@@ -30,21 +31,23 @@ def fields(command: _Command) -> _Command:
 
 def chosen(parameters: dict[str, Any]) -> dict[str, Any]:
     """The fields among the parameters that were given."""
-    return {name: parameters[name] for name in NAMES if parameters[name] is not None}
+    return {name: parameters[name] for name in NAMES if parameters.get(name) is not None}
 
 
 def _option(name: str) -> Callable[[_Command], _Command]:
     hint = field_types(Attention)[name]
     option, kinds = name.replace("_", "-"), members(hint)
     if bool in kinds:
-        return click.option(f"--{option}/--no-{option}", default=None, help=_help(name))
+        return ATTENTION(f"--{option}/--no-{option}", default=None, help=_help(name))
     if descriptions(hint):
-        return click.option(f"--{option}", metavar="KIND[:FIELD=...]", help=_help(name) + _kinds(hint))
+        kind = "KIND[:FIELD=...]"
+        return ATTENTION(f"--{option}", metavar=kind, help=_help(name) + _kinds(hint))
     if words(hint) and not {int, Fraction} & set(kinds):
-        return click.option(f"--{option}", type=Choice([str(w) for w in words(hint)]), help=_help(name))
+        known = [str(w) for w in words(hint)] + (["none"] if NoneType in kinds else [])
+        return ATTENTION(f"--{option}", type=Choice(known), help=_help(name))
     metavar = "NUMBER" if Fraction in kinds else "N[,N]" if len(kinds) > 2 else "N"
     whole = kinds == (int,)  # where there may be none, the word stands for it
-    return click.option(f"--{option}", type=int if whole else str, metavar=metavar, help=_help(name))
+    return ATTENTION(f"--{option}", type=int if whole else str, metavar=metavar, help=_help(name))
 
 
 def _kinds(hint: Any) -> str:

@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-from .choices import did_you_mean
+from .choices import did_you_mean, understood
 
 # name → (module beside this one, short help). The short help stands here so that help imports no command.
 TABLE = {
@@ -65,7 +65,11 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     cls=Commands,
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
-    context_settings={"help_option_names": ["-h", "--help"], "color": False if os.environ.get("NO_COLOR") else None},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "color": False if os.environ.get("NO_COLOR") else None,
+        "token_normalize_func": understood,
+    },
 )
 @click.option(
     "--version",

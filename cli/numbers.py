@@ -7,12 +7,14 @@ from typing import TypeVar
 
 import click
 
+from .groups import Grouped
+
 # A minus sign, then what can open a number: click would take these for short options.
 _NEGATIVE = re.compile(r"^-(?=[\d.(√]|sqrt|exp|log)")
 _Value = TypeVar("_Value", str, tuple[str, ...])
 
 
-class WithNumbers(click.Command):
+class WithNumbers(Grouped):
     """A command that takes ``-1``, ``-.5`` and ``-sqrt(2)`` as arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

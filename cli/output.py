@@ -15,11 +15,13 @@ import click
 from . import stream
 from .choices import Choice
 from .errors import Status
+from .groups import under
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
 
-FORMATS = ("text", "latex", "markdown", "html", "json")
+FORMATS = ("text", "latex", "markdown", "json")
+_DOCUMENT = under("The document")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,9 @@ class Output:
 
         options: dict[str, Any] = {}
         if self.format == "text":
-            options = {"ascii": self.ascii, "colour": not (self.path or self.check) and stream.colours(self.colour)}
+            shown = not (self.path or self.check)
+            options = {"ascii": self.ascii, "colour": shown and stream.colours(self.colour)}
+            options |= {"columns": stream.columns()} if shown else {}
         elif self.fragment:
             options = {"fragment": True}
         return render(document, self.format, **options)
@@ -95,13 +99,18 @@ def given(wishes: dict[str, Any]) -> dict[str, Any]:
 def options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the shared options; it receives them as ``output``."""
 
-    @click.option("-f", "--format", "form", type=Choice(FORMATS), help="Form of the document; by default text.")
-    @click.option("-o", "--output", "path", metavar="FILE", help="Write FILE, in the form that its suffix names.")
-    @click.option("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
-    @click.option("--fragment", is_flag=True, help="Without preamble: to be included in a document (latex).")
-    @click.option("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
-    @click.option("--ascii/--unicode", "ascii", default=None, help="Plain letters; by default where stdout needs it.")
-    @click.option(
+    @_DOCUMENT("-f", "--format", "form", type=Choice(FORMATS), help="Form; by default text.")
+    @_DOCUMENT("-o", "--output", "path", metavar="FILE", help="Write FILE, in the form that its suffix names.")
+    @_DOCUMENT("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
+    @_DOCUMENT("--fragment", is_flag=True, help="Without preamble: to be included in a document (latex).")
+    @_DOCUMENT("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
+    @_DOCUMENT(
+        "--ascii/--unicode",
+        "ascii",
+        default=None,
+        help="Plain letters; by default where stdout needs it.",
+    )
+    @_DOCUMENT(
         "--color",
         "colour",
         type=Choice(("auto", "always", "never")),
@@ -144,8 +153,6 @@ def _output(
 
         files.check(target, force)
     chosen = form or _by_suffix(target or watched)
-    if chosen == "html":
-        raise click.UsageError("html comes with publishing, in a later version; mend: -f markdown.")
     if fragment and chosen != "latex":
         raise click.UsageError(f"--fragment belongs to latex, and the form is {chosen}.")
     plain = ascii if ascii is not None else not (target or watched or stream.speaks_utf8())

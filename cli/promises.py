@@ -9,6 +9,9 @@ import click
 
 from symattn.verification.domain import Domain
 
+from .groups import under
+
+_INPUTS = under("What is promised of the inputs")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FLAGS = {
     "square": "There are always as many queries as keys.",
@@ -48,8 +51,8 @@ def promised(told: dict[str, Any]) -> Domain:
 def _option(name: str) -> Callable[[_Command], _Command]:
     option = f"--{name.replace('_', '-')}"
     if name in _FLAGS:
-        return click.option(option, is_flag=True, help=_FLAGS[name])
+        return _INPUTS(option, is_flag=True, help=_FLAGS[name])
     if name in _NUMBERS:
         words = _NUMBERS[name].format(getattr(Domain, name))
-        return click.option(option, type=click.IntRange(1), metavar="N", help=words)
-    return click.option(option, type=float, metavar="S", help="No scaled score is promised to exceed S.")
+        return _INPUTS(option, type=click.IntRange(1), metavar="N", help=words)
+    return _INPUTS(option, type=float, metavar="S", help="No scaled score is promised to exceed S.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .groups import Grouped
 from .output import Output, options
 
 if TYPE_CHECKING:
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
     from symattn.theorems.documents import Decided
 
 
-@click.command("prove", short_help="Prove theorems for all sizes, or your own.")
+@click.command("prove", cls=Grouped, short_help="Prove theorems for all sizes, or your own.")
 @click.argument("names", nargs=-1, metavar="[NAME|TOPIC|FILE]...")
 @click.option("--all", "every", is_flag=True, help="The whole catalogue, as a table for each topic.")
 @click.option("--list", "wanted", is_flag=True, help="List the theorems; nothing is proved.")
+@click.option("--search", metavar="WORDS", help="List the theorems in which the words stand; nothing is proved.")
 @click.option("--explain", is_flag=True, help="With the whole argument, and the verdict of the independent checker.")
 @click.option(
     "--certificate",
@@ -34,6 +36,7 @@ def command(
     names: tuple[str, ...],
     every: bool,
     wanted: bool,
+    search: str | None,
     explain: bool,
     certificate: Path | None,
     jobs: int,
@@ -42,18 +45,20 @@ def command(
 ) -> int:
     """Prove theorems about attention for all sizes, and refute a false variant of each.
 
-    NAME and TOPIC are of `symattn prove --list`; FILE is a Python file or module of yours in which theorems are stated.
+    NAME and TOPIC are of `symattn prove --list`, or a word such as rope, gqa or multihead; FILE is a Python file or
+    module of yours in which theorems are stated.
     The exit code is 0 where every grade is at least checked, 1 where a statement is refuted, 3 where one is undecided.
 
     \b
     symattn prove softmax-shift --explain
     symattn prove masks -f latex -o masks.tex
+    symattn prove --search variance
     symattn prove mine.py
     """
     if every and names:
         raise click.UsageError("--all is the whole catalogue, so it goes without names.")
-    if wanted:
-        return output.emit(_listing(names))
+    if wanted or search is not None:
+        return output.emit(_listing(names, search))
     from symattn.sources.prove import document
 
     from .proving import proved
@@ -76,12 +81,25 @@ def _write(found: list[Decided], path: Path, force: bool) -> None:
     files.write(path, certified(found[0]), force)
 
 
-def _listing(names: tuple[str, ...]) -> Document:
-    from symattn.document.model import Code
+def _listing(names: tuple[str, ...], search: str | None) -> Document:
+    """The theorems topic by topic, each with what it says."""
+    from symattn.document.model import Block, Code, Column, Document, Heading, Table
+    from symattn.errors import InputError
     from symattn.sources.statements import by_name
+    from symattn.theorems.documents import titled
+    from symattn.theorems.words import found
 
-    from .listing import listing
-
-    rows = [((Code(t.name),), (t.topic,), t.says) for t in by_name(names).values()]
-    words = shlex.join(["symattn", "prove", *names, "--list"])
-    return listing("theorems", "Theorems", ("theorem", "topic", "says"), rows, words)
+    chosen = tuple(by_name(names).values())
+    chosen = chosen if search is None else found(search, chosen)
+    if not chosen:
+        raise InputError(f"no theorem speaks of {search!r}; mend: fewer words, or symattn prove --list")
+    columns = (Column(("theorem",), align="left"), Column(("says",), align="left"))
+    blocks: list[Block] = []
+    for topic in dict.fromkeys(t.topic for t in chosen):
+        rows = tuple(((Code(t.name),), t.says) for t in chosen if t.topic == topic)
+        blocks += [Heading((f"{titled(topic)} ({topic})",)), Table(columns, rows)]
+    asked = ("--list",) if search is None else ("--search", search)
+    words = shlex.join(["symattn", "prove", *names, *asked])
+    many = (f"{len(chosen)} theorem{'s' * (len(chosen) != 1)}",)
+    record = {"theorems": [{"name": t.name, "topic": t.topic} for t in chosen]}
+    return Document("listing", "theorems", ("Theorems",), tuple(blocks), many, command=words, record=record)

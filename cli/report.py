@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
+from .groups import Grouped
 from .output import Output, options
 
 
-@click.command("report", short_help="Write the book: every theorem with its proof, grade and false variant.")
-@click.option("--book", is_flag=True, required=True, help="All theorems as one volume.")
+@click.command(
+    "report", cls=Grouped, short_help="Write the book: every theorem with its proof, grade and false variant."
+)
+@click.option("--book", is_flag=True, help="All theorems as one volume, which is what there is.")
 @click.option("--explain", is_flag=True, help="With the equations of every proof.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes to work in; by default 1.")
 @click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
@@ -17,8 +20,8 @@ def command(book: bool, explain: bool, jobs: int, no_cache: bool, output: Output
     """Write all theorems as one volume: contents, statements, hypotheses, proofs, grades and false variants.
 
     \b
-    symattn report --book -o book.tex
-    symattn report --book --explain -o book.md
+    symattn report -o book.tex
+    symattn report --explain -o book.md
     """
     from symattn.theorems.book import book as volume
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 from typing import Literal
 
@@ -22,6 +23,13 @@ def colours(wish: Colour) -> bool:
         return wish == "always"
     terminal = sys.stdout is not None and sys.stdout.isatty()
     return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def columns() -> int:
+    """How wide a text may be: as the terminal, within reason; 80 where stdout is none."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return 80
+    return min(max(shutil.get_terminal_size().columns, 60), 160)
 
 
 def write(text: str) -> None:

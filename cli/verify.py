@@ -8,45 +8,49 @@ import click
 
 from .choices import Choice
 from .errors import Status, say
+from .fields import ATTENTION, chosen, fields
+from .groups import Grouped, under
 from .output import Output, given, options
 from .progress import progress
 from .promises import promised, promises
-from .specification import specification
 from .variants import specified, variants
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
+_CALL = under("How the function is called")
+_SEARCH = under("How much is tried")
+_FAULTS = under("What becomes of faults")
 
-@click.command("verify", short_help="Verify a function against exact mathematics.")
+
+@click.command("verify", cls=Grouped, short_help="Verify a function against exact mathematics.")
 @click.argument("target")
 @click.option("--dtype", type=Choice(DTYPES), default="float32", help="Type of the inputs; by default float32.")
-@specification
+@fields
 @variants
-@click.option(
+@ATTENTION(
     "--definition", metavar="NAME[(FIELD=VALUE, ...)]",
     help="In place of attention: lse, gradient, cached, LayerNorm, RMSNorm(eps=1e-6), Rotary, LinearAttention, Block.",
 )  # fmt: skip
-@click.option("--fully-masked", type=Choice(("zeros", "nan")), help="Try rows without any key, which give this.")
-@click.option("--call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true.")
-@click.option("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation.")
-@click.option(
+@_CALL("--call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true.")
+@_CALL("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation.")
+@_CALL(
     "--layout",
     type=Choice(("nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc")),
     help="Order of the axes; found by trial unless told.",
 )
-@click.option("--framework", type=Choice(("numpy", "torch")), help="What the function's arrays are.")
-@click.option("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
+@_CALL("--framework", type=Choice(("numpy", "torch")), help="What the function's arrays are.")
+@_CALL("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
 @promises
-@click.option("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
-@click.option("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")
-@click.option("--budget", type=float, metavar="SECONDS", help="Upper limit of the time; by default 120.")
-@click.option("--seed", type=int, help="Seed of the inputs that are tried.")
-@click.option("--show-output", is_flag=True, help="Show what the function prints.")
-@click.option("--case", "word", metavar="ID", help="Repeat one case of a report, and no other.")
-@click.option("--write-test", metavar="FILE", help="Write the faults as tests for pytest.")
-@click.option("--baseline", metavar="FILE", help="Accept the faults that FILE lists, and miss those that are gone.")
-@click.option("--write-baseline", metavar="FILE", help="List the faults that were found in FILE, as accepted.")
-@click.option("--reason", metavar="TEXT", help="Why they are accepted.")
+@_CALL("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
+@_SEARCH("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")
+@_SEARCH("--budget", type=float, metavar="SECONDS", help="Upper limit of the time; by default 120.")
+@_SEARCH("--seed", type=int, help="Seed of the inputs that are tried.")
+@_FAULTS("--show-output", is_flag=True, help="Show what the function prints.")
+@_FAULTS("--case", "word", metavar="ID", help="Repeat one case of a report, and no other.")
+@_FAULTS("--write-test", metavar="FILE", help="Write the faults as tests for pytest.")
+@_FAULTS("--baseline", metavar="FILE", help="Accept the faults that FILE lists, and miss those that are gone.")
+@_FAULTS("--write-baseline", metavar="FILE", help="List the faults that were found in FILE, as accepted.")
+@_FAULTS("--reason", metavar="TEXT", help="Why they are accepted.")
 @options
 def command(
     target: str,
@@ -77,7 +81,7 @@ def command(
     from .verifying import Wishes
 
     asked = Wishes.of(word, write_test, baseline, write_baseline, reason, output.force)
-    told = given(wishes)
+    told = {**given(wishes), **chosen(wishes)}
     like = told.get("like")
     domain = promised(told)
     spec, cut = specified(told)

@@ -7,10 +7,12 @@ from typing import Any
 import click
 
 from .fields import NAMES, chosen, fields
+from .groups import Grouped
 from .output import Output, given, options
+from .progress import progress
 
 
-@click.command("walk", short_help="Walk through an example in exact numbers.")
+@click.command("walk", cls=Grouped, short_help="Walk through an example in exact numbers.")
 @click.argument("source", default="eight-step", metavar="[EXAMPLE|FILE]")
 @click.option("--step", type=int, help="This step alone.")
 @click.option("--why", is_flag=True, help="With the reason of every step.")
@@ -35,4 +37,6 @@ def command(source: str, output: Output, **wishes: Any) -> int:
     from symattn.derivations import walks
 
     others = {name: wish for name, wish in wishes.items() if name not in NAMES}
-    return output.emit(walks.walk(source, **given(others), **chosen(wishes)))
+    with progress("walking"):
+        found = walks.walk(source, **given(others), **chosen(wishes))
+    return output.emit(found)

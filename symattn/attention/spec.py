@@ -53,8 +53,8 @@ class Attention:
     )
     scale: Scale = described(
         None,
-        "factor of the scores; None is 1/√d_k for dot products and 1 for other scores; ``1/d_k``; ``given`` is an "
-        "input ``scale``, one number for each head",
+        "factor of the scores, 1/√d_k for dot products and 1 for other scores unless one is given; no scaling is 1, or "
+        "``none`` where it is typed; ``1/d_k``; ``given`` is an input ``scale``, one number for each head",
     )
     truncate: int | None = described(None, "number of columns of queries and keys that scores see, the first ones")
     softcap: int | float | Fraction | None = described(None, "c for scores c tanh(S/c)")

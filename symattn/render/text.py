@@ -13,9 +13,15 @@ from symattn.render.layout import NBSP, beside, pad, width, wrap
 
 
 def render(document: md.Document, *, ascii: bool = False, colour: bool = False, columns: int = 80) -> str:
-    """The document as text. ``ascii`` spells every sign in ASCII; ``colour`` adds ANSI colours for a terminal."""
+    """The document as text. ``ascii`` spells every sign in ASCII; ``colour`` adds ANSI colours for a terminal.
+
+    Tables and arrays may fill ``columns``; running text stays within a measure that can be read.
+    """
     lines = Writer(ascii, colour, columns).document(document)
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+_MEASURE = 96  # columns of running text
 
 
 class Writer:
@@ -25,6 +31,7 @@ class Writer:
         self.ascii = ascii
         self.colour = colour
         self.columns = columns
+        self.measure = min(columns, _MEASURE)
 
     def plain(self, words: str) -> str:
         return to_ascii(words) if self.ascii else words
@@ -51,7 +58,7 @@ class Writer:
     def wrapped(self, words: md.Text, first: str = "", then: str | None = None) -> list[str]:
         """Paragraph lines, the first after ``first`` and the others after as many spaces (or ``then``)."""
         then = " " * width(first) if then is None else then
-        lines = wrap(self.prose(words).strip(), self.columns - width(first))
+        lines = wrap(self.prose(words).strip(), self.measure - width(first))
         return [(then if i else first) + line for i, line in enumerate(lines)]
 
     def grade(self, grade: Grade) -> str:
@@ -59,8 +66,8 @@ class Writer:
 
     def document(self, document: md.Document) -> list[str]:
         title = self.paint(self.flat(document.title), "1")
-        rule = self.plain("─") * self.columns
-        lines = [*beside(title, self.flat(document.subtitle), self.columns), rule]
+        rule = self.plain("─") * self.measure
+        lines = [*beside(title, self.flat(document.subtitle), self.measure), rule]
         sections = headings(document)
         numbers = iter(sections)
         for block, number in numbered(document):
@@ -114,7 +121,7 @@ class Writer:
             first = ("Assume  " if i == 0 else " " * 8) + pad(item.label, labels) + "  "
             body = self.wrapped(item.text, first)
             remark = f"({self.flat(item.remark)})" if item.remark else ""
-            lines += [*body[:-1], *beside(body[-1], remark, self.columns)]
+            lines += [*body[:-1], *beside(body[-1], remark, self.measure)]
         return lines
 
     def evidence(self, document: md.Document) -> list[str]:

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.document import model as md
 from symattn.document import notation as nt
+from symattn.document.text import ANSI
 from symattn.render.common import all_integers, as_rows, depth, indexed, runs, sheets
 from symattn.render.layout import beside, grid, pad, stack, width, wrap
 
 if TYPE_CHECKING:
     from symattn.render.text import Writer
+
+
+_LEAST = 16  # columns of a column of words
 
 
 def table(writer: Writer, block: md.Table) -> list[str]:
@@ -20,7 +24,7 @@ def table(writer: Writer, block: md.Table) -> list[str]:
     titles = [writer.flat(c.title) for c in block.columns]
     widths = [max(map(width, column)) for column in zip(titles, *cells, strict=True)]
     _widen_for_groups(writer, block, widths)
-    _narrow(block, widths, writer.columns)
+    _narrow(block, cells, widths, writer.columns)
     lines = _groups(writer, block, widths)
     lines += _row(block, titles, widths, " ")
     lines.append("  " + "  ".join(writer.plain("─") * w for w in widths))
@@ -37,13 +41,15 @@ def _widen_for_groups(writer: Writer, block: md.Table, widths: list[int]) -> Non
             widths[end - 1] += missing
 
 
-def _narrow(block: md.Table, widths: list[int], columns: int) -> None:
-    """Takes what is too much from the widest column of words."""
+def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns: int) -> None:
+    """Take what is too much from the columns of words: first from the widest that need not break a word for it."""
     words = [i for i, c in enumerate(block.columns) if c.align == "left"]
     excess = sum(widths) + 2 * len(widths) - columns
-    if excess > 0 and words:
-        widest = max(words, key=lambda i: widths[i])
-        widths[widest] = max(widths[widest] - excess, 16)
+    whole = {i: max((width(word) for row in cells for word in row[i].split(" ")), default=0) for i in words}
+    for least in ({i: max(_LEAST, n) for i, n in whole.items()}, dict.fromkeys(words, _LEAST)):
+        while excess > 0 and (wide := [i for i in words if widths[i] > least[i]]):
+            widths[max(wide, key=lambda i: widths[i])] -= 1
+            excess -= 1
 
 
 def _groups(writer: Writer, block: md.Table, widths: list[int]) -> list[str]:
@@ -71,7 +77,9 @@ def _row(block: md.Table, row: list[str], widths: list[int], mark: str) -> list[
 
 def values(writer: Writer, block: md.Values) -> list[str]:
     """Exact entries beside their decimals and what another arithmetic gave; beneath each other where too wide."""
-    head = f"{writer.plain(block.name)}  {writer.formula(block.symbol)}"
+    role = block.symbol.role if isinstance(block.symbol, nt.Name) else None
+    called = writer.paint(writer.plain(block.name), ANSI[role]) if role else writer.plain(block.name)
+    head = f"{called}  {writer.formula(block.symbol)}"
     grade = writer.grade(block.evidence.grade) if block.evidence else ""
     where = f"  [{writer.plain(str(block.evidence))}]" if block.evidence and block.evidence.where else ""
     reason = writer.flat(block.reason)

@@ -188,8 +188,8 @@ def _fields(spec: Attention, domain: Domain, like: str | None) -> Iterator[str]:
         found["fully_masked"] = spec.fully_masked
     for name, value in found.items():
         option = name.replace("_", "-")
-        if isinstance(value, bool) and value:
-            yield f"--{option}"
+        if isinstance(value, bool):
+            yield f"--{option}" if value else f"--no-{option}"
         elif value == getattr(usual, name) and name != "fully_masked":
             yield from ("--without", option)
         elif name == "window" and isinstance(value, tuple):

@@ -8,6 +8,7 @@ from importlib import import_module
 
 from symattn.errors import InputError
 from symattn.proof.theorem import Theorem
+from symattn.theorems.words import known, meant
 
 TOPICS = (
     "scaling",
@@ -38,7 +39,7 @@ def catalogue() -> dict[str, Theorem]:
 
 
 def select(names: tuple[str, ...]) -> tuple[Theorem, ...]:
-    """The theorems with these names, or of these topics; InputError with a suggestion for what is neither."""
+    """The theorems with these names, or of these topics, or that a word such as ``rope`` means; else InputError."""
     return tuple({theorem.name: theorem for name in names for theorem in _found(name)}.values())
 
 
@@ -49,5 +50,7 @@ def _found(name: str) -> tuple[Theorem, ...]:
         for theorem in of_topic(topic):
             if theorem.name == name:
                 return (theorem,)
-    near = get_close_matches(name, [*catalogue(), *TOPICS], n=1)
+    if by_word := meant(name, catalogue().values()):
+        return by_word
+    near = get_close_matches(name, [*catalogue(), *TOPICS, *known()], n=1)
     raise InputError(f"no theorem or topic {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))

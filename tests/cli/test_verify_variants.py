@@ -60,10 +60,10 @@ def test_other_heads_are_a_fault(here: None, capsys: pytest.CaptureFixture[str])
     ("options", "words"),
     [
         (["--like", "nosuch"], "no preset is called 'nosuch'"),
-        (["--position", "nosuch"], "'nosuch' is none of none, rotary"),
+        (["--position", "nosuch"], "'nosuch' is none of rotary, alibi"),
         (["--position", "Rotary(base=0)"], "base is 0"),
         (["--position", "__import__('os')"], "is none of none"),
-        (["--window", "x"], "no number of keys"),
+        (["--window", "x"], "--window is a whole number, a list or none, not 'x'"),
         (["--heads", "3", "--kv-heads", "2"], "kv_heads must divide heads"),
         (["--softcap", "0"], "softcap"),
         (["--sink", "given"], "sink"),

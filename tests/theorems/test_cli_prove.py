@@ -224,7 +224,11 @@ def test_an_interrupt_loses_only_what_was_being_decided(run, monkeypatch, capfd)
 
 
 def test_a_grade_below_checked_is_no_pass():
-    from symattn_cli.output import _proved
+    from symattn.document.model import Document
+    from symattn_cli.output import status
 
-    assert [_proved([grade]) for grade in (Grade.PROVED, Grade.CHECKED, Grade.ENCLOSED, Grade.SAMPLED)] == [0, 0, 3, 3]
-    assert _proved([Grade.PROVED, Grade.UNDECIDED, Grade.REFUTED]) == 1
+    def ends(*grades: Grade) -> int:
+        return status(Document("proof", "t", ("t",), (), record={"theorems": [{"grade": g} for g in grades]}))
+
+    assert [ends(grade) for grade in (Grade.PROVED, Grade.CHECKED, Grade.ENCLOSED, Grade.SAMPLED)] == [0, 0, 3, 3]
+    assert ends(Grade.PROVED, Grade.UNDECIDED, Grade.REFUTED) == 1

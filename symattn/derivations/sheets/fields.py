@@ -226,7 +226,7 @@ def _alternatives(hint: Any) -> str:
     found += [*map(str, words(hint)), *descriptions(hint)]
     found += ["true", "false"] if bool in members(hint) else []
     found += ["a list"] if any(get_origin(m) is tuple for m in members(hint)) else []
-    found += ["null"] if NoneType in members(hint) else []
+    found += ["none"] if NoneType in members(hint) else []
     return " or ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
 
 

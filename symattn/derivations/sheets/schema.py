@@ -47,6 +47,8 @@ def attention_of(data: Any, given: dict[str, Entries], where: str) -> Attention:
     if not isinstance(data, dict):
         raise InputError(f'{where}: "attention" is an object of fields, {{"causal": true}}')
     known(data, field_types(Attention), f"{where}: attention")
+    if "scale" in data and data["scale"] is None:
+        raise InputError(f'{where}: scale is null; mend: "none" for no scaling, "1/sqrt(d_k)", or leave it out')
     seen = {name: value for name, value in _seen(given).items() if name not in data}
     if data.get("mask") and "mask" in given and data["mask"] != _kind_of_mask(given):
         kind = "truth values" if _kind_of_mask(given) == "boolean" else "numbers"

@@ -1,0 +1,93 @@
+"""Theorems by the words that people use: ``rope``, ``multihead``, ``gqa``, ``variance``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from symattn.document.notation import Node
+from symattn.document.text import text
+from symattn.proof.theorem import Theorem
+
+# A word people use → what it is called here: a topic, or the beginning of words in names of theorems.
+_MEANT: dict[str, tuple[str, ...]] = {
+    "alibi": ("alibi",),
+    "backprop": ("gradients",),
+    "backpropagation": ("gradients",),
+    "backward": ("gradients",),
+    "causal": ("causal",),
+    "cache": ("kv-cache",),
+    "dropout": ("dropout",),
+    "flash": ("streaming", "flash"),
+    "flashattention": ("streaming", "flash"),
+    "float16": ("rounding",),
+    "fp16": ("rounding",),
+    "gqa": ("gqa",),
+    "gradient": ("gradients",),
+    "grouped-query": ("gqa", "mqa"),
+    "initialisation": ("projected",),
+    "initialization": ("projected",),
+    "kv-cache": ("kv-cache",),
+    "layer-norm": ("layernorm",),
+    "layernorm": ("layernorm",),
+    "lipschitz": ("lipschitz",),
+    "mask": ("masks",),
+    "masking": ("masks",),
+    "mha": ("heads",),
+    "mla": ("mla",),
+    "mqa": ("mqa",),
+    "multi-head": ("heads",),
+    "multihead": ("heads",),
+    "norm": ("normalisation",),
+    "normalization": ("normalisation",),
+    "numerics": ("rounding",),
+    "padding": ("masks",),
+    "position": ("positions",),
+    "positional": ("positions",),
+    "qk-norm": ("qk-norm",),
+    "residual": ("residual",),
+    "rms-norm": ("rmsnorm",),
+    "rmsnorm": ("rmsnorm",),
+    "rope": ("rope", "rotary"),
+    "rotary": ("rope", "rotary"),
+    "saturation": ("saturat", "saturation"),
+    "sinusoidal": ("sinusoidal",),
+    "sliding-window": ("window",),
+    "symmetry": ("structure",),
+    "temperature": ("scaling",),
+    "variance": ("variance",),
+    "window": ("window",),
+}
+
+
+def meant(word: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
+    """The theorems that a word of the field means, none where it is no such word."""
+    called = _MEANT.get(word.lower().replace("_", "-"), ())
+    return tuple(t for t in theorems if any(t.topic == c or _begins(c, t.name) for c in called))
+
+
+def known() -> tuple[str, ...]:
+    """The words that are understood."""
+    return tuple(_MEANT)
+
+
+def found(words: str, theorems: Iterable[Theorem]) -> tuple[Theorem, ...]:
+    """The theorems whose name, topic or text holds every one of the words, or that the words mean; best first."""
+    asked = words.lower().split()
+    every = tuple(theorems)
+    by_word = {t.name for t in meant("-".join(asked), every)}
+    named = [t for t in every if t.name in by_word or all(_begins(word, t.name) for word in asked)]
+    names = {t.name for t in named}
+    told = [t for t in every if t.name not in names and all(_begins(word, _text(t)) for word in asked)]
+    return (*named, *told)
+
+
+def _begins(part: str, text: str) -> bool:
+    """Whether a word of the text begins so."""
+    return re.search(rf"(?<![a-z]){re.escape(part)}", text) is not None
+
+
+def _text(theorem: Theorem) -> str:
+    parts = (*theorem.says, *theorem.why, *(p for h in theorem.hypotheses for p in h))
+    shown = (text(p) if isinstance(p, Node) else p if isinstance(p, str) else p.text for p in parts)
+    return " ".join((theorem.name, theorem.topic, theorem.source, *shown)).lower()

@@ -1,0 +1,179 @@
+"""The terminal: groups in help, one set of flags, words of the field, width, progress, spellings, completion."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+
+import click
+import pytest
+
+from symattn.attention.spec import Attention
+from symattn.render.layout import width
+from symattn.theorems import catalogue, select
+from symattn.theorems.words import found, known, meant
+from symattn_cli import choices, progress, stream
+from symattn_cli.fields import NAMES
+from symattn_cli.groups import Grouped
+from symattn_cli.main import TABLE, commands
+
+
+def command_of(name: str) -> click.Command:
+    command = commands.get_command(click.Context(commands), name)
+    assert command is not None
+    return command
+
+
+FIELDS = ("derive", "walk", "verify", "bound")
+
+
+def spellings(name: str) -> dict[str, tuple[list[str], list[str]]]:
+    options = (p for p in command_of(name).params if isinstance(p, click.Option))
+    return {str(o.name): (o.opts, o.secondary_opts) for o in options if o.name in NAMES}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_flags_of_an_attention_are_the_same_everywhere(name: str) -> None:
+    assert spellings(name) == spellings("walk")
+    assert spellings(name)["causal"] == (["--causal"], ["--no-causal"])
+    assert set(spellings(name)) == set(Attention.__dataclass_fields__)
+
+
+def test_help_is_in_groups(run) -> None:
+    help_of_verify = run("verify", "--help").stdout
+    titles = ("Options:", "The attention that is meant:", "What is promised of the inputs:", "The document:")
+    places = [help_of_verify.index(title) for title in titles]
+    assert places == sorted(places)
+    longest = max(part.count("\n  -") for part in help_of_verify.split(":\n"))
+    assert longest <= 32
+
+
+def test_an_option_without_a_title_is_an_option() -> None:
+    plain = Grouped("x", params=[click.Option(["--one"], help="One."), click.Argument(["two"])])
+    shown = plain.get_help(click.Context(plain))
+    assert "Options:\n  --one" in shown
+    assert "two" not in shown.partition("Options:")[2]
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_command_has_its_options_in_groups(name: str) -> None:
+    command = command_of(name)
+    several = command.commands.values() if isinstance(command, click.Group) else [command]
+    titled = [c for c in several if any(o.name == "colour" for o in c.params)]
+    assert all(isinstance(c, Grouped) for c in titled) or name == "campaign"
+
+
+@pytest.mark.parametrize(("typed", "option"), [("--d-k", "--dk"), ("--d_k", "--dk")])
+def test_other_spellings_are_understood_with_a_hint(run, typed: str, option: str) -> None:
+    choices._told.clear()
+    ran = run("derive", "initialisation", typed, "4")
+    assert ran.status == 0
+    assert f"symattn: {typed} is written {option}\n" in ran.stderr
+    assert ran.stdout == run("derive", "initialisation", option, "4").stdout
+    assert run("derive", "initialisation", "--d-q", "4").status == 2
+
+
+def test_scale_none_is_no_scaling_everywhere(run) -> None:
+    from symattn_cli.variants import specified
+
+    assert "no scaling" in run("walk", "ground-up", "--scale", "none").stdout
+    spec, _ = specified({"scale": "none"})
+    assert spec == Attention(scale=1)
+    for name in FIELDS:
+        told = " ".join(run(name, "--help").stdout.split())
+        assert "no scaling is 1, or none where it is typed" in told
+        assert "none is 1/sqrt" not in told
+
+
+def test_null_for_scale_is_refused_in_sheets(run, tmp_path) -> None:
+    sheet = tmp_path / "sheet.json"
+    sheet.write_text('{"x": [[1, 2]], "w_q": [[1], [1]], "w_k": [[1], [1]], "w_v": [[1], [1]], "scale": null}')
+    ran = run("walk", str(sheet))
+    assert (ran.status, ran.stdout) == (2, "")
+    assert 'scale is null; mend: "none" for no scaling' in ran.stderr
+
+
+@pytest.mark.parametrize("word", ["rope", "multihead", "gqa", "multi_head", "flashattention", "layernorm", "variance"])
+def test_words_of_the_field_name_theorems(word: str) -> None:
+    assert select((word,))
+
+
+def test_every_word_that_is_known_means_something() -> None:
+    theorems = tuple(catalogue().values())
+    assert [word for word in known() if not meant(word, theorems)] == []
+
+
+def test_search_finds_words_and_not_parts_of_words(run) -> None:
+    names = [t.name for t in found("variance", catalogue().values())]
+    assert names[0].startswith("score-variance")
+    assert "permutation-equivariance" not in names
+    assert [t.name for t in found("rank one", catalogue().values())] == [
+        t.name for t in catalogue().values() if t in found("one rank", catalogue().values())
+    ]
+    ran = run("prove", "--search", "variance")
+    assert "score-variance" in ran.stdout
+    nothing = run("prove", "--search", "no such words anywhere")
+    assert (nothing.status, nothing.stdout) == (2, "")
+
+
+def test_the_list_is_readable_in_eighty_columns(run) -> None:
+    lines = run("prove", "--list").stdout.splitlines()
+    assert max(map(width, lines)) <= 80
+    assert len(lines) < 400
+    assert any("softmax-shift  " in line for line in lines)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_to_a_terminal_after_a_while_and_then_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "PATIENCE", 0.01)
+    with progress.progress("walking") as told:
+        told("the third step")
+        end = time.monotonic() + 30
+        while "the third step" not in terminal.getvalue() and time.monotonic() < end:
+            time.sleep(0.01)
+    assert "walking: the third step, 0 s" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_nothing_is_shown_to_a_file_or_where_it_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream_ in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", stream_)
+        with progress.progress("walking") as told:
+            told("the first step")
+        assert stream_.getvalue() == ""
+
+
+def test_tables_use_the_width_of_a_terminal(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = run("prove", "positions", "--list").stdout
+    monkeypatch.setattr(stream, "columns", lambda: 140)
+    wide = run("prove", "positions", "--list").stdout
+    assert max(map(len, wide.splitlines())) > 100
+    assert len(wide.splitlines()) < len(narrow.splitlines())
+
+
+def test_a_pipe_is_eighty_columns_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    assert stream.columns() == 80
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert stream.columns() == 140
+
+
+def test_names_of_arrays_have_the_colours_of_their_roles(run) -> None:
+    coloured = run("walk", "eight-step", "--color", "always").stdout
+    assert "\x1b[33mw_k\x1b[0m" in coloured
+    assert "\x1b[" not in run("walk", "eight-step").stdout
+
+
+def test_powershell_has_a_completion(run) -> None:
+    script = run("completion", "powershell").stdout
+    assert "Register-ArgumentCompleter -Native -CommandName symattn" in script
+    assert script.count("{") == script.count("}")
