@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.ball import precision
 from symattn.document.text import text
 from symattn.errors import Undecided
 from symattn.proof.statement import Numbers, Sides, pairs
 from symattn.statement.compiling import Compiled, Link
 
+_CLOSER = 2**16  # bits, where two sides of a strict inequality are nearly equal
 _SMALL = 2.0**-80  # numbers below it may be rounding
 _WIDE = 2.0**-40  # balls wider than this, for numbers of size 1, tell nothing
 _EXACT: Mapping[str, Callable[[Any, Any], Any]] = {"=": eq, "≤": le, "<": lt, "≥": ge, ">": gt, "≠": ne}
@@ -20,6 +22,10 @@ _EXACT: Mapping[str, Callable[[Any, Any], Any]] = {"=": eq, "≤": le, "<": lt, 
 
 class FalseStep(AssertionError):
     """A document says what is not so, or what cannot be read: a defect of symattn."""
+
+
+class Closer(Undecided):
+    """Two numbers are nearer to each other than their balls are wide."""
 
 
 class NotRead(FalseStep):
@@ -35,11 +41,23 @@ def compared(compiled: Compiled, every: Sequence[Link], world: Numbers) -> list[
     for link in every:
         least = 1.0
         for left, right in pairs(_sides(compiled, link), compiled.declared, world):
-            if not holds(left, link.sign, right):
+            if not _holds_or_looks_closer(compiled, link, world, left, right):
                 raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {world.sizes}")
             least = min([least, *nearness(left, right)])
         near.append(least)
     return near
+
+
+def _holds_or_looks_closer(compiled: Compiled, link: Link, world: Numbers, left: Any, right: Any) -> bool:
+    try:
+        return holds(left, link.sign, right)
+    except Closer:
+        with precision(_CLOSER):
+            again = pairs(_sides(compiled, link), compiled.declared, world)
+            try:
+                return all(holds(a, link.sign, b) for a, b in again)
+            except Closer:  # as near as this, two numbers are taken for equal, and nothing is shown
+                return False
 
 
 def _sides(compiled: Compiled, link: Link) -> Sides:
@@ -80,4 +98,7 @@ def _entry_holds(x: Any, sign: str, y: Any) -> bool:
         return True
     if sign in "≤≥":
         return not (gap < 0 if sign == "≤" else gap > 0)
-    return bool(gap > 0 if sign == "<" else gap < 0)
+    apart = gap if sign == "<" else -gap
+    if not apart > 0 and not apart <= 0:
+        raise Closer(f"the balls are too wide to tell {sign}")
+    return bool(apart > 0)

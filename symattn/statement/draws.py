@@ -53,7 +53,7 @@ def sizes(sorts: Sequence[str]) -> list[dict[str, int]]:
 def draws(sorts: Sequence[str]) -> Iterator[Drawn]:
     """Every kind of numbers at every size."""
     for there in sizes(sorts):
-        for seed in range(len(KINDS)):
+        for seed in range(len(KINDS) * (1 if sorts else 5)):
             yield Drawn(there, seed)
 
 
@@ -85,10 +85,18 @@ class NearlyEqual(Drawn):
         return Fraction(0 if low == 0 else 1) + Fraction(random.randint(0, 40), 10 ** (3 + self.seed % 3))
 
 
+class NearZero(Drawn):
+    """Entries that are nearly 0."""
+
+    def _entry(self, random: Random, low: int) -> Fraction:
+        return Fraction(1) if low == 1 else Fraction(random.randint(low, 40), 10 ** (4 + self.seed % 3))
+
+
 EXTREME: Mapping[str, tuple[type[Drawn], float]] = {
     "attained": (TwoValues, 2.0**-12),
     "far": (FarApart, 2.0**-12),
     "approached": (NearlyEqual, 1 / 16),
+    "small": (NearZero, 1 / 16),
 }
 """Numbers at which bounds are equations, or nearly, and |x − y| over the larger one that is taken for it."""
 

@@ -117,6 +117,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "KL": divergence,
     "TV": variation,
     "log": entrywise(lambda xp, a: xp.log(a)),
+    "sign": entrywise(lambda xp, a: a / xp.maximum(a, -a)),
     "exp": entrywise(lambda xp, a: xp.exp(a)),
     "tanh": entrywise(lambda xp, a: xp.tanh(a)),
     "cos": entrywise(lambda xp, a: xp.cos(a)),

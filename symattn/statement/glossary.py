@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, Relation
@@ -68,7 +68,7 @@ class Glossary:
     units: tuple[tuple[str, str], ...] = ()
     places: Mapping[str, int] = field(default_factory=dict)
     gaps: Mapping[Node, Node] = field(default_factory=dict)
-    sharp: Literal["", "attained", "approached", "far"] = ""
+    sharp: str = ""
     loss: str = ""
     alike: Callable[[Several], Several] | None = None
     first: int = 1

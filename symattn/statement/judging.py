@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from symattn.arrays.ball import precision
 from symattn.document import notation as nt
@@ -38,7 +38,7 @@ class Question:
     """A relation, what its letters stand for, the sizes that it is written out for, and what helps to decide it.
 
     ``where``: what the numbers meet of which the relation is claimed.
-    ``sharp``: each ≤ is attained by some numbers, or approached, as a weaker bound would not be.
+    ``sharp``: each ≤ is nearly an equation in numbers of one of these kinds (see ``EXTREME``), as no weaker bound is.
     ``gaps``: for an inequality, by one of its sides, larger − smaller in a form that shows its sign. ``signs``: x →
     an expression that is |x|, in a form that shows its sign.
     """
@@ -48,7 +48,7 @@ class Question:
     sized: Mapping[str, int] = field(default_factory=dict)
     gaps: Mapping[Node, Node] = field(default_factory=dict)
     signs: Mapping[Node, Node] = field(default_factory=dict)
-    sharp: Literal["", "attained", "approached", "far"] = ""
+    sharp: str = ""
     where: tuple[Relation, ...] = ()
 
     def of(self, relation: Relation) -> Evidence:
@@ -324,7 +324,7 @@ def _checked(compiled: Compiled, every: Sequence[Link], sharp: str, where: Seque
         if sharp:
             bounds = [x for x in every if x.sign != "=" and not _is_zero(x.left) and not _is_zero(x.right)]
             _sharp(compiled, bounds, sharp, where)
-    largest = sizes(declared.sorts())[-2]
+    largest = sizes(declared.sorts())[-2:][0]
     equations = [x for x in every if x.sign == "="]
     for number in range(_EXACT) if equations else ():
         there = {sort: 1 + (number + i) % 3 for i, sort in enumerate(declared.sorts())}
@@ -332,15 +332,16 @@ def _checked(compiled: Compiled, every: Sequence[Link], sharp: str, where: Seque
             exact = Numbers(there, number)
             if _met(compiled, where, exact):
                 compared(compiled, equations, exact)
-    return Evidence(Grade.CHECKED, f"{len(met)} draws at sizes up to {_words(largest)}")
+    where_ = f" at sizes up to {_words(largest)}" if largest else ""
+    return Evidence(Grade.CHECKED, f"{len(met)} draws{where_}")
 
 
 def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]) -> None:
     """Each bound is an equation in some draw, or nearly one. Raises FalseStep."""
     for link in bounds:
-        kind, near = EXTREME[how]
-        worlds = (w for w in extreme(compiled.declared.sorts(), kind) if _met(compiled, where, w))
-        if not any(compared(compiled, [link], world)[0] < near for world in worlds):
+        worlds = ((w, near) for kind, near in map(EXTREME.__getitem__, how.split())
+                  for w in extreme(compiled.declared.sorts(), kind) if _met(compiled, where, w))  # fmt: skip
+        if not any(compared(compiled, [link], world)[0] < near for world, near in worlds):
             raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound")
 
 

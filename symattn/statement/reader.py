@@ -335,10 +335,24 @@ class Reader:
         first, *rest = x.factors
         if first == Name("∇") and len(rest) == 1:
             return self._nabla(rest[0])
+        if isinstance(first, Name) and first.base == "∇" and len(first.sub) == len(rest) == 1:
+            return self.derivative(rest[0], text(first.sub[0]))
+        if Name("⊙") in x.factors:
+            return self._entry_by_entry(x.factors)
         product, *others = map(self.one, x.factors)
         for other in others:
             product = v.times(product, other, x.sign, self.glossary.rows)
         return product
+
+    def _entry_by_entry(self, factors: tuple[Node, ...]) -> Value:
+        """x ⊙ y of one shape; a vector goes with every row of a matrix."""
+        if factors.count(Name("⊙")) > 1 or factors.index(Name("⊙")) in (0, len(factors) - 1):
+            raise Unread("what stands at ⊙")
+        at = factors.index(Name("⊙"))
+        x, y = (self.one(nt.Product(part) if len(part) > 1 else part[0]) for part in (factors[:at], factors[at + 1 :]))
+        if x.rank != y.rank or x.row != y.row or x.even or y.even:
+            raise Unread("the factors at ⊙ are not of one shape")
+        return v.both(x, y, lambda a, b: a * b)
 
     def _nabla(self, of: Node) -> Value:
         """The derivative of f(x) by its argument."""
@@ -361,6 +375,10 @@ class Reader:
         if text(x) in self.glossary.defined:
             return self.one(Name(text(x)))
         found = self.one(x.base)
+        if found.rank == 2 and isinstance(x.exponent, nt.Number) and x.exponent.value in (2, 3):
+            return v.times(found, self.one(nt.Power(x.base, nt.node(int(x.exponent.value) - 1))), "", False)
+        if found.rank == 2 and x.exponent == nt.node(1):
+            return found
         if found.rank or not isinstance(x.exponent, nt.Number) or x.exponent.value.denominator != 1:
             raise Unread(f"the power {text(x)}")
         return replace(found, array=found.array ** int(x.exponent.value))
@@ -375,7 +393,7 @@ class Reader:
         found = self.one(x.body)
         if found.rank == 2:
             return replace(found, array=found.array.mT)
-        if found.rank == 1:
+        if found.rank == 1 or found.even:
             return replace(found, row=not found.row)
         raise Unread("the transpose of a number")
 
@@ -438,6 +456,10 @@ class Reader:
         if len(arguments) > 1 and function.base == "softmax":
             arguments = (nt.Fence("round", nt.Commas(arguments)),)
         given = tuple(map(self.read, arguments))
+        over: tuple[str, ...] = ()
+        if function.base == "softmax" and isinstance(given[0], Value) and given[0].rank == 0 == len(function.sub):
+            over = given[0].letters if len(given[0].letters) == 1 else ()  # over the one index that is free
+            given = (Value(given[0].array, (), 1),) if over else given
         for argument, value in zip(arguments, given, strict=True):
             if isinstance(argument, nt.Transposed) and isinstance(value, Value) and value.rank == 1:
                 raise Unread(f"{text(x)}: a function of a vector takes it as it is")
@@ -447,6 +469,8 @@ class Reader:
             raise
         except TypeError as reason:
             raise Unread(f"{text(x)}: {reason}") from reason
+        if isinstance(found, Value) and over:
+            return Value(found.array, over, 0)
         if not function.sub:
             return found
         if isinstance(found, Several):

@@ -72,7 +72,7 @@ def _kind(words: str, before: str) -> str:
         return "condition"
     if last in _CONTINUING and len(said) < 2:
         return before
-    return "denied" if "not" in said else "claim"
+    return "denied" if "not" in said[-3:] else "claim"
 
 
 def _relations(x: object) -> Iterator[Relation]:

@@ -101,6 +101,8 @@ def times(x: Value, y: Value, sign: str, rows: bool) -> Value:
 
     ``rows``: a vector before a matrix is a row, whether it was transposed or not.
     """
+    if x.even and y.even and (x.row or not y.row):
+        raise Unread("a product of vectors of ones whose length is not said")
     if y.even:
         return _times_ones(x, y)
     if x.even and y.rank:
@@ -108,9 +110,10 @@ def times(x: Value, y: Value, sign: str, rows: bool) -> Value:
     if x.rank == 0 or y.rank == 0:
         return both(x, y, lambda a, b: a * b)
     if sign == "·":
-        if x.rank != 1 or y.rank != 1:
+        if x.rank != y.rank:
             raise Unread("a dot product of what is no vector")
-        return summed(both(replace(x, row=False), replace(y, row=False), lambda a, b: a * b))
+        product = both(replace(x, row=False), replace(y, row=False), lambda a, b: a * b)
+        return summed(summed(product)) if product.rank == 2 else summed(product)
     return _matrices(x, y, rows)
 
 

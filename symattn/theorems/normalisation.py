@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.attention.notation import D_MODEL
-from symattn.document.notation import Fence, Node, Product, Root, Transposed, call, equals, name, relation
+from symattn.document.notation import Fence, Node, Product, Root, Transposed, call, equals, name, relation, total
 from symattn.proof.gradients import gradient
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, identity
-from symattn.theorems.letters import ONES, norm, said, same
+from symattn.statement.glossary import Definition, Glossary
+from symattn.statement.values import Value
+from symattn.theorems.letters import ONES, eye, norm, said, same, told
 from symattn.theorems.sums import add_up, squares
 
 TOPIC = "normalisation"
@@ -21,6 +25,25 @@ NO_EPS = (equals(EPS, 0),)
 ZHANG = "Zhang, Sennrich, Root Mean Square Layer Normalization (2019)"
 BA = "Ba, Kiros, Hinton, Layer Normalization (2016)"
 ROWS = {"x": "n d"}
+
+
+def _normed(work: Callable[..., Any]) -> Callable[..., Value]:
+    """What a word for a norm stands for, with the ε that is printed."""
+    return lambda reader, x: replace(x, array=work(x.array, reader.one(EPS).array))
+
+
+LETTERS = Glossary(
+    {"x": "d_model", "a": "", "b": "", "ε": "", "g": "d_model", "W": "d_model e", "X": "n d_model", "G": "n e"},
+    index={"i": "d_model", "r": "n", "c": "e"},
+    defined={
+        "I": eye("d_model"),
+        "Π": Definition((), I_ - ONES * Transposed(ONES) / D_MODEL),
+        "ℓ": Definition((), Product((name("G"), call("RMS", name("X") * W_)), "·")),
+    },
+    functions={"LN": _normed(layer_norm), "RMS": _normed(rms_norm)},
+    nonnegative=("ε",),
+)
+VARIED = told("the entries of x are not all equal, {}", relation(norm(PI_ * X_), "≠", 0))
 
 
 def ln(x: Node) -> Node:
@@ -50,15 +73,18 @@ def _root(x: Any) -> Any:
         equals(ln(X_), Root(D_MODEL) * PI_ * X_ / norm(PI_ * X_)),
         " with ",
         equals(PI_, I_ - ONES * Transposed(ONES) / D_MODEL),
-        "; its mean is 0 and its norm ",
-        Root(D_MODEL),
+        "; its entries sum to 0 and its norm is the root: ",
+        equals(total("i", 1, D_MODEL, call(name("LN", "i"), X_)), 0),
+        ", ",
+        equals(norm(ln(X_)), Root(D_MODEL)),
     ),
+    letters=LETTERS,
     arrays=ROWS,
-    hypotheses=(NO_EPS, "the entries of x are not all equal"),
+    hypotheses=(NO_EPS, VARIED),
     source="Brody, Alon, Yahav, On the Expressivity Role of LayerNorm in Transformers' Attention (2023)",
     why="Subtracting the mean is the projection Π, and the variance is ‖Πx‖² / d.",
     false=lambda x: (squares(layer_norm(x)), _count(x) - 1),
-    false_says=("the norm is ", Root(D_MODEL - 1), ", that of the unbiased variance"),
+    false_says=(equals(norm(ln(X_)), Root(D_MODEL - 1)), ", as of the unbiased variance"),
 )
 def layernorm_projection(x: Any) -> Any:
     return [
@@ -100,9 +126,10 @@ layernorm_invariance = Theorem(
         ("LN is RMS of the centred row, so both parts together give LN(±a x + b) = ±LN(x) for a > 0.",),
     ),
     BA,
-    ("the same for ", relation(EPS, ">", 0), "; without the sign"),
+    (equals(ln(A_ * X_ + B_ * ONES), ln(X_)), "; and the same for ε > 0"),
     ("Centring removes b, and the norm divides by |a|.",),
-    (NO_EPS, ("a is not 0, and the entries of x are not all equal",)),
+    (NO_EPS, (relation(A_, "≠", 0),), VARIED),
+    LETTERS,
 )
 
 
@@ -110,9 +137,10 @@ layernorm_invariance = Theorem(
     "rmsnorm-scale",
     TOPIC,
     same(rms(A_ * X_), rms(X_)),
+    letters=LETTERS,
     arrays={"x": "n d", "a": "n 1", "b": "n 1"},
     positive=("a",),
-    hypotheses=(NO_EPS, "a > 0 and x is not 0"),
+    hypotheses=(NO_EPS, (relation(A_, ">", 0),), told("x is not 0, {}", relation(norm(X_), "≠", 0))),
     source=ZHANG,
     why="The root of the mean square takes the same factor.",
     false=lambda x, b: (rms_norm(x + b), rms_norm(x)),
@@ -126,7 +154,9 @@ def rmsnorm_scale(x: Any, a: Any) -> Any:
     "layernorm-is-centred-rmsnorm",
     TOPIC,
     (equals(ln(X_), rms(PI_ * X_)), " with the same ε"),
+    letters=LETTERS,
     arrays={"x": "n d", "eps": ""},
+    hypotheses=((relation(norm(PI_ * X_) ** 2 + EPS, ">", 0),),),
     source="Jiang, Gu, Zhu, Pan, Pre-RMSNorm and Pre-CRMSNorm Transformers (2023)",
     why="The variance of x is the mean square of Πx.",
     false=lambda x, eps: (layer_norm(x, eps * eps), centre(rms_norm(x, eps * eps))),
@@ -167,11 +197,12 @@ def _rms_jacobian(x: Any, g: Any, eps: Any) -> Any:
         equals(RHO**2, norm(X_) ** 2 / D_MODEL + EPS),
         "; ",
         equals(J_ * X_, EPS * X_ / RHO**3),
-        ", which is 0 iff ",
+        "; this is 0 only for ",
         equals(EPS, 0),
     ),
+    letters=LETTERS.also(defined={"J": lambda reader: reader.derivative(rms(X_), "x")}),
     arrays=VECTORS,
-    hypotheses=((relation(RHO**2, ">", 0), ", and for the last part x is not 0"),),
+    hypotheses=((relation(norm(X_), "≠", 0),),),
     why="Of the quotient x/ρ, the denominator has the gradient x / (d ρ).",
     false=lambda x, eps: (_rms_jacobian(x, x, eps * eps), 0 * x),
     false_says=(equals(J_ * X_, 0), " also for ε > 0"),
@@ -217,10 +248,16 @@ def _trace(x: Any) -> Any:
         D_MODEL - 2,
         " with the kernel spanned by ",
         ONES,
-        " and x",
+        " and x: ",
+        equals((name("s") * J_) ** 2, name("s") * J_),
+        ", ",
+        equals(J_ * ONES, 0 * ONES),
+        " and ",
+        equals(J_ * X_, 0 * X_),
     ),
+    letters=LETTERS.also(defined={"J": lambda reader: reader.derivative(ln(X_), "x")}),
     arrays={"x": "d", "g": "d"},
-    hypotheses=(NO_EPS, "the entries of x are not all equal"),
+    hypotheses=(NO_EPS, VARIED),
     why="LN does not see shifts and scalings of x.",
     rule=(
         "s J is its own square, and the rank of such a matrix is its trace. 1 and x are in the kernel; and if s J g = "
@@ -257,7 +294,9 @@ GAINED = Fence("round", Product((rms(X_), name("⊙"), G_)))
     "norm-gain-folds",
     TOPIC,
     same(GAINED * W_, rms(X_) * Fence("round", said("diag", G_) * W_)),
+    letters=LETTERS.also(rows=True),
     arrays={"x": "n d", "g": "d", "w": "d e", "u": "d d", "eps": ""},
+    hypotheses=((relation(norm(X_) ** 2 + EPS, ">", 0),),),
     why="Multiplying columns by g is the product with diag(g).",
     false=lambda x, g, u, eps: ((rms_norm(x, eps) * g) @ u, rms_norm(x, eps) @ (u * g[None, :])),
     false_says=same(GAINED * W_, rms(X_) * Fence("round", W_ * said("diag", G_))),
@@ -281,6 +320,7 @@ def _weight_gradient(x: Any, w: Any, g: Any) -> Any:
 
 
 NABLA = name("∇", "W")
+ROW_R = Fence("round", name("X") * W_, name("r"))
 LOSS = name("ℓ")
 
 
@@ -294,9 +334,15 @@ LOSS = name("ℓ")
         " and ",
         equals(name("∇", A_ * W_) * LOSS, (1 / A_) * NABLA * LOSS),
     ),
+    letters=LETTERS,
     arrays=LAYER,
     positive=("a",),
-    hypotheses=(NO_EPS, "a > 0, and no row of X W is 0", "ℓ is any function of RMS(X W), with the gradient G by it"),
+    hypotheses=(
+        NO_EPS,
+        (relation(A_, ">", 0),),
+        told("no row of X W is 0, {}", relation(norm(ROW_R), "≠", 0)),
+        "ℓ is any function of RMS(X W), with the gradient G by it",
+    ),
     source="van Laarhoven, L2 Regularization versus Batch and Weight Normalization (2017)",
     why="A function that does not change with the length of W has a gradient orthogonal to W, of degree −1.",
     rule="The gradient is shown for one row of X; the loss of all rows has the sum of such as its gradient.",

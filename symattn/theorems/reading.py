@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
 
 from symattn.document import notation as nt
 from symattn.document.model import Text
@@ -70,9 +69,10 @@ class Statement:
         for words in theorem.hypotheses:
             self._explain(relations(words), assuming=True)
         self._explain([*conditions(theorem.says), *conditions(theorem.false_says)], assuming=False)
-        for words in theorem.hypotheses:
-            for relation in relations(words):
-                self._must_hold(relation)
+        others = [r for words in theorem.hypotheses for r in relations(words) if not self._sizes(r)]
+        self.where = [r for r in others if _chooses(r) and self._chosen(r, self.glossary, self.sized)]
+        for relation in others:
+            self._must_hold(relation)
 
     def reading(self, theorem: Theorem) -> Reading:
         """Each claim of the statement and of the false variant. Raises FalseStep."""
@@ -96,15 +96,11 @@ class Statement:
         return {size: int(number.value)} if size and isinstance(number, nt.Number) else {}
 
     def _must_hold(self, relation: Relation) -> None:
-        """A hypothesis that can be read holds of the letters as they are declared, or chooses among numbers. Raises
-        FalseStep for an equation that does not hold."""
-        if self._sizes(relation):
-            return
-        if _chooses(relation):
-            self.where += [relation] if self._chosen(relation, self.glossary, self.sized) else []
-            return
-        with suppress(NotRead):
-            self._judged(relation, self.glossary, self.sized)
+        """An equation that is a hypothesis and can be read holds of the letters as they are declared. Raises
+        FalseStep."""
+        if not _chooses(relation):
+            with suppress(NotRead):
+                self._judged(relation, self.glossary, self.sized, self._concerning(relation))
 
     def _chosen(self, relation: Relation, glossary: Glossary, sized: Mapping[str, int]) -> bool:
         """Whether a relation that can be read is not met by all numbers."""
@@ -122,7 +118,7 @@ class Statement:
         glossary: Glossary,
         sized: Mapping[str, int],
         where: tuple[Relation, ...] = (),
-        sharp: Literal["", "attained", "approached", "far"] = "",
+        sharp: str = "",
     ) -> Evidence:
         used = pruned(glossary, Relation(relation.first, (*relation.rest, *_sides(where))), sized)
         for sign, letters in ((">", self.declared.positive), ("≥", self.declared.nonnegative)):
@@ -162,7 +158,7 @@ class Statement:
     def _evidence(self, claim: Claim) -> Evidence:
         """What the relation earns under its conditions."""
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
-        where = [x for x in self.where if self._concerns(x, relation)]
+        where = [*self._concerning(relation)]
         for condition in claim.conditions:
             if condition in self.definitions:
                 continue
@@ -178,10 +174,10 @@ class Statement:
                 self._met(condition, glossary, sized)
         return self._judged(relation, glossary, sized, tuple(where), glossary.sharp)
 
-    def _concerns(self, condition: Relation, relation: Relation) -> bool:
-        """Whether a condition speaks of given letters that the relation is about."""
-        given = (pruned(self.glossary, x, self.sized).given for x in (condition, relation))
-        return bool({*next(given)} & {*next(given)})
+    def _concerning(self, relation: Relation) -> tuple[Relation, ...]:
+        """The conditions on given letters that the relation is about."""
+        given = {*pruned(self.glossary, relation, self.sized).given}
+        return tuple(x for x in self.where if given & {*pruned(self.glossary, x, self.sized).given})
 
     def _met(self, condition: Relation, glossary: Glossary, sized: Mapping[str, int]) -> None:
         """The letters as they are declared are such that a condition holds. Raises NotRead."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -15,11 +16,13 @@ from symattn.proof.gradients import gradient
 from symattn.proof.moment_theorems import moment_theorem
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound, identity
+from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems.letters import J_, over_keys, power_of_e, same, told
 
 TOPIC = "scaling"
 VASWANI = "Vaswani et al., Attention Is All You Need (2017), §3.2.1"
 SMALL_Q, SMALL_K = name("q", role="query"), name("k", role="key")
+X_ROW, Y_ROW = name("x", role="input"), name("y", role="input")
 DOT = Product((SMALL_Q, SMALL_K), "·")
 SIGMA, TAU, MU_Q, MU_K = name("σ"), name("τ"), name("μ", "q"), name("μ", "k")
 VAR_Q, VAR_K = Power(name("σ", "q"), node(2)), Power(name("σ", "k"), node(2))
@@ -51,6 +54,14 @@ def score(q: Any, k: Any) -> Any:
 
 
 ROWS = {"q": "1 d", "k": "1 d"}
+
+
+def _drawn(laws: Mapping[str, Law], **more: Any) -> Glossary:
+    """Letters of rows that are drawn, and of what their laws take."""
+    parameters = {key: "" for law in laws.values() for key in law.parameters}
+    return Glossary({**dict.fromkeys(laws, "d_k"), **parameters}, laws=laws, rows=True, **more)
+
+
 DEVIATIONS = {"sigma_q": "", "sigma_k": ""}
 
 
@@ -58,6 +69,7 @@ DEVIATIONS = {"sigma_q": "", "sigma_k": ""}
     "score-variance",
     TOPIC,
     same(var(DOT), D_K * VAR_Q * VAR_K),
+    letters=_drawn({"q": law_with("σ_q"), "k": law_with("σ_k")}),
     arrays={**ROWS, **DEVIATIONS},
     laws={"q": law_with("sigma_q"), "k": law_with("sigma_k")},
     source=VASWANI,
@@ -78,8 +90,14 @@ def _same_law(x: Any, y: Any) -> Any:
     TOPIC,
     (
         equals(var(DOT), D_K * (VAR_Q * VAR_K + VAR_Q * squared(MU_K) + VAR_K * squared(MU_Q))),
-        "; for equal laws ",
-        equals(var(DOT), D_K * (squared(squared(SIGMA) + squared(name("μ"))) - Power(name("μ"), node(4)))),
+        "; for x and y of one law ",
+        equals(
+            var(Product((X_ROW, Y_ROW), "·")),
+            D_K * (squared(squared(SIGMA) + squared(name("μ"))) - Power(name("μ"), node(4))),
+        ),
+    ),
+    letters=_drawn(
+        {"q": law_with("σ_q", "μ_q"), "k": law_with("σ_k", "μ_k"), "x": law_with("σ", "μ"), "y": law_with("σ", "μ")}
     ),
     arrays={**ROWS, **DEVIATIONS, "mu_q": "", "mu_k": "", "x": "1 d", "y": "1 d", "m": "", "s": ""},
     laws={
@@ -106,6 +124,7 @@ UNIT = Law((), lambda: (0, 1), lambda: [(-1, Fraction(1, 2)), (1, Fraction(1, 2)
     "scale-gives-unit-variance",
     TOPIC,
     same(var(Over(DOT, Root(D_K))), 1),
+    letters=_drawn({"q": UNIT, "k": UNIT}),
     arrays=ROWS,
     laws={"q": UNIT, "k": UNIT},
     source=VASWANI,
@@ -150,9 +169,19 @@ def _pair(E: Any, power: int) -> Any:
         equals(
             cov(squared(S_1), squared(S_2)),
             D_K
-            * (mean(Power(name("q", 1, role="query"), node(4))) - Power(name("σ", "q"), node(4)))
+            * (mean(Power(name("q", "i", role="query"), node(4))) - Power(name("σ", "q"), node(4)))
             * Power(name("σ", "k"), node(4)),
         ),
+    ),
+    letters=_drawn(
+        {"q": THREE_VALUES, "k₁": law_with("σ_k"), "k₂": law_with("σ_k")},
+        defined={
+            "s₁": Definition((), Product((SMALL_Q, name("k", 1)), "·")),
+            "s₂": Definition((), Product((SMALL_Q, name("k", 2)), "·")),
+            "σ_q": Definition((), Root(squared(name("a")) / (1 + name("b")))),
+        },
+        positive=("a", "b"),
+        index={"i": "d_k"},
     ),
     arrays={"q": "1 d", "k_1": "1 d", "k_2": "1 d", "a": "", "b": "", "sigma_k": ""},
     laws={"q": THREE_VALUES, "k_1": law_with("sigma_k"), "k_2": law_with("sigma_k")},
@@ -171,10 +200,14 @@ def row_scores(E: Any, d: Any, a: Any, b: Any, sigma_k: Any) -> Any:
     return [(_pair(E, 1), 0), (_pair(E, 2), d * (fourth - variance**2) * sigma_k**4)]
 
 
+EXCESS = equals(mean(Power(DOT, node(4))) / squared(var(DOT)) - 3, node(6) / D_K)
+
+
 @moment_theorem(
     "score-kurtosis",
     TOPIC,
-    (equals(mean(Power(DOT, node(4))), 3 * D_K * (D_K + 2)), "; the excess kurtosis is ", node(6) / D_K),
+    (equals(mean(Power(DOT, node(4))), 3 * D_K * (D_K + 2)), "; so the excess kurtosis is ", EXCESS),
+    letters=_drawn({"q": NORMAL, "k": NORMAL}),
     arrays=ROWS,
     laws={"q": NORMAL, "k": NORMAL},
     why="E[x⁴] = 3, so a coordinate that coincides with itself counts 9 and two pairs of coordinates count 1.",
@@ -186,7 +219,6 @@ def score_kurtosis(E: Any, d: Any) -> Any:
     return [(fourth, 3 * d * (d + 2)), (fourth / E.variance(score) ** 2 - 3, 6 / (d * (fourth * 0 + 1)))]
 
 
-X_ROW, Y_ROW = name("x", role="input"), name("y", role="input")
 PROJECTED = Product((X_ROW * name("W", "Q", role="query"), Fence("round", Y_ROW * name("W", "K", role="key"))), "·")
 
 
@@ -198,6 +230,11 @@ def _projected(x: Any, y: Any, w_q: Any, w_k: Any) -> Any:
     "projected-score-variance",
     TOPIC,
     same(var(PROJECTED), D_K * Power(SIGMA, node(4)) * squared(Fence("norm", X_ROW)) * squared(Fence("norm", Y_ROW))),
+    letters=Glossary(
+        {"x": "m", "y": "m", "W_Q": "m d_k", "W_K": "m d_k", "σ": ""},
+        laws={"W_Q": law_with("σ"), "W_K": law_with("σ")},
+        rows=True,
+    ),
     arrays={"x": "1 m", "y": "1 m", "w_q": "m d", "w_k": "m d", "sigma": ""},
     laws={"w_q": law_with("sigma"), "w_k": law_with("sigma")},
     hypotheses=("x and y are fixed",),
@@ -246,10 +283,10 @@ output_variance_participation = Theorem(
     TOPIC,
     (
         equals(var(MIXED), squared(SIGMA) * over_keys(squared(P_J))),
-        ", which is at least ",
-        squared(SIGMA) / N_K,
-        " and at most ",
-        squared(SIGMA),
+        ", of which ",
+        relation(squared(SIGMA) / N_K, "≤", squared(SIGMA) * over_keys(squared(P_J))),
+        " and ",
+        relation(squared(SIGMA) * over_keys(squared(P_J)), "≤", squared(SIGMA)),
     ),
     Together(
         (
@@ -273,6 +310,13 @@ output_variance_participation = Theorem(
     same(var(MIXED), squared(SIGMA)),
     ("The values' variances add up with the squares of the weights, which lie between those of equal weights and 1.",),
     (("the weights p are fixed, positive, and sum to 1",),),
+    Glossary(
+        {"t": "n_k", "v": "n_k", "σ": "", "μ": ""},
+        index={"j": "n_k"},
+        defined={"p": lambda reader: soft(reader.array("t"), stabilised=False)},
+        laws={"v": law_with("σ", "μ")},
+        sharp="attained far",
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -29,12 +30,35 @@ from symattn.proof.gradients import gradient
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, bound, identity
+from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems import scores_sparse
-from symattn.theorems.letters import J_, T_, K, Q, magnitude, norm, power_of_e, row, said, same, softmax, told
+from symattn.theorems.letters import (
+    J_,
+    ONES,
+    T_,
+    K,
+    Q,
+    magnitude,
+    norm,
+    over_keys,
+    power_of_e,
+    row,
+    said,
+    same,
+    softmax,
+    told,
+)
 from symattn.theorems.softmax_bounds import DISPERSION, S_, S_J
 from symattn.theorems.sums import add_up, exp, log_sum_exp, squares, weights
 
 TOPIC = "scores"
+LETTERS = Glossary(
+    {"s": "n_k", "t": "n_k", "b": "", "V": "n_k d_v", "K": "n_k d_k", "q": "d_k"},
+    index={"j": "n_k", "l": "n_k"},
+    defined={"p": Definition((), softmax("s"))},
+    sharp="attained",
+)
+R_ = name("r")
 B_, C_, L_, TAU, V_, X_, XI = (name(x) for x in ("b", "c", "l", "τ", "v", "x", "ξ"))
 P_J = name("p", J_, role="weight")
 NORM_V = norm(V_, 1)
@@ -98,9 +122,7 @@ additive_score_floor = Theorem(
         equals(S_J, Product((V_, call("tanh", name("W") * QUERY + name("U") * KEY_J)), "·")),
         ": ",
         relation(magnitude(S_J), "≤", NORM_V),
-        " (strictly, unless ",
-        equals(V_, 0),
-        "), so ",
+        " (strictly, unless v is 0), so ",
         relation(P_J, "≥", power_of_e(-(2 * NORM_V)) / N_K),
     ),
     Together(
@@ -142,6 +164,9 @@ additive_score_floor = Theorem(
             name("W") * QUERY + name("U") * KEY_J,
         ),
     ),
+    LETTERS.but("s", "q", "K", "f", "g").also(
+        {"v": "l", "W": "l d_q", "q": "d_q", "U": "l d_k", "K": "n_k d_k"}, sharp=""
+    ),
 )
 
 
@@ -161,8 +186,19 @@ def _floor_gap(s: Any, high: Any, low: Any, N: Any) -> Any:
             softmax(-(Over(C_, node(2)) * squared(norm(QUERY - KEY_J)))),
         ),
     ),
+    letters=LETTERS.also(
+        {"c": "", "r": "", "x": "n_k d_k"},
+        defined={"K": Definition(("j",), R_ * row("x", J_) / norm(row("x", J_)))},
+        nonnegative=("r",),
+    ),
     arrays={"q": "n d", "k": "m d", "c": "", "r": "n 1", "s": "n m"},
-    hypotheses=(("all ", norm(KEY_J), " are equal"),),
+    hypotheses=(
+        told(
+            "all keys are of one length that is not 0, {} and {}",
+            equals(norm(KEY_J), R_),
+            relation(norm(KEY_J), "≠", 0),
+        ),
+    ),
     rule=told(
         "For any keys the two differ by {} within the softmax, and one number for all keys drops out.",
         C_ * squared(norm(KEY_J)) / 2,
@@ -182,6 +218,13 @@ def equal_norm_keys(q: Any, k: Any, c: Any, r: Any, s: Any) -> Any:
 
 # -- normalised queries and keys ---------------------------------------------------------------------------------------
 SCALED = {"q": "h n d", "k": "h m d", "a": "h n 1", "b": "h m 1", "tau": ""}
+A_, Y_ = name("a"), name("y")
+
+
+def _f(x: Node, y: Node) -> Node:
+    return call("f", x, y)
+
+
 Q_HAT, K_HAT = Call(name("unit"), (Q,)), Call(name("unit"), (K,))
 
 
@@ -207,11 +250,13 @@ qk_norm_scale_free = Theorem(
     "qk-norm-scale-free",
     TOPIC,
     (
-        "scores τ q̂·k̂ of normalised rows do not change under ",
-        relation(row("q", "i"), "→", name("a", "i") * row("q", "i")),
-        " and ",
-        relation(KEY_J, "→", name("b", J_) * KEY_J),
-        " with positive factors; ",
+        "for ",
+        equals(_f(X_, Y_), TAU * Product((X_, Y_), "·") / (norm(X_) * norm(Y_))),
+        ": ",
+        equals(_f(A_ * X_, B_ * Y_), _f(X_, Y_)),
+        "; for ",
+        equals(S_J, _f(QUERY, KEY_J)),
+        ": ",
         relation(magnitude(S_J), "≤", TAU),
         ", so ",
         relation(P_J, "≤", power_of_e(2 * TAU) / (power_of_e(2 * TAU) + N_K - 1)),
@@ -239,9 +284,14 @@ qk_norm_scale_free = Theorem(
         ("With ‖q̂‖ = ‖k̂‖ = 1 the second part says |q̂·k̂| ≤ 1, so the scores of a row lie in a band of width 2τ.",),
     ),
     "Henry et al., Query-Key Normalization for Transformers (2020)",
-    ("the same for negative factors",),
+    (equals(_f(-A_ * X_, B_ * Y_), _f(X_, Y_)),),
     ("A positive factor is divided out; a cosine is at most 1.",),
-    (("no row of Q or K is 0",), (relation(TAU, "≥", 0),), ("for the last part there are two keys or more",)),
+    (
+        told("no query and no key is 0: {}, {}, {}, {}", *(relation(norm(x), "≠", 0) for x in (X_, Y_, QUERY, KEY_J))),
+        told("{}, {}, {}", relation(A_, ">", 0), relation(B_, ">", 0), relation(TAU, "≥", 0)),
+        ("for the last part there are two keys or more",),
+    ),
+    LETTERS.but("s").also({"x": "d_k", "y": "d_k", "a": "", "b": "", "τ": ""}),
 )
 
 
@@ -267,6 +317,7 @@ softcap = Theorem(
     "softcap",
     TOPIC,
     (
+        "for ",
         equals(G_S, TAU * call("tanh", S_ / TAU)),
         ": ",
         relation(magnitude(G_S), "<", TAU),
@@ -319,6 +370,7 @@ softcap = Theorem(
     ),
     ("The function tanh grows from −1 to 1, with a slope of at most 1.",),
     ((relation(TAU, ">", 0),),),
+    LETTERS.also({"s": "", "t": "", "τ": ""}, sharp="far small"),
 )
 
 
@@ -339,12 +391,15 @@ def _with_key(s: Any, b: Any, v: Any, v_0: Any) -> Any:
     return soft(xp.concat([s, b], axis=-1)) @ xp.concat([v, v_0], axis=-2)
 
 
+SUNK = Over(power_of_e(S_J), power_of_e(B_) + total(L_, 1, N_K, power_of_e(name("s", L_, role="score"))))
+
+
 @theorem(
     "sink-is-extra-key",
     TOPIC,
     (
         equals(
-            Over(power_of_e(S_J), power_of_e(B_) + total(L_, 1, N_K, power_of_e(name("s", L_, role="score")))),
+            SUNK,
             Call(name("softmax", J_), (commas(S_, B_),)),
         ),
         ": a sink is one more key, of score b and value 0; ",
@@ -380,6 +435,7 @@ def _sigmoid(x: Any) -> Any:
     "sink-is-a-gate",
     TOPIC,
     same(O_SINK, O_PLAIN * sigmoid(said("lse", S_) - B_)),
+    letters=LETTERS.also(defined={"o": over_keys(P_J * row("v", J_)), "o_sink": over_keys(SUNK * row("v", J_))}),
     arrays=SINK,
     why=told("The sink keeps the proportions of the weights, and takes the share {}.", sigmoid(B_ - said("lse", S_))),
     false=(
@@ -399,10 +455,14 @@ def sink_is_a_gate(s: Any, b: Any, v: Any) -> Any:
     "sink-shift",
     TOPIC,
     (
-        equals(call("f", S_ + T_, B_ + T_), call("f", S_, B_)),
+        equals(call("f", S_ + T_ * ONES, B_ + T_), call("f", S_, B_)),
         " for the softmax f with a sink; so subtracting a maximum m needs ",
         power_of_e(B_ - name("m")),
         " in the normaliser",
+    ),
+    letters=LETTERS.also(
+        {"t": ""},
+        functions={"f": lambda reader, x, b: replace(x, array=sink_weights(x.array, b.array[None]))},
     ),
     arrays={"s": "h n m", "b": "h n 1", "t": "h n 1"},
     why="The sink is one of the keys.",
@@ -410,7 +470,7 @@ def sink_is_a_gate(s: Any, b: Any, v: Any) -> Any:
         lambda s, b, t: (sink_weights(s + t, b), sink_weights(s, b)),
         lambda s, b, t: (exp(s - t) / (1 + add_up(exp(s - t))), sink_weights(s, 0 * b)),
     ),
-    false_says=(equals(call("f", S_ + T_, B_), call("f", S_, B_)), "; 1 in the normaliser for b = 0"),
+    false_says=(equals(call("f", S_ + T_ * ONES, B_), call("f", S_, B_)), "; 1 in the normaliser for b = 0"),
 )
 def sink_shift(s: Any, b: Any, t: Any) -> Any:
     return [

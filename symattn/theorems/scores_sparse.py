@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +21,8 @@ from symattn.document.notation import (
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Positive, Together, bound, identity
-from symattn.theorems.letters import T_, norm, said, softmax
+from symattn.statement.glossary import Glossary
+from symattn.theorems.letters import ONES, T_, norm, said, softmax
 from symattn.theorems.softmax import BREGMAN, NOT_NEGATIVE
 from symattn.theorems.softmax_bounds import S_
 from symattn.theorems.sums import add_up, squares, weights
@@ -65,7 +67,9 @@ sparsemax = Theorem(
     TOPIC,
     (
         equals(SPARSEMAX, said("argmin", squared(norm(name("p") - S_)))),
-        " over weights p sums to 1, does not change when all scores are shifted, and ",
+        " over weights p sums to 1, does not change when all scores are shifted, ",
+        equals(call("sparsemax", S_ + name("c") * ONES), SPARSEMAX),
+        ", and ",
         relation(norm(SPARSEMAX - call("sparsemax", T_)), "≤", norm(S_ - T_)),
     ),
     Together(
@@ -103,6 +107,11 @@ sparsemax = Theorem(
     ("all weights are positive; the Lipschitz constant is ½",),
     ("It is the projection to the simplex, which is convex.",),
     (("both p and q are weights: not negative, with the sum 1; λ is never negative, and 0 where p is not",),),
+    Glossary(
+        {"s": "n_k", "t": "n_k", "c": ""},
+        functions={"sparsemax": lambda reader, x: replace(x, array=sparse_weights(x.array))},
+        sharp="attained",
+    ),
 )
 
 
@@ -157,6 +166,7 @@ hopfield_energy = Theorem(
         (relation(BETA, ">", 0),),
         ("the two values of lse are letters in the equation, which holds for any two numbers",),
     ),
+    Glossary({"X": "n d", "ξ": "d", "β": ""}, sharp="attained"),
 )
 
 THEOREMS = (sparsemax, hopfield_energy)
