@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import reduce
 from typing import Any
 
 from symattn.attention.positions.angles import add_angles, rotate_interleaved
@@ -15,16 +14,15 @@ from symattn.derivations.steps import FalseStep, together
 from symattn.document import notation as nt
 from symattn.document.model import Assumptions, Block, Caveat, Code, Document, Heading, Paragraph
 from symattn.document.notation import Fence, Name, Node, Product, Transposed, call, equals, name
-from symattn.document.text import text
 from symattn.statement.glossary import Glossary
 from symattn.statement.reader import Reader
 from symattn.statement.section import Section
-from symattn.statement.values import Unread, Value
+from symattn.statement.values import Value
 from symattn.theorems import positions_rotary as theorems
+from symattn.theorems.turns import OMEGA, identity, positions, turn
 
-_M, _N, _T, _OMEGA = Name("m"), Name("n"), Name("t"), name("ω", "f")
+_M, _N, _T = Name("m"), Name("n"), Name("t")
 _A, _B, _X = Name("a"), Name("b"), Name("x")
-_TABLES = {"m": ("cos m", "sin m"), "n": ("cos n", "sin n"), "t": ("cos t", "sin t")}
 _ANGLE = (Fraction(3, 5), Fraction(4, 5))  # cosine and sine of the angle of one position in the example
 _POSITIONS, _QUERY, _KEY = 3, (1, 0), (2, 1)
 
@@ -41,61 +39,15 @@ def derivation() -> Document:
     )
 
 
-def _turn(reader: Reader, p: Node) -> tuple[Any, Any]:
-    """Cosine and sine of the angle of a position in each plane; those of sums by A2."""
-    match p:
-        case nt.Neg(body):
-            cosine, sine = _turn(reader, body)
-            return cosine, -sine
-        case nt.Sum(terms):
-            return reduce(lambda a, b: add_angles(*a, *b), [_turn(reader, term) for term in terms])
-        case Name(letter, ()) if letter in _TABLES:
-            cosine, sine = _TABLES[letter]
-            return reader.arrays[cosine], reader.arrays[sine]
-    raise Unread(f"the position {text(p)}")
-
-
-def _wave(which: int) -> Any:
-    """cos(ω_f p) or sin(ω_f p)."""
-
-    def read(reader: Reader, arguments: tuple[Node, ...]) -> Value:
-        match arguments:
-            case (nt.Product((omega, *factors)),) if omega == _OMEGA and len(factors) == 1:
-                return Value(_turn(reader, factors[0])[which], ("f",))
-        raise Unread("an angle of no position")
-
-    return read
-
-
 def _in_a_plane(reader: Reader, parts: tuple[Node, ...]) -> Value:
     """R_p in the plane f, a matrix of two rows, by what the implementation makes of (1, 0) and (0, 1)."""
-    (cosine, sine), unit = _turn(reader, *parts), _identity(reader, reader.length("2"))
+    (cosine, sine), unit = turn(reader, *parts), identity(reader, reader.length("2"))
     return Value(rotate_interleaved(unit, cosine[:, None, None], sine[:, None, None]).mT, ("f",), 2)
-
-
-def _rotation(reader: Reader, parts: tuple[Node, ...]) -> Any:
-    """R_p, by what the implementation makes of each unit vector."""
-    (cosine, sine), planes = _turn(reader, *parts), _identity(reader, reader.length("f"))
-    xp, two = reader.xp, _identity(reader, 2)
-    every = xp.reshape(planes[:, None, :, None] * two[None, :, None, :], (planes.shape[0] * 2, planes.shape[0] * 2))
-    return rotate_interleaved(every, cosine[None, :], sine[None, :]).mT
-
-
-def _identity(reader: Reader, length: Any) -> Any:
-    places = reader.xp.arange(length)
-    return reader.xp.where(places[:, None] == places[None, :], reader.xp.asarray(1), reader.xp.asarray(0))
 
 
 def _entry_of_plane(place: int) -> Any:
     """The number 2f or 2f + 1 of a vector."""
-    return lambda reader: Value(reader.arrays["y"][:, place], ("f",))
-
-
-def _section(given: dict[str, str], rotation: Any, defined: dict[str, Any] | None = None) -> Section:
-    tables = {table: "f" for pair in _TABLES.values() for table in pair}
-    families = {"R": rotation, "cos": _wave(0), "sin": _wave(1)}
-    units = tuple(_TABLES.values())
-    return Section(Glossary({**given, **tables}, {}, {"f": "f"}, defined or {}, families=families, units=units))
+    return lambda reader: Value(reader.array("y")[:, place], ("f",))
 
 
 def _turned(p: Node) -> Node:
@@ -108,7 +60,7 @@ def _dot(x: Node, y: Node) -> Node:
 
 def _blocks() -> tuple[Block, ...]:
     relative, layouts, bias = map(known, (theorems.rope_relative, theorems.rope_layouts, theorems.rope_key_bias))
-    whole = _section({"q": "f*2", "k": "f*2", "x": "f*2"}, _rotation)
+    whole = Section(theorems.LETTERS)
     score = _dot(_turned(_M) * q(), _turned(_N) * k())
     moved = _dot(q(), _turned(_N - _M) * k())
     later = _dot(_turned(_M + _T) * q(), _turned(_N + _T) * k())
@@ -148,7 +100,7 @@ def _blocks() -> tuple[Block, ...]:
 def _assumptions() -> Assumptions:
     planes = (
         "the numbers ", 2 * Name("f"), " and ", 2 * Name("f") + 1, " of a query or key, counted from 0, span a plane; ",
-        _turned(_M), " turns it by ", _OMEGA * _M,
+        _turned(_M), " turns it by ", OMEGA * _M,
     )  # fmt: skip
     sums = call("cos", _A) * call("cos", _B) - call("sin", _A) * call("sin", _B)
     return hypotheses((), planes, (equals(call("cos", _A + _B), sums), ", and likewise for the sine"))
@@ -156,8 +108,10 @@ def _assumptions() -> Assumptions:
 
 def _rotations(whole: Section) -> tuple[Block, ...]:
     """What R_m is, and how rotations compose."""
-    plane = _section({"y": "f 2"}, _in_a_plane, {"a": _entry_of_plane(0), "b": _entry_of_plane(1)})
-    cosine, sine = call("cos", _OMEGA * _M), call("sin", _OMEGA * _M)
+    plane = Section(
+        positions({"y": "f 2"}, "m", {"R": _in_a_plane}, defined={"a": _entry_of_plane(0), "b": _entry_of_plane(1)})
+    )
+    cosine, sine = call("cos", OMEGA * _M), call("sin", OMEGA * _M)
     turned = nt.matrix([[_A * cosine - _B * sine], [_A * sine + _B * cosine]])
     group, vector = known(theorems.rope_group), nt.matrix([[_A], [_B]])
     return (
@@ -182,7 +136,7 @@ def _example() -> tuple[Block, ...]:
         angles.append(add_angles(*angles[-1], *one))
 
     def rotation(reader: Reader, parts: tuple[Node, ...]) -> Value:
-        turned = [rotate_interleaved(_identity(reader, 2), *angle).mT for angle in angles]
+        turned = [rotate_interleaved(identity(reader, 2), *angle).mT for angle in angles]
         return Value(reader.xp.stack(turned), (reader.index(parts[0]),), 2)
 
     section = Section(

@@ -77,7 +77,8 @@ class Glossary:
 
     def knows(self, key: str) -> bool:
         """Whether the letter stands for an array or a number."""
-        return key in self.given or key in self.defined or key in self.sizes or key in self.permutations
+        every = (self.given, self.defined, self.sizes, self.permutations, self.families)
+        return any(key in letters for letters in every)
 
     def but(self, *letters: str) -> Glossary:
         """This without the meaning of some letters."""

@@ -22,6 +22,9 @@ from symattn.document.notation import (
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Fails, Together, bound, identity
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.values import Value, spread
 from symattn.theorems import positions_rotary
 from symattn.theorems.letters import (
     CAUSAL,
@@ -37,18 +40,31 @@ from symattn.theorems.letters import (
     told,
 )
 from symattn.theorems.sums import add_up, exp
+from symattn.theorems.turns import OMEGA, positions, rotation_matrix, turn
 
 TOPIC = "positions"
 VASWANI = "Vaswani et al., Attention Is All You Need (2017), §3.5"
 PRESS = "Press, Smith, Lewis, Train Short, Test Long (2022)"
 ADDITION = "cosines and sines of sums are those of the angle addition formulas"
 A_, L_, P_, Q_, W_ = (name(x) for x in ("a", "L", "p", "q", "w"))
-OFFSET, OMEGA = name("k"), name("ω", "f")
+OFFSET = name("k")
 
 
 def pe(p: Node) -> Node:
     """PE(p)."""
     return call("PE", p)
+
+
+def _embedding(reader: Reader, parts: tuple[Node, ...]) -> Any:
+    return sinusoidal(*turn(reader, *parts))
+
+
+def _backwards(reader: Reader, parts: tuple[Node, ...]) -> Any:
+    """M_k of the pairs (sin, cos), which the angle turns the other way round."""
+    return rotation_matrix(reader, tuple(-part for part in parts))
+
+
+LETTERS = positions({}, "pqkl", {"PE": _embedding, "M": _backwards}, sizes={"d_model": "f*2", "d_model/2": "f"})
 
 
 def bracket(x: Node, y: Node) -> Node:
@@ -77,9 +93,9 @@ def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Any:
         equals(pe(P_ + OFFSET), name("M", OFFSET) * pe(P_)),
         " with plane rotations ",
         name("M", OFFSET),
-        " that do not depend on ",
+        ", whatever ",
         P_,
-        ", and ",
+        " is; ",
         equals(name("M", OFFSET) * name("M", "l"), name("M", OFFSET + name("l"))),
     ),
     arrays={**ANGLES, "x": "1 f*2"},
@@ -87,6 +103,7 @@ def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Any:
     hypotheses=(ADDITION,),
     source=VASWANI,
     why="In each plane the pair (sin ωp, cos ωp) is turned by the angle ωk.",
+    letters=LETTERS,
     false=(
         lambda cos_p, sin_p, cos_o, sin_o: (
             _shifted(cos_p, sin_p, cos_o, sin_o),
@@ -129,7 +146,9 @@ sinusoidal_dot = Theorem(
     TOPIC,
     (
         equals(bracket(pe(P_), pe(Q_)), total(name("f"), 1, name("d", "model") / 2, call("cos", OMEGA * DISTANCE))),
-        ", which is symmetric in p and q; ",
+        ", ",
+        equals(bracket(pe(P_), pe(Q_)), bracket(pe(Q_), pe(P_))),
+        " and ",
         equals(norm(pe(P_)) ** 2, name("d", "model") / 2),
     ),
     Together(
@@ -157,11 +176,18 @@ sinusoidal_dot = Theorem(
     (bracket(pe(P_), pe(Q_)), " decreases monotonically with the distance ", magnitude(DISTANCE)),
     ("The cosine of a difference is cos a cos b + sin a sin b, in each plane.",),
     ((ADDITION,),),
+    LETTERS,
 )
 
 
 def _ones(like: Any) -> Any:
     return add_up(0 * like + 1)[0, 0]
+
+
+def _masked_rows(_: Reader, s: Value) -> Value:
+    """The weights over j of scores s_ij, where j ≤ i."""
+    scores = spread(s, ("i", "j"), 0)
+    return Value(soft(forbid(scores, causal_mask(scores))), ("i", "j"))
 
 
 # -- linear biases -----------------------------------------------------------------------------------------------------
@@ -175,6 +201,7 @@ def _ones(like: Any) -> Any:
     arrays={"s": "n n", "a": "", "longer": "h p+n p+n"},
     source=PRESS,
     why="The term −a i is one number for the whole row. The last rows of a matrix get the bias that they have in it.",
+    letters=Glossary({"S": "n n", "a": ""}, index={"i": "n", "j": "n"}, functions={"softmax": _masked_rows}),
     false=lambda s, a: (soft(_two_sided(s, a)), soft(_per_key(s, a))),
     false_says=("the same without a mask for ", -(A_ * magnitude(I_ - J_))),
 )
@@ -270,8 +297,12 @@ def _term(x: Node, y: Node) -> Node:
     arrays={"x": "n d", "u": "n d", "m": "d d"},
     source="Dai et al., Transformer-XL (2019), §3.3",
     why="Scores are bilinear.",
+    letters=Glossary({"X": "n d", "U": "n d", "M": "d d"}, index={"i": "n", "j": "n"}, rows=True),
     false=lambda x, u, m: ((x + u) @ m @ (x + u).mT, x @ m @ x.mT + u @ m @ u.mT),
-    false_says="the cross terms are dropped",
+    false_says=(
+        "the cross terms are dropped: ",
+        equals(_term(X_I + U_I, X_J + U_J), _term(X_I, X_J) + _term(U_I, U_J)),
+    ),
 )
 def four_terms(x: Any, u: Any, m: Any) -> Any:
     return (x + u) @ m @ (x + u).mT, x @ m @ x.mT + x @ m @ u.mT + u @ m @ x.mT + u @ m @ u.mT
@@ -296,13 +327,17 @@ def _moved_tokens(x: Any, y: Any) -> Any:
     return CAUSAL(yx, yx, yx), rows(swapped[1:], swapped[:1])
 
 
+def _marked_row(reader: Reader) -> Any:
+    """The first output of each row, with the value 1 of the first key and 0 of the others."""
+    k = reader.array("K")
+    return _marked(k[:1], k[1:])[0][:, 0]
+
+
 nope_causal_counts = Theorem(
     "nope-causal-counts",
     TOPIC,
     (
-        "causal, equal scores, ",
-        equals(name("v", 1, role="value"), 1),
-        " and all other values 0: ",
+        "if attention is causal, all scores are equal, the first value is 1 and all others are 0, then ",
         equals(row("o", I_), 1 / I_),
         "; so causal attention without positions is not permutation-equivariant",
     ),
@@ -320,6 +355,7 @@ nope_causal_counts = Theorem(
     (equals(row("o", I_), 1 / name("n")),),
     ("Row i averages over the i tokens that it sees.",),
     (("rows and keys are counted from 1, so row i may attend to i keys, and i is written as their number",),),
+    Glossary({"K": "1+n d"}, {"n": "1+n"}, {"i": "1+n"}, {"o": _marked_row}),
 )
 
 THEOREMS = (

@@ -8,6 +8,7 @@ from symattn.attention.positions.angles import add_angles, rotate_half, rotate_i
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import (
+    Fence,
     Node,
     Product,
     Transposed,
@@ -17,6 +18,7 @@ from symattn.document.notation import (
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Fails, Together, identity
+from symattn.statement.reader import Reader
 from symattn.theorems.letters import (
     I_,
     J_,
@@ -26,6 +28,7 @@ from symattn.theorems.letters import (
     row,
     same,
 )
+from symattn.theorems.turns import positions, rotation_matrix, turn, unit_vectors
 
 TOPIC = "positions"
 SU = "Su et al., RoFormer (2021)"
@@ -45,6 +48,7 @@ def bracket(x: Node, y: Node) -> Node:
     return Product((x, y), "·")
 
 
+LETTERS = positions({"q": "f*2", "k": "f*2", "x": "f*2"}, "mnt", {"R": rotation_matrix})
 PAIR = {"q": "1 f*2", "k": "1 f*2"}
 TURNS = {f"{kind}_{p}": "1 f" for p in ("m", "n", "t") for kind in ("cos", "sin")}
 TURN_CIRCLE = tuple((f"cos_{p}", f"sin_{p}") for p in ("m", "n", "t"))
@@ -68,6 +72,7 @@ def _dot(q: Any, k: Any) -> Any:
     hypotheses=(ADDITION, "m, n and t are any real numbers"),
     source=SU,
     why="Rotations keep angles: what is left of two of them is the difference.",
+    letters=LETTERS,
     false=(
         lambda q, k, cos_m, sin_m, cos_n, sin_n: (
             _dot(q, R(k, cos_n, sin_n)),
@@ -107,6 +112,7 @@ def rope_relative(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any
     hypotheses=(ADDITION,),
     source=SU,
     why="Plane rotations add their angles and keep lengths.",
+    letters=LETTERS,
     # Tried at m = n = 3, where the angle of R_mn is three times that of R_m.
     false=lambda q, cos_m, sin_m: (
         R(R(q, cos_m, sin_m), cos_m, sin_m),
@@ -129,6 +135,26 @@ def _evens_then_odds(x: Any) -> Any:
     return xp.concat([pairs[..., 0], pairs[..., 1]], axis=-1)
 
 
+HALVES = name("R′")
+
+
+def _halves(q: Node, k: Node) -> Node:
+    """⟨R′_m q, R′_n k⟩."""
+    return bracket(name("R′", M_) * Fence("round", q), name("R′", N_) * Fence("round", k))
+
+
+def _reordering(reader: Reader) -> Any:
+    """Π, by what it makes of each unit vector."""
+    return _evens_then_odds(unit_vectors(reader)).mT
+
+
+def _rotation_of_halves(reader: Reader, parts: tuple[Node, ...]) -> Any:
+    """R′_p, likewise."""
+    cosine, sine = turn(reader, *parts)
+    every = _evens_then_odds(_evens_then_odds(unit_vectors(reader)).mT).mT
+    return rotate_half(every, cosine[None, :], sine[None, :]).mT
+
+
 MANY = {"q": "h n f*2", "k": "h m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k": "m f", "sin_k": "m f"}
 
 
@@ -136,20 +162,18 @@ MANY = {"q": "h n f*2", "k": "h m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k":
     "rope-layouts",
     TOPIC,
     (
-        "the scores of half-split RoPE on ",
-        PI * QUERY,
-        " and ",
-        PI * KEY,
-        " are those of interleaved RoPE on ",
-        QUERY,
-        " and ",
-        KEY,
+        equals(_halves(PI * QUERY, PI * KEY), bracket(rotation(M_) * QUERY, rotation(N_) * KEY)),
+        " for half-split RoPE ",
+        HALVES,
+        " and interleaved RoPE ",
+        name("R"),
         ", ",
         PI,
         " being evens then odds",
     ),
     arrays=MANY,
     why="Both turn the same planes by the same angles; they list the coordinates in another order.",
+    letters=LETTERS.also(defined={"Π": _reordering}, families={"R′": _rotation_of_halves}),
     false=(
         lambda q, k, cos_q, sin_q, cos_k, sin_k: (
             dot_scores(rotate_half(_evens_then_odds(q), cos_q, sin_q), rotate_half(k, cos_k, sin_k)),
@@ -160,7 +184,15 @@ MANY = {"q": "h n f*2", "k": "h m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k":
             _rotated(q, k, cos_q, sin_q, cos_k, sin_k),
         ),
     ),
-    false_says=(PI, " on ", QUERY, " only, or on neither"),
+    false_says=(
+        PI,
+        " on ",
+        QUERY,
+        " only, or on neither: ",
+        equals(_halves(PI * QUERY, KEY), bracket(rotation(M_) * QUERY, rotation(N_) * KEY)),
+        ", ",
+        equals(_halves(QUERY, KEY), bracket(rotation(M_) * QUERY, rotation(N_) * KEY)),
+    ),
 )
 def rope_layouts(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
     halves = [rotate_half(_evens_then_odds(x), *turn) for x, turn in ((q, (cos_q, sin_q)), (k, (cos_k, sin_k)))]
@@ -198,7 +230,12 @@ rope_key_bias = Theorem(
     (
         "with RoPE a bias b of all keys adds ",
         bracket(rotation(I_) * row("q", I_), rotation(J_) * B_),
-        " to the unscaled score, which depends on j",
+        " to the unscaled score, which depends on j: ",
+        equals(
+            bracket(rotation(I_) * row("q", I_), rotation(J_) * Fence("round", row("k", J_) + B_)),
+            bracket(rotation(I_) * row("q", I_), rotation(J_) * row("k", J_))
+            + bracket(rotation(I_) * row("q", I_), rotation(J_) * B_),
+        ),
     ),
     Together(
         (
@@ -220,6 +257,7 @@ rope_key_bias = Theorem(
         " with RoPE, as without",
     ),
     ("Rotations are linear, and the rotated bias differs from key to key.",),
+    letters=positions({"qᵢ": "f*2", "kⱼ": "f*2", "b": "f*2"}, "ij", {"R": rotation_matrix}),
 )
 
 

@@ -1,0 +1,72 @@
+"""How printed positions are read: cos(ω_f p), sin(ω_f p) and R_p by tables of cosines and sines, those of sums by the
+angle addition formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+from symattn.attention.positions.angles import add_angles, rotate_interleaved
+from symattn.document import notation as nt
+from symattn.document.notation import Name, Node, name
+from symattn.document.text import text
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.values import Unread, Value
+
+Family = Callable[[Reader, tuple[Node, ...]], Any]
+OMEGA = name("ω", "f")
+
+
+def positions(given: Mapping[str, str], letters: str, families: Mapping[str, Family], **more: Any) -> Glossary:
+    """The letters of a statement about positions, each a letter of ``letters`` with its angle in each plane f."""
+    pairs = tuple((f"cos {p}", f"sin {p}") for p in letters)
+    tables = {table: "f" for pair in pairs for table in pair}
+    waves = {"cos": _wave(0), "sin": _wave(1)}
+    index = {"f": "f", **more.pop("index", {})}
+    return Glossary({**given, **tables}, index=index, units=pairs, families={**waves, **families}, **more)
+
+
+def turn(reader: Reader, p: Node) -> tuple[Any, Any]:
+    """Cosine and sine of the angle of a position in each plane."""
+    match p:
+        case nt.Neg(body):
+            cosine, sine = turn(reader, body)
+            return cosine, -sine
+        case nt.Sum(terms):
+            return reduce(lambda a, b: add_angles(*a, *b), [turn(reader, term) for term in terms])
+        case Name(letter, ()) if f"cos {letter}" in reader.arrays:
+            return reader.array(f"cos {letter}"), reader.array(f"sin {letter}")
+    raise Unread(f"the position {text(p)}")
+
+
+def _wave(which: int) -> Family:
+    """cos(ω_f p) or sin(ω_f p)."""
+
+    def read(reader: Reader, arguments: tuple[Node, ...]) -> Value:
+        match arguments:
+            case (nt.Product((omega, p)),) if omega == OMEGA:
+                return Value(turn(reader, p)[which], ("f",))
+        raise Unread("an angle of no position")
+
+    return read
+
+
+def rotation_matrix(reader: Reader, parts: tuple[Node, ...]) -> Any:
+    """R_p, by what the implementation makes of each unit vector."""
+    cosine, sine = turn(reader, *parts)
+    return rotate_interleaved(unit_vectors(reader), cosine[None, :], sine[None, :]).mT
+
+
+def unit_vectors(reader: Reader) -> Any:
+    """One for each number of a query, as rows; the numbers 2f and 2f + 1 are a plane."""
+    planes, two = identity(reader, reader.length("f")), identity(reader, 2)
+    width = planes.shape[0] * 2
+    return reader.xp.reshape(planes[:, None, :, None] * two[None, :, None, :], (width, width))
+
+
+def identity(reader: Reader, length: Any) -> Any:
+    """The identity matrix."""
+    places = reader.xp.arange(length)
+    return reader.xp.where(places[:, None] == places[None, :], reader.xp.asarray(1), reader.xp.asarray(0))
