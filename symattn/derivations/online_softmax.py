@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from symattn.attention.softmax import softmax
-from symattn.attention.streaming.states import State, finish, merge, partial_output, tile_state
+from symattn.attention.streaming.states import State, finish, merge, tile_state
 from symattn.derivations.exactly import entries, exact, same
 from symattn.derivations.letters import E, s
 from symattn.derivations.proving import known
@@ -19,7 +19,6 @@ from symattn.document.notation import Big, Name, Node, Relation, commas, equals,
 from symattn.statement.glossary import Glossary
 from symattn.statement.reader import Reader
 from symattn.statement.section import Section
-from symattn.statement.values import Several, Value, both
 from symattn.theorems import streaming as theorems
 
 _M, _L, _A, _O = Name("m"), Name("ℓ"), Name("a"), name("o", role="output")
@@ -90,51 +89,6 @@ def _tiles() -> Section:
     )
 
 
-def _states() -> Section:
-    """Three states x, y and z of one query: equal if they agree in ℓ e^m and a e^m."""
-
-    def state(i: int) -> Callable[[Reader], Several]:
-        parts = (("m", 0), ("l", 0), ("a", 1))
-        return lambda reader: Several(tuple(Value(reader.arrays[f"{x}{i}"], (), rank, rank == 1) for x, rank in parts))
-
-    shapes = {f"{x}{i}": size for i in (1, 2, 3) for x, size in (("m", ""), ("l", ""), ("a", "d_v"))}
-    defined = {letter: state(i) for i, letter in enumerate("xyz", 1)}
-    return Section(
-        Glossary({**shapes, "m": ""}, {}, {}, defined, {"merge": _merged}, alike=_without_maximum, rows=True)
-    )
-
-
-def _merged(reader: Reader, x: Several, y: Several) -> Several:
-    """The states of two sets of keys as that of both, by the implementation."""
-    first, second = (State(*(p.array[None, :] if p.rank else p.array[None, None] for p in s.parts)) for s in (x, y))
-    m, normaliser, accumulated = merge(first, second)
-    return Several((Value(m[0, 0]), Value(normaliser[0, 0]), Value(accumulated[0, :], (), 1, True)))
-
-
-def _without_maximum(x: Several) -> Several:
-    m, *others = x.parts
-    return Several(tuple(both(part, m, lambda a, b: a * b.__array_namespace__().exp(b)) for part in others))
-
-
-def _blocks_of_keys() -> Section:
-    """B blocks of keys, the output and the log-sum-exp of each, and those of all keys together."""
-
-    def part(which: int, whole: bool) -> Callable[[Reader], Any]:
-        def computed(reader: Reader) -> Any:
-            s, v = reader.arrays["scores"], reader.arrays["held"]
-            if whole:
-                s, v = (reader.xp.reshape(x, (1, s.shape[0] * s.shape[1], *x.shape[2:])) for x in (s, v))
-            found = partial_output(s[:, None, :], v)
-            array = found.output[:, 0, :] if which else found.lse[:, 0, 0]
-            return array[0] if whole else Value(array, ("b",), which, bool(which))
-
-        return computed
-
-    names = (("L_b", 0, False), ("o_b", 1, False), ("L", 0, True), ("o", 1, True))
-    defined = {letter: part(which, whole) for letter, which, whole in names}
-    return Section(Glossary({"scores": "B n", "held": "B n d_v"}, {"B": "B"}, {"b": "B"}, defined, rows=True))
-
-
 def _over(body: Node) -> Node:
     return Big("sum", nt.node("j"), None, None, body)
 
@@ -194,7 +148,7 @@ def _blocks() -> tuple[Block, ...]:
 
 def _monoid() -> tuple[Block, ...]:
     """Merging is associative and commutative, and has a unit."""
-    states, (x, y, z) = _states(), map(Name, "xyz")
+    states, (x, y, z) = Section(theorems.STATE_LETTERS), map(Name, "xyz")
 
     def merged(a: Node, b: Node) -> Node:
         return nt.call("merge", a, b)
@@ -214,7 +168,7 @@ def _monoid() -> tuple[Block, ...]:
 
 def _outputs() -> tuple[Block, ...]:
     """Blocks that keep their outputs and log-sum-exps."""
-    blocks, each, (b, many) = _blocks_of_keys(), name("o", "b", role="output"), map(Name, "bB")
+    blocks, each, (b, many) = Section(theorems.BLOCK_LETTERS), name("o", "b", role="output"), map(Name, "bB")
     sums = nt.total(b, 1, many, E ** name("L", "b"))
     return (
         Heading(("Outputs instead of states",)),

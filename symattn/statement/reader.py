@@ -547,7 +547,22 @@ class Reader:
             self.sums.setdefault(letter, self.sort(letter))
         return self.over(self.one(x.body), letters, x.operator)
 
+    def _all_beside(self, row: tuple[Node, ...]) -> Value | None:
+        """(X₁ … X_n): all matrices of a letter side by side."""
+        match row:
+            case (Name(base, (nt.Number(one),)), Name("…"), Name(last, (Name() as size,))) if base == last:
+                found = self.letter(base)
+                if isinstance(found, Value) and found.rank == 3 and one == 1 and text(size) in self.glossary.sizes:
+                    h, n, d = found.array.shape
+                    if h != self.length(self.glossary.sizes[text(size)]):
+                        raise Unread(f"there are not {text(size)} of {base}")
+                    return Value(self.xp.reshape(self.xp.permute_dims(found.array, (1, 0, 2)), (n, h * d)), (), 2)
+        return None
+
     def _matrix(self, x: nt.Matrix) -> Value:
+        beside = self._all_beside(x.rows[0]) if len(x.rows) == 1 else None
+        if beside:
+            return beside
         rows = [list(map(self.one, row)) for row in x.rows]
         if all(len(row) == 1 and row[0].rank for row in rows):
             parts = [row[0].array if row[0].rank == 2 else row[0].array[None, :] for row in rows]

@@ -11,8 +11,11 @@ from symattn.attention.projections import merge_heads
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
-from symattn.document.notation import Matrix, Node, Over, Root, commas, equals, name, total
+from symattn.document.notation import Fence, Matrix, Node, Over, Root, commas, equals, name, total
+from symattn.document.text import text
 from symattn.proof.theorem import Theorem, theorem
+from symattn.statement.glossary import Glossary
+from symattn.statement.values import Value
 from symattn.theorems.letters import ATTENTION, T_, W_O, P, Q, X, attention, same, softmax, t
 
 TOPIC = "heads"
@@ -23,11 +26,27 @@ AINSLIE = "Ainslie et al., GQA: Training Generalized Multi-Query Transformer Mod
 ELHAGE = "Elhage et al., A Mathematical Framework for Transformer Circuits (2021)"
 
 
+_FIRST = name("W", commas("O", 1), role="output")
+_GROUP = Fence("floor", T_ / name("r"))
 _BLOCK, _VALUES = name("W", commas("O", "t"), role="output"), name("W", commas("V", "t"), role="value")
 
 
 def _head(letter: str, role: Any = "output", index: Any = "t") -> Node:
     return name(letter, index, role=role)
+
+
+def _of_group(letter: str, role: Any) -> Node:
+    return name(letter, _GROUP, role=role)
+
+
+def _blocks_of(matrix: str) -> Any:
+    """Block t of the rows of a matrix, for each head."""
+    return lambda reader: Value(_blocks(reader.array("H"), reader.array(matrix)), ("t",), 2)
+
+
+def _of_each_head(matrices: str) -> Any:
+    """A matrix for each head."""
+    return lambda reader: Value(reader.array(matrices), ("t",), 2)
 
 
 def _over_heads(body: Node) -> Node:
@@ -56,10 +75,21 @@ def _sum(x: Any) -> Any:
     },
     hypotheses=((_BLOCK, " is block t of the rows of ", W_O),),
     source=ELHAGE,
+    letters=Glossary(
+        {"H": "h n d_v", "W_O": "h*d_v d"},
+        index={"t": "h"},
+        defined={text(_BLOCK): _blocks_of("W_O"), text(_FIRST): lambda reader: _blocks_of("W_O")(reader).array[0]},
+    ),
     why="A product of a row of blocks and a column of blocks is the sum of the products. The first equation is for any"
     " outputs of any number of heads, the second for the whole layer with two heads.",
     false=lambda x, w: (merge_heads(x) @ w, _sum(x) @ _blocks(x, w)[0]),
-    false_says=("the sum of the heads times the first block",),
+    false_says=(
+        "the sum of the heads times the first block: ",
+        equals(
+            _side_by_side(_head("H", index=1), _head("H", index=H)) * W_O,
+            Fence("round", _over_heads(_head("H"))) * _FIRST,
+        ),
+    ),
 )
 def heads_concat_is_sum(x: Any, w: Any, y: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, b_q: Any) -> Any:
     two = x.__array_namespace__().reshape(w_o, (2, w_o.shape[0] // 2, w_o.shape[1]))
@@ -119,14 +149,23 @@ def _multi_head(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any) -> Any:
     "gqa-is-mha",
     TOPIC,
     (
-        "query head t reads head ⌊t / r⌋ of keys and values: that is multi-head attention with each of those heads"
-        " repeated r times in a row",
+        equals(_head("O"), attention(_head("Q", "query"), _of_group("K", "key"), _of_group("V", "value"))),
+        ": query head t reads head ",
+        _GROUP,
+        " of keys and values, so it is multi-head attention with each of those heads repeated r times in a row",
     ),
     arrays=GROUPS,
     hypotheses=(
         ("g heads of keys and values, ", equals(H, name("g") * name("r")), " of queries; heads are counted from 0"),
     ),
     source=AINSLIE,
+    letters=Glossary(
+        {"Q": "g*r n_q d_k", "K": "g n_k d_k", "V": "g n_k d_v"},
+        {"g": "g", "r": "r"},
+        {"t": "g*r"},
+        {"O": lambda reader: grouped_attention(ATTENTION, *map(reader.array, "QKV"))},
+        first=0,
+    ),
     why="Both take the same key head for each query head.",
     false=lambda q, k, v, r: (ATTENTION(q, tile_heads(k, r), tile_heads(v, r)), grouped_attention(ATTENTION, q, k, v)),
     false_says="query head t reads head t mod g (the heads of keys and values tiled)",
@@ -200,9 +239,20 @@ def mqa_is_gqa_one(q: Any, k: Any, v: Any, keys: Any, values: Any) -> Any:
     ),
     arrays={"p": "n m", "x": "m d", "w_v": "h d d_v", "w_o": "h d_v e"},
     hypotheses=("all heads have the same weights P",),
+    letters=Glossary(
+        {"P": "n m", "X": "m d", "values": "h d d_v", "outputs": "h d_v e"},
+        index={"t": "h"},
+        defined={text(_VALUES): _of_each_head("values"), text(_BLOCK): _of_each_head("outputs")},
+    ),
     why="For given weights the layer is linear in the product of the two matrices.",
     false=lambda p, x, w_v, w_o: (_sum(p @ x @ w_v @ w_o), p @ x @ _sum(w_v) @ _sum(w_o)),
-    false_says=("each of the two matrices summed over heads, and the sums multiplied",),
+    false_says=(
+        "each of the two matrices summed over heads, and the sums multiplied: ",
+        equals(
+            _over_heads(P * X * _VALUES * _BLOCK),
+            P * X * Fence("round", _over_heads(_VALUES)) * Fence("round", _over_heads(_BLOCK)),
+        ),
+    ),
 )
 def equal_patterns_merge(p: Any, x: Any, w_v: Any, w_o: Any) -> Any:
     return _sum(p @ x @ w_v @ w_o), p @ x @ _sum(w_v @ w_o)
@@ -221,6 +271,7 @@ _C, _U_K, _U_V = name("C"), name("U", "K", role="key"), name("U", "V", role="val
     },
     units=(("cos", "sin"),),
     hypotheses=("the factor of the scores is that of the queries, not that of the latent width",),
+    letters=Glossary({"Q": "n_q d_k", "C": "n_k l", "U_K": "l d_k", "U_V": "l d_v"}),
     source="DeepSeek-AI, DeepSeek-V2 (2024)",
     why="The product of three matrices may be taken in either order, so that only the latent need be kept.",
     false=(
@@ -230,7 +281,11 @@ _C, _U_K, _U_V = name("C"), name("U", "K", role="key"), name("U", "V", role="val
             soft(scale_by_root(dot_scores(even @ u.mT, c), even)) @ c @ u_v,
         ),
     ),
-    false_says="with the factor of the latent width; or with rotary positions applied to the keys in between",
+    false_says=(
+        "with the factor of the latent width: ",
+        equals(attention(k=_C * _U_K, v=_C * _U_V), attention(Q * t(_U_K), _C, _C) * _U_V),
+        "; or with rotary positions applied to the keys in between",
+    ),
 )
 def mla_absorb(q: Any, c: Any, u_k: Any, u_v: Any) -> Any:
     return ATTENTION(q, c @ u_k, c @ u_v), soft(scale_by_root(dot_scores(q @ u_k.mT, c), q)) @ c @ u_v

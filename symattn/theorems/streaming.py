@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from symattn.attention.masks import causal as causal_mask
@@ -19,7 +20,11 @@ from symattn.attention.streaming.states import (
     tile_state,
 )
 from symattn.document.notation import Fence, Node, commas, equals, name, node, relation, total
+from symattn.document.text import text
 from symattn.proof.theorem import Theorem, theorem
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.values import Several, Value, both
 from symattn.theorems.letters import (
     ATTENTION,
     CAUSAL,
@@ -72,6 +77,70 @@ def _equal(x: Any, y: Any) -> list[tuple[Any, Any]]:
     return list(zip(x, y, strict=True))
 
 
+# -- letters ----------------------------------------------------------------------------------------------------------
+def _named_state(i: int) -> Callable[[Reader], Several]:
+    """A state of one query, of any numbers."""
+    parts = (("m", 0), ("l", 0), ("a", 1))
+    return lambda reader: Several(tuple(Value(reader.array(f"{x}{i}"), (), rank, rank == 1) for x, rank in parts))
+
+
+def _merged_states(_: Reader, x: Several, y: Several) -> Several:
+    """The state of both sets of keys, by the implementation."""
+    first, second = (State(*(p.array[None, :] if p.rank else p.array[None, None] for p in s.parts)) for s in (x, y))
+    return _several(merge(first, second))
+
+
+def _state_of(_: Reader, keys: Value) -> Several:
+    """The state of keys, each with its score and its value."""
+    return _several(tile_state(keys.array[None, :, 0], keys.array[:, 1:]))
+
+
+def _several(x: State) -> Several:
+    return Several((Value(x.maximum[0, 0]), Value(x.normaliser[0, 0]), Value(x.accumulated[0, :], (), 1, True)))
+
+
+def _but_for_m(x: Several) -> Several:
+    """ℓ e^m and a e^m: what is equal for states that are equal up to the choice of m."""
+    m, *others = x.parts
+    return Several(tuple(both(part, m, lambda a, b: a * b.__array_namespace__().exp(b)) for part in others))
+
+
+STATE_LETTERS = Glossary(
+    {**{f"{x}{i}": shape for i in "123" for x, shape in (("m", ""), ("l", ""), ("a", "d_v"))}, "m": ""},
+    defined={letter: _named_state(i) for i, letter in enumerate("xyz", 1)},
+    functions={"merge": _merged_states, "state": _state_of},
+    alike=_but_for_m,
+    rows=True,
+)
+"""Three states x, y and z of one query."""
+
+
+def _of_blocks(part: str, whole: bool) -> Callable[[Reader], Any]:
+    """The output (1 axis) or the log-sum-exp of each block of keys, or of all keys together."""
+
+    def computed(reader: Reader) -> Any:
+        s, v = reader.array("scores"), reader.array("values")
+        if whole:
+            s, v = (s.__array_namespace__().reshape(x, (1, x.shape[0] * x.shape[1], *x.shape[2:])) for x in (s, v))
+        found = partial_output(s[:, None, :], v)
+        array = found.output[:, 0, :] if part == "output" else found.lse[:, 0, 0]
+        rank = len(array.shape) - 1
+        return Value(array[0], (), rank, rank == 1) if whole else Value(array, ("b",), rank, rank == 1)
+
+    return computed
+
+
+BLOCK_LETTERS = Glossary(
+    {"scores": "B n", "values": "B n d_v"},
+    {"B": "B"},
+    {"b": "B"},
+    {"L_b": _of_blocks("lse", False), "o_b": _of_blocks("output", False), "o": _of_blocks("output", True),
+     "L": _of_blocks("lse", True)},
+    rows=True,
+)  # fmt: skip
+"""B blocks of keys of one query, the output o_b and the log-sum-exp L_b of each, and those of all keys together."""
+
+
 # -- tiles ------------------------------------------------------------------------------------------------------------
 
 
@@ -93,6 +162,7 @@ def _equal(x: Any, y: Any) -> list[tuple[Any, Any]]:
     source=ONLINE,
     why="To take another maximum is to multiply all exponentials by one number.",
     rule=MERGED,
+    letters=STATE_LETTERS.also({text(_KA): "a 1+d_v", text(_KB): "b 1+d_v"}),
     false=lambda s, t, v, w, m, l, z: _equal(  # noqa: E741
         _one_side(tile_state(s, v, m), tile_state(t, w, l), z)[1:], tile_state(*_both(s, t, v, w), z)[1:]
     ),
@@ -169,9 +239,10 @@ def _only_normaliser(x: State, y: State) -> State:
             " and ",
             name("a") * power_of_e(name("m")),
         ),
-        ("the unit has any finite m, or ", relation("m", "=", -name("∞"))),
+        ("the unit has any finite m, or ", -name("∞")),
     ),
     source=RABE,
+    letters=STATE_LETTERS,
     why="Merging adds these two numbers, so states that are equal in this sense merge to equal ones.",
     false=lambda m1, m2, l1, o1: (merge(State(m1, l1, o1), State(m2, 0 * l1, 0 * o1)).maximum, m1),
     false_says="a unit of any finite m changes no state, so that m too is kept",
@@ -212,7 +283,7 @@ _LB, _L = name("L", "b"), name("L")
             name("o", role="output"),
             total(name("b"), 1, name("B"), power_of_e(_LB - _L) * name("o", "b", role="output")),
         ),
-        " with ",
+        " and ",
         equals(_L, said("log", total(name("b"), 1, name("B"), power_of_e(_LB)))),
     ),
     arrays={**TILES, "x": "g n_q a", "y": "g a d_v", "q": "n_q d_k", "k": "a d_k"},
@@ -220,6 +291,7 @@ _LB, _L = name("L", "b"), name("L")
         ("the keys are split into blocks; ", _LB, " is the log-sum-exp of the scores of block b"),
         (name("o", "b", role="output"), " is the output over the keys of block b alone"),
     ),
+    letters=BLOCK_LETTERS,
     source="Dao et al., Flash-Decoding for long-context inference (2023)",
     why="The numerator of a block is its output times the exponential of its log-sum-exp.",
     rule=(
@@ -227,7 +299,10 @@ _LB, _L = name("L", "b"), name("L")
         " bracketing of blocks of any sizes."
     ),
     false=lambda s, t, v, w: ((soft(s) @ v + soft(t) @ w) / 2, _plain(s, t, v, w)),
-    false_says="the mean of the outputs of the blocks",
+    false_says=(
+        "the mean of the outputs of the blocks: ",
+        equals(name("o", role="output"), total(name("b"), 1, name("B"), name("o", "b", role="output")) / name("B")),
+    ),
 )
 def lse_merge(s: Any, t: Any, v: Any, w: Any, x: Any, y: Any, q: Any, k: Any) -> Any:
     xp = s.__array_namespace__()
@@ -262,10 +337,18 @@ _LATER = {"q1": "n d_k", "k1": "n d_k", "v1": "n d_v"}
         equals(row("o", name("n") + 1), attention(row("q", name("n") + 1))),
         " in causal attention over ",
         name("n") + 1,
-        " tokens",
+        " tokens, with all their keys K and values V",
     ),
     arrays=CACHE | _NEW,
     source="Shazeer, Fast Transformer Decoding (2019)",
+    letters=Glossary(
+        {"Q": "n+1 d_k", "K": "n+1 d_k", "V": "n+1 d_v"},
+        defined={
+            text(row("q", name("n") + 1)): lambda reader: reader.array("Q")[reader.length("n") :][0],
+            text(row("o", name("n") + 1)): lambda reader: CAUSAL(*map(reader.array, "QKV"))[reader.length("n") :][0],
+        },
+        rows=True,
+    ),
     why="The last token may attend to all keys, and its row needs no other query.",
     false=lambda q, k, v, q1, k1, v1: (ATTENTION(q1, k, v), _all(q, k, v, q1, k1, v1)[-1:]),
     false_says="a cache without the new key and value",
