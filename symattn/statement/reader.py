@@ -362,6 +362,11 @@ class Reader:
 
     def _over(self, x: nt.Over) -> Value:
         below = self.one(x.denominator)
+        if below.rank == 1 and not below.row:  # row by row
+            above = self.one(x.numerator)
+            if above.rank != 2 or below.even:
+                raise Unread("division by a vector of what is no matrix")
+            return v.both(above, replace(below, array=below.array[..., None], rank=2), lambda a, b: a / b)
         if below.rank or below.even:
             raise Unread("division by what is no number")
         return v.both(self.one(x.numerator), below, lambda a, b: a / b)

@@ -34,13 +34,18 @@ from symattn.document.notation import (
     relation,
     total,
 )
+from symattn.document.text import text
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import Listed
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound, identity
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.values import Unread, Value
 from symattn.theorems.letters import ONES, norm, power_of_e, row, rows, same, told
 from symattn.theorems.sums import add_up, exp, squares
+from symattn.theorems.turns import identity as identity_matrix
 
 TOPIC = "linear"
 PHI_Q, PHI_K, V = name("φ", "Q", role="query"), name("φ", "K", role="key"), SYMBOLS["v"]
@@ -69,6 +74,7 @@ def t(x: Node) -> Node:
     hypotheses=("no denominator is 0",),
     source=KATHAROPOULOS,
     why="Products of matrices are associative.",
+    letters=Glossary({"φ_Q": "n f", "φ_K": "m f", "V": "m d_v"}),
     false=lambda q, k, v: (soft(dot_scores(q, k)) @ v, linear_attention(exp(q), exp(k), v)),
     false_says="softmax attention reassociates, with the features e^q and e^k",
 )
@@ -94,6 +100,36 @@ def _forgetful(q: Any, k: Any, v: Any, p: Any) -> Any:
     return (q[p:] @ state) / (q[p:] @ k[p:].mT)
 
 
+def _up_to(of: Any) -> Any:
+    """S_t or z_t, the sum of what ``of`` is of the first t tokens; of t − 1 the token t is not there."""
+
+    def read(reader: Reader, parts: tuple[Node, ...]) -> Value:
+        terms = of(reader.array("K"), reader.array("V"))
+        xp = terms.__array_namespace__()
+        shift = int(parts[0] == T_ - 1)
+        if parts[0] not in (T_, T_ - 1):
+            raise Unread(f"the sum up to {text(parts[0])}")
+        n = terms.shape[0]
+        places = xp.arange(n)
+        seen = places[None, :] < places[:, None] if shift else places[None, :] <= places[:, None]
+        sums = xp.reshape(xp.astype(seen, terms.dtype) @ xp.reshape(terms, (n, -1)), terms.shape)
+        return Value(sums, ("t",), len(terms.shape) - 1)
+
+    return read
+
+
+TOKENS = Glossary(
+    {"Q": "n f", "K": "n f", "V": "n d_v"},
+    {"n": "n"},
+    {"t": "n"},
+    {"o": lambda reader: causal_linear_attention(*map(reader.array, "QKV"))},
+    functions={"φ": lambda _, x: x},
+    families={"S": _up_to(lambda k, v: k[:, :, None] * v[:, None, :]), "z": _up_to(lambda k, v: k)},
+    rows=True,
+)
+"""Rows of Q and K that stand for the features of queries and keys, of any function φ."""
+
+
 @theorem(
     "linear-recurrence",
     TOPIC,
@@ -105,7 +141,7 @@ def _forgetful(q: Any, k: Any, v: Any, p: Any) -> Any:
         " with ",
         equals(name("S", "t"), name("S", T_ - 1) + t(call("φ", row("k", "t"))) * row("v", "t")),
         ", ",
-        equals(name("z", "t"), name("z", T_ - 1) + call("φ", row("k", "t"))),
+        equals(name("z", "t"), name("z", T_ - 1) + t(call("φ", row("k", "t")))),
     ),
     arrays=CACHE,
     hypotheses=("no denominator is 0",),
@@ -115,6 +151,7 @@ def _forgetful(q: Any, k: Any, v: Any, p: Any) -> Any:
         "Induction over the tokens: the first starts from the state 0, each step adds one, and later tokens change no"
         " row before them."
     ),
+    letters=TOKENS,
     false=lambda q, k, v, p: (causal_linear_attention(q, k, v)[p:], _forgetful(q, k, v, p)),
     false_says="z is not accumulated",
 )
@@ -138,6 +175,11 @@ def linear_recurrence(
     ]
 
 
+def _new_state(reader: Reader) -> Any:
+    s, k, v = reader.array("S"), reader.array("k")[None, :], reader.array("v")[None, :]
+    return delta_step(s, k, v, reader.array("β"))
+
+
 MEMORY = {"s": "f d_v", "k": "1 f", "v": "1 d_v", "beta": ""}
 
 
@@ -150,17 +192,26 @@ MEMORY = {"s": "f d_v", "k": "1 f", "v": "1 d_v", "beta": ""}
             STATE + BETA * t(KEY) * (VALUE - KEY * STATE),
             (name("I") - BETA * t(KEY) * KEY) * STATE + BETA * t(KEY) * VALUE,
         ),
-        "; for ",
+        "; ",
+        equals(
+            KEY * NEW_STATE, Fence("round", 1 - BETA * norm(KEY) ** 2) * KEY * STATE + BETA * norm(KEY) ** 2 * VALUE
+        ),
+        "; this is ",
+        VALUE,
+        " for ",
         equals(norm(KEY), 1),
         " and ",
         equals(BETA, 1),
-        ": ",
-        equals(KEY * NEW_STATE, VALUE),
     ),
     arrays=MEMORY,
     hypotheses=("for the last part k is x/‖x‖ of any x that is not 0: its square is 1",),
     source="Schlag, Irie, Schmidhuber, Linear Transformers Are Secretly Fast Weight Programmers (2021)",
     why="With k kᵀ = 1 the update replaces what is stored under k by v.",
+    letters=Glossary(
+        {"S": "f d_v", "k": "f", "v": "d_v", "β": ""},
+        defined={"S′": _new_state, "I": lambda reader: identity_matrix(reader, reader.length("f"))},
+        rows=True,
+    ),
     false=lambda s, k, v: (k @ delta_step(s, k, v, 1), v),
     false_says=(equals(KEY * NEW_STATE, VALUE), " for keys of any length"),
 )
