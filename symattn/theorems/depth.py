@@ -11,14 +11,39 @@ from symattn.document.notation import Big, Fence, Node, Over, call, commas, equa
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound, identity
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.values import Unread, Value
 from symattn.theorems.letters import ONES, P, magnitude, norm, said
 from symattn.theorems.sums import add_up, greatest, sign, squares, weights
+from symattn.theorems.turns import identity as identity_matrix
 
 TOPIC = "depth"
 HALF = Fraction(1, 2)
 EPS, L_, N_, I_MATRIX = name("ε"), name("L"), name("n"), name("I")
 VECTOR = name("x")
 DONG = "Dong, Cordonnier, Loukas, Attention is Not All You Need (2021)"
+
+
+def _osc_of(_: Reader, x: Value) -> Value:
+    """The largest entry of a vector less the smallest."""
+    if x.rank != 1:
+        raise Unread("osc of what is no vector")
+    xp = x.array.__array_namespace__()
+    return Value(xp.max(x.array, axis=-1) + xp.max(-x.array, axis=-1), x.letters)
+
+
+LETTERS = Glossary(
+    {"S": "n n", "T": "n m", "x": "n"},
+    {"n": "n"},
+    {"i": "n", "j": "n", "k": "m"},
+    {
+        "P": lambda reader: soft(reader.array("S"), stabilised=False),
+        "Q": lambda reader: soft(reader.array("T"), stabilised=False),
+        "I": lambda reader: identity_matrix(reader, reader.length("n")),
+    },
+    functions={"osc": _osc_of},
+)
 
 
 def spread(x: Node) -> Node:
@@ -121,7 +146,7 @@ dobrushin_contraction = Theorem(
         equals(
             call("δ", P), Over(node(1), node(2)) * Big("max", commas("i", "k"), None, None, norm(_ROW_I - _ROW_K, 1))
         ),
-        ", and ",
+        "; ",
         relation(call("δ", P), "≤", 1 - N_ * said("min", P)),
     ),
     Together(
@@ -131,6 +156,7 @@ dobrushin_contraction = Theorem(
     (relation(norm(P * VECTOR, 2), "≤", norm(VECTOR, 2)),),
     ("Two rows average what they have in common in the same way; only the rest can tell them apart.",),
     (("the rows of P are not negative and sum to 1; osc is the largest entry less the smallest",),),
+    LETTERS.also(index={"k": "n"}, sharp="attained"),
 )
 
 
@@ -330,9 +356,13 @@ rollout_stochastic = Theorem(
     TOPIC,
     (
         equals(P * name("Q") * ONES, ONES),
-        " and ",
+        ", ",
         equals(ROLLED * ONES, ONES),
-        ", and no entry of them is negative, if that is so for ",
+        ", ",
+        relation(Fence("round", P * name("Q"), commas("i", "k")), "≥", 0),
+        " and ",
+        relation(Over(node(1), node(2)) * Fence("round", I_MATRIX + P, commas("i", "j")), "≥", 0),
+        ", if that is so for ",
         P,
         " and ",
         name("Q"),
@@ -357,9 +387,14 @@ rollout_stochastic = Theorem(
         ),
     ),
     "Abnar, Zuidema, Quantifying Attention Flow in Transformers (2020)",
-    ("I + P without the ½; products entry by entry",),
+    (
+        "I + P without the ½, ",
+        equals(Fence("round", I_MATRIX + P) * ONES, ONES),
+        "; products entry by entry",
+    ),
     ("A mean of means is a mean; so is a product of any number of such matrices, one after the other.",),
     (("the rows of P and Q sum to 1; no entry is negative",),),
+    LETTERS,
 )
 
 
