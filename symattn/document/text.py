@@ -172,8 +172,8 @@ class _Printer:
         return self.wrap(x.function, Level.POWER) + exponent + self.fence("square" if x.square else "round", arguments)
 
     def fence(self, style: str, inner: str) -> str:
-        if self.ascii and style == "norm":
-            return f"||{inner}||"
+        if self.ascii and style in ("norm", "floor"):
+            return f"||{inner}||" if style == "norm" else f"floor({inner})"
         return _FENCES[style][0] + inner + _FENCES[style][1]
 
     def big(self, x: nt.Big) -> str:

@@ -61,6 +61,7 @@ CASES: list[tuple[Node, str, str, str]] = [
     (Call(Name("E"), (q(1) ** 2,), True), r"\mathbb{E}[q_1^2]", "E[q₁²]", "E[q_1^2]"),
     (nt.call("sech", name("x")) ** 2, r"\mathrm{sech}^2(x)", "sech(x)²", "sech(x)^2"),
     (Fence("norm", name("J"), Name("∞")), r"\lVert J\rVert_{\infty}", "‖J‖_∞", "||J||_inf"),
+    (Fence("floor", Name("t") / Name("r")), r"\Bigl\lfloor \frac{t}{r}\Bigr\rfloor", "⌊t/r⌋", "floor(t/r)"),
     (Big("max", IDX, None, None, Fence("abs", IDX)), r"\max_i\, \lvert i\rvert", "maxᵢ |i|", "max_i |i|"),
     (relation(IDX, "≤", nt.Number(Fraction(1, 2))), r"i \le \tfrac{1}{2}", "i ≤ 1/2", "i <= 1/2"),
     (nt.Decimal("1.5e-10"), r"1.5\cdot 10^{-10}", "1.5e-10", "1.5e-10"),
