@@ -1,34 +1,140 @@
-"""The a-priori bound as one writes it: the formula, its letters, and why it holds."""
+"""The a-priori bound as one writes it: the formula that is evaluated, its letters, and why it holds.
+
+``priori`` computes the bound by evaluating these equations as they are printed, so that there is no second version.
+"""
 
 from __future__ import annotations
 
-from math import log
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log, prod
+from typing import TYPE_CHECKING
 
 from symattn.arrays.precision import Precision
-from symattn.document.notation import Fence, Name, Node, Power, Row, call, name, relation
-from symattn.verification.bounding.priori import Sizes, Terms
+from symattn.document import notation as nt
+from symattn.document.notation import (
+    Fence,
+    Name,
+    Node,
+    Power,
+    Relation,
+    Row,
+    call,
+    commas,
+    equals,
+    name,
+    node,
+    relation,
+)
+from symattn.document.text import text
+from symattn.verification.bounding.growth import growth_of
 
-E, V, W, P, G, S, U, M = (Name(letter) for letter in "eVWPGSUM")
+if TYPE_CHECKING:
+    from symattn.verification.bounding.priori import Sizes, Terms
+
+E, V, W, P, G, S, U, M, X, Y, D, F = (Name(letter) for letter in "eVWPGSUMXYDF")
 SUMS = Name("E")
+_A, _S, _B, _N, _H, _RHO = (Name(letter) for letter in "asbnhρ")
+LAMBDA_P, PATH = name("λ", "P"), name("λ", "+")
+EVERY, STORED = name("η", "e"), name("η", "P")
 
 
-def _power(exponent: Node) -> Node:
+def _e(exponent: Node) -> Node:
     return Power(E, exponent)
 
 
+def _grown(exponent: Node) -> Node:
+    """e^x − 1."""
+    return _fence(_e(exponent) - 1)
+
+
+def _fence(x: Node) -> Node:
+    return Fence("round", x)
+
+
+@dataclass(frozen=True)
+class Equations:
+    """What the bound is made of, each letter after those that it is made of, and the bound at last."""
+
+    definitions: tuple[Relation, ...]
+    bound: Relation
+
+    def values(self, letters: Mapping[str, float]) -> dict[str, float]:
+        """Every letter, those given and those defined; the bound is ``bound``."""
+        found = dict(letters)
+        for equation in (*self.definitions, Relation(Name("bound"), (("=", self.bound.rest[0][1]),))):
+            found[text(equation.first)] = value(equation.rest[0][1], found)
+        return found
+
+    @property
+    def printed(self) -> tuple[Node, ...]:
+        """The bound first, then what it is made of; short ones side by side."""
+        by_letter = {text(equation.first): equation for equation in self.definitions}
+        rows = [Row(tuple(by_letter[letter] for letter in group)) if len(group) > 1 else by_letter[group]
+                for group in ("M", "W", "XS", "G", "Y", "P", "E", "U", "FD") if group[0] in by_letter]  # fmt: skip
+        return (self.bound, *rows)
+
+
+def equations(wide: bool, events: bool) -> Equations:
+    """The equations of an arithmetic.
+
+    ``wide``: weights are stored as precisely as sums, so that distances of values are not computed; ``events``: few
+    partial sums round, so that their sizes tell more than their number.
+    """
+    centre = _fence(V + W + P)
+    lost = _fence(EVERY + STORED)
+    each, by_sums = _grown(PATH) * _fence(X + S), _fence(X + 2 * S + V + W + P) / 2
+    definitions = (
+        equals(W, call("min", commas(V * _e(_A) * _grown(_A), 2 * V))),
+        equals(X, V * _e(2 * _A)),
+        equals(S, V * _e(2 * _A) * _grown(_S)),
+        equals(G, _e(2 * _A + 2 * LAMBDA_P) * _grown(_B)),
+        equals(Y, X + V if wide else X),
+        equals(P, _grown(LAMBDA_P) * call("max", commas(_fence(Y + W) * _e(LAMBDA_P), X + S))),
+        equals(SUMS, call("min", commas(each, _H / _fence(1 - _H) * by_sums)) if events else each),
+        equals(F, _fence(1 + G) * _e(_S + PATH + 2 * LAMBDA_P)),
+        equals(D, _fence(1 - node(2) ** -node(30)) / _e(_B) - lost * _N),
+        equals(U, _fence(lost * _N * V * _fence(1 + F) + EVERY * _N) / D),
+        equals(M, W + P + G * centre + _fence(1 + G) * _e(2 * LAMBDA_P) * _fence(S + SUMS) + U),
+    )
+    y, o = Name("y"), Name("o")
+    last = M + name("g", "O") * _fence(V + M) + name("η", "O")
+    return Equations(definitions, relation(Fence("abs", y - o), "≤", _fence(1 + _RHO) * _fence(last)))
+
+
+def value(x: Node, letters: Mapping[str, float]) -> float:
+    """A side of an equation in float64, with exponentials rounded up. Raises ValueError for what it cannot read."""
+    match x:
+        case nt.Number():
+            return float(x.value)
+        case Name() if text(x) in letters:
+            return letters[text(x)]
+        case nt.Sum((Power(Name("e"), exponent), nt.Neg(nt.Number(one)))) if one == 1:
+            return growth_of(value(exponent, letters))
+        case nt.Sum():
+            return sum(value(term, letters) for term in x.terms)
+        case nt.Neg():
+            return -value(x.body, letters)
+        case nt.Product(factors, ""):
+            return prod(value(factor, letters) for factor in factors)
+        case nt.Over():
+            return value(x.numerator, letters) / value(x.denominator, letters)
+        case Power(Name("e"), exponent):
+            return (1 + growth_of(value(exponent, letters))) * (1 + 2.0**-52)
+        case Power(nt.Number(base), exponent):
+            return float(base ** int(value(exponent, letters)))
+        case nt.Fence("round", body, None):
+            return value(body, letters)
+        case nt.Call(Name("min" | "max" as word), (nt.Commas(parts),)):
+            return (min if word == "min" else max)(value(part, letters) for part in parts)
+    raise ValueError(f"{text(x)} has no value here")
+
+
 def formula() -> tuple[Node, ...]:
-    """|y − o| ≤ M + g_O (V + M) + η_O, and what M is made of."""
-    y, o, a, s, b, rate = Name("y"), Name("o"), Name("a"), Name("s"), Name("b"), name("λ", "P")
-    sums = G * _power(2 * rate) * Fence("round", S + SUMS)
-    return (
-        relation(Fence("abs", y - o), "≤", M + name("g", "O") * Fence("round", V + M) + name("η", "O")),
-        relation(M, "=", W + P + Fence("round", G - 1) * Fence("round", V + W + P) + sums + U),
-        Row((
-            relation(W, "=", V * _power(a) * Fence("round", _power(a) - 1)),
-            relation(S, "=", V * _power(2 * a) * Fence("round", _power(s) - 1)),
-            relation(G, "=", 1 + _power(2 * a + 2 * rate) * Fence("round", _power(b) - 1)),
-        )),
-    )  # fmt: skip
+    """The equations that are the same in every arithmetic."""
+    every = equations(True, False)
+    alike = tuple(e for e in every.definitions if text(e.first) not in ("Y", "E"))
+    return Equations(alike, every.bound).printed
 
 
 _FIRST = "To first order, M is V (a + s + b + λ_P + (sums)), and every exponent is a number of roundings times u."
@@ -49,18 +155,31 @@ def quantities(sizes: Sizes, precision: Precision, terms: Terms) -> tuple[tuple[
         (name("u", "O"), f"unit roundoff of the output ({p.returned.name})", float(p.returned.u)),
         (Name("ε"), f"error of the exponential, {p.exp_ulps:g} ulps", 2 * p.exp_ulps * float(p.score.u)),
     ]
-    names: dict[str, tuple[Node, str]] = {
-        "tau": (Name("τ"), "error of a score as it is stored"),
-        "a": (Name("a"), "error of an exponent that numerator and denominator share"),
-        "s": (Name("s"), "error of a term of the numerator alone, but for its sum"),
-        "b": (Name("b"), "error of a term of the denominator alone"),
-        "W": (W, "by how much the mean of the values moves"),
-        "P": (P, "storing weights"),
-        "G": (G, "error of the denominator, as a factor"),
-        "S": (S, "roundings of single terms"),
-        "E": (SUMS, "roundings of sums"),
-    }
-    return (*found, *((letter, words, q[key]) for key, (letter, words) in names.items() if key in q))
+    letters: list[tuple[Node, str]] = [
+        (Name("τ"), "error of a score as it is stored"),
+        (Name("a"), "error of an exponent that numerator and denominator share"),
+        (Name("s"), "error of a term of the numerator alone, but for its sum"),
+        (Name("b"), "error of a term of the denominator alone"),
+        (W, "by how much the mean of the values moves"),
+        (P, "storing weights"),
+        (G, "error of the denominator, as a share"),
+        (X, "sum of weights times absolute values"),
+        (Y, "sum of weights times distances from the mean, at most"),
+        (S, "roundings of single terms"),
+        (SUMS, "roundings of sums"),
+        (U, "what underflows"),
+        (F, "by what a term may have grown"),
+        (D, "least sum that terms are divided by"),
+        (LAMBDA_P, "rounding of a stored weight, as an exponent"),
+        (PATH, "roundings of the additions of a term, as an exponent"),
+        (_H, "share of a sum that its additions may lose"),
+        (EVERY, "what an exponential may lose where it underflows"),
+        (STORED, "what a stored weight may lose where it underflows"),
+        (name("g", "O"), "rounding of the output"),
+        (name("η", "O"), "what the output may lose where it underflows"),
+        (_RHO, "what makes up for the roundings of this evaluation"),
+    ]
+    return (*found, *((letter, words, q[text(letter)]) for letter, words in letters if text(letter) in q))
 
 
 def derivation(precision: Precision) -> tuple[str, ...]:

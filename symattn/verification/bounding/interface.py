@@ -113,4 +113,5 @@ def a_priori(
     sizes = Sizes(n, d_k, score_max, v_max, entry_max, lowest_max)
     terms = evaluate(sizes, precision)
     told = formula.quantities(sizes, precision, terms)
-    return APriori(terms.value, terms.parts, formula.formula(), told, formula.derivation(precision))
+    printed = terms.equations.printed if terms.equations else formula.formula()
+    return APriori(terms.value, terms.parts, printed, told, formula.derivation(precision))

@@ -11,7 +11,8 @@ o| ≤ V (with chords instead: for o between −V and V, the chord of f(o) = Σ 
 root of a mean square at most that, too; so W ≤ min{V e^a (e^a − 1), 2V} and Y ≤ V e^{2a}, or V e^{2a} + V where it is
 not computed.  ∎
 
-The value is enlarged by a part 2⁻¹⁰ + n 2⁻²², for the roundings that the evaluation in floats makes up for.
+M is what the equations of ``formula`` give, which are evaluated as they are printed. The value is enlarged by a part
+ρ = 2⁻¹⁰ + n 2⁻²², for the roundings of that evaluation in floats.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from math import inf, log
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.document.notation import name
+from symattn.document.text import text
 from symattn.errors import InputError, Undecided
 from symattn.verification.bounding.counts import Counts
+from symattn.verification.bounding.formula import EVERY, LAMBDA_P, PATH, STORED, Equations, equations
 from symattn.verification.bounding.growth import FARTHEST, g, growth_of, rate
 from symattn.verification.bounding.rule import Given, Numbers, exponents
 from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
@@ -51,9 +55,9 @@ class Sizes:
     def __post_init__(self) -> None:
         if self.n < 1 or self.d_k < 1:
             raise InputError(f"n = {self.n}, d_k = {self.d_k}; mend: both at least 1")
-        for name in ("score_max", "v_max", "entry_max"):
-            if not 0 <= getattr(self, name) < inf:
-                raise InputError(f"{name} is {getattr(self, name)}; mend: a finite number from 0 on")
+        for field_ in ("score_max", "v_max", "entry_max"):
+            if not 0 <= getattr(self, field_) < inf:
+                raise InputError(f"{field_} is {getattr(self, field_)}; mend: a finite number from 0 on")
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Terms:
     value: float
     parts: dict[str, float]
     quantities: dict[str, float] = field(default_factory=dict)
+    equations: Equations | None = None
 
 
 def evaluate(sizes: Sizes, precision: Precision) -> Terms:
@@ -107,28 +112,40 @@ class _Formula:
             raise Undecided("exponents of errors beyond all range")
 
     def terms(self) -> Terms:
-        """M, and the last rounding."""
-        p, v = self.precision, self.sizes.v_max
-        lam_p, twice = rate(p.stored), _e(2 * self.a)
-        moved = min(v * _e(self.a) * growth_of(self.a), 2 * v)
-        whole, apart = v * twice, v * twice * growth_of(self.alone)
-        spread = whole + (v if p.stored.u <= p.accumulate.u else 0.0)
-        kept = growth_of(lam_p) * max((spread + moved) * _e(lam_p), whole + apart)
-        lost = twice * growth_of(self.below) * _e(2 * lam_p)
-        centre = v + moved + kept
-        factor = (1 + lost) * _e(2 * lam_p)
-        sums = self._sums(whole + apart, centre + apart)
-        underflow = self._underflow(lost)
-        total = moved + kept + lost * centre + factor * (apart + sums) + underflow
-        last = (v + total) * g(1, p.returned) + float(p.returned.eta)
-        up = 1 + 2.0**-10 + self.sizes.n * 2.0**-22
-        parts = self._parts(moved, factor * apart, lost * centre)
-        parts["sums"] += factor * sums
-        parts |= {"stored weights": kept, "underflow": underflow, "output": last}
-        value = (total + last) * up if self._in_range() else inf
-        return Terms(
-            value, {name: x * up for name, x in parts.items()}, self._quantities(moved, kept, lost, apart, sums)
-        )
+        """M, and the last rounding, by the equations as they are printed."""
+        share = self._share()
+        wide = self.precision.stored.u <= self.precision.accumulate.u
+        every = equations(wide, share < 0.5)
+        found = every.values({**self._letters(), **({"h": share} if share < 0.5 else {})})
+        if found["D"] <= 0:
+            raise Undecided("a sum that may underflow to nothing")
+        up, factor = 1 + found["ρ"], (1 + found["G"]) * _e(2 * found[text(LAMBDA_P)])
+        parts = self._parts(found["W"], factor * found["S"], found["G"] * (found["V"] + found["W"] + found["P"]))
+        parts["sums"] += factor * found["E"]
+        last = found["bound"] / up - found["M"]
+        parts |= {"stored weights": found["P"], "underflow": found["U"], "output": last}
+        quantities = {"τ": self.tau, **found}
+        value = found["bound"] if self._in_range() else inf
+        return Terms(value, {name: x * up for name, x in parts.items()}, quantities, every)
+
+    def _letters(self) -> dict[str, float]:
+        """What the equations start from."""
+        p, c = self.precision, self.counts
+        lowest = -log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
+        rise = _e(min(max(-self.sizes.lowest_max, 0.0), lowest + 1))
+        return {
+            "n": self.sizes.n, "V": self.sizes.v_max, "a": self.a, "s": self.alone, "b": self.below,
+            text(LAMBDA_P): rate(p.stored), text(PATH): float(c.path[0, 0]) * self.lam,
+            text(EVERY): rise * float(max(p.score.eta, p.accumulate.eta)) * c.underflowing,
+            text(STORED): rise * float(p.stored.eta), text(name("g", "O")): g(1, p.returned),
+            text(name("η", "O")): float(p.returned.eta),
+            "ρ": 2.0**-10 + self.sizes.n * 2.0**-22,
+        }  # fmt: skip
+
+    def _share(self) -> float:
+        """By how much the additions that round may change a sum, as a share of it; 1 where that is not known."""
+        events = self.counts.partial_sums
+        return 1.0 if events is None else float(events[0, 0]) * float(self.precision.accumulate.u)
 
     def _parts(self, moved: float, apart: float, lost: float) -> dict[str, float]:
         """By step: exponents in proportion."""
@@ -144,33 +161,10 @@ class _Formula:
             "sums": apart * single / own + lost * added / below,
         }
 
-    def _sums(self, sizes: float, total: float) -> float:
-        """E."""
-        by_path = growth_of(float(self.counts.path[0, 0]) * self.lam) * sizes
-        events = self.counts.partial_sums
-        share = 1.0 if events is None else float(events[0, 0]) * float(self.precision.accumulate.u)
-        return by_path if share >= 0.5 else min(by_path, share / (1 - share) * (sizes + total) / 2)
-
-    def _underflow(self, lost: float) -> float:
-        """What step 6 adds."""
-        p, n, v, c = self.precision, self.sizes.n, self.sizes.v_max, self.counts
-        factor = _e(self.alone + float(c.path[0, 0]) * self.lam + 2 * rate(p.stored)) * (1 + lost)
-        lowest = -log(float(min(p.score.smallest_normal, p.accumulate.smallest_normal)))
-        rise = _e(min(max(-self.sizes.lowest_max, 0.0), lowest + 1))
-        every, weight = rise * float(max(p.score.eta, p.accumulate.eta)) * c.underflowing, rise * float(p.stored.eta)
-        divisor = (1 - 2.0**-30) / _e(self.below) - (every + weight) * n
-        if divisor <= 0:
-            raise Undecided("a sum that may underflow to nothing")
-        return ((every + weight) * n * v * (1 + factor) + every * n) / divisor
-
     def _in_range(self) -> bool:
         p = self.precision
         limit = float(min(f.largest for f in (p.score, p.accumulate, p.returned)))
         return self.t * LOG2_E * 1.03 <= limit and self.sizes.n * self.sizes.v_max * 1.03 <= limit
-
-    def _quantities(self, moved: float, kept: float, lost: float, apart: float, sums: float) -> dict[str, float]:
-        found = {"tau": self.tau, "a": self.a, "s": self.alone, "b": self.below}
-        return found | {"W": moved, "P": kept, "G": 1 + lost, "S": apart, "E": sums}
 
 
 def _e(x: float) -> float:

@@ -67,7 +67,7 @@ def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str) -> D
 def _before(asked: Beforehand) -> Iterator[Block]:
     yield _assumptions(asked)
     yield _steps(asked.bound.parts, asked.bound.value)
-    yield _result(asked.value, formula(), ARGUED)
+    yield _result(asked.value, asked.bound.formula, ARGUED)
     yield Heading(("Why it holds",))
     yield Items(tuple((line,) for line in asked.bound.derivation))
     columns = (Column(("letter",), "left"), Column(("what it is",), "left"), Column(("value",)))

@@ -1,0 +1,119 @@
+"""The a-priori bound is what its printed equations give; one that is changed gives another bound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.arrays.precision import Precision
+from symattn.document.notation import Name, Relation, call, node
+from symattn.document.text import text
+from symattn.errors import Undecided
+from symattn.verification.bounding import priori
+from symattn.verification.bounding.counts import Counts
+from symattn.verification.bounding.formula import Equations, equations, formula, value
+from symattn.verification.bounding.interface import a_priori
+from symattn.verification.bounding.priori import Sizes, evaluate
+from tests.statement.mutants import Letters, mutants
+from tests.verification.priori_by_hand import by_hand
+
+FORMATS = ("fp32", "fp16", "bf16", "fp64")
+
+
+def drawn(number: int) -> list[tuple[Sizes, Precision]]:
+    """Sizes and arithmetics as if at random: few and many keys, small and large scores, values and underflows."""
+    rng = np.random.default_rng(7)
+    found = []
+    for i in range(number):
+        n, d = int(2 ** rng.uniform(0, 14)), int(2 ** rng.uniform(0, 8))
+        sizes = Sizes(n, d, float(2 ** rng.uniform(-6, 5)), float(2 ** rng.uniform(-12, 8)),
+                      lowest_max=float(-rng.integers(0, 2) * 2 ** rng.uniform(0, 3)))  # fmt: skip
+        precision = Precision.of(FORMATS[i % 4], contract=("eager", "fused")[i // 4 % 2])
+        found.append((sizes, precision.in_tiles(n) if i % 3 == 0 else precision))
+    return found
+
+
+def exponents(sizes: Sizes, precision: Precision) -> Any:
+    """What the equations start from; None where nothing is said."""
+    try:
+        return priori._Formula(sizes, precision, Counts(precision, sizes.n, np.array([[sizes.n]])))
+    except (Undecided, OverflowError):
+        return None
+
+
+@pytest.mark.parametrize("number", [60, pytest.param(4000, marks=pytest.mark.deep)])
+def test_the_printed_equations_give_the_bound(number: int) -> None:
+    finite = 0
+    for sizes, precision in drawn(number):
+        terms = evaluate(sizes, precision)
+        if isfinite(terms.value):
+            finite += 1
+            assert terms.value == pytest.approx(by_hand(exponents(sizes, precision), sizes, precision), rel=1e-12)
+    assert finite > number / 2
+
+
+def changed(every: Equations) -> list[tuple[str, Equations]]:
+    """Each equation falsified, in every way."""
+    found = []
+    for place, equation in enumerate((*every.definitions, every.bound)):
+        for kind, mutant in mutants(equation.rest[0][1], Letters()).values():
+            other = Relation(equation.first, ((equation.rest[0][0], mutant),))
+            definitions = (*every.definitions[:place], other, *every.definitions[place + 1 :])
+            last = place == len(every.definitions)
+            new = Equations(every.definitions, other) if last else Equations(definitions, every.bound)
+            found.append((f"{kind}: {text(other)}", new))
+    return found
+
+
+def outcomes(cases: list[tuple[Sizes, Precision]]) -> dict[str, bool]:
+    """Mutants → whether some bound differs from that by hand, by more than a part in 10⁹."""
+    found: dict[str, bool] = {}
+    for sizes, precision in cases:
+        known = exponents(sizes, precision)
+        if known is None or not isfinite(evaluate(sizes, precision).value):
+            continue
+        wanted = by_hand(known, sizes, precision)
+        share = known._share()
+        letters = {**known._letters(), **({"h": share} if share < 0.5 else {})}
+        every = equations(precision.stored.u <= precision.accumulate.u, share < 0.5)
+        for words, other in changed(every):
+            try:
+                differs = abs(other.values(letters)["bound"] - wanted) > 1e-9 * wanted
+            except (ValueError, OverflowError, ZeroDivisionError, TypeError):
+                differs = True
+            found[words] = found.get(words, False) or differs
+    return found
+
+
+@pytest.mark.deep
+def test_changed_equations_give_another_bound() -> None:
+    found = outcomes(drawn(120))
+    alike = [words for words, differs in found.items() if not differs]
+    assert sum(found.values()) > 240
+    # Numbers commute, and 2⁻³⁰ is below what is compared.
+    assert [words for words in alike if not words.startswith("order: ") and "D = (1" not in words] == []
+
+
+def test_what_has_no_value_is_refused() -> None:
+    for x in (Name("Q"), call("sin", Name("V")), -(Name("V") ** Name("V"))):
+        with pytest.raises(ValueError, match="has no value"):
+            value(x, {"V": 1.0})
+    assert value(node(2) ** -node(3) - 1, {}) == -0.875
+
+
+def test_what_is_printed_is_what_was_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = equations(True, True)
+    definitions = tuple(Relation(e.first, (("=", 2 * e.rest[0][1]),)) if text(e.first) == "W" else e
+                        for e in honest.definitions)  # fmt: skip
+    p = Precision.of("fp32")
+    before = a_priori(64, 64, 8.0, 4.0, p)
+    monkeypatch.setattr(priori, "equations", lambda wide, events: replace(honest, definitions=definitions))
+    after = a_priori(64, 64, 8.0, 4.0, p)
+    assert after.value > 1.2 * before.value
+    assert after.formula != before.formula
+    common = {text(x) for x in formula()}
+    assert len(common & {text(x) for x in before.formula}) >= len(common) - 1
