@@ -313,8 +313,13 @@ class Reader:
         if word is None:
             raise Unread(f"the derivative by {text(x.by)}")
         found = self.derivative(x.of, word)
-        if found.rank != len(self.arrays[word].shape):
-            raise Unread("the derivative of what is no number")
+        own, by = found.rank - len(self.arrays[word].shape), len(self.arrays[word].shape)
+        if own and len(x.by.sub) not in (by, by - 1):
+            raise Unread("the derivative of what is no number by a matrix")
+        if own:  # the axes of what it is by come first, as they have the indices
+            first, axes = len(found.letters), range(len(found.letters), len(found.letters) + found.rank)
+            order = (*range(first), *axes[own:], *axes[:own])
+            found = replace(found, array=self.xp.permute_dims(found.array, order))
         return self.part(found, x.by.sub)
 
     # -- formulas ------------------------------------------------------------------------------------------------

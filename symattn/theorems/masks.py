@@ -16,6 +16,7 @@ from symattn.document.notation import (
     Node,
     Over,
     Partial,
+    Product,
     Relation,
     call,
     equals,
@@ -29,16 +30,26 @@ from symattn.proof.gradients import jacobian
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Positive, Together, bound, identity
+from symattn.statement.glossary import Definition, Glossary
+from symattn.statement.values import Value
 from symattn.theorems.letters import (
+    ATTENDING,
     ATTENTION,
     CAUSAL,
+    ONES,
     PI,
+    K,
     M,
+    Q,
+    V,
     X,
+    attention,
     power_of_e,
     row,
     rows,
     same,
+    softmax,
+    stack,
     t,
 )
 from symattn.theorems.sums import add_up, exp, greatest, others
@@ -70,7 +81,14 @@ def _scores(q: Any, k: Any) -> Any:
         row("o", "i"),
         " is attention over the keys and values of ",
         _ALLOWED,
-        " alone, if the scores of all other keys are −∞",
+        " alone, if the scores of all other keys are −∞: ",
+        equals(call("Masked", Q, stack(K, name("K'", role="key")), stack(V, name("V'", role="value"))), attention()),
+    ),
+    letters=ATTENDING.also(
+        {"K′": "b d_k", "V′": "b d_v"},
+        functions={
+            "Masked": lambda reader, q, k, v: Value(_seeing(reader.length("n_k"), q.array, k.array, v.array), (), 2)
+        },
     ),
     arrays={
         **{"q": "1 d_k", "k": "a d_k", "v": "a d_v", "k1": "b d_k", "v1": "b d_v", "bias": "1 a+b"},
@@ -81,7 +99,7 @@ def _scores(q: Any, k: Any) -> Any:
         (
             "row i may attend to the keys ",
             _ALLOWED,
-            ", one at least; they stand first, as attention does not see the order of keys",
+            ", one at least, those of K; they stand first, as attention does not see the order of keys",
         ),
     ),
     why="The exponential of −∞ is 0. The equations are for a mask, for padding, for padding and a bias, and for a batch"
@@ -98,15 +116,21 @@ def mask_is_restriction(
     xp, weights = q.__array_namespace__(), {"w_q": w_q, "w_k": w_k, "w_v": w_v}
     keys, values = rows(k, k1), rows(v, v1)
     keep = xp.arange(keys.shape[0]) < k.shape[0]
-    allowed = xp.broadcast_to(keep[None, :], (q.shape[0], keys.shape[0]))
     near = bias[:, : k.shape[0]]
     return [
-        (MASKED(q, keys, values, mask=allowed), ATTENTION(q, k, v)),
+        (_seeing(k.shape[0], q, keys, values), ATTENTION(q, k, v)),
         (PADDED(q, keys, values, keep=keep), ATTENTION(q, k, v)),
         (ADDED_PADDED(q, keys, values, mask=bias, keep=keep), soft(_scores(q, k) + near) @ v),
         *[(_surrounded(x, y0, y, y1, axes, **weights), HEADS(x=x, y=y, **weights)) for axes in ((), (2,))],
         (_surrounded(x, y0, y, y1, (), True, **weights), HEADS(x=x, y=y, **weights)),
     ]
+
+
+def _seeing(count: Any, q: Any, k: Any, v: Any) -> Any:
+    """Attention in which the first ``count`` keys alone are allowed."""
+    xp = q.__array_namespace__()
+    keep = xp.arange(k.shape[0]) < count
+    return MASKED(q, k, v, mask=xp.broadcast_to(keep[None, :], (q.shape[0], k.shape[0])))
 
 
 def _surrounded(
@@ -138,8 +162,10 @@ def _zeroed(p: Any, k: Any) -> Any:
         row("o", "i"),
         " is 0/0, undefined; with one bias ",
         -_BIAS,
-        " on every key it is what it is without a mask",
+        " on every key it is what it is without a mask: ",
+        equals(softmax(name("s") - _BIAS * ONES), softmax("s")),
     ),
+    letters=Glossary({"s": "n_k", "B": ""}),
     arrays={**QKV, "b": "n_q 1"},
     hypotheses=("real numbers; B is any finite number, one for each row",),
     why="All exponentials are 0, and so is their sum. A bias that all keys share cancels.",
@@ -233,7 +259,12 @@ finite_mask_leaks = Theorem(
 @theorem(
     "causal-no-leak",
     TOPIC,
-    (equals(Partial(row("o", "i"), name("x", "j", role="input")), 0), " for j > i"),
+    (equals(Partial(row("o", "i"), name("x", "j", role="input")), 0), " for ", relation("j", ">", name("i"))),
+    letters=Glossary(
+        {"X": "n d"},
+        index={"i": "n", "j": "n"},
+        defined={"O": lambda reader: CAUSAL(*[reader.array("X")] * 3)},
+    ),
     arrays=EARLY | LATE,
     source=VASWANI,
     why="No key after a token enters its row.",
@@ -279,6 +310,18 @@ def _one_too_far(x: Any) -> Any:
         equals(name("P", 1, 1, role="weight"), 1),
         ", so ",
         equals(name("dQ", 1), 0),
+    ),
+    hypotheses=("attention is causal, and there are as many queries as keys",),
+    letters=Glossary(
+        {"Q": "1+m d_k", "K": "1+m d_k", "V": "1+m d_v", "G": "1+m d_v"},
+        {"n": "1+m", "d_v": "d_v"},
+        {"i": "1+m", "j": "1+m", "c": "d_v"},
+        {
+            "P": lambda reader: CAUSAL.trace(*map(reader.array, "QKV"))["weights"],
+            "O": Definition((), name("P") * V),
+            "ℓ": Definition((), Product((name("G"), name("O")), "·")),
+        },
+        loss="ℓ",
     ),
     arrays=FIRST,
     why="The first token may attend to itself alone, and a single weight is 1; no other row sees its query.",
@@ -367,6 +410,12 @@ window_receptive_field = Theorem(
 )
 
 
+def _with_added(reader: Any, x: Value, m: Value) -> Value:
+    """Self-attention with an additive mask."""
+    w_q, w_k, w_v = map(reader.array, ("W_Q", "W_K", "W_V"))
+    return Value(ADDED(x=x.array, w_q=w_q, w_k=w_k, w_v=w_v, mask=m.array), (), 2)
+
+
 def _with_mask(x: Node, m: Node) -> Node:
     return call("Attention", x, m)
 
@@ -375,6 +424,11 @@ def _with_mask(x: Node, m: Node) -> Node:
     "mask-transport",
     TOPIC,
     same(_with_mask(PI * X, PI * M * t(PI)), PI * _with_mask(X, M)),
+    letters=Glossary(
+        {"X": "n d", "M": "n n", "W_Q": "d d_k", "W_K": "d d_k", "W_V": "d d_v"},
+        permutations={"Π": "n"},
+        functions={"Attention": _with_added},
+    ),
     arrays={"x": "n d", "m": "n n", "w_q": "d d_k", "w_k": "d d_k", "w_v": "d d_v"},
     permutations={"pi": "n"},
     hypotheses=(

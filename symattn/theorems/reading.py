@@ -16,7 +16,8 @@ from symattn.proof.theorem import Theorem
 from symattn.statement.comparing import FalseStep, NotRead
 from symattn.statement.compiling import pruned
 from symattn.statement.glossary import Definition, Glossary
-from symattn.statement.judging import Question, judged, relations
+from symattn.statement.judging import Asked, Question, judged, record, relations
+from symattn.statement.limits import limit
 from symattn.statement.sentences import Claim, assumed, claims, conditions, defined, is_mask
 
 
@@ -158,6 +159,8 @@ class Statement:
     def _evidence(self, claim: Claim) -> Evidence:
         """What the relation earns under its conditions."""
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
+        if _tends(relation):
+            return self._limit(claim)
         where = [*self._concerning(relation)]
         for condition in claim.conditions:
             if condition in self.definitions:
@@ -174,6 +177,19 @@ class Statement:
                 self._met(condition, glossary, sized)
         return self._judged(relation, glossary, sized, tuple(where), glossary.sharp)
 
+    def _limit(self, claim: Claim) -> Evidence:
+        """What x → c earns, as β → ∞ or β → 0."""
+        conditions_ = [c for c in claim.conditions if _tends(c)]
+        if len(conditions_) != 1:
+            raise NotRead(f"{text(claim.relation)}: what tends to what is not said")
+        glossary = pruned(self.glossary, Relation(claim.relation.first, claim.relation.rest), self.sized)
+
+        def decide(relation: Relation) -> Evidence:
+            return limit(relation, conditions_[0], relation.first, glossary, Question(relation, glossary).of)
+
+        record(Asked(claim.relation, decide, tuple(glossary.index), tuple(glossary.sizes)))
+        return decide(claim.relation)
+
     def _concerning(self, relation: Relation) -> tuple[Relation, ...]:
         """The conditions on given letters that the relation is about."""
         given = {*pruned(self.glossary, relation, self.sized).given}
@@ -189,8 +205,14 @@ class Statement:
 
 def _where(relation: Relation, condition: Relation) -> Relation:
     """Both sides of a relation, 0 where the condition on its indices does not hold."""
-    rest = tuple((sign, nt.At(side, condition)) for sign, side in relation.rest)
-    return Relation(nt.At(relation.first, condition), rest)
+    first, *rest = (
+        x if x == nt.node(0) else nt.At(x, condition) for x in (relation.first, *(s for _, s in relation.rest))
+    )
+    return Relation(first, tuple((sign, side) for (sign, _), side in zip(relation.rest, rest, strict=True)))
+
+
+def _tends(relation: Relation) -> bool:
+    return any(sign == "→" for sign, _ in relation.rest)
 
 
 def _chooses(condition: Relation) -> bool:

@@ -12,7 +12,8 @@ from symattn.attention.notation import D_K, N_K
 from symattn.document.notation import Fence, Node, Over, Product, Relation, equals, name, relation
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound
-from symattn.theorems.letters import magnitude, power_of_e, said
+from symattn.statement.glossary import Definition, Glossary
+from symattn.theorems.letters import largest, magnitude, power_of_e, said, smallest, softmax
 from symattn.theorems.sums import add_up, exp, weights
 
 TOPIC = "rounding"
@@ -183,7 +184,7 @@ TANH = said("tanh", ETA / 2)
 output_from_score_error = Theorem(
     "output-from-score-error",
     TOPIC,
-    (relation(magnitude(O_HAT - O_C), "≤", TANH * Fence("round", said("max", V_JC) - said("min", V_JC))),),
+    (relation(magnitude(O_HAT - O_C), "≤", TANH * Fence("round", largest("j", V_JC) - smallest("j", V_JC))),),
     Together(
         (
             bound(
@@ -205,7 +206,19 @@ output_from_score_error = Theorem(
     "folklore",
     (relation(magnitude(O_HAT - O_C), "≤", TANH * magnitude(O_C)),),
     ("The output moves most when half of the weight goes from the smallest value to the largest.",),
-    (("no score is wrong by more than η; max and min are over the keys j",),),
+    (("no score is wrong by more than η",),),
+    Glossary(
+        {"s": "n_k", "t": "n_k", "u": "", "V": "n_k d_v"},
+        index={"c": "d_v", "j": "n_k"},
+        defined={
+            "o": Definition((), softmax("s") * name("V")),
+            "ô": Definition((), softmax("t") * name("V")),
+            "η": Definition((), said("max", magnitude(name("s") - name("t"))) + name("u")),
+        },
+        nonnegative=("u",),
+        rows=True,
+        sharp="attained",
+    ),
 )
 
 

@@ -19,7 +19,6 @@ from symattn.document.notation import (
     Power,
     Product,
     call,
-    commas,
     equals,
     name,
     node,
@@ -38,6 +37,7 @@ from symattn.theorems.letters import (
     T_,
     K,
     Q,
+    beside,
     magnitude,
     norm,
     over_keys,
@@ -385,6 +385,11 @@ SINK = {"s": "n m", "b": "n 1", "v": "m d_v", "v_0": "1 d_v"}
 SINK_SOURCE = "Xiao et al., Efficient Streaming Language Models with Attention Sinks (2024)"
 
 
+def _with_zeros(v: Any) -> Any:
+    """The values, and one more that is 0."""
+    return v.__array_namespace__().concat([v, 0 * v[:1]], axis=0)
+
+
 def _with_key(s: Any, b: Any, v: Any, v_0: Any) -> Any:
     """Attention with one more key of the score b and the value v₀."""
     xp = s.__array_namespace__()
@@ -399,13 +404,16 @@ SUNK = Over(power_of_e(S_J), power_of_e(B_) + total(L_, 1, N_K, power_of_e(name(
     TOPIC,
     (
         equals(
-            SUNK,
-            Call(name("softmax", J_), (commas(S_, B_),)),
+            over_keys(SUNK * row("v", J_)),
+            softmax(beside(S_, B_)) * name("V", "+", role="value"),
         ),
-        ": a sink is one more key, of score b and value 0; ",
+        ": a sink is one more key, of score b and value 0, which is the last row of ",
+        name("V", "+", role="value"),
+        "; for ",
         equals(B_, 0),
-        " is softmax-off-by-one",
+        " it is softmax-off-by-one",
     ),
+    letters=LETTERS.also(defined={"V_+": lambda reader: _with_zeros(reader.array("V"))}, rows=True),
     arrays=SINK,
     source="Miller, Attention Is Off By One (2023)",
     why="The term e^b in the normaliser is the exponential of one more score.",

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.attention.notation import N_K
-from symattn.document.notation import Call, Node, Over, equals, name, node, relation
+from symattn.document.notation import Call, Node, Over, equals, name, node, relation, total
 from symattn.proof.gradients import gradient
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound, identity
@@ -191,6 +191,7 @@ softmax_cocoercive = Theorem(
 
 # -- limits, dispersion, gaps ------------------------------------------------------------------------------------------
 BETA = name("β")
+LOST = total(J_, 1, "m", power_of_e(-(BETA * name("u", J_))))
 TIES = {"tie": "n a", "u": "n b", "beta": ""}
 
 
@@ -198,6 +199,11 @@ def _below_ties(tie: Any, u: Any, beta: Any) -> Any:
     """Weights of β s, for the largest score 0 at the keys of ``tie`` and −u elsewhere."""
     xp = tie.__array_namespace__()
     return weights(xp.concat([0 * tie, -(beta * u)], axis=-1))
+
+
+def _tied(tie: Any, u: Any, beta: Any) -> Any:
+    """Their part of the keys of ``tie``."""
+    return _below_ties(tie, u, beta)[..., : tie.shape[-1]]
 
 
 def _rest(u: Any, beta: Any) -> Any:
@@ -208,10 +214,14 @@ softmax_limits = Theorem(
     "softmax-limits",
     TOPIC,
     (
-        softmax(BETA * S_),
-        " tends to equal weights on the largest scores as ",
+        equals(name("w", I_), 1 / (name("n") + LOST)),
+        " for the weights w of the n keys with the largest score; ",
+        relation(1 / (name("n") + LOST), "→", 1 / name("n")),
+        " as ",
         relation(BETA, "→", name("∞")),
-        ", and to equal weights on all keys as ",
+        "; and ",
+        relation(softmax(BETA * S_), "→", 1 / N_K * ONES),
+        " as ",
         relation(BETA, "→", 0),
     ),
     Together(
@@ -243,7 +253,19 @@ softmax_limits = Theorem(
     "folklore",
     ("the limit is one-hot, also with ties",),
     ("All keys but the largest lose weight exponentially in β.",),
-    (("the largest scores are 0, as a shift makes them; those of the other keys, one at least, are −u with u > 0",),),
+    (
+        told(
+            "the n largest scores are 0, as a shift makes them, and w are their weights; those of the other m keys, "
+            "one at least, are −u with {}",
+            relation(name("u"), ">", 0),
+        ),
+    ),
+    LETTERS.also(
+        {"β": "", "u": "m", "tie": "n"},
+        sizes={"n": "n", "m": "m"},
+        index={"i": "n", "j": "m"},
+        defined={"w": lambda reader: _tied(reader.array("tie"), reader.array("u"), reader.array("β"))},
+    ),
 )
 
 SPREAD = {"s": "n 1", "u": "n m", "w": ""}

@@ -14,8 +14,9 @@ from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.document.notation import Call, Over, Power, equals, name, node, relation, total
 from symattn.errors import Refused
+from symattn.proof.expectation import Law
 from symattn.proof.theorem import Theorem, theorem
-from symattn.statement.glossary import Glossary
+from symattn.statement.glossary import Definition, Glossary
 from symattn.statement.values import Value
 from symattn.theorems import structure_bounds
 from symattn.theorems.letters import (
@@ -43,6 +44,7 @@ from symattn.theorems.letters import (
     row,
     rows,
     same,
+    softmax,
     stack,
     t,
     told,
@@ -341,10 +343,20 @@ def symmetric_scores_reversible(a: Any) -> Any:
 _DROPPED = Over(_WEIGHT * name("B", "i", "j"), 1 - name("r"))
 
 
+_VALUE = name("v", "j", "c", role="value")
+KEPT = Law(("r",), lambda r: (1 - r, r * (1 - r)), lambda r: [(0 * r, r), (0 * r + 1, 1 - r)])
+
+
 @theorem(
     "dropout-unbiased",
     TOPIC,
-    same(Call(name("E"), (over_keys(_DROPPED * row("v", "j")),), square=True), over_keys(_WEIGHT * row("v", "j"))),
+    same(Call(name("E"), (over_keys(_DROPPED * _VALUE),), square=True), over_keys(_WEIGHT * _VALUE)),
+    letters=Glossary(
+        {"B": "n_q n_k", "S": "n_q n_k", "V": "n_k d_v", "r": ""},
+        index={"i": "n_q", "j": "n_k", "c": "d_v"},
+        defined={"P": Definition((), softmax("S"))},
+        laws={"B": KEPT},
+    ),
     arrays={**QKV, "b": "n_q n_k", "c": "n_q n_k", "s": "1 1", "u": "1 1", "keep": "1 1"},
     positive=("keep",),
     hypotheses=("the entries of B are 1 with probability 1 − r, else 0; 0 < r < 1",),
