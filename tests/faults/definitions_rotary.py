@@ -96,12 +96,12 @@ def from_one(x, positions):
 
 WRONG = (
     Program("turns neighbours", interleaved, Rotary(),
-            "neighbouring columns are turned together, not column l with l + r/2"),
+            "neighbouring columns 2l and 2l + 1 are turned together, not column l with l + r/2"),
     Program("turns halves", half, Rotary(layout="interleaved"),
             "column l is turned with l + r/2, not with its neighbour"),
     Program("one over d", one_over_d, Rotary(), "the exponents of the frequencies are l/r, not 2l/r"),
     Program("in bfloat16", in_bfloat16, Rotary(), "positions are rounded to bfloat16"),
-    Program("other way", other_way, Rotary(), "the rotation is the other way round"),
+    Program("other way", other_way, Rotary(), "the rotation is the other way round: angles have the other sign"),
     Program("laid apart", laid_apart, Rotary(), "halves are exchanged with angles that are laid out for neighbours"),
     Program("of all columns", of_all_columns, Rotary(width=4),
             "the frequencies are those of all columns, not of the ones that are turned"),

@@ -246,8 +246,8 @@ VARIANTS: dict[str, Variant] = {
             "with a value": (Choices(sink=_sink, value=1.0), None),
             "of the other head": (
                 Choices(sink=lambda given: given["sink"][::-1, None, None]),
-                "the sink of another head is taken: heads are in the opposite order; "
-                "or the sink of the next head is taken",
+                "the sink is that of another head: heads are in the opposite order; "
+                "or the sink is that of the next head",
             ),
         },
         "sink",
@@ -265,7 +265,7 @@ VARIANTS: dict[str, Variant] = {
         {
             "other layout": (
                 Choices(prepare=partial(_turn, 0, "interleaved"), open_=_causal),
-                "columns 2l and 2l + 1 are turned together, in place of l and l + r/2",
+                "neighbouring columns 2l and 2l + 1 are turned together, not column l with l + r/2",
             ),
             "one place on": (
                 Choices(prepare=partial(_turn, 1, "half"), open_=_causal),
@@ -279,7 +279,7 @@ VARIANTS: dict[str, Variant] = {
         {
             "over the tokens": (
                 Choices(prepare=partial(_norms, -2)),
-                "the norm runs over the tokens, not over the columns of one",
+                "mean and variance are taken over the tokens",
             ),
             "left out": (Choices(), "queries and keys are not normalised"),
         },
@@ -290,7 +290,7 @@ VARIANTS: dict[str, Variant] = {
         {
             "of another head": (
                 Choices(change=partial(_slopes, -1, 1), open_=_causal),
-                "slopes are those of another head: heads are in the opposite order",
+                "the slope is that of another head: heads are in the opposite order",
             ),
             "of the other sign": (
                 Choices(change=partial(_slopes, 1, -1), open_=_causal),

@@ -13,10 +13,10 @@ from symattn import Attention
 from symattn.sources.verify import verify
 from symattn.verification.diagnosis.affected import affected
 from symattn.verification.diagnosis.combining import combined
-from symattn.verification.diagnosis.mistakes import MISTAKES, Mistake
 from symattn.verification.domain import Domain
 from symattn.verification.report import Fault
-from symattn.verification.rules import of_numbers
+from symattn.verification.rules import known
+from symattn.verification.rules.mistake import Mistake
 
 Array = Any
 
@@ -125,7 +125,7 @@ def test_what_no_mistake_explains_is_described() -> None:
 
 
 def _known(words: str) -> Mistake:
-    every = (*MISTAKES, *of_numbers(Attention(causal=True)))
+    every = known(Attention(causal=True), frozenset("qkv"))
     return next(m for m in every if m.cause.startswith(words))
 
 

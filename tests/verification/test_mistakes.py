@@ -1,4 +1,4 @@
-"""Every mistake in the table, made in float64 by running its own variant on NumPy arrays, is another function; some of
+"""Every mistake by rule, made in float64 by running its own variant on NumPy arrays, is another function; some of
 them go through a whole verification and are named."""
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from symattn import Attention
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.sources.verify import verify
-from symattn.verification.diagnosis.mistakes import MISTAKES, STEPS, Mistake
 from symattn.verification.domain import Domain
-from symattn.verification.known.families import FAMILIES
 from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.probes import small
 from symattn.verification.reference import RIGHT, Variant, changed, trace
+from symattn.verification.report import STEPS
+from symattn.verification.rules import known
+from symattn.verification.rules.families import families
+from symattn.verification.rules.mistake import Mistake
 from symattn.verification.target import Argument, Convention
 from tests.lanes import one_row_in
 
@@ -111,7 +113,7 @@ def _differs(mistake: Mistake, spec: Attention, inputs: dict[str, Any]) -> bool:
     names = {step.name for step in spec.pipeline(frozenset(inputs))}
     variant = mistake.variant
     own = variant.values != "v" or variant.spec or variant.inputs or names & variant.steps.keys()
-    if not mistake.applies(spec) or not own:
+    if not own:
         return False
     try:
         wrong = _output(spec, inputs, variant)
@@ -124,17 +126,29 @@ def _differs(mistake: Mistake, spec: Attention, inputs: dict[str, Any]) -> bool:
         return bool((np.abs(wrong - right) > 1e-9).any())
 
 
+def _made() -> dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]]:
+    """Where each mistake may be made, by its words."""
+    found: dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]] = {}
+    for spec, inputs in _INPUTS:
+        for mistake in known(spec, frozenset(inputs)):
+            found.setdefault(mistake.cause, []).append((mistake, spec, inputs))
+    return found
+
+
+_MADE = _made()
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_a_mistake_is_another_function(step: str) -> None:
-    here = [m for m in MISTAKES if m.step == step]
-    assert [m.cause for m in here if not any(_differs(m, spec, inputs) for spec, inputs in _INPUTS)] == []
+    here = {cause: places for cause, places in _MADE.items() if places[0][0].step == step}
+    assert [cause for cause, places in here.items() if not any(_differs(*place) for place in places)] == []
 
 
-def test_the_table_is_in_order_and_says_each_cause_in_words() -> None:
-    order = [STEPS.index(m.step) for m in MISTAKES]
-    assert order == sorted(order)
-    assert all(family.step in STEPS for family in FAMILIES)
-    assert len({m.cause for m in MISTAKES}) > 300
+def test_the_rules_say_each_cause_in_words() -> None:
+    order = [STEPS.index(m.step) for m in known(Attention(), frozenset("qkv"))]
+    assert order[:300] == sorted(order[:300])
+    assert all(family.step in STEPS for spec, _ in _SPECS for family in families(spec))
+    assert len(_MADE) > 600
 
 
 def _program(mistake: Mistake, spec: Attention) -> Callable[..., Any]:
@@ -154,7 +168,7 @@ def _program(mistake: Mistake, spec: Attention) -> Callable[..., Any]:
 _NAMED = (
     ("the scale is applied twice", Attention(scale=0.3)),
     ("the configured scale is ignored", Attention(scale=0.3)),
-    ("each weight meets the value of the next key", Attention()),
+    ("values are those of the next token", Attention()),
     ("the padding mask is left out", Attention(padding=True, causal=True)),
     ("the sum is taken before the mask", Attention(mask="boolean")),
     ("the output so far is not rescaled when the maximum grows (tiles of 3)", Attention()),
@@ -167,7 +181,8 @@ _NAMED = (
     ids=lambda x: str(x)[:40],
 )
 def test_the_variant_is_named(words: str, spec: Attention) -> None:
-    mistake = next(m for m in MISTAKES if m.cause.startswith(words))
+    names = ("q", "k", "v", *(["keep"] if spec.padding else []), *(["mask"] if spec.mask else []))
+    mistake = next(m for m in known(spec, frozenset(names)) if m.cause.startswith(words))
     report = verify(_program(mistake, spec), spec, precision="float64", framework="numpy", examples=10)
     (fault,) = report.faults
     assert mistake.cause in str(fault.cause)

@@ -10,12 +10,13 @@ from typing import Any
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import vjp
 from symattn.attention.groups import repeat_heads
+from symattn.attention.inputs import NEEDED
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.verification.definitions.attending import plain
 from symattn.verification.definitions.subject import Mistake
-from symattn.verification.diagnosis.mistakes import MISTAKES
 from symattn.verification.reference import changed, raw, trace
+from symattn.verification.rules import known
 
 Shared = Callable[[Any, int], Any]
 
@@ -77,10 +78,10 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 def of_wrong_attention(spec: Attention) -> Iterator[Mistake]:
     """The exact gradient of every known wrong variant of attention."""
-    for known in MISTAKES:
-        if known.applies(spec):
-            cause = f"it is the gradient of other attention: {known.cause}"
-            yield Mistake("backward", cause, partial(_of_wrong, spec, known.variant))
+    names = frozenset("qkv") | {name for name, needed in NEEDED.items() if needed(spec)}
+    for wrong in known(spec, names):
+        cause = f"it is the gradient of other attention: {wrong.cause}"
+        yield Mistake("backward", cause, partial(_of_wrong, spec, wrong.variant))
 
 
 def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,9 +11,9 @@ from symattn.attention.brief import brief
 from symattn.attention.fields import check_flags, finite, refusal
 from symattn.attention.norms import layer_norm, rms_norm
 from symattn.verification.definitions.drawing import integers, normal
-from symattn.verification.definitions.norm_mistakes import mistakes
 from symattn.verification.definitions.norm_ways import gain_of, layer_ways, rms_ways
-from symattn.verification.definitions.subject import Definition, Family, Input, Numbers
+from symattn.verification.definitions.subject import Definition, Family, Input, Mistake, Numbers
+from symattn.verification.rules import norms
 from symattn.verification.subject import Array, Random
 
 EPS = Fraction(1, 10**5)
@@ -103,11 +103,42 @@ def subject(spec: Norm) -> Definition:
         ),
         outputs=("y",),
         ways=ways,
-        mistakes=tuple(mistakes(spec, layer)),
+        mistakes=tuple(_mistakes(spec, layer)),
         shapes=(*sizes[:2], {"d": 4}, {"b": 2, "n": 3, "d": 4}, *sizes[2:]),
         families=_FAMILIES if spec.eps else {n: f for n, f in _FAMILIES.items() if n not in ("equal", "rows")},
         settings={"eps": float(spec.eps), "normalized_shape": lambda arrays: (arrays["x"].shape[-1],)},
     )
+
+
+def _mistakes(spec: Norm, layer: bool) -> Iterator[Mistake]:
+    """Those by rule; of the gain as it is stored; and the variance as a difference, which loses digits alone."""
+    kind: norms.Kind = "layer" if layer else "rms"
+
+    def told(words: str, how: norms.Norm, stored: bool = False, exact: bool = True) -> Mistake:
+        def run(x: Any, gain: Any = None, bias: Any = None) -> Any:
+            return how(x, spec.eps, gain if stored else gain_of(spec, gain), bias)
+
+        return Mistake("norm", words, run, exact)
+
+    for words, how in norms.norms(kind, spec.eps, _AXES):
+        yield told(words, how)
+    good = norms.right(kind)
+    if spec.one_plus:
+        yield told("the gain, stored as an offset from one, is used without the 1", good, stored=True)
+    else:
+        yield told("1 is added to the gain", replace(good, affine=lambda y, g, b: norms.affine(y, _more(g), b)))
+    if layer:
+        cancelling = replace(good, within=False, measure=lambda mean, y, n: mean(y * y) - mean(y) * mean(y))
+        words = "the variance is computed as mean(x²) − mean(x)², which cancels where the mean is large"
+        yield told(words, cancelling, exact=False)
+
+
+_AXES = {(-2,): "the tokens", (-1, -2): "tokens and columns together", (-1, -2, -3): "the whole batch",
+         (0,): "the first axis"}  # fmt: skip
+
+
+def _more(gain: Any) -> Any:
+    return None if gain is None else 1 + gain
 
 
 def _told(spec: Norm) -> Iterator[str]:

@@ -16,8 +16,8 @@ from symattn.attention.positions.rotary import angles, inverse_frequencies, pair
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import FEW, swapped
-from symattn.verification.definitions.rotary_mistakes import of_pairs, of_tables
 from symattn.verification.definitions.subject import Compute, Definition, Input, Mistake
+from symattn.verification.rules.rotating import of_pairs, of_tables
 from symattn.verification.subject import Array, Random
 from symattn.verification.target import Inputs, Layout
 
@@ -175,10 +175,6 @@ def _mistakes(spec: Rotary, run: Compute, wide: bool) -> Iterator[Mistake]:
         yield Mistake("position", cause, partial(run, wide, tables_of, turn=turn))
     for cause, change in of_tables(spec):
         yield Mistake("position", cause, partial(_other_tables, run, wide, change))
-    for base in (1000, 10000, 100000, 500000, 1000000):
-        if base != spec.base:
-            cause = f"the base of the frequencies is {base}, not {float(spec.base):g}"
-            yield Mistake("position", cause, partial(_other_tables, run, wide, partial(_with, {"base": base})))
     if spec.scaling is not None:
         cause = "the frequencies are not scaled"
         yield Mistake("position", cause, partial(_other_tables, run, wide, partial(_with, {"scaling": None})))

@@ -21,12 +21,12 @@ from symattn.errors import SymattnError
 from symattn.verification.definitions import drawing, judging
 from symattn.verification.domain import Domain
 from symattn.verification.judged import Case, Judged
-from symattn.verification.known.mistake import Where
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing.search import perturbed
 from symattn.verification.reduce import Axes
 from symattn.verification.reference import lifted
 from symattn.verification.report import Power
+from symattn.verification.rules.mistake import Where
 from symattn.verification.subject import Array, Cases, Random, Subject
 from symattn.verification.target import Inputs, Outcome
 

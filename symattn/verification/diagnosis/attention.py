@@ -12,20 +12,21 @@ import numpy as np
 from symattn.errors import SymattnError
 from symattn.verification import judge, rules
 from symattn.verification.diagnosis.affected import affected
-from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, where_made
+from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, plainest, where_made
 from symattn.verification.diagnosis.combining import combined
 from symattn.verification.diagnosis.emptied import what_empty_rows_give, without_empty_rows
 from symattn.verification.diagnosis.fitted import Family
 from symattn.verification.diagnosis.isolate import idle_step, needs_scores
 from symattn.verification.diagnosis.lost import lost_rows
 from symattn.verification.diagnosis.matching import LITTLE, best, left, ranked
-from symattn.verification.diagnosis.mistakes import MISTAKES, STEPS, Mistake
 from symattn.verification.diagnosis.observe import first_wrong_step
 from symattn.verification.diagnosis.outofrange import out_of_range
 from symattn.verification.diagnosis.screening import Screen
 from symattn.verification.judged import OF_VALUES, Case, Judged
-from symattn.verification.known.families import FAMILIES
 from symattn.verification.reference import RIGHT
+from symattn.verification.report import STEPS
+from symattn.verification.rules.families import families
+from symattn.verification.rules.mistake import Mistake
 from symattn.verification.rules.storing import mistakes as by_storing
 
 if TYPE_CHECKING:
@@ -42,17 +43,19 @@ class InAttention(Search[Mistake]):
     """A search among known mistakes, those by rule, and arrays that are stored in narrower formats."""
 
     screen: Screen = field(init=False)
+    names: frozenset[str] = field(init=False)
     clear: list[Mistake] = field(default_factory=list)
     dim: list[Mistake] = field(default_factory=list)
     without_rows: bool = False  # whether rows without any key are put aside
 
     def __post_init__(self) -> None:
         self.screen = Screen(self.session.spec, self.session.precision)
+        self.names = frozenset(self.wrong[0].case.inputs)
         super().__post_init__()
 
     def every(self) -> list[Mistake]:
-        """Those of the tables, and those that are made by rule of numbers of the specification."""
-        return [m for m in (*MISTAKES, *rules.of_numbers(self.session.spec)) if self._possible(m)]
+        """Those by rule that the bound holds for."""
+        return self._possible(rules.known(self.session.spec, self.names))
 
     def answer(self, judged: Judged, mistake: Mistake) -> bool | None:
         """See ``screening``."""
@@ -70,9 +73,9 @@ class InAttention(Search[Mistake]):
         return combined(*sorted((first, second), key=lambda m: STEPS.index(m.step)))
 
     def families(self) -> Iterator[Family[Mistake]]:
-        """Those of ``known.families``."""
-        names = {step.name for step in self.session.spec.pipeline(frozenset(self.wrong[0].case.inputs))}
-        return (f for f in FAMILIES if f.applies(self.session.spec) and f.changes in names)
+        """Those of the steps that there are."""
+        names = {step.name for step in self.session.spec.pipeline(self.names)}
+        return (f for f in families(self.session.spec) if names.issuperset(f.steps))
 
     def miss(self, judged: Judged, mistake: Mistake | None) -> float:
         """|y − o|, at its largest."""
@@ -119,8 +122,7 @@ class InAttention(Search[Mistake]):
         """Mistakes that the grammar makes, and known ones that balls cannot show, where they account for nearly all of
         what is wrong; of those that give the same numbers, the first."""
         self._begin()
-        names = frozenset(self.wrong[0].case.inputs)
-        survivors = self.survivors([m for m in rules.of_arrays(self.session.spec, names) if self._possible(m)])
+        survivors = self.survivors(self._possible(rules.of_entries(self.session.spec, self.names)))
         likely = best(self.screen, self.wrong, (*self.dim, *survivors))
         yield from islice(self._distinct(likely), _MOST)
 
@@ -145,12 +147,19 @@ class InAttention(Search[Mistake]):
             if not mistake.variant.rows and 2 * shown > len(self.wrong):
                 yield replace(mistake, in_floats=True)
 
-    def _distinct(self, mistakes: Sequence[Mistake]) -> Iterator[Mistake]:
-        """The mistakes without those that give the same numbers as one before, up to roundings of float64."""
+    def plainest(self, mistakes: tuple[Mistake, ...], tried: Sequence[Judged]) -> tuple[Mistake, ...]:
+        """Without operations on arrays, where a mistake of a step gives the same numbers."""
+        cases = [*self.wrong[:_TEN], *self.right[:_TEN], *tried]
+        return tuple(self._distinct(plainest(mistakes), cases, lambda m: m.general))
+
+    def _distinct(
+        self, mistakes: Sequence[Mistake], cases: Sequence[Judged] = (), among: Callable[[Mistake], bool] = bool
+    ) -> Iterator[Mistake]:
+        """The mistakes without those ``among`` them whose numbers are those of one before, up to roundings."""
         told: list[list[np.ndarray]] = []
         for mistake in mistakes:
-            outputs = [self._output(judged, mistake) for judged in self.wrong[:_TEN]]
-            if not any(all(map(alike, outputs, others)) for others in told):
+            outputs = [self._output(judged, mistake) for judged in cases or self.wrong[:_TEN]]
+            if not (among(mistake) and any(all(map(alike, outputs, others)) for others in told)):
                 told.append(outputs)
                 yield mistake
 
@@ -161,13 +170,13 @@ class InAttention(Search[Mistake]):
         except (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError):
             return np.zeros(0)
 
-    def _possible(self, mistake: Mistake) -> bool:
-        """Whether the mistake changes something that there is."""
-        inputs = frozenset(self.wrong[0].case.inputs)
-        steps = {step.name for step in self.session.spec.pipeline(inputs)}
-        v = mistake.variant
-        changed = v.values != "v" or v.spec is not None or v.inputs is not None or bool(steps & v.steps.keys())
-        return mistake.applies(self.session.spec) and changed
+    def _possible(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
+        """Those that change something that there is."""
+        steps = {step.name for step in self.session.spec.pipeline(self.names)}
+        return [
+            m for m in mistakes
+            if m.variant.values != "v" or m.variant.spec or m.variant.inputs or steps & m.variant.steps.keys()
+        ]  # fmt: skip
 
     # -- part by part --------------------------------------------------------------------------------------------------
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:

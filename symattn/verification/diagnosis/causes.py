@@ -19,7 +19,7 @@ from symattn.verification.diagnosis.conditions import only_where, separating, th
 from symattn.verification.diagnosis.fitted import Family, fitted
 from symattn.verification.effort import Effort
 from symattn.verification.judged import OF_VALUES, Judged
-from symattn.verification.known.mistake import Where
+from symattn.verification.rules.mistake import Where
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -161,6 +161,10 @@ class Search(ABC, Generic[M]):
         """Whether what was seen on fresh inputs is enough."""
         return True
 
+    def plainest(self, mistakes: tuple[M, ...], tried: Sequence[Judged]) -> tuple[M, ...]:
+        """What is said of those that explain everything, ``tried`` besides."""
+        return plainest(mistakes)
+
     def gives(self, mistake: M) -> bool:
         """Whether the mistake is one that gives numbers."""
         return True
@@ -182,9 +186,9 @@ class Search(ABC, Generic[M]):
             candidates = self._judged(way()) if unjudged else tuple(way())
             if not candidates:
                 continue
-            sure = self._tried(candidates)
+            sure, tried = self._tried(candidates)
             if sure:
-                return _plainest(sure), True
+                return self.plainest(sure, tried), True
             doubtful = doubtful or candidates[:1]
         return doubtful, False
 
@@ -281,16 +285,17 @@ class Search(ABC, Generic[M]):
         self.effort.spend(_BALLS * judged.case.size, _BALLS)
         return self.explains(judged, mistake)
 
-    def _tried(self, mistakes: tuple[M, ...]) -> tuple[M, ...]:
-        """Those that explain inputs that were not seen before, too."""
-        kept, wrong = mistakes, []
+    def _tried(self, mistakes: tuple[M, ...]) -> tuple[tuple[M, ...], list[Judged]]:
+        """Those that explain inputs that were not seen before, too; and these."""
+        kept, tried = mistakes, []
         for case in self.session.subject.unseen(self.session, mistakes):
             judged = self.seen(self.session.try_(case))
             kept = tuple(m for m in kept if self.explains(judged, m) is not False)
-            wrong += [judged] if judged.finding == "values" else []
+            tried.append(judged)
             if not kept or self.session.effort.over:
                 break
-        return tuple(m for m in kept if self.confirmed(m, wrong))
+        wrong = [judged for judged in tried if judged.finding == "values"]
+        return tuple(m for m in kept if self.confirmed(m, wrong)), tried
 
     def explain_errors(self, mistakes: tuple[M, ...]) -> bool:
         """Whether every call that raised had shapes for which the mistake has no result."""
@@ -319,7 +324,7 @@ def alike(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True))
 
 
-def _plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:
+def plainest(mistakes: tuple[M, ...]) -> tuple[M, ...]:
     """One for each cause; of those that differ in what stands in brackets, the first. What holds everywhere comes
     before what has a size of its own, and stands alone."""
     everywhere = tuple(m for m in mistakes if not SIZED.search(m.cause))

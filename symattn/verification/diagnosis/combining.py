@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from symattn.attention.spec import Attention
-from symattn.verification.known.masks import some_keys
-from symattn.verification.known.mistake import Mistake
 from symattn.verification.reference import Change, Variant
+from symattn.verification.rules.forbidding import some_keys
+from symattn.verification.rules.mistake import Mistake
 from symattn.verification.target import Inputs
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from symattn.verification.judged import Case, Judged
-from symattn.verification.known.mistake import Where
+from symattn.verification.rules.mistake import Where
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

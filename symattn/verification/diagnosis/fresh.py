@@ -9,9 +9,9 @@ import numpy as np
 
 from symattn.verification.diagnosis.causes import SIZED
 from symattn.verification.judged import Case
-from symattn.verification.known.mistake import Mistake
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.search import FAMILIES
+from symattn.verification.rules.mistake import Mistake
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

@@ -15,8 +15,8 @@ from symattn.errors import SymattnError
 from symattn.verification.diagnosis.screening import Screen
 from symattn.verification.judge import traced
 from symattn.verification.judged import Judged
-from symattn.verification.known.mistake import Mistake
 from symattn.verification.reference import RIGHT, Variant
+from symattn.verification.rules.mistake import Mistake
 
 LITTLE = 0.1  # of the squared residual that a mistake which is named may leave
 _ALIKE = 4  # times what the best one leaves: as good

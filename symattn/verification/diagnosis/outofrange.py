@@ -17,10 +17,10 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
-from symattn.verification.diagnosis.mistakes import Mistake
 from symattn.verification.judge import traced
 from symattn.verification.judged import Case, Judged
 from symattn.verification.reference import Variant
+from symattn.verification.rules.mistake import Mistake
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

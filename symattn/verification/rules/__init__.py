@@ -5,15 +5,62 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symattn.attention.spec import Attention
-from symattn.verification.known.mistake import Mistake
-from symattn.verification.rules import masking, operators, scaling
+from symattn.verification.report import STEPS
+from symattn.verification.rules import (
+    distances,
+    fields,
+    forbidding,
+    heads,
+    masking,
+    norms,
+    operators,
+    reading,
+    rotating,
+    scaling,
+    scoring,
+    softmaxes,
+    steps,
+    storing,
+    tiling,
+)
+from symattn.verification.rules.mistake import Mistake
 from symattn.verification.rules.places import places
+
+
+def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    """The mistakes in the steps of a specification whose inputs are ``names``."""
+    yield from heads.mistakes(spec, names)
+    yield from norms.mistakes(spec, names)
+    yield from fields.mistakes(spec)
+    yield from rotating.mistakes(spec)
+    yield from reading.mistakes(spec, names)
+    yield from scoring.mistakes(spec)
+    yield from distances.mistakes(spec)
+    yield from steps.mistakes(spec)
+    yield from forbidding.mistakes(spec)
+    yield from softmaxes.mistakes(spec)
+    yield from tiling.mistakes(spec)
+    yield from storing.singles(spec)
 
 
 def of_numbers(spec: Attention) -> Iterator[Mistake]:
     """Another number or size in a scale or a mask: these keep the definition's form, and the bound holds for them."""
     yield from masking.mistakes(spec)
     yield from scaling.mistakes(spec)
+
+
+def known(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    """All that the bound holds for: those of steps, of numbers, and of arrays whose entries stand elsewhere.
+
+    In the order of the steps; of those that give the same numbers, the first is the plainest.
+    """
+    yield from sorted((*of_steps(spec, names), *of_numbers(spec)), key=lambda mistake: STEPS.index(mistake.step))
+    yield from (m for m in of_arrays(spec, names) if not m.in_floats)
+
+
+def of_entries(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    """An operation on the entries of one array, which is judged in float64."""
+    yield from (m for m in of_arrays(spec, names) if m.in_floats)
 
 
 def of_arrays(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:

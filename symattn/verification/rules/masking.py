@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.verification.known.masks import allowed, forbid, some_keys
-from symattn.verification.known.mistake import Mistake, in_steps, shape
 from symattn.verification.reference import Values
+from symattn.verification.rules.forbidding import allowed, forbid, some_keys
+from symattn.verification.rules.mistake import Mistake, in_steps, shape
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import softmax
-from symattn.verification.known.mistake import Mistake
+from symattn.verification.rules.mistake import Mistake
 from symattn.verification.rules.places import Operation, Place
 
 
@@ -32,7 +32,9 @@ class Operator:
         """The mistake of doing it to a place."""
         exact = self.exact and place.words not in ("outputs", "outputs of the heads")
         blamed = place.order if self.moves else place.step
-        return Mistake(blamed, self.words.format(place.words), place.variant(self.run), in_floats=not exact)
+        return Mistake(
+            blamed, self.words.format(place.words), place.variant(self.run), in_floats=not exact, general=True
+        )
 
 
 def operators(place: Place) -> Iterator[Operator]:
@@ -55,8 +57,8 @@ def _along(axis: int, name: str) -> Iterator[Operator]:
     yield moved(f"{{}} are taken from the last {name} to the first", partial(_flip, axis))
     yield moved(f"{{}} are those of the next {name}", partial(_roll, axis, -1))
     yield moved(f"{{}} are those of the {name} before", partial(_roll, axis, 1))
-    yield moved(f"the {{}} of the first {name} are taken for all {plural}", partial(_one, axis, 0))
-    yield moved(f"the {{}} of the last {name} are taken for all {plural}", partial(_one, axis, -1))
+    yield moved(f"the {{}} of the first {name} are taken for all {plural}", partial(one, axis, 0))
+    yield moved(f"the {{}} of the last {name} are taken for all {plural}", partial(one, axis, -1))
     yield moved(f"the two halves of the {plural} of {{}} are exchanged", partial(_halves, axis))
     yield Operator(f"the {{}} of the first {name} are lost: 0 is taken for them", partial(_lost, axis, 0), exact=True)
     yield Operator(f"the {{}} of the last {name} are lost: 0 is taken for them", partial(_lost, axis, -1), exact=True)
@@ -117,7 +119,8 @@ def _halves(axis: int, x: Any) -> Any:
     return namespace_of(x).roll(x, -(_needs(x, axis) // 2), axis=axis)
 
 
-def _one(axis: int, place: int, x: Any) -> Any:
+def one(axis: int, place: int, x: Any) -> Any:
+    """One entry of an axis in the place of all."""
     n = _needs(x, axis)
     at = (..., slice(place % n, place % n + 1), *(slice(None),) * (-axis - 1))
     return namespace_of(x).broadcast_to(x[at], x.shape)

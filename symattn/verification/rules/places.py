@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from symattn.attention.spec import Attention
-from symattn.verification.known.mistake import own, step
 from symattn.verification.reference import Change, Values, Variant
+from symattn.verification.rules.mistake import own, step
 
 Operation = Callable[[Any], Any]
 
@@ -37,6 +37,8 @@ def places(spec: Attention, names: frozenset[str]) -> Iterator[Place]:
     steps = {s.name: s for s in spec.pipeline(names)}
     heads = ("head",) if spec.heads > 1 else ()
     tokens, pairs = ("column", "token", *heads), ("key", "query", *heads)
+    if spec.latent is None:
+        yield Place("values", "values", "values", tokens, _in_values)
     if spec.score == "dot" and spec.latent is None:
         yield Place("queries", "score", "score", tokens, partial(_in_argument, "scores", 0))
         yield Place("keys", "score", "score", tokens, partial(_in_argument, "scores", 1))
@@ -44,8 +46,6 @@ def places(spec: Attention, names: frozenset[str]) -> Iterator[Place]:
     yield Place("scaled scores", "score", "score", (), partial(_in_result, "scaled"))
     if "bias" in names and "biased" in steps:
         yield Place("biases", "bias", "bias", pairs, partial(_in_argument, "biased", steps["biased"].of.index("bias")))
-    if spec.latent is None:
-        yield Place("values", "values", "values", tokens, _in_values)
     yield Place("weights", "normalize", "values", pairs, partial(_in_result, "weights"))
     if "attended" in steps:
         yield Place("outputs of the heads", "merge", "merge", tokens, partial(_in_result, "attended"))

@@ -9,8 +9,8 @@ from typing import Any
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.spec import Attention
-from symattn.verification.known.mistake import Mistake, before, in_steps, own, root, size, step
 from symattn.verification.reference import Values
+from symattn.verification.rules.mistake import Mistake, before, in_steps, own, root, size, step
 
 Size = Callable[[Attention, Values], int]
 #: Powers in quarters, as they are written with a size in place of {}.

@@ -1,43 +1,126 @@
-"""The definition with some of its arrays stored in a narrower format on the way, several at once."""
+"""The definition with some of its arrays stored in a narrower format on the way: one of them, or several at once.
+
+Rounded inputs and constants are other inputs and constants, exactly. A number that was computed before it is rounded
+may lie on either side of a boundary; so beside the variant stand two whose numbers are moved a little, up and down, and
+what the function gave may be as far away as these are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import product
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
-from symattn.attention.softmax import row_max
+from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
-from symattn.verification.known.mistake import Mistake, final
-from symattn.verification.known.roundings import of_inputs, of_powers, of_powers_for_values, of_step, of_sum
-from symattn.verification.reference import Change, Values, Variant
+from symattn.verification.reference import Change, Variant
+from symattn.verification.rules.at import At, change, read, told
+from symattn.verification.rules.mistake import Mistake, size
 from symattn.verification.target import Inputs
 
 _FORMATS = ("float32", "float16", "bfloat16")
-_MOVED = 2.0**-20  # a number on the other side of a boundary is rounded the other way
+#: A name in words, and the format whose roundings are meant; TF32 has the digits of float16.
+_NARROW = {"float16 (or TF32, which has as many digits)": "float16", "bfloat16": "bfloat16", "float8": "float8_e4m3fn"}
+_MOVED = 2.0**-20  # more than float32 is off by, where nothing cancels
+Round = Callable[[float, Format, At], Any]
 
 
-def _of_differences(by: float, f: Format, spec: Attention, values: Values) -> Any:
+def rounded(f: Format, x: Any) -> np.ndarray:
+    """Rounded, where the format reaches; larger numbers, and infinities, stay."""
+    a = np.asarray(x, dtype=np.float64)
+    within = np.abs(a) <= float(f.largest)
+    found: np.ndarray = np.where(within, f.rounded(np.where(within, a, 0.0)), a)
+    return found
+
+
+def _step(by: float, f: Format, at: At) -> Any:
+    """A step's numbers, rounded."""
+    x = np.asarray(at.right())
+    return np.where(np.isfinite(x), rounded(f, np.where(np.isfinite(x), x, 0.0) * (1 + by)), x)
+
+
+def _powers(by: float, f: Format, at: At) -> Any:
+    """Exponentials rounded before they are summed."""
+    e = rounded(f, np.asarray(at.e) * (1 + by))
+    return e / (e.sum(axis=-1, keepdims=True) + np.asarray(at.sink))
+
+
+def _powers_for_values(by: float, f: Format, at: At) -> Any:
+    """Exponentials rounded where they meet the values, and not where they are summed."""
+    return rounded(f, np.asarray(at.e) * (1 + by)) / np.asarray(at.total)
+
+
+def _sum(by: float, f: Format, at: At) -> Any:
+    return np.asarray(at.e) / rounded(f, np.asarray(at.total) * (1 + by))
+
+
+def _differences(by: float, f: Format, at: At) -> Any:
     """e^{s − m} in the format: of float32 as NumPy computes it, else rounded."""
-    s = final(spec, values)
-    x = np.asarray(s - row_max(s), dtype=np.float64) * (1 + by)
+    x = np.asarray(at.first - at.top, dtype=np.float64) * (1 + by)
     e = np.exp(x.astype(np.float32)) if f.name == "float32" else f.rounded(np.exp(f.rounded(x)))
     e = e.astype(np.float64)
     return e / e.sum(axis=-1, keepdims=True)
 
 
-_POWERS: Mapping[str, tuple[str, Callable[..., object] | None]] = {
+# -- one array ---------------------------------------------------------------------------------------------------------
+_INPUTS = {"qk": ("queries and keys", "score"), "q": ("queries", "score"), "k": ("keys", "score"),
+           "v": ("values", "values"), "qkv": ("queries, keys and values", "score")}  # fmt: skip
+_STEPS: tuple[tuple[tuple[str, ...], str, str, Round], ...] = (
+    (("scores",), "scores are, before they are scaled,", "score", _step),
+    (("scaled",), "scaled scores are", "score", _step),
+    (("weights",), "weights are", "values", _step),
+    (("output",), "the output is", "output", _step),
+    (("cos", "sin"), "cosines and sines of positions are", "position", _step),
+    (("weights",), "exponentials are", "exp", _powers),
+    (("weights",), "exponentials are, where they meet the values,", "values", _powers_for_values),
+    (("weights",), "the sum that weights are divided by is", "normalize", _sum),
+)  # fmt: skip
+
+
+def singles(spec: Attention) -> Iterator[Mistake]:
+    """One array, or one constant, rounded."""
+    plain = spec.normaliser == "softmax" and spec.sink is None
+    for words, name in _NARROW.items():
+        f = Format(name)
+        for names, (role, step) in _INPUTS.items() if spec.latent is None else ():
+            of: Any = {n: lambda spec, a, f=f: rounded(f, a) for n in names}
+            yield read(step, f"{role} are rounded to {words}", **of)
+        if spec.score == "dot" and spec.scale not in ("given", "1/d_k") and spec.position is None:
+            yield told("scale", f"the scale is rounded to {words}", scaled=partial(_scale, f))
+        for steps, noun, step, round_ in _STEPS:
+            if (plain or round_ is _step) and ("cos" not in steps or isinstance(spec.position, Rotary)):
+                yield _moved(step, f"{noun} rounded to {words}", partial(_in_steps, steps, round_, f))
+
+
+def _scale(f: Format, at: At) -> Any:
+    scale = 1 / sqrt(size(at.values, "q")) if at.spec.scale is None else float(at.spec.scale)
+    return at.first * float(f.rounded(np.asarray(scale)))
+
+
+def _in_steps(names: tuple[str, ...], round_: Round, f: Format, by: float) -> dict[str, Change]:
+    return {name: change(name, partial(round_, by, f)) for name in names}
+
+
+def _moved(step: str, cause: str, make: Callable[[float], dict[str, Change]]) -> Mistake:
+    around = tuple(Variant(make(by), False) for by in (_MOVED, -_MOVED))
+    return Mistake(step, cause, Variant(make(0.0), False), around=around)
+
+
+# -- several at once ---------------------------------------------------------------------------------------------------
+_POWERS: Mapping[str, tuple[str, Round | None]] = {
     "": ("", None),
-    "exponentials": ("exp", of_powers),
-    "exponentials, and the differences that they are of,": ("exp", _of_differences),
-    "exponentials, where they meet the values,": ("values", of_powers_for_values),
-    "the sum of exponentials": ("normalize", of_sum),
-    "weights": ("values", None),
+    "exponentials": ("exp", _powers),
+    "exponentials, and the differences that they are of,": ("exp", _differences),
+    "exponentials, where they meet the values,": ("values", _powers_for_values),
+    "the sum of exponentials": ("normalize", _sum),
+    "weights": ("values", _step),
 }
 
 
@@ -49,33 +132,28 @@ def mistakes(spec: Attention, precision: Precision) -> Iterator[Mistake]:
             choices = product((0, 1), (0, 1), (0, 1), _POWERS, (0, 1))
             for stored in sorted(choices, key=lambda c: sum(map(bool, c))):
                 if any(stored):
-                    yield _mistake(spec, name, f, *stored)
+                    yield _mistake(f, *stored)
 
 
-def _mistake(
-    spec: Attention, name: str, f: Format, inputs: int, scores: int, scaled: int, powers: str, out: int
-) -> Mistake:
-    told = [
+def _mistake(f: Format, inputs: int, scores: int, scaled: int, powers: str, out: int) -> Mistake:
+    told_ = [
         ("score", "inputs", inputs), ("score", "scores before they are scaled", scores),
         ("score", "scaled scores", scaled), (_POWERS[powers][0], powers, powers), ("output", "outputs", out),
     ]  # fmt: skip
-    said = [(step, words) for step, words, there in told if there]
+    said = [(step, words) for step, words, there in told_ if there]
     words = " and ".join((", ".join(w for _, w in said[:-1]), said[-1][1])) if len(said) > 1 else said[0][1]
-    steps = [("scores", scores), ("scaled", scaled), ("weights", powers == "weights"), ("output", out)]
-    names = [n for n, there in steps if there]
-    make = partial(_variant, f, names, _POWERS[powers][1], bool(inputs))
-    around = (make(_MOVED), make(-_MOVED))
-    step = said[0][0] or "values"
+    names = tuple(n for n, there in (("scores", scores), ("scaled", scaled), ("output", out)) if there)
+    round_ = _POWERS[powers][1]
+
+    def steps(by: float) -> dict[str, Change]:
+        return _in_steps(names, _step, f, by) | (_in_steps(("weights",), round_, f, by) if round_ else {})
+
     verb = "is" if said == [("normalize", "the sum of exponentials")] else "are"
-    return Mistake(step, f"{words} {verb} rounded to {name}", make(0.0), around=around, in_floats=True)
+    found = _moved(said[0][0] or "values", f"{words} {verb} rounded to {f.name}", steps)
+    read_ = partial(_read, f) if inputs else None
+    around = tuple(replace(v, inputs=read_) for v in found.around)
+    return replace(found, variant=replace(found.variant, inputs=read_), around=around, in_floats=True)
 
 
-def _variant(f: Format, names: list[str], powers: Callable[..., object] | None, inputs: bool, by: float) -> Variant:
-    steps: dict[str, Change] = {n: partial(of_step, n, by, f) for n in names}
-    if powers is not None:
-        steps["weights"] = partial(powers, by, f)
-    return Variant(steps, rows=False, inputs=partial(_rounded, f) if inputs else None)
-
-
-def _rounded(f: Format, spec: Attention, given: Inputs) -> Inputs:
-    return {n: of_inputs(f, spec, a) if a.dtype.kind == "f" and n != "mask" else a for n, a in given.items()}
+def _read(f: Format, spec: Attention, given: Inputs) -> Inputs:
+    return {n: rounded(f, a) if a.dtype.kind == "f" and n != "mask" else a for n, a in given.items()}

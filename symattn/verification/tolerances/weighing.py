@@ -20,10 +20,11 @@ from symattn.attention.inputs import NEEDED
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, SymattnError
 from symattn.verification.bounding.interface import bound
-from symattn.verification.diagnosis.mistakes import MISTAKES, Mistake
 from symattn.verification.domain import Domain
 from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.reference import RIGHT, Variant, trace
+from symattn.verification.rules import known
+from symattn.verification.rules.mistake import Mistake
 from symattn.verification.target import Argument, Convention
 from symattn.verification.tolerances.picked import Tolerance
 
@@ -100,18 +101,17 @@ def _run(spec: Attention, inputs: Mapping[str, Any], variant: Variant = RIGHT) -
         return np.asarray(trace(spec, dict(inputs), variant)["output"])
 
 
-def _kinds(spec: Attention) -> list[Mistake]:
+def _kinds(spec: Attention, names: frozenset[str]) -> list[Mistake]:
     """One mistake of each kind: of those that differ in a number alone, such as the width of a tile, the first."""
     found: dict[str, Mistake] = {}
-    for mistake in MISTAKES:
-        if mistake.applies(spec):
-            found.setdefault(_NUMBERS.sub("", mistake.cause), mistake)
+    for mistake in known(spec, names):
+        found.setdefault(_NUMBERS.sub("", mistake.cause), mistake)
     return list(found.values())
 
 
 def _wrong(spec: Attention, inputs: Mapping[str, Any], exact: Array) -> Iterator[tuple[Mistake, Array]]:
     """The outputs of the known mistakes that have the right shape."""
-    for mistake in _kinds(spec):
+    for mistake in _kinds(spec, frozenset(inputs)):
         try:
             output = _run(spec, inputs, mistake.variant)
         except (SymattnError, ValueError, IndexError, TypeError, KeyError):  # it has no place here

@@ -1,0 +1,143 @@
+"""Families of mistakes: each has a number, which is fitted to what the function gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.softcap import softcap
+from symattn.attention.spec import Attention
+from symattn.verification.reference import Variant
+from symattn.verification.rules import norms, rotating
+from symattn.verification.rules.at import At, change
+from symattn.verification.rules.forbidding import added, allowed
+from symattn.verification.rules.mistake import Mistake, shape
+from symattn.verification.rules.softmaxes import with_logit
+from symattn.verification.rules.steps import times
+
+
+@dataclass(frozen=True)
+class Family:
+    """A mistake with a number x in some steps: ``words`` say it with x in place of {}, ``grid`` are the points to
+    start from."""
+
+    step: str
+    words: str
+    steps: tuple[str, ...]
+    wrong: Callable[[float, At], Any]
+    grid: Sequence[float]
+    rows: bool = True
+
+    def variant(self, x: float) -> Variant:
+        """The variant with this number."""
+        return Variant({name: change(name, partial(self.wrong, x)) for name in self.steps}, self.rows)
+
+    def mistake(self, x: float, written: str) -> Mistake:
+        """The mistake with this number, and how it is written."""
+        return Mistake(self.step, self.words.format(written), self.variant(x))
+
+
+def _logarithmic(low: float, high: float, count: int = 25) -> tuple[float, ...]:
+    return tuple(float(x) for x in np.geomspace(low, high, count))
+
+
+def _signed(low: float, high: float, count: int = 16) -> tuple[float, ...]:
+    """From −high to high, with 0 between."""
+    above = _logarithmic(low, high, count)
+    return (*(-x for x in reversed(above)), 0.0, *above)
+
+
+_SHARES = (0, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.5, 1)
+_HUNDRED = _signed(1e-3, 100)
+
+
+def families(spec: Attention) -> Iterator[Family]:
+    """Those of a specification, the plainest first."""
+    scaled, position = partial(Family, "scale", steps=("scaled",), grid=_HUNDRED), spec.position
+    yield scaled("scores are scaled by {} whatever d_k is", wrong=lambda x, at: at.first * at.number(x))
+    of = "scores are scaled by {}/√d_k" if spec.scale is None else "scores are {} times what they should be"
+    yield scaled(of, wrong=lambda x, at: at.right() * at.number(x))
+    if spec.masks_anything:
+        late, grid = "which leaves them a weight", _signed(1e-3, 3e4, 24)
+        yield Family("mask", f"forbidden scores become {{}}, {late}", ("masked",), partial(_filled, False), grid)
+        yield Family("mask", f"{{}} is added to forbidden scores, {late}", ("masked",), partial(_filled, True), grid)
+    if spec.softcap is not None:
+        yield Family(
+            "softcap", "the cap is {}", ("capped",), lambda x, at: softcap(at.first, x), _logarithmic(1e-1, 1e3)
+        )
+    if spec.bias:
+        yield Family("bias", "the bias is {} times what it should be", ("biased",), times, _HUNDRED)
+    if isinstance(position, Alibi | Buckets):
+        of = (
+            "the linear bias is {} times what it"
+            if isinstance(position, Alibi)
+            else "the biases of buckets are {} times what they"
+        )
+        yield Family("bias", f"{of} should be", ("positioned",), times, _HUNDRED)
+    if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
+        turned = ("q_turned", "k_turned")
+        yield Family(
+            "position", "the base of the frequencies is {}", turned, rotating.by_base, _logarithmic(1.5, 1e8, 40)
+        )
+    if spec.qk_norm in ("rms", "layer"):
+        normed = ("q_normed", "k_normed")
+        yield Family("norm", "ε is {}", normed, norms.by_eps, _logarithmic(1e-13, 10, 30))
+    if spec.normaliser == "softmax":
+        yield from _of_weights(spec)
+
+
+def _of_weights(spec: Attention) -> Iterator[Family]:
+    def made(
+        step: str, words: str, wrong: Callable[[float, At], Any], grid: Sequence[float], rows: bool = True
+    ) -> Family:
+        return Family(step, words, ("weights",), wrong, grid, rows)
+
+    yield made("score", "scores are cut off at ±{}", _cut_off, _logarithmic(1e-1, 200))
+    yield made(
+        "bias", "scores have {} times the distance added, which is not asked for", _by_distance, _signed(1e-3, 10)
+    )
+    if spec.sink is not None:
+        words = "{} is added to the sink's logit"
+        yield made("sink", words, lambda x, at: with_logit(at, at.z + at.number(x)), _signed(1e-2, 100))
+    else:
+        words = "{} is added to the sum that weights are divided by"
+        grid = _logarithmic(1e-12, 1e4, 33)
+        yield made("normalize", words, lambda x, at: at.e / (at.total + at.number(x)), grid, False)
+    if spec.sink == "given":
+        words = "the sink's logit is {} times what it should be"
+        yield made("sink", words, lambda x, at: with_logit(at, at.z * at.number(x)), _signed(1e-2, 100))
+    words = "weights are {} times what they should be, and do not sum to 1"
+    yield made("normalize", words, lambda x, at: at.right() * at.number(x), _HUNDRED, False)
+    words = "{} of the weight is shared out among all keys alike"
+    if spec.masks_anything:
+        yield made("mask", f"{words}, forbidden ones too", _shared_out, _SHARES)
+    else:
+        yield made("normalize", words, _shared_out, _SHARES)
+
+
+def _filled(besides: bool, x: float, at: At) -> Any:
+    """A number in the place of forbidden scores, or added to them."""
+    s = added(at.spec, at.values)
+    other = s + at.number(x) if besides else at.number(x)
+    return at.xp.where(allowed(at.spec, at.values), s, other)
+
+
+def _cut_off(x: float, at: At) -> Any:
+    c = at.number(x)
+    return at.weights(at.finite(lambda s: at.xp.maximum(at.xp.minimum(s, c), -c)))
+
+
+def _shared_out(x: float, at: At) -> Any:
+    return at.right() * at.number(1 - x) + at.number(x) / at.n
+
+
+def _by_distance(x: float, at: At) -> Any:
+    n_q, n_k = shape(at.values)[-2:]
+    i = np.arange(n_q)[:, None] + (0 if at.spec.alignment == "top-left" else n_k - n_q)
+    far = at.xp.asarray(np.arange(n_k)[None, :] - i)
+    return at.weights(at.first + at.number(x) * at.xp.astype(far, at.first.dtype))

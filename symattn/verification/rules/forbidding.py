@@ -1,0 +1,213 @@
+"""What becomes of forbidden scores, which masks are applied and how they are joined; rows without any key; padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention import masks
+from symattn.attention.spec import Attention
+from symattn.verification.reference import Values
+from symattn.verification.rules.at import At, read, told
+from symattn.verification.rules.mistake import (
+    Mistake,
+    before,
+    in_fields,
+    in_steps,
+    number,
+    own,
+    shape,
+    weights,
+)
+
+_BARE = Attention()
+
+
+# -- the masks of a specification --------------------------------------------------------------------------------------
+def allowed(spec: Attention, values: Values) -> Any:
+    """What the specification's masks allow: booleans (…, n_q, n_k); all, where it has none."""
+    if not spec.masks_anything:
+        return np.ones(shape(values), dtype=bool)
+    s = before(spec, values, "masked")
+    return np.asarray(namespace_of(s).isfinite(own(spec, values, "masked")))
+
+
+def added(spec: Attention, values: Values) -> Any:
+    """The scores before the masks, with the finite part of an additive one."""
+    s = before(spec, values, "masked")
+    if spec.mask != "additive":
+        return s
+    xp, mask = namespace_of(s), values["mask"]
+    finite = xp.where(xp.isfinite(mask), mask, 0)
+    return masks.add_mask(s, masks.for_heads(finite, s) if spec.heads > 1 else finite)
+
+
+def forbid(spec: Attention, values: Values, open_: Any) -> Any:
+    """The scores where ``open_``, else −∞."""
+    return masks.forbid(added(spec, values), open_)
+
+
+def some_keys(spec: Attention, values: Values) -> Any:
+    """The weights of what a wrong mask has left; see ``weights``."""
+    return weights(spec, values, before(spec, values, "weights"))
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+Open = Callable[[Attention, Values], Any]
+
+
+def _opening(words: str, open_: Open) -> Mistake:
+    """Other keys are allowed."""
+    return in_steps(
+        "mask", words, weights=some_keys, masked=lambda spec, values: forbid(spec, values, open_(spec, values))
+    )
+
+
+def _filling(words: str, fill: Callable[[At, Any], Any]) -> Mistake:
+    """Something finite in the place of −∞: ``fill`` of the scores."""
+
+    def wrong(at: At) -> Any:
+        s = added(at.spec, at.values)
+        return at.xp.where(allowed(at.spec, at.values), s, fill(at, s))
+
+    return told("mask", words, masked=wrong)
+
+
+def mistakes(spec: Attention) -> Iterator[Mistake]:
+    """Those of a specification that forbids something."""
+    if not spec.masks_anything:
+        return
+    if spec.causal or spec.padding or spec.mask is not None:
+        yield told("mask", "the mask is ignored", masked=lambda at: added(at.spec, at.values) * 1)
+    yield _opening("the mask is inverted", lambda spec, values: ~allowed(spec, values))
+    yield _filling(_NOTHING, lambda at, s: at.number(0))
+    yield _filling(_NOTHING, lambda at, s: at.number(-1e-9))
+    yield _filling("a boolean mask is added as 1 where it forbids", lambda at, s: s + 1)
+    yield told("mask", "a boolean mask is added as 0 and 1", masked=_added_as_one)
+    words = "weights are masked after the softmax, and not normalised again"
+    yield told("mask", words, False, weights=_masked_late)
+    yield from _joined(spec)
+    yield from _empty_rows()
+    if spec.causal and not spec.documents:
+        for n in (2, 4, 8, 16, 32, 64, 128):
+            words = f"the causal mask goes by blocks of {n}: a query sees all keys of its own block"
+            yield _opening(words, partial(_by_blocks, lambda j, i, n=n: j // n <= i // n))  # type: ignore[misc]
+            yield _opening(words, partial(_by_blocks, lambda j, i, n=n: j // n * n <= i))  # type: ignore[misc]
+    if spec.padding:
+        yield from _padding(spec)
+    if spec.documents:
+        yield in_fields("mask", "the documents are ignored", documents=False)
+        yield read("mask", "documents are told apart by their places, not by their labels", doc=_by_places)
+
+
+# Two variants of one cause: float64 tells them apart, float32 does not.
+_NOTHING = "forbidden scores become 0 (a mask multiplied) or nearly 0 (−1e-9 filled in), which leaves them a weight"
+
+
+def _added_as_one(at: At) -> Any:
+    return added(at.spec, at.values) + allowed(at.spec, at.values).astype(float)
+
+
+def _masked_late(at: At) -> Any:
+    return at.right(added(at.spec, at.values)) * allowed(at.spec, at.values).astype(float)
+
+
+def _by_blocks(rule: Callable[[Any, Any], Any], spec: Attention, values: Values) -> Any:
+    """Another causal mask by the places j and i + o, with the other masks as they are."""
+    window = spec.sides if isinstance(spec.window, int) else spec.window
+    n_q, n_k = shape(values)[-2:]
+    i = np.arange(n_q)[:, None] + (0 if spec.alignment == "top-left" else n_k - n_q)
+    rest = replace(spec, causal=False, prefix=None, window=window)
+    return allowed(rest, values) & rule(np.arange(n_k)[None, :], i)
+
+
+def _joined(spec: Attention) -> Iterator[Mistake]:
+    """Of several masks one is left out, or they are joined by or."""
+    single = {"causal": spec.causal, "padding": spec.padding, "mask": spec.mask is not None,
+              "window": spec.window is not None or spec.block is not None, "documents": spec.documents}  # fmt: skip
+    if sum(single.values()) < 2:
+        return
+    if spec.padding:
+        yield in_fields("mask", "the padding mask is left out", padding=False)
+    if spec.mask is not None:
+        yield in_fields("mask", "the mask given is left out", mask=None)
+    yield _opening("several masks are joined by or: a key is seen that one of them allows", _any)
+
+
+def _any(spec: Attention, values: Values) -> Any:
+    fields = ("causal", "window", "block", "mask", "padding")
+    single = [{f: getattr(spec, f)} for f in fields if getattr(spec, f) != getattr(_BARE, f)]
+    usual = {"heads": spec.heads, "kv_heads": spec.kv_heads, "alignment": spec.alignment}
+    usual |= {"prefix": spec.prefix} if spec.causal else {}
+    alone = [replace(_BARE, **(usual | one | ({} if "causal" in one else {"prefix": None}))) for one in single]
+    found = [allowed(s, values) for s in alone]
+    return np.logical_or.reduce(np.broadcast_arrays(*found))
+
+
+def _empty_rows() -> Iterator[Mistake]:
+    words = "a row without any key is not masked at all: a large number is taken from all its scores alike"
+    for told_, make in (("a row without any key gives the mean of all values", _zeros), (words, added)):
+        yield in_steps("mask", told_, masked=lambda spec, values, make=make: _where_empty(make, spec, values))  # type: ignore[misc]
+
+
+def _zeros(spec: Attention, values: Values) -> Any:
+    return number(values["scores"], 0)
+
+
+def _where_empty(make: Open, spec: Attention, values: Values, s: Any = None) -> Any:
+    """Masked scores, with others in rows without any key."""
+    s = own(spec, values, "masked") if s is None else s
+    xp = namespace_of(s)
+    return xp.where(~np.asarray(xp.isfinite(s)).any(axis=-1, keepdims=True), make(spec, values), s)
+
+
+def _padding(spec: Attention) -> Iterator[Mistake]:
+    yield _opening("padding is applied to queries, not to keys", _queries_padded)
+    words = "padding is applied to queries, not to keys (rows of padding give the mean of all values)"
+    yield in_steps("mask", words, masked=partial(_filled, _queries_padded))
+    yield read("mask", "lengths are off by one: one key of the padding is seen", keep=partial(_longer, 1))
+    yield read("mask", "lengths are off by one: the last valid key is not seen", keep=partial(_longer, -1))
+    if spec.heads > 1:
+        words = "padding is that of another item of the batch: masks are repeated for heads in the wrong order"
+        yield in_steps("mask", words, masked=partial(_filled, _of_other_items))
+
+
+def _filled(open_: Open, spec: Attention, values: Values) -> Any:
+    """A finite number in place of −∞ for rows without any key, which then give the mean."""
+    return _where_empty(_zeros, spec, values, forbid(spec, values, open_(spec, values)))
+
+
+def _queries_padded(spec: Attention, values: Values) -> Any:
+    keep, (n_q, n_k) = np.asarray(values["keep"]), shape(values)[-2:]
+    if n_q != n_k:
+        raise ValueError("as many queries as keys")
+    if spec.heads > 1 and keep.ndim == len(shape(values)) - 2 > 1:  # the heads of an item share its padding
+        keep = keep[..., None, :]
+    return allowed(replace(spec, padding=False), values) & keep[..., :, None]
+
+
+def _of_other_items(spec: Attention, values: Values) -> Any:
+    """Items and heads in one axis, item by item, and the padding of all items repeated as a whole: row r = b·h + i gets
+    that of the item r mod B, not of b."""
+    keep, (batch, heads) = np.asarray(values["keep"]), (shape(values)[0], spec.heads)
+    if len(shape(values)) != 4 or keep.ndim < 2 or keep.shape[0] != batch or batch == 1:
+        raise KeyError("there is one item only")
+    rows = keep.reshape(batch, -1)[np.arange(batch * heads) % batch].reshape(batch, heads, 1, -1)
+    return allowed(replace(spec, padding=False), values) & rows
+
+
+def _longer(by: int, spec: Attention, a: np.ndarray) -> np.ndarray:
+    """Keys kept up to one place further on, or one place less."""
+    n, j = a.shape[-1], np.arange(a.shape[-1])
+    last = np.where(a.any(axis=-1, keepdims=True), n - 1 - a[..., ::-1].argmax(axis=-1)[..., None], -1)
+    return a | (j == last + 1) if by > 0 else a & (j < last)
+
+
+def _by_places(spec: Attention, labels: np.ndarray) -> np.ndarray:
+    """Labels of documents that only say where one begins: a label per place."""
+    return np.arange(labels.shape[-1]) // max(1, int(np.bincount(np.unique(labels, return_inverse=True)[1]).max()))

@@ -1,0 +1,190 @@
+"""Norms with each choice open to change: what is subtracted, what is measured and over which axes, root, ε, gain, bias.
+
+The same rules are those of queries and keys, and of ``LayerNorm`` and ``RMSNorm`` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from math import prod
+from typing import Any, Literal
+
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.spec import Attention
+from symattn.verification.reference import Variant
+from symattn.verification.rules.at import At, read, several
+from symattn.verification.rules.mistake import Mistake
+from symattn.verification.target import Inputs
+
+Kind = Literal["layer", "rms", "l2"]
+Affine = Callable[[Any, Any, Any], Any]
+
+
+def affine(y: Any, gain: Any, bias: Any) -> Any:
+    """g ⊙ y + b, each where there is one."""
+    y = y if gain is None else y * gain
+    return y if bias is None else y + bias
+
+
+@dataclass(frozen=True)
+class Norm:
+    """(x − mean(x)) / divisor(measure(x − mean(x)), ε), then gain and bias.
+
+    ``centred`` says whether the mean is subtracted from x, ``within`` whether it is in what is measured; ``measure``
+    takes a mean over ``axes``, numbers, and how many they are; ``early`` says that the gain comes first.
+    """
+
+    centred: bool
+    within: bool
+    measure: Callable[[Any, Any, int], Any] = lambda mean, y, n: mean(y * y)
+    divisor: Callable[[Any, Any, Any], Any] = lambda xp, v, eps: xp.sqrt(v + eps)
+    axes: tuple[int, ...] = (-1,)
+    affine: Affine = affine
+    early: bool = False
+    eps: float | Fraction | None = None
+
+    def __call__(self, x: Any, eps: Any, gain: Any = None, bias: Any = None) -> Any:
+        """The norm of x. Raises ``KeyError`` where there is no such axis, or one number only to be freed."""
+        if self.early and gain is not None:
+            x, gain = x * gain, None
+        axes = tuple(range(len(x.shape))) if len(self.axes) > len(x.shape) else self.axes
+        if len(x.shape) < max(-a for a in axes):
+            raise KeyError("there is no such axis")
+        xp = namespace_of(x)
+        mean = partial(xp.mean, axis=axes if len(axes) > 1 else axes[0], keepdims=True)
+        c = x - mean(x) if self.centred or self.within else x
+        v = self.measure(mean, c if self.within else x, prod(int(x.shape[a]) for a in axes))
+        root = self.divisor(xp, v, xp.asarray(eps if self.eps is None else self.eps, dtype=x.dtype))
+        return self.affine((c if self.centred else x) / root, gain, bias)
+
+
+def _freed(mean: Any, y: Any, n: int) -> Any:
+    """The mean square with the divisor n − 1."""
+    if n < 2:
+        raise KeyError("too few numbers")
+    return mean(y * y) * n / (n - 1)
+
+
+def right(kind: Kind) -> Norm:
+    """The norm as it is defined."""
+    found = Norm(kind == "layer", kind == "layer")
+    return replace(found, measure=lambda mean, y, n: mean(y * y) * n) if kind == "l2" else found
+
+
+def norms(kind: Kind, eps: Any, axes: dict[tuple[int, ...], str]) -> Iterator[tuple[str, Norm]]:
+    """The wrong ones, with the words for each; ``axes`` are others over which a norm may run."""
+    good = right(kind)
+    layer = kind == "layer"
+    what = "standard deviation" if layer else "root of the mean square"
+    square = "variance" if layer else "mean square"
+    freed = "the variance has" if layer else "the mean of the squares has"
+
+    def by(words: str, divisor: Callable[[Any, Any, Any], Any], **more: Any) -> tuple[str, Norm]:
+        return words, replace(good, divisor=divisor, **more)
+
+    if eps:
+        yield by(f"ε is added to the {what}, outside the root", lambda xp, v, e: xp.sqrt(v) + e)
+        yield by("ε is left out", lambda xp, v, e: xp.sqrt(v))
+        words = f"the {what} is raised to ε where it is below: max(…, ε), not a sum"
+        yield by(words, lambda xp, v, e: xp.maximum(xp.sqrt(v), e))
+        words = f"the {square} is raised to ε where it is below: max(…, ε), not a sum"
+        yield by(words, lambda xp, v, e: xp.sqrt(xp.maximum(v, e)))
+        yield by("ε is squared within the root", lambda xp, v, e: xp.sqrt(v + e * e))
+    for k in (0, 2, 3, 5, 6, 8, 12) if kind != "l2" else ():
+        if float(eps) != float(other := Fraction(1, 10**k)):
+            yield f"ε is {float(other):g} in place of {float(eps):g}", replace(good, eps=other)
+    yield by(f"it divides by ({square} + ε)²", lambda xp, v, e: (v + e) * (v + e))
+    yield by(f"it divides by the {square}, without the root", lambda xp, v, e: v + e)
+    yield by("it is multiplied by the root, not divided", lambda xp, v, e: 1 / xp.sqrt(v + e))
+    if kind != "l2":
+        words = "the sum of the squares is taken in place of their mean"
+        yield words, replace(good, measure=lambda mean, y, n: mean(y * y) * n)
+        yield f"{freed} the divisor d − 1", replace(good, measure=_freed)
+        if eps:
+            words = f"{freed} the divisor d − 1, and ε is added outside the root"
+            yield by(words, lambda xp, v, e: xp.sqrt(v) + e, measure=_freed)
+        words = "the mean deviation |x − mean(x)|" if layer else "the mean of |x|"
+        told = f"{words} is taken in place of the {'standard one' if layer else what}"
+        size = partial(by, told, lambda xp, v, e: v + e)
+        yield size(measure=lambda mean, y, n: mean(namespace_of(y).abs(y)))
+        yield from _affine(good)
+    for along, words in axes.items():
+        yield f"mean and variance are taken over {words}", replace(good, axes=along)
+    if layer:
+        yield "the mean is not subtracted (as in RMSNorm)", replace(good, centred=False, within=False)
+        words = "the mean is not subtracted from x, only within the variance"
+        yield words, replace(good, centred=False)
+        yield "the mean square is taken in place of the variance", replace(good, within=False)
+    else:
+        yield "the mean is subtracted (as in LayerNorm)", replace(good, centred=True, within=True)
+        yield "the mean is subtracted within the square alone", replace(good, within=True)
+
+
+def _affine(good: Norm) -> Iterator[tuple[str, Norm]]:
+    ways: dict[str, Affine] = {
+        "the gain is left out": lambda y, g, b: affine(y, None, b),
+        "the bias is left out": lambda y, g, b: affine(y, g, None),
+        "the gain is squared: it is applied twice": lambda y, g, b: affine(affine(y, g, None), g, b),
+        "the gain multiplies the bias too": lambda y, g, b: affine(affine(y, None, b), g, None),
+        "gain and bias are exchanged": lambda y, g, b: affine(y, b, g),
+    }
+    for words, way in ways.items():
+        yield words, replace(good, affine=way)
+    yield "the gain multiplies x before it is normalised", replace(good, early=True)
+
+
+# -- queries and keys --------------------------------------------------------------------------------------------------
+def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    """Those in the norms of queries and keys, of both or of one of them."""
+    if spec.qk_norm is None:
+        return
+    kind: Kind = spec.qk_norm
+    axes: dict[tuple[int, ...], str] = {(-2,): "the tokens", (-1, -2): "tokens and columns together"}
+    axes |= {(-3,): "the heads", (-1, -3): "all heads together"} if spec.heads > 1 else {}
+    for roles, words in (("qk", "queries and keys"), ("k", "keys"), ("q", "queries")):
+        told_ = f"{words} are not normalised"
+        yield several("norm", told_, {f"{r}_normed": lambda at: at.first * 1 for r in roles})
+    for words, how in norms(kind, spec.eps, axes):
+        yield _of("qk", words, how)
+    if kind == "l2":
+        return
+    good = right(kind)
+    for role, noun in (("q", "queries"), ("k", "keys")):
+        without = {"gain": lambda y, g, b: affine(y, None, b), "bias": lambda y, g, b: affine(y, g, None)}
+        for part, way in without.items():
+            if (f"g_{role}" if part == "gain" else f"beta_{role}") in names and (role, part) != ("k", "bias"):
+                yield _of(role, f"the {part} of the {noun} is left out", replace(good, affine=way))
+    if "g_q" in names:
+        yield _of("qk", "1 is added to the gain", replace(good, affine=lambda y, g, b: affine(y, 1 + g, b)))
+        words = "the gain, stored as an offset from one, is used without the 1"
+        yield _of("qk", words, replace(good, affine=lambda y, g, b: affine(y, g - 1, b)))
+        yield Mistake("norm", "the gains of queries and keys are exchanged", Variant(inputs=_exchanged))
+        flipped = {n: lambda spec, a: a[::-1] for n in ("g_q", "g_k")}
+        yield read("norm", "gains of the norm are read from the last column to the first", **flipped)
+
+
+def _of(roles: str, words: str, how: Norm) -> Mistake:
+    return several("norm", words, {f"{r}_normed": partial(_normed, how) for r in roles})
+
+
+def _normed(how: Norm, at: At) -> Any:
+    """Queries or keys by another norm."""
+    role = at.name[0]
+    return how(at.first, at.spec.eps, at.values.get(f"g_{role}"), at.values.get(f"beta_{role}"))
+
+
+def by_eps(eps: float, at: At) -> Any:
+    """Queries or keys by their norm with another ε."""
+    kind: Any = at.spec.qk_norm
+    return _normed(replace(right(kind), eps=eps), at)
+
+
+def _exchanged(spec: Attention, inputs: Inputs) -> Inputs:
+    """The gain of the other one."""
+    if not {"g_q", "g_k"} <= inputs.keys():
+        raise KeyError("there are no gains")
+    names = {"g_q": "g_k", "g_k": "g_q", "beta_q": "beta_k", "beta_k": "beta_q"}
+    return {n: inputs.get(names.get(n, n), a) for n, a in inputs.items()}

@@ -1,0 +1,260 @@
+"""Rotary positions: other pairs, other frequencies, other places; of queries and keys, and of ``Rotary`` alone.
+
+A rotation takes cosines and sines of angles p ω_l. ``of_pairs`` has what may be wrong with how they are applied,
+``of_tables`` what may be wrong with the angles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.formats import Format
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary import for_heads, for_queries, inverse_frequencies, pairs, powers_of, rotate
+from symattn.attention.positions.rotary import tables as tables_of
+from symattn.attention.spec import Attention
+from symattn.verification.reference import Values, Variant
+from symattn.verification.rules.at import At, Wrong, several
+from symattn.verification.rules.mistake import Mistake, in_steps
+from symattn.verification.target import Inputs
+
+Tables = tuple[Any, Any]
+Turn = Callable[[Any, Any, Any, str], Any]  # of x, cosines, sines, layout
+Right = Callable[[Rotary, Any, Any], Tables]  # of positions, and an array like the result
+Change = Callable[[Rotary, Any, Any, Right], Tables]
+
+
+# -- how angles are applied --------------------------------------------------------------------------------------------
+def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
+    """What is done with the right cosines and sines."""
+    half = spec.layout == "half"
+    other = "interleaved" if half else "half"
+    words = "neighbouring columns 2l and 2l + 1 are turned together, not column l with l + r/2"
+    words = words if half else "column l is turned with l + r/2, not with its neighbour"
+    yield words, lambda x, c, s, layout: rotate(x, c, s, other)
+    words = "the rotation is the other way round: angles have the other sign"
+    yield words, lambda x, c, s, layout: rotate(x, c, -s, layout)
+    yield "cosines and sines are exchanged", lambda x, c, s, layout: rotate(x, s, c, layout)
+    words = "the angles are doubled: it is turned twice"
+    yield words, lambda x, c, s, layout: rotate(rotate(x, c, s, layout), c, s, layout)
+    yield "the vectors are not turned", lambda x, c, s, layout: x + 0 * rotate(x, c, s, layout)
+    words = "the columns are exchanged without a change of sign"
+    yield words, lambda x, c, s, layout: _mixed(x, c, s, layout, layout, 1)
+    yield "the terms with the sine are left out", lambda x, c, s, layout: _mixed(x, c, 0 * s, layout, layout)
+    words = "{} are exchanged with angles that are laid out for {}"
+    words = words.format(*(("halves", "neighbours") if half else ("neighbours", "halves")))
+    yield words, lambda x, c, s, layout: _mixed(x, c, s, other, layout)
+    if spec.width is not None:
+        yield "the last columns are turned, not the first", _last
+
+
+def _mixed(x: Any, cos: Any, sin: Any, laid: str, exchanged: str, sign: int = -1) -> Any:
+    """x ⊙ c + x' ⊙ s: c and s laid out for one kind of pairs, the columns of x' exchanged in another."""
+    xp, r = namespace_of(x), 2 * int(cos.shape[-1])
+    c, s = (_laid(t, laid) for t in (cos, sin))
+    y, rest = x[..., :r], x[..., r:]
+    turned = y * c + _exchanged(y, exchanged, sign) * s
+    return xp.concat([turned, rest], axis=-1) if rest.shape[-1] else turned
+
+
+def _laid(table: Any, layout: str) -> Any:
+    xp = namespace_of(table)
+    if layout == "half":
+        return xp.concat([table, table], axis=-1)
+    return xp.reshape(xp.stack([table, table], axis=-1), (*table.shape[:-1], 2 * int(table.shape[-1])))
+
+
+def _exchanged(y: Any, layout: str, sign: int) -> Any:
+    xp, f = namespace_of(y), int(y.shape[-1]) // 2
+    if layout == "half":
+        return xp.concat([sign * y[..., f:], y[..., :f]], axis=-1)
+    apart = xp.reshape(y, (*y.shape[:-1], f, 2))
+    return xp.reshape(xp.stack([sign * apart[..., 1], apart[..., 0]], axis=-1), y.shape)
+
+
+def _last(x: Any, cos: Any, sin: Any, layout: str) -> Any:
+    rest = int(x.shape[-1]) - 2 * int(cos.shape[-1])
+    turned = rotate(x[..., rest:], cos, sin, layout)
+    return namespace_of(x).concat([x[..., :rest], turned], axis=-1) if rest else turned
+
+
+# -- the angles --------------------------------------------------------------------------------------------------------
+def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
+    """Other angles: a function of the specification, positions, x, and of what gives the right angles."""
+    for words, exponent in _EXPONENTS.items():
+        if spec.width is not None or "all columns" not in words:
+            yield words, partial(_powers, exponent)
+    for base in (100, 1000, 10000, 100000, 500000, 1000000):
+        if float(spec.base) != base:
+            words = f"the base of the frequencies is {base}, not {float(spec.base):g}"
+            yield words, lambda a, p, x, right, base=base: right(replace(a, base=base), p, x)  # type: ignore[misc]
+    for words, places in _places().items():
+        yield words, lambda a, p, x, right, places=places: right(a, places(p), x)  # type: ignore[misc]
+
+
+#: Exponents of the base for the pair l of r/2, in a vector d wide.
+_EXPONENTS: dict[str, Callable[[int, int, int], Fraction]] = {
+    "the exponents of the frequencies are l/r, not 2l/r": lambda pair, r, d: Fraction(-pair, r),
+    "the exponents of the frequencies are 2l/(r/2), not 2l/r": lambda pair, r, d: Fraction(-4 * pair, r),
+    "the exponents of the frequencies are 2(l + 1)/r, not 2l/r": lambda pair, r, d: Fraction(-2 * pair - 2, r),
+    "the exponents of the frequencies are 2l/(r − 2): as if the last one were the whole base":
+        lambda pair, r, d: Fraction(-2 * pair, max(r - 2, 1)),
+    "the frequencies grow with the column: the sign of their exponents is changed":
+        lambda pair, r, d: Fraction(2 * pair, r),
+    "all pairs have the frequency 1": lambda pair, r, d: Fraction(0),
+    "the frequencies are those of all columns, not of the ones that are turned":
+        lambda pair, r, d: Fraction(-2 * pair, d),
+}  # fmt: skip
+
+
+def _powers(exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
+    d = int(x.shape[-1])
+    r = spec.width or d
+    frequencies = powers_of(spec.base, [exponent(pair, r, d) for pair in range(pairs(r))], x)
+    if spec.scaling is not None:
+        frequencies = spec.scaling.frequencies(frequencies, spec.base, int(np.max(np.asarray(p))) + 1)
+    return tables_of(p, frequencies)
+
+
+def _places() -> dict[str, Callable[[Any], Any]]:
+    """Other positions in the place of those that are right."""
+    found: dict[str, Callable[[Any], Any]] = {
+        "positions are one too large": lambda p: p + 1,
+        "positions are one too small": lambda p: p - 1,
+        "every position is the same": lambda p: 0 * p + p[..., :1],
+        "positions are counted from 0, whatever is given": lambda p: 0 * p + np.arange(p.shape[-1]),
+        "positions are counted from the first one given": lambda p: p - p[..., :1],
+    }
+    for name in ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"):
+        found[f"positions are rounded to {name}"] = partial(_rounded, Format(name))
+    for n in (8, 16, 32, 64, 128):
+        found[f"positions are counted modulo {n}"] = lambda p, n=n: p % n  # type: ignore[misc]
+        found[f"positions end at {n - 1}: later tokens stand there too"] = lambda p, n=n: np.minimum(p, n - 1)  # type: ignore[misc]
+    return found
+
+
+def _rounded(f: Format, p: Any) -> Any:
+    rounded = f.rounded(np.asarray(p, dtype=np.float64))
+    return np.where(np.isfinite(rounded), rounded, p).astype(np.int64)
+
+
+# -- queries and keys --------------------------------------------------------------------------------------------------
+_LATE = "positions of queries are counted from the first key, not to the last: the keys before are not counted"
+#: Changes of positions that change no difference of two of them.
+_ALIKE = (
+    "positions are one too",
+    "every position",
+    "positions are counted from the first",
+    "positions are counted from 0",
+)
+
+
+def mistakes(spec: Attention) -> Iterator[Mistake]:
+    """Those of queries and keys that are turned."""
+    asked = spec.position
+    if not isinstance(asked, Rotary) or spec.latent is not None or asked.triples is not None:
+        return
+    for words, turn in of_pairs(asked):
+        if words not in ("cosines and sines are exchanged", "the vectors are not turned"):
+            yield _turning(words, "qk", turn=turn)
+    if asked.given == "tables":
+        yield Mistake("position", "cosines and sines are exchanged", Variant(inputs=_cosines_and_sines))
+    else:
+        for words, change in of_tables(asked):
+            if not words.startswith(_ALIKE[: len(_ALIKE) - (asked.given == "positions")]):
+                yield _turning(words, "qk", change=change)
+    backwards: Turn = lambda x, c, s, layout: rotate(x, c, -s, layout)  # noqa: E731
+    yield _turning("queries are turned backwards, keys forwards", "q", turn=backwards)
+    yield _turning("keys are turned backwards, queries forwards", "k", turn=backwards)
+    for role, words in (
+        ("k", "keys are not turned, queries alone are"),
+        ("q", "queries are not turned, keys alone are"),
+    ):
+        yield several("position", words, {f"{role}_turned": lambda at: at.first * 1})
+    yield in_steps("position", "values are turned too", of="changed", changed=_values)
+    if spec.alignment == "bottom-right":
+        yield _turning(_LATE, "q", first=True)
+        for by, words in ((1, "too far from"), (-1, "too near to")) if asked.given is None else ():
+            yield _turning(f"queries are one position {words} the keys", "q", change=partial(_moved, by))
+    if asked.given != "tables" and asked.width is not None:
+        yield _turning("all columns are turned, not the first ones alone", "qk", change=_whole)
+
+
+def _whole(spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
+    return right(replace(spec, width=None), p, x)
+
+
+def _moved(by: int, spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
+    return right(spec, p + by, x)
+
+
+def _same(spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
+    return right(spec, p, x)
+
+
+def _turning(words: str, roles: str, turn: Turn = rotate, change: Change = _same, first: bool = False) -> Mistake:
+    made: dict[str, Wrong] = {f"{r}_turned": partial(_turned, turn, change, first) for r in roles}
+    return several("position", words, made)
+
+
+def by_base(base: float, at: At) -> Any:
+    """Queries or keys turned by frequencies of another base."""
+    return _turned(rotate, lambda a, p, x, right: right(replace(a, base=base), p, x), False, at)
+
+
+def _turned(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> Any:
+    """Queries or keys; ``first``: counted with the first key."""
+    spec, values, role = at.spec, at.values, at.name[0]
+    asked: Any = spec.position
+    x = at.first if x is None else x
+    n = int(x.shape[-2])
+    if asked.given == "tables":
+        own = role == "q" and "cos_q" in values
+        found = [values[f"{t}_q" if own else t] for t in ("cos", "sin")]
+        if role == "q" and not own:
+            found = [for_queries(t, n, "top-left" if first else spec.alignment) for t in found]
+        cos, sin = (for_heads(t, x) for t in found)
+        return turn(x, cos, sin, asked.layout)
+    p = _positions(role, first, spec, values, n)
+    cos, sin = (for_heads(t, x) for t in change(asked, p, x, _right))
+    return turn(x, cos, sin, asked.layout)
+
+
+def _positions(role: str, first: bool, spec: Attention, values: Values, n: int) -> Any:
+    asked: Any = spec.position
+    if asked.given == "positions":
+        own = role == "q" and "positions_q" in values
+        p = np.asarray(values["positions_q" if own else "positions"])
+        return p if own or role == "k" else p[..., :n] if first else p[..., p.shape[-1] - n :]
+    last = role == "q" and not first and spec.alignment == "bottom-right"
+    return np.arange(n) + asked.start + (int(values["k"].shape[-2]) - n if last else 0)
+
+
+def _right(asked: Rotary, p: Any, x: Any) -> Tables:
+    """Cosines and sines by the frequencies as they are defined."""
+    frequencies, size = inverse_frequencies(asked.width or int(x.shape[-1]), asked.base, x), 1
+    if asked.scaling is not None:
+        frequencies = asked.scaling.frequencies(frequencies, asked.base, int(np.max(np.asarray(p))) + 1)
+        size = asked.scaling.magnitude(x)
+    cos, sin = tables_of(p, frequencies)
+    return cos * size, sin * size
+
+
+def _cosines_and_sines(spec: Attention, inputs: Inputs) -> Inputs:
+    """Sines for cosines."""
+    names = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
+    return {n: inputs[names.get(n, n)] for n in inputs}
+
+
+def _values(spec: Attention, values: Values) -> Any:
+    """Values turned as keys are."""
+    v = values["v_shared" if "v_shared" in values else "v"]
+    at = At(spec, values, "k_turned")
+    return v if int(v.shape[-1]) % 2 else _turned(rotate, _same, False, at, v)

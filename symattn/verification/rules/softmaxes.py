@@ -1,0 +1,273 @@
+"""The softmax taken apart: other exponentials over other sums, sinks, keys too few and too many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symattn.attention import masks, softmax
+from symattn.attention.spec import Attention
+from symattn.verification.reference import Values
+from symattn.verification.rules.at import At, Wrong, told
+from symattn.verification.rules.mistake import Mistake, in_steps
+
+Table = tuple[tuple[str, str, Wrong], ...]
+
+
+def mistakes(spec: Attention) -> Iterator[Mistake]:
+    """Those that the weights of a specification can have."""
+    for table, rows in ((_closed(spec), True), (_open(spec), False)):
+        for blamed, words, wrong in table:
+            yield told(blamed, words, rows, weights=wrong)
+    if spec.normaliser == "softmax":
+        yield from _keys(spec)
+
+
+def _closed(spec: Attention) -> Table:
+    """Weights that still sum to 1."""
+    if spec.normaliser != "softmax":
+        return _OTHERS.get(spec.normaliser, ()) if not spec.bias else ()
+    powers = ("2", "e") if spec.base is None else ("e", "2")
+    found: Table = (
+        ("exp", "powers of {} are taken in place of those of {}".format(*powers), _other_base),
+        ("normalize", "the softmax is applied twice", lambda at: at.weights(at.finite(lambda s: at.right()))),
+        ("scale", "the scores have no influence: all weights of a row are equal", _unweighted),
+        ("max", "each key's largest score over the queries is subtracted, not each query's over the keys", _columns),
+    )
+    if spec.masks_anything:
+        words = "the softmax is applied twice, over forbidden keys too"
+        found += (("normalize", words, lambda at: softmax.softmax(at.right())),)
+    if spec.sink is None:
+        return (*found, ("values", "only the key with the highest score is taken", _hardest))
+    found += (
+        ("sink", "the sink counts twice", lambda at: at.e / (at.total + at.sink)),
+        ("sink", "the sink's weight goes to the first value, and each key's weight to the value of the next key",
+         lambda at: at.xp.concat([1 - at.sum(at.right()), at.right()[..., :-1]], axis=-1)),
+    )  # fmt: skip
+    return found + (_LOGITS if spec.sink == "given" else ())
+
+
+def _with_logit(make: Callable[[At], Any]) -> Wrong:
+    """Weights with another logit of the sink."""
+
+    return lambda at: with_logit(at, make(at))
+
+
+def with_logit(at: At, z: Any) -> Any:
+    """Weights with the logit z of the sink."""
+    m = at.xp.maximum(at.top, z)
+    e = at.power(at.first - m)
+    return e / (at.sum(e) + at.power(z - m))
+
+
+def _base(at: At) -> Any:
+    """ln 2, or its reciprocal where powers are of 2: the factor that makes one base of the other."""
+    two = at.xp.log(at.number(2))
+    return two if at.spec.base is None else 1 / two
+
+
+def _other_base(at: At) -> Any:
+    sink = 0 if at.spec.sink is None else at.power((at.z - at.m) * _base(at))
+    e = at.power((at.first - at.m) * _base(at))
+    return e / (at.sum(e) + sink)
+
+
+def _unweighted(at: At) -> Any:
+    return softmax.softmax(at.finite(lambda s: s * 0), fully_masked="zeros")
+
+
+def _columns(at: At) -> Any:
+    m = at.xp.max(at.first, axis=-2, keepdims=True)
+    return at.weights(at.first - at.xp.where(at.xp.isfinite(m), m, 0))
+
+
+def _hardest(at: At) -> Any:
+    e = at.xp.where(at.first == at.xp.max(at.first, axis=-1, keepdims=True), at.number(1), 0)
+    return e / at.sum(e)
+
+
+_LOGITS: Table = (
+    ("sink", "the sink's logit is scaled as scores are", _with_logit(lambda at: at.of("scaled", at.z))),
+    ("sink", "the sink's logit is divided by the scale",
+     _with_logit(lambda at: at.z / at.of("scaled", at.z * 0 + 1))),
+    ("sink", "the sink's logit is taken in the other base: 2^z for e^z, or e^z for 2^z",
+     lambda at: at.e / (at.sum(at.e) + at.power(at.z * _base(at) - at.m))),
+)  # fmt: skip
+
+_OTHERS: dict[str, Table] = {
+    "sigmoid": (
+        ("normalize", "log n is not subtracted from the scores of sigmoids",
+         lambda at: at.right(at.first + at.xp.log(at.number(at.n)))),
+        ("normalize", "log n is added to the scores of sigmoids, not subtracted",
+         lambda at: at.right(at.first + 2 * at.xp.log(at.number(at.n)))),
+    ),
+    "relu": (("normalize", "weights of ReLU are not divided by n", lambda at: at.right() * at.n),),
+}  # fmt: skip
+
+
+def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
+    """Weights that need not sum to 1."""
+    if spec.normaliser != "softmax":
+        return
+    axes = {-2: "queries", -3: "heads", -4: "batch"} if spec.heads > 1 else {-2: "queries", -4: "batch"}
+    for axis, over in axes.items():
+        yield "normalize", f"the softmax runs over the {over}", partial(_along, axis)
+    yield from _UNDIVIDED
+    if spec.sink is not None:
+        yield from _OF_SINKS
+        yield from _OF_LOGITS if spec.sink == "given" else ()
+        return
+    yield from ((step, f"exponentials are {words}", wrong) for step, words, wrong in _OVER)
+    yield from _PLAIN
+    if spec.masks_anything:
+        yield "normalize", "the sum is taken before the mask: weights of allowed keys do not sum to 1", _sum_unmasked
+        yield "normalize", "the mask is in the sum alone: forbidden keys keep their weights", _sum_alone_masked
+    else:
+        words = "logarithms of the weights are taken for the weights"
+        yield "normalize", words, lambda at: at.first - softmax.log_sum_exp(at.first, base=at.spec.base)
+
+
+def _along(axis: int, at: At) -> Any:
+    if len(at.first.shape) < -axis:
+        raise ValueError("there is no such axis")
+    moved = softmax.softmax(at.xp.moveaxis(at.first, axis, -1), fully_masked="zeros", base=at.spec.base)
+    return at.xp.moveaxis(moved, -1, axis)
+
+
+def _over_both(at: At) -> Any:
+    e = at.power(at.first - at.xp.max(at.top, axis=-2, keepdims=True))
+    return e / at.sum(at.sum(e), -2)
+
+
+def _of(make: Callable[[At, Any], Any]) -> Wrong:
+    """Something else in the place of e^s, over its sum."""
+
+    def wrong(at: At) -> Any:
+        e = at.only_open(make(at, at.scores))
+        return e / at.sum(e)
+
+    return wrong
+
+
+def _sum_unmasked(at: At) -> Any:
+    free = replace(at, name="masked").first
+    e = at.power(free - softmax.row_max(free))
+    return e * at.open.astype(float) / at.sum(e)
+
+
+def _sum_alone_masked(at: At) -> Any:
+    free = replace(at, name="masked").first
+    return at.power(free - at.m) / at.total
+
+
+_UNDIVIDED: Table = (
+    ("normalize", "one sum is taken over queries and keys together", _over_both),
+    ("normalize", "exponentials are not divided by their sum", lambda at: at.e),
+    ("normalize", "exponentials e^s, no maximum subtracted, are not divided by their sum",
+     lambda at: at.power(at.first)),
+    ("normalize", "weights are sigmoids of the scores, rows are not normalised",
+     lambda at: at.only_open(1 / (1 + softmax.powers(-at.scores)))),
+)  # fmt: skip
+_OVER: Table = (
+    ("normalize", "divided by the number of keys, not by their sum", lambda at: at.e / at.n),
+    ("normalize", "divided by the largest score, not by their sum", lambda at: at.e / at.m),
+    ("normalize", "divided by the root of the sum of their squares", lambda at: at.e / at.xp.sqrt(at.sum(at.e * at.e))),
+    ("normalize", "divided by the running sum up to their own key",
+     lambda at: at.e / at.xp.cumulative_sum(at.e, axis=-1)),
+    ("max", "of s − max s, and their sum of s alone", lambda at: at.e / at.sum(at.power(at.first))),
+    ("exp", "e^s − 1", _of(lambda at, s: at.power(s) - 1)),
+)  # fmt: skip
+_PLAIN: Table = (
+    ("exp", "1 + s is taken in place of e^s", _of(lambda at, s: 1 + s)),
+    ("exp", "1 + s + s²/2 is taken in place of e^s", _of(lambda at, s: 1 + s + s * s / 2)),
+    ("normalize", "1 is added to the sum of e^(s − max s), after the maximum is subtracted",
+     lambda at: at.e / (at.total + 1)),
+    ("normalize", "the sum is divided by twice", lambda at: at.e / at.total / at.total),
+    ("normalize", "the first key is left out of the sum", lambda at: at.e / (at.total - at.e[..., :1])),
+    ("normalize", "the last key is left out of the sum", lambda at: at.e / (at.total - at.e[..., -1:])),
+)  # fmt: skip
+
+
+def _unshifted(make: Callable[[At], Any]) -> Wrong:
+    """A sink beside exponentials of s − max s, the maximum of scores alone."""
+
+    def wrong(at: At) -> Any:
+        e = at.power(at.first - at.top)
+        return e / (at.sum(e) + make(at))
+
+    return wrong
+
+
+_OF_SINKS: Table = (
+    ("sink", "the maximum is not subtracted from the sink's logit", _unshifted(lambda at: at.power(at.z))),
+    ("sink", "the sink gives the value of the first key", lambda at: at.xp.concat(
+        [at.right()[..., :1] + 1 - at.sum(at.right()), at.right()[..., 1:]], axis=-1)),
+)  # fmt: skip
+_OF_LOGITS: Table = (
+    ("sink", "the sink's logit is added to the sum without its exponential",
+     lambda at: at.e / (at.sum(at.e) + at.z)),
+    ("sink", "the sink's logit itself is added to the sum of e^s, not its exponential",
+     _unshifted(lambda at: at.z * at.power(-at.top))),
+    ("sink", "the sink's logit is added to every score",
+     lambda at: softmax.softmax(at.first + at.z, fully_masked="zeros", base=at.spec.base)),
+)  # fmt: skip
+
+
+# -- keys that take part -----------------------------------------------------------------------------------------------
+_TILES = (2, 4, 8, 16, 32, 64, 128)
+
+
+def _keys(spec: Attention) -> Iterator[Mistake]:
+    """Keys that are dropped, and keys of zeros that fill up."""
+    kept: dict[str, Callable[[int, Any], Any]] = {
+        "the last key is dropped": lambda n, j: j != n - 1,
+        "the first key is dropped": lambda n, j: j != 0,
+    }
+    for t in _TILES:
+        kept[f"keys after the last full tile of {t} are dropped"] = lambda n, j, t=t: j < n // t * t  # type: ignore[misc]
+        if t > 4:
+            kept[f"only the first {t} keys take part"] = lambda n, j, t=t: j < t  # type: ignore[misc]
+    for words, test in kept.items():
+        yield in_steps("mask", words, weights=partial(_dropped, test))
+    if spec.sink is None:
+        for words, extra in _extra(spec.masks_anything):
+            yield in_steps("mask", words, rows=False, weights=partial(_unfilled, extra))
+
+
+def _dropped(test: Callable[[int, Any], Any], spec: Attention, values: Values) -> Any:
+    at = At(spec, values, "weights")
+    return at.weights(masks.forbid(at.first, test(at.n, np.arange(at.n))))
+
+
+Extra = Callable[[int, Any], Any]  # of the number of keys, and of how many each query sees
+
+
+def _extra(masked: bool) -> Iterator[tuple[str, Extra]]:
+    for t in _TILES:
+        yield f"zero keys that fill the last tile of {t} take part", lambda n, seen, t=t: -n % t  # type: ignore[misc]
+    for more in (1, 2, 3, 4):
+        words = f"unfilled zero keys take part: {more} slots more than there are keys"
+        yield words, lambda n, seen, more=more: more  # type: ignore[misc]
+    capacities: dict[str, Callable[[int], int]] = {
+        "as many as there are keys": lambda n: n,
+        "as many as the next power of two": lambda n: 1 << (n - 1).bit_length(),
+        **{f"{2**b} in all": lambda n, b=b: 2**b for b in range(4, 13)},  # type: ignore[misc]
+        **{f"a multiple of {t}": lambda n, t=t: n + -n % t for t in (16, 32, 64, 128) if masked},  # type: ignore[misc]
+    }
+    for words, slots in capacities.items():
+        yield (
+            f"empty slots of a static cache (zeros) take part: {words}",
+            lambda n, seen, slots=slots: max(slots(n), n) - seen,  # type: ignore[misc]
+        )
+
+
+def _unfilled(extra: Extra, spec: Attention, values: Values) -> Any:
+    """Slots of a cache that hold no key, all zeros, in the sum."""
+    at = At(spec, values, "weights")
+    m = at.xp.maximum(at.top, 0)
+    e = at.power(at.first - m)
+    return e / (at.sum(e) + at.power(-m) * extra(at.n, at.open.sum(axis=-1, keepdims=True)))

@@ -1,0 +1,142 @@
+"""Kernels that take keys in tiles or parts: one factor of their rescaling is wrong.
+
+An online softmax writes the weights of tile t as e^{s − r} / Σ e^{s − r'}, where r and r' must both be the maximum m of
+all keys. A mistake leaves one of them, or both, at the maximum of the tile or at that of all tiles so far. Parts that
+are normalised by themselves are merged by masses, which must be e^L with L the logarithm of a part's sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any
+
+from symattn.attention import softmax
+from symattn.attention.spec import Attention
+from symattn.verification.reference import Values
+from symattn.verification.rules.at import At
+from symattn.verification.rules.mistake import Mistake, in_steps
+
+_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
+Edges = Callable[[int], list[int]]
+#: Where r and r' are left, above and below the line.
+_LEFT: dict[tuple[str, str], tuple[str, str]] = {
+    ("so far", "all"): ("values", "the output so far is not rescaled when the maximum grows"),
+    ("all", "so far"): ("normalize", "the sum so far is not rescaled when the maximum grows"),
+    ("so far", "so far"): ("normalize", "neither output nor sum so far is rescaled when the maximum grows"),
+    ("own", "own"): ("normalize", "each tile subtracts its own maximum, and nothing is rescaled"),
+}
+
+
+def mistakes(spec: Attention) -> Iterator[Mistake]:
+    """Those of every way to cut keys; of tiles of one key, those that rescale."""
+    if spec.normaliser != "softmax" or spec.sink is not None:
+        return
+    for words, edges in _cuts():
+        for (above, below), (step, told) in _LEFT.items():
+            if words != "tiles of one key" or "so far" in (above, below):
+                wrong = partial(_not_rescaled, edges, above, below)
+                yield in_steps(step, f"{told} ({words})", rows=above == below, weights=wrong)
+        for told, masses in _MASSES.items() if words != "tiles of one key" else ():
+            rows = told not in _NOT_SHARED
+            yield in_steps("merge", f"{told} ({words})", rows=rows, weights=partial(_merged, edges, masses, told))
+
+
+def _cuts() -> Iterator[tuple[str, Edges]]:
+    """Tiles of one width; equal parts, the longer ones first, or what is left over in the last or in one more."""
+    for width in _WIDTHS:
+        words = f"tiles of {width}" if width > 1 else "tiles of one key"
+        yield words, lambda n, w=width: [*range(0, n, w), n]  # type: ignore[misc]
+    for count in (2, 3, 4, 8):
+        yield f"{count} parts", lambda n, c=count: [0, *accumulate(_equal(n, min(c, n)))]  # type: ignore[misc]
+        yield f"{count} parts", lambda n, c=count: [*[*range(0, n, max(n // c, 1))][:c], n]  # type: ignore[misc]
+    for count in (2, 4):
+        yield f"{count} parts and the rest", lambda n, c=count: [*range(0, n, max(n // c, 1)), n]  # type: ignore[misc]
+
+
+def _equal(n: int, parts: int) -> list[int]:
+    return [n // parts + (part < n % parts) for part in range(parts)]
+
+
+def _parts(edges: Edges, at: At, x: Any) -> list[Any]:
+    cut = [*pairwise(edges(at.n))]
+    if len(cut) < 2:
+        raise KeyError("there is one tile only")
+    return [x[..., a:b] for a, b in cut]
+
+
+def _not_rescaled(edges: Edges, above: str, below: str, spec: Attention, values: Values) -> Any:
+    """Exponentials from one maximum over the sum of those from another one."""
+    at = At(spec, values, "weights")
+    tiles = _parts(edges, at, at.first)
+    return _from(at, tiles, above) / at.sum(_from(at, tiles, below))
+
+
+def _from(at: At, tiles: list[Any], maximum: str) -> Any:
+    """e^{s − m} with m of all keys, of those so far, or of the tile."""
+    own = [softmax.row_max(t) for t in tiles]
+    tops = {"all": lambda: [at.top for _ in tiles], "own": lambda: own, "so far": lambda: _so_far(at, tiles)}
+    return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops[maximum](), strict=True)], axis=-1)
+
+
+def _so_far(at: At, tiles: list[Any]) -> list[Any]:
+    """The largest score up to each tile; −10⁴ while all are forbidden, as kernels begin."""
+    tops = [at.xp.max(t, axis=-1, keepdims=True) for t in tiles]
+    return [*accumulate((at.xp.where(at.xp.isfinite(m), m, -(10**4)) for m in tops), at.xp.maximum)]
+
+
+def _merged(
+    edges: Edges, masses: Callable[[At, list[Any]], list[Any]], told: str, spec: Attention, values: Values
+) -> Any:
+    """Parts, each normalised by itself, by masses over their sum."""
+    at = At(spec, values, "weights")
+    tiles = _parts(edges, at, at.first)
+    found = masses(at, tiles)
+    total = 1 if told in _ADDED else sum(found[1:], found[0])
+    each = [softmax.softmax(t, fully_masked="zeros", base=spec.base) for t in tiles]
+    return at.xp.concat([a * (m / total) for a, m in zip(each, found, strict=True)], axis=-1)
+
+
+def _logarithms(at: At, tiles: list[Any]) -> list[Any]:
+    return [softmax.log_sum_exp(t, base=at.spec.base) for t in tiles]
+
+
+def _powers(
+    of: Callable[[At, list[Any]], list[Any]], factor: Callable[[At], Any], at: At, tiles: list[Any]
+) -> list[Any]:
+    """e^{c (x − max x)}."""
+    found = of(at, tiles)
+    m = softmax.row_max(at.xp.concat(found, axis=-1))
+    return [at.power((x - m) * factor(at)) for x in found]
+
+
+def _two(at: At) -> Any:
+    return at.xp.log(at.number(2))
+
+
+def _last(at: At, tiles: list[Any]) -> list[Any]:
+    return [at.number(float(t is tiles[-1])) for t in tiles]
+
+
+def _last_of_all(at: At, tiles: list[Any]) -> list[Any]:
+    shares = _powers(_logarithms, lambda at: 1, at, tiles)
+    total = sum(shares[1:], shares[0])
+    return [m / total * on for m, on in zip(shares, _last(at, tiles), strict=True)]
+
+
+_MASSES: dict[str, Callable[[At, list[Any]], list[Any]]] = {
+    "the last part overwrites the others": _last,
+    "the last part overwrites the output of the others, not their sum": _last_of_all,
+    "parts are merged by their mean, whatever their sums are": lambda at, tiles: [at.number(1) for _ in tiles],
+    "parts are merged by their sums, without their maxima":
+        lambda at, tiles: [at.sum(at.power(t - softmax.row_max(t))) for t in tiles],
+    "parts are merged by their maxima, without their sums":
+        partial(_powers, lambda at, tiles: [softmax.row_max(t) for t in tiles], lambda at: 1),
+    "logarithms of sums in base 2 are merged as natural ones": partial(_powers, _logarithms, lambda at: 1 / _two(at)),
+    "natural logarithms of sums are merged as if in base 2": partial(_powers, _logarithms, _two),
+    "parts are merged by the logarithms of their sums, not by the sums": _logarithms,
+    "normalised parts are added up": lambda at, tiles: [at.number(1) for _ in tiles],
+}  # fmt: skip
+_ADDED = ("the last part overwrites the output of the others, not their sum", "normalised parts are added up")
+_NOT_SHARED = (*_ADDED, "parts are merged by the logarithms of their sums, not by the sums")
