@@ -396,11 +396,11 @@ exp_kernel = Theorem(
             ">",
             0,
         ),
-        " for real ",
+        " for the orders 2, 3 and 4, and real ",
         relation(name("q", 1, role="query"), "<", name("q", 2, role="query")),
         " < …, ",
         relation(name("k", 1, role="key"), "<", name("k", 2, role="key")),
-        " < …; so no finite number of features gives softmax attention exactly",
+        " < …; so three features, or fewer, do not give softmax attention exactly",
     ),
     Together(
         (
@@ -410,8 +410,8 @@ exp_kernel = Theorem(
                 lambda q, k, u, w: _determinant(_growing(q, u), _growing(k, w)) == 0,
                 ({"m": 1}, {"m": 2}, {"m": 3}),
                 (
-                    "for all n the proof is by induction with Rolle's theorem (a sum of n exponentials has fewer "
-                    "than n zeros), which is no identity",
+                    "for every order, and so for any number of features, the proof is by induction with Rolle's "
+                    "theorem (a sum of n exponentials has fewer than n zeros), which is no identity",
                 ),
             ),
             bound(
@@ -421,10 +421,13 @@ exp_kernel = Theorem(
                 positive=("u", "w"),
             ),
         ),
-        ("The last part is n = 2, for all numbers. Of R features the rank is at most R, so n is at most R.",),
+        (
+            "The last part is the order 2, for all numbers. With R features the rank is at most R, and a matrix of the"
+            " order 4 whose determinant is not 0 has the rank 4.",
+        ),
     ),
     "folklore",
-    ("the rank is at most R for some fixed number R of features; at n = R + 1 the determinant would be 0",),
+    ("one feature is enough: the rank is 1, and the determinants are 0",),
     ("A sum of n exponentials with distinct rates has fewer than n zeros.",),
 )
 
