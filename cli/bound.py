@@ -74,13 +74,14 @@ def _arguments(context: click.Context) -> list[str]:
     words = ["bound"]
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
-        if source is not click.core.ParameterSource.COMMANDLINE or parameter.name in _ELSEWHERE:
+        if source not in _GIVEN or parameter.name in _ELSEWHERE:
             continue
         value = context.params[parameter.name or ""]
         words += _option(parameter, value)
     return words
 
 
+_GIVEN = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.DEFAULT_MAP)
 _ELSEWHERE = ("form", "path", "force", "fragment", "check", "ascii", "colour")
 
 

@@ -1,31 +1,56 @@
-"""``symattn check``: is a certificate what it says?"""
+"""``symattn check``: is a certificate what it says, and is a document what symattn writes today?"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
 
+from .errors import Status
 
-@click.command("check", short_help="Check a file of certificates, without the prover.")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def command(file: Path) -> int:
-    """Check the certificates in FILE, which `symattn prove NAME --certificate FILE` wrote.
 
-    The checker shares no code with the prover, and believes nothing that the file says. The exit code is 0 where it
-    accepts every certificate, and 1 where it refuses one.
+@click.command("check", short_help="Check certificates without the prover, or whether documents are stale.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--skip-others", is_flag=True, help="Pass over files that symattn did not write.")
+def command(files: tuple[Path, ...], skip_others: bool) -> int:
+    """Check the certificates in FILES, or whether the documents in FILES are what symattn writes today.
+
+    `symattn prove NAME --certificate FILE` writes certificates. The checker shares no code with the prover, and
+    believes nothing that the file says. A document says which command wrote it: that is repeated, and compared, unless
+    it may run code. The exit code is 0 where every certificate is accepted and no document is stale, else 1.
 
     \b
     symattn prove softmax-shift --certificate shift.json
     symattn check shift.json
+    symattn check docs/*.md --skip-others
     """
+    return max(_checked(file, skip_others) for file in files)
+
+
+def _checked(file: Path, skip_others: bool) -> int:
+    from symattn.render.files import written_by_symattn
+
+    if file.stat().st_size and written_by_symattn(file) and not _holds_certificates(file):
+        from .fresh import check
+
+        return check(file)
+    return Status.HOLDS if skip_others else _certificates(file)
+
+
+def _holds_certificates(file: Path) -> bool:
+    with file.open("rb") as source:
+        return re.search(rb'"kind":\s*"certificates"', source.read(200)) is not None
+
+
+def _certificates(file: Path) -> int:
     from symattn.proof.checker_files import LARGEST, check_file
 
     with file.open("rb") as source:
         found = check_file(source.read(LARGEST + 1))
     if found.why:
         click.echo(f"refused: {found.name + ': ' if found.name else ''}{found.why}")
-        return 1
+        return Status.FAULT
     many = "the certificate is" if found.certificates == 1 else f"all {found.certificates} certificates are"
     error = f", with an error of at most {found.epsilon:.0e}" if found.epsilon else ""
     click.echo(f"{found.name}: {many} accepted{error}.")
@@ -34,4 +59,4 @@ def command(file: Path) -> int:
         click.echo(f"  hypothesis: {words}")
     if found.rule:
         click.echo(f"  a step in words, which is not checked: {found.rule}")
-    return 0
+    return Status.HOLDS

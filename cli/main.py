@@ -17,12 +17,14 @@ TABLE = {
     "walk": ("walk", "Walk through an example of attention in exact numbers."),
     "claim": ("claim", "Check a claim about weights, similarities or expressions."),
     "prove": ("prove", "Is it always so? Prove theorems for all sizes, or your own."),
-    "check": ("check", "Check a certificate of a proof, without the prover."),
+    "check": ("check", "Check certificates without the prover, or whether documents are stale."),
     "report": ("report", "Write the book: every theorem with its proof, grade and false variant."),
     "verify": ("verify", "Does my code do it? Verify a function against exact mathematics."),
     "campaign": ("campaign", "Verify many targets, specifications and dtypes at once."),
     "bound": ("bound", "How far may correct code be off? The tolerance to write down, proved."),
     "examples": ("examples", "List the worked examples, or show one."),
+    "cache": ("cache", "Say where results are kept and how large they are, or clear them."),
+    "schema": ("schema", "Print the JSON Schema of documents or of sheets."),
     "completion": ("completion", "Print the completion script of a shell."),
 }
 COMPLETE = "_SYMATTN_COMPLETE"
@@ -46,7 +48,12 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in TABLE and not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"there is no command {args[0]!r}.{did_you_mean(args[0], TABLE)}")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and command is not None and not ctx.resilient_parsing:
+            from .defaults import given
+
+            ctx.default_map = {name: given(command, name, tuple(TABLE))}
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

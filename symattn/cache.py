@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 _LARGEST = 4_000_000  # bytes
+_KEY = re.compile(r"[0-9a-f]{64}")
 
 
 def folder() -> Path:
@@ -50,6 +52,33 @@ def put(kind: str, key: str, text: str) -> None:
     """Keep a text: whole or not at all."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         _write(_path(kind, key), f"{digest([text])}\n{text}")
+
+
+def sizes() -> dict[str, tuple[int, int]]:
+    """How many files of each kind are kept, and how many bytes."""
+    found: dict[str, list[int]] = {}
+    for path in _files():
+        with contextlib.suppress(OSError):
+            found.setdefault(path.parent.name, []).append(path.stat().st_size)
+    return {kind: (len(each), sum(each)) for kind, each in sorted(found.items())}
+
+
+def clear() -> int:
+    """Take away every file that is kept, and nothing else that may lie in the folder; how many there were."""
+    gone = 0
+    for path in _files():
+        with contextlib.suppress(OSError):
+            path.unlink()
+            gone += 1
+    return gone
+
+
+def _files() -> list[Path]:
+    """The files that ``put`` writes: a digest for a name, in the folder of a kind."""
+    try:
+        return [p for p in sorted(folder().glob("*/*.json")) if _KEY.fullmatch(p.stem) and p.is_file()]
+    except (OSError, RuntimeError):
+        return []
 
 
 def digest(parts: Iterable[str]) -> str:

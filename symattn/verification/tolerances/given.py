@@ -10,6 +10,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
+from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets.naming import called
 from symattn.derivations.sheets.npz import plain
@@ -46,7 +47,12 @@ def _checked(
     for name in found:
         if name not in wanted:
             raise InputError(f"{where}: {name} is no input of this attention; it takes {', '.join(wanted)}")
-    return {name: _numbers(found[name], f"{where}: {name}", precision) for name in wanted}
+    return {name: _numbers(_floating(name, found[name]), f"{where}: {name}", precision) for name in wanted}
+
+
+def _floating(name: str, a: np.ndarray) -> np.ndarray:
+    """Whole numbers as floats where numbers are meant, and not positions or labels."""
+    return a.astype(np.float64) if a.dtype.kind in "iu" and ARRAYS[name].holds == "numbers" else a
 
 
 def _content(path: str) -> bytes:

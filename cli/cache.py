@@ -1,0 +1,50 @@
+"""``symattn cache``: what is kept from one call to the next."""
+
+from __future__ import annotations
+
+import click
+
+from .choices import Choice
+from .groups import Grouped
+from .output import Output, options
+
+
+@click.command("cache", cls=Grouped, short_help="Say where results are kept and how large they are, or clear them.")
+@click.argument("action", type=Choice(("show", "clear")), default="show")
+@options
+def command(action: str, output: Output) -> int:
+    """Say where theorems and derivations that were decided are kept, and how large they are; or clear them.
+
+    What is kept is found again by its content alone: nothing is stale when symattn, or a theorem, changes. The folder
+    is the user's, or that of the variable SYMATTN_CACHE.
+
+    \b
+    symattn cache
+    symattn cache clear
+    """
+    from symattn import cache
+    from symattn.document.model import Code, Column, Document, Paragraph, Table
+
+    cleared = cache.clear() if action == "clear" else None
+    kinds = cache.sizes()
+    files, size = (sum(numbers) for numbers in zip(*kinds.values(), strict=True)) if kinds else (0, 0)
+    rows = tuple(((kind,), (str(n),), (_size(b),)) for kind, (n, b) in kinds.items())
+    columns = (Column(("what",), align="left"), Column(("files",)), Column(("size",)))
+    told = f"{files} files, {_size(size)}" if cleared is None else f"{cleared} files are cleared"
+    where = Paragraph(("The folder is ", Code(str(cache.folder())), "."))
+    record = {"folder": str(cache.folder()), "files": files, "bytes": size}
+    return output.emit(
+        Document(
+            "listing",
+            "cache",
+            ("What is kept",),
+            (where, *((Table(columns, rows),) if rows else ())),
+            (told,),
+            f"symattn cache{' clear' if cleared is not None else ''}",
+            record=record if cleared is None else {**record, "cleared": cleared},
+        )
+    )
+
+
+def _size(size: int) -> str:
+    return f"{size} B" if size < 1000 else f"{size / 1e3:.0f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"

@@ -1,0 +1,23 @@
+"""``symattn schema``: the JSON Schemas of what symattn writes and reads."""
+
+from __future__ import annotations
+
+import click
+
+from .choices import Choice
+
+
+@click.command("schema", short_help="Print the JSON Schema of documents or of sheets.")
+@click.argument("name", type=Choice(("document", "sheet")), default="document")
+def command(name: str) -> int:
+    """Print the JSON Schema of what -f json gives (document), or of what `symattn walk` takes (sheet).
+
+    \b
+    symattn schema sheet > sheet.schema.json
+    """
+    from symattn import schemas
+
+    from . import stream
+
+    stream.write(schemas.text(name))
+    return 0

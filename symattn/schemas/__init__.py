@@ -1,0 +1,16 @@
+"""JSON Schemas of what symattn writes and reads: ``document`` (``-f json``) and ``sheet`` (what ``walk`` takes)."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+NAMES = ("document", "sheet")
+
+
+def text(name: str) -> str:
+    """The schema of this name, as JSON text.
+
+    >>> '"$schema": "https://json-schema.org/draft/2020-12/schema"' in text("document")
+    True
+    """
+    return files(__package__).joinpath(f"{name}.schema.json").read_text(encoding="utf-8")

@@ -1,0 +1,226 @@
+"""What a release promises: schemas, the cache, defaults, fresh documents, the hook and the action."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import symattn
+from symattn import cache, schemas
+from symattn.derivations import examples
+from symattn.errors import InputError
+from symattn.evidence import Grade
+from symattn_cli.main import TABLE
+
+ROOT = Path(__file__).parents[2]
+
+
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    schema = json.loads(schemas.text(name))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+DOCUMENT, SHEET = validator("document"), validator("sheet")
+
+DOCUMENTS: dict[str, Callable[[], Any]] = {
+    "derivation": lambda: symattn.derive("shift"),
+    "attention": lambda: symattn.derive("attention", n=2, d_k=2, causal=True),
+    "walk": lambda: symattn.walk("eight-step"),
+    "walk of heads": lambda: symattn.walk("decoder-step"),
+    "one step": lambda: symattn.walk("cross", step=5, why=True),
+    "proof": lambda: symattn.prove("softmax-shift", "softmax-simplex"),
+    "claim": lambda: symattn.claim("weights", 0.3, 0.7, 0.1),
+    "closer": lambda: symattn.claim("closer", [1, 0], [1, 1], than=([1, 2], [2, 1])),
+    "equal": lambda: symattn.claim("equal", "1", "2"),
+    "bound": lambda: symattn.bound(n=16, d_k=4),
+    "no bound": lambda: symattn.bound(n=2**20, d_k=4, dtype="float16", contract="eager"),
+    "bound of inputs": lambda: symattn.bound(inputs={"q": [[1]], "k": [[1]], "v": [[1]]}),
+    "verification": lambda: symattn.verify(lambda q, k, v: v[:0], examples=0, budget=20),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.deep) if n in ("verification", "proof") else n for n in DOCUMENTS]
+)
+def test_documents_are_as_their_schema_says(name: str) -> None:
+    DOCUMENT.validate(json.loads(DOCUMENTS[name]().json()))
+
+
+WRONG: dict[str, Callable[[dict[str, Any]], None]] = {
+    "no kind": lambda d: d.pop("kind"),
+    "another schema": lambda d: d.update(schema=2),
+    "a kind that there is not": lambda d: d.update(kind="poem"),
+    "a grade that there is not": lambda d: d["steps"][0].update(grade="certain"),
+    "no steps": lambda d: d.pop("steps"),
+    "a step without a formula": lambda d: d["steps"][0].pop("tex"),
+    "a title that is a list": lambda d: d.update(title=["a"]),
+    "a result without evidence": lambda d: d["results"][0].pop("evidence"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_schema_refuses_what_is_no_document(name: str) -> None:
+    document = json.loads(symattn.derive("shift").json())
+    WRONG[name](document)
+    assert not DOCUMENT.is_valid(document)
+
+
+def test_the_grades_of_the_schema_are_those_of_evidence() -> None:
+    assert DOCUMENT.schema["$defs"]["grade"]["enum"] == [g.value for g in Grade]
+
+
+@pytest.mark.parametrize("name", examples.NAMES)
+def test_every_example_is_a_sheet(name: str) -> None:
+    SHEET.validate(json.loads(examples.show(name).record["sheet"] and examples.show(name).json())["sheet"])
+
+
+SHEETS: tuple[dict[str, Any], ...] = (
+    {"x": [[1, "1/2"], [0.5, 2]]},
+    {"X": [[1, 2]], "W_Q": [[1], [1]], "Wk": [[1], [1]], "wv": [[1], [1]], "causal": True, "scale": "none"},
+    {"q": [[1]], "k": [[1]], "v": [[1]], "attention": {"window": [2, None], "softcap": "5/2"}},
+    {"inputs": {"x": [[1, 2]]}, "position": {"rotary": {"triples": [[3, 4, 5]]}}},
+)
+NO_SHEETS: tuple[dict[str, Any], ...] = (
+    {"x": 3},
+    {"x": [[1]], "w_qq": [[1]]},
+    {"x": [[1]], "scale": None},
+    {"x": [[1]], "attention": {"causl": True}},
+    {"x": [[1]], "attention": {"causal": "yes"}},
+    {"inputs": {}},
+    {"x": []},
+    {"x": [[None]]},
+)
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=json.dumps)
+def test_sheets_that_walk_takes_are_sheets(sheet: dict[str, Any]) -> None:
+    SHEET.validate(sheet)
+    assert symattn.walk(copy.deepcopy(sheet)).holds
+
+
+@pytest.mark.parametrize("sheet", NO_SHEETS, ids=json.dumps)
+def test_sheets_that_walk_refuses_are_none(sheet: dict[str, Any]) -> None:
+    assert not SHEET.is_valid(sheet)
+    with pytest.raises(InputError):
+        symattn.walk(copy.deepcopy(sheet))
+
+
+def test_the_schemas_are_printed(run) -> None:
+    assert run("schema", "sheet").stdout == schemas.text("sheet")
+    assert run("schema").stdout == schemas.text("document")
+
+
+def test_the_cache_says_where_it_is_and_is_cleared(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYMATTN_CACHE", str(tmp_path))
+    other = tmp_path / "theorems" / "notes.json"
+    cache.put("theorems", cache.digest(["a"]), "kept")
+    other.write_text("mine")
+    told = json.loads(run("cache", "-f", "json").stdout)
+    assert (told["folder"], told["files"]) == (str(tmp_path), 1)
+    assert told["bytes"] > 60
+    assert "1 files are cleared" in run("cache", "clear").stdout
+    assert cache.get("theorems", cache.digest(["a"])) is None
+    assert other.read_text() == "mine"
+    assert json.loads(run("cache", "-f", "json").stdout)["files"] == 0
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    def made(table: str) -> Path:
+        tmp_path.joinpath("pyproject.toml").write_text(table, encoding="utf-8")
+        below = tmp_path / "docs"
+        below.mkdir(exist_ok=True)
+        monkeypatch.chdir(below)
+        return below
+
+    return made
+
+
+def test_defaults_come_from_the_project(run, project) -> None:
+    plain = run("walk", "cross", "--step", "5", "--ascii").stdout
+    project('[tool.symattn]\nascii = true\n[tool.symattn.walk]\nstep = 5\n[tool.symattn.claim]\nmeasure = "dot"\n')
+    assert run("walk", "cross").stdout == plain
+    assert "Step 4" in run("walk", "cross", "--step", "4").stdout
+    assert "cosine" not in run("claim", "similarity", "[1]", "[1]").stdout
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("[tool.symattn.derive]\ndkk = 4\n", "dkk is no option of symattn derive. Did you mean 'dk'?"),
+        ("[tool.symattn.deriv]\ndk = 4\n", "is no command. Did you mean 'derive'?"),
+        ("[tool.symattn.derive]\ndk = 'four'\n", "'four'"),
+        ("[tool.symattn\n", "cannot be read"),
+    ],
+)
+def test_defaults_that_are_wrong_are_told_in_one_line(run, project, table: str, words: str) -> None:
+    project(table)
+    ran = run("derive", "shift")
+    assert (ran.status, ran.stdout) == (2, "")
+    assert words in ran.stderr
+    assert ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("derive", "shift"), "shift.md"),
+        (("derive", "shift", "--fragment"), "shift.tex"),
+        (("claim", "weights", ".5", ".5"), "weights.txt"),
+        (("claim", "weights", ".3", ".7", ".1", "--ascii"), "weights.txt"),
+        (("walk", "cross", "--step", "5"), "cross.json"),
+    ],
+)
+def test_fresh_documents_are_told_from_stale_ones(run, tmp_path: Path, arguments: tuple[str, ...], name: str) -> None:
+    file = tmp_path / name
+    run(*arguments, "-o", str(file))
+    assert run("check", str(file)).status == 0
+    stale = re.sub(r"\b[1-9]\b", "7", file.read_text(encoding="utf-8").replace("the", "teh"))
+    file.write_text(stale, encoding="utf-8")
+    assert run("check", str(file)).status != 0
+
+
+def test_files_of_others_are_passed_over_if_asked(run, tmp_path: Path) -> None:
+    other = tmp_path / "readme.md"
+    other.write_text("# Mine\n")
+    assert run("check", "--skip-others", str(other)).status == 0
+    assert run("check", str(other)).status == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "symattn verify evil.py:f",
+        "symattn campaign evil.toml -o x",
+        "symattn prove evil.py",
+        "symattn derive shift -o other.md",
+        "symattn derive shift --output=other.md",
+        "symattn prove softmax-shift --certificate other.json",
+        "symattn prove softmax-shift --certific other.json",
+        "python evil.py",
+        "symattn",
+    ],
+)
+def test_a_document_cannot_have_code_run_or_files_written(run, tmp_path: Path, command: str, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("evil.py").write_text("open('ran', 'w')\ndef f(q, k, v): return v\n")
+    file = tmp_path / "page.md"
+    file.write_text(f"<!-- Made with symattn: {command} -->\n\n# Page\n")
+    assert run("check", str(file)).status == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["evil.py", "page.md"]
+
+
+def test_hook_and_action_call_commands_that_there_are() -> None:
+    text = (ROOT / ".pre-commit-hooks.yaml").read_text() + (ROOT / "action.yml").read_text()
+    called = set(re.findall(r"\bsymattn ([a-z]+)", text))
+    assert {"check", "verify"} <= called & set(TABLE)
+    assert "--skip-others" in text
+    assert "${{ inputs" not in "".join(re.findall(r"run: .*", text))  # nothing is pasted into a shell
