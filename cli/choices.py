@@ -46,6 +46,10 @@ _told: set[str] = set()
 class Choice(_Choice):
     """One of some words."""
 
+    def normalize_choice(self, choice: Any, ctx: click.Context | None) -> str:
+        """As it is: other spellings are understood for the names of options alone."""
+        return str(choice)
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
             listed = ", ".join(self.choices)

@@ -74,6 +74,14 @@ def test_other_spellings_are_understood_with_a_hint(run, typed: str, option: str
     assert run("derive", "initialisation", "--d-q", "4").status == 2
 
 
+@pytest.mark.parametrize("name", TABLE)
+def test_values_are_offered_as_they_are_typed(run, name: str) -> None:
+    choices._told.clear()
+    ran = run(name, "--help")
+    assert ran.stderr == ""
+    assert "float8-e4m3fn" not in ran.stdout
+
+
 def test_scale_none_is_no_scaling_everywhere(run) -> None:
     from symattn_cli.variants import specified
 
