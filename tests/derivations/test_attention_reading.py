@@ -106,6 +106,10 @@ def test_a_false_formula_of_a_step_is_not_told(monkeypatch: pytest.MonkeyPatch) 
         derive("attention", tokens=2)
 
 
+def test_rotated_parts_of_latents() -> None:
+    assert derive("attention", latent="plain", position="rotary", heads=2, dk=4, tokens=2)
+
+
 def test_letters_of_their_own_are_definitions() -> None:
     read = of("q_normed", qk_norm="layer", tokens=2)
     assert defines(read.step, equals(name("r", I_, L), Q_IL))

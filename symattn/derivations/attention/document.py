@@ -154,7 +154,7 @@ def _formulas(told: _Told, part: Part, beside: Text | str, agrees: bool, where: 
     for read, (formula, reason), later in zip(readings, formulas, following, strict=True):
         after = later if later is not None and for_others(later) else None
         graded = formula is not matrix and not defines(part, formula)
-        evidence = read.check(formula, where, before, after) if graded or read.reads(formula) else None
+        evidence = read.check(formula, where, before, after) if read.reads(formula, before) else None
         step = hold(agrees, formula, reason, where) if graded and evidence else defined(formula, reason)
         steps.append(step)
         before = formula

@@ -164,6 +164,8 @@ def _output(request: Request, step: Step) -> Formulas:
     if step.of[0] not in ("attended", "attended_latents"):
         return [(equals(output, weighted(request, step)), "")]
     side_by_side: Text = ("the heads side by side: column ", M_, " is head ", Over(M_, D_V), ", rounded up")
+    if "w_o" not in step.of and request.spec.heads == 1:
+        return [(equals(output, entry(step.of[0], I_, L_)), "")]
     if "w_o" not in step.of:
         column = (A_ - 1) * D_V + L_
         return [(equals(entry("output", I_, column), entry(step.of[0], A_, I_, L_)), "the heads side by side")]

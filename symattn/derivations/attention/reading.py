@@ -143,11 +143,12 @@ class Read:
         others = [f for f in a.factors if any(text(name) in arrays for name in names_in(f)) or f == TIMES]
         return len(others) <= 1 and sorted(map(text, a.factors)) == sorted(map(text, b.factors))
 
-    def reads(self, formula: Node) -> bool:
+    def reads(self, formula: Node, before: Node | None = None) -> bool:
         """Whether every letter and word of the formula has a meaning here."""
         try:
             with precision(_BITS):
-                self._sides(self.runs[0], formula, None)
+                for world in self.runs:
+                    self._sides(world, formula, before)
         except _UNREAD:
             return False
         return True
