@@ -60,7 +60,8 @@ class StepReader(Reader):
         self.outside: list[tuple[tuple[str, ...], Any]] = []
         self.special = words.places(asked, step)
         lengths = _lengths(asked)
-        lengths |= {"f": self.here[name].shape[-1] for name, axes in self.axes.items() if axes[-1:] == ["f"]}
+        pairs = [self.here[name].shape[-1] for name, axes in self.axes.items() if axes[-1:] == ["f"]]
+        lengths |= {"f": pairs[0]} if pairs else {}
         sizes = {text(node): letter for letter, node in reversed(SIZES.items()) if letter in lengths}
         sizes |= {text(H * SIZES[d]): f"h*{d}" for d in ("d_v", "d_k")}
         lengths |= {f"h*{d}": lengths["h"] * lengths[d] for d in ("d_v", "d_k")}
