@@ -118,12 +118,15 @@ def _example() -> tuple[Block, ...]:
     formula = backward(given["q"], given["k"], given["v"], weights, given["g"])
     symbols = {"q": _Q, "k": _K, "v": _V, "g": _G}
     told = tuple(part for x in "qkvg" for part in (equals(symbols[x], nt.matrix(_EXAMPLE[x])), ", "))[:-1]
-    words = " both scores are 0. The loss, differentiated in exact numbers, has the gradients"
+    words = " the scores are equal, and the loss, differentiated in exact numbers, has the gradients"
     with_ = section.let(("With ", *told, words))
     found = [equals(_of(letter.upper()), entries(getattr(formula, letter))) for letter in "qkv"]
     return (
         Heading(("In numbers",)),
         Paragraph(with_),
-        together(section.claim(f, "differentiated") for f in found),
+        together(
+            section.claim(equals(_S, nt.matrix([[0, 0]])), "no score is larger"),
+            (section.claim(f, "differentiated") for f in found),
+        ),
         Paragraph(("which are those of the formulas. As shown above, the rows of ", _of("K"), " sum to 0.")),
     )

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from symattn.arrays.exact import Exact
+from symattn.arrays.field.quotient import Quotient
 from symattn.document import notation as nt
 from symattn.document.notation import Node
+from symattn.statement.glossary import Glossary
+from symattn.statement.reader import Reader
+
+
+def value(x: Node, letters: Mapping[str, Any]) -> Quotient:
+    """The number that a printed formula comes to, with a number for each of its letters: d_k → 64."""
+    numbers = {key: Exact.lift(number) for key, number in letters.items()}
+    glossary = Glossary(dict.fromkeys(numbers, ""), sizes={})
+    found: Quotient = Reader(glossary, numbers or {"": Exact.lift(1)}, {}).one(x).array.entries.item()
+    return found
 
 
 def exact(data: Any) -> Exact:

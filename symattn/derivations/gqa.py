@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from symattn.attention.groups import grouped_attention, tile_heads
 from symattn.attention.notation import D_K, D_V, H
 from symattn.attention.spec import Attention
+from symattn.derivations.exactly import value
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.proving import hypotheses, known
 from symattn.derivations.steps import together
@@ -29,8 +29,8 @@ _EXAMPLE = {"Q": [[1, 1, 1, 1]], "K": [[0, 0]], "V": [[1, 2]]}  # a number for e
 
 def derivation(heads: int = 8, dk: int = 64, dv: int = 64) -> Document:
     """Query head t reads head ⌊t/r⌋: multi-head attention with each head of keys and values r times in a row."""
-    for parameter, value in (("heads", heads), ("dk", dk), ("dv", dv)):
-        whole(parameter, value, LIMITS[parameter])
+    for parameter, number in (("heads", heads), ("dk", dk), ("dv", dv)):
+        whole(parameter, number, LIMITS[parameter])
     return Document(
         "derivation",
         "gqa",
@@ -147,7 +147,9 @@ def _example() -> tuple[Block, ...]:
 
 def _table(heads: int, dk: int, dv: int) -> Table:
     """Numbers that are kept of each token, for each number of groups."""
-    columns = (Column((_G,)), Column((_R,)), Column(("kept: ", _G * nt.Fence("round", D_K + D_V))), Column(("share",)))
+    formulas = (_G, H / _G, _G * nt.Fence("round", D_K + D_V), _G / H)
+    columns = tuple(Column(head) for head in ((_G,), (_R,), ("kept: ", formulas[2]), ("share: ", formulas[3])))
+    numbers = {"h": heads, "d_k": dk, "d_v": dv}
     groups = [g for g in range(heads, 0, -1) if heads % g == 0]
-    rows = tuple(tuple((nt.node(x),) for x in (g, heads // g, g * (dk + dv), Fraction(g, heads))) for g in groups)
+    rows = tuple(tuple((value(x, {**numbers, "g": g}).notation(),) for x in formulas) for g in groups)
     return Table(columns, rows, caption=("Numbers kept of each token and layer; g = h is multi-head attention.",))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from symattn.arrays.field.quotient import Quotient
 from symattn.attention.notation import D_K, D_MODEL, N_K
 from symattn.attention.softmax import softmax
+from symattn.derivations.exactly import value
 from symattn.derivations.letters import SIGMA, cov, dot, mean, q, s, var
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.proving import known
@@ -37,6 +37,8 @@ _NORM_X, _NORM_Y = Fence("norm", _X), Fence("norm", _Y)
 _Z = name("z", role="input")
 _GIVEN = {"x": "m", "y": "m", "z": "m", "W_Q": "m d_k", "W_K": "m d_k", "σ": ""}
 _LAWS = {"W_Q": law_with("σ"), "W_K": law_with("σ")}
+_COMPONENT = nt.Product((SIGMA**2, _NORM_X**2))  # the variance of q_l
+_SCORE = SIGMA**4 * _NORM_X**2 * _NORM_Y**2  # the variance of s/√d_k
 _FIFTIETH = Fraction(1, 50)
 
 
@@ -104,13 +106,13 @@ def _blocks(dk: int, dmodel: int) -> tuple[Block, ...]:
 
 def _component(section: Section) -> tuple[Block, ...]:
     entry = Fence("round", _W_Q, nt.Product((Name("i"), Name("l"))))
-    other = name("δ", "l", "r") * SIGMA**2 * _NORM_X**2
+    other = nt.Product((name("δ", "l", "r"), *_COMPONENT.factors))
     return (
         Heading(("One component of a query",)),
         together(
             section.define(equals(q("l"), total("i", 1, D_MODEL, name("x", "i", role="input") * entry))),
             section.claim(equals(mean(q("l")), 0), "A2"),
-            section.claim(equals(var(q("l")), SIGMA**2 * _NORM_X**2), "the variances of the terms add up"),
+            section.claim(equals(var(q("l")), _COMPONENT), "the variances of the terms add up"),
             section.claim(equals(cov(q("l"), q("r")), other), "other columns are independent"),
         ),
     )
@@ -120,15 +122,14 @@ def _score(section: Section) -> tuple[Block, ...]:
     variance = known(theorems.projected_score_variance)
     query, key, other = (Fence("round", x * w) for x, w in ((_X, _W_Q), (_Y, _W_K), (_Z, _W_K)))
     score, beside = dot(query, key), dot(query, other)
-    per_root, whole_variance = SIGMA**4 * _NORM_X**2 * _NORM_Y**2, D_K * SIGMA**4 * _NORM_X**2 * _NORM_Y**2
-    formula = equals(var(s()), whole_variance)
+    formula = equals(var(s()), D_K * SIGMA**4 * _NORM_X**2 * _NORM_Y**2)
     return (
         Heading(("The score",)),
         together(
             section.define(equals(s(), score), ("of the query of ", _X, " and the key of ", _Y)),
             section.claim(equals(mean(s()), 0), "A2"),
             section.claim(formula, "each product of two weights occurs once"),
-            section.claim(equals(var(s() / Root(D_K)), per_root), (Root(D_K), " removes the factor")),
+            section.claim(equals(var(s() / Root(D_K)), _SCORE), (Root(D_K), " removes the factor")),
             section.claim(
                 equals(cov(s(), beside), D_K * SIGMA**4 * _NORM_X**2 * dot(_Y, _Z)),
                 ("two keys, of the tokens ", _Y, " and ", _Z),
@@ -166,13 +167,12 @@ def _output() -> tuple[Block, ...]:
     )  # fmt: skip
 
 
-def _choices(dk: int, dmodel: int) -> tuple[tuple[str, Node, Fraction], ...]:
-    """Usual choices: a name, σ as it is written, and σ²."""
-    glorot = Root(nt.Over(nt.node(2), D_MODEL + D_K))
+def _choices() -> tuple[tuple[str, Node], ...]:
+    """Usual choices: a name, and σ as it is written."""
     return (
-        ("unit queries", 1 / Root(D_MODEL), Fraction(1, dmodel)),
-        ("Glorot", glorot, Fraction(2, dmodel + dk)),
-        ("fixed", nt.Number(_FIFTIETH), _FIFTIETH**2),
+        ("unit queries", 1 / Root(D_MODEL)),
+        ("Glorot", Root(nt.Over(nt.node(2), D_MODEL + D_K))),
+        ("fixed", nt.Number(_FIFTIETH)),
     )
 
 
@@ -184,13 +184,16 @@ def _table(dk: int, dmodel: int) -> Table:
         Column(("deviation of ", q("l"))),
         Column(("deviation of ", s() / Root(D_K))),
     )
-    rows = tuple(
-        ((words,), (symbol,), (_rooted(square),), (_rooted(square * dmodel),), (_rooted((square * dmodel) ** 2),))
-        for words, symbol, square in _choices(dk, dmodel)
+    numbers = {"d_k": dk, "d_model": dmodel}
+    rows: tuple[tuple[Text, ...], ...] = tuple(
+        ((words,), (symbol,), *((_digits(Root(x), symbol, numbers),) for x in (SIGMA**2, _COMPONENT, _SCORE)))
+        for words, symbol in _choices()
     )
     caption = ("By the formulas above, correctly rounded. Glorot's law is that of one matrix of these sizes.",)
     return Table(columns, rows, caption=caption)
 
 
-def _rooted(square: Fraction) -> Decimal:
-    return Decimal(Quotient.of(square).sqrt().decimal(4))
+def _digits(formula: Node, deviation: Node, numbers: dict[str, int]) -> Decimal:
+    """A formula above, for σ as it is written and tokens of the length √d_model."""
+    letters: dict[Node, Node] = {SIGMA: Fence("round", deviation), **dict.fromkeys((_NORM_X, _NORM_Y), Root(D_MODEL))}
+    return Decimal(value(nt.replaced(formula, letters), numbers).decimal(4))

@@ -14,7 +14,7 @@ from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.notation import D_K
-from symattn.derivations.letters import DELTA, MU, SIGMA, E, P, dot, k, mean, p, q, s
+from symattn.derivations.letters import DELTA, HALF, MU, SIGMA, E, P, dot, k, mean, p, q, s
 from symattn.derivations.steps import FalseStep, enclosed, together, words
 from symattn.document import notation as nt
 from symattn.document.model import Block, Caveat, Column, Emph, Heading, Paragraph, Step, Steps, Table, Text
@@ -244,14 +244,18 @@ def _caveat() -> Caveat:
     largest = _SIZES[-1]
     if not _scaled_mean(largest, _BITS) < _mean(largest, _BITS) < 10 * _scaled_mean(largest, _BITS):
         raise FalseStep("the caveat of scaling: the means are not of one size")
-    ties = _digits(largest, _near_ties)
+    if not 0.99 < 2 * _mean(4 * largest, _BITS) / _mean(largest, _BITS) < 1.01:
+        raise FalseStep("the caveat of scaling: the mean does not fall like 1/√d_k")
+    ties, least = _digits(largest, _near_ties), E / Fence("round", 1 + E) ** 2
+    if not _same(_QUARTER * call("sech", HALF) ** 2, least):
+        raise FalseStep("the caveat of scaling: the slope at a gap of 1 is another")
     return Caveat(
         (
-            "The collapse is of the ", Emph("typical"), " row. At ", equals(D_K, largest), " the median slope is ",
-            _digits(largest, _median), ", but the mean is ", _digits(largest, _mean), ", which falls only like ",
-            1 / Root(D_K), ": a share ", ties, " of the rows has two scores less than 1 apart, and keeps a slope of",
-            " order one. Without scaling, learning is carried by those few rows. In the mean, scaling even makes the",
-            " slope with respect to q·k smaller (", _digits(largest, _scaled_mean), "). Nor does A2 describe a trained",
-            " network.",
+            "The collapse is of the ", Emph("typical"), " row. At ", equals(D_K, largest), " and ", equals(SIGMA, 1),
+            " the median slope is ", _digits(largest, _median), ", but the mean is ", _digits(largest, _mean),
+            ", which falls only like ", 1 / Root(D_K), ": a share ", ties, " of the rows has two scores less than 1",
+            " apart, and keeps a slope above ", least, ". Without scaling, learning is carried by those few rows. In",
+            " the mean, scaling even makes the slope with respect to q·k smaller (", _digits(largest, _scaled_mean),
+            "). Nor does A2 describe a trained network.",
         )
     )  # fmt: skip

@@ -6,17 +6,21 @@ import json
 import shlex
 import subprocess
 import sys
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
 import pytest
 
 from symattn.derivations import derive, names
+from symattn.derivations.exactly import value
+from symattn.document import notation as nt
 from symattn.document.model import Caveat, Document, Result, Steps
 from symattn.document.notation import Relation
 from symattn.errors import InputError
 from symattn.evidence import Grade
 from symattn.render import render
+from symattn.statement.values import Unread
 from symattn_cli.main import main
 from tests.lanes import one_in
 
@@ -199,3 +203,10 @@ def test_every_formula_compiles(tmp_path: Any) -> None:
         log = ran.stdout.decode("utf-8", "replace")
         assert ran.returncode == 0, log[-2000:]
         assert "Overfull \\hbox" not in log, asked
+
+
+def test_numbers_of_tables_come_from_the_formulas_above() -> None:
+    size = nt.name("d", "k")
+    assert value(2 / nt.Root(size), {"d_k": 16}) == Fraction(1, 2)
+    with pytest.raises(Unread, match="no meaning"):
+        value(2 / size, {})
