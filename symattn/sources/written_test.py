@@ -20,6 +20,7 @@ from symattn.sources.repeat import Repeated
 from symattn.sources.target import Wrapped
 from symattn.verification.judged import Judged
 from symattn.verification.target import MADE, Argument, Convention, Inputs
+from symattn.verification.telling import sentence
 
 _DIGITS = 40
 _HEAD = '''"""{title}
@@ -121,7 +122,7 @@ def _test(attribute: str, word: str, one: Repeated) -> str:
 
 def _told(one: Repeated) -> str:
     message = one.report.faults[0].message if one.report.faults else ""
-    return (message[:1].upper() + message[1:] + ".").replace("\\", "").replace('"', "'")
+    return sentence(message).replace("\\", "").replace('"', "'")
 
 
 def _calls(attribute: str, one: Repeated) -> Iterator[str]:

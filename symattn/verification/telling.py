@@ -121,7 +121,7 @@ def _ratio(x: float) -> str:
 
 def _fault(fault: Fault, number: int) -> Iterator[Block]:
     yield Heading((f"Fault {number}: " if number else "Fault: ", fault.step))
-    yield Paragraph(typeset(_sentence(fault.message)))
+    yield Paragraph(typeset(sentence(fault.message)))
     if fault.counterexample is not None:
         yield from _shown(fault.counterexample)
     if fault.scales:
@@ -129,9 +129,13 @@ def _fault(fault: Fault, number: int) -> Iterator[Block]:
         yield _scales(fault)
 
 
-def _sentence(words: str) -> str:
-    """With a capital in front, unless a formula begins it: ε is no Ε."""
-    return (words[:1].upper() + words[1:] if words[:1].isascii() else words) + "."
+# ε, dQ, q, w_o, x2; not the article.
+_FORMULA = re.compile(r"[^\x00-\x7f]|[a-z][A-Z]|(?!a )[a-z](?![A-Za-z])|\w*[_\d]")
+
+
+def sentence(words: str) -> str:
+    """With a capital in front, unless a formula begins it: ε, dQ, q and w_o stay as they are."""
+    return (words if _FORMULA.match(words) else words[:1].upper() + words[1:]) + "."
 
 
 def _shown(example: Counterexample) -> Iterator[Block]:
