@@ -18,6 +18,9 @@ from .progress import progress
 @click.option("--why", is_flag=True, help="With the reason of every step.")
 @click.option("--query", type=int, help="The query to follow; the first is 1.")
 @click.option("--all", is_flag=True, help="All queries.")
+@click.option(
+    "--tokens", type=int, metavar="N", help="The first N tokens alone. To cut columns and not tokens: --truncate."
+)
 @click.option("--dtype", help="Beside the exact numbers, what is computed in this type; by default float32.")
 @click.option("--rounding", help="How weights are rounded to one decimal: exact, nearest or sum (keeps each sum).")
 @fields

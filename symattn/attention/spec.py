@@ -56,7 +56,9 @@ class Attention:
         "factor of the scores, 1/√d_k for dot products and 1 for other scores unless one is given; no scaling is 1, or "
         "``none`` where it is typed; ``1/d_k``; ``given`` is an input ``scale``, one number for each head",
     )
-    truncate: int | None = described(None, "number of columns of queries and keys that scores see, the first ones")
+    truncate: int | None = described(
+        None, "number of columns of queries and keys that scores see, the first ones; no token is cut"
+    )
     softcap: int | float | Fraction | None = described(None, "c for scores c tanh(S/c)")
     bias: bool = described(False, "an input ``bias`` of finite numbers, added to the scores; a mask is what forbids")
     causal: bool = described(False, "key j for query i iff j ≤ i + o, see ``alignment``")

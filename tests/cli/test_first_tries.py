@@ -1,4 +1,8 @@
-"""What people try first, in Python and on the command line: it works, or one line says what to write instead."""
+"""What people try first in Python: it works, or one line says what to write instead.
+
+What they try on the command line stands in ``test_manners`` and ``test_release``, and their own numbers in
+``tests/walks/test_own_numbers.py``.
+"""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ NAMES = (
     "ground-up",
     "word-vectors",
     "word-vectors-before",
+    "money-bank-grows",
     "decoder-step",
     "latent",
     "additive",

@@ -17,6 +17,7 @@ from symattn.derivations.sheets.fields import changed, typed, written
 from symattn.derivations.sheets.schema import overridden
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.sheets.text import near, short
+from symattn.derivations.sheets.truncating import truncated
 from symattn.derivations.walks.model import Walk, error_digits, worst
 from symattn.derivations.walks.notes import about, too_long
 from symattn.derivations.walks.order import first_query, titles
@@ -40,6 +41,7 @@ def walk(
     why: bool = False,
     query: int | None = None,
     all: bool = False,
+    tokens: int | None = None,
     dtype: str = "float32",
     rounding: str | None = None,
     **fields: Any,
@@ -49,8 +51,9 @@ def walk(
     Arrays are nested lists of numbers or arrays of NumPy or PyTorch: x (y, w_q, w_k, w_v, …), or q, k, v. Tokens alone,
     ``walk({"x": …})``, are parameter-free attention, which does not scale its scores unless ``scale`` says so.
     ``step`` shows one of the steps alone, ``why`` adds reasons, ``query`` follows another query than the first,
-    ``all`` shows every query; ``dtype`` is the floating format beside the exact numbers; ``rounding`` (exact, nearest,
-    sum) shows what weights rounded to one decimal give. ``fields`` replace those of the sheet's ``Attention``.
+    ``all`` shows every query; ``tokens`` keeps the first tokens of every sequence alone; ``dtype`` is the floating
+    format beside the exact numbers; ``rounding`` (exact, nearest, sum) shows what weights rounded to one decimal give.
+    ``fields`` replace those of the sheet's ``Attention``.
     Raises InputError for bad input of any kind.
 
     >>> print(walk({"x": [[1, 0], ["1/2", 1]]}).text().splitlines()[0])
@@ -62,6 +65,7 @@ def walk(
     sheet = sheet_of(source)
     named = source if isinstance(source, str) else "" if isinstance(source, Mapping) else os.fspath(source)
     sheet = _changed(sheet, fields) if fields else sheet
+    sheet = sheet if tokens is None else truncated(sheet, tokens)
     made = Walk(sheet, dtype, query, rounding)
     check_shapes(made)
     _check_numbers(made, step, query)
@@ -73,6 +77,7 @@ def walk(
         "why": why,
         "query": query,
         "all": all,
+        "tokens": tokens,
         "rounding": rounding,
     }
     wishes = {name: wish for name, wish in wishes.items() if wish not in (None, False)}

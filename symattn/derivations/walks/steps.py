@@ -18,7 +18,7 @@ from symattn.derivations.walks.letters import head_symbol, row_symbol
 from symattn.derivations.walks.model import Walk, counted, enumerated
 from symattn.derivations.walks.order import arrays_of, first_query, is_of_rows
 from symattn.document.model import Block, Emph, Paragraph, Result, Text, Values
-from symattn.document.notation import Fence, Node, Product, Sum, Words, equals
+from symattn.document.notation import Fence, Node, Product, Sum, Words, equals, name
 from symattn.document.text import text
 from symattn.evidence import Evidence, Grade
 
@@ -196,7 +196,7 @@ def _output(walk: Walk, i: int) -> Iterator[Block]:
     mean = not (spec.sink or spec.dropout or spec.normaliser in ("sigmoid", "relu"))
     plain = len(walk.mixing.of) == 2
     words = f"a weighted {'mean' if mean else 'sum'} of the values"
-    reason = (words,) if plain else (equals(SYMBOLS[array], walk.mixing.formula),)
+    reason: Text = (words, *_called(walk, i)) if plain else (equals(SYMBOLS[array], walk.mixing.formula),)
     yield walk.values(array, _row(i), row_symbol(array, i), reason, others=others, evidence=evidence)
     rest = rounded_of(walk)
     if rest is None:
@@ -208,6 +208,11 @@ def _output(walk: Walk, i: int) -> Iterator[Block]:
         of = "printed" if label == "printed" else "rounded"
         symbol = row_symbol("output", i) - Words(of)
         yield Values(f"exact − {of}", symbol, shown, nested(lambda x: digits(x, 6), gaps), evidence=EXACTLY)
+
+
+def _called(walk: Walk, i: int) -> Text:
+    """``: y_bank`` where tokens have names: the token in its context."""
+    return (": ", name("y", walk.sheet.tokens[i - 1], role="output")) if walk.sheet.tokens else ()
 
 
 EXACTLY = Evidence(Grade.CHECKED, "a difference of exact numbers")

@@ -11,7 +11,7 @@ from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.order import first_query
 from symattn.derivations.walks.printed import reproduced_by
 from symattn.derivations.walks.steps import rounded_of
-from symattn.document.model import Paragraph, Text
+from symattn.document.model import Code, Paragraph, Text
 from symattn.document.notation import Name, Node, Over, Power, Product, Root, commas, equals, name, node, total
 
 _E, _N_K = Name("e"), name("n", "k")
@@ -139,6 +139,12 @@ def _softmax(walk: Walk) -> Iterator[Text]:
 
 def _products(walk: Walk) -> Iterator[Text]:
     yield ("Each value is taken as much as its key's weight says.",)
+    weights, values = (walk.arrays[name] for name in walk.mixing.of[:2])
+    if weights.ndim == values.ndim == 2:
+        sides = " × ".join(map(str, (*weights.shape[::-1], values.shape[1])))
+        yield ("In code all of them are often one block with an axis for the key, one for the query and one for the "
+               "feature, ", Code("v[:, None, :] * a.T[:, :, None]"), f", here {sides}; its sum over the keys is the "
+               "output.")  # fmt: skip
 
 
 def _sums(walk: Walk) -> Iterator[Text]:
