@@ -86,7 +86,8 @@ def _gain(shape: tuple[int, ...], rng: Random) -> Array:
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 def _mistakes(spec: Block) -> Iterator[Mistake]:
     def told(step: str, cause: str, **fields: Any) -> Mistake:
-        return Mistake(step, cause, replace(spec, **fields))
+        other = replace(spec, **fields)
+        return Mistake(step, cause, other, spec=other)
 
     places = {"pre": "before each part", "post": "after each residual", "inner": "after each part, before its residual"}
     if spec.norm:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from symattn.errors import SymattnError
 from symattn.verification.definitions.judging import explains
+from symattn.verification.definitions.rules import both, changes, of_outputs
 from symattn.verification.definitions.subject import Definition, Mistake, Numbered
 from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_made
 from symattn.verification.judged import Judged, Part, largest
@@ -24,6 +25,8 @@ class InDefinition(Search[Mistake]):
     """A search among the definition's own mistakes, and those that it knows besides."""
 
     judged = (10**6, 30, 0)
+    guesses = 6000
+    _known_of: dict[int, tuple[Mistake, ...]] = field(default_factory=dict)
 
     @property
     def subject(self) -> Definition:
@@ -32,27 +35,32 @@ class InDefinition(Search[Mistake]):
         return self.session.subject
 
     def every(self) -> list[Mistake]:
-        """The definition's own ones."""
-        return list(self.subject.mistakes)
+        """The definition's own ones, and those by rule."""
+        return [*self.subject.mistakes, *changes(self.subject)]
 
-    def families(self) -> Sequence[Numbered]:
-        """Those with a number of the definition."""
-        return self.subject.numbered
+    def families(self) -> Iterator[Numbered]:
+        """Another number in a field, and outputs with a factor."""
+        yield from self.subject.numbered
+        yield from of_outputs(self.subject)
 
     def ways(self) -> Iterator[tuple[Callable[[], Iterable[Mistake]], bool]]:
         """Further ones come after those of the definition itself."""
         yield self.known, True
         yield self._others, True
+        yield self._by_rule, True
         yield self.with_numbers, True
         yield self.sometimes, True
         yield self.pairs, True
 
     def known(self) -> list[Mistake]:
         """Those that are as near to what came as the definition is."""
-        return self._likely(self.possible)
+        return self._likely(self.subject.mistakes)
 
     def _others(self) -> list[Mistake]:
         return self._likely(self.subject.others)
+
+    def _by_rule(self) -> list[Mistake]:
+        return self._likely(changes(self.subject))
 
     def _likely(self, mistakes: Iterable[Mistake]) -> list[Mistake]:
         self._begin()
@@ -64,15 +72,17 @@ class InDefinition(Search[Mistake]):
         return where_made(judged, mistake, lambda r, m: explains(subject, precision, r, m, among))
 
     def combined(self, first: Mistake, second: Mistake) -> Mistake | None:
-        """One that is another specification, and the other one of that."""
-        if self.subject.remade is None or first.cause == second.cause:
-            return None
-        for one, other in ((first, second), (second, first)):
-            of = self.subject.remade(one.spec).mistakes if one.spec is not None else ()
-            both = next((m for m in of if m.cause == other.cause), None)
-            if both is not None:
-                return Mistake(first.step, f"{first.cause}; and {second.cause}", both.run, first.exact or second.exact)
-        return None
+        """See ``rules.both``."""
+        return both(first, second, self._mistakes_of)
+
+    def _mistakes_of(self, spec: Any) -> tuple[Mistake, ...]:
+        if id(spec) not in self._known_of:
+            self._known_of[id(spec)] = self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
+        return self._known_of[id(spec)]
+
+    def parts(self) -> list[Mistake]:
+        """Those that can be combined with another one come first."""
+        return sorted(self.possible, key=lambda m: m.spec is None and m.change is None)
 
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:
         """One cause for each output that is wrong, where that explains them all."""

@@ -195,27 +195,27 @@ def _forms(spec: LinearAttention) -> tuple[Form, ...]:
 def _mistakes(spec: LinearAttention) -> Iterator[Mistake]:
     form = _forms(spec)[0]
 
-    def of(**fields: Any) -> Compute:
+    def of(step: str, cause: str, **fields: Any) -> Mistake:
         other = replace(spec, **fields)
-        return partial(_outputs, other, _forms(other)[0])
+        return Mistake(step, cause, partial(_outputs, other, _forms(other)[0]), spec=other)
 
     for name in FEATURES:
         if name != spec.feature:
             words = "left out" if name == "identity" else f"{name}, not {spec.feature}"
-            yield Mistake("score", f"the feature map is {words}", of(feature=name))
+            yield of("score", f"the feature map is {words}", feature=name)
     yield Mistake("score", "the feature map is applied to queries alone", partial(_features_of, spec, form, True))
     yield Mistake("score", "the feature map is applied to keys alone", partial(_features_of, spec, form, False))
     if spec.causal and not spec.gate and not spec.delta:
-        yield Mistake("mask", "later tokens are seen too: the state is that of all tokens", of(causal=False))
+        yield of("mask", "later tokens are seen too: the state is that of all tokens", causal=False)
     if spec.causal:
         yield Mistake("mask", "a token does not see itself", partial(_outputs, spec, _without_itself))
     if spec.normalised:
         yield from _of_normalisers(spec, form)
     elif not spec.delta:
-        yield Mistake("normalize", "it is divided by the sum of the weights", of(normalised=True))
+        yield of("normalize", "it is divided by the sum of the weights", normalised=True)
     if not spec.normalised:
         words = "queries are not scaled" if spec.scale else "queries are scaled by 1/√d_k"
-        yield Mistake("scale", words, of(scale=not spec.scale))
+        yield of("scale", words, scale=not spec.scale)
     if spec.gate:
         yield from _of_gates(spec)
     if spec.delta:

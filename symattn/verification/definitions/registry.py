@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
+from symattn.verification.definitions.rules import of_fields
 from symattn.verification.definitions.subject import Definition
 from symattn.verification.target import Layout
 
@@ -47,6 +49,17 @@ def subjects_of(spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
 
     Raises InputError for what is none.
     """
+    for form, found in enumerate(_forms(spec, layout)):
+        remade = partial(_form, layout, form)
+        yield replace(found, numbered=tuple(of_fields(spec, remade)), remade=remade)
+
+
+def _form(layout: Layout, form: int, spec: Any) -> Definition:
+    """One form of a specification."""
+    return next(islice(_forms(spec, layout), form, None))
+
+
+def _forms(spec: Any, layout: Layout) -> Iterator[Definition]:
     if not is_definition(spec):
         raise InputError(f"{spec!r} is no specification; known: {', '.join(sorted(_SUBJECTS))}")
     room: Any = import_module(_ROOM + _SUBJECTS[type(spec).__name__])

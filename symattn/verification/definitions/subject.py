@@ -81,7 +81,8 @@ class Mistake:
     """A known mistake: the step that it is in, the cause in words, and what is then computed.
 
     ``exact``: in exact numbers it gives something else. A mistake that is not loses digits, no more. ``where`` says in
-    which cases it is made (None: in all); ``spec``, if it is just another specification, which one that is.
+    which cases it is made (None: in all). ``spec``, if it is just another specification, is that one; ``change``, if
+    it is made beside the definition, makes it in any way of computing.
     """
 
     step: str
@@ -90,6 +91,7 @@ class Mistake:
     exact: bool = True
     where: Where | None = None
     spec: Any = None
+    change: Callable[[Compute], Compute] | None = None
 
 
 @dataclass(frozen=True)

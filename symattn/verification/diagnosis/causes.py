@@ -117,6 +117,8 @@ class Search(ABC, Generic[M]):
     cut: bool = False
     #: Wrong, right and failed cases that are judged by balls.
     judged = (10, 6, 4)
+    #: Runs in float64 for mistakes at some sizes only, and for pairs; None: as many as for the others.
+    guesses: int | None = None
 
     def __post_init__(self) -> None:
         self._begin()
@@ -218,7 +220,7 @@ class Search(ABC, Generic[M]):
 
     def sometimes(self) -> Iterator[M]:
         """Mistakes that explain all that is wrong, and would be seen in cases that are right."""
-        self._begin()
+        self._begin(self.guesses)
         for mistake in (*self.possible, *self.fits[:1]):
             if self._over:
                 return
@@ -232,7 +234,7 @@ class Search(ABC, Generic[M]):
 
     def pairs(self) -> Iterator[M]:
         """Two mistakes, each of which explains some of what is wrong by itself."""
-        self._begin()
+        self._begin(self.guesses)
         for first, second in combinations(self.parts(), 2):
             if self._over:
                 return
@@ -246,8 +248,8 @@ class Search(ABC, Generic[M]):
         told = {id(m): sum(self.screened(r, m) is True for r in few) for m in self.possible if not self._over}
         return sorted((m for m in self.possible if told.get(id(m))), key=lambda m: -told[id(m)])[:_PARTS]
 
-    def _begin(self) -> None:
-        self.effort = Effort(_SCREENED)
+    def _begin(self, runs: int | None = None) -> None:
+        self.effort = Effort(runs or _SCREENED)
 
     @property
     def _over(self) -> bool:

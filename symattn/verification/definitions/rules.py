@@ -1,0 +1,147 @@
+"""Mistakes that any definition may have, by rule: another number in a field, a factor, a sign, arrays exchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.constants import number
+from symattn.attention.spec import Attention
+from symattn.errors import InputError
+from symattn.verification.definitions.subject import Compute, Definition, Mistake, Numbered
+
+_POINTS = 25
+#: Fields that are numbers: the step, the cause in words, and the range in which another one is sought.
+_FIELDS = {
+    "eps": ("norm", "ε is {}", (1e-12, 10.0)),
+    "base": ("position", "the angles have the base {}", (2.0, 1e7)),
+    "scale": ("scale", "scores are scaled by {} whatever d_k is", (1e-3, 10.0)),
+    "softcap": ("softcap", "the cap is {}", (0.5, 1e3)),
+}
+Remade = Callable[[Any], Definition]
+
+
+def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
+    """Another number in a field of the specification, or of the attention that it is made of."""
+    for name, (step, words, (low, high)) in _FIELDS.items():
+        change = _changing(spec, name)
+        if change is not None and _taken(change, low):
+            grid = tuple(float(x) for x in np.geomspace(low, high, _POINTS))
+            yield Numbered(step, words, partial(_first_way, remade, change), grid, change)
+
+
+def _changing(spec: Any, name: str) -> Callable[[float], Any] | None:
+    """The specification with another number in a field; None where it has no such number."""
+    told = {f.name for f in fields(spec)} if is_dataclass(spec) else set()
+    if name in told and _has_number(spec, name):
+        return lambda x: replace(spec, **{name: x})
+    if "attention" in told:
+        inner = _changing(spec.attention, name)
+        return None if inner is None else lambda x: replace(spec, attention=inner(x))
+    return None
+
+
+def _taken(change: Callable[[float], Any], x: float) -> bool:
+    """Whether the specification takes another number there."""
+    try:
+        change(x)
+    except InputError:
+        return False
+    return True
+
+
+def _has_number(spec: Any, name: str) -> bool:
+    """Whether the field is a number that the definition uses; 1/√d_k is one that is not told."""
+    value = getattr(spec, name)
+    if name == "scale":
+        return isinstance(spec, Attention) and not isinstance(value, str)
+    return isinstance(value, (int, float)) or hasattr(value, "numerator")
+
+
+def _first_way(remade: Remade, change: Callable[[float], Any], x: float) -> Compute:
+    return remade(change(x)).ways[0]
+
+
+def of_outputs(subject: Definition) -> Iterator[Numbered]:
+    """An output, multiplied by a number."""
+    sizes = tuple(float(x) for x in np.geomspace(1e-2, 1e2, _POINTS))
+    grid = (*(-x for x in reversed(sizes)), *sizes)
+    for k, name in enumerate(subject.outputs):
+        words = f"{_the(subject, name)} is multiplied by {{}}"
+        yield Numbered(subject.step, words, partial(_times, subject.ways[0], k), grid)
+
+
+def changes(subject: Definition) -> Iterator[Mistake]:
+    """What may go wrong beside the definition: an output with the other sign, outputs or inputs exchanged."""
+    way = subject.ways[0]
+
+    def told(cause: str, change: Callable[[Compute], Compute]) -> Mistake:
+        return Mistake(subject.step, cause, change(way), change=change)
+
+    for k, name in enumerate(subject.outputs):
+        yield told(f"{_the(subject, name)} has the other sign", lambda run, k=k: partial(_negated, run, k))  # type: ignore[misc]
+    for i, j in combinations(range(len(subject.outputs)), 2):
+        words = f"{subject.outputs[i]} and {subject.outputs[j]} are exchanged"
+        yield told(words, lambda run, i=i, j=j: partial(_exchanged, run, i, j))  # type: ignore[misc]
+    drawn = [i for i in subject.inputs if i.made is None and i.shape]
+    for one, other in combinations(drawn, 2):
+        if one.shape == other.shape and len(one.shape.split()) > 1:
+            words = f"the inputs {one.name} and {other.name} are exchanged"
+            yield told(words, lambda run, a=one.name, b=other.name: partial(_given, run, a, b))  # type: ignore[misc]
+
+
+def _the(subject: Definition, name: str) -> str:
+    return "the output" if len(subject.outputs) == 1 or name == "output" else name
+
+
+def _outputs(run: Compute, given: dict[str, Any]) -> list[Any]:
+    found = run(**given)
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+def _times(run: Compute, k: int, x: float) -> Compute:
+    def times(**given: Any) -> tuple[Any, ...]:
+        found = _outputs(run, given)
+        found[k] = found[k] * number(x, found[k])
+        return tuple(found)
+
+    return times
+
+
+def _negated(run: Compute, k: int, **given: Any) -> tuple[Any, ...]:
+    found = _outputs(run, given)
+    found[k] = -found[k]
+    return tuple(found)
+
+
+def _exchanged(run: Compute, i: int, j: int, **given: Any) -> tuple[Any, ...]:
+    found = _outputs(run, given)
+    found[i], found[j] = found[j], found[i]
+    return tuple(found)
+
+
+def _given(run: Compute, one: str, other: str, **given: Any) -> Any:
+    if one not in given or other not in given:
+        raise KeyError(one)
+    return run(**{**given, one: given[other], other: given[one]})
+
+
+def both(first: Mistake, second: Mistake, mistakes_of: Callable[[Any], Sequence[Mistake]]) -> Mistake | None:
+    """Two mistakes at once: one that changes any way of computing, or is another specification, and the other of that.
+
+    ``mistakes_of`` gives the mistakes of a specification. None where neither is of these kinds.
+    """
+    for one, other in ((first, second), (second, first)):
+        if one.change is not None:
+            run: Compute | None = one.change(other.run)
+        else:
+            of = mistakes_of(one.spec) if one.spec is not None else ()
+            run = next((m.run for m in of if m.cause == other.cause), None)
+        if run is not None:
+            return Mistake(first.step, f"{first.cause}; and {second.cause}", run, first.exact or second.exact)
+    return None
