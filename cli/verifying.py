@@ -58,7 +58,6 @@ class Wishes:
         from symattn.verification import baseline
 
         accepted = baseline.read(self.baseline) if self.baseline else None
-        self._check(spec)
         if self.word is not None:
             report = verify_case(target, spec, self.word, **told)
         else:
@@ -68,13 +67,6 @@ class Wishes:
         if self.write is not None:
             self._write_baseline(target, report)
         return report if accepted is None else baseline.compared(report, target, accepted)
-
-    def _check(self, spec: Specification) -> None:
-        from symattn.sources.reproduce import repeatable
-
-        for option, wish in (("--case", self.word), ("--write-test", self.test)):
-            if wish is not None:
-                repeatable(spec, f"{option} {wish}")
 
     def _write_test(self, target: str, spec: Specification, report: Report, told: dict[str, Any]) -> None:
         from symattn.sources.reproduce import tests_of

@@ -132,12 +132,14 @@ _AUTOGRAD = "The gradients are those that torch's autograd gives for the functio
 class Formed(Convention):
     """How a function of a definition is called: with the axes in the ``order``, in the definition's ``form``.
 
-    The arrays are drawn in that order, so that the layout is that of arrays which are passed as they are.
+    The arrays are drawn in that order, so that the layout is that of arrays which are passed as they are. ``fills``
+    says that the function is not called with just these arrays and constants, and gives its outputs as they are.
     """
 
     order: Layout = "nd"
     form: int = 0
     width: int = 0  # of all rows; 0 where it is free
+    fills: bool = False
 
 
 class Laid(Target):
@@ -290,6 +292,7 @@ class Adapted:
         self.other_readings: tuple[str, ...] = ()  # notes
         self.right: bool | None = None  # of a small call: None where not even the shapes are
         self.error: Failure | None = None
+        self._mapped = False  # whether outputs come by name
         self.__name__ = name
 
     def formed(self, notes: tuple[str, ...]) -> Formed:
@@ -297,7 +300,10 @@ class Adapted:
         how = self.convention
         width = self._function.width if isinstance(self._function, HeldNorm) else 0
         order, form = self.place
-        return Formed(how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, width=width)
+        fills = bool(self._derived) or self._mapped or isinstance(self._function, (HeldNorm, Backpropagated))
+        return Formed(
+            how.arguments, how.framework, how.dtype, notes=notes, order=order, form=form, width=width, fills=fills
+        )
 
     def try_out(self, request: Request) -> None:
         """Make small calls, and see whether they give about the right values."""
@@ -322,6 +328,7 @@ class Adapted:
             keywords |= {p: value(arrays) for p, value in self._derived.items()}
         output = self._function(*places, **keywords)
         if isinstance(output, Mapping):
+            self._mapped = True
             return tuple(output[n] for n in self._outputs if n in output)
         return tuple(output) if isinstance(output, list) else output
 

@@ -9,22 +9,24 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Contract, Precision
-from symattn.attention.inputs import TOKENS
 from symattn.attention.spec import Attention
-from symattn.attention.spelling import differing, spelled
 from symattn.evidence import Grade, Verdict
+from symattn.sources import definitions
 from symattn.sources.child import Child, Limits
 from symattn.sources.loading import CannotRun
-from symattn.sources.request import Request, keyword
+from symattn.sources.request import keyword
 from symattn.sources.target import narrowed
 from symattn.sources.verify import _command as command_of
+from symattn.sources.verify import _request
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.case_codes import encode
+from symattn.verification.definitions.registry import Specification
 from symattn.verification.domain import Domain
 from symattn.verification.engine import Session
 from symattn.verification.judged import Case, Judged
 from symattn.verification.report import Check, Fault, Report
+from symattn.verification.subject import Subject
 from symattn.verification.target import Convention, Framework, Layout, Memory, Runner
 
 Inputs = Mapping[str, np.ndarray]
@@ -75,14 +77,18 @@ def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[Jud
         session.records.append(judged)
         yield (judged,)
     session.runner.close()  # what a process remembers is gone
-    first, judged = session.try_(Case(GROUP, "before it", _others(inputs))), session.try_(Case(GROUP, word, inputs))
+    first, judged = (
+        session.try_(Case(GROUP, "before it", _others(session, inputs))),
+        session.try_(Case(GROUP, word, inputs)),
+    )
     session.records += [first, judged]
     yield first, judged
 
 
-def _others(inputs: Inputs) -> dict[str, np.ndarray]:
-    """Tokens, queries, keys and values with the other sign."""
-    return {name: 0.0 - a if name in TOKENS else a for name, a in inputs.items()}
+def _others(session: Session, inputs: Inputs) -> dict[str, np.ndarray]:
+    """The arrays that hold numbers of any size, tokens, queries, keys and values among them, with the other sign."""
+    found = {name: 0.0 - a if name in session.subject.free(inputs) else a for name, a in inputs.items()}
+    return session.subject.completed(session, found)
 
 
 def _report(session: Session, found: tuple[Fault, ...]) -> Report:
@@ -92,16 +98,15 @@ def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     grade = Grade.REFUTED if found else Grade.SAMPLED if told else Grade.UNDECIDED
     wrong = sum(r.finding is not None for r in records)
     check = Check(GROUP, grade, len(records), wrong, max(r.worst for r in records))
-    fields = {name: spelled(value) for name, value in differing(session.spec, Attention()).items()}
     return Report(
         verdict, session.runner.describe(), session.precision.words, "this case alone", session.seed, found, (check,),
-        session.runner.notes, "".join(session.stdout), fields=fields,
+        session.runner.notes, "".join(session.stdout), fields=session.subject.fields(),
     )  # fmt: skip
 
 
 def repeat_target(
     target: str,
-    spec: Attention,
+    spec: Specification,
     inputs: Inputs,
     *,
     dtype: str = "float32",
@@ -120,10 +125,9 @@ def repeat_target(
 
     ``others`` are options of ``verify_target`` that say nothing about one case. Raises as that does.
     """
-    request = Request.of(
-        spec, dtype=dtype, layout=layout or "auto", framework=framework,
-        call=tuple(keyword(text) for text in call), mask_arg=mask_arg, domain=domain or Domain(),
-    )  # fmt: skip
+    request = _request(
+        spec, layout, domain, dtype=dtype, framework=framework, call=tuple(map(keyword, call)), mask_arg=mask_arg
+    )
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
     with Child(target, request, limits) as child:
         session = _session(child, spec, Precision.of(dtype, contract), domain or Domain(), seed)
@@ -135,14 +139,11 @@ def repeat_target(
     return replace(found, report=replace(found.report, command=command))
 
 
-def _session(runner: Runner, spec: Attention, precision: Precision, domain: Domain, seed: int) -> Session:
-    return Session(
-        runner,
-        OfAttention(spec),
-        precision,
-        narrowed(runner, domain) or domain,
-        seed,
-        0,
-        engine.BUDGET,
-        lambda words: None,
-    )
+def _session(runner: Runner, spec: Specification, precision: Precision, domain: Domain, seed: int) -> Session:
+    how = runner.convention
+    if isinstance(how, definitions.Formed):
+        subject: Subject = definitions.subject_of(spec, how)
+    else:
+        assert isinstance(spec, Attention)
+        subject, domain = OfAttention(spec), narrowed(runner, domain) or domain
+    return Session(runner, subject, precision, domain, seed, 0, engine.BUDGET)

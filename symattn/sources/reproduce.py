@@ -27,10 +27,8 @@ def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "fl
     Where the word is a hash, everything is run again with the same seed, and the fault of that word is what the report
     keeps. Raises ``InputError`` for a word of another specification, and as ``verify_target`` does.
     """
-    attention = repeatable(spec, f"--case {word}")
     if speaks(word):
-        inputs = decode(attention, word, dtype)
-        report = repeat_target(target, attention, inputs, dtype=dtype, **told).report
+        report = repeat_target(target, spec, decode(spec, word, dtype), dtype=dtype, **told).report
         return named(replace(report, command=f"{report.command} --case {word}"), spec, dtype)
     report = named(verify_target(target, spec, dtype=dtype, **told), spec, dtype)
     faults = tuple(fault for fault in report.faults if fault.case == word)
@@ -40,30 +38,22 @@ def verify_case(target: str, spec: Specification, word: str, *, dtype: str = "fl
 
 
 def named(report: Report, spec: Specification, dtype: str) -> Report:
-    """The report with a word for each fault whose inputs are known; other definitions than attention have none."""
-    if not isinstance(spec, Attention) or spec.lse:
-        return report
+    """The report with a word for each fault whose inputs are known."""
     return replace(report, faults=tuple(replace(f, case=_word(f, spec, dtype)) for f in report.faults))
 
 
-def repeatable(spec: Specification, wish: str) -> Attention:
-    """The specification, where single cases of it can be repeated. Raises InputError for other definitions."""
-    if is_definition(spec):
-        raise InputError(f"{wish}: definitions other than plain attention have no cases to repeat; mend: leave it out")
-    assert isinstance(spec, Attention)
-    return spec
-
-
-def _word(fault: Fault, spec: Attention, dtype: str) -> str:
+def _word(fault: Fault, spec: Specification, dtype: str) -> str:
     if not fault.counterexample or not fault.counterexample.inputs:
         return ""
     return encode(spec, _inputs(fault, spec), dtype) or hashed(spec, dtype, fault.step, fault.cause)
 
 
-def _inputs(fault: Fault, spec: Attention) -> dict[str, np.ndarray]:
+def _inputs(fault: Fault, spec: Specification) -> dict[str, np.ndarray]:
     """The arrays of a counterexample."""
     kinds = {"booleans": bool, "whole numbers": np.int64}
     found = fault.counterexample.inputs if fault.counterexample else {}
+    if not isinstance(spec, Attention) or is_definition(spec):
+        return {name: np.array(values) for name, values in found.items()}
     return {
         name: np.array(values, dtype=kinds.get(holds(name, spec) if name in ARRAYS else "", float))
         for name, values in found.items()
@@ -75,11 +65,10 @@ def tests_of(target: str, spec: Specification, report: Report, path: Path, **tol
 
     Raises ``InputError`` where there is nothing to write.
     """
-    attention = repeatable(spec, f"--write-test {path}")
     repeated: list[tuple[str, Repeated]] = []
     for fault in report.faults:
         if fault.counterexample is not None and fault.counterexample.inputs:
-            found = repeat_target(target, attention, _inputs(fault, attention), **told)
+            found = repeat_target(target, spec, _inputs(fault, spec), **told)
             if found.report.faults:
                 whole = replace(found.report, faults=(fault,))  # what all cases together have told of it
                 repeated.append((fault.case, replace(found, report=whole)))

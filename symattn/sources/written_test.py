@@ -13,12 +13,13 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.special import Undefined
 from symattn.errors import InputError
+from symattn.sources.definitions import Formed
 from symattn.sources.forms import argument
 from symattn.sources.layouts import to_layout
 from symattn.sources.loading import _package
 from symattn.sources.repeat import Repeated
 from symattn.sources.target import Wrapped
-from symattn.verification.judged import Judged
+from symattn.verification.judged import Expected, Judged, Part
 from symattn.verification.target import MADE, Argument, Convention, Inputs
 from symattn.verification.telling import sentence
 
@@ -58,9 +59,9 @@ def check(result, expected, allowed, dtypes):
 def written(target: str, repeated: Sequence[tuple[str, Repeated]], folder: Path, command: str) -> str:
     """The file for these cases, each with its word, to stand in ``folder``."""
     first = repeated[0][1]
-    if isinstance(first.convention, Wrapped):
+    if isinstance(first.convention, Wrapped) or (isinstance(first.convention, Formed) and first.convention.fills):
         raise InputError(
-            f"--write-test: {target} holds its weights, or takes its inputs in another shape than the case has them; "
+            f"--write-test: {target} holds its weights, or is not called with just the arrays that the case has; "
             "mend: write it for a function of these inputs; --case repeats the case"
         )
     torch = first.convention.framework == "torch"
@@ -106,18 +107,25 @@ def _test(attribute: str, word: str, one: Repeated) -> str:
     """One test function."""
     judged, convention = one.judged, one.convention
     lines = [f'"""{_told(one)}"""', *_calls(attribute, one)]
-    expected, allowed = _expected(judged, convention)
     exact = next((f.counterexample.exact for f in one.report.faults if f.counterexample), None)
     if exact is not None:
         at = next(f.counterexample.index for f in one.report.faults if f.counterexample)
         lines.append(f"# exactly, at {at}: {exact}")
-    lines += [f"expected = np.array({_nested(expected)}, dtype=object)", f"allowed = np.array({_nested(allowed)})"]
-    wanted = Format(convention.dtype).u
-    fine = tuple(name for name in FORMATS if Format(name).u <= wanted)
-    lines.append(f"check(result, expected, allowed, {fine!r})")
+    for number, part in enumerate(judged.parts):
+        lines += _checked(part, "result" if len(judged.parts) == 1 else f"result[{number}]", judged, convention)
     lines += _afterwards(judged, convention)
     name = "".join(c if c.isalnum() else "_" for c in f"{attribute}_{word}")
     return f"def test_{name}():\n" + indent("\n".join(lines), "    ")
+
+
+def _checked(part: Part, result: str, judged: Judged, convention: Convention) -> Iterator[str]:
+    """What one output must be."""
+    expected, allowed = _expected(part.expected, judged, convention)
+    wanted = Format(convention.dtype).u
+    fine = tuple(name for name in FORMATS if Format(name).u <= wanted)
+    yield f"expected = np.array({_nested(expected)}, dtype=object)"
+    yield f"allowed = np.array({_nested(allowed)})"
+    yield f"check({result}, expected, allowed, {fine!r})"
 
 
 def _told(one: Repeated) -> str:
@@ -141,7 +149,7 @@ def _calls(attribute: str, one: Repeated) -> Iterator[str]:
             yield f"kept = {_copied('earlier', one.convention)}"
         else:
             yield f"result = {result}"
-    if one.judged.outcome.returned > 1:
+    if one.judged.outcome.returned > 1 and len(one.judged.parts) == 1:
         yield "result = result[0]"
 
 
@@ -200,9 +208,9 @@ def _copied(name: str, convention: Convention) -> str:
     return f"{name}.clone()" if convention.framework == "torch" else f"np.array({name})"
 
 
-def _expected(judged: Judged, convention: Convention) -> tuple[np.ndarray, np.ndarray]:
+def _expected(right: Expected, judged: Judged, convention: Convention) -> tuple[np.ndarray, np.ndarray]:
     """The exact output as decimals and what is allowed, with the axes that the function gives."""
-    entries, allowed = judged.parts[0].expected.entries, judged.parts[0].expected.allowed
+    entries, allowed = right.entries, right.allowed
     digits = np.empty(entries.shape, dtype=object)
     limits = np.empty(entries.shape)
     for at in np.ndindex(entries.shape):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.attention.inputs import shape
+from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import SymattnError
@@ -159,6 +159,10 @@ class OfAttention(Subject):
         from symattn.verification.diagnosis.attention import blamed
 
         return blamed(session, smallest, records)
+
+    def free(self, inputs: Inputs) -> tuple[str, ...]:
+        """Tokens, queries, keys and values."""
+        return tuple(n for n in TOKENS if n in inputs)
 
     def explained(self, example: Counterexample, smallest: Judged, cause: Cause[Any]) -> Counterexample:
         """The steps to the worst row, with the one mistake that explains it."""

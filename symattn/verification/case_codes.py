@@ -23,6 +23,8 @@ from symattn.attention.inputs import NEEDED, holds
 from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import InputError
+from symattn.verification.definitions.reading import attention_of, written
+from symattn.verification.definitions.registry import Specification, is_definition
 
 Inputs = Mapping[str, Any]
 LONGEST = 64  # letters, beyond which a word is no use in a command line
@@ -32,22 +34,24 @@ _CHECK = 10
 _HASHED = "many-"
 _MOST = 1 << 16  # entries of an array
 _ZERO_ONE, _WHOLE, _DYADIC = range(3)
+_KINDS = ("numbers", "booleans", "whole numbers")
 _SPECIAL = (float("inf"), float("-inf"), float("nan"), -0.0)
 
 
-def encode(spec: Attention, inputs: Inputs, dtype: str) -> str:
+def encode(spec: Specification, inputs: Inputs, dtype: str) -> str:
     """The word for these inputs; empty where it would be longer than ``LONGEST``."""
     arrays = {name: np.asarray(values) for name, values in inputs.items()}
     if sum(a.size for a in arrays.values()) > 5 * LONGEST:
         return ""
-    bits = _hash(spec, arrays, dtype) + "".join(_named(spec, arrays)) + "".join(map(_array, arrays.values()))
+    bits = _hash(spec, arrays, dtype) + "".join(_named(spec, arrays))
+    bits += "".join((_kind(a) if is_definition(spec) else "") + _array(a) for a in arrays.values())
     bits += "1"  # where the bits end; zeros fill the last letter
     bits += "0" * (-len(bits) % 5)
     word = "".join(_LETTERS[int(bits[i : i + 5], 2)] for i in range(0, len(bits), 5))
     return word if len(word) <= LONGEST else ""
 
 
-def hashed(spec: Attention, dtype: str, step: str, cause: str | None) -> str:
+def hashed(spec: Specification, dtype: str, step: str, cause: str | None) -> str:
     """A word for a fault whose inputs are too many for one of their own: by what it is, not by its inputs."""
     told = repr((_fields(spec), dtype, step, cause))
     return _HASHED + hashlib.sha256(told.encode()).hexdigest()[:8]
@@ -58,7 +62,7 @@ def speaks(word: str) -> bool:
     return not word.startswith(_HASHED)
 
 
-def decode(spec: Attention, word: str, dtype: str) -> dict[str, np.ndarray]:
+def decode(spec: Specification, word: str, dtype: str) -> dict[str, np.ndarray]:
     """The inputs that a word stands for. Raises ``InputError`` for one that ``encode`` did not make for this."""
     refused = InputError(
         f"--case {word}: no case of this specification and dtype; mend: the whole command as the report prints it"
@@ -76,25 +80,39 @@ def decode(spec: Attention, word: str, dtype: str) -> dict[str, np.ndarray]:
     return found
 
 
-def _hash(spec: Attention, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
+def _hash(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> str:
     """The first bits of a hash of what the case is."""
     return f"{_digest(spec, arrays, dtype)[0]:08b}{_digest(spec, arrays, dtype)[1]:08b}"[:_CHECK]
 
 
-def _digest(spec: Attention, arrays: Mapping[str, np.ndarray], dtype: str) -> bytes:
+def _digest(spec: Specification, arrays: Mapping[str, np.ndarray], dtype: str) -> bytes:
     told = repr((_fields(spec), dtype, [(n, a.shape, [float(x) for x in a.ravel()]) for n, a in arrays.items()]))
     return hashlib.sha256(told.encode()).digest()
 
 
-def _fields(spec: Attention) -> dict[str, str]:
-    return {name: spelled(value) for name, value in differing(spec, Attention()).items()}
+def _fields(spec: Specification) -> dict[str, str]:
+    """What tells a specification from others."""
+    attention = attention_of(spec)
+    found = {} if attention is None else {n: spelled(x) for n, x in differing(attention, Attention()).items()}
+    return {"definition": written(spec), **found} if is_definition(spec) else found
 
 
-def _usual(spec: Attention) -> tuple[str, ...]:
+def _usual(spec: Specification) -> tuple[str, ...]:
+    """The names that need not be told; those of other definitions than attention are told."""
+    if is_definition(spec):
+        return ()
+    assert isinstance(spec, Attention)
     return ("q", "k", "v", *sorted(n for n, wanted in NEEDED.items() if wanted(spec)))
 
 
-def _named(spec: Attention, arrays: Inputs) -> Iterator[str]:
+def _kind(a: np.ndarray) -> str:
+    """What the entries are, where no specification says it."""
+    return (
+        f"{_KINDS.index('booleans' if a.dtype == bool else 'whole numbers' if a.dtype.kind in 'iu' else 'numbers'):02b}"
+    )
+
+
+def _named(spec: Specification, arrays: Inputs) -> Iterator[str]:
     """0 for q, k, v and what the specification needs; else 1, how many names, and each of them."""
     if tuple(arrays) == _usual(spec):
         yield "0"
@@ -146,12 +164,19 @@ class _Reader:
     def __init__(self, bits: str, at: int) -> None:
         self.bits, self.at = bits, at
 
-    def inputs(self, spec: Attention) -> dict[str, np.ndarray]:
+    def inputs(self, spec: Specification) -> dict[str, np.ndarray]:
         names = self.names(spec)
-        found = {name: self.array(holds(name, spec)) for name in names}
+        found = {name: self.array(self.kind(name, spec)) for name in names}
         if self.at != len(self.bits) or len(found) != len(names):
             raise ValueError("bits are left")
         return found
+
+    def kind(self, name: str, spec: Specification) -> str:
+        """What the entries of an input are."""
+        if not is_definition(spec):
+            assert isinstance(spec, Attention)
+            return holds(name, spec)
+        return _KINDS[int(self.take(2), 2)]
 
     def take(self, count: int) -> str:
         if self.at + count > len(self.bits):
@@ -169,14 +194,14 @@ class _Reader:
         n = self.natural()
         return n // 2 if n % 2 == 0 else -(n + 1) // 2
 
-    def names(self, spec: Attention) -> tuple[str, ...]:
+    def names(self, spec: Specification) -> tuple[str, ...]:
         if self.take(1) == "0":
             return _usual(spec)
         return tuple(self.name() for _ in range(self.natural()))
 
     def name(self) -> str:
         word = "".join(chr(int(self.take(7), 2)) for _ in range(self.natural()))
-        if not word.isidentifier():
+        if not all(part.isidentifier() for part in word.split(".")):
             raise ValueError("no name")
         return word
 

@@ -125,6 +125,10 @@ class Subject(ABC):
     def axes(self, inputs: Inputs) -> Axes:
         """What the axes of the inputs are, for the reduction."""
 
+    @abstractmethod
+    def free(self, inputs: Inputs) -> tuple[str, ...]:
+        """The inputs whose numbers may be any: tokens, queries, keys, values."""
+
     def completed(self, session: Session, inputs: Inputs) -> dict[str, Array]:
         """The inputs, where some of them are made of others."""
         return dict(inputs)

@@ -153,7 +153,6 @@ def test_descriptions_within_a_definition_are_written_and_read() -> None:
         (["lse", "--batch"], "--batch"),
         (["lse", "--max-abs-score", "9"], "--max-abs-score"),
         (["RMSNorm", "--case", "a1"], "--case a1: "),
-        (["lse", "--write-test", "t.py"], "--write-test t.py: "),
     ],
     ids=lambda x: x[0][:30] if isinstance(x, list) else "",
 )

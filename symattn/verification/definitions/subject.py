@@ -248,8 +248,7 @@ class Definition(Subject):
 
     def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
         """One array of those without numbers of its own scaled, or one row of it changed."""
-        free = [i.name for i in self.inputs if i.name in inputs and i.entries is None and i.made is None]
-        changed = perturbed(inputs, free, rng)
+        changed = perturbed(inputs, self.free(inputs), rng)
         return self.completed(
             session, {**inputs, **{n: session.precision.input.rounded(a) for n, a in changed.items()}}
         )
@@ -265,6 +264,10 @@ class Definition(Subject):
     def fits(self, session: Session, inputs: Inputs) -> bool:
         """Whether the definition has a result for them, and the domain has them."""
         return self.admitted(inputs, session.domain)
+
+    def free(self, inputs: Inputs) -> tuple[str, ...]:
+        """Those without numbers of their own."""
+        return tuple(i.name for i in self.inputs if i.name in inputs and i.entries is None and i.made is None)
 
     def completed(self, session: Session, inputs: Inputs) -> dict[str, Array]:
         """Those that are made of others made again."""
