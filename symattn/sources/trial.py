@@ -65,7 +65,7 @@ class Possible:
 def settle(function: Callable[..., Any], convention: Convention, request: Request, call: Call) -> Possible | None:
     """The convention with the layout and the forms that the function wants; None where nothing runs.
 
-    Raises ``InputError`` where nothing was found within the upper limit of time.
+    Raises ``InputError`` where nothing was found within so many calls, and the upper limit of time.
     """
     return _Trial(function, request, call).settled(convention)
 
@@ -103,8 +103,8 @@ class _Trial:
                 best = found
             if best and best.near:
                 break
-        if best is None and self._effort.struck:
-            raise InputError(f"no way to call it was found within {_SECONDS:g} s; mend: --layout, --mask-arg, --call")
+        if best is None and self._effort.over:
+            raise InputError(f"no way to call it was found within {self._limit}; mend: --layout, --mask-arg, --call")
         if best is None:
             return None
         best = self._as_specified(best)
@@ -120,8 +120,13 @@ class _Trial:
 
     def _cut(self) -> Iterator[str]:
         """That the search ended before its end."""
-        if self._effort.struck:
-            yield f"The search for its calling convention ended early, after {_SECONDS:g} s; --layout states the axes."
+        if self._effort.over:
+            yield f"The search for its calling convention ended early, after {self._limit}; --layout states the axes."
+
+    @property
+    def _limit(self) -> str:
+        """What the search may take."""
+        return f"{_SECONDS:g} s" if self._effort.struck else f"{_CALLS} calls"
 
     def _other_readings(self, best: Possible) -> Iterator[str]:
         """Where the verdict hangs on the reading: other ones that are right though this one is wrong, or wrong."""

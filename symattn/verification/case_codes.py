@@ -24,7 +24,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import InputError
 from symattn.verification.definitions.reading import attention_of, written
-from symattn.verification.definitions.registry import Specification, is_definition
+from symattn.verification.definitions.registry import Specification, is_definition, subjects_of
 
 Inputs = Mapping[str, Any]
 LONGEST = 64  # letters, beyond which a word is no use in a command line
@@ -105,20 +105,32 @@ def _usual(spec: Specification) -> tuple[str, ...]:
     return ("q", "k", "v", *sorted(n for n, wanted in NEEDED.items() if wanted(spec)))
 
 
+def _known(spec: Specification) -> list[str]:
+    """The inputs that some form of a definition takes; none for attention, whose names are spelled."""
+    found = (i.name for subject in subjects_of(spec) for i in subject.inputs) if is_definition(spec) else ()
+    return list(dict.fromkeys(found))
+
+
 def _kind(a: np.ndarray) -> str:
     """What the entries are, where no specification says it."""
-    return (
-        f"{_KINDS.index('booleans' if a.dtype == bool else 'whole numbers' if a.dtype.kind in 'iu' else 'numbers'):02b}"
-    )
+    kind = {"b": "booleans", "i": "whole numbers", "u": "whole numbers"}.get(a.dtype.kind, "numbers")
+    return f"{_KINDS.index(kind):02b}"
 
 
 def _named(spec: Specification, arrays: Inputs) -> Iterator[str]:
-    """0 for q, k, v and what the specification needs; else 1, how many names, and each of them."""
+    """0 for q, k, v and what the specification needs; else 1, how many names, and each of them.
+
+    An input of another definition than attention is named by its number there, one of attention by its letters.
+    """
     if tuple(arrays) == _usual(spec):
         yield "0"
         return
     yield "1" + _natural(len(arrays))
+    known = _known(spec)
     for name in arrays:
+        if known:
+            yield _natural(known.index(name))
+            continue
         yield _natural(len(name))
         yield "".join(f"{ord(letter):07b}" for letter in name)
 
@@ -197,11 +209,12 @@ class _Reader:
     def names(self, spec: Specification) -> tuple[str, ...]:
         if self.take(1) == "0":
             return _usual(spec)
-        return tuple(self.name() for _ in range(self.natural()))
+        known = _known(spec)
+        return tuple(known[self.natural()] if known else self.name() for _ in range(self.natural()))
 
     def name(self) -> str:
         word = "".join(chr(int(self.take(7), 2)) for _ in range(self.natural()))
-        if not all(part.isidentifier() for part in word.split(".")):
+        if not word.isidentifier():
             raise ValueError("no name")
         return word
 

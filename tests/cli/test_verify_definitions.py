@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import numpy as np
 import pytest
 
 from symattn import Attention, Block, Cached, Gradient, InputError, LayerNorm, LinearAttention, RMSNorm, verify
@@ -17,6 +21,7 @@ from symattn.evidence import Grade, Verdict
 from symattn.sources import definitions
 from symattn.sources.request import Request
 from symattn.sources.verify import verify_target
+from symattn.verification.case_codes import decode, encode
 from symattn.verification.definitions.reading import attention_of, read, written
 from tests.cli.conftest import Run
 
@@ -184,3 +189,40 @@ def test_squares_beyond_float16_where_sums_are_wider() -> None:
 
     assert verify(norm, LayerNorm(), precision=Precision.of("float16", "fused"), examples=0).verdict is Verdict.FAULT
     assert verify(norm, LayerNorm(), precision="float16", examples=0).verdict is not Verdict.FAULT
+
+
+def test_words_of_cases_hold_every_kind_of_array() -> None:
+    """Names with a dot, booleans and whole numbers come back; a word of another definition is refused."""
+    block, gradient = Block(attention=Attention()), Gradient(Attention(mask="boolean"))
+    inputs = {
+        block: {"x": np.array([[1.0, -0.5]]), "attention.w_q": np.array([[1.0], [3.0]])},
+        gradient: {"do": np.array([[0.25]]), "mask": np.array([[True, False]])},
+        Rotary(): {"q": np.array([[0.0, 1.0]]), "positions": np.array([7])},
+        Cached(Attention(causal=True)): {"length": np.array(3)},
+    }
+    for spec, given in inputs.items():
+        found = decode(spec, encode(spec, given, "float32"), "float32")
+        assert list(found) == list(given)
+        assert all(found[n].dtype.kind == a.dtype.kind and np.array_equal(found[n], a) for n, a in given.items())
+    with pytest.raises(InputError, match="no case of this specification"):
+        decode(Gradient(Attention(causal=True)), encode(gradient, inputs[gradient], "float32"), "float32")
+
+
+@pytest.mark.deep
+def test_a_case_is_repeated_and_written_as_a_test(run: Run) -> None:
+    for told in (["rms", "--definition", "RMSNorm(eps=0.25)"], ["in_base_two", "--definition", "lse"]):
+        name, *options = told
+        first = run(
+            "verify", f"f.py:{name}", *options, "--examples", "0", "-f", "json", "--write-test", f"test_{name}.py"
+        )
+        assert first.status == 1
+        (word,) = {fault["case"] for fault in json.loads(first.stdout)["faults"]}
+        again = run("verify", f"f.py:{name}", *options, "--case", word)
+        assert again.status == 1
+        assert "this case alone" in again.stdout
+        tests = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", f"test_{name}.py"], capture_output=True, text=True
+        )
+        assert tests.returncode == 1
+        assert "1 failed" in tests.stdout
+        assert "entries are wrong" in tests.stdout

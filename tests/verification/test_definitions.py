@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symattn import Attention, Gradient, InputError, LayerNorm, RMSNorm, verify
+from symattn import Attention, Gradient, InputError, LayerNorm, LinearAttention, RMSNorm, verify
 from symattn.evidence import Verdict
 from symattn.verification.diagnosis import causes
 from tests.faults import definitions_attending as attending
@@ -50,9 +50,78 @@ def test_the_smallest_input_is_shown_with_its_exact_value() -> None:
 
 @pytest.mark.deep
 def test_without_a_known_mistake_none_is_named() -> None:
-    fault = verify(lambda x, weight: 1.01 * RMSNorm()(x, weight), RMSNorm(), examples=0).faults[0]
+    fault = verify(lambda x, weight: np.tanh(RMSNorm()(x, weight)), RMSNorm(), examples=0).faults[0]
     assert (fault.step, fault.cause) == ("norm", None)
     assert "no known mistake explains it" in fault.message
+
+
+def centred(x, eps):
+    c = x - x.mean(-1, keepdims=True)
+    return c / np.sqrt((c * c).mean(-1, keepdims=True) + x.dtype.type(eps))
+
+
+def test_a_factor_is_fitted() -> None:
+    (fault,) = verify(lambda x, weight: np.float32(1.01) * RMSNorm()(x, weight), RMSNorm(), examples=0).faults
+    assert (fault.step, fault.cause) == ("norm", "the output is multiplied by 1.01")
+
+
+@pytest.mark.deep
+def test_numbers_of_fields_are_fitted_and_two_mistakes_found_at_once() -> None:
+    told = {
+        "ε is 0.003": lambda x, weight, bias: centred(x, 0.003) * weight + bias,
+        "the output has the other sign; and ε is left out": lambda x, weight: -centred(x, 0) * weight,
+    }
+    for cause, function in told.items():
+        (fault,) = verify(function, LayerNorm(), examples=0).faults
+        assert (fault.step, fault.cause) == ("norm", cause)
+
+
+@pytest.mark.deep
+def test_two_fields_at_once_and_a_scale_are_named() -> None:
+    other = LinearAttention(feature="relu", normalised=False)
+    (fault,) = verify(lambda q, k, v: other(q, k, v), LinearAttention(), examples=0).faults
+    assert fault.cause == "the feature map is relu, not elu; and it is not divided by the sum of the weights"
+    spec = Gradient(Attention())
+
+    def scaled(q, k, v, do):
+        return Gradient(Attention(scale=0.3))(do=do, q=q, k=k, v=v)
+
+    (fault,) = verify(scaled, spec, examples=0).faults
+    assert (fault.step, fault.cause) == ("scale", "scores are scaled by 0.3 whatever d_k is")
+
+
+@pytest.mark.deep
+def test_a_mistake_at_some_widths_alone_is_told_with_them() -> None:
+    def forgets(x, weight, bias):
+        y = LayerNorm()(x, weight)
+        return y + bias if x.shape[-1] < 16 else y
+
+    (fault,) = verify(forgets, LayerNorm(), examples=0).faults
+    assert fault.cause == "the bias is ignored, where d_k ≥ 16"
+
+
+def test_what_fresh_inputs_contradict_is_not_named() -> None:
+    """A factor that every input of the table has, and a width that none of them has does not."""
+
+    def twice(x):
+        return RMSNorm()(x) * x.dtype.type(3 if x.shape[-1] == 6 else 2)
+
+    (fault,) = verify(twice, RMSNorm(), examples=0).faults
+    assert fault.cause is None
+    assert "what was seen at first is consistent with “the output is multiplied by 2”" in fault.message
+
+
+def test_larger_errors_are_sought_from_inputs_at_random() -> None:
+    seen: list[float] = []
+
+    def norm(x):
+        seen.append(float(np.abs(x).max()))
+        return RMSNorm(eps=0.5)(x)
+
+    assert verify(norm, RMSNorm(eps=0.5), examples=2).verdict is Verdict.NO_FAULT
+    without = len(seen)
+    verify(norm, RMSNorm(eps=0.5), examples=0)
+    assert without - (len(seen) - without) > 2  # more than the two inputs at random
 
 
 def test_that_not_every_mistake_was_tried_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,14 @@ def test_a_search_for_the_call_that_takes_too_long_says_so(clock: Clock) -> None
         _agreed(_padded(clock, 50.0))
 
 
+def test_a_search_for_the_call_that_takes_too_many_calls_says_so(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("symattn.sources.trial._CALLS", 80)
+    assert any("ended early, after 80 calls; --layout" in note for note in _agreed(_padded(clock, 0.0)).notes)
+    monkeypatch.setattr("symattn.sources.trial._CALLS", 1)
+    with pytest.raises(InputError, match="was found within 1 calls; mend: --layout"):
+        _agreed(_padded(clock, 0.0))
+
+
 def test_a_limit_of_seconds_that_struck_is_told(clock: Clock) -> None:
     def slow(q: Any, k: Any, v: Any) -> Any:
         clock.now += 0.5

@@ -152,3 +152,23 @@ def test_ctrl_c_stops_a_verification() -> None:
     """In this process nobody can tell it from the function's own; a child's is the function's."""
     with pytest.raises(KeyboardInterrupt):
         verify(raising(KeyboardInterrupt()), Attention())
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_what_is_never_finite_is_blamed_on_no_number(value: float) -> None:
+    """Where no row is kept, nothing tells what was subtracted from the scores."""
+    function = lambda q, k, v: np.full((len(q), v.shape[1]), value, q.dtype)  # noqa: E731
+    (fault,) = verify(function, Attention(), domain=SMALL, examples=0).faults
+    assert (fault.cause, fault.counterexample is not None) == (None, True)
+    assert "not finite" in fault.message
+
+
+def test_what_is_wider_than_float64_is_judged_after_a_rounding_that_is_told() -> None:
+    def wide(q, k, v):
+        return plain(q.astype(float), k.astype(float), v.astype(float)).astype(np.longdouble)
+
+    right = verify(wide, Attention(), precision="float64", domain=SMALL, examples=0)
+    assert right.faults == ()
+    assert any("rounded to float64 and judged with this rounding" in note for note in right.notes)
+    wrong = verify(lambda q, k, v: wide(2 * q, k, v), Attention(), precision="float64", domain=SMALL, examples=0)
+    assert wrong.faults[0].step == "scale"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.subject import Definition, Family, Numbers
     from symattn.verification.engine import Session
 
-_UNSEEN = 4  # cases that no mistake was found by
+_UNSEEN = 3  # cases that no mistake was found by
 
 
 def integers(rng: Random) -> Numbers:
@@ -86,7 +86,7 @@ def unseen(session: Session, rng: Random) -> Iterator[Case]:
     subject = _subject(session)
     families = [f for f in ("normal", "integer") if f in subject.families] or list(subject.families)
     for k, sizes in enumerate(subject.shapes[: 2 * _UNSEEN : 2]):
-        larger = {x: n if x in subject.kept else n + 1 for x, n in sizes.items()}
+        larger = {x: n if x in subject.kept else n + 2 for x, n in sizes.items()}
         case = _case(session, "fresh", families[k % len(families)], within(larger, subject, session.domain), rng)
         if subject.admitted(case.inputs, session.domain):
             yield case

@@ -278,8 +278,9 @@ class Definition(Subject):
         return self.named(self.letters(judged))
 
     def measured(self, judged: Judged) -> dict[str, int]:
-        """The sizes, and how many items a batch has."""
-        return {"batch": self.letters(judged).get("b", 1), **self.sizes(judged)}
+        """The sizes, and how many items a batch has; 1 for axes that a case lacks."""
+        every = self.named({x: 1 for sizes in self.shapes for x in sizes})
+        return {"batch": self.letters(judged).get("b", 1), **dict.fromkeys(every, 1), **self.sizes(judged)}
 
     def told(self, judged: Judged) -> dict[str, int]:
         """In the definition's own letters."""

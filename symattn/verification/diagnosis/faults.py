@@ -132,7 +132,7 @@ def _failing(session: Session) -> Iterator[Fault]:
 
 def _condition(session: Session, failed: list[Judged]) -> str:
     """What all failed inputs share and no other has, in words."""
-    sizes = session.subject.sizes
+    sizes = session.subject.measured
     yes, no = map(sizes, failed), [sizes(r) for r in session.records if r.finding != "raises"]
     first, *others = yes
     tests: dict[str, Callable[[dict[str, int]], bool]] = {}

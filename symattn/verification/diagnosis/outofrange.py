@@ -57,6 +57,7 @@ def out_of_range(
         f = Format(name)
         found = [m for m in _mistakes(f) if any(_lost(m[2](r), beside) for r in lost)]
         found = [m for m in found if all(agrees(r, m[2](r)) for r in seen)]
+        found = [m for m in found if any(m[2](r).kept.any() for r in seen)]  # else all is lost, for any reason
         for judged in _apart(session, f) if len(found) > 1 else ():
             found = [m for m in found if judged.ratios is None or agrees(judged, m[2](judged))]
         if found:
