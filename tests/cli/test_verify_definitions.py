@@ -72,9 +72,10 @@ def test_a_norm_and_the_command_that_is_told(run: Run) -> None:
     first = run("verify", "f.py:rms", "--definition", "rmsnorm(eps=1/2)", "--examples", "0")
     assert first.status == 1
     assert "ε is added to the root of the mean square, outside the root." in first.stdout
-    told = " ".join(first.stdout[first.stdout.index("symattn verify f.py") :].split())
-    assert told == "symattn verify f.py:rms --definition 'RMSNorm(eps=1/2)' --examples 0"
-    assert read(shlex.split(told)[4]) == RMSNorm(eps=Fraction(1, 2))
+    case, told = (" ".join(part.split()) for part in first.stdout.split("symattn verify f.py")[1:])
+    assert told == ":rms --definition 'RMSNorm(eps=1/2)' --examples 0"
+    assert case.startswith(f"{told} --case ")
+    assert read(shlex.split(told)[2]) == RMSNorm(eps=Fraction(1, 2))
 
 
 @pytest.mark.deep
