@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,17 @@ def test_a_document_cannot_have_code_run_or_files_written(run, tmp_path: Path, c
     file.write_text(f"<!-- Made with symattn: {command} -->\n\n# Page\n")
     assert run("check", str(file)).status == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == ["evil.py", "page.md"]
+
+
+def test_the_recipe_for_conda_is_that_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    recipe = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
+    needed = re.findall(r"^    - (\S+) (>=\S+)$", recipe.partition("  run:")[2].partition("test:")[0], re.MULTILINE)
+    wanted = [re.fullmatch(r"(\S+?)(>=\S+)", text) for text in project["project"]["dependencies"]]
+    assert needed[0] == ("python", project["project"]["requires-python"])
+    assert needed[1:] == [found.groups() for found in wanted if found]
+    assert f'version = "{symattn.__version__}"' in recipe
+    assert f"symattn = {project['project']['scripts']['symattn']}" in recipe
 
 
 def test_hook_and_action_call_commands_that_there_are() -> None:
