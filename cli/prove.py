@@ -93,10 +93,11 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     chosen = chosen if search is None else found(search, chosen)
     if not chosen:
         raise InputError(f"no theorem speaks of {search!r}; mend: fewer words, or symattn prove --list")
-    columns = (Column(("theorem",), align="left"), Column(("says",), align="left"))
+    titles = ("theorem", "says", "formulas")
+    columns = tuple(Column((title,), align="left") for title in titles)
     blocks: list[Block] = []
     for topic in dict.fromkeys(t.topic for t in chosen):
-        rows = tuple(((Code(t.name),), t.says) for t in chosen if t.topic == topic)
+        rows = tuple(((Code(t.name),), t.says, ("read" if t.letters else "words",)) for t in chosen if t.topic == topic)
         blocks += [Heading((f"{titled(topic)} ({topic})",)), Table(columns, rows)]
     asked = ("--list",) if search is None else ("--search", search)
     words = shlex.join(["symattn", "prove", *names, *asked])

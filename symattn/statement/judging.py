@@ -37,6 +37,7 @@ _SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whethe
 class Question:
     """A relation, what its letters stand for, the sizes that it is written out for, and what helps to decide it.
 
+    ``doubted``: some numbers are looked at before a proof is sought, as what is false is seen sooner there.
     ``where``: what the numbers meet of which the relation is claimed.
     ``sharp``: each ≤ is nearly an equation in numbers of one of these kinds (see ``EXTREME``), as no weaker bound is.
     ``gaps``: for an inequality, by one of its sides, larger − smaller in a form that shows its sign. ``signs``: x →
@@ -50,10 +51,11 @@ class Question:
     signs: Mapping[Node, Node] = field(default_factory=dict)
     sharp: str = ""
     where: tuple[Relation, ...] = ()
+    doubted: bool = True
 
     def of(self, relation: Relation) -> Evidence:
         """What stands behind another relation in the place of this one."""
-        return decided(replace(self, relation=relation))
+        return decided(replace(self, relation=relation, doubted=True))
 
     def equal(self, a: Node, b: Node) -> bool:
         """Whether two formulas are proved equal, with these letters."""
@@ -134,7 +136,7 @@ def _general(question: Question) -> Evidence:
         if link.sign != "=" and link.sign not in _SMALLER:
             raise Unread(f"the sign {link.sign}")
     met = [x for relation in question.where for x in links(relation)]
-    if not question.glossary.laws:
+    if question.doubted and not question.glossary.laws:
         _spot(compiled, every, met)
     if met:
         return _under_conditions(compiled, every, met, question.sharp)

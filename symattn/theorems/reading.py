@@ -20,6 +20,8 @@ from symattn.statement.judging import Asked, Question, judged, record, relations
 from symattn.statement.limits import limit
 from symattn.statement.sentences import Claim, assumed, claims, conditions, defined, is_mask
 
+_UNTOLD = "what its letters stand for is not declared"
+
 
 @dataclass(frozen=True)
 class Read:
@@ -46,9 +48,15 @@ class Reading:
 
 
 def read(theorem: Theorem) -> Reading | None:
-    """Read and decide what a theorem and its false variant print; None where it says nothing of its letters."""
+    """Read and decide what a theorem and its false variant print; None where there is no formula.
+
+    Without letters all formulas are words.
+    """
     if not isinstance(theorem.letters, Glossary):
-        return None
+        found, false = (
+            tuple(Read(c.relation, None, _UNTOLD) for c in claims(x)) for x in (theorem.says, theorem.false_says)
+        )
+        return Reading(found, false) if found else None
     try:
         return Statement(theorem).reading(theorem)
     except FalseStep as wrong:
@@ -120,6 +128,7 @@ class Statement:
         sized: Mapping[str, int],
         where: tuple[Relation, ...] = (),
         sharp: str = "",
+        doubted: bool = True,
     ) -> Evidence:
         used = pruned(glossary, Relation(relation.first, (*relation.rest, *_sides(where))), sized)
         for sign, letters in ((">", self.declared.positive), ("≥", self.declared.nonnegative)):
@@ -130,12 +139,12 @@ class Statement:
                 self.letters[nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body)] = None
         sides = {relation.first, *(side for _, side in relation.rest)}
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
-        return judged(Question(relation, used, sized, gaps, sharp=sharp, where=where))
+        return judged(Question(relation, used, sized, gaps, sharp=sharp, where=where, doubted=doubted))
 
     def decided(self, claim: Claim) -> Read:
         """A claim with what it earns. Raises FalseStep for one that is false."""
         try:
-            evidence = self._evidence(claim)
+            evidence = self._evidence(claim, claim.denied)
         except NotRead as reason:
             return Read(claim.relation, None, str(reason))
         except FalseStep as wrong:
@@ -149,14 +158,14 @@ class Statement:
     def refuted(self, claim: Claim) -> Read:
         """A claim of the false variant with where it fails. Raises FalseStep for one that holds."""
         try:
-            self._evidence(claim)
+            self._evidence(claim, True)
         except NotRead as reason:
             return Read(claim.relation, None, str(reason))
         except FalseStep as wrong:
             return Read(claim.relation, Evidence(Grade.REFUTED, str(wrong)))
         raise FalseStep(f"the false variant {text(claim.relation)} holds as it is printed")
 
-    def _evidence(self, claim: Claim) -> Evidence:
+    def _evidence(self, claim: Claim, doubted: bool) -> Evidence:
         """What the relation earns under its conditions."""
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
         if _tends(relation):
@@ -175,7 +184,7 @@ class Statement:
                 where += [condition] if self._chosen(condition, glossary, sized) else []
             else:
                 self._met(condition, glossary, sized)
-        return self._judged(relation, glossary, sized, tuple(where), glossary.sharp)
+        return self._judged(relation, glossary, sized, tuple(where), glossary.sharp, doubted)
 
     def _limit(self, claim: Claim) -> Evidence:
         """What x → c earns, as β → ∞ or β → 0."""
@@ -201,6 +210,10 @@ class Statement:
             self._judged(condition, glossary, sized)
         except FalseStep as reason:
             raise NotRead(f"the condition {text(condition)} is not met by the letters") from reason
+
+
+def _words(said: Text) -> tuple[Read, ...]:
+    return tuple(Read(claim.relation, None, _UNTOLD) for claim in claims(said))
 
 
 def _where(relation: Relation, condition: Relation) -> Relation:

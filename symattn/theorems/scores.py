@@ -413,7 +413,7 @@ SUNK = Over(power_of_e(S_J), power_of_e(B_) + total(L_, 1, N_K, power_of_e(name(
         equals(B_, 0),
         " it is softmax-off-by-one",
     ),
-    letters=LETTERS.also(defined={"V_+": lambda reader: _with_zeros(reader.array("V"))}, rows=True),
+    letters=LETTERS.also(defined={"V₊": lambda reader: _with_zeros(reader.array("V"))}, rows=True),
     arrays=SINK,
     source="Miller, Attention Is Off By One (2023)",
     why="The term e^b in the normaliser is the exponential of one more score.",
