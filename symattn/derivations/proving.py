@@ -12,6 +12,7 @@ from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.evidence import Evidence, Grade
 from symattn.proof.theorem import Decision, Outcome, Theorem, decide
+from symattn.theorems.reading import read
 
 ALL = "all sizes"
 FOR_ALL = (Grade.PROVED, Grade.ARGUED)
@@ -59,8 +60,11 @@ class Known:
 
 
 def known(theorem: Theorem) -> Known:
-    """The theorem, decided now. Raises FalseStep unless it is proved and its false variant refuted."""
-    outcome = decide(theorem)
+    """The theorem, decided now as code and as it is printed. Raises FalseStep unless it is proved and its false variant
+    refuted."""
+    outcome, reading = decide(theorem), read(theorem)
+    if reading and reading.wrong:
+        raise FalseStep(f"{theorem.name}: {reading.wrong}")
     if outcome.grade not in FOR_ALL:
         raise FalseStep(f"{theorem.name} is not shown ({outcome.decision.evidence})")
     return Known(theorem, outcome)

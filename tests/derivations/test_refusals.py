@@ -96,6 +96,8 @@ def test_a_theorem_that_is_not_proved_is_not_cited() -> None:
     for method in (fails, harmless):
         with pytest.raises(FalseStep):
             known(replace(softmax_shift, method=method))
+    with pytest.raises(FalseStep, match="false"):
+        known(replace(softmax_shift, says=softmax_shift.false_says, false_says=()))
 
 
 @pytest.mark.parametrize("spec", [Attention(scale=1), Attention(causal=True, fully_masked="nan")])
