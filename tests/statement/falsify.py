@@ -2,10 +2,10 @@
 
     python -m tests.statement.falsify [NAME…]
 
-NAME is a derivation (``attention`` for all variants), a theorem or a topic. A mutant is refused if FalseStep is raised
-for it in the place of the relation, which is what happens when the document is made or the theorem decided. One that
-is proved for all sizes, decided in exact numbers, or differs from the printed one in parts that are proved equal, is
-true; the others that pass are survivors, and are listed.
+NAME is a derivation (``attention`` for all variants), ``walk``, a theorem or a topic. A mutant is refused if FalseStep
+is raised for it in the place of the relation, which is what happens when the document is made or the theorem decided.
+One that is proved for all sizes, decided in exact numbers, or differs from the printed one in parts that are proved
+equal, is true; the others that pass are survivors, and are listed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive
+from symattn.derivations.examples import names as examples
+from symattn.derivations.walks import walk
 from symattn.document.notation import At, Node, Relation
 from symattn.document.text import text
 from symattn.evidence import Grade
@@ -69,6 +71,13 @@ def questions(name: str, parameters: dict[str, Any]) -> list[Asked]:
     """What the document decides while it is made, each relation once."""
     with recorded() as asked:
         derive(name, **parameters)
+    return list({text(a.relation): a for a in asked}.values())
+
+
+def walked(name: str) -> list[Asked]:
+    """What a walk through an example decides while it is made, reasons and all, each relation once."""
+    with recorded() as asked:
+        walk(name, why=True)
     return list({text(a.relation): a for a in asked}.values())
 
 
@@ -153,6 +162,9 @@ def _wanted(names: list[str]) -> Iterator[tuple[str, list[Asked]]]:
     for name, parameters in (*DOCUMENTS, *VARIANT_DOCUMENTS):
         if not names or name in names:
             yield " ".join([name, *(f"{k}={v}" for k, v in parameters.items())])[:60], questions(name, parameters)
+    for name in examples():
+        if not names or "walk" in names:
+            yield f"walk {name}", walked(name)
     for topic in TOPICS:
         for theorem in of_topic(topic):
             if not names or {theorem.name, topic} & {*names}:

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from symattn.derivations.examples import names as examples
 from symattn.theorems import TOPICS, of_topic
-from tests.statement.falsify import DOCUMENTS, VARIANT_DOCUMENTS, Figures, falsified, printed, questions
+from tests.statement.falsify import DOCUMENTS, VARIANT_DOCUMENTS, Figures, falsified, printed, questions, walked
 
 TRUE_OF_VARIANTS = {
     r"dropped factor: 𝟏 = 𝟏": "it says nothing",
@@ -59,6 +60,7 @@ def test_every_formula_of_variants() -> None:
         assert not left_of_variant(found), parameters
 
 
+<<<<<<< HEAD
 WEAKER = (
     "pⱼ ≤ e^w/(e^(−w) + n_k − 1)",
     "e^(−Δ)/(1 + e^Δ) ≤ 1 − p_max",
@@ -130,3 +132,11 @@ def test_one_mutant_of_theorems_in_seven_is_refused(topic: str) -> None:
 def test_every_mutant_of_theorems_is_refused(topic: str) -> None:
     for theorem in of_topic(topic):
         assert not left_of_theorem(falsified(printed(theorem))), theorem.name
+=======
+@pytest.mark.parametrize("name", examples())
+def test_formulas_of_walks(name: str) -> None:
+    found = falsified(walked(name))
+    assert sum(found.refused.values()) > 10
+    one = "transposition: Q_Nᵀ = first(Q) "  # of one row and one column
+    assert [s for s in found.survivors if not s.startswith(one)] == []
+>>>>>>> d55d524 (Read the formulas of walks, and refuse those that are not what the steps compute)

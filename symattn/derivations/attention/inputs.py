@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from symattn.arrays.special import FORBIDDEN
-from symattn.arrays.symbolic import Symbolic
 from symattn.attention.inputs import OPTIONAL, holds, lengths, needed
 from symattn.attention.inputs import factors as factors_of
 from symattn.attention.positions.checks import known_sizes
@@ -22,6 +21,7 @@ from symattn.derivations.sheets.fields import field_of
 from symattn.errors import InputError
 
 _MOST = {"tokens": 6, "keys": 6, "heads": 6, "dk": 8, "dv": 8, "dmodel": 16}
+MASKS = ("mask", "keep", "doc", "doc_q", "doc_k")
 _MOST_OTHER, _MOST_ENTRIES = 16, 400
 
 
@@ -59,6 +59,8 @@ class Request:
 
     def inputs(self) -> dict[str, Any]:
         """Letters for every input; truth values and whole numbers are an example."""
+        from symattn.arrays.symbolic import Symbolic
+
         made: dict[str, Any] = {}
         for name, shape in self.shapes().items():
             kind = holds(name, self.spec)
@@ -85,8 +87,9 @@ class Request:
 
     def allowed(self) -> np.ndarray:
         """Which key each query may attend to, by the conditions themselves."""
-        arrays = {n: x.entries if isinstance(x, Symbolic) else x for n, x in self.inputs().items()}
-        return table(self.spec, arrays, (self.n_q, self.n_k))
+        spec = replace(self.spec, mask="boolean") if self.spec.mask else self.spec
+        masks = {n: self.example(n, shape) for n, shape in self.shapes().items() if n in MASKS}
+        return table(spec, masks, (self.n_q, self.n_k))
 
     def every_row_has_a_key(self) -> bool:
         """Whether every query may attend to some key."""
@@ -98,10 +101,10 @@ def stem(name: str) -> str:
     return name.replace("_", "")
 
 
-def _with_forbidden(mask: Symbolic, allowed: np.ndarray) -> Symbolic:
+def _with_forbidden(mask: Any, allowed: np.ndarray) -> Any:
     entries = mask.entries.copy()
     entries[~allowed] = FORBIDDEN
-    return Symbolic(entries)
+    return type(mask)(entries)
 
 
 def request(**parameters: Any) -> Request:

@@ -54,6 +54,8 @@ class StepReader(Reader):
         self.given = {name: found[name] for name in self.here if not isinstance(found[name], Ball)}
         self.raw = {text(entry(name)): name for name in self.here if isinstance(SYMBOLS[name], Name)}
         self.symbols = {text(SYMBOLS[name]): name for name in self.here}
+        if "scaled" in step.of and asked.spec.scale == 1:
+            self.raw.setdefault(text(entry("scores")), "scaled")  # S′ = S
         self.axes = {name: _axes(asked, name) for name in self.here}
         for letter, frequencies in words.frequencies(asked, step, self.here).items():
             self.raw[letter], self.here[letter], self.axes[letter] = letter, frequencies, ["f"]

@@ -13,6 +13,7 @@ from symattn.attention import inputs
 from symattn.attention.flow import Step
 from symattn.attention.notation import SIZES, SYMBOLS
 from symattn.attention.sizes import Sizes
+from symattn.derivations.attention.reading import Run
 from symattn.derivations.elements import digits, flat, formula, nested
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.sheets.sheet import Sheet
@@ -46,6 +47,7 @@ class Walk:
     long: list[str] = field(default_factory=list)
     lettered: list[str] = field(default_factory=list)
     enclosed: list[str] = field(default_factory=list)
+    runs: tuple[Run, ...] | None = None  # of the same attention on other numbers, see ``reading``
     _evidence: dict[str, Evidence | None] = field(default_factory=dict)
     _errors: dict[str, Any] = field(default_factory=dict)
 

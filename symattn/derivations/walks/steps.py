@@ -12,11 +12,14 @@ from symattn.arrays.special import Undefined
 from symattn.attention.notation import SYMBOLS
 from symattn.derivations.elements import digits, flat, formula, is_number, nested, plain_words
 from symattn.derivations.enclosed import Enclosed
+from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import printed
 from symattn.derivations.walks.latents import other_way
 from symattn.derivations.walks.letters import head_symbol, row_symbol
 from symattn.derivations.walks.model import Walk, counted, enumerated
 from symattn.derivations.walks.order import arrays_of, first_query, is_of_rows
+from symattn.derivations.walks.reading import held
+from symattn.derivations.walks.tokens import same
 from symattn.document.model import Block, Emph, Paragraph, Result, Text, Values
 from symattn.document.notation import Fence, Node, Product, Sum, Words, equals, name
 from symattn.document.text import text
@@ -70,6 +73,7 @@ def _whole(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
     """An array beside its formula; of heads the formula stands above, and each head has its number."""
     step, evidence = walk.pipeline[array], walk.evidence(array)
     defined, reason = equals(SYMBOLS[array], step.formula), () if plain else step.reason
+    held(walk, step, defined)
     if walk.arrays[array].ndim < 3:
         yield from _with_reason(
             lambda words: walk.values(array, symbol=defined, reason=words, evidence=evidence), reason
@@ -92,6 +96,10 @@ def _shared(walk: Walk, array: str) -> Iterator[Block]:
     step = walk.pipeline[array]
     heads = walk.arrays[step.of[0]].shape[-3]
     times = walk.arrays[array].shape[-3] // heads
+    for t in range(heads * times):
+        whole, read = walk.arrays[array][..., t, :, :], walk.arrays[step.of[0]][..., t // times, :, :]
+        if not all(map(same, whole.flat, read.flat)):
+            raise FalseStep(f"{array}: head {t + 1} does not read head {t // times + 1}")
     lines = [
         equals(*(head_symbol(array, g * times + t + 1) for t in range(times)), head_symbol(step.of[0], g + 1))
         for g in range(heads)
@@ -135,6 +143,8 @@ def _written_out(walk: Walk, i: int) -> list[Node]:
     for j, key in enumerate(k):
         left = Product((row_symbol(queries, i), row_symbol(keys, j + 1)), "·")
         terms = tuple(Product((_factor(a), _factor(b)), "·") for a, b in zip(q[i - 1], key, strict=True))
+        if sum((a * b for a, b in zip(q[i - 1], key, strict=True)), Quotient.of(0)) != s[i - 1, j]:
+            raise FalseStep(f"{text(left)} is not the score of the walk")
         lines.append(equals(left, Sum(terms), formula(s[i - 1, j])))
     return lines if all(len(text(line)) <= WIDE for line in lines) else []
 
@@ -196,7 +206,9 @@ def _output(walk: Walk, i: int) -> Iterator[Block]:
     mean = not (spec.sink or spec.dropout or spec.normaliser in ("sigmoid", "relu"))
     plain = len(walk.mixing.of) == 2
     words = f"a weighted {'mean' if mean else 'sum'} of the values"
-    reason: Text = (words, *_called(walk, i)) if plain else (equals(SYMBOLS[array], walk.mixing.formula),)
+    formula_ = equals(SYMBOLS[array], walk.mixing.formula)
+    held(walk, walk.mixing, formula_)
+    reason: Text = (words, *_called(walk, i)) if plain else (formula_,)
     yield walk.values(array, _row(i), row_symbol(array, i), reason, others=others, evidence=evidence)
     rest = rounded_of(walk)
     if rest is None:

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from symattn.attention.notation import D_K, D_MODEL, SYMBOLS
 from symattn.attention.positions.fields import Rotary
 from symattn.derivations.enclosed import Enclosed
+from symattn.derivations.walks.letters import row_symbol
 from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.order import first_query
 from symattn.derivations.walks.printed import reproduced_by
+from symattn.derivations.walks.reading import held
 from symattn.derivations.walks.steps import rounded_of
 from symattn.document.model import Code, Paragraph, Text
-from symattn.document.notation import Name, Node, Over, Power, Product, Root, commas, equals, name, node, total
+from symattn.document.notation import Name, Node, Over, Power, Product, Root, equals, name, node, total
 
-_E, _N_K = Name("e"), name("n", "k")
-_A, _S = name("a", commas("i", "j"), role="weight"), name("s", commas("i", "j"), role="score")
+_N_K = name("n", "k")
 
 
 def why(walk: Walk, number: int) -> Iterator[Paragraph]:
@@ -61,7 +62,8 @@ def _variants(walk: Walk) -> Iterator[Text]:
 
 def _compared(walk: Walk) -> Text:
     """How a query and a key are compared."""
-    q, k = name("q", "i", role="query"), name("k", "j", role="key")
+    step = walk.pipeline["scores"]
+    q, k = row_symbol(step.of[0], "i"), row_symbol(step.of[1], "j")
     match walk.sheet.attention.score:
         case "additive":
             return ("The score of a key comes from a small network that sees query and key, ", walk.pipeline["scores"]
@@ -73,7 +75,8 @@ def _compared(walk: Walk) -> Text:
             return ("The score of a key is the cosine of its angle with the query: lengths play no part.",)
         case "distance":
             return ("The score of a key is the larger the nearer it is to the query.",)
-    return ("The score of a key is its dot product with the query, ", equals(_S, Product((q, k), "·")),
+    found = held(walk, step, equals(row_symbol("scores", "i", "j"), Product((q, k), "·")))
+    return ("The score of a key is its dot product with the query", *((", ", found) if found else ()),
             ": large where they point the same way.")  # fmt: skip
 
 
@@ -106,9 +109,9 @@ def _weighed(walk: Walk) -> Iterator[Text]:
             yield ("The weights are positive with sum 1, and 0 for keys with low scores: softmax gives each key "
                    "something.",)  # fmt: skip
         case _:
-            below = total("l", 1, _N_K, Power(_E, name("s", commas("i", "l"), role="score")))
-            makes = "Softmax makes a row of scores positive" + ("" if spec.sink else " with sum 1") + ": "
-            yield makes, equals(_A, Over(Power(_E, _S), _with_sink(spec.sink, below))), "."
+            makes = "Softmax makes a row of scores positive" + ("" if spec.sink else " with sum 1")
+            found = held(walk, walk.pipeline["weights"], _softmax_formula(walk))
+            yield makes, *((": ", found) if found else ()), "."
     if spec.sink:
         yield ("The sink takes weight and has no value: a query that finds nothing need not attend to anything "
                "(symattn derive sinks).",)  # fmt: skip
@@ -116,10 +119,15 @@ def _weighed(walk: Walk) -> Iterator[Text]:
         yield ("Some weights are dropped while a model learns; the others grow, so that the mean is what it was.",)
 
 
-def _with_sink(sink: str | None, below: Node) -> Node:
-    if sink is None:
-        return below
-    return (node(1) if sink == "zero" else Power(_E, SYMBOLS["sink"])) + below
+def _softmax_formula(walk: Walk) -> Node:
+    """a_ij = e^{s_ij} / Σ_l e^{s_il}, with powers of two and the sink where they are asked for."""
+    spec, scores = walk.sheet.attention, walk.pipeline["weights"].of[0]
+    scores = "scores" if scores == "scaled" and spec.scale == 1 else scores  # the walk has one letter for both
+    base = node(2) if spec.base else Name("e")
+    below: Node = total("l", 1, _N_K, Power(base, row_symbol(scores, "i", "l")))
+    if spec.sink:
+        below = (node(1) if spec.sink == "zero" else Power(base, SYMBOLS["sink"])) + below
+    return equals(row_symbol("weights", "i", "j"), Over(Power(base, row_symbol(scores, "i", "j")), below))
 
 
 def _softmax(walk: Walk) -> Iterator[Text]:
@@ -148,11 +156,14 @@ def _products(walk: Walk) -> Iterator[Text]:
 
 
 def _sums(walk: Walk) -> Iterator[Text]:
-    sum_ = total("j", 1, _N_K, _A * name("v", "j", role="value"))
+    weights, values = walk.mixing.of[:2]
+    sum_ = total("j", 1, _N_K, row_symbol(weights, "i", "j") * row_symbol(values, "j"))
+    formula = equals(row_symbol(walk.mixing.name, "i"), sum_)
+    shown = held(walk, walk.mixing, formula) if len(walk.mixing.of) == 2 else None
     if walk.mixing.name == "attended_latents":
         yield ("Latents are summed in the place of values, which are made of the sums: one product less for each "
                "key.",)  # fmt: skip
-    yield ("The output is the sum over all keys, ", equals(name("o", "i", role="output"), sum_), ".")
+    yield "The output is the sum over all keys", *((", ", shown) if shown else ()), "."
     if (found := rounded_of(walk)) is not None:
         kind = "the text's" if found[0] == "printed" else f"the {found[0]}"
         yield (f"With {kind} rounded weights it comes out differently: the rounding errors are multiplied by the "
