@@ -60,7 +60,6 @@ def test_every_formula_of_variants() -> None:
         assert not left_of_variant(found), parameters
 
 
-<<<<<<< HEAD
 WEAKER = (
     "pⱼ ≤ e^w/(e^(−w) + n_k − 1)",
     "e^(−Δ)/(1 + e^Δ) ≤ 1 − p_max",
@@ -132,11 +131,11 @@ def test_one_mutant_of_theorems_in_seven_is_refused(topic: str) -> None:
 def test_every_mutant_of_theorems_is_refused(topic: str) -> None:
     for theorem in of_topic(topic):
         assert not left_of_theorem(falsified(printed(theorem))), theorem.name
-=======
+
+
 @pytest.mark.parametrize("name", examples())
 def test_formulas_of_walks(name: str) -> None:
     found = falsified(walked(name))
     assert sum(found.refused.values()) > 10
     one = "transposition: Q_Nᵀ = first(Q) "  # of one row and one column
     assert [s for s in found.survivors if not s.startswith(one)] == []
->>>>>>> d55d524 (Read the formulas of walks, and refuse those that are not what the steps compute)
