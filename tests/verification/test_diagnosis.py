@@ -124,6 +124,32 @@ def test_what_no_mistake_explains_is_described() -> None:
     assert "no known mistake explains it" in fault.message
 
 
+def _twice_wrong(scale: float, values: Callable[[Array], Array]) -> Callable[[Array, Array, Array], Array]:
+    """Scores divided by d_k^scale, no cap, other values."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        return _softmax(q @ k.T / q.dtype.type(q.shape[-1] ** scale)) @ values(v)
+
+    return program
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("program", "cause"),
+    [
+        (
+            _twice_wrong(0.5, lambda v: v[::-1]),
+            "the cap is left out; and values are taken from the last token to the first",
+        ),
+        (_twice_wrong(0.5, lambda v: v), "the cap is left out"),
+    ],
+)
+def test_two_mistakes_are_named_of_which_neither_explains_a_case_alone(
+    program: Callable[[Array, Array, Array], Array], cause: str
+) -> None:
+    assert _fault(program, Attention(softcap=2)).cause == cause
+
+
 def _known(words: str) -> Mistake:
     every = known(Attention(causal=True), frozenset("qkv"))
     return next(m for m in every if m.cause.startswith(words))

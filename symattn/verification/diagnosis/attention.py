@@ -18,7 +18,7 @@ from symattn.verification.diagnosis.emptied import what_empty_rows_give, without
 from symattn.verification.diagnosis.fitted import Family
 from symattn.verification.diagnosis.isolate import idle_step, needs_scores
 from symattn.verification.diagnosis.lost import lost_rows
-from symattn.verification.diagnosis.matching import LITTLE, best, left, ranked
+from symattn.verification.diagnosis.matching import LITTLE, best, left, ranked, shares
 from symattn.verification.diagnosis.observe import first_wrong_step
 from symattn.verification.diagnosis.outofrange import out_of_range
 from symattn.verification.diagnosis.screening import Screen
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _MOST = 8  # mistakes that are judged by balls
 _FEW, _TEN = 20, 10
 _LOOKED_AT = 6  # wrong cases by which mistakes are put in order
+_PAIRED, _TELLING = 2, 100  # wrong cases by which pairs are sought, of about so many entries
+_FIRSTS = 3  # mistakes beside which others are tried
 _LARGE = 400  # entries of inputs, beyond which a case tells no more of what is affected
 
 
@@ -177,6 +179,23 @@ class InAttention(Search[Mistake]):
             m for m in mistakes
             if m.variant.values != "v" or m.variant.spec or m.variant.inputs or steps & m.variant.steps.keys()
         ]  # fmt: skip
+
+    def likely_pairs(self) -> Iterator[tuple[Mistake, Mistake]]:
+        """First the mistakes that alone account for most, each with those that leave least beside it: neither of two
+        need explain a case alone."""
+        finite = [r for r in self.wrong if _is_finite(r) and r.case.size <= _LARGE]
+        few = sorted(finite, key=lambda r: abs(r.case.size - _TELLING))[:_PAIRED]
+        firsts = [m for _, m in shares(self.screen, few, self.possible)[:_FEW]]
+        for first in islice(self._distinct(firsts), _FIRSTS):
+            pairs = [(both, m) for m in self.possible if (both := self.combined(first, m)) is not None]
+            self.effort.spend(0, len(pairs) // _PAIRED)
+            beside = {id(both): m for both, m in pairs}
+            likely = [
+                both for share, both in ranked(self.screen, few[:1], [both for both, _ in pairs]) if share <= LITTLE
+            ]
+            for both in best(self.screen, few, likely):
+                yield first, beside[id(both)]
+        yield from super().likely_pairs()
 
     # -- part by part --------------------------------------------------------------------------------------------------
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause[Any], ...]:

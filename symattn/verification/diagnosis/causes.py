@@ -235,12 +235,16 @@ class Search(ABC, Generic[M]):
     def pairs(self) -> Iterator[M]:
         """Two mistakes, each of which explains some of what is wrong by itself."""
         self._begin(self.guesses)
-        for first, second in combinations(self.parts(), 2):
+        for first, second in self.likely_pairs():
             if self._over:
                 return
             both = self.combined(first, second)
             if both is not None and self._explains(both, (*self.wrong, *self.right[:_SEEN])) and self.tells(both):
                 yield both
+
+    def likely_pairs(self) -> Iterator[tuple[M, M]]:
+        """Pairs, the most likely first."""
+        yield from combinations(self.parts(), 2)
 
     def parts(self) -> list[M]:
         """The mistakes of which pairs are tried: those that explain something, the most first."""

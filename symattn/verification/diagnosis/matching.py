@@ -66,3 +66,40 @@ def ranked(screen: Screen, cases: Sequence[Judged], mistakes: Iterable[Mistake])
     """The mistakes with the share that each leaves, the smallest first; those that leave as much keep their order."""
     found = [(float(f"{left(screen, cases, m.variant):.2g}"), m) for m in mistakes]
     return sorted(found, key=lambda x: x[0])
+
+
+def shares(screen: Screen, cases: Sequence[Judged], mistakes: Sequence[Mistake]) -> list[tuple[float, Mistake]]:
+    """How much of r = y − o each direction D = o_m − o takes away with the number θ that fits it best, the most first.
+
+    By least squares θ = ⟨D, r⟩/‖D‖², and what is taken is ⟨D, r⟩²/(‖D‖² ‖r‖²): 1 where y lies on the line through o
+    and o_m. Of two mistakes at once the larger one takes most.
+    """
+    r = _stacked([_weighed(screen, judged, None) for judged in cases])
+    found = []
+    for mistake in mistakes if r.any() else ():
+        d = _stacked([_weighed(screen, judged, mistake.variant) for judged in cases])
+        if d.shape == r.shape and d.any():
+            found.append((float(f"{(d @ r) ** 2 / ((d @ d) * (r @ r)):.3g}"), mistake))
+    return sorted(found, key=lambda x: -x[0])
+
+
+def _stacked(parts: Sequence[np.ndarray | None]) -> np.ndarray:
+    """One vector of all cases; none where a case has nothing."""
+    found = [p for p in parts if p is not None]
+    return np.concatenate(found) if found and len(found) == len(parts) else np.zeros(0)
+
+
+def _weighed(screen: Screen, judged: Judged, variant: Variant | None) -> np.ndarray | None:
+    """What was given less what is right, or what a variant gives less that, in units of what is legal."""
+    try:
+        right = screen.run(judged, RIGHT)[0]
+        y = judged.outcome.output if variant is None else screen.run(judged, variant)[0]
+    except (SymattnError, ValueError, IndexError, TypeError, KeyError):
+        return None
+    got, allowed = judged.outcome.output, traced(judged).allowed
+    if y is None or got is None or not y.shape == got.shape == right.shape == allowed.shape:
+        return None
+    with np.errstate(all="ignore"):
+        d = (y - right) / allowed
+        told = np.isfinite(right) & np.isfinite(got) & (allowed > 0)
+    return None if not np.isfinite(d[told]).all() else np.where(told, d, 0.0).ravel()
