@@ -151,7 +151,7 @@ class InAttention(Search[Mistake]):
 
     def plainest(self, mistakes: tuple[Mistake, ...], tried: Sequence[Judged]) -> tuple[Mistake, ...]:
         """Without operations on arrays, where a mistake of a step gives the same numbers."""
-        cases = [*self.wrong[:_TEN], *self.right[:_TEN], *tried]
+        cases = [*self.wrong[:_TEN], *self.right[:_TEN], *(r for r in tried if r.finding != "raises")]
         return tuple(self._distinct(plainest(mistakes), cases, lambda m: m.general))
 
     def _distinct(
