@@ -441,6 +441,8 @@ class Reader:
         """(q, r): vectors side by side, or with numbers, are one, numbers are a vector, others are several things."""
         parts = tuple(map(self.one, x.parts))
         if {p.rank for p in parts} in ({1}, {0, 1}) and not any(p.letters or p.even for p in parts):
+            if len({p.row for p in parts if p.rank}) > 1 or any(isinstance(x, nt.Transposed) for x in x.parts):
+                raise Unread(f"({text(x)}): vectors are put side by side as they are")
             columns = [p.array if p.rank else p.array[None] for p in parts]
             return Value(self.xp.concat(columns, axis=-1), (), 1, any(p.row for p in parts))
         if len({p.rank for p in parts} | {0}) == 1 and all(isinstance(p, nt.Number | nt.Neg) for p in x.parts):
