@@ -11,8 +11,8 @@ import pytest
 
 from symattn import Attention
 from symattn.sources.verify import verify
-from symattn.verification.diagnosis.affected import affected
 from symattn.verification.diagnosis.combining import combined
+from symattn.verification.diagnosis.rows import affected
 from symattn.verification.domain import Domain
 from symattn.verification.report import Fault
 from symattn.verification.rules import known

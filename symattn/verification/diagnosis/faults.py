@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from symattn.errors import SymattnError
 from symattn.verification.counterexample import counterexample, shapes, shown
 from symattn.verification.diagnosis.causes import Cause, causes
-from symattn.verification.diagnosis.conduct import conduct, misread, only_aliased
-from symattn.verification.diagnosis.unsteady import late, unsteady
+from symattn.verification.diagnosis.conduct import conduct, late, misread, only_aliased, unsteady
 from symattn.verification.judged import Case, Judged
 from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.report import STEPS, Fault
