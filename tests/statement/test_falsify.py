@@ -19,6 +19,18 @@ TRUE_OF_VARIANTS = {
 }
 
 
+TRUE_AFTER_ALL = {
+    r"dropped factor: σ² ≤ σ² ": "an equation is a bound",
+    r"constant: σ²Σ_{j=1}\^{n_k} pⱼ³ ≤ σ² ": "a weaker bound, as no weight is above 1",
+    r"transposition: .*softmax\(\(sᵀ, b\)\) V₊ ": "scores of one query, as a row or a column",
+}
+
+
+def left(found: Figures) -> list[str]:
+    """Survivors of a derivation that are not known to be true."""
+    return [s for s in found.survivors if not any(re.match(words, s) for words in TRUE_AFTER_ALL)]
+
+
 def left_of_variant(found: Figures) -> list[str]:
     """Survivors of ``derive attention`` that are not known to be true."""
     return [s for s in found.survivors if not any(re.match(words, s) for words in TRUE_OF_VARIANTS)]
@@ -28,13 +40,13 @@ def left_of_variant(found: Figures) -> list[str]:
 def test_some_mutants_are_refused(name: str) -> None:
     found = falsified(questions(name, {}), stride=23)
     assert sum(found.refused.values()) > 2
-    assert not found.survivors
+    assert not left(found)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("asked", DOCUMENTS[3:], ids=str)
 def test_one_mutant_in_five_is_refused(asked: tuple[str, dict[str, object]]) -> None:
-    assert not falsified(questions(*asked), stride=5).survivors
+    assert not left(falsified(questions(*asked), stride=5))
 
 
 @pytest.mark.exhaustive
@@ -42,7 +54,7 @@ def test_one_mutant_in_five_is_refused(asked: tuple[str, dict[str, object]]) -> 
 def test_every_mutant_is_refused(asked: tuple[str, dict[str, object]]) -> None:
     found = falsified(questions(*asked))
     assert len({*found.refused}) >= 5
-    assert not found.survivors
+    assert not left(found)
 
 
 def test_some_formulas_of_variants() -> None:
