@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from symattn import Attention
+from symattn.arrays.ball import Ball
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.precision import Precision
+from symattn.verification.bounding.arithmetic import upper
 from symattn.verification.bounds import allowed
 from symattn.verification.judge import expected
 from symattn.verification.reference import run
@@ -129,3 +131,10 @@ def test_the_reference_is_sharp_enough_for_float64() -> None:
     assert max(float(x.rad()) for x in blunt.output.entries.flat) > right.allowed.max()
     with bits(128):
         assert allowed(run(Attention(), inputs), p).shape == (4, 3)
+
+
+def test_an_undefined_number_has_no_upper_end() -> None:
+    with np.errstate(all="ignore"):
+        numbers = Ball.lift(np.array([0.0, 1.0])) / Ball.lift(np.array([0.0, 2.0]))
+    assert upper(numbers)[0] == np.inf
+    assert 0.5 <= upper(numbers)[1] < 0.6

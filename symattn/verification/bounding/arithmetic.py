@@ -11,6 +11,7 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
+from symattn.arrays.special import Undefined
 from symattn.verification.bounding import growth
 
 Balls = Any  # arrays of balls, or of enclosures, as their untyped namespaces give them
@@ -34,13 +35,18 @@ def rate(f: Format) -> flint.arb:
 
 
 def upper(balls: Balls) -> np.ndarray:
-    """Upper ends as float64, rounded up; +∞ where an enclosure says nothing. Floats are upper ends."""
+    """Upper ends as float64, rounded up; +∞ where an enclosure says nothing, or a number is undefined. Floats are upper
+    ends."""
     if isinstance(balls, np.ndarray):
         return balls
     if isinstance(balls, Enclosure):
         return np.asarray(np.where(np.isfinite(balls.mid), balls.high, np.inf))
-    ends = np.asarray(np.frompyfunc(lambda x: float(x.upper()), 1, 1)(balls.entries), dtype=np.float64)
+    ends = np.asarray(np.frompyfunc(_end, 1, 1)(balls.entries), dtype=np.float64)
     return np.asarray(np.nextafter(ends, np.inf))
+
+
+def _end(x: Any) -> float:
+    return float("inf") if isinstance(x, Undefined) else float(x.upper())
 
 
 def number(balls: Balls) -> Balls:

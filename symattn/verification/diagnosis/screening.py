@@ -27,11 +27,11 @@ _ROUGH = 8  # times a first-order bound
 
 @dataclass
 class Screen:
-    """Runs in float64, those of the right definition remembered."""
+    """Runs in float64, those of the right definition remembered with their cases, whose ``id`` is then no other's."""
 
     spec: Attention
     precision: Precision
-    right: dict[int, tuple[Array, float]] = field(default_factory=dict)
+    right: dict[int, tuple[Judged, tuple[Array, float]]] = field(default_factory=dict)
 
     def answer(self, judged: Judged, variant: Variant, around: tuple[Variant, ...] = ()) -> bool | None:
         """False where the variant cannot have given what the function gave, True where it can and the right definition
@@ -62,14 +62,14 @@ class Screen:
     def run(self, judged: Judged, variant: Variant) -> tuple[Array, float]:
         """The output of a variant, and a rough bound on how far code of it may be from that."""
         if variant is RIGHT and id(judged) in self.right:
-            return self.right[id(judged)]
+            return self.right[id(judged)][1]
         spec, inputs = changed(canonical(self.spec), judged.case.inputs, variant)
         given = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in inputs.items()}
         with np.errstate(all="ignore"):
             values = trace(spec, given, variant)
             found = np.asarray(values["output"], dtype=np.float64), self._rough(values)
         if variant is RIGHT:
-            self.right[id(judged)] = found
+            self.right[id(judged)] = judged, found
         return found
 
     def _compared(self, judged: Judged, got: Array, out: Array, slack: Array) -> bool | None:
