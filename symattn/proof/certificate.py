@@ -33,7 +33,18 @@ from symattn.arrays.index.expressions import (
 )
 from symattn.errors import InputError
 from symattn.proof.needs import named
-from symattn.proof.premises import Applied, Differing, Premise
+from symattn.proof.premises import (
+    Applied,
+    Averaged,
+    Differing,
+    Discharged,
+    Folding,
+    Limits,
+    Part,
+    Premise,
+    Repeated,
+    Substituted,
+)
 from symattn.proof.prover import Case, Proof
 
 SCHEMA = 1
@@ -79,6 +90,27 @@ def premise(x: Premise) -> dict[str, Any]:
             "premises": [premise(p) for p in x.premises],
             "conclusions": [_conclusion(pair, _bare(*pair)) for pair in x.conclusions],
         }
+    if isinstance(x, Folding):
+        return _folding(x)
+    if isinstance(x, Substituted):
+        sides = {key: _part(getattr(x, key)) for key in ("left", "right", "through")}
+        terms = {key: [_part(p) for p in getattr(x, key)] for key in ("equal", "to")}
+        return {"schema": SCHEMA, "kind": "substitution", **sides, **terms, "shown": x.shown}
+    if isinstance(x, Limits):
+        ends = {"of": _part(x.of), "value": _part(x.value)}
+        told: dict[str, Any] = {"letter": x.letter, "premises": [premise(p) for p in x.premises]}
+        return {"schema": SCHEMA, "kind": "limits", **told, **ends}
+    if isinstance(x, Averaged):
+        parts = {key: _part(getattr(x, key)) for key in ("of", "mean", "result")}
+        return {"schema": SCHEMA, "kind": "mean", **parts}
+    if isinstance(x, Repeated):
+        parts = {key: _part(getattr(x, key)) for key in ("measure", "step", "now", "factor")}
+        premises = [premise(p) for p in x.premises]
+        letters = {"letter": x.letter, "array": x.array}
+        return {"schema": SCHEMA, "kind": "repeated", **parts, **letters, "tends": x.tends, "premises": premises}
+    if isinstance(x, Discharged):
+        premises = [premise(p) for p in x.premises]
+        return {"schema": SCHEMA, "kind": "discharge", "premises": premises, "hypotheses": list(x.hypotheses)}
     indices = _bare(x.expression, *(x.sides or ()))
     names = _named(indices)
     return {
@@ -101,6 +133,23 @@ def premise(x: Premise) -> dict[str, Any]:
 def _meaning(letter: Letter, meant: Expression) -> dict[str, Any]:
     names = _named(letter.indices)
     return {"letter": letter.name, "free": _free(letter.indices, names), "expression": written(meant, names)}
+
+
+def _folding(x: Folding) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "kind": "fold",
+        "sort": x.sort,
+        "arrays": list(x.arrays),
+        "numbers": list(x.numbers),
+        **{key: [_part(p) for p in getattr(x, key)] for key in ("state", "merge", "made", "result")},
+    }
+
+
+def _part(part: Part) -> dict[str, Any]:
+    letter, body, indices = part
+    names = _named(indices)
+    return {"letter": letter, "free": _free(indices, names), "expression": written(body, names)}
 
 
 def _conclusion(sides: tuple[Expression, Expression], indices: tuple[Index, ...]) -> dict[str, Any]:

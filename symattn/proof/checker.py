@@ -27,14 +27,16 @@ from typing import Any
 
 from symattn.proof.checker_clearing import difference, minus, plus, vanishing, without_logarithms
 from symattn.proof.checker_counting import box, cut_off, one_size, row_grid
+from symattn.proof.checker_folds import fold
 from symattn.proof.checker_laws import expect_law
+from symattn.proof.checker_limits import limits
 from symattn.proof.checker_reading import Node, Rejected, expect_few, form, in_place, read
-from symattn.proof.checker_rules import apply
+from symattn.proof.checker_rules import apply, average, discharge, repeat, substitute
 from symattn.proof.checker_values import Dice, Point, Retry, Value, escape
 
 TRIES = 8  # points drawn until no divisor is zero
 _DEMANDS = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥")}
-_KINDS = ("certificate", "sign", "differing", "rule")
+_KINDS = ("certificate", "sign", "differing", "rule", "fold", "substitution", "repeated", "mean", "limits", "discharge")
 Equation = Mapping[str, Any]
 
 
@@ -55,8 +57,9 @@ def check(certificate: Any, random: Random | None = None) -> Verdict:
         kind = certificate.get("kind")
         _expect(certificate.get("schema") == 1 and kind in _KINDS, "no certificate of schema 1")
         if kind != "certificate":
-            kinds = {"sign": _sign, "differing": _differing, "rule": _rule}
-            return Verdict(True, epsilon=kinds[kind](certificate, dice))
+            kinds = {"sign": _sign, "differing": _differing, "rule": _rule, "repeated": _rule, "discharge": _rule}
+            kinds["limits"] = _limits
+            return Verdict(True, epsilon=kinds.get(kind, _rewritten)(certificate, dice))
         rules = _rules(certificate)
         hypotheses = _hypotheses(certificate["hypotheses"], frozenset(map(str, certificate["positive"])))
         _expect(bool(certificate["equations"]), "a certificate of nothing")
@@ -90,7 +93,7 @@ def _scope(pairs: Any) -> dict[str, str]:
 class _Hypotheses:
     """Relations by the form of what is related to 0, and the names of letters that are positive.
 
-    ``known`` are arrays of which no entry is negative, ``nonzero`` is one of which no entry is 0.
+    ``known`` are arrays of which no entry is negative, or with " = 0" after the name all are 0; of ``nonzero`` none is.
     """
 
     relations: Mapping[Any, str]
@@ -208,6 +211,8 @@ class _Hypotheses:
         if x.kind == "number":
             return bool(x.label >= 0)
         if x.kind == "product":
+            if any(y.kind == "letter" and _array(y.label) + " = 0" in self.known for y in x.below):
+                return True
             times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
             return all(self.shows_not_negative(y) for y in x.below if times[form(y, {i: i for i in y.free})] % 2)
         if x.kind == "sum" and (self._above_tangent(x) or self._complement(x)):
@@ -308,13 +313,43 @@ def _sign(e: Equation, dice: Dice) -> float:
 
 def _rule(e: Equation, dice: Dice) -> float:
     """Every premise is accepted, and the rule gives the conclusions from them."""
+    epsilon = _premises(e, dice)
+    {"rule": apply, "repeated": repeat, "discharge": discharge}[e["kind"]](e)
+    return epsilon
+
+
+def _premises(e: Equation, dice: Dice) -> float:
+    """Every premise is accepted."""
     epsilon = 0.0
     for premise in e["premises"]:
         verdict = check(premise, dice.random)
         _expect(verdict.accepted, f"a premise: {verdict.why}")
         epsilon += verdict.epsilon
-    apply(e)
     return epsilon
+
+
+def _limits(e: Equation, dice: Dice) -> float:
+    """Every premise is accepted, and both limits follow from them."""
+    epsilon = _premises(e, dice)
+    known = frozenset(str(n) for p in e["premises"] for n in p["positive"])
+    signs = _Hypotheses({}, known)
+    limits(e, lambda left, right, scope: _are_same(left, right, scope, dice), signs.shows_positive)
+    return epsilon
+
+
+def _rewritten(e: Equation, dice: Dice) -> float:
+    """A fold, a substitution of equals, or the mean of what is linear."""
+    worst = [0.0]
+
+    def same(left: Node, right: Node, scope: Mapping[str, str]) -> bool:
+        try:
+            worst.append(_same(left, right, scope, dice))
+        except Rejected:
+            return False
+        return True
+
+    {"fold": fold, "substitution": substitute, "mean": average}[e["kind"]](e, same)
+    return max(worst)
 
 
 def _expect_laws(e: Equation, signs: _Hypotheses, dice: Dice) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import count
+from math import prod
 from typing import Any
 
 _FIXED = {"ratio": 2, "exp": 1, "masked": 2}
@@ -133,16 +134,56 @@ def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> Node:
 
 
 def form(x: Node, names: Mapping[str, Any], depth: int = 0) -> tuple[Any, ...]:
-    """``x`` with bound names replaced by depths and terms and factors in order; ``names`` is for free indices."""
+    """``x`` with bound names replaced by depths, terms and factors flat and in order; ``names`` are of free indices."""
     if x.kind in ("letter", "is"):
         seats = [(names[i[0]], s, *i[1:]) for i, s in zip(x.indices, x.sorts, strict=True)]
         return (x.kind, x.label, *(sorted(seats, key=repr) if x.label == "=" and x.kind == "is" else seats))
     if x.kind in ("total", "bound"):
         return (x.kind, *x.sorts, form(x.below[0], {**names, x.label: ("bound", depth)}, depth + 1))
-    below = [form(y, names, depth) for y in x.below]
-    if x.kind in ("sum", "product"):
+    kind, parts = x.kind, x.below
+    if kind in ("sum", "product"):
+        terms = tuple(t for t in _terms(x) if not _is_zero(t)) or (number(0),)
+        kind, parts = ("sum", terms) if len(terms) > 1 else ("product", _in_one_number(_factors(terms[0])))
+    below = [form(y, names, depth) for y in parts]
+    if kind in ("sum", "product"):
         below.sort(key=repr)
-    return (x.kind, x.label, *below)
+    return (kind, x.label, *below)
+
+
+def _terms(x: Node) -> Iterator[Node]:
+    """The terms of a sum, those of sums in it included, also where a number is before them."""
+    if x.kind == "sum":
+        for y in x.below:
+            yield from _terms(y)
+        return
+    factors = list(_factors(x)) if x.kind == "product" else [x]
+    rest = [f for f in factors if f.kind != "number"]
+    if len(factors) > 1 and len(rest) == 1 and rest[0].kind == "sum":
+        numbers = [f for f in factors if f.kind == "number"]
+        for y in _terms(rest[0]):
+            yield Node("product", "", (), (), (*_factors(y), *numbers), y.free)
+    else:
+        yield x
+
+
+def _is_zero(x: Node) -> bool:
+    return any(f.kind == "number" and f.label == 0 for f in _factors(x))
+
+
+def _in_one_number(factors: Iterable[Node]) -> tuple[Node, ...]:
+    """The factors, all numbers among them as one, which is left out where it is 1."""
+    every = list(factors)
+    rest = tuple(f for f in every if f.kind != "number")
+    value = prod((f.label for f in every if f.kind == "number"), start=Fraction(1))
+    return rest if value == 1 and rest else (*rest, _leaf("number", value))
+
+
+def _factors(x: Node) -> Iterator[Node]:
+    if x.kind != "product":
+        yield x
+        return
+    for y in x.below:
+        yield from _factors(y)
 
 
 def in_place(data: Any, meant: Mapping[str, tuple[list[str], Any]], names: Iterator[int] | None = None) -> Any:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import count, permutations
 from typing import Any
 
+from symattn.proof.checker_clearing import minus, times
 from symattn.proof.checker_laws import renamed
-from symattn.proof.checker_reading import Node, Rejected, form, read
+from symattn.proof.checker_reading import Node, Rejected, form, in_place, number, read
 
 Record = Mapping[str, Any]
 
@@ -32,12 +33,122 @@ def apply(record: Record) -> None:
         raise Rejected(f"{record['rule']!r} is no rule")
     if not record["conclusions"]:
         raise Rejected("a rule that concludes nothing")
-    premises = [claim for p in record["premises"] for claim in _claims(p)]
-    for conclusion in _claims(record):
+    premises = [claim for p in record["premises"] for claim in claims(p)]
+    for conclusion in claims(record):
         _RULES[record["rule"]](conclusion, premises)
 
 
-def _claims(record: Record) -> Iterator[Claim]:
+def substitute(record: Record, same: Callable[[Node, Node, Mapping[str, str]], bool]) -> None:
+    """Reject unless both sides are one expression, with equals in the place of its letters; ``same`` decides equality.
+
+    Where it is not said to be shown that they are equals, that is a hypothesis.
+    """
+    scope = scope_of(record["left"])
+    if not record["equal"] or any(scope_of(record[key]) != scope for key in ("right", "through")):
+        raise Rejected("the sides are not about the same places")
+    for key, side in (("equal", "left"), ("to", "right")):
+        meant = {str(p["letter"]): (list(scope_of(p)), p["expression"]) for p in record[key]}
+        if meant.keys() != {str(p["letter"]) for p in record["equal"]}:
+            raise Rejected("what is put in has other letters")
+        whole = read(in_place(record["through"]["expression"], meant), scope)
+        if not same(whole, read(record[side]["expression"], scope), scope):
+            raise Rejected(f"the {side} side is not what the substitution gives")
+    for equal, to in zip(record["equal"], record["to"], strict=True):
+        scope = scope_of(equal)
+        one, other = (read(p["expression"], scope) for p in (equal, to))
+        if record["shown"] is not False and not same(one, other, scope):
+            raise Rejected("what is put in for a letter is not equal to what it stood for")
+
+
+def average(record: Record, same: Callable[[Node, Node, Mapping[str, str]], bool]) -> None:
+    """Reject unless ``of`` is linear in the array of which a mean is given, and is ``result`` at that mean.
+
+    The mean of what is linear in random numbers is its value at their means, whether they are independent or not.
+    """
+    of, mean, result = (record[key] for key in ("of", "mean", "result"))
+    scope, own = scope_of(of), list(scope_of(mean))
+    if scope_of(result) != scope or _holds(mean["expression"], str(mean["letter"])):
+        raise Rejected("a mean that is random, or a result at other places")
+
+    def put(x: Any) -> Any:
+        return in_place(of["expression"], {str(mean["letter"]): (own, x)})
+
+    one, other = (["letter", f"{which} array", [[i] for i in own]] for which in ("one", "another"))
+    a, b = (["letter", f"{which} number", []] for which in ("one", "another"))
+    mixed = put(["sum", ["product", a, one], ["product", b, other]])
+    parts = ["sum", ["product", a, put(one)], ["product", b, put(other)]]
+    if not same(read(mixed, scope), read(parts, scope), scope):
+        raise Rejected("it is not linear in the array")
+    if not same(read(put(mean["expression"]), scope), read(result["expression"], scope), scope):
+        raise Rejected("at the mean it is not what it is said to be")
+
+
+def repeat(record: Record) -> None:
+    """Reject unless a measure of a letter shrinks by a factor with each step, as two premises say.
+
+    They say that the measure after a step is at most the factor times that before, for any letter, and that the factor
+    is not negative; a third one, if the measure is said to tend to 0, that the factor is less than 1. Then after L
+    steps the measure is at most factor^L times that at first, by induction.
+    """
+    letter, array, of = str(record["letter"]), str(record["array"]), record["measure"]
+    scope = scope_of(of)
+    factor = read(record["factor"]["expression"], scope)
+    step, now = ((list(scope_of(record[k])), record[k]["expression"]) for k in ("step", "now"))
+    if now[1][:2] != ["letter", array] or [i[0] for i in now[1][2]] != now[0]:
+        raise Rejected("what is repeated does not start from a letter")
+    after, before = (read(in_place(of["expression"], {letter: x}), scope) for x in (step, now))
+    zero = number(0)
+    wanted = [Claim(scope, after, times(factor, before)), Claim(scope, zero, factor)]
+    if record["tends"] is not False:
+        wanted.append(Claim(scope, factor, number(1)))
+    found = [c for p in record["premises"] for c in claims(p)]
+    if not all(any(_says(c, w) for c in found) for w in wanted):
+        raise Rejected("the premises do not say that the measure shrinks by the factor")
+    strict = [c for p in record["premises"] if p.get("relation") == ">" for c in claims(p)]
+    if record["tends"] is not False and not any(_says(c, wanted[2]) for c in strict):
+        raise Rejected("the factor may be 1")
+    if any(x.kind == "letter" and x.label == array for x in factor.all(into_functions=True)):
+        raise Rejected("the factor changes from step to step")
+    if any(_assumes(p, array) for p in record["premises"]):
+        raise Rejected("something is assumed of what changes from step to step")
+
+
+def discharge(record: Record) -> None:
+    """Reject unless what the first premise assumes, by the names in ``hypotheses``, is what the others say."""
+    first, *others = record["premises"]
+    names = set(map(str, record["hypotheses"]))
+    assumed = set(first["not negative"]) - dict(first["laws"]).keys()
+    if not names or not names <= assumed:
+        raise Rejected("what is discharged is not assumed")
+    shown = [c for p in others for c in claims(p)]
+    for meant in (m for m in first["meant"] if str(m["letter"]).split("@")[0].split("[")[0] in names):
+        scope = scope_of(meant)
+        x = read(meant["expression"], scope)
+        wanted = Claim(scope, number(0), x)
+        if not any(_says(Claim(c.scope, number(0), minus(c.larger, c.smaller)), wanted) for c in shown):
+            raise Rejected("no premise says what is assumed")
+
+
+def _assumes(record: Record, array: str) -> bool:
+    """Whether a premise assumes something of an array: a sign of its entries, or of what has them in it."""
+    if record["kind"] != "sign":
+        return any(_assumes(p, array) for p in record["premises"])
+    lawful = dict(record["laws"])
+    names = {str(n).removesuffix(" = 0") for n in record["not negative"]} - lawful.keys()
+    meant = [m["expression"] for m in record["meant"] if str(m["letter"]).split("@")[0].split("[")[0] in names]
+    return array in names | set(record["positive"]) or any(_holds(x, array) for x in meant)
+
+
+def _holds(data: Any, array: str) -> bool:
+    return isinstance(data, list) and (data[:2] == ["letter", array] or any(_holds(x, array) for x in data))
+
+
+def scope_of(part: Record) -> dict[str, str]:
+    """The free indices of a part, with their sorts."""
+    return {str(name): str(sort) for name, sort in part["free"]}
+
+
+def claims(record: Record) -> Iterator[Claim]:
     """What a certificate of a sign or a rule says of two sides."""
     for c in record["conclusions"]:
         scope = {str(name): str(sort) for name, sort in c["free"]}

@@ -48,4 +48,85 @@ class Applied:
     conclusions: tuple[tuple[Expression, Expression], ...]
 
 
-Premise = Sign | Differing | Applied
+Part = tuple[str, Expression, tuple[Index, ...]]
+
+
+@dataclass(frozen=True)
+class Folding:
+    """What a state is made of and what merging makes of two, part by part: a letter, what it stands for, its indices.
+
+    ``made`` is what is made of a state at the end, and ``result`` what that is. For the rest see ``rules.Fold``.
+    """
+
+    sort: str
+    arrays: tuple[str, ...]
+    numbers: tuple[str, ...]
+    state: tuple[Part, ...]
+    merge: tuple[Part, ...]
+    made: tuple[Part, ...]
+    result: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Substituted:
+    """``left`` is ``through`` with ``equal`` for its letters, and ``right`` is that with ``to`` for them.
+
+    That ``equal`` and ``to`` are equal is a hypothesis, or is shown where ``shown``.
+    """
+
+    left: Part
+    right: Part
+    through: Part
+    equal: tuple[Part, ...]
+    to: tuple[Part, ...]
+    shown: bool
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """``measure`` of a letter shrinks by ``factor`` as ``step`` takes the place of ``now``, which ``premises`` say.
+
+    It tends to 0 with the number of steps if ``tends``.
+    """
+
+    letter: str
+    array: str
+    measure: Part
+    step: Part
+    now: Part
+    factor: Part
+    premises: tuple[Sign | Applied, ...]
+    tends: bool
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """``of`` is linear in an array, whose letter and mean ``mean`` has, and at that mean it is ``result``."""
+
+    of: Part
+    mean: Part
+    result: Part
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ``premises`` bound by 1 from above, and 1 less it by what decays in ``letter``, tends to 1 as that grows.
+
+    As the letter tends to 0, ``of`` tends to ``value``.
+    """
+
+    letter: str
+    premises: tuple[Sign, ...]
+    of: Part
+    value: Part
+
+
+@dataclass(frozen=True)
+class Discharged:
+    """The first of ``premises`` holds without ``hypotheses``, the names of arrays, as the others show them."""
+
+    premises: tuple[Sign, ...]
+    hypotheses: tuple[str, ...]
+
+
+Premise = Sign | Differing | Applied | Folding | Substituted | Repeated | Averaged | Limits | Discharged

@@ -5,22 +5,39 @@ A rule is a method like others: its premises are methods, it decides them, and i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from symattn.arrays.index.expressions import Expression
+from symattn.arrays.index.expressions import Expression, Index, Letter
 from symattn.arrays.index.positions import as_number
+from symattn.arrays.indexed import Indexed, index_variables
 from symattn.document.model import Text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
 from symattn.proof.certified import accepted
+from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
-from symattn.proof.premises import Applied, Sign
-from symattn.proof.statement import Declared, Letters, Sides, pairs
+from symattn.proof.premises import Applied, Averaged, Discharged, Folding, Limits, Repeated, Sign, Substituted
+from symattn.proof.prover import Proof, prove
+from symattn.proof.refuting import search
+from symattn.proof.statement import Declared, Letters, Sides, pairs, run
 from symattn.proof.theorem import Decision, Refutation
 
 Known = tuple[Sign | Applied, ...]
 LARGEST: Text = ("what is shown of every entry holds of the largest, which is one of them",)
+
+FOLDED: Text = (
+    "since the state of two blocks is the merged state of each, every bracketing of blocks, of any number and sizes,"
+    " gives the state of all, by induction over the tree of merges",
+)
+EQUALS: Text = ("equals are put for equals",)
+SQUEEZED: Text = ("what is squeezed has a limit, and a continuous function the limit that it is",)
+DISCHARGED: Text = ("what one part assumes is what another one shows",)
+LINEAR: Text = ("the mean of what is linear is its value at the mean",)
+UNPROVED = Evidence(Grade.UNDECIDED, "at the mean it is not shown to be the result")
+REPEATED: Text = ("by induction over the steps, of which each shrinks it by the factor",)
+BLOCKS = ("first ", "second ")
 
 
 @dataclass(frozen=True)
@@ -73,3 +90,305 @@ def written(sides: Sides, declared: Declared) -> Iterator[tuple[Expression, Expr
         smaller, larger = a + 0 * b, b + 0 * a
         for places in smaller.places():
             yield as_number(smaller.at(places)), as_number(larger.at(places))
+
+
+Merge = Callable[[Sequence[Any], Sequence[Any], Mapping[str, Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The merged state of any number of blocks, of any sizes and in any bracketing, is the state of all.
+
+    ``state`` gives the parts of the state of one block: sums along ``sort``, which the arrays in ``arrays`` run along.
+    ``merge`` gives the parts of the merged state from those of two states and the given numbers, ``numbers``, each of
+    which a state may choose as it likes. ``finish`` gives pairs, from the parts of a state and the arrays: what is made
+    of it at the end, and what that is. ``false`` is a wrong way to merge.
+    """
+
+    declared: Declared
+    sort: str
+    state: Sides
+    merge: Merge
+    false: Merge
+    numbers: tuple[str, ...] = ()
+    finish: Callable[..., Sequence[tuple[Any, Any]]] | None = None
+
+    def decide(self) -> Decision:
+        try:
+            folding = self._folding(self.merge)
+        except (Refused, Undecided, InputError) as reason:
+            return Decision(Evidence(Grade.UNDECIDED, str(reason)))
+        evidence = accepted(Evidence(Grade.PROVED, "all sizes"), (), (folding,))
+        return Decision(evidence, (FOLDED,), premises=(folding,))
+
+    def refute(self) -> Refutation:
+        """The checker must refuse the wrong way to merge."""
+        proved = Evidence(Grade.PROVED)
+        refused = accepted(proved, (), (self._folding(self.false),)) is not proved
+        return Refutation(refused, "two blocks of any numbers" if refused else "", not refused)
+
+    def witness(self) -> str:
+        return "two blocks"
+
+    def _folding(self, merge: Merge) -> Folding:
+        world = Letters()
+        given = {name: world.array(name, shape, self.declared) for name, shape in self.declared.arrays.items()}
+        state = [Indexed.lift(x) for x in run(self.state, self.declared, world)]
+        first, second = ([Indexed.letters(f"{prefix}{n}", *x.shape) for n, x in enumerate(state)] for prefix in BLOCKS)
+        merged = merge(first, second, {name: given[name] for name in self.numbers})
+        parts = [_part(str(n), x) for n, x in enumerate(state)]
+        ends = run(self.finish, self.declared, world, {"state": first}) if self.finish else ()
+        along = tuple(name for name, shape in self.declared.arrays.items() if self.sort in shape.split())
+        return Folding(
+            self.sort,
+            along,
+            self.numbers,
+            tuple(parts),
+            tuple(_part(str(n), Indexed.lift(x)) for n, x in enumerate(merged)),
+            tuple(_part("", Indexed.lift(made)) for made, _ in ends),
+            tuple(_part("", Indexed.lift(result)) for _, result in ends),
+        )
+
+
+@dataclass(frozen=True)
+class Substitution:
+    """Both sides are one expression, in which one array is put for another that is equal to it.
+
+    ``through`` gives the expression with the array ``name``, of the shape ``shape``; it gives the left side where that
+    is ``equal``, and the right side where it is ``to``. ``shown``: that both are equal is decided, else a hypothesis.
+    """
+
+    declared: Declared
+    sides: Sides
+    through: Sides
+    name: str
+    shape: str
+    equal: Sides
+    to: Sides
+    false: Sides
+    shown: bool = False
+    said: Text = ()
+
+    def decide(self) -> Decision:
+        try:
+            premises, proofs = self._substituted(), self._proofs()
+        except (Refused, Undecided, InputError) as reason:
+            return Decision(Evidence(Grade.UNDECIDED, str(reason)))
+        if not all(p.proved for p in proofs):
+            return Decision(Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved)))
+        evidence = accepted(Evidence(Grade.PROVED, "all sizes"), proofs, premises)
+        notes = tuple((n.removeprefix("hypothesis: "),) for p in proofs for n in p.notes)
+        declared = declared_hypotheses(self.declared)
+        return Decision(evidence, (EQUALS,), (*notes, *([self.said] if self.said else [])), proofs, declared, premises)
+
+    def refute(self) -> Refutation:
+        """Numbers at which what the false variant says of equals fails."""
+        found = search(self.false, self.declared, 3).counterexample
+        return Refutation(bool(found), str(found or ""))
+
+    def witness(self) -> str:
+        return "wherever both are equal"
+
+    def _put(self, what: Any) -> Indexed:
+        return Indexed.lift(run(self.through, self.declared, Letters(), {self.name: what}))
+
+    def _ends(self) -> tuple[Indexed, Indexed]:
+        both = (Indexed.lift(run(f, self.declared, Letters())) for f in (self.equal, self.to))
+        zero = 0 * Letters().array(self.name, self.shape, self.declared)
+        equal, to = (x + zero for x in both)
+        return equal, to
+
+    def _proofs(self) -> tuple[Proof, ...]:
+        (left, right), (equal, to) = pairs(self.sides, self.declared, Letters())[0], self._ends()
+        found = [prove(left, self._put(equal)), prove(self._put(to), right)]
+        return (*found, prove(equal, to)) if self.shown else tuple(found)
+
+    def _substituted(self) -> tuple[Substituted, ...]:
+        ((left, right),) = pairs(self.sides, self.declared, Letters())
+        letters = Letters().array(self.name, self.shape, self.declared)
+        through, (equal, to) = self._put(letters), self._ends()
+        put_in, put_out = (tuple(_at(letters, x, places) for places in letters.places()) for x in (equal, to))
+        found = []
+        for places in through.places():
+            a, b, c = (_at(through, x + 0 * through, places) for x in (left, right, through))
+            found.append(Substituted(a, b, c, put_in, put_out, self.shown))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of ``of``, linear in the random array ``name``, is ``result``: ``of`` at the mean of the array."""
+
+    declared: Declared
+    name: str
+    mean: Sides
+    of: Sides
+    result: Sides
+    false: Sides
+
+    def decide(self) -> Decision:
+        world = Letters()
+        try:
+            letters = world.array(self.name, self.declared.arrays[self.name], self.declared)
+            of, result = (Indexed.lift(run(f, self.declared, world)) for f in (self.of, self.result))
+            mean = Indexed.lift(run(self.mean, self.declared, world)) + 0 * letters
+            at_mean = Indexed.lift(run(self.of, self.declared, world, {self.name: mean}))
+            proof = prove(at_mean, result)
+        except (Refused, Undecided, InputError) as reason:
+            return Decision(Evidence(Grade.UNDECIDED, str(reason)))
+        (seat,), (place,) = letters.places(), of.places()
+        averaged = Averaged(_at(of, of, place), _at(letters, mean, seat), _at(of, result + 0 * of, place))
+        evidence = accepted(Evidence(Grade.PROVED, "all sizes"), (proof,), (averaged,)) if proof.proved else UNPROVED
+        declared = declared_hypotheses(self.declared)
+        return Decision(evidence, (LINEAR,), (), (proof,), declared, (averaged,))
+
+    def refute(self) -> Refutation:
+        """Numbers at which what the false variant says of a mean fails."""
+        found = search(self.false, self.declared, 2).counterexample
+        return Refutation(bool(found), str(found or ""))
+
+    def witness(self) -> str:
+        return "wherever the array has the mean"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What ``squeezed`` bounds by 1, and 1 less it by what decays, tends to 1 as the number ``letter`` grows.
+
+    ``squeezed`` has the two inequalities. As the number tends to 0, ``of`` tends to ``value``.
+    """
+
+    squeezed: Certificate
+    letter: str
+    of: Sides
+    value: Sides
+
+    @property
+    def false(self) -> Sides | tuple[Sides, ...]:
+        """The false variant of the premise."""
+        return self.squeezed.false
+
+    def decide(self) -> Decision:
+        found = self.squeezed.decide()
+        if found.evidence.grade is not Grade.PROVED:
+            return found
+        declared, world = self.squeezed.declared, Letters()
+        of, value = (Indexed.lift(run(f, declared, world)) for f in (self.of, self.value))
+        signs = tuple(p for p in found.premises if isinstance(p, Sign))
+        premises = tuple(
+            Limits(self.letter, signs, _at(of, of, places), _at(of, value + 0 * of, places)) for places in of.places()
+        )
+        evidence = accepted(found.evidence, found.proofs, premises)
+        return replace(found, evidence=evidence, argument=(*found.argument, SQUEEZED), premises=premises)
+
+    def refute(self) -> Refutation:
+        return self.squeezed.refute()
+
+    def witness(self) -> str:
+        return self.squeezed.witness()
+
+
+@dataclass(frozen=True)
+class Discharge:
+    """``premise`` without those of its hypotheses that ``shown`` has, by name: inequalities that say the same."""
+
+    premise: Certificate
+    shown: Mapping[str, Certificate]
+
+    @property
+    def false(self) -> Sides | tuple[Sides, ...]:
+        """The false variant of the premise."""
+        return self.premise.false
+
+    def decide(self) -> Decision:
+        found = [part.decide() for part in (self.premise, *self.shown.values())]
+        bad = next((d for d in found if d.evidence.grade is not Grade.PROVED), None)
+        if bad is not None:
+            return bad
+        signs = tuple(p for d in found for p in d.premises if isinstance(p, Sign))
+        own, others = signs[: len(found[0].premises)], signs[len(found[0].premises) :]
+        premises = tuple(Discharged((one, *others), tuple(self.shown)) for one in own)
+        proofs = tuple(p for d in found for p in d.proofs)
+        evidence = accepted(found[0].evidence, proofs, premises)
+        rest = {name: given for name, given in self.premise.assumed.items() if name not in self.shown}
+        declared = declared_hypotheses(self.premise.declared, rest)
+        argument = (*dict.fromkeys(a for d in found for a in d.argument), DISCHARGED)
+        return replace(
+            found[0], evidence=evidence, argument=argument, proofs=proofs, premises=premises, declared=declared
+        )
+
+    def refute(self) -> Refutation:
+        return self.premise.refute()
+
+    def witness(self) -> str:
+        return self.premise.witness()
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A measure of the array ``name`` is at most ``factor`` to the power L of what it was, after L steps.
+
+    ``shrinks`` shows that it is after a step at most ``factor`` times what it was; ``floor`` that the factor is not
+    negative; ``below_one`` that it is less than 1, so that the measure tends to 0. ``measure`` asks for the array as
+    ``state``. What else occurs in ``step`` may change from step to step, but not what occurs in ``factor``.
+    """
+
+    shrinks: OfTheLargest
+    floor: Certificate
+    name: str
+    measure: Sides
+    step: Sides
+    factor: Sides
+    below_one: Certificate | None = None
+
+    @property
+    def false(self) -> Sides | tuple[Sides, ...]:
+        """The false variant of the first premise."""
+        return self.shrinks.false
+
+    def decide(self) -> Decision:
+        found = [part.decide() for part in (self.shrinks, self.floor, self.below_one) if part is not None]
+        bad = next((d for d in found if d.evidence.grade is not Grade.PROVED), None)
+        if bad is not None:
+            return bad
+        known = tuple(p for d in found for p in d.premises if isinstance(p, (Sign, Applied)))
+        premises, proofs = (self._repeated(known),), tuple(p for d in found for p in d.proofs)
+        evidence = accepted(found[0].evidence, proofs, premises)
+        argument = (*dict.fromkeys(a for d in found for a in d.argument), REPEATED)
+        return replace(found[0], evidence=evidence, argument=argument, proofs=proofs, premises=premises)
+
+    def refute(self) -> Refutation:
+        return self.shrinks.refute()
+
+    def witness(self) -> str:
+        return self.shrinks.witness() and self.floor.witness()
+
+    def _repeated(self, known: Known) -> Repeated:
+        declared, world = self.shrinks.premise.declared, Letters()
+        now = world.array(self.name, declared.arrays[self.name], declared)
+        state = Indexed.letters("state", *now.shape)
+        step = Indexed.lift(run(self.step, declared, world)) + 0 * now
+        measure = Indexed.lift(run(self.measure, declared, world, {"state": state}))
+        factor = Indexed.lift(run(self.factor, declared, world)) + 0 * measure
+        (seat,), (place,) = now.places(), measure.places()
+        parts = (
+            _at(measure, measure, place),
+            _at(state, step, seat),
+            _at(state, now, seat),
+            _at(measure, factor, place),
+        )
+        return Repeated("state", self.name, *parts, known, self.below_one is not None)
+
+
+def _at(letters: Indexed, x: Indexed, places: Any) -> tuple[str, Expression, tuple[Index, ...]]:
+    """What x is at a place, with the name of the letter that stands for it."""
+    letter = letters.at(places)
+    return getattr(letter, "name", ""), as_number(x.at(places)), index_variables(places)
+
+
+def _part(letter: str, x: Indexed) -> tuple[str, Expression, tuple[Index, ...]]:
+    """A part of a state at any place, and the letter that stands for it there."""
+    (places,) = x.places()
+    name = Indexed.letters(letter, *x.shape).at(places)
+    assert isinstance(name, Letter)
+    return name.name, as_number(x.at(places)), index_variables(places)

@@ -26,6 +26,7 @@ from symattn.arrays.index.expressions import (
     Total,
 )
 
+ZERO = " = 0"  # after the name of an array of which that is assumed
 _ROOTS = frozenset({"rsqrt", "sqrt"})
 
 
@@ -42,6 +43,8 @@ def never_negative(x: Expression, known: Iterable[str] = ()) -> bool:
     if isinstance(x, Letter):
         return array_of(x) in names
     if isinstance(x, Product):
+        if any(isinstance(f, Letter) and array_of(f) + ZERO in names for f in x.children):
+            return True
         times = Counter(map(canonical, x.children))
         return all(never_negative(f, names) for f in x.children if times[canonical(f)] % 2)
     if isinstance(x, Sum) and (_above_tangent(x, names) or _complement(x)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from symattn.arrays.index.building import known_positive
 from symattn.document.model import Inline, Text
@@ -17,7 +17,7 @@ from symattn.proof.premises import Differing, Sign
 from symattn.proof.prover import equations
 from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, growing_sizes, pairs, run
-from symattn.proof.theorem import Decision, Identity, Method, Refutation
+from symattn.proof.theorem import Decision, Identity, Method, Refutation, Theorem
 
 ARRAYS = Mapping[str, str]
 DIFFER = "they differ at "
@@ -59,6 +59,11 @@ class Together:
         return found[0] if all(found) else ""
 
 
+def also(*methods: Method) -> Callable[[Theorem], Theorem]:
+    """Add parts to a theorem: what ``methods`` decide belongs to its statement."""
+    return lambda theorem: replace(theorem, method=Together((theorem.method, *methods)))
+
+
 def _joined(declared: Iterable[Text]) -> tuple[Text, ...]:
     """What the parts declare, as one hypothesis: their letters need not be those of the statement."""
     words: list[Inline] = []
@@ -96,12 +101,13 @@ def bound(
     laws: Mapping[str, tuple[str, Sides, str]] | None = None,
     only: tuple[str, ...] = (),
     strict: bool = False,
+    zero: Mapping[str, tuple[str, Sides]] | None = None,
 ) -> Certificate:
     """A part that is an inequality with a certificate; ``false`` where it has the theorem's false variant."""
     declared = Declared(arrays, positive=positive, units=units, nonnegative=nonnegative)
-    chosen, laws, named = chosen or {}, laws or {}, named or {}
+    chosen, laws, named, zero = chosen or {}, laws or {}, named or {}, zero or {}
     return Certificate(
-        declared, sides, gap, false or _equal_sides, assumed or {}, top, named, chosen, laws, only, strict
+        declared, sides, gap, false or _equal_sides, assumed or {}, top, named, chosen, laws, only, strict, zero
     )
 
 

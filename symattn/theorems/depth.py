@@ -8,9 +8,10 @@ from typing import Any
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Big, Fence, Node, Over, call, commas, equals, name, node, relation, total
-from symattn.proof.rules import OfTheLargest
+from symattn.proof.rules import Fold, OfTheLargest, Repeat
+from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
-from symattn.proof.together import Together, bound, identity
+from symattn.proof.together import Together, also, bound, identity
 from symattn.statement.glossary import Glossary
 from symattn.statement.reader import Reader
 from symattn.statement.values import Unread, Value
@@ -161,13 +162,12 @@ dobrushin_contraction = Theorem(
 
 
 # -- many layers -------------------------------------------------------------------------------------------------------
-LAYER = {"e": "n n", "x": "n d", "low": "1 d", "high": "1 d", "eps": "1 1"}
+LAYER = {"e": "n n", "x": "n d", "eps": "1 1"}
 
 
-def _new_low(x: Any, low: Any, eps: Any, n: Any) -> Any:
-    """ε Σ x + (1 − nε) low."""
-    xp = x.__array_namespace__()
-    return eps * xp.sum(x, axis=-2, keepdims=True) + (1 - n * eps) * low
+def _mixed(e: Any, x: Any) -> Any:
+    """P X."""
+    return row_with_sum_one(e) @ x
 
 
 def _spread_after(e: Any, x: Any) -> Any:
@@ -194,25 +194,43 @@ def _cubed(e: Any, x: Any) -> tuple[Any, Any]:
     return _spread_after(e, x), before * before * before
 
 
-_ONE_LAYER = bound(
-    LAYER,
-    lambda e, x, low, high, eps, n: [
-        (_new_low(x, low, eps, n), row_with_sum_one(e) @ x),
-        (row_with_sum_one(e) @ x, _new_low(x, low, eps, n) + (1 - n * eps) * (high - low)),
-        (add_up(0 * e), 1 - n * eps + add_up(0 * e)),
-    ],
-    lambda p, above, below: [p @ above, p @ below, add_up(p)],
-    (_with_skip, _cubed),
-    assumed={
-        "p": ("n n", lambda e, eps: row_with_sum_one(e) - eps),
-        "above": ("n d", lambda x, low: x - low),
-        "below": ("n d", lambda x, high: high - x),
-    },
-    chosen={
-        "low": lambda x: x.min(axis=0, keepdims=True),
-        "high": lambda x: x.max(axis=0, keepdims=True),
-        "eps": lambda e: row_with_sum_one(e).min(keepdims=True),
-    },
+def _kept(eps: Any, n: Any) -> Any:
+    """1 − nε."""
+    return 1 - n * eps
+
+
+_NONE_BELOW = {"p": ("n n", lambda e, eps: row_with_sum_one(e) - eps)}
+_LEAST = {"eps": lambda e: row_with_sum_one(e).min(keepdims=True)}
+_ONE_LAYER = OfTheLargest(
+    bound(
+        LAYER,
+        lambda e, x, eps, n: (_mixed(e, x)[:, None, :] - _mixed(e, x)[None, :, :], _kept(eps, n) * _osc(x)),
+        lambda p, above, below: (p @ below)[:, None, :] + (p @ above)[None, :, :],
+        (_with_skip, _cubed),
+        assumed=_NONE_BELOW,
+        chosen=_LEAST,
+        laws={
+            "above": ("n d", lambda x: x + greatest(-x, -2), "largest"),
+            "below": ("n d", lambda x: greatest(x, -2) - x, "largest"),
+        },
+    ),
+    lambda e, x, eps, n: (_osc(_mixed(e, x)), _kept(eps, n) * _osc(x)),
+    (lambda e, x, eps, n: (greatest(_mixed(e, x), -2) - _mixed(e, x), _kept(eps, n) * _osc(x)),),
+)
+
+_LAYERS = Repeat(
+    _ONE_LAYER,
+    bound(
+        LAYER,
+        lambda e, eps, n: (0, _kept(eps, n)),
+        lambda p: add_up(p),
+        assumed=_NONE_BELOW,
+        chosen=_LEAST,
+    ),
+    "x",
+    lambda state: _osc(state),
+    _mixed,
+    _kept,
 )
 
 rank_collapse = Theorem(
@@ -227,14 +245,7 @@ rank_collapse = Theorem(
         " for ",
         equals(name("X", name("l") + 1, role="input"), name("P", "l", role="weight") * name("X", "l", role="input")),
     ),
-    Together(
-        (_ONE_LAYER,),
-        (
-            "If the entries of a column of X lie between low and high, those of the same column of PX lie in an "
-            "interval that is 1 − nε times as long, and 1 − nε is not negative. So it holds by induction over the "
-            "layers, whose P may differ.",
-        ),
-    ),
+    _LAYERS,
     DONG,
     ("the same with a skip connection, X + PX; or that the spread after a layer is at most the cube of that before",),
     ("Every token gets ε of the sum of all tokens, which is the same for all, and a mean with what is left.",),
@@ -246,7 +257,7 @@ rank_collapse = Theorem(
 
 
 # -- causal ------------------------------------------------------------------------------------------------------------
-CAUSAL_LAYER = {"s": "1+n 1+n", "x0": "1 d", "x": "n d", "eps": "1 1", "b": "1 1"}
+CAUSAL_LAYER = {"s": "1+n 1+n", "x0": "1 d", "x": "n d", "eps": "1 1"}
 
 
 def _causal_weights(s: Any) -> Any:
@@ -284,6 +295,55 @@ def _farthest(layer: Node | int) -> Node:
     return Big("max", name("i"), None, None, magnitude(_token("i", layer) - _token(1, 0)))
 
 
+def _farthest_from(x0: Any, x: Any) -> Any:
+    """max_i |x_i − x_1|, for each column."""
+    xp = x.__array_namespace__()
+    return greatest(xp.concat([x - x0, x0 - x], axis=-2), -2)
+
+
+_ENOUGH = {"own": ("n 1", lambda s, eps: _causal_weights(s)[1:, :1] - eps)}
+_SMALLEST_SHARE = {"eps": lambda s: _causal_weights(s)[1:, :1].min(keepdims=True)}
+
+
+def _causal_gap(s: Any, n: Any, own: Any, less: Any, more: Any) -> list[Any]:
+    """(1 − ε) b ∓ y with y = Σ_j P_ij (x_j − x_1), and b the largest before, the mean of ``less`` and ``more``."""
+    p, b = _causal_weights(s)[1:, 1:], (less + more).sum(axis=0, keepdims=True) / (2 * n)
+    return [own * b + p @ less, own * b + p @ more]
+
+
+_CAUSAL_LAYERS = Repeat(
+    OfTheLargest(
+        bound(
+            CAUSAL_LAYER,
+            lambda s, x0, x, eps: [
+                (_rows_after(s, x0, x) - x0, (1 - eps) * _farthest_from(x0, x)),
+                (x0 - _rows_after(s, x0, x), (1 - eps) * _farthest_from(x0, x)),
+            ],
+            _causal_gap,
+            _to_the_mean,
+            assumed=_ENOUGH,
+            chosen=_SMALLEST_SHARE,
+            laws={
+                "less": ("n d", lambda x0, x: _farthest_from(x0, x) - (x - x0), "largest"),
+                "more": ("n d", lambda x0, x: _farthest_from(x0, x) + (x - x0), "largest"),
+            },
+        ),
+        lambda s, x0, x, eps: (_farthest_from(x0, _rows_after(s, x0, x)), (1 - eps) * _farthest_from(x0, x)),
+    ),
+    bound(
+        CAUSAL_LAYER,
+        lambda s, eps: (0, 1 - eps),
+        lambda s, own: own + add_up(_causal_weights(s)[1:, 1:]),
+        assumed=_ENOUGH,
+        chosen=_SMALLEST_SHARE,
+    ),
+    "x",
+    lambda x0, state: _farthest_from(x0, state),
+    _rows_after,
+    lambda eps: 1 - eps,
+    bound(CAUSAL_LAYER, lambda eps: (1 - eps, 1 + 0 * eps), lambda eps: eps, positive=("eps",), strict=True),
+)
+
 causal_collapse = Theorem(
     "causal-collapse-to-first",
     TOPIC,
@@ -294,35 +354,7 @@ causal_collapse = Theorem(
         ", so all tokens tend to the first",
     ),
     Together(
-        (
-            bound(
-                CAUSAL_LAYER,
-                lambda s, x0, x, eps, b: [
-                    (_rows_after(s, x0, x) - x0, (1 - eps) * b),
-                    (x0 - _rows_after(s, x0, x), (1 - eps) * b),
-                ],
-                lambda s, own, size, above, below: [
-                    own * size + _causal_weights(s)[1:, 1:] @ above,
-                    own * size + _causal_weights(s)[1:, 1:] @ below,
-                ],
-                _to_the_mean,
-                assumed={
-                    "own": ("n 1", lambda s, eps: _causal_weights(s)[1:, :1] - eps),
-                    "above": ("n d", lambda x0, x, b: b - (x - x0)),
-                    "below": ("n d", lambda x0, x, b: b + (x - x0)),
-                    "size": ("1 1", lambda b: b),
-                },
-                chosen={
-                    "eps": lambda s: _causal_weights(s)[1:, :1].min(keepdims=True),
-                    "b": lambda x0, x: abs(x - x0).max(keepdims=True),
-                },
-            ),
-            identity(CAUSAL_LAYER, lambda s, x0, x: ((_causal_weights(s) @ _tokens(x0, x))[:1], x0)),
-        ),
-        (
-            "The first row of every P is (1, 0, …, 0). By induction over the layers, whose P may differ, the distance "
-            "from the first token is at most (1 − ε)^L of what it was, and that tends to 0 for ε > 0.",
-        ),
+        (_CAUSAL_LAYERS, identity(CAUSAL_LAYER, lambda s, x0, x: ((_causal_weights(s) @ _tokens(x0, x))[:1], x0)))
     ),
     "Wu et al., On the Role of Attention Masks and LayerNorm in Transformers (2024)",
     ("all tokens tend to their mean",),
@@ -414,6 +446,17 @@ def _layers(*updates: Any) -> Any:
 _X_L, _F_L = name("x", "l", role="input"), name("f", "l")
 
 
+UPDATES_ADDED = Fold(
+    Declared({"u": "a n d"}),
+    "a",
+    lambda u: (u.__array_namespace__().sum(u, axis=0),),
+    lambda x, y, given: (x[0] + y[0],),
+    lambda x, y, given: (y[0],),
+)
+"""What a run of layers adds is the sum of what its parts add, down to single layers."""
+
+
+@also(UPDATES_ADDED)
 @theorem(
     "residual-unrolls",
     TOPIC,
@@ -429,11 +472,6 @@ _X_L, _F_L = name("x", "l", role="input"), name("f", "l")
     hypotheses=("the layers are any functions",),
     source="Veit, Wilber, Belongie, Residual Networks Behave Like Ensembles (2016)",
     why="Each layer adds to the sum of what those before it added.",
-    rule=(
-        "Shown for what the layers add, which may be any numbers: for one more layer, and for two runs of layers of any"
-        " number one after the other; by induction for any number of layers. The last equation is an example, two"
-        " linear layers."
-    ),
     false=lambda x, w1, w2: (_second(x, w1, w2), x + x @ w1 + x @ w2),
     false_says=(
         equals(

@@ -37,9 +37,10 @@ from symattn.document.notation import (
 from symattn.document.text import text
 from symattn.proof.gradients import gradient
 from symattn.proof.listed import Listed
+from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
-from symattn.proof.together import Together, bound, identity
+from symattn.proof.together import Together, also, bound, identity
 from symattn.statement.glossary import Glossary
 from symattn.statement.reader import Reader
 from symattn.statement.values import Unread, Value
@@ -130,6 +131,17 @@ TOKENS = Glossary(
 """Rows of Q and K that stand for the features of queries and keys, of any function φ."""
 
 
+STATES_ADDED = Fold(
+    Declared({"k": "p d_k", "v": "p d_v"}),
+    "p",
+    linear_state,
+    lambda x, y, given: (x[0] + y[0], x[1] + y[1]),
+    lambda x, y, given: (x[0] + y[0], y[1]),
+)
+"""The state of a run of tokens is the sum of those of its parts, down to single tokens."""
+
+
+@also(STATES_ADDED)
 @theorem(
     "linear-recurrence",
     TOPIC,
@@ -147,10 +159,6 @@ TOKENS = Glossary(
     hypotheses=("no denominator is 0",),
     source=KATHAROPOULOS,
     why="The sums over j ≤ t grow by one term a step.",
-    rule=(
-        "Induction over the tokens: the first starts from the state 0, each step adds one, and later tokens change no"
-        " row before them."
-    ),
     letters=TOKENS,
     false=lambda q, k, v, p: (causal_linear_attention(q, k, v)[p:], _forgetful(q, k, v, p)),
     false_says="z is not accumulated",

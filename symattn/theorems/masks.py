@@ -265,11 +265,9 @@ finite_mask_leaks = Theorem(
         index={"i": "n", "j": "n"},
         defined={"O": lambda reader: CAUSAL(*[reader.array("X")] * 3)},
     ),
-    arrays=EARLY | LATE,
+    arrays=EARLY | LATE | {"x": "p d", "x1": "n d", "w_q": "d d_k", "w_k": "d d_k", "w_v": "d d_v"},
     source=VASWANI,
-    why="No key after a token enters its row.",
-    rule="Shown for the queries, keys and values of later tokens, through which alone they could enter. By composition"
-    " it holds for any depth of causal attention and layers that act on each row.",
+    why="No key after a token enters its row; so nothing of later tokens gets through several layers either.",
     false=(
         lambda k, k1: (_prefix(_over_tokens(rows(k, k1)), k), _prefix(_over_tokens(rows(k, 2 * k1)), k)),
         lambda k, k1: (_prefix(_one_too_far(rows(k, k1)), k), _prefix(_one_too_far(rows(k, 2 * k1)), k)),
@@ -277,11 +275,17 @@ finite_mask_leaks = Theorem(
     false_says=("after a LayerNorm over the tokens; or with the mask ", relation("j", "≤", name("i") + 1)),
     top=2,
 )
-def causal_no_leak(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
+def causal_no_leak(
+    q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any, x: Any, x1: Any, w_q: Any, w_k: Any, w_v: Any
+) -> Any:
     def early(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
         return _prefix(CAUSAL(rows(q, q1), rows(k, k1), rows(v, v1)), q)
 
+    def early_rows(x: Any, x1: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
+        return _prefix(CAUSAL(x=rows(x, x1), w_q=w_q, w_k=w_k, w_v=w_v), x)
+
     slopes = [jacobian(early, by, q=q, k=k, v=v, q1=q1, k1=k1, v1=v1) for by in ("q1", "k1", "v1")]
+    slopes.append(jacobian(early_rows, "x1", x=x, x1=x1, w_q=w_q, w_k=w_k, w_v=w_v))
     return [(slope, 0 * slope) for slope in slopes]
 
 

@@ -305,7 +305,7 @@ def norm_gain_folds(x: Any, g: Any, w: Any, eps: Any) -> Any:
     return (rms_norm(x, eps) * g) @ w, rms_norm(x, eps) @ (g[:, None] * w)
 
 
-LAYER = {"x": "n d", "w": "d m", "g": "n m", "a": "", "x_1": "1 d", "g_1": "1 m"}
+LAYER = {"x": "n d", "w": "d m", "g": "n m", "a": ""}
 
 
 def _loss(x: Any, w: Any, g: Any) -> Any:
@@ -345,15 +345,14 @@ LOSS = name("ℓ")
     ),
     source="van Laarhoven, L2 Regularization versus Batch and Weight Normalization (2017)",
     why="A function that does not change with the length of W has a gradient orthogonal to W, of degree −1.",
-    rule="The gradient is shown for one row of X; the loss of all rows has the sum of such as its gradient.",
     false=lambda x, w, g, a: (_weight_gradient(x, a * w, g), _weight_gradient(x, w, g)),
     false_says=same(name("∇", A_ * W_) * LOSS, NABLA * LOSS),
 )
-def scale_before_norm(x: Any, w: Any, g: Any, a: Any, x_1: Any, g_1: Any) -> Any:
+def scale_before_norm(x: Any, w: Any, g: Any, a: Any) -> Any:
     xp, slope = x.__array_namespace__(), _weight_gradient(x, w, g)
     return [
         (rms_norm(x @ (a * w)), rms_norm(x @ w)),
-        (gradient(_loss, "w", x=x_1, w=w, g=g_1), _weight_gradient(x_1, w, g_1)),
+        (gradient(_loss, "w", x=x, w=w, g=g), slope),
         (xp.sum(w * slope), 0),
         (_weight_gradient(x, a * w, g), slope / a),
     ]

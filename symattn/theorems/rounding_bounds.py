@@ -189,8 +189,14 @@ output_from_score_error = Theorem(
         (
             bound(
                 OUTPUTS,
-                lambda s, e, cos, low, w, r: (_moved(s, e, cos, low, w), w * _tanh_of_half(r * r)),
-                _output_gap,
+                lambda s, e, cos, low, w, r: [
+                    (_moved(s, e, cos, low, w), w * _tanh_of_half(r * r)),
+                    (-_moved(s, e, cos, low, w), w * _tanh_of_half(r * r)),
+                ],
+                lambda s, e, cos, sin, w, r, less, more: [
+                    _output_gap(s, e, cos, sin, w, r, less, more),
+                    _output_gap(s, e, sin, cos, w, r, less, more),
+                ],
                 _about_zero,
                 units=(("cos", "sin"),),
                 nonnegative=("w",),
@@ -198,15 +204,14 @@ output_from_score_error = Theorem(
                 chosen={"e": lambda e, r: e * (r * r) * HALF},
             ),
         ),
-        (
-            "Shown for all values from low to low + w, written as low + w cos², and for η as a square. Exchange both "
-            "scores for the other sign.",
-        ),
     ),
     "folklore",
     (relation(magnitude(O_HAT - O_C), "≤", TANH * magnitude(O_C)),),
     ("The output moves most when half of the weight goes from the smallest value to the largest.",),
-    (("no score is wrong by more than η",),),
+    (
+        ("no score is wrong by more than η, which the proof writes as r²",),
+        ("the values are low + w cos², which are any numbers from the smallest, low, to the largest, low + w",),
+    ),
     Glossary(
         {"s": "n_k", "t": "n_k", "u": "", "V": "n_k d_v"},
         index={"c": "d_v", "j": "n_k"},

@@ -26,9 +26,10 @@ from symattn.document.notation import (
     total,
 )
 from symattn.proof.gradients import gradient
+from symattn.proof.rules import Discharge, Substitution
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
-from symattn.proof.together import Positive, Together, bound, identity
+from symattn.proof.together import Positive, Together, also, bound, identity
 from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems import scores_sparse
 from symattn.theorems.letters import (
@@ -48,7 +49,7 @@ from symattn.theorems.letters import (
     softmax,
     told,
 )
-from symattn.theorems.softmax_bounds import DISPERSION, S_, S_J
+from symattn.theorems.softmax_bounds import S_, S_J
 from symattn.theorems.sums import add_up, exp, log_sum_exp, squares, weights
 
 TOPIC = "scores"
@@ -108,6 +109,22 @@ def _additive_gap(x: Any, f: Any, g: Any) -> list[Any]:
     return [add_up(f * less + g * more), add_up(f * more + g * less)]
 
 
+def _row_of_scores(x: Any, f: Any, g: Any) -> Any:
+    """Σ_l v_l tanh x_jl, as a row, with v = f − g."""
+    return add_up((f - g) * x.__array_namespace__().tanh(x)).mT
+
+
+def _least_weight(x: Any, f: Any, g: Any, down: Any, up: Any) -> Any:
+    """n_k p_j − e^{−2 ‖v‖₁}."""
+    high, low = (add_up(f * y + g * z).mT for y, z in ((down, up), (up, down)))
+    return _floor_gap(_row_of_scores(x, f, g), high, low, add_up(f + g))
+
+
+def _ends(f: Any, g: Any) -> Any:
+    """‖v‖₁, as a column."""
+    return add_up(f + g)[None]
+
+
 def _sharpest(N: Any, m: Any, like: Any) -> Any:
     """The smaller weight of a key with the score −N, all others having N."""
     xp = like.__array_namespace__()
@@ -135,21 +152,20 @@ additive_score_floor = Theorem(
                 ],
                 _additive_gap,
                 nonnegative=("f", "g"),
+                only=("f", "g"),
             ),
-            Positive(Declared({"x": ""}), lambda x: complements(x)[0] * complements(x)[1]),
             identity(LAYER, lambda q, k, w, u, v: (additive_scores(q, k, w, u, v), _each_score(q, k, w, u, v))),
             bound(
-                ENDS,
-                lambda s, N, m: (exp(-2 * N), m * weights(s)),
-                lambda s, high, low, N: _floor_gap(s, high, low, N),
-                lambda s, N, m: ((1 + m) * _sharpest(N, m, s), exp(-4 * N)),
-                assumed=BAND,
-                nonnegative=("N",),
+                ADDITIVE,
+                lambda x, f, g, m: (exp(-2 * add_up(f + g)), m * weights(_row_of_scores(x, f, g))),
+                _least_weight,
+                lambda x, f, g, m: ((1 + m) * _sharpest(_ends(f, g), m, x[:, :1].mT), exp(-4 * _ends(f, g))),
+                nonnegative=("f", "g"),
+                laws={
+                    "down": ("m l", lambda x: 1 - x.__array_namespace__().tanh(x), "bounded"),
+                    "up": ("m l", lambda x: 1 + x.__array_namespace__().tanh(x), "bounded"),
+                },
             ),
-        ),
-        (
-            "Each |tanh| is below 1, and each term of the gap is positive unless its entry of v is 0: so each score "
-            "lies between −‖v‖₁ and ‖v‖₁. The last part is for any scores between −N and N.",
         ),
     ),
     "folklore",
@@ -177,6 +193,24 @@ def _floor_gap(s: Any, high: Any, low: Any, N: Any) -> Any:
     return add_up(pairs)[..., 0] / add_up(exp(s))
 
 
+def _with_lengths(q: Any, k: Any, c: Any, y: Any) -> Any:
+    return soft(c * (distance_scores(q, k) + y.mT))
+
+
+SAME_LENGTHS = Substitution(
+    Declared({"q": "n d", "k": "m d", "c": "", "h": ""}),
+    lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
+    _with_lengths,
+    "y",
+    "m 1",
+    lambda k: squares(k) * HALF,
+    lambda h: h,
+    lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
+)
+"""With ‖k_j‖²/2 = h for every key: for any keys the two differ by c ‖k_j‖²/2 within the softmax."""
+
+
+@also(SAME_LENGTHS)
 @theorem(
     "equal-norm-keys-euclidean",
     TOPIC,
@@ -198,10 +232,6 @@ def _floor_gap(s: Any, high: Any, low: Any, N: Any) -> Any:
             equals(norm(KEY_J), R_),
             relation(norm(KEY_J), "≠", 0),
         ),
-    ),
-    rule=told(
-        "For any keys the two differ by {} within the softmax, and one number for all keys drops out.",
-        C_ * squared(norm(KEY_J)) / 2,
     ),
     source="Tsai et al., Transformer Dissection (2019)",
     why="−‖q − k‖²/2 = q·k − ‖q‖²/2 − ‖k‖²/2, and the first square is the same for all keys of a row.",
@@ -246,6 +276,31 @@ def _cosines(q: Any, k: Any) -> Any:
     return dot_scores(unit(q), unit(k))
 
 
+ONE_KEY = {"u": "1 d", "k": "1 d", "y": "m d", "tau": ""}
+
+
+def _first_weight(u: Any, k: Any, y: Any, tau: Any) -> Any:
+    """The weight of the key k beside the keys y."""
+    xp = u.__array_namespace__()
+    return weights(xp.concat([tau * dot_scores(u, k), tau * dot_scores(u, y)], axis=-1))[..., :1]
+
+
+_BAND = bound(
+    ONE_KEY,
+    lambda u, k, y, tau: (tau * dot_scores(u, k) - tau * dot_scores(u, y), 2 * tau + 0 * dot_scores(u, y)),
+    lambda u, k, y, tau, of_u, of_k, of_y: (
+        tau * (_cosine_gaps(u, k)[0] + _cosine_gaps(u, y)[1]) + tau * of_u + tau * of_k * HALF + tau * of_y.mT * HALF
+    ),
+    nonnegative=("tau",),
+    zero={
+        "of_u": ("1 1", lambda u: 1 - squares(u)),
+        "of_k": ("1 1", lambda k: 1 - squares(k)),
+        "of_y": ("m 1", lambda y: 1 - squares(y)),
+    },
+    chosen={"u": lambda u: unit(u), "k": lambda k: unit(k), "y": lambda y: unit(y)},
+)
+"""Two scores of a row differ by at most 2τ, for rows of length 1."""
+
 qk_norm_scale_free = Theorem(
     "qk-norm-scale-free",
     TOPIC,
@@ -279,9 +334,23 @@ qk_norm_scale_free = Theorem(
                 lambda u, w: [(dot_scores(u, w), _lengths(u, w)), (-dot_scores(u, w), _lengths(u, w))],
                 _cosine_gaps,
             ),
-            DISPERSION,
+            Discharge(
+                bound(
+                    ONE_KEY,
+                    lambda u, k, y, tau, m: (_first_weight(u, k, y, tau), exp(2 * tau) / (exp(2 * tau) + m)),
+                    lambda tau, m, room: (
+                        add_up(exp(room) * exp(-room) * (exp(room) - 1))
+                        / ((1 + add_up(exp(room - 2 * tau))) * (exp(2 * tau) + m))
+                    ),
+                    assumed={
+                        "room": ("1 m", lambda u, k, y, tau: 2 * tau + tau * dot_scores(u, y) - tau * dot_scores(u, k))
+                    },
+                    nonnegative=("tau",),
+                    chosen=_BAND.chosen,
+                ),
+                {"room": _BAND},
+            ),
         ),
-        ("With ‖q̂‖ = ‖k̂‖ = 1 the second part says |q̂·k̂| ≤ 1, so the scores of a row lie in a band of width 2τ.",),
     ),
     "Henry et al., Query-Key Normalization for Transformers (2020)",
     (equals(_f(-A_ * X_, B_ * Y_), _f(X_, Y_)),),

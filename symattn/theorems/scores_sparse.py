@@ -20,12 +20,11 @@ from symattn.document.notation import (
 )
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem
-from symattn.proof.together import Positive, Together, bound, identity
+from symattn.proof.together import Positive, Together, bound
 from symattn.statement.glossary import Glossary
 from symattn.theorems.letters import ONES, T_, norm, said, softmax
-from symattn.theorems.softmax import BREGMAN, NOT_NEGATIVE
 from symattn.theorems.softmax_bounds import S_
-from symattn.theorems.sums import add_up, squares, weights
+from symattn.theorems.sums import add_up, exp, log_sum_exp, squares, weights
 
 TOPIC = "scores"
 BETA, XI = name("β"), name("ξ")
@@ -116,7 +115,7 @@ sparsemax = Theorem(
 
 
 # -- energies ----------------------------------------------------------------------------------------------------------
-MEMORY = {"x": "n d", "xi": "d 1", "beta": "", "of_a": "", "of_b": ""}
+MEMORY = {"x": "n d", "xi": "d 1", "new": "d 1", "beta": ""}
 
 
 def _recalled(x: Any, xi: Any, beta: Any) -> Any:
@@ -124,12 +123,15 @@ def _recalled(x: Any, xi: Any, beta: Any) -> Any:
     return x.mT @ weights(beta * (x @ xi).mT).mT
 
 
-def _energy_drop(x: Any, xi: Any, beta: Any, of_a: Any, of_b: Any) -> tuple[Any, Any]:
-    """E(ξ) − E(ξ⁺) − ½‖ξ − ξ⁺‖² and (lse(b) − lse(a) − ⟨softmax(a), b − a⟩) / β for a = βXξ, b = βXξ⁺."""
-    new = _recalled(x, xi, beta)
+def _energy(x: Any, xi: Any, beta: Any) -> Any:
+    """E(ξ) = −lse(β X ξ)/β + ½‖ξ‖²."""
+    return squares(xi.mT) * HALF - log_sum_exp(beta * (x @ xi).mT) / beta
+
+
+def _log_ratio(x: Any, xi: Any, new: Any, beta: Any) -> Any:
+    """log softmax(β X ξ⁺) − log softmax(β X ξ)."""
     a, b = beta * (x @ xi).mT, beta * (x @ new).mT
-    drop = (of_b - of_a) / beta + (squares(xi.mT) - squares(new.mT)) * HALF
-    return drop - squares((xi - new).mT) * HALF, (of_b - of_a - add_up(weights(a) * (b - a))) / beta
+    return (b - log_sum_exp(b)) - (a - log_sum_exp(a))
 
 
 def _second_step(x: Any, xi: Any, beta: Any) -> tuple[Any, Any]:
@@ -151,21 +153,23 @@ hopfield_energy = Theorem(
         ": ",
         relation(ENERGY - call("E", XI_NEW), "≥", Over(node(1), node(2)) * squared(norm(XI - XI_NEW))),
     ),
-    Together(
-        (
-            identity(MEMORY, _energy_drop, _second_step, positive=("beta",)),
-            BREGMAN,
-            NOT_NEGATIVE,
+    bound(
+        MEMORY,
+        lambda x, xi, new, beta: (squares((xi - new).mT) * HALF, _energy(x, xi, beta) - _energy(x, new, beta)),
+        # KL(softmax(βXξ) ‖ softmax(βXξ⁺)) / β, and (ξ⁺ − Xᵀ softmax(βXξ)) · (ξ − ξ⁺)
+        lambda x, xi, new, beta, y, rest: (
+            add_up(weights(beta * (x @ xi).mT) * (exp(y) - 1 - y)) / beta + add_up((rest * (xi - new)).mT)
         ),
-        ("What is left of the drop is KL(softmax(βXξ) ‖ softmax(βXξ')) / β, which is never negative.",),
+        _second_step,
+        positive=("beta",),
+        named={"y": ("1 n", _log_ratio)},
+        zero={"rest": ("d 1", lambda x, xi, new, beta: new - _recalled(x, xi, beta))},
+        chosen={"new": _recalled},
     ),
     "Ramsauer et al., Hopfield Networks is All You Need (2021)",
     ("one step reaches the minimum: a second one changes nothing",),
     ("The function lse lies above its tangents, and the rest of the energy is a square.",),
-    (
-        (relation(BETA, ">", 0),),
-        ("the two values of lse are letters in the equation, which holds for any two numbers",),
-    ),
+    ((relation(BETA, ">", 0),),),
     Glossary({"X": "n d", "ξ": "d", "β": ""}, sharp="attained"),
 )
 

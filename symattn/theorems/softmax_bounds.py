@@ -8,6 +8,7 @@ from typing import Any
 from symattn.attention.notation import N_K
 from symattn.document.notation import Call, Node, Over, equals, name, node, relation, total
 from symattn.proof.gradients import gradient
+from symattn.proof.rules import Limit, OfTheLargest
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound, identity
 from symattn.statement.glossary import Definition, Glossary
@@ -25,7 +26,7 @@ from symattn.theorems.letters import (
     t,
     told,
 )
-from symattn.theorems.sums import add_up, exp, form, log, log_sum_exp, others, outer, squares, weights
+from symattn.theorems.sums import add_up, exp, form, greatest, log, log_sum_exp, others, outer, squares, weights
 
 TOPIC = "softmax"
 LETTERS = Glossary(
@@ -192,7 +193,7 @@ softmax_cocoercive = Theorem(
 # -- limits, dispersion, gaps ------------------------------------------------------------------------------------------
 BETA = name("β")
 LOST = total(J_, 1, "m", power_of_e(-(BETA * name("u", J_))))
-TIES = {"tie": "n a", "u": "n b", "beta": ""}
+TIES = {"tie": "n a", "u": "n b", "beta": "", "s": "n m"}
 
 
 def _below_ties(tie: Any, u: Any, beta: Any) -> Any:
@@ -226,28 +227,28 @@ softmax_limits = Theorem(
     ),
     Together(
         (
-            bound(
-                TIES,
-                lambda tie, u, beta, a: [
-                    (_below_ties(tie, u, beta)[..., :a] * a, 1),
-                    (1 - _below_ties(tie, u, beta)[..., :a] * a, _rest(u, beta) / (0 * beta + a)),
-                ],
-                lambda tie, u, beta, a: [
-                    _rest(u, beta) / (_rest(u, beta) + a),
-                    _rest(u, beta) ** 2 / ((_rest(u, beta) + a) * a),
-                ],
-                lambda tie, u, beta, a: (1 - _below_ties(tie, u, beta)[..., :a], _rest(u, beta)),
-                positive=("u", "beta"),
+            Limit(
+                bound(
+                    TIES,
+                    lambda tie, u, beta, a: [
+                        (_below_ties(tie, u, beta)[..., :a] * a, 1),
+                        (1 - _below_ties(tie, u, beta)[..., :a] * a, _rest(u, beta) / (0 * beta + a)),
+                    ],
+                    lambda tie, u, beta, a: [
+                        _rest(u, beta) / (_rest(u, beta) + a),
+                        _rest(u, beta) ** 2 / ((_rest(u, beta) + a) * a),
+                    ],
+                    lambda tie, u, beta, a: (1 - _below_ties(tie, u, beta)[..., :a], _rest(u, beta)),
+                    positive=("u", "beta"),
+                ),
+                "beta",
+                lambda s, beta: weights(beta * s),
+                lambda s, m: (0 * s + 1) / m,
             ),
-            identity({"s": "n m"}, lambda s, m: (weights(0 * s) * m, 1)),
-        ),
-        told(
-            "Each of the n tied keys has a weight w for which {} lies between 0 and one n-th of the sum of all {}, "
-            "which tends to 0; so the weights of the other keys do, too. At {} all weights are equal, and they depend "
-            "continuously on β.",
-            1 - name("n") * name("w"),
-            power_of_e(-(BETA * name("u"))),
-            equals(BETA, 0),
+            identity(
+                TIES,
+                lambda tie, u, beta, a: (_below_ties(tie, u, beta)[..., :a] * (a + _rest(u, beta)), 1),
+            ),
         ),
     ),
     "folklore",
@@ -340,19 +341,40 @@ softmax_dispersion = Theorem(
     LETTERS.also({"u": ""}, defined={"w": largest(S_) - said("min", S_) + name("u")}, nonnegative=("u",)),
 )
 
-TOP = {"top": "n 1", "delta": "n 1", "u": "n r"}
+TOP = {"top": "n 1", "t": "n m"}
 
 
-def _not_the_top(top: Any, delta: Any, u: Any) -> Any:
+def _not_the_top(top: Any, t: Any) -> Any:
     """1 − p_max."""
-    xp = top.__array_namespace__()
-    return 1 - _one_key(top, xp.concat([top - delta, top - delta - u], axis=-1))
+    return 1 - _one_key(top, t)
 
 
-def _gap_terms(delta: Any, u: Any) -> Any:
-    """Σ over the keys but the two largest of e^{−Δ−u}."""
-    return add_up(exp(-delta - u))
+def _beside(x: Any) -> Any:
+    """x / (1 + x)."""
+    return x / (1 + x)
 
+
+SECOND_AT_LEAST = OfTheLargest(
+    bound(
+        TOP,
+        lambda top, t: (_beside(exp(t - top)), _not_the_top(top, t)),
+        lambda top, t, m: (
+            add_up(others(m, t) * exp(t - top)[..., None, :])[..., 0]
+            / ((1 + exp(t - top)) * (1 + add_up(exp(t - top))))
+        ),
+    ),
+    lambda top, t: (_beside(exp(greatest(t, -1) - top)), _not_the_top(top, t)),
+)
+
+SECOND_AT_MOST = bound(
+    TOP,
+    lambda top, t, m: (_not_the_top(top, t), _beside(m * exp(greatest(t, -1) - top))),
+    lambda top, t, m, room: (
+        add_up(exp(t - top) * (exp(room) - 1)) / ((1 + add_up(exp(t - top))) * (1 + m * exp(greatest(t, -1) - top)))
+    ),
+    lambda top, t: (_not_the_top(top, 0 * t + top - 2), exp(0 * top - 2)),
+    laws={"room": ("n m", lambda t: greatest(t, -1) - t, "largest")},
+)
 
 softmax_gap = Theorem(
     "softmax-gap",
@@ -362,29 +384,7 @@ softmax_gap = Theorem(
         ", ",
         relation(1 - P_MAX, "≤", (N_K - 1) * power_of_e(-DELTA) / (1 + (N_K - 1) * power_of_e(-DELTA))),
     ),
-    Together(
-        (
-            bound(
-                TOP,
-                lambda top, delta, u, r: [
-                    (exp(-delta) / (1 + exp(-delta)), _not_the_top(top, delta, u)),
-                    (_not_the_top(top, delta, u), (1 + r) * exp(-delta) / (1 + (1 + r) * exp(-delta))),
-                ],
-                lambda top, delta, u, r: [
-                    _gap_terms(delta, u) / ((1 + exp(-delta)) * (1 + exp(-delta) + _gap_terms(delta, u))),
-                    add_up(exp(-delta - u) * (exp(u) - 1))
-                    / ((1 + exp(-delta) + _gap_terms(delta, u)) * (1 + (1 + r) * exp(-delta))),
-                ],
-                lambda top, delta, u: (1 - _one_key(top, top - delta + 0 * u), exp(-delta)),
-                nonnegative=("delta", "u"),
-            ),
-            identity(
-                {"top": "n 1", "delta": "n 1"},
-                lambda top, delta: (1 - _one_key(top, top - delta), exp(-delta) / (1 + exp(-delta))),
-            ),
-        ),
-        ("For two keys both bounds are the last equation; the first part has three or more.",),
-    ),
+    Together((SECOND_AT_LEAST, SECOND_AT_MOST)),
     "folklore",
     (relation(1 - P_MAX, "≤", power_of_e(-DELTA)), " for every ", N_K),
     ("Between one and all of the other n_k − 1 keys have the second largest score.",),

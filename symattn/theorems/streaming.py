@@ -21,7 +21,10 @@ from symattn.attention.streaming.states import (
 )
 from symattn.document.notation import Fence, Node, commas, equals, name, node, relation, total
 from symattn.document.text import text
+from symattn.proof.rules import Fold
+from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import also
 from symattn.statement.glossary import Glossary
 from symattn.statement.reader import Reader
 from symattn.statement.values import Several, Value, both
@@ -46,10 +49,33 @@ CACHE = {"q": "p d_k", "k": "p d_k", "v": "p d_v"}
 ANY_NUMBERS = "the maxima m may be any numbers, also stale ones or zero"
 ONLINE = "Milakov, Gimelshein, Online normalizer calculation for softmax (2018)"
 RABE = "Rabe, Staats, Self-attention Does Not Need O(n²) Memory (2021)"
-MERGED = (
-    "Since the state of two sets of keys is the merged state of each, every bracketing of tiles, of any number and"
-    " sizes, gives the state of all keys, by induction over the tree of merges."
+# Merging the states of tiles, in any bracketing, gives the state of all keys, and with it the output.
+TILES_MERGED = Fold(
+    Declared({"s": "n_q a", "v": "a d_v", "maximum": "n_q 1"}),
+    "a",
+    tile_state,
+    lambda x, y, given: merge(State(*x), State(*y), given["maximum"]),
+    lambda x, y, given: (given["maximum"], x[1] + y[1], x[2] + y[2]),
+    ("maximum",),
+    lambda s, v, state: [(finish(State(*state)), soft(s) @ v)],
 )
+
+
+def _weighed(s: Any, v: Any) -> tuple[Any, Any]:
+    """e^L and e^L o of a block, from its scores and values."""
+    e = s.__array_namespace__().exp(s)
+    return e.sum(axis=-1, keepdims=True), e @ v
+
+
+BLOCKS_MERGED = Fold(
+    Declared({"s": "n_q a", "v": "a d_v"}),
+    "a",
+    _weighed,
+    lambda x, y, given: (x[0] + y[0], x[1] + y[1]),
+    lambda x, y, given: (x[0] + y[0], (x[1] + y[1]) / 2),
+    finish=lambda s, v, state: [(state[1] / state[0], soft(s) @ v)],
+)
+
 _SHIFTED = power_of_e(name("s", "j", role="score") - name("m"))
 _KA, _KB = name("K", "a", role="key"), name("K", "b", role="key")
 
@@ -144,6 +170,7 @@ BLOCK_LETTERS = Glossary(
 # -- tiles ------------------------------------------------------------------------------------------------------------
 
 
+@also(TILES_MERGED)
 @theorem(
     "two-block-merge",
     TOPIC,
@@ -161,7 +188,6 @@ BLOCK_LETTERS = Glossary(
     ),
     source=ONLINE,
     why="To take another maximum is to multiply all exponentials by one number.",
-    rule=MERGED,
     letters=STATE_LETTERS.also({text(_KA): "a 1+d_v", text(_KB): "b 1+d_v"}),
     false=lambda s, t, v, w, m, l, z: _equal(  # noqa: E741
         _one_side(tile_state(s, v, m), tile_state(t, w, l), z)[1:], tile_state(*_both(s, t, v, w), z)[1:]
@@ -182,6 +208,7 @@ def _one_side(x: State, y: State, m: Any) -> State:
     return State(m, x.normaliser * r + y.normaliser, x.accumulated * r + y.accumulated)
 
 
+@also(TILES_MERGED)
 @theorem(
     "online-softmax",
     TOPIC,
@@ -193,7 +220,6 @@ def _one_side(x: State, y: State, m: Any) -> State:
     hypotheses=("the keys come in any number of tiles of any sizes, in any order", ANY_NUMBERS),
     source=ONLINE,
     why="The output is a over ℓ, in which the maximum cancels.",
-    rule=MERGED + " The order of the two sides does not matter either.",
     false=lambda s, t, v, w: (finish(_only_normaliser(tile_state(s, v), tile_state(t, w))), _plain(s, t, v, w)),
     false_says="ℓ is rescaled and a is not",
 )
@@ -275,6 +301,7 @@ def _forbidden(m: Any, l: Any, o: Any) -> State:  # noqa: E741
 _LB, _L = name("L", "b"), name("L")
 
 
+@also(BLOCKS_MERGED)
 @theorem(
     "lse-merge",
     TOPIC,
@@ -294,10 +321,6 @@ _LB, _L = name("L", "b"), name("L")
     letters=BLOCK_LETTERS,
     source="Dao et al., Flash-Decoding for long-context inference (2023)",
     why="The numerator of a block is its output times the exponential of its log-sum-exp.",
-    rule=(
-        "Shown for any number of blocks of one size, and for two blocks of any sizes, which by induction gives every"
-        " bracketing of blocks of any sizes."
-    ),
     false=lambda s, t, v, w: ((soft(s) @ v + soft(t) @ w) / 2, _plain(s, t, v, w)),
     false_says=(
         "the mean of the outputs of the blocks: ",
@@ -314,8 +337,9 @@ def lse_merge(s: Any, t: Any, v: Any, w: Any, x: Any, y: Any, q: Any, k: Any) ->
     merged = merge_partial(partial_output(s, v), partial_output(t, w))
     both = partial_output(*_both(s, t, v, w))
     output, lse = Attention(lse=True)(q, k, v)
-    block = partial_output(scale_by_root(dot_scores(q, k), q), v)
+    block, one = partial_output(scale_by_root(dot_scores(q, k), q), v), partial_output(s, v)
     return [
+        *_equal((xp.exp(one.lse), xp.exp(one.lse) * one.output), _weighed(s, v)),
         (output, block.output),
         (xp.exp(lse), xp.exp(block.lse[:, 0])),
         (xp.sum(xp.exp(blocks.lse - whole) * blocks.output, axis=0), soft(scores) @ values),
@@ -372,7 +396,6 @@ def kv_cache_step(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
     arrays=CACHE | _LATER,
     hypotheses=((name("p"), " tokens, and any number of tokens after them"),),
     why="A token may not attend to later ones, so later ones change nothing before them.",
-    rule="Layers that keep prefixes compose to such, with layers that act on each row: so it holds at any depth.",
     false=lambda q, k, v, q1, k1, v1: (ATTENTION(q, k, v), _all(q, k, v, q1, k1, v1, ATTENTION)[: q.shape[0]]),
     false_says="the same without the mask",
 )

@@ -15,7 +15,10 @@ from symattn.attention.spec import Attention
 from symattn.document.notation import Call, Over, Power, equals, name, node, relation, total
 from symattn.errors import Refused
 from symattn.proof.expectation import Law
+from symattn.proof.rules import Mean, Substitution
+from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.together import also
 from symattn.statement.glossary import Definition, Glossary
 from symattn.statement.values import Value
 from symattn.theorems import structure_bounds
@@ -155,8 +158,8 @@ def _layer(x: Any, w_q: Any, w_k: Any, w_v: Any, w: Any, u: Any) -> Any:
         " no mask and no positions",
         ("Π", " is a permutation matrix"),
     ),
-    why="A permutation of the tokens permutes the queries, and the sums over keys do not see it.",
-    rule="A composition of equivariant maps is equivariant; so is a network of any depth that is made of such layers.",
+    why="A permutation of the tokens permutes the queries, and the sums over keys do not see it; nor do layers that"
+    " are put on top of each other.",
     false=lambda x, w_q, w_k, w_v, pi: (
         CAUSAL(x=x[pi], w_q=w_q, w_k=w_k, w_v=w_v),
         CAUSAL(x=x, w_q=w_q, w_k=w_k, w_v=w_v)[pi],
@@ -227,6 +230,29 @@ def _off_by_one(q: Any, k: Any) -> Any:
     return sink_weights(s, s.__array_namespace__().sum(0 * s, axis=-1, keepdims=True))
 
 
+def _through(q: Any, k: Any, v: Any, y: Any) -> Any:
+    return soft(scale_by_root(q @ y @ k.mT, q)) @ v
+
+
+def _eye(m: Any) -> Any:
+    xp, n = m.__array_namespace__(), m.shape[0]
+    return xp.astype(xp.arange(n)[:, None] == xp.arange(n)[None, :], m.dtype)
+
+
+CHANGED_BASIS = Substitution(
+    Declared({**QKV, "m": "d_k d_k", "r": "d_k d_k", "z": "d_k d_k"}),
+    lambda q, k, v, m, r: (ATTENTION(q @ m, k @ r, v), ATTENTION(q, k, v)),
+    _through,
+    "y",
+    "d_k d_k",
+    lambda m, r: m @ r.mT,
+    _eye,
+    lambda q, k, v, z: (ATTENTION(q @ z, k @ z, v), ATTENTION(q, k, v)),
+)
+"""With M Rᵀ = I, for any two such matrices."""
+
+
+@also(CHANGED_BASIS)
 @theorem(
     "qk-gauge",
     TOPIC,
@@ -247,12 +273,6 @@ def _off_by_one(q: Any, k: Any) -> Any:
     hypotheses=(told("M is any invertible matrix; of one step, {}", relation(1 + t(name("w")) * name("u"), "≠", 0)),),
     source="Elhage et al., A Mathematical Framework for Transformer Circuits (2021)",
     why=("Only ", Q * M * t(K * _INVERSE), " is seen. Likewise only ", W_Q * t(W_K), " and ", W_V * W_O, " matter."),
-    rule=(
-        "Shown for the scores, of which the output is a function, and for ",
-        equals(M, name("I") + name("u") * t(name("w"))),
-        ". Every invertible matrix is a product of such, since each step of Gaussian elimination is one; and one change"
-        " of basis after another is the change by their product.",
-    ),
     false=lambda q, k, v, z: (ATTENTION(q @ z, k @ z, v), ATTENTION(q, k, v)),
     false_says=same(attention(Q * M, K * M), attention()),
     top=2,
@@ -347,6 +367,26 @@ _VALUE = name("v", "j", "c", role="value")
 KEPT = Law(("r",), lambda r: (1 - r, r * (1 - r)), lambda r: [(0 * r, r), (0 * r + 1, 1 - r)])
 
 
+def _dropped(q: Any, k: Any, v: Any, b: Any, keep: Any) -> Any:
+    return (weights(q, k) * b / keep) @ v
+
+
+def _undropped(q: Any, k: Any, v: Any) -> Any:
+    return ATTENTION(q, k, v)
+
+
+MEAN_OF_DROPPED = Mean(
+    Declared({**QKV, "b": "n_q n_k", "keep": "1 1"}, positive=("keep",)),
+    "b",
+    lambda keep: keep,
+    _dropped,
+    _undropped,
+    lambda q, k, v: (_mean_over_drops(q, k, v), ATTENTION(q, k, v)),
+)
+"""With 1 − r, the probability to keep a weight, as the mean of B."""
+
+
+@also(MEAN_OF_DROPPED)
 @theorem(
     "dropout-unbiased",
     TOPIC,
@@ -362,7 +402,6 @@ KEPT = Law(("r",), lambda r: (1 - r, r * (1 - r)), lambda r: [(0 * r, r), (0 * r
     hypotheses=("the entries of B are 1 with probability 1 − r, else 0; 0 < r < 1",),
     why="The output is linear in B, so its mean is the output at the mean of B. Independence is not needed."
     " The rows of the weights that are left do not sum to one: where all of B is 0 they sum to 0.",
-    rule="The mean of a linear function is its value at the mean, and the mean of B is 1 − r.",
     false=lambda q, k, v: (_mean_over_drops(q, k, v), ATTENTION(q, k, v)),
     false_says="dropout of the scores is unbiased too",
     top=2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,7 +14,8 @@ from symattn.proof.certificate import premise
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
 from symattn.proof.premises import Applied
-from symattn.proof.rules import OfTheLargest, written
+from symattn.proof.rules import Discharge, Fold, Limit, Mean, OfTheLargest, Repeat, Substitution, written
+from symattn.proof.statement import Declared
 from symattn.proof.theorem import Method
 from symattn.proof.together import bound
 from symattn.theorems.sums import add_up, exp, greatest, log, others, weights
@@ -72,6 +74,7 @@ def test_a_law_shows_what_it_says(law: str) -> None:
     assert record["laws"] == [["room", law]]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("other", [*LAWS, "triangle", "grows room", "grows", "the moon", ""])
 def test_a_law_is_refused_for_what_another_one_shows(law: str, other: str) -> None:
@@ -201,3 +204,241 @@ def test_a_rule_needs_premises_that_are_accepted_and_that_it_knows() -> None:
     wrong = deepcopy(record["premises"][0])
     wrong["conclusions"][0]["larger"] = wrong["conclusions"][0]["smaller"]
     assert "a premise:" in _refused({**record, "premises": [wrong]})
+
+
+# -- folds -------------------------------------------------------------------------------------------------------------
+BLOCK = {"s": "n a", "v": "a d", "m": "n 1"}
+
+
+def _state(s: Any, v: Any, m: Any) -> Any:
+    return m, add_up(exp(s - m)), exp(s - m) @ v
+
+
+def _merge(x: Any, y: Any, given: Any) -> Any:
+    m = given["m"]
+    return m, x[1] * exp(x[0] - m) + y[1] * exp(y[0] - m), x[2] * exp(x[0] - m) + y[2] * exp(y[0] - m)
+
+
+def _fold(state: Any = _state, merge: Any = _merge, numbers: tuple[str, ...] = ("m",), finish: Any = None) -> Fold:
+    ends = finish or (lambda s, v, state: [(state[2] / state[1], weights(s) @ v)])
+    return Fold(Declared(BLOCK), "a", state, merge, lambda x, y, given: x, numbers, ends)
+
+
+def test_merging_the_states_of_blocks_gives_the_state_of_all() -> None:
+    found = _fold()
+    assert _grade(found) is Grade.PROVED
+    assert found.refute().refuted
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        _fold(merge=lambda x, y, given: (given["m"], x[1] + y[1], x[2] + y[2])),
+        _fold(merge=lambda x, y, given: x),
+        _fold(merge=lambda x, y, given: (y[0], *_merge(x, y, given)[1:])),
+        _fold(state=lambda s, v, m: (m, greatest(exp(s - m), -1), exp(s - m) @ v)),
+        _fold(state=lambda s, v, m: (m, add_up(exp(s - m)) ** 2, exp(s - m) @ v)),
+        _fold(finish=lambda s, v, state: [(state[2], weights(s) @ v)]),
+        _fold(finish=lambda s, v, state: [(state[1], add_up(exp(s)))]),
+        _fold(finish=lambda s, v, m, state: [(state[2] / state[1] + m, weights(s) @ v + m)]),
+    ],
+)
+def test_what_is_no_fold_is_refused(wrong: Fold) -> None:
+    found = wrong.decide().evidence
+    assert found.grade is Grade.UNDECIDED
+    assert "the checker refuses it" in found.where
+
+
+# -- equals for equals -------------------------------------------------------------------------------------------------
+def _substitution(to: Any = lambda h: h, through: Any = None, shown: bool = False) -> Substitution:
+    """softmax(s + ‖k‖²) = softmax(s) where all ‖k_j‖² are h."""
+    return Substitution(
+        Declared({"s": "n m", "k": "m d", "h": ""}),
+        lambda s, k: (weights(s + add_up(k * k).mT), weights(s)),
+        through or (lambda s, y: weights(s + y.mT)),
+        "y",
+        "m 1",
+        lambda k: add_up(k * k),
+        to,
+        lambda s, k: (weights(s + add_up(k * k).mT), weights(s)),
+        shown,
+    )
+
+
+def test_equals_are_put_for_equals() -> None:
+    assert _grade(_substitution()) is Grade.PROVED
+    assert _substitution().refute().refuted
+    record = next(r for r in _records(_substitution()) if r["kind"] == "substitution")
+    assert record["shown"] is False, "that they are equal is a hypothesis"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        _substitution(shown=True),
+        _substitution(to=lambda k: add_up(k)),
+        _substitution(through=lambda s, y: weights(s)),
+    ],
+)
+def test_what_are_no_equals_are_refused(wrong: Substitution) -> None:
+    assert _grade(wrong) is Grade.UNDECIDED
+
+
+@pytest.mark.parametrize("key", ["left", "right", "through", "equal", "to"])
+def test_a_substitution_with_another_part_is_refused(key: str) -> None:
+    record = next(r for r in _records(_substitution()) if r["kind"] == "substitution")
+    part = record[key] if isinstance(record[key], dict) else record[key][0]
+    part["expression"] = ["exp", part["expression"]]
+    assert "is not what the substitution gives" in _refused(record)
+
+
+# -- steps that shrink a measure ---------------------------------------------------------------------------------------
+def _repeat(factor: Any = lambda c: c, measure: Any = None, step: Any = None, **given: Any) -> Repeat:
+    """The largest of c x is c times that of x, for 0 ≤ c < 1."""
+    x = {"x": "n", "c": "", "u": ""}
+    shrinks = OfTheLargest(
+        bound(
+            x,
+            lambda x, c: (c * x, c * greatest(x)),
+            lambda c, room: c * room,
+            laws={"room": ("n", lambda x: greatest(x) - x, "largest")},
+            positive=("c",),
+            **given,
+        ),
+        lambda x, c: (greatest(c * x), c * greatest(x)),
+    )
+    floor = bound(x, lambda c: (0, c), lambda c: c, positive=("c",))
+    below = bound(x, lambda c: (c / (c + 1), 1 + 0 * c), lambda c: 1 / (c + 1), positive=("c",), strict=True)
+    return Repeat(shrinks, floor, "x", measure or greatest_of, step or (lambda x, c: c * x), factor, below)
+
+
+def greatest_of(state: Any) -> Any:
+    return greatest(state)
+
+
+def test_a_measure_shrinks_with_every_step_but_tends_to_0_only_if_the_factor_is_below_1() -> None:
+    found = _repeat().decide().evidence
+    assert "do not say that the measure shrinks" in found.where, "c may be 1 or more"
+    record = next(r for r in _records(replace(_repeat(), below_one=None)) if r["kind"] == "repeated")
+    assert check(record, Random(1)).accepted
+    assert "shrinks by the factor" in _refused({**record, "tends": True})
+    for n in range(2):
+        assert "shrinks by the factor" in _refused({**record, "premises": [record["premises"][n]]})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        _repeat(factor=lambda c: c / 2),
+        _repeat(measure=lambda state: 2 * greatest(state) + 1),
+        _repeat(step=lambda x, c: x / c),
+        _repeat(step=lambda x, c: c * x * x),
+    ],
+)
+def test_another_factor_measure_or_step_is_refused(wrong: Repeat) -> None:
+    found = replace(wrong, below_one=None).decide().evidence
+    assert found.grade is Grade.UNDECIDED
+    assert "shrinks by the factor" in found.where
+
+
+def test_nothing_may_be_assumed_of_what_changes_with_the_steps() -> None:
+    record = next(r for r in _records(replace(_repeat(), below_one=None)) if r["kind"] == "repeated")
+    sign_record = record["premises"][0]["premises"][0]
+    sign_record["laws"] = []
+    assert "is assumed of what changes" in _refused(record)
+
+
+# -- means, limits, hypotheses that are shown --------------------------------------------------------------------------
+def _mean(of: Any, result: Any, mean: Any = lambda keep: keep) -> Mean:
+    arrays = {"p": "n m", "b": "n m", "v": "m d", "keep": "1 1"}
+    return Mean(Declared(arrays, positive=("keep",)), "b", mean, of, result, lambda p, b: (p * b, p))
+
+
+def test_the_mean_of_what_is_linear_is_its_value_at_the_mean() -> None:
+    found = _mean(lambda p, b, v, keep: (p * b / keep) @ v, lambda p, v: p @ v)
+    assert _grade(found) is Grade.PROVED
+    assert found.refute().refuted
+
+
+@pytest.mark.parametrize(
+    ("of", "result", "mean"),
+    [
+        (lambda p, b: p * b * b, lambda p, keep: p * keep * keep, lambda keep: keep),
+        (lambda p, b: p * b + 1, lambda p, keep: p * keep + 1, lambda keep: keep),
+        (lambda p, b: exp(p * b), lambda p, keep: exp(p * keep), lambda keep: keep),
+        (lambda p, b: p * b, lambda p: p, lambda keep: keep),
+        (lambda p, b: p * b, lambda p, b: p * b, lambda b: b),
+    ],
+)
+def test_means_of_what_is_not_linear_or_at_another_mean_are_refused(of: Any, result: Any, mean: Any) -> None:
+    assert _grade(_mean(of, result, mean)) is Grade.UNDECIDED
+
+
+def _limit(of: Any = None, value: Any = None, letter: str = "beta", positive: tuple[str, ...] = ("u", "beta")) -> Limit:
+    """1 / (1 + Σ e^{−βu}) tends to 1."""
+
+    def rest(u: Any, beta: Any) -> Any:
+        return add_up(exp(-(beta * u)))
+
+    squeezed = bound(
+        {"u": "n m", "beta": "", "s": "n l"},
+        lambda u, beta: [
+            (1 / (1 + rest(u, beta)), 1 + 0 * rest(u, beta)),
+            (1 - 1 / (1 + rest(u, beta)), rest(u, beta)),
+        ],
+        lambda u, beta: [rest(u, beta) / (1 + rest(u, beta)), rest(u, beta) ** 2 / (1 + rest(u, beta))],
+        positive=positive,
+    )
+    given = of or (lambda s, beta: weights(beta * s))
+    return Limit(squeezed, letter, given, value or (lambda s, l: (0 * s + 1) / l))  # noqa: E741
+
+
+def test_what_is_squeezed_has_a_limit() -> None:
+    assert _grade(_limit()) is Grade.PROVED
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        _limit(letter="u"),
+        _limit(positive=("beta",)),
+        _limit(positive=("u",)),
+        _limit(value=lambda s: 0 * s + 1),
+        _limit(of=lambda s, beta: greatest(beta * s, -1), value=lambda s: 0 * add_up(s)),
+        _limit(of=lambda s, beta: s / (beta - beta * beta + 1), value=lambda s: s),
+    ],
+)
+def test_what_has_no_limit_by_its_form_is_refused(wrong: Limit) -> None:
+    assert _grade(wrong) is not Grade.PROVED
+
+
+def _discharge(shown: Any) -> Discharge:
+    """x ≤ x + (x² + 1) t, as x² + 1 is not negative, which another part shows."""
+    arrays = {"x": "n", "t": ""}
+    premise = bound(
+        arrays,
+        lambda x, t: (x, x + (x * x + 1) * t),
+        lambda t, room: room * t,
+        assumed={"room": ("n", lambda x: x * x + 1)},
+        nonnegative=("t",),
+    )
+    return Discharge(premise, {"room": shown(arrays)})
+
+
+def test_what_one_part_assumes_another_one_shows() -> None:
+    assert _grade(_discharge(lambda a: bound(a, lambda x: (0, x * x + 1), lambda x: x * x + 1))) is Grade.PROVED
+    assert (
+        _grade(_discharge(lambda a: bound(a, lambda x: (-1 * x * x, 1 + 0 * x), lambda x: x * x + 1))) is Grade.PROVED
+    )
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        lambda a: bound(a, lambda x: (0, x * x + 2), lambda x: x * x + 2),
+        lambda a: bound(a, lambda t: (0, t * t + 1), lambda t: t * t + 1),
+    ],
+)
+def test_another_inequality_discharges_nothing(shown: Any) -> None:
+    assert "no premise says what is assumed" in _discharge(shown).decide().evidence.where

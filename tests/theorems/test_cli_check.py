@@ -32,7 +32,7 @@ def test_a_certificate_is_accepted_and_says_what_it_is_of(run, kept: Path):
 
 
 def test_a_step_in_words_is_told(run):
-    assert run("prove", "two-block-merge", "--certificate", "kept.json").status == 0
+    assert run("prove", "softcap", "--certificate", "kept.json").status == 0
     assert "a step in words, which is not checked: " in run("check", "kept.json").stdout
 
 

@@ -10,10 +10,10 @@ from symattn.theorems.depth import THEOREMS
 
 GRADES = {
     "dobrushin-contraction": "proved",
-    "rank-collapse-averaging": "argued",
-    "causal-collapse-to-first": "argued",
+    "rank-collapse-averaging": "proved",
+    "causal-collapse-to-first": "proved",
     "rollout-stochastic": "proved",
-    "residual-unrolls": "argued",
+    "residual-unrolls": "proved",
 }
 
 

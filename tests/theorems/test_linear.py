@@ -12,7 +12,7 @@ from symattn.theorems.linear import MEMORY, THEOREMS
 
 GRADES = {
     "linear-reassociation": "proved",
-    "linear-recurrence": "argued",
+    "linear-recurrence": "proved",
     "delta-rule": "proved",
     "performer-positive-features": "proved",
     "power-kernel-features": "argued",

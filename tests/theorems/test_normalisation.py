@@ -17,7 +17,7 @@ GRADES = {
     "rmsnorm-jacobian": "proved",
     "layernorm-jacobian": "argued",
     "norm-gain-folds": "proved",
-    "scale-before-norm-cancels": "argued",
+    "scale-before-norm-cancels": "proved",
 }
 
 

@@ -11,15 +11,15 @@ from symattn.proof.theorem import Theorem, decide
 from symattn.theorems.scores import THEOREMS, by_exponentials
 
 GRADES = {
-    "additive-score-floor": "argued",
-    "equal-norm-keys-euclidean": "argued",
-    "qk-norm-scale-free": "argued",
+    "additive-score-floor": "proved",
+    "equal-norm-keys-euclidean": "proved",
+    "qk-norm-scale-free": "proved",
     "softcap": "argued",
     "sink-is-extra-key": "proved",
     "sink-is-a-gate": "proved",
     "sink-shift": "proved",
     "sparsemax": "argued",
-    "hopfield-energy": "argued",
+    "hopfield-energy": "proved",
 }
 
 

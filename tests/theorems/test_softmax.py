@@ -19,9 +19,9 @@ GRADES = {
     "lse-hessian": "proved",
     "softmax-half-lipschitz": "argued",
     "softmax-cocoercive": "argued",
-    "softmax-limits": "argued",
+    "softmax-limits": "proved",
     "softmax-dispersion": "proved",
-    "softmax-gap": "argued",
+    "softmax-gap": "proved",
     "softmax-tv-perturbation": "proved",
     "softmax-bregman": "proved",
 }

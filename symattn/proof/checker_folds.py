@@ -1,0 +1,118 @@
+"""The rule of folds: if the state of two blocks together is the merged state of each, then merging the states of any
+number of blocks, of any sizes and in any bracketing, gives the state of all.
+
+A certificate holds the state of a block and what merging makes of two states, both in letters. The checker puts the
+states of two blocks into the merge, writes the state of both blocks side by side, and decides that they are equal, for
+all sizes. The rest is induction over the tree of merges: each inner node stands for more entries, of which nothing is
+used but their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from symattn.proof.checker_reading import Rejected, in_place, read
+
+FIRST, SECOND = "first ", "second "
+Record = Mapping[str, Any]
+
+
+def fold(record: Record, same: Any) -> None:
+    """Reject unless the merged state of two blocks is the state of both; ``same`` decides equality in a scope."""
+    state, merge = record["state"], record["merge"]
+    arrays, numbers, sort = set(record["arrays"]), set(record["numbers"]), record["sort"]
+    if not state or len(state) != len(merge):
+        raise Rejected("merging gives another number of parts than a state has")
+    sides = [_meaning(state, prefix, arrays | numbers, sort) for prefix in (FIRST, SECOND)]
+    for part, merged in zip(state, merge, strict=True):
+        scope = _scope(part)
+        _expect_no_blocks(merged["expression"], arrays)
+        if _scope(merged) != scope or sort in scope.values():
+            raise Rejected("a part of a state that runs along what is split")
+        left = read(in_place(merged["expression"], {**sides[0], **sides[1]}), scope)
+        right = read(_joined(part["expression"], arrays, sort, {}), scope)
+        if not same(left, right, scope):
+            raise Rejected("the merged state of two blocks is not the state of both")
+    if len(record["made"]) != len(record["result"]):
+        raise Rejected("more is made of a state than it is said to be, or less")
+    for made, result in zip(record["made"], record["result"], strict=True):
+        _expect_no_blocks(made["expression"], arrays)
+        _finished(made, result, _meaning(state, FIRST, set(), sort), numbers, same)
+
+
+def _finished(made: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Any) -> None:
+    """What is made of a state at the end is the result, in which no number that a state may choose occurs."""
+    scope = _scope(result)
+    right = read(result["expression"], scope)
+    if any(x.kind == "letter" and x.label in numbers for x in right.all(into_functions=True)):
+        raise Rejected("the result depends on a number that the states may choose")
+    if _scope(made) != scope or not same(read(in_place(made["expression"], state), scope), right, scope):
+        raise Rejected("what is made of a state is not the result")
+
+
+def _scope(part: Record) -> dict[str, str]:
+    return {str(name): str(sort) for name, sort in part["free"]}
+
+
+def _meaning(state: Sequence[Record], prefix: str, own: set[str], sort: str) -> dict[str, tuple[list[str], Any]]:
+    """What the letters for the parts of a state stand for, in letters of a block of its own."""
+    return {
+        prefix + part["letter"]: (list(_scope(part)), _of_block(part["expression"], prefix, own, sort))
+        for part in state
+    }
+
+
+def _of_block(data: Any, prefix: str, own: set[str], sort: str) -> Any:
+    """An expression for one block: its arrays, its numbers and its size are its own."""
+    if not isinstance(data, list) or not data:
+        return data
+    kind, *rest = data
+    if kind == "letter" and rest[0] in own:
+        return [kind, prefix + rest[0], rest[1]]
+    if kind == "size" and own and rest[0] == sort:
+        return [kind, prefix + sort]
+    if kind in ("total", "bound") and own and rest[1] == sort:
+        return [kind, rest[0], prefix + sort, _of_block(rest[2], prefix, own, sort)]
+    return [kind, *[_of_block(x, prefix, own, sort) if isinstance(x, list) else x for x in rest]]
+
+
+def _joined(data: Any, arrays: set[str], sort: str, block: Mapping[str, str]) -> Any:
+    """The expression for two blocks side by side; ``block`` says in which one an index is."""
+    if not isinstance(data, list) or not data:
+        return data
+    kind, *rest = data
+    if kind == "size" and rest[0] == sort:
+        return ["sum", [kind, FIRST + sort], [kind, SECOND + sort]]
+    if kind == "total" and rest[1] == sort:
+        name, _, body = rest
+        return ["sum", *[_over(p, name, sort, body, arrays, block) for p in (FIRST, SECOND)]]
+    if kind == "letter":
+        inside = [block[i[0]] for i in rest[1] if i[0] in block]
+        if (rest[0] in arrays) != (len(inside) == 1):
+            raise Rejected(f"{rest[0]} does not run along the blocks once")
+        return [kind, (inside[0] if inside else "") + rest[0], rest[1]]
+    if (kind == "is" and any(i[0] in block for i in rest[1:])) or (kind == "bound" and rest[1] == sort):
+        raise Rejected("a state in which the order, or the largest, of what is split matters")
+    return [kind, *[_joined(x, arrays, sort, block) if isinstance(x, list) else x for x in rest]]
+
+
+def _over(prefix: str, name: str, sort: str, body: Any, arrays: set[str], block: Mapping[str, str]) -> Any:
+    """Σ over one of the two blocks."""
+    own = prefix + name
+    return ["total", own, prefix + sort, _joined(_named(body, name, own), arrays, sort, {**block, own: prefix})]
+
+
+def _named(data: Any, old: str, new: str) -> Any:
+    if isinstance(data, list):
+        return [_named(x, old, new) for x in data]
+    return new if data == old else data
+
+
+def _expect_no_blocks(data: Any, own: set[str]) -> None:
+    """A merge sees the states alone, not the blocks."""
+    if isinstance(data, list) and data:
+        if data[0] == "letter" and data[1] in own:
+            raise Rejected("merging looks at what the states are of")
+        for x in data:
+            _expect_no_blocks(x, own)
