@@ -55,12 +55,21 @@ def known(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     In the order of the steps; of those that give the same numbers, the first is the plainest.
     """
     yield from sorted((*of_steps(spec, names), *of_numbers(spec)), key=lambda mistake: STEPS.index(mistake.step))
-    yield from (m for m in of_arrays(spec, names) if not m.in_floats)
+    yield from _of_arrays(spec, names, elsewhere=True)
 
 
 def of_entries(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
-    """An operation on the entries of one array, which is judged in float64."""
-    yield from (m for m in of_arrays(spec, names) if m.in_floats)
+    """An operation on the entries of one array: what balls cannot show, and what a number may say better."""
+    yield from _of_arrays(spec, names, elsewhere=False)
+
+
+def _of_arrays(spec: Attention, names: frozenset[str], elsewhere: bool) -> Iterator[Mistake]:
+    """Those whose entries stand ``elsewhere`` or are lost, or the others."""
+    for place in places(spec, names):
+        for operator in operators.operators(place):
+            made = operator.at(place)
+            if elsewhere == (operator not in operators.ENTRIES and not made.in_floats):
+                yield made
 
 
 def of_arrays(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:

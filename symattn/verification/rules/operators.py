@@ -39,7 +39,7 @@ class Operator:
 
 def operators(place: Place) -> Iterator[Operator]:
     """The operators for the axes that a place has."""
-    yield from _ENTRIES
+    yield from ENTRIES
     for number, axis in enumerate(place.axes):
         yield from _along(-1 - number, axis)
     if place.axes:
@@ -85,7 +85,8 @@ def _finite(x: Any, make: Callable[[Any], Any]) -> Any:
     return xp.where(there, make(xp.where(there, x, 0)), x)
 
 
-_ENTRIES: tuple[Operator, ...] = (
+#: What may happen to each entry by itself.
+ENTRIES: tuple[Operator, ...] = (
     Operator("{} are taken with the other sign", lambda x: _finite(x, lambda y: -y), exact=True),
     Operator("absolute values of {} are taken", lambda x: _finite(x, _function("abs"))),
     Operator("negative {} become 0", lambda x: _finite(x, _clipped)),
