@@ -97,7 +97,7 @@ def test_a_mistake_at_some_widths_alone_is_told_with_them() -> None:
         return y + bias if x.shape[-1] < 16 else y
 
     (fault,) = verify(forgets, LayerNorm(), examples=0).faults
-    assert fault.cause == "the bias is ignored, where d_k ≥ 16"
+    assert fault.cause == "the bias is left out, where d_k ≥ 16"
 
 
 def test_what_fresh_inputs_contradict_is_not_named() -> None:
