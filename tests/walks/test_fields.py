@@ -91,6 +91,8 @@ def test_values(field: str, value: Any, wanted: Any) -> None:
         ("position", {"rotary": 3}, "rotary is an object of fields"),
         ("position", "rotary:layout=quarter", "layout is half or interleaved, not 'quarter'"),
         ("position", 3, "position is rotary, alibi"),
+        ("position", "shaw", "position: shaw lacks most; mend: Shaw(most=…)"),
+        ("position", "rotary:scaling=yarn", "scaling: yarn lacks factor and length; mend: YarnScaling(factor=…, len"),
         ("latent", "absorbd", "unknown name 'absorbd'. Did you mean 'absorbed'?"),
         ("latent", 1, "latent is latent or none"),
         ("window", "1,2,3", "window has 3 entries; it needs 2"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
 from functools import cache
 from types import NoneType, UnionType
@@ -62,6 +62,10 @@ def field_of(description: type, name: str, value: Any, place: str) -> Any:
 def made_of(description: type, data: dict[str, Any], place: str) -> Any:
     """A description from an object of fields."""
     known(data, field_types(description), place)
+    missing = [f.name for f in fields(description) if f.default is f.default_factory is MISSING and f.name not in data]
+    if missing:
+        example = f"{description.__name__}({', '.join(f'{name}=…' for name in missing)})"
+        raise InputError(f"{place} lacks {' and '.join(missing)}; mend: {example}")
     return description(**{n: field_of(description, n, x, f"{place}: {n}") for n, x in data.items()})
 
 
