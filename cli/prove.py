@@ -93,14 +93,15 @@ def _listing(names: tuple[str, ...], search: str | None) -> Document:
     chosen = chosen if search is None else found(search, chosen)
     if not chosen:
         raise InputError(f"no theorem speaks of {search!r}; mend: fewer words, or symattn prove --list")
-    titles = ("theorem", "says", "formulas")
+    titles = ("theorem", "says")
     columns = tuple(Column((title,), align="left") for title in titles)
     blocks: list[Block] = []
     for topic in dict.fromkeys(t.topic for t in chosen):
-        rows = tuple(((Code(t.name),), t.says, ("read" if t.letters else "words",)) for t in chosen if t.topic == topic)
+        here = (t for t in chosen if t.topic == topic)
+        rows = tuple(((Code(t.name),), t.says if t.letters else ("In words: ", *t.says)) for t in here)
         blocks += [Heading((f"{titled(topic)} ({topic})",)), Table(columns, rows)]
     asked = ("--list",) if search is None else ("--search", search)
     words = shlex.join(["symattn", "prove", *names, *asked])
     many = (f"{len(chosen)} theorem{'s' * (len(chosen) != 1)}",)
-    record = {"theorems": [{"name": t.name, "topic": t.topic} for t in chosen]}
+    record = {"theorems": [{"name": t.name, "topic": t.topic, "read": t.letters is not None} for t in chosen]}
     return Document("listing", "theorems", ("Theorems",), tuple(blocks), many, command=words, record=record)
