@@ -38,6 +38,9 @@ class Several:
     parts: tuple[Value, ...]
 
 
+Found = Value | Several
+
+
 def spread(x: Value, letters: tuple[str, ...], rank: int) -> Any:
     """The array of x with the axes ``letters``, those that x lacks of length 1, and ``rank`` axes of its own."""
     array = x.array

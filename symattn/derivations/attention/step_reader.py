@@ -26,8 +26,8 @@ from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 from symattn.statement import values as v
 from symattn.statement.glossary import Glossary
-from symattn.statement.reader import Found, Reader
-from symattn.statement.values import Unread, Value
+from symattn.statement.reader import Reader
+from symattn.statement.values import Found, Unread, Value
 
 HEAD = "a"
 _LETTERS = "aijlm"
