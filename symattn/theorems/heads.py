@@ -282,9 +282,8 @@ _C, _U_K, _U_V = name("C"), name("U", "K", role="key"), name("U", "V", role="val
         ),
     ),
     false_says=(
-        "with the factor of the latent width: ",
         equals(attention(k=_C * _U_K, v=_C * _U_V), attention(Q * t(_U_K), _C, _C) * _U_V),
-        "; or with rotary positions applied to the keys in between",
+        ", with the factor of the latent width; or with rotary positions applied to the keys in between",
     ),
 )
 def mla_absorb(q: Any, c: Any, u_k: Any, u_v: Any) -> Any:

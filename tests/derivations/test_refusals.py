@@ -42,6 +42,7 @@ from symattn.document.notation import equals, node
 from symattn.errors import Undecided
 from symattn.evidence import Grade
 from symattn.proof import gaussian
+from symattn.proof.rules import Fold, Limit
 from symattn.proof.together import Together
 from symattn.statement import functions
 from symattn.theorems.softmax import softmax_shift
@@ -174,14 +175,23 @@ def test_a_theorem_that_fails_is_not_told(module: Any, name: str, monkeypatch: p
 def _swapped(method: Any) -> Any:
     if isinstance(method, Together):
         return replace(method, parts=tuple(_swapped(part) for part in method.parts))
+    if isinstance(method, Limit):
+        return replace(method, of=method.value, value=method.of)
     false = method.false[0] if isinstance(method.false, tuple) else method.false
-    return replace(method, sides=false)
+    return replace(method, **{_stated(method): false})
 
 
 def _blind(method: Any) -> Any:
     if isinstance(method, Together):
         return replace(method, parts=tuple(_blind(part) for part in method.parts))
-    return replace(method, false=method.sides)
+    if isinstance(method, Limit):
+        return replace(method, squeezed=_blind(method.squeezed))
+    return replace(method, false=getattr(method, _stated(method)))
+
+
+def _stated(method: Any) -> str:
+    """The field of what a false variant stands in the place of."""
+    return "merge" if isinstance(method, Fold) else "sides"
 
 
 @pytest.mark.parametrize("words", ["scale", "size", "transposed", "mask", "weights"])

@@ -111,5 +111,5 @@ def test_no_test_is_written_for_parts_that_stand_together(tmp_path: Path, progra
     inputs = {n: np.ones((2, 2)) for n in "qkv"}
     one = repeat_target("attn.py:f", Attention(), inputs, framework="numpy")
     assert one.report.verdict.value == "fault"
-    with pytest.raises(InputError, match="takes its inputs in another shape"):
+    with pytest.raises(InputError, match="is not called with just the arrays that the case has"):
         written("attn.py:f", [("case", one)], tmp_path, "")

@@ -92,7 +92,7 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
         if spec.width is not None or "all columns" not in words:
             yield words, partial(_powers, exponent)
     for base in (100, 1000, 10000, 100000, 500000, 1000000):
-        if float(spec.base) != base:
+        if float(spec.base) not in (base, base**2):  # base² with exponents 2l/r is base with l/r, see above
             words = f"the base of the frequencies is {base}, not {float(spec.base):g}"
             yield words, lambda a, p, x, right, base=base: right(replace(a, base=base), p, x)  # type: ignore[misc]
     for words, places in _places().items():
