@@ -14,8 +14,9 @@ from symattn.proof.certificate import premise
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
 from symattn.proof.premises import Applied
+from symattn.proof.prover import prove
 from symattn.proof.rules import Discharge, Fold, Limit, Mean, OfTheLargest, Repeat, Substitution, written
-from symattn.proof.statement import Declared
+from symattn.proof.statement import Declared, Letters
 from symattn.proof.theorem import Method
 from symattn.proof.together import bound
 from symattn.theorems.sums import add_up, exp, greatest, log, others, weights
@@ -121,6 +122,17 @@ def test_norms_obey_the_triangle_inequality_with_weights_that_are_not_negative()
 
     assert _grade(below(weights)) is Grade.PROVED
     assert _grade(below(lambda s: weights(s) * s)) is not Grade.PROVED
+
+
+def test_a_norm_of_a_permuted_row_is_no_norm_of_the_row() -> None:
+    """Norms may weigh places, as (x₁² + 2 x₂²)^½ does."""
+    world, declared = Letters(), Declared({"s": "n m"}, {"pi": "m"})
+    s, pi = world.array("s", "n m", declared), world.permutation("pi", "m")
+    found = prove(s.xp.any_norm(s[:, pi]), s.xp.any_norm(s))
+    assert not found.proved
+    assert "a norm need not be that of the row itself" in found.why
+    assert prove(s.xp.any_norm(s), s.xp.any_norm(s)).proved
+    assert prove(s.xp.max(s[:, pi], axis=-1), s.xp.max(s, axis=-1)).proved
 
 
 # -- equality ----------------------------------------------------------------------------------------------------------

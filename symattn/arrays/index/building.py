@@ -268,6 +268,13 @@ def bound(index: Index, x: Expression) -> Expression:
     return Bound(index, x)  # type: ignore[no-any-return]
 
 
+def bound_in_order(index: Index, x: Expression) -> Expression:
+    """The same for a function that an order of its arguments may change. Raises Refused for a permuted index."""
+    if _image_in(index, x) is not None:
+        raise Refused("indexed: any norm of a permuted row; a norm need not be that of the row itself")
+    return bound(index, x)
+
+
 def _image_in(index: Index, x: Expression) -> Index | None:
     """The permuted form in which ``index`` occurs in ``x``, if it does in one. Raises Refused where there are more."""
     images = [i for i in x.free if i[:2] == index[:2]]

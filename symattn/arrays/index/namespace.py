@@ -383,7 +383,7 @@ def _max(parts: Parts) -> Expression:
 
 
 def _norm(parts: Parts) -> Expression:
-    return Opaque("norm", *[_wrapped(build.bound, indices, as_number(x)) for indices, x in parts])  # type: ignore[no-any-return]
+    return Opaque("norm", *[_wrapped(build.bound_in_order, indices, as_number(x)) for indices, x in parts])  # type: ignore[no-any-return]
 
 
 def _wrapped(bind: Callable[[Index, Expression], Expression], indices: Sequence[Index], x: Expression) -> Expression:
