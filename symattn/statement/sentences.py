@@ -14,6 +14,7 @@ from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 from symattn.statement.functions import FUNCTIONS
 from symattn.statement.glossary import Glossary, Spoken
+from symattn.statement.judging import relations
 
 _OPENING = frozenset(("with", "where", "for", "if", "iff", "at", "when", "as", "under", "from"))
 _BETWEEN = frozenset(("some", "any", "all", "every", "a", "an", "the"))
@@ -57,7 +58,7 @@ def _clauses(words: Text) -> Iterator[list[tuple[str, Relation]]]:
                     clause = []
                 kind = "claim"
             kind = _kind(part, kind)
-        for relation in _relations(part):
+        for relation in relations(part):
             clause.append((kind, relation))
     yield clause
 
@@ -73,14 +74,6 @@ def _kind(words: str, before: str) -> str:
     if last in _CONTINUING and len(said) < 2:
         return before
     return "denied" if "not" in said[-3:] else "claim"
-
-
-def _relations(x: object) -> Iterator[Relation]:
-    if isinstance(x, Relation):
-        yield x
-    elif isinstance(x, nt.Row):
-        for part in x.parts:
-            yield from _relations(part)
 
 
 # -- letters that a text explains ------------------------------------------------------------------------------------
@@ -100,8 +93,7 @@ def defined(glossary: Glossary, relation: Relation) -> Glossary | None:
 
 def assumed(glossary: Glossary, relation: Relation) -> Glossary | None:
     """The glossary with what the relation assumes of given letters: ``x > 0`` and ``x ≥ 0`` their sign, ``x = 2`` the
-    value of a number, ````n = m`` two sizes that are one. None where it assumes nothing of this
-    kind."""
+    value of a number, ``n = m`` two sizes that are one. None where it assumes nothing of this kind."""
     (sign, right), *more = relation.rest
     left = relation.first
     if more:

@@ -58,18 +58,6 @@ def row_with_sum_one(e: Any) -> Any:
     return e + (1 - add_up(e)) / n
 
 
-def _smallest(x: Any) -> Any:
-    return x.min(axis=-1, keepdims=True)
-
-
-def _largest(x: Any) -> Any:
-    return x.max(axis=-1, keepdims=True)
-
-
-def _side_by_side(x: Any, y: Any) -> Any:
-    return x.__array_namespace__().concat([x, y], axis=-1)
-
-
 # -- one layer ---------------------------------------------------------------------------------------------------------
 MATRIX = {"e": "r n", "x": "n 1"}
 
@@ -137,7 +125,6 @@ _COEFFICIENT = OfTheLargest(
 )
 
 _ROW_I, _ROW_K = name("P", "i", role="weight"), name("P", "k", role="weight")
-_LARGEST_DISTANCE = Big("max", commas("i", "k"), None, None, norm(_ROW_I - _ROW_K, 1))
 dobrushin_contraction = Theorem(
     "dobrushin-contraction",
     TOPIC,

@@ -212,10 +212,6 @@ class Statement:
             raise NotRead(f"the condition {text(condition)} is not met by the letters") from reason
 
 
-def _words(said: Text) -> tuple[Read, ...]:
-    return tuple(Read(claim.relation, None, _UNTOLD) for claim in claims(said))
-
-
 def _where(relation: Relation, condition: Relation) -> Relation:
     """Both sides of a relation, 0 where the condition on its indices does not hold."""
     first, *rest = (

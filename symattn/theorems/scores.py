@@ -92,8 +92,6 @@ def complements(x: Any) -> tuple[Any, Any]:
 
 ADDITIVE = {"x": "m l", "f": "l", "g": "l"}
 LAYER = {"q": "n a", "k": "m b", "w": "a l", "u": "b l", "v": "l"}
-ENDS = {"s": "n m", "N": "n 1"}
-BAND = {"high": ("n m", lambda s, N: N - s), "low": ("n m", lambda s, N: N + s)}
 
 
 def _each_score(q: Any, k: Any, w: Any, u: Any, v: Any) -> Any:
@@ -451,7 +449,6 @@ def _masked_then_capped(s: Any, c: Any, t: Any) -> Any:
 
 # -- sinks -------------------------------------------------------------------------------------------------------------
 SINK = {"s": "n m", "b": "n 1", "v": "m d_v", "v_0": "1 d_v"}
-SINK_SOURCE = "Xiao et al., Efficient Streaming Language Models with Attention Sinks (2024)"
 
 
 def _with_zeros(v: Any) -> Any:

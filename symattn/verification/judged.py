@@ -14,8 +14,11 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden, Undefined
+from symattn.errors import SymattnError
 from symattn.verification.target import Inputs, Memory, Outcome
 
+#: What code raises that has no result for the sizes or numbers at hand.
+UNFIT = (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError)
 Finding = Literal["values", "not finite", "shape", "dtype", "raises", "mutates", "overwrites"]
 #: Findings that are wrong numbers, or too many or too few of them: these are what known mistakes explain.
 OF_VALUES: tuple[Finding, ...] = ("values", "not finite", "shape")

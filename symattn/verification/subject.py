@@ -1,7 +1,7 @@
 """What is verified: inputs of every kind that tell, the outputs that are legal, the mistakes that are known.
 
-``Attention`` is one subject, ``attending.OfAttention``; definitions made of arrays by name are others,
-``definitions.subject.Definition``. One engine tries, judges and explains them all.
+``Attention`` is one subject, ``verification.attention.OfAttention``; definitions made of arrays by name are
+others, ``definitions.subject.Definition``. One engine tries, judges and explains them all.
 """
 
 from __future__ import annotations

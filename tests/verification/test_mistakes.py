@@ -145,8 +145,9 @@ def test_a_mistake_is_another_function(step: str) -> None:
 
 
 def test_the_rules_say_each_cause_in_words() -> None:
-    order = [STEPS.index(m.step) for m in known(Attention(), frozenset("qkv"))]
-    assert order[:300] == sorted(order[:300])
+    order = [STEPS.index(m.step) for m in known(Attention(), frozenset("qkv")) if not m.general]
+    assert order == sorted(order)
+    assert len(order) > 300
     assert all(family.step in STEPS for spec, _ in _SPECS for family in families(spec))
     assert len(_MADE) > 600
 

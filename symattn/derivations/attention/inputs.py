@@ -194,7 +194,3 @@ def _check(asked: Request) -> None:
             raise InputError(f"{name} has {size} entries; at most {_MOST_ENTRIES} are written; mend: smaller sizes")
     if isinstance(asked.spec.position, Disentangled | Rotary) or asked.spec.latent:
         check_inputs(asked.spec, asked.inputs())
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")

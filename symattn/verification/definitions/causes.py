@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from symattn.errors import SymattnError
 from symattn.verification.definitions.judging import explains
 from symattn.verification.definitions.rules import both, changes, of_outputs
 from symattn.verification.definitions.subject import Definition, Mistake, Numbered
 from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_made
-from symattn.verification.judged import Judged, Part, largest
+from symattn.verification.judged import UNFIT, Judged, Part, largest
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition
-_UNFIT = (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError)
 
 
 @dataclass
@@ -26,7 +24,7 @@ class InDefinition(Search[Mistake]):
 
     judged = (10**6, 30, 0)
     guesses = 6000
-    _known_of: dict[int, tuple[Mistake, ...]] = field(default_factory=dict)
+    _known_of: dict[Any, tuple[Mistake, ...]] = field(default_factory=dict)
 
     @property
     def subject(self) -> Definition:
@@ -76,9 +74,9 @@ class InDefinition(Search[Mistake]):
         return both(first, second, self._mistakes_of)
 
     def _mistakes_of(self, spec: Any) -> tuple[Mistake, ...]:
-        if id(spec) not in self._known_of:
-            self._known_of[id(spec)] = self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
-        return self._known_of[id(spec)]
+        if spec not in self._known_of:
+            self._known_of[spec] = self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
+        return self._known_of[spec]
 
     def parts(self) -> list[Mistake]:
         """Those that can be combined with another one come first."""
@@ -133,7 +131,7 @@ class InDefinition(Search[Mistake]):
             with np.errstate(all="ignore"):
                 found = self.subject.run(mistake.run if mistake else self.subject.ways[0], arrays)
                 return [np.asarray(y, dtype=np.float64) for y in found]
-        except _UNFIT:
+        except UNFIT:
             return None
 
     def _nearer(self, judged: Judged, mistake: Mistake) -> bool:

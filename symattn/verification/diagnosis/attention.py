@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.errors import SymattnError
 from symattn.verification import judge, rules
 from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, plainest, where_made
 from symattn.verification.diagnosis.combining import combined
@@ -20,7 +19,7 @@ from symattn.verification.diagnosis.observe import first_wrong_step
 from symattn.verification.diagnosis.outofrange import out_of_range
 from symattn.verification.diagnosis.rows import affected, lost_rows, what_empty_rows_give, without_empty_rows
 from symattn.verification.diagnosis.screening import Screen
-from symattn.verification.judged import OF_VALUES, Case, Judged
+from symattn.verification.judged import OF_VALUES, UNFIT, Case, Judged
 from symattn.verification.reference import RIGHT
 from symattn.verification.report import STEPS
 from symattn.verification.rules.families import families
@@ -167,7 +166,7 @@ class InAttention(Search[Mistake]):
         """What the mistake gives in float64; nothing where it has no result."""
         try:
             return self.screen.run(judged, mistake.variant if mistake else RIGHT)[0]
-        except (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError):
+        except UNFIT:
             return np.zeros(0)
 
     def _possible(self, mistakes: Iterable[Mistake]) -> list[Mistake]:

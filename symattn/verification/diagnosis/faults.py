@@ -7,11 +7,10 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from symattn.errors import SymattnError
 from symattn.verification.counterexample import counterexample, shapes, shown
 from symattn.verification.diagnosis.causes import Cause, causes
 from symattn.verification.diagnosis.conduct import conduct, late, misread, only_aliased, unsteady
-from symattn.verification.judged import Case, Judged
+from symattn.verification.judged import UNFIT, Case, Judged
 from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.report import STEPS, Fault
 from symattn.verification.target import same_bits
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 _NAMED = 3  # mistakes that are named where several explain the same
 _SAME = {"values": ("values", "not finite"), "not finite": ("not finite",)}
-_UNFIT = (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError)  # no definition for these sizes
 
 
 def faults(session: Session) -> tuple[Fault, ...]:
@@ -157,7 +155,7 @@ def _smallest(session: Session, judged: Judged, shows: Callable[[Judged], bool])
             if not subject.fits(session, whole):
                 return False
             found = session.try_(Case(judged.case.group, judged.case.name, whole, judged.case.memory))
-        except _UNFIT:
+        except UNFIT:
             return False
         alike = found.finding in _SAME.get(judged.finding or "", (judged.finding,)) and shows(found)
         if alike:

@@ -65,11 +65,9 @@ def of_entries(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
 def _of_arrays(spec: Attention, names: frozenset[str], elsewhere: bool) -> Iterator[Mistake]:
     """Those whose entries stand ``elsewhere`` or are lost, or the others."""
-    for place in places(spec, names):
-        for operator in operators.operators(place):
-            made = operator.at(place)
-            if elsewhere == (operator not in operators.ENTRIES and not made.in_floats):
-                yield made
+    for operator, made in _made(spec, names):
+        if elsewhere == (operator not in operators.ENTRIES and not made.in_floats):
+            yield made
 
 
 def of_arrays(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
@@ -77,6 +75,11 @@ def of_arrays(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
     Some give the same numbers as another; what finds them keeps the first of those.
     """
+    yield from (made for _, made in _made(spec, names))
+
+
+def _made(spec: Attention, names: frozenset[str]) -> Iterator[tuple[operators.Operator, Mistake]]:
+    """Every operator at every place that takes it."""
     for place in places(spec, names):
         for operator in operators.operators(place):
-            yield operator.at(place)
+            yield operator, operator.at(place)
