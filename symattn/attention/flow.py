@@ -45,7 +45,7 @@ class Flow:
     given: frozenset[str]
     steps: list[Step] = field(default_factory=list)
     now: dict[str, str] = field(default_factory=dict)
-    turned: tuple[str, str] = ("q", "k")  # the roles that rotary positions turn
+    rotated: tuple[str, str] = ("q", "k")  # the roles that rotary positions turn
     terms: int = 1  # how many products of d_k numbers a score is the sum of
 
     def __post_init__(self) -> None:

@@ -116,9 +116,9 @@ def _heads() -> dict[str, Variant]:
 
 
 def _positions() -> dict[str, Variant]:
-    turned = Rotary(triples=_TRIPLES)
+    rotated = Rotary(triples=_TRIPLES)
     return {
-        "rotary, half": Variant("positions", Attention(position=turned)),
+        "rotary, half": Variant("positions", Attention(position=rotated)),
         "rotary, interleaved": Variant("positions", Attention(position=Rotary(triples=_TRIPLES, layout="interleaved"))),
         "rotary, in part": Variant("positions", Attention(position=Rotary(triples=_TRIPLES[:1]))),
         "rotary, true frequencies": Variant("positions", Attention(position=Rotary())),

@@ -50,7 +50,7 @@ def _entry_of_plane(place: int) -> Any:
     return lambda reader: Value(reader.array("y")[:, place], ("f",))
 
 
-def _turned(p: Node) -> Node:
+def _rotated(p: Node) -> Node:
     return name("R", p)
 
 
@@ -61,15 +61,15 @@ def _dot(x: Node, y: Node) -> Node:
 def _blocks() -> tuple[Block, ...]:
     relative, layouts, bias = map(known, (theorems.rope_relative, theorems.rope_layouts, theorems.rope_key_bias))
     whole = Section(theorems.LETTERS)
-    score = _dot(_turned(_M) * q(), _turned(_N) * k())
-    moved = _dot(q(), _turned(_N - _M) * k())
-    later = _dot(_turned(_M + _T) * q(), _turned(_N + _T) * k())
+    score = _dot(_rotated(_M) * q(), _rotated(_N) * k())
+    moved = _dot(q(), _rotated(_N - _M) * k())
+    later = _dot(_rotated(_M + _T) * q(), _rotated(_N + _T) * k())
     return (
         _assumptions(),
         *_rotations(whole),
         Heading(("The score",)),
         together(
-            whole.claim(equals(score, _dot(q(), Transposed(_turned(_M)) * _turned(_N) * k())),
+            whole.claim(equals(score, _dot(q(), Transposed(_rotated(_M)) * _rotated(_N) * k())),
                         "a rotation moved to the other side"),
             whole.claim(equals(score, moved), "angles add up"),
         ),
@@ -100,7 +100,7 @@ def _blocks() -> tuple[Block, ...]:
 def _assumptions() -> Assumptions:
     planes = (
         "the numbers ", 2 * Name("f"), " and ", 2 * Name("f") + 1, " of a query or key, counted from 0, span a plane; ",
-        _turned(_M), " turns it by ", OMEGA * _M,
+        _rotated(_M), " turns it by ", OMEGA * _M,
     )  # fmt: skip
     sums = call("cos", _A) * call("cos", _B) - call("sin", _A) * call("sin", _B)
     return hypotheses((), planes, (equals(call("cos", _A + _B), sums), ", and likewise for the sine"))
@@ -112,17 +112,17 @@ def _rotations(whole: Section) -> tuple[Block, ...]:
         positions({"y": "f 2"}, "m", {"R": _in_a_plane}, defined={"a": _entry_of_plane(0), "b": _entry_of_plane(1)})
     )
     cosine, sine = call("cos", OMEGA * _M), call("sin", OMEGA * _M)
-    turned = nt.matrix([[_A * cosine - _B * sine], [_A * sine + _B * cosine]])
+    there = nt.matrix([[_A * cosine - _B * sine], [_A * sine + _B * cosine]])
     group, vector = known(theorems.rope_group), nt.matrix([[_A], [_B]])
     return (
         Heading(("Rotations",)),
         together(
-            plane.claim(equals(_turned(_M), nt.matrix([[cosine, -sine], [sine, cosine]])),
+            plane.claim(equals(_rotated(_M), nt.matrix([[cosine, -sine], [sine, cosine]])),
                         ("in the plane ", Name("f"), ", as it is implemented")),
-            plane.claim(equals(_turned(_M) * vector, turned), ("the numbers ", _A, " and ", _B, " of a vector there")),
-            whole.claim(equals(_turned(_M) * _turned(_N), _turned(_M + _N)), "in all planes: angles add up"),
-            whole.claim(equals(Transposed(_turned(_M)), _turned(-_M)), "back by the same angle"),
-            whole.claim(equals(Fence("norm", _turned(_M) * _X), Fence("norm", _X)), "lengths stay"),
+            plane.claim(equals(_rotated(_M) * vector, there), ("the numbers ", _A, " and ", _B, " of a vector there")),
+            whole.claim(equals(_rotated(_M) * _rotated(_N), _rotated(_M + _N)), "in all planes: angles add up"),
+            whole.claim(equals(Transposed(_rotated(_M)), _rotated(-_M)), "back by the same angle"),
+            whole.claim(equals(Fence("norm", _rotated(_M) * _X), Fence("norm", _X)), "lengths stay"),
         ),
         group.wrong(),
     )  # fmt: skip
@@ -136,14 +136,14 @@ def _example() -> tuple[Block, ...]:
         angles.append(add_angles(*angles[-1], *one))
 
     def rotation(reader: Reader, parts: tuple[Node, ...]) -> Value:
-        turned = [rotate_interleaved(identity(reader, 2), *angle).mT for angle in angles]
-        return Value(reader.xp.stack(turned), (reader.index(parts[0]),), 2)
+        rotated = [rotate_interleaved(identity(reader, 2), *angle).mT for angle in angles]
+        return Value(reader.xp.stack(rotated), (reader.index(parts[0]),), 2)
 
     section = Section(
         Glossary({"q": "2", "k": "2", "P": "p"}, index={"m": "p", "n": "p"}, families={"R": rotation}, example=True)
     )
     table = name("S", "m", "n", role="score")
-    score = equals(table, _dot(_turned(_M) * q(), _turned(_N) * k()))
+    score = equals(table, _dot(_rotated(_M) * q(), _rotated(_N) * k()))
     given = section.let(
         (
             "One plane, with the cosine ", nt.Number(_ANGLE[0]), " and the sine ", nt.Number(_ANGLE[1]),

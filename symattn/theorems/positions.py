@@ -77,7 +77,7 @@ ANGLES = {f"{kind}_{p}": "1 f" for p in ("p", "o", "u") for kind in ("cos", "sin
 CIRCLE = tuple((f"cos_{p}", f"sin_{p}") for p in ("p", "o", "u"))
 
 
-def _turned(x: Any, cos: Any, sin: Any) -> Any:
+def _rotated(x: Any, cos: Any, sin: Any) -> Any:
     """M x for the plane rotations M by the given angles: (sin, cos) ↦ (sin cos' + cos sin', cos cos' − sin sin')."""
     return rotate_interleaved(x, cos, -sin)
 
@@ -102,7 +102,7 @@ def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Any:
     units=CIRCLE,
     hypotheses=(ADDITION,),
     source=VASWANI,
-    why="In each plane the pair (sin ωp, cos ωp) is turned by the angle ωk.",
+    why="In each plane the pair (sin ωp, cos ωp) is rotated by the angle ωk.",
     letters=LETTERS,
     false=(
         lambda cos_p, sin_p, cos_o, sin_o: (
@@ -122,10 +122,10 @@ def sinusoidal_shift(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any, cos_u: Any,
     return [
         (planes[..., 0], sin_p),
         (planes[..., 1], cos_p),
-        (_shifted(cos_p, sin_p, cos_o, sin_o), _turned(sinusoidal(cos_p, sin_p), cos_o, sin_o)),
+        (_shifted(cos_p, sin_p, cos_o, sin_o), _rotated(sinusoidal(cos_p, sin_p), cos_o, sin_o)),
         (
-            _turned(_turned(x, cos_u, sin_u), cos_o, sin_o),
-            _turned(x, *add_angles(cos_o, sin_o, cos_u, sin_u)),
+            _rotated(_rotated(x, cos_u, sin_u), cos_o, sin_o),
+            _rotated(x, *add_angles(cos_o, sin_o, cos_u, sin_u)),
         ),
     ]
 

@@ -121,11 +121,11 @@ def rope_relative(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any
     false_says=same(rotation(M_) * rotation(N_), rotation(M_ * N_)),
 )
 def rope_group(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any) -> Any:
-    turned = R(q, cos_m, sin_m)
+    rotated = R(q, cos_m, sin_m)
     return [
         (R(R(q, cos_n, sin_n), cos_m, sin_m), R(q, *add_angles(cos_m, sin_m, cos_n, sin_n))),
-        (_dot(turned, k), _dot(q, R(k, cos_m, -sin_m))),
-        (_dot(turned, turned), _dot(q, q)),
+        (_dot(rotated, k), _dot(q, R(k, cos_m, -sin_m))),
+        (_dot(rotated, rotated), _dot(q, q)),
     ]
 
 

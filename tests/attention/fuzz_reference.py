@@ -41,7 +41,7 @@ def attention(spec: Attention, given: Given) -> dict[str, Any]:
     n_q, n_k = len(q[0]), len(k[0])
     if turn is not None and isinstance(spec.position, Rotary):
         q_angles, k_angles = angles(spec, given, n_q, n_k, turn)
-        q, k = ([[turned(row, a, spec.position.layout, turn) for row, a in zip(x, table, strict=True)] for x in heads]
+        q, k = ([[rotated(row, a, spec.position.layout, turn) for row, a in zip(x, table, strict=True)] for x in heads]
                 for heads, table in ((q, q_angles), (k, k_angles)))  # fmt: skip
     outputs, sums = [], []
     for h in range(spec.heads):
@@ -109,7 +109,7 @@ def latent(spec: Attention, given: Given) -> tuple[list[Rows], list[Rows], list[
     return q, k, v, (len(own[0][0]), len(shared[0]))
 
 
-def turned(row: Any, factors: Any, layout: str, where: tuple[int, int]) -> list[Any]:
+def rotated(row: Any, factors: Any, layout: str, where: tuple[int, int]) -> list[Any]:
     """Pairs of columns as complex numbers, times a complex number each; ``where``: the first column, and how many."""
     out, start = list(row), where[0]
     for pair, z in enumerate(factors):

@@ -119,7 +119,7 @@ class Maker:
         self.labelled = rng.choice(("doc", "doc_q doc_k")) if n_q == n_k else "doc_q doc_k"
         if spec.documents and spec.position and n_q == n_k:
             self.labelled = "doc"
-        d = self._turned() if isinstance(spec.position, Rotary) else self.few()
+        d = self._rotated() if isinstance(spec.position, Rotary) else self.few()
         d = max(d, spec.truncate or 1)
         wide = spec.score in ("general", "additive") and not spec.packed
         self.n_q, self.n_k, self.d, self.d_s, self.d_v = n_q, n_k, d, self.few() if wide else d, self.few()
@@ -135,7 +135,7 @@ class Maker:
         self.case.sizes |= {"n_q": n_q, "n_k": n_k, "d_k": d, "d_s": self.d_s, "d_v": self.d_v,
                             "d_model": self.d_model, "d_y": self.d_y}  # fmt: skip
 
-    def _turned(self) -> int:
+    def _rotated(self) -> int:
         asked = self.spec.position
         assert isinstance(asked, Rotary)
         if asked.triples:
@@ -285,13 +285,13 @@ class Maker:
             self.case.sizes["n_d"] = 2 * asked.most + 1 if isinstance(asked, Shaw) else 2 * asked.span
 
     def _rotary(self, asked: Rotary) -> None:
-        turned = self.case.sizes.get("d_r", self.d)
-        self.case.sizes["f"] = len(asked.triples) if asked.triples else (asked.width or turned) // 2
+        rotated = self.case.sizes.get("d_r", self.d)
+        self.case.sizes["f"] = len(asked.triples) if asked.triples else (asked.width or rotated) // 2
         if not asked.given:
             return
         own = self.n_q > self.n_k or self.chance(0.4)
         lengths = [("", self.n_k), *([("_q", self.n_q)] if own else [])]
-        f = max(1, turned // 2 - (self.chance(0.3) and turned > 3))
+        f = max(1, rotated // 2 - (self.chance(0.3) and rotated > 3))
         self.case.sizes["f"] = f if asked.given == "tables" else self.case.sizes["f"]
         for letter, n in lengths:
             if asked.given == "tables":

@@ -102,7 +102,7 @@ MISTAKES: dict[str, tuple[str, Any, Any, Callable[..., Any]]] = {
         "shared_gradient",
         lambda g, times: sum(namespace_of(g).split(g, times, axis=-3)),
     ),
-    "turned forth": (
+    "rotated forth": (
         "rotary, half",
         PLACES,
         "rotate_gradients",

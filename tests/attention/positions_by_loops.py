@@ -52,7 +52,7 @@ def scale_of(spec: Attention, given: Given, terms: int = 1) -> Any:
     return mpmath.mpf(c.numerator) / c.denominator
 
 
-def turned(x: Any, angles: Any, layout: str) -> list[Any]:
+def rotated(x: Any, angles: Any, layout: str) -> list[Any]:
     """The pairs of a row as complex numbers, each times e^{iθ}; ``angles`` are those factors."""
     out = list(x)
     f = len(angles)
@@ -72,8 +72,8 @@ def rotary(spec: Attention, given: Given, head: int, offset: int) -> tuple[Term,
     else:
         powers = given["angles"]
     last = given.get("angles_q") or powers[offset : offset + len(given["q"])]
-    q = [turned(x, z, asked.layout) for x, z in zip(given["q"], last, strict=True)]
-    k = [turned(x, z, asked.layout) for x, z in zip(given["k"], powers, strict=True)]
+    q = [rotated(x, z, asked.layout) for x, z in zip(given["q"], last, strict=True)]
+    k = [rotated(x, z, asked.layout) for x, z in zip(given["k"], powers, strict=True)]
     return lambda i, j: dot(q[i], k[j]) * scale, None
 
 

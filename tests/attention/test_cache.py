@@ -226,8 +226,8 @@ def test_keys_are_rotated_before_they_are_cached(start: Any) -> None:
     spec = Attention(scale=1, causal=True, window=WINDOW, position=Rotary(triples=TRIPLES))
 
     def form(q: Any, k: Any, v: Any, first: int = 0) -> Any:
-        turned = [rotate(x, *pythagorean_tables(N, TRIPLES, x, first)) for x in (q, k)]
-        return decoded(start, CHUNKS["chunks"], turned[0], turned[1], v, mask=window, before=True)
+        rotated = [rotate(x, *pythagorean_tables(N, TRIPLES, x, first)) for x in (q, k)]
+        return decoded(start, CHUNKS["chunks"], rotated[0], rotated[1], v, mask=window, before=True)
 
     def left_to_it(q: Any, k: Any, v: Any) -> Any:
         return prefill(spec, q, k, v, CHUNKS["chunks"])
@@ -235,8 +235,8 @@ def test_keys_are_rotated_before_they_are_cached(start: Any) -> None:
     def anew(q: Any, k: Any, v: Any) -> Any:
         """Each chunk counts its positions from 0."""
         chunks = [[x[lo:hi] for x in (q, k)] for lo, hi in pairwise(CHUNKS["chunks"])]
-        turned = [[rotate(x, *pythagorean_tables(len(x), TRIPLES, x)) for x in chunk] for chunk in chunks]
-        whole = [namespace_of(q).concat(parts, axis=0) for parts in zip(*turned, strict=True)]
+        rotated = [[rotate(x, *pythagorean_tables(len(x), TRIPLES, x)) for x in chunk] for chunk in chunks]
+        whole = [namespace_of(q).concat(parts, axis=0) for parts in zip(*rotated, strict=True)]
         return decoded(start, CHUNKS["chunks"], *whole, v, mask=window, before=True)
 
     assert exactly(form, spec, data)

@@ -118,8 +118,8 @@ def test_what_makes_no_sense_is_refused(make: Callable[[], Any], words: str) -> 
 
 NARROWED = qkv(width=NARROW)
 UNFIT: list[tuple[Attention, dict[str, Any], str]] = [
-    (Attention(position=Rotary(width=6)), {}, "rotary: 6 columns are to be turned, and queries and keys have 5"),
-    (Attention(position=Rotary(triples=TRIPLES * 2)), {}, "rotary: 8 columns are to be turned"),
+    (Attention(position=Rotary(width=6)), {}, "rotary: 6 columns are to be rotated, and queries and keys have 5"),
+    (Attention(position=Rotary(triples=TRIPLES * 2)), {}, "rotary: 8 columns are to be rotated"),
     (Attention(position=Rotary()), {}, "5 is no even number from 2 on"),
     (Attention(position=Rotary(given="tables")), {}, "the specification needs input 'cos'"),
     (Attention(), {"cos": data(N_K, 2)}, "the specification has no input 'cos'"),

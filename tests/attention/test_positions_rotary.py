@@ -138,7 +138,7 @@ def test_what_is_no_triple_is_refused() -> None:
 
 
 # -- the rotation ------------------------------------------------------------------------------------------------------
-def turned(x: Any, c: Any, s: Any, pairs: Callable[[int, int], tuple[int, int]]) -> Any:
+def rotated(x: Any, c: Any, s: Any, pairs: Callable[[int, int], tuple[int, int]]) -> Any:
     """Pairs of columns as complex numbers, times c + is."""
     out = [list(row) for row in x]
     f = len(c[0])
@@ -163,7 +163,7 @@ OTHER = {"half": "interleaved", "interleaved": "half"}
 ROTATIONS: dict[str, Piece] = {
     f"{layout}, {width} of {d}": Piece(
         lambda x, c, s, layout=layout: rotate(x, c, s, layout),
-        lambda x, c, s, layout=layout: turned(x, c, s, LAYOUTS[layout]),
+        lambda x, c, s, layout=layout: rotated(x, c, s, LAYOUTS[layout]),
         lambda x, c, s, layout=layout: rotate(x, c, s, OTHER[layout]),
         ((3, d), (3, width // 2), (3, width // 2)),
     )
@@ -199,8 +199,8 @@ def test_exact_scores_depend_on_the_distance_alone() -> None:
 
     def scores(start: int, sign: int = 1) -> Any:
         cos, sin = pythagorean_tables(3, TRIPLES, q, start)
-        turned_keys = rotate_half(k, cos[:2], sign * sin[:2])
-        return dot_scores(rotate_half(q, for_queries(cos, 2), for_queries(sin, 2)), turned_keys)
+        rotated_keys = rotate_half(k, cos[:2], sign * sin[:2])
+        return dot_scores(rotate_half(q, for_queries(cos, 2), for_queries(sin, 2)), rotated_keys)
 
     assert (scores(0) == scores(5)).all()
     assert (scores(0) == scores(-7)).all()

@@ -287,8 +287,8 @@ def test_a_name_with_a_number_goes_before_the_one_without() -> None:
 
 
 def test_rotary_positions_are_a_field_of_attention() -> None:
-    turned = replace(DECODER, attention=Attention(heads=H, causal=True, position=Rotary()))
-    model = Transformer(decoder=(turned, turned), tied=True)
+    rotated = replace(DECODER, attention=Attention(heads=H, causal=True, position=Rotary()))
+    model = Transformer(decoder=(rotated, rotated), tied=True)
     given = parameters(model)
     out = model(np.array([0, 1, 2]), **given)
     plain = Transformer(decoder=(DECODER, DECODER), tied=True)(np.array([0, 1, 2]), **given)

@@ -57,7 +57,7 @@ def qkv(spec: Attention, given: dict[str, Any]) -> tuple[Any, Any, Any, int]:
         q, k, v = projected(spec, given)
     q, k = (normed(spec, t, given.get(f"g_{n}"), given.get(f"beta_{n}")) for t, n in ((q, "q"), (k, "k")))
     if isinstance(spec.position, Rotary):
-        q, k = rotated(spec, given, q, k)
+        q, k = both_rotated(spec, given, q, k)
     return q, k, v, q.shape[-1]
 
 
@@ -96,7 +96,7 @@ def latent(spec: Attention, given: dict[str, Any]) -> tuple[Any, Any, Any, int]:
     r = kr.shape[-1]
     qn, qr = q[..., :-r], q[..., -r:]
     if isinstance(spec.position, Rotary):
-        qr, kr = rotated(spec, given, qr, kr)
+        qr, kr = both_rotated(spec, given, qr, kr)
     if spec.latent is not None and spec.latent.absorbed:
         qn, own, v = qn @ split(given["w_uk"], h).mT, c, c
         own, v, kr = (t[..., None, :, :] if h > 1 else t for t in (own, v, kr))
@@ -106,7 +106,7 @@ def latent(spec: Attention, given: dict[str, Any]) -> tuple[Any, Any, Any, int]:
     return torch.cat([qn, qr], -1), torch.cat([own, kr], -1), v, q.shape[-1]
 
 
-def rotated(spec: Attention, given: dict[str, Any], q: Any, k: Any) -> tuple[Any, Any]:
+def both_rotated(spec: Attention, given: dict[str, Any], q: Any, k: Any) -> tuple[Any, Any]:
     cos, sin = given.get("cos"), given.get("sin")
     if cos is None:
         cos, sin = tables(spec.position, k.shape[-2], k.shape[-1])
@@ -114,7 +114,7 @@ def rotated(spec: Attention, given: dict[str, Any], q: Any, k: Any) -> tuple[Any
     rows = slice(late, late + q.shape[-2])
     own = [given[n] if n in given else t[..., rows, :] for n, t in (("cos_q", cos), ("sin_q", sin))]
     layout = spec.position.layout  # type: ignore[union-attr]
-    return turned(q, *own, layout), turned(k, cos, sin, layout)
+    return rotated(q, *own, layout), rotated(k, cos, sin, layout)
 
 
 def tables(asked: Any, n: int, width: int) -> tuple[Any, Any]:
@@ -129,7 +129,7 @@ def tables(asked: Any, n: int, width: int) -> tuple[Any, Any]:
     return angles.cos(), angles.sin()
 
 
-def turned(x: Any, cos: Any, sin: Any, layout: str) -> Any:
+def rotated(x: Any, cos: Any, sin: Any, layout: str) -> Any:
     import torch
 
     f = cos.shape[-1]

@@ -36,7 +36,7 @@ PROGRAMS = """
         while True:
             pass
 
-    def turned(x, positions, theta=10000.0):
+    def rotated(x, positions, theta=10000.0):
         if x.shape[-2] == 9 and not os.path.exists("crashed"):
             open("crashed", "w").close()
             os._exit(3)
@@ -88,7 +88,7 @@ def test_a_call_that_never_returns_is_ended(run: Run) -> None:
 
 @pytest.mark.deep
 def test_after_a_crash_the_function_is_called_as_before(run: Run) -> None:
-    report = verify_target("f.py:turned", Rotary(layout="interleaved"), layout="nd", examples=0)
+    report = verify_target("f.py:rotated", Rotary(layout="interleaved"), layout="nd", examples=0)
     (fault,) = report.faults
     assert (fault.step, fault.counterexample and fault.counterexample.sizes["n"]) == ("call", 9)
     assert sum(check.cases for check in report.checks) > 10

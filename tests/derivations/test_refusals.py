@@ -111,7 +111,7 @@ def test_another_attention_is_refused(module: Any, spec: Attention, monkeypatch:
         derive(module.__name__.rpartition(".")[2].replace("_", "-"))
 
 
-def turned_back(_: Any) -> Callable[..., Any]:
+def rotated_back(_: Any) -> Callable[..., Any]:
     return lambda x, cos, sin: rotate_interleaved(x, cos, -sin)
 
 
@@ -126,7 +126,7 @@ SPOILT: list[tuple[Any, str, Callable[..., Any]]] = [
     (lookup, "softmax", squared_scores),
     (lookup, "softmax", without_the_divisor),
     (initialisation, "softmax", without_the_divisor),
-    (rope, "rotate_interleaved", turned_back),
+    (rope, "rotate_interleaved", rotated_back),
     (sinks, "sink_weights", doubled),
     (sinks, "softmax", squared_scores),
     (gqa, "grouped_attention", doubled),

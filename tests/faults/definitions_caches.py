@@ -39,7 +39,7 @@ def _written(k, v, k_cache, v_cache, at):
     return slots, np.arange(k.shape[-2])[:, None]
 
 
-def _turned(x, positions):
+def _rotated(x, positions):
     f = x.shape[-1] // 2
     frequencies = (x.dtype.type(10000) ** (-np.arange(f).astype(x.dtype) / x.dtype.type(f))).astype(x.dtype)
     angles = positions[:, None].astype(x.dtype) * frequencies
@@ -84,14 +84,14 @@ def written_at_zero(q, k, v, k_cache, v_cache, length):
     return _attend(q, k_cache, v_cache, j <= length + i)
 
 
-def turned(q, k, v, k_cache, v_cache):
+def rotated(q, k, v, k_cache, v_cache):
     positions = k_cache.shape[-2] + np.arange(q.shape[-2])
-    return grown(_turned(q, positions), _turned(k, positions), v, k_cache, v_cache)
+    return grown(_rotated(q, positions), _rotated(k, positions), v, k_cache, v_cache)
 
 
-def turned_from_zero(q, k, v, k_cache, v_cache):
+def rotated_from_zero(q, k, v, k_cache, v_cache):
     positions = np.arange(q.shape[-2])
-    return grown(_turned(q, positions), _turned(k, positions), v, k_cache, v_cache)
+    return grown(_rotated(q, positions), _rotated(k, positions), v, k_cache, v_cache)
 
 
 _PLAIN, _TURNED = Cached(Attention(causal=True)), Cached(Attention(causal=True, position=Rotary()))
@@ -102,12 +102,12 @@ WRONG = (
     Program("cache empty slots", empty_slots, _PLAIN, "mask", "empty slots of the cache are attended to"),
     Program("cache written at zero", written_at_zero, _PLAIN, "cache",
             "new tokens are written at the beginning of the cache"),
-    Program("cache from zero", turned_from_zero, _TURNED, "position",
-            "new tokens are turned as if the cache were empty, from position 0"),
+    Program("cache from zero", rotated_from_zero, _TURNED, "position",
+            "new tokens are rotated as if the cache were empty, from position 0"),
 )  # fmt: skip
 RIGHT = (
     Program("cache grown", grown, _PLAIN),
     Program("cache static", static, _PLAIN),
     Program("cache sliced", static_sliced, _PLAIN),
-    Program("cache turned", turned, _TURNED),
+    Program("cache rotated", rotated, _TURNED),
 )

@@ -86,8 +86,8 @@ def laid_apart(x, positions):
 
 def of_all_columns(x, positions):
     angles = _angles(x, positions)[:, :2]
-    turned = _half(x[..., :4], np.cos(angles), np.sin(angles))
-    return np.concatenate([turned, x[..., 4:]], axis=-1)
+    rotated = _half(x[..., :4], np.cos(angles), np.sin(angles))
+    return np.concatenate([rotated, x[..., 4:]], axis=-1)
 
 
 def from_one(x, positions):
@@ -96,15 +96,15 @@ def from_one(x, positions):
 
 WRONG = (
     Program("turns neighbours", interleaved, Rotary(),
-            "neighbouring columns 2l and 2l + 1 are turned together, not column l with l + r/2"),
+            "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"),
     Program("turns halves", half, Rotary(layout="interleaved"),
-            "column l is turned with l + r/2, not with its neighbour"),
+            "column l is rotated with l + r/2, not with its neighbour"),
     Program("one over d", one_over_d, Rotary(), "the exponents of the frequencies are l/r, not 2l/r"),
     Program("in bfloat16", in_bfloat16, Rotary(), "positions are rounded to bfloat16"),
     Program("other way", other_way, Rotary(), "the rotation is the other way round: angles have the other sign"),
     Program("laid apart", laid_apart, Rotary(), "halves are exchanged with angles that are laid out for neighbours"),
     Program("of all columns", of_all_columns, Rotary(width=4),
-            "the frequencies are those of all columns, not of the ones that are turned"),
+            "the frequencies are those of all columns, not of the ones that are rotated"),
     Program("base", half, Rotary(base=500000), "the base of the frequencies is 10000, not 500000"),
     Program("from one", from_one, Rotary(), "positions are one too large", "float64"),
 )  # fmt: skip

@@ -26,7 +26,7 @@ def softmax(s: Array, sink: Array | None = None) -> Array:
     return e / (total if sink is None else total + np.exp(sink - m))
 
 
-def turned(x: Array, start: int, layout: str = "half", base: float = 10000.0) -> Array:
+def rotated(x: Array, start: int, layout: str = "half", base: float = 10000.0) -> Array:
     d = x.shape[-1]
     angles = (np.arange(x.shape[-2]) + start)[:, None] * base ** (-np.arange(0, d, 2) / d)
     cos, sin = (t.astype(x.dtype) for t in (np.cos(angles), np.sin(angles)))
@@ -133,7 +133,7 @@ def _cap(c: float, s: Array, given: Any) -> Array:
 
 
 def _turn(query: int, layout: str, q: Array, k: Array) -> tuple[Array, Array]:
-    return turned(q, k.shape[-2] - q.shape[-2] + query, layout), turned(k, 0, layout)
+    return rotated(q, k.shape[-2] - q.shape[-2] + query, layout), rotated(k, 0, layout)
 
 
 def _norms(axis: int, q: Array, k: Array) -> tuple[Array, Array]:
@@ -265,7 +265,7 @@ VARIANTS: dict[str, Variant] = {
         {
             "other layout": (
                 Choices(prepare=partial(_turn, 0, "interleaved"), open_=_causal),
-                "neighbouring columns 2l and 2l + 1 are turned together, not column l with l + r/2",
+                "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
             ),
             "one place on": (
                 Choices(prepare=partial(_turn, 1, "half"), open_=_causal),

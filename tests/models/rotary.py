@@ -163,7 +163,7 @@ def gptj() -> Case:
     told = {"heads": 3, "causal": True, "position": Rotary(layout="interleaved", width=4)}
     wrong = (
         Wrong("pairs (l, l + r/2)", {"position": Rotary(width=4)}),
-        Wrong("all columns turned", {"position": Rotary(layout="interleaved")}),
+        Wrong("all columns rotated", {"position": Rotary(layout="interleaved")}),
         Wrong("another base", {"position": Rotary(layout="interleaved", width=4, base=500000)}),
     )
     note = "Scores are taken in float32 too."
@@ -180,7 +180,7 @@ def gpt_neox() -> Case:
     told = {"heads": 3, "causal": True, "position": Rotary(width=4)}
     wrong = (
         Wrong("pairs (2l, 2l + 1)", {"position": Rotary(layout="interleaved", width=4)}),
-        Wrong("all columns turned", {"position": Rotary()}),
+        Wrong("all columns rotated", {"position": Rotary()}),
         Wrong("another base", {"position": Rotary(width=4, base=500000)}),
     )
     return Case("GPT-NeoX", seen, told, inputs, wrong, "", SOFTMAX)

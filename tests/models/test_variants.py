@@ -59,7 +59,7 @@ def test_heads_of_keys_are_as_many_as_the_names_say() -> None:
         assert (spec.heads // spec.key_heads, spec.key_heads) == (queries, keys)
 
 
-def test_a_part_of_the_columns_is_turned() -> None:
+def test_a_part_of_the_columns_is_rotated() -> None:
     of = case(SHOWN["rotary, in part"])
     assert isinstance(of.spec.position, Rotary)
     assert of.spec.position.width == of.inputs["w_q"].shape[-1] // of.spec.heads // 2

@@ -16,7 +16,7 @@ Arrays = dict[str, Any]
 
 
 def rotary_embedding(call: Call) -> Arrays:
-    """The first columns of each head turned by the angles of its position."""
+    """The first columns of each head rotated by the angles of its position."""
     x, cos, sin = (call.inputs[name] for name in ("X", "cos_cache", "sin_cache"))
     heads = split_heads(x, call.attributes["num_heads"]) if x.ndim == 3 else x
     if "position_ids" in call.inputs:

@@ -1,4 +1,4 @@
-"""Legal implementations of variants: capped, biased, turned, with sinks, in the arithmetic of ``legal``."""
+"""Legal implementations of variants: capped, biased, rotated, with sinks, in the arithmetic of ``legal``."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class VariantRow(Row):
             q = np.array([self.fl(x * scale) for x in q])
         if isinstance(spec.position, Rotary):
             assert given.places is not None
-            q = self._turned(q, given.place)
+            q = self._rotated(q, given.place)
             keys = np.array(
-                [self._turned(x, int(p), j) for j, (x, p) in enumerate(zip(keys, given.places, strict=True))]
+                [self._rotated(x, int(p), j) for j, (x, p) in enumerate(zip(keys, given.places, strict=True))]
             )
         found = self._products(q, keys) if first else super().scores(q, keys)
         found = [self._after(s, j) for j, s in enumerate(found)]
@@ -79,7 +79,7 @@ class VariantRow(Row):
             self.fl(self.add([self.fl(a * b, j) for a, b in zip(q, row, strict=True)], j), j) for j, row in enumerate(k)
         ]
 
-    def _turned(self, x: np.ndarray, place: int, key: int = 0) -> np.ndarray:
+    def _rotated(self, x: np.ndarray, place: int, key: int = 0) -> np.ndarray:
         position = self.spec.position
         assert isinstance(position, Rotary)
         f, out = len(x) // 2, np.array(x, dtype=float)

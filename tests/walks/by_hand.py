@@ -23,7 +23,7 @@ def times(rows: Rows, matrix: Rows) -> Rows:
     return [[dot(row, [line[c] for line in matrix]) for c in range(len(matrix[0]))] for row in rows]
 
 
-def turned(row: Row, triples: Sequence[tuple[int, int, int]], place: int) -> Row:
+def rotated(row: Row, triples: Sequence[tuple[int, int, int]], place: int) -> Row:
     """The pairs (l, l + r/2) of the first r columns as complex numbers, times ((a + bi)/c)^place."""
     out, pairs = list(row), len(triples)
     for column, (a, b, c) in enumerate(triples):

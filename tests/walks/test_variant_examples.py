@@ -13,7 +13,7 @@ from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import examples
 from symattn.derivations.walks import walk
 from symattn.evidence import Grade
-from tests.walks.by_hand import close, dot, fractions, mixed, softmax, sparsest, t5_bucket, times, turned
+from tests.walks.by_hand import close, dot, fractions, mixed, rotated, softmax, sparsest, t5_bucket, times
 
 
 @cache
@@ -39,10 +39,10 @@ def test_decoder_step_by_loops() -> None:
     data, found = given("decoder-step"), steps("decoder-step")
     triples = [(3, 4, 5), (4, 3, 5)]
     last = len(data["k"][0]) - 1
-    q = [[turned(row, triples, last) for row in head] for head in data["q"]]
-    k = [[turned(row, triples, j) for j, row in enumerate(head)] for head in data["k"]]
-    assert exact(found["q_turned"]["exact"]) == q
-    assert exact(found["k_turned"]["exact"]) == k
+    q = [[rotated(row, triples, last) for row in head] for head in data["q"]]
+    k = [[rotated(row, triples, j) for j, row in enumerate(head)] for head in data["k"]]
+    assert exact(found["q_rotated"]["exact"]) == q
+    assert exact(found["k_rotated"]["exact"]) == k
     scores = [[[dot(row, key) for key in k[h // 2]] for row in q[h]] for h in range(4)]
     assert exact(found["scores"]["exact"]) == scores
     capped = [[4 * math.tanh(float(s) / 2 / 4) for s in head[0]] for head in scores]
@@ -64,8 +64,10 @@ def latent_scores(data: dict[str, Any]) -> list[list[Fraction]]:
     triples = [(3, 4, 5)]
     rows = []
     for h in range(2):
-        own, positional = q[3 * h : 3 * h + 1], turned(q[3 * h + 1 : 3 * h + 3], triples, last)
-        rows.append([(dot(own, k_n[j][h : h + 1]) + dot(positional, turned(k_r[j], triples, j))) / 2 for j in range(6)])
+        own, positional = q[3 * h : 3 * h + 1], rotated(q[3 * h + 1 : 3 * h + 3], triples, last)
+        rows.append(
+            [(dot(own, k_n[j][h : h + 1]) + dot(positional, rotated(k_r[j], triples, j))) / 2 for j in range(6)]
+        )
     return rows
 
 

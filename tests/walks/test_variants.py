@@ -95,10 +95,10 @@ def test_a_wrong_entry_is_noticed_at_every_step(name: str) -> None:
 ONE_WAY = Buckets(number=4, max_distance=3, bidirectional=False)
 LATENT = VARIANTS["rotary, latent"].spec
 WRONG: list[tuple[str, str, Attention]] = [
-    ("rotary, half", "q_turned", Attention(position=Rotary(triples=((3, 4, 5), (5, 12, 13)), layout="interleaved"))),
+    ("rotary, half", "q_rotated", Attention(position=Rotary(triples=((3, 4, 5), (5, 12, 13)), layout="interleaved"))),
     ("rotary, half", "cos", Attention(position=Rotary(triples=((3, 4, 5), (5, 12, 13)), start=1))),
     ("rotary, half", "sin", Attention(position=Rotary(triples=((3, -4, 5), (5, 12, 13))))),
-    ("rotary, half", "q_turned", replace(VARIANTS["rotary, half"].spec, alignment="top-left")),
+    ("rotary, half", "q_rotated", replace(VARIANTS["rotary, half"].spec, alignment="top-left")),
     ("rotary, true frequencies", "cos", Attention(position=Rotary(base=100))),
     (
         "T5 buckets",
@@ -129,7 +129,7 @@ WRONG: list[tuple[str, str, Attention]] = [
     ("LayerNorm of q and k", "k_normed", Attention(qk_norm="rms")),
     ("cosine", "scores", Attention(score="distance")),
     ("1/d_k", "scaled", Attention()),
-    ("rotary, latent", "q_r_turned", replace(LATENT, position=Rotary(triples=((3, 4, 5),), layout="half", start=2))),
+    ("rotary, latent", "q_r_rotated", replace(LATENT, position=Rotary(triples=((3, 4, 5),), layout="half", start=2))),
 ]
 
 
@@ -137,7 +137,7 @@ WRONG: list[tuple[str, str, Attention]] = [
 def test_another_specification_is_noticed(name: str, step: str, other: Attention) -> None:
     """The arrays of one specification are not those of another, at the step where they differ."""
     walk = walked(name)
-    if step in ("cos", "sin", "q_r_turned"):
+    if step in ("cos", "sin", "q_r_rotated"):
         wrong = Walk(Sheet(name, name, replace(walk.sheet.attention, position=other.position), inputs(name)), "float64")
         made = wrong.arrays | {n: walk.arrays[n] for n in (step,)}
         assert step_agrees(made, other, wrong.pipeline[step]) is False

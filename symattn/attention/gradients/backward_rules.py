@@ -178,7 +178,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("q_joined", "k_joined"), steps.joined),
     **dict.fromkeys(("q_normed", "k_normed"), steps.normed),
     **dict.fromkeys(("cos", "sin", "cos_q", "sin_q", "slopes"), steps.nothing),
-    **dict.fromkeys(("q_turned", "k_turned", "q_r_turned", "k_r_turned"), steps.turned),
+    **dict.fromkeys(("q_rotated", "k_rotated", "q_r_rotated", "k_r_rotated"), steps.rotated),
     **dict.fromkeys(("k_shared", "v_shared"), steps.shared),
     **dict.fromkeys(("q_cut", "k_cut"), steps.truncated),
     "scores": scored,

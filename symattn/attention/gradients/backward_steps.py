@@ -141,12 +141,12 @@ def normed(at: At, g: Any) -> Gradients:
     return (dx, *({"g": dgain, "beta": dbias}[n] for n in given))
 
 
-def turned(at: At, g: Any) -> Gradients:
-    """Turned back; tables that were given have gradients, too."""
+def rotated(at: At, g: Any) -> Gradients:
+    """Rotated back; tables that were given have gradients, too."""
     x, cos, sin = at.x
     asked, alignment = at.spec.position, at.spec.alignment
     assert isinstance(asked, Rotary)
-    some = x.shape[-2] != cos.shape[-2]  # queries turned by some rows of the keys' tables
+    some = x.shape[-2] != cos.shape[-2]  # queries rotated by some rows of the keys' tables
     rows = [rotary.for_queries(t, x.shape[-2], alignment) if some else t for t in (cos, sin)]
     wide = [rotary.for_heads(t, x) for t in rows]
     dx, *found = positions.rotate_gradients(x, wide[0], wide[1], g, asked.layout)

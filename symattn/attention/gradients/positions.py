@@ -14,7 +14,7 @@ from symattn.attention.positions.rotary import rotate
 
 
 def rotate_gradients(x: Any, cos: Any, sin: Any, g: Any, layout: str = "half") -> tuple[Any, Any, Any]:
-    """(dX, dcos, dsin): G turned back, by the angles with the sines −sin; the columns that pass, pass.
+    """(dX, dcos, dsin): G rotated back, by the angles with the sines −sin; the columns that pass, pass.
 
     A pair (a, b) ↦ (a cos − b sin, b cos + a sin) with the gradients (c, d) gives dcos = a c + b d, dsin = a d − b c.
     Shapes: x and g (…, n, d), cos and sin (…, n, r/2). Source: Su et al., RoFormer (2021), equation 34, transposed.
@@ -25,7 +25,7 @@ def rotate_gradients(x: Any, cos: Any, sin: Any, g: Any, layout: str = "half") -
 
 
 def pairs_of(x: Any, cos: Any, layout: str) -> tuple[Any, Any]:
-    """The first and the second of each pair of columns that are turned: (…, n, r/2) each."""
+    """The first and the second of each pair of columns that are rotated: (…, n, r/2) each."""
     f = cos.shape[-1]
     if layout == "half":
         return x[..., :f], x[..., f : f * 2]

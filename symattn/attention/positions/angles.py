@@ -40,8 +40,8 @@ def rotate_interleaved(x: Any, cos: Any, sin: Any) -> Any:
     xp = namespace_of(x)
     pairs = xp.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2))
     a, b = pairs[..., 0], pairs[..., 1]
-    turned = xp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)
-    return xp.reshape(turned, (*turned.shape[:-2], x.shape[-1]))  # tables may have axes of batches that x lacks
+    rotated = xp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)
+    return xp.reshape(rotated, (*rotated.shape[:-2], x.shape[-1]))  # tables may have axes of batches that x lacks
 
 
 def linear_bias(s: Any, slope: Any, alignment: str = "bottom-right") -> Any:

@@ -150,4 +150,4 @@ def check_sizes(spec: Attention, found: Mapping[str, Any], given: Collection[str
 def _check_columns(asked: Rotary, lengths: Mapping[str, int], letter: str) -> None:
     width = asked.width or 2 * (len(asked.triples) if asked.triples else lengths.get("f", 0))
     if letter in lengths and width > lengths[letter]:
-        raise InputError(f"rotary: {width} columns are to be turned, and queries and keys have {lengths[letter]}")
+        raise InputError(f"rotary: {width} columns are to be rotated, and queries and keys have {lengths[letter]}")

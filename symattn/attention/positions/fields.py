@@ -19,10 +19,10 @@ from symattn.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Rotary:
-    """Queries and keys are turned by angles that grow with their positions; see ``rotary``.
+    """Queries and keys are rotated by angles that grow with their positions; see ``rotary``.
 
     base          θ of the frequencies θ^(−2l/r)
-    width         r, how many of the first columns are turned; None is all
+    width         r, how many of the first columns are rotated; None is all
     layout        ``half`` turns the columns l and l + r/2 together, ``interleaved`` 2l and 2l + 1
     scaling       how the frequencies are stretched, see ``rotary_fields``
     triples       (a, b, c) with a² + b² = c² for each pair of columns: angles with the cosine a/c and the sine b/c in

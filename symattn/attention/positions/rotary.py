@@ -16,7 +16,7 @@ Tables = tuple[Any, Any]
 
 
 def inverse_frequencies(width: int, base: Number, like: Any) -> Any:
-    """ω_l = θ^(−2l/r) for the base θ and the r columns that are turned: ω_0 = 1 is the fastest. Shapes: (r/2,).
+    """ω_l = θ^(−2l/r) for the base θ and the r columns that are rotated: ω_0 = 1 is the fastest. Shapes: (r/2,).
 
     Raises InputError for an odd width. Source: Su et al., RoFormer (2021), §3.2.2; Vaswani et al. (2017), §3.5.
     """
@@ -45,8 +45,8 @@ def angles(positions: Any, frequencies: Any) -> Any:
 def tables(positions: Any, frequencies: Any) -> Tables:
     """(cos, sin) of the angles p ω_l. Shapes: positions (…, n), frequencies (f,) → twice (…, n, f)."""
     xp = namespace_of(frequencies)
-    turned = angles(positions, frequencies)
-    return xp.cos(turned), xp.sin(turned)
+    rotated = angles(positions, frequencies)
+    return xp.cos(rotated), xp.sin(rotated)
 
 
 def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: Any, start: int = 0) -> Tables:
@@ -80,10 +80,10 @@ def rotate(x: Any, cos: Any, sin: Any, layout: str = "half") -> Any:
     width = cos.shape[-1] * 2
     if width == x.shape[-1]:
         return turn(x, cos, sin)
-    xp, turned, rest = namespace_of(x), turn(x[..., :width], cos, sin), x[..., width:]
-    if not fits(turned.shape[:-1], x.shape[:-1]):  # tables may have axes of batches that x lacks
-        rest = xp.broadcast_to(rest, (*turned.shape[:-1], x.shape[-1] - width))
-    return xp.concat([turned, rest], axis=-1)
+    xp, rotated, rest = namespace_of(x), turn(x[..., :width], cos, sin), x[..., width:]
+    if not fits(rotated.shape[:-1], x.shape[:-1]):  # tables may have axes of batches that x lacks
+        rest = xp.broadcast_to(rest, (*rotated.shape[:-1], x.shape[-1] - width))
+    return xp.concat([rotated, rest], axis=-1)
 
 
 def for_queries(table: Any, n_q: Any, alignment: str = "bottom-right") -> Any:

@@ -92,7 +92,8 @@ class LinearScaling(_Unit):
 class NTKScaling(_Unit):
     """A larger base: see ``rotary_scaling.ntk_aware``. With a trained ``length`` L, only from n > L on, and with n.
 
-    Keys that were turned when n was smaller had another base, so a cache of turned keys does not hold what this gives.
+    Keys that were rotated when n was smaller had another base, so a cache of rotated keys does not hold what this
+    gives.
 
     >>> from symattn import Rotary
     >>> Rotary(scaling=NTKScaling(factor=4))

@@ -1,6 +1,6 @@
 """Rotary frequencies for longer contexts: how ω_l changes when n is s times the length that was trained on.
 
-Every function takes the frequencies (f,) and gives (f,), f half of the columns that are turned.
+Every function takes the frequencies (f,) and gives (f,), f half of the columns that are rotated.
 """
 
 from __future__ import annotations

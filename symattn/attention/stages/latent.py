@@ -37,7 +37,7 @@ def latents(flow: Flow) -> None:
             reason=reason,
         )
     flow.now["width"] = "q"
-    flow.turned = ("q_r", "k_r")
+    flow.rotated = ("q_r", "k_r")
     if not asked.absorbed:
         _up(flow, "k_n", "c_kv", "w_uk")
         _up(flow, "v", "c_kv", "w_uv")

@@ -1,4 +1,4 @@
-"""Positions: queries and keys turned, terms of the scores by distance, and of the values."""
+"""Positions: queries and keys rotated, terms of the scores by distance, and of the values."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ I_, J_, L_, P_, R_ = (name(x) for x in ("i", "j", "ℓ", "p", "r"))
 OMEGA, THETA = name("ω", "ℓ"), name("θ", "ℓ")
 
 
-# -- queries and keys turned -------------------------------------------------------------------------------------------
+# -- queries and keys rotated ------------------------------------------------------------------------------------------
 def rotating(flow: Flow) -> None:
-    """The tables of cosines and sines, and the queries and keys turned by them."""
+    """The tables of cosines and sines, and the queries and keys rotated by them."""
     asked = flow.spec.position
     if not isinstance(asked, Rotary):
         return
-    query, key = flow.turned
+    query, key = flow.rotated
     for role, letter in ((key, ""), (query, "_q")):
         _tables(flow, asked, role, letter)
     own = "cos_q" in flow.given or "positions_q" in flow.given
@@ -36,11 +36,11 @@ def rotating(flow: Flow) -> None:
     for role in (query, key):
         letter = "_q" if own and role == query else ""
         last = flow.spec.alignment if role == query and not own else None
-        reason = f"the columns {other} of each pair turned by the angle of the position"
+        reason = f"the columns {other} of each pair rotated by the angle of the position"
         formula = call("rotate", flow.symbol(role), SYMBOLS[f"cos{letter}"], SYMBOLS[f"sin{letter}"])
         names = (role, f"cos{letter}", f"sin{letter}")
         heads = flow.spec.heads > 1 and role != "k_r"  # the part of a latent's keys is shared by all heads
-        flow.add(f"{role}_turned", partial(_turn, asked.layout, last, heads), formula, names, role=role, reason=reason)
+        flow.add(f"{role}_rotated", partial(_turn, asked.layout, last, heads), formula, names, role=role, reason=reason)
 
 
 def _turn(layout: str, alignment: str | None, heads: bool, x: Any, cos: Any, sin: Any) -> Any:

@@ -151,7 +151,7 @@ def _table(request: Request, step: Step) -> Formulas:
     return [(equals(entry(step.name, I_, L_), call(step.name[:3], place * angle)), "")]
 
 
-def _turned(request: Request, step: Step) -> Formulas:
+def _rotated(request: Request, step: Step) -> Formulas:
     asked = request.spec.position
     assert isinstance(asked, Rotary)
     x, cos, sin = step.of
@@ -221,5 +221,5 @@ WRITERS: dict[str, Writer] = {
     "scores": _scores, "scaled": _scaled, "capped": _capped, "biased": _biased, "masked": _masked,
     "slopes": _slopes, "weights": _weights, "lse": _lse, "dropped": _dropped, "positioned": _positioned,
     **dict.fromkeys(("cos", "sin", "cos_q", "sin_q"), _table),
-    **dict.fromkeys(("q_turned", "k_turned", "q_r_turned", "k_r_turned"), _turned),
+    **dict.fromkeys(("q_rotated", "k_rotated", "q_r_rotated", "k_r_rotated"), _rotated),
 }  # fmt: skip

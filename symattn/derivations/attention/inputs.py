@@ -151,8 +151,8 @@ def _names(spec: Attention, projected: bool, cross: bool, biases: bool) -> tuple
 
 def _lengths(spec: Attention, asked: Mapping[str, int], projected: bool, cross: bool) -> dict[str, int]:
     """The length of every letter of a size."""
-    turned = isinstance(spec.position, Rotary)
-    d_r = 2 if turned else 1
+    rotated = isinstance(spec.position, Rotary)
+    d_r = 2 if rotated else 1
     d_k = asked.get("dk") or (d_r + 1 if spec.latent else 2)
     n_q = asked.get("tokens", 3)
     n_k = asked.get("keys", n_q)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Index = tuple[int, ...]
 
 
-# -- queries and keys turned -------------------------------------------------------------------------------------------
+# -- queries and keys rotated ------------------------------------------------------------------------------------------
 def _table(place: Place, index: Index) -> Any:
     """cos or sin of p θ_l: of triples by multiplying complex numbers, else of frequencies θ^(−2l/r)."""
     asked, function = place.spec.position, place.step.name[:3]
@@ -41,7 +41,7 @@ def _turns(triple: tuple[int, int, int], times: int) -> tuple[Fraction, Fraction
     return (x, y) if times >= 0 else (x, -y)
 
 
-def _turned(place: Place, index: Index) -> Any:
+def _rotated(place: Place, index: Index) -> Any:
     """a cos − b sin and b cos + a sin of each pair of columns (a, b); the columns beyond the pairs as they are."""
     asked = place.spec.position
     assert isinstance(asked, Rotary)
@@ -167,7 +167,7 @@ def relative_values(place: Place, front: Front, i: int, column: int) -> list[Any
 
 ENTRIES: dict[str, Entry] = {
     **dict.fromkeys(("cos", "sin", "cos_q", "sin_q"), _table),
-    **dict.fromkeys(("q_turned", "k_turned", "q_r_turned", "k_r_turned"), _turned),
+    **dict.fromkeys(("q_rotated", "k_rotated", "q_r_rotated", "k_r_rotated"), _rotated),
     "positioned": _positioned,
     "slopes": _slope,
 }

@@ -99,7 +99,7 @@ class StepReader(Reader):
         """Raise Unread unless a letter on the left runs over its whole axis, or half of what is rotated in pairs."""
         for array, indices in self._occurrences(left):
             for index, _, length in self._axes_at(array, indices):
-                paired = array.endswith("_turned") and index == Name("l")
+                paired = array.endswith("_rotated") and index == Name("l")
                 free = isinstance(index, Name) and index.base in _LETTERS and not paired
                 if free and self.length(f"@{text(index)}") < length:
                     raise Unread(f"the index {text(index)} does not run over its axis")

@@ -191,7 +191,7 @@ def places(asked: Request, step: Step) -> dict[str, tuple[tuple[str, ...], Any]]
     elif isinstance(position, Buckets):
         index = buckets.t5_bucket(ahead, position.number, position.max_distance, position.bidirectional)
         found["β"] = ("i", "j"), np.asarray(index).astype(int) + 1
-    if step.name.endswith("_turned"):
+    if step.name.endswith("_rotated"):
         more = n_k - n_q if spec.alignment == "bottom-right" else 0
         found["p"] = ("i",), np.arange(1, n_q + 1) + more
     if step.name.endswith("_shared"):

@@ -53,7 +53,7 @@ def _variants(walk: Walk) -> Iterator[Text]:
     if spec.qk_norm:
         yield ("Normalised queries and keys keep scores bounded, however large the tokens grow.",)
     if isinstance(spec.position, Rotary):
-        yield ("Turned by angles that grow with their places, a query and a key have a product that depends on their "
+        yield ("Rotated by angles that grow with their places, a query and a key have a product that depends on their "
                "distance alone (symattn derive rope).",)  # fmt: skip
     if spec.key_heads < spec.heads:
         yield (f"{spec.heads} heads of queries share {spec.key_heads} of keys and values: a cache is smaller by that "

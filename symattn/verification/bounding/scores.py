@@ -7,7 +7,7 @@ A score becomes what the softmax receives in up to four steps, each with an erro
    than N_j + K + a roundings, in whatever order it is summed with what is added, so τ = g(N_j + K + a) |t|_j.
 2. Vectors that were changed first. Let |q̂ − q| ≤ e_q, let A_q be the sum of the absolute values of what q is summed
    of, and the same for k. Then τ = e_q A_k + A_q e_k + e_q e_k + g(N + K + a)(A_q + e_q)(A_k + e_k), since a factor
-   may also be multiplied into q before it is turned. The vectors' own errors:
+   may also be multiplied into q before it is rotated. The vectors' own errors:
    a. norms and latents: that of ``symattn.arrays.rounded``, whose rules and proofs stand there; keys of a latent have
       A_k = (|C| + e_C)|W_UK|, which also holds the orders in which W_UK goes into the queries;
    b. a rotation by tables with errors E: with R(x) the rotation by |cos|, |sin| without minus signs, A = R(A) and
@@ -61,7 +61,7 @@ LOG2_E = 1.5  # rounded up
 #: Every step that the proofs here and in ``bounds`` speak of.
 _PROVED = """
     w_q w_k w_v b_q b_k b_v cos sin cos_q sin_q slopes q k v c_q c_kv k_r q_n q_r k_n q_absorbed q_joined k_joined
-    v_absorbed q_normed k_normed q_turned k_turned q_r_turned k_r_turned q_cut k_cut k_shared v_shared r_k p_k p_q
+    v_absorbed q_normed k_normed q_rotated k_rotated q_r_rotated k_r_rotated q_cut k_cut k_shared v_shared r_k p_k p_q
     scores positioned scaled capped biased masked weights dropped lse attended attended_latents output
 """
 _STEPS = frozenset(_PROVED.split())
@@ -183,8 +183,8 @@ class _Scores:
     def _vector(self, name: str) -> tuple[Balls, Balls]:
         """A and e of queries or keys."""
         step = self.steps.get(name)
-        if step is not None and name.endswith("_turned"):
-            return self._turned(step, *self._vector(step.of[0]))
+        if step is not None and name.endswith("_rotated"):
+            return self._rotated(step, *self._vector(step.of[0]))
         if step is not None and name in _LINEAR:
             found = [self._vector(n) for n in step.of]
             sizes, errors = step.run(*[a for a, _ in found]), step.run(*[e for _, e in found])
@@ -195,7 +195,7 @@ class _Scores:
             found_size = step.run(a + e, size(self.run.values["w_uk"]))
         return found_size, self._error(self._rounded()[name]) if step is not None else found_size * 0
 
-    def _turned(self, step: Step, a: Balls, e: Balls) -> tuple[Balls, Balls]:
+    def _rotated(self, step: Step, a: Balls, e: Balls) -> tuple[Balls, Balls]:
         """Part b."""
         cos, sin = (size(self.run.values[n]) for n in step.of[1:])
         off = self._lift(self._tables(cos, step.of[1])) + self._g(3, self.f) * self.xp.maximum(cos, sin)

@@ -40,7 +40,7 @@ _SIZES = (
 class Cached:
     """Causal attention of n new tokens to a cache of p tokens and to one another.
 
-    attention  causal attention; with ``position=Rotary(…)`` the cache holds keys as they were turned
+    attention  causal attention; with ``position=Rotary(…)`` the cache holds keys as they were rotated
 
     A function for it takes q, k, v of the new tokens, k_cache, v_cache, and for caches with room for more tokens
     ``length``, the number p of tokens that they hold: slots from p on are empty, and hold zeros. Without ``length`` all
@@ -156,7 +156,7 @@ def _attended(
     keywise: bool = False, mask: Mask = _causal, start: Callable[[int], int] = lambda length: length,
     at: Callable[[int], int] = lambda length: length, new_first: bool = False, forget: bool = False,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The output and both caches: tokens turned from position ``start``, written at slot ``at``, seen by ``mask``."""
+    """The output and both caches: tokens rotated from position ``start``, written at slot ``at``, seen by ``mask``."""
     xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
     filled = int(k_cache.shape[-2]) if length is None else int(length)
     if isinstance(a.position, Rotary):
@@ -219,7 +219,7 @@ def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, 
         yield "cache", "new tokens are put before the cache, not behind it", {"new_first": True}
     if spec.attention.position is not None:
         for cause, start in (
-            ("new tokens are turned as if the cache were empty, from position 0", lambda length: 0),
+            ("new tokens are rotated as if the cache were empty, from position 0", lambda length: 0),
             ("positions of the new tokens are one too large", lambda length: length + 1),
             ("positions of the new tokens are one too small", lambda length: length - 1),
         ):

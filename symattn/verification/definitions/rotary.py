@@ -1,4 +1,4 @@
-"""``Rotary`` alone: vectors turned by angles that grow with their positions, one array or queries and keys."""
+"""``Rotary`` alone: vectors rotated by angles that grow with their positions, one array or queries and keys."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _subject(spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, b
     table = f"{'b ' * batched}n {'r' if wide else 't'}"
     front: dict[str, int] = {x: 2 for x in ("b", "h") if x in _FRONT[layout].split()}
     told = ", ".join(f"{n}={spelled(v)}" for n, v in differing(spec, Rotary()).items())
-    run = partial(_turned, spec, layout, names)
+    run = partial(_rotated, spec, layout, names)
     words = {"x": "t vec hidden_states input xq", "q": "query xq queries", "k": "key xk keys"}
     sizes = []
     for i, (n, f) in enumerate(_SIZES):
@@ -139,15 +139,15 @@ def _of(spec: Rotary, frequencies: Any, positions: Any, x: Any) -> Tables:
         n = int(np.max(np.asarray(positions))) + 1
         frequencies = spec.scaling.frequencies(frequencies, spec.base, n)
         size = spec.scaling.magnitude(x)
-    turned = angles(positions, frequencies)
-    return xp.cos(turned) * size, xp.sin(turned) * size
+    rotated = angles(positions, frequencies)
+    return xp.cos(rotated) * size, xp.sin(rotated) * size
 
 
-def _turned(
+def _rotated(
     spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, tables: Any, /,
     turn: Callable[..., Any] = rotate, **given: Any,
 ) -> Any:  # fmt: skip
-    """Every array turned, by tables that are given or made."""
+    """Every array rotated, by tables that are given or made."""
     found = []
     for name in names:
         x = given[name]
@@ -185,7 +185,7 @@ def _with(fields: dict[str, Any], spec: Rotary, positions: Any, x: Any, tables: 
 
 
 def _other_tables(run: Compute, wide: bool, change: Any, **given: Any) -> Any:
-    """Turned by other tables; where tables are given, there are none to get wrong."""
+    """Rotated by other tables; where tables are given, there are none to get wrong."""
     if "cos" in given:
         raise KeyError("cos")
     return run(wide, lambda spec, positions, x: change(spec, positions, x, tables_of), **given)

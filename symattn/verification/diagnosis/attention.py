@@ -17,7 +17,7 @@ from symattn.verification.diagnosis.isolate import idle_step, needs_scores
 from symattn.verification.diagnosis.matching import LITTLE, best, left, ranked, shares
 from symattn.verification.diagnosis.observe import first_wrong_step
 from symattn.verification.diagnosis.outofrange import out_of_range
-from symattn.verification.diagnosis.rows import affected, lost_rows, what_empty_rows_give, without_empty_rows
+from symattn.verification.diagnosis.rows import affected, nonfinite_rows, what_empty_rows_give, without_empty_rows
 from symattn.verification.diagnosis.screening import Screen
 from symattn.verification.judged import OF_VALUES, UNFIT, Case, Judged
 from symattn.verification.reference import RIGHT
@@ -250,7 +250,7 @@ def _is_finite(judged: Judged) -> bool:
 def blamed(session: Session, smallest: Judged, records: Sequence[Judged]) -> tuple[str, str]:
     """The step that is to blame, and what shows it: an idle step, or the weights themselves; and what is affected."""
     if all(r.finding == "not finite" for r in records):
-        step, seen = lost_rows(session.records)
+        step, seen = nonfinite_rows(session.records)
         if step:
             return step, seen
     wrong = [smallest, *(r for r in records if r.finding == "values")]

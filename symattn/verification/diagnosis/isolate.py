@@ -41,7 +41,7 @@ _IDLE: tuple[tuple[str, str, dict[str, Change]], ...] = (
     ("bias", "the bias is 0", _each(_ZERO, "bias")),
     ("bias", "all slopes are 0", _each(_ZERO, "slopes")),
     ("bias", "the biases of buckets are 0", _each(_ZERO, "b_rel")),
-    ("position", "nothing is turned", _each(_ONE, "cos cos_q") | _each(_ZERO, "sin sin_q")),
+    ("position", "nothing is rotated", _each(_ONE, "cos cos_q") | _each(_ZERO, "sin sin_q")),
     ("position", "all positions are 0", _each(_ZERO, "positions positions_q")),
     ("norm", "gains are 1 and biases 0", _each(_ONE, "g_q g_k") | _each(_ZERO, "beta_q beta_k")),
     ("scale", "the given scale is 1", _each(_ONE, "scale")),

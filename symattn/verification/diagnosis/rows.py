@@ -52,8 +52,8 @@ Measure = Callable[[Judged], np.ndarray]
 _LEAST = 2  # rows on either side
 
 
-def lost_rows(records: Sequence[Judged]) -> tuple[str, str]:
-    """The step, and in words the rows that are lost, if nothing else is wrong; ("", "") where no plain rule tells."""
+def nonfinite_rows(records: Sequence[Judged]) -> tuple[str, str]:
+    """The step and, in words, the rows that are not finite; ("", "") where no plain rule tells them from the others."""
     seen = [r for r in records if r.ratios is not None and traced(r).run.output_step is None]
     if not seen:
         return "", ""
@@ -66,7 +66,7 @@ def lost_rows(records: Sequence[Judged]) -> tuple[str, str]:
         said = [np.broadcast_to(measure(r), b.shape)[~e] for r, b, e in zip(seen, bad, empty, strict=True)]
         told = _separated(np.concatenate(said), lost)
         if told:
-            return "max", f"lost are the rows {words} {told}, and no others"
+            return "max", f"the rows {words} {told} come out as NaN or infinity, and no others"
     return "", ""
 
 
@@ -78,7 +78,7 @@ def _lost(judged: Judged) -> np.ndarray:
 
 
 def _separated(x: np.ndarray, lost: np.ndarray) -> str:
-    """“above 88” where a number separates those that are lost from the others."""
+    """“above 88” where a number separates the rows that are not finite from the others."""
     inside, outside = x[lost], x[~lost]
     if min(len(inside), len(outside)) < _LEAST:
         return ""

@@ -203,13 +203,13 @@ class Maker:
         """The smallest d_k from this one on that the specification can take."""
         position, least = self.spec.position, self.spec.truncate or 1
         if self.spec.latent is not None:
-            return max(d_k, self._turned + 1, least)
+            return max(d_k, self._rotated + 1, least)
         if isinstance(position, Rotary):
             d_k = max(d_k + d_k % 2, position.width or 2 * len(position.triples or ()) or 2)
         return max(d_k, least)
 
     @property
-    def _turned(self) -> int:
+    def _rotated(self) -> int:
         """d_r, how many columns of the keys of a latent have positions."""
         return (getattr(self.spec.position, "width", None) or 2) if self.spec.latent is not None else 0
 
@@ -222,7 +222,7 @@ class Maker:
         s = sizes
         d_model = s.d_k if self._plain else s.d_model
         letters = {"n_q": s.n_q, "n_k": s.n_k, "n": s.n_k, "d_k": s.d_k, "d_v": s.d_v, "d_model": d_model}
-        letters |= {"d_y": d_model, "d_out": d_model, "d_s": s.d_k, "d_r": self._turned, "d_n": s.d_k - self._turned}
+        letters |= {"d_y": d_model, "d_out": d_model, "d_s": s.d_k, "d_r": self._rotated, "d_n": s.d_k - self._rotated}
         letters |= {"f": self._pairs(s.d_k), "l": 3, "l_q": 4, "l_a": 3, "d_e": 3, "n_d": 1, "n_b": 1}
         letters |= {"n_r": s.n_k if self.spec.causal else s.n_q + s.n_k - 1} | known_sizes(self.spec)
         found = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
@@ -240,7 +240,7 @@ class Maker:
         return next((a.form for a in self.convention.arguments if a.input == name), "")
 
     def _pairs(self, d_k: int) -> int:
-        return (self._turned or d_k) // 2
+        return (self._rotated or d_k) // 2
 
     def make(self, sizes: Sizes, entries: Entries, rng: np.random.Generator) -> dict[str, Array]:
         """Inputs of the fitted sizes with the given entries, rounded to the format, and masks at random."""

@@ -80,9 +80,9 @@ def families(spec: Attention) -> Iterator[Family]:
         )
         yield Family("bias", f"{of} should be", ("positioned",), times, _HUNDRED)
     if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
-        turned = ("q_turned", "k_turned")
+        rotated = ("q_rotated", "k_rotated")
         yield Family(
-            "position", "the base of the frequencies is {}", turned, rotating.by_base, _logarithmic(1.5, 1e8, 40)
+            "position", "the base of the frequencies is {}", rotated, rotating.by_base, _logarithmic(1.5, 1e8, 40)
         )
     if spec.qk_norm in ("rms", "layer"):
         normed = ("q_normed", "k_normed")

@@ -36,15 +36,15 @@ def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
     """What is done with the right cosines and sines."""
     half = spec.layout == "half"
     other = "interleaved" if half else "half"
-    words = "neighbouring columns 2l and 2l + 1 are turned together, not column l with l + r/2"
-    words = words if half else "column l is turned with l + r/2, not with its neighbour"
+    words = "neighbouring columns 2l and 2l + 1 are rotated together, not column l with l + r/2"
+    words = words if half else "column l is rotated with l + r/2, not with its neighbour"
     yield words, lambda x, c, s, layout: rotate(x, c, s, other)
     words = "the rotation is the other way round: angles have the other sign"
     yield words, lambda x, c, s, layout: rotate(x, c, -s, layout)
     yield "cosines and sines are exchanged", lambda x, c, s, layout: rotate(x, s, c, layout)
-    words = "the angles are doubled: it is turned twice"
+    words = "the angles are doubled: it is rotated twice"
     yield words, lambda x, c, s, layout: rotate(rotate(x, c, s, layout), c, s, layout)
-    yield "the vectors are not turned", lambda x, c, s, layout: x + 0 * rotate(x, c, s, layout)
+    yield "the vectors are not rotated", lambda x, c, s, layout: x + 0 * rotate(x, c, s, layout)
     words = "the columns are exchanged without a change of sign"
     yield words, lambda x, c, s, layout: _mixed(x, c, s, layout, layout, 1)
     yield "the terms with the sine are left out", lambda x, c, s, layout: _mixed(x, c, 0 * s, layout, layout)
@@ -52,7 +52,7 @@ def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
     words = words.format(*(("halves", "neighbours") if half else ("neighbours", "halves")))
     yield words, lambda x, c, s, layout: _mixed(x, c, s, other, layout)
     if spec.width is not None:
-        yield "the last columns are turned, not the first", _last
+        yield "the last columns are rotated, not the first", _last
 
 
 def _mixed(x: Any, cos: Any, sin: Any, laid: str, exchanged: str, sign: int = -1) -> Any:
@@ -60,8 +60,8 @@ def _mixed(x: Any, cos: Any, sin: Any, laid: str, exchanged: str, sign: int = -1
     xp, r = namespace_of(x), 2 * int(cos.shape[-1])
     c, s = (_laid(t, laid) for t in (cos, sin))
     y, rest = x[..., :r], x[..., r:]
-    turned = y * c + _exchanged(y, exchanged, sign) * s
-    return xp.concat([turned, rest], axis=-1) if rest.shape[-1] else turned
+    rotated = y * c + _exchanged(y, exchanged, sign) * s
+    return xp.concat([rotated, rest], axis=-1) if rest.shape[-1] else rotated
 
 
 def _laid(table: Any, layout: str) -> Any:
@@ -81,8 +81,8 @@ def _exchanged(y: Any, layout: str, sign: int) -> Any:
 
 def _last(x: Any, cos: Any, sin: Any, layout: str) -> Any:
     rest = int(x.shape[-1]) - 2 * int(cos.shape[-1])
-    turned = rotate(x[..., rest:], cos, sin, layout)
-    return namespace_of(x).concat([x[..., :rest], turned], axis=-1) if rest else turned
+    rotated = rotate(x[..., rest:], cos, sin, layout)
+    return namespace_of(x).concat([x[..., :rest], rotated], axis=-1) if rest else rotated
 
 
 # -- the angles --------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ _EXPONENTS: dict[str, Callable[[int, int, int], Fraction]] = {
     "the frequencies grow with the column: the sign of their exponents is changed":
         lambda pair, r, d: Fraction(2 * pair, r),
     "all pairs have the frequency 1": lambda pair, r, d: Fraction(0),
-    "the frequencies are those of all columns, not of the ones that are turned":
+    "the frequencies are those of all columns, not of the ones that are rotated":
         lambda pair, r, d: Fraction(-2 * pair, d),
 }  # fmt: skip
 
@@ -157,12 +157,12 @@ _ALIKE = (
 
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
-    """Those of queries and keys that are turned."""
+    """Those of queries and keys that are rotated."""
     asked = spec.position
     if not isinstance(asked, Rotary) or spec.latent is not None or asked.triples is not None:
         return
     for words, turn in of_pairs(asked):
-        if words not in ("cosines and sines are exchanged", "the vectors are not turned"):
+        if words not in ("cosines and sines are exchanged", "the vectors are not rotated"):
             yield _turning(words, "qk", turn=turn)
     if asked.given == "tables":
         yield Mistake("position", "cosines and sines are exchanged", Variant(inputs=_cosines_and_sines))
@@ -171,20 +171,20 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             if not words.startswith(_ALIKE[: len(_ALIKE) - (asked.given == "positions")]):
                 yield _turning(words, "qk", change=change)
     backwards: Turn = lambda x, c, s, layout: rotate(x, c, -s, layout)  # noqa: E731
-    yield _turning("queries are turned backwards, keys forwards", "q", turn=backwards)
-    yield _turning("keys are turned backwards, queries forwards", "k", turn=backwards)
+    yield _turning("queries are rotated backwards, keys forwards", "q", turn=backwards)
+    yield _turning("keys are rotated backwards, queries forwards", "k", turn=backwards)
     for role, words in (
-        ("k", "keys are not turned, queries alone are"),
-        ("q", "queries are not turned, keys alone are"),
+        ("k", "keys are not rotated, queries alone are"),
+        ("q", "queries are not rotated, keys alone are"),
     ):
-        yield several("position", words, {f"{role}_turned": lambda at: at.first * 1})
-    yield in_steps("position", "values are turned too", of="changed", changed=_values)
+        yield several("position", words, {f"{role}_rotated": lambda at: at.first * 1})
+    yield in_steps("position", "values are rotated too", of="changed", changed=_values)
     if spec.alignment == "bottom-right":
         yield _turning(_LATE, "q", first=True)
         for by, words in ((1, "too far from"), (-1, "too near to")) if asked.given is None else ():
             yield _turning(f"queries are one position {words} the keys", "q", change=partial(_moved, by))
     if asked.given != "tables" and asked.width is not None:
-        yield _turning("all columns are turned, not the first ones alone", "qk", change=_whole)
+        yield _turning("all columns are rotated, not the first ones alone", "qk", change=_whole)
 
 
 def _whole(spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
@@ -200,16 +200,16 @@ def _same(spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
 
 
 def _turning(words: str, roles: str, turn: Turn = rotate, change: Change = _same, first: bool = False) -> Mistake:
-    made: dict[str, Wrong] = {f"{r}_turned": partial(_turned, turn, change, first) for r in roles}
+    made: dict[str, Wrong] = {f"{r}_rotated": partial(_rotated, turn, change, first) for r in roles}
     return several("position", words, made)
 
 
 def by_base(base: float, at: At) -> Any:
-    """Queries or keys turned by frequencies of another base."""
-    return _turned(rotate, lambda a, p, x, right: right(replace(a, base=base), p, x), False, at)
+    """Queries or keys rotated by frequencies of another base."""
+    return _rotated(rotate, lambda a, p, x, right: right(replace(a, base=base), p, x), False, at)
 
 
-def _turned(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> Any:
+def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> Any:
     """Queries or keys; ``first``: counted with the first key."""
     spec, values, role = at.spec, at.values, at.name[0]
     asked: Any = spec.position
@@ -254,7 +254,7 @@ def _cosines_and_sines(spec: Attention, inputs: Inputs) -> Inputs:
 
 
 def _values(spec: Attention, values: Values) -> Any:
-    """Values turned as keys are."""
+    """Values rotated as keys are."""
     v = values["v_shared" if "v_shared" in values else "v"]
-    at = At(spec, values, "k_turned")
-    return v if int(v.shape[-1]) % 2 else _turned(rotate, _same, False, at, v)
+    at = At(spec, values, "k_rotated")
+    return v if int(v.shape[-1]) % 2 else _rotated(rotate, _same, False, at, v)

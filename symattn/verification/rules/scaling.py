@@ -73,7 +73,7 @@ def _sizes(spec: Attention) -> Iterator[tuple[tuple[str, str], Size]]:
     if 1 < spec.key_heads < spec.heads:
         yield ("(d_k h_kv)", ", the width of all heads of keys"), lambda s, v: s.key_heads * size(v, "q")
     if getattr(spec.position, "width", None):
-        yield ("r", ", r the columns that are turned"), lambda s, v: int(getattr(s.position, "width", 1))
+        yield ("r", ", r the columns that are rotated"), lambda s, v: int(getattr(s.position, "width", 1))
 
 
 def by_power(number: Size, quarters: int, spec: Attention, values: Values) -> Any:

@@ -29,7 +29,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         yield from _dropout()
     if isinstance(spec.position, Rotary) and spec.qk_norm is not None:
         late: dict[str, Wrong] = {f"{r}_normed": _left_out for r in "qk"}
-        late |= {f"{r}_turned": _normed_late for r in "qk"}
+        late |= {f"{r}_rotated": _normed_late for r in "qk"}
         yield several("norm", "queries and keys are normalised after the rotation, not before", late)
 
 
@@ -43,7 +43,7 @@ def _twice(at: At) -> Any:
 
 def _normed_late(at: At) -> Any:
     """Rotated, then normalised: the array that the step takes is not normalised."""
-    return at.of(at.name.replace("turned", "normed"), at.right())
+    return at.of(at.name.replace("rotated", "normed"), at.right())
 
 
 # -- the scale ---------------------------------------------------------------------------------------------------------

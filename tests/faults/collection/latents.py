@@ -81,8 +81,8 @@ def scaled_by_one_part(
     return finish((q_n @ k_n.swapaxes(1, 2) + q_r @ k_r.T) / np.sqrt(x.dtype.type(q_n.shape[-1])), v, w_o)
 
 
-@wrong("position", "the shared keys are not turned", "position|turn|rotat", near="expanded")
-def shared_not_turned(
+@wrong("position", "the shared keys are not rotated", "position|turn|rotat", near="expanded")
+def shared_not_rotated(
     x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array, heads: int
 ) -> Array:
     q_n, q_r, k_n, _, v = parts(x, w_q, w_dkv, w_uk, w_uv, w_kr, heads)
@@ -98,7 +98,7 @@ def part_left_out(
     return finish(q_n @ k_n.swapaxes(1, 2) / np.sqrt(x.dtype.type(q_n.shape[-1] + q_r.shape[-1])), v, w_o)
 
 
-@wrong("split", "the turned columns are taken from the front", "first|last|front|columns|order|part", near="expanded")
+@wrong("split", "the rotated columns are taken from the front", "first|last|front|columns|order|part", near="expanded")
 def parts_exchanged(
     x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array, heads: int
 ) -> Array:

@@ -142,7 +142,7 @@ def rope_tables_in_pairs(q: Array, k: Array, v: Array) -> Array:
 
 @wrong(
     "position",
-    "new queries are turned from position 0",
+    "new queries are rotated from position 0",
     "position 0|from 0|start|queries|cache length|too",
     spec=_HALF,
     shows="n_q < n_k",
@@ -165,8 +165,8 @@ def rope_one_on(q: Array, k: Array, v: Array) -> Array:
 
 @wrong(
     "position",
-    "only the queries are turned",
-    "keys are not|only the queries|queries alone|not turned",
+    "only the queries are rotated",
+    "keys are not|only the queries|queries alone|not rotated",
     spec=_HALF,
     near="rope_half",
 )
@@ -177,7 +177,7 @@ def rope_queries_only(q: Array, k: Array, v: Array) -> Array:
 
 @wrong(
     "position",
-    "queries and keys are turned the opposite ways",
+    "queries and keys are rotated the opposite ways",
     "opposite|sign|direction|backwards",
     spec=_HALF,
     near="rope_half",
@@ -203,16 +203,22 @@ def rope_slow_frequencies(q: Array, k: Array, v: Array) -> Array:
     return causal_attention(rotate_half(q, np.outer(at_q, inv)), rotate_half(k, np.outer(at_k, inv)), v)
 
 
-@wrong("position", "positions are left out", "left out|no position|not turned|ignored", spec=_HALF, near="rope_half")
+@wrong(
+    "position",
+    "positions are left out",
+    "left out|no position|not rotated|ignored",
+    spec=_HALF,
+    near="rope_half",
+)
 def rope_left_out(q: Array, k: Array, v: Array) -> Array:
     return causal_attention(q, k, v)
 
 
-@wrong("position", "values are turned as well", "values", spec=_HALF, near="rope_half", at=At(d_v=4), domain=_SQUARE)
+@wrong("position", "values are rotated as well", "values", spec=_HALF, near="rope_half", at=At(d_v=4), domain=_SQUARE)
 def rope_of_values(q: Array, k: Array, v: Array) -> Array:
     at_q, at_k = both(q, k)
-    turned = rotate_half(v, angles(at_k, v.shape[1])) if v.shape[1] % 2 == 0 else v
-    return causal_attention(rotate_half(q, angles(at_q, q.shape[1])), rotate_half(k, angles(at_k, k.shape[1])), turned)
+    rotated = rotate_half(v, angles(at_k, v.shape[1])) if v.shape[1] % 2 == 0 else v
+    return causal_attention(rotate_half(q, angles(at_q, q.shape[1])), rotate_half(k, angles(at_k, k.shape[1])), rotated)
 
 
 @wrong(

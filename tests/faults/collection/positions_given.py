@@ -24,10 +24,10 @@ _WIDE = At(d_k=8)
 @right("the first four columns alone", spec=_PARTIAL, at=_WIDE)
 def rope_partial(q: Array, k: Array, v: Array) -> Array:
     at_q, at_k = both(q, k)
-    turned = [
+    rotated = [
         np.concatenate([rotate_half(x[:, :4], angles(p, 4)), x[:, 4:]], axis=1) for x, p in ((q, at_q), (k, at_k))
     ]
-    return causal_attention(turned[0], turned[1], v)
+    return causal_attention(rotated[0], rotated[1], v)
 
 
 @right("positions are given", spec=_AT_POSITIONS, domain=_SQUARE)
@@ -54,7 +54,7 @@ def rope_other_base(q: Array, k: Array, v: Array) -> Array:
 
 @wrong(
     "position",
-    "frequencies of the whole head where a part is turned",
+    "frequencies of the whole head where a part is rotated",
     "frequenc|width|base",
     spec=_PARTIAL,
     at=_WIDE,
@@ -73,7 +73,7 @@ def rope_partial_frequencies(q: Array, k: Array, v: Array) -> Array:
 
 @wrong(
     "position",
-    "all columns are turned where four are",
+    "all columns are rotated where four are",
     "all columns|every column|width|partial|first",
     spec=_PARTIAL,
     at=_WIDE,

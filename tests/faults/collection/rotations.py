@@ -101,14 +101,14 @@ def from_one(x: Array) -> Array:
     return halves(x, *tables(np.arange(1, x.shape[-2] + 1), x.shape[-1], x))
 
 
-@wrong("position", "keys are not turned", "key", near="queries_and_keys")
-def keys_not_turned(q: Array, k: Array, positions: Array) -> tuple[Array, Array]:
+@wrong("position", "keys are not rotated", "key", near="queries_and_keys")
+def keys_not_rotated(q: Array, k: Array, positions: Array) -> tuple[Array, Array]:
     return halves(q, *tables(positions, q.shape[-1], q)), k
 
 
 @wrong(
     "position",
-    "frequencies of the whole width where a part is turned",
+    "frequencies of the whole width where a part is rotated",
     "frequenc|width|base",
     spec=_PART,
     near="part",
@@ -139,7 +139,7 @@ def bfloat_positions(x: Array, positions: Array) -> Array:
     return at_positions(x, positions.astype(ml_dtypes.bfloat16).astype(np.float64))
 
 
-@wrong("position", "the second half of the pair is not turned", "half|pair|second|column", near="at_positions")
+@wrong("position", "the second half of the pair is not rotated", "half|pair|second|column", near="at_positions")
 def one_half(x: Array, positions: Array) -> Array:
     cos, sin = tables(positions, x.shape[-1], x)
     a, b = np.split(x, 2, axis=-1)

@@ -32,11 +32,11 @@ def sums(spec: Attention, given: Given) -> Sized:
 
 
 def prepared(spec: Attention, given: Given) -> tuple[Array, Array, Array]:
-    """Queries, keys and values with an axis of heads, normalised and turned."""
+    """Queries, keys and values with an axis of heads, normalised and rotated."""
     q, k, v = (np.asarray(a, dtype=np.float64) for a in _heads(spec, given))
     q, k = _normed(spec, q, given, "q"), _normed(spec, k, given, "k")
     if type(spec.position).__name__ == "Rotary" and spec.latent is None:
-        q, k = _turned(spec, q, k, given)
+        q, k = _rotated(spec, q, k, given)
     return q, k, v
 
 
@@ -97,7 +97,7 @@ def _of_latents(spec: Attention, given: Given) -> tuple[Array, Array, Array]:
     d_r = k_r.shape[-1]
     q_r = q[..., -d_r:]
     if spec.position is not None:
-        q_r, k_r = _turned(spec, q_r, k_r, given)
+        q_r, k_r = _rotated(spec, q_r, k_r, given)
     k_r = np.broadcast_to(k_r, (*k.shape[:-1], d_r))
     return np.concatenate([q[..., :-d_r], q_r], axis=-1), np.concatenate([k, k_r], axis=-1), v
 
@@ -129,7 +129,7 @@ def _late(spec: Attention, n_q: int, n_k: int) -> int:
     return n_k - n_q if spec.alignment == "bottom-right" else 0
 
 
-def _turned(spec: Attention, q: Array, k: Array, given: Given) -> tuple[Array, Array]:
+def _rotated(spec: Attention, q: Array, k: Array, given: Given) -> tuple[Array, Array]:
     p: Any = spec.position
     n_q, n_k = q.shape[-2], k.shape[-2]
     at = np.asarray(given.get("positions", p.start + np.arange(n_k)))

@@ -34,7 +34,7 @@ def _rates(spec: Any, d: int) -> Array:
 
 
 def rotation(spec: Any, given: Given) -> list[Sized]:
-    """Each pair of columns turned by its angle, number by number."""
+    """Each pair of columns rotated by its angle, number by number."""
     found = []
     for name in ("q", "k") if "q" in given else ("x",):
         x = np.asarray(given[name])
