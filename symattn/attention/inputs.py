@@ -14,6 +14,9 @@ from symattn.errors import InputError
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
+Form = tuple[tuple[str, type, tuple[int, ...], Any], ...]
+_FORMS = 64  # that are kept for one specification and one set of inputs
+
 TOKENS = ("x", "y", "q", "k", "v")
 _WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
 _BIASES = ("b_q", "b_k", "b_v", "b_o")
@@ -58,6 +61,8 @@ OPTIONAL: dict[str, Callable[[Attention], bool]] = {
     **position_checks.OPTIONAL,
 }
 
+_ASKED = NEEDED | OPTIONAL
+
 
 def by_name(qkv: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs that are given, q, k, v by position among them. Raises InputError for too many, and for one twice."""
@@ -71,7 +76,23 @@ def by_name(qkv: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
-    """Raise InputError for a missing, unknown or ill-shaped input."""
+    """Raise InputError for a missing, unknown or ill-shaped input; what fitted once is not looked at again."""
+    fitted: set[Form] = spec.remembered("forms", frozenset(given), set)
+    form = _form(given)
+    if form is None or form not in fitted:
+        _check_arrays(spec, given)
+        if form is not None and len(fitted) < _FORMS:
+            fitted.add(form)
+
+
+def _form(given: Mapping[str, Any]) -> Form | None:
+    """The types and shapes of arrays, which decide whether they fit each other; None where a length is no plain int."""
+    if any(type(n) is not int for array in given.values() for n in getattr(array, "shape", (None,))):
+        return None
+    return tuple((name, type(array), tuple(array.shape), array.dtype) for name, array in given.items())
+
+
+def _check_arrays(spec: Attention, given: dict[str, Any]) -> None:
     shapes = spec.remembered("shapes", frozenset(given), lambda: _shapes(spec, given))
     heads = {"h": spec.heads, "g": spec.key_heads}
     words = {"h": "heads", "g": "heads of keys and values", "d_y": "d_model", "d_out": "d_model"}
@@ -100,7 +121,8 @@ def check_inputs(spec: Attention, given: dict[str, Any]) -> None:
 def _shapes(spec: Attention, given: Collection[str]) -> dict[str, str]:
     """The shapes of the inputs in letters. Raises InputError for inputs that are missing, or have no place."""
     _check_names(spec, given)
-    return {name: shape(name, spec, given) for name in ARRAYS if name in given}
+    letters = same_letters(spec, given)
+    return {name: _in_letters(name, spec, letters) for name in ARRAYS if name in given}
 
 
 def holds(name: str, spec: Attention) -> str:
@@ -110,7 +132,10 @@ def holds(name: str, spec: Attention) -> str:
 
 def shape(array: str, spec: Attention, given: Collection[str]) -> str:
     """The shape of an input or a step in letters, ``… [h] n_q d_k`` with what stands in brackets decided."""
-    letters = same_letters(spec, given)
+    return _in_letters(array, spec, same_letters(spec, given))
+
+
+def _in_letters(array: str, spec: Attention, letters: dict[str, str]) -> str:
     found = [_axis(axis, spec, letters) for axis in ARRAYS[array].shape.split()]
     return " ".join(axis for axis in found if axis)
 
@@ -174,18 +199,18 @@ def needed(spec: Attention, given: Collection[str]) -> list[str]:
 
 
 def _check_names(spec: Attention, given: Collection[str]) -> None:
-    known = {name for name in (*NEEDED, *OPTIONAL) if (NEEDED | OPTIONAL)[name](spec)} | {*_OF_X, *"qkv"}
     for name in given:
-        if name not in ARRAYS or name not in {*NEEDED, *OPTIONAL, *_OF_X, *"qkv"}:
+        if name not in ARRAYS or not (name in _ASKED or name in _OF_X or name in TOKENS):
+            known = {name for name, wanted in _ASKED.items() if wanted(spec)} | {*_OF_X, *"qkv"}
             raise InputError(f"unknown input {name!r}; known: {', '.join(sorted(known))}")
     if "x" in given:
         _check_names_of_x(spec, given)
     else:
         _check_names_of_q(spec, given)
-    for name, wanted in (NEEDED | OPTIONAL).items():
+    for name, wanted in _ASKED.items():
         if name in given and not wanted(spec):
             raise InputError(f"the specification has no input {name!r}")
-        if name in NEEDED and wanted(spec) and name not in given:
+        if name not in given and name in NEEDED and wanted(spec):
             raise InputError(f"the specification needs input {name!r}")
     if spec.documents:
         _check_names_of_documents(spec, given)

@@ -6,8 +6,9 @@ the length 1, and ``(h)`` may be missing. Lengths may be letters themselves, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -42,9 +43,8 @@ class Sizes:
         """Compare an array with its shape in letters; with ``batch``, its axes in front must be those."""
         if not hasattr(array, "shape"):
             raise InputError(f"{name} is a {type(array).__name__}; give an array")
-        axes = shape.split()
-        loose = axes[0] == "…"
-        axes = self._present(axes[loose:], array, batch)
+        named, loose = _axes(shape)
+        axes = self._present(named, array, batch)
         _check_axes(name, array, axes, loose)
         lengths = array.shape[len(array.shape) - len(axes) :]
         for axis, length in zip(axes, lengths, strict=True):
@@ -63,11 +63,12 @@ class Sizes:
             spelt = " + ".join(f"{part} = {length}" for part, length in zip(parts, lengths, strict=True))
             raise InputError(f"{name} has {whole} = {self.found[whole][0]} columns a head; they must be {spelt}")
 
-    def _present(self, axes: list[str], array: Any, batch: tuple[Any, ...] | None) -> list[str]:
+    def _present(self, axes: Sequence[str], array: Any, batch: tuple[Any, ...] | None) -> Sequence[str]:
         """The axes without those that are missing."""
+        if not any(a[0] == "(" for a in axes):
+            return axes
         whole = len(axes) + len(batch or ())
-        found = [a[1:-1] if a[0] == "(" else a for a in axes if a[0] != "(" or len(array.shape) >= whole]
-        return found
+        return [a[1:-1] if a[0] == "(" else a for a in axes if a[0] != "(" or len(array.shape) >= whole]
 
     def _axis(self, name: str, array: Any, axis: str, length: Any) -> None:
         if axis.endswith("?"):
@@ -96,7 +97,14 @@ class Sizes:
             raise InputError(f"{first} has shape {written(its)} and {name} {written(array)}: {spelt} differs")
 
 
-def _check_axes(name: str, array: Any, axes: list[str], loose: bool) -> None:
+@cache
+def _axes(shape: str) -> tuple[tuple[str, ...], bool]:
+    """The axes that a shape names, and whether axes of batches may stand in front."""
+    first, *rest = shape.split()
+    return (tuple(rest), True) if first == "…" else ((first, *rest), False)
+
+
+def _check_axes(name: str, array: Any, axes: Sequence[str], loose: bool) -> None:
     number = len(array.shape)
     if number < len(axes) or (number > len(axes) and not loose):
         wanted = _WORDS[len(axes)] + (" or more" if loose else "")
@@ -125,6 +133,8 @@ def check_holds(name: str, array: Any, holds: str) -> None:
 def check_batches(arrays: Mapping[str, Any], last: Mapping[str, int]) -> tuple[Any, ...]:
     """The shape that the axes in front broadcast to; ``last`` says how many axes of each array are not in front."""
     fronts = {name: tuple(array.shape[: len(array.shape) - last[name]]) for name, array in arrays.items()}
+    if not any(fronts.values()):
+        return ()
     for (left, a), (right, b) in combinations(fronts.items(), 2):
         if broadcast(a, b) is None:
             shapes = f"{left} has shape {written(arrays[left])} and {right} {written(arrays[right])}"
@@ -138,6 +148,8 @@ def check_batches(arrays: Mapping[str, Any], last: Mapping[str, int]) -> tuple[A
 def broadcast(a: Iterable[Any], b: Iterable[Any]) -> tuple[Any, ...] | None:
     """The shape that two shapes broadcast to, or None."""
     short, long = sorted((tuple(a), tuple(b)), key=len)
+    if not short:
+        return long
     pairs = list(zip((1,) * (len(long) - len(short)) + short, long, strict=True))
     if any(not (same(m, n) or same(m, 1) or same(n, 1)) for m, n in pairs):
         return None
