@@ -14,6 +14,8 @@ settings.register_profile("deep", settings.get_profile("symattn"), derandomize=F
 settings.load_profile("symattn")
 
 skipped: list[str] = []
+#: Of a longer table of cases so many run by default, spread evenly; ``-m deep`` runs the others.
+BY_DEFAULT = 6
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,6 +32,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     skipped.clear()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tables: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("deep") is None:
+            tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in tables.values():
+        chosen = {len(cases) * i // BY_DEFAULT for i in range(BY_DEFAULT)}
+        for i, item in enumerate(cases):
+            if len(cases) > BY_DEFAULT and i not in chosen:
+                item.add_marker(pytest.mark.deep)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

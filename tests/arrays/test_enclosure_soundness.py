@@ -157,6 +157,7 @@ def test_wide_intervals_hold_the_values_of_their_ends(name: str, rows: int) -> N
         assert found.outside == found.open == 0
 
 
+@pytest.mark.deep
 @settings(max_examples=300, deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
 def test_errors_of_sums_and_products_are_not_above_what_is_computed(a: float, b: float) -> None:

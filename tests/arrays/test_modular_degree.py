@@ -162,6 +162,7 @@ def test_denominators_are_equal_only_where_they_are() -> None:
 
 
 # -- frequencies -------------------------------------------------------------------------------------------------------
+@pytest.mark.deep
 def test_an_adversary_comes_near_the_bound() -> None:
     """∏ (e^x − i²) for i ≤ 300 has 300 zeros in H, squares being in H: D/q, half of the bound, is seen."""
     of, degree, points = modular(seed=1), 300, 1 << 20

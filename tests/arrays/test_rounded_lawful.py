@@ -93,6 +93,7 @@ def test_a_thousandth_of_the_bound_is_too_little(monkeypatch: pytest.MonkeyPatch
     assert _found_by(_layer, 1)
 
 
+@pytest.mark.deep
 def test_roundings_of_sums_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sums, "_summed", classmethod(lambda cls, size, *_: 0 * size))
     assert _found_by(_attention)
@@ -112,6 +113,7 @@ def test_roundings_of_a_scale_in_the_factors_are_needed(monkeypatch: pytest.Monk
     assert _found_by(_score, precision=precision)
 
 
+@pytest.mark.deep
 def test_the_last_rounding_is_not_the_same_for_all_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """If it were, errors of exponentials would cancel between their sum and their products."""
     made = Rounded.made.__func__  # type: ignore[attr-defined]

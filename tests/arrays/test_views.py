@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def run(xp: Any, base: Any, chain: list[Step], value: Any) -> Any:
     return base
 
 
+@pytest.mark.deep
 @given(programs())
 def test_what_is_written_through_a_chain_of_views_is_what_numpy_writes(program: Any) -> None:
     shape, chain = program
@@ -60,6 +62,7 @@ def test_what_is_written_through_a_chain_of_views_is_what_numpy_writes(program: 
         assert (run(target.xp, target.lift(numbers), chain, -7) == wanted).all()
 
 
+@pytest.mark.deep
 @given(programs())
 def test_literal_arrays_and_their_numbers_change_together(program: Any) -> None:
     """Whether a number that was typed or one that was computed is put in: the array and its arithmetic agree."""

@@ -202,6 +202,7 @@ def run(start: int, number: int, balls: int, extra: int) -> Counter[str]:
     return told
 
 
+@pytest.mark.deep
 def test_a_sample_of_specifications() -> None:
     told = run(0, 100, balls=1, extra=5)
     assert told["right"] > 80

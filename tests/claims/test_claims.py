@@ -298,6 +298,7 @@ def test_every_claim_in_every_form(run, form: str) -> None:
         assert ran.stdout
 
 
+@pytest.mark.deep
 def test_weights_and_vectors_need_no_sympy() -> None:
     import subprocess
     import sys

@@ -112,6 +112,7 @@ def test_every_word_that_is_known_means_something() -> None:
     assert [word for word in known() if not meant(word, theorems)] == []
 
 
+@pytest.mark.deep
 def test_search_finds_words_and_not_parts_of_words(run) -> None:
     names = [t.name for t in found("variance", catalogue().values())]
     assert names[0].startswith("score-variance")

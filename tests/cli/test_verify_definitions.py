@@ -68,6 +68,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("f.py").write_text(dedent(PROGRAMS), encoding="utf-8")
 
 
+@pytest.mark.deep
 def test_a_norm_and_the_command_that_is_told(run: Run) -> None:
     first = run("verify", "f.py:rms", "--definition", "rmsnorm(eps=1/2)", "--examples", "0")
     assert first.status == 1

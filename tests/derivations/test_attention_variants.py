@@ -51,7 +51,7 @@ def sections(document: Document) -> dict[str, Steps]:
     return found
 
 
-@pytest.mark.parametrize("name", one_in(4, VARIANTS))
+@pytest.mark.parametrize("name", one_in(10, VARIANTS))
 def test_every_step_is_checked(name: str) -> None:
     document = derived(name)
     for title, block in sections(document).items():

@@ -54,7 +54,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("attention", {"tokens": 3, "keys": 2, "causal": True}),
     ("attention", {"mask": "boolean", "causal": True, "alignment": "top-left", "dmodel": 2, "scale": "none"}),
 ]
-SOME = [pytest.param(a, marks=() if not a[1] or a[1].get("cross") else pytest.mark.deep) for a in ASKED]
+SOME = one_in(5, ASKED)
 BY_PAGES = ("variants",)  # it takes seconds, and the pages hold all of what it prints
 
 
@@ -187,6 +187,7 @@ def test_bad_requests(name: str, parameters: dict[str, Any], message: str) -> No
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.deep
 def test_formulas_are_relations_or_rows() -> None:
     for asked in ASKED[:1]:
         for block in made(asked).blocks:

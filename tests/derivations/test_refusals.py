@@ -134,7 +134,7 @@ SPOILT: list[tuple[Any, str, Callable[..., Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("module", "name", "spoil"), one_row_in(3, SPOILT))
+@pytest.mark.parametrize(("module", "name", "spoil"), one_row_in(9, SPOILT))
 def test_another_definition_is_refused(module: Any, name: str, spoil: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, name, spoil(getattr(module, name)))
     with pytest.raises(FalseStep):

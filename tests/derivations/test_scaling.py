@@ -35,6 +35,7 @@ def scaling(**parameters: Any) -> Document:
     return derive("scaling", **parameters)
 
 
+@pytest.mark.deep
 def test_the_table() -> None:
     document = scaling(dk=256)
     assert column(document, 0) == ["1", "4", "16", "64", "256"]
@@ -44,6 +45,7 @@ def test_the_table() -> None:
     assert table(document).shaded == (4,)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("d_k", "row"), one_row_in(4, [(37, 3), (1, 0), (2, 1), (1000, 5)]))
 def test_the_asked_row_is_shaded_in_its_place(d_k: int, row: int) -> None:
     document = scaling(dk=d_k)

@@ -17,7 +17,12 @@ def module_of(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-@pytest.mark.parametrize("name", [module_of(file) for file in FILES])
+# Examples that verify something run whole verifications.
+LONG = ("symattn.strategies", "symattn.verification.report", "symattn.sources.verify", "symattn.testing")
+NAMES = [module_of(file) for file in FILES]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.deep if n in LONG else ()) for n in NAMES])
 def test_examples_of_a_module(name: str) -> None:
     played = doctest.testmod(import_module(name))
     assert (played.failed, played.attempted > 0) == (0, True)

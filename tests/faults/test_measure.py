@@ -57,6 +57,7 @@ def test_a_cause_is_right_only_with_all_its_words() -> None:
     assert not entry.named_in("scores are not scaled")
 
 
+@pytest.mark.deep
 def test_measuring_one_program() -> None:
     found = measure.measured("scaling.by_width")
     assert (found["found"], found["step"], found["cause"]) == (True, True, True)

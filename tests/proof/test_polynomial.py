@@ -43,6 +43,7 @@ monomials = st.tuples(
 ).map(lambda t: Polynomial.number(t[0]) * X ** t[1] * Y ** t[2])
 
 
+@pytest.mark.deep
 @given(trees, trees)
 def test_sums_and_products(p: Polynomial, q: Polynomial) -> None:
     assert isclose(at_point(p + q), at_point(p) + at_point(q), abs_tol=1e-6)

@@ -125,6 +125,7 @@ def test_what_never_returns_is_ended(program: Program, name: str) -> None:
     assert 0.5 <= outcome.seconds < 5
 
 
+@pytest.mark.deep
 def test_cases_that_are_sent_ahead_are_called_in_order(program: Program) -> None:
     program(WRONG)
     stuck, other = {**INPUTS, "q": np.ones((1, 4))}, dict(INPUTS)
@@ -147,6 +148,7 @@ def test_cases_that_are_sent_ahead_are_called_in_order(program: Program) -> None
         assert counted(INPUTS) == 2
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["leaves", "crashes"])
 def test_a_crash_among_cases_sent_ahead_is_told_of_each(program: Program, name: str) -> None:
     program(WRONG)
@@ -156,6 +158,7 @@ def test_a_crash_among_cases_sent_ahead_is_told_of_each(program: Program, name: 
     assert [error and error.reason for error in errors] == ["ended", "ended"]
 
 
+@pytest.mark.deep
 def test_a_call_after_a_limit_starts_again(program: Program) -> None:
     program(WRONG)
     with child("once") as runner:
@@ -194,6 +197,7 @@ def test_an_exit_is_an_exception(program: Program) -> None:
         assert runner.run(INPUTS).error == outcome.error
 
 
+@pytest.mark.deep
 def test_prints_reach_nobody(program: Program, capfd: pytest.CaptureFixture[str]) -> None:
     program("print('imported')" + WRONG.replace("\n    ", "\n"))
     with child("talks") as runner:
@@ -217,6 +221,7 @@ def test_changed_inputs_are_named(program: Program) -> None:
         assert runner.run(INPUTS).mutated == ("v",)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX only")
 def test_what_the_target_started_does_not_keep_it_alive(program: Program) -> None:
     program(WRONG)
@@ -226,6 +231,7 @@ def test_what_the_target_started_does_not_keep_it_alive(program: Program) -> Non
     assert outcome.seconds < 10
 
 
+@pytest.mark.deep
 def test_no_bytecode_is_written(program: Program, tmp_path: Path) -> None:
     program(RIGHT, "helper.py")
     program("def attention(q, k, v):\n    from helper import attention\n    return attention(q, k, v)")
@@ -234,6 +240,7 @@ def test_no_bytecode_is_written(program: Program, tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.pyc"))
 
 
+@pytest.mark.deep
 def test_files_of_the_user_do_not_replace_our_own_imports(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     program(RIGHT)
@@ -257,6 +264,7 @@ def test_refusals_come_through(program: Program, target: str, kind: type[Excepti
         Child(target, NUMPY)
 
 
+@pytest.mark.deep
 def test_torch_missing_comes_through(program: Program) -> None:
     program("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
     with pytest.raises(MissingExtra, match=r"symattn\[torch\]"):
@@ -273,6 +281,7 @@ def test_bad_inputs_are_refused_and_the_child_lives_on(program: Program) -> None
     assert outcome.output.max() == 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -334,6 +343,7 @@ PARENT = """
 """
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and sends signals")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_outlives_the_parent(program: Program, tmp_path: Path, sent: signal.Signals) -> None:

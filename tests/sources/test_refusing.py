@@ -183,6 +183,7 @@ def test_definitions_tell_refusals_with_the_promise() -> None:
     assert any("promised by --width-multiple-of 4" in n for n in report.notes)
 
 
+@pytest.mark.deep
 def test_what_ones_own_code_runs_into_stays_a_fault(library: ModuleType) -> None:
     def mine(q: Array, k: Array, v: Array) -> Array:
         return library.attention(q, k, v) + 0 * v[: len(q)] * np.ones((len(k), 1), dtype=q.dtype)

@@ -124,6 +124,7 @@ def left_of_theorem(found: Figures) -> list[str]:
     return [s for s, kind, formula in changed if kind != "dropped bars" and formula not in known]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("topic", ["softmax", "gradients", "structure"])
 def test_some_mutants_of_theorems_are_refused(topic: str) -> None:
     found = falsified([asked for theorem in of_topic(topic)[::3] for asked in printed(theorem)], stride=29)

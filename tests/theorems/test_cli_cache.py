@@ -63,6 +63,7 @@ def test_what_is_no_finding_is_refused(text: str):
         read(text, Finding)
 
 
+@pytest.mark.deep
 def test_what_has_not_changed_is_not_decided_again(run, monkeypatch):
     decided = counted(monkeypatch)
     first, second = run("prove", "heads"), run("prove", "heads")

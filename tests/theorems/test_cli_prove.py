@@ -191,6 +191,7 @@ def test_two_theorems_of_one_name(run):
     assert "two theorems are called 'softmax-shift'" in found.stderr
 
 
+@pytest.mark.deep
 def test_what_a_file_prints_is_no_part_of_the_document(run):
     Path("mine.py").write_text("print('hello')\n" + stated(body="print('run')\n    return s, s", false="(s, 2 * s)"))
     for jobs in ("1", "2"):

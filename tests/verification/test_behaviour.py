@@ -34,6 +34,7 @@ def test_a_narrower_type_is_a_fault_and_its_rounding_none() -> None:
     assert fault.message == "returns float16 for float32 inputs"
 
 
+@pytest.mark.deep
 def test_a_wider_type_is_a_note() -> None:
     report = verify(lambda q, k, v: plain(q, k, v).astype(np.float64))
     assert report.faults == ()

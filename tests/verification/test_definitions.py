@@ -60,6 +60,7 @@ def centred(x, eps):
     return c / np.sqrt((c * c).mean(-1, keepdims=True) + x.dtype.type(eps))
 
 
+@pytest.mark.deep
 def test_a_factor_is_fitted() -> None:
     (fault,) = verify(lambda x, weight: np.float32(1.01) * RMSNorm()(x, weight), RMSNorm(), examples=0).faults
     assert (fault.step, fault.cause) == ("norm", "the output is multiplied by 1.01")
@@ -100,6 +101,7 @@ def test_a_mistake_at_some_widths_alone_is_told_with_them() -> None:
     assert fault.cause == "the bias is left out, where d_k ≥ 16"
 
 
+@pytest.mark.deep
 def test_what_fresh_inputs_contradict_is_not_named() -> None:
     """A factor that every input of the table has, and a width that none of them has does not."""
 
@@ -111,6 +113,7 @@ def test_what_fresh_inputs_contradict_is_not_named() -> None:
     assert "what was seen at first is consistent with “the output is multiplied by 2”" in fault.message
 
 
+@pytest.mark.deep
 def test_larger_errors_are_sought_from_inputs_at_random() -> None:
     seen: list[float] = []
 
@@ -124,6 +127,7 @@ def test_larger_errors_are_sought_from_inputs_at_random() -> None:
     assert without - (len(seen) - without) > 2  # more than the two inputs at random
 
 
+@pytest.mark.deep
 def test_that_not_every_mistake_was_tried_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work that is counted ends the search, and the report does not say that no known mistake explains it."""
     monkeypatch.setattr(causes, "_SCREENED", 1)

@@ -152,6 +152,7 @@ class Spy:
         return np.asarray(self.spec(**{**wide, "q": wide["q"] * 1.25}), dtype=given["q"].dtype)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", range(1))
 def test_what_reaches_the_function_keeps_every_promise(number: int) -> None:
     _check_seen(number)

@@ -120,6 +120,7 @@ def test_a_search_for_the_call_that_takes_too_many_calls_says_so(clock: Clock, m
         _agreed(_padded(clock, 0.0))
 
 
+@pytest.mark.deep
 def test_a_limit_of_seconds_that_struck_is_told(clock: Clock) -> None:
     def slow(q: Any, k: Any, v: Any) -> Any:
         clock.now += 0.5

@@ -102,6 +102,7 @@ def test_what_cannot_run_on_residues_is_sampled_and_the_reason_is_told() -> None
     assert any("not run on residues: modular: float() would round" in note for note in report.notes)
 
 
+@pytest.mark.deep
 def test_what_never_ends_on_residues_is_ended() -> None:
     runner = target(endless, Request.of(Attention(), dtype="float32", layout="auto"))
     found = runner.semantics(Attention(), 0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,7 @@ def _differs(mistake: Mistake, spec: Attention, inputs: dict[str, Any]) -> bool:
         return bool((np.abs(wrong - right) > 1e-9).any())
 
 
+@cache
 def _made() -> dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]]:
     """Where each mistake may be made, by its words."""
     found: dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]] = {}
@@ -135,12 +137,9 @@ def _made() -> dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]]:
     return found
 
 
-_MADE = _made()
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_a_mistake_is_another_function(step: str) -> None:
-    here = {cause: places for cause, places in _MADE.items() if places[0][0].step == step}
+    here = {cause: places for cause, places in _made().items() if places[0][0].step == step}
     assert [cause for cause, places in here.items() if not any(_differs(*place) for place in places)] == []
 
 
@@ -149,7 +148,7 @@ def test_the_rules_say_each_cause_in_words() -> None:
     assert order == sorted(order)
     assert len(order) > 300
     assert all(family.step in STEPS for spec, _ in _SPECS for family in families(spec))
-    assert len(_MADE) > 600
+    assert len(_made()) > 600
 
 
 def _program(mistake: Mistake, spec: Attention) -> Callable[..., Any]:
@@ -176,6 +175,7 @@ _NAMED = (
 )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("words", "spec"),
     one_row_in(3, _NAMED),

@@ -11,7 +11,7 @@ from tests.faults.variants import VARIANTS
 QUICK = ("sink",)
 RIGHT = [pytest.param(v, marks=() if v in QUICK else pytest.mark.deep) for v in VARIANTS]
 WRONG = [
-    pytest.param(variant, name, marks=() if name in ("tiled heads", "with a value") else pytest.mark.deep)
+    pytest.param(variant, name, marks=() if name == "tiled heads" else pytest.mark.deep)
     for variant, found in VARIANTS.items()
     for name in found.wrong
 ]

@@ -284,6 +284,7 @@ def test_the_command_makes_the_same_document() -> None:
     assert document.command == "symattn walk E1 --step 5 --why --no-stabilised --dtype float16"
 
 
+@pytest.mark.deep
 def test_walks_do_not_import_sympy() -> None:
     import subprocess
     import sys
