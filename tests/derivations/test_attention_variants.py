@@ -77,7 +77,9 @@ def test_the_text_fits(name: str) -> None:
     assert [line for line in lines[:-2] if len(line) > 88] == []
 
 
-@pytest.mark.parametrize("name", ["masks combined", "latent", "rotary, latent", "decoder step", "T5 buckets", "entmax"])
+@pytest.mark.parametrize(
+    "name", one_in(3, ["masks combined", "latent", "rotary, latent", "decoder step", "T5 buckets", "entmax"])
+)
 def test_the_command_makes_it_again(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     document = derived(name)
     program, *arguments = shlex.split(document.command)

@@ -136,7 +136,7 @@ def test_all_formats(asked: tuple[str, dict[str, Any]]) -> None:
     assert len(found["steps"]) == sum(len(b.items) for b in document.blocks if isinstance(b, Steps))
 
 
-@pytest.mark.parametrize("asked", one_in(14, ASKED), ids=str)
+@pytest.mark.parametrize("asked", one_in(30, ASKED), ids=str)
 def test_the_command_makes_it_again(asked: tuple[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
     document = made(asked)
     program, *arguments = shlex.split(document.command)

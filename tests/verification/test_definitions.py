@@ -30,7 +30,9 @@ def test_a_wrong_norm_is_found_and_its_mistake_is_named(case) -> None:
     assert [(f.step, f.cause) for f in report.faults] == [("norm", case.cause)]
 
 
-@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "precision", ["float32", *[pytest.param(p, marks=pytest.mark.deep) for p in ("float16", "bfloat16")]]
+)
 @pytest.mark.parametrize("case", each(norms.RIGHT))
 def test_a_right_norm_is_not_accused(case, precision: str) -> None:
     report = verify(case.function, case.spec, precision=precision, examples=4)
