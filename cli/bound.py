@@ -17,7 +17,10 @@ from .variants import specified, variants
 INPUTS = ("normal", "bounded")
 
 
-def _whole(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
+def wholes(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    """Whole numbers with commas between them."""
+    if text is None:
+        return None
     try:
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -27,14 +30,15 @@ def _whole(context: click.Context, parameter: click.Parameter, text: str) -> tup
     return found
 
 
-def _words(context: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(","))
+def words(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    """Words with commas between them."""
+    return None if text is None else tuple(part.strip() for part in text.split(","))
 
 
 @click.command("bound", cls=Grouped, short_help="How far may correct code be off? The tolerance to write down, proved.")
-@click.option("--n", default="1024", callback=_whole, help="Number of keys, or several: 256,1024; by default 1024.")
-@click.option("--dk", default="64", callback=_whole, help="d_k, or several: 64,128; by default 64.")
-@click.option("--dtype", default="float32", callback=_words, help="Arithmetic, or several: float32,bf16,fp16.")
+@click.option("--n", default="1024", callback=wholes, help="Number of keys, or several: 256,1024; by default 1024.")
+@click.option("--dk", default="64", callback=wholes, help="d_k, or several: 64,128; by default 64.")
+@click.option("--dtype", default="float32", callback=words, help="Arithmetic, or several: float32,bf16,fp16.")
 @click.option(
     "--contract", type=Choice(("eager", "fused")), help="Scores in the input type, or wider (fused)? By default fused."
 )
@@ -63,9 +67,9 @@ def command(output: Output, **wishes: Any) -> int:
     own = {name: told.pop(name, wishes[name]) for name in names if wishes[name] is not None}
     compare = told.pop("compare", False)
     spec, _ = specified(told)
-    words = shlex.join(["symattn", *_arguments(click.get_current_context())])
+    line = shlex.join(["symattn", *_arguments(click.get_current_context())])
     with progress("bounding"):
-        found = document(Wish(**own, compare=compare, spec=spec), words)
+        found = document(Wish(**own, compare=compare, spec=spec), line)
     return output.emit(found)
 
 

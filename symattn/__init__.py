@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from symattn.derivations.claims import claim
     from symattn.derivations.walks import walk
     from symattn.document.model import Document
+    from symattn.drawing import draw
     from symattn.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
     from symattn.evidence import Evidence, Grade, Verdict
     from symattn.proof.theorem import theorem
@@ -88,6 +89,7 @@ _WHERE = {
     "by_tiles": "symattn.attention.streaming.by_tiles",
     "claim": "symattn.derivations.claims",
     "derive": "symattn.derivations",
+    "draw": "symattn.drawing",
     "enclose": "symattn.attention.enclosed",
     "enclose_rows": "symattn.attention.enclosed",
     "evaluate": "symattn.attention.layers.evaluation",
@@ -141,6 +143,7 @@ __all__ = [
     "by_tiles",
     "claim",
     "derive",
+    "draw",
     "enclose",
     "enclose_rows",
     "evaluate",

@@ -36,16 +36,16 @@ _CALLED = {symbol: parameter for parameter, symbol in _SYMBOLS.items()}
 """Letters by which a size may be named as well: ``d_k`` is ``dk``, ``n`` is ``tokens``."""
 
 
-def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given parameters, each one known to the derivation and within its limits. Raises InputError."""
+def checked(name: str, known: tuple[str, ...], given: Mapping[str, Any], command: str = "derive") -> dict[str, Any]:
+    """The given parameters, each one known to the derivation (or picture) and within its limits. Raises InputError."""
     found: dict[str, Any] = {}
     for called, value in given.items():
         parameter = called if called in known else _CALLED.get(called, called)
         if parameter not in known:
             takes = ", ".join(_SYMBOLS.get(p, p) for p in known) or "none"
-            raise InputError(f"derive {name} has no parameter {_SYMBOLS.get(called, called)}; it takes {takes}")
+            raise InputError(f"{command} {name} has no parameter {_SYMBOLS.get(called, called)}; it takes {takes}")
         if parameter in found:
-            raise InputError(f"derive {name}: {_SYMBOLS[parameter]} is given twice")
+            raise InputError(f"{command} {name}: {_SYMBOLS[parameter]} is given twice")
         found[parameter] = value
         if parameter in LIMITS:
             usual = 0 if parameter == "seed" else 1, LIMITS[parameter]

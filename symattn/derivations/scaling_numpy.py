@@ -95,7 +95,7 @@ def _there(setting: Setting, centre: Fraction) -> Text:
     return equals(SIGMA, 1), ", ", equals(setting.mu, centre), " and ", equals(D_K, setting.d_k)
 
 
-def _closed(setting: Setting, centre: Fraction, formula: Node) -> Fraction:
+def closed(setting: Setting, centre: Fraction, formula: Node) -> Fraction:
     """What the moment algebra says at σ = 1."""
     value = _law(setting, centre, formula).value(formula).constant()
     assert value is not None
@@ -110,7 +110,7 @@ def _law(setting: Setting, centre: Fraction, formula: Node) -> Law:
 
 def _sampled(setting: Setting, centre: Fraction, seed: int) -> tuple[Block, ...]:
     rows = max(2, min(_ROWS, _NUMBERS // setting.d_k))
-    one, other = _scores(setting.d_k, float(centre), rows, np.random.default_rng(seed))
+    one, other = drawn_scores(setting.d_k, float(centre), rows, np.random.default_rng(seed))
     root = sqrt(setting.d_k)
     found = [
         (mean(s()), one, False),
@@ -118,17 +118,17 @@ def _sampled(setting: Setting, centre: Fraction, seed: int) -> tuple[Block, ...]
         (var(s() / Root(D_K)), one / root, True),
         (var(_GAP), one - other, True),
     ]
-    steps = [_near(setting, centre, formula, _estimate(values, spread), seed) for formula, values, spread in found]
+    steps = [_near(setting, centre, formula, estimate(values, spread), seed) for formula, values, spread in found]
     words = f"{rows} queries with two keys each, drawn from normal laws in float64 (seed {seed}), with "
     return Paragraph((words, *_there(setting, centre), ":")), together(steps)
 
 
-def _scores(d_k: int, centre: float, rows: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def drawn_scores(d_k: int, centre: float, rows: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     q, k1, k2 = (random.normal(centre, 1.0, (rows, d_k)) for _ in range(3))
     return np.einsum("ri,ri->r", q, k1), np.einsum("ri,ri->r", q, k2)
 
 
-def _estimate(values: np.ndarray, spread: bool) -> tuple[float, float]:
+def estimate(values: np.ndarray, spread: bool) -> tuple[float, float]:
     """Mean or variance of a sample, and its standard error."""
     centred = values - values.mean()
     variance = float((centred**2).mean())
@@ -141,8 +141,8 @@ def _estimate(values: np.ndarray, spread: bool) -> tuple[float, float]:
 def _near(setting: Setting, centre: Fraction, formula: Node, found: tuple[float, float], seed: int) -> Step:
     """A sample is beside the closed form; one that is too far off is no evidence for it."""
     value, error = found
-    closed = _closed(setting, centre, formula)
-    agrees = abs(value - float(closed)) <= _FAR * error
-    reason = ("expected ", Decimal(f"{float(closed):.6g}"), ", standard error ", Decimal(f"{error:.2g}"))
+    expected = closed(setting, centre, formula)
+    agrees = abs(value - float(expected)) <= _FAR * error
+    reason = ("expected ", Decimal(f"{float(expected):.6g}"), ", standard error ", Decimal(f"{error:.2g}"))
     evidence = Evidence(Grade.SAMPLED if agrees else Grade.UNDECIDED, f"float64, seed {seed}")
     return Step(relation(formula, "≈", Decimal(f"{value:.5g}")), reason, evidence)

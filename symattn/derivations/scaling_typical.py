@@ -55,24 +55,24 @@ Number = Callable[[int, int], Any]
 """A number for each d_k at σ = 1, enclosed with so many bits."""
 
 
-def _median(d_k: float, bits: int) -> Any:
+def median_slope(d_k: float, bits: int) -> Any:
     return _median_at(2 * d_k, bits)
 
 
-def _mean(d_k: float, bits: int) -> Any:
+def mean_slope(d_k: float, bits: int) -> Any:
     return _mean_at(2 * d_k, bits)
 
 
-def _scaled_median(d_k: int, bits: int) -> Any:
+def scaled_median(d_k: int, bits: int) -> Any:
     return _median_at(2, bits) / _root(d_k, bits)
 
 
-def _scaled_mean(d_k: int, bits: int) -> Any:
+def scaled_mean(d_k: int, bits: int) -> Any:
     return _mean_at(2, bits) / _root(d_k, bits)
 
 
 def _ratio(d_k: int, bits: int) -> Any:
-    return _scaled_median(d_k, bits) / _median(d_k, bits)
+    return scaled_median(d_k, bits) / median_slope(d_k, bits)
 
 
 def _near_ties(d_k: int, bits: int) -> Any:
@@ -85,7 +85,7 @@ def _root(d_k: int, bits: int) -> Any:
         return flint.arb(d_k).sqrt()
 
 
-def _digits(d_k: int, ball: Number) -> Decimal:
+def digits_at(d_k: int, ball: Number) -> Decimal:
     """Correctly rounded; at d_k = 1 the ratio is exactly 1."""
     if ball is _ratio and d_k == 1:
         return Decimal("1")
@@ -201,7 +201,7 @@ def _ball(x: Any) -> Ball:
 
 def _holds_at(relation: Relation, d_k: int, square: float) -> None:
     slope, sides = Partial(p(1), s(1)), [relation.first, *(side for _, side in relation.rest)]
-    moments = {call("median", slope): _median, mean(slope): _mean}
+    moments = {call("median", slope): median_slope, mean(slope): mean_slope}
     root = flint.arb(square).sqrt()
     letters = {"σ": root, "d": flint.arb(d_k), "z": gaussian.upper_quartile(), "π": flint.arb.pi()}
     arrays = {key: _ball(x) for key, x in letters.items()}
@@ -228,9 +228,9 @@ def _table(sizes: list[int], asked: int) -> Table:
         Column(("mean",), group=scaled),
         Column(("medians' ratio",)),
     )
-    work = (_median, _mean, _scaled_median, _scaled_mean, _ratio)
+    work = (median_slope, mean_slope, scaled_median, scaled_mean, _ratio)
     rows = tuple(
-        ((nt.node(d),), (Decimal(Quotient.of(2 * d).sqrt().decimal(4)),), *((_digits(d, w),) for w in work))
+        ((nt.node(d),), (Decimal(Quotient.of(2 * d).sqrt().decimal(4)),), *((digits_at(d, w),) for w in work))
         for d in sizes
     )
     caption: Text = (
@@ -242,20 +242,21 @@ def _table(sizes: list[int], asked: int) -> Table:
 
 def _caveat() -> Caveat:
     largest = _SIZES[-1]
-    if not _scaled_mean(largest, _BITS) < _mean(largest, _BITS) < 10 * _scaled_mean(largest, _BITS):
+    if not scaled_mean(largest, _BITS) < mean_slope(largest, _BITS) < 10 * scaled_mean(largest, _BITS):
         raise FalseStep("the caveat of scaling: the means are not of one size")
-    if not 0.99 < 2 * _mean(4 * largest, _BITS) / _mean(largest, _BITS) < 1.01:
+    if not 0.99 < 2 * mean_slope(4 * largest, _BITS) / mean_slope(largest, _BITS) < 1.01:
         raise FalseStep("the caveat of scaling: the mean does not fall like 1/√d_k")
-    ties, least = _digits(largest, _near_ties), E / Fence("round", 1 + E) ** 2
+    ties, least = digits_at(largest, _near_ties), E / Fence("round", 1 + E) ** 2
     if not _same(_QUARTER * call("sech", HALF) ** 2, least):
         raise FalseStep("the caveat of scaling: the slope at a gap of 1 is another")
     return Caveat(
         (
             "The collapse is of the ", Emph("typical"), " row. At ", equals(D_K, largest), " and ", equals(SIGMA, 1),
-            " the median slope is ", _digits(largest, _median), ", but the mean is ", _digits(largest, _mean),
-            ", which falls only like ", 1 / Root(D_K), ": a share ", ties, " of the rows has two scores less than 1",
-            " apart, and keeps a slope above ", least, ". Without scaling, learning is carried by those few rows. In",
-            " the mean, scaling even makes the slope with respect to q·k smaller (", _digits(largest, _scaled_mean),
+            " the median slope is ", digits_at(largest, median_slope), ", but the mean is ",
+            digits_at(largest, mean_slope), ", which falls only like ", 1 / Root(D_K), ": a share ", ties,
+            " of the rows has two scores less than 1 apart, and keeps a slope above ", least, ". Without scaling,",
+            " learning is carried by those few rows. In the mean, scaling even makes the slope with respect to q·k",
+            " smaller (", digits_at(largest, scaled_mean),
             "). Nor does A2 describe a trained network.",
         )
     )  # fmt: skip

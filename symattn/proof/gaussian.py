@@ -6,6 +6,7 @@ working precision of flint.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import flint
@@ -34,15 +35,34 @@ def mean_slope(deviation: Any) -> Any:
     2 ∫_0^L p(1 − p) φ(x) dx by Arb's integration of analytic functions, and a tail beyond L = ``prec`` that lies in
     [0, e^{−L}] because p(1 − p) ≤ e^{−|x|}.
     """
+    return _mean(slope, deviation)
+
+
+def median_smaller(deviation: Any) -> Any:
+    """The median of the smaller weight min(p, 1 − p) for Δ ∼ N(0, deviation²): it falls with |Δ|."""
+    return _smaller(upper_quartile() * deviation)
+
+
+def mean_smaller(deviation: Any) -> Any:
+    """E[min(p, 1 − p)] for Δ ∼ N(0, deviation²), enclosed as ``mean_slope`` is: it is at most e^{−|x|}, too."""
+    return _mean(_smaller, deviation)
+
+
+def _smaller(gap: Any) -> Any:
+    return 1 / (1 + gap.exp())
+
+
+def _mean(function: Callable[[Any], Any], deviation: Any) -> Any:
+    """The mean of an even function from 0 to e^{−|x|}, given for x ≥ 0."""
     end = flint.ctx.prec
     density = 1 / (deviation * (2 * flint.arb.pi()).sqrt())
 
     def integrand(x: Any, _: bool) -> Any:
-        return slope(x) * (-(x * x) / (2 * deviation * deviation)).exp()
+        return function(x) * (-(x * x) / (2 * deviation * deviation)).exp()
 
     integral = flint.acb.integral(integrand, 0, end).real
     if not integral.is_finite():
-        raise Undecided("the integral of the slope has no finite enclosure")
+        raise Undecided("the integral over the gap has no finite enclosure")
     return 2 * density * integral + flint.arb(0).union((-flint.arb(end)).exp())
 
 

@@ -14,6 +14,8 @@ from symattn.render.common import MARK
 # LaTeX and Markdown open with the mark in a comment, JSON with its schema; text ends with the mark under a rule.
 _HEAD = re.compile(rf"\A(% |<!-- ){MARK}\b|\A\{{\s*\"schema\": \d+,\s*\"kind\": ")
 _TAIL = re.compile(rf"^[─-]{{20,}}\n{MARK}\b[^\n]*\n*\Z", re.MULTILINE)
+# PDF and PNG name who made them.
+_MADE = re.compile(rf"\A%PDF-.*/Creator \({MARK}\b|\A\W?PNG\s.*?tEXtSoftware\0{MARK}\b", re.DOTALL)
 _ENOUGH = 4000
 
 
@@ -33,14 +35,15 @@ def check(path: Path, force: bool) -> None:
         )
 
 
-def write(path: Path, text: str, force: bool) -> None:
-    """Write ``text`` as UTF-8: into a new file beside ``path``, which then takes its place."""
+def write(path: Path, content: str | bytes, force: bool) -> None:
+    """Write text as UTF-8, or bytes: into a new file beside ``path``, which then takes its place."""
     check(path, force)
+    content = content.encode() if isinstance(content, str) else content
     try:
         if path.exists() and not path.is_file():  # a device or a pipe is written to, never replaced
-            path.write_bytes(text.encode())
+            path.write_bytes(content)
         else:
-            _replace(Path(os.path.realpath(path)), text.encode())
+            _replace(Path(os.path.realpath(path)), content)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
 
@@ -73,7 +76,7 @@ def written_by_symattn(path: Path) -> bool:
         head = _text(file.read(_ENOUGH))
         file.seek(max(0, file.seek(0, os.SEEK_END) - _ENOUGH))
         tail = _text(file.read())
-    return not head or bool(_HEAD.search(head) or _TAIL.search(tail))
+    return not head or bool(_HEAD.search(head) or _TAIL.search(tail) or _MADE.search(head + tail))
 
 
 def _text(content: bytes) -> str:

@@ -250,8 +250,8 @@ def test_enumeration_notices_a_wrong_closed_form(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.deep
 def test_a_sample_too_far_off_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = scaling_numpy._scores
-    monkeypatch.setattr(scaling_numpy, "_scores", lambda *a: tuple(1.5 * x for x in honest(*a)))
+    honest = scaling_numpy.drawn_scores
+    monkeypatch.setattr(scaling_numpy, "drawn_scores", lambda *a: tuple(1.5 * x for x in honest(*a)))
     grades = [e.grade for e in derive("scaling", dk=32).evidence()]
     assert Grade.UNDECIDED in grades
     assert Grade.SAMPLED in grades  # the mean is still 0

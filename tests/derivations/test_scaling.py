@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from symattn.derivations import derive
-from symattn.derivations.scaling_numpy import _estimate, cube, moments
+from symattn.derivations.scaling_numpy import cube, estimate, moments
 from symattn.document.model import Document, Heading, Paragraph, Result, Steps, Table
 from symattn.document.text import text
 from symattn.render import render
@@ -109,7 +109,7 @@ def test_standard_errors() -> None:
     random = np.random.default_rng(5)
     samples = random.standard_normal((400, 2000))
     for spread, closed in ((False, 0.0), (True, 1.0)):
-        found = [_estimate(sample, spread) for sample in samples]
+        found = [estimate(sample, spread) for sample in samples]
         scaled = [(value - closed) / error for value, error in found]
         assert 0.9 < np.std(scaled) < 1.1
         assert abs(np.mean(scaled)) < 0.25

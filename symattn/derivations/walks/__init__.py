@@ -64,7 +64,7 @@ def walk(
     _check_words(dtype, rounding, query, all)
     sheet = sheet_of(source)
     named = source if isinstance(source, str) else "" if isinstance(source, Mapping) else os.fspath(source)
-    sheet = _changed(sheet, fields) if fields else sheet
+    sheet = with_fields(sheet, fields) if fields else sheet
     sheet = sheet if tokens is None else truncated(sheet, tokens)
     made = Walk(sheet, dtype, query, rounding)
     check_shapes(made)
@@ -113,7 +113,7 @@ def sheet_of(source: str | PathLike[str] | Mapping[str, Any]) -> Sheet:
     return sheets.read(source)
 
 
-def _changed(sheet: Sheet, fields: dict[str, Any]) -> Sheet:
+def with_fields(sheet: Sheet, fields: dict[str, Any]) -> Sheet:
     """The sheet with other fields; what a text printed does not hold for another attention."""
     attention = overridden(sheet.attention, fields)
     same = replace(attention, stabilised=sheet.attention.stabilised) == sheet.attention

@@ -1,0 +1,89 @@
+"""Pictures of attention, drawn from the numbers that the documents print.
+
+A picture is a module with a function of its parameters that returns a ``Scene``, and a line in ``_ENTRIES``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+from symattn.drawing.picture import Picture
+from symattn.drawing.scene import Scene
+from symattn.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A picture: its name, what it shows, the parameters it takes, and whether fields of ``Attention`` are such."""
+
+    name: str
+    shows: str
+    taken: tuple[str, ...]
+    fields: bool = False
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of all its parameters."""
+        if not self.fields:
+            return self.taken
+        from symattn.attention.spec import Attention
+        from symattn.derivations.sheets.fields import field_types
+
+        return (*self.taken, *field_types(Attention))
+
+
+_ENTRIES = (
+    Entry("scaling", "the variance of scores grows with d_k, and 1/√d_k undoes it", ("dk", "draws", "seed")),
+    Entry("saturation", "weights saturate and slopes collapse as d_k grows", ("dk",)),
+    Entry("weights", "a heat map of exact weights", ("source", "head"), True),
+    Entry("masks", "which query may attend to which key", ("tokens", "keys"), True),
+)
+
+
+def names() -> dict[str, Entry]:
+    """The pictures by name."""
+    return {entry.name: entry for entry in _ENTRIES}
+
+
+def draw(topic: str = "scaling", **parameters: Any) -> Picture:
+    """Return a picture by its name; its numbers are exact, enclosed, or drawn with a seed that it states.
+
+    ``parameters`` are those of the picture, by the names of the command line or by their letters (``d_k=64``); pictures
+    of a specification take the fields of ``Attention`` too, pictures of an example its name, file or arrays as
+    ``source``. Raises InputError for an unknown name or parameter, or a value that is out of range.
+
+    >>> picture = draw("masks", causal=True, n=3)
+    >>> picture
+    <picture 'masks': Which keys each query may attend to: causal; .svg(), .save(path)>
+    >>> picture.svg().count("<title>the query")
+    9
+    """
+    entries = names()
+    if topic not in entries:
+        near = difflib.get_close_matches(topic, entries, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(entries)}"
+        raise InputError(f"unknown picture {topic!r}; {hint}")
+    from symattn.derivations.parameters import checked
+
+    given = checked(topic, entries[topic].parameters, parameters, "draw")
+    module = import_module(f"symattn.drawing.topics.{topic}")
+    return Picture(topic, cast(Callable[..., Scene], module.scene)(**given), _command(topic, given))
+
+
+def _command(topic: str, given: dict[str, Any]) -> str:
+    words = ["symattn", "draw", topic]
+    source = given.get("source")
+    words += [shlex.quote(str(source))] if isinstance(source, str) else []
+    for name, value in given.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif name != "source":
+            listed = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+            words += [f"--{option}", shlex.quote(listed)]
+    return " ".join(words)

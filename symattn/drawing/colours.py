@@ -1,0 +1,49 @@
+"""The colours of the roles, on white and on black, each with a contrast of at least 4.5 to its paper."""
+
+from __future__ import annotations
+
+from symattn.drawing.scene import Role
+
+# role → (name of the variable of a page, on light paper, on dark paper)
+COLOURS: dict[Role, tuple[str, str, str]] = {
+    "paper": ("bg", "#FFFFFF", "#15171A"),
+    "ink": ("ink", "#1B1C1E", "#E8E6E1"),
+    "mute": ("mute", "#5F6368", "#A3A8AE"),
+    "rule": ("rule", "#D9D7D2", "#363A40"),
+    "tint": ("tint", "#F5F4F1", "#1E2125"),
+    "q": ("q", "#C62828", "#FF8A80"),
+    "k": ("k", "#B45309", "#F2A65A"),
+    "v": ("v", "#6A1B9A", "#D09BE8"),
+    "score": ("s", "#1558B0", "#8AB4F8"),
+    "weight": ("a", "#00707A", "#5CC9D3"),
+    "output": ("o", "#1B6E2C", "#86CF96"),
+}
+SHADE = 0.36
+"""How much of a cell the largest weight covers, so that ink is read on every shade."""
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours, from 1 to 21.
+
+    >>> contrast("#FFFFFF", "#000000")
+    21.0
+
+    Source: W3C, Web Content Accessibility Guidelines 2.2 (2023), contrast ratio.
+    """
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def mixed(below: str, above: str, share: float) -> str:
+    """The colour of ``above`` that covers a ``share`` of what is below."""
+    parts = (round(b + (a - b) * share) for a, b in zip(_parts(above), _parts(below), strict=True))
+    return "#" + "".join(f"{x:02X}" for x in parts)
+
+
+def _parts(colour: str) -> list[int]:
+    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+
+
+def _luminance(colour: str) -> float:
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in (p / 255 for p in _parts(colour))]
+    return sum(weight * x for weight, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

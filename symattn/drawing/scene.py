@@ -1,0 +1,198 @@
+"""A scene: lines, boxes, marks and labels on a sheet of 480 units, whatever it is written as.
+
+Words of a label hold letters in braces: ``{q}`` is q in its colour, ``{q_king}`` has an index, ``{^1/2}`` is raised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Role = Literal["ink", "mute", "rule", "tint", "paper", "q", "k", "v", "score", "weight", "output"]
+Anchor = Literal["start", "middle", "end"]
+Point = tuple[float, float]
+
+WIDTH = 480.0
+TEXT, SMALL = 15.0, 13.0
+"""Sizes of text: 11 and 9.6 pixels where the picture is as wide as a phone."""
+RAISED = 0.72
+"""Of the size of a letter: its index."""
+
+_ROLES: dict[str, Role] = {
+    **dict.fromkeys("qQ", "q"), **dict.fromkeys("kK", "k"), **dict.fromkeys("vV", "v"),
+    **dict.fromkeys("sS", "score"), **dict.fromkeys(("a", "A", "p"), "weight"), **dict.fromkeys("oOy", "output"),
+}  # fmt: skip
+_INDICES = tuple("ijkmnqv")
+BRACES = re.compile(r"\{(\^?)([^_{}]*)(?:_([^{}]*))?\}")
+# Advance widths of a wide serif (DejaVu Serif), rounded up, in hundredths of the size; others are as wide as M.
+_WIDTHS = {
+    28: "'′", 32: "jil,. ·|", 35: "-/:;\\", 40: "f()[]tIJ!²³¹⁰⁴⁵⁶⁷⁸⁹₀₁₂₃", 52: '"r*_`°–s∂', 54: "z⁻?",
+    60: "cvxyeaoθ", 65: "k0123456789bdghnpqu$√μℓ", 68: "LYπPTσ", 73: "FSZX∑AVBE", 78: "∈KRC",
+    85: "DGOQω∞U#+<=>^~−≤≥→←×±≈", 90: "wHN&",
+}  # fmt: skip
+_WIDTH_OF = {letter: width / 100 for width, letters in _WIDTHS.items() for letter in letters}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Letters of one kind within a label: ``level`` −1 for an index, 1 for an exponent."""
+
+    text: str
+    role: Role
+    italic: bool = False
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through points; ``head`` ends it with the head of an arrow."""
+
+    points: tuple[Point, ...]
+    role: Role = "ink"
+    width: float = 2.0
+    dash: str = ""
+    head: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle: filled by a role, of which ``share`` covers what is below, and with an edge of another."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: Role | None = None
+    edge: Role | None = None
+    share: float = 1.0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A point of a series: a disc or a square; ``note`` says its numbers to who points at it."""
+
+    x: float
+    y: float
+    role: Role = "ink"
+    shape: Literal["disc", "square"] = "disc"
+    size: float = 3.0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One line of words, at its baseline; ``upwards`` turns it by a quarter."""
+
+    x: float
+    y: float
+    words: str
+    size: float = TEXT
+    role: Role = "ink"
+    anchor: Anchor = "start"
+    upwards: bool = False
+
+    def runs(self) -> Iterator[Run]:
+        """The words, part by part."""
+        at = 0
+        for found in BRACES.finditer(self.words):
+            if found.start() > at:
+                yield Run(self.words[at : found.start()], self.role)
+            yield from _letters(found, self.role)
+            at = found.end()
+        if at < len(self.words):
+            yield Run(self.words[at:], self.role)
+
+    @property
+    def width(self) -> float:
+        """How wide the words are at most, in any usual serif."""
+        return sum(advance(run.text) * self.size * (RAISED if run.level else 1) for run in self.runs())
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom of the words."""
+        before = {"start": 0.0, "middle": self.width / 2, "end": self.width}[self.anchor]
+        up, down = 0.78 * self.size, 0.22 * self.size
+        if self.upwards:
+            return self.x - up, self.y - self.width + before, self.x + down, self.y + before
+        return self.x - before, self.y - up, self.x - before + self.width, self.y + down
+
+
+Item = Line | Box | Mark | Label
+
+
+@dataclass
+class Scene:
+    """What is drawn, in its order, on ``WIDTH`` × ``height``; ``title`` and ``description`` say it in words."""
+
+    title: str
+    description: str = ""
+    height: float = 300.0
+    items: list[Item] = field(default_factory=list)
+
+    def add(self, *items: Item) -> None:
+        """Draw these above what is there."""
+        self.items += items
+
+    def line(self, *points: Point, role: Role = "ink", width: float = 2.0, dash: str = "", head: bool = False) -> None:
+        """Draw a line through points."""
+        self.add(Line(points, role, width, dash, head))
+
+    def label(
+        self, x: float, y: float, words: str, size: float = TEXT, role: Role = "ink", anchor: Anchor = "start"
+    ) -> None:
+        """Write words at a baseline."""
+        self.add(Label(x, y, words, size, role, anchor))
+
+    @property
+    def labels(self) -> list[Label]:
+        """The labels, in their order."""
+        return [item for item in self.items if isinstance(item, Label)]
+
+
+def advance(text: str) -> float:
+    """How wide a text is at most, in units of its size."""
+    return sum(_WIDTH_OF.get(letter, 1.03) for letter in text)
+
+
+def small(scene: Scene, x: float, y: float, words: str, role: Role = "mute", anchor: Anchor = "start") -> None:
+    """Write a note in the smaller size."""
+    scene.label(x, y, words, SMALL, role, anchor)
+
+
+def wrapped(scene: Scene, y: float, words: str, x: float = 10.0) -> float:
+    """Write a note over as many lines as it needs; the baseline below it is returned."""
+    line = ""
+    for word in words.split():
+        longer = f"{line} {word}".strip()
+        if Label(x, y, longer, SMALL).box[2] > WIDTH - 6 and line:
+            small(scene, x, y, line)
+            y, longer = y + 18, word
+        line = longer
+    small(scene, x, y, line)
+    return y + 18
+
+
+def apart(wanted: Sequence[float], gap: float, least: float = float("-inf")) -> list[float]:
+    """The numbers moved so that any two are at least ``gap`` apart, in their order, none below ``least``."""
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    placed: list[float] = []
+    for i in order:
+        placed.append(max(wanted[i], placed[-1] + gap if placed else least))
+    shift = sum(wanted[i] - y for i, y in zip(order, placed, strict=True)) / max(len(placed), 1)
+    moved = [y + min(shift, 0) for y in placed] if placed and placed[0] + min(shift, 0) >= least else placed
+    found = dict(zip(order, moved, strict=True))
+    return [found[i] for i in range(len(wanted))]
+
+
+def _letters(found: re.Match[str], role: Role) -> Iterator[Run]:
+    raised, base, index = found.groups()
+    if raised:
+        yield Run(base, role, level=1)
+        return
+    own = _ROLES.get(base, role)
+    yield Run(base, own, italic=True)
+    if index:
+        yield Run(index, own, italic=index in _INDICES, level=-1)

@@ -1,0 +1,1 @@
+"""The pictures, one to a module."""

@@ -1,0 +1,198 @@
+"""Pictures: their numbers, words, colours and bytes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from symattn import InputError, derive, draw
+from symattn.derivations.walks import sheet_of
+from symattn.derivations.walks.model import Walk
+from symattn.drawing import names
+from symattn.drawing.colours import COLOURS, SHADE, contrast, mixed
+from symattn.drawing.picture import Picture
+from symattn.drawing.placing import overlap
+from symattn.drawing.scene import WIDTH, Label, Scene
+
+_SVG = "{http://www.w3.org/2000/svg}"
+CASES: tuple[tuple[str, dict[str, object]], ...] = (
+    ("scaling", {"dk": 64}),
+    ("saturation", {}),
+    ("weights", {}),
+    ("weights", {"source": "eight-step"}),
+    ("weights", {"source": "documents", "head": 2}),
+    ("masks", {}),
+    ("masks", {"causal": True, "tokens": 5, "keys": 7}),
+    ("masks", {"causal": True, "window": [2, 0], "heads": 4, "kv_heads": 2}),
+)
+
+
+@pytest.fixture(scope="module", params=range(len(CASES)), ids=lambda i: f"{CASES[i][0]}-{i}")
+def picture(request: pytest.FixtureRequest) -> Picture:
+    topic, parameters = CASES[request.param]
+    return draw(topic, **parameters)
+
+
+def words(picture: Picture) -> list[str]:
+    """The words of every label, from the SVG."""
+    root = ElementTree.fromstring(picture.svg())
+    return ["".join(node.itertext()) for node in root.iter(f"{_SVG}text")]
+
+
+def notes(picture: Picture) -> list[str]:
+    """What marks and cells say of their numbers."""
+    root = ElementTree.fromstring(picture.svg())
+    return [node.text or "" for mark in ("circle", "rect") for node in root.iterfind(f".//{_SVG}{mark}/{_SVG}title")]
+
+
+def test_every_picture_is_tested() -> None:
+    assert {topic for topic, _ in CASES} == set(names())
+
+
+def test_xml_words_and_bytes(picture: Picture) -> None:
+    for fragment in (False, True):
+        svg = picture.svg(fragment)
+        assert svg == picture.svg(fragment)
+        root = ElementTree.fromstring(svg)
+        title, description = root.find(f"{_SVG}title"), root.find(f"{_SVG}desc")
+        assert title is not None
+        assert description is not None
+        assert title.text == picture.title
+        assert re.search(r"\d", description.text or ""), "the description says no number"
+        assert root.attrib["aria-labelledby"] == f"{title.attrib['id']} {description.attrib['id']}"
+        assert root.attrib["viewBox"].startswith("0 0 480 ")
+        assert ("<style>" in svg) is not fragment
+
+
+def test_the_same_wish_gives_the_same_bytes() -> None:
+    for topic, parameters in CASES[2:5]:
+        assert draw(topic, **parameters).svg() == draw(topic, **parameters).svg()
+
+
+def misplaced(scene: Scene) -> list[str]:
+    """Labels that leave the sheet or lie on one another."""
+    boxes = [(label.words, label.box) for label in scene.labels]
+    out = [w for w, b in boxes if b[0] < 0 or b[1] < 0 or b[2] > WIDTH or b[3] > scene.height]
+    return out + [f"{a} on {b}" for i, (a, x) in enumerate(boxes) for b, y in boxes[:i] if overlap(x, y)]
+
+
+def test_labels_have_room(picture: Picture) -> None:
+    assert misplaced(picture.scene) == []
+
+
+def test_labels_without_room_are_found() -> None:
+    scene = Scene("", height=100)
+    scene.add(Label(10, 50, "one {q_1}"), Label(40, 52, "two"), Label(470, 20, "far"))
+    assert misplaced(scene) == ["far", "two on one {q_1}"]
+
+
+def test_the_least_size_of_text(picture: Picture) -> None:
+    assert min(label.size for label in picture.scene.labels) >= 13
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_contrast(place: int) -> None:
+    paper, tint = COLOURS["paper"][place], COLOURS["tint"][place]
+    for role, colours in COLOURS.items():
+        if role not in ("paper", "rule", "tint"):
+            assert contrast(colours[place], paper) >= 4.5, role
+    darkest = mixed(tint, COLOURS["weight"][place], SHADE)
+    assert contrast(COLOURS["ink"][place], darkest) >= 4.5
+    assert contrast(COLOURS["ink"][place], mixed(tint, COLOURS["weight"][place], 0.9)) < 4.5
+
+
+def test_variances_are_those_of_the_derivation() -> None:
+    """With as many draws as the derivation has, a point is its number."""
+    document = derive("scaling", d_k=64)
+    drawn = draw("scaling", d_k=64, draws=20_000, seed=0)
+    found = next(note for note in notes(drawn) if note.startswith("d_k = 64: "))
+    assert f"≈ {found.split()[3]} " in document.text().replace("\n", " ") + " "
+
+
+def test_slopes_are_those_of_the_derivation() -> None:
+    row = next(line for line in derive("scaling", d_k=256).text().splitlines() if re.match(r"▸ *256 ", line))
+    told = words(draw("saturation", d_k=256))
+    for number in row.split()[3:7]:
+        assert re.sub(r"e-0?(\d)", r"·10−\1", number) in told
+
+
+def test_larger_weights() -> None:
+    """The mean of a scaled row is the same at every d_k, and without scaling at d_k = 1."""
+    found = [n.split(": ")[1] for n in notes(draw("saturation", d_k=16))]
+    assert found.count("0.725") == 4
+
+
+def test_weights_are_those_of_the_walk() -> None:
+    walk = Walk(sheet_of("cross"), "float32")
+    told = words(draw("weights"))
+    for entry in walk.arrays["weights"].flat:
+        assert entry.decimal(3) in told
+    assert told.count("1 + e + e4") == 3
+    assert "1 + e + e3/2" in told
+    assert told.count("1") == 4, "two sums, and two numerators"
+
+
+def test_masks_count_their_pairs() -> None:
+    drawn = draw("masks")
+    assert [w for w in words(drawn) if " of 64" in w] == ["36 of 64", "21 of 64", "32 of 64", "17 of 64"]
+    assert sum(" may attend" in note for note in notes(drawn)) == 36 + 21 + 32 + 17
+
+
+def test_files(tmp_path: Path) -> None:
+    picture = draw("masks", causal=True, n=3)
+    path = picture.save(tmp_path / "a.svg")
+    assert path.read_text(encoding="utf-8") == picture.svg()
+    picture.save(path)  # symattn's own may be replaced
+    path.write_text("<svg/>")
+    with pytest.raises(InputError, match="was not written by symattn"):
+        picture.save(path)
+    picture.save(path, force=True)
+    with pytest.raises(InputError, match=r"\.svg, \.pdf or \.png"):
+        picture.save(tmp_path / "a.gif")
+
+
+@pytest.mark.parametrize("form", ["pdf", "png"])
+def test_other_forms(form: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = draw("weights")
+    assert picture.bytes(form) == picture.bytes(form)
+    path = picture.save(tmp_path / f"a.{form}")
+    picture.save(path)
+    path.write_bytes(path.read_bytes().replace(b"Made with symattn", b"Made with another"))
+    with pytest.raises(InputError, match="was not written by symattn"):
+        picture.save(path)
+
+
+def test_measured_widths_are_never_too_small() -> None:
+    """Of a wide serif every letter is at most as wide as it is taken for."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    from symattn.drawing.scene import advance
+
+    font = FontProperties(family="DejaVu Serif", size=100)
+    for letter in map(chr, [*range(32, 127), *map(ord, "·−√≤≥→×σμπθω²³°±≈′⁻⁴₁")]):
+        wide = text_to_path.get_text_width_height_descent(letter, font, False)[0] / 100
+        assert wide <= advance(letter) + 0.02, letter
+
+
+@pytest.mark.parametrize(
+    ("topic", "parameters", "said"),
+    [
+        ("weight", {}, "did you mean weights"),
+        ("scaling", {"heads": 2}, "no parameter heads"),
+        ("scaling", {"draws": 3}, "draws is 3"),
+        ("scaling", {"dk": 0}, "d_k is 0"),
+        ("weights", {"source": "nowhere"}, "neither an example nor a file"),
+        ("weights", {"head": 2}, "head is 2"),
+        ("masks", {"tokens": 200}, "n is 200"),
+        ("masks", {"mask": "boolean"}, "mask"),
+    ],
+)
+def test_bad_wishes(topic: str, parameters: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        draw(topic, **parameters)
