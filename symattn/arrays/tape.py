@@ -120,6 +120,12 @@ def tape(under: Any, ties: Ties = "refuse") -> type[Taped]:
 
 def pull_back(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> list[Any]:
     """Σ ⟨g, ∂y/∂x⟩ over the pairs (y, g) of ``ends``, for every x of ``wanted``: an array of its shape."""
+    found = reached(ends, wanted)
+    return [x.under.zeros_like(x.value) if g is None else g for x, g in zip(wanted, found, strict=True)]
+
+
+def reached(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> list[Any]:
+    """As ``pull_back``, with None for what no end was computed from."""
     found: dict[int, Any] = {}
     ends = [(y, g) for y, g in ends if y.moves]
     for y, g in ends:
@@ -129,7 +135,7 @@ def pull_back(ends: Iterable[tuple[Taped, Any]], wanted: Sequence[Taped]) -> lis
         g = found[id(y)] if id(y) in kept else found.pop(id(y))
         for x, pull in y.sources:
             _collect(found, x, pull(g))
-    return [found[id(x)] if id(x) in found else x.under.zeros_like(x.value) for x in wanted]
+    return [found.get(id(x)) for x in wanted]
 
 
 def _collect(found: dict[int, Any], x: Taped, g: Any) -> None:

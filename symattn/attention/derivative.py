@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.base import Array
-from symattn.arrays.tape import Taped, Ties, pull_back, tape
+from symattn.arrays.tape import Taped, Ties, pull_back, reached, tape
 from symattn.errors import InputError, Refused, Undecided
 
 Inputs = Mapping[str, Any]
@@ -52,6 +52,17 @@ def vjp(
     output = function(**given)
     ends = [(y, g) for y, g in cotangents(under, output, cotangent) if isinstance(y, Taped)]
     return dict(zip(names, pull_back(ends, [given[n] for n in names]), strict=True))
+
+
+def through(function: Callable[..., Any], operands: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
+    """The gradients of ⟨g, function(*operands)⟩, one for each operand; None for those that it does not depend on, or
+    that hold no numbers. Of equals, the second is the largest, as in floats."""
+    under = _namespace(dict(enumerate(operands)))
+    kind = tape(under, "second")
+    given = [kind(x, moves=True) if _numbers(x, under) else None for x in operands]
+    y = function(*(x if t is None else t for x, t in zip(operands, given, strict=True)))
+    found = iter(reached([(y, g)] if isinstance(y, Taped) else [], [t for t in given if t is not None]))
+    return tuple(None if t is None else next(found) for t in given)
 
 
 def jvp(function: Callable[..., Any], tangents: Inputs, inputs: Inputs) -> Any:
@@ -136,7 +147,7 @@ def cotangents(under: Any, output: Any, cotangent: Any) -> list[tuple[Any, Any]]
     return pairs
 
 
-def _namespace(inputs: Inputs) -> Any:
+def _namespace(inputs: Mapping[Any, Any]) -> Any:
     """The namespace of the inputs: that of a kind if one is of a kind, else NumPy's."""
     kinds = {type(x): x.__array_namespace__() for x in inputs.values() if isinstance(x, Array)}
     if len(kinds) > 1:

@@ -40,8 +40,51 @@ REPEATED: Text = ("by induction over the steps, of which each shrinks it by the 
 BLOCKS = ("first ", "second ")
 
 
+class Rule:
+    """A method whose premises are methods: ``_decided`` decides them, and applies the rule."""
+
+    def decide(self) -> Decision:
+        try:
+            return self._decided()
+        except (Refused, Undecided, InputError) as reason:
+            return Decision(Evidence(Grade.UNDECIDED, str(reason)))
+
+    def _decided(self) -> Decision:
+        raise NotImplementedError
+
+
+class OfPremise(Rule):
+    """A rule whose false variant, and whose witness, are those of its first premise."""
+
+    @property
+    def first(self) -> Certificate | OfTheLargest:
+        raise NotImplementedError
+
+    @property
+    def false(self) -> Sides | tuple[Sides, ...]:
+        return self.first.false
+
+    def refute(self) -> Refutation:
+        return self.first.refute()
+
+    def witness(self) -> str:
+        return self.first.witness()
+
+
+def refuted(false: Sides, declared: Declared, entries: int) -> Refutation:
+    """Numbers at which what the false variant says fails."""
+    found = search(false, declared, entries).counterexample
+    return Refutation(bool(found), str(found or ""))
+
+
+def together(*parts: Certificate | OfTheLargest | None) -> tuple[list[Decision], Decision | None]:
+    """What is decided of each part, and the first that is not proved, if any."""
+    found = [part.decide() for part in parts if part is not None]
+    return found, next((d for d in found if d.evidence.grade is not Grade.PROVED), None)
+
+
 @dataclass(frozen=True)
-class OfTheLargest:
+class OfTheLargest(OfPremise):
     """What ``premise`` says of every entry holds of the largest: ``sides`` gives pairs (smaller, larger) with maxima.
 
     Each entry that one of the maxima is taken of gives, in its place, a pair of the premise. Where there are several
@@ -52,7 +95,11 @@ class OfTheLargest:
     sides: Sides
     between: tuple[Sides, ...] = ()
 
-    def decide(self) -> Decision:
+    @property
+    def first(self) -> Certificate:
+        return self.premise
+
+    def _decided(self) -> Decision:
         found = self.premise.decide()
         if found.evidence.grade is not Grade.PROVED:
             return found
@@ -60,16 +107,10 @@ class OfTheLargest:
         if wrong:
             return Decision(Evidence(Grade.REFUTED, wrong))
         known: Known = tuple(p for p in found.premises if isinstance(p, Sign))
-        try:
-            for sides in (*self.between, self.sides):
-                known = (Applied("largest", known, tuple(written(sides, self.premise.declared))),)
-        except (Refused, Undecided, InputError) as reason:
-            return Decision(Evidence(Grade.UNDECIDED, str(reason)))
+        for sides in (*self.between, self.sides):
+            known = (Applied("largest", known, tuple(written(sides, self.premise.declared))),)
         evidence = accepted(found.evidence, found.proofs, known)
         return replace(found, evidence=evidence, argument=(*found.argument, LARGEST), premises=known)
-
-    def refute(self) -> Refutation:
-        return self.premise.refute()
 
     def witness(self) -> str:
         return self._stated.witness() and self.premise.witness()
@@ -77,11 +118,6 @@ class OfTheLargest:
     @property
     def _stated(self) -> Certificate:
         return replace(self.premise, sides=self.sides)
-
-    @property
-    def false(self) -> Sides | tuple[Sides, ...]:
-        """The false variant of the premise."""
-        return self.premise.false
 
 
 def written(sides: Sides, declared: Declared) -> Iterator[tuple[Expression, Expression]]:
@@ -96,7 +132,7 @@ Merge = Callable[[Sequence[Any], Sequence[Any], Mapping[str, Any]], Sequence[Any
 
 
 @dataclass(frozen=True)
-class Fold:
+class Fold(Rule):
     """The merged state of any number of blocks, of any sizes and in any bracketing, is the state of all.
 
     ``state`` gives the parts of the state of one block: sums along ``sort``, which the arrays in ``arrays`` run along.
@@ -113,11 +149,8 @@ class Fold:
     numbers: tuple[str, ...] = ()
     finish: Callable[..., Sequence[tuple[Any, Any]]] | None = None
 
-    def decide(self) -> Decision:
-        try:
-            folding = self._folding(self.merge)
-        except (Refused, Undecided, InputError) as reason:
-            return Decision(Evidence(Grade.UNDECIDED, str(reason)))
+    def _decided(self) -> Decision:
+        folding = self._folding(self.merge)
         evidence = accepted(Evidence(Grade.PROVED, "all sizes"), (), (folding,))
         return Decision(evidence, (FOLDED,), premises=(folding,))
 
@@ -151,7 +184,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Substitution:
+class Substitution(Rule):
     """Both sides are one expression, in which one array is put for another that is equal to it.
 
     ``through`` gives the expression with the array ``name``, of the shape ``shape``; it gives the left side where that
@@ -169,11 +202,8 @@ class Substitution:
     shown: bool = False
     said: Text = ()
 
-    def decide(self) -> Decision:
-        try:
-            premises, proofs = self._substituted(), self._proofs()
-        except (Refused, Undecided, InputError) as reason:
-            return Decision(Evidence(Grade.UNDECIDED, str(reason)))
+    def _decided(self) -> Decision:
+        premises, proofs = self._substituted(), self._proofs()
         if not all(p.proved for p in proofs):
             return Decision(Evidence(Grade.UNDECIDED, next(p.why for p in proofs if not p.proved)))
         evidence = accepted(Evidence(Grade.PROVED, "all sizes"), proofs, premises)
@@ -182,9 +212,7 @@ class Substitution:
         return Decision(evidence, (EQUALS,), (*notes, *([self.said] if self.said else [])), proofs, declared, premises)
 
     def refute(self) -> Refutation:
-        """Numbers at which what the false variant says of equals fails."""
-        found = search(self.false, self.declared, 3).counterexample
-        return Refutation(bool(found), str(found or ""))
+        return refuted(self.false, self.declared, 3)
 
     def witness(self) -> str:
         return "wherever both are equal"
@@ -216,7 +244,7 @@ class Substitution:
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(Rule):
     """The mean of ``of``, linear in the random array ``name``, is ``result``: ``of`` at the mean of the array."""
 
     declared: Declared
@@ -226,16 +254,13 @@ class Mean:
     result: Sides
     false: Sides
 
-    def decide(self) -> Decision:
+    def _decided(self) -> Decision:
         world = Letters()
-        try:
-            letters = world.array(self.name, self.declared.arrays[self.name], self.declared)
-            of, result = (Indexed.lift(run(f, self.declared, world)) for f in (self.of, self.result))
-            mean = Indexed.lift(run(self.mean, self.declared, world)) + 0 * letters
-            at_mean = Indexed.lift(run(self.of, self.declared, world, {self.name: mean}))
-            proof = prove(at_mean, result)
-        except (Refused, Undecided, InputError) as reason:
-            return Decision(Evidence(Grade.UNDECIDED, str(reason)))
+        letters = world.array(self.name, self.declared.arrays[self.name], self.declared)
+        of, result = (Indexed.lift(run(f, self.declared, world)) for f in (self.of, self.result))
+        mean = Indexed.lift(run(self.mean, self.declared, world)) + 0 * letters
+        at_mean = Indexed.lift(run(self.of, self.declared, world, {self.name: mean}))
+        proof = prove(at_mean, result)
         (seat,), (place,) = letters.places(), of.places()
         averaged = Averaged(_at(of, of, place), _at(letters, mean, seat), _at(of, result + 0 * of, place))
         evidence = accepted(Evidence(Grade.PROVED, "all sizes"), (proof,), (averaged,)) if proof.proved else UNPROVED
@@ -243,16 +268,14 @@ class Mean:
         return Decision(evidence, (LINEAR,), (), (proof,), declared, (averaged,))
 
     def refute(self) -> Refutation:
-        """Numbers at which what the false variant says of a mean fails."""
-        found = search(self.false, self.declared, 2).counterexample
-        return Refutation(bool(found), str(found or ""))
+        return refuted(self.false, self.declared, 2)
 
     def witness(self) -> str:
         return "wherever the array has the mean"
 
 
 @dataclass(frozen=True)
-class Limit:
+class Limit(OfPremise):
     """What ``squeezed`` bounds by 1, and 1 less it by what decays, tends to 1 as the number ``letter`` grows.
 
     ``squeezed`` has the two inequalities. As the number tends to 0, ``of`` tends to ``value``.
@@ -264,11 +287,10 @@ class Limit:
     value: Sides
 
     @property
-    def false(self) -> Sides | tuple[Sides, ...]:
-        """The false variant of the premise."""
-        return self.squeezed.false
+    def first(self) -> Certificate:
+        return self.squeezed
 
-    def decide(self) -> Decision:
+    def _decided(self) -> Decision:
         found = self.squeezed.decide()
         if found.evidence.grade is not Grade.PROVED:
             return found
@@ -281,28 +303,20 @@ class Limit:
         evidence = accepted(found.evidence, found.proofs, premises)
         return replace(found, evidence=evidence, argument=(*found.argument, SQUEEZED), premises=premises)
 
-    def refute(self) -> Refutation:
-        return self.squeezed.refute()
-
-    def witness(self) -> str:
-        return self.squeezed.witness()
-
 
 @dataclass(frozen=True)
-class Discharge:
+class Discharge(OfPremise):
     """``premise`` without those of its hypotheses that ``shown`` has, by name: inequalities that say the same."""
 
     premise: Certificate
     shown: Mapping[str, Certificate]
 
     @property
-    def false(self) -> Sides | tuple[Sides, ...]:
-        """The false variant of the premise."""
-        return self.premise.false
+    def first(self) -> Certificate:
+        return self.premise
 
-    def decide(self) -> Decision:
-        found = [part.decide() for part in (self.premise, *self.shown.values())]
-        bad = next((d for d in found if d.evidence.grade is not Grade.PROVED), None)
+    def _decided(self) -> Decision:
+        found, bad = together(self.premise, *self.shown.values())
         if bad is not None:
             return bad
         signs = tuple(p for d in found for p in d.premises if isinstance(p, Sign))
@@ -317,15 +331,9 @@ class Discharge:
             found[0], evidence=evidence, argument=argument, proofs=proofs, premises=premises, declared=declared
         )
 
-    def refute(self) -> Refutation:
-        return self.premise.refute()
-
-    def witness(self) -> str:
-        return self.premise.witness()
-
 
 @dataclass(frozen=True)
-class Repeat:
+class Repeat(OfPremise):
     """A measure of the array ``name`` is at most ``factor`` to the power L of what it was, after L steps.
 
     ``shrinks`` shows that it is after a step at most ``factor`` times what it was; ``floor`` that the factor is not
@@ -342,13 +350,11 @@ class Repeat:
     below_one: Certificate | None = None
 
     @property
-    def false(self) -> Sides | tuple[Sides, ...]:
-        """The false variant of the first premise."""
-        return self.shrinks.false
+    def first(self) -> OfTheLargest:
+        return self.shrinks
 
-    def decide(self) -> Decision:
-        found = [part.decide() for part in (self.shrinks, self.floor, self.below_one) if part is not None]
-        bad = next((d for d in found if d.evidence.grade is not Grade.PROVED), None)
+    def _decided(self) -> Decision:
+        found, bad = together(self.shrinks, self.floor, self.below_one)
         if bad is not None:
             return bad
         known = tuple(p for d in found for p in d.premises if isinstance(p, (Sign, Applied)))
@@ -356,9 +362,6 @@ class Repeat:
         evidence = accepted(found[0].evidence, proofs, premises)
         argument = (*dict.fromkeys(a for d in found for a in d.argument), REPEATED)
         return replace(found[0], evidence=evidence, argument=argument, proofs=proofs, premises=premises)
-
-    def refute(self) -> Refutation:
-        return self.shrinks.refute()
 
     def witness(self) -> str:
         return self.shrinks.witness() and self.floor.witness()

@@ -8,8 +8,7 @@ from typing import Any
 
 from symattn.attention.gradients import rows, scores
 from symattn.attention.gradients.attention import Gradients, backward, shared_gradient
-from symattn.attention.gradients.linear import project_gradients
-from symattn.attention.gradients.norms import unit_gradient
+from symattn.attention.gradients.scores import project_gradients, unit_gradient
 from symattn.attention.groups import repeat_heads
 from symattn.attention.layers.activations import sigmoid
 from symattn.attention.norms import centre, layer_norm, rms_norm

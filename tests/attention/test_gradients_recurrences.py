@@ -12,7 +12,7 @@ from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.residues import primes
 from symattn.attention.derivative import vjp
-from symattn.attention.gradients import backward_rules
+from symattn.attention.gradients import backward as backward_pass
 from symattn.attention.gradients.backward import backward
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.spec import Attention
@@ -38,7 +38,7 @@ EXACT = (
 def both(case: Case, of: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The gradients by the tape, and by the recurrences."""
     given, g = case.given(of), case.cotangent(of)
-    return vjp(case.function, g, given), backward(case.function, g, given)
+    return vjp(case.function, g, given), backward_pass.backward(case.function, g, given)
 
 
 SLOW = ("grouped-query", "Transformer-XL", "self-attention", "multi-head", "packed projections", "latent, one head")
@@ -83,15 +83,6 @@ def test_recurrences_agree_at_sizes_that_models_have() -> None:
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-_TABLES = {
-    "dot": "scaled dot",
-    "general": "general",
-    "additive": "additive",
-    "cosine": "cosine",
-    "distance": "distance",
-}
-
-
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_a_backward_pass_is_seen(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, where, what, wrong = MISTAKES[mistake]
@@ -116,11 +107,11 @@ SCORES = {
 
 @pytest.mark.parametrize("score", SCORES)
 def test_each_gradient_of_scores_is_looked_at(score: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = backward_rules._SCORES[score]
+    right = backward_pass._SCORES[score]
     count, name = SCORES[score]
     for k in range(count):
         monkeypatch.setitem(
-            backward_rules._SCORES,
+            backward_pass._SCORES,
             score,
             lambda *args, k=k: tuple(2 * x if i == k else x for i, x in enumerate(right(*args))),
         )

@@ -1,22 +1,39 @@
-"""The backward pass as it is implemented: step by step from the output back, by formulas made by hand.
+"""The backward pass as it is implemented: step by step from the output back, from what the forward pass has kept.
 
-Each step of the pipeline has a rule, which takes the gradient by what the step computed and gives those by what it was
-computed of; the formulas are in the ``gradients_`` files. ``derivative.vjp`` gives the same from the definition alone.
+Scores, caps, weights and log-sum-exps have rules that are made by hand, as FlashAttention has them, from the weights
+or what was capped; every other step is differentiated as it stands, on a tape. ``derivative.vjp`` gives the same from
+the definition as a whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from symattn.attention.derivative import cotangents, differentiable
-from symattn.attention.gradients.backward_layers import attentions, rule
-from symattn.attention.gradients.backward_rules import RULES
-from symattn.attention.gradients.backward_steps import At, Gradients
+from symattn.arrays.namespace import namespace_of
+from symattn.attention.derivative import cotangents, differentiable, through
+from symattn.attention.gradients import rows, scores
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.transformer import Transformer
+from symattn.attention.layers.transformer_inputs import block_names
+from symattn.attention.scores import per_head
 from symattn.attention.spec import Attention
+
+Gradients = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class At:
+    """A step on the way back: the specification, the arrays it was computed of, and what it computed."""
+
+    spec: Attention
+    x: tuple[Any, ...]
+    y: Any
+
+
+Rule = Callable[[At, Any], Gradients]
 
 
 class Way(NamedTuple):
@@ -63,6 +80,15 @@ def pulled(
     return {n: found[n] if n in found else 0 * values[n] for n in names}
 
 
+def way(spec: Attention | None, step: Any, values: Mapping[str, Any], prefix: str = "") -> Way:
+    """The way back through a step of ``spec``, whose name has the ``prefix``, or of a model beside its attentions."""
+    x, y = tuple(values[name] for name in step.of), values[step.name]
+    rule = RULES.get(step.name.removeprefix(prefix)) if spec is not None else None
+    if spec is None or rule is None:
+        return Way(step.name, step.of, partial(through, step.run, x))
+    return Way(step.name, step.of, partial(rule, At(spec, x, y)))
+
+
 def _ends(model: Any, under: Any, values: Mapping[str, Any], cotangent: Any) -> dict[str, Any]:
     """The cotangents by the names of the outputs."""
     if not (isinstance(model, Attention) and model.lse):
@@ -73,13 +99,71 @@ def _ends(model: Any, under: Any, values: Mapping[str, Any], cotangent: Any) -> 
     return {n: g for n, (_, g) in zip(names, pairs, strict=True)}
 
 
-def _ways(model: Any, given: list[str], values: Mapping[str, Any]) -> list[Way]:
-    specs = {} if isinstance(model, Attention) else attentions(model, given)
+def _ways(model: Any, given: list[str], values: Mapping[str, Any]) -> Iterable[Way]:
+    specs = {"": model} if isinstance(model, Attention) else _attentions(model, given)
+    for step in model.pipeline(given):
+        prefix = next((p for p in specs if step.name.startswith(p)), None)
+        yield way(None, step, values) if prefix is None else way(specs[prefix], step, values, prefix)
 
-    def back(step: Any) -> Callable[[Any], Gradients]:
-        x, y = tuple(values[n] for n in step.of), values[step.name]
-        if isinstance(model, Attention):
-            return partial(RULES[step.name], At(model, step.of, x, y))
-        return rule(step, specs, x, y)
 
-    return [Way(step.name, step.of, back(step)) for step in model.pipeline(given)]
+def _attentions(model: Block | Transformer, given: list[str]) -> dict[str, Attention]:
+    """The specifications in a model, by the prefix of their steps: ``decoder.0.attention.``."""
+    blocks = [("", model)] if isinstance(model, Block) else [(prefix, b) for prefix, b, _ in block_names(model, given)]
+    found = {f"{prefix}attention.": block.attention for prefix, block in blocks}
+    return found | {f"{prefix}cross.": block.cross for prefix, block in blocks if block.cross is not None}
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+_SCORES: dict[str, Callable[..., Gradients]] = {
+    "dot": scores.dot_gradients,
+    "general": scores.general_gradients,
+    "additive": scores.additive_gradients,
+    "cosine": scores.cosine_gradients,
+    "distance": scores.distance_gradients,
+}
+
+
+def _scored(at: At, g: Any) -> Gradients:
+    return _SCORES[at.spec.score](*at.x, g)
+
+
+def _capped(at: At, g: Any) -> Gradients:
+    return (scores.softcap_gradient(at.y, at.spec.softcap, g),)
+
+
+def _weighed(at: At, g: Any) -> Gradients:
+    spec, s, p = at.spec, at.x[0], at.y
+    if spec.sink == "given":
+        ds, db = rows.sink_gradients(p, g, spec.base)
+        return ds, _of_sink(at, db)
+    match spec.normaliser:
+        case "sigmoid":
+            return (rows.sigmoid_gradient(p, g),)
+        case "relu":
+            return (rows.relu_gradient(s, g),)
+        case "sparsemax":
+            return (rows.sparsemax_gradient(p, g),)
+        case "entmax":
+            return (rows.entmax15_gradient(p, g),)
+    return (rows.softmax_gradient(p, g, spec.base),)
+
+
+def _summed(at: At, g: Any) -> Gradients:
+    """log Σ e^s."""
+    spec, lse, wide = at.spec, at.y[..., None], g[..., None]
+    ds = rows.log_sum_exp_gradient(at.x[0], lse, wide, spec.base)
+    if spec.sink != "given":
+        return (ds,)
+    sink = per_head(at.x[1]) if spec.heads > 1 else at.x[1]
+    return ds, _of_sink(at, rows.log_sum_exp_gradient(sink, lse, wide, spec.base))
+
+
+def _of_sink(at: At, db: Any) -> Any:
+    """One sink for all rows (of a head)."""
+    sink = at.x[1]
+    wide = per_head(sink) if at.spec.heads > 1 else sink
+    return namespace_of(db).reshape(scores.summed_like(db, wide), sink.shape)
+
+
+#: By the name of a step of attention.
+RULES: dict[str, Rule] = {"scores": _scored, "capped": _capped, "weights": _weighed, "lse": _summed}

@@ -83,9 +83,3 @@ def entmax15_gradient(p: Any, g: Any) -> Any:
     r = xp.sqrt(p)
     total = nonempty(xp.sum(r, axis=-1, keepdims=True), "zeros")
     return r * (g - xp.sum(r * g, axis=-1, keepdims=True) / total)
-
-
-def dropout_gradient(keep: Any, g: Any, rate: Any) -> Any:
-    """dA = dA' ⊙ B / (1 − r), with the mask of the way forth. Source: Srivastava et al., Dropout (2014), §10."""
-    xp = namespace_of(g)
-    return xp.where(keep, g, 0) / xp.asarray(1 - rate, dtype=g.dtype)

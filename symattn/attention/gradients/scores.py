@@ -1,11 +1,10 @@
-"""The way back through scores: from the gradient by them to those by queries, keys and parameters."""
+"""The way back through scores and products: from the gradient by them to those by queries, keys and parameters."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.gradients.norms import unit_gradient
 from symattn.attention.norms import unit
 from symattn.attention.sizes import same
 
@@ -24,6 +23,22 @@ def product_gradients(a: Any, b: Any, g: Any) -> tuple[Any, Any]:
     Shapes: a (…, n, k), b (…, k, m), g (…, n, m).
     """
     return summed_like(g @ b.mT, a), summed_like(a.mT @ g, b)
+
+
+def project_gradients(x: Any, w: Any, g: Any) -> tuple[Any, Any, Any]:
+    """(dX, dW, db) = (G Wᵀ, Xᵀ G, Σ G) of X W + b, dW and db summed over batches and tokens.
+
+    Shapes: x (…, n, d_model), w (d_model, d), g (…, n, d).
+    """
+    return g @ w.mT, summed_like(x.mT @ g, w), namespace_of(g).sum(g, axis=tuple(range(g.ndim - 1)))
+
+
+def unit_gradient(x: Any, g: Any) -> Any:
+    """dX = (G − u (u · G)) / ‖x‖ of u = x / ‖x‖: what of G is at right angles to x. Shapes: (…, d)."""
+    xp = namespace_of(x)
+    u = unit(x)
+    across = g - u * xp.sum(u * g, axis=-1, keepdims=True)
+    return across / xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True))
 
 
 def dot_gradients(q: Any, k: Any, ds: Any) -> tuple[Any, Any]:
@@ -74,14 +89,3 @@ def softcap_gradient(y: Any, cap: Any, g: Any) -> Any:
     """dS = dY ⊙ (1 − (y/c)²), from the capped scores y = c tanh(s/c). Source: Gemma Team, Gemma 2 (2024), §2."""
     t = y / namespace_of(y).asarray(cap, dtype=y.dtype)
     return g * (1 - t * t)
-
-
-def scale_gradients(s: Any, t: Any, g: Any) -> tuple[Any, Any]:
-    """(dS, dt) of t S for a factor t that is broadcast, such as one for each head, (h, 1, 1)."""
-    return g * t, summed_like(g * s, t)
-
-
-def mask_gradient(masked: Any, g: Any) -> Any:
-    """dS where a score is allowed, 0 where it is −∞. Shapes: (…, n_q, n_k)."""
-    xp = namespace_of(masked)
-    return xp.where(xp.isfinite(masked), g, 0)

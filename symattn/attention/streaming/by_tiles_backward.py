@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import cotangents, differentiable
-from symattn.attention.gradients.backward import Way, pulled
-from symattn.attention.gradients.backward_rules import RULES
-from symattn.attention.gradients.backward_steps import At
+from symattn.attention.gradients.backward import Way, pulled, way
 from symattn.attention.gradients.scores import summed_like
 from symattn.attention.scores import per_head
 from symattn.attention.streaming.by_tiles import Run
@@ -33,7 +31,7 @@ def backward_by_tiles(
 
     Of the forward pass, by tiles between the bounds of ``rows`` and ``keys``, the output and the log-sum-exp of each
     row are kept, and the weights of each tile are computed from them. What comes before and after the weights is taken
-    back by the rules of ``backward``. Raises InputError as ``by_tiles`` does, and for ``lse``.
+    back as in ``backward``. Raises InputError as ``by_tiles`` does, and for ``lse``.
 
     >>> import numpy as np
     >>> from symattn.attention.spec import Attention
@@ -56,10 +54,7 @@ def _ways(run: Run, rows: Sequence[Any], keys: Sequence[Any]) -> Iterator[Way]:
             of = (run.weights.of[0], step.of[1], *run.weights.of[1:])
             yield Way(step.name, of, partial(_streamed, run, rows, keys))
         elif step is not run.weights:
-            x = tuple(run.values[name] for name in step.of)
-            yield Way(
-                step.name, step.of, partial(RULES[step.name], At(run.attention, step.of, x, run.values[step.name]))
-            )
+            yield way(run.attention, step, run.values)
 
 
 def _streamed(run: Run, rows: Sequence[Any], keys: Sequence[Any], g: Any) -> tuple[Any, ...]:
