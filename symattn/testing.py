@@ -7,14 +7,14 @@ every implementation in the precision. Both need pytest no more than ``assert`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported when an assertion is made: a test run that makes none must not wait
     from pathlib import Path
 
-    from symattn.arrays.precision import Precision
+    from symattn.arrays.precision import Contract, Precision
     from symattn.attention.spec import Attention
     from symattn.verification.baseline import Accepted
     from symattn.verification.domain import Domain
@@ -151,6 +151,9 @@ def assert_close_to_exact(
     *,
     precision: str | Precision | None = None,
     lse: Any = None,
+    contract: Contract | None = None,
+    alpha: float | None = 1e-9,
+    rows: int | Sequence[int] | None = None,
     **inputs: Any,
 ) -> None:
     """Fail unless every element of ``out`` is as near to the exact output as every legal implementation is.
@@ -160,6 +163,13 @@ def assert_close_to_exact(
     others that the specification takes: ``mask``, ``bias``, ``sink``, … The precision is by default that of ``q``, and
     an ``out`` of a wider type is held to the same. ``lse`` (…, n_q) are logarithms of the sums, judged too where scores
     are scaled dot products under masks.
+
+    In bfloat16 and float16 an output of plain attention has to be as near as roundings to nearest take it, too: if they
+    are independent with mean 0 and sums are taken in float32, a right one fails with a probability of at most
+    ``alpha`` (``verification.sharp.limits`` has the proof; None: the worst case alone). The message says which of the
+    two it is beyond. ``contract="fused"`` says that scores are not stored, which is sharper still; ``"eager"``, that
+    everything may be, sums too, of which the worst case alone speaks. ``rows`` are the queries to look at, or how many:
+    at large sizes a few of each head, those at the edges of windows, tiles and documents always among them.
 
     The exact output is that for the numbers in q, k and v as they are. Raises ``AttentionFault`` with the number of
     elements beyond the bound and the worst one, or a wrong shape or dtype; ``InputError`` where the inputs do not fit
@@ -173,12 +183,13 @@ def assert_close_to_exact(
         ...
     symattn.testing.AttentionFault: 1 of 1 elements is beyond what any implementation in float32 can give
     The worst is out[0, 0]: got 0.6697000265, exact 0.6697615493 = exp(1/sqrt(2))/(1+exp(1/sqrt(2)))
-    Off by 6.2e-05; at most ...e-06 is legal
+    Off by 6.2e-05; at most ...e-06 is legal, which the worst-case bound certifies
     """
     __tracebackhide__ = True
     from symattn.sources.closeness import close_to_exact
 
     given = {"q": q, "k": k, "v": v, **inputs}
-    words = close_to_exact(out, {n: a for n, a in given.items() if a is not None}, spec, precision, lse)
+    arrays = {n: a for n, a in given.items() if a is not None}
+    words = close_to_exact(out, arrays, spec, precision, lse, contract=contract, alpha=alpha, rows=rows)
     if words:
         raise AttentionFault(words)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
-from symattn.arrays.precision import Precision
+from symattn.arrays.precision import Contract, Precision
 from symattn.arrays.special import Forbidden
 from symattn.attention.enclosed import enclose
 from symattn.attention.inputs import TOKENS, check_inputs, shape
@@ -20,12 +20,17 @@ from symattn.sources.frameworks import read
 from symattn.verification.attention import OfAttention
 from symattn.verification.bounding import plain
 from symattn.verification.bounding.log_sums import log_sums
+from symattn.verification.bounding.plain import of_places
 from symattn.verification.judge import expected
 from symattn.verification.judged import ratio
+from symattn.verification.sharp.elements import judged
+from symattn.verification.sharp.limits import HYPOTHESIS, Stores
+from symattn.verification.sharp.sample import chosen, only
 
 Arrays = dict[str, np.ndarray]
 _MOST = 5_000_000  # products of weights and values that balls are made for at once
 _FEW = 20_000  # products, up to which balls take no time
+_LOOKED = 32  # accused rows that the worst case looks at, the worst ones
 _FORM = 64  # entries of the inputs up to which an exact form is sought
 
 
@@ -39,42 +44,130 @@ class _Measured:
 
 
 def close_to_exact(
-    out: Any, given: Mapping[str, Any], spec: Attention | None, precision: str | Precision | None, lse: Any = None
+    out: Any,
+    given: Mapping[str, Any],
+    spec: Attention | None,
+    precision: str | Precision | None,
+    lse: Any = None,
+    *,
+    contract: Contract | None = None,
+    alpha: float | None = None,
+    rows: int | Sequence[int] | None = None,
 ) -> str:
     """What is wrong with ``out`` as the output of ``spec`` for these inputs, in words; empty where nothing is.
 
-    ``lse`` are logarithms of sums that were returned beside it, judged too.
+    ``lse`` are logarithms of sums that were returned beside it, judged too. ``contract``, ``alpha`` and ``rows`` are
+    those of ``assert_close_to_exact``.
 
     Raises ``InputError`` where the inputs do not fit the specification or the precision.
     """
     spec = spec or Attention()
     read_as = {name: _read(name, array) for name, array in given.items()}
     inputs = {name: values for name, (values, _) in read_as.items()}
-    arithmetic = Precision.of(precision if precision is not None else _precision(read_as["q"][1]))
+    arithmetic = Precision.of(precision if precision is not None else _precision(read_as["q"][1]), contract)
+    if alpha is not None and not 0 < alpha < 1:
+        raise InputError(f"alpha is {alpha}; it is a probability: mend: a number between 0 and 1, or None")
     for name in TOKENS:
         if name in inputs:
             _check_held(name, inputs[name], arithmetic.input)
     check_inputs(spec, dict(inputs))
     inputs = _without_strangers(spec, inputs)
     wanted = _shape(spec, inputs)
-    words = _output(spec, inputs, arithmetic, out, wanted)
-    return words or (_logarithms(spec, inputs, arithmetic, lse, wanted[:-1]) if lse is not None else "")
+    named = isinstance(precision, Precision) or contract is not None
+    how = Stores.of(arithmetic, wide_sums=not named) if alpha is not None else None
+    seen = None if rows is None else chosen(spec, inputs, rows)
+    words = _output(spec, inputs, arithmetic, out, wanted, _Asked(how, alpha or 1.0, seen))
+    return words or (_logarithms(spec, inputs, arithmetic, lse, wanted[:-1], seen) if lse is not None else "")
 
 
-def _output(spec: Attention, inputs: Arrays, precision: Precision, out: Any, wanted: tuple[int, ...]) -> str:
+class _Asked(NamedTuple):
+    """What an implementation stores, if the filter is asked, with which probability; which rows are judged."""
+
+    how: Stores | None
+    alpha: float
+    rows: list[int] | None
+
+
+def _output(
+    spec: Attention, inputs: Arrays, precision: Precision, out: Any, wanted: tuple[int, ...], asked: _Asked
+) -> str:
     got, dtype = _read("out", out)
     words = _form_words("out", got.shape, wanted, dtype, precision)
     if words:
         return words
-    measured = _fast(spec, inputs, precision, got) or _by_balls(spec, inputs, precision, got)
-    return _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at))
+    rows = list(range(wanted[-2])) if asked.rows is None else asked.rows
+    if asked.rows is not None:
+        (spec, inputs), got = only(spec, inputs, rows), got[..., rows, :]
+    if asked.how is not None and plain.applies(spec, inputs) and got.size * inputs["k"].shape[-2] > _FEW:
+        return _sharp(spec, inputs, precision, got, asked.how, asked.alpha, rows)
+    measured = _measured(spec, inputs, precision, got)
+    words = _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
+    if words or asked.how is None or not plain.applies(spec, inputs):
+        return words
+    return _sharp(spec, inputs, precision, got, asked.how, asked.alpha, rows)
 
 
-def _logarithms(spec: Attention, inputs: Arrays, precision: Precision, lse: Any, wanted: tuple[int, ...]) -> str:
+def _measured(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
+    return _fast(spec, inputs, precision, got) or _by_balls(spec, inputs, precision, got)
+
+
+def _sharp(
+    spec: Attention,
+    inputs: Arrays,
+    precision: Precision,
+    got: np.ndarray,
+    how: Stores,
+    alpha: float,
+    rows: Sequence[int],
+) -> str:
+    """The filter first, which is fast; what it accuses is looked at by the worst case, too, which is beyond doubt.
+
+    Where the filter's hypothesis is not supported by the guard, the worst case alone decides.
+    """
+    try:
+        accused = judged(*of_places(spec, inputs), how, got, alpha)
+    except Refused:
+        measured = _measured(spec, inputs, precision, got)
+        return _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
+    if accused is None:
+        return ""
+    some = list(accused.rows[:_LOOKED] if accused.counts else accused.rows)
+    less, mine = only(spec, inputs, some)
+    part = got[..., some, :]
+    measured = _measured(less, mine, precision, part)
+    certified = _told("out", part, measured, precision, lambda at: "", [rows[i] for i in some], got.size)
+    if certified or not accused.counts:
+        return certified
+    *front, row, column = accused.worst
+    legal = measured.allowed[(*front, 0, column)]
+    return "\n".join(
+        (
+            f"{accused.count} of {got.size} elements {'is' if accused.count == 1 else 'are'} beyond rounding to nearest"
+            f" in {how.format.name}",
+            f"The worst is out{[*front, rows[row], column]}: got {got[accused.worst]:.10g}, exact {accused.exact:.10g}",
+            f"Off by {abs(got[accused.worst] - accused.exact):.2g}; the sharp tolerance is {accused.tolerance:.2g}"
+            f" (the worst case: {legal:.2g})",
+            f"A right output is accused with a probability of at most {alpha:g}, if {HYPOTHESIS}; right replays need"
+            f" {accused.guard:.2f} of the tolerance here",
+        )
+    )
+
+
+def _logarithms(
+    spec: Attention,
+    inputs: Arrays,
+    precision: Precision,
+    lse: Any,
+    wanted: tuple[int, ...],
+    seen: Sequence[int] | None,
+) -> str:
     got, dtype = _read("lse", lse)
     words = _form_words("lse", got.shape, wanted, dtype, precision)
     if words:
         return words
+    rows = range(wanted[-1]) if seen is None else list(seen)
+    if seen is not None:
+        (spec, inputs), got = only(spec, inputs, rows), got[..., rows]
     own = 1 + (spec.heads > 1)
     measured = _Measured(*(np.zeros(got.shape) for _ in range(3)))
     for index in np.ndindex(got.shape[: got.ndim - own]):
@@ -82,7 +175,7 @@ def _logarithms(spec: Attention, inputs: Arrays, precision: Precision, lse: Any,
         measured.ratios[index] = np.frompyfunc(ratio, 3, 1)(got[index], exact.entries, allowed).astype(float)
         measured.exact[index] = np.vectorize(_middle, otypes=[float])(exact.entries)
         measured.allowed[index] = allowed
-    return _told("lse", got, measured, precision, lambda at: "")
+    return _told("lse", got, measured, precision, lambda at: "", rows)
 
 
 def _form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:
@@ -192,23 +285,38 @@ def _at(array: np.ndarray, index: tuple[int, ...], own: int) -> np.ndarray:
 
 
 def _told(
-    name: str, got: np.ndarray, measured: _Measured, precision: Precision, form: Callable[[tuple[int, ...]], str]
+    name: str,
+    got: np.ndarray,
+    measured: _Measured,
+    precision: Precision,
+    form: Callable[[tuple[int, ...]], str],
+    rows: Sequence[int],
+    size: int = 0,
 ) -> str:
-    """How many elements are beyond the bound, and the worst of them; empty where none is."""
+    """How many elements are beyond the bound, and the worst of them; empty where none is.
+
+    ``rows`` are those that ``got`` is of; ``size`` counts the elements where there are others, which were left out.
+    """
     beyond = int((measured.ratios > 1).sum())
     if not beyond:
         return ""
     elements = f"elements {'is' if beyond == 1 else 'are'}" if name == "out" else f"entries of {name} are"
     at = tuple(int(i) for i in np.unravel_index(int(measured.ratios.argmax()), got.shape))
-    lines = [f"{beyond} of {got.size} {elements} beyond what any implementation in {precision.name} can give"]
+    least = "At least " if size > got.size else ""
+    lines = [
+        f"{least}{beyond} of {size or got.size} {elements} beyond what any implementation in {precision.name} can give"
+    ]
+    row = -1 if name == "lse" else -2
+    place = [rows[i] if axis == len(at) + row else i for axis, i in enumerate(at)]
     exact, allowed = measured.exact[at], measured.allowed[at]
     if not np.isfinite(exact):
         what = "NaN" if np.isnan(exact) else "−∞"
-        lines.append(f"The worst is {name}{list(at)}: got {got[at]:.10g}, and {what} is what the specification says")
+        lines.append(f"The worst is {name}{place}: got {got[at]:.10g}, and {what} is what the specification says")
     else:
-        lines.append(f"The worst is {name}{list(at)}: got {got[at]:.10g}, exact {exact:.10g}{form(at)}")
+        lines.append(f"The worst is {name}{place}: got {got[at]:.10g}, exact {exact:.10g}{form(at)}")
         if np.isfinite(got[at]):
-            lines.append(f"Off by {abs(got[at] - exact):.2g}; at most {allowed:.2g} is legal")
+            off = abs(got[at] - exact)
+            lines.append(f"Off by {off:.2g}; at most {allowed:.2g} is legal, which the worst-case bound certifies")
     silent = int(np.isinf(measured.allowed).sum())
     return "\n".join([*lines, *([f"The bound says nothing about {silent} others"] if silent else [])])
 

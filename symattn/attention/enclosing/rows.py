@@ -40,25 +40,28 @@ def enclose_rows(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]
     return Ball(found)
 
 
-def _of_head(spec: Attention, head: Head, rows: list[int]) -> Ball:
-    keys = slice(0, head.seen.n_k)
-    seen = [head.seen.tile(slice(row, row + 1), keys) for row in rows]
-    allowed = np.concatenate([np.ones((1, keys.stop), dtype=bool) if s is None else s for s in seen])
-    masked = spec.masks_anything
-    alone = Attention(
+def alone(spec: Attention) -> Attention:
+    """The specification of one head whose mask is given: what ``Head`` has, for any of its rows and keys."""
+    return Attention(
         scale=spec.scale,
         base=spec.base,
         sink=spec.sink and "given",
         stabilised=spec.stabilised,
         fully_masked=spec.fully_masked,
-        mask="boolean" if masked else None,
+        mask="boolean" if spec.masks_anything else None,
     )
+
+
+def _of_head(spec: Attention, head: Head, rows: list[int]) -> Ball:
+    keys = slice(0, head.seen.n_k)
+    seen = [head.seen.tile(slice(row, row + 1), keys) for row in rows]
+    allowed = np.concatenate([np.ones((1, keys.stop), dtype=bool) if s is None else s for s in seen])
     given: dict[str, Any] = {
         name: Ball.lift(array) for name, array in (("q", head.q[rows]), ("k", head.k), ("v", head.v))
     }
-    if masked:
+    if spec.masks_anything:
         given["mask"] = allowed
     if head.sink is not None:
         given["sink"] = Ball.lift(np.array([head.sink]))
-    out: Ball = alone(**given)
+    out: Ball = alone(spec)(**given)
     return out

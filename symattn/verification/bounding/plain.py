@@ -86,6 +86,22 @@ def _moderate(a: NDArray[Any]) -> bool:
     return bool(np.isfinite(sizes).all() and sizes.max() < _LARGEST and small > _SMALLEST)
 
 
+def of_places(spec: Attention, given: dict[str, Any]) -> tuple[Attention, dict[str, Any]]:
+    """The specification and inputs by which masks come tile by tile; those of documents come as a whole."""
+    if not spec.documents:
+        return spec, given
+    mask = next(step for step in spec.pipeline(frozenset(given)) if step.name == "masked")
+    scores = np.zeros((*front(spec, given), given["q"].shape[-2], given["k"].shape[-2]), np.float32)
+    whole = np.isfinite(mask.run(scores, *(given[n] for n in mask.of[1:])))
+    return by_mask(spec), {n: given[n] for n in ("q", "k", "v", "sink") if n in given} | {"mask": whole}
+
+
+def by_mask(spec: Attention) -> Attention:
+    """The same attention, with a mask of what is allowed in the place of all others."""
+    places: dict[str, Any] = {"causal": False, "window": None, "block": None, "prefix": None, "padding": False}
+    return replace(spec, documents=False, mask="boolean", **places)
+
+
 class _Heads:
     """The bound by heads and blocks of rows: ``allowed`` (…, n_q, d_v); its shares by step where they are wanted."""
 
@@ -114,25 +130,13 @@ class Plain(_Heads):
         given = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
         self.spec, self.given, self.d = spec, given, int(given["q"].shape[-1])
         steps = {step.name: step for step in spec.pipeline(frozenset(inputs))}
-        self.products, self.scaled, self.mask = (steps.get(n) for n in ("scores", "scaled", "masked"))
+        self.scaled = steps.get("scaled")
         self.kind = _kind(precision, given)
         axes = front(spec, given)
         super().__init__(precision, (*axes, given["q"].shape[-2], given["v"].shape[-1]), shares)
         with np.errstate(all="ignore"):  # what overflows becomes +∞, or undefined, which counts as +∞
-            for head in heads(*self._of_places()):
+            for head in heads(*of_places(spec, given)):
                 self._of_head(head)
-
-    def _of_places(self) -> tuple[Attention, dict[str, Any]]:
-        """The specification and inputs by which masks come tile by tile; those of documents come as a whole."""
-        if not self.spec.documents:
-            return self.spec, self.given
-        assert self.mask is not None
-        n_q, n_k = self.given["q"].shape[-2], self.given["k"].shape[-2]
-        scores = np.zeros((*front(self.spec, self.given), n_q, n_k), np.float32)
-        whole = np.isfinite(self.mask.run(scores, *(self.given[n] for n in self.mask.of[1:])))
-        places: dict[str, Any] = {"causal": False, "window": None, "block": None, "prefix": None, "padding": False}
-        plain = replace(self.spec, documents=False, mask="boolean", **places)
-        return plain, {n: self.given[n] for n in ("q", "k", "v", "sink") if n in self.given} | {"mask": whole}
 
     def _of_head(self, head: Head) -> None:
         own = head.v if head.sink is None else np.vstack([head.v, np.zeros((1, head.v.shape[1]))])

@@ -1,0 +1,156 @@
+"""The definition in float64, for some queries of one head at a time, and how far roundings take each of its elements.
+
+``Block.error`` encloses what float64 does itself. With v = 2⁻⁵³ and T = s ‖q‖ max‖k‖, a score is off by at most
+v (d + 8) T (sums of d products; scale; by Cauchy and Schwarz Σ s |q_l k_l| ≤ T), its difference to the maximum by 4 v T
+more and the exponential by 4 v, so weights before they are divided are off by factors within e^{±z}, z = v ((d + 12) T
++ 4), and the output, of sums of n terms, by at most (e^{2z + 2 (n + 4) v} − 1) max|v|: twice that is taken, which makes
+up for the roundings of this formula itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.enclosing.pattern import Head
+from symattn.attention.enclosing.rows import alone
+from symattn.attention.enclosing.sums import UNIT, norms, steps_factor
+from symattn.attention.spec import Attention
+from symattn.verification.sharp.limits import EXPONENTIAL, Floats, Stores, W, half_ulp
+
+QUERIES = 256
+_V = 2.0**-53
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some queries and the keys that they may see: scores t, weights p (r, n), outputs o (r, d_v); −∞ is masked.
+
+    ``values`` are v (n, d_v), ``largest`` max|v|, T bounds the scores of each row, and its sink's (r, 1).
+    """
+
+    rows: np.ndarray
+    t: Floats
+    p: Floats
+    o: Floats
+    values: Floats
+    T: Floats
+    width: int
+    base: int | None
+
+    @cached_property
+    def largest(self) -> Floats:
+        """max_j |v_jc|, (1, d_v)."""
+        return np.asarray(np.abs(self.values).max(axis=0, keepdims=True, initial=0.0))
+
+    @cached_property
+    def error(self) -> Floats:
+        """How far o may be from the exact output, (r, d_v)."""
+        z = _V * ((self.width + 12) * self.T + 4)
+        return np.asarray(2 * np.expm1(2 * z + 2 * (len(self.values) + 4) * _V) * self.largest)
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """|t|, and 0 where masked."""
+        return np.where(np.isfinite(self.t), np.abs(self.t), 0.0)
+
+    @cached_property
+    def mean(self) -> Floats:
+        """√(Σ p t²), at least Σ p |t|, (r, 1)."""
+        return np.asarray(np.sqrt(np.vecdot(self.p, self.sizes**2))[:, None])
+
+    @cached_property
+    def alike(self) -> Floats | float:
+        """m_ij: how many keys of the row have the same score (for the base 2: up to whole numbers)."""
+        t = self.t if self.base != 2 else self.t % 1.0
+        few = np.sort(t[:: max(1, len(t) // 3)], axis=1)
+        if not ((few[:, 1:] == few[:, :-1]) & np.isfinite(few[:, 1:])).any():
+            return 1.0
+        return _multiplicity(t)
+
+    def relative(self, how: Stores) -> tuple[Floats, Floats]:
+        """E² and κ² of step 1 and 2: what roundings do to key j is at most u + scores u|t| + κ, each row (r, 1)."""
+        kappa = W * W * (self.width + 24) * self.T**2 + EXPONENTIAL**2
+        return how.u + EXPONENTIAL + W * (self.width + 24) * self.T, kappa
+
+    def squares(self, how: Stores) -> Floats:
+        """m_j p_j² h_j², (r, n), as float32."""
+        _, kappa = self.relative(how)
+        p = self.p.astype(np.float32)
+        found = p * p
+        found *= (how.u**2 + kappa).astype(np.float32) + (
+            np.float32(how.scores * how.u**2) * self.sizes.astype(np.float32) ** 2 if how.scores else np.float32(0)
+        )
+        return found if isinstance(self.alike, float) else found * self.alike.astype(np.float32)
+
+    def tolerance(self, how: Stores, lam: float) -> Floats:
+        """min(λ σ, what roundings do at their worst) + r + half an ulp, for each element by itself, (r, d_v)."""
+        v = self.values.astype(np.float32)
+        n, d = v.shape
+        found = (self.squares(how) @ np.hstack([v * v, v, np.ones((n, 1), np.float32)])).astype(np.float64)
+        apart = found[:, :d] - 2 * self.o * found[:, d : 2 * d] + self.o**2 * found[:, 2 * d :]
+        rest = (1 - self.p.sum(axis=1, keepdims=True)).clip(0) ** 2 * self.relative(how)[1]
+        tiny = float(how.format.eta) ** 2 * (self.values**2).sum(axis=0) + (n + 16) * (W * self.largest) ** 2
+        sigma = np.sqrt(np.maximum(found[:, :d], apart) * (1 + 2.0**-6) + rest * self.o**2 + tiny)
+        worst = self.relative(how)[0] + how.scores * how.u * self.mean
+        first = np.minimum(lam * sigma, worst * (self.largest + np.abs(self.o)) + (n + 16) * W * self.largest)
+        inside = first + self.second(how, lam * np.sqrt(found[:, 2 * d :])) + self.error
+        return np.asarray(inside + half_ulp(how.returned, np.abs(self.o) + inside))
+
+    def second(self, how: Stores, beta: Floats) -> Floats:
+        """r of step 3 for single elements, (r, d_v)."""
+        least, _ = self.relative(how)
+        mean = self.mean if how.scores else 0.0
+        a, b = least + beta, how.scores * how.u
+        total = a * (a / 2 + 2 * how.u) + (a + 2 * how.u) * b * mean + b * b * mean**2 / 2
+        return np.asarray(np.exp(2 * (a + b * self.T)) * total * (self.largest + np.abs(self.o)))
+
+
+def _multiplicity(t: Floats) -> Floats:
+    order = np.argsort(t, axis=1)
+    ordered = np.take_along_axis(t, order, axis=1)
+    new = np.ones(t.shape, dtype=bool)
+    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    group = np.cumsum(new.ravel()) - 1
+    found = np.empty(t.shape)
+    np.put_along_axis(found, order, np.bincount(group)[group].reshape(t.shape).astype(float), axis=1)
+    return found
+
+
+def allowed(head: Head, rows: np.ndarray, keys: slice) -> np.ndarray:
+    """What some queries see of a range of keys, (r, n)."""
+    start, stop = int(rows[0]), int(rows[-1]) + 1
+    runs = [slice(start, stop)] if stop - start == len(rows) else [slice(int(i), int(i) + 1) for i in rows]
+    seen = [head.seen.tile(run, keys) for run in runs]
+    shapes = [(run.stop - run.start, keys.stop - keys.start) for run in runs]
+    return np.concatenate([np.ones(of, bool) if s is None else s for s, of in zip(seen, shapes, strict=True)])
+
+
+def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = None) -> Block:
+    """The definition on these queries; ``keys`` are by default those that one of them may see."""
+    if keys is None:
+        keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
+        keys = keys if keys.stop > keys.start else slice(0, 1)
+    own = alone(spec)
+    given: dict[str, Any] = {"q": head.q[rows], "k": head.k[keys], "v": head.v[keys]}
+    if own.mask:
+        given["mask"] = allowed(head, rows, keys)
+    if head.sink is not None:
+        given["sink"] = np.array([head.sink])
+    with np.errstate(all="ignore"):
+        found = own.trace(**given)
+    t = found.get("masked", found.get("scaled", found["scores"]))
+    longest = norms(given["k"]).max(initial=0.0)
+    reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
+    reach = np.maximum(reach, abs(head.sink or 0.0))
+    return Block(rows, t, found["weights"], found["output"], given["v"], reach, head.q.shape[1], spec.base)
+
+
+def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[Block]:
+    """The queries ``rows``, in ascending order, a block at a time."""
+    for start in range(0, len(rows), QUERIES):
+        yield block(spec, head, rows[start : start + QUERIES])

@@ -1,0 +1,116 @@
+"""An output, element by element, against the sharp tolerance: which elements are beyond it, and whether that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.enclosing.pattern import Head, checked, front, heads
+from symattn.attention.spec import Attention
+from symattn.verification.sharp.blocks import Block, blocks
+from symattn.verification.sharp.limits import Floats, Stores, factor
+from symattn.verification.sharp.ways import replays, ways
+
+GUARD = 0.5  # of the tolerance: what right replays on the accused rows must need less than
+_GUARDED = 8  # rows of a head that are replayed
+
+
+@dataclass(frozen=True)
+class Accused:
+    """What is beyond the sharp tolerance: ``rows`` of each head, and the worst element.
+
+    ``guard`` is the largest share of the tolerance that right replays need on the worst rows; the filter ``counts``
+    where it is below ``GUARD``.
+    """
+
+    count: int
+    rows: tuple[int, ...]
+    worst: tuple[int, ...]
+    exact: float
+    tolerance: float
+    guard: float
+
+    @property
+    def counts(self) -> bool:
+        """Whether the filter's hypothesis is supported on these rows."""
+        return self.guard < GUARD
+
+
+def tolerances(spec: Attention, inputs: Mapping[str, Any], how: Stores, alpha: float) -> tuple[Floats, Floats]:
+    """The output and the sharp tolerance of each element, but for ``alpha`` all at once: both (…, n_q, d_v)."""
+    given = checked(spec, inputs)
+    shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
+    out, lam = (np.empty(shape), np.empty(shape)), factor(int(np.prod(shape)), alpha)
+    for head in heads(spec, given):
+        for block in blocks(spec, head, np.arange(shape[-2])):
+            out[0][head.index][block.rows], out[1][head.index][block.rows] = block.o, block.tolerance(how, lam)
+    return out
+
+
+def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float) -> Accused | None:
+    """What of ``got`` is beyond the sharp tolerance, whichever way queries are stored; None where nothing is."""
+    lam, every = factor(got.size, alpha), list(heads(spec, checked(spec, inputs)))
+    rows: dict[tuple[int, ...], np.ndarray] = {head.index: np.arange(got.shape[-2]) for head in every}
+    best: tuple[_Tried, int] | None = None
+    for number in range(4):
+        tried = _Tried(how, got, lam)
+        for head in every:
+            way = list(ways(spec, head, how))
+            if number < len(way) and len(rows[head.index]):
+                tried.head(*way[number], rows[head.index])
+        if number >= len(way):
+            break
+        if not tried.count:
+            return None
+        rows = tried.rows if number == 0 else rows
+        best = min((x for x in (best, (tried, number)) if x), key=lambda x: x[0].count)
+    assert best is not None
+    return best[0].accused(spec, every, best[1])
+
+
+def share(got: Floats, block: Block, tolerance: Floats) -> Floats:
+    """|got − o| in parts of the tolerance; ∞ for what is no number and should be, and the reverse."""
+    with np.errstate(all="ignore"):
+        found = np.abs(got - block.o) / tolerance
+    return np.where(np.isnan(got) & np.isnan(block.o), 0.0, np.where(np.isnan(found), np.inf, found))
+
+
+class _Tried:
+    """One way to store queries: what is beyond, by head, and the worst."""
+
+    def __init__(self, how: Stores, got: Floats, lam: float) -> None:
+        self.how, self.got, self.lam = how, got, lam
+        self.count, self.rows = 0, dict[tuple[int, ...], np.ndarray]()
+        self.top: tuple[float, tuple[int, ...], float, float] = 0.0, (0, 0), 0.0, 0.0
+
+    def head(self, spec: Attention, head: Head, rows: np.ndarray) -> None:
+        bad = []
+        for block in blocks(spec, head, rows):
+            tolerance = block.tolerance(self.how, self.lam)
+            shares = share(self.got[head.index][block.rows], block, tolerance)
+            self.count += int((shares > 1).sum())
+            bad.append(block.rows[(shares > 1).any(axis=1)])
+            at = np.unravel_index(int(shares.argmax()), shares.shape)
+            if shares[at] > self.top[0]:
+                place = (*head.index, int(block.rows[at[0]]), int(at[1]))
+                self.top = float(shares[at]), place, float(block.o[at]), float(tolerance[at])
+        self.rows[head.index] = np.concatenate(bad)
+
+    def accused(self, spec: Attention, every: list[Head], number: int) -> Accused:
+        _, worst, exact, tolerance = self.top
+        rows = sorted({int(i) for bad in self.rows.values() for i in bad} - {worst[-2]})
+        guard = max(self._guard(*list(ways(spec, head, self.how))[number]) for head in every)
+        return Accused(self.count, (worst[-2], *rows), worst, exact, tolerance, guard)
+
+    def _guard(self, spec: Attention, head: Head) -> float:
+        rows = self.rows[head.index]
+        some = rows[:: max(1, len(rows) // _GUARDED)]
+        return max((x for b in blocks(spec, head, some) for x in self._needed(b)), default=0.0)
+
+    def _needed(self, block: Block) -> Iterator[float]:
+        tolerance = block.tolerance(self.how, self.lam)
+        for out in replays(block, self.how):
+            yield float(share(out, block, tolerance)[np.isfinite(block.o)].max(initial=0.0))

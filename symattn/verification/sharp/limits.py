@@ -1,0 +1,118 @@
+"""The filter: how far roundings to nearest take an output, but for a probability that one picks.
+
+The worst case (``verification.bounds``) has to allow that all roundings err together. This is what is left if they do
+not. Statement. p_j are the exact weights of a row, v_j its values, o = Σ p_j v_j, y what an implementation returns;
+D is a direction, numbers for some elements that do not depend on y. Under
+
+  N1  *what is stored.* In the input's format, of unit roundoff u and half least number η: scores at most ``scores``
+      times (0: they stay wide; 2: as products and scaled), weights once, divided by their sum or relative to any
+      reference, before the sum is taken of them or after, and the output. All else is float32, of roundoff w, with
+      exponentials off by at most ε = 2⁻¹³, up to a factor common to the row.
+  N2  *rounding to nearest.* Roundings are independent random numbers of mean 0, each at most half an ulp of what is
+      rounded; those of equal numbers are the same one.
+
+let x_e be what is stored, h_e half its ulp, x̄_e = Σ D ∂y/∂x_e, and x̄_g h_g the sum over the equal ones of a group g.
+Then, but for a probability of 2 e^{−λ²/2},
+
+    |⟨D, y − o⟩| ≤ λ σ + r,   σ² = Σ_g (Σ_{e in g} h_e x̄_e)²,
+
+r being the second order; and K directions are so at once, but for α, with λ = √(2 ln(2K/α)).
+
+Proof. A number of mean 0 in [−h, h] has E e^{sX} ≤ e^{s²h²/2} (Hoeffding), the sum of independent ones e^{s²σ²/2}, and
+P(|Σ| > λσ) ≤ 2 e^{−λ²/2} (Chernoff); for K of them probabilities add up. So it is with the first order of y − o; it
+remains to find h x̄, and the second order. Write a_j = Σ_c D_c v_jc and g = Σ_c D_c o_c, for each row.
+
+1. *First order.* A rounding that multiplies e^{t_j} by 1 + δ_j moves ⟨D, y⟩ by p_j (a_j − g) δ_j if the sum has it,
+   by p_j a_j δ_j if only the numerator has. One of a score, by δ t_j, does as e^{t_j} (1 + δ t_j). So with
+       h_j² = u² + scores · u² t_j² + κ²,   σ² = Σ_j m_j p_j² h_j² max{a_j², (a_j − g)²}-summed + the next two,
+   where the larger of the two sums is taken, not of each term. A group of m equal numbers has (Σ h x̄)² ≤ m Σ (h x̄)²,
+   so m_j is the number of keys with the same score. Weights below the normal numbers: η² Σ a_j² more.
+2. *What float32 adds*: the product of q and k passes d + 8 roundings, each of at most w s ‖q‖‖k‖, and e^{t − m} four of
+   at most w(|t| + |m|) together with ε: κ² = w² (d + 8 + 16) (s ‖q‖ max‖k‖)² + ε². The sums: at most n + 16 roundings
+   of partial sums, at most max|a_j| each: (n + 16) w² max a_j².
+3. *Second order.* Let E_j ≥ |θ_j| bound the logarithm of the factor of key j. Along τθ, 0 ≤ τ ≤ 1, the weights p^τ are
+   within e^{2Ē} of p, Ē = max E_j, and the mean f of a has f'' = Σ p^τ (θ_j − θ̄)² (a_j − f). θ̄ is within β = λ
+   √(Σ m_j p_j² E_j²) by N2. So half of f'' is at most ½ e^{2Ē} Σ p_j (E_j + β)² |a_j − f|. If the sum lacks the
+   rounding of the weights, the rest is a mean of a_j δ_j with the weights moved: |Σ (p^1_j − p_j) δ_j a_j| ≤
+   u e^{2Ē} Σ p_j (E_j + β) |a_j|; and ln(1 + δ) is δ up to δ². Together, with A ≥ |a_j| + |g|,
+       r ≤ e^{2Ē} Σ p_j A_j (E_j + β) (½ (E_j + β) + 2u).
+4. *The output* is rounded once: of one element by half an ulp of what it may be at most, taken at its worst; in means,
+   its h x̄ = (half an ulp of o) · D is one more term, and u² |D| |o| is added to r. ∎
+
+N2 is false for right kernels on some inputs: where all weights of a row lie within an ulp (scores near 0, as at
+initialisation), or values near each other share their sign, roundings go together. So nothing is claimed by this alone:
+before an output is accused, several right ways to compute the same rows are replayed (``guard``), and if one of them
+needs more than a part of the limit, the filter is silent on these inputs. Sums in the short format, and rounding toward
+zero, are outside N1 and N2; they are legal in their own contracts, which the worst case has.
+
+Sources: W. Hoeffding, Probability inequalities for sums of bounded random variables, J. Amer. Statist. Assoc. 58
+(1963), lemma 1; N. J. Higham and T. Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput.
+41 (2019), for the model. That equal numbers are rounded alike, and the rest, is shown here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.arrays.formats import Format
+from symattn.arrays.precision import Precision
+
+Floats = NDArray[np.floating]
+
+FORMATS = ("bfloat16", "float16")
+ALPHA = 1e-9
+W = 2.0**-24
+EXPONENTIAL = 2.0**-13
+HYPOTHESIS = "roundings to nearest are independent with mean 0, and sums are taken in float32"
+
+
+@dataclass(frozen=True)
+class Stores:
+    """N1: in which format arrays are stored, how often scores are, and in which format the output comes."""
+
+    format: Format
+    scores: int
+    returned: Format
+
+    @classmethod
+    def of(cls, precision: Precision, wide_sums: bool = False) -> Stores | None:
+        """What ``precision`` lets an implementation store; None where the filter has nothing to say.
+
+        ``wide_sums`` says that sums are in float32, whatever the precision allows.
+
+        >>> Stores.of(Precision.of("bfloat16", "fused")).scores, Stores.of(Precision.of("bfloat16"))
+        (0, None)
+        """
+        wide = wide_sums or (precision.accumulate.name == "float32" and not precision.accumulate.aligned)
+        if precision.input.name not in FORMATS or not wide:
+            return None
+        return cls(precision.input, 0 if precision.contract == "fused" else 2, precision.returned)
+
+    @property
+    def u(self) -> float:
+        """The unit roundoff of the format."""
+        return float(self.format.u)
+
+
+def factor(count: int, alpha: float) -> float:
+    """λ = √(2 ln(2K/α)) for K directions.
+
+    >>> round(factor(1, 1e-9), 2), round(factor(10**6, 1e-9), 2)
+    (6.54, 8.4)
+    """
+    return sqrt(2 * log(2 * max(count, 1) / alpha))
+
+
+def half_ulp(f: Format, x: Floats) -> Floats:
+    """Half the distance between numbers of the format at |x|: u 2^⌊log₂|x|⌋, and at least half the least number.
+
+    >>> half_ulp(Format("bfloat16"), np.array([1.0, 1.9, 2.0])).tolist()
+    [0.00390625, 0.00390625, 0.0078125]
+    """
+    size = np.asarray(x, dtype=np.float64)
+    _, exponent = np.frexp(size)
+    return np.where(size == 0, float(f.eta), np.maximum(np.ldexp(float(f.u), exponent - 1), float(f.eta)))

@@ -1,0 +1,74 @@
+"""Some queries of large inputs: as a specification and inputs of these alone, and which are worth looking at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.enclosing.pattern import check_pattern, heads
+from symattn.attention.spec import Attention
+from symattn.errors import InputError, Refused
+from symattn.verification.bounding.plain import by_mask, of_places
+from symattn.verification.sharp.blocks import allowed
+
+TILES = (64, 128)
+
+
+def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tuple[Attention, dict[str, Any]]:
+    """The attention of some queries: their rows of q, and of the masks, as a mask that is given.
+
+    Raises ``InputError`` for what is no dot product with a scale under masks.
+    """
+    spec, given = of_places(spec, dict(inputs))
+    try:
+        check_pattern(spec)
+    except Refused as what:
+        reason = str(what).partition(";")[0].removeprefix("enclose has no ")
+        raise InputError(f"rows: some of them alone are not judged with {reason}; mend: leave rows out") from None
+    at = np.asarray(rows)
+    few = {n: given[n] for n in ("k", "v", "sink") if n in given} | {"q": given["q"][..., at, :]}
+    if not spec.masks_anything:
+        return spec, few
+    keys = slice(0, given["k"].shape[-2])
+    every = list(heads(spec, given))
+    if {"mask", "keep"} & set(given):
+        axes = tuple(1 + i for i in every[-1].index)
+        whole = np.stack([allowed(head, at, keys) for head in every])
+        return by_mask(spec), few | {"mask": whole.reshape(*axes, *whole.shape[-2:])}
+    return by_mask(spec), few | {"mask": allowed(every[0], at, keys)}
+
+
+def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]) -> list[int]:
+    """The rows that are named, or so many of them: first those at edges, then others at even distances.
+
+    Edges are the first and last query, and those next to the edges of tiles of 64 and 128, of windows and documents;
+    where there are more than asked for, every one of windows and documents, and tiles at even distances.
+    """
+    n = inputs["q"].shape[-2]
+    if not isinstance(rows, int):
+        found = sorted({int(i) for i in rows})
+        if not found or found[0] < 0 or found[-1] >= n:
+            raise InputError(f"rows {list(rows)[:8]}: there are queries 0 to {n - 1}; mend: name some of these")
+        return found
+    if rows < 1:
+        raise InputError(f"rows={rows}; mend: at least 1")
+    always = {i for i in _edges(spec, inputs, n) if 0 <= i < n}
+    tiles = [i for t in TILES for at in range(t, n + 1, t) for i in (at - 1, at) if i < n]
+    left = max(0, rows - len(always))
+    always |= set(tiles[:: max(1, -(-2 * len(tiles) // max(left, 1)))] if left else ())
+    left = max(0, rows - len(always))
+    return sorted(always | {int(i) for i in np.linspace(0, n - 1, left + 2)[1:-1]})
+
+
+def _edges(spec: Attention, inputs: Mapping[str, Any], n: int) -> Iterator[int]:
+    """First and last query, those where a window or prefix begins to cut keys off, and where documents change."""
+    yield from (0, n - 1)
+    offset = 0 if spec.alignment == "top-left" else inputs["k"].shape[-2] - n
+    ends = [0, *(side + 1 for side in spec.sides if side is not None), *([spec.prefix] if spec.prefix else [])]
+    yield from (end - offset + by for end in ends for by in (-1, 0, 1))
+    labels = next((np.asarray(inputs[name]) for name in ("doc", "doc_q") if name in inputs), None)
+    if labels is not None:
+        changes = np.flatnonzero((labels[..., 1:] != labels[..., :-1]).reshape(-1, n - 1).any(axis=0))
+        yield from (int(i) + by for i in changes for by in (0, 1))
