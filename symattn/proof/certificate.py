@@ -6,7 +6,8 @@ An expression is a list that starts with its kind:
     ["sum", …]  ["product", …]  ["ratio", a, b]  ["exp", a]  ["total", name, sort, body]
     ["function", name, …]  ["bound", name, sort, body]  ["masked", allowed, value]
 
-An index is a list: the name of its variable, then those of the permutations that it went through, in order.
+An index is a list: the name of its variable, then those of the permutations that it went through, in order. The sides
+of an equation are as they are written, before any simplification; its numerator and divisors are simplified.
 """
 
 from __future__ import annotations
@@ -56,16 +57,15 @@ def certificate(proof: Proof) -> dict[str, Any]:
     """The record of a proof. Raises InputError for one that failed: there is nothing to certify."""
     if not proof.proved:
         raise InputError("only a proof that succeeded has a certificate")
+    sides = [case.written() for case in proof.cases]
     return {
         "schema": SCHEMA,
         "kind": "certificate",
         "rules": [list(pair) for pair in proof.rules],
-        "positive": sorted(
-            {name for case in proof.cases for side in (case.left, case.right) for name in _positive(side)}
-        ),
+        "positive": sorted({name for pair in sides for side in pair for name in _positive(side)}),
         "assumed": list(proof.notes),
         "hypotheses": [_hypothesis(d.relation, d.expression) for d in proof.demands],
-        "equations": [_equation(case) for case in proof.cases],
+        "equations": [_equation(case, *pair) for case, pair in zip(proof.cases, sides, strict=True)],
     }
 
 
@@ -175,12 +175,12 @@ def _hypothesis(relation: str, x: Expression) -> dict[str, Any]:
     return {"relation": relation, "free": _free(indices, names), "expression": written(x, names)}
 
 
-def _equation(case: Case) -> dict[str, Any]:
+def _equation(case: Case, left: Expression, right: Expression) -> dict[str, Any]:
     names = _named(case.indices)
     out: dict[str, Any] = {
         "free": _free(case.indices, names),
-        "left": written(case.left, names),
-        "right": written(case.right, names),
+        "left": written(left, names),
+        "right": written(right, names),
         "how": case.how,
     }
     if case.numerator is not None and case.limits is not None:

@@ -1,12 +1,13 @@
 """Checking certificates, apart from the prover: nothing of it is imported here, and nothing it says is believed.
 
-For every equation of a certificate: *normal form*: both sides are one expression up to bound names and order. Else
+For every equation of a certificate both sides, which are as they are written, are simplified (``checker_simplifying``).
+*normal form*: they are one expression then, up to bound names and order. Else
 1. left − right is cleared anew; its divisors are those given, and 2. and 3. are done for its numerator as well as for
    the one that is given; and left = right, as quotients, at some points of small sizes;
 2. the cut-off of the numerator is counted anew (D, T and the conditions of the theorems of ``counting`` and ``rows``),
    and the certificate's sizes are those that it asks for;
 3. the numerator is zero at each of these sizes, at every place, tested at a random point modulo each of two primes.
-And every division, root and logarithm in it is positive by its form or among the hypotheses.
+And every division, root and logarithm, as written, is positive by its form or among the hypotheses.
 
 A certificate of a *sign* is an expression that is positive, or not negative, by its form, and what its letters stand
 for; with that in their place it is what the certificate says. One of a *difference* is two sides that are not
@@ -17,25 +18,25 @@ the checker's own dice, that a certificate is accepted of which a numerator in 3
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from random import Random, SystemRandom
 from typing import Any
 
-from symattn.proof.checker_clearing import difference, minus, plus, vanishing, without_logarithms
+from symattn.proof.checker_clearing import difference, minus, without_logarithms
 from symattn.proof.checker_counting import box, cut_off, one_size, row_grid
 from symattn.proof.checker_folds import fold
 from symattn.proof.checker_laws import expect_law
 from symattn.proof.checker_limits import limits
-from symattn.proof.checker_reading import Node, Rejected, expect_few, form, in_place, read
+from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, form, in_place, read, scope_of
 from symattn.proof.checker_rules import apply, average, discharge, repeat, substitute
+from symattn.proof.checker_signs import Signs, hypotheses
+from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.checker_values import Dice, Point, Retry, Value, escape
 
 TRIES = 8  # points drawn until no divisor is zero
-_DEMANDS = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥")}
 _KINDS = ("certificate", "sign", "differing", "rule", "fold", "substitution", "repeated", "mean", "limits", "discharge")
 Equation = Mapping[str, Any]
 
@@ -53,17 +54,18 @@ def check(certificate: Any, random: Random | None = None) -> Verdict:
     """Check a certificate, as ``certificate.certificate`` makes it or as JSON gives it back."""
     dice = Dice(random or SystemRandom())
     try:
-        _expect(isinstance(certificate, Mapping), "a certificate is a record")
+        expect(isinstance(certificate, Mapping), "a certificate is a record")
         kind = certificate.get("kind")
-        _expect(certificate.get("schema") == 1 and kind in _KINDS, "no certificate of schema 1")
+        expect(certificate.get("schema") == 1 and kind in _KINDS, "no certificate of schema 1")
         if kind != "certificate":
             kinds = {"sign": _sign, "differing": _differing, "rule": _rule, "repeated": _rule, "discharge": _rule}
             kinds["limits"] = _limits
             return Verdict(True, epsilon=kinds.get(kind, _rewritten)(certificate, dice))
         rules = _rules(certificate)
-        hypotheses = _hypotheses(certificate["hypotheses"], frozenset(map(str, certificate["positive"])))
-        _expect(bool(certificate["equations"]), "a certificate of nothing")
-        epsilon = max(_equation(e, rules, hypotheses, dice) for e in certificate["equations"])
+        simplify = Simplifying(frozenset(map(str, certificate["positive"])))
+        signs = hypotheses(certificate["hypotheses"], simplify)
+        expect(bool(certificate["equations"]), "a certificate of nothing")
+        epsilon = max(_equation(e, rules, signs, simplify, dice) for e in certificate["equations"])
     except Rejected as reason:
         return Verdict(False, str(reason))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
@@ -71,209 +73,30 @@ def check(certificate: Any, random: Random | None = None) -> Verdict:
     return Verdict(True, epsilon=epsilon)
 
 
-def _expect(condition: bool, message: str) -> None:
-    if not condition:
-        raise Rejected(message)
-
-
 def _rules(e: Equation) -> list[tuple[str, ...]]:
     """The pairs (cos, sin)."""
     rules = [tuple(map(str, pair)) for pair in e["rules"]]
-    _expect(all(len(pair) == 2 for pair in rules), "a rule is a pair of names")
+    expect(all(len(pair) == 2 for pair in rules), "a rule is a pair of names")
     return rules
 
 
-def _scope(pairs: Any) -> dict[str, str]:
-    scope = {str(name): str(sort) for name, sort in pairs}
-    _expect(len(scope) == len(pairs), "two indices of one name")
-    return scope
-
-
-@dataclass(frozen=True)
-class _Hypotheses:
-    """Relations by the form of what is related to 0, and the names of letters that are positive.
-
-    ``known`` are arrays of which no entry is negative, or with " = 0" after the name all are 0; of ``nonzero`` none is.
-    """
-
-    relations: Mapping[Any, str]
-    positive: frozenset[str]
-    known: frozenset[str] = frozenset()
-    nonzero: str = ""
-
-    def expect(self, x: Node, enough: tuple[str, ...]) -> None:
-        """Reject unless ``x`` stands in one of the relations by its form or by hypothesis."""
-        if not (self.shows_positive(x) or ("≥" in enough and self.shows_not_negative(x))):
-            relation = self.relations.get(form(x, _in_order(x)))
-            _expect(relation in enough, "what is divided by, or rooted, is no hypothesis")
-
-    def shows_positive(self, x: Node) -> bool:
-        """Whether ``x`` > 0 by its form, at sizes from 1 on."""
-        if x.kind == "number":
-            return bool(x.label > 0)
-        if self.nonzero and self._apart_from_zero(x):
-            return True
-        if x.kind == "sum":
-            signs = [(self.shows_positive(y), self.shows_not_negative(y)) for y in x.below]
-            return any(above for above, _ in signs) and all(above or least for above, least in signs)
-        if x.kind == "total" and self._meets_itself(x):
-            return True
-        if x.kind in ("product", "ratio", "total"):
-            return all(map(self.shows_positive, x.below))
-        if x.kind == "function":
-            return x.label == "rsqrt" or (x.label == "sqrt" and self.shows_positive(x.below[0]))
-        return x.kind in ("size", "exp") or (x.kind == "letter" and x.label in self.positive)
-
-    def _apart_from_zero(self, x: Node) -> bool:
-        """Whether ``x`` > 0 as a letter is not 0: its square, e^u − 1 − u, or what is not negative: u, or e^u − 1."""
-        if x.kind == "product" and len(x.below) > 1:
-            times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
-            rest = [y for y in x.below if not self._is_nonzero(y)]
-            even = all(times[form(y, {i: i for i in y.free})] % 2 == 0 for y in x.below if y not in rest)
-            return len(rest) < len(x.below) and even and all(map(self.shows_positive, rest))
-        if x.kind == "sum" and self._above_tangent(x):
-            return any(y.kind == "exp" and self._is_nonzero(y.below[0]) for y in x.below)
-        return self._is_nonzero(x) and self._is_known(x)
-
-    def _is_nonzero(self, x: Node) -> bool:
-        return x.kind == "letter" and _array(x.label) == self.nonzero
-
-    def shows_equal_only_at_zero(self, x: Node) -> bool:
-        """Whether a sum, shown not to be negative, is 0 only if no entry of ``nonzero`` is: a term is not 0 else.
-
-        Each entry is in a term of its own, over all of its indices, that is 0 where the entry is.
-        """
-        if x.kind != "sum":
-            return self._has_every_entry(x)
-        others = [plus([z for z in x.below if z is not y]) for y in x.below]
-        return any(
-            self._has_every_entry(y) and self.shows_not_negative(z) for y, z in zip(x.below, others, strict=True)
-        )
-
-    def _has_every_entry(self, x: Node, bound: tuple[str, ...] = ()) -> bool:
-        if x.kind == "ratio":
-            return self.shows_positive(x.below[1]) and self._has_every_entry(x.below[0], bound)
-        if x.kind == "product":
-            inner = [y for y in x.below if y.kind in ("total", "ratio") and not self.shows_positive_apart(y)]
-            rest = [y for y in x.below if y not in inner]
-            if len(inner) == 1 and all(map(self.shows_positive_apart, rest)):
-                return self._has_every_entry(inner[0], bound)
-        if x.kind == "total":
-            return self._has_every_entry(x.below[0], (*bound, x.label))
-        letters = [y for y in x.all() if self._is_nonzero(y)]
-        same_place = len({y.indices for y in letters}) == 1
-        every = (
-            same_place
-            and set(bound) <= {i[0] for i in letters[0].indices}
-            and all(len(i) == 1 for i in letters[0].indices)
-        )
-        return every and self.shows_positive(x)
-
-    def shows_positive_apart(self, x: Node) -> bool:
-        """Whether ``x`` > 0 by its form, whatever ``nonzero`` is."""
-        return replace(self, nonzero="").shows_positive(x)
-
-    def _meets_itself(self, x: Node) -> bool:
-        """Whether ``x`` is Σ_j [j ≤ i] … of what is positive, with one i: the term j = i is there."""
-        factors = x.below[0].below if x.below[0].kind == "product" else x.below
-        relations = [f for f in factors if f.kind == "is"]
-        others = {i for f in relations for i in f.indices} - {(x.label,)}
-        reflexive = len(others) == 1 and all(f.label in ("≤", "=") for f in relations)
-        return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
-
-    def _above_tangent(self, x: Node) -> bool:
-        """Whether ``x`` is e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, and the rest ≥ 0 by their forms."""
-        if [y.label for y in x.below if y.kind == "number"] != [-1]:
-            return False
-        for power in (y for y in x.below if y.kind == "exp"):
-            u = power.below[0]
-            rest = [y for y in x.below if y is not power and y.kind != "number"]
-            if self.shows_not_negative(u) and all(map(self.shows_not_negative, rest)):
-                return True
-            beyond = _without(rest, u.below if u.kind == "sum" else (u,))
-            if beyond is not None and all(map(self.shows_not_negative, beyond)):
-                return True
-        return False
-
-    def _complement(self, x: Node) -> bool:
-        """Whether ``x`` is 1 − a product of relations."""
-        if len(x.below) != 2:
-            return False
-        parts = [f for y in x.below for f in (y.below if y.kind == "product" else (y,))]
-        numbers = sorted(f.label for f in parts if f.kind == "number")
-        return numbers == [-1, 1] and all(f.kind in ("number", "is") for f in parts)
-
-    def _is_known(self, x: Node) -> bool:
-        return x.label in self.positive or _array(x.label) in self.known
-
-    def shows_not_negative(self, x: Node) -> bool:
-        """Whether ``x`` ≥ 0 by its form: as above, with squares, relations, roots and e^u above its tangent."""
-        if x.kind == "number":
-            return bool(x.label >= 0)
-        if x.kind == "product":
-            if any(y.kind == "letter" and _array(y.label) + " = 0" in self.known for y in x.below):
-                return True
-            times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
-            return all(self.shows_not_negative(y) for y in x.below if times[form(y, {i: i for i in y.free})] % 2)
-        if x.kind == "sum" and (self._above_tangent(x) or self._complement(x)):
-            return True
-        if x.kind in ("sum", "ratio", "total"):
-            return all(map(self.shows_not_negative, x.below))
-        if x.kind == "function":
-            return x.label in ("sqrt", "rsqrt")
-        return x.kind in ("size", "exp", "is") or (x.kind == "letter" and self._is_known(x))
-
-
-def _without(terms: Iterable[Node], minus_these: Iterable[Node]) -> list[Node] | None:
-    """The terms but those that cancel with ``minus_these``; None where one of these does not."""
-    left = list(terms)
-    for t in minus_these:
-        found = next((y for y in left if vanishing(plus([y, t]))), None)
-        if found is None:
-            return None
-        left.remove(found)
-    return left
-
-
-def _hypotheses(data: Any, positive: frozenset[str]) -> _Hypotheses:
-    found: dict[Any, str] = {}
-    for h in data:
-        x = read(h["expression"], _scope(h["free"]))
-        _expect(h["relation"] in ("≠", ">", "≥"), f"{h['relation']!r} is no relation")
-        found[form(x, _in_order(x))] = h["relation"]
-    return _Hypotheses(found, positive)
-
-
-def _in_order(x: Node) -> dict[str, Any]:
-    """Names for the free indices by where they first occur, so that it does not matter which they are."""
-    names: dict[str, Any] = {}
-    for i in _occurring(x):
-        if i in x.free:
-            names.setdefault(i, ("at", len(names)))
-    return names
-
-
-def _occurring(x: Node) -> Iterator[str]:
-    yield from (i[0] for i in x.indices)
-    for y in x.below:
-        yield from _occurring(y)
-
-
-def _equation(e: Equation, rules: Sequence[Any], hypotheses: _Hypotheses, dice: Dice) -> float:
-    scope = _scope(e["free"])
-    left, right = read(e["left"], scope), read(e["right"], scope)
-    for x in (left, right):
-        _expect_hypotheses(x, hypotheses)
+def _equation(e: Equation, rules: Sequence[Any], signs: Signs, simplify: Simplifying, dice: Dice) -> float:
+    scope = scope_of(e)
+    written = read(e["left"], scope), read(e["right"], scope)
+    for side in written:
+        for x, enough in simplify.demands(side):
+            signs.expect(x, enough)
+    left, right = sides(simplify(written[0]), simplify(written[1]), scope)
     if e["how"] == "normal form":
         names = {i: ("free", i) for i in scope}
-        _expect(form(left, names) == form(right, names), "the normal forms differ")
+        expect(form(left, names) == form(right, names), "the normal forms differ")
         return 0.0
-    numerator = read(e["numerator"], scope)
-    divisors = {form(read(d, scope), {i: i for i in scope}): times for d, times in e["divisors"]}
+    numerator = simplify(read(e["numerator"], scope))
+    divisors = {form(simplify(read(d, scope)), {i: i for i in scope}): times for d, times in e["divisors"]}
     needed = _needed_sizes(e, numerator, scope, bool(rules))
-    _expect(_as_set(e["sizes"]) == _as_set(needed), "the sizes are not those that the cut-off asks for")
+    expect(_as_set(e["sizes"]) == _as_set(needed), "the sizes are not those that the cut-off asks for")
     own, own_divisors = difference(left, right)
-    _expect(divisors == own_divisors, "left − right has other divisors")
+    expect(divisors == own_divisors, "left − right has other divisors")
     worst = _equal(left, right, scope, rules, dice)
     same = {i: i for i in scope}
     if form(own, same) != form(numerator, same):
@@ -287,25 +110,25 @@ def _sign(e: Equation, dice: Dice) -> float:
 
     A letter that is not negative is declared so, or what it stands for is a hypothesis, or a law shows it.
     """
-    scope = _scope(e["free"])
+    scope = scope_of(e)
     x = read(e["expression"], scope)
-    signs = _Hypotheses({}, frozenset(map(str, e["positive"])), frozenset(map(str, e["not negative"])))
+    signs = Signs({}, frozenset(map(str, e["positive"])), frozenset(map(str, e["not negative"])))
     shown = {">": signs.shows_positive, "≥": signs.shows_not_negative}
-    _expect(e["relation"] in shown and shown[e["relation"]](x), "the form does not show the sign")
+    expect(e["relation"] in shown and shown[e["relation"]](x), "the form does not show the sign")
     _expect_laws(e, signs, dice)
     for name in e["only"]:
         alone = replace(signs, nonzero=str(name))
-        _expect(alone.shows_equal_only_at_zero(x), f"equality may hold where {name} is not 0")
+        expect(alone.shows_equal_only_at_zero(x), f"equality may hold where {name} is not 0")
     if e["equal"] is None:
-        _expect(not e["conclusions"], "a conclusion without what it is shown by")
+        expect(not e["conclusions"], "a conclusion without what it is shown by")
         return 0.0
     expect_few(sum(len(str(m["expression"])) for m in e["meant"]))
     expect_few(str(e["expression"]).count("letter") * max((len(str(m["expression"])) for m in e["meant"]), default=1))
-    meant = {str(m["letter"]): (list(_scope(m["free"])), m["expression"]) for m in e["meant"]}
+    meant = {str(m["letter"]): (list(scope_of(m)), m["expression"]) for m in e["meant"]}
     whole = without_logarithms(read(in_place(e["expression"], meant), scope), signs.shows_positive)
     epsilon = _same(whole, read(e["equal"], scope), scope, dice)
     for c in e["conclusions"]:
-        _expect(_scope(c["free"]) == scope, "a conclusion about other indices")
+        expect(scope_of(c) == scope, "a conclusion about other indices")
         gap = minus(read(c["larger"], scope), read(c["smaller"], scope))
         epsilon = max(epsilon, _same(gap, read(e["equal"], scope), scope, dice, _rules(e)))
     return epsilon
@@ -323,7 +146,7 @@ def _premises(e: Equation, dice: Dice) -> float:
     epsilon = 0.0
     for premise in e["premises"]:
         verdict = check(premise, dice.random)
-        _expect(verdict.accepted, f"a premise: {verdict.why}")
+        expect(verdict.accepted, f"a premise: {verdict.why}")
         epsilon += verdict.epsilon
     return epsilon
 
@@ -332,7 +155,7 @@ def _limits(e: Equation, dice: Dice) -> float:
     """Every premise is accepted, and both limits follow from them."""
     epsilon = _premises(e, dice)
     known = frozenset(str(n) for p in e["premises"] for n in p["positive"])
-    signs = _Hypotheses({}, known)
+    signs = Signs({}, known)
     limits(e, lambda left, right, scope: _are_same(left, right, scope, dice), signs.shows_positive)
     return epsilon
 
@@ -352,23 +175,19 @@ def _rewritten(e: Equation, dice: Dice) -> float:
     return max(worst)
 
 
-def _expect_laws(e: Equation, signs: _Hypotheses, dice: Dice) -> None:
+def _expect_laws(e: Equation, signs: Signs, dice: Dice) -> None:
     """Every letter with a law stands for what the law shows not to be negative."""
-    meanings = {str(m["letter"]): (_scope(m["free"]), m["expression"]) for m in e["meant"]}
-    known = {name: read(body, scope) for name, (scope, body) in meanings.items() if _array(name) in e["not negative"]}
+    meanings = {str(m["letter"]): (scope_of(m), m["expression"]) for m in e["meant"]}
+    known = {name: read(body, scope) for name, (scope, body) in meanings.items() if array_of(name) in e["not negative"]}
     for name, x in known.items():
-        law = dict(e["laws"]).get(_array(name))
+        law = dict(e["laws"]).get(array_of(name))
         if law is not None:
             scope = meanings[name][0]
 
             def same(a: Node, b: Node, scope: Mapping[str, str] = scope) -> bool:
                 return _are_same(a, b, scope, dice)
 
-            expect_law(law, x, scope, {_array(n): y for n, y in known.items()}, same, signs.shows_not_negative)
-
-
-def _array(letter: str) -> str:
-    return letter.split("@")[0].split("[")[0]
+            expect_law(law, x, scope, {array_of(n): y for n, y in known.items()}, same, signs.shows_not_negative)
 
 
 def _are_same(left: Node, right: Node, scope: Mapping[str, str], dice: Dice) -> bool:
@@ -393,11 +212,11 @@ def _same(left: Node, right: Node, scope: Mapping[str, str], dice: Dice, rules: 
 
 def _differing(e: Equation, dice: Dice) -> float:
     """Two sides that differ at a point modulo a prime, whatever the functions are that may occur in them."""
-    scope = _scope(e["free"])
+    scope = scope_of(e)
     left, right = read(e["left"], scope), read(e["right"], scope)
     sizes = {str(s): int(n) for s, n in e["sizes"].items()}
     rules = _rules(e)
-    _expect(all(0 < n < 10 for n in sizes.values()), "a size that is too large")
+    expect(all(0 < n < 10 for n in sizes.values()), "a size that is too large")
     for values in product(*[range(sizes[sort]) for sort in scope.values()]):
         at = dict(zip(scope, values, strict=True))
         for _ in range(TRIES):
@@ -408,7 +227,7 @@ def _differing(e: Equation, dice: Dice) -> float:
             except Retry:
                 continue
             if gap.value:
-                _expect(gap.value == again.value, "what differs depends on a function of which nothing is known")
+                expect(gap.value == again.value, "what differs depends on a function of which nothing is known")
                 return escape(gap, dice.primes)
     raise Rejected("the sides are equal there")
 
@@ -438,10 +257,10 @@ def _needed_sizes(e: Equation, numerator: Node, scope: Mapping[str, str], rules:
         limits, sizes = row_grid(numerator, scope)
     else:
         limits = cut_off(numerator, scope)
-        _expect(how == "box" or (how == "one size" and not rules), f"{how!r} does not decide it")
+        expect(how == "box" or (how == "one size" and not rules), f"{how!r} does not decide it")
         sizes = box(limits) if how == "box" else [one_size(numerator, limits)]
-    _expect(e["counted"] == limits.counted, "D is counted otherwise")
-    _expect(e["stable"] == limits.stable, "T is counted otherwise")
+    expect(e["counted"] == limits.counted, "D is counted otherwise")
+    expect(e["stable"] == limits.stable, "T is counted otherwise")
     return sizes
 
 
@@ -465,7 +284,7 @@ def _equal(left: Node, right: Node, scope: Mapping[str, str], rules: Sequence[An
             seen += 1
         except _Nowhere:  # a variance is zero at the size 1
             continue
-    _expect(seen > 1, "a divisor is zero at all sizes tried")
+    expect(seen > 1, "a divisor is zero at all sizes tried")
     return worst
 
 
@@ -509,12 +328,3 @@ def _zero(value: Any, sizes: dict[str, int], rules: Sequence[Any], inverses: boo
             raise Rejected(message)
         return escape(found, dice.primes)
     raise _Nowhere(f"a divisor is zero at the sizes {sizes}")
-
-
-def _expect_hypotheses(side: Node, hypotheses: _Hypotheses) -> None:
-    """Every division, root and logarithm of a side is positive by its form, or a hypothesis."""
-    for x in side.all(into_functions=True):
-        if x.kind == "ratio":
-            hypotheses.expect(x.below[1], ("≠", ">"))
-        elif x.kind == "function" and x.label in _DEMANDS:
-            hypotheses.expect(x.below[0], _DEMANDS[x.label])

@@ -42,8 +42,8 @@ def vanishing(x: Node) -> bool:
     """Whether the terms of a sum cancel in pairs, a factor −1 apart."""
     counted: dict[Any, Fraction] = {}
     for term in x.below if x.kind == "sum" else (x,):
-        numbers = [f.label for f in _factors(term) if f.kind == "number"]
-        rest = sorted((_key(f) for f in _factors(term) if f.kind != "number"), key=repr)
+        numbers = [f.label for f in factors(term) if f.kind == "number"]
+        rest = sorted((_key(f) for f in factors(term) if f.kind != "number"), key=repr)
         counted[tuple(rest)] = counted.get(tuple(rest), Fraction(0)) + prod(numbers, start=Fraction(1))
     return not any(counted.values())
 
@@ -59,8 +59,8 @@ def without_logarithms(x: Node, positive: Callable[[Node], bool]) -> Node:
     down: list[Node] = []
     rest: list[Node] = []
     for term in below[0].below if below[0].kind == "sum" else below:
-        logs = [f for f in _factors(term) if f.kind == "function" and f.label == "log"]
-        sign = [f for f in _factors(term) if f not in logs]
+        logs = [f for f in factors(term) if f.kind == "function" and f.label == "log"]
+        sign = [f for f in factors(term) if f not in logs]
         value = prod((f.label for f in sign if f.kind == "number"), start=Fraction(1))
         if len(logs) == 1 and all(f.kind == "number" for f in sign) and abs(value) == 1 and positive(logs[0].below[0]):
             (up if value > 0 else down).append(logs[0].below[0])
@@ -115,15 +115,15 @@ def _summed(x: Node) -> tuple[Node, Divisors]:
         Node("function", "1/", (), (), (b,), b.free)
         for b in _expanded({k: d for k, d in divisors.items() if k not in outside})
     ]
-    return _cancelled(_total(x, product([numerator, *inside])), outside)
+    return _cancelled(total(x, product([numerator, *inside])), outside)
 
 
-def _total(x: Node, body: Node) -> Node:
+def total(x: Node, body: Node) -> Node:
     """Σ over the index that ``x`` binds of another body; factors without the index come out."""
     if body.kind == "sum":
-        return _sum([_total(x, y) for y in body.below])
-    inside = [f for f in _factors(body) if x.label in f.free]
-    outside = [f for f in _factors(body) if x.label not in f.free]
+        return _sum([total(x, y) for y in body.below])
+    inside = [f for f in factors(body) if x.label in f.free]
+    outside = [f for f in factors(body) if x.label not in f.free]
     if not inside:
         return product([*outside, Node("size", x.sorts[0], (), (), (), frozenset())])
     core = product(inside)
@@ -132,7 +132,7 @@ def _total(x: Node, body: Node) -> Node:
 
 def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
     """Z / Z = 1, also where 1/Z is a letter."""
-    left, below = list(_factors(numerator)), dict(divisors)
+    left, below = list(factors(numerator)), dict(divisors)
     for f in list(left):
         if f not in left:  # a reciprocal that has been used
             continue
@@ -152,7 +152,7 @@ def _cancelled(numerator: Node, divisors: Divisors) -> tuple[Node, Divisors]:
 
 def _split(x: Node) -> Divisors:
     found: Divisors = {}
-    for f in _factors(x):
+    for f in factors(x):
         found = _both(found, {_key(f): (f, 1)})
     return found
 
@@ -172,7 +172,8 @@ def _key(x: Node) -> Any:
     return form(x, {i: i for i in x.free})
 
 
-def _factors(x: Node) -> tuple[Node, ...]:
+def factors(x: Node) -> tuple[Node, ...]:
+    """The factors of a product; anything else is its own factor."""
     return x.below if x.kind == "product" else (x,)
 
 

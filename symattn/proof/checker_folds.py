@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from symattn.proof.checker_reading import Rejected, in_place, read
+from symattn.proof.checker_reading import Rejected, in_place, read, scope_of
 
 FIRST, SECOND = "first ", "second "
 Record = Mapping[str, Any]
@@ -26,9 +26,9 @@ def fold(record: Record, same: Any) -> None:
         raise Rejected("merging gives another number of parts than a state has")
     sides = [_meaning(state, prefix, arrays | numbers, sort) for prefix in (FIRST, SECOND)]
     for part, merged in zip(state, merge, strict=True):
-        scope = _scope(part)
+        scope = scope_of(part)
         _expect_no_blocks(merged["expression"], arrays)
-        if _scope(merged) != scope or sort in scope.values():
+        if scope_of(merged) != scope or sort in scope.values():
             raise Rejected("a part of a state that runs along what is split")
         left = read(in_place(merged["expression"], {**sides[0], **sides[1]}), scope)
         right = read(_joined(part["expression"], arrays, sort, {}), scope)
@@ -43,22 +43,18 @@ def fold(record: Record, same: Any) -> None:
 
 def _finished(made: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Any) -> None:
     """What is made of a state at the end is the result, in which no number that a state may choose occurs."""
-    scope = _scope(result)
+    scope = scope_of(result)
     right = read(result["expression"], scope)
     if any(x.kind == "letter" and x.label in numbers for x in right.all(into_functions=True)):
         raise Rejected("the result depends on a number that the states may choose")
-    if _scope(made) != scope or not same(read(in_place(made["expression"], state), scope), right, scope):
+    if scope_of(made) != scope or not same(read(in_place(made["expression"], state), scope), right, scope):
         raise Rejected("what is made of a state is not the result")
-
-
-def _scope(part: Record) -> dict[str, str]:
-    return {str(name): str(sort) for name, sort in part["free"]}
 
 
 def _meaning(state: Sequence[Record], prefix: str, own: set[str], sort: str) -> dict[str, tuple[list[str], Any]]:
     """What the letters for the parts of a state stand for, in letters of a block of its own."""
     return {
-        prefix + part["letter"]: (list(_scope(part)), _of_block(part["expression"], prefix, own, sort))
+        prefix + part["letter"]: (list(scope_of(part)), _of_block(part["expression"], prefix, own, sort))
         for part in state
     }
 

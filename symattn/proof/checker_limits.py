@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from symattn.proof.checker_clearing import minus
-from symattn.proof.checker_reading import Node, Rejected, in_place, number, read
-from symattn.proof.checker_rules import claims, scope_of
+from symattn.proof.checker_reading import Node, Rejected, in_place, number, read, scope_of
+from symattn.proof.checker_rules import claims
 
 _CONTINUOUS = frozenset({"number", "size", "letter", "sum", "product", "total", "exp", "ratio"})
 Same = Callable[[Node, Node, Mapping[str, str]], bool]

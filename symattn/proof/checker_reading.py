@@ -20,6 +20,12 @@ class Rejected(Exception):
     """Why a certificate is not accepted."""
 
 
+def expect(condition: bool, message: str) -> None:
+    """Reject where the condition fails."""
+    if not condition:
+        raise Rejected(message)
+
+
 MANY = 100_000  # of anything that is counted or kept
 
 
@@ -59,6 +65,18 @@ class Node:
         return found
 
 
+def scope_of(part: Mapping[str, Any]) -> dict[str, str]:
+    """The free indices of a part, with their sorts."""
+    scope = {str(name): str(sort) for name, sort in part["free"]}
+    expect(len(scope) == len(part["free"]), "two indices of one name")
+    return scope
+
+
+def array_of(letter: str) -> str:
+    """The name of the array that a letter is an entry of, without the numbers of its blocks."""
+    return letter.split("@")[0].split("[")[0]
+
+
 def read(data: Any, scope: Mapping[str, str]) -> Node:
     """The expression that ``data`` holds; ``scope`` gives the sort of every index name. Raises ``Rejected``."""
     if not isinstance(data, list) or not data or not isinstance(data[0], str):
@@ -85,8 +103,8 @@ def read(data: Any, scope: Mapping[str, str]) -> Node:
     return _inner(kind, rest, scope)
 
 
-def number(c: int) -> Node:
-    """A whole number."""
+def number(c: int | Fraction) -> Node:
+    """A number."""
     return _leaf("number", Fraction(c))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from symattn.proof.checker_clearing import minus, times
 from symattn.proof.checker_laws import renamed
-from symattn.proof.checker_reading import Node, Rejected, form, in_place, number, read
+from symattn.proof.checker_reading import Node, Rejected, array_of, form, in_place, number, read, scope_of
 
 Record = Mapping[str, Any]
 
@@ -121,7 +121,7 @@ def discharge(record: Record) -> None:
     if not names or not names <= assumed:
         raise Rejected("what is discharged is not assumed")
     shown = [c for p in others for c in claims(p)]
-    for meant in (m for m in first["meant"] if str(m["letter"]).split("@")[0].split("[")[0] in names):
+    for meant in (m for m in first["meant"] if array_of(str(m["letter"])) in names):
         scope = scope_of(meant)
         x = read(meant["expression"], scope)
         wanted = Claim(scope, number(0), x)
@@ -135,7 +135,7 @@ def _assumes(record: Record, array: str) -> bool:
         return any(_assumes(p, array) for p in record["premises"])
     lawful = dict(record["laws"])
     names = {str(n).removesuffix(" = 0") for n in record["not negative"]} - lawful.keys()
-    meant = [m["expression"] for m in record["meant"] if str(m["letter"]).split("@")[0].split("[")[0] in names]
+    meant = [m["expression"] for m in record["meant"] if array_of(str(m["letter"])) in names]
     return array in names | set(record["positive"]) or any(_holds(x, array) for x in meant)
 
 
@@ -143,15 +143,10 @@ def _holds(data: Any, array: str) -> bool:
     return isinstance(data, list) and (data[:2] == ["letter", array] or any(_holds(x, array) for x in data))
 
 
-def scope_of(part: Record) -> dict[str, str]:
-    """The free indices of a part, with their sorts."""
-    return {str(name): str(sort) for name, sort in part["free"]}
-
-
 def claims(record: Record) -> Iterator[Claim]:
     """What a certificate of a sign or a rule says of two sides."""
     for c in record["conclusions"]:
-        scope = {str(name): str(sort) for name, sort in c["free"]}
+        scope = scope_of(c)
         yield Claim(scope, read(c["smaller"], scope), read(c["larger"], scope))
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.index.building import add, divide, multiply, predicate, substitute, total
+from symattn.arrays.index.building import add, as_written, divide, multiply, predicate, substitute, total
 from symattn.arrays.index.expressions import (
     ONE,
     ZERO,
@@ -99,7 +99,7 @@ class Expectation:
         return self(both) - self(f) * self(g)
 
     def _formal(self, x: Indexed) -> Indexed:
-        return Indexed(x.shape, lambda places: self.of(x.at(places)))
+        return Indexed(x.shape, lambda places: self.of(_plain(x, places)))
 
     def of(self, x: Expression) -> Expression:
         """E of an index expression that is a polynomial in random letters."""
@@ -195,6 +195,12 @@ class Expectation:
                 mine[n] = Exact.lift(rest.pop(0)).entries.item()
             arrays[name] = Exact.lift(mine.reshape(shape))
         return arrays
+
+
+def _plain(x: Indexed, places: Any) -> Expression:
+    """An element as a polynomial, also where the rest is kept as written."""
+    with as_written(False):
+        return x.at(places)
 
 
 def averaged(sides: Callable[..., Any], laws: Mapping[str, Law]) -> Callable[..., Any]:

@@ -27,6 +27,7 @@ def jacobian(function: Callable[..., Any], by: str, **arrays: Any) -> Any:
 
 
 def _formal(function: Callable[..., Any], by: str, arrays: dict[str, Any]) -> Any:
+    from symattn.arrays.index.building import as_written
     from symattn.arrays.index.derivatives import derivative
     from symattn.arrays.index.expressions import Letter
     from symattn.arrays.indexed import Indexed
@@ -37,7 +38,9 @@ def _formal(function: Callable[..., Any], by: str, arrays: dict[str, Any]) -> An
         letter = x.at(places[value.ndim :])
         if not isinstance(letter, Letter):
             raise Refused(f"indexed: the gradient is by an array of letters, and {by} is none")
-        return derivative(value.at(places[: value.ndim]), letter)
+        with as_written(False):  # √x √x as written would ask for x > 0
+            element = value.at(places[: value.ndim])
+        return derivative(element, letter)
 
     return Indexed((*value.shape, *x.shape), at)
 

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from symattn.arrays.index.expressions import Expression, Letter
+from symattn.arrays.index.namespace import spread
 from symattn.arrays.index.positions import as_number
 from symattn.document.model import Text
 from symattn.errors import InputError, Refused, Undecided
@@ -141,8 +142,8 @@ class Certificate:
         for gap, whole, pair in zip(
             _several(run(self.gap, self.declared, world, letters)), self._gaps(), claimed, strict=True
         ):
-            smaller, larger = (side + 0 * gap for side in pair)
-            for places in (gap + 0 * smaller).places():
+            smaller, larger = (spread(side, gap) for side in pair)
+            for places in spread(gap, smaller).places():
                 x = gap.at(places)
                 if not never_negative(x, known):
                     return None
@@ -186,7 +187,7 @@ class Certificate:
 
 def _meanings(letters: Any, meant: Any) -> Iterator[tuple[Letter, Expression]]:
     """Each letter of an array with what stands for it."""
-    whole = meant + 0 * letters
+    whole = spread(meant, letters)
     for places in letters.places():
         yield letters.at(places), whole.at(places)
 
@@ -197,8 +198,7 @@ def _several(x: Any) -> list[Any]:
 
 def _same_shape(a: Any, b: Any) -> tuple[Any, Any]:
     """Both broadcast to one shape."""
-    zero = (a - a) + (b - b)
-    return a + zero, b + zero
+    return spread(a, b), spread(b, a)
 
 
 def certificate(

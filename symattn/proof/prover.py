@@ -10,19 +10,20 @@ divide by, and take roots and logarithms of, is the hypothesis of every proof (`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
-from symattn.arrays.index.building import add, negate
+from symattn.arrays.index.building import add, as_written, negate
 from symattn.arrays.index.canonical import canonical
 from symattn.arrays.index.demands import Demand, recorded
 from symattn.arrays.index.expressions import PI, Expression, Index, Letter, Opaque
 from symattn.arrays.index.positions import PLACE, as_number
-from symattn.arrays.indexed import Indexed, index_variables
+from symattn.arrays.indexed import Indexed, Places, index_variables
 from symattn.arrays.notes import listening, note
-from symattn.errors import InputError, Meaningless, Refused
+from symattn.errors import InputError, Meaningless, Refused, Undecided
 from symattn.proof.clearing import Power, cleared, is_reciprocal
 from symattn.proof.concrete import Rules, vanishes_at
 from symattn.proof.counting import CutOff, Sizes, cut_off, nodes
@@ -30,13 +31,16 @@ from symattn.proof.needs import needed
 from symattn.proof.rows import grids
 from symattn.proof.settling import settled
 
+Sides = Callable[[], tuple[Expression, Expression]]
+
 
 @dataclass(frozen=True)
 class Case:
     """One equation of elements: how it was decided, and at which sizes.
 
     ``numerator`` over the product of ``divisors`` is ``left`` − ``right``; it is zero at all of ``sizes``, which decide
-    it by ``limits``. With "rows" each number of rows has limits of its own, those of the largest are kept.
+    it by ``limits``. With "rows" each number of rows has limits of its own, those of the largest are kept. ``at``
+    computes both sides.
     """
 
     indices: tuple[Index, ...]
@@ -47,6 +51,15 @@ class Case:
     divisors: tuple[Power, ...] = ()
     limits: CutOff | None = None
     sizes: tuple[Sizes, ...] = ()
+    at: Sides | None = field(default=None, compare=False, repr=False)
+
+    def written(self) -> tuple[Expression, Expression]:
+        """Both sides before any simplification; simplified where what is written has no value."""
+        try:
+            with as_written(), recorded(), listening():
+                return self.at() if self.at else (self.left, self.right)
+        except (Refused, Undecided):
+            return self.left, self.right
 
     @property
     def counted(self) -> Sizes:
@@ -94,12 +107,12 @@ def prove(left: Any, right: Any, rules: Rules = ()) -> Proof:
         found: dict[str, Any] = {"proved": True}
         try:
             with recorded() as noted:
-                every = list(equations(left, right))
+                every = [(indices, *settled(*at(), indices), at) for indices, at in _elements(left, right)]
             if not every:
                 raise Refused("nothing is stated: the sides have no elements")
-            demands = needed(noted, [side for _, a, b in every for side in (a, b)])
-            for indices, a, b in every:
-                cases.append(_case(indices, a, b, rules))
+            demands = needed(noted, [side for _, a, b, _ in every for side in (a, b)])
+            for indices, a, b, at in every:
+                cases.append(replace(_case(indices, a, b, rules), at=at))
         except _NotShown as gap:
             found = {"proved": False, "open_at": gap.sizes, "why": gap.why, "decisive": gap.decisive and not notes}
         except Refused as refusal:
@@ -115,12 +128,21 @@ def equations(left: Indexed, right: Indexed) -> Iterator[tuple[tuple[Index, ...]
 
     A number, or an array without axes, is equal to every element of the other side.
     """
+    for indices, at in _elements(left, right):
+        yield indices, *settled(*at(), indices)
+
+
+def _elements(left: Any, right: Any) -> Iterator[tuple[tuple[Index, ...], Sides]]:
+    """The free indices of each equation, and what gives its sides anew."""
     left, right = _spread(left, right), _spread(right, left)
     if [a.blocks for a in left.shape] != [a.blocks for a in right.shape]:
         raise InputError(f"the two sides have the shapes {left.shape} and {right.shape}")
     for places in left.places():
-        indices = index_variables(places)
-        yield indices, *settled(as_number(left.at(places)), as_number(right.at(places)), indices)
+        yield index_variables(places), partial(_sides, left, right, places)
+
+
+def _sides(left: Indexed, right: Indexed, places: Places) -> tuple[Expression, Expression]:
+    return as_number(left.at(places)), as_number(right.at(places))
 
 
 def _spread(x: Any, other: Any) -> Indexed:

@@ -155,7 +155,7 @@ def _never(_: Expression) -> bool:
 
 
 def _cast(x: Expression, fits: Callable[[Expression], bool], to: Any) -> Expression:
-    if isinstance(x, Position) or fits(x):
+    if isinstance(x, Position) or fits(build.simplified(x) if build.kept() else x):
         return x
     raise Meaningless(f"indexed: astype({to}) would change elements that are letters; mend: leave it out")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
-from symattn.arrays.index.building import add, constant, multiply
+from symattn.arrays.index.building import add, as_written, constant, multiply
 from symattn.arrays.index.expressions import Count, Expression
 from symattn.errors import Refused, Undecided
 
@@ -114,7 +114,8 @@ class Linear(Compared):
 
     def expression(self) -> Expression:
         """The number it stands for, as an index expression."""
-        return add(*[multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()])
+        with as_written(False):
+            return add(*[multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()])
 
 
 class Axis(Compared):

@@ -3,11 +3,14 @@
 Two rules go beyond arithmetic and keep quotients out of sums, so that the prover can clear them: a predicate common
 to all terms of a sum is pulled out, and Σ_i [i = a] f(i) = f(a). Roots are joined in pairs, √u √u = u, and taken of
 positive factors one by one; all that is said of them holds where u > 0, or u ≥ 0 if no inverse root occurs.
+Within ``as_written`` nothing is simplified: a certificate holds the sides so, and its checker does the steps itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
 from math import isqrt
 from typing import Any
@@ -15,6 +18,7 @@ from typing import Any
 from symattn.arrays.index.canonical import canonical
 from symattn.arrays.index.demands import demand
 from symattn.arrays.index.expressions import (
+    FORBIDDEN,
     ONE,
     ZERO,
     Binder,
@@ -39,6 +43,22 @@ from symattn.arrays.index.expressions import (
 from symattn.errors import Refused
 
 _ROOTS = frozenset({"rsqrt", "sqrt"})
+_KEEP: ContextVar[bool] = ContextVar("symattn_as_written", default=False)
+
+
+@contextmanager
+def as_written(keep: bool = True) -> Iterator[None]:
+    """Build without simplifying, or with it where not ``keep``; −∞ spreads through sums and products all the same."""
+    token = _KEEP.set(keep)
+    try:
+        yield
+    finally:
+        _KEEP.reset(token)
+
+
+def kept() -> bool:
+    """Whether what is built stays as it is written."""
+    return _KEEP.get()
 
 
 class DivisionByZero(Refused, ZeroDivisionError):
@@ -63,8 +83,12 @@ def terms(x: Expression) -> tuple[Expression, ...]:
 def add(*xs: Expression) -> Expression:
     """Σ xs. A masked term makes the sum masked."""
     if any(isinstance(x, Masked) for x in xs):
+        if FORBIDDEN in xs:
+            return FORBIDDEN
         allowed = multiply(*[x.allowed for x in xs if isinstance(x, Masked)])
         return Masked(allowed, add(*[x.value if isinstance(x, Masked) else x for x in xs]))  # type: ignore[no-any-return]
+    if kept():
+        return Sum(xs) if len(xs) > 1 else xs[0] if xs else ZERO
     number, rest = Fraction(0), []
     for x in xs:
         for term in terms(x):
@@ -114,7 +138,11 @@ def multiply(*xs: Expression) -> Expression:
         others = [x for x in xs if not isinstance(x, Masked)]
         if len(masked) > 1 or not all(known_positive(x) for x in others):
             raise Refused("indexed: -inf times something not known to be positive")
+        if FORBIDDEN in masked:
+            return FORBIDDEN
         return Masked(masked[0].allowed, multiply(masked[0].value, *others))  # type: ignore[no-any-return]
+    if kept():
+        return Product(xs) if len(xs) > 1 else xs[0] if xs else ONE
     number, rest = Fraction(1), []
     for x in xs:
         for factor in factors(x):
@@ -154,6 +182,8 @@ def _square(root: Opaque) -> Expression:
 
 def root(x: Expression) -> Expression:
     """√x. Factors and divisors that are known to be positive have roots of their own: √(a²u / n) = a √u / √n."""
+    if kept():
+        return Opaque("sqrt", x)  # type: ignore[no-any-return]
     if isinstance(x, Constant) and x.value >= 0:
         n, d = isqrt(x.value.numerator), isqrt(x.value.denominator)
         if Fraction(n * n, d * d) == x.value:
@@ -180,20 +210,25 @@ def known_positive(x: Expression) -> bool:
         return known_positive(x.body)
     if isinstance(x, Opaque):
         return x.name == "rsqrt" or (x.name == "sqrt" and known_positive(x.children[0]))
-    return isinstance(x, (Count, Exponential, PositiveLetter))
+    if isinstance(x, Exponential):
+        return not isinstance(x.children[0], Masked)
+    return isinstance(x, (Count, PositiveLetter))
 
 
 def negate(x: Expression) -> Expression:
     """−x."""
     if isinstance(x, Masked):
         raise Refused("indexed: -(-inf)")
-    return add(*map(negate, x.children)) if isinstance(x, Sum) else multiply(constant(-1), x)
+    inside = isinstance(x, Sum) and not kept()
+    return add(*map(negate, x.children)) if inside else multiply(constant(-1), x)
 
 
 def divide(a: Expression, b: Expression) -> Expression:
     """a / b. Predicates stay outside, and a root in the denominator becomes an inverse root."""
     if b is ZERO:
         raise DivisionByZero("indexed: division by zero at every size")
+    if kept():
+        return multiply(a, divide(ONE, b)) if isinstance(a, Masked) else Ratio(a, b)
     if isinstance(b, Constant):
         return multiply(a, constant(1 / b.value))
     roots = [f for f in factors(b) if isinstance(f, Opaque) and f.name in _ROOTS]
@@ -213,6 +248,8 @@ def divide(a: Expression, b: Expression) -> Expression:
 
 def exponential(x: Expression) -> Expression:
     """e^x. It takes −∞ to 0, and logarithms in a sum to factors: e^{p + log Z} = e^p Z, as Z > 0 was demanded."""
+    if kept():
+        return Exponential(x)  # type: ignore[no-any-return]
     if isinstance(x, Masked):
         return multiply(x.allowed, exponential(x.value))
     up: list[Expression] = []
@@ -232,6 +269,8 @@ def exponential(x: Expression) -> Expression:
 
 def predicate(relation: str, i: Index, j: Index) -> Expression:
     """[i relation j]."""
+    if kept():
+        return Predicate(relation, i, j)  # type: ignore[no-any-return]
     if relation == "=" and i.image[-1:] == j.image[-1:] != ():
         return predicate(relation, i._replace(image=i.image[:-1]), j._replace(image=j.image[:-1]))
     if i == j:
@@ -243,6 +282,8 @@ def total(index: Index, x: Expression) -> Expression:
     """Σ_index x. What does not depend on the index comes out; a bare 1 becomes the size of the sort."""
     if isinstance(x, Masked):
         raise Refused("indexed: a sum over -inf")
+    if kept():
+        return Total(index, x)  # type: ignore[no-any-return]
     image = _image_in(index, x)
     if image is not None:
         return total(index, substitute(x, {image: index}))
@@ -262,7 +303,7 @@ def total(index: Index, x: Expression) -> Expression:
 
 def bound(index: Index, x: Expression) -> Expression:
     """``x`` with ``index`` bound, for the argument of an opaque function; a permuted index runs over the same set."""
-    image = _image_in(index, x)
+    image = None if kept() else _image_in(index, x)
     if image is not None:
         x = substitute(x, {image: index})
     return Bound(index, x)  # type: ignore[no-any-return]
@@ -317,3 +358,20 @@ def rebuild(x: Expression, children: Iterable[Expression]) -> Expression:
     if isinstance(x, Opaque):
         return Opaque(x.name, *ys)  # type: ignore[no-any-return]
     return x
+
+
+def simplified(x: Expression) -> Expression:
+    """What was built as it is written, simplified."""
+    with as_written(False):
+        return _simplified(x)
+
+
+def _simplified(x: Expression) -> Expression:
+    if isinstance(x, Predicate):
+        return predicate(x.relation, *x.sides)
+    if isinstance(x, Binder):
+        body = _simplified(x.body)
+        return total(x.index, body) if isinstance(x, Total) else bound(x.index, body)
+    if isinstance(x, Opaque) and x.name == "sqrt":
+        return root(*map(_simplified, x.children))
+    return rebuild(x, map(_simplified, x.children))

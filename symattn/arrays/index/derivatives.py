@@ -37,10 +37,11 @@ def derivative(x: Expression, letter: Letter) -> Expression:
     if not _holds(x, letter.name):
         return ZERO
     if isinstance(x, Sum):
-        return add(*[derivative(y, letter) for y in x.children])
+        return add(*[derivative(y, letter) for y in x.children if _holds(y, letter.name)])
     if isinstance(x, Product):
         parts = x.children
-        return add(*[multiply(*parts[:k], derivative(y, letter), *parts[k + 1 :]) for k, y in enumerate(parts)])
+        moving = [k for k, y in enumerate(parts) if _holds(y, letter.name)]
+        return add(*[multiply(*parts[:k], derivative(parts[k], letter), *parts[k + 1 :]) for k in moving])
     if isinstance(x, Total):
         return total(x.index, derivative(x.body, letter))
     if isinstance(x, Exponential):
@@ -56,7 +57,7 @@ def derivative(x: Expression, letter: Letter) -> Expression:
 
 
 def _holds(x: Expression, name: str) -> bool:
-    return any(y.name == name if isinstance(y, Letter) else _holds(y, name) for y in x.children)
+    return x.name == name if isinstance(x, Letter) else any(_holds(y, name) for y in x.children)
 
 
 def _of_letter(x: Letter, letter: Letter) -> Expression:

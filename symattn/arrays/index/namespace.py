@@ -28,6 +28,7 @@ from symattn.arrays.index.expressions import (
     Opaque,
     Position,
     Predicate,
+    Product,
     Sum,
     fresh,
 )
@@ -248,6 +249,11 @@ def each(step: Step, *operands: Any) -> Indexed:
     return Indexed(shape, lambda places: step(*[pick(x, places) for x in arrays]))
 
 
+def spread(x: Any, like: Any) -> Indexed:
+    """``x`` at every place where it and ``like`` have elements."""
+    return each(lambda a, _: a, x, like)
+
+
 def _common(a: Axis, b: Axis) -> Axis:
     if a.blocks == b.blocks or b.blocks == ((),):
         return a
@@ -284,14 +290,17 @@ def _finite(name: str, x: Expression) -> Expression:
 def _sign(x: Expression) -> Expression:
     """sign(x), or −sign(−x), whichever of both arguments comes first."""
     y = as_number(x)
+    if build.kept():
+        return Opaque("sign", y)  # type: ignore[no-any-return]
     z = min(y, build.negate(y), key=repr)
     return Opaque("sign", z) if z is y else build.negate(Opaque("sign", z))
 
 
 def _larger(a: Expression, b: Expression) -> Expression:
-    if a is FORBIDDEN or b is FORBIDDEN:
+    if a is b is FORBIDDEN or (FORBIDDEN in (a, b) and not build.kept()):
         return b if a is FORBIDDEN else a
-    return Opaque("max", *sorted((as_number(a), as_number(b)), key=repr))  # type: ignore[no-any-return]
+    both = (as_number(a), as_number(b))
+    return Opaque("max", *(both if build.kept() else sorted(both, key=repr)))  # type: ignore[no-any-return]
 
 
 def _where(condition: Expression, a: Expression, b: Expression) -> Expression:
@@ -322,7 +331,7 @@ def _expect_truth(x: Expression) -> None:
         for f in build.factors(y):
             if isinstance(f, Letter):
                 note(f"hypothesis: {f.name.split('@')[0].split('[')[0]} holds truth values, 0 or 1")
-            elif isinstance(f, Sum):
+            elif isinstance(f, (Sum, Product)):
                 _expect_truth(f)
             elif not isinstance(f, (Predicate, Constant)):
                 raise Undecided("indexed: a condition that is neither a mask nor made of positions")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from symattn.arrays.index.axes import Linear, axis, linear
-from symattn.arrays.index.building import add, constant, multiply, predicate
+from symattn.arrays.index.building import add, as_written, constant, multiply, predicate
 from symattn.arrays.index.expressions import ONE, ZERO, Constant, Count, Expression, Index, Letter, Position, Signed
 from symattn.errors import Undecided
 
@@ -20,8 +20,9 @@ def as_number(x: Expression) -> Expression:
     """A position as a number: its indices become letters, any number for each place. (No array has such a name.)"""
     if not isinstance(x, Position):
         return x
-    places = [multiply(constant(sign), Letter(PLACE + i.sort, (i,))) for sign, i in x.indices]
-    return add(x.offset.expression(), *places)
+    with as_written(False):
+        places = [multiply(constant(sign), Letter(PLACE + i.sort, (i,))) for sign, i in x.indices]
+        return add(x.offset.expression(), *places)
 
 
 def as_position(x: Expression) -> Position | None:

@@ -1,0 +1,183 @@
+"""What is positive, or not negative, by its form or by hypothesis, for ``checker``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from symattn.proof.checker_clearing import plus, vanishing
+from symattn.proof.checker_reading import Node, array_of, expect, form, read, scope_of
+from symattn.proof.checker_simplifying import Simplifying
+
+
+@dataclass(frozen=True)
+class Signs:
+    """Relations by the form of what is related to 0, and the names of letters that are positive.
+
+    ``known`` are arrays of which no entry is negative, or with " = 0" after the name all are 0; of ``nonzero`` none is.
+    """
+
+    relations: Mapping[Any, str]
+    positive: frozenset[str]
+    known: frozenset[str] = frozenset()
+    nonzero: str = ""
+
+    def expect(self, x: Node, enough: tuple[str, ...]) -> None:
+        """Reject unless ``x`` stands in one of the relations by its form or by hypothesis."""
+        if not (self.shows_positive(x) or ("≥" in enough and self.shows_not_negative(x))):
+            relation = self.relations.get(form(x, _in_order(x)))
+            expect(relation in enough, "what is divided by, or rooted, is no hypothesis")
+
+    def shows_positive(self, x: Node) -> bool:
+        """Whether ``x`` > 0 by its form, at sizes from 1 on."""
+        if x.kind == "number":
+            return bool(x.label > 0)
+        if self.nonzero and self._apart_from_zero(x):
+            return True
+        if x.kind == "sum":
+            signs = [(self.shows_positive(y), self.shows_not_negative(y)) for y in x.below]
+            return any(above for above, _ in signs) and all(above or least for above, least in signs)
+        if x.kind == "total" and self._meets_itself(x):
+            return True
+        if x.kind in ("product", "ratio", "total"):
+            return all(map(self.shows_positive, x.below))
+        if x.kind == "function":
+            return x.label == "rsqrt" or (x.label == "sqrt" and self.shows_positive(x.below[0]))
+        return x.kind in ("size", "exp") or (x.kind == "letter" and x.label in self.positive)
+
+    def _apart_from_zero(self, x: Node) -> bool:
+        """Whether ``x`` > 0 as a letter is not 0: its square, e^u − 1 − u, or what is not negative: u, or e^u − 1."""
+        if x.kind == "product" and len(x.below) > 1:
+            times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
+            rest = [y for y in x.below if not self._is_nonzero(y)]
+            even = all(times[form(y, {i: i for i in y.free})] % 2 == 0 for y in x.below if y not in rest)
+            return len(rest) < len(x.below) and even and all(map(self.shows_positive, rest))
+        if x.kind == "sum" and self._above_tangent(x):
+            return any(y.kind == "exp" and self._is_nonzero(y.below[0]) for y in x.below)
+        return self._is_nonzero(x) and self._is_known(x)
+
+    def _is_nonzero(self, x: Node) -> bool:
+        return x.kind == "letter" and array_of(x.label) == self.nonzero
+
+    def shows_equal_only_at_zero(self, x: Node) -> bool:
+        """Whether a sum, shown not to be negative, is 0 only if no entry of ``nonzero`` is: a term is not 0 else.
+
+        Each entry is in a term of its own, over all of its indices, that is 0 where the entry is.
+        """
+        if x.kind != "sum":
+            return self._has_every_entry(x)
+        others = [plus([z for z in x.below if z is not y]) for y in x.below]
+        return any(
+            self._has_every_entry(y) and self.shows_not_negative(z) for y, z in zip(x.below, others, strict=True)
+        )
+
+    def _has_every_entry(self, x: Node, bound: tuple[str, ...] = ()) -> bool:
+        if x.kind == "ratio":
+            return self.shows_positive(x.below[1]) and self._has_every_entry(x.below[0], bound)
+        if x.kind == "product":
+            inner = [y for y in x.below if y.kind in ("total", "ratio") and not self.shows_positive_apart(y)]
+            rest = [y for y in x.below if y not in inner]
+            if len(inner) == 1 and all(map(self.shows_positive_apart, rest)):
+                return self._has_every_entry(inner[0], bound)
+        if x.kind == "total":
+            return self._has_every_entry(x.below[0], (*bound, x.label))
+        letters = [y for y in x.all() if self._is_nonzero(y)]
+        same_place = len({y.indices for y in letters}) == 1
+        every = (
+            same_place
+            and set(bound) <= {i[0] for i in letters[0].indices}
+            and all(len(i) == 1 for i in letters[0].indices)
+        )
+        return every and self.shows_positive(x)
+
+    def shows_positive_apart(self, x: Node) -> bool:
+        """Whether ``x`` > 0 by its form, whatever ``nonzero`` is."""
+        return replace(self, nonzero="").shows_positive(x)
+
+    def _meets_itself(self, x: Node) -> bool:
+        """Whether ``x`` is Σ_j [j ≤ i] … of what is positive, with one i: the term j = i is there."""
+        factors = x.below[0].below if x.below[0].kind == "product" else x.below
+        relations = [f for f in factors if f.kind == "is"]
+        others = {i for f in relations for i in f.indices} - {(x.label,)}
+        reflexive = len(others) == 1 and all(f.label in ("≤", "=") for f in relations)
+        return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
+
+    def _above_tangent(self, x: Node) -> bool:
+        """Whether ``x`` is e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, and the rest ≥ 0 by their forms."""
+        if [y.label for y in x.below if y.kind == "number"] != [-1]:
+            return False
+        for power in (y for y in x.below if y.kind == "exp"):
+            u = power.below[0]
+            rest = [y for y in x.below if y is not power and y.kind != "number"]
+            if self.shows_not_negative(u) and all(map(self.shows_not_negative, rest)):
+                return True
+            beyond = _without(rest, u.below if u.kind == "sum" else (u,))
+            if beyond is not None and all(map(self.shows_not_negative, beyond)):
+                return True
+        return False
+
+    def _complement(self, x: Node) -> bool:
+        """Whether ``x`` is 1 − a product of relations."""
+        if len(x.below) != 2:
+            return False
+        parts = [f for y in x.below for f in (y.below if y.kind == "product" else (y,))]
+        numbers = sorted(f.label for f in parts if f.kind == "number")
+        return numbers == [-1, 1] and all(f.kind in ("number", "is") for f in parts)
+
+    def _is_known(self, x: Node) -> bool:
+        return x.label in self.positive or array_of(x.label) in self.known
+
+    def shows_not_negative(self, x: Node) -> bool:
+        """Whether ``x`` ≥ 0 by its form: as above, with squares, relations, roots and e^u above its tangent."""
+        if x.kind == "number":
+            return bool(x.label >= 0)
+        if x.kind == "product":
+            if any(y.kind == "letter" and array_of(y.label) + " = 0" in self.known for y in x.below):
+                return True
+            times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
+            return all(self.shows_not_negative(y) for y in x.below if times[form(y, {i: i for i in y.free})] % 2)
+        if x.kind == "sum" and (self._above_tangent(x) or self._complement(x)):
+            return True
+        if x.kind in ("sum", "ratio", "total"):
+            return all(map(self.shows_not_negative, x.below))
+        if x.kind == "function":
+            return x.label in ("sqrt", "rsqrt")
+        return x.kind in ("size", "exp", "is") or (x.kind == "letter" and self._is_known(x))
+
+
+def _without(terms: Iterable[Node], minus_these: Iterable[Node]) -> list[Node] | None:
+    """The terms but those that cancel with ``minus_these``; None where one of these does not."""
+    left = list(terms)
+    for t in minus_these:
+        found = next((y for y in left if vanishing(plus([y, t]))), None)
+        if found is None:
+            return None
+        left.remove(found)
+    return left
+
+
+def hypotheses(data: Any, simplify: Simplifying) -> Signs:
+    """The relations that a certificate takes for granted, of what is simplified."""
+    found: dict[Any, str] = {}
+    for h in data:
+        x = simplify(read(h["expression"], scope_of(h)))
+        expect(h["relation"] in ("≠", ">", "≥"), f"{h['relation']!r} is no relation")
+        found[form(x, _in_order(x))] = h["relation"]
+    return Signs(found, simplify.positive)
+
+
+def _in_order(x: Node) -> dict[str, Any]:
+    """Names for the free indices by where they first occur, so that it does not matter which they are."""
+    names: dict[str, Any] = {}
+    for i in _occurring(x):
+        if i in x.free:
+            names.setdefault(i, ("at", len(names)))
+    return names
+
+
+def _occurring(x: Node) -> Iterator[str]:
+    yield from (i[0] for i in x.indices)
+    for y in x.below:
+        yield from _occurring(y)

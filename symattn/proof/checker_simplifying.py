@@ -1,0 +1,318 @@
+"""Simplifying, for ``checker``: a certificate holds its sides as they are written, and each step is a rule here.
+
+In words, where i, j are indices, [·] is 1 where what stands in it holds and 0 elsewhere, and a letter is a real number:
+
+    sums, products   in any order; numbers are joined; 0 · x = 0; −(x + y) = −x − y;
+                     a factor [·] that all terms have is taken out
+    relations        [i = i] = [i ≤ i] = 1, [i < i] = 0, [π(i) = π(j)] = [i = j] for a permutation π
+    totals           Σ (x + y) = Σ x + Σ y; what does not depend on the index comes out; Σ_j 1 is the size;
+                     Σ_j [j = i] f(j) = f(i); Σ_j f(π(j)) = Σ_j f(j), and so for max
+    roots            √(c² x) = c √x for numbers and x/y, x y likewise where a factor is positive by its form;
+                     √u √u = u, 1/√u · 1/√u = 1/u, √u / √u = 1; x / √u = x · (1/√u)
+    exponentials     e^0 = 1; e^(−∞) = 0: of what is x where a holds and −∞ elsewhere, it is [a] e^x;
+                     e^(x ± log y) = e^x y^(±1)
+    others           sign(−x) = −sign(x); max(x, y) = max(y, x); max(x, −∞) = max(x) = x
+
+They hold where what is written is defined: that divisors are not zero, that roots and logarithms have arguments, is
+looked at in what is written (``demands``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from math import isqrt, prod
+
+from symattn.proof.checker_clearing import factors, product, total
+from symattn.proof.checker_clearing import plus as flat_sum
+from symattn.proof.checker_reading import Node, Rejected, form, number
+
+_ROOTS = {"sqrt": "rsqrt", "rsqrt": "sqrt"}
+_NEEDED = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥")}
+Demand = tuple[Node, tuple[str, ...]]
+
+
+class Simplifying:
+    """Simplifies expressions, where the letters named in ``positive`` are positive numbers."""
+
+    def __init__(self, positive: frozenset[str]) -> None:
+        self.positive = positive
+        self._known: dict[Node, Node] = {}
+
+    def __call__(self, x: Node) -> Node:
+        """``x`` simplified. Raises ``Rejected`` where −∞ is no argument of e or max."""
+        made = self._step(x)
+        if made.kind in ("masked", "bound"):
+            raise Rejected("−∞ outside of an exponential")
+        return made
+
+    def _step(self, x: Node) -> Node:
+        if not x.below and x.kind != "is":
+            return x
+        found = self._known.get(x)
+        if found is None:
+            found = self._known[x] = self._rules[x.kind](self, x)
+        return found
+
+    def demands(self, x: Node) -> Iterator[Demand]:
+        """What must be > 0, ≥ 0 or ≠ 0 for ``x``, as it is written, to have a value."""
+        for y in x.all(into_functions=True):
+            if y.kind == "ratio":
+                below = self(y.below[1])
+                roots = [f for f in factors(below) if _is_root(f)]
+                yield from ((_settled(f.below[0]), (">",)) for f in roots)
+                rest = product(f for f in factors(below) if f not in roots)
+                if rest.kind != "number":
+                    yield _settled(rest), ("≠", ">")
+            elif y.kind == "function" and y.label in _NEEDED:
+                yield _settled(self(y.below[0])), _NEEDED[y.label]
+
+    def _sum(self, x: Node) -> Node:
+        return _added([self(y) for y in x.below])
+
+    def _product(self, x: Node) -> Node:
+        return _multiplied([self(y) for y in x.below])
+
+    def _ratio(self, x: Node) -> Node:
+        return self._divided(*map(self, x.below))
+
+    def _divided(self, a: Node, b: Node) -> Node:
+        roots = [f for f in factors(b) if _is_root(f)]
+        above = _multiplied([a, *[replace(f, label=_ROOTS[f.label]) for f in roots]])
+        below = _multiplied([f for f in factors(b) if f not in roots])
+        if below.kind == "number":
+            if not below.label:
+                raise Rejected("a division by zero")
+            return _multiplied([above, number(1 / below.label)])
+        if above.kind == "number" and not above.label:
+            return above
+        outside = [f for f in factors(above) if f.kind == "is"]
+        inside = product(f for f in factors(above) if f.kind != "is")
+        return product([*outside, Node("ratio", "", (), (), (inside, below), inside.free | below.free)])
+
+    def _exp(self, x: Node) -> Node:
+        power = self._step(x.below[0])
+        if power.kind == "masked":
+            allowed, value = power.below
+            return _multiplied([allowed, self._raised(value)])
+        return self._raised(power)
+
+    def _raised(self, power: Node) -> Node:
+        up: list[Node] = []
+        down: list[Node] = []
+        rest: list[Node] = []
+        for term in _terms(power):
+            logs = [f for f in factors(term) if f.kind == "function" and f.label == "log"]
+            others = [f for f in factors(term) if f not in logs]
+            sign = others[0].label if len(others) == 1 and others[0].kind == "number" else 0 if others else 1
+            if len(logs) == 1 and abs(sign) == 1:
+                (up if sign > 0 else down).append(logs[0].below[0])
+            else:
+                rest.append(term)
+        left = flat_sum(rest) if rest else number(0)
+        one = left.kind == "number" and not left.label
+        above = _multiplied([number(1) if one else Node("exp", "", (), (), (left,), left.free), *up])
+        return self._divided(above, _multiplied(down)) if down else above
+
+    def _masked(self, x: Node) -> Node:
+        below = tuple(map(self, x.below))
+        return replace(x, below=below, free=below[0].free | below[1].free)
+
+    def _is(self, x: Node) -> Node:
+        left, right = x.indices
+        while x.label == "=" and left[1:] and right[1:] and left[-1] == right[-1]:
+            left, right = left[:-1], right[:-1]
+        if left == right:
+            return number(int(x.label != "<"))
+        return replace(x, indices=(left, right))
+
+    def _total(self, x: Node) -> Node:
+        return self._totalled(x, self(x.below[0]))
+
+    def _totalled(self, x: Node, body: Node) -> Node:
+        body = _unpermuted(body, x.label)
+        if body.kind == "sum":
+            return _added([self._totalled(x, y) for y in body.below])
+        if body.kind == "number" and not body.label:
+            return body
+        parts = factors(body)
+        for f in parts:
+            if f.kind == "is" and f.label == "=" and (x.label,) in f.indices:
+                other = f.indices[1] if f.indices[0] == (x.label,) else f.indices[0]
+                rest = product(g for g in parts if g is not f)
+                return self(_moved(rest, x.label, (x.label,), other))
+        return _multiplied(list(factors(total(x, body))))
+
+    def _bound(self, x: Node) -> Node:
+        body = self._step(x.below[0])
+        return replace(x, below=(body,), free=body.free - {x.label})
+
+    def _function(self, x: Node) -> Node:
+        below = [self._step(y) for y in x.below]
+        if any(y.kind == "masked" and x.label not in ("max", "argmax") for y in below):
+            raise Rejected(f"{x.label} of −∞")
+        if x.label == "max":
+            below = [_in_any_order(y) for y in below]
+            below = [y for y in below if not _forbidden(y)] or below
+            below.sort(key=_by_form)
+            if len(below) == 1 and below[0].kind not in ("bound", "masked"):
+                return below[0]
+        if x.label == "sqrt" and len(below) == 1:
+            return self._root(below[0])
+        made = replace(x, below=tuple(below), free=frozenset().union(*[y.free for y in below]))
+        return _odd(made) if x.label == "sign" and len(below) == 1 else made
+
+    def _root(self, x: Node) -> Node:
+        if x.kind == "number" and x.label >= 0:
+            n, d = isqrt(x.label.numerator), isqrt(x.label.denominator)
+            if Fraction(n * n, d * d) == x.label:
+                return number(Fraction(n, d))
+        if x.kind == "ratio" and self._is_positive(x.below[1]):
+            return self._divided(*map(self._root, x.below))
+        if x.kind == "product":
+            above = [f for f in x.below if self._is_positive(f)]
+            rest = [f for f in x.below if f not in above]
+            if above and (rest or len(above) > 1):
+                return _multiplied([*map(self._root, above), self._root(_multiplied(rest))])
+        return Node("function", "sqrt", (), (), (x,), x.free)
+
+    def _is_positive(self, x: Node) -> bool:
+        """Whether ``x`` > 0 wherever it is defined, by the simplest of forms."""
+        if x.kind == "number":
+            return bool(x.label > 0)
+        if x.kind in ("sum", "product", "ratio", "total"):
+            return all(map(self._is_positive, x.below))
+        if x.kind == "function":
+            return x.label == "rsqrt" or (x.label == "sqrt" and self._is_positive(x.below[0]))
+        return x.kind in ("size", "exp") or (x.kind == "letter" and x.label in self.positive)
+
+    _rules: Mapping[str, Callable[[Simplifying, Node], Node]] = {
+        **{"sum": _sum, "product": _product, "ratio": _ratio, "exp": _exp, "masked": _masked},
+        **{"is": _is, "total": _total, "bound": _bound, "function": _function},
+    }
+
+
+def sides(left: Node, right: Node, scope: Iterable[str]) -> tuple[Node, Node]:
+    """Both sides with each index that occurs as π(i) alone renamed to i: as i runs over all places, so does π(i)."""
+    for i in scope:
+        if len(images := _images(left, i) | _images(right, i)) == 1:
+            (image,) = images
+            left, right = (_moved(x, i, image, (i,)) for x in (left, right))
+    return left, right
+
+
+def _settled(x: Node) -> Node:
+    return sides(x, x, x.free)[0]
+
+
+def _images(x: Node, name: str) -> set[tuple[str, ...]]:
+    """The forms in which an index occurs: itself, or in permutations."""
+    if name not in x.free:
+        return set()
+    return {i for i in x.indices if i[0] == name}.union(*[_images(y, name) for y in x.below])
+
+
+def _moved(x: Node, name: str, old: tuple[str, ...], new: tuple[str, ...]) -> Node:
+    """``x`` with an index in the place of what starts with ``old``, which are all that there are of ``name``."""
+    if old == new or name not in x.free:
+        return x
+    if x.kind in ("total", "bound") and x.label == new[0]:
+        raise Rejected("an index is bound twice")
+    indices = tuple((*new, *i[len(old) :]) if i[: len(old)] == old else i for i in x.indices)
+    return replace(
+        x, indices=indices, below=tuple(_moved(y, name, old, new) for y in x.below), free=x.free - {name} | {new[0]}
+    )
+
+
+def _unpermuted(x: Node, name: str) -> Node:
+    """``x`` with π(j) as j for what runs over all j, where j occurs in no other form."""
+    images = list(_images(x, name))
+    return _moved(x, name, images[0], (name,)) if len(images) == 1 else x
+
+
+def _in_any_order(x: Node) -> Node:
+    if x.kind != "bound":
+        return x
+    body = _unpermuted(_in_any_order(x.below[0]), x.label)
+    return replace(x, below=(body,))
+
+
+def _forbidden(x: Node) -> bool:
+    """Whether it is −∞ everywhere."""
+    if x.kind == "bound":
+        return _forbidden(x.below[0])
+    return x.kind == "masked" and x.below[0].kind == "number" and not x.below[0].label
+
+
+def _odd(x: Node) -> Node:
+    """sign(x), or −sign(−x), whichever argument comes first."""
+    inside = x.below[0]
+    other = _added([_multiplied([number(-1), t]) for t in _terms(inside)])
+    if _by_form(inside) <= _by_form(other):
+        return x
+    return _multiplied([number(-1), replace(x, below=(other,))])
+
+
+def _terms(x: Node) -> tuple[Node, ...]:
+    return x.below if x.kind == "sum" else (x,)
+
+
+def _is_root(x: Node) -> bool:
+    return x.kind == "function" and x.label in _ROOTS and len(x.below) == 1
+
+
+def _key(x: Node) -> tuple[object, ...]:
+    return form(x, {i: i for i in x.free})
+
+
+def _by_form(x: Node) -> str:
+    return repr(_key(x))
+
+
+def _added(xs: Iterable[Node]) -> Node:
+    """The sum of what is simplified already."""
+    terms = [t for x in xs for t in _terms(x)]
+    rest = [t for t in terms if t.kind != "number"]
+    value = sum((t.label for t in terms if t.kind == "number"), start=Fraction(0))
+    if value or not rest:
+        rest.append(number(value))
+    return _hoisted(rest) if len(rest) > 1 else rest[0]
+
+
+def _hoisted(xs: list[Node]) -> Node:
+    """The sum, with the relations that all terms have as factors before it."""
+    relations = [{_key(f): f for f in factors(x) if f.kind == "is"} for x in xs]
+    common = set(relations[0]).intersection(*relations[1:])
+    if not common:
+        return flat_sum(xs)
+    rest = [_multiplied([f for f in factors(x) if f.kind != "is" or _key(f) not in common]) for x in xs]
+    return _multiplied([*[relations[0][key] for key in common], _added(rest)])
+
+
+def _multiplied(xs: Iterable[Node]) -> Node:
+    """The product of what is simplified already."""
+    every = [f for x in xs for f in factors(x)]
+    rest = [f for f in every if f.kind != "number"]
+    value = prod((f.label for f in every if f.kind == "number"), start=Fraction(1))
+    if not value:
+        return number(0)
+    if value == -1 and len(rest) == 1 and rest[0].kind == "sum":
+        return _added([_multiplied([number(-1), t]) for t in rest[0].below])
+    paired = _paired(rest)
+    return product([*rest, number(value)]) if paired is None else _multiplied([number(value), *paired])
+
+
+def _paired(xs: list[Node]) -> list[Node] | None:
+    """The factors with two roots of one u joined; None if there are no two."""
+    found: dict[tuple[object, ...], int] = {}
+    for n, x in enumerate(xs):
+        if not _is_root(x):
+            continue
+        first = found.setdefault(_key(x.below[0]), n)
+        if first != n:
+            inside = x.below[0]
+            inverse = Node("ratio", "", (), (), (number(1), inside), inside.free)
+            square = [] if x.label != xs[first].label else [inside if x.label == "sqrt" else inverse]
+            return [*xs[:first], *xs[first + 1 : n], *xs[n + 1 :], *square]
+    return None
