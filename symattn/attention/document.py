@@ -87,7 +87,7 @@ def _length(axis: str, letters: Mapping[str, Node]) -> Node:
 
 
 def _step(part: Part, spec: Attention, names: list[str]) -> Step:
-    size = _times(shape(part.name, spec, names))
+    size = times(shape(part.name, spec, names))
     beside = part.reason and not _is_long(part.reason)
     return Step(equals(part.symbol, part.formula), (*size, ": ", *part.reason) if beside else size)
 
@@ -104,14 +104,15 @@ def _long_reasons(parts: Iterable[Part]) -> tuple[Block, ...]:
     return (Items(items),) if items else ()
 
 
-def _times(sizes: tuple[Node, ...]) -> Text:
+def times(sizes: tuple[Node, ...]) -> Text:
+    """A shape in words: n × d_model."""
     first, *rest = sizes
     return (first, *(piece for size in rest for piece in (" × ", size)))
 
 
 def _table(rows: list[tuple[str, tuple[Node, ...]]]) -> Table:
     columns = (Column(("name",), "left"), Column(("symbol",), "left"), Column(("shape",), "left"))
-    return Table(columns, tuple(((Code(n),), (SYMBOLS[n],), _times(sizes)) for n, sizes in rows))
+    return Table(columns, tuple(((Code(n),), (SYMBOLS[n],), times(sizes)) for n, sizes in rows))
 
 
 def _parameters(spec: Attention) -> dict[str, str | int | bool | None]:

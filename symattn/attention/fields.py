@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from math import isfinite
 from numbers import Rational, Real
 from typing import Any
@@ -50,3 +51,21 @@ def finite(value: Any) -> bool:
 def refusal(spec: object, field: str, mend: str) -> InputError:
     """The error for a field that means nothing: which, what it is, and how to mend it."""
     return InputError(f"{type(spec).__name__}: {field} is {getattr(spec, field)!r}; {mend}")
+
+
+# -- representations ---------------------------------------------------------------------------------------------------
+def brief(self: Any) -> str:
+    """Return ``Attention(causal=True)`` for what differs from ``Attention()`` in one field; a class's ``__repr__``.
+
+    >>> from symattn import Attention, Rotary
+    >>> Attention(heads=2, position=Rotary(base=500000))
+    Attention(heads=2, position=Rotary(base=500000))
+    """
+    told = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
+    inner = ", ".join(f"{name}={value!r}" for name, value, usual in told if not _same(value, usual))
+    return f"{type(self).__name__}({inner})"
+
+
+def _same(value: Any, usual: Any) -> bool:
+    """Equal, and of one type: 0.0 for 0 is told, since it makes other numbers."""
+    return type(value) is type(usual) and bool(value == usual)

@@ -12,8 +12,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.brief import brief
-from symattn.attention.fields import check_flags, check_words, finite, refusal
+from symattn.attention.fields import brief, check_flags, check_words, finite, refusal
 from symattn.attention.projections import split_heads
 from symattn.attention.sizes import broadcast, fits
 from symattn.errors import InputError

@@ -11,10 +11,9 @@ from symattn.attention.flow import Flow, Stage, Step
 from symattn.attention.stages.closing import closing
 from symattn.attention.stages.latent import joining, latents
 from symattn.attention.stages.masking import masking
-from symattn.attention.stages.normed import normed
 from symattn.attention.stages.positions import placing, relating, rotating
 from symattn.attention.stages.roles import roles, sharing
-from symattn.attention.stages.scoring import biasing, capping, scaling, scoring, truncating
+from symattn.attention.stages.scoring import biasing, capping, normed, scaling, scoring, truncating
 from symattn.attention.stages.weighing import dropping, summing, weighing
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from fractions import Fraction
 from textwrap import fill
 from typing import Any, Literal, TypeVar
 
-from symattn.attention.brief import brief
 from symattn.attention.choices import check_fields
+from symattn.attention.fields import brief
 from symattn.attention.flow import Step
 from symattn.attention.inputs import by_name, check_inputs
 from symattn.attention.latent import Latent

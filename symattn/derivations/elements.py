@@ -7,10 +7,8 @@ from typing import Any
 
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.derivations.enclosed import Enclosed
-from symattn.document.model import Text
 from symattn.document.notation import Decimal, Name, Neg, Node, Words
 from symattn.document.notation import node as node_of
-from symattn.document.text import text
 from symattn.errors import Undecided
 
 _DOUBLE = 15  # digits that a double holds
@@ -95,8 +93,3 @@ def decimal_json(x: Any) -> Any:
         return double
     beyond = double in (float("inf"), float("-inf")) or (double == 0.0 and not x.is_zero())
     return x.decimal(17) if beyond else double
-
-
-def plain_words(words: Text) -> str:
-    """Running text without colours and markup, to count its letters."""
-    return "".join(text(w) if isinstance(w, Node) else w if isinstance(w, str) else w.text for w in words)

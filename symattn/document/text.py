@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
 
 from symattn.document import notation as nt
 from symattn.document.characters import (
@@ -15,6 +16,9 @@ from symattn.document.characters import (
     to_ascii,
 )
 from symattn.document.precedence import Level, level, minus
+
+if TYPE_CHECKING:
+    from symattn.document.model import Text
 
 ANSI: dict[nt.Role, str] = {
     "input": "32", "query": "31", "key": "33", "value": "35", "score": "34", "weight": "36", "weighted": "33",
@@ -204,6 +208,11 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _E = nt.Name("e")
 _TIGHT = 12  # indices and limits shorter than this lose their spaces
 _SMALL = frozenset((*SUBSCRIPTS.values(), *SUPERSCRIPTS.values(), "ᵀ"))
+
+
+def plain_text(words: Text) -> str:
+    """Running text without markup and colours, its formulas in Unicode."""
+    return "".join(text(w) if isinstance(w, nt.Node) else w if isinstance(w, str) else w.text for w in words)
 
 
 def plain(shown: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.text import text
+from symattn.document.text import plain_text as plain_text
 from symattn.evidence import Evidence
 
 MARK = "Made with symattn"
@@ -17,11 +17,6 @@ MARK = "Made with symattn"
 def made(document: md.Document) -> str:
     """The mark with the command that re-creates the document, on one line."""
     return " ".join((f"{MARK}: {document.command}" if document.command else MARK).split())
-
-
-def plain_text(words: md.Text) -> str:
-    """Running text without any markup, formulas in Unicode."""
-    return "".join(text(w) if isinstance(w, nt.Node) else w if isinstance(w, str) else w.text for w in words)
 
 
 def numbered(document: md.Document) -> Iterator[tuple[md.Block, int]]:
@@ -158,3 +153,9 @@ def runs(block: md.Table) -> list[tuple[md.Text, int, int]]:
         else:
             runs.append((column.group, i, i + 1))
     return runs
+
+
+def heading(column: md.Column, shown: Callable[[md.Text], str] = plain_text) -> str:
+    """The title of a column, after that of its group."""
+    group = shown(column.group)
+    return f"{group}: {shown(column.title)}" if group else shown(column.title)

@@ -14,7 +14,7 @@ from symattn.document import notation as nt
 from symattn.document.tex import tex
 from symattn.document.text import text
 from symattn.evidence import Evidence
-from symattn.render.common import plain_text
+from symattn.render.common import heading, plain_text
 
 SCHEMA = 1
 
@@ -68,7 +68,7 @@ def _entries(block: md.Block) -> tuple[str, list[Any]]:
             words = {"text": plain_text(block.text)} if block.text else {}
             return "results", [{"title": block.title, **words, "formulas": formulas, "evidence": block.evidence}]
         case md.Table():
-            columns = [_column(c) for c in block.columns]
+            columns = [heading(c) for c in block.columns]
             rows = [[plain_text(cell) for cell in row] for row in block.rows]
             return "tables", [{"columns": columns, "rows": rows, "shaded": block.shaded}]
         case md.Note():
@@ -106,11 +106,6 @@ def _code(entries: Any) -> Any:
 
 def _formula(x: nt.Node) -> dict[str, str]:
     return {"text": text(x), "tex": tex(x)}
-
-
-def _column(column: md.Column) -> str:
-    group = plain_text(column.group)
-    return f"{group}: {plain_text(column.title)}" if group else plain_text(column.title)
 
 
 def _value(x: Any) -> Any:

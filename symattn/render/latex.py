@@ -9,12 +9,92 @@ from __future__ import annotations
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.characters import escape_text
-from symattn.document.tex import tex
+from symattn.document.tex import COLOURS, tex
 from symattn.evidence import Grade
-from symattn.render import latex_formulas, latex_tables
-from symattn.render.common import ledger, made, numbered, steps_are
-from symattn.render.latex_preamble import preamble
+from symattn.render import latex_formulas
+from symattn.render.common import ledger, made, numbered, runs, steps_are
 
+_LETTERS = {"left": "l", "right": "r", "centre": "c"}
+
+
+def table(writer: Writer, block: md.Table) -> str:
+    """A centred table, no wider than the line: headings over groups, the shaded rows tinted (marked in fragments)."""
+    letters = "".join(_LETTERS[c.align] for c in block.columns)
+    rules = ("\\hline", "\\hline", "\\hline") if writer.fragment else ("\\toprule", "\\midrule", "\\bottomrule")
+    lines = [f"\\begin{{tabular}}{{@{{}}{letters}@{{}}}}", rules[0], *_groups(writer, block)]
+    lines += [_row([writer.prose(c.title) for c in block.columns]), rules[1]]
+    lines += [_body_row(writer, row, i in block.shaded) for i, row in enumerate(block.rows)]
+    lines += [rules[2], "\\end{tabular}"]
+    body = writer.fit("%\n" + "\n".join(lines)) if not writer.fragment else "\n".join(lines)
+    caption = f"\n\n{writer.small(writer.prose(block.caption))}" if block.caption else ""
+    return f"\\begin{{center}}\\small\n{body}{caption}\n\\end{{center}}"
+
+
+def _row(cells: list[str]) -> str:
+    return " & ".join(cells) + " \\\\"
+
+
+def _body_row(writer: Writer, row: tuple[md.Text, ...], shaded: bool) -> str:
+    cells = _row([writer.prose(cell) for cell in row])
+    if not shaded:
+        return cells
+    return f"$\\triangleright$ {cells}" if writer.fragment else f"\\rowcolor{{SAs!8}} {cells}"
+
+
+def _groups(writer: Writer, block: md.Table) -> list[str]:
+    if not any(c.group for c in block.columns):
+        return []
+    cells, rules = [], ""
+    for title, start, end in runs(block):
+        cells.append(f"\\multicolumn{{{end - start}}}{{c}}{{{writer.prose(title)}}}" if title else "")
+        if title:
+            rules += f"\\cline{{{start + 1}-{end}}}" if writer.fragment else f"\\cmidrule(lr){{{start + 1}-{end}}}"
+    return [_row(cells), rules]
+
+
+# -- preamble ----------------------------------------------------------------------------------------------------------
+_GREY = ("SAg", "5F6368")
+
+_HEAD = r"""\documentclass[11pt,a4paper]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage{lmodern}
+\usepackage[margin=27mm]{geometry}
+\usepackage{amsmath,amssymb,mathtools,array,booktabs,enumitem,graphicx,microtype}
+\usepackage[table]{xcolor}
+\usepackage[most]{tcolorbox}"""
+
+_MACROS = r"""% reason, grade and number of a step, flush right; they move to the next line where the formula is long
+\newcommand{\SAgrade}[2][SAo]{{\footnotesize\itshape\color{#1}#2}}
+\newcommand{\SAwhy}[3]{\tag*{{\small\color{SAg}#1}\enspace\makebox[13mm][l]{#2}\makebox[8mm][r]{(#3)}}}
+% a display right after a heading would leave an empty line
+\newcommand{\SAafterheading}{\par\vspace{-0.8\baselineskip}}
+\newcommand{\SAok}{\textcolor{SAo}{$\checkmark$}}
+% shrinks what is wider than its place
+\newsavebox{\SAbox}
+\newcommand{\SAfit}[2][\linewidth]{\sbox{\SAbox}{#2}%
+  \ifdim\wd\SAbox>\dimexpr#1\relax\resizebox{#1}{!}{\usebox{\SAbox}}\else\usebox{\SAbox}\fi}
+\newtcolorbox{SAresult}[1]{enhanced,colback=SAs!4,colframe=SAs!70!black,boxrule=.5pt,arc=1.5mm,
+  left=3mm,right=3mm,top=0mm,bottom=1mm,title={#1},fonttitle=\bfseries\small,coltitle=black,colbacktitle=SAs!12,
+  before skip=9pt,after skip=11pt}
+\newtcolorbox{SAcaveat}{enhanced,colback=SAk!5,colframe=SAk!5,borderline west={2pt}{0pt}{SAk},
+  boxrule=0pt,arc=0pt,left=3mm,fontupper=\small,before skip=9pt,after skip=9pt}
+\newtcolorbox{SAnote}{enhanced,colback=SAg!6,colframe=SAg!6,borderline west={2pt}{0pt}{SAg},
+  boxrule=0pt,arc=0pt,left=3mm,fontupper=\small,before skip=7pt,after skip=7pt}
+\setlist{itemsep=1pt,topsep=3pt}
+\setlength{\parindent}{0pt}\setlength{\parskip}{5pt}
+\renewcommand{\arraystretch}{1.15}
+\allowdisplaybreaks
+\AtBeginDocument{\abovedisplayskip=6pt \belowdisplayskip=6pt \abovedisplayshortskip=4pt \belowdisplayshortskip=4pt}"""
+
+
+def preamble() -> str:
+    """Packages, colours and macros of a whole document."""
+    colours = [f"\\definecolor{{{name}}}{{HTML}}{{{value}}}" for name, value in (*COLOURS.values(), _GREY)]
+    return "\n".join([_HEAD, *colours, _MACROS])
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
 _DOUBTFUL = {Grade.SAMPLED: "SAk", Grade.REFUTED: "SAq", Grade.UNDECIDED: "SAq"}
 _LISTED = 76  # characters of typewriter type in a line
 
@@ -116,7 +196,7 @@ class Writer:
             case md.Result():
                 return latex_formulas.result(self, block)
             case md.Table():
-                return latex_tables.table(self, block)
+                return table(self, block)
             case md.Values():
                 return latex_formulas.values(self, block)
             case md.Caveat():

@@ -7,7 +7,7 @@ import re
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.tex import tex, words
-from symattn.render.common import headings, indexed, ledger, made, numbered, sheets, steps_are
+from symattn.render.common import heading, headings, indexed, ledger, made, numbered, sheets, steps_are
 from symattn.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$])")
@@ -150,16 +150,11 @@ def _result(block: md.Result) -> str:
 
 
 def _table(block: md.Table) -> str:
-    titles = [_column(c) for c in block.columns]
+    titles = [heading(c, prose) for c in block.columns]
     align = [{"left": ":--", "right": "--:", "centre": ":-:"}[c.align] for c in block.columns]
     rows = [[_cell(cell, i in block.shaded, j) for j, cell in enumerate(row)] for i, row in enumerate(block.rows)]
     lines = ["| " + " | ".join(cells) + " |" for cells in (titles, align, *rows)]
     return "\n".join(lines) + (f"\n\n{prose(block.caption)}" if block.caption else "")
-
-
-def _column(column: md.Column) -> str:
-    group = prose(column.group)
-    return f"{group}: {prose(column.title)}" if group else prose(column.title)
 
 
 def _cell(cell: md.Text, shaded: bool, place: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.errors import InputError
+from symattn.sources.matching import is_place, open_ended
 from symattn.sources.names import AMBIGUOUS, AROUND, MASKS, OF_POSITIONS, SETTINGS, TILE, meaning, plain
 from symattn.sources.request import Request
 from symattn.sources.settings import is_setting, setting
@@ -136,7 +137,7 @@ class _Agreement:
     def _placed(self, found: dict[str, str], others: dict[str, str]) -> dict[str, str]:
         """The three required places as q, k, v (one place x as x), where no name contradicts that."""
         taken = (*others, *self.told, self.mask_name)
-        free = [p.name for p in self.parameters if _is_place(p) and p.name not in taken]
+        free = [p.name for p in self.parameters if is_place(p) and p.name not in taken]
         if [found.get(n) for n in free] == ["x"]:
             return {free[0]: "x"}
         roles = dict(zip(free, _QKV, strict=False))
@@ -153,7 +154,7 @@ class _Agreement:
         found: list[Argument] = []
         leading = True  # a place can be used as long as every place before it is
         for p in self.parameters:
-            leading = leading and _is_place(p) and p.name not in self.told
+            leading = leading and is_place(p) and p.name not in self.told
             argument = self._argument(p, meanings.get(p.name), leading)
             if argument is not None:
                 found.append(argument)
@@ -268,14 +269,9 @@ def _with_places(found: tuple[Parameter, ...] | None) -> tuple[Parameter, ...]:
     qkv = tuple(Parameter(n, Parameter.POSITIONAL_ONLY) for n in _QKV)
     if found is None:
         return (*qkv, Parameter("keywords", Parameter.VAR_KEYWORD))
-    if any(p.kind is Parameter.VAR_POSITIONAL for p in found) and not any(map(_is_place, found)):
+    if open_ended(found):
         return (*qkv, *(p for p in found if p.kind not in _PLACED))
     return found
-
-
-def _is_place(p: Parameter) -> bool:
-    """Whether every call must fill it, and may do so by position."""
-    return p.kind in _PLACED and p.default is Parameter.empty
 
 
 def _is_output(what: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
-from symattn.sources.autograd import Backpropagated
 from symattn.sources.documented import documented
 from symattn.sources.layouts import in_words, readings, undocumented
 from symattn.sources.matching import Agreement, meanings, open_ended
@@ -340,3 +340,29 @@ def _small(
     names = [i.name for i in subject.inputs if i.name in convention.inputs]
     rng = np.random.default_rng(0)
     return draw(subject, names, sizes, list(subject.families)[1], Precision.of(request.dtype), rng)
+
+
+# -- gradients by autograd ---------------------------------------------------------------------------------------------
+class Backpropagated:
+    """The gradients of a function of tensors, by autograd: it takes ``do`` besides."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        given = parameters(function) or ()
+        do = Parameter("do", Parameter.KEYWORD_ONLY)
+        stars = [p for p in given if p.kind is Parameter.VAR_KEYWORD]
+        self.__signature__ = Signature([*(p for p in given if p not in stars), do, *stars])
+
+    def __call__(self, *places: Any, do: Any, **keywords: Any) -> tuple[Any, ...]:
+        leaves = [x.detach().requires_grad_() if _moves(x) else x for x in places]
+        named = {n: x.detach().requires_grad_() if _moves(x) else x for n, x in keywords.items()}
+        output = self._function(*leaves, **named)
+        output = output[0] if isinstance(output, tuple) else output
+        output.backward(do)
+        moved = [x for x in (*leaves, *named.values()) if _moves(x)]
+        return tuple(x.grad if x.grad is not None else x.new_zeros(x.shape) for x in moved[:3])
+
+
+def _moves(x: Any) -> bool:
+    return bool(getattr(x, "is_floating_point", lambda: False)())

@@ -78,7 +78,7 @@ class Agreement:
             what = "mask" if p.name == (self.request.mask_arg or "").removeprefix("~") else what
             if what and what not in found.values():
                 found[p.name] = what
-        free = [p.name for p in self.parameters if _is_place(p) and p.name not in found and p.name not in self.told]
+        free = [p.name for p in self.parameters if is_place(p) and p.name not in found and p.name not in self.told]
         left = [i.name for i in self.subject.inputs if i.name not in found.values()]
         needed = [i.name for i in self.subject.inputs if i.needed and i.name in left]
         for choice in (needed, left):
@@ -126,9 +126,9 @@ def meanings(subject: Definition) -> dict[str, str]:
 
 def open_ended(found: tuple[Parameter, ...]) -> bool:
     """Whether ``*args`` alone takes the arrays."""
-    return any(p.kind is Parameter.VAR_POSITIONAL for p in found) and not any(map(_is_place, found))
+    return any(p.kind is Parameter.VAR_POSITIONAL for p in found) and not any(map(is_place, found))
 
 
-def _is_place(p: Parameter) -> bool:
+def is_place(p: Parameter) -> bool:
     """Whether every call must fill it, and may do so by position."""
     return p.kind in _PLACED and p.default is Parameter.empty

@@ -21,6 +21,7 @@ from symattn.sources.request import Request
 from symattn.sources.trial import is_open, settle
 from symattn.sources.watching import watch
 from symattn.verification.domain import Domain
+from symattn.verification.semantics import first_of
 from symattn.verification.target import (
     IN_PROCESS,
     MADE,
@@ -74,7 +75,7 @@ class Target:
             stdout=seen.stdout,
             mutated=tuple(dict.fromkeys(a.input or "" for a in bits if self._bits(passed[a]) != bits[a])),
             overwrote=self._overwrote(),
-            views=self._views(_first(seen.output), {a: passed[a] for a in bits}),
+            views=self._views(first_of(seen.output), {a: passed[a] for a in bits}),
             warnings=seen.warnings,
             seconds=seen.seconds,
         )
@@ -128,7 +129,7 @@ class Target:
 
     def _with_output(self, outcome: Outcome, output: Any, inputs: Inputs) -> Outcome:
         returned = len(output) if isinstance(output, tuple) else 1
-        first = _first(output)
+        first = first_of(output)
         try:
             values, dtype, shape = frameworks.read(first)
         except Exception as error:  # whatever a foreign array type does when it is read
@@ -139,11 +140,6 @@ class Target:
         values = from_layout(values, inputs, self.convention.layout)
         others = tuple(map(_read, output[1:])) if isinstance(output, tuple) else ()
         return replace(outcome, output=values, dtype=dtype, shape=shape, returned=returned, others=others)
-
-
-def _first(output: Any) -> Any:
-    """The first of several items that a function returned."""
-    return output[0] if isinstance(output, tuple) and output else output
 
 
 def _shared(passed: dict[Argument, Any], given: Mapping[Argument, Any], memory: Memory) -> dict[Argument, Any]:

@@ -12,7 +12,7 @@ from symattn.document import model as md
 from symattn.document.model import Block, Code, Document, Emph, Text
 from symattn.document.notation import Neg, Node, Power, Product, Row, Words, name
 from symattn.document.tex import tex
-from symattn.document.text import text
+from symattn.document.text import plain_text, text
 from symattn.errors import InputError
 from symattn.evidence import Grade, weakest
 from symattn.proof.theorem import Theorem
@@ -288,19 +288,19 @@ def _entry(decided: Decided) -> Mapping[str, Any]:
         "grade": found.grade,
         "where": found.evidence.where,
         "seconds": found.seconds,
-        "statement": plain(theorem.says),
+        "statement": plain_text(theorem.says),
         "tex": in_tex(theorem.says),
-        "hypotheses": [plain(h) for h in (*theorem.hypotheses, *found.hypotheses)],
-        "why": plain(theorem.why),
-        "how": [plain(h) for h in found.how],
+        "hypotheses": [plain_text(h) for h in (*theorem.hypotheses, *found.hypotheses)],
+        "why": plain_text(theorem.why),
+        "how": [plain_text(h) for h in found.how],
         "source": theorem.source,
-        "witness": plain(found.witness),
+        "witness": plain_text(found.witness),
         "read": [_read(r) for r in found.reading.claims] if found.reading else [],
         "false_variant": {
             "grade": found.false_grade,
-            "statement": plain(theorem.false_says),
+            "statement": plain_text(theorem.false_says),
             "tex": in_tex(theorem.false_says),
-            "counterexample": plain(found.counterexample),
+            "counterexample": plain_text(found.counterexample),
             "read": [_read(r) for r in found.reading.false] if found.reading else [],
         },
         **more,
@@ -324,20 +324,15 @@ def certified(decided: Decided) -> str:
         "schema": 1,
         "kind": "certificates",
         "theorem": theorem.name,
-        "statement": plain(theorem.says),
+        "statement": plain_text(theorem.says),
         "grade": found.grade.value,
-        "rule": plain(rule) or ("what the method decides apart from its certificates" if argued else ""),
-        "hypotheses": [plain(h) for h in (*theorem.hypotheses, *found.hypotheses)],
+        "rule": plain_text(rule) or ("what the method decides apart from its certificates" if argued else ""),
+        "hypotheses": [plain_text(h) for h in (*theorem.hypotheses, *found.hypotheses)],
         "certificates": list(decided.certificates),
     }
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def plain(words: Text) -> str:
-    """Running text without markup."""
-    return "".join(text(w) if isinstance(w, Node) else w if isinstance(w, str) else w.text for w in words)
-
-
 def in_tex(words: Text) -> str:
     """Running text with its formulas between dollars."""
-    return "".join(f"${tex(w, inline=True)}$" if isinstance(w, Node) else plain((w,)) for w in words)
+    return "".join(f"${tex(w, inline=True)}$" if isinstance(w, Node) else plain_text((w,)) for w in words)

@@ -146,7 +146,7 @@ def _output(s: Any, cos: Any, low: Any, w: Any) -> Any:
     return add_up(weights(s) * (low + w * cos * cos))
 
 
-def _tanh_of_half(eta: Any) -> Any:
+def tanh_of_half(eta: Any) -> Any:
     """tanh(η/2) = (e^η − 1) / (e^η + 1)."""
     return (exp(eta) - 1) / (exp(eta) + 1)
 
@@ -190,8 +190,8 @@ output_from_score_error = Theorem(
             bound(
                 OUTPUTS,
                 lambda s, e, cos, low, w, r: [
-                    (_moved(s, e, cos, low, w), w * _tanh_of_half(r * r)),
-                    (-_moved(s, e, cos, low, w), w * _tanh_of_half(r * r)),
+                    (_moved(s, e, cos, low, w), w * tanh_of_half(r * r)),
+                    (-_moved(s, e, cos, low, w), w * tanh_of_half(r * r)),
                 ],
                 lambda s, e, cos, sin, w, r, less, more: [
                     _output_gap(s, e, cos, sin, w, r, less, more),

@@ -16,10 +16,10 @@ from typing import Any
 from symattn.document.model import Block
 from symattn.errors import SymattnError, raised_in_symattn
 from symattn.proof.theorem import Theorem, decide
-from symattn.theorems.cache import Cache
 from symattn.theorems.documents import Decided
 from symattn.theorems.explaining import certificates, explained
 from symattn.theorems.findings import DEFECT, Finding, crashed, finding
+from symattn.theorems.kept import Cache
 from symattn.theorems.reading import read
 
 Source = Callable[[], Mapping[str, Theorem]]

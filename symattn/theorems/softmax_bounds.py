@@ -26,6 +26,7 @@ from symattn.theorems.letters import (
     t,
     told,
 )
+from symattn.theorems.rounding_bounds import tanh_of_half
 from symattn.theorems.sums import add_up, exp, form, greatest, log, log_sum_exp, others, outer, squares, weights
 
 TOPIC = "softmax"
@@ -436,10 +437,6 @@ def _mass(s: Any, r: Any) -> Any:
     return add_up(exp(s)) / (add_up(exp(s)) + add_up(exp(r)))
 
 
-def _tanh_of_half(eta: Any) -> Any:
-    return (exp(eta) - 1) / (exp(eta) + 1)
-
-
 def _mass_gap(s: Any, r: Any, u: Any, v: Any, eta: Any) -> Any:
     """tanh(η/2) less the mass gained, in two steps: to the largest gain that s and r allow, and from there."""
     a, b, x = add_up(exp(s)), add_up(exp(r)), exp(eta)
@@ -452,7 +449,7 @@ def _mass_gap(s: Any, r: Any, u: Any, v: Any, eta: Any) -> Any:
 
 def _sharp_mass(h: Any) -> Any:
     """Two keys with the scores (−h, h), then (h, −h): η = 2h, and the mass gained is tanh h."""
-    return _mass(h, -h) - _mass(-h, h), _tanh_of_half(2 * h)
+    return _mass(h, -h) - _mass(-h, h), tanh_of_half(2 * h)
 
 
 TV = said("TV", softmax(S_), softmax(T_))
@@ -481,7 +478,7 @@ softmax_tv = Theorem(
             ),
             bound(
                 SETS,
-                lambda s, r, u, v, eta: (_mass(s + eta - u, r - eta + v) - _mass(s, r), _tanh_of_half(eta)),
+                lambda s, r, u, v, eta: (_mass(s + eta - u, r - eta + v) - _mass(s, r), tanh_of_half(eta)),
                 _mass_gap,
                 lambda s, r, eta: (_mass(s + eta, r - eta) - _mass(s, r), eta * Fraction(1, 4)),
                 nonnegative=("u", "v", "eta"),

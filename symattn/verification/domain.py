@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
-from symattn.attention.brief import brief
+from symattn.attention.fields import brief
 from symattn.errors import InputError
 
 

@@ -16,6 +16,7 @@ from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
 from symattn.evidence import Grade
 from symattn.verification import power
+from symattn.verification.diagnosis.conduct import late
 from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort, for_finding, spent
 from symattn.verification.judged import WIDER, Case, Judged
@@ -309,7 +310,7 @@ def _notes(session: Session) -> Iterator[str]:
         yield f"For {undecided} inputs a comparison depends on rounding: there no numbers were judged."
     if session.stdout:
         yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
-    if not any(_hung(r) for r in session.records):
+    if not any(late(r) for r in session.records):
         yield from spent(session.finding, session.explaining, session.budget, session.untried)
 
 
@@ -324,7 +325,3 @@ def _returned(session: Session) -> Iterator[str]:
     if any(r.outcome.returned > wanted for r in session.records):
         several = f"more than {wanted} arrays; the first were taken"
         yield f"It returns {several if wanted > 1 else 'a tuple; the first item was taken'}."
-
-
-def _hung(judged: Judged) -> bool:
-    return judged.outcome.error is not None and judged.outcome.error.reason == "time limit"

@@ -234,7 +234,7 @@ class _Point:
         copies = {n: x.copy() for n, x in inputs.items()}  # the function may change what it is given
         kind.field.work = run.work
         try:
-            self._compare(kind, _first(prepare(kind)(copies)), expected)
+            self._compare(kind, first_of(prepare(kind)(copies)), expected)
         except primes.NoRoot:
             raise
         except Exception as error:
@@ -267,7 +267,8 @@ class _Point:
         return pairs_needed(self.chance.bound(choices), self.decided, epsilon, SPARE)
 
 
-def _first(output: Any) -> Any:
+def first_of(output: Any) -> Any:
+    """The first of several items that a function returned."""
     return output[0] if isinstance(output, tuple) and output else output
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from symattn.campaigns.backends import work
 from symattn.campaigns.plan import planned
 from symattn.campaigns.store import Store
-from symattn.campaigns.work import work
 from symattn.evidence import Verdict
 from symattn.sources.loading import NoSuchAttribute
 from symattn.verification.report import Report

@@ -8,8 +8,8 @@ import pytest
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import claims
+from symattn.derivations.claims.measures import rounded_example, rounds_to
 from symattn.derivations.claims.reading import half_unit, number
-from symattn.derivations.claims.rounded import example, rounds_to
 from symattn.errors import InputError
 from symattn.evidence import Grade
 
@@ -48,7 +48,7 @@ def test_not_possible(values: list[str]) -> None:
 def test_rows_stay_within_their_digits() -> None:
     texts = ["0.333", "0.334", "0.3325"]
     row = list(map(number, texts))
-    found = example(texts, row)
+    found = rounded_example(texts, row)
     assert all(rounds_to(x, text) for x, text in zip(found, texts, strict=True))
     assert not rounds_to(row[0] + Quotient.of("1/1000"), "0.333")
 

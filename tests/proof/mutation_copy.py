@@ -28,7 +28,7 @@ from tests.proof.mutation_operators import Function
 COPY = "mutated"
 # What is printed, and what input is refused, are no mathematics.
 CHECKS = (
-    *("notation", "document", "conventions", "inputs", "sizes", "choices", "fields", "combinations"),
+    *("notation", "document", "conventions", "inputs", "sizes", "choices", "fields"),
     "positions.checks",
 )
 WORDED = ("_formula", "_reason", "_reasons")  # what a stage says of its step

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
+from symattn.document.text import plain_text
 from symattn.proof.expectation import NORMAL, averaged, law_with
 from symattn.proof.inequality import Certificate
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity, decide, theorem
-from symattn.theorems.documents import plain
 from symattn.theorems.findings import finding
 
 
 def hypotheses(method: Any) -> list[str]:
     found = method.decide()
-    return [plain(h) for h in (*found.declared, *found.hypotheses)]
+    return [plain_text(h) for h in (*found.declared, *found.hypotheses)]
 
 
 DECLARED = {

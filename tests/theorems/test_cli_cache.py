@@ -15,7 +15,8 @@ from symattn.document.keeping import read, written
 from symattn.document.notation import Words, equals, name
 from symattn.evidence import Evidence, Grade
 from symattn.sources.statements import gathered
-from symattn.theorems import content, runner
+from symattn.theorems import kept as findings
+from symattn.theorems import runner
 from symattn.theorems.findings import Finding
 from tests.theorems.conftest import stated
 
@@ -41,7 +42,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def digest(text: str, file: str = "mine.py") -> str | None:
     Path(file).write_text(text)
     gathered.cache_clear()
-    return content.digest(next(iter(gathered((file,)).values()))[0])
+    return findings.digest(next(iter(gathered((file,)).values()))[0])
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +114,7 @@ def test_theorems_of_the_catalogue_have_different_digests():
     from symattn.theorems import of_topic
 
     every = [t for topic in ("softmax", "masks", "heads", "streaming") for t in of_topic(topic)]
-    digests = [content.digest(t) for t in every]
+    digests = [findings.digest(t) for t in every]
     assert None not in digests
     assert len(set(digests)) == len(every)
 
@@ -128,7 +129,7 @@ def test_what_is_not_understood_has_no_digest_and_is_not_kept(run, folder):
 
 def test_the_digest_changes_with_symattn(monkeypatch):
     one = digest(stated())
-    monkeypatch.setattr(content, "ground", lambda: "another version")
+    monkeypatch.setattr(findings, "ground", lambda: "another version")
     assert digest(stated()) != one
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from symattn import Attention
 from symattn.sources.verify import verify
-from symattn.verification.diagnosis.combining import combined
+from symattn.verification.diagnosis.matching import combined
 from symattn.verification.diagnosis.rows import affected
 from symattn.verification.domain import Domain
 from symattn.verification.report import Fault

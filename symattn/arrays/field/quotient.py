@@ -161,21 +161,21 @@ class Quotient:
 
     def sqrt(self) -> Quotient:
         """√x for a rational x ≥ 0, and √(x e^k) = √x e^{k/2}; otherwise refused."""
-        from symattn.arrays.field import functions
+        from symattn.arrays.field import logarithm
 
-        return functions.sqrt(self)
+        return logarithm.sqrt(self)
 
     def log(self) -> Quotient | Logarithm:
         """log e^k = k; of any other positive number a ``Logarithm``, which only exp eats."""
-        from symattn.arrays.field import functions
+        from symattn.arrays.field import logarithm
 
-        return functions.log(self)
+        return logarithm.log(self)
 
     def tanh(self) -> Quotient:
         """(e^{2x} − 1) / (e^{2x} + 1) for x in K; otherwise refused."""
-        from symattn.arrays.field import functions
+        from symattn.arrays.field import logarithm
 
-        return functions.tanh(self)
+        return logarithm.tanh(self)
 
     # --- questions --------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 import flint
 
-from symattn.arrays.field.surds import K, Surd, enclosure, integer_terms
+from symattn.arrays.field.surds import K, Surd, enclosure, integer_terms, plain
 
 Sum = dict[K, K]
 ONE: Sum = {0: 1}
@@ -58,7 +58,7 @@ def exponent(u: Unit, key: K) -> K:
         return key
     a, m = u
     if a == 1:
-        return _plain(key * Fraction(1, m))
+        return plain(key * Fraction(1, m))
     return Surd({a: 1}, m) * key
 
 
@@ -78,7 +78,7 @@ def converted(f: Sum, u: Unit, v: Unit) -> Sum:
         return {k * factor: c for k, c in f.items()}
     if v.radicand != 1:
         raise ValueError(f"{u} is no multiple of {v}")
-    return {_plain(exponent(u, k) * v.denominator): c for k, c in f.items()}
+    return {plain(exponent(u, k) * v.denominator): c for k, c in f.items()}
 
 
 def plus(f: Sum, g: Sum) -> Sum:
@@ -134,7 +134,7 @@ def content(f: Sum) -> Fraction:
 
 def scaled(f: Sum, r: Fraction) -> Sum:
     """r f for a rational r ≠ 0."""
-    return {k: _plain(c * r) for k, c in f.items()}
+    return {k: plain(c * r) for k, c in f.items()}
 
 
 def polynomials(*sums: Sum) -> tuple[list[flint.fmpz_poly], list[int], int] | None:
@@ -179,7 +179,3 @@ def _dense_product(f: Sum, g: Sum) -> Sum | None:
         return None
     (p, q), (low, also), step = found
     return from_polynomial(p * q, low + also, step)
-
-
-def _plain(x: K) -> K:
-    return x.numerator if isinstance(x, Fraction) and x.denominator == 1 else x

@@ -105,7 +105,7 @@ def inverse(x: K) -> K:
             raise Refused("exact: division by a sum of too many independent square roots; use ball")
         conjugate = _conjugate(x, _smallest_prime(min(a for a in x.terms if a > 1)))
         factor, x = factor * conjugate, x * conjugate
-    return _plain(factor * (1 / Fraction(x)))
+    return plain(factor * (1 / Fraction(x)))
 
 
 def root(x: int | Fraction) -> K:
@@ -171,7 +171,8 @@ def _reduced(terms: dict[int, int], den: int) -> K:
     return Surd(terms, den)
 
 
-def _plain(x: K) -> K:
+def plain(x: K) -> K:
+    """A whole number as such."""
     return x.numerator if isinstance(x, Fraction) and x.denominator == 1 else x
 
 

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import count
 from math import ceil, comb, inf, lcm, log2
 
 import numpy as np
@@ -192,3 +193,24 @@ def escape(chance: float, decisions: int, pairs: int, spare: int) -> float:
 def pairs_needed(chance: float, decisions: int, epsilon: float, spare: int, most: int = 64) -> int | None:
     """The least number of pairs for which ``escape`` is at most ε; None if it would be more than ``most``."""
     return next((t for t in range(1, most + 1) if escape(chance, decisions, t, spare) <= epsilon), None)
+
+
+# -- decisions ---------------------------------------------------------------------------------------------------------
+class Decisions:
+    """How many elements were decided, the worst chance that a "yes" is wrong, and where the answer was "yes"."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.chance = Chance()
+        self.answers: dict[int, bytes] = {}
+        self._names = count()
+
+    def name(self) -> int:
+        """The name of the next decision: the operations of a run come in one order, even if computed later."""
+        return next(self._names)
+
+    def record(self, name: int, yes: np.ndarray, chance: Chance) -> None:
+        self.count += yes.size
+        self.chance = self.chance.either(chance)
+        if yes.any():
+            self.answers[name] = np.flatnonzero(yes).tobytes()

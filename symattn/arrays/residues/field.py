@@ -11,8 +11,7 @@ import numpy as np
 
 from symattn.arrays.residues import divisors
 from symattn.arrays.residues.arithmetic import Exponential, Floats, Modulus
-from symattn.arrays.residues.decisions import Decisions
-from symattn.arrays.residues.degree import ONE, UNKNOWN, Form, Ratio, Weight
+from symattn.arrays.residues.degree import ONE, UNKNOWN, Decisions, Form, Ratio, Weight
 from symattn.arrays.residues.lazy import Plane
 from symattn.arrays.residues.state import State
 from symattn.errors import Refused

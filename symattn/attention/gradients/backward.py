@@ -18,8 +18,8 @@ from symattn.attention.gradients import rows, scores
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.transformer import Transformer
 from symattn.attention.layers.transformer_inputs import block_names
-from symattn.attention.scores import per_head
 from symattn.attention.spec import Attention
+from symattn.attention.stages.weighing import of_rows
 
 Gradients = tuple[Any, ...]
 
@@ -154,15 +154,12 @@ def _summed(at: At, g: Any) -> Gradients:
     ds = rows.log_sum_exp_gradient(at.x[0], lse, wide, spec.base)
     if spec.sink != "given":
         return (ds,)
-    sink = per_head(at.x[1]) if spec.heads > 1 else at.x[1]
-    return ds, _of_sink(at, rows.log_sum_exp_gradient(sink, lse, wide, spec.base))
+    return ds, _of_sink(at, rows.log_sum_exp_gradient(of_rows(spec, at.x[1]), lse, wide, spec.base))
 
 
 def _of_sink(at: At, db: Any) -> Any:
     """One sink for all rows (of a head)."""
-    sink = at.x[1]
-    wide = per_head(sink) if at.spec.heads > 1 else sink
-    return namespace_of(db).reshape(scores.summed_like(db, wide), sink.shape)
+    return namespace_of(db).reshape(scores.summed_like(db, of_rows(at.spec, at.x[1])), at.x[1].shape)
 
 
 #: By the name of a step of attention.

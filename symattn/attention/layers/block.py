@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
-from symattn.attention.brief import brief
-from symattn.attention.fields import check_flags, check_words, finite, refusal
+from symattn.attention.fields import brief, check_flags, check_words, finite, refusal
 from symattn.attention.layers.activations import ACTIVATIONS
 from symattn.attention.layers.block_inputs import check_arrays, check_names
 from symattn.attention.layers.block_parts import ORDERS, block_parts

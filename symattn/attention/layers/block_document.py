@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.attention import inputs
 from symattn.attention.conventions import conventions
-from symattn.attention.document import shape
+from symattn.attention.document import shape, times
 from symattn.attention.layers.activations import ACTIVATIONS
 from symattn.attention.layers.block_inputs import norms, own_arrays, sublayers
 from symattn.attention.layers.block_parts import ORDERS, TITLES, attention_letters
@@ -129,12 +129,6 @@ def step(part: Part, size: tuple[Node, ...]) -> Step:
     """A step with its shape and its reason."""
     words = times(size)
     return Step(equals(part.symbol, part.formula), (*words, ": ", *part.reason) if part.reason else words)
-
-
-def times(sizes: tuple[Node, ...]) -> Text:
-    """A shape in words: n × d_model."""
-    first, *rest = sizes
-    return (first, *(piece for size in rest for piece in (" × ", size)))
 
 
 def table(rows: Iterable[tuple[str, Node, Text]]) -> Table:

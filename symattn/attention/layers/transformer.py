@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from symattn.attention.brief import brief
-from symattn.attention.fields import check_flags, check_words, finite, refusal
+from symattn.attention.fields import brief, check_flags, check_words, finite, refusal
 from symattn.attention.layers.block import EPS, NORMS, Block, Norm
 from symattn.attention.layers.parts import Part, run_parts
 from symattn.attention.layers.transformer_inputs import check_arrays, check_names

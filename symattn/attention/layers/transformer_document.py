@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from symattn.attention.document import times
 from symattn.attention.layers.block_document import (
     block_conventions,
     block_rows,
@@ -15,7 +16,6 @@ from symattn.attention.layers.block_document import (
     sections,
     step,
     table,
-    times,
 )
 from symattn.attention.layers.parts import Part
 from symattn.attention.layers.transformer_inputs import own_arrays, stacks

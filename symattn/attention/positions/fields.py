@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from symattn.attention.brief import brief
 from symattn.attention.constants import Number
-from symattn.attention.fields import check_flags, check_whole, check_words, finite, refusal
+from symattn.attention.fields import brief, check_flags, check_whole, check_words, finite, refusal
 from symattn.attention.positions.buckets import deberta_starts, t5_starts
 from symattn.attention.positions.rotary_fields import SCALINGS, Scaling
 from symattn.errors import InputError

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, Protocol
 
-from symattn.attention.brief import brief
 from symattn.attention.constants import Number, number
-from symattn.attention.fields import check_flags, check_whole, check_words, finite, refusal
+from symattn.attention.fields import brief, check_flags, check_whole, check_words, finite, refusal
 from symattn.attention.notation import N
 from symattn.attention.positions import rotary_scaling as scaling
 from symattn.document.model import Text

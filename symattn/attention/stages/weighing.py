@@ -44,10 +44,11 @@ def _run(spec: Attention) -> Callable[..., Any]:
 
 
 def _sink_weights(spec: Attention, s: Any, sink: Any) -> Any:
-    return sinks.sink_weights(s, _of_rows(spec, sink), spec.stabilised, spec.base)
+    return sinks.sink_weights(s, of_rows(spec, sink), spec.stabilised, spec.base)
 
 
-def _of_rows(spec: Attention, sink: Any) -> Any:
+def of_rows(spec: Attention, sink: Any) -> Any:
+    """One sink for all rows, or one for those of each head, (h, 1, 1)."""
     return per_head(sink) if spec.heads > 1 else sink
 
 
@@ -94,7 +95,7 @@ def _log_sums(spec: Attention, s: Any, sink: Any = None) -> Any:
         return softmax.log_sum_exp(s, spec.masks_anything, spec.base)[..., 0]
     if spec.sink == "zero":
         return sinks.sink_log_sum_exp(s, 0, spec.base)[..., 0]
-    return sinks.sink_log_sum_exp(s, _of_rows(spec, sink), spec.base)[..., 0]
+    return sinks.sink_log_sum_exp(s, of_rows(spec, sink), spec.base)[..., 0]
 
 
 def dropping(flow: Flow) -> None:

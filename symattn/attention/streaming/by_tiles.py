@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.inputs import check_inputs
-from symattn.attention.scores import per_head
+from symattn.attention.stages.weighing import of_rows
 from symattn.attention.streaming.tiled import Forward, forward, sliced
 from symattn.errors import InputError
 
@@ -75,5 +75,5 @@ def _sink(attention: Attention, scores: Any, given: Any) -> Any:
         return None
     xp = namespace_of(scores)
     logit = xp.asarray(0, dtype=scores.dtype) if given is None else given
-    logit = per_head(logit) if given is not None and attention.heads > 1 else logit
+    logit = logit if given is None else of_rows(attention, logit)
     return xp.broadcast_to(logit, (*scores.shape[:-1], 1))

@@ -10,7 +10,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import cotangents, differentiable
 from symattn.attention.gradients.backward import Way, pulled, way
 from symattn.attention.gradients.scores import summed_like
-from symattn.attention.scores import per_head
+from symattn.attention.stages.weighing import of_rows
 from symattn.attention.streaming.by_tiles import Run
 from symattn.attention.streaming.tiled import score_gradient, sink_gradient, sliced, value_gradient, with_lse
 from symattn.errors import InputError
@@ -64,6 +64,5 @@ def _streamed(run: Run, rows: Sequence[Any], keys: Sequence[Any], g: Any) -> tup
     if len(run.weights.of) == 1:
         return found
     sink = run.values["sink"]
-    wide = per_head(sink) if run.attention.heads > 1 else sink
-    by_sink = summed_like(sink_gradient(run.sink, saved, g), wide)
+    by_sink = summed_like(sink_gradient(run.sink, saved, g), of_rows(run.attention, sink))
     return *found, namespace_of(by_sink).reshape(by_sink, sink.shape)

@@ -22,7 +22,6 @@ from symattn.derivations.attention.points import agrees_at_points, agrees_on_num
 from symattn.derivations.attention.reading import DRAWS, Read, Run, defines, every, for_others, runs
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.attention.written import pattern, written_out
-from symattn.derivations.elements import plain_words
 from symattn.derivations.letters import ONES
 from symattn.derivations.sheets.fields import changed, typed
 from symattn.derivations.steps import FalseStep, checked, defined, hold, listed, together
@@ -42,7 +41,7 @@ from symattn.document.model import (
     Text,
 )
 from symattn.document.notation import Name, Node, equals, node
-from symattn.document.text import text
+from symattn.document.text import plain_text, text
 from symattn.errors import Refused, Undecided
 from symattn.evidence import Evidence
 from symattn.statement.glossary import Glossary
@@ -163,7 +162,7 @@ def _formulas(told: _Told, part: Part, beside: Text | str, agrees: bool, where: 
 
 def _reasons(part: Part) -> tuple[list[Block], Text | str]:
     """What stands above a section and what beside its formula: a long reason has no room there."""
-    if len(plain_words(part.reason)) > _BESIDE:
+    if len(plain_text(part.reason)) > _BESIDE:
         return [Paragraph(part.reason)], "definition"
     return [], part.reason or "definition"
 

@@ -6,9 +6,17 @@ import shlex
 from typing import Any
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.claims import rounded, vectors
 from symattn.derivations.claims.equality import Equality, compare
-from symattn.derivations.claims.measures import MEASURES, SYMBOLS, Value, measured
+from symattn.derivations.claims.expressions import is_vector, vector_entries
+from symattn.derivations.claims.measures import (
+    MEASURES,
+    SYMBOLS,
+    Value,
+    measured,
+    rounded_example,
+    rounds_to,
+    sums_of_rounded,
+)
 from symattn.derivations.claims.reading import Vector, brackets, half_unit, number, shape, vector, written
 from symattn.derivations.elements import decimal, flat
 from symattn.derivations.sheets.text import near, short
@@ -84,7 +92,7 @@ def weights(values: list[str]) -> Document:
     total = sum(row, Quotient.of(0))
     negative = [x for x in row if x.sign() < 0]
     zeros = [j for j, x in enumerate(row, 1) if x.is_zero()]
-    found = rounded.example(texts, row) if total != 1 and not zeros else []
+    found = rounded_example(texts, row) if total != 1 and not zeros else []
     holds = not negative and (total == 1 or bool(found))
     verdict, evidence = ("true" if total == 1 else "possible", _CHECKED) if holds else ("false", _REFUTED)
     if found:
@@ -109,7 +117,7 @@ def weights(values: list[str]) -> Document:
 
 def _rounded_say(texts: list[str], row: list[Quotient], found: list[Quotient]) -> list[Text]:
     """Which exact rows the digits can stand for."""
-    low, high = rounded.rows(texts, row)
+    low, high = sums_of_rounded(texts, row)
     units = [Quotient.of(half_unit(text)) for text in texts]
     sums: Text = ("Numbers that round to these digits have sums from ", low.notation(), " to ", high.notation(), ".")
     says: list[Text] = [sums]
@@ -159,7 +167,7 @@ def closer(a: str, b: str, than: tuple[str, str], measure: str | None = None) ->
 
 def equal(a: str, b: str) -> Document:
     """Are two expressions, or two vectors or matrices of expressions, equal?"""
-    if vectors.is_vector(a) or vectors.is_vector(b):
+    if is_vector(a) or is_vector(b):
         return _vectors(a, b)
     if not a.lstrip().startswith("[") and not b.lstrip().startswith("["):
         found = compare(a, b)
@@ -195,7 +203,7 @@ def _matrices(a: str, b: str, left: Any, right: Any, size: tuple[int, ...]) -> D
 
 def _vectors(a: str, b: str) -> Document:
     """Sums of vectors and softmax, entry by entry; digits beside a softmax may have been rounded."""
-    left, right = ([str(x) for x in vectors.entries(text)] for text in (a, b))
+    left, right = ([str(x) for x in vector_entries(text)] for text in (a, b))
     if len(left) != len(right):
         blocks: list[Block] = [
             Result("false", (), (Evidence(Grade.REFUTED, "shapes"),)),
@@ -204,7 +212,7 @@ def _vectors(a: str, b: str) -> Document:
         return _document("equal", "Are they equal?", [a, b], blocks, False, {"shapes": [[len(left)], [len(right)]]})
     found = [compare(x, y) for x, y in zip(left, right, strict=True)]
     digits = _digits_beside(a, b)
-    close = [f.holds is True or (f.a is not None and f.b is not None and rounded.rounds_to(f.a if d == 1 else f.b, t))
+    close = [f.holds is True or (f.a is not None and f.b is not None and rounds_to(f.a if d == 1 else f.b, t))
              for f, (d, t) in zip(found, digits or [(0, "0")] * len(found), strict=True)]  # fmt: skip
     if all(f.holds is True for f in found):
         where = Evidence(Grade.CHECKED, f"{counted(len(found), 'entry', 'entries')}, each by itself")
@@ -218,7 +226,7 @@ def _vectors(a: str, b: str) -> Document:
 def _digits_beside(a: str, b: str) -> list[tuple[int, str]]:
     """The digits of a plain list of decimals beside a softmax, with the side (1: b) that they stand on; or none."""
     for side, (text_, other) in enumerate(((a, b), (b, a))):
-        if "softmax" in other and text_.strip().startswith("[") and not vectors.is_vector(text_):
+        if "softmax" in other and text_.strip().startswith("[") and not is_vector(text_):
             texts = [str(x).strip() for x in brackets(text_)]
             return [(side, x) for x in texts] if any(map(half_unit, texts)) else []
     return []

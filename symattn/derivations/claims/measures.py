@@ -1,4 +1,4 @@
-"""How alike two vectors are: dot product, cosine, angle and distance, exact and ordered exactly.
+"""How alike two vectors are: dot product, cosine, angle and distance, exact and ordered exactly; rounded digits.
 
 Cosine, angle and distance are compared by what is monotone in them and holds no root: sign(a·b) (a·b)²/(|a|²|b|²) and
 |a − b|². So the order is decided even where a root would leave the exact field.
@@ -15,9 +15,42 @@ import flint
 
 from symattn.arrays.field import approximation
 from symattn.arrays.field.quotient import Quotient
+from symattn.derivations.claims.reading import half_unit
 from symattn.document.notation import Decimal, Node, Product, Words
 from symattn.errors import InputError, Refused
 
+
+def sums_of_rounded(texts: list[str], row: list[Quotient]) -> tuple[Quotient, Quotient]:
+    """The smallest and the largest sum of numbers that are none of them negative and round to these digits."""
+    units = list(map(half_unit, texts))
+    low = sum((_not_negative(x - Quotient.of(u)) for x, u in zip(row, units, strict=True)), Quotient.of(0))
+    high = sum((x + Quotient.of(u) for x, u in zip(row, units, strict=True)), Quotient.of(0))
+    return low, high
+
+
+def rounded_example(texts: list[str], row: list[Quotient]) -> list[Quotient]:
+    """Positive numbers of sum 1 that round to the digits, all moved by the same share of their half units; or none."""
+    units = list(map(half_unit, texts))
+    gap, room = 1 - sum(row, Quotient.of(0)), Quotient.of(sum(units, Fraction(0)))
+    if room.is_zero():
+        return []
+    share = gap / room
+    found = [x + share * Quotient.of(u) for x, u in zip(row, units, strict=True)]
+    within = share <= Quotient.of(1) and share >= Quotient.of(-1)
+    return found if within and all(x.sign() > 0 for x in found) else []
+
+
+def rounds_to(x: Quotient, digits: str) -> bool:
+    """Whether the digits are x, rounded."""
+    gap, unit = abs(x - Quotient.of(digits)), Quotient.of(half_unit(digits))
+    return not (gap - unit).sign() > 0
+
+
+def _not_negative(x: Quotient) -> Quotient:
+    return x if x.sign() > 0 else Quotient.of(0)
+
+
+# -- digits that were rounded ------------------------------------------------------------------------------------------
 MEASURES = ("dot", "cosine", "angle", "distance")
 _DEGREES = {Fraction(1): (0, 180), Fraction(3, 4): (30, 150), Fraction(1, 2): (45, 135), Fraction(1, 4): (60, 120)}
 _DIGITS = 6

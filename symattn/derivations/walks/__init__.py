@@ -15,9 +15,8 @@ from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
 from symattn.derivations.sheets.fields import changed, typed, written
 from symattn.derivations.sheets.schema import overridden
-from symattn.derivations.sheets.sheet import Sheet
+from symattn.derivations.sheets.sheet import Sheet, truncated
 from symattn.derivations.sheets.text import near, short
-from symattn.derivations.sheets.truncating import truncated
 from symattn.derivations.walks.model import Walk, error_digits, worst
 from symattn.derivations.walks.notes import about, too_long
 from symattn.derivations.walks.order import first_query, titles

@@ -10,19 +10,18 @@ import numpy as np
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Undefined
 from symattn.attention.notation import SYMBOLS
-from symattn.derivations.elements import digits, flat, formula, is_number, nested, plain_words
+from symattn.derivations.elements import digits, flat, formula, is_number, nested
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import printed
-from symattn.derivations.walks.latents import other_way
 from symattn.derivations.walks.letters import head_symbol, row_symbol
 from symattn.derivations.walks.model import Walk, counted, enumerated
 from symattn.derivations.walks.order import arrays_of, first_query, is_of_rows
 from symattn.derivations.walks.reading import held
-from symattn.derivations.walks.tokens import same
+from symattn.derivations.walks.tokens import other_way, same
 from symattn.document.model import Block, Emph, Paragraph, Result, Text, Values
 from symattn.document.notation import Fence, Node, Product, Sum, Words, equals, name
-from symattn.document.text import text
+from symattn.document.text import plain_text, text
 from symattn.evidence import Evidence, Grade
 
 _BESIDE = 60  # characters of a reason that stands beside an array
@@ -85,7 +84,7 @@ def _whole(walk: Walk, array: str, plain: bool = False) -> Iterator[Block]:
 
 def _with_reason(made: Callable[[Text], Values], reason: Text) -> Iterator[Block]:
     """A block with a reason at its side, or above it where it is long."""
-    if len(plain_words(reason)) > _BESIDE:
+    if len(plain_text(reason)) > _BESIDE:
         yield Paragraph(reason)
         reason = ()
     yield made(reason)

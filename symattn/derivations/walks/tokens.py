@@ -7,6 +7,7 @@ them says something. Each step is compared from the arrays that it is made of.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +20,7 @@ from symattn.attention.spec import Attention
 from symattn.derivations.attention.entries import expected
 from symattn.derivations.attention.place import part
 from symattn.derivations.enclosed import Enclosed, ball_of, least_proven
+from symattn.derivations.walks import run
 from symattn.derivations.walks.run import mixing
 from symattn.errors import Refused
 
@@ -138,3 +140,13 @@ def same(x: Any, y: Any) -> bool:
 def digits_proven(arrays: Arrays, step: Step) -> int | None:
     """The least number of digits that balls prove of a step or of what it is made of; None where all is exact."""
     return least_proven(x for name in (step.name, *step.of) for x in np.asarray(arrays[name]).flat)
+
+
+# -- latents -----------------------------------------------------------------------------------------------------------
+def other_way(spec: Attention, inputs: Mapping[str, Any], output: Any) -> tuple[Attention, bool, bool]:
+    """The specification the other way, whether it gives the same output, and whether that is known exactly."""
+    assert spec.latent is not None
+    other = replace(spec, latent=replace(spec.latent, absorbed=not spec.latent.absorbed))
+    found = run.exact(other, inputs)["output"]
+    exact = not any(isinstance(x, Enclosed) for x in (*found.flat, *output.flat))
+    return other, found.shape == output.shape and all(map(same, found.flat, output.flat)), exact

@@ -27,10 +27,9 @@ from symattn.errors import Refused, Undecided
 from symattn.verification.bounding.arithmetic import number
 from symattn.verification.bounding.distances import Floats, U, Values
 from symattn.verification.bounding.exponents import Scores, far_below, stored
-from symattn.verification.bounding.floats import Rows, enlarged
+from symattn.verification.bounding.floats import Rows, enlarged, shares
 from symattn.verification.bounding.growth import g
 from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings, score_errors
-from symattn.verification.bounding.shares import shares
 from symattn.verification.reference import Run, run, usual
 from symattn.verification.target import Inputs
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.brief import brief
-from symattn.attention.fields import refusal
+from symattn.attention.fields import brief, refusal
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary import rotate
 from symattn.attention.spec import Attention

@@ -10,6 +10,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.verification.domain import Domain
 from symattn.verification.judged import Case
+from symattn.verification.probing.search import integers, normal, sparse
 from symattn.verification.subject import Array, Random
 
 if TYPE_CHECKING:
@@ -17,21 +18,6 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _UNSEEN = 3  # cases that no mistake was found by
-
-
-def integers(rng: Random) -> Numbers:
-    """Whole numbers from −3 to 3: most sums of few of them are exact."""
-    return lambda name, shape: rng.integers(-3, 4, shape)
-
-
-def normal(rng: Random) -> Numbers:
-    """N(0, 1)."""
-    return lambda name, shape: rng.standard_normal(shape)
-
-
-def sparse(rng: Random) -> Numbers:
-    """Mostly zeros."""
-    return lambda name, shape: rng.integers(-3, 4, shape) * (rng.random(shape) < 0.3)
 
 
 def large(rng: Random) -> Numbers:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from symattn.attention.brief import brief
 from symattn.attention.derivative import vjp
-from symattn.attention.fields import refusal
+from symattn.attention.fields import brief, refusal
 from symattn.attention.gradients.backward import backward
 from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.brief import brief
-from symattn.attention.fields import check_flags, check_words
+from symattn.attention.fields import brief, check_flags, check_words
 from symattn.attention.linear.delta import delta_token
 from symattn.attention.linear.features import elu_plus_one, exponential, identity, relu
 from symattn.attention.linear.gated import decayed_scores, empty_state, gate_sums, gated_chunk, gated_step, scan

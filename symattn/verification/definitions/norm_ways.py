@@ -18,6 +18,7 @@ from typing import Any
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.norms import centre
 from symattn.verification.definitions.subject import Compute, Form
+from symattn.verification.rules.norms import affine
 
 
 def gain_of(spec: Any, gain: Any) -> Any:
@@ -50,11 +51,6 @@ def by(spec: Any, moments: Any, normed: Any, x: Any, gain: Any = None, bias: Any
     """γ ⊙ normed + β, from the mean and the variance."""
     mean, variance = moments(x)
     return affine(normed(x, mean, root_of(variance, spec.eps)), gain_of(spec, gain), bias)
-
-
-def affine(y: Any, gain: Any, bias: Any) -> Any:
-    y = y if gain is None else y * gain
-    return y if bias is None else y + bias
 
 
 def affine_folded(spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None) -> Any:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from symattn.attention.brief import brief
-from symattn.attention.fields import check_flags, finite, refusal
+from symattn.attention.fields import brief, check_flags, finite, refusal
 from symattn.attention.norms import layer_norm, rms_norm
-from symattn.verification.definitions.drawing import integers, normal
 from symattn.verification.definitions.norm_ways import gain_of, layer_ways, rms_ways
 from symattn.verification.definitions.subject import Definition, Family, Input, Mistake, Numbers
+from symattn.verification.probing.search import integers, normal
 from symattn.verification.rules import norms
 from symattn.verification.subject import Array, Random
 
@@ -20,7 +19,22 @@ EPS = Fraction(1, 10**5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerNorm:
+class Stated:
+    """The fields of a norm. Raises InputError for those that mean nothing."""
+
+    eps: int | float | Fraction = EPS
+    one_plus: bool = False
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        check_flags(self, ("one_plus",))
+        if not finite(self.eps) or self.eps < 0:
+            raise refusal(self, "eps", "it must be a finite number, not below 0")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LayerNorm(Stated):
     """g ⊙ (x − mean(x)) / √(var(x) + ε) + b over the last axis, the variance with divisor d.
 
     eps       ε, inside the root
@@ -35,21 +49,13 @@ class LayerNorm:
     Source: Ba, Kiros, Hinton, Layer Normalization (2016), equations 3 and 4.
     """
 
-    eps: int | float | Fraction = EPS
-    one_plus: bool = False
-
-    __repr__ = brief
-
-    def __post_init__(self) -> None:
-        _check(self)
-
     def __call__(self, x: Any, gain: Any = None, bias: Any = None) -> Any:
         """The normalised rows."""
         return layer_norm(x, self.eps, gain_of(self, gain), bias)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RMSNorm:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RMSNorm(Stated):
     """g ⊙ x / √(mean(x²) + ε) + b over the last axis.
 
     eps       ε, inside the root
@@ -64,26 +70,12 @@ class RMSNorm:
     Source: Zhang, Sennrich, Root Mean Square Layer Normalization (2019), equation 4.
     """
 
-    eps: int | float | Fraction = EPS
-    one_plus: bool = False
-
-    __repr__ = brief
-
-    def __post_init__(self) -> None:
-        _check(self)
-
     def __call__(self, x: Any, gain: Any = None, bias: Any = None) -> Any:
         """The normalised rows."""
         return rms_norm(x, self.eps, gain_of(self, gain), bias)
 
 
 Norm = LayerNorm | RMSNorm
-
-
-def _check(spec: Norm) -> None:
-    check_flags(spec, ("one_plus",))
-    if not finite(spec.eps) or spec.eps < 0:
-        raise refusal(spec, "eps", "it must be a finite number, not below 0")
 
 
 def subject(spec: Norm) -> Definition:

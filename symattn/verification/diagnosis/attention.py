@@ -11,10 +11,9 @@ import numpy as np
 
 from symattn.verification import judge, rules
 from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, plainest, where_made
-from symattn.verification.diagnosis.combining import combined
 from symattn.verification.diagnosis.fitted import Family
 from symattn.verification.diagnosis.isolate import idle_step, needs_scores
-from symattn.verification.diagnosis.matching import LITTLE, best, left, ranked, shares
+from symattn.verification.diagnosis.matching import LITTLE, best, combined, left, ranked, shares
 from symattn.verification.diagnosis.observe import first_wrong_step
 from symattn.verification.diagnosis.outofrange import out_of_range
 from symattn.verification.diagnosis.rows import affected, nonfinite_rows, what_empty_rows_give, without_empty_rows

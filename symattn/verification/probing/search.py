@@ -79,20 +79,23 @@ def _sizes(maker: Maker, rng: np.random.Generator) -> Sizes:
     return Sizes(n_q, n_k, d_k, d_v, d_model, _BATCHES[rng.integers(len(_BATCHES))][: maker.batches])
 
 
-def _normal(rng: np.random.Generator) -> Entries:
+def normal(rng: np.random.Generator) -> Entries:
+    """N(0, 1)."""
     return lambda name, shape: rng.standard_normal(shape)
+
+
+def integers(rng: np.random.Generator) -> Entries:
+    """Whole numbers from −3 to 3: most sums of few of them are exact."""
+    return lambda name, shape: rng.integers(-3, 4, shape)
+
+
+def sparse(rng: np.random.Generator) -> Entries:
+    """Mostly zeros."""
+    return lambda name, shape: rng.integers(-3, 4, shape) * (rng.random(shape) < 0.3)
 
 
 def _large(rng: np.random.Generator) -> Entries:
     return lambda name, shape: rng.standard_normal(shape) * (1 if name.startswith("w") else 4)
-
-
-def _integers(rng: np.random.Generator) -> Entries:
-    return lambda name, shape: rng.integers(-3, 4, shape)
-
-
-def _sparse(rng: np.random.Generator) -> Entries:
-    return lambda name, shape: rng.integers(-3, 4, shape) * (rng.random(shape) < 0.3)
 
 
 def _offset(rng: np.random.Generator) -> Entries:
@@ -100,9 +103,9 @@ def _offset(rng: np.random.Generator) -> Entries:
 
 
 FAMILIES: dict[str, Callable[[np.random.Generator], Entries]] = {
-    "normal": _normal,
+    "normal": normal,
     "large": _large,
-    "integer": _integers,
-    "sparse": _sparse,
+    "integer": integers,
+    "sparse": sparse,
     "shifted": _offset,
 }

@@ -1,12 +1,8 @@
-"""What a decision depends on, as one number: two theorems with the same digest are decided alike.
-
-It is made of the source of symattn's mathematics, the versions of Python, python-flint and NumPy, and of the statement
-itself: the code of its functions, the values they hold, and the files of all modules of the user's that they reach. The
-name of a theorem is no part of it. What the walk does not understand has no digest, and is decided anew each time.
-"""
+"""Findings kept in the user's cache folder, by the content of what was decided, never by its name."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 import sysconfig
@@ -22,8 +18,36 @@ from typing import Any
 import numpy as np
 
 from symattn import cache
+from symattn.document.keeping import read, written
 from symattn.proof.theorem import Theorem
+from symattn.theorems.findings import Finding
+from symattn.theorems.reading import Read, Reading
 
+
+class Cache:
+    """Findings by content. With ``on`` false nothing is read or written."""
+
+    def __init__(self, on: bool = True) -> None:
+        self.on = on
+
+    def get(self, theorem: Theorem) -> Finding | None:
+        """What was found before, if all that it depends on is as it was."""
+        key = digest(theorem) if self.on else None
+        text = key and cache.get("theorems", key)
+        try:
+            return read(text, Finding, Reading, Read) if text else None
+        except ValueError:
+            return None
+
+    def put(self, theorem: Theorem, finding: Finding) -> None:
+        """Keep a finding: whole or not at all."""
+        key = digest(theorem) if self.on else None
+        if key is not None:
+            with contextlib.suppress(TypeError, ValueError):
+                cache.put("theorems", key, written(finding))
+
+
+# -- content -----------------------------------------------------------------------------------------------------------
 _ROOMS = ("arrays", "attention", "document", "proof", "statement", "theorems")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Fraction, type(...), range)
 
