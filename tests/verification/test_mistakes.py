@@ -81,6 +81,7 @@ def _maker(spec: Attention, names: tuple[str, ...], layout: str = "nd") -> Maker
     )
 
 
+@cache
 def _inputs() -> list[tuple[Attention, dict[str, Any]]]:
     rng = np.random.default_rng(0)
     found = []
@@ -98,9 +99,6 @@ def _inputs() -> list[tuple[Attention, dict[str, Any]]]:
             q, k, v = (rng.standard_normal((2, spec.heads, 4, 3)) for _ in "qkv")
             found.append((spec, {"q": q, "k": k, "v": v, "keep": np.arange(4) < np.array([[4], [2]])}))
     return found
-
-
-_INPUTS = _inputs()
 
 
 def _output(spec: Attention, inputs: dict[str, Any], variant: Variant) -> Any:
@@ -131,8 +129,9 @@ def _differs(mistake: Mistake, spec: Attention, inputs: dict[str, Any]) -> bool:
 def _made() -> dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]]:
     """Where each mistake may be made, by its words."""
     found: dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]] = {}
-    for spec, inputs in _INPUTS:
-        for mistake in known(spec, frozenset(inputs)):
+    rules = cache(known)
+    for spec, inputs in _inputs():
+        for mistake in rules(spec, frozenset(inputs)):
             found.setdefault(mistake.cause, []).append((mistake, spec, inputs))
     return found
 
