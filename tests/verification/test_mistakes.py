@@ -129,7 +129,7 @@ def _differs(mistake: Mistake, spec: Attention, inputs: dict[str, Any]) -> bool:
 def _made() -> dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]]:
     """Where each mistake may be made, by its words."""
     found: dict[str, list[tuple[Mistake, Attention, dict[str, Any]]]] = {}
-    rules = cache(known)
+    rules = cache(lambda spec, names: tuple(known(spec, names)))
     for spec, inputs in _inputs():
         for mistake in rules(spec, frozenset(inputs)):
             found.setdefault(mistake.cause, []).append((mistake, spec, inputs))
