@@ -100,6 +100,17 @@ class Format:
             plain = np.asarray(x, dtype=np.float64)
             return np.asarray((plain if hasattr(np, self.name) else odd(plain)).astype(self.dtype))
 
+    def nearest(self, x: Fraction) -> Fraction | float:
+        """The number of this format nearest to a rational one, ties to even; ±∞ from half a step past the largest."""
+        if not x:
+            return x
+        size = abs(x)
+        exponent = size.numerator.bit_length() - size.denominator.bit_length()
+        exponent -= size < Fraction(2) ** exponent
+        step = max(self.smallest, Fraction(2) ** (exponent + 1 - self.digits))
+        found = round(x / step) * step  # Python rounds a half to even
+        return found if abs(found) <= self.largest else float("inf") * (1 if x > 0 else -1)
+
     def rounded(self, x: Any) -> np.ndarray:
         """The same numbers as float64."""
         return np.asarray(self.cast(x).astype(np.float64))

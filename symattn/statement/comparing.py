@@ -81,12 +81,21 @@ def holds(left: Any, sign: str, right: Any) -> bool:
     return all(_entry_holds(x, sign, y) for x, y in zip(a.flat, b.flat, strict=True))
 
 
+def _infinite_holds(x: Any, sign: str, y: Any) -> bool:
+    """The order of ±∞, and NaN, which is equal to itself here and has no order."""
+    if "nan" in (str(x), str(y)):
+        return sign == "=" and str(x) == str(y)
+    return bool(_EXACT[sign](x, y))
+
+
 def _entry_holds(x: Any, sign: str, y: Any) -> bool:
     if not hasattr(x, "rad") or not hasattr(y, "rad"):
         try:
             return bool(_EXACT[sign](x, y))
         except TypeError as reason:
             raise Undecided(f"there is no order between {x} and {y}") from reason
+    if not (x.is_finite() and y.is_finite()):
+        return _infinite_holds(x, sign, y)
     gap = y - x
     if sign == "≠":
         return not gap.contains(0)

@@ -131,10 +131,11 @@ def sides_of(reader: Reader, left: Node, right: Node, bounds: bool = False) -> I
         for a, b in zip(x.parts, y.parts, strict=True):
             yield _aligned(a, b, left, right, bounds)
     else:
-        yield _aligned(x, y, left, right, bounds)
+        yield _aligned(x, y, left, right, bounds, bool(reader.glossary.formats))
 
 
-def _aligned(x: Value, y: Value, left: Node, right: Node, bounds: bool) -> tuple[Any, Any]:
+def _aligned(x: Value, y: Value, left: Node, right: Node, bounds: bool, infinite: bool = False) -> tuple[Any, Any]:
+    """Both arrays of one shape; those that may be ``infinite`` are left to broadcasting, as 0 · ∞ is NaN."""
     within = bounds and (set(x.letters) < set(y.letters) or set(y.letters) < set(x.letters))
     if set(x.letters) != set(y.letters) and x.letters and y.letters and not within:
         raise Unread(f"the sides have the free indices {x.letters} and {y.letters}")
@@ -150,7 +151,7 @@ def _aligned(x: Value, y: Value, left: Node, right: Node, bounds: bool) -> tuple
     rank = max(x.rank, y.rank)
     a, b = spread(x, letters, rank), spread(y, letters, rank)
     if x.rank != y.rank or set(x.letters) != set(y.letters):
-        return a + 0 * b, b + 0 * a
+        return (a, b) if infinite else (a + 0 * b, b + 0 * a)
     if tuple(a.shape) != tuple(b.shape):
         raise Unread("the sides have different shapes")
     return a, b

@@ -21,9 +21,11 @@ from symattn.proof.theorem import Identity, Method
 from symattn.proof.together import Positive, bound
 from symattn.statement.comparing import FalseStep, NotRead, compared
 from symattn.statement.compiling import Compiled, Link, links
-from symattn.statement.draws import EXTREME, draws, extreme, sizes
+from symattn.statement.draws import EXTREME, FarApart, draws, extreme, sizes
 from symattn.statement.examples import decide
 from symattn.statement.glossary import Glossary
+from symattn.statement.moments import mentions
+from symattn.statement.rounding import worlds
 from symattn.statement.values import Unread
 
 _BITS, _EXACT = 128, 3
@@ -38,7 +40,7 @@ class Question:
     """A relation, what its letters stand for, the sizes that it is written out for, and what helps to decide it.
 
     ``doubted``: some numbers are looked at before a proof is sought, as what is false is seen sooner there.
-    ``where``: what the numbers meet of which the relation is claimed.
+    ``where``: what the numbers meet of which the relation is claimed, ``only``: of no others.
     ``sharp``: each ≤ is nearly an equation in numbers of one of these kinds (see ``EXTREME``), as no weaker bound is.
     ``gaps``: for an inequality, by one of its sides, larger − smaller in a form that shows its sign. ``signs``: x →
     an expression that is |x|, in a form that shows its sign.
@@ -51,6 +53,7 @@ class Question:
     signs: Mapping[Node, Node] = field(default_factory=dict)
     sharp: str = ""
     where: tuple[Relation, ...] = ()
+    only: bool = False
     doubted: bool = True
 
     def of(self, relation: Relation) -> Evidence:
@@ -110,7 +113,8 @@ def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> 
     g = question.glossary
     matrices = frozenset({*g.given, *g.defined})
     letters = tuple(g.index), tuple(g.sizes), matrices
-    record(Asked(question.relation, question.of, *letters, exact=g.example, equal=question.equal))
+    exact = g.example or (bool(g.formats) and not any(mentions(question.relation, key, g) for key in g.given))
+    record(Asked(question.relation, question.of, *letters, exact=exact, equal=question.equal))
     return decided(question, known)
 
 
@@ -136,6 +140,8 @@ def _general(question: Question) -> Evidence:
         if link.sign != "=" and link.sign not in _SMALLER:
             raise Unread(f"the sign {link.sign}")
     met = [x for relation in question.where for x in links(relation)]
+    if question.glossary.formats or question.only:
+        return _in_each_format(question, every, met)
     if question.doubted and not question.glossary.laws:
         _spot(compiled, every, met)
     if met:
@@ -148,6 +154,16 @@ def _general(question: Question) -> Evidence:
     if question.glossary.laws:
         raise FalseStep(f"{text(question.relation)} is not proved under every law that was assumed")
     return _checked(compiled, every, question.sharp)
+
+
+def _in_each_format(question: Question, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
+    """What is said of number formats is checked in each of them."""
+    g = question.glossary
+    found = []
+    for name in g.formats or ("",):
+        compiled = Compiled(replace(g, formats=(name,) if name else ()), question.sized)
+        found.append(_checked(compiled, every, question.sharp, where, question.only).where)
+    return Evidence(Grade.CHECKED, f"{found[0]}, in {', '.join(g.formats)}" if g.formats else found[0])
 
 
 def _under_conditions(compiled: Compiled, every: Sequence[Link], where: Sequence[Link], sharp: str) -> Evidence:
@@ -314,13 +330,29 @@ def _met(compiled: Compiled, where: Sequence[Link], world: Numbers) -> bool:
     return True
 
 
-def _checked(compiled: Compiled, every: Sequence[Link], sharp: str, where: Sequence[Link] = ()) -> Evidence:
-    """All draws in balls, then exact numbers where there are equations."""
+def _worlds(compiled: Compiled) -> Iterator[Numbers]:
+    """Numbers of the format, if one is named; where errors of rounding are drawn as well, twice as many numbers."""
+    g, sorts = compiled.glossary, compiled.declared.sorts()
+    if g.formats:
+        yield from worlds(g.formats[0], sorts)
+        return
+    yield from draws(sorts)
+    if "fl" in g.families:
+        yield from extreme(sorts, FarApart)
+
+
+def _checked(
+    compiled: Compiled, every: Sequence[Link], sharp: str, where: Sequence[Link] = (), only: bool = False
+) -> Evidence:
+    """All draws in balls, then exact numbers where there are equations. ``only``: false where ``where`` is not met."""
     declared = compiled.declared
     with precision(_BITS):
-        met = [world for world in draws(declared.sorts()) if _met(compiled, where, world)]
+        every_world = [(world, _met(compiled, where, world)) for world in _worlds(compiled)]
+        met = [world for world, it_is in every_world if it_is]
         if len(met) < _ENOUGH:
             raise Unread("no numbers were found that meet the conditions")
+        if only and any(_met(compiled, every, world) for world, it_is in every_world if not it_is):
+            raise FalseStep(f"{text(every[0].left)} {every[0].sign} … holds elsewhere, too")
         for world in met:
             compared(compiled, every, world)
         if sharp:

@@ -34,16 +34,14 @@ def moment(reader: Reader, word: str, of: tuple[Node, ...]) -> Value:
 def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
     """The mean of a number, or of a product of two."""
     g = reader.glossary
-    random = [key for key in g.laws if any(_mentions(x, key, g) for x in factors)]
+    random = [key for key in g.laws if any(mentions(x, key, g) for x in factors)]
     if not random:
         raise Unread(f"the mean of {text(factors[0])}, in which nothing is random")
     found: list[Value] = []
 
     def product(**moved: Any) -> Any:
         drawn = {key: moved[spelt(key)] for key in random}
-        inner = type(reader)(g, {**reader.arrays, **drawn}, reader.lengths)
-        inner.sums, inner.touched, inner.measured = dict(reader.sums), reader.touched, reader.measured
-        first, *others = map(inner.one, factors)
+        first, *others = map(reader.within({**reader.arrays, **drawn}).one, factors)
         for other in others:
             first = v.both(first, other, lambda a, b: a * b)
         if first.rank:
@@ -60,17 +58,17 @@ def _mean(reader: Reader, factors: tuple[Node, ...]) -> Value:
     return Value(mean, found[0].letters)
 
 
-def _mentions(x: Any, key: str, g: Glossary) -> bool:
+def mentions(x: Any, key: str, g: Glossary) -> bool:
     """Whether a formula holds an array, by its own letter or in what another is defined as."""
     if isinstance(x, tuple):
-        return any(_mentions(part, key, g) for part in x)
+        return any(mentions(part, key, g) for part in x)
     if not isinstance(x, Node):
         return False
     if isinstance(x, Name):
         words = {text(Name(x.base, x.sub[:cut])) for cut in range(len(x.sub) + 1)}
         words |= {word[:1].upper() + word[1:] for word in words}
         held = [g.defined[word] for word in words if word in g.defined]
-        if key in words or any(isinstance(d, Definition) and _mentions(d.body, key, g) for d in held):
+        if key in words or any(isinstance(d, Definition) and mentions(d.body, key, g) for d in held):
             return True
     whole: Any = x
-    return any(_mentions(getattr(whole, f.name), key, g) for f in fields(whole))
+    return any(mentions(getattr(whole, f.name), key, g) for f in fields(whole))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 from operator import add, mul
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node
@@ -40,6 +40,13 @@ class Named:
         self.open: list[str] = []
         self.touched: set[str] = set()
         self.measured: set[str] = set()
+        self.elsewhere: Callable[[str], Found | None] | None = None
+
+    def within(self, arrays: Mapping[str, Any]) -> Self:
+        """A reader of parts of the same formula, of other arrays."""
+        inner = type(self)(self.glossary, arrays, self.lengths)
+        inner.sums, inner.touched, inner.measured = dict(self.sums), self.touched, self.measured
+        return inner
 
     @property
     def xp(self) -> Any:
@@ -100,6 +107,8 @@ class Named:
         return found
 
     def _letter(self, key: str) -> Found | None:
+        if self.elsewhere:
+            return self.elsewhere(key)
         g = self.glossary
         if key in self.arrays:
             self.touched.add(key)
@@ -292,9 +301,7 @@ class Named:
         shape: list[Value] = []
 
         def function(**moved: Any) -> Any:
-            inner = type(self)(self.glossary, moved, self.lengths)
-            inner.sums, inner.touched, inner.measured = dict(self.sums), self.touched, self.measured
-            found = inner.one(of)
+            found = self.within(moved).one(of)
             shape[:] = [found]
             return found.array
 

@@ -97,9 +97,24 @@ class Reader(Named):
             return v.times(found, self.one(nt.Power(x.base, nt.node(int(x.exponent.value) - 1))), "", False)
         if found.rank == 2 and x.exponent == nt.node(1):
             return found
-        if found.rank or not isinstance(x.exponent, nt.Number) or x.exponent.value.denominator != 1:
+        whole = self._whole(x.exponent)
+        if found.rank or (whole is None and not isinstance(x.base, nt.Number)):
             raise Unread(f"the power {text(x)}")
-        return replace(found, array=found.array ** int(x.exponent.value))
+        if whole is None:  # b^x = e^{x log b}
+            power = self.one(x.exponent)
+            return replace(power, array=self.xp.exp(power.array * self.xp.log(found.array)))
+        return replace(found, array=found.array**whole if whole >= 0 else 1 / found.array**-whole)
+
+    def _whole(self, x: Node) -> int | None:
+        """A written whole number, or a size whose number is known."""
+        if isinstance(x, nt.Neg):
+            found = self._whole(x.body)
+            return None if found is None else -found
+        if isinstance(x, nt.Number) and x.value.denominator == 1:
+            return int(x.value)
+        size = self.glossary.sizes.get(text(x))
+        length = self.length(size) if size else None
+        return length if isinstance(length, int) else None
 
     def _root(self, x: nt.Root) -> Value:
         found = self.one(x.body)

@@ -16,19 +16,22 @@ from symattn.statement.functions import FUNCTIONS
 from symattn.statement.glossary import Glossary, Spoken
 from symattn.statement.judging import relations
 
-_OPENING = frozenset(("with", "where", "for", "if", "iff", "at", "when", "as", "under", "from"))
-_BETWEEN = frozenset(("some", "any", "all", "every", "a", "an", "the"))
+_OPENING = frozenset(("with", "where", "for", "if", "at", "when", "as", "under", "from"))
+_GIVEN = ("condition", "iff")
+_BETWEEN = frozenset(("some", "any", "all", "every", "a", "an", "the", "real"))
 _CONTINUING = frozenset(("", "and"))
 _SIGNS = {">": "positive", "≥": "nonnegative"}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A relation that a text claims, under conditions; ``denied`` where it says that it does not hold."""
+    """A relation that a text claims, under conditions; ``denied`` where it says that it does not hold, ``only`` where
+    it holds under these conditions and under no others."""
 
     relation: Relation
     conditions: tuple[Relation, ...] = ()
     denied: bool = False
+    only: bool = False
 
 
 def claims(words: Text) -> list[Claim]:
@@ -37,14 +40,15 @@ def claims(words: Text) -> list[Claim]:
     follow it after "and" or a comma."""
     found: list[Claim] = []
     for clause in _clauses(words):
-        conditions = tuple(r for kind, r in clause if kind == "condition")
-        found += [Claim(r, conditions, kind == "denied") for kind, r in clause if kind != "condition"]
+        conditions = tuple(r for kind, r in clause if kind in _GIVEN)
+        only = any(kind == "iff" for kind, _ in clause)
+        found += [Claim(r, conditions, kind == "denied", only) for kind, r in clause if kind not in _GIVEN]
     return found
 
 
 def conditions(words: Text) -> list[Relation]:
     """What a text gives as a condition or a definition."""
-    return [r for clause in _clauses(words) for kind, r in clause if kind == "condition"]
+    return [r for clause in _clauses(words) for kind, r in clause if kind in _GIVEN]
 
 
 def _clauses(words: Text) -> Iterator[list[tuple[str, Relation]]]:
@@ -53,7 +57,7 @@ def _clauses(words: Text) -> Iterator[list[tuple[str, Relation]]]:
     for part in words:
         if isinstance(part, str):
             if re.search("[;.:]", part):
-                if ":" not in part or any(k != "condition" for k, _ in clause):
+                if ":" not in part or any(k not in _GIVEN for k, _ in clause):
                     yield clause
                     clause = []
                 kind = "claim"
@@ -71,6 +75,8 @@ def _kind(words: str, before: str) -> str:
     last = said[-1] if said else ""
     if last in _OPENING:
         return "condition"
+    if last == "iff":
+        return last
     if last in _CONTINUING and len(said) < 2:
         return before
     return "denied" if "not" in said[-3:] else "claim"

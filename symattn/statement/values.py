@@ -30,6 +30,10 @@ class Value:
     row: bool = False
     even: bool = False
 
+    def on(self, work: Callable[[Any], Any]) -> Value:
+        """The same with ``work`` done to the array."""
+        return replace(self, array=work(self.array))
+
 
 @dataclass(frozen=True)
 class Several:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from symattn.document import notation as nt
 from symattn.document.model import Text
@@ -129,6 +129,7 @@ class Statement:
         where: tuple[Relation, ...] = (),
         sharp: str = "",
         doubted: bool = True,
+        only: bool = False,
     ) -> Evidence:
         used = pruned(glossary, Relation(relation.first, (*relation.rest, *_sides(where))), sized)
         for sign, letters in ((">", self.declared.positive), ("≥", self.declared.nonnegative)):
@@ -139,7 +140,10 @@ class Statement:
                 self.letters[nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body)] = None
         sides = {relation.first, *(side for _, side in relation.rest)}
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
-        return judged(Question(relation, used, sized, gaps, sharp=sharp, where=where, doubted=doubted))
+        question = Question(relation, used, sized, gaps, sharp=sharp, where=where, doubted=doubted, only=only)
+        if only:
+            record(Asked(where[-1], lambda other: replace(question, where=(*where[:-1], other)).of(relation)))
+        return judged(question)
 
     def decided(self, claim: Claim) -> Read:
         """A claim with what it earns. Raises FalseStep for one that is false."""
@@ -184,7 +188,9 @@ class Statement:
                 where += [condition] if self._chosen(condition, glossary, sized) else []
             else:
                 self._met(condition, glossary, sized)
-        return self._judged(relation, glossary, sized, tuple(where), glossary.sharp, doubted)
+        if claim.only and (relation != claim.relation or not where):
+            raise NotRead(f"{text(relation)}: when it holds is not read")
+        return self._judged(relation, glossary, sized, tuple(where), glossary.sharp, doubted, claim.only)
 
     def _limit(self, claim: Claim) -> Evidence:
         """What x → c earns, as β → ∞ or β → 0."""

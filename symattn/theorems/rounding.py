@@ -20,6 +20,7 @@ from symattn.proof.enclosure import EnclosedOverBox
 from symattn.proof.formats import InFormats
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound
+from symattn.statement.rounding import overflow
 from symattn.theorems import rounding_formats
 from symattn.theorems.letters import power_of_e, said
 from symattn.theorems.rounding_bounds import (
@@ -30,7 +31,7 @@ from symattn.theorems.rounding_bounds import (
     output_from_score_error,
     shifted_softmax_error,
 )
-from symattn.theorems.rounding_formats import INFINITE, INFINITY, NEAREST, overflow, values
+from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITE, INFINITY, NEAREST, values
 from symattn.theorems.sums import add_up, exp, weights
 
 KEPT = (*INFINITE, "float8_e4m3fn")
@@ -144,6 +145,7 @@ exp_overflow_threshold = Theorem(
     ("scores up to 20 are safe in float16 without the maximum",),
     ("A tie goes to the even neighbour, which here is the power of two that the format lacks.",),
     ((NEAREST, "; fl is the correctly rounded value, and u the unit roundoff of the format"),),
+    FORMAT_LETTERS,
 )
 
 
@@ -189,6 +191,7 @@ underflow_threshold = Theorem(
     ("computed softmax weights are positive",),
     ("A tie goes to the even neighbour, and that is 0.",),
     ((NEAREST, "; subnormal numbers are kept, not flushed to 0; fl is the correctly rounded value"),),
+    FORMAT_LETTERS.also(formats=KEPT),
 )
 
 
@@ -221,15 +224,21 @@ def _eighteen_is_not_enough() -> Any:
     return 1 - flint.arb(u.numerator) / (2 * u.denominator) - 1 / (1 + flint.arb(-18).exp())
 
 
+def _largest_weight(reader: Any) -> Any:
+    """The weight of a score 0 beside others that are no more than −Δ."""
+    s = -reader.array("Δ") - reader.array("t")
+    return weights(reader.xp.concat([0 * s[:1], s], axis=-1))[0]
+
+
 _LOG_OF_HALF_U = nearest(lambda: -_log(Format("float32").u / 2))
 one_hot_saturation = Theorem(
     "one-hot-saturation",
     TOPIC,
     (
         equals(computed(P_MAX), 1),
-        " for a gap ",
+        " for ",
         relation(DELTA, "≥", said("log", Over(node(2), U)) + said("log", N_K - 1)),
-        ", which is ≈ ",
+        ", a gap of ≈ ",
         _LOG_OF_HALF_U,
         " for two keys in float32; then p (1 − p), computed from it, is 0",
     ),
@@ -259,6 +268,12 @@ one_hot_saturation = Theorem(
     ("a gap of 88 is needed",),
     ("The other keys together get less than half of the distance from 1 to the number below it.",),
     (("Δ is the gap between the largest score and all others; p is correctly rounded, ties to even",),),
+    FORMAT_LETTERS.also(
+        {"Δ": "", "t": "r"},
+        sizes={"n_k": "1+r"},
+        nonnegative=("t",),
+        defined={"p_max": _largest_weight},
+    ),
 )  # fmt: skip
 
 

@@ -9,10 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.attention.notation import D_K, N_K
-from symattn.document.notation import Fence, Node, Over, Product, Relation, equals, name, relation
+from symattn.document.notation import Fence, Node, Over, Product, Relation, equals, name, relation, total
 from symattn.proof.theorem import Theorem
 from symattn.proof.together import Together, bound
 from symattn.statement.glossary import Definition, Glossary
+from symattn.statement.rounding import fl
 from symattn.theorems.letters import largest, magnitude, power_of_e, said, smallest, softmax
 from symattn.theorems.sums import add_up, exp, weights
 
@@ -134,6 +135,12 @@ dot_product_error = Theorem(
     (relation(magnitude(computed(_DOT) - _DOT), "≤", GAMMA * magnitude(_DOT)),),
     ("The terms are wrong in relation to their own sizes; what cancels in the sum leaves its error behind.",),
     (MODEL, (relation(D_K * U, "<", 1), "; |q| and |k| are taken entry by entry")),
+    Glossary(
+        {"q": "d_k", "k": "d_k", "w": ""},
+        defined={"u": Definition((), 1 / (D_K + power_of_e("w")))},
+        families={"fl": fl},
+        sharp="attained far",
+    ),
 )
 
 
@@ -304,7 +311,8 @@ P_HAT, P_J = name("p̂", "j", role="weight"), name("p", "j", role="weight")
 _T = name("T", "j")
 U_HAT = name("û")
 _SPREAD = magnitude(name("s", "j", role="score") - name("m"))
-_MOST = said("max", magnitude(name("s", "l", role="score") - name("m")))
+_MOST = largest("l", magnitude(name("s", "l", role="score") - name("m")))
+_SHIFTED, _SHIFTED_L = (power_of_e(name("s", i, role="score") - name("m")) for i in "jl")
 _CONSTANT = Fence("round", N_K + 2 * KAPPA) * U_HAT
 
 shifted_softmax_error = Theorem(
@@ -340,6 +348,19 @@ shifted_softmax_error = Theorem(
             Fence("round", 1 - U) ** (-KAPPA),
         ),
         (relation(U, "<", 1), ", and û is u up to terms of the order u²", "; m is the largest score"),
+    ),
+    Glossary(
+        {"s": "n_k", "w": "", "κ": ""},
+        index={"j": "n_k", "l": "n_k"},
+        defined={
+            "u": Definition((), 1 / (1 + power_of_e("w"))),
+            "m": Definition((), said("max", "s")),
+            "p": Definition((), softmax("s")),
+            "p̂": Definition(("j",), computed(_SHIFTED / total("l", 1, N_K, _SHIFTED_L))),
+        },
+        families={"fl": fl},
+        nonnegative=("κ",),
+        sharp="far",
     ),
 )
 THEOREMS = (dot_product_error, output_from_score_error, shifted_softmax_error)

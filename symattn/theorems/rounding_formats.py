@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import isqrt
 from typing import Any
 
@@ -20,17 +19,30 @@ from symattn.document.notation import Node, Power, Root, equals, name, node, rel
 from symattn.proof.formats import InFormats
 from symattn.proof.rounded import SameBits
 from symattn.proof.theorem import Theorem
+from symattn.statement.glossary import Glossary
+from symattn.statement.rounding import beyond, fl, of_format, overflow
 from symattn.theorems.letters import said
 from symattn.theorems.rounding_bounds import TOPIC, U, computed
+from symattn.theorems.streaming import STATE_LETTERS, named_state
 
 INFINITE = ("float32", "bfloat16", "float16", "float8_e5m2")  # formats with an infinity
 INFINITY = name("∞")
 NEAREST = "rounding is to nearest, ties to even"
 
 
-def overflow(f: Format) -> Fraction:
-    """(2 − u) 2^e_max, midway between the largest number and the power of two beyond it."""
-    return (2 - f.u) * f.power_beyond / 2
+FORMAT_LETTERS = Glossary(
+    {"x": ""},
+    defined={
+        "u": of_format(lambda f: f.u),
+        "η": of_format(lambda f: f.smallest),
+        "e_max": of_format(lambda f: int(f.power_beyond).bit_length() - 2),
+        "∞": beyond("inf"),
+        "NaN": beyond("nan"),
+    },
+    families={"fl": fl},
+    formats=INFINITE,
+)
+"""What letters of a format stand for."""
 
 
 def values(x: Any) -> np.ndarray:
@@ -118,6 +130,7 @@ power_of_two_scale = Theorem(
     ("the same bits for ", equals(D_K, 2 * Power(node(4), K_)), " or ", equals(D_K, 80)),
     ("A power of two changes the exponent alone, so scaling commutes with rounding.",),
     ((NEAREST, "; nothing underflows or overflows; sums are taken in the same order"),),
+    Glossary({"x": "k"}, sizes={"k": "k"}),
 )
 
 
@@ -215,6 +228,7 @@ fp16_mask_constant = Theorem(
     (-Power(node(10), node(9)), " is a finite mask in every format"),
     ("Beyond the largest number all is −∞ from half a step on.",),
     ((NEAREST,),),
+    FORMAT_LETTERS.also({"s": ""}, formats=("float16",)),
 )
 
 
@@ -237,13 +251,18 @@ def _nan_steps(f: Format) -> list[Any]:
     ]
 
 
+def _forbidden_scores(reader: Any) -> Any:
+    """−∞ for every key."""
+    return 0 * reader.array("x") - reader.letter("∞").array
+
+
 _SCORES = name("s", role="score")
 masked_row_nan = Theorem(
     "masked-row-nan",
     TOPIC,
     (
         "in a row without an allowed key ",
-        equals(_SCORES - said("max", _SCORES), name("NaN")),
+        equals(computed(name("s", "j", role="score") - said("max", _SCORES)), name("NaN")),
         "; with 0 in place of the maximum −∞ the sum is 0, and 0/0 is NaN again, unless that is guarded, too",
     ),
     InFormats(INFINITE, _nan_steps, lambda f: values(soft(_masked_row(f))) == 0),
@@ -251,6 +270,7 @@ masked_row_nan = Theorem(
     ("the weights are 0 by themselves",),
     ("IEEE 754 has no value for ∞ − ∞ nor for 0/0.",),
     (("the definition of softmax that symattn gives was run, and the plain difference",),),
+    FORMAT_LETTERS.also({"x": "n_k"}, index={"j": "n_k"}, defined={"s": _forbidden_scores}),
 )
 
 
@@ -278,12 +298,12 @@ def _merged(*parts: Node) -> Node:
     return said("merge", *parts)
 
 
-_BRACKETS = (_merged(_merged(A_, B_), C_), _merged(A_, _merged(B_, C_)))
+_BRACKETS = (computed(_merged(_merged(A_, B_), C_)), computed(_merged(A_, _merged(B_, C_))))
 merge_commutes = Theorem(
     "merge-rounding-commutes",
     TOPIC,
     (
-        equals(_merged(A_, B_), _merged(B_, A_)),
+        equals(computed(_merged(A_, B_)), computed(_merged(B_, A_))),
         " bit for bit, as computed; but not always ",
         equals(*_BRACKETS),
     ),
@@ -292,6 +312,12 @@ merge_commutes = Theorem(
     ("any order of tiles gives the same bits: ", equals(*_BRACKETS)),
     ("To exchange both sides only exchanges the operands of +, × and max.",),
     (("+, × and max are those of IEEE 754, which commute; no multiplication is fused with an addition",),),
+    STATE_LETTERS.also(
+        defined={letter: named_state(i) for i, letter in enumerate("abc", 1)},
+        families={"fl": fl},
+        alike=None,
+        formats=("float32", "float16", "bfloat16"),
+    ),
 )
 
 

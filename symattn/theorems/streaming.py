@@ -104,7 +104,7 @@ def _equal(x: Any, y: Any) -> list[tuple[Any, Any]]:
 
 
 # -- letters ----------------------------------------------------------------------------------------------------------
-def _named_state(i: int) -> Callable[[Reader], Several]:
+def named_state(i: int) -> Callable[[Reader], Several]:
     """A state of one query, of any numbers."""
     parts = (("m", 0), ("l", 0), ("a", 1))
     return lambda reader: Several(tuple(Value(reader.array(f"{x}{i}"), (), rank, rank == 1) for x, rank in parts))
@@ -133,7 +133,7 @@ def _but_for_m(x: Several) -> Several:
 
 STATE_LETTERS = Glossary(
     {**{f"{x}{i}": shape for i in "123" for x, shape in (("m", ""), ("l", ""), ("a", "d_v"))}, "m": ""},
-    defined={letter: _named_state(i) for i, letter in enumerate("xyz", 1)},
+    defined={letter: named_state(i) for i, letter in enumerate("xyz", 1)},
     functions={"merge": _merged_states, "state": _state_of},
     alike=_but_for_m,
     rows=True,

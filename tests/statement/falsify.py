@@ -91,6 +91,7 @@ def printed(theorem: Theorem) -> list[Asked]:
             if not claim.denied:
                 statement.decided(claim)
     said = {text(claim.relation) for claim in claims(theorem.says)}
+    said |= {text(c) for claim in claims(theorem.says) if claim.only for c in claim.conditions}
     return list({text(a.relation): a for a in asked if text(bare(a.relation)) in said}.values())
 
 

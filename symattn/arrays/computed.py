@@ -1,0 +1,113 @@
+"""``Computed``: balls of which every operation is followed by a rounding, as floating-point arithmetic does it.
+
+``in_format`` rounds to nearest in a number format, ties to even; infinities and NaN are those of IEEE 754. ``in_model``
+multiplies each result by (1 + δ) with |δ| ≤ u, whatever δ it likes: the model of Muller et al., Handbook of
+Floating-Point Arithmetic (2010), section 5.1. Sums are taken one term at a time, in an order of its choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from random import Random
+from typing import Any, ClassVar, Self
+
+import flint
+import numpy as np
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.formats import Format
+from symattn.arrays.namespace import Namespace
+from symattn.errors import Undecided
+
+Rounding = Callable[[str, Any], Any]
+"""(operation, exact result) → what is computed."""
+
+
+class Computed(Ball):
+    """Arrays of balls that are rounded after each operation. What is given is not rounded; neither is a product with
+    1 or −1, nor a sum with 0, which are exact."""
+
+    rounding: ClassVar[Rounding]
+    order: ClassVar[Random]
+
+    @classmethod
+    def after(cls, operation: str, found: Self) -> Self:
+        """Every element rounded."""
+        return cls(cls.each(lambda x: cls.rounding(operation, x), found))
+
+    @classmethod
+    def _add(cls, a: Self, b: Self) -> Self:
+        return cls(cls.each(lambda x, y: x + y if 0 in (x, y) else cls.rounding("+", x + y), a, b))
+
+    @classmethod
+    def _mul(cls, a: Self, b: Self) -> Self:
+        exact = (1, -1)
+        return cls(cls.each(lambda x, y: x * y if x in exact or y in exact else cls.rounding("×", x * y), a, b))
+
+    @classmethod
+    def _div(cls, a: Self, b: Self) -> Self:
+        return cls.after("/", super()._div(a, b))
+
+    @classmethod
+    def _unary(cls, name: str, a: Self) -> Self:
+        return cls.after(name, super()._unary(name, a))
+
+    @classmethod
+    def _sum(cls, a: Self, axis: int) -> Self:
+        terms = [cls(np.asarray(part, dtype=object)) for part in np.moveaxis(a.entries, axis, 0)]
+        if not terms:
+            return super()._sum(a, axis)
+        total, *others = cls.order.sample(terms, len(terms))
+        for term in others:
+            total = cls._add(total, term)
+        return total
+
+    @classmethod
+    def _matmul(cls, a: Self, b: Self) -> Self:
+        products = cls._mul(a[..., :, :, None], b[..., None, :, :])
+        return cls._sum(products, products.ndim - 2)
+
+
+def in_format(f: Format) -> type[Computed]:
+    """Arithmetic of a number format, each operation correctly rounded."""
+    return _kind(lambda _, x: nearest(f, x), Random(0))
+
+
+def in_model(u: Any, powers: Any, dice: Random) -> type[Computed]:
+    """Arithmetic with relative errors up to u, of the exponential up to those of a factor (1 − u)^±``powers``."""
+    shares = dice.choice([(8,), (-8,), (8, -8), range(-8, 9)])
+
+    def rounding(operation: str, x: Any) -> Any:
+        share = Ball.scalar(Fraction(dice.choice(shares), 8))
+        return x * ((1 - u) ** (share * powers) if operation == "exp" else 1 + share * u)
+
+    return _kind(rounding, dice)
+
+
+def _kind(rounding: Rounding, order: Random) -> type[Computed]:
+    class Rounded(Computed):
+        pass
+
+    Rounded.rounding, Rounded.order, Rounded.xp = staticmethod(rounding), order, Namespace(Rounded)
+    return Rounded
+
+
+def nearest(f: Format, x: Any) -> Any:
+    """The number of the format that is nearest to what a ball encloses; ±∞ and NaN stay. Raises Undecided."""
+    if not x.is_finite():
+        return x
+    if abs(x) > Ball.scalar(2 * f.power_beyond):
+        return flint.arb("inf" if x > 0 else "-inf")
+    if abs(x) < Ball.scalar(f.smallest / 4):
+        return flint.arb(0)
+    low, high = (f.nearest(exactly(end)) for end in (x.lower(), x.upper()))
+    if low != high:
+        raise Undecided(f"{f.name}: what is {x} rounded to?")
+    return flint.arb(low) if isinstance(low, float) else Ball.scalar(low)
+
+
+def exactly(x: Any) -> Fraction:
+    """The dyadic number that an exact ball is."""
+    digits, exponent = x.man_exp()
+    return Fraction(int(digits)) * Fraction(2) ** int(exponent)
