@@ -18,9 +18,7 @@ from symattn.theorems.rounding_formats import FORMAT_LETTERS, INFINITY, U
 
 X, Y = name("x"), name("y")
 LETTERS = FORMAT_LETTERS.also({"y": ""}, formats=("float16", "bfloat16"))
-MODEL = LETTERS.also(
-    {"w": ""}, formats=(), defined={"u": Definition((), 1 / (2 + power_of_e("w")))}, families={"fl": fl}
-)
+MODEL = LETTERS.also({"w": ""}, formats=(), defined={"u": 1 / (2 + power_of_e("w"))}, families={"fl": fl})
 SUM, TRIPLE = said("fl", X + Y), said("fl", said("fl", X + Y) + X)
 OVERFLOW = relation(X, "≥", (2 - U) * Power(node(2), name("e", "max")))
 LARGE = equals(said("fl", X), INFINITY)
