@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import flint
@@ -12,8 +13,8 @@ from symattn.arrays.precision import Precision
 from symattn.errors import Undecided
 from symattn.verification.bounding.arithmetic import Balls, g, largest, number, rate, size, upper, xp
 from symattn.verification.bounding.counts import Counts
-from symattn.verification.bounding.exponents import far_below
-from symattn.verification.bounding.rule import Given, Numbers, exponents
+from symattn.verification.bounding.exponents import far_below, stored
+from symattn.verification.bounding.rule import Given, Numbers, exponents, losses, underflow, weighed
 from symattn.verification.bounding.scores import LOG2_E, score_errors
 from symattn.verification.bounding.weights import weight_errors
 from symattn.verification.reference import Run, Values
@@ -28,6 +29,17 @@ def allowed(run: Run, precision: Precision) -> np.ndarray:
 
 
 _NEAR = 8.0  # scores that lie no farther apart have no key to which step 7 applies
+
+
+def _up(x: Balls) -> Balls:
+    """e^x."""
+    return x.exp() if isinstance(x, flint.arb) else xp.exp(x)
+
+
+_NUMBERS = Numbers(
+    g, rate, xp.maximum, grown=lambda x: _up(x) - 1, up=_up, minimum=xp.minimum, where=xp.where,
+    lifted=Ball.lift,
+)  # fmt: skip
 
 
 class _Bound:
@@ -72,7 +84,7 @@ class _Bound:
         given = Given(
             self.tau, length, self._fall(), times, self.top, self.star, self.log_n, Ball.lift(self.eps), values
         )
-        numbers = Numbers(g, rate, xp.maximum, lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True))
+        numbers = replace(_NUMBERS, largest=lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True))
         self.found = exponents(given, self.precision, self.counts, numbers)
         self.a, self.alone, self.below = self.found.a, self.found.alone, self.found.below
         self.grown = upper(self.found.grown)[..., 0]
@@ -102,10 +114,8 @@ class _Bound:
 
     def _stored(self, scores: Balls) -> Balls:
         """Step 1: τ'_j of the keys."""
-        p = self.precision
-        tau, t = self.errors.tau * self.unit, size(scores) + self.errors.shift * self.unit
-        tau = tau + g(2, p.between) * (t + tau)
-        return tau if p.kept is None else tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)
+        t = size(scores) + self.errors.shift * self.unit
+        return stored(self.errors.tau * self.unit, t, self.precision, g)
 
     def _far(self, scores: Balls, tau: Balls) -> np.ndarray:
         """Step 7: which keys count as forbidden. Midpoints, and rows that are shifted, may be off by ``reach``."""
@@ -165,21 +175,23 @@ class _Bound:
         low = xp.sum(self.p * xp.exp(-self.a), axis=-1, keepdims=True)
         low = xp.where(low == 0, 1, low)  # a row without any weight
         w = xp.minimum(self.p * xp.exp(self.a) / low, Ball.lift(1))
-        sizes, stored = self._value_sizes(), rate(self.precision.stored)
-        o = size(self._attended())
-        lost = xp.sum(w * (xp.exp(self.below) - 1), axis=-1, keepdims=True) * (stored * 2).exp()  # G' − 1
+        sizes = self._value_sizes()
+        lost = xp.sum(w * (xp.exp(self.below) - 1), axis=-1, keepdims=True)
         apart, whole = self._weighed(w * (xp.exp(self.alone) - 1), sizes), self._weighed(w, sizes)  # S, X
         moved, away = self._mean_moved(low, w)
-        kept = xp.maximum((away + moved) * stored.exp(), whole + apart) * (stored.exp() - 1)
-        centre = o + moved + kept
-        sums = apart + self._sums(whole + apart, centre + apart)
+        output = size(self._attended())
+        kept, middle, factor, sums = weighed(
+            (whole, apart, output), moved, away, lost, self.precision, self.counts, _NUMBERS
+        )
+        sums = apart + sums
         if self.latents is not None:
             sums = sums + self._weighed(w * xp.exp(self.alone + self._path()), self.latents[1])
-        total = moved + kept + lost * centre + (lost + 1) * (stored * 2).exp() * sums
+        total = moved + kept + middle + factor * sums
         if self.far.any():
             total = total + self._left_out()
         most = xp.max(w, axis=-1, keepdims=True) if not self.precision.normalised else Ball.lift(1)
-        return total + self._underflow(xp.max(self._largest_factor() * (lost + 1), axis=-1, keepdims=True), most)
+        scaled = lost * _NUMBERS.up(rate(self.precision.stored) * 2)
+        return total + self._underflow(xp.max(self._largest_factor() * (scaled + 1), axis=-1, keepdims=True), most)
 
     def _left_out(self) -> Balls:
         """Step 7: |o − o'|."""
@@ -194,18 +206,6 @@ class _Bound:
     def _largest_factor(self) -> Balls:
         """By what a term of the numerator may have grown."""
         return xp.exp(self.alone + self._path() + 2 * rate(self.precision.stored))
-
-    def _sums(self, sizes: Balls, total: Balls) -> Balls:
-        """E of step 4: sums of terms whose absolute values sum to ``sizes``, themselves to at most ``total``."""
-        by_path = (xp.exp(self._path()) - 1) * sizes
-        events = self.counts.partial_sums
-        if events is None:
-            return by_path
-        share = Ball.lift(events) * flint.arb(float(self.precision.accumulate.u))
-        small = (events * float(self.precision.accumulate.u)) < 0.5
-        share = xp.where(small, share, 0)
-        by_sums = share / (1 - share) * (sizes + total) / 2
-        return xp.where(small, xp.minimum(by_path, by_sums), by_path)
 
     def _weighed(self, w: Balls, sizes: Balls) -> Balls:
         """Σ w_j |v|_j. The values of a sink are 0; those of a row may be dropped, or have terms of their own."""
@@ -272,22 +272,19 @@ class _Bound:
 
     def _underflow(self, factor: Balls, most: Balls) -> Balls:
         """Step 6; a weight as it is stored is ``most`` of what it is in the end, or less."""
-        p, n = self.precision, self.n
-        kappa = self.counts.underflowing
-        rise = self._without_subtraction()
-        every, weight = rise * (max(p.score.eta, p.accumulate.eta) * kappa), rise * p.stored.eta * most
-        below = xp.exp(-xp.max(self.below, axis=-1, keepdims=True)) - (every + weight) * n
-        self.vanishes = np.asarray([x.lower() <= 0 for x in below.entries.flat]).reshape(below.plain_shape)[..., 0]
-        below = xp.where(self.vanishes[..., None], 1, below)
+        n, (every, weight) = self.n, losses(self.precision, self.counts, self._without_subtraction())
+        weight = weight * most
+        divisor = xp.exp(-xp.max(self.below, axis=-1, keepdims=True)) - (every + weight) * n
+        self.vanishes = np.asarray([x.lower() <= 0 for x in divisor.entries.flat]).reshape(divisor.plain_shape)[..., 0]
+        divisor = xp.where(self.vanishes[..., None], 1, divisor)
         sizes = self._value_sizes()
         if self.uneven:
             total = self._weighed(xp.zeros(self.open.shape) + 1, sizes)
-            most = total * factor
+            largest = total * factor
         else:
             total = xp.sum(sizes, axis=-2, keepdims=True)
-            most = xp.max(sizes, axis=-2, keepdims=True) * factor
-        projected = factor * (n * self.run.value_terms)
-        return ((every + weight) * (total + most * n) + every * (projected + n)) / below
+            largest = xp.max(sizes, axis=-2, keepdims=True) * factor
+        return underflow((every, weight), total, largest, n, factor * (n * self.run.value_terms), divisor)
 
     def _without_subtraction(self) -> Balls:
         """e^{−m} where no maximum need be subtracted and the largest exponential is below 1, else 1."""

@@ -14,6 +14,7 @@ of the weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symattn.arrays.enclosing.exponential import EPSILON, exp_moderate
+from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.verification.bounding.counts import Counts
 from symattn.verification.bounding.distances import U
@@ -70,8 +72,8 @@ def far_below(t: Floats, tau: Floats, open_: NDArray[np.bool_], reach: Any, prec
     return np.asarray(found & open_ & np.isfinite(m))
 
 
-def stored(tau: Any, t: Any, precision: Precision) -> Any:
-    """τ'_j from τ_j and |t_j|."""
+def stored(tau: Any, t: Any, precision: Precision, g: Callable[[int, Format], Any] = g) -> Any:
+    """τ'_j from τ_j and |t_j|, in floats or in the numbers of g(n)."""
     p = precision
     tau = tau + g(2, p.between) * (t + tau)
     return tau if p.kept is None else tau + g(1, p.kept) * (t + tau) + float(p.kept.eta)

@@ -29,7 +29,8 @@ from symattn.arrays.enclosing.exponential import EPSILON, exp
 from symattn.arrays.precision import Precision
 from symattn.verification.bounding.distances import Around, Floats, U, Values
 from symattn.verification.bounding.exponents import Exponents, Scores
-from symattn.verification.bounding.growth import FARTHEST, growth, growth_of, rate
+from symattn.verification.bounding.growth import FARTHEST, g, growth, growth_of, rate
+from symattn.verification.bounding.rule import Numbers, losses, underflow, weighed
 
 _ROUGH = 0.98  # of A, below which it is summed
 _EACH = 1 << 16  # products of a weight and a value that are made one by one
@@ -100,20 +101,17 @@ class Rows:
 
     def found(self) -> Found:
         """Steps 4 to 6: M."""
-        v, lam_p = self.values, rate(self.precision.stored)
+        v, p, scaled = self.values, self.precision, growth_up(2 * rate(self.precision.stored))
         whole = v.weighed(self.w, v.sizes, self.up) * self.scale
-        apart, lost = self._apart(whole), self._lost() * growth_up(2 * lam_p)
+        apart, lost = self._apart(whole), self._lost()
         o, off = self._outputs(whole)
         size = np.abs(o) + off
         moved, spread = self._moved(o, off, whole, size)
-        kept = np.maximum((spread + moved) * growth_up(lam_p), whole + apart) * growth_of(lam_p)
-        centre = size + moved + kept
-        factor = (lost + 1) * growth_up(2 * lam_p)
-        sums = self._sums(whole + apart, centre + apart)
-        underflow, vanishes = self._underflow(lost)
-        underflow = underflow + self._far()
-        parts = Parts(moved, kept, lost * centre, factor * apart, factor * sums, underflow)
-        total = moved + kept + parts.lost + parts.apart + parts.sums + underflow
+        found = weighed((whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS)
+        kept, middle, factor, sums = found
+        below, vanishes = self._underflow(lost * scaled)
+        parts = Parts(moved, kept, middle, factor * apart, factor * sums, below + self._far())
+        total = moved + kept + middle + parts.apart + parts.sums + parts.underflow
         silent = np.isnan(total) | (max(self.highest[1:]) > FARTHEST)
         silent |= self.scores.far & (self.exponents.grown * (1 + self.up) > 1)
         return Found(np.where(silent, np.inf, total), size, vanishes[:, 0], parts)
@@ -168,31 +166,17 @@ class Rows:
             moved = (around.distances(s, total, None, self.up) + off * total) * self.scale
         return np.minimum(moved, far), spread
 
-    def _sums(self, sizes: Floats, total: Floats) -> Floats:
-        """E."""
-        e = self.exponents
-        by_path = growth(e.counts.path * e.lam) * sizes
-        events = e.counts.partial_sums
-        if events is None:
-            return np.asarray(by_path)
-        share = events * float(self.precision.accumulate.u)
-        small = share < 0.5
-        share = np.where(small, share, 0.0)
-        return np.where(small, np.minimum(by_path, share / (1 - share) * (sizes + total) / 2), by_path)
-
     def _underflow(self, lost: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         p, v, e, n = self.precision, self.values, self.exponents, len(self.values.v)
-        kappa = e.counts.underflowing
         alone, below = e.most_alone * (1 + self.up), e.most_below * (1 + self.up)
         factor = (growth(alone + e.counts.path * e.lam + 2 * rate(p.stored)) + 1) * (lost + 1)
-        rise = self._without_subtraction()
-        every, weight = rise * (float(max(p.score.eta, p.accumulate.eta)) * kappa), rise * float(p.stored.eta)
+        every, weight = losses(p, e.counts, self._without_subtraction())
         if not p.normalised:
             weight = weight * self.w.max(axis=1, keepdims=True).astype(np.float64) * self.scale * (1 + self.up)
         divisor = (1 - 2.0**-30) / (1 + growth(below)) - (every + weight) * n
         vanishes = divisor <= 0
         divisor = np.where(vanishes, 1.0, divisor)
-        return ((every + weight) * (v.total + v.largest * factor * n) + every * n) / divisor, vanishes
+        return underflow((every, weight), v.total, v.largest * factor, n, 0, divisor), vanishes
 
     def _far(self) -> Floats:
         """Step 7: |o − o'|."""
@@ -211,6 +195,11 @@ class Rows:
 def growth_up(x: float) -> float:
     """e^x, rounded up."""
     return 1 + growth_of(x) + 2 * U
+
+
+_NUMBERS = Numbers(
+    g, rate, np.maximum, np.max, lambda x: growth(x) if np.ndim(x) else growth_of(x), growth_up, np.minimum
+)
 
 
 def enlarged(x: Any) -> Floats:

@@ -27,6 +27,7 @@ from symattn.document.notation import name
 from symattn.document.text import text
 from symattn.errors import InputError, Undecided
 from symattn.verification.bounding.counts import Counts
+from symattn.verification.bounding.exponents import stored
 from symattn.verification.bounding.formula import EVERY, LAMBDA_P, PATH, STORED, Equations, equations
 from symattn.verification.bounding.growth import FARTHEST, g, growth_of, rate
 from symattn.verification.bounding.rule import Given, Numbers, exponents
@@ -96,10 +97,7 @@ class _Formula:
         terms = s.d_k + SCALE_ROUNDINGS + factor_roundings(p, f)
         each = 2 * s.d_k * (s.entry_max + 1) + 1
         tau = g(terms, f) * self.t + each * (s.d_k + SCALE_ROUNDINGS + 2) * LOG2_E * float(f.eta)
-        tau += g(2, f) * (self.t + tau)
-        if p.kept is not None:
-            tau += g(1, p.kept) * (self.t + tau) + float(p.kept.eta)
-        self.tau = max(tau, g(6, f) * self.t)
+        self.tau = max(stored(tau, self.t, p), g(6, f) * self.t)
 
     def _exponents(self) -> None:
         """a, s and b."""

@@ -1,7 +1,8 @@
-"""Steps 2 to 4 of ``bounds``: exponents from scores, for the kinds of number that the bound is evaluated in.
+"""Steps 2 to 6 of ``bounds``, for the kinds of number that the bound is evaluated in.
 
-``balls`` takes them in balls, ``priori`` in single numbers that stand for all keys. (``exponents`` has the same in
-place, for large arrays of floats.) Names are those of the statement.
+``balls`` takes them in balls, ``floats`` in float64 rounded up, ``priori`` in single numbers that stand for all keys.
+(``exponents`` has steps 2 to 4 in place, for large arrays of floats; ``formula`` prints 5 and 6 for single numbers.)
+Names are those of the statement.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.verification.bounding.counts import Counts
@@ -17,12 +20,18 @@ from symattn.verification.bounding.counts import Counts
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a kind of number offers beside + and ×: g(n), λ, the larger of two, the largest of each row."""
+    """What a kind of number offers beside + and ×: g(n), λ, the larger of two, the largest of each row; and e^x − 1
+    and e^x, the smaller of two, a choice element by element, and numbers of the kind from floats."""
 
     g: Callable[[int, Format], Any]
     rate: Callable[[Format], Any]
     maximum: Callable[[Any, Any], Any]
-    largest: Callable[[Any], Any]
+    largest: Callable[[Any], Any] = lambda x: x
+    grown: Callable[[Any], Any] = lambda x: x
+    up: Callable[[Any], Any] = lambda x: x
+    minimum: Callable[[Any, Any], Any] = min
+    where: Callable[[Any, Any, Any], Any] = np.where
+    lifted: Callable[[Any], Any] = lambda x: x
 
 
 @dataclass(frozen=True)
@@ -76,3 +85,48 @@ def exponents(x: Given, precision: Precision, counts: Counts, numbers: Numbers) 
         shared = numbers.maximum(shared, first + second + ((x.top + common) * four + logarithms))
     a = x.tau + (numbers.maximum(first, second) if p.lse else first)
     return Exponents(first, second, grown, a, alone, sums + shared)
+
+
+# -- steps 4 to 6 ------------------------------------------------------------------------------------------------------
+def weighed(
+    sizes: tuple[Any, Any, Any],
+    moved: Any,
+    away: Any,
+    lost: Any,
+    precision: Precision,
+    counts: Counts,
+    numbers: Numbers,
+) -> tuple[Any, Any, Any, Any]:
+    """Step 5, from X, S, |o|, W, Y and Σ w_j (e^{b_j} − 1): P, (G' − 1)(|o| + W + P), the factor G' e^{2λ_P}, and E.
+
+    M is W and the first two, and the factor times S + E, but for what underflows.
+    """
+    (whole, apart, output), stored = sizes, numbers.rate(precision.stored)
+    scaled = numbers.up(stored * 2)
+    kept = numbers.maximum((away + moved) * numbers.up(stored), whole + apart) * numbers.grown(stored)
+    centre, lost = output + moved + kept, lost * scaled
+    sums = _sums(whole + apart, centre + apart, precision, counts, numbers)
+    return kept, lost * centre, (lost + 1) * scaled, sums
+
+
+def _sums(sizes: Any, total: Any, precision: Precision, counts: Counts, numbers: Numbers) -> Any:
+    """E of step 4: sums of terms whose absolute values sum to ``sizes``, themselves to at most ``total``."""
+    by_path = numbers.grown(numbers.lifted(counts.path) * numbers.rate(precision.accumulate)) * sizes
+    events, u = counts.partial_sums, float(precision.accumulate.u)
+    if events is None:
+        return by_path
+    small = events * u < 0.5
+    share = numbers.lifted(np.where(small, events * u, 0.0))
+    return numbers.where(small, numbers.minimum(by_path, share / (1 - share) * (sizes + total) / 2), by_path)
+
+
+def losses(precision: Precision, counts: Counts, rise: Any) -> tuple[Any, Any]:
+    """κη and η_P, where sums of exponentials are at least 1/``rise``."""
+    p = precision
+    return rise * (float(max(p.score.eta, p.accumulate.eta)) * counts.underflowing), rise * float(p.stored.eta)
+
+
+def underflow(lost: tuple[Any, Any], total: Any, largest: Any, n: Any, projected: Any, divisor: Any) -> Any:
+    """Step 6, from κη and η_P, Σ|v|_j, max |v|_j F, n, nrF and D: by how much the quotient moves."""
+    every, weight = lost
+    return ((every + weight) * (total + largest * n) + every * (projected + n)) / divisor
