@@ -23,6 +23,7 @@ from symattn.verification.bounding.log_sums import log_sums
 from symattn.verification.bounding.plain import of_places
 from symattn.verification.judge import expected
 from symattn.verification.judged import ratio
+from symattn.verification.sharp import means
 from symattn.verification.sharp.elements import judged
 from symattn.verification.sharp.limits import HYPOTHESIS, Stores
 from symattn.verification.sharp.sample import chosen, only
@@ -31,6 +32,7 @@ Arrays = dict[str, np.ndarray]
 _MOST = 5_000_000  # products of weights and values that balls are made for at once
 _FEW = 20_000  # products, up to which balls take no time
 _LOOKED = 32  # accused rows that the worst case looks at, the worst ones
+_MEANS = 64  # rows of each head whose means are taken
 _FORM = 64  # entries of the inputs up to which an exact form is sought
 
 
@@ -68,7 +70,7 @@ def close_to_exact(
     if alpha is not None and not 0 < alpha < 1:
         raise InputError(f"alpha is {alpha}; it is a probability: mend: a number between 0 and 1, or None")
     for name in TOKENS:
-        if name in inputs:
+        if name in inputs and read_as[name][1] != arithmetic.input.name:
             _check_held(name, inputs[name], arithmetic.input)
     check_inputs(spec, dict(inputs))
     inputs = _without_strangers(spec, inputs)
@@ -125,12 +127,12 @@ def _sharp(
     Where the filter's hypothesis is not supported by the guard, the worst case alone decides.
     """
     try:
-        accused = judged(*of_places(spec, inputs), how, got, alpha)
+        accused = judged(*of_places(spec, inputs), how, got, alpha / 2)
     except Refused:
         measured = _measured(spec, inputs, precision, got)
         return _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
     if accused is None:
-        return ""
+        return _in_means(spec, inputs, got, how, alpha, rows)
     some = list(accused.rows[:_LOOKED] if accused.counts else accused.rows)
     less, mine = only(spec, inputs, some)
     part = got[..., some, :]
@@ -147,9 +149,32 @@ def _sharp(
             f"The worst is out{[*front, rows[row], column]}: got {got[accused.worst]:.10g}, exact {accused.exact:.10g}",
             f"Off by {abs(got[accused.worst] - accused.exact):.2g}; the sharp tolerance is {accused.tolerance:.2g}"
             f" (the worst case: {legal:.2g})",
-            f"A right output is accused with a probability of at most {alpha:g}, if {HYPOTHESIS}; right replays need"
-            f" {accused.guard:.2f} of the tolerance here",
+            _probability(alpha, accused.guard, "tolerance"),
         )
+    )
+
+
+def _in_means(spec: Attention, inputs: Arrays, got: np.ndarray, how: Stores, alpha: float, rows: Sequence[int]) -> str:
+    """What is wrong with the elements together, where each alone is within its tolerance."""
+    some = chosen(spec, inputs, _MEANS) if len(rows) > _MEANS else list(range(len(rows)))
+    told = [rows[i] for i in some]
+    found = means.judged(*only(spec, inputs, some), how, got[..., some, :], alpha / 2, told)
+    if found is None or not found.counts:
+        return ""
+    return "\n".join(
+        (
+            f"Weighted means of the output ({found.place}) are beyond rounding to nearest in {how.format.name},"
+            f" {found.share:.3g} times their limit",
+            f"They are {found.words}; every element is within its tolerance",
+            _probability(alpha, found.guard, "limit"),
+        )
+    )
+
+
+def _probability(alpha: float, guard: float, what: str) -> str:
+    return (
+        f"A right output is accused with a probability of at most {alpha:g}, if {HYPOTHESIS}; right replays need"
+        f" {guard:.2f} of the {what} here"
     )
 
 

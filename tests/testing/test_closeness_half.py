@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import sqrt
 from typing import Any
@@ -13,8 +14,8 @@ from symattn import Attention, Precision
 from symattn.arrays.formats import Format
 from symattn.errors import InputError
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.sharp import elements
-from symattn.verification.sharp.limits import Stores
+from symattn.verification.sharp import elements, means
+from symattn.verification.sharp.limits import Stores, factor
 
 H, N, D = 2, 160, 40
 BF16, FP16 = Format("bfloat16"), Format("float16")
@@ -175,11 +176,61 @@ def test_verdicts_say_how_sure_they_are() -> None:
     assert "rounding to nearest" not in text
 
 
-def test_a_lost_key_is_found() -> None:
-    q, k, v = made(BF16, normal)
-    s = scores(q, k)
-    s[..., 70] = np.where(np.arange(N) > 70, -np.inf, s[..., 70])
-    assert "beyond" in words(online(s, v, BF16), q, k, v, CAUSAL, precision="bfloat16")
+def lost(s: Array, key: int) -> Array:
+    s = s.copy()
+    s[..., key + 1 :, key] = -np.inf
+    return s
+
+
+def shifted(s: Array, raw: Array, by: int) -> Array:
+    """The causal edge moved, for the last quarter of the rows."""
+    moved = np.where(np.tri(N, k=by, dtype=bool), raw, -np.inf)
+    return np.where(np.arange(N)[:, None] >= 3 * N // 4, moved, s)
+
+
+WRONG: dict[str, Callable[[Array, Array], Array]] = {
+    "scaled by 1.01": lambda s, raw: s * 1.01,
+    "capped at 15": lambda s, raw: np.where(np.isfinite(s), 15 * np.tanh(raw / 15), s),
+    "a key lost": lambda s, raw: lost(s, N // 2),
+    "the last key lost": lambda s, raw: np.where(np.eye(N, dtype=bool) & (np.arange(N) == N - 1), -np.inf, s),
+    "edge −1": lambda s, raw: shifted(s, raw, -1),
+    "edge +1": lambda s, raw: shifted(s, raw, 1),
+}
+
+
+@pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_small_mistakes_are_found(f: Format, wrong: str) -> None:
+    q, k, v = made(f, normal, 1)
+    raw = (q @ k.swapaxes(-1, -2)) / sqrt(D)
+    out = online(WRONG[wrong](masked(raw), raw), v, f)
+    assert "beyond" in words(out, q, k, v, CAUSAL, precision=f.name, contract="fused")
+    if wrong != "capped at 15":  # stored scores hide it from 160 keys in bfloat16
+        assert "beyond" in words(out, q, k, v, CAUSAL, precision=f.name)
+
+
+def test_means_say_what_they_look_like() -> None:
+    q, k, v = made(BF16, normal, 1)
+    out = online(scores(q, k) * np.float32(1.01), v, BF16)
+    text = words(out, q, k, v, CAUSAL, precision="bfloat16", contract="fused")
+    assert re.search(r"^Weighted means of the output \(of all rows\) are beyond rounding to nearest in bfloat16", text)
+    found = re.search(r"as if scores were scaled by ([\d.]+) ± ([\d.]+) of the scale; every element is within", text)
+    assert found is not None
+    assert abs(float(found[1]) - 1.01) < float(found[2]) < 0.005
+
+
+def test_a_twentieth_of_the_limit_of_means_is_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(means, "factor", lambda count, alpha: factor(count, alpha) / 20)
+    monkeypatch.setattr(means, "GUARD", np.inf)
+    q, k, v = made(FP16, normal)
+    assert "Weighted means" in words(tiles(q, k, v, FP16), q, k, v, CAUSAL, precision="float16", contract="fused")
+
+
+def test_no_mean_is_judged_where_replays_need_a_third(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(means, "GUARD", 0.0)
+    q, k, v = made(BF16, normal, 1)
+    out = online(scores(q, k) * np.float32(1.01), v, BF16)
+    assert_close_to_exact(out, q, k, v, CAUSAL, precision="bfloat16", contract="fused")
 
 
 def test_some_rows_alone_are_judged() -> None:

@@ -23,6 +23,7 @@ from symattn.attention.spec import Attention
 from symattn.verification.sharp.limits import EXPONENTIAL, Floats, Stores, W, half_ulp
 
 QUERIES = 256
+SLACK = 1 + 2.0**-6  # for what float32 does to squares of weights and their sums
 _V = 2.0**-53
 
 
@@ -30,7 +31,8 @@ _V = 2.0**-53
 class Block:
     """Some queries and the keys that they may see: scores t, weights p (r, n), outputs o (r, d_v); −∞ is masked.
 
-    ``values`` are v (n, d_v), ``largest`` max|v|, T bounds the scores of each row, and its sink's (r, 1).
+    ``raw`` are the scores before the mask, ``values`` v (n, d_v), ``largest`` max|v|; T bounds the scores of each row,
+    its sink's too, (r, 1).
     """
 
     rows: np.ndarray
@@ -39,6 +41,7 @@ class Block:
     o: Floats
     values: Floats
     T: Floats
+    raw: Floats
     width: int
     base: int | None
 
@@ -57,6 +60,11 @@ class Block:
     def sizes(self) -> Floats:
         """|t|, and 0 where masked."""
         return np.where(np.isfinite(self.t), np.abs(self.t), 0.0)
+
+    @cached_property
+    def top(self) -> Floats:
+        """max |t|, (r, 1)."""
+        return np.asarray(self.sizes.max(axis=1, keepdims=True, initial=0.0))
 
     @cached_property
     def mean(self) -> Floats:
@@ -89,17 +97,37 @@ class Block:
 
     def tolerance(self, how: Stores, lam: float) -> Floats:
         """min(λ σ, what roundings do at their worst) + r + half an ulp, for each element by itself, (r, d_v)."""
+        sigma, spread = self.noise(how)
+        worst = self.relative(how)[0] + how.scores * how.u * self.mean
+        first = worst * (self.largest + np.abs(self.o)) + (len(self.values) + 16) * W * self.largest
+        inside = np.minimum(lam * sigma, first) + self.second(how, lam * spread) + self.error
+        return np.asarray(inside + half_ulp(how.returned, np.abs(self.o) + inside))
+
+    def noise(self, how: Stores) -> tuple[Floats, Floats]:
+        """σ of each element before the output is rounded, (r, d_v), and √(Σ m p² h²), (r, 1)."""
         v = self.values.astype(np.float32)
         n, d = v.shape
         found = (self.squares(how) @ np.hstack([v * v, v, np.ones((n, 1), np.float32)])).astype(np.float64)
         apart = found[:, :d] - 2 * self.o * found[:, d : 2 * d] + self.o**2 * found[:, 2 * d :]
-        rest = (1 - self.p.sum(axis=1, keepdims=True)).clip(0) ** 2 * self.relative(how)[1]
-        tiny = float(how.format.eta) ** 2 * (self.values**2).sum(axis=0) + (n + 16) * (W * self.largest) ** 2
-        sigma = np.sqrt(np.maximum(found[:, :d], apart) * (1 + 2.0**-6) + rest * self.o**2 + tiny)
-        worst = self.relative(how)[0] + how.scores * how.u * self.mean
-        first = np.minimum(lam * sigma, worst * (self.largest + np.abs(self.o)) + (n + 16) * W * self.largest)
-        inside = first + self.second(how, lam * np.sqrt(found[:, 2 * d :])) + self.error
-        return np.asarray(inside + half_ulp(how.returned, np.abs(self.o) + inside))
+        eta, sums = self.least(how)
+        tiny = eta * np.square(self.values).sum(axis=0) + sums * self.largest**2
+        squares = np.maximum(found[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
+        return np.sqrt(squares), np.sqrt(found[:, 2 * d :])
+
+    def rest(self, how: Stores) -> Floats:
+        """The square of what roundings do to a sink, (r, 1)."""
+        return np.asarray((1 - self.p.sum(axis=1, keepdims=True)).clip(0) ** 2 * self.relative(how)[0] ** 2)
+
+    def least(self, how: Stores) -> tuple[float, float]:
+        """η² and (n + 16) w² of steps 1 and 2."""
+        return float(how.format.eta) ** 2, (len(self.values) + 16) * W**2
+
+    def curvature(self, how: Stores, beta: Floats) -> Floats:
+        """e^{2Ē} p (E + β) (½ (E + β) + 2u) of step 3, (r, n)."""
+        least, _ = self.relative(how)
+        slope = how.scores * how.u
+        moved = least + slope * self.sizes + beta
+        return np.asarray(np.exp(2 * (least + beta + slope * self.top)) * self.p * moved * (moved / 2 + 2 * how.u))
 
     def second(self, how: Stores, beta: Floats) -> Floats:
         """r of step 3 for single elements, (r, d_v)."""
@@ -107,7 +135,7 @@ class Block:
         mean = self.mean if how.scores else 0.0
         a, b = least + beta, how.scores * how.u
         total = a * (a / 2 + 2 * how.u) + (a + 2 * how.u) * b * mean + b * b * mean**2 / 2
-        return np.asarray(np.exp(2 * (a + b * self.T)) * total * (self.largest + np.abs(self.o)))
+        return np.asarray(np.exp(2 * (a + b * self.top)) * total * (self.largest + np.abs(self.o)))
 
 
 def _multiplicity(t: Floats) -> Floats:
@@ -143,11 +171,12 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
         given["sink"] = np.array([head.sink])
     with np.errstate(all="ignore"):
         found = own.trace(**given)
-    t = found.get("masked", found.get("scaled", found["scores"]))
+    raw = found.get("scaled", found["scores"])
+    t = found.get("masked", raw)
     longest = norms(given["k"]).max(initial=0.0)
     reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
     reach = np.maximum(reach, abs(head.sink or 0.0))
-    return Block(rows, t, found["weights"], found["output"], given["v"], reach, head.q.shape[1], spec.base)
+    return Block(rows, t, found["weights"], found["output"], given["v"], reach, raw, head.q.shape[1], spec.base)
 
 
 def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[Block]:

@@ -54,21 +54,20 @@ def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats,
     """What of ``got`` is beyond the sharp tolerance, whichever way queries are stored; None where nothing is."""
     lam, every = factor(got.size, alpha), list(heads(spec, checked(spec, inputs)))
     rows: dict[tuple[int, ...], np.ndarray] = {head.index: np.arange(got.shape[-2]) for head in every}
-    best: tuple[_Tried, int] | None = None
-    for number in range(4):
-        tried = _Tried(how, got, lam)
-        for head in every:
-            way = list(ways(spec, head, how))
-            if number < len(way) and len(rows[head.index]):
-                tried.head(*way[number], rows[head.index])
-        if number >= len(way):
-            break
+    best: _Tried | None = None
+    for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
+        tried = _Tried(how, got, lam, taken)
+        for own, head in taken:
+            if len(rows[head.index]):
+                tried.head(own, head, rows[head.index])
         if not tried.count:
             return None
-        rows = tried.rows if number == 0 else rows
-        best = min((x for x in (best, (tried, number)) if x), key=lambda x: x[0].count)
+        if best is None:
+            rows = tried.rows
+        if best is None or tried.count < best.count:
+            best = tried
     assert best is not None
-    return best[0].accused(spec, every, best[1])
+    return best.accused()
 
 
 def share(got: Floats, block: Block, tolerance: Floats) -> Floats:
@@ -81,8 +80,8 @@ def share(got: Floats, block: Block, tolerance: Floats) -> Floats:
 class _Tried:
     """One way to store queries: what is beyond, by head, and the worst."""
 
-    def __init__(self, how: Stores, got: Floats, lam: float) -> None:
-        self.how, self.got, self.lam = how, got, lam
+    def __init__(self, how: Stores, got: Floats, lam: float, taken: tuple[tuple[Attention, Head], ...]) -> None:
+        self.how, self.got, self.lam, self.taken = how, got, lam, taken
         self.count, self.rows = 0, dict[tuple[int, ...], np.ndarray]()
         self.top: tuple[float, tuple[int, ...], float, float] = 0.0, (0, 0), 0.0, 0.0
 
@@ -99,10 +98,10 @@ class _Tried:
                 self.top = float(shares[at]), place, float(block.o[at]), float(tolerance[at])
         self.rows[head.index] = np.concatenate(bad)
 
-    def accused(self, spec: Attention, every: list[Head], number: int) -> Accused:
+    def accused(self) -> Accused:
         _, worst, exact, tolerance = self.top
         rows = sorted({int(i) for bad in self.rows.values() for i in bad} - {worst[-2]})
-        guard = max(self._guard(*list(ways(spec, head, self.how))[number]) for head in every)
+        guard = max(self._guard(spec, head) for spec, head in self.taken)
         return Accused(self.count, (worst[-2], *rows), worst, exact, tolerance, guard)
 
     def _guard(self, spec: Attention, head: Head) -> float:

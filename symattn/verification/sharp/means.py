@@ -1,0 +1,229 @@
+"""Weighted means of an output's elements: a mistake that each element hides shows in all of them together.
+
+A direction x of a mistake is what it does to the exact output, to first order; D = x / (the square of the noise),
+element by element, and T = ⟨D, y − o⟩. ``limits`` says how large T can be: per row of one head, and from there per
+head, per row of all heads, and for everything, since rows are rounded independently (those of equal queries are not:
+their limits add up). θ = T/⟨D, x⟩ says how much of the mistake is in y, within its limit over ⟨D, x⟩.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symattn.attention.enclosing.pattern import Head, checked, heads
+from symattn.attention.spec import Attention
+from symattn.verification.sharp.blocks import SLACK, Block, block
+from symattn.verification.sharp.limits import Floats, Stores, factor, half_ulp
+from symattn.verification.sharp.ways import replays, ways
+
+GUARD = 1 / 3  # of the limit: what right replays must need less than
+_BLOCKS = 16  # of keys, at most, that are lost together
+_LEAST = 64  # keys in such a block
+
+
+class Direction(NamedTuple):
+    """x, (r, d_v), and how θ and its half interval read."""
+
+    words: Callable[[float, float], str]
+    x: Floats
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean beyond its limit: in which part of the output, what it looks like, and what right replays need of it."""
+
+    place: str
+    words: str
+    share: float
+    guard: float
+
+    @property
+    def counts(self) -> bool:
+        """Whether the filter's hypothesis is supported in these means."""
+        return self.guard < GUARD
+
+
+def judged(
+    spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float, rows: Sequence[int]
+) -> Mean | None:
+    """The mean that is farthest beyond its limit, whichever way queries are stored; None where none is.
+
+    ``got`` (…, r, d_v) are the outputs of the queries in ``inputs``, which are those called ``rows``.
+    """
+    every = list(heads(spec, checked(spec, inputs)))
+    best: Mean | None = None
+    for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
+        scan = _Scan(taken, how, alpha)
+        worst = scan.worst(got)
+        if worst is None or worst[0] <= 1:
+            return None
+        if best is None or worst[0] < best.share:
+            best = scan.told(worst, rows)
+    return best
+
+
+#: The largest share of a limit: in which kind of part, of which direction and part, θ and its half interval.
+Worst = tuple[float, str, tuple[int, ...], float, float]
+
+
+class _Scan:
+    """All directions, in all parts of the output."""
+
+    def __init__(self, taken: Sequence[tuple[Attention, Head]], how: Stores, alpha: float) -> None:
+        self.how, self.indices = how, [head.index for _, head in taken]
+        made = [block(spec, head, np.arange(len(head.q)), slice(0, len(head.k))) for spec, head in taken]
+        self.blocks = [(i, b) for i, b in enumerate(made) if not _coincide(b)]
+        self.same = _groups(np.concatenate([head.q for _, head in taken]))
+        self.names = [d.words for d in directions(made[0])]
+        n_rows, n_heads = len(made[0].rows), len(made)
+        self.lam = factor(len(self.names) * (1 + n_rows) * (1 + n_heads), alpha)
+        shape = (len(self.names), n_heads, n_rows)
+        self.squares, self.rest, self.length = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self.weights = [self._limits(i, b) for i, b in self.blocks]
+
+    def _limits(self, head: int, b: Block) -> Floats:
+        """D for every direction, (m, r, d_v); fills σ², r and ⟨D, x⟩."""
+        how, sigma_beta = self.how, b.noise(self.how)
+        half = half_ulp(how.returned, np.abs(b.o))
+        noise = sigma_beta[0] ** 2 + half**2
+        w, second = b.squares(how), b.curvature(how, self.lam * sigma_beta[1]).astype(np.float32)
+        total, rest, o = w.sum(axis=1), b.rest(how)[:, 0], np.nan_to_num(b.o)
+        eta, sums = b.least(how)
+        last = b.error + how.u**2 * np.abs(o)
+        found, values = [], b.values.astype(np.float32).T
+        for m, direction in enumerate(directions(b)):
+            x = np.where(np.isfinite(direction.x), direction.x, 0.0)
+            largest = np.abs(x / noise).max(axis=1)
+            unit = np.where(largest > 0, largest, 1.0)  # squares of what is small would vanish in float32
+            d = x / noise / unit[:, None]
+            a, g = d.astype(np.float32) @ values, np.vecdot(d, o)
+            power, size = a * a, np.abs(a)
+            around = np.vecdot(w, power)
+            apart = around - 2 * g * np.vecdot(w, a) + g * g * total
+            squares = np.maximum(around, apart) * SLACK + rest * g * g + np.vecdot(d * d, half**2)
+            squares += eta * power.sum(axis=1) + sums * size.max(axis=1) ** 2
+            later = np.vecdot(second, size) * SLACK + second.sum(axis=1) * np.abs(g) + np.vecdot(np.abs(d), last)
+            d *= unit[:, None]
+            self.squares[m, head], self.rest[m, head] = squares * unit**2, later * unit
+            self.length[m, head] = np.vecdot(d, x)
+            found.append(d)
+        return np.array(found)
+
+    def shares(self, outs: Sequence[Floats]) -> Iterator[tuple[str, Floats, Floats, Floats]]:
+        """By kind of part, for outputs by head: T over its limit, θ and its half interval, (m, parts)."""
+        t = np.zeros(self.squares.shape)
+        for (i, b), d, out in zip(self.blocks, self.weights, outs, strict=True):
+            t[:, i] = np.einsum("mrd,rd->mr", d, np.nan_to_num(out - b.o))
+        for name, axes in (("all", (1, 2)), ("head", (2,)), ("row", (1,)), ("one", ())):
+            sums = [a.sum(axis=axes) if axes else a for a in (t, self.rest, self.length)]
+            limit = self.lam * np.sqrt(self._squares(axes)) + sums[1]
+            with np.errstate(all="ignore"):
+                share = np.where(limit > 0, np.abs(sums[0]) / limit, 0.0)
+                yield name, share, sums[0] / sums[2], limit / sums[2]
+
+    def _squares(self, axes: tuple[int, ...]) -> Floats:
+        """σ² of sums: within groups of equal queries σ adds up."""
+        if not axes:
+            return self.squares
+        flat = self.squares.reshape(len(self.squares), -1)
+        inside = np.zeros((len(flat), int(self.same.max()) + 1, *self._parts(axes)))
+        part = np.indices(self.squares.shape[1:])[[i for i in (0, 1) if i + 1 not in axes]].reshape(-1, flat.shape[1])
+        np.add.at(inside.swapaxes(0, 1), (self.same, slice(None), *part), np.sqrt(flat).T)
+        return np.asarray((inside**2).sum(axis=1))
+
+    def _parts(self, axes: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(self.squares.shape[i] for i in (1, 2) if i not in axes)
+
+    def worst(self, got: Floats) -> Worst | None:
+        """The largest share in an output; None where scores coincide in every head."""
+        return self.largest([got[self.indices[i]] for i, _ in self.blocks]) if self.blocks else None
+
+    def largest(self, outs: Sequence[Floats]) -> Worst | None:
+        """The same for outputs by head, of those heads that are looked at."""
+        best = None
+        for name, share, theta, off in self.shares(outs):
+            at = tuple(int(i) for i in np.unravel_index(int(share.argmax()), share.shape))
+            if best is None or share[at] > best[0]:
+                best = float(share[at]), name, at, float(theta[at]), abs(float(off[at]))
+        return best
+
+    def told(self, worst: Worst, rows: Sequence[int]) -> Mean:
+        """What is beyond the limit, with the guard: the largest share of right replays."""
+        share, name, (m, *at), theta, off = worst
+        head = f"head {list(self.indices[at[0]])}" if name in ("head", "one") and self.indices[0] else ""
+        row = f"row {rows[at[-1]]}" if name in ("row", "one") else ""
+        made = zip(*(replays(b, self.how) for _, b in self.blocks), strict=True)
+        guard = max((found[0] for outs in made if (found := self.largest(outs))), default=0.0)
+        return Mean(", ".join(filter(None, (head, row))) or "of all rows", self.names[m](theta, off), share, guard)
+
+
+def directions(b: Block) -> Iterator[Direction]:
+    """What known mistakes do to the output, to first order in their size."""
+    t = np.where(b.p > 0, b.raw, 0.0)
+
+    def change(w: Floats) -> Floats:
+        return np.asarray(w @ b.values - w.sum(axis=1, keepdims=True) * b.o)
+
+    yield Direction(lambda x, off: f"as if scores were scaled by {1 + x:.5g} ± {off:.2g} of the scale", change(b.p * t))
+    yield Direction(
+        lambda x, off: f"as if t became t {-x:+.2g} t³ (± {off:.2g}) in scores: a cap", -change(b.p * t * t * t)
+    )
+    yield Direction(lambda x, off: f"as if outputs were scaled by {1 + x:.5g} ± {off:.2g}", b.o)
+    for words, key, sign in _edges(b):
+        yield Direction(_part(words), sign * _one(b, key))
+    n = len(b.values)
+    width = max(_LEAST, -(-n // _BLOCKS))
+    for start in range(0, n, width):
+        keys = slice(start, min(start + width, n))
+        p = b.p[:, keys]
+        lost = -(p @ b.values[keys] - p.sum(axis=1, keepdims=True) * b.o)
+        yield Direction(_part(f"keys {start} to {keys.stop - 1} were lost"), lost)
+
+
+def _part(words: str) -> Callable[[float, float], str]:
+    return lambda x, off: f"as if {words}, or one of them, to a part of {x:.2g} ± {off:.2g}"
+
+
+def _edges(b: Block) -> Iterator[tuple[str, np.ndarray, float]]:
+    """The last and the first key that each query sees, and those next to them that it does not."""
+    n, seen = b.p.shape[1], np.isfinite(b.t)
+    some = seen.any(axis=1)
+    first, last = seen.argmax(axis=1), n - 1 - seen[:, ::-1].argmax(axis=1)
+    none = np.full(len(seen), -1)
+    yield "the last key that is allowed were lost", np.where(some, last, none), -1.0
+    yield "the first key that is allowed were lost", np.where(some, first, none), -1.0
+    yield "the key after the last one were allowed", np.where(some & (last + 1 < n), last + 1, none), 1.0
+    yield "the key before the first one were allowed", np.where(some & (first > 0), first - 1, none), 1.0
+
+
+def _one(b: Block, key: np.ndarray) -> Floats:
+    """What more weight of one key of each row does, relative to the weight it has or would have; −1: no key."""
+    at = np.arange(len(key))
+    own = np.where(np.isfinite(b.t), b.t, -np.inf)
+    top = own.argmax(axis=1)
+    base = np.exp2 if b.base == 2 else np.exp
+    with np.errstate(all="ignore"):
+        w = b.p[at, top] * base(np.minimum(b.raw[at, key] - own[at, top], 50.0))
+        x = (w / (1 + w))[:, None] * (b.values[key] - b.o)
+    return np.where((key >= 0)[:, None], x, 0.0)
+
+
+def _groups(queries: Floats) -> np.ndarray:
+    """The same number for equal queries of all heads, head by head."""
+    _, number = np.unique(queries, axis=0, return_inverse=True)
+    return np.asarray(number).reshape(-1)
+
+
+def _coincide(b: Block) -> bool:
+    """Whether scores of different queries are equal, relative to the largest, so that their roundings are, too."""
+    some = b.rows[:: max(1, len(b.rows) // 6)]
+    _, first = np.unique(b.raw[some, :4], axis=0, return_index=True)
+    t = b.t[some[first]]
+    apart = [np.unique(row[np.isfinite(row)] - row.max()) for row in t if np.isfinite(row).any()]
+    below = np.sort(np.concatenate([a[a < 0] for a in apart])) if apart else np.zeros(0)
+    equal = int((below[1:] - below[:-1] <= 2.0**-40).sum())
+    return equal > max(2, len(below) // 200)
