@@ -24,10 +24,16 @@ def fold(record: Record, same: Any) -> None:
     arrays, numbers, sort = set(record["arrays"]), set(record["numbers"]), record["sort"]
     if not state or len(state) != len(merge):
         raise Rejected("merging gives another number of parts than a state has")
+    told = [(part, True) for part in (*state, *record["result"])] + [
+        (part, False) for part in (*merge, *record["made"])
+    ]
+    if any(_reserved(part["expression"], letters) for part, letters in told):
+        raise Rejected("a name that the checker keeps for one of two blocks")
+    blocks = arrays | {prefix + name for prefix in (FIRST, SECOND) for name in arrays}
     sides = [_meaning(state, prefix, arrays | numbers, sort) for prefix in (FIRST, SECOND)]
     for part, merged in zip(state, merge, strict=True):
         scope = scope_of(part)
-        _expect_no_blocks(merged["expression"], arrays)
+        _expect_no_blocks(merged["expression"], blocks)
         if scope_of(merged) != scope or sort in scope.values():
             raise Rejected("a part of a state that runs along what is split")
         left = read(in_place(merged["expression"], {**sides[0], **sides[1]}), scope)
@@ -37,7 +43,7 @@ def fold(record: Record, same: Any) -> None:
     if len(record["made"]) != len(record["result"]):
         raise Rejected("more is made of a state than it is said to be, or less")
     for made, result in zip(record["made"], record["result"], strict=True):
-        _expect_no_blocks(made["expression"], arrays)
+        _expect_no_blocks(made["expression"], blocks)
         _finished(made, result, _meaning(state, FIRST, set(), sort), numbers, same)
 
 
@@ -112,3 +118,11 @@ def _expect_no_blocks(data: Any, own: set[str]) -> None:
             raise Rejected("merging looks at what the states are of")
         for x in data:
             _expect_no_blocks(x, own)
+
+
+def _reserved(data: Any, letters: bool) -> bool:
+    """Whether a name is one of those for a block; letters are left out where they may be those of the states."""
+    if isinstance(data, list):
+        parts = data if letters or data[:1] != ["letter"] else data[2:]
+        return any(_reserved(x, letters) for x in parts)
+    return isinstance(data, str) and data.startswith((FIRST, SECOND))

@@ -12,23 +12,27 @@ from typing import Any
 
 from symattn.proof.checker_clearing import minus
 from symattn.proof.checker_reading import Node, Rejected, in_place, number, read, scope_of
-from symattn.proof.checker_rules import claims
+from symattn.proof.checker_rules import assumes, claims
+from symattn.proof.checker_signs import Signs
 
 _CONTINUOUS = frozenset({"number", "size", "letter", "sum", "product", "total", "exp", "ratio"})
 Same = Callable[[Node, Node, Mapping[str, str]], bool]
 
 
-def limits(record: Mapping[str, Any], same: Same, positive: Callable[[Node], bool]) -> None:
-    """Reject unless both limits follow; ``same`` decides equality, ``positive`` says what is so by its form."""
+def limits(record: Mapping[str, Any], same: Same) -> None:
+    """Reject unless both limits follow; ``same`` decides equality."""
     letter = str(record["letter"])
     known = set.intersection(*[set(map(str, p["positive"])) for p in record["premises"]])
     if letter not in known:
         raise Rejected(f"{letter} is not said to be positive")
+    if any(assumes(p, letter, positive=False) for p in record["premises"]):
+        raise Rejected(f"something else is assumed of {letter}")
     _squeezed(record, letter, known, same)
     scope = scope_of(record["of"])
     of = read(record["of"]["expression"], scope)
     at_zero = read(in_place(record["of"]["expression"], {letter: ([], ["number", "0"])}), scope)
-    if any(x.kind not in _CONTINUOUS or (x.kind == "ratio" and not positive(x.below[1])) for x in of.all()):
+    signs = Signs({}, frozenset(known - {letter}), frozenset({letter}))  # also where it is 0
+    if any(x.kind not in _CONTINUOUS or (x.kind == "ratio" and not signs.shows_positive(x.below[1])) for x in of.all()):
         raise Rejected("it may not be continuous")
     if scope_of(record["value"]) != scope or not same(at_zero, read(record["value"]["expression"], scope), scope):
         raise Rejected("at 0 it is not what it is said to be")

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, permutations
+from math import perm
 from typing import Any
 
 from symattn.proof.checker_clearing import minus, times
 from symattn.proof.checker_laws import renamed
-from symattn.proof.checker_reading import Node, Rejected, array_of, form, in_place, number, read, scope_of
+from symattn.proof.checker_reading import Node, Rejected, array_of, expect_few, form, in_place, number, read, scope_of
 
 Record = Mapping[str, Any]
+_FRESH = ("one array", "another array", "one number", "another number")
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,14 @@ def average(record: Record, same: Callable[[Node, Node, Mapping[str, str]], bool
     scope, own = scope_of(of), list(scope_of(mean))
     if scope_of(result) != scope or _holds(mean["expression"], str(mean["letter"])):
         raise Rejected("a mean that is random, or a result at other places")
+    if any(_holds(part["expression"], name) for part in (of, mean, result) for name in _FRESH):
+        raise Rejected("a letter that the checker keeps for itself")
 
     def put(x: Any) -> Any:
         return in_place(of["expression"], {str(mean["letter"]): (own, x)})
 
-    one, other = (["letter", f"{which} array", [[i] for i in own]] for which in ("one", "another"))
-    a, b = (["letter", f"{which} number", []] for which in ("one", "another"))
+    one, other = (["letter", name, [[i] for i in own]] for name in _FRESH[:2])
+    a, b = (["letter", name, []] for name in _FRESH[2:])
     mixed = put(["sum", ["product", a, one], ["product", b, other]])
     parts = ["sum", ["product", a, put(one)], ["product", b, put(other)]]
     if not same(read(mixed, scope), read(parts, scope), scope):
@@ -107,36 +111,58 @@ def repeat(record: Record) -> None:
     strict = [c for p in record["premises"] if p.get("relation") == ">" for c in claims(p)]
     if record["tends"] is not False and not any(_says(c, wanted[2]) for c in strict):
         raise Rejected("the factor may be 1")
-    if any(x.kind == "letter" and x.label == array for x in factor.all(into_functions=True)):
-        raise Rejected("the factor changes from step to step")
-    if any(_assumes(p, array) for p in record["premises"]):
+    if any(_holds(record[part]["expression"], array) for part in ("factor", "measure")):
+        raise Rejected("the factor, or the measure, changes from step to step")
+    if any(assumes(p, array) for p in record["premises"]):
         raise Rejected("something is assumed of what changes from step to step")
 
 
 def discharge(record: Record) -> None:
-    """Reject unless what the first premise assumes, by the names in ``hypotheses``, is what the others say."""
+    """Reject unless what the first premise assumes, by the names in ``hypotheses``, is what the others say.
+
+    What these assume stays a hypothesis, so it may not be the same.
+    """
     first, *others = record["premises"]
     names = set(map(str, record["hypotheses"]))
-    assumed = set(first["not negative"]) - dict(first["laws"]).keys()
-    if not names or not names <= assumed:
+    meant = [m for m in first["meant"] if array_of(str(m["letter"])) in names]
+    lawful = {str(name) for name, _ in first["laws"]}
+    if not names or names - set(first["not negative"]) or names & lawful:
         raise Rejected("what is discharged is not assumed")
+    if {array_of(str(m["letter"])) for m in meant} != names:
+        raise Rejected("what is discharged stands for nothing")
     shown = [c for p in others for c in claims(p)]
-    for meant in (m for m in first["meant"] if array_of(str(m["letter"])) in names):
-        scope = scope_of(meant)
-        x = read(meant["expression"], scope)
-        wanted = Claim(scope, number(0), x)
+    for m in meant:
+        scope = scope_of(m)
+        wanted = Claim(scope, number(0), read(m["expression"], scope))
         if not any(_says(Claim(c.scope, number(0), minus(c.larger, c.smaller)), wanted) for c in shown):
             raise Rejected("no premise says what is assumed")
+    taken = {meaning for name, meaning in _assumed(first) if name in names}
+    if any(name in names or meaning in taken for p in others for name, meaning in _assumed(p)):
+        raise Rejected("what shows it takes it for granted")
 
 
-def _assumes(record: Record, array: str) -> bool:
+def _assumed(record: Record) -> Iterator[tuple[str, Any]]:
+    """What premises assume not to be negative: a name, and of what, by its form."""
+    for p in record.get("premises", ()):
+        yield from _assumed(p)
+    lawful = {str(name) for name, _ in record.get("laws", ())}
+    for name in set(map(str, record.get("not negative", ()))) - lawful:
+        yield name, name
+        for m in record["meant"]:
+            if array_of(str(m["letter"])) == name.removesuffix(" = 0"):
+                scope = scope_of(m)
+                yield name, form(read(m["expression"], scope), {i: n for n, i in enumerate(scope)})
+
+
+def assumes(record: Record, array: str, positive: bool = True) -> bool:
     """Whether a premise assumes something of an array: a sign of its entries, or of what has them in it."""
     if record["kind"] != "sign":
-        return any(_assumes(p, array) for p in record["premises"])
-    lawful = dict(record["laws"])
-    names = {str(n).removesuffix(" = 0") for n in record["not negative"]} - lawful.keys()
+        return any(assumes(p, array, positive) for p in record["premises"])
+    lawful = {str(name) for name, _ in record["laws"]}
+    names = {str(n).removesuffix(" = 0") for n in record["not negative"]} - lawful
     meant = [m["expression"] for m in record["meant"] if array_of(str(m["letter"])) in names]
-    return array in names | set(record["positive"]) or any(_holds(x, array) for x in meant)
+    declared = positive if array in record["positive"] else array in names
+    return declared or any(_holds(x, array) for x in meant)
 
 
 def _holds(data: Any, array: str) -> bool:
@@ -206,6 +232,7 @@ def _says(premise: Claim, case: Claim) -> bool:
     """Whether they are the same but for the names of indices."""
     wanted = [form(side, {i: i for i in case.scope}) for side in (case.smaller, case.larger)]
     used = [i for i in premise.scope if i in premise.smaller.free | premise.larger.free]
+    expect_few(perm(len(case.scope), len(used)))
     for chosen in permutations(case.scope, len(used)):
         names = dict(zip(used, chosen, strict=True))
         if all(premise.scope[i] == case.scope[names[i]] for i in used):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symattn.proof.checker_clearing import plus, vanishing
+from symattn.proof.checker_clearing import factors, plus, vanishing
 from symattn.proof.checker_reading import Node, array_of, expect, form, read, scope_of
 from symattn.proof.checker_simplifying import Simplifying
 
@@ -45,7 +45,9 @@ class Signs:
             return all(map(self.shows_positive, x.below))
         if x.kind == "function":
             return x.label == "rsqrt" or (x.label == "sqrt" and self.shows_positive(x.below[0]))
-        return x.kind in ("size", "exp") or (x.kind == "letter" and x.label in self.positive)
+        if x.kind == "exp":
+            return x.below[0].kind != "masked"
+        return x.kind == "size" or (x.kind == "letter" and x.label in self.positive)
 
     def _apart_from_zero(self, x: Node) -> bool:
         """Whether ``x`` > 0 as a letter is not 0: its square, e^u − 1 − u, or what is not negative: u, or e^u − 1."""
@@ -84,12 +86,12 @@ class Signs:
         if x.kind == "total":
             return self._has_every_entry(x.below[0], (*bound, x.label))
         letters = [y for y in x.all() if self._is_nonzero(y)]
-        same_place = len({y.indices for y in letters}) == 1
-        every = (
-            same_place
-            and set(bound) <= {i[0] for i in letters[0].indices}
-            and all(len(i) == 1 for i in letters[0].indices)
-        )
+        places = {y.indices for y in letters}
+        if len(places) != 1 or any(y.label != self.nonzero for y in letters):
+            return False
+        (indices,) = places
+        names = [i[0] for i in indices]
+        every = set(bound) <= set(names) and len(set(names)) == len(names) and all(len(i) == 1 for i in indices)
         return every and self.shows_positive(x)
 
     def shows_positive_apart(self, x: Node) -> bool:
@@ -101,7 +103,8 @@ class Signs:
         factors = x.below[0].below if x.below[0].kind == "product" else x.below
         relations = [f for f in factors if f.kind == "is"]
         others = {i for f in relations for i in f.indices} - {(x.label,)}
-        reflexive = len(others) == 1 and all(f.label in ("≤", "=") for f in relations)
+        apart = all(i[0] != x.label for i in others)  # π(j) = j may hold for no j
+        reflexive = len(others) == 1 and apart and all(f.label in ("≤", "=") for f in relations)
         return reflexive and all(self.shows_positive(f) for f in factors if f.kind != "is")
 
     def _above_tangent(self, x: Node) -> bool:
@@ -120,11 +123,10 @@ class Signs:
 
     def _complement(self, x: Node) -> bool:
         """Whether ``x`` is 1 − a product of relations."""
-        if len(x.below) != 2:
-            return False
-        parts = [f for y in x.below for f in (y.below if y.kind == "product" else (y,))]
-        numbers = sorted(f.label for f in parts if f.kind == "number")
-        return numbers == [-1, 1] and all(f.kind in ("number", "is") for f in parts)
+        terms = [factors(y) for y in x.below]
+        one = [t for t in terms if [f.label for f in t if f.kind == "number"] == [1] == [f.label for f in t]]
+        less = [t for t in terms if [f.label for f in t if f.kind == "number"] == [-1]]
+        return len(terms) == 2 and len(one) == len(less) == 1 and all(f.kind in ("number", "is") for f in less[0])
 
     def _is_known(self, x: Node) -> bool:
         return x.label in self.positive or array_of(x.label) in self.known

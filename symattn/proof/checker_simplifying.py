@@ -116,8 +116,10 @@ class Simplifying:
         return self._divided(above, _multiplied(down)) if down else above
 
     def _masked(self, x: Node) -> Node:
-        below = tuple(map(self, x.below))
-        return replace(x, below=below, free=below[0].free | below[1].free)
+        allowed, value = map(self, x.below)
+        if allowed.kind == "number" and allowed.label not in (0, 1):
+            raise Rejected("a mask that is neither 0 nor 1")
+        return replace(x, below=(allowed, value), free=allowed.free | value.free)
 
     def _is(self, x: Node) -> Node:
         left, right = x.indices
@@ -140,6 +142,8 @@ class Simplifying:
         for f in parts:
             if f.kind == "is" and f.label == "=" and (x.label,) in f.indices:
                 other = f.indices[1] if f.indices[0] == (x.label,) else f.indices[0]
+                if other[0] == x.label:  # j = π(j)
+                    continue
                 rest = product(g for g in parts if g is not f)
                 return self(_moved(rest, x.label, (x.label,), other))
         return _multiplied(list(factors(total(x, body))))

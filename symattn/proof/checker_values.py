@@ -29,6 +29,11 @@ class Dice:
 
     def __init__(self, random: Random) -> None:
         self.random = random
+        self.risk = 0.0  # that any of the tests made deceives
+
+    def tested(self, found: Value) -> None:
+        """Count what a test at a random point risks."""
+        self.risk += escape(found, self.primes)
 
     @cached_property
     def primes(self) -> tuple[int, int]:

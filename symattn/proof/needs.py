@@ -128,6 +128,7 @@ def _meets_itself(x: Total) -> bool:
     others = {i for f in relations for i in f.sides} - {x.index}
     return (
         len(others) == 1
+        and all(i[:2] != x.index[:2] for i in others)  # π(j) = j may hold for no j
         and all(f.relation in ("≤", "=") for f in relations)
         and all(positive(f) for f in factors(x.body) if f not in relations)
     )

@@ -79,6 +79,7 @@ FALSE: dict[str, tuple[Parts, Parts]] = {
     "order under a permutation": (["is", "≤", ["i", "p"], ["k", "p"]], ["is", "≤", ["i"], ["k"]]),
     "two permutations": (["is", "=", ["i", "p"], ["k", "r"]], ["is", "=", ["i"], ["k"]]),
     "all terms": (total(["product", ["is", "≤", ["j"], ["i"]], XJ]), X),
+    "a fixed point": (total(["is", "=", ["j"], ["j", "p"]]), ONE),
     "bare and permuted": (
         total(["product", XJ, ["letter", "y", [["j", "p"]]]]),
         total(["product", XJ, ["letter", "y", [["j"]]]]),

@@ -1,0 +1,159 @@
+"""Whether expressions are equal for all sizes, or differ, by random points at sizes that decide it, for ``checker``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+from symattn.proof.checker_clearing import difference
+from symattn.proof.checker_counting import box, cut_off, one_size, row_grid
+from symattn.proof.checker_reading import Node, Rejected, expect, expect_few, form, read, scope_of
+from symattn.proof.checker_values import Dice, Point, Retry, Value
+
+TRIES = 8  # points drawn until no divisor is zero
+Scope = Mapping[str, str]
+Rules = Sequence[tuple[str, ...]]
+
+
+def expect_same(left: Node, right: Node, scope: Scope, dice: Dice, rules: Rules = ()) -> None:
+    """Reject unless left = right for all sizes, as the checker itself decides it."""
+    names = {i: ("free", i) for i in scope}
+    if form(left, names) == form(right, names):
+        return
+    own, _ = difference(left, right)
+    try:
+        expect_zero(own, scope, own_sizes(own, scope, False, bool(rules)), rules, False, dice)
+    except Rejected:
+        expect_zero(own, scope, own_sizes(own, scope, True, bool(rules)), rules, True, dice)
+
+
+def are_same(left: Node, right: Node, scope: Scope, dice: Dice) -> bool:
+    """Whether ``expect_same`` accepts."""
+    try:
+        expect_same(left, right, scope, dice)
+    except Rejected:
+        return False
+    return True
+
+
+def expect_differing(e: Mapping[str, Any], dice: Dice, rules: Rules) -> None:
+    """Reject unless two sides differ at a point modulo the primes, whatever the functions are that occur in them."""
+    scope = scope_of(e)
+    left, right = read(e["left"], scope), read(e["right"], scope)
+    sizes = {str(s): int(n) for s, n in e["sizes"].items()}
+    expect(all(0 < n < 10 for n in sizes.values()), "a size that is too large")
+    for values in product(*[range(sizes[sort]) for sort in scope.values()]):
+        at = dict(zip(scope, values, strict=True))
+        for _ in range(TRIES):
+            point = dice.point(sizes, rules)
+            try:
+                gap = _gap(point, left, right, at)
+                again = _gap(point.with_other_functions(), left, right, at)
+            except Retry:
+                continue
+            if gap.value:
+                expect(gap.value == again.value, "what differs depends on a function of which nothing is known")
+                dice.tested(gap)
+                return
+    raise Rejected("the sides are equal there")
+
+
+def _gap(point: Point, left: Node, right: Node, at: Mapping[str, int]) -> Value:
+    minus = point.times(Value(point.modulus - 1), point.value(right, at))
+    return point.add([point.value(left, at), minus])
+
+
+def own_sizes(own: Node, scope: Scope, rows: bool, rules: bool) -> list[dict[str, int]]:
+    """The sizes that decide the checker's own numerator."""
+    if rows:
+        return row_grid(own, scope)[1]
+    limits = cut_off(own, scope)
+    if not rules:
+        try:
+            return [one_size(own, limits)]
+        except Rejected:
+            pass
+    return box(limits)
+
+
+def needed_sizes(e: Mapping[str, Any], numerator: Node, scope: Scope, rules: bool) -> list[dict[str, int]]:
+    """The sizes that the theorem asks for; rejected where its conditions fail or the counts are not those given."""
+    how = e["how"]
+    if how == "rows":
+        limits, sizes = row_grid(numerator, scope)
+    else:
+        limits = cut_off(numerator, scope)
+        expect(how == "box" or (how == "one size" and not rules), f"{how!r} does not decide it")
+        sizes = box(limits) if how == "box" else [one_size(numerator, limits)]
+    expect(e["counted"] == limits.counted, "D is counted otherwise")
+    expect(e["stable"] == limits.stable, "T is counted otherwise")
+    return sizes
+
+
+def as_set(sizes: Iterable[Mapping[str, int]]) -> set[tuple[tuple[str, int], ...]]:
+    """Sizes in any order."""
+    return {tuple(sorted((str(s), int(n)) for s, n in there.items())) for there in sizes}
+
+
+def expect_equal(left: Node, right: Node, scope: Scope, rules: Rules, dice: Dice) -> None:
+    """Reject unless left = right at random points where all sizes are 1, 2, 3, and where they differ, as quotients."""
+    found = {s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts(y)}
+    sorts = sorted(found | set(scope.values()))
+    seen = 0
+    for sizes in (*(dict.fromkeys(sorts, n) for n in (1, 2, 3)), {s: 2 + k % 2 for k, s in enumerate(sorts)}):
+        at = {name: dice.random.randrange(sizes[sort]) for name, sort in scope.items()}
+
+        def gap(point: Point, at: dict[str, int] = at) -> Value:
+            return _gap(point, left, right, at)
+
+        try:
+            _zero(gap, sizes, rules, True, dice, f"left is not right at {sizes}")
+            seen += 1
+        except _Nowhere:  # a variance is zero at the size 1
+            continue
+    expect(seen > 1, "a divisor is zero at all sizes tried")
+
+
+class _Nowhere(Rejected):
+    """Some divisor is zero at every point tried."""
+
+
+def _sorts(x: Node) -> tuple[str, ...]:
+    return (x.label,) if x.kind == "size" else x.sorts
+
+
+def expect_zero(
+    numerator: Node,
+    scope: Scope,
+    grid: Iterable[dict[str, int]],
+    rules: Rules,
+    inverses: bool,
+    dice: Dice,
+) -> None:
+    """Reject unless a numerator is zero at all of these sizes and at every place."""
+    for sizes in grid:
+        expect_few(prod(sizes[sort] for sort in scope.values()))
+        for values in product(*[range(sizes[sort]) for sort in scope.values()]):
+            at = dict(zip(scope, values, strict=True))
+
+            def value(point: Point, at: dict[str, int] = at) -> Value:
+                return point.value(numerator, at)
+
+            _zero(value, sizes, rules, inverses, dice, f"the numerator is not zero at {sizes}")
+
+
+def _zero(
+    value: Callable[[Point], Value], sizes: dict[str, int], rules: Rules, inverses: bool, dice: Dice, message: str
+) -> None:
+    """Reject where a random point says that it is not zero."""
+    for _ in range(TRIES):
+        try:
+            found = value(dice.point(sizes, rules, inverses))
+        except Retry:
+            continue
+        dice.tested(found)
+        expect(not found.value, message)
+        return
+    raise _Nowhere(f"a divisor is zero at the sizes {sizes}")

@@ -1,0 +1,258 @@
+"""Certificates of what is false, each made to slip through one rule of the checker, and refused by it.
+
+Beside each stands what is true by the same rule, which is accepted.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from symattn.proof.checker import check
+
+Parts = list[Any]
+Record = dict[str, Any]
+NOUGHT, ONE, MINUS, HALF = (["number", n] for n in ("0", "1", "-1", "1/2"))
+FREE = [["i", "n"]]
+
+
+def letter(name: str, *indices: str) -> Parts:
+    return ["letter", name, [[i] for i in indices]]
+
+
+def minus(x: Parts) -> Parts:
+    return ["product", MINUS, x]
+
+
+def total(body: Parts, sort: str = "n") -> Parts:
+    return ["total", "j", sort, body]
+
+
+def relation(sign: str, i: Parts, j: Parts) -> Parts:
+    return ["is", sign, i, j]
+
+
+X, Y, H, B = letter("x"), letter("y"), letter("h"), letter("b")
+SQUARE = ["product", X, X]
+
+
+def sign(expression: Parts, *, larger: Parts | None = None, free: Parts | None = None, **more: Any) -> Record:
+    """A certificate of expression ≥ 0, and so of 0 ≤ ``larger``, which is the expression if it is not given."""
+    whole = larger or expression
+    free = free or []
+    said = {"schema": 1, "kind": "sign", "relation": "≥", "free": free, "expression": expression, "equal": whole}
+    lists: Record = {"positive": [], "not negative": [], "only": [], "rules": [], "laws": [], "meant": []}
+    return {**said, **lists, "conclusions": [{"free": free, "smaller": NOUGHT, "larger": whole}], **more}
+
+
+def meaning(name: str, expression: Parts, free: Parts | None = None) -> Record:
+    return {"letter": name, "free": free or [], "expression": expression}
+
+
+def of_h(x: Parts, **more: Any) -> Record:
+    """A certificate of 0 ≤ h, where h stands for ``x``."""
+    return sign(H, larger=x, **{"not negative": ["h"], "meant": [meaning("h", x)], **more})
+
+
+def equation(left: Parts, right: Parts, free: Parts | None = None, hypotheses: Parts | None = None) -> Record:
+    record = {"schema": 1, "kind": "certificate", "rules": [], "positive": [], "assumed": []}
+    stated = {"free": free or [], "left": left, "right": right, "how": "normal form"}
+    return {**record, "hypotheses": hypotheses or [], "equations": [stated]}
+
+
+def discharge(first: Record, *others: Record, names: tuple[str, ...] = ("h",)) -> Record:
+    return {"schema": 1, "kind": "discharge", "premises": [first, *others], "hypotheses": list(names)}
+
+
+def mean(of: Parts, result: Parts) -> Record:
+    """A certificate that the mean of ``of`` is ``result``, where x has the mean 0."""
+    parts = {"of": of, "mean": NOUGHT, "result": result}
+    return {"schema": 1, "kind": "mean", **{k: {"letter": "x", "free": [], "expression": e} for k, e in parts.items()}}
+
+
+def fold(state: Parts, merge: Parts) -> Record:
+    """A certificate that ``merge`` makes the state of two blocks of what it makes of each."""
+    record = {"schema": 1, "kind": "fold", "sort": "n", "arrays": ["x"], "numbers": [], "made": [], "result": []}
+    return {**record, **{k: [meaning("s", e)] for k, e in (("state", state), ("merge", merge))}}
+
+
+def repeated(measure: Parts, step: Parts, *premises: Record) -> Record:
+    """A certificate that ``measure`` of z is halved as ``step`` takes the place of x."""
+    parts = {"measure": measure, "step": step, "now": X, "factor": HALF}
+    told = {k: {"letter": "", "free": [], "expression": e} for k, e in parts.items()}
+    letters = {"letter": "z", "array": "x", "tends": False, "premises": list(premises)}
+    return {"schema": 1, "kind": "repeated", **told, **letters}
+
+
+def difference(smaller: Parts, larger: Parts, expression: Parts) -> Record:
+    conclusion = {"free": [], "smaller": smaller, "larger": larger}
+    return sign(expression, equal=["sum", larger, minus(smaller)], conclusions=[conclusion])
+
+
+def limits(of: Parts, value: Parts, **more: Any) -> Record:
+    """A certificate that X tends to 1 as b grows, by 1 − X ≤ e^{−b}, and that ``of`` tends to ``value`` at b = 0."""
+    decay = ["exp", minus(B)]
+    near = ["sum", ONE, minus(["product", HALF, decay])]
+    premises = [
+        {**difference(near, ONE, ["product", HALF, decay]), "positive": ["b"], **more},
+        {**difference(["sum", ONE, minus(near)], decay, ["product", HALF, decay]), "positive": ["b"], **more},
+    ]
+    parts = {k: {"letter": "", "free": [], "expression": e} for k, e in (("of", of), ("value", value))}
+    return {"schema": 1, "kind": "limits", "letter": "b", "premises": premises, **parts}
+
+
+J, PJ = ["j"], ["j", "pi"]
+RELATED = relation("<", ["i"], ["k"])
+PLACES = [["i", "n"], ["k", "n"]]
+EVERY = total(["product", letter("x", "j"), letter("x", "j")])
+DIAGONAL = total(["product", letter("x", "j", "j"), letter("x", "j", "j")])
+NEVER = total(relation("=", J, PJ))
+A_BOUND = ["sum", ONE, minus(["function", "tanh", Y])]
+FIRST_SUM = ["total", "first k", "first n", letter("first x", "first k")]
+ROOT_OF_OTHERS = [
+    ["sum", X, minus(letter("one array"))],
+    ["sum", X, minus(letter("another array"))],
+    [
+        "sum",
+        X,
+        minus(["product", letter("one number"), letter("one array")]),
+        minus(["product", letter("another number"), letter("another array")]),
+    ],
+]
+
+AT_NOUGHT = sign(
+    minus(H),
+    larger=minus(SQUARE),
+    conclusions=[{"free": [], "smaller": SQUARE, "larger": NOUGHT}],
+    **{"not negative": ["h = 0"], "meant": [meaning("h", SQUARE)]},
+)
+
+# name: (what is false, what is true by the same rule)
+FORGED: dict[str, tuple[Record, Record]] = {
+    "[i < k] − 1 is not positive": (
+        sign(["sum", ["product", ONE, RELATED], MINUS], free=PLACES),
+        sign(["sum", ONE, minus(RELATED)], free=PLACES),
+    ),
+    "[i < k] − [k < i] is not positive": (
+        sign(["sum", ["product", ONE, RELATED], minus(relation("<", ["k"], ["i"]))], free=PLACES),
+        sign(["sum", ["product", RELATED, RELATED], RELATED], free=PLACES),
+    ),
+    "a permutation may have no fixed point": (
+        equation(["ratio", NEVER, NEVER], ["ratio", NEVER, NEVER]),
+        equation(*[["ratio", ONE, total(relation("≤", J, ["i"]))]] * 2, free=FREE),
+    ),
+    "e^(−∞) is not positive": (
+        sign(["exp", ["masked", NOUGHT, NOUGHT]], relation=">"),
+        sign(["exp", X], relation=">"),
+    ),
+    "h may not stand for −∞": (
+        sign(["exp", H], larger=["exp", ["masked", NOUGHT, NOUGHT]], meant=[meaning("h", ["masked", NOUGHT, NOUGHT])]),
+        sign(["exp", H], larger=["exp", X], meant=[meaning("h", X)]),
+    ),
+    "the diagonal is 0, the matrix is not": (sign(DIAGONAL, only=["x"]), sign(EVERY, only=["x"])),
+    "one entry is 0, the others are not": (
+        sign(["product", letter("x[0]"), letter("x[0]")], only=["x"]),
+        sign(SQUARE, only=["x"]),
+    ),
+    "a law of what stands for nothing": (
+        sign(H, **{"not negative": ["h"], "laws": [["h", "bounded"]]}),
+        of_h(A_BOUND, laws=[["h", "bounded"]]),
+    ),
+    "a law of some entries": (
+        sign(
+            ["sum", letter("h[0]"), letter("h[1]")],
+            larger=["sum", A_BOUND, letter("h[1]")],
+            **{"not negative": ["h"], "laws": [["h", "bounded"]], "meant": [meaning("h[0]", A_BOUND)]},
+        ),
+        sign(
+            ["sum", letter("h[0]"), letter("h[1]")],
+            larger=["sum", A_BOUND, A_BOUND],
+            **{"not negative": ["h"], "laws": [["h", "bounded"]]},
+            meant=[meaning("h[0]", A_BOUND), meaning("h[1]", A_BOUND)],
+        ),
+    ),
+    "−y is not positive because it has a name": (
+        sign(H, larger=minus(Y), positive=["h"], meant=[meaning("h", minus(Y))]),
+        sign(["product", H, H], larger=["product", Y, Y], meant=[meaning("h", minus(Y))]),
+    ),
+    "a letter that stands for itself": (of_h(["sum", H, MINUS]), of_h(["sum", Y, MINUS])),
+    "two meanings": (
+        of_h(X, meant=[meaning("h", A_BOUND), meaning("h", X)], laws=[["h", "bounded"]]),
+        of_h(A_BOUND, laws=[["h", "bounded"]]),
+    ),
+    "two laws of each other": (
+        of_h(
+            ["sum", ["function", "log", Y], minus(["function", "log", X])],
+            laws=[["h", "grows g"], ["g", "bounded"]],
+            **{"not negative": ["h", "g"]},
+            meant=[
+                meaning("h", ["sum", ["function", "log", Y], minus(["function", "log", X])]),
+                meaning("g", ["sum", Y, minus(X)]),
+            ],
+        ),
+        of_h(
+            ["sum", ["function", "log", Y], minus(["function", "log", X])],
+            laws=[["h", "grows g"]],
+            **{"not negative": ["g", "h"]},
+            meant=[
+                meaning("g", ["sum", Y, minus(X)]),
+                meaning("h", ["sum", ["function", "log", Y], minus(["function", "log", X])]),
+            ],
+        ),
+    ),
+    "what is discharged is shown by nothing": (
+        discharge(sign(H, **{"not negative": ["h"]}), sign(SQUARE)),
+        discharge(of_h(SQUARE), sign(SQUARE)),
+    ),
+    "what is discharged is taken for granted": (
+        discharge(of_h(X), of_h(X)),
+        discharge(of_h(SQUARE), sign(SQUARE)),
+    ),
+    "it is 0, which no inequality says": (
+        discharge(AT_NOUGHT, sign(SQUARE), names=("h = 0",)),
+        discharge(of_h(SQUARE), sign(SQUARE)),
+    ),
+    "the mean of a product of three": (mean(["product", *ROOT_OF_OTHERS], NOUGHT), mean(["product", X, Y], NOUGHT)),
+    "merging by the sum of the first block": (
+        fold(["sum", total(letter("x", "j"))], ["sum", FIRST_SUM, letter("second s")]),
+        fold(["sum", total(letter("x", "j"))], ["sum", letter("first s"), letter("second s")]),
+    ),
+    "a measure of the first step": (
+        repeated(
+            ["sum", ["product", letter("z"), letter("z")], SQUARE],
+            NOUGHT,
+            difference(
+                ["sum", ["product", NOUGHT, NOUGHT], SQUARE], ["product", HALF, ["sum", SQUARE, SQUARE]], NOUGHT
+            ),
+            sign(HALF),
+        ),
+        repeated(
+            ["product", letter("z"), letter("z")],
+            ["product", HALF, X],
+            difference(
+                ["product", ["product", HALF, X], ["product", HALF, X]],
+                ["product", HALF, SQUARE],
+                ["product", ["number", "1/4"], SQUARE],
+            ),
+            sign(HALF),
+        ),
+    ),
+    "a limit for small b alone": (
+        limits(["exp", B], ONE, **{"not negative": ["h"], "meant": [meaning("h", ["sum", ONE, minus(B)])]}),
+        limits(["exp", B], ONE),
+    ),
+    "1/b at 0": (
+        limits(["ratio", ONE, B], ["ratio", ONE, NOUGHT]),
+        limits(["ratio", ONE, ["sum", ONE, B]], ONE),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_certificate_is_refused(name: str) -> None:
+    false, true = FORGED[name]
+    verdict = check(true, Random(0))
+    assert verdict.accepted, verdict.why
+    assert not check(false, Random(0)).accepted
