@@ -81,6 +81,7 @@ def test_a_sample_of_statements(units: dict[str, Unit]):
     assert sum(t.how in ("refuted", "undecided") for t in found) > 10
 
 
+@pytest.mark.deep
 def test_symattn_is_not_touched(units: dict[str, Unit]):
     unit = units["attention.softmax.softmax"]
     with mutated(unit, first(unit, "sign flipped")):
@@ -94,6 +95,7 @@ def first(unit: Unit, change: str) -> Mutant:
     return next(m for m in mutants(unit.tree) if m.change == change)
 
 
+@pytest.mark.deep
 def test_a_mutant_makes_steps_of_its_own(units: dict[str, Unit]):
     assert units
     masking = definition("attention.stages.masking.masking")
@@ -104,6 +106,7 @@ def test_a_mutant_makes_steps_of_its_own(units: dict[str, Unit]):
     assert [step.name for step in spec.pipeline("qkv")] == steps
 
 
+@pytest.mark.deep
 def test_what_is_taken_for_the_same(units: dict[str, Unit]):
     unit = units["attention.softmax.softmax"]
     assert equivalent(unit) == "equal normal forms"
@@ -113,6 +116,7 @@ def test_what_is_taken_for_the_same(units: dict[str, Unit]):
         assert not equivalent(unit)
 
 
+@pytest.mark.deep
 def test_what_is_taken_for_true(units: dict[str, Unit]):
     [part] = units["theorems.streaming.merge_monoid"].parts
     assert true_all_the_same([part]) == "true in exact numbers, its certificate accepted"
@@ -125,6 +129,7 @@ def test_what_is_taken_for_true(units: dict[str, Unit]):
         assert not true_all_the_same([part, replace(part, method=false)])
 
 
+@pytest.mark.deep
 def test_nearest_weights(units: dict[str, Unit]):
     unit = definition("attention.sparse.sparsemax")
     assert nearest_weights()
@@ -132,6 +137,7 @@ def test_nearest_weights(units: dict[str, Unit]):
         assert not nearest_weights()
 
 
+@pytest.mark.deep
 def test_a_survivor_is_reported(units: dict[str, Unit]):
     unit = units["attention.streaming.states.merge"]
     trial = Trial(unit, first(unit, "sign flipped"))

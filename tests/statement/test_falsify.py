@@ -36,7 +36,7 @@ def left_of_variant(found: Figures) -> list[str]:
     return [s for s in found.survivors if not any(re.match(words, s) for words in TRUE_OF_VARIANTS)]
 
 
-@pytest.mark.parametrize("name", ["shift", "sinks", "backward"])
+@pytest.mark.parametrize("name", ["shift", "sinks", pytest.param("backward", marks=pytest.mark.deep)])
 def test_some_mutants_are_refused(name: str) -> None:
     found = falsified(questions(name, {}), stride=23)
     assert sum(found.refused.values()) > 2

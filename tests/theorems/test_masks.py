@@ -27,7 +27,7 @@ def test_every_theorem_is_listed():
     assert [t.name for t in THEOREMS] == list(GRADES)
 
 
-@pytest.mark.parametrize("theorem", one_in(6, THEOREMS), ids=lambda t: t.name)
+@pytest.mark.parametrize("theorem", one_in(7, THEOREMS[::-1]), ids=lambda t: t.name)
 def test_theorem(theorem: Theorem):
     outcome = decide(theorem)
     assert outcome.refutation.refuted, "the false variant was not refuted"
