@@ -74,7 +74,7 @@ def _run(
     examples: int | None,
     **how: Any,
 ) -> None:
-    from symattn.campaigns.campaign import run
+    from symattn.campaigns.backends import run
     from symattn.campaigns.plan import planned, read
 
     options = {name: x for name, x in (("budget", budget), ("examples", examples)) if x is not None}

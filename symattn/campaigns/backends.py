@@ -6,13 +6,14 @@ Each process computes on one thread: jobs side by side use the cores better than
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from symattn.campaigns.plan import Job
+from symattn.campaigns.store import Store
 from symattn.errors import InputError, MissingExtra, SymattnError
 
 
@@ -129,3 +130,40 @@ def _here_by_dask(cores: int) -> Iterator[Any]:
         Client(cluster) as client,
     ):
         yield client
+
+
+# -- campaigns ---------------------------------------------------------------------------------------------------------
+Backend = Literal["joblib", "dask"]
+Progress = Callable[[int, int, dict[str, Any] | None], None]
+
+
+def run(
+    jobs: Sequence[Job],
+    folder: Path,
+    *,
+    backend: Backend = "joblib",
+    cores: int = -1,
+    scheduler: str | None = None,
+    progress: Progress = lambda done, planned, record: None,
+) -> int:
+    """Make the jobs whose results are not in ``folder`` yet, and keep them there; how many were made is returned.
+
+    With ``cores=1`` and joblib the jobs are made in this process, and joblib is not needed. ``progress`` is told how
+    many are done of how many, and the last result.
+    """
+    store = Store(folder)
+    store.open(jobs)
+    there = store.results()
+    left = [job for job in jobs if job.key not in there]
+    done = len(jobs) - len(left)
+    progress(done, len(jobs), None)
+    if not left:
+        return 0
+    if backend == "dask":
+        results = by_dask(left, scheduler, cores)
+    else:
+        results = here(left) if cores == 1 else by_joblib(left, cores)
+    for number, record in enumerate(results, 1):
+        store.append(record)
+        progress(done + number, len(jobs), record)
+    return len(left)

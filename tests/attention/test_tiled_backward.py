@@ -16,7 +16,7 @@ from symattn.attention.groups import repeat_heads
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.by_tiles_backward import backward_by_tiles
+from symattn.attention.streaming.by_tiles import backward_by_tiles
 from symattn.attention.streaming.tiled import (
     Forward,
     Scores,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from symattn.campaigns import backends
-from symattn.campaigns.campaign import run
+from symattn.campaigns.backends import run
 from symattn.campaigns.plan import Job, planned
 from symattn.campaigns.store import Store
 from symattn.campaigns.summary import summary

@@ -51,7 +51,7 @@ class Quotient:
             return x
         if x.__class__ is int:
             return Quotient(None, {0: x} if x else {}, ONE)
-        from symattn.arrays.field.reading import read
+        from symattn.arrays.field.parse import read
 
         return read(x)
 

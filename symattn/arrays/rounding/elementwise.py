@@ -10,12 +10,65 @@ import flint
 import numpy as np
 
 from symattn.arrays.ball import Ball
-from symattn.arrays.rounding import functions
+from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.rounding.array import SPECIAL, Computed, sharply, special
 from symattn.arrays.rounding.bounds import Floats, floats, growth, holds, product, rounding, up
 from symattn.arrays.rounding.deviations import SLACK, bounded
 from symattn.errors import InputError, Undecided
 
+
+def _exp_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
+    """e^x (e^e − 1 − e) ≤ e^x e² e^e / 2, by Taylor."""
+    return np.asarray(y.size * e * e * np.exp(e) / 2)
+
+
+def _log_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
+    """Σ_{k ≥ 2} t^k/k ≤ t²/(2(1 − t)), t = e/x < 1."""
+    t = _share(e, x.low)
+    return np.where(t < 1, t * t / (2 * np.maximum(1 - t, 0)), np.inf)
+
+
+def _sqrt_rest(x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
+    """(√x̂ − √x)²/(2√x), and |√x̂ − √x| ≤ e/√x for e ≤ x."""
+    t = _share(e, x.low)
+    return np.where(t < 1, t * t * y.size / 2, np.where(e == 0, 0, np.inf))
+
+
+def _share(e: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """e/x, rounded up; 0/0 is 0."""
+    return np.where(e == 0, 0.0, up(np.divide(e, x, out=np.full(np.shape(e), np.inf), where=x > 0)))
+
+
+_RESTS = {"exp": _exp_rest, "log": _log_rest, "sqrt": _sqrt_rest}
+
+
+def beyond_tangent(name: str, x: Floats, y: Floats, e: np.ndarray) -> np.ndarray:
+    """Not below |f(x̂) − y − f'(x)(x̂ − x)|: e² max|f''|/2 where f'' has a bound."""
+    return _RESTS[name](x, y, e) if name in _RESTS else FUNCTIONS[name].bend * e * e / 2
+
+
+def steepest(name: str, x: Floats, e: np.ndarray) -> np.ndarray:
+    """Not below |f'| between x and x̂, as |x̂| ≥ |x| − e."""
+    return FUNCTIONS[name].steepest(np.asarray(np.maximum(x.low - e, 0)))
+
+
+class _Balls:
+    """Functions of balls that are no arrays, for slopes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda x: getattr(x, name)()
+
+    class kind:
+        name = "ball"
+        lift = staticmethod(lambda x: x)
+
+
+def slope(name: str, x: Any, y: Any) -> Any:
+    """f'(x) from balls x and y = f(x)."""
+    return FUNCTIONS[name].slope(_Balls(), x, y)
+
+
+# -- arrays ------------------------------------------------------------------------------------------------------------
 SCALE_ROUNDINGS = 6
 
 
@@ -122,7 +175,7 @@ class Elementwise(Computed):
         x, y, e = a.near, floats(value.entries), a.error
         of_balls = np.frompyfunc(lambda s, t: _or_zero(name, s, t), 2, 1)
         slope = floats(of_balls(a.planes[0], value.entries))
-        rest, flat = up(functions.rest(name, x, y, e)), up(functions.steepest(name, x, e) * e)
+        rest, flat = up(beyond_tangent(name, x, y, e)), up(steepest(name, x, e) * e)
         bounded = flat < up(slope.size * e + rest)
         slope = Floats(np.where(bounded, 0, slope.near), np.where(bounded, 0, slope.off))
         exact = (e == 0) & (x.off == 0) & ((x.near == 0) | ((name == "sqrt") & holds(cls.precision.score, y)))
@@ -179,7 +232,7 @@ class Elementwise(Computed):
 
 
 def _or_zero(name: str, x: Any, y: Any) -> Any:
-    return flint.arb(0) if isinstance(x, SPECIAL) else functions.slope(name, x, y)
+    return flint.arb(0) if isinstance(x, SPECIAL) else slope(name, x, y)
 
 
 def _is_one(x: Floats, e: np.ndarray) -> np.ndarray:

@@ -13,13 +13,13 @@ from symattn.attention import inputs
 from symattn.attention.flow import Step
 from symattn.attention.notation import SIZES, SYMBOLS
 from symattn.attention.sizes import Sizes
+from symattn.derivations.attention.letters import entry_letter, product_letter
 from symattn.derivations.attention.reading import Run
 from symattn.derivations.elements import digits, flat, formula, nested
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.walks import run as walks_run
 from symattn.derivations.walks import tokens
-from symattn.derivations.walks.letters import entry_letter, product_letter
 from symattn.derivations.walks.run import TINY
 from symattn.document.model import Text, Values
 from symattn.document.notation import Name, Node, Words

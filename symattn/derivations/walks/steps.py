@@ -10,11 +10,11 @@ import numpy as np
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Undefined
 from symattn.attention.notation import SYMBOLS
+from symattn.derivations.attention.letters import head_symbol, row_symbol
 from symattn.derivations.elements import digits, flat, formula, is_number, nested
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import printed
-from symattn.derivations.walks.letters import head_symbol, row_symbol
 from symattn.derivations.walks.model import Walk, counted, enumerated
 from symattn.derivations.walks.order import arrays_of, first_query, is_of_rows
 from symattn.derivations.walks.reading import held

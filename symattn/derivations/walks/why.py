@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from symattn.attention.notation import D_K, D_MODEL, SYMBOLS
 from symattn.attention.positions.fields import Rotary
+from symattn.derivations.attention.letters import row_symbol
 from symattn.derivations.enclosed import Enclosed
-from symattn.derivations.walks.letters import row_symbol
 from symattn.derivations.walks.model import Walk
 from symattn.derivations.walks.order import first_query
 from symattn.derivations.walks.printed import reproduced_by

@@ -11,7 +11,7 @@ from symattn.attention.fields import brief, refusal
 from symattn.attention.gradients.backward import backward
 from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
-from symattn.attention.streaming.by_tiles_backward import backward_by_tiles
+from symattn.attention.streaming.by_tiles import backward_by_tiles
 from symattn.errors import InputError
 from symattn.verification.definitions.attending import (
     FEW,
