@@ -49,6 +49,7 @@ def words(context: click.Context, parameter: click.Parameter, text: str | None) 
 @click.option("--input", "file", metavar="FILE", help="An npz file of q, k, v, ...: the bound of each element.")
 @click.option("--compare/--no-compare", default=True, help="Try what other tolerances accept and refuse.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the inputs of that comparison.")
+@click.option("--alpha", type=float, default=1e-9, metavar="P", help="That a right output exceeds the sharp tolerance.")
 @fields
 @variants
 @options
@@ -63,7 +64,7 @@ def command(output: Output, **wishes: Any) -> int:
     from symattn.verification.tolerances.command import Wish, document
 
     told = {**given(wishes), **chosen(wishes)}
-    names = ("n", "dk", "dtype", "contract", "accumulate", "tile", "inputs", "largest", "file", "seed")
+    names = ("n", "dk", "dtype", "contract", "accumulate", "tile", "inputs", "largest", "file", "seed", "alpha")
     own = {name: told.pop(name, wishes[name]) for name in names if wishes[name] is not None}
     compare = told.pop("compare", False)
     spec, _ = specified(told)

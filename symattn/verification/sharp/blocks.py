@@ -98,10 +98,17 @@ class Block:
     def tolerance(self, how: Stores, lam: float) -> Floats:
         """min(λ σ, what roundings do at their worst) + r + half an ulp, for each element by itself, (r, d_v)."""
         sigma, spread = self.noise(how)
-        worst = self.relative(how)[0] + how.scores * how.u * self.mean
-        first = worst * (self.largest + np.abs(self.o)) + (len(self.values) + 16) * W * self.largest
-        inside = np.minimum(lam * sigma, first) + self.second(how, lam * spread) + self.error
+        inside = np.minimum(lam * sigma, self.worst(how)) + self.second(how, lam * spread) + self.error
         return np.asarray(inside + half_ulp(how.returned, np.abs(self.o) + inside))
+
+    def worst(self, how: Stores) -> Floats:
+        """The first order at its worst, Σ p E max{|v|, |v − o|}, for each element, (r, d_v)."""
+        least, _ = self.relative(how)
+        p = self.p.astype(np.float32)
+        p *= (least + how.scores * how.u * self.sizes).astype(np.float32) if how.scores else least.astype(np.float32)
+        own = (p @ np.abs(self.values).astype(np.float32)).astype(np.float64)
+        total = p.sum(axis=1, keepdims=True, dtype=np.float64) + np.sqrt(self.rest(how))
+        return np.asarray((own + np.abs(self.o) * total) * SLACK + (len(self.values) + 16) * W * self.largest)
 
     def noise(self, how: Stores) -> tuple[Floats, Floats]:
         """σ of each element before the output is rounded, (r, d_v), and √(Σ m p² h²), (r, 1)."""

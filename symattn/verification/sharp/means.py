@@ -16,7 +16,7 @@ import numpy as np
 
 from symattn.attention.enclosing.pattern import Head, checked, heads
 from symattn.attention.spec import Attention
-from symattn.verification.sharp.blocks import SLACK, Block, block
+from symattn.verification.sharp.blocks import SLACK, Block, block, blocks
 from symattn.verification.sharp.limits import Floats, Stores, factor, half_ulp
 from symattn.verification.sharp.ways import replays, ways
 
@@ -66,6 +66,49 @@ def judged(
     return best
 
 
+class Limits:
+    """σ² and r of directions in the outputs of a block; ``noise`` is the square of that of each element."""
+
+    def __init__(self, b: Block, how: Stores, lam: float) -> None:
+        sigma, spread = b.noise(how)
+        half = half_ulp(how.returned, np.abs(b.o))
+        self.noise, self.half = sigma**2 + half**2, half**2
+        self.w, self.second = b.squares(how), b.curvature(how, lam * spread).astype(np.float32)
+        self.total, self.rest = self.w.sum(axis=1), b.rest(how)[:, 0]
+        self.o, self.values = np.nan_to_num(b.o), b.values.astype(np.float32).T
+        self.eta, self.sums = b.least(how)
+        self.last = b.error + how.u**2 * np.abs(self.o)
+
+    def of(self, direction: Floats) -> tuple[Floats, Floats]:
+        """σ² and r of each row, (r,), for D (r, d_v)."""
+        largest = np.abs(direction).max(axis=1)
+        unit = np.where(largest > 0, largest, 1.0)  # squares of what is small would vanish in float32
+        d = direction / unit[:, None]
+        a, g = d.astype(np.float32) @ self.values, np.vecdot(d, self.o)
+        power, size = a * a, np.abs(a)
+        around = np.vecdot(self.w, power)
+        apart = around - 2 * g * np.vecdot(self.w, a) + g * g * self.total
+        squares = np.maximum(around, apart) * SLACK + self.rest * g * g + np.vecdot(d * d, self.half)
+        squares += self.eta * power.sum(axis=1) + self.sums * size.max(axis=1) ** 2
+        rest = np.vecdot(self.second, size) * SLACK + self.second.sum(axis=1) * np.abs(g)
+        return squares * unit**2, (rest + np.vecdot(np.abs(d), self.last)) * unit
+
+
+def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Floats, alpha: float) -> float:
+    """λ σ + r for one direction, ``weights`` (…, n_q, d_v); ∞ where scores of different queries coincide."""
+    lam, every = factor(1, alpha), list(heads(spec, checked(spec, inputs)))
+    squares, rest = [], 0.0
+    for head in every:
+        for b in blocks(spec, head, np.arange(len(head.q))):
+            if _coincide(b):
+                return float("inf")
+            square, more = Limits(b, how, lam).of(weights[head.index][b.rows])
+            squares.append(np.sqrt(square))
+            rest += float(more.sum())
+    together = np.bincount(_groups(np.concatenate([head.q for head in every])), np.concatenate(squares))
+    return lam * float(np.sqrt((together**2).sum())) + rest
+
+
 #: The largest share of a limit: in which kind of part, of which direction and part, θ and its half interval.
 Worst = tuple[float, str, tuple[int, ...], float, float]
 
@@ -87,28 +130,11 @@ class _Scan:
 
     def _limits(self, head: int, b: Block) -> Floats:
         """D for every direction, (m, r, d_v); fills σ², r and ⟨D, x⟩."""
-        how, sigma_beta = self.how, b.noise(self.how)
-        half = half_ulp(how.returned, np.abs(b.o))
-        noise = sigma_beta[0] ** 2 + half**2
-        w, second = b.squares(how), b.curvature(how, self.lam * sigma_beta[1]).astype(np.float32)
-        total, rest, o = w.sum(axis=1), b.rest(how)[:, 0], np.nan_to_num(b.o)
-        eta, sums = b.least(how)
-        last = b.error + how.u**2 * np.abs(o)
-        found, values = [], b.values.astype(np.float32).T
+        limits, found = Limits(b, self.how, self.lam), []
         for m, direction in enumerate(directions(b)):
             x = np.where(np.isfinite(direction.x), direction.x, 0.0)
-            largest = np.abs(x / noise).max(axis=1)
-            unit = np.where(largest > 0, largest, 1.0)  # squares of what is small would vanish in float32
-            d = x / noise / unit[:, None]
-            a, g = d.astype(np.float32) @ values, np.vecdot(d, o)
-            power, size = a * a, np.abs(a)
-            around = np.vecdot(w, power)
-            apart = around - 2 * g * np.vecdot(w, a) + g * g * total
-            squares = np.maximum(around, apart) * SLACK + rest * g * g + np.vecdot(d * d, half**2)
-            squares += eta * power.sum(axis=1) + sums * size.max(axis=1) ** 2
-            later = np.vecdot(second, size) * SLACK + second.sum(axis=1) * np.abs(g) + np.vecdot(np.abs(d), last)
-            d *= unit[:, None]
-            self.squares[m, head], self.rest[m, head] = squares * unit**2, later * unit
+            d = x / limits.noise
+            self.squares[m, head], self.rest[m, head] = limits.of(d)
             self.length[m, head] = np.vecdot(d, x)
             found.append(d)
         return np.array(found)

@@ -10,6 +10,7 @@ from symattn.arrays.precision import Contract
 from symattn.attention.spec import Attention
 from symattn.document.model import Document
 from symattn.errors import InputError
+from symattn.verification.sharp.limits import ALPHA
 from symattn.verification.tolerances import telling
 from symattn.verification.tolerances.asked import Beforehand
 from symattn.verification.tolerances.tolerance import USUAL, Tolerance, bound
@@ -32,6 +33,7 @@ class Wish:
     largest: float = 1.0
     file: str | None = None
     seed: int = 0
+    alpha: float = ALPHA
     compare: bool = True
     spec: Attention = _USUAL
 
@@ -56,6 +58,7 @@ def _found(wish: Wish, command: str) -> Iterator[Tolerance]:
         "contract": wish.contract,
         "accumulate": wish.accumulate,
         "tile": wish.tile,
+        "alpha": wish.alpha,
         "command": command,
     }
     if wish.file is not None:

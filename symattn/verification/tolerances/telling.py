@@ -28,7 +28,9 @@ from symattn.document.notation import Decimal, Fence, Node, name, relation
 from symattn.document.tex import tex
 from symattn.evidence import Evidence, Grade
 from symattn.verification.bounding.formula import formula
+from symattn.verification.sharp.limits import HYPOTHESIS
 from symattn.verification.tolerances.asked import Beforehand, ForInputs
+from symattn.verification.tolerances.sharp import Sharp
 from symattn.verification.tolerances.weighing import KEYS, ROWS, Weighed
 
 ARGUED = Evidence(Grade.ARGUED, "by the rule printed, under A1 and A2")
@@ -47,27 +49,28 @@ def digits(x: float, of: int = 3) -> str:
     return f"{float(written):.{of}g}"
 
 
-def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str) -> Document:
+def beforehand(asked: Beforehand, weighed: Sequence[Weighed], command: str, sharp: Sharp | None = None) -> Document:
     """The document for sizes."""
     value, s = asked.value, asked.sizes
     sizes = f"n = {s.n_k} · d_k = {s.d_k} · {asked.precision.name}"
     return Document(
         "bound", "bound", ("How far correct attention may be off",),
-        (*_before(asked), *_others(weighed, asked)),
+        (*_before(asked, sharp), *_others(weighed, asked)),
         subtitle=(sizes,),
         command=command,
         parameters={"n": s.n_k, "dk": s.d_k, "dtype": asked.precision.name, "contract": asked.precision.contract,
                     "fields": _fields(asked.spec)},
         record={"formula": tex(formula()[0]), "value": value if isfinite(value) else None,
-                "parts": _parts(asked.bound.parts), "tolerances": [_record(w) for w in weighed]},
+                "parts": _parts(asked.bound.parts), "tolerances": [_record(w) for w in weighed], **_told(sharp)},
         hints=() if isfinite(value) else ("symattn bound --contract fused   scores and sums are kept in float32",),
     )  # fmt: skip
 
 
-def _before(asked: Beforehand) -> Iterator[Block]:
+def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[Block]:
     yield _assumptions(asked)
     yield _steps(asked.bound.parts, asked.bound.value)
     yield _result(asked.value, asked.bound.formula, ARGUED)
+    yield from _sharply(sharp, Evidence(Grade.SAMPLED, "the inputs are drawn"))
     yield Heading(("Why it holds",))
     yield Items(tuple((line,) for line in asked.bound.derivation))
     columns = (Column(("letter",), "left"), Column(("what it is",), "left"), Column(("value",)))
@@ -129,19 +132,19 @@ def _parts(found: Mapping[str, float]) -> list[dict[str, Any]]:
     return [{"step": step, "value": x} for step, x in sorted(found.items(), key=lambda item: -item[1])]
 
 
-def for_inputs(asked: ForInputs, path: str, command: str) -> Document:
+def for_inputs(asked: ForInputs, path: str, command: str, sharp: Sharp | None = None) -> Document:
     """The document for given inputs."""
     atol, rtol = asked.needed
     shape = " × ".join(map(str, asked.bound.allowed.shape))
     return Document(
-        "bound", "bound", ("How far correct attention may be off, for given inputs",), tuple(_given(asked, path)),
+        "bound", "bound", ("How far correct attention may be off, for given inputs",), tuple(_given(asked, sharp)),
         subtitle=(f"{asked.precision.name} · output {shape}",),
         command=command,
         parameters={"input": path, "dtype": asked.precision.name, "contract": asked.precision.contract,
                     "fields": _fields(asked.spec)},
         record={"formula": tex(formula()[0]), "value": atol if isfinite(atol) else None,
                 "parts": _parts(asked.bound.steps()), "rtol": rtol if isfinite(rtol) else None,
-                "allowed": _nested(asked.bound.allowed)},
+                "allowed": _nested(asked.bound.allowed), **_told(sharp)},
     )  # fmt: skip
 
 
@@ -149,13 +152,33 @@ def _nested(a: Any) -> Any:
     return [_nested(x) for x in a] if a.ndim else float(a) if isfinite(a) else None
 
 
-def _given(asked: ForInputs, path: str) -> Iterator[Block]:
+def _sharply(sharp: Sharp | None, evidence: Evidence) -> Iterator[Block]:
+    """The sharp tolerance, its probability and its hypothesis."""
+    if sharp is None:
+        return
+    mean = sharp.mean()
+    of_mean = f"; {digits(mean)} for the mean of all {sharp.elements.size}" if isfinite(mean) else ""
+    each = f" for each element (median {digits(sharp.median)}){of_mean}"
+    yield Result("Rounding to nearest", (), (evidence,), (Code(f"atol={digits(sharp.largest)}, rtol=0"), each))
+    yield Note((f"But for a probability of {sharp.alpha:g}, {sharp.words}, if {HYPOTHESIS}.",))
+
+
+def _told(sharp: Sharp | None) -> dict[str, Any]:
+    if sharp is None:
+        return {}
+    mean = sharp.mean()
+    return {"sharp": {"alpha": sharp.alpha, "value": sharp.largest, "median": sharp.median, "inputs": sharp.words,
+                      "mean": mean if isfinite(mean) else None, "hypothesis": HYPOTHESIS}}  # fmt: skip
+
+
+def _given(asked: ForInputs, sharp: Sharp | None) -> Iterator[Block]:
     atol, rtol = asked.needed
     yield Assumptions((_arithmetic(asked.spec, asked.precision, "A1"),))
     if asked.bound.parts:
         yield _steps(asked.bound.steps(), atol)
         yield Paragraph((f"The parts are those of the element with the largest bound, {list(asked.bound.where)}.",))
     yield _result(atol, (), FOR_INPUTS)
+    yield from _sharply(sharp, Evidence(Grade.ARGUED, "for these inputs, under the hypothesis below"))
     columns = (Column(("row",)), *(Column((str(c),)) for c in range(min(asked.bound.allowed.shape[-1], 8))))
     rows = asked.bound.allowed.reshape(-1, asked.bound.allowed.shape[-1])
     yield Table(columns, tuple(((str(i),), *((digits(x),) for x in row[:8])) for i, row in enumerate(rows[:8])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from os import PathLike, fspath
 from typing import Any
@@ -15,10 +16,12 @@ from symattn.attention.spec import Attention
 from symattn.document.model import Document, Printable
 from symattn.errors import InputError
 from symattn.verification.probing.inputs import Sizes
+from symattn.verification.sharp.limits import ALPHA
 from symattn.verification.tolerances import given, telling
 from symattn.verification.tolerances.asked import Beforehand, ForInputs, beforehand, for_inputs
 from symattn.verification.tolerances.picked import picked
 from symattn.verification.tolerances.reach import bounded, normal
+from symattn.verification.tolerances.sharp import Sharp, sharp
 from symattn.verification.tolerances.weighing import Weighed, weigh
 
 USUAL: Contract = "fused"  # kernels keep scores wide
@@ -31,6 +34,7 @@ class Tolerance(Printable):
     asked: Beforehand | ForInputs
     source: str = ""
     command: str = ""
+    alpha: float = ALPHA
 
     @property
     def value(self) -> float:
@@ -49,11 +53,20 @@ class Tolerance(Printable):
             return self.asked.bound.allowed
         raise InputError("a bound for sizes has no elements; mend: give the inputs, bound(inputs={'q': …, …})")
 
+    @cached_property
+    def sharp(self) -> Sharp | None:
+        """What roundings to nearest do to each element and to means, but for ``alpha``; see ``sharp.Sharp``.
+
+        Without inputs it is on inputs that are drawn; None of what is wider than 16 bits or no plain attention.
+        """
+        return sharp(self.asked, self.alpha)
+
     def document(self, compare: bool = False, seed: int = 0) -> Document:
         """The tolerance with its reasons; ``compare`` adds what tolerances that people pick would say, in seconds."""
         if isinstance(self.asked, ForInputs):
-            return telling.for_inputs(self.asked, self.source, self.command)
-        return telling.beforehand(self.asked, self._compared(seed) if compare else (), self.command)
+            return telling.for_inputs(self.asked, self.source, self.command, self.sharp)
+        weighed = self._compared(seed) if compare else ()
+        return telling.beforehand(self.asked, weighed, self.command, sharp(self.asked, self.alpha, seed))
 
     def _compared(self, seed: int) -> tuple[Weighed, ...]:
         asked = self.asked
@@ -79,6 +92,7 @@ def bound(
     accumulate: str | None = None,
     tile: int | None = None,
     largest: float | None = None,
+    alpha: float = ALPHA,
     command: str = "",
 ) -> Tolerance:
     """Return how far correct attention may be off: the tolerance that a test needs, proved and not picked.
@@ -87,7 +101,9 @@ def bound(
     them it is for all inputs with ``n`` keys of width ``d_k`` and entries from N(0, 1), or of at most ``largest``.
     ``dtype`` is the arithmetic, by name or as a ``Precision``; ``contract`` says whether scores are stored in it
     (``eager``) or wider (``fused``, the usual one here), ``accumulate`` in what sums are taken, and ``tile`` how many
-    keys come at a time. Raises InputError for what no bound is proved of, and for bad inputs.
+    keys come at a time. In bfloat16 and float16 ``sharp`` has, beside this worst case, what roundings to nearest do but
+    for a probability of ``alpha``, for each element and for weighted means. Raises InputError for what no bound is
+    proved of, and for bad inputs.
 
     >>> bound(n=256, d_k=64, dtype="bfloat16").value < 1
     True
@@ -95,6 +111,8 @@ def bound(
     >>> found = bound(Attention(causal=True), {"q": np.eye(2), "k": np.eye(2), "v": np.eye(2)}, "float16")
     >>> found.allowed.shape, bool(found.value == found.allowed.max())
     ((2, 2), True)
+    >>> found.sharp.largest < found.value, found.sharp.mean() < found.sharp.largest
+    (True, True)
     """
     spec = Attention() if spec is None else spec
     usual = USUAL if contract is None and isinstance(dtype, str) else contract
@@ -103,12 +121,12 @@ def bound(
         sizes = Sizes(_size("n", n), n, _size("d_k", d_k), d_k)
         precision = precision if tile is None else precision.in_tiles(n, tile)
         reach = normal(sizes) if largest is None else bounded(sizes, largest)
-        return Tolerance(beforehand(spec, precision, sizes, reach), command=command)
+        return Tolerance(beforehand(spec, precision, sizes, reach), command=command, alpha=alpha)
     file = "" if isinstance(inputs, Mapping) else fspath(inputs)
     form = Precision.of(dtype)
     arrays = given.checked(inputs, spec, form) if isinstance(inputs, Mapping) else given.read(file, spec, form)
     precision = precision if tile is None else precision.in_tiles(arrays["k"].shape[-2], tile)
-    return Tolerance(for_inputs(spec, precision, arrays), file or "the arrays", command)
+    return Tolerance(for_inputs(spec, precision, arrays), file or "the arrays", command, alpha)
 
 
 def _size(name: str, value: object) -> int:

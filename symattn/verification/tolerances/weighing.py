@@ -69,7 +69,7 @@ def weigh(
 def _weighed(
     spec: Attention, precision: Precision, family: str, sizes: Sizes, tolerances: Sequence[Tolerance], seed: int
 ) -> Iterator[Weighed]:
-    inputs = _inputs(spec, precision, family, sizes, seed)
+    inputs = drawn(spec, precision, FAMILIES[family], sizes, seed)
     exact = _run(spec, inputs)
     allowed = bound(spec, inputs, precision).allowed
     wrong = [(m, y) for m, y in _wrong(spec, inputs, exact) if _beyond(y, exact, allowed)]
@@ -79,14 +79,21 @@ def _weighed(
         yield Weighed(tolerance, family, accepted, len(wrong), tolerance.needed(got, exact))
 
 
-def _inputs(spec: Attention, precision: Precision, family: str, sizes: Sizes, seed: int) -> dict[str, Array]:
+def drawn(
+    spec: Attention,
+    precision: Precision,
+    changed: Callable[[str, Array], Array],
+    sizes: Sizes,
+    seed: int,
+    most: int = KEYS,
+) -> dict[str, Array]:
+    """Inputs from N(0, 1), changed by name, of at most ``ROWS`` queries and ``most`` keys."""
     rng = np.random.default_rng(seed)
     names = ("q", "k", "v", *(n for n, wanted in NEEDED.items() if wanted(spec) and n not in ("mask", "keep")))
     arguments = tuple(Argument(n, n) for n in (*names, *_masks(spec)))
-    keys = min(sizes.n_k, KEYS)
+    keys = min(sizes.n_k, most)
     maker = Maker(spec, Convention(arguments), precision, Domain(max_tokens=keys, max_width=sizes.d_k))
     rows = keys if maker.square else min(sizes.n_q, ROWS)
-    changed = FAMILIES[family]
     return maker.make(Sizes(rows, keys, sizes.d_k, sizes.d_v), lambda n, s: changed(n, rng.standard_normal(s)), rng)
 
 

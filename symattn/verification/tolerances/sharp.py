@@ -1,0 +1,93 @@
+"""Beside the worst case: what roundings to nearest do, element by element and in means, but for a probability."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.spec import Attention
+from symattn.errors import InputError, Refused
+from symattn.verification.bounding.plain import applies, of_places
+from symattn.verification.sharp.elements import tolerances
+from symattn.verification.sharp.limits import ALPHA, Floats, Stores
+from symattn.verification.sharp.means import of_mean
+from symattn.verification.tolerances.asked import Beforehand, ForInputs
+from symattn.verification.tolerances.weighing import drawn
+
+_KEYS = 8192  # that inputs are drawn for, at most
+
+
+@dataclass(frozen=True, eq=False)
+class Sharp:
+    """The sharp tolerance of each element, (…, n_q, d_v), and of weighted means of them, but for ``alpha`` each.
+
+    ``words`` say for which inputs. The hypotheses and the proof: ``verification.sharp.limits``.
+    """
+
+    elements: Floats
+    alpha: float
+    words: str
+    spec: Attention
+    inputs: Mapping[str, Any]
+    how: Stores
+
+    @property
+    def largest(self) -> float:
+        """The largest tolerance of an element: atol, with rtol = 0."""
+        return float(self.elements.max(initial=0.0))
+
+    @property
+    def median(self) -> float:
+        """The median of the tolerances."""
+        return float(np.median(self.elements))
+
+    def mean(self, weights: Any = None) -> float:
+        """How far Σ weights · (out − exact) may be off; by default the mean of all elements.
+
+        ``weights`` (…, n_q, d_v) must not depend on what is judged. ∞ where scores of different queries coincide, so
+        that their roundings do.
+        """
+        shape = self.elements.shape
+        try:
+            given = np.full(shape, 1 / max(self.elements.size, 1)) if weights is None else np.asarray(weights, float)
+            given = np.broadcast_to(given, shape)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"weights are no array that fits the output, {shape}; mend: one weight an element"
+            ) from None
+        return of_mean(self.spec, self.inputs, self.how, given, self.alpha)
+
+
+def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) -> Sharp | None:
+    """The sharp tolerance for the inputs given, or for inputs drawn as those of a bound beforehand are supposed to be.
+
+    None where the filter does not speak: of float32 and wider, fp8, what is no plain attention.
+    """
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha is {alpha}; it is a probability: mend: a number between 0 and 1")
+    how = Stores.of(asked.precision, wide_sums=True)
+    if how is None:
+        return None
+    given, words = (asked.inputs, "for these inputs") if isinstance(asked, ForInputs) else _drawn(asked, seed)
+    if not applies(asked.spec, given):
+        return None
+    try:
+        spec, inputs = of_places(asked.spec, dict(given))
+        return Sharp(tolerances(spec, inputs, how, alpha)[1], alpha, words, spec, inputs, how)
+    except Refused:
+        return None
+
+
+def _drawn(asked: Beforehand, seed: int) -> tuple[dict[str, Any], str]:
+    most = asked.reach.v
+
+    def changed(name: str, a: Floats) -> Floats:
+        return a if asked.reach.normal else np.clip(a, -most, most)
+
+    inputs = drawn(asked.spec, asked.precision, changed, asked.sizes, seed, _KEYS)
+    entries = "N(0, 1)" if asked.reach.normal else f"N(0, 1), cut off at {most:g}"
+    rows, keys = inputs["q"].shape[-2], inputs["k"].shape[-2]
+    return inputs, f"on {rows} queries and {keys} keys drawn from {entries}"

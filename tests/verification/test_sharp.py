@@ -1,0 +1,139 @@
+"""The sharp tolerance of elements and means: it holds for right kernels, is far below the worst case, says of what."""
+
+from __future__ import annotations
+
+import json
+from math import isinf, sqrt
+
+import numpy as np
+import pytest
+
+from symattn import Attention, bound
+from symattn.arrays.formats import Format
+from symattn.attention.enclosing.pattern import Head, heads
+from symattn.errors import InputError
+from symattn.render import render
+from symattn.verification.sharp.blocks import Block, block
+from symattn.verification.sharp.limits import Stores, factor, half_ulp
+from symattn.verification.sharp.means import of_mean
+
+F = Format("float16")
+
+
+def drawn(n: int, d: int = 16, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {name: F.rounded(rng.standard_normal((n, d))) for name in "qkv"}
+
+
+def kernel(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    s = q @ k.T / sqrt(q.shape[-1])
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return F.rounded(F.rounded(e) @ v / e.sum(-1, keepdims=True))
+
+
+def one(inputs: dict[str, np.ndarray], spec: Attention | None = None) -> tuple[Head, Block]:
+    head = next(heads(spec or Attention(), inputs))
+    return head, block(spec or Attention(), head, np.arange(len(head.q)))
+
+
+def test_it_lies_between_errors_and_the_worst_case() -> None:
+    inputs = drawn(200)
+    found = bound(inputs=inputs, dtype="float16")
+    assert found.sharp is not None
+    exact = np.asarray(Attention()(**inputs), dtype=float)
+    errors = np.abs(kernel(**inputs) - exact)
+    assert (errors < found.sharp.elements / 2).all()
+    assert (found.sharp.elements < 1.4 * found.allowed).all()  # its exponential is worse, and so are few keys
+    assert found.sharp.median < 0.8 * np.median(found.allowed)
+    assert abs((kernel(**inputs) - exact).mean()) < found.sharp.mean() / 2
+    assert found.sharp.mean() < found.sharp.median / 20
+    first = np.zeros(exact.shape)
+    first[3, 5] = 1
+    assert found.sharp.mean(first) < found.sharp.elements[3, 5] * 1.01
+
+
+def test_a_smaller_probability_takes_a_larger_tolerance() -> None:
+    inputs = drawn(30)
+    usual, rare = (bound(inputs=inputs, dtype="float16", alpha=a) for a in (1e-9, 1e-30))
+    assert usual.sharp is not None
+    assert rare.sharp is not None
+    assert (rare.sharp.elements > usual.sharp.elements).all()
+    assert factor(10, 1e-9) == pytest.approx(sqrt(2 * np.log(20e9)))
+
+
+def test_what_it_does_not_speak_of() -> None:
+    inputs = drawn(8)
+    assert bound(inputs=inputs).sharp is None
+    assert bound(n=64).sharp is None
+    assert bound(Attention(softcap=5.0), inputs, "float16").sharp is None
+    found = bound(inputs=inputs, dtype="float16").sharp
+    assert found is not None
+    with pytest.raises(InputError, match="weights"):
+        found.mean(np.ones(3))
+    with pytest.raises(InputError, match="alpha"):
+        _ = bound(inputs=inputs, dtype="float16", alpha=0.0).sharp
+    whole = {name: np.random.default_rng(0).integers(-2, 3, (60, 4)).astype(float) for name in "qkv"}
+    coinciding = bound(inputs=whole, dtype="float16").sharp
+    assert coinciding is not None
+    assert isinf(coinciding.mean())
+
+
+def test_documents_say_probability_and_hypothesis() -> None:
+    found = bound(n=512, d_k=32, dtype="bfloat16").document()
+    text = " ".join(render(found, "text").split())
+    assert "Rounding to nearest [sampled: the inputs are drawn]" in text
+    assert "But for a probability of 1e-09, on 16 queries and 512 keys drawn from N(0, 1), if roundings" in text
+    told = json.loads(render(found, "json"))["sharp"]
+    assert told["value"] < 0.1 * bound(n=512, d_k=32, dtype="bfloat16").value
+    assert told["mean"] < told["median"] < told["value"]
+    given = render(bound(inputs=drawn(9), dtype="float16").document(), "text")
+    assert "Rounding to nearest  [argued: for these inputs, under the hypothesis below]" in given
+
+
+def test_equal_scores_are_rounded_alike() -> None:
+    inputs = drawn(40)
+    inputs["k"][20:] = inputs["k"][:20]
+    _, b = one(inputs)
+    assert (np.asarray(b.alike) == 2).all()
+    assert one(drawn(40))[1].alike == 1.0
+    inputs["v"][20:] = inputs["v"][:20]
+    twice, _ = one(inputs)[1].noise(Stores(F, 0, F))
+    once, _ = one({name: a[:20] if name != "q" else a for name, a in inputs.items()})[1].noise(Stores(F, 0, F))
+    np.testing.assert_allclose(twice, once, rtol=0.02)
+
+
+def test_equal_queries_are_rounded_alike() -> None:
+    inputs, how = drawn(40), Stores(F, 0, F)
+    apart = of_mean(Attention(), inputs, how, np.full((40, 16), 1.0), 1e-9)
+    inputs["q"][1:] = inputs["q"][:1]
+    assert of_mean(Attention(), inputs, how, np.full((40, 16), 1.0), 1e-9) > 3 * apart
+
+
+def test_noise_is_that_of_roundings_that_are_drawn() -> None:
+    """σ against the spread of outputs whose weights are off by ± half an ulp: the sum before, the sum after."""
+    inputs, how = drawn(50), Stores(F, 0, F)
+    _, b = one(inputs)
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], (400, *b.p.shape))
+    p = b.p * (1 + how.u * signs)
+    for out in (p @ b.values, p @ b.values / p.sum(-1, keepdims=True)):
+        spread = (out - b.o).std(axis=0)
+        assert (spread < 1.2 * b.noise(how)[0]).all()
+    assert np.median((p @ b.values).std(axis=0) / b.noise(how)[0]) > 0.7
+
+
+def test_the_reference_is_enclosed() -> None:
+    from symattn import enclose_rows
+
+    inputs = drawn(30)
+    spec = Attention(causal=True)
+    _, b = one(inputs, spec)
+    exact = enclose_rows(spec, inputs, range(30)).midpoints()
+    assert (np.abs(exact - b.o) <= b.error).all()
+    assert b.error.max() < 1e-10
+
+
+def test_half_an_ulp_is_that_of_the_format() -> None:
+    x = np.array([0.0, 1e-7, 2.0**-14, 0.75, 1.0, 3.0, 1000.0])
+    near = F.cast(x)
+    wanted = np.spacing(near).astype(float) / 2
+    assert half_ulp(F, near.astype(float)).tolist() == wanted.tolist()
