@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from symattn.attention.notation import ARRAYS
+from symattn.attention.notation import ARRAYS, WIDE, Wanted
 from symattn.attention.positions import checks as position_checks
 from symattn.attention.sizes import Sizes, check_batches, check_holds
 from symattn.errors import InputError
@@ -23,44 +23,10 @@ _BIASES = ("b_q", "b_k", "b_v", "b_o")
 _OF_X = ("x", "y", *_WEIGHTS, *_BIASES)
 #: Inputs that are added to scores, and cast to their type.
 SUMMANDS = ("mask", "bias")
-#: Scores by which queries and keys may differ in width.
-WIDE = ("general", "additive")
-
 #: Inputs beside tokens and projections: needed if the specification says so, and refused if not.
-NEEDED: dict[str, Callable[[Attention], bool]] = {
-    "mask": lambda spec: spec.mask is not None,
-    "keep": lambda spec: spec.padding,
-    "bias": lambda spec: spec.bias,
-    "scale": lambda spec: spec.scale == "given",
-    "sink": lambda spec: spec.sink == "given",
-    "drop": lambda spec: bool(spec.dropout),
-    "w_s": lambda spec: spec.score in WIDE,
-    "u_s": lambda spec: spec.score == "additive",
-    "v_s": lambda spec: spec.score == "additive",
-    "w_in": lambda spec: spec.packed,
-    "w_dkv": lambda spec: spec.latent is not None,
-    "w_uk": lambda spec: spec.latent is not None,
-    "w_uv": lambda spec: spec.latent is not None,
-    "w_kr": lambda spec: spec.latent is not None,
-    "w_dq": lambda spec: spec.latent is not None and spec.latent.queries,
-    "w_uq": lambda spec: spec.latent is not None and spec.latent.queries,
-    **position_checks.NEEDED,
-}
+NEEDED: dict[str, Wanted] = {name: named.needed for name, named in ARRAYS.items() if named.needed}
 #: Inputs that a specification can take and does not need.
-OPTIONAL: dict[str, Callable[[Attention], bool]] = {
-    "doc": lambda spec: spec.documents,
-    "doc_q": lambda spec: spec.documents,
-    "doc_k": lambda spec: spec.documents,
-    "b_in": lambda spec: spec.packed,
-    "g_q": lambda spec: spec.qk_norm in ("rms", "layer"),
-    "g_k": lambda spec: spec.qk_norm in ("rms", "layer"),
-    "beta_q": lambda spec: spec.qk_norm == "layer",
-    "beta_k": lambda spec: spec.qk_norm == "layer",
-    "g_ckv": lambda spec: spec.latent is not None and spec.latent.norm is not None,
-    "g_cq": lambda spec: spec.latent is not None and spec.latent.norm is not None and spec.latent.queries,
-    **position_checks.OPTIONAL,
-}
-
+OPTIONAL: dict[str, Wanted] = {name: named.optional for name, named in ARRAYS.items() if named.optional}
 _ASKED = NEEDED | OPTIONAL
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from symattn.attention.positions.fields import Alibi, Buckets, Disentangled, Rotary, Shaw, TransformerXL
 from symattn.document.notation import (
     Name,
     Node,
@@ -20,6 +22,10 @@ from symattn.document.notation import (
     node,
     relation,
 )
+
+if TYPE_CHECKING:
+    from symattn.attention.latent import Latent
+    from symattn.attention.spec import Attention
 
 D_K, D_V, D_MODEL = name("d", "k"), name("d", "v"), name("d", "model")
 TIMES = name("⊙")  # entry by entry
@@ -37,18 +43,26 @@ SIZES: dict[str, Node] = {
 }  # fmt: skip
 
 
+#: Scores by which queries and keys may differ in width.
+WIDE = ("general", "additive")
+Wanted = Callable[["Attention"], bool]
+
+
 @dataclass(frozen=True)
 class Named:
     """An array of attention: the letter that stands for it, its name in words, and its shape.
 
     A shape names axes by letters: ``… [h] n_q d_k`` may have axes of batches in front, and has one of heads if there
-    are several; ``h*d_k`` holds the heads side by side; ``n_k?`` may have the length 1.
+    are several; ``h*d_k`` holds the heads side by side; ``n_k?`` may have the length 1. An input beside tokens and
+    their projections is ``needed`` by some specifications, or ``optional`` there, and refused by all others.
     """
 
     symbol: Node
     title: str
     shape: str
     holds: Literal["numbers", "booleans", "whole numbers"] = "numbers"
+    needed: Wanted | None = None
+    optional: Wanted | None = None
 
 
 def _weight(role: Role, letter: str, title: str, shape: str) -> tuple[Named, Named]:
@@ -73,6 +87,26 @@ def _score(base: str, title: str) -> Named:
     return Named(Name(base, role="score"), title, _SCORES)
 
 
+def _has(field: str, *words: str) -> Wanted:
+    """Whether a field is one of these words; without words, whether it is set."""
+    return lambda s: getattr(s, field) in words if words else bool(getattr(s, field))
+
+
+def _at(kind: type, wanted: Callable[[Any], bool] = lambda position: True) -> Wanted:
+    """Whether a specification has positions of a kind, and those are as wanted."""
+    return lambda s: isinstance(s.position, kind) and wanted(s.position)
+
+
+def _latent(wanted: Callable[[Latent], Any] = lambda latent: True) -> Wanted:
+    """Whether it has a latent, and that is as wanted."""
+    return lambda s: s.latent is not None and bool(wanted(s.latent))
+
+
+_tables, _places = _at(Rotary, lambda p: p.given == "tables"), _at(Rotary, lambda p: p.given == "positions")
+_xl, _additive = _at(TransformerXL), _has("score", "additive")
+_to_keys, _to_queries = _at(Disentangled, lambda p: p.to_position), _at(Disentangled, lambda p: p.to_content)
+_gain, _layer, _queries = _has("qk_norm", "rms", "layer"), _has("qk_norm", "layer"), _latent(lambda c: c.queries)
+_normed, _both = _latent(lambda c: c.norm), _latent(lambda c: c.norm and c.queries)
 #: Every array that an input or a step is called by.
 ARRAYS: dict[str, Named] = {
     "x": Named(name("X", role="input"), "Tokens", "… n_q d_model"),
@@ -82,51 +116,52 @@ ARRAYS: dict[str, Named] = {
     "v": Named(name("V", role="value"), "Values", "… [g] n_k d_v"),
     "w_q": _OF_Q[0], "b_q": _OF_Q[1], "w_k": _OF_K[0], "b_k": _OF_K[1],
     "w_v": _OF_V[0], "b_v": _OF_V[1], "w_o": _OF_O[0], "b_o": _OF_O[1],
-    "mask": Named(name("M"), "Mask", "… (h?) n_q? n_k?"),
-    "keep": Named(name("keep"), "Keys that are no padding", "… n_k", "booleans"),
-    "bias": Named(name("B"), "Bias of the scores", "… (h?) n_q? n_k?"),
-    "doc": Named(name("doc"), "Documents of the tokens", "… n_q", "whole numbers"),
-    "doc_q": Named(name("doc", "Q"), "Documents of the queries", "… n_q", "whole numbers"),
-    "doc_k": Named(name("doc", "K"), "Documents of the keys", "… n_k", "whole numbers"),
-    "scale": Named(name("t"), "Factor of each head's scores", "h"),
-    "sink": Named(name("z"), "Sink of each head", "h"),
-    "drop": Named(name("D"), "Weights that are kept", "… (h?) n_q? n_k?", "booleans"),
-    "w_s": Named(name("W", "s", role="score"), "Matrix of the scores", "(h?) d_k d_w"),
-    "u_s": Named(name("U", "s", role="score"), "Matrix of the keys' scores", "(h?) d_s l_a"),
-    "v_s": Named(name("v", "s", role="score"), "Vector of the scores", "(h?) l_a"),
-    "w_in": Named(name("W", "in"), "Packed projections", "d_model p*d_k"),
-    "b_in": Named(name("b", "in"), "Packed biases", "p*d_k"),
-    "w_dkv": Named(name("W", "DKV"), "Projection to the latent", "d_y l"),
-    "w_uk": Named(name("W", "UK", role="key"), "Keys from the latent", "l h*d_n"),
-    "w_uv": Named(name("W", "UV", role="value"), "Values from the latent", "l h*d_v"),
-    "w_kr": Named(name("W", "KR", role="key"), "Keys with positions", "d_y d_r"),
-    "w_dq": Named(name("W", "DQ"), "Projection to the latent of queries", "d_model l_q"),
-    "w_uq": Named(name("W", "UQ", role="query"), "Queries from their latent", "l_q h*d_k"),
-    "g_ckv": Named(name("g", "KV"), "Gain of the latent", "l"),
-    "g_cq": Named(name("g", "CQ"), "Gain of the latent of queries", "l_q"),
-    "g_q": Named(name("g", "Q", role="query"), "Gain of the queries", "d_k"),
-    "g_k": Named(name("g", "K", role="key"), "Gain of the keys", "d_s"),
-    "beta_q": Named(name("β", "Q", role="query"), "Bias of the normalised queries", "d_k"),
-    "beta_k": Named(name("β", "K", role="key"), "Bias of the normalised keys", "d_s"),
-    "cos": Named(call("cos", name("Θ")), "Cosines of the positions", "… n_k f"),
-    "sin": Named(call("sin", name("Θ")), "Sines of the positions", "… n_k f"),
-    "cos_q": Named(call("cos", name("Θ", "Q")), "Cosines of the positions of queries", "… n_q f"),
-    "sin_q": Named(call("sin", name("Θ", "Q")), "Sines of the positions of queries", "… n_q f"),
-    "positions": Named(name("p"), "Positions", "… n_k", "whole numbers"),
-    "positions_q": Named(name("p", "Q"), "Positions of the queries", "… n_q", "whole numbers"),
-    "slopes": Named(name("m"), "Slopes", "h"),
-    "b_rel": Named(name("b", "rel"), "Biases of buckets", "n_b h"),
-    "a_k": Named(name("A", "K", role="key"), "Keys for distances", "n_d d_k"),
-    "a_v": Named(name("A", "V", role="value"), "Values for distances", "n_d d_v"),
-    "r": Named(name("R"), "Embeddings of distances", "n_r d_e"),
-    "w_r": Named(name("W", "R", role="key"), "Projection of the embeddings of distances", "d_e h*d_k"),
-    "b_u": Named(name("u", role="query"), "Bias of the queries, for contents", "h d_k"),
-    "b_w": Named(name("w", role="query"), "Bias of the queries, for distances", "h d_k"),
-    "p": Named(name("P"), "Embeddings of distances", "n_d d_e"),
-    "w_pk": Named(name("W", "PK", role="key"), "Projection to keys for distances", "d_e h*d_k"),
-    "w_pq": Named(name("W", "PQ", role="query"), "Projection to queries for distances", "d_e h*d_k"),
-    "b_pk": Named(name("b", "PK", role="key"), "Bias of the keys for distances", "h*d_k"),
-    "b_pq": Named(name("b", "PQ", role="query"), "Bias of the queries for distances", "h*d_k"),
+    "mask": Named(name("M"), "Mask", "… (h?) n_q? n_k?", needed=_has("mask")),
+    "keep": Named(name("keep"), "Keys that are no padding", "… n_k", "booleans", needed=_has("padding")),
+    "bias": Named(name("B"), "Bias of the scores", "… (h?) n_q? n_k?", needed=_has("bias")),
+    "doc": Named(name("doc"), "Documents of the tokens", "… n_q", "whole numbers", optional=_has("documents")),
+    "doc_q": Named(name("doc", "Q"), "Documents of the queries", "… n_q", "whole numbers", optional=_has("documents")),
+    "doc_k": Named(name("doc", "K"), "Documents of the keys", "… n_k", "whole numbers", optional=_has("documents")),
+    "scale": Named(name("t"), "Factor of each head's scores", "h", needed=_has("scale", "given")),
+    "sink": Named(name("z"), "Sink of each head", "h", needed=_has("sink", "given")),
+    "drop": Named(name("D"), "Weights that are kept", "… (h?) n_q? n_k?", "booleans", needed=_has("dropout")),
+    "w_s": Named(name("W", "s", role="score"), "Matrix of the scores", "(h?) d_k d_w", needed=_has("score", *WIDE)),
+    "u_s": Named(name("U", "s", role="score"), "Matrix of the keys' scores", "(h?) d_s l_a", needed=_additive),
+    "v_s": Named(name("v", "s", role="score"), "Vector of the scores", "(h?) l_a", needed=_additive),
+    "w_in": Named(name("W", "in"), "Packed projections", "d_model p*d_k", needed=_has("packed")),
+    "b_in": Named(name("b", "in"), "Packed biases", "p*d_k", optional=_has("packed")),
+    "w_dkv": Named(name("W", "DKV"), "Projection to the latent", "d_y l", needed=_latent()),
+    "w_uk": Named(name("W", "UK", role="key"), "Keys from the latent", "l h*d_n", needed=_latent()),
+    "w_uv": Named(name("W", "UV", role="value"), "Values from the latent", "l h*d_v", needed=_latent()),
+    "w_kr": Named(name("W", "KR", role="key"), "Keys with positions", "d_y d_r", needed=_latent()),
+    "w_dq": Named(name("W", "DQ"), "Projection to the latent of queries", "d_model l_q", needed=_queries),
+    "w_uq": Named(name("W", "UQ", role="query"), "Queries from their latent", "l_q h*d_k", needed=_queries),
+    "g_ckv": Named(name("g", "KV"), "Gain of the latent", "l", optional=_normed),
+    "g_cq": Named(name("g", "CQ"), "Gain of the latent of queries", "l_q", optional=_both),
+    "g_q": Named(name("g", "Q", role="query"), "Gain of the queries", "d_k", optional=_gain),
+    "g_k": Named(name("g", "K", role="key"), "Gain of the keys", "d_s", optional=_gain),
+    "beta_q": Named(name("β", "Q", role="query"), "Bias of the normalised queries", "d_k", optional=_layer),
+    "beta_k": Named(name("β", "K", role="key"), "Bias of the normalised keys", "d_s", optional=_layer),
+    "cos": Named(call("cos", name("Θ")), "Cosines of the positions", "… n_k f", needed=_tables),
+    "sin": Named(call("sin", name("Θ")), "Sines of the positions", "… n_k f", needed=_tables),
+    "cos_q": Named(call("cos", name("Θ", "Q")), "Cosines of the positions of queries", "… n_q f", optional=_tables),
+    "sin_q": Named(call("sin", name("Θ", "Q")), "Sines of the positions of queries", "… n_q f", optional=_tables),
+    "positions": Named(name("p"), "Positions", "… n_k", "whole numbers", needed=_places),
+    "positions_q": Named(name("p", "Q"), "Positions of the queries", "… n_q", "whole numbers", optional=_places),
+    "slopes": Named(name("m"), "Slopes", "h", needed=_at(Alibi, lambda p: p.slopes == "given")),
+    "b_rel": Named(name("b", "rel"), "Biases of buckets", "n_b h", needed=_at(Buckets)),
+    "a_k": Named(name("A", "K", role="key"), "Keys for distances", "n_d d_k", needed=_at(Shaw)),
+    "a_v": Named(name("A", "V", role="value"), "Values for distances", "n_d d_v", needed=_at(Shaw, lambda p: p.values)),
+    "r": Named(name("R"), "Embeddings of distances", "n_r d_e", needed=_xl),
+    "w_r": Named(name("W", "R", role="key"), "Projection of the embeddings of distances", "d_e h*d_k", needed=_xl),
+    "b_u": Named(name("u", role="query"), "Bias of the queries, for contents", "h d_k", needed=_xl),
+    "b_w": Named(name("w", role="query"), "Bias of the queries, for distances", "h d_k", needed=_xl),
+    "p": Named(name("P"), "Embeddings of distances", "n_d d_e", needed=_at(Disentangled)),
+    "w_pk": Named(name("W", "PK", role="key"), "Projection to keys for distances", "d_e h*d_k", needed=_to_keys),
+    "w_pq": Named(name("W", "PQ", role="query"), "Projection to queries for distances", "d_e h*d_k",
+                  needed=_to_queries),
+    "b_pk": Named(name("b", "PK", role="key"), "Bias of the keys for distances", "h*d_k", optional=_to_keys),
+    "b_pq": Named(name("b", "PQ", role="query"), "Bias of the queries for distances", "h*d_k", optional=_to_queries),
     "r_k": Named(Name("R'", role="key"), "Keys for distances", "[h] n_r d_k"),
     "p_k": Named(name("K", "P", role="key"), "Keys for distances", "[h] n_d d_k"),
     "p_q": Named(name("Q", "P", role="query"), "Queries for distances", "[h] n_d d_k"),

@@ -20,16 +20,6 @@ from symattn.errors import InputError
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 
-Wanted = Callable[["Attention"], bool]
-
-
-def _tables(spec: Attention) -> bool:
-    return isinstance(spec.position, Rotary) and spec.position.given == "tables"
-
-
-def _places(spec: Attention) -> bool:
-    return isinstance(spec.position, Rotary) and spec.position.given == "positions"
-
 
 def _xl(spec: Attention) -> bool:
     return isinstance(spec.position, TransformerXL)
@@ -39,39 +29,6 @@ def _looks_ahead(spec: Attention) -> bool:
     return not spec.causal or spec.prefix is not None
 
 
-def _to_position(spec: Attention) -> bool:
-    return isinstance(spec.position, Disentangled) and spec.position.to_position
-
-
-def _to_content(spec: Attention) -> bool:
-    return isinstance(spec.position, Disentangled) and spec.position.to_content
-
-
-#: Inputs that a position needs.
-NEEDED: dict[str, Wanted] = {
-    "cos": _tables,
-    "sin": _tables,
-    "positions": _places,
-    "slopes": lambda spec: isinstance(spec.position, Alibi) and spec.position.slopes == "given",
-    "b_rel": lambda spec: isinstance(spec.position, Buckets),
-    "a_k": lambda spec: isinstance(spec.position, Shaw),
-    "a_v": lambda spec: isinstance(spec.position, Shaw) and spec.position.values,
-    "r": _xl,
-    "w_r": _xl,
-    "b_u": _xl,
-    "b_w": _xl,
-    "p": lambda spec: isinstance(spec.position, Disentangled),
-    "w_pk": _to_position,
-    "w_pq": _to_content,
-}
-#: Inputs that a position can take.
-OPTIONAL: dict[str, Wanted] = {
-    "cos_q": _tables,
-    "sin_q": _tables,
-    "positions_q": _places,
-    "b_pk": _to_position,
-    "b_pq": _to_content,
-}
 #: What sizes are called where an array does not have them.
 WORDS = {"n_b": "of buckets", "n_d": "of distances"}
 RELATIVE = (Shaw, TransformerXL, Disentangled)

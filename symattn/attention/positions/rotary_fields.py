@@ -9,7 +9,6 @@ from typing import Any, Literal, Protocol
 
 from symattn.attention.constants import Number, number
 from symattn.attention.fields import brief, check_flags, check_whole, check_words, finite, refusal
-from symattn.attention.notation import N
 from symattn.attention.positions import rotary_scaling as scaling
 from symattn.document.model import Text
 from symattn.document.notation import Node, Over, Power, Root, call, equals, name, node
@@ -123,7 +122,7 @@ class NTKScaling(_Unit):
         s, power = name("s"), -Over(2 * name("ℓ"), name("r") - 2)
         if self.length is None:
             return (wave * Power(_written(self.factor), power),)
-        grown = _written(self.factor) * Over(N, node(self.length)) - _written(Fraction(self.factor) - 1)
+        grown = _written(self.factor) * Over(name("n"), node(self.length)) - _written(Fraction(self.factor) - 1)
         return (wave * Power(s, power), ", ", equals(s, grown), f" for n > {self.length} positions, else 1")
 
 
