@@ -20,6 +20,7 @@ from .groups import under
 if TYPE_CHECKING:
     from symattn.document.model import Document
 
+COQ = "coq"  # no document: see ``prove``
 FORMATS = ("text", "latex", "markdown", "json")
 _DOCUMENT = under("The document")
 
@@ -52,6 +53,9 @@ class Output:
 
     def _rendered(self, document: Document) -> str:
         from symattn.render import render
+
+        if self.format == COQ:
+            raise click.UsageError("a file for Coq is what `symattn prove NAME --coq` writes, and nothing else.")
 
         options: dict[str, Any] = {}
         if self.format == "text":
@@ -162,6 +166,8 @@ def _output(
 def _by_suffix(path: Path | None) -> str:
     if path is None:
         return "text"
+    if path.suffix == ".v":
+        return COQ
     from symattn.render import format_of
 
     return str(format_of(path))

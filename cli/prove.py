@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .groups import Grouped
-from .output import Output, options
+from .output import COQ, Output, options
 
 if TYPE_CHECKING:
     from symattn.document.model import Document
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the certificates of one theorem, for `symattn check`.",
 )
+@click.option("--coq", is_flag=True, help="Have the proof assistant Coq check the equations; -o NAME.v writes them.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes to work in; by default 1.")
 @click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
 @options
@@ -39,6 +40,7 @@ def command(
     search: str | None,
     explain: bool,
     certificate: Path | None,
+    coq: bool,
     jobs: int,
     no_cache: bool,
     output: Output,
@@ -54,7 +56,10 @@ def command(
     symattn prove masks -f latex -o masks.tex
     symattn prove --search variance
     symattn prove mine.py
+    symattn prove softmax-shift --coq -o softmax_shift.v
     """
+    if output.format == COQ and not coq:
+        raise click.UsageError("a file for Coq goes with --coq.")
     if every and names:
         raise click.UsageError("--all is the whole catalogue, so it goes without names.")
     if wanted or search is not None:
@@ -63,11 +68,29 @@ def command(
 
     from .proving import proved
 
-    found = proved(names, explain=explain or bool(certificate), jobs=jobs, cached=not no_cache)
+    found = proved(names, explain=explain or coq or bool(certificate), jobs=jobs, cached=not no_cache)
     if certificate:
         _write(found, certificate, output.force)
         found = found if explain else [replace(d, explained=(), certificates=()) for d in found]
-    return output.emit(document(found, names, explain))
+    if coq:
+        found, output = _by_coq(found, names, explain, jobs, output)
+    return output.emit(document(found, names, explain, coq))
+
+
+def _by_coq(
+    found: list[Decided], names: tuple[str, ...], explain: bool, jobs: int, output: Output
+) -> tuple[list[Decided], Output]:
+    """The theorems with what Coq says of them, and where the document goes if a file for Coq is written."""
+    from symattn.render import files
+    from symattn.theorems.coq import checked
+
+    found = found if explain else [replace(d, explained=()) for d in found]
+    told = checked(found, shlex.join(["symattn", "prove", *(names or ["--all"]), "--coq"]), jobs)
+    if output.format == COQ and output.path:
+        if told.file:
+            files.write(output.path, told.file, output.force)
+        output = replace(output, format="text", path=None)
+    return told.found, output
 
 
 def _write(found: list[Decided], path: Path, force: bool) -> None:

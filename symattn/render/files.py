@@ -12,7 +12,7 @@ from symattn.errors import InputError
 from symattn.render.common import MARK
 
 # LaTeX and Markdown open with the mark in a comment, JSON with its schema; text ends with the mark under a rule.
-_HEAD = re.compile(rf"\A(% |<!-- ){MARK}\b|\A\{{\s*\"schema\": \d+,\s*\"kind\": ")
+_HEAD = re.compile(rf"\A(% |<!-- |\(\* ){MARK}\b|\A\{{\s*\"schema\": \d+,\s*\"kind\": ")
 _TAIL = re.compile(rf"^[─-]{{20,}}\n{MARK}\b[^\n]*\n*\Z", re.MULTILINE)
 # PDF and PNG name who made them.
 _MADE = re.compile(rf"\A%PDF-.*/Creator \({MARK}\b|\A\W?PNG\s.*?tEXtSoftware\0{MARK}\b", re.DOTALL)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from symattn.render.text import Writer
 
 GRADE_COLOURS = {
-    Grade.PROVED: "32", Grade.ARGUED: "32", Grade.CHECKED: "32", Grade.TESTED: "36", Grade.ENCLOSED: "36",
+    Grade.COQ: "32", Grade.PROVED: "32", Grade.ARGUED: "32", Grade.CHECKED: "32", Grade.TESTED: "36",
+    Grade.ENCLOSED: "36",
     Grade.SAMPLED: "33", Grade.REFUTED: "31", Grade.UNDECIDED: "31",
 }  # fmt: skip
 _NUMBER = 5  # columns before a step: its number and two spaces

@@ -39,9 +39,9 @@ def prove(
     return document(found, tuple(map(_word, names)), explain)
 
 
-def document(found: Sequence[Decided], names: tuple[str, ...], explain: bool) -> Document:
+def document(found: Sequence[Decided], names: tuple[str, ...], explain: bool, coq: bool = False) -> Document:
     """The theorems that were asked for by these names, each told whole, or as tables where they are many."""
-    flags = [flag for flag, given in (("--all", not names), ("--explain", explain)) if given]
+    flags = [flag for flag, given in (("--all", not names), ("--explain", explain), ("--coq", coq)) if given]
     words = shlex.join(["symattn", "prove", *names, *flags])
     title = found[0].theorem.name if len(found) == 1 else "theorems"
     as_table = not explain and (not names or len(found) > _MANY)

@@ -90,7 +90,7 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
         *_several("Hypotheses", "Hypothesis", hypotheses),
         *(_told("Witness", _witness(found.witness)) if hypotheses else ()),
         *_told("Why", theorem.why),
-        *_told("Proof" if found.grade in (Grade.PROVED, Grade.ARGUED) else "Method", _joined(found.how)),
+        *_told("Proof" if found.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method", _joined(found.how)),
         *decided.explained,
         _false_variant(theorem, found),
         *_told("Source", (theorem.source,)),
@@ -316,7 +316,7 @@ def _read(r: Read) -> Mapping[str, Any]:
 def certified(decided: Decided) -> str:
     """A file of the theorem's certificates, for ``checker_files``. Raises InputError where it is not proved."""
     theorem, found = decided.theorem, decided.finding
-    if found.grade not in (Grade.PROVED, Grade.ARGUED) or not decided.certificates:
+    if found.grade not in (Grade.COQ, Grade.PROVED, Grade.ARGUED) or not decided.certificates:
         raise InputError(f"{theorem.name} is {found.grade.value}: there is no certificate of it")
     argued = found.grade is Grade.ARGUED
     rule = getattr(theorem.method, "rule", ()) if argued else ()
@@ -325,7 +325,7 @@ def certified(decided: Decided) -> str:
         "kind": "certificates",
         "theorem": theorem.name,
         "statement": plain_text(theorem.says),
-        "grade": found.grade.value,
+        "grade": Grade.ARGUED.value if argued else Grade.PROVED.value,
         "rule": plain_text(rule) or ("what the method decides apart from its certificates" if argued else ""),
         "hypotheses": [plain_text(h) for h in (*theorem.hypotheses, *found.hypotheses)],
         "certificates": list(decided.certificates),

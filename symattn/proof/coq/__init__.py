@@ -1,0 +1,6 @@
+"""The grade ``coq``: equations of certificates, re-checked for all sizes by the proof assistant Coq.
+
+The theory (``*.v``, which ``theory`` compiles once) defines what an expression means and proves that what it accepts by
+computation is true. ``terms`` writes the sides of an equation in it, ``steps`` adds hints, which Coq checks,
+``readable`` the statement for readers, ``writing`` makes files of it all, and ``running`` has Coq judge them.
+"""

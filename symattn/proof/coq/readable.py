@@ -1,0 +1,260 @@
+"""The statement of an equation as a reader expects it: over functions of natural numbers, with all that it supposes.
+
+It is what Coq's kernel sees to be the same as the equation of terms, so it cannot drift from what was decided. The only
+hand that touches it is this file, which says how terms are printed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count
+
+from symattn.proof.coq.steps import is_positive
+from symattn.proof.coq.terms import Names, Term
+
+_TAKEN = {
+    "as", "at", "cofix", "else", "end", "exists", "exists2", "fix", "for", "forall", "fun", "if", "in", "let",
+    "match", "mod", "return", "then", "using", "where", "with", "Prop", "Set", "Type", "SProp", "sum", "exp",
+    "truth", "map", "seq", "list", "nat", "R", "S", "O", "INR", "IZR", "Some", "place", "sort", "array",
+    "places", "named", "values_",
+}  # fmt: skip
+_INDICES = ("i", "j", "k", "l", "a", "b", "c", "d", "u", "v")
+_SIGNS = {"Is Equal": "=?", "Is AtMost": "<=?", "Is Below": "<?"}
+_GREEK = {"π": "pi", "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "eps", "θ": "theta", "λ": "lambda",
+          "μ": "mu", "σ": "sigma", "τ": "tau", "ω": "omega", "=": "equal", "≤": "atmost", "<": "below"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Readable:
+    """A statement and its proof in Coq, and what it supposes in words, but for sizes from 1 on."""
+
+    statement: str
+    proof: str
+    words: tuple[str, ...]
+
+
+def identifier(word: str) -> str:
+    """A word as a name in Coq."""
+    plain = "".join(_GREEK.get(c, c) for c in word)
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", plain).strip("_") or "x"
+    plain = plain if plain[0].isalpha() else f"x{plain}"
+    return f"{plain}_" if plain in _TAKEN else plain
+
+
+@dataclass
+class _Reader:
+    names: Names
+    sizes: dict[int, str] = field(default_factory=dict)
+    arrays: dict[int, str] = field(default_factory=dict)
+    functions: dict[int, str] = field(default_factory=dict)
+    counts: dict[int, set[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        used: set[str] = set()
+        for name, number in self.names.sorts.items():
+            self.sizes[number] = _own(name, used)
+        for key, number in self.names.arrays.items():
+            images = "".join(f" of {' '.join(i)}" if i else "" for i in key[1:-1])
+            self.arrays[number] = _own(f"{key[0]}{images}", used)
+        for name, number in self.names.functions.items():
+            self.functions[number] = _own(name, used)
+        self.used = used
+
+    def index(self, scope: Sequence[str]) -> str:
+        """A name for one more index."""
+        more = (f"i{n}" for n in count(1))
+        return next(i for i in chain(_INDICES, more) if i not in scope and i not in self.used)
+
+    def see(self, x: Term) -> None:
+        """Note with how many numbers each function is used; 0 is a list."""
+        if x.head == "Fun":
+            ones = all(a.head == "One" for a in x.below)
+            self.counts.setdefault(x.numbers[0], set()).add(len(x.below) if ones else 0)
+        for y in x.below:
+            self.see(y)
+
+    def takes(self, function: int) -> int:
+        """How many numbers a function takes; 0 is a list of them."""
+        (only, *others) = self.counts.get(function, {0})
+        return 0 if others else only
+
+    def text(self, x: Term, scope: tuple[str, ...], strength: int = 0) -> str:
+        """A term in Coq's notation, in brackets where what stands around it binds stronger."""
+        made, own = self._text(x, scope)
+        return f"({made})" if own < strength else made
+
+    def _text(self, x: Term, scope: tuple[str, ...]) -> tuple[str, int]:
+        if x.head == "Num":
+            return (str(x.numbers[0]), 9) if x.numbers[0] >= 0 else (f"{x.numbers[0]}", 0)
+        if x.head == "Size":
+            return f"INR {self.sizes[x.numbers[0]]}", 8
+        if x.head == "Letter":
+            return _applied(self.arrays[x.numbers[0]], [scope[i] for i in x.numbers[1:]])
+        if x.head in _SIGNS:
+            a, b = (scope[i] for i in x.numbers)
+            return f"truth ({a} {_SIGNS[x.head]} {b})%nat", 8
+        if x.head in ("Add", "Mul", "Div"):
+            sign, own = {"Add": ("+", 1), "Mul": ("*", 2), "Div": ("/", 2)}[x.head]
+            left, right = x.below
+            return f"{self.text(left, scope, own)} {sign} {self.text(right, scope, own + 1)}", own
+        if x.head == "Exp":
+            return f"exp {self.text(x.below[0], scope, 9)}", 8
+        if x.head == "Sum":
+            return f"sum {self.sizes[x.numbers[0]]} {self._function(x, scope)}", 8
+        return self._called(x, scope)
+
+    def _function(self, x: Term, scope: tuple[str, ...]) -> str:
+        i = self.index(scope)
+        return f"(fun {i} => {self.text(x.below[0], (i, *scope))})"
+
+    def _called(self, x: Term, scope: tuple[str, ...]) -> tuple[str, int]:
+        name = self.functions[x.numbers[0]]
+        if self.takes(x.numbers[0]):
+            return _applied(name, [self.text(a.below[0], scope, 9) for a in x.below])
+        return f"{name} {self._list(x.below, scope)}", 8
+
+    def _list(self, arguments: tuple[Term, ...], scope: tuple[str, ...]) -> str:
+        """The list of what a function takes."""
+        if all(a.head == "One" for a in arguments):
+            return f"[{'; '.join(self.text(a.below[0], scope) for a in arguments)}]"
+        out = ""
+        for n, a in enumerate(reversed(arguments)):
+            if a.head == "One":
+                out = f"{self.text(a.below[0], scope, 3)} :: {out or '[]'}"
+            else:
+                family = f"map {self._function(a, scope)} (seq 0 {self.sizes[a.numbers[0]]})"
+                out = f"{family} ++ {out}" if n else family
+        return f"({out})"
+
+
+def _applied(name: str, arguments: Sequence[str]) -> tuple[str, int]:
+    return (" ".join([name, *arguments]), 8) if arguments else (name, 9)
+
+
+def _own(word: str, used: set[str]) -> str:
+    """A name that nothing else has."""
+    plain = identifier(word)
+    own = next(w for w in chain([plain], (f"{plain}_{n}" for n in count(2))) if w not in used)
+    used.add(own)
+    return own
+
+
+def readable(
+    name: str, names: Names, free: tuple[int, ...], left: Term, right: Term, plus: Sequence[int],
+    circles: Sequence[tuple[int, int]],
+) -> Readable:  # fmt: skip
+    """The statement under ``name``, and its proof from the lemma ``accepted_name``."""
+    reader = _Reader(names)
+    for side in (left, right):
+        reader.see(side)
+    scope: tuple[str, ...] = ()
+    for _ in free:
+        scope = (*scope, reader.index(scope))
+    given = list(_suppositions(reader, plus, circles))
+    conditions = dict.fromkeys(chain(*[_divisors(reader, x, scope, "", frozenset(plus)) for x in (left, right)]))
+    lines = [f"Theorem {name} : {_arrays(reader)}"]
+    lines += [f"  {g} ->" for g in given]
+    if scope:
+        bounds = " -> ".join(f"({i} < {reader.sizes[s]})%nat" for i, s in zip(scope, free, strict=True))
+        lines.append(f"  forall {' '.join(scope)} : nat, {bounds} ->")
+    lines += [f"  {c} ->" for c in conditions]
+    lines += [f"  {reader.text(left, scope, 1)}", f"  = {reader.text(right, scope, 1)}."]
+    return Readable(
+        "\n".join(lines),
+        _proof(name, reader, free, scope, plus, circles),
+        tuple(_words(reader, plus, circles, bool(conditions))),
+    )
+
+
+def _words(reader: _Reader, plus: Sequence[int], circles: Sequence[tuple[int, int]], divides: bool) -> Iterator[str]:
+    """What the hypotheses say, sentence by sentence."""
+    if plus:
+        yield f"Every entry of {', '.join(reader.arrays[k] for k in plus)} is more than 0"
+    for c, s in circles:
+        yield f"{reader.arrays[c]} and {reader.arrays[s]} are the cosine and the sine of the same angles"
+    if reader.functions:
+        yield f"Of {', '.join(reader.functions.values())} nothing is used but that equal arguments have equal values"
+    if divides:
+        yield "What is divided by is not 0"
+
+
+def _arrays(reader: _Reader) -> str:
+    groups = [f"({' '.join(reader.sizes.values())} : nat)"] if reader.sizes else []
+    for number, name in reader.arrays.items():
+        groups.append(f"({name} : {'nat -> ' * len(reader.names.arities[number])}R)")
+    for number, name in reader.functions.items():
+        groups.append(f"({name} : {'R -> ' * reader.takes(number) or 'list R -> '}R)")
+    return f"forall {' '.join(groups)}," if groups else ""
+
+
+def _suppositions(reader: _Reader, plus: Sequence[int], circles: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Sizes are at least 1; which arrays are positive, and which are cosines and sines."""
+    if reader.sizes:
+        yield " -> ".join(f"(0 < {n})%nat" for n in reader.sizes.values())
+    for k in plus:
+        over, entry = _entry(reader, k)
+        yield f"({over}0 < {entry})" if over else f"0 < {entry}"
+    for c, s in circles:
+        over, cosine = _entry(reader, c)
+        sine = _entry(reader, s)[1]
+        words = f"{over}{cosine} * {cosine} + {sine} * {sine} = 1"
+        yield f"({words})" if over else words
+
+
+def _entry(reader: _Reader, array: int) -> tuple[str, str]:
+    scope: tuple[str, ...] = ()
+    for _ in reader.names.arities[array]:
+        scope = (*scope, reader.index(scope))
+    over = f"forall {' '.join(scope)}, " if scope else ""
+    return over, " ".join([reader.arrays[array], *scope])
+
+
+def _divisors(reader: _Reader, x: Term, scope: tuple[str, ...], over: str, plus: frozenset[int]) -> Iterator[str]:
+    """What is divided by, and not positive by its form, is not 0."""
+    for y in x.below:
+        inside, more = scope, over
+        if x.binds():
+            i = reader.index(scope)
+            inside, more = (i, *scope), f"{over}forall {i}, ({i} < {reader.sizes[x.numbers[0]]})%nat -> "
+        yield from _divisors(reader, y, inside, more, plus)
+    if x.head == "Div" and not is_positive(x.below[1], plus):
+        words = f"{over}{reader.text(x.below[1], scope, 1)} <> 0"
+        yield f"({words})" if over else words
+
+
+def _proof(
+    name: str, reader: _Reader, free: tuple[int, ...], scope: tuple[str, ...], plus: Sequence[int],
+    circles: Sequence[tuple[int, int]],
+) -> str:  # fmt: skip
+    one = {*plus, *[c for c, _ in circles]}
+    letters = []
+    for number, array in reader.arrays.items():
+        seats = [f"seat{n}" for n in range(len(reader.names.arities[number]))]
+        places = "; ".join(f"Some (_, {p})" for p in seats)
+        default = 1 if number in one else 0
+        letters.append(
+            f"{number} => match places with [{places}] => {' '.join([array, *seats])} | _ => {default}%R end"
+        )
+    functions = []
+    for number, function in reader.functions.items():
+        takes = [f"value{n}" for n in range(reader.takes(number))]
+        whole = f"match values_ with [{'; '.join(takes)}] => {' '.join([function, *takes])} | _ => 0%R end"
+        functions.append(f"{number} => {whole if takes else f'{function} values_'}")
+    sizes = _match("sort", [f"{number} => {size}" for number, size in reader.sizes.items()], "1")
+    env = "; ".join(f"Some ({s}, {i})" for i, s in zip(scope, free, strict=True))
+    return "\n".join(
+        [
+            f"Proof. intros. read accepted_{name}",
+            f"  (fun sort : nat => {sizes})%nat",
+            f"  (fun (array : nat) (places : list place) => {_match('array', letters, '0%R')})%nat",
+            f"  (fun (named : nat) (values_ : list R) => {_match('named', functions, '0%R')})%nat",
+            f"  ([{env}] : list place)%nat.",
+            "Qed.",
+        ]
+    )
+
+
+def _match(of: str, cases: Iterable[str], otherwise: str) -> str:
+    return f"match {of} with {' | '.join([*cases, f'_ => {otherwise}'])} end"

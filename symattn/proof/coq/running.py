@@ -1,0 +1,82 @@
+"""Coq judges: which of several equations its kernel accepts, and on which axioms they rest.
+
+All go to one process of the toplevel, which goes on after what it refuses: loading the real numbers takes most of the
+time of one. What counts is that afterwards a constant with the name of the theorem is there, closed by ``Qed``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE, STDOUT
+from threading import Thread
+from typing import IO
+
+from symattn.proof.coq import theory
+from symattn.proof.coq.writing import HEAD, Lemma
+
+_CONSTANT = re.compile(r"^Expands to: Constant Top\.(\w+)$")
+_AXIOM = re.compile(r"^([A-Za-z][\w.]*)(?: :|$)")
+_END = "everything_is_told"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The lemmas that were accepted, by name, and the axioms below all of them."""
+
+    accepted: frozenset[str] = frozenset()
+    axioms: tuple[str, ...] = ()
+
+
+def judged(lemmas: Sequence[Lemma], jobs: int = 1) -> Judgement:
+    """What Coq says of the lemmas, whose names differ. Raises InputError where it is not installed."""
+    folder = theory.compiled()
+    asked = [x for x in lemmas if x.text]
+    heaps = [asked[n::jobs] for n in range(jobs) if asked[n::jobs]]
+    with ThreadPoolExecutor(max(1, len(heaps))) as pool:
+        found = list(pool.map(lambda heap: _judged(folder, heap), heaps))
+    accepted = frozenset().union(*[j.accepted for j in found])
+    return Judgement(accepted, tuple(sorted({a for j in found for a in j.axioms})))
+
+
+def _judged(folder: Path, lemmas: Sequence[Lemma]) -> Judgement:
+    """What the toplevel prints of each; a proof that failed is given up before the next one."""
+    ask = ["coqtop", "-q", "-color", "no", "-Q", str(folder), "Symattn"]
+    with subprocess.Popen(ask, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True, encoding="utf-8") as coq:
+        told = _asked(coq, HEAD + "".join(f"{x.text}Abort All.\nAbout {x.name}.\n" for x in lemmas))
+        names = {x.name for x in lemmas}
+        accepted = sorted(names.intersection(m[1] for line in told if (m := _CONSTANT.match(line))))
+        if not accepted:
+            return Judgement()
+        below = _asked(
+            coq, f"Definition everything := ({', '.join([*accepted, 'tt'])}).\nPrint Assumptions everything.\n"
+        )
+    begun = below.index("Axioms:") + 1 if "Axioms:" in below else len(below)
+    axioms = [m[1] for line in below[begun:] if (m := _AXIOM.match(line))]
+    return Judgement(frozenset(accepted), tuple(axioms))
+
+
+def _asked(coq: subprocess.Popen[str], text: str) -> list[str]:
+    """The lines that Coq prints of a text, without its prompts."""
+    assert coq.stdin
+    assert coq.stdout
+    writing = Thread(target=_write, args=(coq.stdin, f"{text}Check {_END}.\n"))
+    writing.start()
+    lines = []
+    for line in coq.stdout:
+        lines.append(re.sub(r"^(\w+ < )*", "", line).rstrip())
+        if _END in line and "not found" in line:
+            break
+    writing.join()
+    return lines
+
+
+def _write(pipe: IO[str], text: str) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        pipe.write(text)
+        pipe.flush()

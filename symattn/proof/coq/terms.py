@@ -1,0 +1,191 @@
+"""Expressions of certificates as terms of the Coq theory: see ``Meaning.v`` for what they mean there.
+
+Indices are counted from the innermost binder outwards. Sorts, arrays and functions get numbers in the order in which
+they occur. Numbers in sums and products are joined. An array whose index went through a permutation is an array of its
+own, and so is a relation between such indices: what holds for all arrays holds for these. ``exp`` of what is masked is
+the mask times ``exp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import reduce
+from math import prod
+from typing import Any
+
+from symattn.errors import Refused
+from symattn.proof.checker_reading import Node
+
+RELATIONS = {"=": "Equal", "≤": "AtMost", "<": "Below"}
+
+
+@dataclass(frozen=True)
+class Term:
+    """A node: its constructor, the numbers that it holds, and the terms below. ``One`` and ``Over`` are arguments."""
+
+    head: str
+    numbers: tuple[int, ...] = ()
+    below: tuple[Term, ...] = ()
+
+    def __str__(self) -> str:
+        if self.head == "Letter":
+            name, *indices = self.numbers
+            return f"(Letter {name} [{'; '.join(map(str, indices))}])"
+        if self.head == "Fun":
+            arguments = "End"
+            for a in reversed(self.below):
+                arguments = f"({' '.join(map(str, (a.head, *a.numbers, *a.below)))} {arguments})"
+            return f"(Fun {self.numbers[0]} {arguments})"
+        numbers = [f"({n})" if n < 0 else str(n) for n in self.numbers]
+        return f"({' '.join([self.head, *numbers, *map(str, self.below)])})"
+
+    def binds(self) -> bool:
+        """Whether an index is bound in what stands below."""
+        return self.head in ("Sum", "Over")
+
+
+def number(value: Fraction | int) -> Term:
+    """A rational number."""
+    q = Fraction(value)
+    top = Term("Num", (q.numerator,))
+    return top if q.denominator == 1 else Term("Div", (), (top, Term("Num", (q.denominator,))))
+
+
+def value(x: Term) -> Fraction | None:
+    """The number that a term is; None where it is none."""
+    if x.head == "Num":
+        return Fraction(x.numbers[0])
+    if x.head == "Div" and all(y.head == "Num" for y in x.below) and x.below[1].numbers[0]:
+        return Fraction(x.below[0].numbers[0], x.below[1].numbers[0])
+    return None
+
+
+def joined(head: str, parts: Sequence[Term]) -> Term:
+    """A sum or a product of several terms, its numbers joined: 1 x is x, 0 x is 0 and x + 0 is x."""
+    numbers = [v for x in parts if (v := value(x)) is not None]
+    rest = [x for x in parts if value(x) is None]
+    if head == "Add":
+        whole = sum(numbers, Fraction(0))
+        kept = [*rest, number(whole)] if whole or not rest else rest
+    else:
+        whole = prod(numbers, start=Fraction(1))
+        kept = [number(whole), *rest] if whole != 1 or not rest else rest
+        kept = kept if whole else [number(0)]
+    return reduce(lambda left, x: Term(head, (), (left, x)), kept)
+
+
+@dataclass
+class Names:
+    """The numbers of sorts, arrays and functions; the key of an array holds its images under permutations."""
+
+    sorts: dict[str, int] = field(default_factory=dict)
+    arrays: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    functions: dict[str, int] = field(default_factory=dict)
+    arities: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def sort(self, name: str) -> int:
+        return self.sorts.setdefault(name, len(self.sorts))
+
+    def array(self, key: tuple[Any, ...], sorts: Sequence[int]) -> int:
+        found = self.arrays.setdefault((*key, tuple(sorts)), len(self.arrays))
+        self.arities[found] = tuple(sorts)
+        return found
+
+    def function(self, name: str) -> int:
+        return self.functions.setdefault(name, len(self.functions))
+
+    def with_name(self, name: str) -> list[int]:
+        """The numbers of the arrays with this name."""
+        return [n for key, n in self.arrays.items() if key[0] == name]
+
+
+Scope = tuple[tuple[str, int], ...]  # names of indices with their sorts, the innermost first
+
+
+def term(x: Node, scope: Scope, names: Names) -> Term:
+    """An expression of a certificate as a term. Raises Refused where Coq has no word for it."""
+    if x.kind == "number":
+        return number(x.label)
+    if x.kind == "size":
+        return Term("Size", (names.sort(x.label),))
+    if x.kind == "letter":
+        return _letter((x.label, *[i[1:] for i in x.indices]), x.indices, scope, names)
+    if x.kind == "is":
+        return _relation(x, scope, names)
+    if x.kind in ("sum", "product"):
+        return joined("Add" if x.kind == "sum" else "Mul", [term(y, scope, names) for y in x.below])
+    if x.kind == "ratio":
+        return Term("Div", (), tuple(term(y, scope, names) for y in x.below))
+    if x.kind == "exp":
+        allowed, power = masks(x.below[0])
+        return joined("Mul", [*[term(a, scope, names) for a in allowed], Term("Exp", (), (term(power, scope, names),))])
+    if x.kind == "total":
+        return _bound("Sum", x, scope, names)
+    if x.kind == "function":
+        return Term("Fun", (names.function(x.label),), tuple(_argument(y, scope, names) for y in x.below))
+    raise Refused(f"coq: {x.kind} outside of an exponential or a function")
+
+
+def masks(x: Node) -> tuple[list[Node], Node]:
+    """What is allowed where, and the value there, of −∞ or a sum with it."""
+    if x.kind == "masked":
+        allowed, inside = masks(x.below[1])
+        return [x.below[0], *allowed], inside
+    if x.kind == "sum":
+        parts = [masks(y) for y in x.below]
+        return [a for allowed, _ in parts for a in allowed], replace(x, below=tuple(inside for _, inside in parts))
+    return [], x
+
+
+def _letter(key: tuple[Any, ...], indices: Sequence[Sequence[str]], scope: Scope, names: Names) -> Term:
+    seats = [_seat(i, scope) for i in indices]
+    return Term("Letter", (names.array(key, [scope[s][1] for s in seats]), *seats))
+
+
+def _seat(index: Sequence[str], scope: Scope) -> int:
+    return next(n for n, (name, _) in enumerate(scope) if name == index[0])
+
+
+def _relation(x: Node, scope: Scope, names: Names) -> Term:
+    a, b = x.indices
+    if a[1:] == b[1:] and (x.label == "=" or not a[1:]):  # a permutation takes no two places to one
+        return Term(f"Is {RELATIONS[x.label]}", (_seat(a, scope), _seat(b, scope)))
+    return _letter((f"is {x.label}", a[1:], b[1:]), (a, b), scope, names)
+
+
+def _bound(head: str, x: Node, scope: Scope, names: Names) -> Term:
+    sort = names.sort(x.sorts[0])
+    inside = ((x.label, sort), *scope)
+    below = _element(x.below[0], inside, names) if head == "Over" else term(x.below[0], inside, names)
+    return Term(head, (sort,), (below,))
+
+
+def _argument(x: Node, scope: Scope, names: Names) -> Term:
+    """An argument of a function: a number, or one for each index of a sort."""
+    if x.kind == "bound":
+        return _bound("Over", x, scope, names)
+    return Term("One", (), (_element(x, scope, names),))
+
+
+def _element(x: Node, scope: Scope, names: Names) -> Term:
+    """What a function takes: where it is masked, a function of mask and value, of which nothing is known."""
+    if x.kind == "bound":
+        raise Refused("coq: a function over two indices at once")
+    allowed, inside = masks(x)
+    made = term(inside, scope, names)
+    if not allowed:
+        return made
+    mask = joined("Mul", [term(a, scope, names) for a in allowed])
+    return Term("Fun", (names.function("masked"),), (Term("One", (), (mask,)), Term("One", (), (made,))))
+
+
+def circles(rules: Sequence[Sequence[str]], names: Names) -> list[tuple[int, int]]:
+    """The pairs of arrays that are cosine and sine of the same angles, at the same permutations."""
+    keys: Mapping[int, tuple[Any, ...]] = {n: key for key, n in names.arrays.items()}
+    found = []
+    for cosine, sine in rules:
+        for c in names.with_name(cosine):
+            found += [(c, s) for s in names.with_name(sine) if keys[s][1:] == keys[c][1:]]
+    return found

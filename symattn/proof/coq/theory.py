@@ -1,0 +1,66 @@
+"""The theory, compiled once into the cache folder, and Coq itself.
+
+What is compiled is found again by what it was made of: the files of the theory and the version of Coq. A folder that
+others could have written is not used.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from symattn import cache as kept
+from symattn.errors import InputError
+
+SOURCE = Path(__file__).resolve().parent
+FILES = ("Meaning", "Cutoff", "Polynomials", "Clearing", "Accepting", "Reading")
+INSTALL = "coqc is not found, so nothing is graded coq; mend: apt install coq libcoq-stdlib, or opam install coq"
+
+
+@cache
+def version() -> str:
+    """The version of Coq, such as 8.16.1; empty where it is not installed."""
+    if shutil.which("coqc") is None:
+        return ""
+    found = subprocess.run(["coqc", "--print-version"], capture_output=True, text=True, check=False)
+    return found.stdout.split()[0] if found.returncode == 0 and found.stdout.split() else ""
+
+
+def compiled() -> Path:
+    """The folder of the compiled theory, for ``-Q``. Raises InputError where Coq refuses it, or is not there."""
+    if not version():
+        raise InputError(INSTALL)
+    key = kept.digest([version(), *[(SOURCE / f"{name}.v").read_text(encoding="utf-8") for name in FILES]])
+    folder = kept.folder() / "coq" / key
+    if folder.is_dir() and _ours(folder):
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        made = Path(place) / "theory"
+        made.mkdir(mode=0o755)
+        for name in FILES:
+            shutil.copyfile(SOURCE / f"{name}.v", made / f"{name}.v")
+            run = ["coqc", "-q", "-Q", ".", "Symattn", f"{name}.v"]
+            done = subprocess.run(run, cwd=made, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise InputError(
+                    f"Coq {version()} refuses {name}.v of the theory: {' '.join(done.stderr.split())[:300]}"
+                )
+        if not folder.exists():
+            os.replace(made, folder)
+    if not _ours(folder):
+        raise InputError(f"{folder} can be written by others; mend: take it away")
+    return folder
+
+
+def _ours(folder: Path) -> bool:
+    """Whether nobody but this user, and the system's administrator, could have written what lies in it."""
+    if os.name != "posix":
+        return True
+    every = [p.stat() for p in (folder, *folder.iterdir())]
+    return all(s.st_uid in (os.getuid(), 0) and not s.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for s in every)

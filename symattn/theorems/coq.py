@@ -1,0 +1,110 @@
+"""The grade ``coq``: theorems whose every equation Coq has accepted, and what is told of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from symattn.document import model as md
+from symattn.document.model import Block, Code, Emph, Inline
+from symattn.document.text import plain_text
+from symattn.evidence import Evidence, Grade
+from symattn.proof.coq import theory
+from symattn.proof.coq.running import Judgement, judged
+from symattn.proof.coq.writing import HEAD, Lemma, lemmas
+from symattn.proof.theorem import Identity, Method
+from symattn.proof.together import Together
+from symattn.render.common import MARK
+from symattn.theorems.documents import Decided
+
+_SHOWN = 4  # statements that are printed
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Theorems with what Coq says of them, and a file of what it accepted."""
+
+    found: list[Decided]
+    file: str
+
+
+def checked(found: Sequence[Decided], command: str, jobs: int = 1) -> Checked:
+    """Have Coq judge every equation of the theorems. Without Coq they stay as they are, and a note says so."""
+    if not theory.version():
+        return Checked([_with(d, (md.Note((theory.INSTALL,)),)) for d in found], "")
+    asked = [lemmas(d.theorem.name, d.certificates) for d in found]
+    judgement = judged([x for each in asked for x in each], jobs)
+    return Checked(
+        [_graded(d, each, judgement) for d, each in zip(found, asked, strict=True)],
+        _file(found, [x for each in asked for x in each if x.name in judgement.accepted], command),
+    )
+
+
+def states_equations(method: Method) -> bool:
+    """Whether a statement is its equations, and no inference from them is left to words or to the prover."""
+    if isinstance(method, Together):
+        return not method.rule and all(map(states_equations, method.parts))
+    return isinstance(method, Identity) and not method.rule
+
+
+def _graded(decided: Decided, asked: Sequence[Lemma], judgement: Judgement) -> Decided:
+    accepted = [x for x in asked if x.name in judgement.accepted]
+    whole = bool(asked) and len(accepted) == len(asked) and states_equations(decided.theorem.method)
+    told = _with(decided, _blocks(asked, accepted, judgement, whole))
+    if not whole or decided.grade is not Grade.PROVED:
+        return told
+    evidence = Evidence(Grade.COQ, f"all sizes, by Coq {theory.version()}")
+    return replace(told, finding=replace(told.finding, evidence=evidence))
+
+
+def _with(decided: Decided, blocks: tuple[Block, ...]) -> Decided:
+    return replace(decided, explained=(*decided.explained, *blocks))
+
+
+def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgement, whole: bool) -> tuple[Block, ...]:
+    """What Coq accepted, on which axioms, the statements, and why the grade is not ``coq`` where it is not."""
+    if not asked:
+        return (md.Paragraph((Emph("Coq."), " There is no equation for it.")),)
+    out: list[Block] = [md.Paragraph((Emph("Coq."), f" {_accepted(len(accepted), len(asked))}", *_axioms(judgement)))]
+    shown = [x.readable for x in accepted if x.readable][:_SHOWN]
+    if shown:
+        supposed = tuple(dict.fromkeys(w for r in shown for w in r.words))
+        words = "Sizes are from 1 on, arrays are functions of natural numbers, and sum n f is f(0) + … + f(n − 1)"
+        out.append(md.Paragraph((". ".join((words, *supposed)) + ".",)))
+        out += [md.Listing(r.statement, "coq") for r in shown]
+    if len(accepted) > len(shown):
+        out.append(md.Paragraph((f"{len(accepted) - len(shown)} more statements stand in the file that -o writes.",)))
+    refused = [x for x in asked if x not in accepted]
+    out += [md.Note((f"Not shown by Coq: {x.name}{f' ({x.why})' if x.why else ''}.",)) for x in refused[:_SHOWN]]
+    if not refused and not whole:
+        out.append(md.Note(("What follows from the equations is not shown by Coq.",)))
+    return tuple(out)
+
+
+def _accepted(accepted: int, asked: int) -> str:
+    if asked == 1:
+        return f"Coq {theory.version()} {'accepts the equation' if accepted else 'does not accept the equation'}"
+    return f"Coq {theory.version()} accepts {'all' if accepted == asked else f'{accepted} of'} {asked} equations"
+
+
+def _axioms(judgement: Judgement) -> tuple[Inline, ...]:
+    """The axioms, as ``Print Assumptions`` gives them."""
+    if not judgement.accepted:
+        return (".",)
+    out: list[Inline] = [
+        ", for all sizes; the axioms below it, all of Coq's own library, are " if judgement.axioms else ""
+    ]
+    for n, axiom in enumerate(judgement.axioms):
+        out += [", " if n else "", Code(axiom.rpartition(".")[2])]
+    return (*(w for w in out if w != ""), ".")
+
+
+def _file(found: Sequence[Decided], accepted: Sequence[Lemma], command: str) -> str:
+    """A file that coqc accepts beside the theory; each theorem begins with what it says."""
+    said = "\n".join(f"   {d.theorem.name}: {plain_text(d.theorem.says)}" for d in found)
+    words = (
+        f"{MARK}: {command}\n\n{said}\n\n   coqc -Q THEORY Symattn FILE.v, where THEORY is symattn/proof/coq, compiled"
+    )
+    ends = "\n".join(f"Print Assumptions {x.name}." for x in accepted[:1])
+    safe = words.replace("(*", "( *").replace("*)", "* )").replace('"', "'")
+    return f"(* {safe}. *)\n{HEAD}\n" + "\n".join(x.text for x in accepted) + f"\n{ends}\n"

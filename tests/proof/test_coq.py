@@ -1,0 +1,59 @@
+"""The grade ``coq``: what Coq accepts, what it refuses, and that terms mean what the array code computes."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from symattn.document.model import Note
+from symattn.evidence import Grade
+from symattn.proof.certified import certificates
+from symattn.proof.coq import theory
+from symattn.proof.coq.running import judged
+from symattn.proof.coq.writing import lemmas
+from symattn.theorems import catalogue
+from symattn.theorems.coq import checked
+from symattn.theorems.runner import decide_one
+
+SOME = ("softmax-shift", "rope-relative", "value-bias-passes")
+
+
+def records(name: str) -> list[Any]:
+    decision = catalogue()[name].method.decide()
+    return [dict(c) for c in certificates(decision.proofs, decision.premises)]
+
+
+def test_without_coq_the_grade_stays_and_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theory, "version", lambda: "")
+    (told,) = checked([decide_one(catalogue()["softmax-shift"], explain=True)], "").found
+    assert told.grade is Grade.PROVED
+    assert told.explained[-1] == Note((theory.INSTALL,))
+
+
+def test_the_theory_assumes_nothing_of_its_own() -> None:
+    texts = {name: (theory.SOURCE / f"{name}.v").read_text(encoding="utf-8") for name in theory.FILES}
+    assert sum(text.count("\n") for text in texts.values()) < 2000
+    for text in texts.values():
+        assert text.startswith("(* ")
+        assert not any(word in text for word in ("Axiom", "Admitted", "Parameter", "admit", "Conjecture"))
+
+
+@pytest.mark.coq
+def test_equations_are_accepted_for_all_sizes() -> None:
+    found = [decide_one(catalogue()[name], explain=True) for name in SOME]
+    assert {d.grade for d in checked(found, "").found} == {Grade.COQ}
+
+
+@pytest.mark.coq
+def test_false_sides_are_refused() -> None:
+    asked = []
+    for n, name in enumerate(SOME):
+        for wrong in records(name):
+            for k, e in enumerate(wrong["equations"]):
+                spoiled = deepcopy(e)
+                spoiled["right"] = ["sum", e["right"], ["number", "1/7"]]
+                asked += lemmas(f"wrong {n} {k}", [{**wrong, "equations": [spoiled]}])
+    assert asked
+    assert not judged(asked).accepted
