@@ -93,6 +93,7 @@ def listed(
     why: Text | str = (),
     hypotheses: tuple[Text | str, ...] = (),
     seeds: int = 2,
+    letters: object = None,
 ) -> Callable[[Holds], Theorem]:
     """State a theorem that is checked at ``sizes``: the function below the decorator says whether it holds there.
 
@@ -108,8 +109,7 @@ def listed(
     def make(holds: Holds) -> Theorem:
         declared = Declared(arrays or {}, positive=positive)
         method = Listed(declared, holds, false, sizes, text(obstacle), seeds)
-        return Theorem(
-            name, topic, text(says), method, source, text(false_says), text(why), tuple(text(h) for h in hypotheses)
-        )
+        said = tuple(text(h) for h in hypotheses)
+        return Theorem(name, topic, text(says), method, source, text(false_says), text(why), said, letters)
 
     return make

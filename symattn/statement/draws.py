@@ -78,6 +78,14 @@ class FarApart(TwoValues):
         return super()._entry(random, low) * (40 if low < 0 else 1)
 
 
+class FarApartOnly(FarApart):
+    """The same of arrays; a number alone is neither large nor small, so that a bound that is another one there is not
+    taken for it."""
+
+    def array(self, name: str, shape: str, declared: Declared) -> Any:
+        return super().array(name, shape, declared) if shape else Drawn(self.sizes, 1).array(name, shape, declared)
+
+
 class NearlyEqual(Drawn):
     """Entries that are nearly equal, and nearly 0 where they are not negative: many bounds are nearly equations."""
 
@@ -95,6 +103,7 @@ class NearZero(Drawn):
 EXTREME: Mapping[str, tuple[type[Drawn], float]] = {
     "attained": (TwoValues, 2.0**-12),
     "far": (FarApart, 2.0**-12),
+    "apart": (FarApartOnly, 2.0**-12),
     "approached": (NearlyEqual, 1 / 16),
     "small": (NearZero, 1 / 16),
 }

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import reduce
+from itertools import permutations
+from operator import mul
 from typing import Any
 
+from symattn.arrays.exact import Exact
 from symattn.attention.softmax import softmax as _softmax
 from symattn.attention.spec import Attention
+from symattn.errors import Refused
 from symattn.statement.values import Unread, Value, both, spread, summed
 
 Function = Callable[..., Any]
@@ -105,6 +110,38 @@ def _added_up(x: Value, y: Value, work: Callable[[Any, Any], Any]) -> Value:
     return summed(both(x, y, work))
 
 
+def determinant(x: Value) -> Value:
+    """det of a matrix, or of what has two indices: Σ_π sign(π) Π x_iπ(i)."""
+    if x.rank + len(x.letters) != 2 or x.array.shape[0] != x.array.shape[1]:
+        raise Unread("the determinant of what is no square matrix")
+    n, found = int(x.array.shape[0]), 0
+    for order in permutations(range(n)):
+        odd = sum(a > b for i, b in enumerate(order) for a in order[:i]) % 2
+        found = found + reduce(mul, [x.array[i, j] for i, j in enumerate(order)]) * (-1 if odd else 1)
+    return Value(found)
+
+
+def rank(x: Value) -> Value:
+    """The rank of a matrix of exact numbers."""
+    if x.rank != 2 or x.letters:
+        raise Unread("the rank of what is no matrix")
+    if not isinstance(x.array, Exact):
+        raise Refused("the rank of a matrix whose numbers are not exact")
+    return Value(x.array.xp.asarray(rank_of(x.array)))
+
+
+def rank_of(x: Any) -> int:
+    """How many rows of a matrix are not 0 in echelon form."""
+    rest, found = [list(r) for r in x.tolist()], 0
+    for column in range(len(rest[0])):
+        pivot = next((r for r in rest if r[column] != 0), None)
+        if pivot is not None:
+            found += 1
+            rest.remove(pivot)
+            rest = [[a - b * (r[column] / pivot[column]) for a, b in zip(r, pivot, strict=True)] for r in rest]
+    return found
+
+
 FUNCTIONS: Mapping[str, Function] = {
     "softmax": softmax,
     "attention": attending(),
@@ -113,6 +150,8 @@ FUNCTIONS: Mapping[str, Function] = {
     "lse": log_sum_exp,
     "max": largest,
     "min": smallest,
+    "det": determinant,
+    "rank": rank,
     "H": entropy,
     "KL": divergence,
     "TV": variation,

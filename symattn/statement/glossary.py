@@ -48,11 +48,12 @@ class Glossary:
     index letters → sorts. ``defined``: letters that are computed; ``functions``, ``spoken``: words for functions.
     ``families``: letters and functions of which code reads the index or the arguments as they are printed, such as R in
     R_{n − m}. ``laws``: given arrays that are random, by which E, Var and Cov are read. ``loss``: a defined number; dX
-    is its gradient by X. ``gaps``, ``sharp``: see ``Question``. ``formats``: the number
-    formats that a statement is about, in each of which it is checked. ``first`` is the number of the first row, 0 where
-    rows are counted from 0. ``alike``: what must be equal for several things to be so. ``rows``: vectors before a
-    matrix are rows. ``fixed`` are the numbers of an ``example``, ``places`` the places of index letters that stand for
-    one index.
+    is its gradient by X. ``gaps``, ``sharp``: see ``Question``. ``sets``: sets of indices
+    → the sort of how many they hold, the first ones of an axis. ``exact``: numbers are tried that are no balls.
+    ``formats``: the number formats that a statement is about, in each of which it is checked. ``first`` is the number
+    of the first row, 0 where rows are counted from 0. ``alike``: what must be equal for several things to be so.
+    ``rows``: vectors before a matrix are rows. ``fixed`` are the numbers of an ``example``, ``places`` the places of
+    index letters that stand for one index.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
@@ -71,6 +72,8 @@ class Glossary:
     places: Mapping[str, int] = field(default_factory=dict)
     gaps: Mapping[Node, Node] = field(default_factory=dict)
     sharp: str = ""
+    sets: Mapping[str, str] = field(default_factory=dict)
+    exact: bool = False
     formats: tuple[str, ...] = ()
     loss: str = ""
     alike: Callable[[Several], Several] | None = None

@@ -16,7 +16,7 @@ from symattn.document.text import text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
 from symattn.proof.prover import Proof, prove
-from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs
+from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs, run
 from symattn.proof.theorem import Identity, Method
 from symattn.proof.together import Positive, bound
 from symattn.statement.comparing import FalseStep, NotRead, compared
@@ -67,12 +67,21 @@ class Question:
         except FalseStep:
             return False
 
+    def number(self, x: Node) -> bool:
+        """Whether a formula stands for a number, or for one at each of its indices."""
+        compiled, found = Compiled(self.glossary, self.sized), list[int]()
+        with suppress(Unread, Refused, Undecided, InputError, KeyError), precision(_BITS):
+            world = next(iter(_worlds(compiled)))
+            run(compiled.function(lambda reader: found.append(reader.one(x).rank)), compiled.declared, world)
+        return found == [0]
+
 
 @dataclass(frozen=True)
 class Asked:
     """A relation that was decided, how any other would have been decided in its place, and the letters there.
 
-    ``exact``: every answer is that of exact numbers or polynomials. ``equal``: whether two formulas are proved equal.
+    ``exact``: every answer is that of exact numbers or polynomials. ``equal``: whether two formulas are proved equal,
+    ``number``: whether one stands for a number.
     """
 
     relation: Relation
@@ -82,6 +91,7 @@ class Asked:
     matrices: frozenset[str] = frozenset()
     exact: bool = False
     equal: Callable[[Node, Node], bool] = lambda a, b: a == b
+    number: Callable[[Node], bool] = lambda _: False
 
 
 _ASKED: ContextVar[list[Asked] | None] = ContextVar("asked", default=None)
@@ -114,7 +124,7 @@ def judged(question: Question, known: Mapping[Link, Evidence] | None = None) -> 
     matrices = frozenset({*g.given, *g.defined})
     letters = tuple(g.index), tuple(g.sizes), matrices
     exact = g.example or (bool(g.formats) and not any(mentions(question.relation, key, g) for key in g.given))
-    record(Asked(question.relation, question.of, *letters, exact=exact, equal=question.equal))
+    record(Asked(question.relation, question.of, *letters, exact=exact, equal=question.equal, number=question.number))
     return decided(question, known)
 
 
@@ -314,9 +324,8 @@ def _is_zero(x: Node) -> bool:
 # -- at sizes ---------------------------------------------------------------------------------------------------------
 def _spot(compiled: Compiled, every: Sequence[Link], where: Sequence[Link] = ()) -> None:
     """One draw at some sizes, before anything is proved: most of what is false is seen there."""
-    declared = compiled.declared
     with precision(_BITS):
-        for world in [w for w in draws(declared.sorts()) if w.seed == 1][::2]:
+        for world in [w for w in _worlds(compiled) if w.seed == 1][::2]:
             if _met(compiled, where, world):
                 compared(compiled, every, world)
 
@@ -336,7 +345,9 @@ def _worlds(compiled: Compiled) -> Iterator[Numbers]:
     if g.formats:
         yield from worlds(g.formats[0], sorts)
         return
-    yield from draws(sorts)
+    for world in draws(sorts):
+        world.balls = not g.exact
+        yield world
     if "fl" in g.families:
         yield from extreme(sorts, FarApart)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
+from symattn.document import notation as nt
 from symattn.document.notation import Name, Node
 from symattn.document.text import text
 from symattn.proof.expectation import Expectation
@@ -72,3 +74,33 @@ def mentions(x: Any, key: str, g: Glossary) -> bool:
             return True
     whole: Any = x
     return any(mentions(getattr(whole, f.name), key, g) for f in fields(whole))
+
+
+def mean_of_exponential(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
+    """How E[e^{a + w·x}] = e^{a + ‖x‖²/2} is read, for w ∼ N(0, I) and what does not depend on w."""
+    w = Name(letter)
+
+    def read(reader: Reader, of: tuple[Node, ...]) -> Value:
+        (body,) = of
+        factors = body.factors if isinstance(body, nt.Product) else (body,)
+        if not all(isinstance(f, nt.Power) and f.base == Name("e") for f in factors):
+            raise Unread(f"the mean of {text(body)}")
+        exponent = reader.number(0)
+        along: Value | None = None
+        for term in [t for f in factors if isinstance(f, nt.Power) for t in _terms(f.exponent)]:
+            match term:
+                case nt.Product((first, x), "·") if first == w and nt.replaced(x, {w: nt.node(0)}) == x:
+                    along = v.added(along, reader.one(x)) if along else reader.one(x)
+                case _ if nt.replaced(term, {w: nt.node(0)}) == term:
+                    exponent = v.added(exponent, reader.one(term))
+                case _:
+                    raise Unread(f"the mean of e to the power {text(term)}")
+        if along:
+            exponent = v.added(exponent, v.times(along, along, "·", False).on(lambda square: square / 2))
+        return exponent.on(reader.xp.exp)
+
+    return read
+
+
+def _terms(x: Node) -> tuple[Node, ...]:
+    return x.terms if isinstance(x, nt.Sum) else (x,)

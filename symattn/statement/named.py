@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node
 from symattn.document.text import text
+from symattn.errors import Refused
 from symattn.proof.gradients import jacobian
 from symattn.statement import values as v
 from symattn.statement.glossary import Definition, Glossary, Meaning
@@ -36,6 +37,7 @@ class Named:
     def __init__(self, glossary: Glossary, arrays: Mapping[str, Any], lengths: Mapping[str, Any]) -> None:
         self.glossary, self.arrays, self.lengths = glossary, dict(arrays), lengths
         self.sums: dict[str, str] = {}
+        self.from_zero: set[str] = set()
         self.found: dict[str, Found] = {}
         self.open: list[str] = []
         self.touched: set[str] = set()
@@ -128,7 +130,10 @@ class Named:
                 return array
             return Value(array, (), len(array.shape), self.glossary.rows and len(array.shape) == 1)
         if not meaning.letters:
-            return self.read(meaning.body)
+            found = self.read(meaning.body)
+            if isinstance(found, Several) and not any(p.rank or p.letters for p in found.parts):  # x = (0, a, −a)
+                return Value(self.xp.stack([p.array for p in found.parts]), (), 1, self.glossary.rows)
+            return found
         body = self.one(meaning.body)
         for letter in (i for i in meaning.letters if i not in body.letters):
             body = v.both(body, self.position(letter), lambda a, b: a + 0 * b)
@@ -172,6 +177,8 @@ class Named:
 
     def position(self, letter: str) -> Value:
         """An index letter as a number: 1, 2, …"""
+        if letter in self.from_zero:
+            raise Unread(f"the index {letter}, which begins with 0, as a number")
         places = self.xp.arange(self.length(self.sort(letter)))
         return Value(self.xp.asarray(places + self.glossary.first), (letter,))
 
@@ -295,8 +302,10 @@ class Named:
             arrays = self.arrays
         else:
             held = self.letter(by)
-            if not isinstance(held, Value) or held.letters or not hasattr(held.array, "entries"):
+            if not isinstance(held, Value) or held.letters:
                 raise Unread(f"the derivative by {by}")
+            if not hasattr(held.array, "entries"):
+                raise Refused(f"the derivative by {by}, which is no number here")
             arrays = {**self.arrays, by: held.array}
         shape: list[Value] = []
 
@@ -311,11 +320,13 @@ class Named:
     def _partial(self, x: nt.Partial) -> Value:
         if not isinstance(x.by, Name):
             raise Unread(f"the derivative by {text(x.by)}")
-        word = next((w for w in (x.by.base, x.by.base.upper()) if w in self.arrays), None)
-        if word is None:
+        known = {**self.glossary.defined, **self.arrays}
+        word = next((w for w in (x.by.base, x.by.base.upper()) if w in known), None)
+        held = self.letter(word) if word else None
+        if word is None or not isinstance(held, Value):
             raise Unread(f"the derivative by {text(x.by)}")
         found = self.derivative(x.of, word)
-        own, by = found.rank - len(self.arrays[word].shape), len(self.arrays[word].shape)
+        own, by = found.rank - len(held.array.shape), len(held.array.shape)
         if own and len(x.by.sub) not in (by, by - 1):
             raise Unread("the derivative of what is no number by a matrix")
         if own:  # the axes of what it is by come first, as they have the indices

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from functools import reduce
 from operator import add
 from typing import Any
@@ -17,6 +17,7 @@ from symattn.statement.functions import FUNCTIONS
 from symattn.statement.glossary import Spoken
 from symattn.statement.moments import MOMENTS, moment
 from symattn.statement.named import COMPARED, Named
+from symattn.statement.recurring import written_out
 from symattn.statement.values import Found, Several, Unread, Value
 
 
@@ -45,17 +46,24 @@ class Reader(Named):
         return replace(found, array=-found.array)
 
     def _product(self, x: nt.Product) -> Value:
-        first, *rest = x.factors
-        if first == Name("∇") and len(rest) == 1:
-            return self._nabla(rest[0])
-        if isinstance(first, Name) and first.base == "∇" and len(first.sub) == len(rest) == 1:
-            return self.derivative(rest[0], text(first.sub[0]))
         if Name("⊙") in x.factors:
             return self._entry_by_entry(x.factors)
-        product, *others = map(self.one, x.factors)
+        product, *others = self._factors(x.factors)
         for other in others:
             product = v.times(product, other, x.sign, self.glossary.rows)
         return product
+
+    def _factors(self, factors: tuple[Node, ...]) -> Iterator[Value]:
+        """The factors of a product, ∇ with what follows it."""
+        every = iter(factors)
+        for x in every:
+            if isinstance(x, Name) and x.base == "∇" and len(x.sub) < 2:
+                of = next(every, None)
+                if of is None:
+                    raise Unread("the gradient of nothing")
+                yield self.derivative(of, text(x.sub[0])) if x.sub else self._nabla(of)
+            else:
+                yield self.one(x)
 
     def _entry_by_entry(self, factors: tuple[Node, ...]) -> Value:
         """x ⊙ y of one shape; a vector goes with every row of a matrix."""
@@ -69,9 +77,17 @@ class Reader(Named):
 
     def _nabla(self, of: Node) -> Value:
         """The derivative of f(x) by its argument."""
-        if not isinstance(of, nt.Call) or len(of.arguments) != 1 or text(of.arguments[0]) not in self.arrays:
+        if not isinstance(of, nt.Call) or len(of.arguments) != 1:
             raise Unread(f"the argument by which {text(of)} is differentiated")
-        return self.derivative(of, text(of.arguments[0]))
+        (argument,) = of.arguments
+        if text(argument) in self.arrays:
+            return self.derivative(of, text(argument))
+        meaning = self.glossary.spoken.get(of.function.base) if isinstance(of.function, Name) else None
+        letter = text(meaning.letters[0]) if meaning else ""
+        if not meaning or letter not in self.arrays:
+            raise Unread(f"the argument by which {text(of)} is differentiated")
+        there = self.within({**self.arrays, letter: self.one(argument).array})
+        return there.derivative(meaning.body, letter)
 
     def _over(self, x: nt.Over) -> Value:
         below = self.one(x.denominator)
@@ -93,11 +109,13 @@ class Reader(Named):
         if text(x) in self.glossary.defined:
             return self.one(Name(text(x)))
         found = self.one(x.base)
+        if isinstance(x.exponent, nt.Product) and x.exponent.factors[0] == Name("⊗"):
+            return self._tensor_power(found, x)
         if found.rank == 2 and isinstance(x.exponent, nt.Number) and x.exponent.value in (2, 3):
             return v.times(found, self.one(nt.Power(x.base, nt.node(int(x.exponent.value) - 1))), "", False)
         if found.rank == 2 and x.exponent == nt.node(1):
             return found
-        whole = self._whole(x.exponent)
+        whole = self.whole_number(x.exponent)
         if found.rank or (whole is None and not isinstance(x.base, nt.Number)):
             raise Unread(f"the power {text(x)}")
         if whole is None:  # b^x = e^{x log b}
@@ -105,16 +123,31 @@ class Reader(Named):
             return replace(power, array=self.xp.exp(power.array * self.xp.log(found.array)))
         return replace(found, array=found.array**whole if whole >= 0 else 1 / found.array**-whole)
 
-    def _whole(self, x: Node) -> int | None:
-        """A written whole number, or a size whose number is known."""
+    def _tensor_power(self, x: Value, power: nt.Power) -> Value:
+        """x ⊗ … ⊗ x as one vector."""
+        assert isinstance(power.exponent, nt.Product)
+        times = self.whole_number(power.exponent.factors[-1])
+        plain = x.rank == 1 and not x.letters and not isinstance(power.base, nt.Fence | nt.Transposed)
+        if not plain or not times or len(power.exponent.factors) != 2:
+            raise Unread(f"the power {text(power)}")
+        found = x.array
+        for _ in range(times - 1):
+            every = found[:, None] * x.array[None, :]
+            found = self.xp.reshape(every, (every.shape[0] * every.shape[1],))
+        return replace(x, array=found)
+
+    def whole_number(self, x: Node) -> int | None:
+        """A written whole number, or a size; None for what is neither. Raises Refused for a size that is a letter."""
         if isinstance(x, nt.Neg):
-            found = self._whole(x.body)
+            found = self.whole_number(x.body)
             return None if found is None else -found
         if isinstance(x, nt.Number) and x.value.denominator == 1:
             return int(x.value)
         size = self.glossary.sizes.get(text(x))
         length = self.length(size) if size else None
-        return length if isinstance(length, int) else None
+        if length is not None and not isinstance(length, int):
+            raise Refused(f"{text(x)} is no number here")
+        return length
 
     def _root(self, x: nt.Root) -> Value:
         found = self.one(x.body)
@@ -135,9 +168,11 @@ class Reader(Named):
             found = self._listed(x.body) if isinstance(x.body, nt.Commas) else self.read(x.body)
             if x.sub is None:
                 return found
-            if isinstance(found, Several):
-                raise Unread("an index of several things")
+            if isinstance(found, Several) or (found.rank == 1 and isinstance(x.body, nt.Transposed)):
+                raise Unread("an index of several things, or of a vector that is transposed for nothing")
             return self.part(found, _parts_of(x.sub))
+        if x.style == "abs" and text(x.body) in self.glossary.sets:
+            return Value(self.xp.asarray(self.length(self.glossary.sets[text(x.body)])))
         found = self.one(x.body)
         return replace(found, array=self._absolute(found.array)) if x.style == "abs" else self._norm(found, x.sub)
 
@@ -187,7 +222,7 @@ class Reader(Named):
         here, work = self.glossary.functions.get(function.base), FUNCTIONS.get(function.base)
         if here is None and work is None:
             raise Unread(f"the function {text(function)}")
-        arguments = x.arguments
+        arguments = written_out(self, x.arguments)
         if len(arguments) > 1 and function.base == "softmax":
             arguments = (nt.Fence("round", nt.Commas(arguments)),)
         given = tuple(map(self.read, arguments))
@@ -256,10 +291,16 @@ class Reader(Named):
             self.sums = kept
 
     def _compared(self, x: nt.Big, index: nt.Relation) -> Value:
-        """Σ_{i<j} over both indices, Σ_{ℓ≠m} over ℓ alone."""
-        if x.operator != "sum" or len(index.rest) != 1:
+        """Σ_{i<j} over both indices, Σ_{ℓ≠m} over ℓ alone, as Σ_{j ≤ i − n} over j; Σ, max and min over a set."""
+        if len(index.rest) != 1:
             raise Unread(f"the range {text(index)}")
         (sign, second), i = index.rest[0], self.index(index.first)
+        if sign in ("∈", "∉"):
+            return self._over_set(x, i, sign, text(second))
+        if x.operator != "sum":
+            raise Unread(f"the range {text(index)}")
+        if isinstance(second, nt.Sum) and not self._groups(second):
+            return self.over(self._at(nt.At(x.body, index)), [i])
         place = self._place(second)
         if place is not None:
             column = self.compared(i, sign, "", place)
@@ -268,13 +309,28 @@ class Reader(Named):
         body = v.both(self.one(x.body), self.compared(i, sign, j), lambda a, b: a * b)
         return self.over(body, [i] if sign == "≠" else [i, j])
 
+    def _over_set(self, x: nt.Big, i: str, sign: str, of: str) -> Value:
+        """Over the indices in a set, or over all others: the set is the first block of the axis."""
+        if of not in self.glossary.sets:
+            raise Unread(f"the set {of}")
+        body, length = self.one(x.body), self.length(self.glossary.sets[of])
+        if i not in body.letters:
+            raise Unread(f"the index {i} does not occur")
+        block = slice(None, length) if sign == "∈" else slice(length, None)
+        cut = body.array[(*[slice(None)] * body.letters.index(i), block)]
+        return self.over(replace(body, array=cut), [i], x.operator)
+
     def _ranged(self, x: nt.Big) -> Value:
         letters = [text(p) for p in (x.index.parts if isinstance(x.index, nt.Commas) else (x.index,))]
         if x.low is not None and x.high is not None:
             high = text(x.high)
+            from_zero = x.low == nt.node(0) and isinstance(x.high, nt.Sum) and x.high.terms[1:] == (nt.Neg(nt.node(1)),)
+            if from_zero and isinstance(x.high, nt.Sum):  # Σ_{l=0}^{L−1}: no entry of an array is counted so
+                high = text(x.high.terms[0])
+                self.from_zero.add(letters[0])
             if letters[0] in self.glossary.sizes or self.glossary.knows(letters[0]):
                 raise Unread(f"the index {letters[0]} has a meaning of its own")
-            if high not in self.glossary.sizes or x.low != nt.Number(Fraction(1)):
+            if high not in self.glossary.sizes or not (from_zero or x.low == nt.node(1)):
                 raise Unread(f"the range {text(x.low)} to {high}")
             self.sums[letters[0]] = self.glossary.sizes[high]
         for letter in letters:

@@ -15,6 +15,7 @@ from symattn.document.text import text
 from symattn.statement.functions import FUNCTIONS
 from symattn.statement.glossary import Glossary, Spoken
 from symattn.statement.judging import relations
+from symattn.statement.recurring import recurrence
 
 _OPENING = frozenset(("with", "where", "for", "if", "at", "when", "as", "under", "from"))
 _GIVEN = ("condition", "iff")
@@ -90,6 +91,9 @@ def defined(glossary: Glossary, relation: Relation) -> Glossary | None:
     left = relation.first
     if sign != "=" or more:
         return None
+    steps = recurrence(relation)
+    if steps and steps[0] not in glossary.families:
+        return replace(glossary, families={**glossary.families, steps[0]: steps[1]})
     if isinstance(left, nt.Call):
         return _with_function(glossary, left, right)
     if isinstance(left, nt.Power) and left.exponent == nt.Number(Fraction(2)) and _unknown(glossary, left.base):

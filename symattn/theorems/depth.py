@@ -12,10 +12,10 @@ from symattn.proof.rules import Fold, OfTheLargest, Repeat
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, also, bound, identity
-from symattn.statement.glossary import Glossary
+from symattn.statement.glossary import Definition, Glossary
 from symattn.statement.reader import Reader
 from symattn.statement.values import Unread, Value
-from symattn.theorems.letters import ONES, P, magnitude, norm, said
+from symattn.theorems.letters import ONES, P, magnitude, norm, power_of_e, said
 from symattn.theorems.sums import add_up, greatest, sign, squares, weights
 from symattn.theorems.turns import identity as identity_matrix
 
@@ -149,6 +149,34 @@ dobrushin_contraction = Theorem(
 
 
 # -- many layers -------------------------------------------------------------------------------------------------------
+_MANY_LAYERS = Glossary(
+    {"S": "L n n", "X₀": "n", "w": ""}, {"n": "n", "L": "L"}, {"i": "n", "l": "L"}, functions={"osc": _osc_of}
+)
+"""One column of the tokens, and the scores of each layer."""
+
+
+def _below(width: Node) -> Definition:
+    """Any number between 0 and 1/width."""
+    return Definition((), 1 / (width + power_of_e("w")))
+
+
+def _with_at_least(reader: Reader, rows: Any, to: Any, width: Any) -> Any:
+    """(1 − ε width) P + ε to: all weights of which those that ``to`` names are no less than ε."""
+    epsilon = reader.one(EPS).array
+    return (1 - epsilon * width) * rows + epsilon * to
+
+
+def _every_key(reader: Reader) -> Any:
+    """The weights of every layer."""
+    return _with_at_least(reader, weights(reader.array("S")), 1, reader.length("n"))
+
+
+def _first_key(reader: Reader) -> Any:
+    """The weights of every layer, with the causal mask."""
+    places, p = reader.xp.arange(reader.length("n")), _causal_weights(reader.array("S"))
+    return _with_at_least(reader, p, reader.xp.where(places == 0, reader.xp.asarray(1), reader.xp.asarray(0)), 1)
+
+
 LAYER = {"e": "n n", "x": "n d", "eps": "1 1"}
 
 
@@ -240,6 +268,7 @@ rank_collapse = Theorem(
         ("the rows of every P sum to 1 and no entry is below ε, ", relation(EPS, "≥", 0)),
         ("no skip connection, no values, no MLP; osc is taken for each column",),
     ),
+    _MANY_LAYERS.also(defined={"P": _every_key, "ε": _below(N_)}, sharp="apart"),
 )
 
 
@@ -273,12 +302,12 @@ def _shrinking(s: Any) -> Any:
 
 
 def _token(i: str | int, layer: Node | int) -> Node:
-    """x_{i,l}."""
-    return name("x", commas(i, layer), role="input")
+    """(x_l)_i."""
+    return Fence("round", name("X", layer, role="input"), node(i))
 
 
 def _farthest(layer: Node | int) -> Node:
-    """max_i |x_{i,l} − x_{1,0}|."""
+    """max_i |(x_l)_i − (x_0)_1|."""
     return Big("max", name("i"), None, None, magnitude(_token("i", layer) - _token(1, 0)))
 
 
@@ -338,6 +367,8 @@ causal_collapse = Theorem(
         equals(_token(1, L_), _token(1, 0)),
         " and ",
         relation(_farthest(L_), "≤", Fence("round", 1 - EPS) ** L_ * _farthest(0)),
+        " for ",
+        equals(name("X", name("l") + 1, role="input"), name("P", "l", role="weight") * name("X", "l", role="input")),
         ", so all tokens tend to the first",
     ),
     Together(
@@ -349,7 +380,9 @@ causal_collapse = Theorem(
     (
         ("every P is causal, its allowed entries are positive, and its rows sum to 1",),
         ("no entry of the first column of any P is below ε; no skip connection, no values, no MLP",),
+        ("X is one column of the tokens",),
     ),
+    _MANY_LAYERS.also(defined={"P": _first_key, "ε": _below(node(1))}, sharp="apart"),
 )
 
 
@@ -433,6 +466,12 @@ def _layers(*updates: Any) -> Any:
 _X_L, _F_L = name("x", "l", role="input"), name("f", "l")
 
 
+def _any_layers(reader: Reader, x: Value) -> Value:
+    """tanh(x W_l) of every layer l."""
+    y = x.array[..., None, :, :] @ reader.array("W")
+    return Value(reader.xp.tanh(y), x.letters, 3)
+
+
 UPDATES_ADDED = Fold(
     Declared({"u": "a n d"}),
     "a",
@@ -457,6 +496,7 @@ UPDATES_ADDED = Fold(
     ),
     arrays=LAYERS,
     hypotheses=("the layers are any functions",),
+    letters=Glossary({"x₀": "n d", "W": "L d d"}, {"L": "L"}, {"l": "L"}, functions={"f": _any_layers}),
     source="Veit, Wilber, Belongie, Residual Networks Behave Like Ensembles (2016)",
     why="Each layer adds to the sum of what those before it added.",
     false=lambda x, w1, w2: (_second(x, w1, w2), x + x @ w1 + x @ w2),

@@ -26,6 +26,8 @@ from symattn.document.notation import Node, Over, Partial, Power, Product, Root,
 from symattn.proof.gradients import gradient
 from symattn.proof.theorem import Theorem, theorem
 from symattn.statement.glossary import Definition, Glossary
+from symattn.statement.reader import Reader
+from symattn.statement.values import Value
 from symattn.theorems.letters import (
     ATTENDING,
     ATTENTION,
@@ -39,6 +41,7 @@ from symattn.theorems.letters import (
     Q,
     V,
     X,
+    attention,
     norm,
     power_of_e,
     same,
@@ -46,6 +49,7 @@ from symattn.theorems.letters import (
     t,
     told,
 )
+from symattn.theorems.turns import positions, rotation_matrix
 
 TOPIC = "gradients"
 FLASH = "Dao et al., FlashAttention (2022)"
@@ -372,6 +376,13 @@ TURNS = {"cos": "n f", "sin": "n f"}
         rotate_interleaved(g, cos, sin),
     ),
     false_says=same(_of("x", "p"), name("R", "p") * name("g", "p")),
+    letters=positions(
+        {"x_p": "f*2", "g_p": "f*2"},
+        "p",
+        {"R": rotation_matrix},
+        loss="ℓ",
+        defined={"ℓ": Definition((), Product((name("R", "p") * name("x", "p"), name("g", "p")), "·"))},
+    ),
 )
 def backward_rotary(x: Any, g: Any, y: Any, w: Any, cos: Any, sin: Any) -> Any:
     return [
@@ -421,6 +432,16 @@ def _back(q: Any, k: Any, v: Any, g: Any, spec: Attention = ATTENTION) -> Gradie
     return backward(q, k, v, spec.trace(q, k, v)["weights"], g)
 
 
+_READ = Product((name("G", "h", "t"), attention(name("Q", "h", "t"), name("K", "h"), name("V", "h"))), "·")
+
+
+def _each_head(reader: Reader) -> Gradients:
+    """What each head of queries asks of the head of keys and values that it reads."""
+    q, k, v, g = map(reader.array, "QKVG")
+    found = _back(q, k[:, None], v[:, None], g)
+    return Gradients(*(Value(x, ("h", "t"), 2) for x in found))
+
+
 GROUPED = {"q": "h*r n_q d_k", "k": "h n_k d_k", "v": "h n_k d_v", "g": "h*r n_q d_v"}
 
 
@@ -441,6 +462,17 @@ GROUPED = {"q": "h*r n_q d_k", "k": "h n_k d_k", "v": "h n_k d_v", "g": "h*r n_q
         shared_gradient(_back(q, *_shared(q, k, v), g).v, q.shape[0] // k.shape[0]) / (q.shape[0] // k.shape[0]),
     ),
     false_says=("the mean over the heads in the place of the sum",),
+    letters=Glossary(
+        {"Q": "h r n_q d_k", "K": "h n_k d_k", "V": "h n_k d_v", "G": "h r n_q d_v"},
+        {"H": "h", "r": "r", "d_k": "d_k"},
+        {"h": "h", "t": "r"},
+        {
+            "ℓ": Definition((), total("h", 1, "H", total("t", 1, "r", _READ))),
+            "dK_ht": lambda reader: _each_head(reader).k,
+            "dV_ht": lambda reader: _each_head(reader).v,
+        },
+        loss="ℓ",
+    ),
 )
 def backward_shared_heads(q: Any, k: Any, v: Any, g: Any) -> Any:
     times, found = q.shape[0] // k.shape[0], _back(q, *_shared(q, k, v), g)

@@ -210,10 +210,21 @@ def _relabelled(x: Any, g: Any, r: Any) -> Any:
     "mqa-is-gqa-one",
     TOPIC,
     (
-        "g = 1 is multi-query attention, all query heads reading one head of keys and values; ",
-        equals(name("g"), H),
-        " is multi-head attention",
+        equals(_head("O"), attention(_head("Q", "query"), _head("K", "key", 0), _head("V", "value", 0))),
+        ", which is multi-query attention, with one head of keys and values; with as many of them as of queries it is"
+        " multi-head attention, ",
+        equals(_head("O'"), attention(_head("Q", "query"), _head("K'", "key"), _head("V'", "value"))),
     ),
+    letters=Glossary(
+        {"Q": "h n_q d_k", "K": "1 n_k d_k", "V": "1 n_k d_v", "K′": "h n_k d_k", "V′": "h n_k d_v"},
+        index={"t": "h"},
+        defined={
+            "O": lambda reader: grouped_attention(ATTENTION, *map(reader.array, ("Q", "K", "V"))),
+            "O′": lambda reader: grouped_attention(ATTENTION, *map(reader.array, ("Q", "K′", "V′"))),
+        },
+        first=0,
+    ),
+    hypotheses=("O is grouped-query attention with one head of keys and values, O′ with h; heads are counted from 0",),
     arrays={"q": "h n_q d_k", "k": "1 n_k d_k", "v": "1 n_k d_v", "keys": "h n_k d_k", "values": "h n_k d_v"},
     source=AINSLIE,
     why="With one group the quotient is 0 for every head; with one query head a group it is the head itself.",

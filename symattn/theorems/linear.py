@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from itertools import permutations
@@ -42,6 +43,7 @@ from symattn.proof.statement import Declared
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, also, bound, identity
 from symattn.statement.glossary import Glossary
+from symattn.statement.moments import mean_of_exponential
 from symattn.statement.reader import Reader
 from symattn.statement.values import Unread, Value
 from symattn.theorems.letters import ONES, norm, power_of_e, row, rows, same, told
@@ -265,6 +267,7 @@ def feature(x: Node) -> Node:
         ),
     ),
     source="Choromanski et al., Rethinking Attention with Performers (2021)",
+    letters=Glossary({"q": "d", "k": "d"}, families={"E": mean_of_exponential("w")}),
     why=told(
         "The mean of {} is {}, and {} is {}.",
         power_of_e(Product((OMEGA, Fence("round", QUERY + KEY)), "·")),
@@ -371,6 +374,7 @@ power_kernel = Theorem(
     "folklore",
     ("the sum is positive for odd R",),
     ("The inner product of tensor products is the product of inner products.",),
+    letters=Glossary({"q": "d", "k": "d", "R": "r"}, {"r": "r"}),
 )
 
 
@@ -394,6 +398,16 @@ def _determinant(q: list[Any], k: list[Any]) -> Any:
     return result
 
 
+def _rising(first: str, steps: str) -> Callable[[Reader], Any]:
+    """x < x + u₁ < x + u₁ + u₂ < …"""
+
+    def made(reader: Reader) -> Any:
+        x, u = reader.array(first), reader.array(steps)
+        return reader.xp.stack([x, *(x + u[: n + 1].sum() for n in range(u.shape[0]))])
+
+    return made
+
+
 TWO_BY_TWO = {"q": "", "k": "", "u": "", "w": ""}
 exp_kernel = Theorem(
     "exp-kernel-full-rank",
@@ -404,9 +418,9 @@ exp_kernel = Theorem(
             ">",
             0,
         ),
-        " for the orders 2, 3 and 4, and real ",
+        " for the orders 2, 3 and 4, with ",
         relation(name("q", 1, role="query"), "<", name("q", 2, role="query")),
-        " < …, ",
+        " < … and ",
         relation(name("k", 1, role="key"), "<", name("k", 2, role="key")),
         " < …; so three features, or fewer, do not give softmax attention exactly",
     ),
@@ -437,6 +451,13 @@ exp_kernel = Theorem(
     "folklore",
     ("one feature is enough: the rank is 1, and the determinants are 0",),
     ("A sum of n exponentials with distinct rates has fewer than n zeros.",),
+    letters=Glossary(
+        {"x": "", "u": "n", "y": "", "w": "n"},
+        {"n": "1+n"},
+        {"i": "1+n", "j": "1+n"},
+        {"q": _rising("x", "u"), "k": _rising("y", "w")},
+        positive=("u", "w"),
+    ),
 )
 
 THEOREMS = (

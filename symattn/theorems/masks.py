@@ -221,6 +221,12 @@ _LEAK = OfTheLargest(
     lambda s, t, b: (_leak(s, t, b), _most(greatest(s, -1), t, b)),
 )
 
+
+def _with_bias(s: Any, b: Any, m: Any) -> Any:
+    """The scores s, the first m of them less b."""
+    return s.__array_namespace__().concat([s[:m] - b, s[m:]], axis=-1)
+
+
 finite_mask_leaks = Theorem(
     "finite-mask-leaks",
     TOPIC,
@@ -249,6 +255,14 @@ finite_mask_leaks = Theorem(
     (
         ("the keys in M have the bias ", -_BIAS, " instead of −∞"),
         ("one key at least is in M, and one outside of it",),
+    ),
+    Glossary(
+        {"s": "m+n", "B": ""},
+        {"n_k": "m+n"},
+        {"j": "m+n"},
+        {"p": lambda reader: soft(_with_bias(reader.array("s"), reader.array("B"), reader.length("m")))},
+        sets={"M": "m"},
+        sharp="far",
     ),
 )
 

@@ -38,7 +38,6 @@ LETTERS = Glossary(
     defined={
         "I": eye("d_model"),
         "Π": Definition((), I_ - ONES * Transposed(ONES) / D_MODEL),
-        "ℓ": Definition((), Product((name("G"), call("RMS", name("X") * W_)), "·")),
     },
     functions={"LN": _normed(layer_norm), "RMS": _normed(rms_norm)},
     nonnegative=("ε",),
@@ -319,9 +318,15 @@ def _weight_gradient(x: Any, w: Any, g: Any) -> Any:
     return x.mT @ ((g - z * add_up(z * g) / squares(z)) / _root(squares(z) / _count(z)))
 
 
-NABLA = name("∇", "W")
 ROW_R = Fence("round", name("X") * W_, name("r"))
-LOSS = name("ℓ")
+
+
+def slope(of: Node) -> Node:
+    """∇ℓ(W)."""
+    return name("∇") * call("ℓ", of)
+
+
+_LOSS = equals(call("ℓ", W_), Product((name("G"), rms(name("X") * W_)), "·"))
 
 
 @theorem(
@@ -330,9 +335,9 @@ LOSS = name("ℓ")
     (
         equals(rms(name("X") * Fence("round", A_ * W_)), rms(name("X") * W_)),
         "; so ",
-        equals(Product((W_, NABLA * LOSS), "·"), 0),
+        equals(Product((W_, slope(W_)), "·"), 0),
         " and ",
-        equals(name("∇", A_ * W_) * LOSS, (1 / A_) * NABLA * LOSS),
+        equals(slope(A_ * W_), (1 / A_) * slope(W_)),
     ),
     letters=LETTERS,
     arrays=LAYER,
@@ -341,12 +346,12 @@ LOSS = name("ℓ")
         NO_EPS,
         (relation(A_, ">", 0),),
         told("no row of X W is 0, {}", relation(norm(ROW_R), "≠", 0)),
-        "ℓ is any function of RMS(X W), with the gradient G by it",
+        told("ℓ is any function of RMS(X W), with the gradient G by it: to first order {}", _LOSS),
     ),
     source="van Laarhoven, L2 Regularization versus Batch and Weight Normalization (2017)",
     why="A function that does not change with the length of W has a gradient orthogonal to W, of degree −1.",
     false=lambda x, w, g, a: (_weight_gradient(x, a * w, g), _weight_gradient(x, w, g)),
-    false_says=same(name("∇", A_ * W_) * LOSS, NABLA * LOSS),
+    false_says=same(slope(A_ * W_), slope(W_)),
 )
 def scale_before_norm(x: Any, w: Any, g: Any, a: Any) -> Any:
     xp, slope = x.__array_namespace__(), _weight_gradient(x, w, g)

@@ -10,6 +10,7 @@ from symattn.attention.positions.angles import add_angles, linear_bias, rotate_i
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import (
+    Big,
     Node,
     Product,
     Transposed,
@@ -240,14 +241,28 @@ def _tail(near: Any, u: Any, distance: Any, rest: Any, w: Any, a: Any, L: Any) -
     return far / (add_up(exp(near - a * distance)) + add_up(exp(rest)))
 
 
+def _band(s: Any) -> Any:
+    """The most by which two scores differ."""
+    return s.max() - s.min()
+
+
+def _with_alibi(reader: Reader) -> Any:
+    s = reader.array("S") - reader.array("a") * _distance(reader.array("S"))
+    return soft(forbid(s, causal_mask(s)))
+
+
+def _distance(s: Any) -> Any:
+    """i − j."""
+    xp = s.__array_namespace__()
+    return xp.astype(xp.arange(s.shape[-2])[:, None] - xp.arange(s.shape[-1])[None, :], s.dtype)
+
+
 alibi_tail = Theorem(
     "alibi-tail",
     TOPIC,
     (
-        "under the causal mask the keys at distances ",
-        relation(I_ - J_, "≥", L_),
-        " have together a weight of at most ",
-        power_of_e(W_ - A_ * L_),
+        relation(Big("sum", relation(J_, "≤", I_ - L_), None, None, name("p", I_, J_)), "≤", power_of_e(W_ - A_ * L_)),
+        " under the causal mask: the keys at distances of L and more have together no larger weight",
     ),
     Together(
         (
@@ -276,6 +291,13 @@ alibi_tail = Theorem(
         power_of_e(W_),
     ),
     (("the raw scores of a row lie within a band of width w",), (relation(A_, "≥", 0), ", ", relation(L_, "≥", 1))),
+    Glossary(
+        {"S": "n n", "a": "", "u": "", "steps": "L"},
+        sizes={"L": "L"},
+        index={"i": "n", "j": "n"},
+        defined={"w": lambda reader: _band(reader.array("S")) + reader.array("u"), "p": _with_alibi},
+        nonnegative=("a", "u"),
+    ),
 )
 
 

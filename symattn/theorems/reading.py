@@ -142,7 +142,12 @@ class Statement:
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
         question = Question(relation, used, sized, gaps, sharp=sharp, where=where, doubted=doubted, only=only)
         if only:
-            record(Asked(where[-1], lambda other: replace(question, where=(*where[:-1], other)).of(relation)))
+            of = replace(question, relation=where[-1], where=())
+
+            def decide(other: Relation) -> Evidence:
+                return replace(question, where=(*where[:-1], other)).of(relation)
+
+            record(Asked(where[-1], decide, tuple(used.index), tuple(used.sizes), equal=of.equal, number=of.number))
         return judged(question)
 
     def decided(self, claim: Claim) -> Read:

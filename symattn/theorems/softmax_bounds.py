@@ -393,6 +393,7 @@ softmax_gap = Theorem(
     LETTERS.also(
         {"top": "", "Δ": "", "u": "r"},
         nonnegative=("Δ", "u"),
+        sharp="apart",
         defined={"s": beside(name("top"), name("top") - DELTA, (name("top") - DELTA) * ONES - name("u"))},
         sizes={"n_k": "2+r"},
         index={"j": "2+r"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from symattn.attention.masks import causal as causal_mask
@@ -27,7 +28,7 @@ from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import also
 from symattn.statement.glossary import Glossary
 from symattn.statement.reader import Reader
-from symattn.statement.values import Several, Value, both
+from symattn.statement.values import Several, Unread, Value, both
 from symattn.theorems.letters import (
     ATTENTION,
     CAUSAL,
@@ -110,10 +111,10 @@ def named_state(i: int) -> Callable[[Reader], Several]:
     return lambda reader: Several(tuple(Value(reader.array(f"{x}{i}"), (), rank, rank == 1) for x, rank in parts))
 
 
-def _merged_states(_: Reader, x: Several, y: Several) -> Several:
-    """The state of both sets of keys, by the implementation."""
-    first, second = (State(*(p.array[None, :] if p.rank else p.array[None, None] for p in s.parts)) for s in (x, y))
-    return _several(merge(first, second))
+def _merged_states(_: Reader, *several: Several) -> Several:
+    """The state of all sets of keys, by the implementation."""
+    states = [State(*(p.array[None, :] if p.rank else p.array[None, None] for p in s.parts)) for s in several]
+    return _several(reduce(merge, states))
 
 
 def _state_of(_: Reader, keys: Value) -> Several:
@@ -168,6 +169,33 @@ BLOCK_LETTERS = Glossary(
 
 
 # -- tiles ------------------------------------------------------------------------------------------------------------
+def _tile(k: str | int) -> Node:
+    """state(K_k, V_k)."""
+    return said("state", name("K", k, role="key"), name("V", k, role="value"))
+
+
+def _block(letter: str) -> Callable[[Reader, tuple[Node, ...]], Value]:
+    """Tile k of the rows of a matrix: tiles of one row, but for the last, which has all that are left."""
+
+    def read(reader: Reader, parts: tuple[Node, ...]) -> Value:
+        found, (index,) = reader.array(letter), parts
+        k, count = reader.whole_number(index), reader.length("b")
+        if not isinstance(k, int) or not 1 <= k <= count:
+            raise Unread(f"the tile {text(index)}")
+        return Value(found[k - 1 : None if k == count else k], (), 2)
+
+    return read
+
+
+def _state_of_tile(reader: Reader, k: Value, v: Value) -> Several:
+    """The state of the keys and values of a tile, for the one query."""
+    return _several(tile_state(scale_by_root(dot_scores(reader.array("Q")[None], k.array), k.array), v.array))
+
+
+def _finished(_: Reader, x: Several) -> Value:
+    """a / ℓ."""
+    _, normaliser, accumulated = (part.array for part in x.parts)
+    return Value(accumulated / normaliser, (), 1, True)
 
 
 @also(TILES_MERGED)
@@ -214,9 +242,15 @@ def _one_side(x: State, y: State, m: Any) -> State:
     TOPIC,
     same(
         attention(),
-        said("finish", _merged(_state(name("K", 1, role="key")), node("…"), _state(name("K", "b", role="key")))),
+        said("finish", _merged(_tile(1), node("…"), _tile("b"))),
     ),
     arrays=TILES,
+    letters=STATE_LETTERS.also(
+        {"Q": "d_k", "K": "b*n d_k", "V": "b*n d_v"},
+        sizes={"b": "b", "d_k": "d_k"},
+        families={"K": _block("K"), "V": _block("V")},
+        functions={"state": _state_of_tile, "finish": _finished},
+    ),
     hypotheses=("the keys come in any number of tiles of any sizes, in any order", ANY_NUMBERS),
     source=ONLINE,
     why="The output is a over ℓ, in which the maximum cancels.",

@@ -14,6 +14,8 @@ from symattn.proof.listed import listed
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.theorem import Theorem, theorem
 from symattn.proof.together import Together, bound
+from symattn.statement.functions import rank_of
+from symattn.statement.glossary import Definition, Glossary
 from symattn.theorems.letters import (
     ATTENDING,
     ATTENTION,
@@ -109,8 +111,17 @@ output_in_hull = Theorem(
     (
         relation(said("rank", Q * t(K)), "≤", D_K),
         ", but ",
-        equals(said("rank", softmax(Q * t(K))), name("n")),
-        ", which may be larger, for some Q and K",
+        equals(said("rank", softmax(name("x") * t(name("x")))), name("n")),
+        " with ",
+        equals(name("x", "i"), "i"),
+        ", queries and keys of width 1",
+    ),
+    letters=Glossary(
+        {"Q": "n d_k", "K": "n d_k"},
+        {"n": "n", "d_k": "d_k"},
+        {"i": "n"},
+        {"P": Definition((), softmax(Q * t(K)))},
+        exact=True,
     ),
     sizes=tuple({"n": n, "d": d} for n, d in ((2, 1), (3, 1), (4, 1), (3, 2), (4, 2), (4, 3))),
     arrays={"q": "n d", "k": "n d"},
@@ -119,11 +130,11 @@ output_in_hull = Theorem(
     " as queries and as keys give a matrix of exponentials that is invertible.",
     obstacle="The rank of a matrix whose size is a letter is no identity between its entries.",
     seeds=1,
-    false=lambda n, d, q: _rank(soft(_line(q) @ _line(q).mT)) <= d,
+    false=lambda n, d, q: rank_of(soft(_line(q) @ _line(q).mT)) <= d,
     false_says=(relation(said("rank", P), "≤", D_K),),
 )
 def score_rank(n: int, d: int, q: Any, k: Any) -> Any:
-    return [_rank(dot_scores(q, k)) <= d, _rank(soft(_line(q) @ _line(q).mT)) == n]
+    return [rank_of(dot_scores(q, k)) <= d, rank_of(soft(_line(q) @ _line(q).mT)) == n]
 
 
 def _line(q: Any) -> Any:
@@ -132,20 +143,6 @@ def _line(q: Any) -> Any:
     n, d = q.shape
     first = type(q).lift([[i] for i in range(n)])
     return xp.concat([first, xp.zeros((n, d - 1))], axis=-1) if d > 1 else first
-
-
-def _rank(x: Any) -> int:
-    """The rank, by elimination in exact numbers."""
-    rest = [list(r) for r in x.tolist()]
-    rank = 0
-    for column in range(len(rest[0])):
-        pivot = next((r for r in rest if r[column] != 0), None)
-        if pivot is None:
-            continue
-        rank += 1
-        rest.remove(pivot)
-        rest = [[a - b * (r[column] / pivot[column]) for a, b in zip(r, pivot, strict=True)] for r in rest]
-    return rank
 
 
 @theorem(
@@ -157,6 +154,7 @@ def _rank(x: Any) -> int:
         equals(name("x"), Fence("round", Commas((node(0), _A, -_A)))),
         ", so self-attention is not globally Lipschitz",
     ),
+    letters=Glossary({"a": ""}, defined={"o": Definition((), softmax(name("x") * t(name("x"))) * name("x"))}),
     arrays={"x0": "1 1", "x": "n 1", "a": "1 1", "more": "r 1"},
     hypotheses=("tokens of width one, all weights one, and Q = K = V = X",),
     source="Kim, Papamakarios, Mnih, The Lipschitz Constant of Self-Attention (2021)",

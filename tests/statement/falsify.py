@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -20,7 +20,7 @@ from symattn.attention.variants import VARIANTS
 from symattn.derivations import derive
 from symattn.derivations.examples import names as examples
 from symattn.derivations.walks import walk
-from symattn.document.notation import At, Node, Relation
+from symattn.document.notation import At, Node, Product, Relation
 from symattn.document.text import text
 from symattn.evidence import Grade
 from symattn.proof.theorem import Theorem
@@ -109,19 +109,27 @@ def changed(asked: Asked) -> Iterator[tuple[str, Relation]]:
     yield from mutants(asked.relation, letters).values()
 
 
-def restated(x: Any, y: Any, equal: Callable[[Node, Node], bool]) -> bool:
-    """Whether ``y`` says what ``x`` says: they differ in parts that are proved equal."""
+def restated(x: Any, y: Any, asked: Asked) -> bool:
+    """Whether ``y`` says what ``x`` says: they differ in parts that are proved equal, or in the order of numbers."""
     if x == y:
         return True
     if isinstance(x, tuple) and isinstance(y, tuple):
-        return len(x) == len(y) and all(restated(a, b, equal) for a, b in zip(x, y, strict=True))
+        return len(x) == len(y) and all(restated(a, b, asked) for a, b in zip(x, y, strict=True))
     if not isinstance(x, Node) or not isinstance(y, Node):
         return False
-    if not isinstance(x, Relation) and equal(x, y):
+    if not isinstance(x, Relation) and (_commuted(x, y, asked) or asked.equal(x, y)):
         return True
     whole: Any = x
     names = [f.name for f in fields(whole)] if type(x) is type(y) else []
-    return bool(names) and all(restated(getattr(x, name), getattr(y, name), equal) for name in names)
+    return bool(names) and all(restated(getattr(x, name), getattr(y, name), asked) for name in names)
+
+
+def _commuted(x: Node, y: Node, asked: Asked) -> bool:
+    """Whether both are the same product of numbers, or dot product of two vectors, in another order."""
+    if not isinstance(x, Product) or not isinstance(y, Product) or Counter(x.factors) != Counter(y.factors):
+        return False
+    dot = x.sign == y.sign == "·" and len(x.factors) == 2
+    return (dot and asked.number(x)) or all(map(asked.number, x.factors))
 
 
 def falsified(every: Iterable[Asked], stride: int = 1) -> Figures:
@@ -134,7 +142,7 @@ def falsified(every: Iterable[Asked], stride: int = 1) -> Figures:
         except FalseStep:
             found.refused[kind] += 1
             continue
-        if grade is Grade.PROVED or asked.exact or restated(asked.relation, mutant, asked.equal):
+        if grade is Grade.PROVED or asked.exact or restated(asked.relation, mutant, asked):
             found.true[kind] += 1
         else:
             found.survived[kind] += 1

@@ -74,9 +74,6 @@ def test_every_formula_of_variants() -> None:
 
 WEAKER = (
     "pⱼ ≤ e^w/(e^(−w) + n_k − 1)",
-    "e^(−Δ)/(1 + e^Δ) ≤ 1 − p_max",
-    "1 − p_max ≤ (n_k − 1)/(1 + (n_k − 1) e^(−Δ))",
-    "1 − p_max ≤ (n_k − 1) e^Δ/(1 + (n_k − 1) e^(−Δ))",
     "e^(−η) ≤ qⱼ/pⱼ",
     "e^(−3η) ≤ qⱼ/pⱼ",
     "e^(−(15/7) η) ≤ qⱼ/pⱼ",
@@ -95,6 +92,11 @@ WEAKER = (
     "pⱼ ≤ e^(2τ)/(e^τ + n_k − 1)",
     "pⱼ ≤ e^(2τ)/(e^(2τ) + n_k − 2)",
     "pⱼ ≤ e^(2τ)/(e^(2τ) + n_k − 8/7)",
+    "Σ_{j≤i−L} pᵢⱼ ≤ e^(w + aL)",
+    "Σ_{j≤i−L} pᵢⱼ ≤ e^w",
+    "rank(Kᵀ) ≤ d_k",
+    "rank(Q) ≤ d_k",
+    "rank(KᵀQ) ≤ d_k",
 )
 """Bounds that are weaker than the printed ones, and sharp where η, τ, Δ, w, σ or v is 0."""
 
@@ -113,8 +115,13 @@ SAME = (
     "(sJᵀ)² = sJ",
     "(sJ)² = Js",
     "(sJ)² = sJᵀ",
+    "(X_L)₁ = (X₁)₁",
+    "maxᵢ |(X_L)ᵢ − (X₁)₁| ≤ (1 − ε)^L·maxᵢ |(X₀)ᵢ − (X₀)₁|",
+    "maxᵢ |(X_L)ᵢ − (X₀)₁| ≤ (1 − ε)^L·maxᵢ |(X₀)ᵢ − (X₁)₁|",
+    "e^(−Tⱼ) ≤ pⱼ/p̂ⱼ ≤ e^(Tⱼ)",
 )
-"""What is added to all entries is not seen, J is symmetric and sJ a projection."""
+"""What is added to all entries is not seen, J is symmetric and sJ a projection, the first token stays what it is, and
+x and 1/x lie between e^−T and e^T together."""
 
 
 def left_of_theorem(found: Figures) -> list[str]:
