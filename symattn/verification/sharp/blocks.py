@@ -134,7 +134,7 @@ class Block:
         least, _ = self.relative(how)
         slope = how.scores * how.u
         moved = least + slope * self.sizes + beta
-        return np.asarray(np.exp(2 * (least + beta + slope * self.top)) * self.p * moved * (moved / 2 + 2 * how.u))
+        return np.asarray(_grown(least + beta + slope * self.top) * self.p * moved * (moved / 2 + 2 * how.u))
 
     def second(self, how: Stores, beta: Floats) -> Floats:
         """r of step 3 for single elements, (r, d_v)."""
@@ -142,7 +142,12 @@ class Block:
         mean = self.mean if how.scores else 0.0
         a, b = least + beta, how.scores * how.u
         total = a * (a / 2 + 2 * how.u) + (a + 2 * how.u) * b * mean + b * b * mean**2 / 2
-        return np.asarray(np.exp(2 * (a + b * self.top)) * total * (self.largest + np.abs(self.o)))
+        return np.asarray(_grown(a + b * self.top) * total * (self.largest + np.abs(self.o)))
+
+
+def _grown(most: Floats) -> Floats:
+    """e^{2Ē}, but for at most e^80: there r is more than 2 Σ A |D|, which no mean can be beyond."""
+    return np.asarray(np.exp(np.minimum(2 * most, 80.0)))
 
 
 def _multiplicity(t: Floats) -> Floats:
