@@ -12,19 +12,20 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Contract, Precision
 from symattn.arrays.special import Forbidden
-from symattn.attention.enclosed import enclose
+from symattn.attention.enclosed import Enclosed, enclose
 from symattn.attention.inputs import TOKENS, check_inputs, shape
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused
 from symattn.sources.frameworks import read
 from symattn.verification.attention import OfAttention
 from symattn.verification.bounding import plain
+from symattn.verification.bounding.interface import bound
 from symattn.verification.bounding.log_sums import log_sums
-from symattn.verification.bounding.plain import of_places
 from symattn.verification.judge import expected
 from symattn.verification.judged import ratio
 from symattn.verification.sharp import means
-from symattn.verification.sharp.elements import judged
+from symattn.verification.sharp.blocks import applies
+from symattn.verification.sharp.elements import exact, judged
 from symattn.verification.sharp.limits import HYPOTHESIS, Stores
 from symattn.verification.sharp.sample import chosen, only
 
@@ -76,7 +77,7 @@ def close_to_exact(
     inputs = _without_strangers(spec, inputs)
     wanted = _shape(spec, inputs)
     named = isinstance(precision, Precision) or contract is not None
-    how = Stores.of(arithmetic, wide_sums=not named) if alpha is not None else None
+    how = Stores.of(arithmetic, not named, spec.softcap is not None) if alpha is not None else None
     seen = None if rows is None else chosen(spec, inputs, rows)
     words = _output(spec, inputs, arithmetic, out, wanted, _Asked(how, alpha or 1.0, seen))
     return words or (_logarithms(spec, inputs, arithmetic, lse, wanted[:-1], seen) if lse is not None else "")
@@ -100,11 +101,12 @@ def _output(
     rows = list(range(wanted[-2])) if asked.rows is None else asked.rows
     if asked.rows is not None:
         (spec, inputs), got = only(spec, inputs, rows), got[..., rows, :]
-    if asked.how is not None and plain.applies(spec, inputs) and got.size * inputs["k"].shape[-2] > _FEW:
+    sharply = asked.how is not None and applies(spec, inputs)
+    if asked.how is not None and sharply and got.size * inputs["k"].shape[-2] > _FEW:
         return _sharp(spec, inputs, precision, got, asked.how, asked.alpha, rows)
     measured = _measured(spec, inputs, precision, got)
     words = _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
-    if words or asked.how is None or not plain.applies(spec, inputs):
+    if words or asked.how is None or not sharply:
         return words
     return _sharp(spec, inputs, precision, got, asked.how, asked.alpha, rows)
 
@@ -127,7 +129,7 @@ def _sharp(
     Where the filter's hypothesis is not supported by the guard, the worst case alone decides.
     """
     try:
-        accused = judged(*of_places(spec, inputs), how, got, alpha / 2)
+        accused = judged(spec, inputs, how, got, alpha / 2)
     except Refused:
         measured = _measured(spec, inputs, precision, got)
         return _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
@@ -136,7 +138,7 @@ def _sharp(
     some = list(accused.rows[:_LOOKED] if accused.counts else accused.rows)
     less, mine = only(spec, inputs, some)
     part = got[..., some, :]
-    measured = _measured(less, mine, precision, part)
+    measured = _within(less, mine, precision, part)
     certified = _told("out", part, measured, precision, lambda at: "", [rows[i] for i in some], got.size)
     if certified or not accused.counts:
         return certified
@@ -152,6 +154,19 @@ def _sharp(
             _probability(alpha, accused.guard, "tolerance"),
         )
     )
+
+
+def _within(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
+    """By the worst case, of what the filter speaks of."""
+    found, allowed = exact(spec, inputs), bound(spec, inputs, precision).allowed
+    return _Measured(_least_ratios(found, got, allowed), found.centre, allowed)
+
+
+def _least_ratios(found: Enclosed, got: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """The least error that ``got`` has, as a part of what is allowed."""
+    least, _ = found.off(got)
+    with np.errstate(all="ignore"):
+        return np.where(least == 0, 0.0, np.where(np.isinf(allowed), 0.0, least / allowed))
 
 
 def _in_means(spec: Attention, inputs: Arrays, got: np.ndarray, how: Stores, alpha: float, rows: Sequence[int]) -> str:
@@ -270,10 +285,8 @@ def _fast(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
         found = enclose(spec, inputs)
     except Refused:
         return None
-    allowed, (least, _) = plain.allowed(spec, inputs, precision), found.off(got)
-    with np.errstate(all="ignore"):
-        ratios = np.where(least == 0, 0.0, np.where(np.isinf(allowed), 0.0, least / allowed))
-    return _Measured(ratios, found.centre, allowed)
+    allowed = plain.allowed(spec, inputs, precision)
+    return _Measured(_least_ratios(found, got, allowed), found.centre, allowed)
 
 
 def _by_balls(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:

@@ -32,7 +32,7 @@ def outliers(rng: np.random.Generator, shape: Shape) -> tuple[Array, Array, Arra
 
 
 def repeated(rng: np.random.Generator, shape: Shape) -> tuple[Array, Array, Array]:
-    which = rng.integers(0, 8, shape[1])
+    which = rng.integers(0, min(8, shape[1]), shape[1])
     return tuple(a[:, which] for a in normal(rng, shape))  # type: ignore[return-value]
 
 

@@ -99,6 +99,19 @@ def test_small_mistakes_are_found(f: Format, wrong: str) -> None:
         assert "beyond" in words(out, q, k, v, CAUSAL, precision=f.name)
 
 
+@pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
+def test_a_cap_that_is_ignored_is_found(f: Format) -> None:
+    q, k, v = made(f, normal, SHAPE, 1)
+    capped = Attention(causal=True, heads=H, softcap=30.0)
+    right = np.where(np.isfinite(scores(q, k, True)), 30 * np.tanh(scores(q, k, False) / 30), -np.inf)
+    for contract in (None, "fused"):
+        assert_close_to_exact(online(right, v, f), q, k, v, capped, precision=f.name, contract=contract)
+    text = words(tiles(q, k, v, f), q, k, v, capped, precision=f.name, contract="fused")
+    assert "beyond" in text
+    if f is BF16:
+        assert "as if the cap were ignored, to a part of " in text
+
+
 def test_means_say_what_they_look_like() -> None:
     q, k, v = made(BF16, normal, SHAPE, 1)
     out = online(scores(q, k, True) * np.float32(1.005), v, BF16)
@@ -138,7 +151,7 @@ def test_some_rows_alone_are_judged() -> None:
         with pytest.raises(InputError, match="rows"):
             assert_close_to_exact(out, q, k, v, CAUSAL, precision="float16", rows=rows)
     with pytest.raises(InputError, match="mend: leave rows out"):
-        assert_close_to_exact(out, q, k, v, Attention(softcap=5.0, heads=H), precision="float16", rows=3)
+        assert_close_to_exact(out, q, k, v, Attention(normaliser="sigmoid", heads=H), precision="float16", rows=3)
 
 
 def test_edges_are_always_among_the_rows() -> None:

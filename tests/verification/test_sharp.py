@@ -65,7 +65,7 @@ def test_what_it_does_not_speak_of() -> None:
     inputs = drawn(8)
     assert bound(inputs=inputs).sharp is None
     assert bound(n=64).sharp is None
-    assert bound(Attention(softcap=5.0), inputs, "float16").sharp is None
+    assert bound(Attention(normaliser="sigmoid"), inputs, "float16").sharp is None
     found = bound(inputs=inputs, dtype="float16").sharp
     assert found is not None
     with pytest.raises(InputError, match="weights"):

@@ -44,6 +44,7 @@ def alone(spec: Attention) -> Attention:
     """The specification of one head whose mask is given: what ``Head`` has, for any of its rows and keys."""
     return Attention(
         scale=spec.scale,
+        softcap=spec.softcap,
         base=spec.base,
         sink=spec.sink and "given",
         stabilised=spec.stabilised,

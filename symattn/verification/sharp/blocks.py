@@ -1,26 +1,27 @@
 """The definition in float64, for some queries of one head at a time, and how far roundings take each of its elements.
 
 ``Block.error`` encloses what float64 does itself. With v = 2⁻⁵³ and T = s ‖q‖ max‖k‖, a score is off by at most
-v (d + 8) T (sums of d products; scale; by Cauchy and Schwarz Σ s |q_l k_l| ≤ T), its difference to the maximum by 4 v T
-more and the exponential by 4 v, so weights before they are divided are off by factors within e^{±z}, z = v ((d + 12) T
-+ 4), and the output, of sums of n terms, by at most (e^{2z + 2 (n + 4) v} − 1) max|v|: twice that is taken, which makes
-up for the roundings of this formula itself.
+v (d + 12) T (sums of d products, scale and cap; by Cauchy and Schwarz Σ s |q_l k_l| ≤ T), its difference to the maximum
+by 4 v T more and the exponential by 4 v, so weights before they are divided are off by factors within e^{±z}, z =
+v ((d + 16) T + 4), and the output, of sums of n terms, by at most (e^{2z + 2 (n + 4) v} − 1) max|v|: twice that is
+taken, which makes up for the roundings of this formula itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from symattn.attention.enclosing.pattern import Head
+from symattn.attention.enclosing.pattern import Head, checked, front, heads
 from symattn.attention.enclosing.rows import alone
 from symattn.attention.enclosing.sums import UNIT, norms, steps_factor
 from symattn.attention.spec import Attention
-from symattn.verification.sharp.limits import EXPONENTIAL, Floats, Stores, W, half_ulp
+from symattn.verification.bounding import plain
+from symattn.verification.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
 
 QUERIES = 256
 SLACK = 1 + 2.0**-6  # for what float32 does to squares of weights and their sums
@@ -31,8 +32,8 @@ _V = 2.0**-53
 class Block:
     """Some queries and the keys that they may see: scores t, weights p (r, n), outputs o (r, d_v); −∞ is masked.
 
-    ``raw`` are the scores before the mask, ``values`` v (n, d_v), ``largest`` max|v|; T bounds the scores of each row,
-    its sink's too, (r, 1).
+    ``raw`` are the scores before the mask, ``free`` before the cap, too; ``values`` v (n, d_v), ``largest`` max|v|; T
+    bounds the scores of each row, its sink's too, (r, 1).
     """
 
     rows: np.ndarray
@@ -42,6 +43,8 @@ class Block:
     values: Floats
     T: Floats
     raw: Floats
+    free: Floats
+    cap: float | None
     width: int
     base: int | None
 
@@ -53,7 +56,7 @@ class Block:
     @cached_property
     def error(self) -> Floats:
         """How far o may be from the exact output, (r, d_v)."""
-        z = _V * ((self.width + 12) * self.T + 4)
+        z = _V * ((self.width + 16) * self.T + 4)
         return np.asarray(2 * np.expm1(2 * z + 2 * (len(self.values) + 4) * _V) * self.largest)
 
     @cached_property
@@ -85,13 +88,18 @@ class Block:
         kappa = W * W * (self.width + 24) * self.T**2 + EXPONENTIAL**2
         return how.u + EXPONENTIAL + W * (self.width + 24) * self.T, kappa
 
+    def slope(self, how: Stores) -> float:
+        """By how much of its size a score may be off, at most."""
+        return how.scores * how.u + (TANH if self.cap else 0.0)
+
     def squares(self, how: Stores) -> Floats:
         """m_j p_j² h_j², (r, n), as float32."""
         _, kappa = self.relative(how)
         p = self.p.astype(np.float32)
         found = p * p
+        of_scores = how.scores * how.u**2 + (TANH**2 if self.cap else 0)
         found *= (how.u**2 + kappa).astype(np.float32) + (
-            np.float32(how.scores * how.u**2) * self.sizes.astype(np.float32) ** 2 if how.scores else np.float32(0)
+            np.float32(of_scores) * self.sizes.astype(np.float32) ** 2 if of_scores else np.float32(0)
         )
         return found if isinstance(self.alike, float) else found * self.alike.astype(np.float32)
 
@@ -105,7 +113,8 @@ class Block:
         """The first order at its worst, Σ p E max{|v|, |v − o|}, for each element, (r, d_v)."""
         least, _ = self.relative(how)
         p = self.p.astype(np.float32)
-        p *= (least + how.scores * how.u * self.sizes).astype(np.float32) if how.scores else least.astype(np.float32)
+        slope = self.slope(how)
+        p *= (least + slope * self.sizes).astype(np.float32) if slope else least.astype(np.float32)
         own = (p @ np.abs(self.values).astype(np.float32)).astype(np.float64)
         total = p.sum(axis=1, keepdims=True, dtype=np.float64) + np.sqrt(self.rest(how))
         return np.asarray((own + np.abs(self.o) * total) * SLACK + (len(self.values) + 16) * W * self.largest)
@@ -132,15 +141,15 @@ class Block:
     def curvature(self, how: Stores, beta: Floats) -> Floats:
         """e^{2Ē} p (E + β) (½ (E + β) + 2u) of step 3, (r, n)."""
         least, _ = self.relative(how)
-        slope = how.scores * how.u
+        slope = self.slope(how)
         moved = least + slope * self.sizes + beta
         return np.asarray(_grown(least + beta + slope * self.top) * self.p * moved * (moved / 2 + 2 * how.u))
 
     def second(self, how: Stores, beta: Floats) -> Floats:
         """r of step 3 for single elements, (r, d_v)."""
         least, _ = self.relative(how)
-        mean = self.mean if how.scores else 0.0
-        a, b = least + beta, how.scores * how.u
+        a, b = least + beta, self.slope(how)
+        mean = self.mean if b else 0.0
         total = a * (a / 2 + 2 * how.u) + (a + 2 * how.u) * b * mean + b * b * mean**2 / 2
         return np.asarray(_grown(a + b * self.top) * total * (self.largest + np.abs(self.o)))
 
@@ -159,6 +168,22 @@ def _multiplicity(t: Floats) -> Floats:
     found = np.empty(t.shape)
     np.put_along_axis(found, order, np.bincount(group)[group].reshape(t.shape).astype(float), axis=1)
     return found
+
+
+def applies(spec: Attention, inputs: Mapping[str, Any]) -> bool:
+    """Whether there are blocks of it: scaled dot products under masks, capped or not, with a sink or without."""
+    return plain.applies(replace(spec, softcap=None), dict(inputs))
+
+
+def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, list[Head], tuple[int, ...]]:
+    """The heads, with masks of documents as masks that are given, and the shape of the output.
+
+    Raises Refused for what has no blocks, InputError for inputs that do not fit.
+    """
+    spec, given = plain.of_places(spec, dict(inputs))
+    given = checked(replace(spec, softcap=None), given)
+    shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
+    return spec, list(heads(spec, given)), shape
 
 
 def allowed(head: Head, rows: np.ndarray, keys: slice) -> np.ndarray:
@@ -183,12 +208,16 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
         given["sink"] = np.array([head.sink])
     with np.errstate(all="ignore"):
         found = own.trace(**given)
-    raw = found.get("scaled", found["scores"])
+    free = found.get("scaled", found["scores"])
+    raw = found.get("capped", free)
     t = found.get("masked", raw)
     longest = norms(given["k"]).max(initial=0.0)
     reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
     reach = np.maximum(reach, abs(head.sink or 0.0))
-    return Block(rows, t, found["weights"], found["output"], given["v"], reach, raw, head.q.shape[1], spec.base)
+    cap = None if spec.softcap is None else float(spec.softcap)
+    return Block(
+        rows, t, found["weights"], found["output"], given["v"], reach, raw, free, cap, head.q.shape[1], spec.base
+    )
 
 
 def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[Block]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.enclosing.pattern import Head, checked, front, heads
+from symattn.attention.enclosed import Enclosed
+from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
-from symattn.verification.sharp.blocks import Block, blocks
+from symattn.verification.sharp.blocks import Block, blocks, every_head
 from symattn.verification.sharp.limits import Floats, Stores, factor
 from symattn.verification.sharp.ways import replays, ways
 
@@ -41,18 +42,28 @@ class Accused:
 
 def tolerances(spec: Attention, inputs: Mapping[str, Any], how: Stores, alpha: float) -> tuple[Floats, Floats]:
     """The output and the sharp tolerance of each element, but for ``alpha`` all at once: both (…, n_q, d_v)."""
-    given = checked(spec, inputs)
-    shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
+    spec, every, shape = every_head(spec, inputs)
     out, lam = (np.empty(shape), np.empty(shape)), factor(int(np.prod(shape)), alpha)
-    for head in heads(spec, given):
+    for head in every:
         for block in blocks(spec, head, np.arange(shape[-2])):
             out[0][head.index][block.rows], out[1][head.index][block.rows] = block.o, block.tolerance(how, lam)
     return out
 
 
+def exact(spec: Attention, inputs: Mapping[str, Any]) -> Enclosed:
+    """The output, enclosed."""
+    spec, every, shape = every_head(spec, inputs)
+    found = Enclosed(np.empty(shape), np.empty(shape))
+    for head in every:
+        for block in blocks(spec, head, np.arange(shape[-2])):
+            found.centre[head.index][block.rows], found.radius[head.index][block.rows] = block.o, block.error
+    return found
+
+
 def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float) -> Accused | None:
     """What of ``got`` is beyond the sharp tolerance, whichever way queries are stored; None where nothing is."""
-    lam, every = factor(got.size, alpha), list(heads(spec, checked(spec, inputs)))
+    spec, every, _ = every_head(spec, inputs)
+    lam = factor(got.size, alpha)
     rows: dict[tuple[int, ...], np.ndarray] = {head.index: np.arange(got.shape[-2]) for head in every}
     best: _Tried | None = None
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):

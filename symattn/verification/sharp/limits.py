@@ -1,32 +1,34 @@
 """The filter: how far roundings to nearest take an output, but for a probability that one picks.
 
 The worst case (``verification.bounds``) has to allow that all roundings err together. This is what is left if they do
-not. Statement. p_j are the exact weights of a row, v_j its values, o = Σ p_j v_j, y what an implementation returns;
-D is a direction, numbers for some elements that do not depend on y. Under
+not. Statement. p_j are the exact weights of a row, t_j its scores, v_j its values, o = Σ p_j v_j, y what an
+implementation returns; D is a direction: numbers for some elements, which do not depend on y. Under
 
   N1  *what is stored.* In the input's format, of unit roundoff u and half least number η: scores at most ``scores``
-      times (0: they stay wide; 2: as products and scaled), weights once, divided by their sum or relative to any
-      reference, before the sum is taken of them or after, and the output. All else is float32, of roundoff w, with
-      exponentials off by at most ε = 2⁻¹³, up to a factor common to the row.
+      times (0: they stay wide; 2: as products and scaled; 3: and capped); weights once, divided by their sum or
+      relative to any reference, before the sum is taken of them or after; and the output. All else is float32, of
+      roundoff w, with exponentials off by at most ε = 2⁻¹³, up to a factor common to the row, and tanh of a cap by
+      2⁻¹¹ of itself.
   N2  *rounding to nearest.* Roundings are independent random numbers of mean 0, each at most half an ulp of what is
       rounded; those of equal numbers are the same one.
 
-let x_e be what is stored, h_e half its ulp, x̄_e = Σ D ∂y/∂x_e, and x̄_g h_g the sum over the equal ones of a group g.
-Then, but for a probability of 2 e^{−λ²/2},
+let x_e be what is stored, h_e half its ulp, and x̄_e = Σ D ∂y/∂x_e. Then, but for a probability of 2 e^{−λ²/2},
 
-    |⟨D, y − o⟩| ≤ λ σ + r,   σ² = Σ_g (Σ_{e in g} h_e x̄_e)²,
+    |⟨D, y − o⟩| ≤ λ σ + r,   σ² = Σ_g (Σ_{e in g} h_e x̄_e)²   over groups g of equal numbers,
 
-r being the second order; and K directions are so at once, but for α, with λ = √(2 ln(2K/α)).
+r being the second order. K directions are within this at once, but for α, with λ = √(2 ln(2K/α)).
 
-Proof. A number of mean 0 in [−h, h] has E e^{sX} ≤ e^{s²h²/2} (Hoeffding), the sum of independent ones e^{s²σ²/2}, and
-P(|Σ| > λσ) ≤ 2 e^{−λ²/2} (Chernoff); for K of them probabilities add up. So it is with the first order of y − o; it
-remains to find h x̄, and the second order. Write a_j = Σ_c D_c v_jc and g = Σ_c D_c o_c, for each row.
+Proof. A number of mean 0 in [−h, h] has E e^{sX} ≤ e^{s²h²/2} (Hoeffding), a sum of independent ones E e^{sX} ≤
+e^{s²σ²/2}, so P(|X| > λσ) ≤ 2 e^{−λ²/2} (Chernoff); for K of them probabilities add up. So it is with the first order
+of y − o. It remains to find h x̄, and the second order. For each row let a_j = Σ_c D_c v_jc and g = Σ_c D_c o_c.
 
-1. *First order.* A rounding that multiplies e^{t_j} by 1 + δ_j moves ⟨D, y⟩ by p_j (a_j − g) δ_j if the sum has it,
-   by p_j a_j δ_j if only the numerator has. One of a score, by δ t_j, does as e^{t_j} (1 + δ t_j). So with
-       h_j² = u² + scores · u² t_j² + κ²,   σ² = Σ_j m_j p_j² h_j² max{a_j², (a_j − g)²}-summed + the next two,
-   where the larger of the two sums is taken, not of each term. A group of m equal numbers has (Σ h x̄)² ≤ m Σ (h x̄)²,
-   so m_j is the number of keys with the same score. Weights below the normal numbers: η² Σ a_j² more.
+1. *First order.* A rounding that multiplies e^{t_j} by 1 + δ moves ⟨D, y⟩ by p_j (a_j − g) δ if the sum has it, and by
+   p_j a_j δ if only the numerator has. One of a score, by δ t_j, does as e^{t_j} (1 + δ t_j); before a cap it moves t
+   by no more than δ t, since x sech² x ≤ tanh x. So with
+       h_j² = u² + (scores · u² + 2⁻²² if there is a cap) t_j² + κ²,
+       σ² ≤ max{Σ m_j p_j² h_j² a_j², Σ m_j p_j² h_j² (a_j − g)²} + η² Σ a_j² + (step 2),
+   where m_j is the number of keys with the same score, as a group of m has (Σ h x̄)² ≤ m Σ (h x̄)²; η is for weights
+   below the normal numbers.
 2. *What float32 adds*: the product of q and k passes d + 8 roundings, each of at most w s ‖q‖‖k‖, and e^{t − m} four of
    at most w(|t| + |m|) together with ε: κ² = w² (d + 8 + 16) (s ‖q‖ max‖k‖)² + ε². The sums: at most n + 16 roundings
    of partial sums, at most max|a_j| each: (n + 16) w² max a_j².
@@ -67,6 +69,7 @@ FORMATS = ("bfloat16", "float16")
 ALPHA = 1e-9
 W = 2.0**-24
 EXPONENTIAL = 2.0**-13
+TANH = 2.0**-11
 HYPOTHESIS = "roundings to nearest are independent with mean 0, and sums are taken in float32"
 
 
@@ -79,10 +82,10 @@ class Stores:
     returned: Format
 
     @classmethod
-    def of(cls, precision: Precision, wide_sums: bool = False) -> Stores | None:
+    def of(cls, precision: Precision, wide_sums: bool = False, capped: bool = False) -> Stores | None:
         """What ``precision`` lets an implementation store; None where the filter has nothing to say.
 
-        ``wide_sums`` says that sums are in float32, whatever the precision allows.
+        ``wide_sums`` says that sums are in float32, whatever the precision allows; ``capped``, that scores have a cap.
 
         >>> Stores.of(Precision.of("bfloat16", "fused")).scores, Stores.of(Precision.of("bfloat16"))
         (0, None)
@@ -90,7 +93,7 @@ class Stores:
         wide = wide_sums or (precision.accumulate.name == "float32" and not precision.accumulate.aligned)
         if precision.input.name not in FORMATS or not wide:
             return None
-        return cls(precision.input, 0 if precision.contract == "fused" else 2, precision.returned)
+        return cls(precision.input, 0 if precision.contract == "fused" else 2 + capped, precision.returned)
 
     @property
     def u(self) -> float:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from symattn.attention.enclosing.pattern import Head, checked, heads
+from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
-from symattn.verification.sharp.blocks import SLACK, Block, block, blocks
+from symattn.verification.sharp.blocks import SLACK, Block, block, blocks, every_head
 from symattn.verification.sharp.limits import Floats, Stores, factor, half_ulp
 from symattn.verification.sharp.ways import replays, ways
 
@@ -54,7 +54,7 @@ def judged(
 
     ``got`` (…, r, d_v) are the outputs of the queries in ``inputs``, which are those called ``rows``.
     """
-    every = list(heads(spec, checked(spec, inputs)))
+    spec, every, _ = every_head(spec, inputs)
     best: Mean | None = None
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
         scan = _Scan(taken, how, alpha)
@@ -96,7 +96,8 @@ class Limits:
 
 def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Floats, alpha: float) -> float:
     """λ σ + r for one direction, ``weights`` (…, n_q, d_v); ∞ where scores of different queries coincide."""
-    lam, every = factor(1, alpha), list(heads(spec, checked(spec, inputs)))
+    spec, every, _ = every_head(spec, inputs)
+    lam = factor(1, alpha)
     squares, rest = [], 0.0
     for head in every:
         for b in blocks(spec, head, np.arange(len(head.q))):
@@ -189,15 +190,18 @@ class _Scan:
 
 def directions(b: Block) -> Iterator[Direction]:
     """What known mistakes do to the output, to first order in their size."""
-    t = np.where(b.p > 0, b.raw, 0.0)
+    t, free = (np.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
 
     def change(w: Floats) -> Floats:
         return np.asarray(w @ b.values - w.sum(axis=1, keepdims=True) * b.o)
 
-    yield Direction(lambda x, off: f"as if scores were scaled by {1 + x:.5g} ± {off:.2g} of the scale", change(b.p * t))
-    yield Direction(
-        lambda x, off: f"as if t became t {-x:+.2g} t³ (± {off:.2g}) in scores: a cap", -change(b.p * t * t * t)
-    )
+    scaled = b.p * free if b.cap is None else b.p * free * (1 - (t / b.cap) ** 2)
+    yield Direction(lambda x, off: f"as if scores were scaled by {1 + x:.5g} ± {off:.2g} of the scale", change(scaled))
+    if b.cap is not None:
+        lifted = change(b.p * (free - t))
+        yield Direction(lambda x, off: f"as if the cap were ignored, to a part of {x:.3g} ± {off:.2g}", lifted)
+    cubes = b.p * t * t * t
+    yield Direction(lambda x, off: f"as if t became t {-x:+.2g} t³ (± {off:.2g}) in scores: a cap", -change(cubes))
     yield Direction(lambda x, off: f"as if outputs were scaled by {1 + x:.5g} ± {off:.2g}", b.o)
     for words, key, sign in _edges(b):
         yield Direction(_part(words), sign * _one(b, key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tup
     """
     spec, given = of_places(spec, dict(inputs))
     try:
-        check_pattern(spec)
+        check_pattern(replace(spec, softcap=None))
     except Refused as what:
         reason = str(what).partition(";")[0].removeprefix("enclose has no ")
         raise InputError(f"rows: some of them alone are not judged with {reason}; mend: leave rows out") from None

@@ -65,7 +65,7 @@ def _weights(block: Block, how: Stores) -> Iterator[Floats]:
     yield block.p
     if how.scores:
         t, c = np.where(block.p > 0, block.t, 0.0), 1 / sqrt(block.width)
-        kept = how.format.rounded(how.format.rounded(t / c) * c)
+        kept = how.format.rounded(t if block.cap else how.format.rounded(t / c) * c)
         p = block.p * (np.exp2 if block.base == 2 else np.exp)(kept - t)
         rest = 1 - block.p.sum(axis=1, keepdims=True)
         yield p / np.maximum(p.sum(axis=1, keepdims=True) + rest, 2.0**-1000)

@@ -10,7 +10,7 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.errors import InputError, Refused
-from symattn.verification.bounding.plain import applies, of_places
+from symattn.verification.sharp.blocks import applies
 from symattn.verification.sharp.elements import tolerances
 from symattn.verification.sharp.limits import ALPHA, Floats, Stores
 from symattn.verification.sharp.means import of_mean
@@ -68,15 +68,14 @@ def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
     """
     if not 0 < alpha < 1:
         raise InputError(f"alpha is {alpha}; it is a probability: mend: a number between 0 and 1")
-    how = Stores.of(asked.precision, wide_sums=True)
+    how = Stores.of(asked.precision, wide_sums=True, capped=asked.spec.softcap is not None)
     if how is None:
         return None
     given, words = (asked.inputs, "for these inputs") if isinstance(asked, ForInputs) else _drawn(asked, seed)
     if not applies(asked.spec, given):
         return None
     try:
-        spec, inputs = of_places(asked.spec, dict(given))
-        return Sharp(tolerances(spec, inputs, how, alpha)[1], alpha, words, spec, inputs, how)
+        return Sharp(tolerances(asked.spec, given, how, alpha)[1], alpha, words, asked.spec, given, how)
     except Refused:
         return None
 
