@@ -21,6 +21,7 @@ from symattn.verification.sharp.limits import Floats, Stores, factor, half_ulp
 from symattn.verification.sharp.ways import replays, ways
 
 GUARD = 1 / 3  # of the limit: what right replays must need less than
+ALIKE = 0.9  # of the largest share: what a mistake has that is told in its place, if it comes before it in the list
 _BLOCKS = 16  # of keys, at most, that are lost together
 _LEAST = 64  # keys in such a block
 
@@ -174,6 +175,8 @@ class _Scan:
         best = None
         for name, share, theta, off in self.shares(outs):
             at = tuple(int(i) for i in np.unravel_index(int(share.argmax()), share.shape))
+            first = int((share[(slice(None), *at[1:])] >= ALIKE * share[at]).argmax())
+            at = first, *at[1:]
             if best is None or share[at] > best[0]:
                 best = float(share[at]), name, at, float(theta[at]), abs(float(off[at]))
         return best
@@ -195,11 +198,11 @@ def directions(b: Block) -> Iterator[Direction]:
     def change(w: Floats) -> Floats:
         return np.asarray(w @ b.values - w.sum(axis=1, keepdims=True) * b.o)
 
-    scaled = b.p * free if b.cap is None else b.p * free * (1 - (t / b.cap) ** 2)
-    yield Direction(lambda x, off: f"as if scores were scaled by {1 + x:.5g} ± {off:.2g} of the scale", change(scaled))
     if b.cap is not None:
         lifted = change(b.p * (free - t))
         yield Direction(lambda x, off: f"as if the cap were ignored, to a part of {x:.3g} ± {off:.2g}", lifted)
+    scaled = b.p * free if b.cap is None else b.p * free * (1 - (t / b.cap) ** 2)
+    yield Direction(lambda x, off: f"as if scores were scaled by {1 + x:.5g} ± {off:.2g} of the scale", change(scaled))
     cubes = b.p * t * t * t
     yield Direction(lambda x, off: f"as if t became t {-x:+.2g} t³ (± {off:.2g}) in scores: a cap", -change(cubes))
     yield Direction(lambda x, off: f"as if outputs were scaled by {1 + x:.5g} ± {off:.2g}", b.o)
