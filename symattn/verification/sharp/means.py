@@ -174,11 +174,13 @@ class _Scan:
         """The same for outputs by head, of those heads that are looked at."""
         best = None
         for name, share, theta, off in self.shares(outs):
-            at = tuple(int(i) for i in np.unravel_index(int(share.argmax()), share.shape))
-            first = int((share[(slice(None), *at[1:])] >= ALIKE * share[at]).argmax())
-            at = first, *at[1:]
-            if best is None or share[at] > best[0]:
-                best = float(share[at]), name, at, float(theta[at]), abs(float(off[at]))
+            flat = share.reshape(len(share), -1)
+            part = int(flat.max(axis=0).argmax())
+            top = float(flat[:, part].max())
+            m = int((flat[:, part] >= ALIKE * top).argmax())
+            at = m, *(int(i) for i in np.unravel_index(part, share.shape[1:]))
+            if best is None or top > best[0]:
+                best = top, name, at, float(theta[at]), abs(float(off[at]))
         return best
 
     def told(self, worst: Worst, rows: Sequence[int]) -> Mean:
