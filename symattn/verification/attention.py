@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from symattn.verification.target import Inputs, Outcome
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
+    from symattn.verification.arithmetic.trial import Trial
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.engine import Session
 
@@ -195,6 +196,12 @@ class OfAttention(Subject):
             cause = "NaN in a key or value that no query may attend to reaches an output"
             yield Fault("mask", cause, cause, Counterexample({n: a.tolist() for n, a in leak.items()}))
 
+    def trial(self, session: Session) -> Trial | None:
+        """See ``arithmetic.trial``."""
+        from symattn.verification.arithmetic.trial import HALF, tried
+
+        return tried(session) if session.precision.input.name in HALF else None
+
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:
         """What the domain promises."""
@@ -213,7 +220,8 @@ class OfAttention(Subject):
         names = {name for r in judged[:1] for name in r.case.inputs}
         right, mutations = power.of_attention(self.spec, names or drawn[0])
         tried = [(r.case.inputs, [part.expected for part in r.parts]) for r in judged]
-        return power.powers(right, mutations, drawn, tried)
+        bits = session.trial
+        return power.powers(right, mutations, drawn, tried, lambda m: bits.smallest(m.variant) if bits else inf)
 
     def checks(self, session: Session) -> Iterator[Check]:
         """That on residues."""

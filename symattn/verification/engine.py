@@ -28,6 +28,7 @@ from symattn.verification.subject import Cases, Subject
 from symattn.verification.target import APART, Outcome, Runner
 
 if TYPE_CHECKING:
+    from symattn.verification.arithmetic.trial import Trial
     from symattn.verification.semantics import Identity
 
 SEED = 20261120
@@ -69,6 +70,7 @@ class Session:
     in_front: Judged | None = None  # a case with further axes in front that is wrong,
     backwards: str = ""  # a note on arrays that run backwards,
     leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)  # and NaN that passes a mask
+    trial: Trial | None = None  # what the bits tell, in half precision
 
     def __post_init__(self) -> None:
         self.promised = self.domain
@@ -162,7 +164,8 @@ def verify(
     _check_usable(session)
     session.explaining = Effort(inf, budget)
     found = _explained(session) if session.known or session.domain.nonfinite_forbidden else ()
-    return _report(session, found)
+    by_bits = session.trial.fault if session.trial and not found else None
+    return _report(session, (by_bits,) if by_bits else found)
 
 
 def _explained(session: Session) -> tuple[Fault, ...]:
@@ -182,6 +185,9 @@ def _collect(session: Session) -> None:
     _search(session)
     _climb(session, rng)
     _try_later(session, subject.last(), rng)
+    if session.known == 0 and not session.over:
+        session.progress("bits")
+        session.trial = subject.trial(session)
 
 
 def _try_later(session: Session, later: Mapping[str, Cases], rng: np.random.Generator) -> None:
@@ -262,7 +268,7 @@ def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     return Report(
         power.verdict(found, missing), session.runner.describe(), session.precision.words, subject.words(session),
         session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
-        power=seen, missing=missing,
+        power=seen, missing=missing, arithmetic=session.trial.told if session.trial else None,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
 from symattn.evidence import Verdict
-from symattn.verification.reference import Values, Variant, canonical, trace
+from symattn.verification.reference import RIGHT, Values, Variant, canonical, trace
 from symattn.verification.report import Power
 from symattn.verification.target import Inputs
 
@@ -37,6 +37,7 @@ class Mutation:
     step: str
     words: str
     outputs: Outputs
+    variant: Variant = RIGHT  # of attention
 
 
 Alike: TypeAlias = Sequence[Mutation]
@@ -58,30 +59,35 @@ Tried: TypeAlias = "tuple[Inputs, Sequence[Expected]]"  # a case that was tried,
 
 
 def powers(
-    right: Outputs, mutations: Mapping[str, Sequence[Alike]], drawn: Sequence[Inputs], tried: Sequence[Tried]
+    right: Outputs,
+    mutations: Mapping[str, Sequence[Alike]],
+    drawn: Sequence[Inputs],
+    tried: Sequence[Tried],
+    otherwise: Callable[[Mutation], float] = lambda mutation: np.inf,
 ) -> tuple[Power, ...]:
     """For each step one of its mistakes that the cases ``tried`` show, or else the first that they do not show.
 
     Mistakes that change no output of the ``drawn`` inputs are none. Of those that are alike one is enough, and the
-    first that are mistakes at all are meant; a step without any is left out.
+    first that are mistakes at all are meant; a step without any is left out. ``otherwise`` gives the smallest share of
+    a mistake that shows by other means than the bound.
     """
     found = []
     for step, kinds in mutations.items():
         changing = ([m for m in alike if any(_changes(right, m, inputs) for inputs in drawn)] for alike in kinds)
         alike = next(filter(None, changing), None)
         if alike is not None:
-            found.append(_power(step, alike, tried))
+            found.append(_power(step, alike, tried, otherwise))
     return tuple(found)
 
 
-def _power(step: str, alike: Alike, tried: Sequence[Tried]) -> Power:
+def _power(step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[[Mutation], float]) -> Power:
     """Looked for in cases that are evenly spread; of the first mistake in all of them, where these show none."""
     for mutation in alike:
         share = min((_shown(mutation, case) for case in tried[:: max(1, -(-len(tried) // _CASES))]), default=np.inf)
         if share < 1:
-            return Power(step, mutation.words, share)
+            return Power(step, mutation.words, min(share, otherwise(mutation)))
     share = next((x for x in (_shown(alike[0], case) for case in tried) if x < 1), np.inf)
-    return Power(step, alike[0].words, share)
+    return Power(step, alike[0].words, share if share < 1 else otherwise(alike[0]))
 
 
 def _changes(right: Outputs, mutation: Mutation, inputs: Inputs) -> bool:
@@ -136,7 +142,8 @@ def _mutation(spec: Attention, step: Step, words: str, rule: Callable[[Step, Val
     def change(spec: Attention, values: Values) -> Any:
         return rule(step, values)
 
-    return Mutation(ARRAYS[step.name].title.lower(), words, _run(spec, Variant({step.name: change})))
+    variant = Variant({step.name: change})
+    return Mutation(ARRAYS[step.name].title.lower(), words, _run(spec, variant), variant)
 
 
 def _run(spec: Attention, variant: Variant) -> Outputs:

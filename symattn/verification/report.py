@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from symattn.document.model import Document, Printable
@@ -133,12 +133,31 @@ class Power:
         return {"step": self.step, "mistake": self.mistake, "share": _plain(self.share)}
 
 
+@dataclass(frozen=True)
+class Arithmetic:
+    """How the function computes, as its bits tell: in words, and the share of the outputs that these explain.
+
+    ``next`` is the share of the best arithmetic beside it; ``known`` says whether the words explain nearly all bits.
+    """
+
+    words: str
+    share: float
+    next: float
+    outputs: int
+    known: bool
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
 @dataclass(frozen=True, repr=False)
 class Report(Printable):
     """The answer of ``verify``: a verdict, the faults, the checks, and notes that a reader must not overlook.
 
     ``fields`` are those of the specification that are not the usual ones, in words. ``power`` says of each step which
     mistake would have been seen, and ``missing`` what more a verdict needs; both are empty where a fault was found.
+    ``arithmetic`` says what a function in half precision stores.
     It prints as text, and has the forms of a document.
 
     >>> from symattn import verify
@@ -160,6 +179,7 @@ class Report(Printable):
     fields: Mapping[str, str] = field(default_factory=dict)
     power: tuple[Power, ...] = ()
     missing: tuple[str, ...] = ()
+    arithmetic: Arithmetic | None = None
 
     @property
     def exit_code(self) -> int:

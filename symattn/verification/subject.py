@@ -19,6 +19,7 @@ from symattn.verification.target import Inputs, Outcome
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
+    from symattn.verification.arithmetic.trial import Trial
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.diagnosis.observe import ObservedScale
     from symattn.verification.engine import Session
@@ -152,6 +153,10 @@ class Subject(ABC):
     def misconduct(self, session: Session) -> Iterator[Fault]:
         """Further faults of how the function behaves."""
         yield from ()
+
+    def trial(self, session: Session) -> Trial | None:
+        """What the bits of a call in half precision tell, where that can be asked."""
+        return None
 
     @abstractmethod
     def blamed(self, session: Session, smallest: Judged, records: Sequence[Judged]) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from symattn.document.model import (
     Text,
 )
 from symattn.document.notation import Node, Root, name
-from symattn.verification.report import Check, Counterexample, Fault, Power, Report
+from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Power, Report
 
 _SIZE = re.compile(r"(1/)?(√)?([nd])_(q|k|v|model)\b")
 _ABOUT = {
@@ -48,6 +48,7 @@ _ABOUT = {
     "numbers": "every kind of number in some sizes",
     "again": "calls again, arrays with gaps, transposed views",
     "random": "sizes and kinds of numbers drawn at random",
+    "bits": "lengths of 256, each output bit for bit",
     "semantics": "the code itself on residues, pairs of primes",
 }
 
@@ -60,6 +61,7 @@ def document(report: Report, show_output: bool = False) -> Document:
         if fault.case and report.command and "--case" not in report.command:
             blocks.append(Paragraph(("Reproduce: ", Code(f"{report.command} --case {fault.case}"))))
     blocks += [_power(report)] if report.power else []
+    blocks += [_arithmetic(report.arithmetic)] if report.arithmetic else []
     blocks += [Note((f"Undecided. {words}.",)) for words in report.missing]
     blocks.append(_ground(report))
     blocks += [Note((note,)) for note in report.notes]
@@ -79,6 +81,7 @@ def document(report: Report, show_output: bool = False) -> Document:
             "notes": list(report.notes),
             "power": [power.record() for power in report.power],
             "missing": list(report.missing),
+            "arithmetic": report.arithmetic.record() if report.arithmetic else None,
             "domain": report.domain,
             "fields": dict(report.fields),
         },
@@ -106,6 +109,11 @@ def _power(report: Report) -> Table:
     columns = (Column(("step",), "left"), Column(("mistake in it",), "left"), Column(("smallest part that shows",)))
     rows = tuple(((p.step,), typeset(p.mistake), (_from(p),)) for p in report.power)
     return Table(columns, rows)
+
+
+def _arithmetic(found: Arithmetic) -> Paragraph:
+    shares = f"{100 * found.share:.2f} % of {found.outputs} outputs, bit for bit; next {100 * found.next:.0f} %"
+    return Paragraph((f"Arithmetic: {found.words} ({shares}).",))
 
 
 def _from(power: Power) -> str:

@@ -59,9 +59,9 @@ _HUNDRED = _signed(1e-3, 100)
 def families(spec: Attention) -> Iterator[Family]:
     """Those of a specification, the plainest first."""
     scaled, position = partial(Family, "scale", steps=("scaled",), grid=_HUNDRED), spec.position
-    yield scaled("scores are scaled by {} whatever d_k is", wrong=lambda x, at: at.first * at.number(x))
     of = "scores are scaled by {}/√d_k" if spec.scale is None else "scores are {} times what they should be"
     yield scaled(of, wrong=lambda x, at: at.right() * at.number(x))
+    yield scaled("scores are scaled by {} whatever d_k is", wrong=lambda x, at: at.first * at.number(x))
     if spec.masks_anything:
         late, grid = "which leaves them a weight", _signed(1e-3, 3e4, 24)
         yield Family("mask", f"forbidden scores become {{}}, {late}", ("masked",), partial(_filled, False), grid)
@@ -70,6 +70,9 @@ def families(spec: Attention) -> Iterator[Family]:
         yield Family(
             "softcap", "the cap is {}", ("capped",), lambda x, at: softcap(at.first, x), _logarithmic(1e-1, 1e3)
         )
+    else:
+        words = "scores are capped at {}, which is not asked for"
+        yield Family("softcap", words, ("scaled",), _capped, _logarithmic(1, 1e3))
     if spec.bias:
         yield Family("bias", "the bias is {} times what it should be", ("biased",), times, _HUNDRED)
     if isinstance(position, Alibi | Buckets):
@@ -118,6 +121,10 @@ def _of_weights(spec: Attention) -> Iterator[Family]:
         yield made("mask", f"{words}, forbidden ones too", _shared_out, _SHARES)
     else:
         yield made("normalize", words, _shared_out, _SHARES)
+
+
+def _capped(x: float, at: At) -> Any:
+    return softcap(at.right(), x)
 
 
 def _filled(besides: bool, x: float, at: At) -> Any:

@@ -1,0 +1,177 @@
+"""``Contract``: which arrays an implementation stores, and how; ``replay``: the definition with exactly these stored.
+
+The definition runs in float64, and the arrays that a contract names are rounded to the format as they are made. What is
+left out, float32's own roundings, changes an output only where a stored number lies close to the middle of two numbers
+of the format; so the contract that a kernel has gives nearly all of its bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Literal
+
+import numpy as np
+
+from symattn.arrays.formats import Format
+from symattn.attention.spec import Attention
+from symattn.verification.reference import RIGHT, Change, Variant, canonical, changed, trace
+from symattn.verification.rules.at import At
+from symattn.verification.rules.mistake import own, size, step
+from symattn.verification.rules.storing import rounded
+from symattn.verification.target import Inputs
+
+Powers = Literal["", "normalised", "alone", "summed"]
+_POWERS: dict[Powers, str] = {
+    "": "",
+    "normalised": "weights are stored",
+    "alone": "exponentials are stored where they meet the values, and not where they are summed",
+    "summed": "exponentials are stored before they are summed",
+}
+_SCORES = {"scores": "scores", "scaled": "scaled scores", "capped": "capped scores", "biased": "biased scores"}
+#: Arrays before the scores and after the values: a model keeps them, and a kernel may.
+_AROUND = ("q", "k", "v", "q_rotated", "k_rotated", "q_normed", "k_normed", "attended")
+_TILES = (16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What is stored in the format of the inputs; the output always is.
+
+    scores   names of the steps of scores that are stored: ``scores``, ``scaled``, ``capped``, ``biased``
+    powers   what is stored of the weights: nothing; the weights (``normalised``); e^{s − m} where it meets the values
+             (``alone``), or where it is summed, too (``summed``)
+    tiles    m is the running maximum over tiles of so many keys (None: the largest score of the row)
+    queries  queries are stored after they are multiplied by the scale
+    scale    the scale is a number of the format
+    nearest  outputs are stored to nearest; else they are cut off toward zero
+
+    >>> print(Contract(Format("bfloat16"), ("scores",), "normalised", nearest=False).words)
+    scores are stored; weights are stored; outputs are cut off toward zero; in bfloat16
+    """
+
+    format: Format
+    scores: tuple[str, ...] = ()
+    powers: Powers = ""
+    tiles: int | None = None
+    queries: bool = False
+    scale: bool = False
+    nearest: bool = True
+
+    @property
+    def words(self) -> str:
+        """In one line, for a report."""
+        told = []
+        if self.scale:
+            told.append("the scale is a number of the format")
+        if self.queries:
+            told.append("queries are stored after they are scaled")
+        if self.scores:
+            told.append(f"{' and '.join(_SCORES[name] for name in self.scores)} are stored")
+        if self.powers:
+            tiles = f", relative to a running maximum over {self.tiles} keys" if self.tiles else ""
+            told.append(_POWERS[self.powers] + tiles)
+        told.append("" if self.nearest else "outputs are cut off toward zero")
+        return f"{'; '.join(filter(None, told)) or 'the output alone is stored'}; in {self.format.name}"
+
+
+def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iterator[Contract]:
+    """The contracts that are tried first; those with few stores come before others."""
+    steps = [s.name for s in canonical(spec).pipeline(names)]
+    chain = [name for name in _SCORES if name in steps]
+    stored = dict.fromkeys(((), *((name,) for name in chain), tuple(chain[:2]), tuple(chain)))
+    plain = spec.normaliser == "softmax"
+    tiles = (None, *(t for t in _TILES if t < keys))
+    powers: list[tuple[Powers, int | None]] = [("", None), ("normalised", None)]
+    powers += [(p, t) for p in ("alone", "summed") for t in tiles] if plain else []
+    for scores in stored:
+        for kept, tile in powers:
+            yield Contract(f, scores, kept, tile)
+    if spec.score == "dot" and "scaled" in steps:
+        for kept, tile in powers:
+            yield Contract(f, (), kept, tile, queries=True)
+
+
+def near(contract: Contract, spec: Attention) -> Iterator[Contract]:
+    """The same contract with one thing more: outputs that are cut off, a scale that is a number of the format."""
+    yield replace(contract, nearest=False)
+    if not contract.queries and spec.score == "dot" and spec.scale not in ("given", "1/d_k"):
+        yield replace(contract, scale=True)
+
+
+def replay(contract: Contract, spec: Attention, inputs: Inputs, variant: Variant = RIGHT) -> np.ndarray:
+    """The output of the definition, or of a variant, with the arrays of a contract stored, as float64.
+
+    Raises ``ValueError`` or ``KeyError`` where the contract or the variant does not go with the specification.
+    """
+    spec, inputs = changed(canonical(spec), inputs, variant)
+    given = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
+    steps = {s.name: _stored(contract, s.name, variant) for s in spec.pipeline(frozenset(given))}
+    with np.errstate(all="ignore"):
+        values = trace(spec, given, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None))
+        output = np.asarray(values["output"], dtype=np.float64)
+        return rounded(contract.format, output) if contract.nearest else _cut(contract.format, output)
+
+
+def _stored(contract: Contract, name: str, variant: Variant) -> Change:
+    """The step of a variant, and what of it is stored."""
+    wrong = variant.steps.get(name)
+
+    def change(spec: Attention, values: dict[str, np.ndarray]) -> np.ndarray:
+        x = np.asarray(wrong(spec, values) if wrong else own(spec, values, name))
+        if name == "scaled" and (contract.queries or contract.scale):
+            x = _scaled(contract, spec, values, x)
+        if name == "weights":
+            return _weights(contract, At(spec, values, name), x)
+        kept = name in contract.scores or name in _AROUND
+        return rounded(contract.format, x) if kept else x
+
+    return change
+
+
+def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Scores of scaled queries that are stored, or by a scale that is stored. Raises ``ValueError`` where scores are
+    scaled by no one number."""
+    at = At(spec, values, "scaled")
+    s = np.asarray(at.first)
+    place = np.unravel_index(int(np.abs(s).argmax()), s.shape)
+    c = float(x[place] / s[place]) if s[place] else 1 / sqrt(size(values, "q"))
+    if not np.allclose(x, s * c, rtol=1e-9, atol=1e-9 * float(np.abs(x).max())):
+        raise ValueError("these scores are not scaled by one number")
+    if contract.scale:
+        return np.asarray(s * float(contract.format.rounded(np.asarray(c))))
+    q, k = (values[n] for n in step(spec, values, "scores").of[:2])
+    return np.asarray(rounded(contract.format, q * c) @ k.mT)
+
+
+def _weights(contract: Contract, at: At, w: np.ndarray) -> np.ndarray:
+    f = contract.format
+    if contract.powers in ("", "normalised"):
+        return rounded(f, w) if contract.powers else w
+    total = np.asarray(at.total)
+    more = at.power(np.where(np.isfinite(at.first), np.asarray(at.m) - _running(at, contract.tiles), 0.0))
+    e = rounded(f, np.where(w == 0, 0.0, w * total * more)) / more
+    below = total if contract.powers == "alone" else e.sum(axis=-1, keepdims=True) + np.asarray(at.sink)
+    return np.asarray(e / np.where(below == 0, 1.0, below))
+
+
+def _running(at: At, tile: int | None) -> np.ndarray:
+    """For every key the largest score of its row up to the end of the key's tile; with a sink, its logit if larger."""
+    s = np.asarray(at.first)
+    if tile is None or tile >= s.shape[-1]:
+        return np.broadcast_to(np.asarray(at.m), s.shape)
+    pad = -s.shape[-1] % tile
+    wide = np.pad(s, [(0, 0)] * (s.ndim - 1) + [(0, pad)], constant_values=-np.inf)
+    tops = wide.reshape(*s.shape[:-1], -1, tile).max(axis=-1)
+    running = np.repeat(np.maximum.accumulate(tops, axis=-1), tile, axis=-1)[..., : s.shape[-1]]
+    if at.spec.sink is not None:
+        running = np.maximum(running, np.asarray(at.z))
+    return np.asarray(np.where(np.isfinite(running), running, np.asarray(at.m)))
+
+
+def _cut(f: Format, x: np.ndarray) -> np.ndarray:
+    """Toward zero: the number of the format next to x that is no farther from 0."""
+    near = f.cast(x)
+    less = np.nextafter(near, np.zeros_like(near))
+    return np.asarray(np.where(np.abs(near.astype(np.float64)) > np.abs(x), less, near).astype(np.float64))

@@ -1,0 +1,154 @@
+"""Which contract, and which mistake with it, gives the bits that a function gave.
+
+The share of a pair is that of the outputs which its replay gives bit for bit. A kernel's own contract has nearly all of
+them, and at least half of every row that is not near; another contract, or a mistake that matters, far fewer: a scale
+that is off by 0.3 % moves a third of the outputs for 256 keys to another number of bfloat16, a key that is lost most of
+a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from symattn.verification.arithmetic.contracts import Contract, family, near, replay
+from symattn.verification.arithmetic.suspects import Sample, Suspect, suspects
+from symattn.verification.reference import RIGHT
+from symattn.verification.rules.mistake import Mistake
+
+FITS = 0.98  # of the bits: what a contract has at least that is the function's own
+ROW = 0.5  # of the bits of every row, likewise,
+_NEAR = 4  # unless its outputs are within so many unit roundoffs of its largest: one weight may lie beside a tie
+APART = 0.02  # by how much a mistake with its contract must have more of the bits than any contract without one
+_STEP = 2.0**-8  # of a fitted number, by which it is moved at first to fit the bits better,
+_HALVINGS = 14  # how often that is halved,
+_DIGITS = (2, 3, 4, 5, 6)  # the digits it is written with,
+_SAME = 0.001  # of the bits: what fewer digits may lose
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A contract, and a mistake or none: the share of outputs that their replay gives bit for bit, of all and of the
+    row that has the fewest."""
+
+    contract: Contract
+    mistake: Mistake | None
+    share: float
+    lowest: float
+
+    @property
+    def score(self) -> float:
+        """What pairs are ranked by: ``FITS`` and more where both shares are what they must be."""
+        return min(self.share, self.lowest + FITS - ROW)
+
+    @property
+    def fits(self) -> bool:
+        """Whether this may be how the function computes."""
+        return self.score >= FITS
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best contract without a mistake and the next one; and the best with one, if that alone explains the bits."""
+
+    best: Pair
+    next: Pair
+    wrong: Pair | None = None
+
+    @property
+    def words(self) -> str:
+        """In one line, for a report."""
+        if self.wrong is not None:
+            return f"{self.wrong.contract.words}; {self.wrong.share:.2%} of the bits, with the mistake in it"
+        if self.best.fits:
+            return f"{self.best.contract.words}; {self.best.share:.2%} of the bits, next {self.next.share:.0%}"
+        return f"none that was tried; the nearest, {self.best.share:.0%} of the bits: {self.best.contract.words}"
+
+
+def arithmetic(sample: Sample) -> Found:
+    """The contract by whose replay most bits come out, and the mistake that alone explains them, if one does."""
+    right = _ranked(sample)
+    found = Found(right[0], right[1])
+    if found.best.fits:
+        return found
+    wrong = _mistaken(sample)
+    named = wrong is not None and wrong.fits and wrong.score >= found.best.score + APART
+    return replace(found, wrong=wrong) if named else found
+
+
+def confirmed(found: Found, sample: Sample) -> bool:
+    """Whether the mistake and its contract, found on other inputs, are again what alone explains the bits."""
+    if found.wrong is None:
+        return False
+    again = pair(sample, found.wrong.contract, found.wrong.mistake)
+    return again.fits and again.score >= _ranked(sample)[0].score + APART
+
+
+def moved(sample: Sample, contract: Contract, mistake: Mistake) -> float:
+    """The share of the outputs that a mistake moves to another number of the format, computed as ``contract`` says."""
+    right = sample._replace(got=replay(contract, sample.spec, sample.inputs))
+    return 1 - pair(right, contract, mistake).share
+
+
+def pair(sample: Sample, contract: Contract, mistake: Mistake | None = None) -> Pair:
+    """What a contract and a mistake give of the bits of the rows that are finite; nothing where there is no replay."""
+    made = sample.replayed(contract, mistake.variant if mistake else RIGHT)
+    told = np.isfinite(sample.got).all(axis=-1)
+    if made is None or not told.any():
+        return Pair(contract, mistake, 0.0, 0.0)
+    made, got = made[told], sample.got[told]
+    same, off = made == got, np.abs(made - got).max(axis=-1)
+    near = off <= _NEAR * float(sample.format.u) * np.abs(got).max(axis=-1)
+    return Pair(contract, mistake, float(same.mean()), float(np.where(near, 1.0, same.mean(axis=-1)).min()))
+
+
+def _ranked(sample: Sample, mistake: Mistake | None = None) -> list[Pair]:
+    """The contracts, the best first; of as many bits, the order stays."""
+    found = sorted((pair(sample, c, mistake) for c in _contracts(sample)), key=_by_score)
+    more = (pair(sample, c, mistake) for c in near(found[0].contract, sample.spec))
+    return sorted((*found, *more), key=_by_score)
+
+
+def _contracts(sample: Sample) -> Iterator[Contract]:
+    keys = next(sample.inputs[n].shape[-2] for n in ("k", "y", "x") if n in sample.inputs)
+    return family(sample.spec, frozenset(sample.inputs), sample.format, keys)
+
+
+def _by_score(pair: Pair) -> float:
+    return -pair.score
+
+
+def _mistaken(sample: Sample) -> Pair | None:
+    """The first mistake that explains the bits with some contract; else the one that explains most."""
+    return _first(_finest(sample, suspect) for suspect in suspects(sample))
+
+
+def _first(pairs: Iterable[Pair]) -> Pair | None:
+    tried = []
+    for found in pairs:
+        if found.fits:
+            return found
+        tried.append(found)
+    return min(tried, key=_by_score, default=None)
+
+
+def _finest(sample: Sample, suspect: Suspect) -> Pair:
+    """With the best contract; a number goes uphill in the bits, and is written with no more digits than it needs."""
+    best = _ranked(sample, suspect.mistake)[0]
+    kind = suspect.family
+    if kind is None:
+        return best
+
+    def at(x: float, digits: int = 6) -> Pair:
+        return pair(sample, best.contract, kind.mistake(x, f"{x:.{digits}g}".replace("-", "−")))
+
+    x, most, step = suspect.number, best, _STEP * abs(suspect.number)
+    for _ in range(_HALVINGS):
+        for other in (x - step, x + step):
+            if (found := at(other)).share > most.share:
+                x, most = other, found
+        step /= 2
+    short = (at(float(f"{x:.{digits}g}"), digits) for digits in _DIGITS)
+    return next((found for found in short if found.share >= most.share - _SAME), most)

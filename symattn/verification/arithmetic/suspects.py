@@ -1,0 +1,118 @@
+"""The mistakes that may be in what a function gave: those that take away most of its distance from the definition.
+
+For outputs y in half precision, o those of the definition and o_m those with a mistake, both in float64, a mistake
+takes away 1 − ‖y − o_m‖²/‖y − o‖² of the distance. Roundings are in y − o too; but they follow no mistake, so that 10⁴
+entries show a scale that is off by a tenth of a rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from symattn.arrays.formats import Format
+from symattn.attention.spec import Attention
+from symattn.verification.arithmetic.contracts import Contract, replay
+from symattn.verification.judged import UNFIT
+from symattn.verification.reference import RIGHT, Variant
+from symattn.verification.rules import known, of_entries, storing
+from symattn.verification.rules.families import Family, families
+from symattn.verification.rules.mistake import Mistake
+from symattn.verification.target import Inputs
+
+EXACT = Contract(Format("float64"))
+_WORTH = 0.01  # of the distance: what a mistake takes away at least that is tried
+_MOST = 5  # mistakes that are tried
+_PLACES = 3  # decimal places of shares; of those that are alike the plainest comes first
+
+_SQUARES, _STEP = 5, 2.0**-12  # steps of least squares, and by how much a number is moved to see its tangent
+
+
+class Sample(NamedTuple):
+    """A specification, inputs, and what the function gave for them in the format."""
+
+    spec: Attention
+    inputs: Inputs
+    got: np.ndarray
+    format: Format
+
+    def replayed(self, contract: Contract, variant: Variant = RIGHT) -> np.ndarray | None:
+        """What a contract gives with the definition or a variant; None where there is no such thing."""
+        try:
+            with np.errstate(all="ignore"):
+                found = replay(contract, self.spec, self.inputs, variant)
+        except UNFIT:
+            return None
+        return found if found.shape == self.got.shape else None
+
+
+@dataclass(frozen=True, eq=False)
+class Suspect:
+    """A mistake; where it has a number, its family and the number."""
+
+    mistake: Mistake
+    family: Family | None = None
+    number: float = 0.0
+
+
+def suspects(sample: Sample) -> list[Suspect]:
+    """The mistakes that take away most of the distance, the first the most."""
+    distance = _Distance(sample)
+    found = [(distance.taken(suspect.mistake.variant), suspect) for suspect in _all(sample, distance)]
+    found = sorted((x for x in found if x[0] >= _WORTH), key=lambda x: -round(x[0], _PLACES))
+    return [suspect for _, suspect in found[:_MOST]]
+
+
+def _all(sample: Sample, distance: _Distance) -> Iterator[Suspect]:
+    """Those with a number that is fitted, and those by rule but for what is only stored."""
+    spec, names = sample.spec, frozenset(sample.inputs)
+    for family in families(spec):
+        number = _fitted(family, distance)
+        yield Suspect(family.mistake(number, f"{number:.6g}"), family, number)
+    stored = {m.cause for m in storing.singles(spec)}
+    yield from (Suspect(m) for m in chain(known(spec, names), of_entries(spec, names)) if m.cause not in stored)
+
+
+def _fitted(family: Family, distance: _Distance) -> float:
+    """The number with which the family's mistake takes away most: the best of the grid, then by least squares."""
+    x = max((1.0, *family.grid), key=lambda x: distance.taken(family.variant(x)))
+    most = distance.taken(family.variant(x))
+    for _ in range(_SQUARES):
+        step = _STEP * abs(x) or _STEP
+        here, there = (distance.left(family.variant(y)) for y in (x, x + step))
+        if here is None or there is None or not (length := float(((there - here) ** 2).sum())):
+            break
+        other = x - step * float((there - here) @ here) / length
+        if (found := distance.taken(family.variant(other))) <= most:
+            break
+        x, most = other, found
+    return x
+
+
+class _Distance:
+    """Of what a function gave from the definition and from variants of it, in units of what roundings are."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+        self.told = np.isfinite(sample.got)
+        size = np.abs(sample.got[self.told])
+        self.unit = size + np.median(size) if size.size else size
+        whole = self.left(RIGHT)
+        self.whole = 0.0 if whole is None else float((whole**2).sum())
+
+    def left(self, variant: Variant) -> np.ndarray | None:
+        """What is left beside a variant, entry by entry; None where that is no number."""
+        made = self.sample.replayed(EXACT, variant)
+        if made is None:
+            return None
+        found = (self.sample.got[self.told] - made[self.told]) / self.unit
+        return found if np.isfinite(found).all() else None
+
+    def taken(self, variant: Variant) -> float:
+        """1 − ‖y − o_m‖²/‖y − o‖²; −∞ where that is no number."""
+        left = self.left(variant)
+        return -np.inf if left is None or not self.whole else 1 - float((left**2).sum()) / self.whole

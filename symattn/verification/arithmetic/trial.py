@@ -1,0 +1,124 @@
+"""``tried``: one call at a size at which bits tell, and what they say of the function's arithmetic and of its mistakes.
+
+Worst cases allow all roundings to err in one direction; so in half precision a scale that is 1 % off is within the
+bound of every single entry. The bits are not: see ``ranking``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from symattn.verification.arithmetic.ranking import APART, FITS, Found, arithmetic, confirmed, pair
+from symattn.verification.arithmetic.suspects import Sample
+from symattn.verification.judged import Case
+from symattn.verification.probing.inputs import Sizes
+from symattn.verification.probing.search import FAMILIES
+from symattn.verification.reference import Change, Values, Variant
+from symattn.verification.report import Arithmetic, Fault
+from symattn.verification.rules.mistake import own
+
+if TYPE_CHECKING:
+    from symattn.attention.spec import Attention
+    from symattn.verification.engine import Session
+
+GROUP = "bits"
+HALF = ("bfloat16", "float16")
+_SIZES = Sizes(256, 256, 80, 64)  # no power of 4 as d_k: a scale of 2^{−k} hides its own roundings
+_LEAST = 2000  # outputs: fewer tell no contract from another
+_SEED = 5
+_SHARES = (0.999, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # of a mistake, from the whole of it
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was found, on which inputs."""
+
+    sample: Sample
+    found: Found
+    sure: bool  # that the mistake was found again on fresh inputs
+
+    @property
+    def told(self) -> Arithmetic:
+        """For the report."""
+        found, sizes = self.found, self.sample.got.size
+        fits = found.wrong if found.wrong is not None and self.sure else found.best if found.best.fits else None
+        if fits is None:
+            words = f"none that is known gives these bits; the nearest is: {found.best.contract.words}"
+            return Arithmetic(words, found.best.share, found.next.share, sizes, False)
+        most = found.best.share if fits is found.wrong else found.next.share
+        return Arithmetic(fits.contract.words, fits.share, most, sizes, True)
+
+    @property
+    def fault(self) -> Fault | None:
+        """The mistake, if one was found twice."""
+        wrong = self.found.wrong
+        if wrong is None or wrong.mistake is None or not self.sure:
+            return None
+        of = f"{_percent(wrong.share)} of {self.sample.got.size} outputs"
+        words = f"{of} are bit for bit what comes with this mistake ({wrong.contract.words})"
+        without = f"without it at most {_percent(self.found.best.share)} are"
+        return Fault(wrong.mistake.step, wrong.mistake.cause, f"{wrong.mistake.cause}: {words}; {without}")
+
+    def smallest(self, variant: Variant) -> float:
+        """The smallest part of a mistake that the bits would have shown; +∞ where they show none of it, and where the
+        arithmetic is not known."""
+        found = inf
+        for share in _SHARES if self.found.best.fits else ():
+            if not self._shows(variant, share):
+                break
+            found = share
+        return found
+
+    def _shows(self, variant: Variant, share: float) -> bool:
+        """Whether the contract would not have fitted what it gives with a part of a mistake."""
+        contract = self.found.best.contract
+        made = self.sample.replayed(contract, _part(variant, share))
+        return made is not None and pair(self.sample._replace(got=made), contract).score < FITS - APART
+
+
+def tried(session: Session) -> Trial | None:
+    """A call at size, and another one where the first shows a mistake; None where the domain has no such inputs."""
+    rng = np.random.default_rng((session.seed, _SEED))
+    sample = _sample(session, rng)
+    if sample is None:
+        return None
+    with threadpool_limits(1, "blas"):  # products of these sizes are faster so
+        found = arithmetic(sample)
+    again = _sample(session, rng) if found.wrong is not None else None
+    return Trial(sample, found, again is not None and confirmed(found, again))
+
+
+def _sample(session: Session, rng: np.random.Generator) -> Sample | None:
+    """What the function gives for normal inputs of the largest sizes, up to 256, that the domain has."""
+    inputs = session.maker.make(_SIZES, FAMILIES["normal"](rng), rng)
+    case = Case(GROUP, "normal numbers", inputs)
+    before = len(session.records)
+    session.take(case)
+    if len(session.records) == before or session.records[-1].finding is not None:
+        return None
+    outcome = session.records[-1].outcome
+    if outcome.output is None or outcome.dtype != session.precision.input.name or outcome.output.size < _LEAST:
+        return None
+    return Sample(session.spec, inputs, outcome.output, session.precision.input)
+
+
+def _part(variant: Variant, share: float) -> Variant:
+    """A part of a mistake in its steps: the right numbers, and so much of the way to the wrong ones."""
+
+    def partly(name: str, wrong: Change) -> Change:
+        def change(spec: Attention, values: Values) -> Any:
+            right, other = np.asarray(own(spec, values, name)), np.asarray(wrong(spec, values))
+            return np.where(right == other, right, right + share * (other - right))
+
+        return change
+
+    return replace(variant, steps={name: partly(name, wrong) for name, wrong in variant.steps.items()})
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2%}".replace("%", " %")

@@ -1,0 +1,102 @@
+"""Contracts are told by their bits, mistakes with them, and no right kernel is accused."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from symattn import Attention, verify
+from symattn.arrays.formats import Format
+from symattn.evidence import Verdict
+from symattn.verification.arithmetic.ranking import arithmetic, confirmed
+from symattn.verification.arithmetic.suspects import Sample
+from tests.verification.kernels import HALF, kernel
+
+CAUSAL = Attention(causal=True)
+STORES = {
+    "": "the output alone is stored",
+    "w": "weights are stored",
+    "s": "scores are stored",
+    "sw": "scores are stored; weights are stored",
+    "q": "queries are stored after they are scaled",
+    "p": "exponentials are stored where they meet the values, and not where they are summed, relative to a running "
+    "maximum over 64 keys",
+}
+WRONG = {
+    "scale 1.003": ({"scale": 1.003}, "scores are scaled by 1.003/√d_k"),
+    "scale 1.001": ({"scale": 1.001}, "scores are scaled by 1.001/√d_k"),
+    "cap 50": ({"cap": 50.0}, "scores are capped at 50, which is not asked for"),
+    "last key": ({"lost": True}, "the last key is dropped"),
+    "edge + 1": ({"edge": 1}, "the causal mask is off by one: a query also sees the next key"),
+    "edge - 1": ({"edge": -1}, "the causal mask is off by one: a query does not see its own key"),
+}
+
+
+def sample(dtype: str, seed: int = 0, n: int = 256, spread: float = 1.0, **kinds: object) -> Sample:
+    rng = np.random.default_rng(seed)
+    q, k, v = (rng.standard_normal((n, d)) for d in (80, 80, 64))
+    q, k, v = (a.astype(HALF[dtype]) for a in (q * spread, k, v))
+    got = kernel(q, k, v, dtype, **kinds)  # type: ignore[arg-type]
+    inputs = {name: a.astype(np.float64) for name, a in (("q", q), ("k", k), ("v", v))}
+    return Sample(CAUSAL, inputs, got.astype(np.float64), Format(dtype))
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("stores", STORES)
+def test_a_kernels_contract_is_the_one_that_gives_its_bits(stores: str, dtype: str) -> None:
+    found = arithmetic(sample(dtype, stores=stores))
+    assert found.wrong is None
+    assert found.best.contract.words.startswith(STORES[stores])
+    assert found.best.fits
+    assert found.best.share > found.next.share + 0.005, found.words
+
+
+_USUAL = (("bfloat16", "w", "scale 1.003"), ("float16", "p", "last key"))
+_CASES = [(dtype, stores, wrong) for dtype in HALF for stores in ("", "w", "p", "s") for wrong in WRONG]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stores", "wrong"),
+    [pytest.param(*case, marks=() if case in _USUAL else pytest.mark.deep) for case in _CASES],
+)
+def test_a_mistake_is_named_by_bits(dtype: str, stores: str, wrong: str) -> None:
+    kinds, words = WRONG[wrong]
+    found = arithmetic(sample(dtype, stores=stores, **kinds))
+    assert found.wrong is not None, found.words
+    assert found.wrong.mistake is not None
+    assert found.wrong.mistake.cause == words
+    assert confirmed(found, sample(dtype, seed=1, stores=stores, **kinds))
+    assert not confirmed(found, sample(dtype, seed=1, stores=stores))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize(
+    "kinds",
+    [{"exponential": 1e-4}, {"stores": "p", "tile": 48}, {"stores": "sp", "tile": 24, "exponential": -1e-4}],
+    ids=["exponential", "tile", "both"],
+)
+def test_an_arithmetic_that_is_not_known_is_no_mistake(kinds: dict[str, object], dtype: str) -> None:
+    for spread in (0.1, 1.0, 4.0):
+        given = sample(dtype, spread=spread, **kinds)
+        found = arithmetic(given)
+        assert found.wrong is None or not confirmed(found, sample(dtype, seed=1, spread=spread, **kinds)), found.words
+
+
+def test_verify_finds_what_every_single_entry_hides() -> None:
+    for scale, verdict in ((1.003, Verdict.FAULT), (1.0, Verdict.NO_FAULT)):
+        f = partial(kernel, dtype="bfloat16", stores="w", scale=scale)
+
+        def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, run: object = f) -> np.ndarray:
+            return run(q, k, v)  # type: ignore[operator, no-any-return]
+
+        report = verify(attention, CAUSAL, precision="bfloat16", examples=5)
+        assert report.verdict is verdict, str(report)
+        assert report.arithmetic is not None
+        assert report.arithmetic.words.startswith("weights are stored")
+        if report.faults:
+            assert report.faults[0].cause == "scores are scaled by 1.003/√d_k"
+        else:
+            assert all(p.share < 0.05 for p in report.power), str(report)
