@@ -33,7 +33,7 @@ from symattn.arrays.index.expressions import (
     Total,
 )
 from symattn.errors import InputError
-from symattn.proof.needs import named
+from symattn.proof.needs import named, needed
 from symattn.proof.premises import (
     Applied,
     Averaged,
@@ -44,6 +44,7 @@ from symattn.proof.premises import (
     Part,
     Premise,
     Repeated,
+    Sign,
     Substituted,
 )
 from symattn.proof.prover import Case, Proof
@@ -127,7 +128,14 @@ def premise(x: Premise) -> dict[str, Any]:
         "laws": [list(pair) for pair in x.laws],
         "meant": [_meaning(letter, meant) for letter, meant in x.meant],
         "equal": None if x.equal is None else written(x.equal, names),
+        "hypotheses": [_hypothesis(d.relation, d.expression) for d in needed((), _said(x))],
     }
+
+
+def _said(x: Sign) -> list[Expression]:
+    """All expressions of a sign."""
+    whole = () if x.equal is None else (x.equal,)
+    return [x.expression, *whole, *(x.sides or ()), *(body for _, body in x.meant)]
 
 
 def _meaning(letter: Letter, meant: Expression) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def _check(certificate: Any, dice: Dice) -> None:
 
 def _equations(e: Record, dice: Dice) -> None:
     rules, simplify = _rules(e), Simplifying(frozenset(map(str, e["positive"])))
-    signs = hypotheses(e["hypotheses"], simplify)
+    signs = hypotheses(e["hypotheses"], simplify, dice)
     expect(bool(e["equations"]), "a certificate of nothing")
     for equation in e["equations"]:
         _equation(equation, rules, signs, simplify, dice)
@@ -123,10 +123,12 @@ def _sign(e: Record, dice: Dice) -> None:
     """
     scope = scope_of(e)
     x = read(e["expression"], scope)
-    signs = Signs({}, frozenset(map(str, e["positive"])), frozenset(map(str, e["not negative"])))
+    simplify = Simplifying(frozenset(map(str, e["positive"])))
+    signs = hypotheses(e["hypotheses"], simplify, dice, frozenset(map(str, e["not negative"])))
     shown = {">": signs.shows_positive, "≥": signs.shows_not_negative}
     expect(e["relation"] in shown and shown[e["relation"]](x), "the form does not show the sign")
     meanings = _expect_meanings(e, x)
+    _expect_defined(e, x, meanings, simplify, signs)
     _expect_laws(e, meanings, signs, dice)
     for name in e["only"]:
         alone = replace(signs, nonzero=str(name))
@@ -187,6 +189,15 @@ def _expect_meanings(e: Record, x: Node) -> dict[str, tuple[dict[str, str], Any]
         bare = all(y.kind != "letter" or y.label not in meant for y in inside.all(into_functions=True))
         expect(bare, "a letter stands for what has such letters in it")
     return meant
+
+
+def _expect_defined(e: Record, x: Node, meant: Mapping[str, Any], simplify: Simplifying, signs: Signs) -> None:
+    """Whatever is divided by, rooted or the argument of a logarithm, is positive by its form or by hypothesis."""
+    pairs = [(scope_of(c), c[side]) for c in e["conclusions"] for side in ("smaller", "larger")]
+    whole = [] if e["equal"] is None else [(scope_of(e), e["equal"])]
+    for said in (x, *(read(body, scope) for scope, body in (*meant.values(), *pairs, *whole))):
+        for y, enough in simplify.demands(said):
+            signs.expect(y, enough)
 
 
 def _expect_laws(e: Record, meant: Mapping[str, Any], signs: Signs, dice: Dice) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 from symattn.proof.checker_clearing import factors, plus, vanishing
 from symattn.proof.checker_reading import Node, array_of, expect, form, read, scope_of
 from symattn.proof.checker_simplifying import Simplifying
+from symattn.proof.checker_testing import expect_possible
+from symattn.proof.checker_values import Dice
 
 
 @dataclass(frozen=True)
@@ -160,14 +162,17 @@ def _without(terms: Iterable[Node], minus_these: Iterable[Node]) -> list[Node] |
     return left
 
 
-def hypotheses(data: Any, simplify: Simplifying) -> Signs:
-    """The relations that a certificate takes for granted, of what is simplified."""
+def hypotheses(data: Any, simplify: Simplifying, dice: Dice, known: frozenset[str] = frozenset()) -> Signs:
+    """The relations that a certificate takes for granted, of what is simplified; none may be one that never holds."""
     found: dict[Any, str] = {}
     for h in data:
-        x = simplify(read(h["expression"], scope_of(h)))
+        scope = scope_of(h)
+        x = simplify(read(h["expression"], scope))
         expect(h["relation"] in ("≠", ">", "≥"), f"{h['relation']!r} is no relation")
+        if h["relation"] != "≥":
+            expect_possible(x, scope, dice)
         found[form(x, _in_order(x))] = h["relation"]
-    return Signs(found, simplify.positive)
+    return Signs(found, simplify.positive, known)
 
 
 def _in_order(x: Node) -> dict[str, Any]:

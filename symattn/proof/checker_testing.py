@@ -116,6 +116,17 @@ def expect_equal(left: Node, right: Node, scope: Scope, rules: Rules, dice: Dice
     expect(seen > 1, "a divisor is zero at all sizes tried")
 
 
+def expect_possible(x: Node, scope: Scope, dice: Dice) -> None:
+    """Reject what is zero at some place where all sizes are 3, whatever its letters are."""
+    sizes = dict.fromkeys({s for y in x.all(into_functions=True) for s in _sorts(y)} | set(scope.values()), 3)
+    for values in product(*[range(3)] * len(scope)):
+        try:
+            found = dice.point(sizes, ()).value(x, dict(zip(scope, values, strict=True)))
+        except (Retry, Rejected):  # it has no value at this point
+            continue
+        expect(bool(found.value), "a hypothesis that cannot be met")
+
+
 class _Nowhere(Rejected):
     """Some divisor is zero at every point tried."""
 

@@ -142,7 +142,7 @@ def not_shown(record: Record) -> Iterator[tuple[str, Record]]:
             yield "polynomial", put(record, ("equations", n, "numerator"), ["sum", e["numerator"], ONE])
         for k, (_, times) in enumerate(e.get("divisors", ())):
             yield "divisor", put(record, ("equations", n, "divisors", k, 1), times + 1)
-            yield "divisor", put(record, ("equations", n, "divisors", k, 0), ["number", "2"])
+            yield "divisor", put(record, ("equations", n, "divisors", k, 0), ["number", "7"])
     for n, premise in enumerate(record.get("premises", ())):
         yield "premise", {**record, "premises": record["premises"][:n] + record["premises"][n + 1 :]}
         for what, changed in not_shown(premise):

@@ -43,7 +43,10 @@ def sign(expression: Parts, *, larger: Parts | None = None, free: Parts | None =
     whole = larger or expression
     free = free or []
     said = {"schema": 1, "kind": "sign", "relation": "≥", "free": free, "expression": expression, "equal": whole}
-    lists: Record = {"positive": [], "not negative": [], "only": [], "rules": [], "laws": [], "meant": []}
+    lists: Record = {
+        **{"positive": [], "not negative": [], "only": [], "rules": [], "laws": [], "meant": []},
+        "hypotheses": [],
+    }
     return {**said, **lists, "conclusions": [{"free": free, "smaller": NOUGHT, "larger": whole}], **more}
 
 
@@ -109,6 +112,11 @@ PLACES = [["i", "n"], ["k", "n"]]
 EVERY = total(["product", letter("x", "j"), letter("x", "j")])
 DIAGONAL = total(["product", letter("x", "j", "j"), letter("x", "j", "j")])
 NEVER = total(relation("=", J, PJ))
+NEVER_MET = ["sum", ["product", X, ["sum", X, ONE]], minus(["product", X, X]), minus(X)]
+Y_SQUARE = ["product", Y, Y]
+INVERSE = ["function", "rsqrt", H]
+INVERSE_ROOT = ["function", "rsqrt", Y_SQUARE]
+ABOVE = [{"relation": ">", "free": [], "expression": z} for z in (X, Y)]
 A_BOUND = ["sum", ONE, minus(["function", "tanh", Y])]
 FIRST_SUM = ["total", "first k", "first n", letter("first x", "first k")]
 ROOT_OF_OTHERS = [
@@ -151,6 +159,22 @@ FORGED: dict[str, tuple[Record, Record]] = {
         sign(["exp", H], larger=["exp", ["masked", NOUGHT, NOUGHT]], meant=[meaning("h", ["masked", NOUGHT, NOUGHT])]),
         sign(["exp", H], larger=["exp", X], meant=[meaning("h", X)]),
     ),
+    "1/|y| is not defined at 0": (
+        sign(INVERSE, larger=INVERSE_ROOT, relation=">", meant=[meaning("h", Y_SQUARE)]),
+        sign(
+            INVERSE,
+            larger=INVERSE_ROOT,
+            relation=">",
+            meant=[meaning("h", Y_SQUARE)],
+            hypotheses=[{"relation": ">", "free": [], "expression": e} for e in (H, Y_SQUARE)],
+        ),
+    ),
+    "a hypothesis that never holds": (
+        equation(
+            ["ratio", NOUGHT, NEVER_MET], NOUGHT, hypotheses=[{"relation": "≠", "free": [], "expression": NEVER_MET}]
+        ),
+        equation(["ratio", NOUGHT, X], NOUGHT, hypotheses=[{"relation": "≠", "free": [], "expression": X}]),
+    ),
     "the diagonal is 0, the matrix is not": (sign(DIAGONAL, only=["x"]), sign(EVERY, only=["x"])),
     "one entry is 0, the others are not": (
         sign(["product", letter("x[0]"), letter("x[0]")], only=["x"]),
@@ -186,6 +210,7 @@ FORGED: dict[str, tuple[Record, Record]] = {
         of_h(
             ["sum", ["function", "log", Y], minus(["function", "log", X])],
             laws=[["h", "grows g"], ["g", "bounded"]],
+            hypotheses=ABOVE,
             **{"not negative": ["h", "g"]},
             meant=[
                 meaning("h", ["sum", ["function", "log", Y], minus(["function", "log", X])]),
@@ -195,6 +220,7 @@ FORGED: dict[str, tuple[Record, Record]] = {
         of_h(
             ["sum", ["function", "log", Y], minus(["function", "log", X])],
             laws=[["h", "grows g"]],
+            hypotheses=ABOVE,
             **{"not negative": ["g", "h"]},
             meant=[
                 meaning("g", ["sum", Y, minus(X)]),
