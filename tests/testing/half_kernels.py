@@ -63,7 +63,22 @@ def padded(rng: np.random.Generator, shape: Shape) -> tuple[Array, Array, Array]
     return q, k, v
 
 
-INPUTS = (normal, heavy, outliers, repeated, near_zero, same_sign, both, whole, padded)
+def constant(rng: np.random.Generator, shape: Shape) -> tuple[Array, Array, Array]:
+    q, k, v = normal(rng, shape)
+    return q, k, np.broadcast_to(np.abs(v[:, :1]), v.shape)
+
+
+def shared(rng: np.random.Generator, shape: Shape) -> tuple[Array, Array, Array]:
+    """Every head is the first."""
+    return tuple(np.broadcast_to(a[:1], a.shape) for a in normal(rng, shape))  # type: ignore[return-value]
+
+
+def near_thirty(rng: np.random.Generator, shape: Shape) -> tuple[Array, Array, Array]:
+    q, k, v = normal(rng, shape)
+    return q, k, 30 + v
+
+
+INPUTS = (normal, heavy, outliers, repeated, near_zero, same_sign, both, whole, padded, constant, shared, near_thirty)
 
 
 def made(f: Format, inputs: Inputs, shape: Shape, seed: int = 0) -> tuple[Array, Array, Array]:

@@ -112,6 +112,16 @@ def test_a_cap_that_is_ignored_is_found(f: Format) -> None:
         assert "as if the cap were ignored, to a part of " in text
 
 
+def test_one_head_alone_may_be_wrong() -> None:
+    q, k, v = made(FP16, normal, SHAPE, 1)
+    out, s = tiles(q, k, v, FP16), scores(q, k, True)
+    out[1] = online(lost(s, N // 2), v, FP16)[1]
+    assert "The worst is out[1, " in words(out, q, k, v, CAUSAL, precision="float16")
+    out = tiles(q, k, v, FP16)
+    out[0] = online(s * np.float32(1.0008), v, FP16)[0]
+    assert "head [0]" in words(out, q, k, v, CAUSAL, precision="float16", contract="fused")
+
+
 def test_means_say_what_they_look_like() -> None:
     q, k, v = made(BF16, normal, SHAPE, 1)
     out = online(scores(q, k, True) * np.float32(1.005), v, BF16)

@@ -116,7 +116,7 @@ class _Tried:
         return Accused(self.count, (worst[-2], *rows), worst, exact, tolerance, guard)
 
     def _guard(self, spec: Attention, head: Head) -> float:
-        rows = self.rows[head.index]
+        rows = self.rows.get(head.index, np.zeros(0, dtype=int))
         some = rows[:: max(1, len(rows) // _GUARDED)]
         return max((x for b in blocks(spec, head, some) for x in self._needed(b)), default=0.0)
 
