@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from inspect import Parameter, Signature
 from itertools import pairwise
 from typing import Any
@@ -43,7 +44,7 @@ class Compiled:
     glossary: Glossary
     sized: Mapping[str, int]
 
-    @property
+    @cached_property
     def declared(self) -> Declared:
         """The arrays, under names that a function can take them by."""
         g = self.glossary
@@ -75,12 +76,13 @@ class Compiled:
     def argument(self, key: str) -> str:
         """The name of the argument that holds a letter."""
         word = spelt(key)
-        return f"{word}_" if word in self._sorts() else word
+        return f"{word}_" if word in self._sorts else word
 
-    @property
+    @cached_property
     def _given(self) -> Mapping[str, str]:
         return self.glossary.given or {_HIDDEN: ""}
 
+    @cached_property
     def _sorts(self) -> set[str]:
         return {w for shape in self._given.values() for axis in shape.split() for b in axis.split("+")
                 for w in b.split("*") if not w.isdigit()}  # fmt: skip

@@ -15,6 +15,7 @@ from symattn.document.notation import Node, Relation
 from symattn.document.text import text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
+from symattn.proof.certified import accepted
 from symattn.proof.prover import Proof, prove
 from symattn.proof.statement import Declared, Letters, Numbers, Sides, pairs, run
 from symattn.proof.theorem import Identity, Method
@@ -39,7 +40,6 @@ _SMALLER = {"≤": False, "<": False, "≥": True, ">": True}  # sign → whethe
 class Question:
     """A relation, what its letters stand for, the sizes that it is written out for, and what helps to decide it.
 
-    ``doubted``: some numbers are looked at before a proof is sought, as what is false is seen sooner there.
     ``where``: what the numbers meet of which the relation is claimed, ``only``: of no others.
     ``sharp``: each ≤ is nearly an equation in numbers of one of these kinds (see ``EXTREME``), as no weaker bound is.
     ``gaps``: for an inequality, by one of its sides, larger − smaller in a form that shows its sign. ``signs``: x →
@@ -54,11 +54,10 @@ class Question:
     sharp: str = ""
     where: tuple[Relation, ...] = ()
     only: bool = False
-    doubted: bool = True
 
     def of(self, relation: Relation) -> Evidence:
         """What stands behind another relation in the place of this one."""
-        return decided(replace(self, relation=relation, doubted=True))
+        return decided(replace(self, relation=relation))
 
     def equal(self, a: Node, b: Node) -> bool:
         """Whether two formulas are proved equal, with these letters."""
@@ -152,7 +151,7 @@ def _general(question: Question) -> Evidence:
     met = [x for relation in question.where for x in links(relation)]
     if question.glossary.formats or question.only:
         return _in_each_format(question, every, met)
-    if question.doubted and not question.glossary.laws:
+    if not question.glossary.laws:
         _spot(compiled, every, met)
     if met:
         return _under_conditions(compiled, every, met, question.sharp)
@@ -192,12 +191,17 @@ def _has_bars(question: Question) -> bool:
 
 @dataclass(frozen=True)
 class _Proving(Identity):
-    """An identity of which a proof alone is wanted: where there is none, the search is left to ``_checked``."""
+    """An identity of which a proof alone is wanted: where there is none, the search is left to ``_checked``.
+
+    ``looked``: numbers were looked at before, and none speaks against it.
+    """
+
+    looked: bool = False
 
     def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Text]:
-        if all(proof.proved for proof in proofs):
-            return super()._decided(proofs)
-        return Evidence(Grade.UNDECIDED, "not proved"), ()
+        if not proofs or not all(proof.proved for proof in proofs):
+            return Evidence(Grade.UNDECIDED, "not proved"), ()
+        return (accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()) if self.looked else super()._decided(proofs)
 
 
 def _signs(compiled: Compiled, signs: Mapping[Node, Node]) -> dict[Node, Node]:
@@ -220,7 +224,8 @@ def _equations(compiled: Compiled, every: Sequence[Link], signs: Mapping[Node, N
 
 def _proved(compiled: Compiled, left: Node, right: Node, signs: Mapping[Node, Node] | None = None) -> Needed | None:
     """What the equation needs besides nothing, if it is proved."""
-    decision = _Proving(compiled.declared, compiled.sides([(left, right)]), ()).decide()
+    sides = compiled.sides([(left, right)])
+    decision = _Proving(compiled.declared, sides, (), looked=not compiled.glossary.laws).decide()
     if decision.evidence.grade is Grade.REFUTED:
         raise FalseStep(f"{text(left)} = {text(right)}: refuted: {decision.evidence.where}")
     if decision.evidence.grade is Grade.PROVED:

@@ -128,7 +128,6 @@ class Statement:
         sized: Mapping[str, int],
         where: tuple[Relation, ...] = (),
         sharp: str = "",
-        doubted: bool = True,
         only: bool = False,
     ) -> Evidence:
         used = pruned(glossary, Relation(relation.first, (*relation.rest, *_sides(where))), sized)
@@ -140,7 +139,7 @@ class Statement:
                 self.letters[nt.equals(nt.name(*letter.split("_"), *meaning.letters), meaning.body)] = None
         sides = {relation.first, *(side for _, side in relation.rest)}
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
-        question = Question(relation, used, sized, gaps, sharp=sharp, where=where, doubted=doubted, only=only)
+        question = Question(relation, used, sized, gaps, sharp=sharp, where=where, only=only)
         if only:
             of = replace(question, relation=where[-1], where=())
 
@@ -153,7 +152,7 @@ class Statement:
     def decided(self, claim: Claim) -> Read:
         """A claim with what it earns. Raises FalseStep for one that is false."""
         try:
-            evidence = self._evidence(claim, claim.denied)
+            evidence = self._evidence(claim)
         except NotRead as reason:
             return Read(claim.relation, None, str(reason))
         except FalseStep as wrong:
@@ -167,14 +166,14 @@ class Statement:
     def refuted(self, claim: Claim) -> Read:
         """A claim of the false variant with where it fails. Raises FalseStep for one that holds."""
         try:
-            self._evidence(claim, True)
+            self._evidence(claim)
         except NotRead as reason:
             return Read(claim.relation, None, str(reason))
         except FalseStep as wrong:
             return Read(claim.relation, Evidence(Grade.REFUTED, str(wrong)))
         raise FalseStep(f"the false variant {text(claim.relation)} holds as it is printed")
 
-    def _evidence(self, claim: Claim, doubted: bool) -> Evidence:
+    def _evidence(self, claim: Claim) -> Evidence:
         """What the relation earns under its conditions."""
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
         if _tends(relation):
@@ -195,7 +194,7 @@ class Statement:
                 self._met(condition, glossary, sized)
         if claim.only and (relation != claim.relation or not where):
             raise NotRead(f"{text(relation)}: when it holds is not read")
-        return self._judged(relation, glossary, sized, tuple(where), glossary.sharp, doubted, claim.only)
+        return self._judged(relation, glossary, sized, tuple(where), glossary.sharp, claim.only)
 
     def _limit(self, claim: Claim) -> Evidence:
         """What x → c earns, as β → ∞ or β → 0."""
