@@ -8,7 +8,7 @@ equal iff their polynomials agree after clearing denominators.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import reduce
 from math import lcm
 from operator import add, mul
@@ -37,17 +37,8 @@ class Quotient:
         left, right = other.bottom / common, self.bottom / common
         return Quotient(self.ring, self.top * left + other.top * right, self.bottom * left)
 
-    def __neg__(self) -> Quotient:
-        return Quotient(self.ring, -self.top, self.bottom)
-
-    def __sub__(self, other: Quotient) -> Quotient:
-        return self + -other
-
     def __mul__(self, other: Quotient) -> Quotient:
         return Quotient(self.ring, self.top * other.top, self.bottom * other.bottom)
-
-    def __truediv__(self, other: Quotient) -> Quotient:
-        return Quotient(self.ring, self.top * other.bottom, self.bottom * other.top)
 
     def __pow__(self, n: int) -> Quotient:
         top, bottom = (self.top, self.bottom) if n >= 0 else (self.bottom, self.top)
@@ -62,18 +53,6 @@ class Quotient:
         if self.ring.opaque:
             raise Undecided("rational: normal forms differ, and some letters are no free letters")
         return False
-
-    def nonnegative(self) -> bool:
-        """Whether x ≥ 0 for all letters ≥ 0 is plain to see: once reduced, no coefficient is negative."""
-        common = self.top.gcd(self.bottom)
-        coefficients = [c for part in (self.top / common, self.bottom / common) for c in part.coeffs()]
-        return all(c >= 0 for c in coefficients) or all(c <= 0 for c in coefficients)
-
-    def derivative(self, letter: Any) -> Quotient:
-        """∂/∂letter, by the quotient rule. Raises ``Refused`` where an opaque letter might depend on it."""
-        top, bottom = (self.ring.derivative(part, letter) for part in (self.top, self.bottom))
-        own, below = Quotient(self.ring, self.top, self.ring.one), Quotient(self.ring, self.bottom, self.ring.one)
-        return (top * below - own * bottom) / below**2
 
 
 class Ring:
@@ -92,7 +71,6 @@ class Ring:
         self.exponentials = {x: next(generators) for x in self.exponents}
         self.one = self.context.constant(1)
         self.known: dict[Any, Quotient] = {}
-        self.slopes: dict[Any, list[tuple[int, Quotient]]] = {}
 
     def of(self, x: Any) -> Quotient:
         """A number or an expression in the letters and exponentials of the ring."""
@@ -115,26 +93,6 @@ class Ring:
     def _exponential(self, coefficient: Any, monomial: Any) -> Quotient:
         power = int(coefficient * self.exponents[monomial])
         return Quotient(self, self.exponentials[monomial], self.one) ** power
-
-    def derivative(self, polynomial: Any, letter: Any) -> Quotient:
-        """∂/∂letter of a polynomial, its exponentials by the chain rule."""
-        if self.opaque:
-            raise Refused("rational: an opaque letter has no derivative")
-        if letter not in self.slopes:
-            self.slopes[letter] = list(self._slopes(letter))
-        parts = (Quotient(self, polynomial.derivative(place), self.one) * slope for place, slope in self.slopes[letter])
-        return reduce(add, parts, Quotient(self, self.context.constant(0), self.one))
-
-    def _slopes(self, letter: Any) -> Iterator[tuple[int, Quotient]]:
-        """The generators that depend on a letter, by place, with their derivatives: 1, or e^{μ/l} ∂(μ/l)."""
-        for place, expression in enumerate((*self.letters, *self.exponents)):
-            if letter not in expression.free_symbols:
-                continue
-            slope = self.of(sympy.diff(expression, letter))
-            if place >= len(self.letters):
-                share = sympy.Rational(1, self.exponents[expression])
-                slope = slope * self.of(share) * self._exponential(share, expression)
-            yield place, slope
 
     def _collect(self, x: Any) -> None:
         if x.is_Rational or x in self.letters:

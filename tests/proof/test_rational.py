@@ -71,7 +71,7 @@ def test_what_has_no_normal_form_is_refused() -> None:
 def test_a_vanishing_denominator_is_no_equality() -> None:
     ring = Ring([X])
     with pytest.raises(Undecided):
-        (ring.of(1) / ring.of(0)).equals(ring.of(1) / ring.of(0))
+        (ring.of(0) ** -1).equals(ring.of(0) ** -1)
 
 
 leaves = st.sampled_from([X, Y, E(X), E(Y - X), E(X * Y / 2), sympy.Integer(2), sympy.Rational(-1, 3)])
@@ -86,30 +86,8 @@ trees = st.recursive(
 )
 
 
-@given(trees)
-def test_derivatives_are_sympys(x: sympy.Expr) -> None:
-    ring = Ring([x, X, Y])
-    # SymPy differentiates x, and the ring only reads what came of it.
-    wanted = sympy.diff(x, X)
-    assert Ring([wanted]).of(wanted) is not None
-    both = Ring([x, wanted, X, Y])
-    assert both.of(x).derivative(X).equals(both.of(wanted))
-    assert ring.of(x).derivative(C).equals(ring.of(0))
-
-
 @given(trees, trees)
 def test_equality_agrees_with_numbers(x: sympy.Expr, y: sympy.Expr) -> None:
     point = {X: sympy.Rational(7, 10), Y: sympy.Rational(-13, 10)}
     gap = abs(sympy.N((x - y).subs(point), 30))
     assert equal(x, y) == (gap < sympy.Float("1e-20"))
-
-
-def test_signs() -> None:
-    ring = Ring([X, Y])
-    x, y, one = ring.of(X), ring.of(Y), ring.of(1)
-    assert (x * y / (one + x)).nonnegative()
-    assert (-x / (-one - y)).nonnegative()
-    assert ((x - y) * (x + y) / (x - y)).nonnegative()
-    assert not (x - y).nonnegative()
-    assert not (-x).nonnegative()
-    assert not (one / (x - one)).nonnegative()

@@ -89,18 +89,8 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
     if spec.key_heads < spec.heads:
         yield from _of_groups()
     if spec.scale != 1:
-        yield "dQ is not scaled", replace(right, dq=lambda ds, q, k, c: ds @ k)
-        yield "dK is not scaled", replace(right, dk=lambda ds, q, k, c: ds.mT @ q)
-        yield (
-            "dQ and dK are not scaled",
-            replace(right, dq=lambda ds, q, k, c: ds @ k, dk=lambda ds, q, k, c: ds.mT @ q),
-        )
-        yield "dQ is scaled twice", replace(right, dq=lambda ds, q, k, c: c(c(ds @ k)))
-        yield "dK is scaled twice", replace(right, dk=lambda ds, q, k, c: c(c(ds.mT @ q)))
-        yield (
-            "dQ and dK are scaled twice",
-            replace(right, dq=lambda ds, q, k, c: c(c(ds @ k)), dk=lambda ds, q, k, c: c(c(ds.mT @ q))),
-        )
+        yield from _twofold("not scaled", lambda x, c: x)
+        yield from _twofold("scaled twice", lambda x, c: c(c(x)))
         yield "weights are computed again from scores that are not scaled", replace(right, weights=_unscaled)
     yield "the sums over the rows, rowsum(P ⊙ dP), are not subtracted", replace(right, scores=lambda p, dp: p * dp)
     yield (
@@ -142,6 +132,14 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
             "the mask is left out of the weights that are computed again from the sums",
             replace(right, weights=_by_sums_without_mask),
         )
+
+
+def _twofold(words: str, made: Callable[[Any, Any], Any]) -> Iterator[tuple[str, Formulas]]:
+    """The same mistake in dQ, in dK and in both: what becomes of the product, with the scale as a function."""
+    both = Formulas(dq=lambda ds, q, k, c: made(ds @ k, c), dk=lambda ds, q, k, c: made(ds.mT @ q, c))
+    yield f"dQ is {words}", Formulas(dq=both.dq)
+    yield f"dK is {words}", Formulas(dk=both.dk)
+    yield f"dQ and dK are {words}", both
 
 
 def _of_groups() -> Iterator[tuple[str, Formulas]]:
