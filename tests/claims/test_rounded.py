@@ -79,3 +79,18 @@ def test_only_what_is_undefined_is_left_out() -> None:
     assert {e.grade for e in document.evidence()} == {Grade.CHECKED}
     with pytest.raises(InputError, match="no direction"):
         claims.similarity("[0, 0]", "[1, 2]", "cosine")
+
+
+def test_which_digits_are_wrong() -> None:
+    """Entries that round to their digits are not among those that differ."""
+    found = claims.equal("softmax([2, 4, 4])", "[0.0634, 0.4683, 0.4684]")
+    assert found.record["holds"] is False
+    assert list(found.record["values"]["differing"]) == ["[3]"]
+    assert "[3] is not 0.4684, but 0.4683, rounded" in " ".join(found.text().split())
+    other = claims.equal("[0.07, 0.468, 0.468]", "softmax([2, 4, 4])")
+    assert "[1] is not 0.07, but 0.06, rounded" in " ".join(other.text().split())
+
+
+def test_what_is_taken_as_it_is() -> None:
+    assert "A decimal of one digit is taken as it is" in claims.weights([".3", ".3", ".3"]).text()
+    assert "one digit" not in claims.weights(["0.333", "0.333", "0.331"]).text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
 
@@ -100,6 +101,8 @@ def weights(values: list[str]) -> Document:
     blocks: list[Block] = [Result(verdict, (_sum(row, total),), (evidence,))]
     said = _rounded_say(texts, row, found) if found else _weights_say(row, total, negative, zeros)
     blocks += [Paragraph(words) for words in said]
+    if total != 1 and not found and not all(map(half_unit, texts)) and any("." in text_ for text_ in texts):
+        blocks.append(Note(("A decimal of one digit is taken as it is: 0.3 is 3/10.",)))
     if zeros and holds:
         keys = f"key {zeros[0]} is" if len(zeros) == 1 else f"keys {enumerated(zeros)} are"
         blocks.append(Note((f"A softmax weight is never 0 unless its key is masked. Hypothesis: {keys} masked.",)))
@@ -220,6 +223,8 @@ def _vectors(a: str, b: str) -> Document:
     if digits and all(close):
         where = Evidence(Grade.CHECKED, "as rounded digits")
         return _document("equal", "Are they equal?", [a, b], [Result("true", (), (where,))], True, {"rounded": True})
+    if digits and all(ok or f.holds is False for f, ok in zip(found, close, strict=True)):
+        return _wrong_digits(a, b, found, close, digits)
     return _unequal_vectors(a, b, found)
 
 
@@ -230,6 +235,20 @@ def _digits_beside(a: str, b: str) -> list[tuple[int, str]]:
             texts = [str(x).strip() for x in brackets(text_)]
             return [(side, x) for x in texts] if any(map(half_unit, texts)) else []
     return []
+
+
+def _wrong_digits(a: str, b: str, found: list[Equality], close: list[bool], digits: list[tuple[int, str]]) -> Document:
+    """Which of the digits the numbers do not round to, and what they round to."""
+    wrong = {f"[{i}]": (f, *d) for i, (f, ok, d) in enumerate(zip(found, close, digits, strict=True), 1) if not ok}
+    place, (first, side, told) = next(iter(wrong.items()))
+    true = first.a if side == 1 else first.b
+    assert true is not None
+    count = f"{len(wrong)} of {len(found)} entries {'do' if len(wrong) > 1 else 'does'} not round to the digits given"
+    instead = Decimal(true.decimal(len(re.sub("e.*|[^0-9]", "", told.lower()).lstrip("0")) or 1))
+    words: Text = (f"{count}; {place} is not {told}, but ", instead, ", rounded.")
+    blocks = [*_equality(first), Paragraph(words)]
+    record = {"differing": {at: _equality_record(f) for at, (f, *_) in wrong.items()}, "undecided": []}
+    return _document("equal", "Are they equal?", [a, b], blocks, False, record)
 
 
 def _unequal_vectors(a: str, b: str, found: list[Equality]) -> Document:
