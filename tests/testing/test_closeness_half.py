@@ -181,3 +181,46 @@ def test_what_the_filter_speaks_of() -> None:
     assert Stores.of(Precision.of("float16", "fused", "fp22")) is None
     with pytest.raises(InputError, match="alpha"):
         assert_close_to_exact(*(np.ones((2, 2), np.float16),) * 4, alpha=2.0)
+
+
+MASK = np.random.default_rng(5).random((N, N)) < 0.5
+MASK[7] = False
+SPECS: dict[str, tuple[Attention, dict[str, Array]]] = {
+    "window": (Attention(causal=True, window=(20, 0), heads=4, kv_heads=2), {}),
+    "sink": (Attention(sink="given", heads=4, kv_heads=1), {"sink": np.array([0.5, 1.0, -2.0, 3.0])}),
+    "a row that sees nothing": (Attention(mask="boolean", heads=4), {"mask": MASK}),
+    "a row of NaN": (Attention(mask="boolean", fully_masked="nan", heads=4), {"mask": MASK}),
+    "padding": (Attention(padding=True, heads=4), {"keep": np.arange(N) < 100}),
+    "documents": (Attention(causal=True, documents=True, heads=4), {"doc": np.repeat([0, 1, 2], [50, 60, 50])}),
+    "prefix": (Attention(causal=True, prefix=30, heads=4), {}),
+    "base 2": (Attention(base=2, scale=0.3, heads=4), {}),
+    "top left": (Attention(causal=True, alignment="top-left", heads=4, softcap=20.0), {}),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_variants_are_judged(name: str) -> None:
+    spec, others = SPECS[name]
+    rng = np.random.default_rng(3)
+    rows = 100 if name == "top left" else N
+    q, k, v = (BF16.rounded(rng.standard_normal((h, n, D))) for h, n in ((4, rows), *[(spec.key_heads, N)] * 2))
+    with np.errstate(all="ignore"):
+        out = BF16.rounded(np.asarray(spec(q=q, k=k, v=v, **others)))
+    for told in ({}, {"contract": "fused"}, {"rows": 9}):
+        assert_close_to_exact(out, q, k, v, spec, precision="bfloat16", **others, **told)  # type: ignore[arg-type]
+    wrong = out.copy()
+    wrong[3, 99, 1] += 1.5
+    assert "The worst is out[3, 99, 1]" in words(wrong, q, k, v, spec, precision="bfloat16", **others)
+    assert "The worst is out[3, 99, 1]" in words(wrong, q, k, v, spec, precision="bfloat16", rows=[2, 99], **others)
+    if name.startswith("a row"):
+        out[0, 7] = 1.0
+        assert "The worst is out[0, 7, " in words(out, q, k, v, spec, precision="bfloat16", **others)
+
+
+def test_arrays_of_torch_are_read() -> None:
+    torch = pytest.importorskip("torch")
+    q, k, v = (torch.randn(2, 3, 40, 16, dtype=torch.bfloat16) for _ in range(3))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert_close_to_exact(out, q, k, v, Attention(causal=True, heads=3))
+    out[1, 2, 30] *= 1.2
+    assert "The worst is out[1, 2, 30, " in words(out, q, k, v, Attention(causal=True, heads=3), contract="fused")

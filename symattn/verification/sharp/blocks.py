@@ -172,7 +172,7 @@ def _multiplicity(t: Floats) -> Floats:
 
 def applies(spec: Attention, inputs: Mapping[str, Any]) -> bool:
     """Whether there are blocks of it: scaled dot products under masks, capped or not, with a sink or without."""
-    return plain.applies(replace(spec, softcap=None), dict(inputs))
+    return plain.applies(replace(spec, softcap=None, base=None), dict(inputs))
 
 
 def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, list[Head], tuple[int, ...]]:
