@@ -17,8 +17,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError, MissingExtra
 from symattn.sources import frameworks
-from symattn.sources.documented import documented
-from symattn.sources.layouts import in_words, readings, undocumented
+from symattn.sources.layouts import documented, in_words, readings, undocumented
 from symattn.sources.matching import Agreement, meanings, open_ended
 from symattn.sources.modules import HeldNorm, holds_weights
 from symattn.sources.names import plain

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,3 +88,32 @@ def lengths(inputs: Inputs) -> tuple[int, int]:
     rows = inputs["q"] if "q" in inputs else inputs["x"]
     columns = inputs["k"] if "k" in inputs else inputs.get("y", rows)
     return int(rows.shape[-2]), int(columns.shape[-2])
+
+
+# -- layouts that a source speaks of -----------------------------------------------------------------------------------
+_BATCH_WORDS = r"\b(?:b|bs|bsz|nb|batch|batch_size)\b"
+_HEADS_WORDS = r"\b(?:h|nh|hq|h_q|heads|n_heads|nheads|num_heads|num_q_heads)\b"
+_TOKENS_WORDS = r"\b(?:n|s|t|l|m|seq|sq|nq|lq|tq|n_q|seqlen|seq_len|seq_length|tokens|length|q_len|time)\b"
+_NEXT, _ANY = r"\s*[, ]\s*", r"\w+"
+_PATTERNS: tuple[tuple[Layout, str], ...] = (
+    ("bhnd", _NEXT.join((_BATCH_WORDS, _HEADS_WORDS, _ANY, _ANY))),
+    ("bnhd", _NEXT.join((_BATCH_WORDS, _TOKENS_WORDS, _HEADS_WORDS, _ANY))),
+    ("bnd", _NEXT.join((_BATCH_WORDS, _TOKENS_WORDS, _ANY)) + r"\s*[\])=]"),
+    ("nhd", r"[\[(]\s*" + _NEXT.join((_TOKENS_WORDS, _HEADS_WORDS, _ANY)) + r"\s*[\])]"),
+)
+
+
+def documented(function: Callable[..., Any]) -> tuple[Layout, ...]:
+    """The layouts that the text of the function names, the first one first."""
+    text = _text(function).lower()
+    found = [(m.start(), layout) for layout, pattern in _PATTERNS if (m := re.search(pattern, text))]
+    return tuple(layout for _, layout in sorted(found))
+
+
+def _text(function: Callable[..., Any]) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return inspect.getdoc(function) or ""

@@ -17,8 +17,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.errors import InputError, SymattnError
-from symattn.sources.documented import documented
-from symattn.sources.layouts import in_words, lengths, readings, undocumented
+from symattn.sources.layouts import documented, in_words, lengths, readings, undocumented
 from symattn.sources.names import AMBIGUOUS, meaning, plain
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters

@@ -11,8 +11,8 @@ import pytest
 
 from symattn import Attention, LinearAttention, verify
 from symattn.sources import definitions
-from symattn.sources.documented import documented
 from symattn.sources.forms import argument
+from symattn.sources.layouts import documented
 from symattn.sources.request import Request
 from symattn.sources.target import Target, target
 from symattn.sources.verify import _request

@@ -14,8 +14,8 @@ from symattn.attention.inputs import factors as factors_of
 from symattn.attention.positions.checks import known_sizes
 from symattn.attention.positions.fields import Disentangled, Rotary
 from symattn.attention.spec import Attention
-from symattn.derivations.attention.allowed import table
 from symattn.derivations.attention.parameters import FLAGS, SIZES
+from symattn.derivations.attention.place import table
 from symattn.derivations.parameters import whole
 from symattn.derivations.sheets.fields import field_of
 from symattn.errors import InputError

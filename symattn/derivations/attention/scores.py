@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.special import FORBIDDEN
 from symattn.attention.positions.fields import Disentangled
-from symattn.derivations.attention.allowed import allowed
-from symattn.derivations.attention.place import Place, for_head, part
+from symattn.derivations.attention.place import Place, allowed, for_head, part
 
 if TYPE_CHECKING:
     from symattn.derivations.attention.entries import Entry

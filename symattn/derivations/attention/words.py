@@ -15,8 +15,8 @@ from symattn.attention.flow import Step
 from symattn.attention.notation import SYMBOLS
 from symattn.attention.positions import alibi, buckets, relative, rotary
 from symattn.attention.positions.fields import Buckets, Disentangled, Rotary, Shaw, TransformerXL
-from symattn.derivations.attention.allowed import table
 from symattn.derivations.attention.inputs import Request
+from symattn.derivations.attention.place import table
 from symattn.document import notation as nt
 from symattn.document.notation import Name
 from symattn.document.text import text

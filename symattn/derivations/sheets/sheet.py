@@ -20,10 +20,9 @@ from typing import Any
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.derivations.sheets.fields import field_types
-from symattn.derivations.sheets.naming import INPUTS, called, meant, suggested
 from symattn.derivations.sheets.numbers import Entries, shape_of
 from symattn.derivations.sheets.schema import Printed, attention_of, printed_of, words_of
-from symattn.derivations.sheets.text import MOST_BYTES, decoded, short
+from symattn.derivations.sheets.text import INPUTS, MOST_BYTES, called, decoded, meant, short, suggested
 from symattn.errors import InputError
 
 SCHEMA = 1

@@ -1,11 +1,13 @@
-"""JSON that nobody vouches for: bounded, without repeated keys, NaN or guesses; numbers stay the text they were."""
+"""JSON that nobody vouches for: bounded, without repeated keys, NaN or guesses; arrays by the names people use."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
+from symattn.attention.inputs import NEEDED, OPTIONAL, TOKENS
 from symattn.errors import InputError
 
 MOST_BYTES = 8 * 2**20
@@ -71,3 +73,42 @@ def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
 
 def _refuse(message: str) -> Any:
     raise InputError(message)
+
+
+# -- names of arrays ---------------------------------------------------------------------------------------------------
+INPUTS = tuple(dict.fromkeys((*TOKENS, *(f"{a}_{b}" for b in "qkvo" for a in "wb"), *NEEDED, *OPTIONAL)))
+
+
+def bare(name: str) -> str:
+    """A name without what spellings differ in: case, underscores and hyphens."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
+_MEANT = {bare(name): name for name in INPUTS}
+
+
+def meant(name: str) -> str | None:
+    """The array that a name stands for, or None."""
+    return _MEANT.get(bare(name))
+
+
+def suggested(word: str, names: Iterable[str]) -> str:
+    """`` Did you mean 'w_q'?``, or nothing; spellings are compared bare."""
+    bares = {bare(name): name for name in names}
+    found = get_close_matches(bare(word), bares, n=1)
+    return f" Did you mean {bares[found[0]]!r}?" if found else ""
+
+
+def called(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The arrays by the names that symattn has for them. Raises InputError for an unknown one, or one given twice."""
+    found: dict[str, Any] = {}
+    for name, array in arrays.items():
+        known = meant(name)
+        if known is None:
+            raise InputError(
+                f"{where}: unknown name {short(name)!r}.{suggested(name, INPUTS)} Known: {', '.join(INPUTS)}"
+            )
+        if known in found:
+            raise InputError(f"{where}: {known} is given twice, once as {short(name)!r}")
+        found[known] = array
+    return found

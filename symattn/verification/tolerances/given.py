@@ -12,8 +12,8 @@ from symattn.arrays.precision import Precision
 from symattn.attention.inputs import NEEDED
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
-from symattn.derivations.sheets.naming import called
 from symattn.derivations.sheets.npz import plain
+from symattn.derivations.sheets.text import called
 from symattn.errors import InputError
 
 MOST_BYTES = 2**28  # of the file, and of each array
