@@ -10,8 +10,8 @@ from symattn.document.model import Block, Code, Emph, Inline
 from symattn.document.text import plain_text
 from symattn.evidence import Evidence, Grade
 from symattn.proof.coq import theory
-from symattn.proof.coq.running import Judgement, judged
-from symattn.proof.coq.writing import HEAD, Lemma, lemmas
+from symattn.proof.coq.running import Judgement, settled
+from symattn.proof.coq.writing import HEAD, Lemma
 from symattn.proof.theorem import Identity, Method
 from symattn.proof.together import Together
 from symattn.render.common import MARK
@@ -32,8 +32,7 @@ def checked(found: Sequence[Decided], command: str, jobs: int = 1) -> Checked:
     """Have Coq judge every equation of the theorems. Without Coq they stay as they are, and a note says so."""
     if not theory.version():
         return Checked([_with(d, (md.Note((theory.INSTALL,)),)) for d in found], "")
-    asked = [lemmas(d.theorem.name, d.certificates) for d in found]
-    judgement = judged([x for each in asked for x in each], jobs)
+    asked, judgement = settled([(d.theorem.name, d.certificates) for d in found], jobs)
     return Checked(
         [_graded(d, each, judgement) for d, each in zip(found, asked, strict=True)],
         _file(found, [x for each in asked for x in each if x.name in judgement.accepted], command),

@@ -11,11 +11,12 @@ from symattn.document.model import Note
 from symattn.evidence import Grade
 from symattn.proof.certified import certificates
 from symattn.proof.coq import theory
-from symattn.proof.coq.running import judged
+from symattn.proof.coq.running import judged, settled
 from symattn.proof.coq.writing import lemmas
 from symattn.theorems import catalogue
 from symattn.theorems.coq import checked
 from symattn.theorems.runner import decide_one
+from tests.proof.coq_mutants import campaign
 
 SOME = ("softmax-shift", "rope-relative", "value-bias-passes")
 
@@ -49,11 +50,24 @@ def test_equations_are_accepted_for_all_sizes() -> None:
 @pytest.mark.coq
 def test_false_sides_are_refused() -> None:
     asked = []
-    for n, name in enumerate(SOME):
+    for name in SOME:
         for wrong in records(name):
-            for k, e in enumerate(wrong["equations"]):
-                spoiled = deepcopy(e)
-                spoiled["right"] = ["sum", e["right"], ["number", "1/7"]]
-                asked += lemmas(f"wrong {n} {k}", [{**wrong, "equations": [spoiled]}])
+            for e in wrong["equations"]:
+                spoiled = {**deepcopy(e), "right": ["sum", e["right"], ["number", "1/7"]]}
+                asked += lemmas(f"wrong {len(asked)}", [{**wrong, "equations": [spoiled]}])
     assert asked
     assert not judged(asked).accepted
+
+
+@pytest.mark.coq
+def test_what_is_accepted_of_mutants_is_true() -> None:
+    tried, true, false = campaign([*SOME, "gqa-is-mha", "rmsnorm-scale"], 8)
+    assert tried >= 30
+    assert len(true) < tried / 2
+    assert not false
+
+
+@pytest.mark.coq
+def test_sums_are_put_in_another_order_where_that_is_asked_for() -> None:
+    told, judgement = settled([("value-gradient-conserved", records("value-gradient-conserved"))])
+    assert {x.name for x in told[0]} == judgement.accepted

@@ -139,27 +139,31 @@ Proof.
   destruct (proj1 (rewritten_ok size letter function W l F) b free env P D2) as [-> E2].
   now apply H.
 Qed.
-Definition with_steps K l free a b : bool := decided K free (rewritten l free a) (rewritten l free b).
-Fixpoint steps_done K (done todo : list step) : option (list step) :=
+(* What a step puts in may hold what another one takes out: the steps are put to use several times. *)
+Fixpoint often passes l free a := match passes with O => a | S n => often n l free (rewritten l free a) end.
+Lemma after_often passes l free : Forall right l -> forall a b,
+  equal plus circles free (often passes l free a) (often passes l free b) -> equal plus circles free a b.
+Proof. intro F. induction passes; cbn; [easy|]. intros a b H. apply (after_steps l); auto. Qed.
+Definition with_steps K passes l free a b : bool := decided K free (often passes l free a) (often passes l free b).
+Fixpoint steps_done K passes (done todo : list step) : option (list step) :=
   match todo with
   | [] => Some done
   | x :: todo =>
-      if sure (new x) then if with_steps K done (scope x) (old x) (new x) then steps_done K (x :: done) todo else None else None
+      if sure (new x) then if with_steps K passes done (scope x) (old x) (new x) then steps_done K passes (x :: done) todo else None else None
   end.
-Lemma steps_ok K todo : forall done l, steps_done K done todo = Some l -> Forall right done -> Forall right l.
+Lemma steps_ok K passes todo : forall done l, steps_done K passes done todo = Some l -> Forall right done -> Forall right l.
 Proof.
   induction todo as [|x todo IH]; cbn; intros done l; [now intros [= <-]|].
   destruct (sure (new x)) eqn:S; [|easy]. destruct with_steps eqn:E; [|easy]. intros H F. apply (IH _ _ H).
-  constructor; [|easy]. split; [|easy]. apply (after_steps done); [easy|]. now apply (decided_ok K).
+  constructor; [|easy]. split; [|easy]. apply (after_often passes done); [easy|]. now apply (decided_ok K).
 Qed.
 
 (* K is a bound for the sorts that occur. *)
-Definition accepts K (steps : list step) free l r : bool :=
-  match steps_done K [] steps with Some done => with_steps K done free l r | None => false end.
-Theorem accepts_ok K steps free l r : accepts K steps free l r = true -> equal plus circles free l r.
+Definition accepts K passes (steps : list step) free l r : bool :=
+  match steps_done K passes [] steps with Some done => with_steps K passes done free l r | None => false end.
+Theorem accepts_ok K passes steps free l r : accepts K passes steps free l r = true -> equal plus circles free l r.
 Proof.
-  unfold accepts. destruct steps_done as [done|] eqn:E; [|easy]. intro H. apply (after_steps done).
-  - now apply (steps_ok K steps [] done).
-  - now apply (decided_ok K).
+  unfold accepts. destruct steps_done as [done|] eqn:E; [|easy]. intro H.
+  apply (after_often passes done); [now apply (steps_ok K passes steps [] done)|]. now apply (decided_ok K).
 Qed.
 End Accepting.

@@ -7,7 +7,7 @@ Import ListNotations.
 Open Scope R_scope.
 
 Ltac cases := repeat match goal with |- context [match ?x with _ => _ end] => destruct x end.
-Ltac given := match goal with H : _ |- _ => solve [exact H | apply H | apply H; assumption] end.
+Ltac given := match goal with H : _ |- _ => solve [exact H | apply H | eapply H; eassumption] end.
 Ltac holds_in_world :=
   split; [|split];
   [ repeat (let s := fresh in intros [|s]; [assumption|]; revert s); intros; lia
@@ -16,5 +16,5 @@ Ltac holds_in_world :=
 Ltac is_placed := repeat (apply Forall2_cons; [eexists; split; [reflexivity|assumption]|]); apply Forall2_nil.
 Ltac is_defined := cbn; repeat match goal with |- _ /\ _ => split | |- True => exact I | |- forall _, _ => intro end; try given.
 Ltac read accepted size letter function env :=
-  apply (accepts_ok _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) env ltac:(is_placed)
+  apply (accepts_ok _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) env ltac:(is_placed)
     ltac:(is_defined) ltac:(is_defined)).

@@ -7,11 +7,11 @@ hand that touches it is this file, which says how terms are printed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 
-from symattn.proof.coq.steps import is_positive
+from symattn.proof.coq.steps import free_indices, is_positive
 from symattn.proof.coq.terms import Names, Term
 
 _TAKEN = {
@@ -153,7 +153,7 @@ def readable(
     for _ in free:
         scope = (*scope, reader.index(scope))
     given = list(_suppositions(reader, plus, circles))
-    conditions = dict.fromkeys(chain(*[_divisors(reader, x, scope, "", frozenset(plus)) for x in (left, right)]))
+    conditions = dict.fromkeys(chain(*[_divisors(reader, x, scope, {}, frozenset(plus)) for x in (left, right)]))
     lines = [f"Theorem {name} : {_arrays(reader)}"]
     lines += [f"  {g} ->" for g in given]
     if scope:
@@ -211,15 +211,19 @@ def _entry(reader: _Reader, array: int) -> tuple[str, str]:
     return over, " ".join([reader.arrays[array], *scope])
 
 
-def _divisors(reader: _Reader, x: Term, scope: tuple[str, ...], over: str, plus: frozenset[int]) -> Iterator[str]:
-    """What is divided by, and not positive by its form, is not 0."""
+def _divisors(
+    reader: _Reader, x: Term, scope: tuple[str, ...], bound: Mapping[str, int], plus: frozenset[int]
+) -> Iterator[str]:
+    """What is divided by, and not positive by its form, is not 0; ``bound`` are indices with their sorts."""
     for y in x.below:
-        inside, more = scope, over
+        inside, more = scope, bound
         if x.binds():
             i = reader.index(scope)
-            inside, more = (i, *scope), f"{over}forall {i}, ({i} < {reader.sizes[x.numbers[0]]})%nat -> "
+            inside, more = (i, *scope), {**bound, i: x.numbers[0]}
         yield from _divisors(reader, y, inside, more, plus)
     if x.head == "Div" and not is_positive(x.below[1], plus):
+        held = {scope[i] for i in free_indices(x.below[1])}
+        over = "".join(f"forall {i}, ({i} < {reader.sizes[s]})%nat -> " for i, s in bound.items() if i in held)
         words = f"{over}{reader.text(x.below[1], scope, 1)} <> 0"
         yield f"({words})" if over else words
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, STDOUT
+from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import IO
+from typing import IO, Any
 
+from symattn.errors import InputError
 from symattn.proof.coq import theory
-from symattn.proof.coq.writing import HEAD, Lemma
+from symattn.proof.coq.writing import HEAD, Lemma, lemmas
 
 _CONSTANT = re.compile(r"^Expands to: Constant Top\.(\w+)$")
 _AXIOM = re.compile(r"^([A-Za-z][\w.]*)(?: :|$)")
@@ -33,10 +35,12 @@ class Judgement:
     axioms: tuple[str, ...] = ()
 
 
-def judged(lemmas: Sequence[Lemma], jobs: int = 1) -> Judgement:
+def judged(every: Sequence[Lemma], jobs: int = 1) -> Judgement:
     """What Coq says of the lemmas, whose names differ. Raises InputError where it is not installed."""
     folder = theory.compiled()
-    asked = [x for x in lemmas if x.text]
+    asked = [x for x in every if x.text]
+    if len({x.name for x in asked}) < len(asked):
+        raise InputError("two equations have the same name in Coq; mend: ask for these theorems one by one")
     heaps = [asked[n::jobs] for n in range(jobs) if asked[n::jobs]]
     with ThreadPoolExecutor(max(1, len(heaps))) as pool:
         found = list(pool.map(lambda heap: _judged(folder, heap), heaps))
@@ -44,18 +48,33 @@ def judged(lemmas: Sequence[Lemma], jobs: int = 1) -> Judgement:
     return Judgement(accepted, tuple(sorted({a for j in found for a in j.axioms})))
 
 
-def _judged(folder: Path, lemmas: Sequence[Lemma]) -> Judgement:
+def settled(
+    theorems: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], jobs: int = 1
+) -> tuple[list[list[Lemma]], Judgement]:
+    """The lemmas of theorems, each a name and its certificates; what Coq refuses is asked again, with more hints."""
+    asked = [lemmas(*theorem) for theorem in theorems]
+    first = judged([x for each in asked for x in each], jobs)
+    refused = {x.name for each in asked for x in each if x.text} - first.accepted
+    again = {x.name: x for theorem in theorems for x in lemmas(*theorem, regroup=True) if x.name in refused}
+    second = judged(list(again.values()), jobs)
+    told = [[again[x.name] if x.name in second.accepted else x for x in each] for each in asked]
+    return told, Judgement(first.accepted | second.accepted, tuple(sorted({*first.axioms, *second.axioms})))
+
+
+def _judged(folder: Path, every: Sequence[Lemma]) -> Judgement:
     """What the toplevel prints of each; a proof that failed is given up before the next one."""
     ask = ["coqtop", "-q", "-color", "no", "-Q", str(folder), "Symattn"]
-    with subprocess.Popen(ask, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True, encoding="utf-8") as coq:
-        told = _asked(coq, HEAD + "".join(f"{x.text}Abort All.\nAbout {x.name}.\n" for x in lemmas))
-        names = {x.name for x in lemmas}
+    with (
+        TemporaryDirectory() as here,
+        subprocess.Popen(ask, cwd=here, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True, encoding="utf-8") as coq,
+    ):
+        told = _asked(coq, HEAD + "".join(f"{x.text}Abort All.\nAbout {x.name}.\n" for x in every))
+        names = {x.name for x in every}
         accepted = sorted(names.intersection(m[1] for line in told if (m := _CONSTANT.match(line))))
         if not accepted:
             return Judgement()
-        below = _asked(
-            coq, f"Definition everything := ({', '.join([*accepted, 'tt'])}).\nPrint Assumptions everything.\n"
-        )
+        together = f"Definition everything := ({', '.join([*accepted, 'tt'])}).\n"
+        below = _asked(coq, f"{together}Print Assumptions everything.\n")
     begun = below.index("Axioms:") + 1 if "Axioms:" in below else len(below)
     axioms = [m[1] for line in below[begun:] if (m := _AXIOM.match(line))]
     return Judgement(frozenset(accepted), tuple(axioms))

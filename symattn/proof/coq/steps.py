@@ -17,6 +17,7 @@ from symattn.errors import Refused
 from symattn.proof.coq.terms import Term, joined, number
 
 _MANY = 300  # terms of a sum
+_ROUNDS = 3  # of regrouping sums
 _DEEP = 4  # sums within each other, of which every order is tried
 
 
@@ -43,9 +44,35 @@ class _Monomial:
 _Sum = dict[_Monomial, Fraction]
 
 
-def steps(sides: Sequence[tuple[tuple[int, ...], Term]], positive: frozenset[int]) -> list[Step]:
-    """The steps for these sides, each in its scope; ``positive`` numbers the arrays that are positive."""
-    found = [place for scope, side in sides for place in _places(scope, side)]
+def steps(free: tuple[int, ...], sides: Sequence[Term], positive: frozenset[int], regroup: bool = False) -> list[Step]:
+    """The steps for these sides in the scope ``free``; ``positive`` numbers the arrays that are positive.
+
+    With ``regroup`` sums are put in another order where a divisor then cancels (see ``regrouped``).
+    """
+    more = (merged(free, *sides) or [step for side in sides for step in regrouped(free, side)]) if regroup else []
+    more = more if all(_sure(step.new, positive) for step in more) else []
+    every = [(free, side) for side in sides] + [(step.scope, x) for step in more for x in (step.old, step.new)]
+    split = [step for scope, x in every for step in _split(scope, x) if _sure(step.new, positive)] if regroup else []
+    return [*dict.fromkeys([*split, *_canonical(every, positive, regroup)]), *more]
+
+
+def _split(scope: tuple[int, ...], x: Term) -> Iterator[Step]:
+    """a / (b c) as (a / b) / c, throughout."""
+    for y in x.below:
+        yield from _split((x.numbers[0], *scope) if x.binds() else scope, y)
+    if x.head == "Div" and x.below[1].head == "Mul":
+        new = x.below[0]
+        for y in _factors(x.below[1]):
+            new = Term("Div", (), (new, y))
+        yield Step(scope, x, new)
+
+
+def _factors(x: Term) -> list[Term]:
+    return [z for y in x.below for z in _factors(y)] if x.head == "Mul" else [x]
+
+
+def _canonical(sides: Sequence[tuple[tuple[int, ...], Term]], positive: frozenset[int], divisors: bool) -> list[Step]:
+    found = [place for scope, side in sides for place in _places(scope, side, divisors)]
     sums = []
     for scope, x, exponent in found:
         try:
@@ -61,13 +88,106 @@ def steps(sides: Sequence[tuple[tuple[int, ...], Term]], positive: frozenset[int
     return list(made.values())
 
 
-def _places(scope: tuple[int, ...], x: Term) -> Iterator[tuple[tuple[int, ...], Term, bool]]:
-    """Exponents and arguments, the innermost first, and whether it is an exponent."""
-    for y in x.below:
+def _places(scope: tuple[int, ...], x: Term, divisors: bool) -> Iterator[tuple[tuple[int, ...], Term, bool]]:
+    """Exponents and arguments, the innermost first, and whether it is an exponent; ``divisors`` too if asked for."""
+    for n, y in enumerate(x.below):
         inside = (x.numbers[0], *scope) if x.binds() else scope
-        yield from _places(inside, y)
-        if x.head in ("Exp", "One", "Over"):
+        yield from _places(inside, y, divisors)
+        if x.head in ("Exp", "One", "Over") or (divisors and x.head == "Div" and n and y.head != "Num"):
             yield inside, y, x.head == "Exp"
+
+
+def merged(free: tuple[int, ...], left: Term, right: Term) -> list[Step]:
+    """Steps by which both sides are sums over the one index that their divisors hold, and equal term by term."""
+    try:
+        sums = [_expanded(left), _expanded(right)]
+    except Refused:
+        return []
+    held = [_held(m) for terms in sums for m in terms]
+    sorts = {m_sort for each in held for _, m_sort in each}
+    if len(sorts) != 1:
+        return []
+    (sort,) = sorts
+    bodies = []
+    for terms in sums:
+        parts = [_summand(c, m, sort) for m, c in sorted(terms.items(), key=str)]
+        if any(part is None for part in parts):
+            return []
+        bodies.append(joined("Add", [part for part in parts if part is not None]))
+    over = [Step(free, side, Term("Sum", (sort,), (body,))) for side, body in zip((left, right), bodies, strict=True)]
+    return [*over, Step((sort, *free), *bodies)]
+
+
+def _held(m: _Monomial) -> set[tuple[int, int]]:
+    """The bound indices that divisors hold, with their sorts."""
+    many = len(m.sorts)
+    found = {i for f in m.factors if f.head == "Div" for i in free_indices(f) if i < many}
+    return {(i, m.sorts[many - 1 - i]) for i in found}
+
+
+def _summand(c: Fraction, m: _Monomial, sort: int) -> Term | None:
+    """What is summed over an index of this sort, that of the divisors if there are some; None if there is none."""
+    many = len(m.sorts)
+    choices = sorted(i for i, _ in _held(m)) or [i for i in range(many) if m.sorts[many - 1 - i] == sort]
+    if not choices:
+        return None
+    p = choices[0]
+    to = {p: many - 1, **{i: i - 1 for i in range(p + 1, many)}}
+    sorts = tuple(s for n, s in enumerate(m.sorts) if n != many - 1 - p)
+    return _summed_up(c, _Monomial(sorts, tuple(_renamed(f, to) for f in m.factors)), None)
+
+
+def regrouped(free: tuple[int, ...], side: Term) -> Iterator[Step]:
+    """Steps by which Σ_j Σ_i g_i E_ij / Z_i is Σ_i g_i (Σ_j E_ij) / Z_i, and that is Σ_i g_i where Z_i is Σ_j E_ij."""
+    for _ in range(_ROUNDS):
+        try:
+            parts = [(c, m, _cancelling(m)) for m, c in _expanded(side).items()]
+        except Refused:
+            return
+        if not any(node for _, _, (_, node) in parts):
+            return
+        there, after = (
+            joined("Add", [_summed_up(c, rest, one and (one if kept else number(1))) for c, _, (rest, one) in parts])
+            for kept in (True, False)
+        )
+        yield Step(free, side, there)
+        for _, _, (rest, node) in parts:
+            if node:
+                yield Step((*reversed(rest.sorts), *free), node, number(1))
+        side = after
+
+
+def _summed_up(c: Fraction, m: _Monomial, more: Term | None) -> Term:
+    inner = joined("Mul", [*([number(c)] if c != 1 else []), *m.factors])
+    inner = Term("Mul", (), (inner, more)) if more else inner
+    for sort in reversed(m.sorts):
+        inner = Term("Sum", (sort,), (inner,))
+    return inner
+
+
+def _cancelling(m: _Monomial) -> tuple[_Monomial, Term | None]:
+    """A monomial without a divisor Z and the sum over j that is Z, and both of them as one factor; itself if none."""
+    many = len(m.sorts)
+    for divisor in (f for f in m.factors if f.head == "Div"):
+        ((body, c), *others) = _expanded(divisor.below[1]).items()
+        if others or c != 1 or len(body.sorts) != 1:
+            continue
+        for p in (p for p in range(many) if m.sorts[many - 1 - p] == body.sorts[0]):
+            inside = [f for f in m.factors if _holds(f, p)]
+            wanted = [moved(_renamed(f, {0: p + 1}), -1) for f in body.factors]
+            if divisor in inside or _keys(inside) != _keys(wanted):
+                continue
+            rest = [f for f in m.factors if f not in inside]
+            rest.remove(divisor)
+            total = joined("Mul", [_renamed(f, {p: 0, **{i: i + 1 for i in range(p)}}) for f in inside])
+            node = Term("Mul", (), (Term("Sum", body.sorts, (total,)), moved(divisor, -1, p + 1)))
+            sorts = tuple(s for n, s in enumerate(m.sorts) if n != many - 1 - p)
+            return _Monomial(sorts, tuple(moved(f, -1, p + 1) for f in rest)), node
+    return m, None
+
+
+def _keys(terms: Sequence[Term]) -> list[str]:
+    return sorted(str(canonical(x)) for x in terms)
 
 
 def canonical(x: Term) -> Term:
@@ -103,6 +223,8 @@ def _in_argument(x: Term) -> Term:
 
 def _inverse(x: Term) -> _Sum:
     """1/x, where x may be a number times a product."""
+    if x.head == "Mul":
+        return _product(*map(_inverse, x.below))
     terms = _expanded(x)
     if len(terms) == 1:
         ((m, c),) = terms.items()
@@ -161,14 +283,20 @@ def _summed(sort: int, x: _Sum) -> _Sum:
     return {m: c for m, c in out.items() if c}
 
 
-def _holds(x: Term, index: int) -> bool:
+def free_indices(x: Term, depth: int = 0) -> frozenset[int]:
+    """The indices of a term that are not bound in it."""
     if x.head == "Letter" or x.head.startswith("Is"):
-        return index in x.numbers[1 if x.head == "Letter" else 0 :]
-    return any(_holds(y, index + x.binds()) for y in x.below)
+        return frozenset(i - depth for i in x.numbers[1 if x.head == "Letter" else 0 :] if i >= depth)
+    return frozenset().union(*[free_indices(y, depth + x.binds()) for y in x.below])
+
+
+def _holds(x: Term, index: int) -> bool:
+    return index in free_indices(x)
 
 
 def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _Monomial:
     """The same with the sums and the factors in one order."""
+    sorts, factors = _contracted(sorts, factors)
     if len(sorts) > _DEEP:
         raise Refused("too many sums within each other")
     many = len(sorts)
@@ -178,6 +306,16 @@ def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _Monomial:
         placed = sorted((_renamed(f, to) for f in factors), key=str)
         choices.append((tuple(sorts[old] for old in order), tuple(placed)))
     return _Monomial(*min(choices, key=str))
+
+
+def _contracted(sorts: tuple[int, ...], factors: Sequence[Term]) -> tuple[tuple[int, ...], Sequence[Term]]:
+    """Σ_j [j = i] f(j) as f(i)."""
+    for f in factors:
+        if f.head == "Is Equal" and min(f.numbers) < len(sorts) and f.numbers[0] != f.numbers[1]:
+            p, q = sorted(f.numbers)
+            rest = [moved(_renamed(g, {p: q}), -1, p + 1) for g in factors if g is not f]
+            return _contracted(tuple(s for n, s in enumerate(sorts) if n != len(sorts) - 1 - p), rest)
+    return sorts, factors
 
 
 def _renamed(x: Term, to: dict[int, int], depth: int = 0) -> Term:

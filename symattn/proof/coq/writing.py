@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from symattn.errors import Refused
@@ -27,19 +27,22 @@ class Lemma:
     text: str = ""
     readable: Readable | None = None
     why: str = ""
+    names: Names = field(default_factory=Names)
 
 
-def lemmas(theorem: str, certificates: Sequence[Mapping[str, Any]]) -> list[Lemma]:
-    """All equations of a theorem's certificates, in order."""
+def lemmas(theorem: str, certificates: Sequence[Mapping[str, Any]], regroup: bool = False) -> list[Lemma]:
+    """All equations of a theorem's certificates, in order; with ``regroup`` there are hints to put sums in order."""
     every = [(c, e) for c in certificates for e in c.get("equations", ())]
     alone = len(every) == 1
     return [
-        lemma(identifier(theorem) + ("" if alone else f"_{n}"), e, c["rules"], c["positive"])
+        lemma(identifier(theorem) + ("" if alone else f"_{n}"), e, c["rules"], c["positive"], regroup)
         for n, (c, e) in enumerate(every, 1)
     ]
 
 
-def lemma(name: str, equation: Mapping[str, Any], rules: Sequence[Any], positive: Sequence[str]) -> Lemma:
+def lemma(
+    name: str, equation: Mapping[str, Any], rules: Sequence[Any], positive: Sequence[str], regroup: bool = False
+) -> Lemma:
     """An equation of a certificate; ``rules`` are the pairs (cos, sin), ``positive`` the arrays that are positive."""
     names = Names()
     sorts = {str(name): str(sort) for name, sort in equation["free"]}
@@ -51,9 +54,9 @@ def lemma(name: str, equation: Mapping[str, Any], rules: Sequence[Any], positive
         return Lemma(name, why=str(reason))
     plus = [n for word in positive for n in names.with_name(word)]
     pairs = circles(rules, names)
-    hints = steps([(free, left), (free, right)], frozenset(plus))
+    hints = steps(free, (left, right), frozenset(plus), regroup)
     said = readable(name, names, free, left, right, plus, pairs)
-    lists = [_list(map(str, plus)), _list(map(str, pairs)), str(len(names.sorts))]
+    lists = [_list(map(str, plus)), _list(map(str, pairs)), str(len(names.sorts)), "6" if regroup else "1"]
     return Lemma(
         name,
         f"""Open Scope nat_scope.
@@ -69,6 +72,7 @@ Open Scope R_scope.
 {said.proof}
 """,
         said,
+        names=names,
     )
 
 

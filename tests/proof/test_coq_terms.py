@@ -1,0 +1,209 @@
+"""The terms that Coq is given are what the array code computes, at random sizes and numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from flint import arb
+
+from symattn.arrays.ball import Ball
+from symattn.arrays.index.array import index_variables
+from symattn.arrays.index.positions import PLACE
+from symattn.arrays.indexed import Indexed
+from symattn.errors import SymattnError
+from symattn.proof.certificate import certificate
+from symattn.proof.checker_reading import read
+from symattn.proof.coq.terms import _letter
+from symattn.proof.coq.writing import Lemma, lemmas
+from symattn.proof.statement import Declared, Letters, Numbers, pairs
+from symattn.proof.theorem import Identity
+from symattn.proof.together import Together
+from symattn.theorems import catalogue
+from tests.proof.coq_values import FUNCTIONS, World, parsed
+
+_LABEL = re.compile(r"(?P<name>[^@\[]*)(@(?P<blocks>[\d,]+))?(\[(?P<fixed>[\d, ]+)\])?")
+
+
+def identities(method: Any) -> Iterator[Identity]:
+    if isinstance(method, Together):
+        for part in method.parts:
+            yield from identities(part)
+    elif isinstance(method, Identity):
+        yield method
+
+
+def position(block: Sequence[Sequence[Any]], number: int, indices: Sequence[int], sizes: dict[str, int]) -> int:
+    """Where a place of an axis stands: after the blocks before its own, the first index counting most."""
+    lengths = [[sizes[f] if isinstance(f, str) else f for f in b] for b in block]
+    at = 0
+    for length, i in zip(lengths[number], indices, strict=True):
+        at = at * length + i
+    return sum(map(prod, lengths[:number])) + at
+
+
+class Entries:
+    """The entries of the arrays of a statement by the labels of their letters."""
+
+    def __init__(self, declared: Declared, world: Numbers) -> None:
+        self.declared, self.world = declared, world
+        self.arrays = {n: _floats(world.array(n, shape, declared)) for n, shape in declared.arrays.items()}
+
+    def __call__(self, key: tuple[Any, ...], indices: Sequence[int]) -> float:
+        label, *images = key[:-1]
+        moved = [self._image(i, image) for i, image in zip(indices, images, strict=True)]
+        if label.startswith(PLACE):
+            return float(moved[0])
+        if label.startswith("is "):
+            return float({"=": moved[0] == moved[1], "≤": moved[0] <= moved[1], "<": moved[0] < moved[1]}[label[3:]])
+        found = _LABEL.fullmatch(label)
+        assert found
+        axes = [Letters().axis(a).blocks for a in self.declared.arrays[found["name"]].split()]
+        blocks = [int(b) for b in found["blocks"].split(",")] if found["blocks"] else [0] * len(axes)
+        left, fixed = iter(moved), iter([int(i) for i in (found["fixed"] or "").split(",") if i.strip()])
+        place = tuple(
+            position(a, b, [next(left) if isinstance(f, str) else next(fixed) for f in a[b]], self.world.sizes)
+            for a, b in zip(axes, blocks, strict=True)
+        )
+        return float(self.arrays[found["name"]][place])
+
+    def _image(self, i: int, image: Sequence[str]) -> int:
+        for name in image:
+            i = int(self.world.permutation(name, self.declared.permutations[name])[i])
+        return i
+
+
+def _floats(x: Any) -> np.ndarray[Any, Any]:
+    if isinstance(x, Ball):
+        return np.vectorize(lambda e: float(arb(e).mid()), otypes=[float])(x.entries)
+    return np.asarray(x, dtype=float)
+
+
+def compared(part: Identity, sizes: dict[str, int], seed: int) -> tuple[list[float], list[float]]:
+    """Both sides of all equations: as terms of Coq, and as the array code computes them."""
+    world = Numbers(sizes, seed, balls=True)
+    entries = Entries(part.declared, world)
+    terms: list[float] = []
+    computed: list[float] = []
+    numbers = pairs(part.sides, part.declared, world)
+    letters = pairs(part.sides, part.declared, Letters())
+    for proof, sides, written in zip(part.decide().proofs, numbers, letters, strict=True):
+        record = certificate(proof)
+        shape = next((Indexed.lift(x) for x in written if Indexed.lift(x).ndim), Indexed.lift(written[0]))
+        here = [np.broadcast_to(_floats(x), np.broadcast_shapes(*[_floats(y).shape for y in sides])) for x in sides]
+        for lemma, places in zip(lemmas("x", [record]), shape.places(), strict=True):
+            if lemma.why:
+                continue
+            variables = index_variables(places)
+            for at in np.ndindex(*[sizes[i.sort] for i in variables]):
+                value = dict(zip(variables, map(int, at), strict=True))
+                seat = tuple(
+                    position(a.blocks, b, [value.get(i, i) if not isinstance(i, int) else i for i in entry], sizes)
+                    for a, (b, entry) in zip(shape.shape, places, strict=True)
+                )
+                for side, array in zip(("left", "right"), here, strict=True):
+                    terms.append(value_of(lemma, side, sizes, entries, at))
+                    computed.append(float(array[seat]))
+    if part.declared.permutations:  # an index that occurs as π(i) alone is renamed to i
+        return sorted(terms), sorted(computed)
+    return terms, computed
+
+
+def value_of(lemma: Lemma, side: str, sizes: dict[str, int], entries: Callable[..., float], at: Sequence[int]) -> float:
+    """A side of a lemma at a place, read from the text that Coq gets."""
+    found = re.search(rf"Definition {side}_{lemma.name} := (.*)\.\n", lemma.text)
+    free = re.search(rf" (\[[\d; ]*\]) left_{lemma.name} ", lemma.text)
+    assert found
+    assert free
+    keys = {number: key for key, number in lemma.names.arrays.items()}
+    functions = {number: FUNCTIONS[name] for name, number in lemma.names.functions.items()}
+
+    def function(f: int, values: Sequence[float]) -> float:
+        return functions[f](*values)
+
+    world = World(
+        {number: sizes[sort] for sort, number in lemma.names.sorts.items()},
+        lambda array, indices: entries(keys[array], indices),
+        function,
+    )
+    return world.value(parsed(found[1]), tuple(zip(map(int, parsed(free[1])), map(int, at), strict=True)))
+
+
+def holds(part: Identity, seed: int) -> bool | None:
+    """Whether the terms are what the code computes; None where the code does not run on floats."""
+    random = Random(seed)
+    sizes = {s: random.randint(1, 3) for s in part.declared.sorts()}
+    try:
+        terms, computed = compared(part, sizes, seed)
+    except (SymattnError, KeyError, NotImplementedError, TypeError):
+        return None
+    return bool(np.allclose(terms, computed, rtol=1e-7, atol=1e-9, equal_nan=True))
+
+
+NAMES = sorted(name for name, t in catalogue().items() if any(identities(t.method)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_terms_are_what_the_array_code_computes(name: str) -> None:
+    found = [holds(part, seed) for part in identities(catalogue()[name].method) for seed in (1, 2)]
+    assert False not in found
+
+
+def seen(name: str) -> list[bool | None]:
+    return [holds(part, seed) for part in identities(catalogue()[name].method) for seed in (1, 2, 3)]
+
+
+def test_a_maximum_over_part_of_the_keys_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seen("two-block-merge") == [True] * 3
+    monkeypatch.setattr("tests.proof.test_coq_terms.FUNCTIONS", {**FUNCTIONS, "max": lambda x, *_: x})
+    assert False in seen("two-block-merge")
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_maximum_is_over_what_is_not_masked(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not masked:
+        monkeypatch.setattr("tests.proof.test_coq_terms.FUNCTIONS", {**FUNCTIONS, "masked": lambda allowed, x: x})
+    inside = ["masked", ["is", "≤", ["j"], ["i"]], ["letter", "s", [["j"]]]]
+    largest = ["function", "max", ["bound", "j", "n", inside]]
+    equation = {"free": [["i", "n"]], "left": largest, "right": largest}
+    (made,) = lemmas("x", [{"equations": [equation], "rules": [], "positive": []}])
+    s = [2.0, 1.0, 5.0]
+    found = [value_of(made, "left", {"n": 3}, lambda key, indices: s[indices[0]], [i]) for i in range(3)]
+    assert (found == [2.0, 2.0, 5.0]) is masked
+
+
+@pytest.mark.parametrize("permuted", [True, False])
+def test_an_array_at_a_permuted_index_is_an_array_of_its_own(permuted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not permuted:
+        monkeypatch.setattr("symattn.proof.coq.terms._letter", lambda key, *rest: _letter((key[0], ()), *rest))
+    equation = {"free": [["i", "n"]], "left": ["letter", "s", [["i", "pi"]]], "right": ["letter", "s", [["i"]]]}
+    monkeypatch.setattr("symattn.proof.coq.writing.sides", lambda left, right, scope: (left, right))
+    (made,) = lemmas("x", [{"equations": [equation], "rules": [], "positive": []}])
+    s = [2.0, 1.0, 5.0]
+
+    def entry(key: tuple[Any, ...], indices: Sequence[int]) -> float:
+        return s[[1, 2, 0][indices[0]] if key[1] == ("pi",) else indices[0]]
+
+    found = [value_of(made, "left", {"n": 3}, entry, [i]) for i in range(3)]
+    assert (found == [1.0, 5.0, 2.0]) is permuted
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_e_to_the_power_of_what_is_masked_is_0_there(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "symattn.proof.coq.writing.simplified", lambda e, sorts, _: [read(e[x], sorts) for x in ("left", "right")]
+    )
+    if not masked:
+        monkeypatch.setattr("symattn.proof.coq.terms.masks", lambda x: ([], x.below[1] if x.kind == "masked" else x))
+    inside = ["masked", ["is", "≤", ["j"], ["i"]], ["letter", "s", [["j"]]]]
+    total = ["total", "j", "n", ["exp", inside]]
+    (made,) = lemmas(
+        "x", [{"equations": [{"free": [["i", "n"]], "left": total, "right": total}], "rules": [], "positive": []}]
+    )
+    found = [value_of(made, "left", {"n": 3}, lambda key, indices: 0.0, [i]) for i in range(3)]
+    assert (found == [1.0, 2.0, 3.0]) is masked
