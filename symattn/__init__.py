@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from symattn.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
     from symattn.evidence import Evidence, Grade, Verdict
     from symattn.proof.theorem import theorem
+    from symattn.sources.arithmetic import arithmetic
     from symattn.sources.loading import CannotRun
     from symattn.sources.prove import prove
     from symattn.sources.verify import verify
@@ -85,6 +86,7 @@ _WHERE = {
     "Undecided": "symattn.errors",
     "Verdict": "symattn.evidence",
     "YarnScaling": "symattn.attention.positions.rotary_fields",
+    "arithmetic": "symattn.sources.arithmetic",
     "bound": "symattn.verification.tolerances.tolerance",
     "by_tiles": "symattn.attention.streaming.by_tiles",
     "claim": "symattn.derivations.claims",
@@ -139,6 +141,7 @@ __all__ = [
     "Undecided",
     "Verdict",
     "YarnScaling",
+    "arithmetic",
     "bound",
     "by_tiles",
     "claim",

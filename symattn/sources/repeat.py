@@ -16,8 +16,8 @@ from symattn.sources.child import Child, Limits
 from symattn.sources.loading import CannotRun
 from symattn.sources.request import keyword
 from symattn.sources.target import narrowed
-from symattn.sources.verify import _command as command_of
-from symattn.sources.verify import _request
+from symattn.sources.verify import command_line as command_of
+from symattn.sources.verify import requested
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.case_codes import encode
@@ -125,7 +125,7 @@ def repeat_target(
 
     ``others`` are options of ``verify_target`` that say nothing about one case. Raises as that does.
     """
-    request = _request(
+    request = requested(
         spec, layout, domain, dtype=dtype, framework=framework, call=tuple(map(keyword, call)), mask_arg=mask_arg
     )
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)

@@ -67,13 +67,13 @@ def verify(
     >>> verify(attention, Attention()).verdict.value
     'no fault'
     """
-    _check(function, budget=budget, examples=examples, seed=seed)
-    spec, arithmetic = _checked(spec, domain), Precision.of(dtype or precision, contract)
+    check_numbers(function, budget=budget, examples=examples, seed=seed)
+    spec, arithmetic = checked(spec, domain), Precision.of(dtype or precision, contract)
     how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
 
     def one(spec: Specification) -> Report:
-        request = _request(spec, dtype=arithmetic.input.name, call=tuple((call or {}).items()), **how)
-        runner = _in_process(function, request)
+        request = requested(spec, dtype=arithmetic.input.name, call=tuple((call or {}).items()), **how)
+        runner = called(function, request)
         return _verified(runner, spec, arithmetic, domain, seed=seed, examples=examples, budget=budget)
 
     return _whole(spec, one)
@@ -103,14 +103,14 @@ def verify_target(
     ``call`` holds texts such as ``is_causal=true``, ``like`` the preset that the command of the report is to name, and
     ``notes`` what the report is to say besides. Raises ``CannotRun`` where the target cannot be imported either.
     """
-    _check(budget=budget, examples=examples, seed=seed, time_limit=time_limit)
-    spec, arithmetic, passed = _checked(spec, domain), Precision.of(dtype, contract), tuple(map(keyword, call))
+    check_numbers(budget=budget, examples=examples, seed=seed, time_limit=time_limit)
+    spec, arithmetic, passed = checked(spec, domain), Precision.of(dtype, contract), tuple(map(keyword, call))
     how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
     tried: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "progress": progress}
 
     def one(spec: Specification) -> Report:
-        with Child(target, _request(spec, dtype=dtype, call=passed, **how), limits) as child:
+        with Child(target, requested(spec, dtype=dtype, call=passed, **how), limits) as child:
             return _verified(child, spec, arithmetic, domain, **tried)
 
     report = _whole(spec, one)
@@ -121,12 +121,12 @@ def verify_target(
         "examples": examples if examples != engine.EXAMPLES else None,
         "seed": seed if seed != engine.SEED else None,
     }
-    request = _request(spec, dtype=dtype, call=passed, **how)
-    command = _command(target, spec, request, domain or Domain(), told, like)
+    request = requested(spec, dtype=dtype, call=passed, **how)
+    command = command_line(target, spec, request, domain or Domain(), told, like)
     return replace(report, command=command, notes=(*notes, *report.notes))
 
 
-def _check(function: object = None, **numbers: float | None) -> None:
+def check_numbers(function: object = None, **numbers: float | None) -> None:
     """Refuse what is no function, and numbers that cannot be used."""
     if function is not None and (inspect.isclass(function) or not callable(function)):
         what = f"{function.__name__} is a class" if inspect.isclass(function) else f"{function!r} cannot be called"
@@ -138,13 +138,14 @@ def _check(function: object = None, **numbers: float | None) -> None:
             raise InputError(f"{name.replace('_', '-')} is {number:g}; it must be a number of seconds above 0")
 
 
-def _command(
+def command_line(
     target: str,
     spec: Specification,
     request: Request,
     domain: Domain,
     told: Mapping[str, object | None],
     like: str | None = None,
+    command: str = "verify",
 ) -> str:
     """The command line that gives this report again; ``told`` holds options that have a value, or None."""
     valued: dict[str, object] = {
@@ -154,7 +155,7 @@ def _command(
         "framework": request.framework,
         **told,
     }
-    words = ["symattn", "verify", target, *_promised(domain), *_said(spec, domain, like)]
+    words = ["symattn", command, target, *_promised(domain), *_said(spec, domain, like)]
     for name, value in valued.items():
         words += [] if value is None else [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
     for name, value in request.call:
@@ -198,7 +199,7 @@ def _fields(spec: Attention, domain: Domain, like: str | None) -> Iterator[str]:
             yield from (f"--{option}", f"{value:g}" if isinstance(value, float) else spelled(value))
 
 
-def _in_process(function: Callable[..., Any], request: Request) -> Runner:
+def called(function: Callable[..., Any], request: Request) -> Runner:
     """The function, called in this process."""
     if is_definition(request.spec):
         from symattn.sources import definitions
@@ -207,7 +208,7 @@ def _in_process(function: Callable[..., Any], request: Request) -> Runner:
     return in_process(function, request)
 
 
-def _checked(spec: object, domain: Domain | None) -> Specification:
+def checked(spec: object, domain: Domain | None) -> Specification:
     """The specification, by default plain attention. Raises InputError for what is none, and open promises."""
     if spec is not None and not isinstance(spec, Attention) and not is_definition(spec):
         raise InputError(f"{spec!r} is no specification; mend: an Attention, LayerNorm, Gradient …; see definitions.md")
@@ -218,7 +219,7 @@ def _checked(spec: object, domain: Domain | None) -> Specification:
     return cast(Specification, spec or Attention())
 
 
-def _request(spec: Specification, layout: Layout | None = None, domain: Domain | None = None, **told: Any) -> Request:
+def requested(spec: Specification, layout: Layout | None = None, domain: Domain | None = None, **told: Any) -> Request:
     """What is known of the call; of a definition all that there is to know is in the specification."""
     told |= {"layout": layout or "auto", "domain": domain or Domain()}
     return (

@@ -12,7 +12,7 @@ from symattn.errors import InputError
 from symattn.sources import definitions
 from symattn.sources.request import Request
 from symattn.sources.target import Target, Wrapped, restored, target
-from symattn.sources.verify import _request
+from symattn.sources.verify import requested
 from tests.sources.programs import Program
 
 pytestmark = pytest.mark.torch
@@ -289,12 +289,12 @@ def test_norms_that_hold_their_gain() -> None:
         (torch.nn.LayerNorm(D), LayerNorm(), True), (torch.nn.RMSNorm(D, eps=1e-5), RMSNorm(), True),
         (rms(), RMSNorm(), True), (rms(wrong=True), RMSNorm(), False), (rms(), LayerNorm(), False),
     ):  # fmt: skip
-        found = definitions.target(layer, _request(spec, dtype="float32"), "norm")
+        found = definitions.target(layer, requested(spec, dtype="float32"), "norm")
         assert found.subject.shapes[0]["d"] == D
         assert found.right is right
         assert "other weights in the place of its own" in " ".join(found.convention.notes)
     with pytest.raises(InputError, match="which is no gain or bias of a norm"):
-        definitions.target(linear(D, D), _request(RMSNorm(), dtype="float32"), "norm")
+        definitions.target(linear(D, D), requested(RMSNorm(), dtype="float32"), "norm")
 
 
 @pytest.mark.deep

@@ -15,7 +15,7 @@ from symattn.sources.forms import argument
 from symattn.sources.layouts import documented
 from symattn.sources.request import Request
 from symattn.sources.target import Target, target
-from symattn.sources.verify import _request
+from symattn.sources.verify import requested
 from symattn.verification.domain import Domain
 from symattn.verification.target import Argument, Convention, Layout
 
@@ -318,7 +318,7 @@ def test_linear_attention_over_an_axis_that_is_right_for_some_orders_alone(axis:
         q, k = np.maximum(q, 0), np.maximum(k, 0)
         return _linear_over(axis)(q, k, v)
 
-    request = _request(LinearAttention(feature="relu", normalised=False), dtype="float32")
+    request = requested(LinearAttention(feature="relu", normalised=False), dtype="float32")
     found = definitions.target(linear, request).convention
     assert isinstance(found, definitions.Formed)
     assert found.order == layout
@@ -327,7 +327,7 @@ def test_linear_attention_over_an_axis_that_is_right_for_some_orders_alone(axis:
 
 @pytest.mark.deep
 def test_linear_attention_over_features_is_wrong_with_all_axes() -> None:
-    request = _request(LinearAttention(feature="relu", normalised=False), dtype="float32")
+    request = requested(LinearAttention(feature="relu", normalised=False), dtype="float32")
     found = definitions.target(_linear_over(-1), request).convention
     assert not any("runs too" in n for n in found.notes)
     spec = LinearAttention(feature="relu", normalised=False)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from symattn import Attention, verify
+import symattn
+from cli.main import main
+from symattn import Attention, InputError, verify
 from symattn.arrays.formats import Format
 from symattn.evidence import Verdict
 from symattn.verification.arithmetic.ranking import arithmetic, confirmed
@@ -21,8 +25,7 @@ STORES = {
     "s": "scores are stored",
     "sw": "scores are stored; weights are stored",
     "q": "queries are stored after they are scaled",
-    "p": "exponentials are stored where they meet the values, and not where they are summed, relative to a running "
-    "maximum over 64 keys",
+    "p": "exponentials are stored for the values, not for their sum, relative to a running maximum over 64 keys",
 }
 WRONG = {
     "scale 1.003": ({"scale": 1.003}, "scores are scaled by 1.003/√d_k"),
@@ -100,3 +103,30 @@ def test_verify_finds_what_every_single_entry_hides() -> None:
             assert report.faults[0].cause == "scores are scaled by 1.003/√d_k"
         else:
             assert all(p.share < 0.05 for p in report.power), str(report)
+
+
+def test_arithmetic_alone() -> None:
+    def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return kernel(q, k, v, "float16", stores="w", causal=False)
+
+    answer = symattn.arithmetic(attention, dtype="float16")
+    assert (answer.words, answer.known, answer.cause) == ("weights are stored; in float16", True, "")
+    assert answer.share > 0.98
+    assert "weights are stored" in str(answer)
+    record = json.loads(answer.json())
+    assert record["contracts"][0]["words"] == "weights are stored"
+
+    with pytest.raises(InputError, match="dtype is float32"):
+        symattn.arithmetic(attention, dtype="float32")
+    with pytest.raises(symattn.CannotRun, match="to compare"):
+        symattn.arithmetic(attention, dtype="float16", domain=symattn.Domain(max_tokens=8))
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "k.py"
+    file.write_text(
+        "from tests.verification.kernels import kernel\n"
+        "def attention(q, k, v):\n    return kernel(q, k, v, 'bfloat16', stores='s', scale=1.01, causal=False)\n"
+    )
+    assert main(["arithmetic", f"{file}:attention"]) == 1
+    assert "There is a mistake in it: scores are scaled by 1.01/√d_k" in " ".join(capsys.readouterr().out.split())

@@ -26,8 +26,8 @@ Powers = Literal["", "normalised", "alone", "summed"]
 _POWERS: dict[Powers, str] = {
     "": "",
     "normalised": "weights are stored",
-    "alone": "exponentials are stored where they meet the values, and not where they are summed",
-    "summed": "exponentials are stored before they are summed",
+    "alone": "exponentials are stored for the values, not for their sum",
+    "summed": "exponentials are stored for the values and for their sum",
 }
 _SCORES = {"scores": "scores", "scaled": "scaled scores", "capped": "capped scores", "biased": "biased scores"}
 #: Arrays before the scores and after the values: a model keeps them, and a kernel may.
@@ -62,6 +62,11 @@ class Contract:
     @property
     def words(self) -> str:
         """In one line, for a report."""
+        return f"{self.stored}; in {self.format.name}"
+
+    @property
+    def stored(self) -> str:
+        """The same without the format."""
         told = []
         if self.scale:
             told.append("the scale is a number of the format")
@@ -73,7 +78,7 @@ class Contract:
             tiles = f", relative to a running maximum over {self.tiles} keys" if self.tiles else ""
             told.append(_POWERS[self.powers] + tiles)
         told.append("" if self.nearest else "outputs are cut off toward zero")
-        return f"{'; '.join(filter(None, told)) or 'the output alone is stored'}; in {self.format.name}"
+        return "; ".join(filter(None, told)) or "the output alone is stored"
 
 
 def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iterator[Contract]:

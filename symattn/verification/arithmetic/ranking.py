@@ -51,11 +51,20 @@ class Pair:
 
 @dataclass(frozen=True)
 class Found:
-    """The best contract without a mistake and the next one; and the best with one, if that alone explains the bits."""
+    """The contracts without a mistake, the best first; and the best with one, if that alone explains the bits."""
 
-    best: Pair
-    next: Pair
+    right: tuple[Pair, ...]
     wrong: Pair | None = None
+
+    @property
+    def best(self) -> Pair:
+        """The contract that gives most bits."""
+        return self.right[0]
+
+    @property
+    def next(self) -> Pair:
+        """The one after it."""
+        return self.right[1]
 
     @property
     def words(self) -> str:
@@ -69,8 +78,7 @@ class Found:
 
 def arithmetic(sample: Sample) -> Found:
     """The contract by whose replay most bits come out, and the mistake that alone explains them, if one does."""
-    right = _ranked(sample)
-    found = Found(right[0], right[1])
+    found = Found(tuple(_ranked(sample)))
     if found.best.fits:
         return found
     wrong = _mistaken(sample)

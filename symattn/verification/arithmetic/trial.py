@@ -21,6 +21,7 @@ from symattn.verification.probing.search import FAMILIES
 from symattn.verification.reference import Change, Values, Variant
 from symattn.verification.report import Arithmetic, Fault
 from symattn.verification.rules.mistake import own
+from symattn.verification.target import Outcome
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
@@ -81,30 +82,39 @@ class Trial:
         return made is not None and pair(self.sample._replace(got=made), contract).score < FITS - APART
 
 
-def tried(session: Session) -> Trial | None:
-    """A call at size, and another one where the first shows a mistake; None where the domain has no such inputs."""
+def tried(session: Session, taken: bool = True) -> Trial | None:
+    """A call at size, and another one where the first shows a mistake; None where the domain has no such inputs.
+
+    What is ``taken`` is judged by the bound as well, and goes no further where that shows a fault.
+    """
     rng = np.random.default_rng((session.seed, _SEED))
-    sample = _sample(session, rng)
+    sample = _sample(session, rng, taken)
     if sample is None:
         return None
     with threadpool_limits(1, "blas"):  # products of these sizes are faster so
         found = arithmetic(sample)
-    again = _sample(session, rng) if found.wrong is not None else None
-    return Trial(sample, found, again is not None and confirmed(found, again))
+        again = _sample(session, rng, taken) if found.wrong is not None else None
+        return Trial(sample, found, again is not None and confirmed(found, again))
 
 
-def _sample(session: Session, rng: np.random.Generator) -> Sample | None:
+def _sample(session: Session, rng: np.random.Generator, taken: bool) -> Sample | None:
     """What the function gives for normal inputs of the largest sizes, up to 256, that the domain has."""
     inputs = session.maker.make(_SIZES, FAMILIES["normal"](rng), rng)
     case = Case(GROUP, "normal numbers", inputs)
+    outcome = _judged(session, case) if taken else session.call(case)
+    if outcome is None or outcome.output is None or outcome.output.size < _LEAST:
+        return None
+    if outcome.dtype != session.precision.input.name or not np.isfinite(outcome.output).any():
+        return None
+    return Sample(session.spec, inputs, outcome.output, session.precision.input)
+
+
+def _judged(session: Session, case: Case) -> Outcome | None:
     before = len(session.records)
     session.take(case)
     if len(session.records) == before or session.records[-1].finding is not None:
         return None
-    outcome = session.records[-1].outcome
-    if outcome.output is None or outcome.dtype != session.precision.input.name or outcome.output.size < _LEAST:
-        return None
-    return Sample(session.spec, inputs, outcome.output, session.precision.input)
+    return session.records[-1].outcome
 
 
 def _part(variant: Variant, share: float) -> Variant:

@@ -1,0 +1,59 @@
+"""``symattn arithmetic``: what does my kernel store?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .choices import Choice
+from .errors import Status, say
+from .fields import chosen, fields
+from .groups import Grouped, under
+from .output import Output, given, options
+from .progress import progress
+from .promises import promised, promises
+from .variants import specified, variants
+
+_CALL = under("How the function is called")
+
+
+@click.command("arithmetic", cls=Grouped, short_help="Tell what a kernel in half precision stores, by its bits.")
+@click.argument("target")
+@click.option("--dtype", type=Choice(("bfloat16", "float16")), help="Type of the inputs; by default bfloat16.")
+@fields
+@variants
+@_CALL("--call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true.")
+@_CALL("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation.")
+@_CALL(
+    "--layout",
+    type=Choice(("nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc")),
+    help="Order of the axes; found by trial unless told.",
+)
+@_CALL("--framework", type=Choice(("numpy", "torch")), help="What the function's arrays are.")
+@promises
+@click.option("--seed", type=int, help="Seed of the inputs.")
+@options
+def command(target: str, output: Output, **wishes: Any) -> int:
+    """Tell what TARGET, a function that computes attention in half precision, stores on the way.
+
+    One call with 256 tokens is compared, bit for bit, with the definition in which scores, weights, exponentials or
+    scaled queries are stored. A mistake in the function is told with its arithmetic.
+
+    \b
+    symattn arithmetic attn.py:kernel --causal --framework torch
+    symattn arithmetic torch.nn.functional:scaled_dot_product_attention --dtype float16
+    """
+    from symattn.sources.arithmetic import arithmetic_target
+    from symattn.sources.loading import CannotRun
+
+    told = {**given(wishes), **chosen(wishes)}
+    like, domain = told.get("like"), promised(told)
+    spec, _ = specified(told)
+    try:
+        with progress("comparing bits"):
+            answer = arithmetic_target(target, spec, domain=domain, like=like, **told)
+    except CannotRun as error:
+        say(f"symattn: {error}")
+        return Status.TARGET
+    return output.emit(answer.document())
