@@ -7,7 +7,7 @@ An expression is a list that starts with its kind:
     ["function", name, …]  ["bound", name, sort, body]  ["masked", allowed, value]
 
 An index is a list: the name of its variable, then those of the permutations that it went through, in order. The sides
-of an equation are as they are written, before any simplification; its numerator and divisors are simplified.
+of an equation, or of an inequality, are as they are written, before any simplification; its numerator and divisors are simplified.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from symattn.arrays.index.building import simplified
+from symattn.arrays.index.demands import Demand, recorded
 from symattn.arrays.index.expressions import (
     Binder,
     Constant,
@@ -121,15 +123,21 @@ def premise(x: Premise) -> dict[str, Any]:
         "relation": x.relation,
         "free": _free(indices, names),
         "expression": written(x.expression, names),
-        "positive": sorted(_positive(x.expression)),
+        "positive": sorted({name for y in _said(x) for name in _positive(y)}),
         "not negative": sorted(x.known),
         "only": list(x.only),
         "rules": [list(pair) for pair in x.rules],
         "laws": [list(pair) for pair in x.laws],
         "meant": [_meaning(letter, meant) for letter, meant in x.meant],
         "equal": None if x.equal is None else written(x.equal, names),
-        "hypotheses": [_hypothesis(d.relation, d.expression) for d in needed((), _said(x))],
+        "hypotheses": [_hypothesis(d.relation, d.expression) for d in _needed(x)],
     }
+
+
+def _needed(x: Sign) -> tuple[Demand, ...]:
+    with recorded() as noted:
+        every = [simplified(y) for y in _said(x)]
+    return needed(noted, every)
 
 
 def _said(x: Sign) -> list[Expression]:

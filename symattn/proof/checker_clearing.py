@@ -6,8 +6,7 @@ falsehood such as n (n − 1) (n − 2) = 0 could be given the numerator 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -46,32 +45,6 @@ def vanishing(x: Node) -> bool:
         rest = sorted((_key(f) for f in factors(term) if f.kind != "number"), key=repr)
         counted[tuple(rest)] = counted.get(tuple(rest), Fraction(0)) + prod(numbers, start=Fraction(1))
     return not any(counted.values())
-
-
-def without_logarithms(x: Node, positive: Callable[[Node], bool]) -> Node:
-    """e^{p ± log Z} as e^p Z^{±1} throughout, where the form of Z shows that it is positive."""
-    if not x.below:
-        return x
-    below = tuple(without_logarithms(y, positive) for y in x.below)
-    if x.kind != "exp":
-        return replace(x, below=below)
-    up: list[Node] = []
-    down: list[Node] = []
-    rest: list[Node] = []
-    for term in below[0].below if below[0].kind == "sum" else below:
-        logs = [f for f in factors(term) if f.kind == "function" and f.label == "log"]
-        sign = [f for f in factors(term) if f not in logs]
-        value = prod((f.label for f in sign if f.kind == "number"), start=Fraction(1))
-        if len(logs) == 1 and all(f.kind == "number" for f in sign) and abs(value) == 1 and positive(logs[0].below[0]):
-            (up if value > 0 else down).append(logs[0].below[0])
-        else:
-            rest.append(term)
-    power = _sum(rest) if rest else number(0)
-    above = product([Node("exp", "", (), (), (power,), power.free), *up])
-    if not down:
-        return above
-    under = product(down)
-    return Node("ratio", "", (), (), (above, under), above.free | under.free)
 
 
 def _cleared(x: Node) -> tuple[Node, Divisors]:

@@ -15,6 +15,7 @@ from typing import Any
 from symattn.proof.checker_clearing import minus, times
 from symattn.proof.checker_laws import renamed
 from symattn.proof.checker_reading import Node, Rejected, array_of, expect_few, form, in_place, number, read, scope_of
+from symattn.proof.checker_simplifying import Simplifying
 
 Record = Mapping[str, Any]
 _FRESH = ("one array", "another array", "one number", "another number")
@@ -102,9 +103,11 @@ def repeat(record: Record) -> None:
         raise Rejected("what is repeated does not start from a letter")
     after, before = (read(in_place(of["expression"], {letter: x}), scope) for x in (step, now))
     zero = number(0)
-    wanted = [Claim(scope, after, times(factor, before)), Claim(scope, zero, factor)]
+    pairs = [(after, times(factor, before)), (zero, factor)]
     if record["tends"] is not False:
-        wanted.append(Claim(scope, factor, number(1)))
+        pairs.append((factor, number(1)))
+    simplify = Simplifying(frozenset(_positive(record)))
+    wanted = [Claim(scope, simplify(a), simplify(b)) for a, b in pairs]
     found = [c for p in record["premises"] for c in claims(p)]
     if not all(any(_says(c, w) for c in found) for w in wanted):
         raise Rejected("the premises do not say that the measure shrinks by the factor")
@@ -170,10 +173,17 @@ def _holds(data: Any, array: str) -> bool:
 
 
 def claims(record: Record) -> Iterator[Claim]:
-    """What a certificate of a sign or a rule says of two sides."""
+    """What a certificate of a sign or a rule says of two sides, simplified."""
+    simplify = Simplifying(frozenset(_positive(record)))
     for c in record["conclusions"]:
         scope = scope_of(c)
-        yield Claim(scope, read(c["smaller"], scope), read(c["larger"], scope))
+        yield Claim(scope, simplify(read(c["smaller"], scope)), simplify(read(c["larger"], scope)))
+
+
+def _positive(record: Record) -> Iterator[str]:
+    yield from map(str, record.get("positive", ()))
+    for p in record.get("premises", ()):
+        yield from _positive(p)
 
 
 def _largest(conclusion: Claim, premises: Sequence[Claim]) -> None:

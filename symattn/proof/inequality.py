@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from symattn.arrays.index.expressions import Expression, Letter
 from symattn.arrays.index.namespace import spread
-from symattn.arrays.index.positions import as_number
 from symattn.document.model import Text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
@@ -23,7 +23,7 @@ from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.listed import all_true
 from symattn.proof.premises import Sign
-from symattn.proof.prover import Proof, prove
+from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import spread_sizes
 from symattn.proof.signs import ZERO, never_negative
 from symattn.proof.statement import Declared, Letters, Numbers, Pair, Sides, growing_sizes, pairs, run
@@ -147,7 +147,7 @@ class Certificate:
                 x = gap.at(places)
                 if not never_negative(x, known):
                     return None
-                sides = (as_number(smaller.at(places)), as_number(larger.at(places)))
+                sides = unsimplified(partial(sides_at, smaller, larger, places))
                 relation = ">" if self.strict else "≥"
                 found.append(
                     Sign(relation, x, known, meanings, whole.at(places), laws, sides, self.only, self.declared.units)

@@ -34,6 +34,15 @@ from symattn.proof.settling import settled
 Sides = Callable[[], tuple[Expression, Expression]]
 
 
+def unsimplified(at: Sides) -> tuple[Expression, Expression]:
+    """Both sides before any simplification; simplified where what is written has no value."""
+    try:
+        with as_written(), recorded(), listening():
+            return at()
+    except (Refused, Undecided):
+        return at()
+
+
 @dataclass(frozen=True)
 class Case:
     """One equation of elements: how it was decided, and at which sizes.
@@ -54,12 +63,8 @@ class Case:
     at: Sides | None = field(default=None, compare=False, repr=False)
 
     def written(self) -> tuple[Expression, Expression]:
-        """Both sides before any simplification; simplified where what is written has no value."""
-        try:
-            with as_written(), recorded(), listening():
-                return self.at() if self.at else (self.left, self.right)
-        except (Refused, Undecided):
-            return self.left, self.right
+        """Both sides before any simplification."""
+        return unsimplified(self.at) if self.at else (self.left, self.right)
 
     @property
     def counted(self) -> Sizes:
@@ -138,10 +143,11 @@ def _elements(left: Any, right: Any) -> Iterator[tuple[tuple[Index, ...], Sides]
     if [a.blocks for a in left.shape] != [a.blocks for a in right.shape]:
         raise InputError(f"the two sides have the shapes {left.shape} and {right.shape}")
     for places in left.places():
-        yield index_variables(places), partial(_sides, left, right, places)
+        yield index_variables(places), partial(sides_at, left, right, places)
 
 
-def _sides(left: Indexed, right: Indexed, places: Places) -> tuple[Expression, Expression]:
+def sides_at(left: Indexed, right: Indexed, places: Places) -> tuple[Expression, Expression]:
+    """The elements of both at a place."""
     return as_number(left.at(places)), as_number(right.at(places))
 
 

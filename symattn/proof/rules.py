@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from symattn.arrays.index.expressions import Expression, Index, Letter
+from symattn.arrays.index.namespace import spread
 from symattn.arrays.index.positions import as_number
 from symattn.arrays.indexed import Indexed, index_variables
 from symattn.document.model import Text
@@ -19,7 +21,7 @@ from symattn.proof.certified import accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
 from symattn.proof.premises import Applied, Averaged, Discharged, Folding, Limits, Repeated, Sign, Substituted
-from symattn.proof.prover import Proof, prove
+from symattn.proof.prover import Proof, prove, sides_at, unsimplified
 from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs, run
 from symattn.proof.theorem import Decision, Refutation
@@ -121,11 +123,11 @@ class OfTheLargest(OfPremise):
 
 
 def written(sides: Sides, declared: Declared) -> Iterator[tuple[Expression, Expression]]:
-    """The pairs in letters, entry by entry."""
+    """The pairs in letters, entry by entry, before any simplification."""
     for a, b in pairs(sides, declared, Letters()):
-        smaller, larger = a + 0 * b, b + 0 * a
+        smaller, larger = spread(a, b), spread(b, a)
         for places in smaller.places():
-            yield as_number(smaller.at(places)), as_number(larger.at(places))
+            yield unsimplified(partial(sides_at, smaller, larger, places))
 
 
 Merge = Callable[[Sequence[Any], Sequence[Any], Mapping[str, Any]], Sequence[Any]]
