@@ -104,6 +104,9 @@ def _blocks(dk: int, dmodel: int) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
+_UNDER = "all sizes, under A1 and A2"
+
+
 def _component(section: Section) -> tuple[Block, ...]:
     entry = Fence("round", _W_Q, nt.Product((Name("i"), Name("l"))))
     other = nt.Product((name("δ", "l", "r"), *_COMPONENT.factors))
@@ -111,9 +114,9 @@ def _component(section: Section) -> tuple[Block, ...]:
         Heading(("One component of a query",)),
         together(
             section.define(equals(q("l"), total("i", 1, D_MODEL, name("x", "i", role="input") * entry))),
-            section.claim(equals(mean(q("l")), 0), "A2"),
-            section.claim(equals(var(q("l")), _COMPONENT), "the variances of the terms add up"),
-            section.claim(equals(cov(q("l"), q("r")), other), "other columns are independent"),
+            section.claim(equals(mean(q("l")), 0), "A2", where=_UNDER),
+            section.claim(equals(var(q("l")), _COMPONENT), "the variances of the terms add up", where=_UNDER),
+            section.claim(equals(cov(q("l"), q("r")), other), "other columns are independent", where=_UNDER),
         ),
     )
 
@@ -127,17 +130,18 @@ def _score(section: Section) -> tuple[Block, ...]:
         Heading(("The score",)),
         together(
             section.define(equals(s(), score), ("of the query of ", _X, " and the key of ", _Y)),
-            section.claim(equals(mean(s()), 0), "A2"),
-            section.claim(formula, "each product of two weights occurs once"),
-            section.claim(equals(var(s() / Root(D_K)), _SCORE), (Root(D_K), " removes the factor")),
+            section.claim(equals(mean(s()), 0), "A2", where=_UNDER),
+            section.claim(formula, "each product of two weights occurs once", where=_UNDER),
+            section.claim(equals(var(s() / Root(D_K)), _SCORE), (Root(D_K), " removes the factor"), where=_UNDER),
             section.claim(
                 equals(cov(s(), beside), D_K * SIGMA**4 * _NORM_X**2 * dot(_Y, _Z)),
                 ("two keys, of the tokens ", _Y, " and ", _Z),
+                where=_UNDER,
             ),
             section.claim(equals(s() - beside, dot(query, Fence("round", Fence("round", _Y - _Z) * _W_K))),
                           "what softmax sees of them"),
         ),
-        section.result("Result", formula),
+        section.result("Result", formula, where=_UNDER),
         variance.wrong(),
     )  # fmt: skip
 

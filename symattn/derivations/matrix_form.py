@@ -17,7 +17,7 @@ from symattn.statement.glossary import Glossary
 from symattn.statement.reader import Reader
 from symattn.statement.section import Section
 
-_X, _A = SYMBOLS["x"], SYMBOLS["weights"]
+_X, _A, _SCALED = SYMBOLS["x"], SYMBOLS["weights"], SYMBOLS["scaled"]
 _W_Q, _W_K, _W_V = SYMBOLS["w_q"], SYMBOLS["w_k"], SYMBOLS["w_v"]
 _ROWS = {"q": name("q", "i", role="query"), "k": name("k", "i", role="key"), "v": name("v", "i", role="value")}
 _SCORE = name("s", "i", "j", role="score")
@@ -62,9 +62,14 @@ def _blocks() -> tuple[Block, ...]:
         Heading(("Step by step",)),
         together(
             *(section.claim(_row_by_row(role), "one row") for role in _ROWS),
-            section.claim(_score_formula(), "a dot product for each pair"),
-            section.claim(_weight_formula(), "each row by itself"),
-            section.claim(_context_formula(), "a weighted sum of all values"),
+            section.claim(
+                _score_formula(), ("a dot product for each pair, with ", _product("q"), " and ", _product("k"))
+            ),
+            section.claim(_weight_formula(), ("each row by itself, with ", equals(_SCALED, _scores(Root(D_K))))),
+            section.claim(
+                _context_formula(),
+                ("a weighted sum of all values, with ", equals(_A, call("softmax", _SCALED)), " and ", _product("v")),
+            ),
         ),
         Heading(("In one formula",)),
         together(section.claim(equals(Name("C"), _A * SYMBOLS["v"], _in_one()), "together")),
@@ -73,6 +78,11 @@ def _blocks() -> tuple[Block, ...]:
         *_other_divisors(),
         Caveat(("Equal means equal as functions of all entries, in exact numbers; rounded, they may differ.",)),
     )
+
+
+def _product(role: str) -> Relation:
+    """Q = X W_Q."""
+    return equals(SYMBOLS[role], _X * SYMBOLS[f"w_{role}"])
 
 
 def _in_one() -> Node:
@@ -99,7 +109,7 @@ def _score_formula() -> Relation:
 
 def _weight_formula() -> Relation:
     share = E**_SCORE / total("ℓ", 1, N, E ** name("s", "i", "ℓ", role="score"))
-    return equals(name("a", "i", "j", role="weight"), share, _entry(call("softmax", SYMBOLS["scaled"]), "i", "j"))
+    return equals(name("a", "i", "j", role="weight"), share, _entry(call("softmax", _SCALED), "i", "j"))
 
 
 def _context_formula() -> Relation:

@@ -90,10 +90,11 @@ class Section:
         said: Text = (),
         gaps: Mapping[Node, Node] | None = None,
         signs: Mapping[Node, Node] | None = None,
+        where: str = "",
     ) -> Result:
         """Formulas in a box, each decided anew; those of a tuple stand on one line."""
         rows = [line if isinstance(line, tuple) else (line,) for line in lines]
-        steps = [self.claim(formula, (), gaps=gaps, signs=signs) for row in rows for formula in row]
+        steps = [self.claim(formula, (), gaps=gaps, signs=signs, where=where) for row in rows for formula in row]
         evidence = dict.fromkeys(step.evidence for step in steps if step.evidence)
         return Result(title, tuple(nt.Row(row) if len(row) > 1 else row[0] for row in rows), tuple(evidence), said)
 

@@ -145,6 +145,17 @@ def _multi_head(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any) -> Any:
     return _sum(ATTENTION(x @ w_q, x @ w_k, x @ w_v) @ w_o)
 
 
+HEADS = ("g heads of keys and values, ", equals(H, name("g") * name("r")), " of queries; heads are counted from 0")
+GROUPED = Glossary(
+    {"Q": "g*r n_q d_k", "K": "g n_k d_k", "V": "g n_k d_v"},
+    {"g": "g", "r": "r"},
+    {"t": "g*r"},
+    {"O": lambda reader: grouped_attention(ATTENTION, *map(reader.array, "QKV"))},
+    first=0,
+)
+"""Grouped-query attention, whose output is O."""
+
+
 @theorem(
     "gqa-is-mha",
     TOPIC,
@@ -155,17 +166,9 @@ def _multi_head(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any) -> Any:
         " of keys and values, so it is multi-head attention with each of those heads repeated r times in a row",
     ),
     arrays=GROUPS,
-    hypotheses=(
-        ("g heads of keys and values, ", equals(H, name("g") * name("r")), " of queries; heads are counted from 0"),
-    ),
+    hypotheses=(HEADS,),
     source=AINSLIE,
-    letters=Glossary(
-        {"Q": "g*r n_q d_k", "K": "g n_k d_k", "V": "g n_k d_v"},
-        {"g": "g", "r": "r"},
-        {"t": "g*r"},
-        {"O": lambda reader: grouped_attention(ATTENTION, *map(reader.array, "QKV"))},
-        first=0,
-    ),
+    letters=GROUPED,
     why="Both take the same key head for each query head.",
     false=lambda q, k, v, r: (ATTENTION(q, tile_heads(k, r), tile_heads(v, r)), grouped_attention(ATTENTION, q, k, v)),
     false_says="query head t reads head t mod g (the heads of keys and values tiled)",
@@ -210,21 +213,18 @@ def _relabelled(x: Any, g: Any, r: Any) -> Any:
     "mqa-is-gqa-one",
     TOPIC,
     (
+        "for ",
+        equals(name("g"), 1),
+        ": ",
         equals(_head("O"), attention(_head("Q", "query"), _head("K", "key", 0), _head("V", "value", 0))),
-        ", which is multi-query attention, with one head of keys and values; with as many of them as of queries it is"
-        " multi-head attention, ",
-        equals(_head("O'"), attention(_head("Q", "query"), _head("K'", "key"), _head("V'", "value"))),
+        ", which is multi-query attention; for ",
+        equals(name("r"), 1),
+        ": ",
+        equals(_head("O"), attention(_head("Q", "query"), _head("K", "key"), _head("V", "value"))),
+        ", which is multi-head attention",
     ),
-    letters=Glossary(
-        {"Q": "h n_q d_k", "K": "1 n_k d_k", "V": "1 n_k d_v", "K′": "h n_k d_k", "V′": "h n_k d_v"},
-        index={"t": "h"},
-        defined={
-            "O": lambda reader: grouped_attention(ATTENTION, *map(reader.array, ("Q", "K", "V"))),
-            "O′": lambda reader: grouped_attention(ATTENTION, *map(reader.array, ("Q", "K′", "V′"))),
-        },
-        first=0,
-    ),
-    hypotheses=("O is grouped-query attention with one head of keys and values, O′ with h; heads are counted from 0",),
+    letters=GROUPED,
+    hypotheses=(HEADS,),
     arrays={"q": "h n_q d_k", "k": "1 n_k d_k", "v": "1 n_k d_v", "keys": "h n_k d_k", "values": "h n_k d_v"},
     source=AINSLIE,
     why="With one group the quotient is 0 for every head; with one query head a group it is the head itself.",

@@ -41,6 +41,7 @@ from symattn.theorems.letters import (
     said,
     same,
     stack,
+    told,
 )
 
 TOPIC = "streaming"
@@ -251,7 +252,11 @@ def _one_side(x: State, y: State, m: Any) -> State:
         families={"K": _block("K"), "V": _block("V")},
         functions={"state": _state_of_tile, "finish": _finished},
     ),
-    hypotheses=("the keys come in any number of tiles of any sizes, in any order", ANY_NUMBERS),
+    hypotheses=(
+        "the keys come in any number of tiles of any sizes, in any order",
+        told("state(K, V) is m, ℓ and {} of a tile, and finish gives {}", name("a"), name("a") / name("ℓ")),
+        ANY_NUMBERS,
+    ),
     source=ONLINE,
     why="The output is a over ℓ, in which the maximum cancels.",
     false=lambda s, t, v, w: (finish(_only_normaliser(tile_state(s, v), tile_state(t, w))), _plain(s, t, v, w)),
