@@ -7,7 +7,8 @@ An expression is a list that starts with its kind:
     ["function", name, …]  ["bound", name, sort, body]  ["masked", allowed, value]
 
 An index is a list: the name of its variable, then those of the permutations that it went through, in order. The sides
-of an equation, or of an inequality, are as they are written, before any simplification; its numerator and divisors are simplified.
+of an equation, or of an inequality, are as they are written, before any simplification; its
+numerator and divisors are simplified.
 """
 
 from __future__ import annotations
