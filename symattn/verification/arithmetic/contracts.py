@@ -33,6 +33,7 @@ _SCORES = {"scores": "scores", "scaled": "scaled scores", "capped": "capped scor
 #: Arrays before the scores and after the values: a model keeps them, and a kernel may.
 _AROUND = ("q", "k", "v", "q_rotated", "k_rotated", "q_normed", "k_normed", "attended")
 _TILES = (16, 32, 64, 128)
+_ONE = 1e-6  # how far scores may be apart that are scaled by one number
 
 
 @dataclass(frozen=True)
@@ -105,21 +106,25 @@ def near(contract: Contract, spec: Attention) -> Iterator[Contract]:
         yield replace(contract, scale=True)
 
 
-def replay(contract: Contract, spec: Attention, inputs: Inputs, variant: Variant = RIGHT) -> np.ndarray:
+def replay(
+    contract: Contract, spec: Attention, inputs: Inputs, variant: Variant = RIGHT, inside: str = "float64"
+) -> np.ndarray:
     """The output of the definition, or of a variant, with the arrays of a contract stored, as float64.
 
-    Raises ``ValueError`` or ``KeyError`` where the contract or the variant does not go with the specification.
+    All else is computed in the type ``inside``: with float32 this is a kernel that has the contract, and with float64
+    what such kernels have in common. Raises ``ValueError`` or ``KeyError`` where the contract or the variant does not
+    go with the specification.
     """
     spec, inputs = changed(canonical(spec), inputs, variant)
-    given = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
-    steps = {s.name: _stored(contract, s.name, variant) for s in spec.pipeline(frozenset(given))}
+    given = {n: a if a.dtype.kind in "biu" else np.asarray(a, dtype=inside) for n, a in inputs.items()}
+    steps = {s.name: _stored(contract, s.name, variant, inside) for s in spec.pipeline(frozenset(given))}
     with np.errstate(all="ignore"):
         values = trace(spec, given, replace(variant, steps={**variant.steps, **steps}, spec=None, inputs=None))
         output = np.asarray(values["output"], dtype=np.float64)
         return rounded(contract.format, output) if contract.nearest else _cut(contract.format, output)
 
 
-def _stored(contract: Contract, name: str, variant: Variant) -> Change:
+def _stored(contract: Contract, name: str, variant: Variant, inside: str) -> Change:
     """The step of a variant, and what of it is stored."""
     wrong = variant.steps.get(name)
 
@@ -128,9 +133,9 @@ def _stored(contract: Contract, name: str, variant: Variant) -> Change:
         if name == "scaled" and (contract.queries or contract.scale):
             x = _scaled(contract, spec, values, x)
         if name == "weights":
-            return _weights(contract, At(spec, values, name), x)
+            return _weights(contract, At(spec, values, name), x).astype(inside)
         kept = name in contract.scores or name in _AROUND
-        return rounded(contract.format, x) if kept else x
+        return rounded(contract.format, x).astype(inside) if kept else x
 
     return change
 
@@ -142,12 +147,12 @@ def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], 
     s = np.asarray(at.first)
     place = np.unravel_index(int(np.abs(s).argmax()), s.shape)
     c = float(x[place] / s[place]) if s[place] else 1 / sqrt(size(values, "q"))
-    if not np.allclose(x, s * c, rtol=1e-9, atol=1e-9 * float(np.abs(x).max())):
+    if not np.allclose(x, s * c, rtol=_ONE, atol=_ONE * float(np.abs(x).max())):
         raise ValueError("these scores are not scaled by one number")
     if contract.scale:
         return np.asarray(s * float(contract.format.rounded(np.asarray(c))))
     q, k = (values[n] for n in step(spec, values, "scores").of[:2])
-    return np.asarray(rounded(contract.format, q * c) @ k.mT)
+    return np.asarray(rounded(contract.format, q * c).astype(x.dtype) @ k.mT)
 
 
 def _weights(contract: Contract, at: At, w: np.ndarray) -> np.ndarray:
