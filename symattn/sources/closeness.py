@@ -143,14 +143,15 @@ def _sharp(
     if certified or not accused.counts:
         return certified
     *front, row, column = accused.worst
-    legal = measured.allowed[(*front, 0, column)]
+    at = (*front, 0, column)
+    y, o = part[at], measured.exact[at]
     return "\n".join(
         (
             f"{accused.count} of {got.size} elements {'is' if accused.count == 1 else 'are'} beyond rounding to nearest"
             f" in {how.format.name}",
-            f"The worst is out{[*front, rows[row], column]}: got {got[accused.worst]:.10g}, exact {accused.exact:.10g}",
-            f"Off by {abs(got[accused.worst] - accused.exact):.2g}; the sharp tolerance is {accused.tolerance:.2g}"
-            f" (the worst case: {legal:.2g})",
+            f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}",
+            f"Off by {abs(y - o):.2g}; the sharp tolerance is {accused.tolerance:.2g}"
+            f" (the worst case: {measured.allowed[at]:.2g})",
             _probability(alpha, accused.guard, "tolerance"),
         )
     )

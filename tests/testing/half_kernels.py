@@ -138,4 +138,14 @@ def roots(q: Array, k: Array, v: Array, f: Format, causal: bool = True) -> Array
     return online(masked(f.rounded(q * root) @ f.rounded(k * root).swapaxes(-1, -2), causal), v, f)
 
 
-KERNELS = (wide, tiles, eager, scaled_first, roots)
+def cut_off(q: Array, k: Array, v: Array, f: Format, causal: bool = True) -> Array:
+    """As matrix units take sums: 16 products at a time are added, and what is below 24 bits is cut off."""
+    s = scores(q, k, causal)
+    e, out = np.exp(s - s.max(-1, keepdims=True)), np.zeros((*s.shape[:-1], v.shape[-1]))
+    for at in range(0, s.shape[-1], 16):
+        significand, power = np.frexp(out + f.rounded(e[..., at : at + 16]) @ v[..., at : at + 16, :])
+        out = np.ldexp(np.trunc(significand * 2.0**24), power - 24)
+    return f.rounded(out / e.sum(-1, keepdims=True))
+
+
+KERNELS = (wide, tiles, cut_off, eager, scaled_first, roots)

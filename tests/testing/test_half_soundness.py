@@ -16,7 +16,7 @@ import pytest
 from symattn import Attention
 from symattn.arrays.formats import Format
 from symattn.testing import AttentionFault, assert_close_to_exact
-from tests.testing.half_kernels import INPUTS, KERNELS, Array, Inputs, made, tiles, wide
+from tests.testing.half_kernels import INPUTS, KERNELS, Array, Inputs, cut_off, made, tiles, wide
 
 torch = pytest.importorskip("torch")
 
@@ -44,7 +44,7 @@ def drawn(seed: int) -> Case:
 def right(case: Case) -> Iterator[tuple[str, str | None, Array]]:
     """Outputs of right kernels: their name, and the contract that they keep."""
     for kernel in KERNELS:
-        contract = "fused" if kernel in (wide, tiles) else None
+        contract = "fused" if kernel in (wide, tiles, cut_off) else None
         yield kernel.__name__, contract, kernel(*case.arrays, case.format, case.causal)
     given = [torch.tensor(a).to(getattr(torch, case.format.name))[None] for a in case.arrays]
     backends = torch.nn.attention.SDPBackend

@@ -17,6 +17,8 @@ from symattn.verification.sharp.ways import replays, ways
 
 GUARD = 0.5  # of the tolerance: what right replays on the accused rows must need less than
 _GUARDED = 8  # rows of a head that are replayed
+_PROBED = 32  # accused rows of a head on which another way is tried first: one that is far off there is left out
+Rows = dict[tuple[int, ...], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,6 @@ class Accused:
     count: int
     rows: tuple[int, ...]
     worst: tuple[int, ...]
-    exact: float
     tolerance: float
     guard: float
 
@@ -64,13 +65,12 @@ def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats,
     """What of ``got`` is beyond the sharp tolerance, whichever way queries are stored; None where nothing is."""
     spec, every, _ = every_head(spec, inputs)
     lam = factor(got.size, alpha)
-    rows: dict[tuple[int, ...], np.ndarray] = {head.index: np.arange(got.shape[-2]) for head in every}
+    rows: Rows = {head.index: np.arange(got.shape[-2]) for head in every}
     best: _Tried | None = None
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
-        tried = _Tried(how, got, lam, taken)
-        for own, head in taken:
-            if len(rows[head.index]):
-                tried.head(own, head, rows[head.index])
+        if best is not None and _Tried(how, got, lam, taken, _some(rows, _PROBED)).hopeless:
+            continue
+        tried = _Tried(how, got, lam, taken, rows)
         if not tried.count:
             return None
         if best is None:
@@ -88,15 +88,26 @@ def share(got: Floats, block: Block, tolerance: Floats) -> Floats:
     return np.where(np.isnan(got) & np.isnan(block.o), 0.0, np.where(np.isnan(found), np.inf, found))
 
 
+def _some(rows: Rows, count: int) -> Rows:
+    """About so many rows of each head."""
+    return {at: of[:: max(1, len(of) // count)] for at, of in rows.items()}
+
+
 class _Tried:
-    """One way to store queries: what is beyond, by head, and the worst."""
+    """One way to store queries, on some rows of each head: what is beyond, and the worst."""
 
-    def __init__(self, how: Stores, got: Floats, lam: float, taken: tuple[tuple[Attention, Head], ...]) -> None:
+    def __init__(
+        self, how: Stores, got: Floats, lam: float, taken: tuple[tuple[Attention, Head], ...], rows: Rows
+    ) -> None:
         self.how, self.got, self.lam, self.taken = how, got, lam, taken
-        self.count, self.rows = 0, dict[tuple[int, ...], np.ndarray]()
-        self.top: tuple[float, tuple[int, ...], float, float] = 0.0, (0, 0), 0.0, 0.0
+        self.count, self.rows = 0, Rows()
+        self.top: tuple[float, tuple[int, ...], float] = 0.0, (0, 0), 0.0
+        for spec, head in taken:
+            if len(rows[head.index]):
+                self._head(spec, head, rows[head.index])
+        self.hopeless = self.count > sum(map(len, rows.values()))
 
-    def head(self, spec: Attention, head: Head, rows: np.ndarray) -> None:
+    def _head(self, spec: Attention, head: Head, rows: np.ndarray) -> None:
         bad = []
         for block in blocks(spec, head, rows):
             tolerance = block.tolerance(self.how, self.lam)
@@ -106,18 +117,17 @@ class _Tried:
             at = np.unravel_index(int(shares.argmax()), shares.shape)
             if shares[at] > self.top[0]:
                 place = (*head.index, int(block.rows[at[0]]), int(at[1]))
-                self.top = float(shares[at]), place, float(block.o[at]), float(tolerance[at])
+                self.top = float(shares[at]), place, float(tolerance[at])
         self.rows[head.index] = np.concatenate(bad)
 
     def accused(self) -> Accused:
-        _, worst, exact, tolerance = self.top
+        _, worst, tolerance = self.top
         rows = sorted({int(i) for bad in self.rows.values() for i in bad} - {worst[-2]})
         guard = max(self._guard(spec, head) for spec, head in self.taken)
-        return Accused(self.count, (worst[-2], *rows), worst, exact, tolerance, guard)
+        return Accused(self.count, (worst[-2], *rows), worst, tolerance, guard)
 
     def _guard(self, spec: Attention, head: Head) -> float:
-        rows = self.rows.get(head.index, np.zeros(0, dtype=int))
-        some = rows[:: max(1, len(rows) // _GUARDED)]
+        some = _some(self.rows, _GUARDED).get(head.index, np.zeros(0, dtype=int))
         return max((x for b in blocks(spec, head, some) for x in self._needed(b)), default=0.0)
 
     def _needed(self, block: Block) -> Iterator[float]:
