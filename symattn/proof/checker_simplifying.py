@@ -29,7 +29,7 @@ from symattn.proof.checker_clearing import plus as flat_sum
 from symattn.proof.checker_reading import Node, Rejected, form, number
 
 _ROOTS = {"sqrt": "rsqrt", "rsqrt": "sqrt"}
-_NEEDED = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥")}
+_NEEDED = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥"), "1/": ("≠", ">")}
 Demand = tuple[Node, tuple[str, ...]]
 
 

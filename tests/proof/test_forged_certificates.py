@@ -116,6 +116,7 @@ NEVER_MET = ["sum", ["product", X, ["sum", X, ONE]], minus(["product", X, X]), m
 Y_SQUARE = ["product", Y, Y]
 INVERSE = ["function", "rsqrt", H]
 INVERSE_ROOT = ["function", "rsqrt", Y_SQUARE]
+RECIPROCAL = ["function", "1/", X]
 ABOVE = [{"relation": ">", "free": [], "expression": z} for z in (X, Y)]
 A_BOUND = ["sum", ONE, minus(["function", "tanh", Y])]
 FIRST_SUM = ["total", "first k", "first n", letter("first x", "first k")]
@@ -174,6 +175,10 @@ FORGED: dict[str, tuple[Record, Record]] = {
             ["ratio", NOUGHT, NEVER_MET], NOUGHT, hypotheses=[{"relation": "≠", "free": [], "expression": NEVER_MET}]
         ),
         equation(["ratio", NOUGHT, X], NOUGHT, hypotheses=[{"relation": "≠", "free": [], "expression": X}]),
+    ),
+    "a reciprocal by another name": (
+        equation(["product", RECIPROCAL, X], ["product", X, RECIPROCAL]),
+        equation(["product", RECIPROCAL, X], ["product", X, RECIPROCAL], hypotheses=ABOVE),
     ),
     "the diagonal is 0, the matrix is not": (sign(DIAGONAL, only=["x"]), sign(EVERY, only=["x"])),
     "one entry is 0, the others are not": (
