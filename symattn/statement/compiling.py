@@ -17,7 +17,7 @@ from symattn.errors import InputError, Refused, Undecided
 from symattn.proof.statement import Declared, Letters, run
 from symattn.statement.glossary import Glossary, spelt
 from symattn.statement.reader import Reader
-from symattn.statement.values import Several, Unread, Value, spread
+from symattn.statement.values import Several, Unread, Value, beside, spread
 
 _HIDDEN = "_unit"  # a letter that no formula has, so that there is an array to ask for its kind
 
@@ -153,7 +153,7 @@ def _aligned(x: Value, y: Value, left: Node, right: Node, bounds: bool, infinite
     rank = max(x.rank, y.rank)
     a, b = spread(x, letters, rank), spread(y, letters, rank)
     if x.rank != y.rank or set(x.letters) != set(y.letters):
-        return (a, b) if infinite else (a + 0 * b, b + 0 * a)
+        return (a, b) if infinite else (beside(a, b), beside(b, a))
     if tuple(a.shape) != tuple(b.shape):
         raise Unread("the sides have different shapes")
     return a, b

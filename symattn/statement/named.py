@@ -136,7 +136,7 @@ class Named:
             return found
         body = self.one(meaning.body)
         for letter in (i for i in meaning.letters if i not in body.letters):
-            body = v.both(body, self.position(letter), lambda a, b: a + 0 * b)
+            body = v.both(body, self.position(letter), v.beside)
         array = v.stacked(body, meaning.letters)
         return Value(array, (), body.rank + len(meaning.letters), body.row)
 

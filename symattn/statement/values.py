@@ -58,6 +58,14 @@ def spread(x: Value, letters: tuple[str, ...], rank: int) -> Any:
     return array[tuple(key)] if None in key else array
 
 
+def beside(a: Any, b: Any) -> Any:
+    """``a`` at every place where it and ``b`` have elements; letters stay as they are written."""
+    from symattn.arrays.index.namespace import spread as at_places
+    from symattn.arrays.indexed import Indexed
+
+    return at_places(a, b) if isinstance(a, Indexed) or isinstance(b, Indexed) else a + 0 * b
+
+
 def both(x: Value, y: Value, work: Binary) -> Value:
     """``work`` of two values, letter by letter; numbers go with any axes."""
     if x.rank != y.rank and 0 not in (x.rank, y.rank):
