@@ -13,7 +13,7 @@ from enum import Enum
 class Grade(Enum):
     """How an equality is known."""
 
-    COQ = "coq"  # as proved, and the proof assistant Coq has checked every equation of it anew
+    COQ = "coq"  # as proved, and the proof assistant Coq has checked every equation and bound of it anew
     PROVED = "proved"  # for all sizes, under the printed hypotheses: the checker accepted the certificate
     ARGUED = "argued"  # as proved, but for a last step in words, which is printed
     CHECKED = "checked"  # exactly, at the sizes listed, and hard to fool

@@ -118,7 +118,7 @@ class Signs:
             rest = [y for y in x.below if y is not power and y.kind != "number"]
             if self.shows_not_negative(u) and all(map(self.shows_not_negative, rest)):
                 return True
-            beyond = _without(rest, u.below if u.kind == "sum" else (u,))
+            beyond = without(rest, u.below if u.kind == "sum" else (u,))
             if beyond is not None and all(map(self.shows_not_negative, beyond)):
                 return True
         return False
@@ -151,7 +151,7 @@ class Signs:
         return x.kind in ("size", "exp", "is") or (x.kind == "letter" and self._is_known(x))
 
 
-def _without(terms: Iterable[Node], minus_these: Iterable[Node]) -> list[Node] | None:
+def without(terms: Iterable[Node], minus_these: Iterable[Node]) -> list[Node] | None:
     """The terms but those that cancel with ``minus_these``; None where one of these does not."""
     left = list(terms)
     for t in minus_these:

@@ -10,7 +10,7 @@ from symattn.evidence import Grade
 from symattn.theorems.documents import Decided, blocks, closing, counts, record, titled
 
 _GRADES = {
-    Grade.COQ: "as proved, and the proof assistant Coq has checked every equation of it anew",
+    Grade.COQ: "as proved, and the proof assistant Coq has checked every equation and bound of it anew",
     Grade.PROVED: "for all sizes, under the hypotheses that are printed; the checker accepted its certificate",
     Grade.ARGUED: "as proved, but for a last step in words, which is printed",
     Grade.CHECKED: "exactly, at the sizes that are listed",

@@ -12,8 +12,9 @@ from symattn.evidence import Evidence, Grade
 from symattn.proof.coq import theory
 from symattn.proof.coq.running import Judgement, settled
 from symattn.proof.coq.writing import HEAD, Lemma
+from symattn.proof.inequality import Certificate
 from symattn.proof.theorem import Identity, Method
-from symattn.proof.together import Together
+from symattn.proof.together import Positive, Together
 from symattn.render.common import MARK
 from symattn.theorems.documents import Decided
 
@@ -39,16 +40,18 @@ def checked(found: Sequence[Decided], command: str, jobs: int = 1) -> Checked:
     )
 
 
-def states_equations(method: Method) -> bool:
-    """Whether a statement is its equations, and no inference from them is left to words or to the prover."""
+def states_it(method: Method) -> bool:
+    """Whether a statement is its equations and signs, and no inference from them is left to words or to the prover."""
     if isinstance(method, Together):
-        return not method.rule and all(map(states_equations, method.parts))
-    return isinstance(method, Identity) and not method.rule
+        return not method.rule and all(map(states_it, method.parts))
+    return isinstance(method, Certificate | Positive) or (isinstance(method, Identity) and not method.rule)
 
 
 def _graded(decided: Decided, asked: Sequence[Lemma], judgement: Judgement) -> Decided:
     accepted = [x for x in asked if x.name in judgement.accepted]
-    whole = bool(asked) and len(accepted) == len(asked) and states_equations(decided.theorem.method)
+    kinds = {str(c["kind"]) for c in decided.certificates}
+    whole = bool(asked) and len(accepted) == len(asked) and kinds <= {"certificate", "sign"}
+    whole = whole and states_it(decided.theorem.method)
     told = _with(decided, _blocks(asked, accepted, judgement, whole))
     if not whole or decided.grade is not Grade.PROVED:
         return told
@@ -76,14 +79,15 @@ def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgem
     refused = [x for x in asked if x not in accepted]
     out += [md.Note((f"Not shown by Coq: {x.name}{f' ({x.why})' if x.why else ''}.",)) for x in refused[:_SHOWN]]
     if not refused and not whole:
-        out.append(md.Note(("What follows from the equations is not shown by Coq.",)))
+        out.append(md.Note(("What follows from that is not shown by Coq.",)))
     return tuple(out)
 
 
 def _accepted(accepted: int, asked: int) -> str:
     if asked == 1:
-        return f"Coq {theory.version()} {'accepts the equation' if accepted else 'does not accept the equation'}"
-    return f"Coq {theory.version()} accepts {'all' if accepted == asked else f'{accepted} of'} {asked} equations"
+        return f"Coq {theory.version()} {'accepts' if accepted else 'does not accept'} it"
+    many = "all" if accepted == asked else f"{accepted} of"
+    return f"Coq {theory.version()} accepts {many} {asked} equations and bounds"
 
 
 def _axioms(judgement: Judgement) -> tuple[Inline, ...]:

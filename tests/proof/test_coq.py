@@ -71,3 +71,26 @@ def test_what_is_accepted_of_mutants_is_true() -> None:
 def test_sums_are_put_in_another_order_where_that_is_asked_for() -> None:
     told, judgement = settled([("value-gradient-conserved", records("value-gradient-conserved"))])
     assert {x.name for x in told[0]} == judgement.accepted
+
+
+@pytest.mark.coq
+def test_bounds_are_accepted_and_their_converses_refused() -> None:
+    (sign,) = [c for c in records("sinusoidal-dot") if c["kind"] == "sign"]
+    (said,) = sign["conclusions"]
+    turned = {**said, "smaller": said["larger"], "larger": said["smaller"]}
+    asked = [*lemmas("so", [sign]), *lemmas("turned", [{**sign, "conclusions": [turned]}])]
+    judgement = judged(asked)
+    assert judgement.accepted == {"so"}
+    assert {a.partition(".")[0] for a in judgement.axioms} <= LIBRARY
+
+
+LIBRARY = {"ClassicalDedekindReals", "Classical_Prop", "FunctionalExtensionality"}
+
+
+@pytest.mark.coq
+def test_a_whole_theorem_of_equations_and_bounds_has_the_grade() -> None:
+    (told,) = checked([decide_one(catalogue()["softmax-simplex"], explain=True)], "").found
+    assert told.grade is Grade.COQ
+    (told,) = checked([decide_one(catalogue()["two-block-merge"], explain=True)], "").found
+    assert told.grade is Grade.PROVED
+    assert told.explained[-1] == Note(("What follows from that is not shown by Coq.",))

@@ -2,7 +2,7 @@
    of an array is s i j, and a sum over an index is [sum]. The tactic gives the equation the arrays, functions and places
    that the statement speaks of, and finds its hypotheses among those of the statement. *)
 From Coq Require Import Reals List Arith ZArith Lia Lra.
-From Symattn Require Export Meaning Accepting.
+From Symattn Require Export Meaning Accepting Bounding.
 Import ListNotations.
 Open Scope R_scope.
 
@@ -18,3 +18,9 @@ Ltac is_defined := cbn; repeat match goal with |- _ /\ _ => split | |- True => e
 Ltac read accepted size letter function env :=
   apply (accepts_ok _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) env ltac:(is_placed)
     ltac:(is_defined) ltac:(is_defined)).
+Ltac is_least := intros ? I at_; repeat (destruct I as [<-|I]; [cbn; cases; first [lra | given]|]); destruct I.
+Ltac read_bound accepted size letter function env :=
+  apply (bounds_ok _ _ _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) ltac:(is_least) env
+    ltac:(is_placed) ltac:(is_defined) ltac:(is_defined)).
+Ltac read_sign accepted size letter function env :=
+  apply (above_0_ok _ nil _ accepted size letter function ltac:(holds_in_world) env).

@@ -141,38 +141,61 @@ def _own(word: str, used: set[str]) -> str:
     return own
 
 
-def readable(
-    name: str, names: Names, free: tuple[int, ...], left: Term, right: Term, plus: Sequence[int],
-    circles: Sequence[tuple[int, int]],
-) -> Readable:  # fmt: skip
-    """The statement under ``name``, and its proof from the lemma ``accepted_name``."""
-    reader = _Reader(names)
-    for side in (left, right):
+@dataclass(frozen=True)
+class Stated:
+    """``left`` = ``right`` or ``left`` ≤ ``right``, or 0 < ``right`` where there is no left side, at places ``free``.
+
+    The arrays numbered in ``plus`` are positive, those in ``least`` not negative; ``circles`` are cosines and sines.
+    """
+
+    name: str
+    names: Names
+    free: tuple[int, ...]
+    relation: str
+    left: Term | None
+    right: Term
+    plus: tuple[int, ...] = ()
+    least: tuple[int, ...] = ()
+    circles: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def sides(self) -> tuple[Term, ...]:
+        """Both, or the one."""
+        return (self.left, self.right) if self.left else (self.right,)
+
+
+_TACTICS = {"=": "read", "<=": "read_bound", "<": "read_sign"}
+
+
+def readable(said: Stated) -> Readable:
+    """The statement under its name, and its proof from the lemma ``accepted_name``."""
+    reader = _Reader(said.names)
+    for side in said.sides:
         reader.see(side)
     scope: tuple[str, ...] = ()
-    for _ in free:
+    for _ in said.free:
         scope = (*scope, reader.index(scope))
-    given = list(_suppositions(reader, plus, circles))
-    conditions = dict.fromkeys(chain(*[_divisors(reader, x, scope, {}, frozenset(plus)) for x in (left, right)]))
-    lines = [f"Theorem {name} : {_arrays(reader)}"]
+    given = list(_suppositions(reader, said))
+    plus = frozenset(said.plus)
+    conditions = dict.fromkeys(chain(*[_divisors(reader, x, scope, {}, plus) for x in said.sides]))
+    lines = [f"Theorem {said.name} : {_arrays(reader)}"]
     lines += [f"  {g} ->" for g in given]
     if scope:
-        bounds = " -> ".join(f"({i} < {reader.sizes[s]})%nat" for i, s in zip(scope, free, strict=True))
+        bounds = " -> ".join(f"({i} < {reader.sizes[s]})%nat" for i, s in zip(scope, said.free, strict=True))
         lines.append(f"  forall {' '.join(scope)} : nat, {bounds} ->")
     lines += [f"  {c} ->" for c in conditions]
-    lines += [f"  {reader.text(left, scope, 1)}", f"  = {reader.text(right, scope, 1)}."]
-    return Readable(
-        "\n".join(lines),
-        _proof(name, reader, free, scope, plus, circles),
-        tuple(_words(reader, plus, circles, bool(conditions))),
-    )
+    left = reader.text(said.left, scope, 1) if said.left else "0"
+    lines += [f"  {left}", f"  {said.relation} {reader.text(said.right, scope, 1)}."]
+    return Readable("\n".join(lines), _proof(reader, said, scope), tuple(_words(reader, said, bool(conditions))))
 
 
-def _words(reader: _Reader, plus: Sequence[int], circles: Sequence[tuple[int, int]], divides: bool) -> Iterator[str]:
+def _words(reader: _Reader, said: Stated, divides: bool) -> Iterator[str]:
     """What the hypotheses say, sentence by sentence."""
-    if plus:
-        yield f"Every entry of {', '.join(reader.arrays[k] for k in plus)} is more than 0"
-    for c, s in circles:
+    if said.plus:
+        yield f"Every entry of {', '.join(reader.arrays[k] for k in said.plus)} is more than 0"
+    if said.least:
+        yield f"No entry of {', '.join(reader.arrays[k] for k in said.least)} is negative"
+    for c, s in said.circles:
         yield f"{reader.arrays[c]} and {reader.arrays[s]} are the cosine and the sine of the same angles"
     if reader.functions:
         yield f"Of {', '.join(reader.functions.values())} nothing is used but that equal arguments have equal values"
@@ -189,14 +212,14 @@ def _arrays(reader: _Reader) -> str:
     return f"forall {' '.join(groups)}," if groups else ""
 
 
-def _suppositions(reader: _Reader, plus: Sequence[int], circles: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Sizes are at least 1; which arrays are positive, and which are cosines and sines."""
+def _suppositions(reader: _Reader, said: Stated) -> Iterator[str]:
+    """Sizes are at least 1; which arrays are positive, or not negative, and which are cosines and sines."""
     if reader.sizes:
         yield " -> ".join(f"(0 < {n})%nat" for n in reader.sizes.values())
-    for k in plus:
+    for sign, k in (*(("<", k) for k in said.plus), *(("<=", k) for k in said.least)):
         over, entry = _entry(reader, k)
-        yield f"({over}0 < {entry})" if over else f"0 < {entry}"
-    for c, s in circles:
+        yield f"({over}0 {sign} {entry})" if over else f"0 {sign} {entry}"
+    for c, s in said.circles:
         over, cosine = _entry(reader, c)
         sine = _entry(reader, s)[1]
         words = f"{over}{cosine} * {cosine} + {sine} * {sine} = 1"
@@ -228,11 +251,8 @@ def _divisors(
         yield f"({words})" if over else words
 
 
-def _proof(
-    name: str, reader: _Reader, free: tuple[int, ...], scope: tuple[str, ...], plus: Sequence[int],
-    circles: Sequence[tuple[int, int]],
-) -> str:  # fmt: skip
-    one = {*plus, *[c for c, _ in circles]}
+def _proof(reader: _Reader, said: Stated, scope: tuple[str, ...]) -> str:
+    one = {*said.plus, *[c for c, _ in said.circles]}
     letters = []
     for number, array in reader.arrays.items():
         seats = [f"seat{n}" for n in range(len(reader.names.arities[number]))]
@@ -247,10 +267,10 @@ def _proof(
         whole = f"match values_ with [{'; '.join(takes)}] => {' '.join([function, *takes])} | _ => 0%R end"
         functions.append(f"{number} => {whole if takes else f'{function} values_'}")
     sizes = _match("sort", [f"{number} => {size}" for number, size in reader.sizes.items()], "1")
-    env = "; ".join(f"Some ({s}, {i})" for i, s in zip(scope, free, strict=True))
+    env = "; ".join(f"Some ({s}, {i})" for i, s in zip(scope, said.free, strict=True))
     return "\n".join(
         [
-            f"Proof. intros. read accepted_{name}",
+            f"Proof. intros. {_TACTICS[said.relation]} accepted_{said.name}",
             f"  (fun sort : nat => {sizes})%nat",
             f"  (fun (array : nat) (places : list place) => {_match('array', letters, '0%R')})%nat",
             f"  (fun (named : nat) (values_ : list R) => {_match('named', functions, '0%R')})%nat",

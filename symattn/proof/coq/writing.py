@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from symattn.errors import Refused
-from symattn.proof.checker_reading import Node, Rejected, read
+from symattn.proof.checker_reading import Node, Rejected, array_of, in_place, read
+from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
-from symattn.proof.coq.readable import Readable, identifier, readable
-from symattn.proof.coq.steps import steps
-from symattn.proof.coq.terms import Names, circles, term
+from symattn.proof.coq.bounds import shaped, unsupported
+from symattn.proof.coq.readable import Readable, Stated, identifier, readable
+from symattn.proof.coq.steps import Step, steps
+from symattn.proof.coq.terms import Names, Scope, Term, circles, number, term
 
 HEAD = """From Coq Require Import Reals List.
 From Symattn Require Import Reading.
@@ -31,49 +33,92 @@ class Lemma:
 
 
 def lemmas(theorem: str, certificates: Sequence[Mapping[str, Any]], regroup: bool = False) -> list[Lemma]:
-    """All equations of a theorem's certificates, in order; with ``regroup`` there are hints to put sums in order."""
+    """All equations and signs of a theorem's certificates; with ``regroup`` there are hints to put sums in order."""
     every = [(c, e) for c in certificates for e in c.get("equations", ())]
-    alone = len(every) == 1
-    return [
-        lemma(identifier(theorem) + ("" if alone else f"_{n}"), e, c["rules"], c["positive"], regroup)
-        for n, (c, e) in enumerate(every, 1)
-    ]
+    signs = [(c, e) for c in certificates if c["kind"] == "sign" for e in c["conclusions"] or (c,)]
+    alone = len(every) + len(signs) == 1
+    names = [identifier(theorem) + ("" if alone else f"_{n}") for n in range(1, len(every) + len(signs) + 1)]
+    equations = [lemma(name, e, c["rules"], c["positive"], regroup) for name, (c, e) in zip(names, every, strict=False)]
+    bounds = [bound(name, c, e, regroup) for name, (c, e) in zip(names[len(every) :], signs, strict=True)]
+    return [*equations, *bounds]
 
 
 def lemma(
     name: str, equation: Mapping[str, Any], rules: Sequence[Any], positive: Sequence[str], regroup: bool = False
 ) -> Lemma:
     """An equation of a certificate; ``rules`` are the pairs (cos, sin), ``positive`` the arrays that are positive."""
-    names = Names()
-    sorts = {str(name): str(sort) for name, sort in equation["free"]}
-    scope = tuple((i, names.sort(sort)) for i, sort in sorts.items())
-    free = tuple(sort for _, sort in scope)
+    names, sorts, scope, free = _free(equation)
     try:
         left, right = (term(x, scope, names) for x in simplified(equation, sorts, positive))
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
-    plus = [n for word in positive for n in names.with_name(word)]
-    pairs = circles(rules, names)
-    hints = steps(free, (left, right), frozenset(plus), regroup)
-    said = readable(name, names, free, left, right, plus, pairs)
-    lists = [_list(map(str, plus)), _list(map(str, pairs)), str(len(names.sorts)), "6" if regroup else "1"]
-    return Lemma(
-        name,
-        f"""Open Scope nat_scope.
-Definition left_{name} := {left}.
-Definition right_{name} := {right}.
-Definition steps_{name} : list step := {_list(map(str, hints))}.
-Lemma accepted_{name} :
-  accepts {" ".join(lists)} steps_{name} {_list(map(str, free))} left_{name} right_{name} = true.
-Proof. vm_cast_no_check (eq_refl true). Qed.
-Close Scope nat_scope.
-Open Scope R_scope.
-{said.statement}
-{said.proof}
-""",
-        said,
-        names=names,
+    said = Stated(name, names, free, "=", left, right, _named(names, positive), (), tuple(circles(rules, names)))
+    hints = steps(free, (left, right), frozenset(said.plus), regroup)
+    return _lemma(said, "accepts", hints, regroup)
+
+
+def bound(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], regroup: bool = False) -> Lemma:
+    """An inequality that a certificate of a sign concludes, or where it concludes none, that its expression is > 0."""
+    names, sorts, scope, free = _free(sign)
+    positive = tuple(map(str, sign["positive"]))
+    try:
+        if sign is conclusion:
+            x = term(read(sign["expression"], sorts), scope, names)
+            return _positive(Stated(name, names, free, "<", None, x, _named(names, positive)))
+        if reason := unsupported(sign):
+            return Lemma(name, why=reason)
+        both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
+        left, right = (term(x, scope, names) for x in simplified(both, sorts, positive))
+        signs = Signs({}, frozenset(positive), frozenset(map(str, sign["not negative"])))
+        meant = {str(m["letter"]): ([i for i, _ in m["free"]], m["expression"]) for m in sign["meant"]}
+        shown = read(in_place(shaped(read(sign["expression"], sorts), signs), meant), sorts)
+        why = term(shown, scope, names)
+    except (Refused, Rejected) as reason:
+        return Lemma(name, why=str(reason))
+    least = tuple(n for k, n in names.arrays.items() if array_of(k[0]) in signs.known and k[0] not in positive)
+    pairs = tuple(circles(sign["rules"], names))
+    said = Stated(name, names, free, "<=", left, right, _named(names, positive), least, pairs)
+    gap = Term("Add", (), (right, Term("Mul", (), (number(-1), left))))
+    return _lemma(said, "bounds", steps(free, (gap, why), frozenset(said.plus), regroup), regroup, why)
+
+
+def _free(x: Mapping[str, Any]) -> tuple[Names, dict[str, str], Scope, tuple[int, ...]]:
+    """Names for an equation, the sorts of its free indices, and these as a scope and by number."""
+    names = Names()
+    sorts = {str(name): str(sort) for name, sort in x["free"]}
+    scope = tuple((i, names.sort(sort)) for i, sort in sorts.items())
+    return names, sorts, scope, tuple(sort for _, sort in scope)
+
+
+def _named(names: Names, words: Sequence[str]) -> tuple[int, ...]:
+    return tuple(n for word in words for n in names.with_name(word))
+
+
+def _positive(said: Stated) -> Lemma:
+    shown = f"Lemma accepted_{said.name} : positive {_list(map(str, said.plus))} right_{said.name} = true."
+    return _whole(said, f"{shown}\nProof. reflexivity. Qed.")
+
+
+def _lemma(said: Stated, by: str, hints: Sequence[Step], regroup: bool, why: Term | None = None) -> Lemma:
+    lists = [said.plus, *([said.least] if why else []), said.circles]
+    numbers = f"{len(said.names.sorts)} {6 if regroup else 1}"
+    free = _list(map(str, said.free))
+    sides = f"left_{said.name} right_{said.name}" + (f" why_{said.name}" if why else "")
+    shown = f"""Definition steps_{said.name} : list step := {_list(map(str, hints))}.
+Lemma accepted_{said.name} :
+  {by} {" ".join(_list(map(str, x)) for x in lists)} {numbers} steps_{said.name} {free} {sides} = true.
+Proof. vm_cast_no_check (eq_refl true). Qed."""
+    return _whole(said, f"Definition why_{said.name} := {why}.\n{shown}" if why else shown)
+
+
+def _whole(said: Stated, shown: str) -> Lemma:
+    """The text of a lemma, from its sides to the statement for readers."""
+    told = readable(said)
+    sides = "".join(
+        f"Definition {side}_{said.name} := {x}.\n" for side, x in (("left", said.left), ("right", said.right)) if x
     )
+    text = f"Open Scope nat_scope.\n{sides}{shown}\nClose Scope nat_scope.\nOpen Scope R_scope.\n"
+    return Lemma(said.name, f"{text}{told.statement}\n{told.proof}\n", told, names=said.names)
 
 
 def simplified(equation: Mapping[str, Any], sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[Node, Node]:

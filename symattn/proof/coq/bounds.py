@@ -1,0 +1,83 @@
+"""Why an inequality holds, in the form in which Coq sees that it is not negative: see ``at_least_0`` in ``Bounding.v``.
+
+The checker reads signs off forms that are a little wider. So squares are put together, and e^u − 1 − u, or e^u − 1
+with u not negative, stands as e^u − (u + 1), and u besides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from symattn.proof.checker_reading import Node, form
+from symattn.proof.checker_signs import Signs, without
+
+Data = list[Any]
+ONE: Data = ["number", "1"]
+LESS: Data = ["number", "-1"]
+
+
+def unsupported(sign: Mapping[str, Any]) -> str:
+    """Why Coq is not asked for a sign; empty where it is."""
+    if sign["laws"]:
+        return "it rests on a law of a function"
+    if sign["only"] or sign["relation"] != "≥":
+        return "it says more than ≤: where both sides are equal, or that they never are"
+    known = set(map(str, sign["not negative"]))
+    if any(name.endswith(" = 0") for name in known) or known & {str(m["letter"]) for m in sign["meant"]}:
+        return "it rests on the sign of what a letter stands for"
+    return ""
+
+
+def shaped(x: Node, signs: Signs) -> Data:
+    """What is not negative by its form, in the form that Coq sees."""
+    if x.kind == "product":
+        return _squares(x, signs)
+    if x.kind == "sum":
+        return _tangent(x, signs) or ["sum", *[shaped(y, signs) for y in x.below]]
+    if x.kind == "total":
+        return ["total", x.label, x.sorts[0], shaped(x.below[0], signs)]
+    if x.kind == "ratio":
+        return ["ratio", shaped(x.below[0], signs), data(x.below[1])]
+    return data(x)
+
+
+def _squares(x: Node, signs: Signs) -> Data:
+    """A product with equal factors in pairs."""
+    by_form = {form(y, {i: i for i in y.free}): y for y in x.below}
+    times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
+    pairs = [["product", data(by_form[key]), data(by_form[key])] for key, n in times.items() for _ in range(n // 2)]
+    return ["product", *pairs, *[shaped(by_form[key], signs) for key, n in times.items() if n % 2]]
+
+
+def _tangent(x: Node, signs: Signs) -> Data | None:
+    """e^u − 1 − u + …, or e^u − 1 + … with u ≥ 0, where the rest is not negative."""
+    if [y.label for y in x.below if y.kind == "number"] != [-1]:
+        return None
+    for power in (y for y in x.below if y.kind == "exp"):
+        u = power.below[0]
+        gap = ["sum", data(power), ["product", LESS, ["sum", data(u), ONE]]]
+        rest = [y for y in x.below if y is not power and y.kind != "number"]
+        if signs.shows_not_negative(u) and all(map(signs.shows_not_negative, rest)):
+            return ["sum", gap, shaped(u, signs), *[shaped(y, signs) for y in rest]]
+        beyond = without(rest, u.below if u.kind == "sum" else (u,))
+        if beyond is not None and all(map(signs.shows_not_negative, beyond)):
+            return ["sum", gap, *[shaped(y, signs) for y in beyond]]
+    return None
+
+
+def data(x: Node) -> Data:
+    """An expression as a certificate holds it."""
+    if x.kind == "number":
+        return ["number", str(x.label)]
+    if x.kind == "size":
+        return ["size", x.label]
+    if x.kind == "letter":
+        return ["letter", x.label, [list(i) for i in x.indices]]
+    if x.kind == "is":
+        return ["is", x.label, *[list(i) for i in x.indices]]
+    below = [data(y) for y in x.below]
+    if x.kind in ("total", "bound"):
+        return [x.kind, x.label, x.sorts[0], *below]
+    return [x.kind, x.label, *below] if x.kind == "function" else [x.kind, *below]
