@@ -26,7 +26,7 @@ from symattn.verification.judged import ratio
 from symattn.verification.sharp import means
 from symattn.verification.sharp.blocks import applies
 from symattn.verification.sharp.elements import exact, judged
-from symattn.verification.sharp.limits import HYPOTHESIS, Stores
+from symattn.verification.sharp.limits import HYPOTHESIS, STORED, Stores
 from symattn.verification.sharp.sample import chosen, only
 
 Arrays = dict[str, np.ndarray]
@@ -147,12 +147,12 @@ def _sharp(
     y, o = part[at], measured.exact[at]
     return "\n".join(
         (
-            f"{accused.count} of {got.size} elements {'is' if accused.count == 1 else 'are'} beyond rounding to nearest"
+            f"{accused.count} of {got.size} elements {'is' if accused.count == 1 else 'are'} {_beyond(accused.certain)}"
             f" in {how.format.name}",
             f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}",
             f"Off by {abs(y - o):.2g}; the sharp tolerance is {accused.tolerance:.2g}"
             f" (the worst case: {measured.allowed[at]:.2g})",
-            _probability(alpha, accused.guard, "tolerance"),
+            _sure(alpha, accused.guard, accused.certain, "tolerance"),
         )
     )
 
@@ -179,15 +179,22 @@ def _in_means(spec: Attention, inputs: Arrays, got: np.ndarray, how: Stores, alp
         return ""
     return "\n".join(
         (
-            f"Weighted means of the output ({found.place}) are beyond rounding to nearest in {how.format.name},"
-            f" {found.share:.3g} times their limit",
+            f"Weighted means of the output ({found.place}) are {_beyond(found.certain)} in {how.format.name},"
+            f" {found.share:.3g} times the limit of roundings to nearest",
             f"They are {found.words}; every element is within its tolerance",
-            _probability(alpha, found.guard, "limit"),
+            _sure(alpha, found.guard, found.certain, "limit"),
         )
     )
 
 
-def _probability(alpha: float, guard: float, what: str) -> str:
+def _beyond(certain: float) -> str:
+    return f"beyond {'all roundings together' if certain > 1 else 'rounding to nearest'}"
+
+
+def _sure(alpha: float, guard: float, certain: float, what: str) -> str:
+    """How sure it is: whatever roundings do, or by the filter."""
+    if certain > 1:
+        return f"Roundings can do no more than {1 / certain:.2g} of this, however they fall, if {STORED}"
     return (
         f"A right output is accused with a probability of at most {alpha:g}, if {HYPOTHESIS}; right replays need"
         f" {guard:.2f} of the {what} here"

@@ -13,8 +13,10 @@ import pytest
 from symattn import Attention, Precision
 from symattn.arrays.formats import Format
 from symattn.errors import InputError
+from symattn.sources import closeness
 from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.sharp import elements, means
+from symattn.verification.sharp.blocks import block, every_head
 from symattn.verification.sharp.limits import Stores, factor
 from tests.testing.half_kernels import INPUTS, KERNELS, Array, eager, made, masked, normal, online, scores, tiles, wide
 
@@ -52,14 +54,25 @@ def test_a_twentieth_of_the_tolerance_is_too_little(f: Format, monkeypatch: pyte
 def test_verdicts_say_how_sure_they_are() -> None:
     q, k, v = made(BF16, normal, SHAPE)
     out = tiles(q, k, v, BF16)
-    out[1, 150, 3] += 0.06
+    _, heads, _ = every_head(CAUSAL, {"q": q, "k": k, "v": v})
+    b, how = block(CAUSAL, heads[1], np.arange(N)), Stores(BF16, 2, BF16)
+    sharp, lawless = b.tolerance(how, factor(out.size, 5e-10)), b.lawless(how)
+    i, c = (int(x) for x in np.unravel_index((lawless / sharp).argmax(), sharp.shape))
+    out[1, i, c] = b.o[i, c] + (sharp + lawless)[i, c] / 2
     text = words(out, q, k, v, CAUSAL, precision="bfloat16")
-    assert text.startswith("1 of 12800 elements is beyond rounding to nearest in bfloat16\nThe worst is out[1, 150, 3]")
+    assert text.startswith(
+        f"1 of 12800 elements is beyond rounding to nearest in bfloat16\nThe worst is out[1, {i}, {c}]"
+    )
     assert "probability of at most 1e-09, if roundings to nearest are independent" in text
     assert "certifies" not in text
+    out[1, i, c] = b.o[i, c] + 2 * lawless[i, c]
+    text = words(out, q, k, v, CAUSAL, precision="bfloat16")
+    assert text.startswith("1 of 12800 elements is beyond all roundings together in bfloat16")
+    assert "however they fall, if sums are taken in float32" in text
+    assert "probability" not in text
     assert_close_to_exact(out, q, k, v, CAUSAL, precision="bfloat16", alpha=None)
     assert_close_to_exact(out, q, k, v, CAUSAL, precision=Precision.of("bfloat16"))
-    out[1, 150, 3] += 3
+    out[1, i, c] += 3
     text = words(out, q, k, v, CAUSAL, precision="bfloat16", contract="fused")
     assert "beyond what any implementation in bfloat16 can give" in text
     assert "the worst-case bound certifies" in text
@@ -137,6 +150,16 @@ def test_a_twentieth_of_the_limit_of_means_is_too_little(monkeypatch: pytest.Mon
     monkeypatch.setattr(means, "GUARD", np.inf)
     q, k, v = made(FP16, normal, SHAPE)
     assert "Weighted means" in words(tiles(q, k, v, FP16), q, k, v, CAUSAL, precision="float16", contract="fused")
+
+
+def test_means_beyond_all_roundings_need_no_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(means, "GUARD", 0.0)
+    monkeypatch.setattr(closeness, "judged", lambda *given: None)
+    q, k, v = made(BF16, normal, SHAPE, 1)
+    out = online(scores(q, k, True) * np.float32(1.03), v, BF16)
+    text = words(out[..., 20:, :], q[..., 20:, :], k, v, CAUSAL, precision="bfloat16", contract="fused")
+    assert text.startswith("Weighted means of the output (of all rows) are beyond all roundings together in bfloat16, ")
+    assert "Roundings can do no more than 0." in text
 
 
 def test_no_mean_is_judged_where_replays_need_a_third(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def right(case: Case) -> Iterator[tuple[str, str | None, Array]]:
     for kernel in KERNELS:
         contract = "fused" if kernel in (wide, tiles, cut_off) else None
         yield kernel.__name__, contract, kernel(*case.arrays, case.format, case.causal)
-    given = [torch.tensor(a).to(getattr(torch, case.format.name))[None] for a in case.arrays]
+    given = [torch.tensor(np.ascontiguousarray(a)).to(getattr(torch, case.format.name))[None] for a in case.arrays]
     backends = torch.nn.attention.SDPBackend
     for name, backend in (("flash", backends.FLASH_ATTENTION), ("math", backends.MATH)):
         with torch.nn.attention.sdpa_kernel(backend):

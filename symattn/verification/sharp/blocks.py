@@ -106,18 +106,25 @@ class Block:
     def tolerance(self, how: Stores, lam: float) -> Floats:
         """min(λ σ, what roundings do at their worst) + r + half an ulp, for each element by itself, (r, d_v)."""
         sigma, spread = self.noise(how)
-        inside = np.minimum(lam * sigma, self.worst(how)) + self.second(how, lam * spread) + self.error
+        inside = np.minimum(lam * sigma, self.worst(how)[0]) + self.second(how, lam * spread) + self.error
         return np.asarray(inside + half_ulp(how.returned, np.abs(self.o) + inside))
 
-    def worst(self, how: Stores) -> Floats:
-        """The first order at its worst, Σ p E max{|v|, |v − o|}, for each element, (r, d_v)."""
+    def lawless(self, how: Stores) -> Floats:
+        """As ``tolerance``, but whatever roundings do: they may all err together."""
+        first, moved = self.worst(how)
+        inside = first + self.second(how, moved) + self.error
+        return np.asarray(inside + half_ulp(how.returned, np.abs(self.o) + inside))
+
+    def worst(self, how: Stores) -> tuple[Floats, Floats]:
+        """The first order at its worst, Σ p E max{|v|, |v − o|}, for each element, (r, d_v), and Σ p E, (r, 1)."""
         least, _ = self.relative(how)
         p = self.p.astype(np.float32)
         slope = self.slope(how)
         p *= (least + slope * self.sizes).astype(np.float32) if slope else least.astype(np.float32)
         own = (p @ np.abs(self.values).astype(np.float32)).astype(np.float64)
         total = p.sum(axis=1, keepdims=True, dtype=np.float64) + np.sqrt(self.rest(how))
-        return np.asarray((own + np.abs(self.o) * total) * SLACK + (len(self.values) + 16) * W * self.largest)
+        lost = float(how.format.eta) * np.abs(self.values).sum(axis=0) + (len(self.values) + 16) * W * self.largest
+        return np.asarray((own + np.abs(self.o) * total) * SLACK + lost), total * SLACK
 
     def noise(self, how: Stores) -> tuple[Floats, Floats]:
         """σ of each element before the output is rounded, (r, d_v), and √(Σ m p² h²), (r, 1)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +25,9 @@ Rows = dict[tuple[int, ...], np.ndarray]
 class Accused:
     """What is beyond the sharp tolerance: ``rows`` of each head, and the worst element.
 
-    ``guard`` is the largest share of the tolerance that right replays need on the worst rows; the filter ``counts``
-    where it is below ``GUARD``.
+    ``certain`` is how many times the worst row is beyond what all roundings can do together, for every way to store
+    queries. ``guard`` is the largest share of the tolerance that right replays need on the worst rows; the filter
+    ``counts`` where it is below ``GUARD``.
     """
 
     count: int
@@ -34,11 +35,12 @@ class Accused:
     worst: tuple[int, ...]
     tolerance: float
     guard: float
+    certain: float
 
     @property
     def counts(self) -> bool:
-        """Whether the filter's hypothesis is supported on these rows."""
-        return self.guard < GUARD
+        """Whether no law of rounding is needed, or the filter's is supported on these rows."""
+        return self.certain > 1 or self.guard < GUARD
 
 
 def tolerances(spec: Attention, inputs: Mapping[str, Any], how: Stores, alpha: float) -> tuple[Floats, Floats]:
@@ -78,7 +80,14 @@ def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats,
         if best is None or tried.count < best.count:
             best = tried
     assert best is not None
-    return best.accused()
+    return best.accused(_certain(every, spec, how, got, best.top[1]))
+
+
+def _certain(every: Sequence[Head], spec: Attention, how: Stores, got: Floats, worst: tuple[int, ...]) -> float:
+    """The largest error in a row, in parts of what all roundings can do together; the least of all ways."""
+    head, row = next(h for h in every if h.index == worst[:-2]), np.array([worst[-2]])
+    made = (next(blocks(*way, row)) for way in ways(spec, head, how))
+    return min(float(share(got[head.index][row], b, b.lawless(how)).max()) for b in made)
 
 
 def share(got: Floats, block: Block, tolerance: Floats) -> Floats:
@@ -120,11 +129,11 @@ class _Tried:
                 self.top = float(shares[at]), place, float(tolerance[at])
         self.rows[head.index] = np.concatenate(bad)
 
-    def accused(self) -> Accused:
+    def accused(self, certain: float) -> Accused:
         _, worst, tolerance = self.top
         rows = sorted({int(i) for bad in self.rows.values() for i in bad} - {worst[-2]})
         guard = max(self._guard(spec, head) for spec, head in self.taken)
-        return Accused(self.count, (worst[-2], *rows), worst, tolerance, guard)
+        return Accused(self.count, (worst[-2], *rows), worst, tolerance, guard, certain)
 
     def _guard(self, spec: Attention, head: Head) -> float:
         some = _some(self.rows, _GUARDED).get(head.index, np.zeros(0, dtype=int))

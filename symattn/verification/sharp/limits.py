@@ -41,6 +41,9 @@ of y − o. It remains to find h x̄, and the second order. For each row let a_j
 4. *The output* is rounded once: of one element by half an ulp of what it may be at most, taken at its worst; in means,
    its h x̄ = (half an ulp of o) · D is one more term, and u² |D| |o| is added to r. ∎
 
+Without N2, under N1 alone, |⟨D, y − o⟩| ≤ Σ h |x̄| + r, with Σ p_j E_j in the place of β: all roundings err together.
+What is beyond this for every way to store queries needs no law of rounding, and is accused whatever the guard says.
+
 N2 is false for right kernels on some inputs: where all weights of a row lie within an ulp (scores near 0, as at
 initialisation), or values near each other share their sign, roundings go together. So nothing is claimed by this alone:
 before an output is accused, several right ways to compute the same rows are replayed (``guard``), and if one of them
@@ -70,6 +73,7 @@ ALPHA = 1e-9
 W = 2.0**-24
 EXPONENTIAL = 2.0**-13
 TANH = 2.0**-11
+STORED = "sums are taken in float32, and what is stored is to nearest"
 HYPOTHESIS = "roundings to nearest are independent with mean 0, and sums are taken in float32"
 
 

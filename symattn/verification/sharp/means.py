@@ -9,7 +9,7 @@ their limits add up). θ = T/⟨D, x⟩ says how much of the mistake is in y, wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.verification.sharp.blocks import SLACK, Block, block, blocks, every_head
-from symattn.verification.sharp.limits import Floats, Stores, factor, half_ulp
+from symattn.verification.sharp.limits import Floats, Stores, W, factor, half_ulp
 from symattn.verification.sharp.ways import replays, ways
 
 GUARD = 1 / 3  # of the limit: what right replays must need less than
@@ -35,17 +35,21 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean beyond its limit: in which part of the output, what it looks like, and what right replays need of it."""
+    """A mean beyond its limit: in which part of the output, what it looks like, and what right replays need of it.
+
+    ``certain`` is how many times it is what all roundings can do together, for every way to store queries.
+    """
 
     place: str
     words: str
     share: float
     guard: float
+    certain: float = 0.0
 
     @property
     def counts(self) -> bool:
-        """Whether the filter's hypothesis is supported in these means."""
-        return self.guard < GUARD
+        """Whether no law of rounding is needed, or the filter's is supported in these means."""
+        return self.certain > 1 or self.guard < GUARD
 
 
 def judged(
@@ -57,14 +61,16 @@ def judged(
     """
     spec, every, _ = every_head(spec, inputs)
     best: Mean | None = None
+    certain = np.inf
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
         scan = _Scan(taken, how, alpha)
         worst = scan.worst(got)
         if worst is None or worst[0] <= 1:
             return None
+        certain = min(certain, scan.certainty(worst, got))
         if best is None or worst[0] < best.share:
             best = scan.told(worst, rows)
-    return best
+    return None if best is None else replace(best, certain=certain)
 
 
 class Limits:
@@ -78,6 +84,7 @@ class Limits:
         self.total, self.rest = self.w.sum(axis=1), b.rest(how)[:, 0]
         self.o, self.values = np.nan_to_num(b.o), b.values.astype(np.float32).T
         self.eta, self.sums = b.least(how)
+        self.block, self.how = b, how
         self.last = b.error + how.u**2 * np.abs(self.o)
 
     def of(self, direction: Floats) -> tuple[Floats, Floats]:
@@ -93,6 +100,16 @@ class Limits:
         squares += self.eta * power.sum(axis=1) + self.sums * size.max(axis=1) ** 2
         rest = np.vecdot(self.second, size) * SLACK + self.second.sum(axis=1) * np.abs(g)
         return squares * unit**2, (rest + np.vecdot(np.abs(d), self.last)) * unit
+
+    def lawless(self, d: Floats) -> Floats:
+        """What ⟨D, y − o⟩ is at most in each row, whatever roundings do, (r,)."""
+        b, how = self.block, self.how
+        a, g = np.abs(d @ b.values.T), np.abs(np.vecdot(d, self.o))[:, None]
+        share = b.p * (b.relative(how)[0] + b.slope(how) * b.sizes)
+        second = b.curvature(how, b.worst(how)[1])
+        first = ((share + second) * (a + g)).sum(axis=1) + np.sqrt(self.rest) * g[:, 0]
+        lost = np.sqrt(self.eta) * a.sum(axis=1) + (len(b.values) + 16) * W * a.max(axis=1)
+        return np.asarray(first + lost + np.vecdot(np.abs(d), np.sqrt(self.half) + self.last))
 
 
 def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Floats, alpha: float) -> float:
@@ -182,6 +199,18 @@ class _Scan:
             if best is None or top > best[0]:
                 best = top, name, at, float(theta[at]), abs(float(off[at]))
         return best
+
+    def certainty(self, worst: Worst, got: Floats) -> float:
+        """The mean that is farthest beyond its limit, in parts of what all roundings can do together."""
+        _, name, (m, *at), _, _ = worst
+        total = limit = 0.0
+        for (i, b), d in zip(self.blocks, self.weights, strict=True):
+            if name in ("head", "one") and i != at[0]:
+                continue
+            rows = slice(None) if name in ("all", "head") else slice(at[-1], at[-1] + 1)
+            total += float(np.vecdot(d[m], np.nan_to_num(got[self.indices[i]] - b.o))[rows].sum())
+            limit += float(Limits(b, self.how, self.lam).lawless(d[m])[rows].sum())
+        return abs(total) / limit if limit > 0 else 0.0
 
     def told(self, worst: Worst, rows: Sequence[int]) -> Mean:
         """What is beyond the limit, with the guard: the largest share of right replays."""
