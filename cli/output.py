@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from symattn.document.model import Document
 
 COQ = "coq"  # no document: see ``prove``
-FORMATS = ("text", "latex", "markdown", "json")
+FORMATS = ("text", "latex", "markdown", "html", "json")
 _DOCUMENT = under("The document")
 
 
@@ -106,7 +106,7 @@ def options(command: Callable[..., int]) -> Callable[..., int]:
     @_DOCUMENT("-f", "--format", "form", type=Choice(FORMATS), help="Form; by default text.")
     @_DOCUMENT("-o", "--output", "path", metavar="FILE", help="Write FILE, in the form that its suffix names.")
     @_DOCUMENT("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
-    @_DOCUMENT("--fragment", is_flag=True, help="Without preamble: to be included in a document (latex).")
+    @_DOCUMENT("--fragment", is_flag=True, help="Without preamble: to be included in a document (latex, html).")
     @_DOCUMENT("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
     @_DOCUMENT(
         "--ascii/--unicode",
@@ -157,8 +157,8 @@ def _output(
 
         files.check(target, force)
     chosen = form or _by_suffix(target or watched)
-    if fragment and chosen != "latex":
-        raise click.UsageError(f"--fragment belongs to latex, and the form is {chosen}.")
+    if fragment and chosen not in ("latex", "html"):
+        raise click.UsageError(f"--fragment belongs to latex and html, and the form is {chosen}.")
     plain = ascii if ascii is not None else not (target or watched or stream.speaks_utf8())
     return Output(chosen, target, force, fragment, watched, plain, colour)
 

@@ -190,12 +190,21 @@ class Printable(ABC):
         """As Markdown, with formulas that GitHub shows."""
         return self._as("markdown")
 
+    def html(self, *, fragment: bool = False) -> str:
+        """As a page of HTML that loads nothing; or as a ``fragment``, one element that brings its own style."""
+        return self._as("html", fragment=fragment)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.html(fragment=True)
+
     def json(self) -> str:
         """As JSON: the text of an object with the keys that the documentation promises."""
         return self._as("json")
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
-        """Write a file in the form that its suffix names: ``.tex``, ``.md``, ``.json``, ``.txt``.
+        """Write a file in the form that its suffix names: ``.tex``, ``.md``, ``.html``, ``.json``,
+        ``.txt``.
 
         It is written whole or not at all. Raises ``InputError`` for another suffix, and for a file that symattn did not
         write unless ``force`` is true.
@@ -209,7 +218,7 @@ class Printable(ABC):
 
     def _brief(self, words: str) -> str:
         """What ``repr`` shows in place of everything that is in it."""
-        return f"<{words}; print it, or .latex(), .markdown(), .json(), .save(path)>"
+        return f"<{words}; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>"
 
     def _as(self, form: str, **options: Any) -> str:
         from symattn.render import render

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from symattn.drawing.scene import Role
+from symattn.render.mathml import ROLES
 
 # role → (name of the variable of a page, on light paper, on dark paper)
 COLOURS: dict[Role, tuple[str, str, str]] = {
@@ -11,12 +12,12 @@ COLOURS: dict[Role, tuple[str, str, str]] = {
     "mute": ("mute", "#5F6368", "#A3A8AE"),
     "rule": ("rule", "#D9D7D2", "#363A40"),
     "tint": ("tint", "#F5F4F1", "#1E2125"),
-    "q": ("q", "#C62828", "#FF8A80"),
-    "k": ("k", "#B45309", "#F2A65A"),
-    "v": ("v", "#6A1B9A", "#D09BE8"),
-    "score": ("s", "#1558B0", "#8AB4F8"),
-    "weight": ("a", "#00707A", "#5CC9D3"),
-    "output": ("o", "#1B6E2C", "#86CF96"),
+    "q": ("q", *ROLES["query"]),
+    "k": ("k", *ROLES["key"]),
+    "v": ("v", *ROLES["value"]),
+    "score": ("s", *ROLES["score"]),
+    "weight": ("a", *ROLES["weight"]),
+    "output": ("o", *ROLES["output"]),
 }
 SHADE = 0.36
 """How much of a cell the largest weight covers, so that ink is read on every shade."""

@@ -1,4 +1,4 @@
-"""Documents as text, LaTeX, Markdown and JSON."""
+"""Documents as text, LaTeX, Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, Literal, cast, get_args
 from symattn.document.model import Document
 from symattn.errors import InputError
 
-Format = Literal["text", "latex", "markdown", "json"]
+Format = Literal["text", "latex", "markdown", "html", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 """The formats that ``render`` knows."""
 
 _SUFFIXES: dict[str, Format] = {
     ".txt": "text", ".text": "text", ".tex": "latex", ".ltx": "latex", ".md": "markdown", ".markdown": "markdown",
-    ".json": "json",
+    ".html": "html", ".htm": "html", ".json": "json",
 }  # fmt: skip
 
 
 def render(document: Document, format: str, **options: Any) -> str:
     """The document in a format: the same string for the same document, always ending in a newline.
 
-    Options: text takes ``ascii``, ``colour`` and ``columns``; latex takes ``fragment``. Raises ``InputError`` for a
-    format that is not in ``FORMATS``.
+    Options: text takes ``ascii``, ``colour`` and ``columns``; latex and html take ``fragment``. Raises ``InputError``
+    for a format that is not in ``FORMATS``.
     """
     if format not in FORMATS:
         raise InputError(f"unknown format {format!r}; mend: one of {', '.join(FORMATS)}")

@@ -80,7 +80,7 @@ def test_json_is_json(run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("-f", "html"), "'html' is not one of text, latex, markdown, json"),
+        (("-f", "pdf"), "'pdf' is not one of text, latex, markdown, html, json"),
         (("-f", "latx"), "Did you mean 'latex'?"),
         (("--fragment",), "--fragment belongs to latex"),
         (("-o", "a.tex", "--check", "b.tex"), "without -o"),

@@ -47,7 +47,7 @@ def test_formats_by_suffix() -> None:
     with pytest.raises(InputError, match="suffix"):
         format_of("x.docx")
     with pytest.raises(InputError, match="unknown format"):
-        render(DOCUMENTS[0], "html")
+        render(DOCUMENTS[0], "pdf")
 
 
 @pytest.mark.parametrize("ascii", [False, True])

@@ -1,0 +1,154 @@
+"""Pages load nothing, are well formed, let no text become markup, and hold what the other forms hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from cli.main import main
+from symattn import Document, bound, claim, derive, prove, verify, walk
+from symattn.derivations import names
+from symattn.document import model as md
+from symattn.document import notation as nt
+from symattn.document.tex import COLOURS
+from symattn.render import render
+from symattn.render.mathml import ROLES, mathml
+from tests.render import samples
+
+_VOID = {"meta", "input", "br", "mspace"}
+_CORE = {
+    "math", "mi", "mo", "mn", "mrow", "mtext", "mspace", "mfrac", "msqrt", "msup", "msub", "msubsup", "munder",
+    "munderover", "mtable", "mtr", "mtd",
+}  # fmt: skip
+_ARITY = {"mfrac": 2, "msup": 2, "msub": 2, "munder": 2, "msubsup": 3, "munderover": 3}
+
+
+class Page(HTMLParser):
+    """What is open, which elements there are, and how many children those of MathML have."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[list[object]] = []
+        self.tags: set[str] = set()
+        self.wrong: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        self.wrong += [f"{tag} is not closed" for tag, _ in self.open]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if self.open:
+            self.open[-1][1] += 1  # type: ignore[operator]
+        self.wrong += [f"{tag} {n}={v}" for n, v in attrs if n in ("src", "href") and not (v or "").startswith("#")]
+        if any(t == "math" for t, _ in self.open) and tag not in _CORE:
+            self.wrong.append(f"{tag} within math")
+        if tag not in _VOID:
+            self.open.append([tag, 0])
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.open[-1][1] += 1  # type: ignore[operator]
+
+    def handle_endtag(self, tag: str) -> None:
+        opened, children = self.open.pop()
+        if opened != tag:
+            self.wrong.append(f"{opened} is closed as {tag}")
+        if _ARITY.get(tag, children) != children:
+            self.wrong.append(f"{tag} has {children} parts")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+OTHERS: dict[str, Callable[[], md.Printable]] = {
+    "walk": walk,
+    "proof": lambda: prove("softmax-shift"),
+    "verification": lambda: verify(lambda q, k, v: v, examples=0),
+    "bound": lambda: bound(n=64, d_k=8),
+    "claim": lambda: claim("weights", 0.3, 0.7, 0.1),
+}
+
+
+@pytest.mark.parametrize("topic", names())
+def test_derivations_are_pages(topic: str) -> None:
+    _well(derive(topic))
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_documents_are_pages(kind: str) -> None:
+    found = OTHERS[kind]()
+    _well(found if isinstance(found, Document) else found.document())
+
+
+def _well(document: Document) -> None:
+    whole, fragment = document.html(), document.html(fragment=True)
+    assert whole == document.html()
+    assert fragment == document._repr_html_()
+    for shown in (whole, fragment):
+        assert Page(shown).wrong == []
+        assert "@import" not in shown
+        assert "url(" not in shown
+    assert "<html" in whole
+    assert "<html" not in fragment
+    assert "<script" not in fragment
+    grades = {e.grade.value for e in document.evidence()}
+    assert all(f" {grade}" in Page(whole).text for grade in grades)
+
+
+def test_no_text_becomes_markup() -> None:
+    evil = "<script>alert(1)</script>\" onclick='x' --> &amp;"
+    blocks: list[md.Block] = [
+        md.Heading((evil,)), md.Paragraph((evil, md.Emph(evil), md.Code(evil), nt.Words(evil), nt.Name(evil))),
+        md.Table((md.Column((evil,)),), (((evil,),),), caption=(evil,)), md.Listing(evil), md.Note((evil,)),
+        md.Values(evil, nt.Name("x"), ((nt.node(1),),), (("1",),), {evil: (("1",),)}),
+        md.Assumptions((md.Assumption(evil, (evil,), (evil,)),)), md.Items(((evil,),)), md.Caveat((evil,), evil),
+        md.Steps((md.Step(nt.equals(nt.Name(evil), 1), (evil,)),)),
+    ]  # fmt: skip
+    found = Page(render(md.Document("listing", evil, (evil,), tuple(blocks), command=evil), "html", fragment=True))
+    assert found.wrong == []
+    assert found.tags.isdisjoint({"script", "img"})
+    assert found.text.count("alert(1)") >= len(blocks)
+
+
+def test_arrays_have_their_forms() -> None:
+    shown = walk().html()
+    assert shown.count('type="radio"') >= 10
+    for form in ("exact", "decimal", "float32"):
+        assert f">{form}</label>" in shown
+
+
+def test_formulas() -> None:
+    q = nt.name("q", 1, role="query")
+    assert mathml(q, inline=True) == '<math><mrow class="r-query"><msub><mi>q</mi><mn>1</mn></msub></mrow></math>'
+    assert "<mfrac><mn>1</mn><mn>2</mn></mfrac>" in mathml(nt.node(1) / 2)
+    assert Page(mathml((nt.name("a") + 1) * (nt.name("b") - nt.name("c")))).text == "(a+1)\u2062(b−c)"
+    assert mathml(nt.relation("a", "<", "b")).count("&lt;") == 1
+
+
+def test_every_role_has_a_colour() -> None:
+    assert set(ROLES) == set(COLOURS)
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "shift.html"
+    assert main(["derive", "shift", "-o", str(page)]) == 0
+    assert page.read_text(encoding="utf-8") == derive("shift").html()
+    assert main(["derive", "shift", "-o", str(page)]) == 0  # its own file is written again
+    assert main(["derive", "shift", "--check", str(page)]) == 0
+    page.write_text("<!doctype html><p>mine</p>", encoding="utf-8")
+    assert main(["derive", "shift", "-o", str(page)]) == 2
+    assert main(["derive", "shift", "-f", "html", "--fragment"]) == 0
+    assert "<article" in capsys.readouterr().out
+
+
+def test_samples() -> None:
+    for document in (samples.derivation(), samples.walk()):
+        page = Page(render(document, "html"))
+        assert page.wrong == []
+        titles = [b["title"] for b in json.loads(document.json()).get("blocks", []) if "title" in b]
+        assert all(re.sub(r"\W", "", str(t)) in re.sub(r"\W", "", page.text) for t in titles if isinstance(t, str))
