@@ -78,12 +78,21 @@ class FarApart(TwoValues):
         return super()._entry(random, low) * (40 if low < 0 else 1)
 
 
-class FarApartOnly(FarApart):
-    """The same of arrays; a number alone is neither large nor small, so that a bound that is another one there is not
-    taken for it."""
+class _Moderate(Drawn):
+    """A number alone is neither 0 nor large, so that a weaker bound is not taken for one that it is equal to there."""
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
-        return super().array(name, shape, declared) if shape else Drawn(self.sizes, 1).array(name, shape, declared)
+        if shape or any(name in pair for pair in declared.units):
+            return super().array(name, shape, declared)
+        return self.lift(np.array(Random(f"{self.seed} {name}").choice([Fraction(1), Fraction(2)])))
+
+
+class ModerateTwoValues(_Moderate, TwoValues):
+    """Arrays of two values, and moderate numbers."""
+
+
+class ModerateFarApart(_Moderate, FarApart):
+    """Arrays of numbers that are far apart, and moderate numbers."""
 
 
 class NearlyEqual(Drawn):
@@ -103,7 +112,8 @@ class NearZero(Drawn):
 EXTREME: Mapping[str, tuple[type[Drawn], float]] = {
     "attained": (TwoValues, 2.0**-12),
     "far": (FarApart, 2.0**-12),
-    "apart": (FarApartOnly, 2.0**-12),
+    "whole": (ModerateTwoValues, 2.0**-12),
+    "apart": (ModerateFarApart, 2.0**-12),
     "approached": (NearlyEqual, 1 / 16),
     "small": (NearZero, 1 / 16),
 }
@@ -114,4 +124,4 @@ def extreme(sorts: Sequence[str], kind: type[Drawn]) -> Iterator[Drawn]:
     """Numbers at which bounds are equations, or nearly; no size is 1."""
     for there in sizes(sorts):
         if 1 not in there.values():
-            yield from (kind(there, seed) for seed in range(24))
+            yield from (kind(there, seed) for seed in range(96 if issubclass(kind, _Moderate) else 24))

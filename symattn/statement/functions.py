@@ -142,6 +142,20 @@ def rank_of(x: Any) -> int:
     return found
 
 
+ENTRYWISE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "log": lambda xp, a: xp.log(a),
+    "log₂": lambda xp, a: xp.log(a) / xp.log(xp.asarray(2)),
+    "sign": lambda xp, a: a / xp.maximum(a, -a),
+    "exp": lambda xp, a: xp.exp(a),
+    "tanh": lambda xp, a: xp.tanh(a),
+    "cos": lambda xp, a: xp.cos(a),
+    "sin": lambda xp, a: xp.sin(a),
+    "sigmoid": lambda xp, a: 1 / (1 + xp.exp(-a)),
+    "relu": lambda xp, a: xp.maximum(a, xp.asarray(0)),
+    "sech": lambda xp, a: 2 / (xp.exp(a) + xp.exp(-a)),
+}
+"""Functions of a number, of the namespace and an array."""
+
 FUNCTIONS: Mapping[str, Function] = {
     "softmax": softmax,
     "attention": attending(),
@@ -155,12 +169,5 @@ FUNCTIONS: Mapping[str, Function] = {
     "H": entropy,
     "KL": divergence,
     "TV": variation,
-    "log": entrywise(lambda xp, a: xp.log(a)),
-    "sign": entrywise(lambda xp, a: a / xp.maximum(a, -a)),
-    "exp": entrywise(lambda xp, a: xp.exp(a)),
-    "tanh": entrywise(lambda xp, a: xp.tanh(a)),
-    "cos": entrywise(lambda xp, a: xp.cos(a)),
-    "sin": entrywise(lambda xp, a: xp.sin(a)),
-    "sigmoid": entrywise(lambda xp, a: 1 / (1 + xp.exp(-a))),
-    "sech": entrywise(lambda xp, a: 2 / (xp.exp(a) + xp.exp(-a))),
+    **{word: entrywise(work) for word, work in ENTRYWISE.items()},
 }

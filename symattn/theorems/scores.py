@@ -358,7 +358,7 @@ qk_norm_scale_free = Theorem(
         told("{}, {}, {}", relation(A_, ">", 0), relation(B_, ">", 0), relation(TAU, "≥", 0)),
         ("for the last part there are two keys or more",),
     ),
-    LETTERS.but("s").also({"x": "d_k", "y": "d_k", "a": "", "b": "", "τ": ""}),
+    LETTERS.but("s").also({"x": "d_k", "y": "d_k", "a": "", "b": "", "τ": ""}, sharp="whole"),
 )
 
 

@@ -18,7 +18,6 @@ from symattn.theorems.letters import (
     ONES,
     T_,
     beside,
-    magnitude,
     norm,
     power_of_e,
     said,
@@ -503,7 +502,14 @@ softmax_tv = Theorem(
         ("TV is the largest difference of the masses of a set of keys",),
         TWO_KEYS,
     ),
-    LETTERS.also({"u": ""}, defined={"η": largest(magnitude(S_ - T_)) + name("u")}, nonnegative=("u",)),
+    LETTERS.also(
+        {"η": "", "x": "n_k"},
+        defined={
+            "t": Definition(("j",), name("s", J_, role="score") + ETA * said("min", 1, said("max", -1, name("x", J_))))
+        },
+        nonnegative=("η",),
+        sharp="apart whole",
+    ),
 )
 
 

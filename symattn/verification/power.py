@@ -16,8 +16,8 @@ import numpy as np
 from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
-from symattn.errors import SymattnError
 from symattn.evidence import Verdict
+from symattn.verification.judged import UNFIT
 from symattn.verification.reference import RIGHT, Values, Variant, canonical, trace
 from symattn.verification.report import Power
 from symattn.verification.target import Inputs
@@ -27,7 +27,6 @@ _CASES = 12  # in which the smallest share of a mistake is sought
 _NOTHING = 2.0**-40  # a change of the output that is none, as a part of its largest entry
 #: What a mistake leaves of a definition, as a function of its inputs in float64.
 Outputs: TypeAlias = "Callable[[Inputs], Sequence[np.ndarray]]"
-_UNFIT = (SymattnError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError)
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def _computed(outputs: Outputs, inputs: Inputs) -> list[np.ndarray] | None:
     try:
         with np.errstate(all="ignore"):
             return [np.asarray(y, dtype=np.float64) for y in outputs(given)]
-    except _UNFIT:
+    except UNFIT:
         return None
 
 

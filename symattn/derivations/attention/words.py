@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import flint
@@ -20,29 +21,20 @@ from symattn.derivations.attention.place import table
 from symattn.document import notation as nt
 from symattn.document.notation import Name
 from symattn.document.text import text
+from symattn.statement.functions import ENTRYWISE
 from symattn.statement.values import Unread, Value, both
 
 if TYPE_CHECKING:
     from symattn.derivations.attention.step_reader import StepReader
 
 SEES = "a query that sees a key"
-_ENTRYWISE: Mapping[str, Callable[[Any, Any], Any]] = {
-    "tanh": lambda xp, a: xp.tanh(a),
-    "log": lambda xp, a: xp.log(a),
-    "log₂": lambda xp, a: xp.log(a) / xp.log(xp.asarray(2)),
-    "cos": lambda xp, a: xp.cos(a),
-    "sin": lambda xp, a: xp.sin(a),
-    "sigmoid": lambda xp, a: 1 / (1 + xp.exp(-a)),
-    "relu": lambda xp, a: xp.maximum(a, xp.asarray(0)),
-}
 
 
 def call(reader: StepReader, x: nt.Call) -> Value:
     """The value of a word with its arguments. Raises Unread."""
     word, parts = text(x.function), reader.parts(x)
-    if word in _ENTRYWISE and len(parts) == 1:
-        found = reader.one(parts[0])
-        return Value(_ENTRYWISE[word](reader.xp, found.array), found.letters, found.rank, found.row)
+    if word in ENTRYWISE and len(parts) == 1:
+        return reader.one(parts[0]).on(partial(ENTRYWISE[word], reader.xp))
     if word == "max" and len(parts) == 2:
         return both(reader.one(parts[0]), reader.one(parts[1]), lambda a, b: reader.xp.maximum(a, b))
     work = _WORDS.get(word)
