@@ -6,7 +6,7 @@ not asked for adds none. A variant is a field of ``Attention``, a function that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +25,17 @@ class Step:
     name: str
     of: tuple[str, ...]
     run: Callable[..., Any]
+    symbol: Node
     formula: Node
     reason: Text = ()
 
-    @property
-    def symbol(self) -> Node:
-        """The letter that stands for the array: S for scores."""
-        return ARRAYS[self.name].symbol
+
+def run_steps(steps: Iterable[Step], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given arrays and those that the steps compute, in order."""
+    values = dict(given)
+    for step in steps:
+        values[step.name] = step.run(*[values[name] for name in step.of])
+    return values
 
 
 @dataclass
@@ -63,7 +67,8 @@ class Flow:
     ) -> None:
         """A step called ``name``, from arrays or roles ``of``; from now on it plays ``role``."""
         words = ((reason,) if reason else ()) if isinstance(reason, str) else reason
-        self.steps.append(Step(name, tuple(self.now.get(n, n) for n in of), run, formula, words))
+        of = tuple(self.now.get(n, n) for n in of)
+        self.steps.append(Step(name, of, run, ARRAYS[name].symbol, formula, words))
         if role:
             self.now[role] = name
 

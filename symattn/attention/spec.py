@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from symattn.attention.choices import check_fields
 from symattn.attention.fields import brief
-from symattn.attention.flow import Step
+from symattn.attention.flow import Step, run_steps
 from symattn.attention.inputs import by_name, check_inputs
 from symattn.attention.latent import Latent
 from symattn.attention.pipeline import pipeline
@@ -173,9 +173,7 @@ class Attention:
         """Every named array of a run, in order: the inputs, then q, k, v, scores, scaled, masked, weights, output."""
         values = by_name(qkv, inputs)
         check_inputs(self, values)
-        for step in self.pipeline(values):
-            values[step.name] = step.run(*[values[name] for name in step.of])
-        return values
+        return run_steps(self.pipeline(values), values)
 
     def __call__(self, *qkv: Any, **inputs: Any) -> Any:
         """The output of attention on the given arrays; with ``lse``, the output and L, (…, n_q) as the scores are."""

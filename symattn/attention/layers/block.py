@@ -8,10 +8,11 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from symattn.attention.fields import brief, check_flags, check_words, finite, refusal
+from symattn.attention.flow import Step as Part
+from symattn.attention.flow import run_steps
 from symattn.attention.layers.activations import ACTIVATIONS
 from symattn.attention.layers.block_inputs import check_arrays, check_names
 from symattn.attention.layers.block_parts import ORDERS, block_parts
-from symattn.attention.layers.parts import Part, run_parts
 from symattn.attention.spec import Attention
 from symattn.document.model import Document
 from symattn.errors import InputError
@@ -98,7 +99,7 @@ class Block:
         values = {name: array for name, array in given.items() if array is not None}
         parts = self.pipeline(values)
         check_arrays(self, values)
-        return run_parts(parts, values)
+        return run_steps(parts, values)
 
     def __call__(self, x: Any, y: Any = None, **inputs: Any) -> Any:
         """The tokens after the block: (…, n, d_model)."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from symattn.attention import inputs
 from symattn.attention.conventions import conventions
 from symattn.attention.document import shape, times
+from symattn.attention.flow import Step as Part
 from symattn.attention.layers.activations import ACTIVATIONS
-from symattn.attention.layers.block_inputs import norms, own_arrays, sublayers
+from symattn.attention.layers.block_inputs import below, norms, own_arrays, sublayers
 from symattn.attention.layers.block_parts import ORDERS, TITLES, attention_letters
-from symattn.attention.layers.parts import Part, below
 from symattn.attention.notation import N_Q, SIZES, SYMBOLS, N
 from symattn.attention.spec import Attention
 from symattn.document.model import Block as Piece

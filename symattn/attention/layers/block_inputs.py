@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention import inputs
-from symattn.attention.layers.parts import below
 from symattn.attention.notation import Named
 from symattn.attention.sizes import Sizes, check_batches, check_holds
 from symattn.document.notation import name
@@ -14,6 +13,7 @@ from symattn.errors import InputError
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block
+
 
 _WORDS = {"n": "the number of tokens"}
 TOKENS: dict[str, Named] = {
@@ -104,3 +104,9 @@ def check_arrays(block: Block, given: Mapping[str, Any], sizes: Sizes | None = N
             inputs.check_inputs(getattr(block, part), {n: given[where] for n, where in names.items()})
         except InputError as error:
             raise InputError(f"{part}: {error}") from None
+
+
+# -- names with a prefix -----------------------------------------------------------------------------------------------
+def below(prefix: str, names: Iterable[str]) -> dict[str, str]:
+    """The names that begin with ``prefix``, by what comes after it."""
+    return {name.removeprefix(prefix): name for name in names if name.startswith(prefix)}

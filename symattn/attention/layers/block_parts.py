@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention import norms
+from symattn.attention.flow import Step as Part
 from symattn.attention.layers import steps as layers
 from symattn.attention.layers.activations import ACTIVATIONS
-from symattn.attention.layers.block_inputs import own_arrays, sublayers
-from symattn.attention.layers.parts import Part, below
+from symattn.attention.layers.block_inputs import below, own_arrays, sublayers
 from symattn.attention.notation import ARRAYS, SYMBOLS
 from symattn.attention.projections import project
 from symattn.attention.sizes import same, written

@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from symattn.attention.fields import brief, check_flags, check_words, finite, refusal
+from symattn.attention.flow import Step as Part
+from symattn.attention.flow import run_steps
 from symattn.attention.layers.block import EPS, NORMS, Block, Norm
-from symattn.attention.layers.parts import Part, run_parts
 from symattn.attention.layers.transformer_inputs import check_arrays, check_names
 from symattn.attention.layers.transformer_parts import transformer_parts
 from symattn.document.model import Document
@@ -101,7 +102,7 @@ class Transformer:
         values = {name: array for name, array in given.items() if array is not None}
         parts = self.pipeline(values)
         check_arrays(self, values)
-        return run_parts(parts, values)
+        return run_steps(parts, values)
 
     def __call__(self, tokens: Any, source: Any = None, **inputs: Any) -> Any:
         """The logits of the tokens: (…, n, vocabulary)."""

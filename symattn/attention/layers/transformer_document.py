@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from symattn.attention.document import times
+from symattn.attention.flow import Step as Part
 from symattn.attention.layers.block_document import (
     block_conventions,
     block_rows,
@@ -17,7 +18,6 @@ from symattn.attention.layers.block_document import (
     step,
     table,
 )
-from symattn.attention.layers.parts import Part
 from symattn.attention.layers.transformer_inputs import own_arrays, stacks
 from symattn.attention.notation import SYMBOLS
 from symattn.document.model import Block as Piece

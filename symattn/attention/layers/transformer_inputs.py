@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.layers import block_inputs
 from symattn.attention.layers.block import Block
-from symattn.attention.layers.block_inputs import norm_arrays
-from symattn.attention.layers.parts import below
+from symattn.attention.layers.block_inputs import below, norm_arrays
 from symattn.attention.notation import Named
 from symattn.attention.sizes import Sizes, check_holds, written
 from symattn.document.notation import Name, name

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import made_wide
+from symattn.attention.flow import Step as Part
 from symattn.attention.layers import steps as layers
 from symattn.attention.layers.block_parts import TITLES, block_parts, norm_step
-from symattn.attention.layers.parts import Part
 from symattn.attention.layers.transformer_inputs import (
     block_names,
     embedding_of,

@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from symattn.attention.flow import Step as Part
+from symattn.attention.flow import run_steps
 from symattn.attention.layers.block import Block
 from symattn.attention.layers.block_inputs import norms
-from symattn.attention.layers.parts import Part, run_parts
 from symattn.errors import InputError
 from symattn.verification.definitions.drawing import FAMILIES
 from symattn.verification.definitions.subject import Definition, Input, Mistake
@@ -147,7 +148,7 @@ def _gates(spec: Block, **given: Any) -> Any:
 
 def _changed(spec: Block, change: Callable[[Part], Part], **given: Any) -> Any:
     """The block with some parts changed."""
-    return run_parts([change(p) for p in spec.pipeline(given)], given)["output"]
+    return run_steps([change(p) for p in spec.pipeline(given)], given)["output"]
 
 
 def _is_norm(part: Part, norm: str) -> bool:
@@ -170,4 +171,4 @@ def _residual(spec: Block, which: int, source: str | None, **given: Any) -> Any:
         norm = ("attention_norm", "mlp_norm")[which]
         start = "x" if source == "x" else next(p.name for p in parts if _is_norm(p, norm))
         parts[at] = replace(part, of=(start, *part.of[1:]))
-    return run_parts(parts, given)["output"]
+    return run_steps(parts, given)["output"]
