@@ -19,6 +19,16 @@ from symattn.render.common import MARK
 from symattn.theorems.documents import Decided
 
 _SHOWN = 4  # statements that are printed
+_RULES = {
+    "differing": "two sides that differ somewhere",
+    "discharge": "a hypothesis that another part shows",
+    "fold": "induction over tiles",
+    "limits": "limits",
+    "mean": "the mean of what is linear",
+    "repeated": "a measure that shrinks step by step",
+    "rule": "what holds of the largest entry",
+    "substitution": "equals for equals",
+}
 
 
 @dataclass(frozen=True)
@@ -49,21 +59,33 @@ def states_it(method: Method) -> bool:
 
 def _graded(decided: Decided, asked: Sequence[Lemma], judgement: Judgement) -> Decided:
     accepted = [x for x in asked if x.name in judgement.accepted]
-    kinds = {str(c["kind"]) for c in decided.certificates}
-    whole = bool(asked) and len(accepted) == len(asked) and kinds <= {"certificate", "sign"}
-    whole = whole and states_it(decided.theorem.method)
-    told = _with(decided, _blocks(asked, accepted, judgement, whole))
-    if not whole or decided.grade is not Grade.PROVED:
+    why = _why_not(decided, asked, accepted)
+    told = replace(_with(decided, _blocks(asked, accepted, judgement, why)), not_by_coq=why)
+    if why:
         return told
     evidence = Evidence(Grade.COQ, f"all sizes, by Coq {theory.version()}")
     return replace(told, finding=replace(told.finding, evidence=evidence))
+
+
+def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma]) -> str:
+    """What stands between a theorem and the grade; empty where nothing does."""
+    if decided.grade is not Grade.PROVED:
+        return f"it is {decided.grade.value}: {decided.finding.evidence.where}"
+    refused = [x for x in asked if x not in accepted]
+    if refused or not asked:
+        reasons = dict.fromkeys(x.why for x in refused if x.why)
+        return "; ".join((f"{len(refused)} of {len(asked)} equations and bounds are not accepted", *reasons))
+    kinds = {str(c["kind"]) for c in decided.certificates} - {"certificate", "sign"}
+    if kinds:
+        return f"it rests on {', '.join(sorted(_RULES.get(k, k) for k in kinds))}, which the theory does not have"
+    return "" if states_it(decided.theorem.method) else "what follows from its equations is not in Coq"
 
 
 def _with(decided: Decided, blocks: tuple[Block, ...]) -> Decided:
     return replace(decided, explained=(*decided.explained, *blocks))
 
 
-def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgement, whole: bool) -> tuple[Block, ...]:
+def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgement, why: str) -> tuple[Block, ...]:
     """What Coq accepted, on which axioms, the statements, and why the grade is not ``coq`` where it is not."""
     if not asked:
         return (md.Paragraph((Emph("Coq."), " There is no equation for it.")),)
@@ -76,10 +98,8 @@ def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgem
         out += [md.Listing(r.statement, "coq") for r in shown]
     if len(accepted) > len(shown):
         out.append(md.Paragraph((f"{len(accepted) - len(shown)} more statements stand in the file that -o writes.",)))
-    refused = [x for x in asked if x not in accepted]
-    out += [md.Note((f"Not shown by Coq: {x.name}{f' ({x.why})' if x.why else ''}.",)) for x in refused[:_SHOWN]]
-    if not refused and not whole:
-        out.append(md.Note(("What follows from that is not shown by Coq.",)))
+    if why:
+        out.append(md.Note((f"The grade is not coq: {why}.",)))
     return tuple(out)
 
 

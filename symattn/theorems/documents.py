@@ -43,12 +43,13 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Decided:
-    """A theorem and what was found of it; its argument and its certificates, where they were asked for."""
+    """A theorem and what was found of it; its argument, certificates and what Coq has not shown, where asked for."""
 
     theorem: Theorem
     finding: Finding
     explained: tuple[Block, ...] = ()
     certificates: tuple[Mapping[str, Any], ...] = ()
+    not_by_coq: str = ""  # what of it Coq was asked and has not shown
 
     @property
     def grade(self) -> Grade:
@@ -210,6 +211,10 @@ def table(found: Sequence[Decided], command: str, name: str) -> Document:
     for topic in dict.fromkeys(d.theorem.topic for d in found):
         rows = [d for d in found if d.theorem.topic == topic]
         parts += [md.Heading((titled(topic),)), _table(rows)]
+    left_out = tuple(((Code(d.theorem.name),), (d.not_by_coq,)) for d in found if d.not_by_coq)
+    if left_out:
+        columns = (md.Column(("theorem",), "left"), md.Column(("why Coq has not shown it",), "left"))
+        parts += [md.Heading(("Not shown by Coq",)), md.Table(columns, left_out)]
     return _whole(found, ("Theorems about attention",), counts(found), (*parts, closing(found)), command, name)
 
 

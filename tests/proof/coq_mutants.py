@@ -14,9 +14,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from symattn.errors import SymattnError
+from symattn.proof.certificate import written
 from symattn.proof.certified import certificates
 from symattn.proof.coq.running import judged
 from symattn.proof.coq.writing import Lemma, lemma
+from symattn.proof.prover import equations
+from symattn.proof.statement import Letters, pairs
+from symattn.proof.theorem import Identity
 from symattn.theorems import catalogue
 from tests.proof.coq_values import World, parsed
 
@@ -46,6 +51,27 @@ def mutants(names: Sequence[str], many: int, random: Random) -> Iterator[Mutant]
             made = lemma(f"m_{name.replace('-', '_')}_{n}", wrong, record["rules"], record["positive"])
             if made.text and random_values(made, 0):
                 yield Mutant(made, f"{name}: {told}")
+
+
+def false_variants(names: Sequence[str]) -> Iterator[tuple[str, list[Lemma]]]:
+    """The equations of every false variant of theorems that are identities, with a name each."""
+    for name in names:
+        method = catalogue()[name].method
+        if not isinstance(method, Identity):
+            continue
+        for n, false in enumerate(method.false if isinstance(method.false, tuple) else (method.false,)):
+            try:
+                every = [e for pair in pairs(false, method.declared, Letters()) for e in equations(*pair)]
+            except SymattnError:
+                continue  # it says nothing of letters
+            found = []
+            for k, (indices, *sides) in enumerate(every):
+                written_as = {i: f"i{m}" for m, i in enumerate(indices)}
+                left, right = (json.loads(json.dumps(written(x, written_as))) for x in sides)
+                equation = {"free": [[written_as[i], i.sort] for i in indices], "left": left, "right": right}
+                label = f"f_{name.replace('-', '_')}_{n}_{k}"
+                found.append(lemma(label, equation, method.declared.units, method.declared.positive))
+            yield f"{name} {n}", found
 
 
 def _changes(parent: Any, key: Any, scope: Mapping[str, str]) -> Iterator[tuple[Any, Any, Any, str]]:
