@@ -116,7 +116,7 @@ class World:
         if name == "1/":
             return 1 / every[0]
         if name == "sign":
-            return math.copysign(1, every[0])
+            return float((every[0] > 0) - (every[0] < 0))
         if name not in FUNCTIONS:
             raise Unknown(name)
         return FUNCTIONS[name](every[0])

@@ -14,11 +14,11 @@ from tests.proof.certificate_mutants import accepted, put
 from tests.proof.certificate_numbers import fails
 from tests.proof.test_prover_certificates import RECORDS
 
-SOME = ("softmax-shift", "softmax-gap", "softmax-bregman", "equivariance-keys")
+SOME = ("softmax-shift", "softmax-gap")
 
 
 def test_false_certificates_are_refused() -> None:
-    theorems = [t for topic in ("softmax", "structure") for t in of_topic(topic) if t.name in SOME]
+    theorems = [t for t in of_topic("softmax") if t.name in SOME]
     records = [*RECORDS.values(), *(json.loads(json.dumps(c)) for t in theorems for c in certificates(decide(t)))]
     made, wrong = accepted(records, most=1)
     assert not wrong

@@ -287,3 +287,14 @@ def test_a_forged_certificate_is_refused(name: str) -> None:
     verdict = check(true, Random(0))
     assert verdict.accepted, verdict.why
     assert not check(false, Random(0)).accepted
+
+
+def test_what_random_tests_risk_in_laws_and_premises_is_counted() -> None:
+    """1 written as (x + 1)² − x² − 2 x asks for a random test, in which the law is looked at."""
+    more = ["sum", X, ONE]
+    one = ["sum", ["product", more, more], minus(SQUARE), ["product", ["number", "-2"], X]]
+    of_law = of_h(["sum", one, minus(["function", "tanh", Y])], laws=[["h", "bounded"]])
+    risk = check(of_law, Random(0)).epsilon
+    assert 0 < risk < 1e-30
+    record = discharge(of_h(SQUARE), sign(SQUARE), of_law)
+    assert check(record, Random(0)).epsilon >= risk
