@@ -54,7 +54,7 @@ class Trial:
 
     def found(self, out: Array, stored: int) -> str:
         """What is beyond the limits, as a word."""
-        how = Stores(self.format, stored, self.format)
+        how = Stores(self.format, stored)
         if elements.judged(self.spec, self.inputs, how, out, ALPHA / 2) is not None:
             return "elements"
         mean = means.judged(self.spec, self.inputs, how, out, ALPHA / 2, self.rows)

@@ -55,7 +55,7 @@ def test_verdicts_say_how_sure_they_are() -> None:
     q, k, v = made(BF16, normal, SHAPE)
     out = tiles(q, k, v, BF16)
     _, heads, _ = every_head(CAUSAL, {"q": q, "k": k, "v": v})
-    b, how = block(CAUSAL, heads[1], np.arange(N)), Stores(BF16, 2, BF16)
+    b, how = block(CAUSAL, heads[1], np.arange(N)), Stores(BF16, 2)
     sharp, lawless = b.tolerance(how, factor(out.size, 5e-10)), b.lawless(how)
     i, c = (int(x) for x in np.unravel_index((lawless / sharp).argmax(), sharp.shape))
     out[1, i, c] = b.o[i, c] + (sharp + lawless)[i, c] / 2

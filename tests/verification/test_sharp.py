@@ -97,13 +97,13 @@ def test_equal_scores_are_rounded_alike() -> None:
     assert (np.asarray(b.alike) == 2).all()
     assert one(drawn(40))[1].alike == 1.0
     inputs["v"][20:] = inputs["v"][:20]
-    twice, _ = one(inputs)[1].noise(Stores(F, 0, F))
-    once, _ = one({name: a[:20] if name != "q" else a for name, a in inputs.items()})[1].noise(Stores(F, 0, F))
+    twice, _ = one(inputs)[1].noise(Stores(F, 0))
+    once, _ = one({name: a[:20] if name != "q" else a for name, a in inputs.items()})[1].noise(Stores(F, 0))
     np.testing.assert_allclose(twice, once, rtol=0.02)
 
 
 def test_equal_queries_are_rounded_alike() -> None:
-    inputs, how = drawn(40), Stores(F, 0, F)
+    inputs, how = drawn(40), Stores(F, 0)
     apart = of_mean(Attention(), inputs, how, np.full((40, 16), 1.0), 1e-9)
     inputs["q"][1:] = inputs["q"][:1]
     assert of_mean(Attention(), inputs, how, np.full((40, 16), 1.0), 1e-9) > 3 * apart
@@ -111,7 +111,7 @@ def test_equal_queries_are_rounded_alike() -> None:
 
 def test_noise_is_that_of_roundings_that_are_drawn() -> None:
     """σ against the spread of outputs whose weights are off by ± half an ulp: the sum before, the sum after."""
-    inputs, how = drawn(50), Stores(F, 0, F)
+    inputs, how = drawn(50), Stores(F, 0)
     _, b = one(inputs)
     signs = np.random.default_rng(1).choice([-1.0, 1.0], (400, *b.p.shape))
     p = b.p * (1 + how.u * signs)

@@ -33,9 +33,11 @@ class Block:
     """Some queries and the keys that they may see: scores t, weights p (r, n), outputs o (r, d_v); −∞ is masked.
 
     ``raw`` are the scores before the mask, ``free`` before the cap, too; ``values`` v (n, d_v), ``largest`` max|v|; T
-    bounds the scores of each row, its sink's too, (r, 1).
+    bounds the scores of each row, its sink's too, (r, 1). ``spec`` and ``given`` are what was run.
     """
 
+    spec: Attention
+    given: Mapping[str, Any]
     rows: np.ndarray
     t: Floats
     p: Floats
@@ -44,9 +46,16 @@ class Block:
     T: Floats
     raw: Floats
     free: Floats
-    cap: float | None
-    width: int
-    base: int | None
+
+    @property
+    def width(self) -> int:
+        """d_k."""
+        return int(self.given["q"].shape[-1])
+
+    @property
+    def cap(self) -> float | None:
+        """Of scores."""
+        return None if self.spec.softcap is None else float(self.spec.softcap)
 
     @cached_property
     def largest(self) -> Floats:
@@ -77,7 +86,7 @@ class Block:
     @cached_property
     def alike(self) -> Floats | float:
         """m_ij: how many keys of the row have the same score (for the base 2: up to whole numbers)."""
-        t = self.t if self.base != 2 else self.t % 1.0
+        t = self.t if self.spec.base != 2 else self.t % 1.0
         few = np.sort(t[:: max(1, len(t) // 3)], axis=1)
         if not ((few[:, 1:] == few[:, :-1]) & np.isfinite(few[:, 1:])).any():
             return 1.0
@@ -107,13 +116,13 @@ class Block:
         """min(λ σ, what roundings do at their worst) + r + half an ulp, for each element by itself, (r, d_v)."""
         sigma, spread = self.noise(how)
         inside = np.minimum(lam * sigma, self.worst(how)[0]) + self.second(how, lam * spread) + self.error
-        return np.asarray(inside + half_ulp(how.returned, np.abs(self.o) + inside))
+        return np.asarray(inside + half_ulp(how.format, np.abs(self.o) + inside))
 
     def lawless(self, how: Stores) -> Floats:
         """As ``tolerance``, but whatever roundings do: they may all err together."""
         first, moved = self.worst(how)
         inside = first + self.second(how, moved) + self.error
-        return np.asarray(inside + half_ulp(how.returned, np.abs(self.o) + inside))
+        return np.asarray(inside + half_ulp(how.format, np.abs(self.o) + inside))
 
     def worst(self, how: Stores) -> tuple[Floats, Floats]:
         """The first order at its worst, Σ p E max{|v|, |v − o|}, for each element, (r, d_v), and Σ p E, (r, 1)."""
@@ -221,10 +230,7 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
     longest = norms(given["k"]).max(initial=0.0)
     reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
     reach = np.maximum(reach, abs(head.sink or 0.0))
-    cap = None if spec.softcap is None else float(spec.softcap)
-    return Block(
-        rows, t, found["weights"], found["output"], given["v"], reach, raw, free, cap, head.q.shape[1], spec.base
-    )
+    return Block(own, given, rows, t, found["weights"], found["output"], given["v"], reach, raw, free)
 
 
 def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[Block]:

@@ -79,11 +79,10 @@ HYPOTHESIS = "roundings to nearest are independent with mean 0, and sums are tak
 
 @dataclass(frozen=True)
 class Stores:
-    """N1: in which format arrays are stored, how often scores are, and in which format the output comes."""
+    """N1: in which format arrays are stored, the output among them, and how often scores are."""
 
     format: Format
     scores: int
-    returned: Format
 
     @classmethod
     def of(cls, precision: Precision, wide_sums: bool = False, capped: bool = False) -> Stores | None:
@@ -97,7 +96,7 @@ class Stores:
         wide = wide_sums or (precision.accumulate.name == "float32" and not precision.accumulate.aligned)
         if precision.input.name not in FORMATS or not wide:
             return None
-        return cls(precision.input, 0 if precision.contract == "fused" else 2 + capped, precision.returned)
+        return cls(precision.input, 0 if precision.contract == "fused" else 2 + capped)
 
     @property
     def u(self) -> float:

@@ -9,7 +9,7 @@ their limits add up). θ = T/⟨D, x⟩ says how much of the mistake is in y, wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ class Mean:
     words: str
     share: float
     guard: float
-    certain: float = 0.0
+    certain: float
 
     @property
     def counts(self) -> bool:
@@ -60,7 +60,7 @@ def judged(
     ``got`` (…, r, d_v) are the outputs of the queries in ``inputs``, which are those called ``rows``.
     """
     spec, every, _ = every_head(spec, inputs)
-    best: Mean | None = None
+    best: tuple[Worst, _Scan] | None = None
     certain = np.inf
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
         scan = _Scan(taken, how, alpha)
@@ -68,9 +68,9 @@ def judged(
         if worst is None or worst[0] <= 1:
             return None
         certain = min(certain, scan.certainty(worst, got))
-        if best is None or worst[0] < best.share:
-            best = scan.told(worst, rows)
-    return None if best is None else replace(best, certain=certain)
+        if best is None or worst[0] < best[0][0]:
+            best = worst, scan
+    return None if best is None else best[1].told(best[0], rows, certain)
 
 
 class Limits:
@@ -78,7 +78,7 @@ class Limits:
 
     def __init__(self, b: Block, how: Stores, lam: float) -> None:
         sigma, spread = b.noise(how)
-        half = half_ulp(how.returned, np.abs(b.o))
+        half = half_ulp(how.format, np.abs(b.o))
         self.noise, self.half = sigma**2 + half**2, half**2
         self.w, self.second = b.squares(how), b.curvature(how, lam * spread).astype(np.float32)
         self.total, self.rest = self.w.sum(axis=1), b.rest(how)[:, 0]
@@ -212,14 +212,16 @@ class _Scan:
             limit += float(Limits(b, self.how, self.lam).lawless(d[m])[rows].sum())
         return abs(total) / limit if limit > 0 else 0.0
 
-    def told(self, worst: Worst, rows: Sequence[int]) -> Mean:
+    def told(self, worst: Worst, rows: Sequence[int], certain: float) -> Mean:
         """What is beyond the limit, with the guard: the largest share of right replays."""
         share, name, (m, *at), theta, off = worst
         head = f"head {list(self.indices[at[0]])}" if name in ("head", "one") and self.indices[0] else ""
         row = f"row {rows[at[-1]]}" if name in ("row", "one") else ""
         made = zip(*(replays(b, self.how) for _, b in self.blocks), strict=True)
         guard = max((found[0] for outs in made if (found := self.largest(outs))), default=0.0)
-        return Mean(", ".join(filter(None, (head, row))) or "of all rows", self.names[m](theta, off), share, guard)
+        return Mean(
+            ", ".join(filter(None, (head, row))) or "of all rows", self.names[m](theta, off), share, guard, certain
+        )
 
 
 def directions(b: Block) -> Iterator[Direction]:
@@ -269,7 +271,7 @@ def _one(b: Block, key: np.ndarray) -> Floats:
     at = np.arange(len(key))
     own = np.where(np.isfinite(b.t), b.t, -np.inf)
     top = own.argmax(axis=1)
-    base = np.exp2 if b.base == 2 else np.exp
+    base = np.exp2 if b.spec.base == 2 else np.exp
     with np.errstate(all="ignore"):
         w = b.p[at, top] * base(np.minimum(b.raw[at, key] - own[at, top], 50.0))
         x = (w / (1 + w))[:, None] * (b.values[key] - b.o)

@@ -12,14 +12,13 @@ from fractions import Fraction
 from math import log, sqrt
 from numbers import Real
 
-import numpy as np
-
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
+from symattn.verification.arithmetic.contracts import family, replay
 from symattn.verification.sharp.blocks import Block
 from symattn.verification.sharp.limits import Floats, Stores
 
-TILE = 64
+TILE = 64  # of running maxima that are replayed; other tiles do alike
 
 
 def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, Head]]:
@@ -46,31 +45,8 @@ def _scale(spec: Attention, width: int) -> float | None:
 
 
 def replays(block: Block, how: Stores) -> Iterator[Floats]:
-    """What right implementations return for the queries of a block: weights stored divided by their sum, relative to
-    the row's largest or to the largest so far, the sum taken before or after; scores stored or not."""
-    stored, last = how.format.rounded, how.returned.rounded
-    for p in _weights(block, how):
-        top = p.max(axis=1, keepdims=True)
-        top = np.where(top > 0, top, 1.0)
-        running = np.repeat(np.maximum.accumulate(_tops(p), axis=1), TILE, axis=1)[:, : p.shape[1]]
-        yield last(stored(p) @ block.values)
-        for reference in (top, np.where(running > 0, running, top)):
-            e = stored(p / reference) * reference
-            out, total = e @ block.values, e.sum(axis=1, keepdims=True) + (1 - p.sum(axis=1, keepdims=True))
-            yield last(out)
-            yield last(out / np.where(total > 0, total, 1.0))
-
-
-def _weights(block: Block, how: Stores) -> Iterator[Floats]:
-    yield block.p
-    if how.scores:
-        t, c = np.where(block.p > 0, block.t, 0.0), 1 / sqrt(block.width)
-        kept = how.format.rounded(t if block.cap else how.format.rounded(t / c) * c)
-        p = block.p * (np.exp2 if block.base == 2 else np.exp)(kept - t)
-        rest = 1 - block.p.sum(axis=1, keepdims=True)
-        yield p / np.maximum(p.sum(axis=1, keepdims=True) + rest, 2.0**-1000)
-
-
-def _tops(p: Floats) -> Floats:
-    wide = np.pad(p, [(0, 0), (0, -p.shape[1] % TILE)])
-    return np.asarray(wide.reshape(len(p), -1, TILE).max(axis=-1))
+    """What right implementations return for the queries of a block: every contract that stores no more."""
+    for contract in family(block.spec, frozenset(block.given), how.format, len(block.values)):
+        more = contract.queries or (contract.scores and not how.scores) or contract.tiles not in (None, TILE)
+        if not more:
+            yield replay(contract, block.spec, block.given)
