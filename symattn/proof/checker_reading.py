@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 _FIXED = {"ratio": 2, "exp": 1, "masked": 2}
+_OF_ONE = frozenset({"sqrt", "rsqrt", "1/", "log", "sign", "tanh", "erf", "cos", "sin"})
 _NUMBER = re.compile(r"-?[0-9]{1,60}(/[0-9]{1,60})?")
 _RELATIONS = frozenset({"=", "≤", "<"})
 
@@ -140,6 +141,8 @@ def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> Node:
     label = ""
     if kind == "function":
         label, *rest = rest
+        if not isinstance(label, str) or (label in _OF_ONE and len(rest) != 1):
+            raise Rejected(f"{label!r} of {len(rest)} expressions is no function")
     elif kind in _FIXED:
         if len(rest) != _FIXED[kind]:
             raise Rejected(f"{kind} of {len(rest)} expressions")

@@ -270,6 +270,8 @@ def test_what_is_no_certificate_is_rejected(data: Any) -> None:
         ["number", "1/0"],
         ["root", ["number", "2"]],
         ["function", "max"],
+        ["function", "rsqrt", ["size", "n"], ["number", "1"]],
+        ["function", ["max"], ["number", "1"]],
         ["masked", ["number", "1"], ["number", "1"]],
         ["exp", ["exp", ["number", "1"]]],
         ["exp", ["product", ["size", "n"], ["letter", "x", [["i0"]]]]],
