@@ -132,7 +132,7 @@ class Block:
         p *= (least + slope * self.sizes).astype(np.float32) if slope else least.astype(np.float32)
         own = (p @ np.abs(self.values).astype(np.float32)).astype(np.float64)
         total = p.sum(axis=1, keepdims=True, dtype=np.float64) + np.sqrt(self.rest(how))
-        lost = float(how.format.eta) * np.abs(self.values).sum(axis=0) + (len(self.values) + 16) * W * self.largest
+        lost = float(how.format.eta) * np.abs(self.values).sum(axis=0) + 3 * (len(self.values) + 16) * W * self.largest
         return np.asarray((own + np.abs(self.o) * total) * SLACK + lost), total * SLACK
 
     def noise(self, how: Stores) -> tuple[Floats, Floats]:
@@ -151,8 +151,8 @@ class Block:
         return np.asarray((1 - self.p.sum(axis=1, keepdims=True)).clip(0) ** 2 * self.relative(how)[0] ** 2)
 
     def least(self, how: Stores) -> tuple[float, float]:
-        """η² and (n + 16) w² of steps 1 and 2."""
-        return float(how.format.eta) ** 2, (len(self.values) + 16) * W**2
+        """η² and 3 (n + 16) w² of steps 1 and 2."""
+        return float(how.format.eta) ** 2, 3 * (len(self.values) + 16) * W**2
 
     def curvature(self, how: Stores, beta: Floats) -> Floats:
         """e^{2Ē} p (E + β) (½ (E + β) + 2u) of step 3, (r, n)."""

@@ -7,8 +7,8 @@ implementation returns; D is a direction: numbers for some elements, which do no
   N1  *what is stored.* In the input's format, of unit roundoff u and half least number η: scores at most ``scores``
       times (0: they stay wide; 2: as products and scaled; 3: and capped); weights once, divided by their sum or
       relative to any reference, before the sum is taken of them or after; and the output. All else is float32, of
-      roundoff w, with exponentials off by at most ε = 2⁻¹³, up to a factor common to the row, and tanh of a cap by
-      2⁻¹¹ of itself.
+      roundoff w, with exponentials off by at most ε = 2⁻¹³, rescalings included, up to a factor common to the row,
+      and tanh of a cap by 2⁻¹¹ of itself.
   N2  *rounding to nearest.* Roundings are independent random numbers of mean 0, each at most half an ulp of what is
       rounded; those of equal numbers are the same one.
 
@@ -30,8 +30,9 @@ of y − o. It remains to find h x̄, and the second order. For each row let a_j
    where m_j is the number of keys with the same score, as a group of m has (Σ h x̄)² ≤ m Σ (h x̄)²; η is for weights
    below the normal numbers.
 2. *What float32 adds*: the product of q and k passes d + 8 roundings, each of at most w s ‖q‖‖k‖, and e^{t − m} four of
-   at most w(|t| + |m|) together with ε: κ² = w² (d + 8 + 16) (s ‖q‖ max‖k‖)² + ε². The sums: at most n + 16 roundings
-   of partial sums, at most max|a_j| each: (n + 16) w² max a_j².
+   at most w(|t| + |m|) together with ε: κ² = w² (d + 8 + 16) (s ‖q‖ max‖k‖)² + ε². The sums, of products and of
+   weights, rescaled after tiles of 16 keys or more: at most 3 (n + 16) roundings of at most w max|a_j| each, so
+   3 (n + 16) w² max a_j² more in σ².
 3. *Second order.* Let E_j ≥ |θ_j| bound the logarithm of the factor of key j. Along τθ, 0 ≤ τ ≤ 1, the weights p^τ are
    within e^{2Ē} of p, Ē = max E_j, and the mean f of a has f'' = Σ p^τ (θ_j − θ̄)² (a_j − f). θ̄ is within β = λ
    √(Σ m_j p_j² E_j²) by N2. So half of f'' is at most ½ e^{2Ē} Σ p_j (E_j + β)² |a_j − f|. If the sum lacks the
@@ -39,7 +40,7 @@ of y − o. It remains to find h x̄, and the second order. For each row let a_j
    u e^{2Ē} Σ p_j (E_j + β) |a_j|; and ln(1 + δ) is δ up to δ². Together, with A ≥ |a_j| + |g|,
        r ≤ e^{2Ē} Σ p_j A_j (E_j + β) (½ (E_j + β) + 2u).
 4. *The output* is rounded once: of one element by half an ulp of what it may be at most, taken at its worst; in means,
-   its h x̄ = (half an ulp of o) · D is one more term, and u² |D| |o| is added to r. ∎
+   its h x̄ = (half an ulp of what it may be at most) · D is one more term, and u² |D| |o| is added to r. ∎
 
 Without N2, under N1 alone, |⟨D, y − o⟩| ≤ Σ h |x̄| + r, with Σ p_j E_j in the place of β: all roundings err together.
 What is beyond this for every way to store queries needs no law of rounding, and is accused whatever the guard says.

@@ -78,7 +78,7 @@ class Limits:
 
     def __init__(self, b: Block, how: Stores, lam: float) -> None:
         sigma, spread = b.noise(how)
-        half = half_ulp(how.format, np.abs(b.o))
+        half = half_ulp(how.format, np.abs(b.o) + lam * sigma)
         self.noise, self.half = sigma**2 + half**2, half**2
         self.w, self.second = b.squares(how), b.curvature(how, lam * spread).astype(np.float32)
         self.total, self.rest = self.w.sum(axis=1), b.rest(how)[:, 0]
@@ -108,8 +108,9 @@ class Limits:
         share = b.p * (b.relative(how)[0] + b.slope(how) * b.sizes)
         second = b.curvature(how, b.worst(how)[1])
         first = ((share + second) * (a + g)).sum(axis=1) + np.sqrt(self.rest) * g[:, 0]
-        lost = np.sqrt(self.eta) * a.sum(axis=1) + (len(b.values) + 16) * W * a.max(axis=1)
-        return np.asarray(first + lost + np.vecdot(np.abs(d), np.sqrt(self.half) + self.last))
+        lost = np.sqrt(self.eta) * a.sum(axis=1) + 3 * (len(b.values) + 16) * W * a.max(axis=1)
+        half = half_ulp(how.format, np.abs(self.o) + b.lawless(how))
+        return np.asarray(first + lost + np.vecdot(np.abs(d), half + self.last))
 
 
 def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Floats, alpha: float) -> float:
