@@ -7,7 +7,7 @@ author = "The symattn developers"
 release = version = __version__
 copyright = author
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "symattn.plugins.sphinx"]
 exclude_patterns = ["_build"]
 nitpicky = True
 

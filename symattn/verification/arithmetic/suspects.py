@@ -61,8 +61,9 @@ class Suspect:
 
 def suspects(sample: Sample) -> list[Suspect]:
     """The mistakes that take away most of the distance, the first the most."""
-    distance = _Distance(sample)
-    found = [(distance.taken(suspect.mistake.variant), suspect) for suspect in _all(sample, distance)]
+    with np.errstate(all="ignore"):
+        distance = _Distance(sample)
+        found = [(distance.taken(suspect.mistake.variant), suspect) for suspect in _all(sample, distance)]
     found = sorted((x for x in found if x[0] >= _WORTH), key=lambda x: -round(x[0], _PLACES))
     return [suspect for _, suspect in found[:_MOST]]
 
@@ -84,10 +85,10 @@ def _fitted(family: Family, distance: _Distance) -> float:
     for _ in range(_SQUARES):
         step = _STEP * abs(x) or _STEP
         here, there = (distance.left(family.variant(y)) for y in (x, x + step))
-        if here is None or there is None or not (length := float(((there - here) ** 2).sum())):
+        if here is None or there is None or not (way := there - here).any():
             break
-        other = x - step * float((there - here) @ here) / length
-        if (found := distance.taken(family.variant(other))) <= most:
+        other = x - step * float(way @ here) / float(way @ way)
+        if not (found := distance.taken(family.variant(other))) > most:
             break
         x, most = other, found
     return x
@@ -100,7 +101,7 @@ class _Distance:
         self.sample = sample
         self.told = np.isfinite(sample.got)
         size = np.abs(sample.got[self.told])
-        self.unit = size + np.median(size) if size.size else size
+        self.unit = np.maximum(size + np.median(size), float(sample.format.eta)) if size.size else size
         whole = self.left(RIGHT)
         self.whole = 0.0 if whole is None else float((whole**2).sum())
 
