@@ -65,8 +65,9 @@ sparsemax = Theorem(
     "sparsemax",
     TOPIC,
     (
-        equals(SPARSEMAX, said("argmin", squared(norm(name("p") - S_)))),
-        " over weights p sums to 1, does not change when all scores are shifted, ",
+        "sparsemax gives the weights that are nearest to the scores, ",
+        relation(squared(norm(SPARSEMAX - S_)), "≤", squared(norm(name("p") - S_))),
+        " for all weights p; it does not change when all scores are shifted, ",
         equals(call("sparsemax", S_ + name("c") * ONES), SPARSEMAX),
         ", and ",
         relation(norm(SPARSEMAX - call("sparsemax", T_)), "≤", norm(S_ - T_)),
@@ -107,7 +108,8 @@ sparsemax = Theorem(
     ("It is the projection to the simplex, which is convex.",),
     (("both p and q are weights: not negative, with the sum 1; λ is never negative, and 0 where p is not",),),
     Glossary(
-        {"s": "n_k", "t": "n_k", "c": ""},
+        {"s": "n_k", "t": "n_k", "c": "", "x": "n_k"},
+        defined={"p": lambda reader: weights(reader.array("x"))},
         functions={"sparsemax": lambda reader, x: replace(x, array=sparse_weights(x.array))},
         sharp="attained",
     ),

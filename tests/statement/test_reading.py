@@ -17,6 +17,7 @@ from symattn.proof.expectation import law_with
 from symattn.statement.comparing import FalseStep
 from symattn.statement.glossary import Glossary
 from symattn.statement.section import Section
+from symattn.statement.sentences import defined
 
 Q, K, V, S, A, ONES = (Name(x) for x in ("Q", "K", "V", "S", "A", "𝟏"))
 e, s, t = Name("e"), Name("s"), Name("t")
@@ -243,3 +244,66 @@ def test_norms_and_logarithms() -> None:
     ):
         with pytest.raises(FalseStep):
             made.claim(formula, "")
+
+
+STEPS = Glossary(
+    {"X₀": "n", "A": "L n n", "s": "m+n", "B": "h n d"},
+    {"n": "n", "L": "L", "h": "h"},
+    {"i": "n", "l": "L", "j": "m+n", "c": "n"},
+    sets={"M": "m"},
+    functions={"last": lambda _, *x: x[-1], "first": lambda _, *x: x[0]},
+)
+X_L, X_0, NEXT = name("X", "L"), name("X", 0), equals(name("X", name("l") + 1), name("A", "l") * name("X", "l"))
+OVER_M = (nt.Big("sum", relation("j", sign, "M"), None, None, name("s", "j")) for sign in "∈∉")
+EVERY = total("j", 1, "N", name("s", "j"))
+
+
+def stepwise(**more: Any) -> Section:
+    made = Section(STEPS.also(**more))
+    found = defined(made.glossary, NEXT)
+    assert found is not None
+    made.glossary = found
+    return made
+
+
+TOGETHER: list[tuple[Relation, bool]] = [
+    (equals(name("X", 1), name("A", 1) * X_0), True),
+    (equals(name("X", 2), name("A", 1) * name("X", 1)), False),
+    (equals(X_L, X_0 + total("l", 0, name("L") - 1, name("A", "l") * name("X", "l") - name("X", "l"))), True),
+    (equals(X_L, X_0 + total("l", 0, name("L") - 1, name("A", "l") * X_0 - X_0)), False),
+    (equals(nt.Sum(tuple(OVER_M)), EVERY), True),
+    (equals(nt.Big("sum", relation("j", "∈", "M"), None, None, name("s", "j")), EVERY), False),
+    (relation(nt.Big("max", relation("j", "∈", "M"), None, None, name("s", "j")), "≤", call("max", s)), True),
+    (equals(call("last", name("B", 1), Name("…"), name("B", "h")), name("B", "h")), True),
+    (equals(call("first", name("B", 1), Name("…"), name("B", "h")), name("B", "h")), False),
+]
+
+
+@pytest.mark.parametrize(("formula", "holds"), TOGETHER)
+def test_steps_sets_and_dots(formula: Relation, holds: bool) -> None:
+    made = stepwise(sizes={"N": "m+n"}, families={"B": _block})
+    if holds:
+        assert made.claim(formula, "").evidence is not None
+    else:
+        with pytest.raises(FalseStep):
+            made.claim(formula, "")
+
+
+def _block(reader: Any, parts: tuple[Node, ...]) -> Any:
+    """B_1 or B_h."""
+    place = reader.whole_number(parts[0])
+    return reader.array("B")[place - 1]
+
+
+def test_ranks_and_determinants() -> None:
+    given = Glossary({"Q": "n d", "K": "n d", "x": "", "y": ""}, {"n": "n", "d": "d"}, exact=True)
+    made = Section(given)
+    low = relation(call("rank", Q * Transposed(K)), "≤", "d")
+    assert made.claim(low, "").evidence is not None
+    with pytest.raises(FalseStep):
+        made.claim(relation(call("rank", Q * Transposed(K)), "≤", 1), "")
+    x, y = Name("x"), Name("y")
+    square = nt.matrix([[x, 1], [1, y]])
+    assert made.claim(equals(call("det", square), x * y - 1), "").evidence is not None
+    with pytest.raises(FalseStep):
+        made.claim(equals(call("det", square), x * y + 1), "")
