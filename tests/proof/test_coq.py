@@ -15,7 +15,7 @@ from symattn.proof.coq.running import judged, settled
 from symattn.proof.coq.writing import lemmas
 from symattn.theorems import catalogue
 from symattn.theorems.coq import checked
-from symattn.theorems.runner import decide_one
+from symattn.theorems.runner import decide_one, run
 from tests.proof.coq_mutants import campaign, false_variants
 
 SOME = ("softmax-shift", "rope-relative", "value-bias-passes")
@@ -102,3 +102,19 @@ def test_a_whole_theorem_of_equations_and_bounds_has_the_grade() -> None:
     (told,) = checked([decide_one(catalogue()["two-block-merge"], explain=True)], "").found
     assert told.grade is Grade.PROVED
     assert told.not_by_coq == "it rests on induction over tiles, which the theory does not have"
+
+
+TEN = (
+    *("softmax-shift", "gqa-is-mha", "mla-absorb", "rope-relative", "causal-no-leak", "kv-cache-step"),
+    *("backward-dQ", "sink-is-extra-key", "value-gradient-conserved", "softmax-simplex"),
+)
+
+
+@pytest.mark.coq
+def test_the_catalogue_has_the_grade_where_it_had_it() -> None:
+    theorems = list(catalogue().values())
+    found = checked(run(theorems, catalogue, jobs=2, explain=True, cached=False), "", jobs=2).found
+    graded = {d.theorem.name for d in found if d.grade is Grade.COQ}
+    assert len(graded) >= 70
+    assert graded >= set(TEN)
+    assert all(d.not_by_coq for d in found if d.theorem.name not in graded)

@@ -18,7 +18,7 @@ from symattn.proof.coq.terms import Term, joined, number
 
 _MANY = 300  # terms of a sum
 _ROUNDS = 3  # of regrouping sums
-_DEEP = 4  # sums within each other, of which every order is tried
+_DEEP = 5  # sums within each other, of which every order is tried
 
 
 @dataclass(frozen=True)
