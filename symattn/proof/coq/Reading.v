@@ -19,8 +19,13 @@ Ltac read accepted size letter function env :=
   apply (accepts_ok _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) env ltac:(is_placed)
     ltac:(is_defined) ltac:(is_defined)).
 Ltac is_least := intros ? I at_; repeat (destruct I as [<-|I]; [cbn; cases; first [lra | given]|]); destruct I.
+Ltac is_given :=
+  intros ? I ? P; repeat (destruct I as [<-|I]; [cbn in P;
+    repeat match goal with H : Forall2 _ _ _ |- _ => inversion H; clear H; subst end;
+    repeat match goal with H : placed _ _ _ |- _ => destruct H as [? [-> ?]] end; cbn; given|]); destruct I.
 Ltac read_bound accepted size letter function env :=
-  apply (bounds_ok _ _ _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) ltac:(is_least) env
+  apply (bounds_ok _ _ _ _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) ltac:(is_least)
+    ltac:(is_given) env
     ltac:(is_placed) ltac:(is_defined) ltac:(is_defined)).
 Ltac read_sign accepted size letter function env :=
   apply (above_0_ok _ nil _ accepted size letter function ltac:(holds_in_world) env).

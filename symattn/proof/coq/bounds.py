@@ -25,8 +25,8 @@ def unsupported(sign: Mapping[str, Any]) -> str:
     if sign["only"] or sign["relation"] != "≥":
         return "it says more than ≤: where both sides are equal, or that they never are"
     known = set(map(str, sign["not negative"]))
-    if any(name.endswith(" = 0") for name in known) or known & {str(m["letter"]) for m in sign["meant"]}:
-        return "it rests on the sign of what a letter stands for"
+    if any(name.endswith(" = 0") for name in known):
+        return "it rests on what is assumed to be 0"
     return ""
 
 

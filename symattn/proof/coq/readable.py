@@ -146,6 +146,7 @@ class Stated:
     """``left`` = ``right`` or ``left`` ≤ ``right``, or 0 < ``right`` where there is no left side, at places ``free``.
 
     The arrays numbered in ``plus`` are positive, those in ``least`` not negative; ``circles`` are cosines and sines.
+    The terms in ``given``, with the sorts of their indices, are assumed not to be negative.
     """
 
     name: str
@@ -157,6 +158,7 @@ class Stated:
     plus: tuple[int, ...] = ()
     least: tuple[int, ...] = ()
     circles: tuple[tuple[int, int], ...] = ()
+    given: tuple[tuple[tuple[int, ...], Term], ...] = ()
 
     @property
     def sides(self) -> tuple[Term, ...]:
@@ -170,7 +172,7 @@ _TACTICS = {"=": "read", "<=": "read_bound", "<": "read_sign"}
 def readable(said: Stated) -> Readable:
     """The statement under its name, and its proof from the lemma ``accepted_name``."""
     reader = _Reader(said.names)
-    for side in said.sides:
+    for side in (*said.sides, *[x for _, x in said.given]):
         reader.see(side)
     scope: tuple[str, ...] = ()
     for _ in said.free:
@@ -195,6 +197,8 @@ def _words(reader: _Reader, said: Stated, divides: bool) -> Iterator[str]:
         yield f"Every entry of {', '.join(reader.arrays[k] for k in said.plus)} is more than 0"
     if said.least:
         yield f"No entry of {', '.join(reader.arrays[k] for k in said.least)} is negative"
+    if said.given:
+        yield "The hypotheses 0 <= … are those of the theorem"
     for c, s in said.circles:
         yield f"{reader.arrays[c]} and {reader.arrays[s]} are the cosine and the sine of the same angles"
     if reader.functions:
@@ -219,6 +223,13 @@ def _suppositions(reader: _Reader, said: Stated) -> Iterator[str]:
     for sign, k in (*(("<", k) for k in said.plus), *(("<=", k) for k in said.least)):
         over, entry = _entry(reader, k)
         yield f"({over}0 {sign} {entry})" if over else f"0 {sign} {entry}"
+    for sorts, x in said.given:
+        over = ""
+        scope: tuple[str, ...] = ()
+        for s in sorts:
+            scope = (*scope, reader.index(scope))
+            over += f"forall {scope[-1]}, ({scope[-1]} < {reader.sizes[s]})%nat -> "
+        yield f"({over}0 <= {reader.text(x, scope, 1)})"
     for c, s in said.circles:
         over, cosine = _entry(reader, c)
         sine = _entry(reader, s)[1]

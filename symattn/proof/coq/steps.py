@@ -290,6 +290,19 @@ def free_indices(x: Term, depth: int = 0) -> frozenset[int]:
     return frozenset().union(*[free_indices(y, depth + x.binds()) for y in x.below])
 
 
+def in_order(x: Term, scope: Sequence[int]) -> tuple[tuple[int, ...], Term]:
+    """A term with its free indices numbered as ``compact`` does in ``Clearing.v``, and their sorts."""
+    every = _occurring(x)
+    order = [i for n, i in enumerate(every) if i not in every[n + 1 :]]
+    return tuple(scope[i] for i in order), _renamed(x, {old: new for new, old in enumerate(order)})
+
+
+def _occurring(x: Term, depth: int = 0) -> list[int]:
+    if x.head == "Letter" or x.head.startswith("Is"):
+        return [i - depth for i in x.numbers[1 if x.head == "Letter" else 0 :] if i >= depth]
+    return [i for y in x.below for i in _occurring(y, depth + x.binds())]
+
+
 def _holds(x: Term, index: int) -> bool:
     return index in free_indices(x)
 

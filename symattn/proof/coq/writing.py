@@ -12,7 +12,7 @@ from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.coq.bounds import shaped, unsupported
 from symattn.proof.coq.readable import Readable, Stated, identifier, readable
-from symattn.proof.coq.steps import Step, steps
+from symattn.proof.coq.steps import Step, in_order, steps
 from symattn.proof.coq.terms import Names, Scope, Term, circles, number, term
 
 HEAD = """From Coq Require Import Reals List.
@@ -73,11 +73,12 @@ def bound(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], reg
         meant = {str(m["letter"]): ([i for i, _ in m["free"]], m["expression"]) for m in sign["meant"]}
         shown = read(in_place(shaped(read(sign["expression"], sorts), signs), meant), sorts)
         why = term(shown, scope, names)
+        given = tuple(_given(m, names) for m in sign["meant"] if array_of(str(m["letter"])) in signs.known)
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
     least = tuple(n for k, n in names.arrays.items() if array_of(k[0]) in signs.known and k[0] not in positive)
     pairs = tuple(circles(sign["rules"], names))
-    said = Stated(name, names, free, "<=", left, right, _named(names, positive), least, pairs)
+    said = Stated(name, names, free, "<=", left, right, _named(names, positive), least, pairs, given)
     gap = Term("Add", (), (right, Term("Mul", (), (number(-1), left))))
     return _lemma(said, "bounds", steps(free, (gap, why), frozenset(said.plus), regroup), regroup, why)
 
@@ -90,6 +91,13 @@ def _free(x: Mapping[str, Any]) -> tuple[Names, dict[str, str], Scope, tuple[int
     return names, sorts, scope, tuple(sort for _, sort in scope)
 
 
+def _given(meant: Mapping[str, Any], names: Names) -> tuple[tuple[int, ...], Term]:
+    """What a letter stands for that is assumed not to be negative."""
+    sorts = {str(name): str(sort) for name, sort in meant["free"]}
+    scope = tuple((i, names.sort(sort)) for i, sort in sorts.items())
+    return in_order(term(read(meant["expression"], sorts), scope, names), [sort for _, sort in scope])
+
+
 def _named(names: Names, words: Sequence[str]) -> tuple[int, ...]:
     return tuple(n for word in words for n in names.with_name(word))
 
@@ -100,13 +108,14 @@ def _positive(said: Stated) -> Lemma:
 
 
 def _lemma(said: Stated, by: str, hints: Sequence[Step], regroup: bool, why: Term | None = None) -> Lemma:
-    lists = [said.plus, *([said.least] if why else []), said.circles]
+    lists = [_list(map(str, x)) for x in (said.plus, *([said.least] if why else []), said.circles)]
+    lists += [_list(f"({_list(map(str, sorts))}, {x})" for sorts, x in said.given)] if why else []
     numbers = f"{len(said.names.sorts)} {6 if regroup else 1}"
     free = _list(map(str, said.free))
     sides = f"left_{said.name} right_{said.name}" + (f" why_{said.name}" if why else "")
     shown = f"""Definition steps_{said.name} : list step := {_list(map(str, hints))}.
 Lemma accepted_{said.name} :
-  {by} {" ".join(_list(map(str, x)) for x in lists)} {numbers} steps_{said.name} {free} {sides} = true.
+  {by} {" ".join(lists)} {numbers} steps_{said.name} {free} {sides} = true.
 Proof. vm_cast_no_check (eq_refl true). Qed."""
     return _whole(said, f"Definition why_{said.name} := {why}.\n{shown}" if why else shown)
 
