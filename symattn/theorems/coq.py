@@ -72,7 +72,9 @@ def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma]
     if decided.grade is not Grade.PROVED:
         return f"it is {decided.grade.value}: {decided.finding.evidence.where}"
     refused = [x for x in asked if x not in accepted]
-    if refused or not asked:
+    if not asked:
+        return "it has no equations and bounds"
+    if refused:
         reasons = dict.fromkeys(x.why for x in refused if x.why)
         return "; ".join((f"{len(refused)} of {len(asked)} equations and bounds are not accepted", *reasons))
     kinds = {str(c["kind"]) for c in decided.certificates} - {"certificate", "sign"}
@@ -96,6 +98,9 @@ def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgem
         words = "Sizes are from 1 on, arrays are functions of natural numbers, and sum n f is f(0) + … + f(n − 1)"
         out.append(md.Paragraph((". ".join((words, *supposed)) + ".",)))
         out += [md.Listing(r.statement, "coq") for r in shown]
+    if alike := sum(x.alike for x in accepted):
+        words = "the definitions, run on letters, make them so, and there is nothing left for Coq to show"
+        out.append(md.Note((f"In {alike} of {len(accepted)} both sides are written alike: {words}.",)))
     if len(accepted) > len(shown):
         out.append(md.Paragraph((f"{len(accepted) - len(shown)} more statements stand in the file that -o writes.",)))
     if why:

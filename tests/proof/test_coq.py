@@ -118,3 +118,13 @@ def test_the_catalogue_has_the_grade_where_it_had_it() -> None:
     assert len(graded) >= 70
     assert graded >= set(TEN)
     assert all(d.not_by_coq for d in found if d.theorem.name not in graded)
+
+
+@pytest.mark.coq
+def test_a_bound_that_rests_on_what_is_assumed_says_so_and_is_refused_without() -> None:
+    sign = next(c for c in records("rollout-stochastic") if c["kind"] == "sign")
+    (said,) = lemmas("so", [sign])
+    asked = [said, *lemmas("without", [{**sign, "not negative": []}])]
+    assert judged(asked).accepted == {"so"}
+    assert said.readable
+    assert "0 <= " in said.readable.statement

@@ -23,13 +23,17 @@ Import ListNotations.
 
 @dataclass(frozen=True)
 class Lemma:
-    """One equation: the name of its theorem, the whole text, and the statement for readers; or why there is none."""
+    """One equation: the name of its theorem, the whole text, and the statement for readers; or why there is none.
+
+    ``alike`` says that both sides are one term, so that the definitions made them equal before Coq saw them.
+    """
 
     name: str
     text: str = ""
     readable: Readable | None = None
     why: str = ""
     names: Names = field(default_factory=Names)
+    alike: bool = False
 
 
 def lemmas(theorem: str, certificates: Sequence[Mapping[str, Any]], regroup: bool = False) -> list[Lemma]:
@@ -127,7 +131,9 @@ def _whole(said: Stated, shown: str) -> Lemma:
         f"Definition {side}_{said.name} := {x}.\n" for side, x in (("left", said.left), ("right", said.right)) if x
     )
     text = f"Open Scope nat_scope.\n{sides}{shown}\nClose Scope nat_scope.\nOpen Scope R_scope.\n"
-    return Lemma(said.name, f"{text}{told.statement}\n{told.proof}\n", told, names=said.names)
+    return Lemma(
+        said.name, f"{text}{told.statement}\n{told.proof}\n", told, names=said.names, alike=said.left == said.right
+    )
 
 
 def simplified(equation: Mapping[str, Any], sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[Node, Node]:
