@@ -15,6 +15,7 @@ from .choices import did_you_mean, understood
 TABLE = {
     "derive": ("derive", "Why is it so? Derive a fact about attention, step by step."),
     "walk": ("walk", "Walk through an example of attention in exact numbers."),
+    "explore": ("explore", "Write a page to explore an example: scale, mask and format are chosen."),
     "draw": ("draw", "Draw a picture from the same numbers: SVG, PDF or PNG."),
     "claim": ("claim", "Check a claim about weights, similarities or expressions."),
     "prove": ("prove", "Is it always so? Prove theorems for all sizes, or your own."),

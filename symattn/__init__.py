@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from symattn.derivations import derive
     from symattn.derivations.claims import claim
     from symattn.derivations.walks import walk
+    from symattn.derivations.walks.explore import explore
     from symattn.document.model import Document
     from symattn.drawing import draw
     from symattn.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
@@ -94,6 +95,7 @@ _WHERE = {
     "draw": "symattn.drawing",
     "enclose": "symattn.attention.enclosed",
     "enclose_rows": "symattn.attention.enclosed",
+    "explore": "symattn.derivations.walks.explore",
     "evaluate": "symattn.attention.layers.evaluation",
     "jvp": "symattn.attention.derivative",
     "kind": "symattn.arrays",
@@ -150,6 +152,7 @@ __all__ = [
     "enclose",
     "enclose_rows",
     "evaluate",
+    "explore",
     "jvp",
     "kind",
     "like",

@@ -67,7 +67,7 @@ def derive(name: str = "scaling", **parameters: Any) -> Document:
     is out of range.
 
     >>> derive("scaling", d_k=4)
-    <derivation 'scaling': enclosed; print it, or .latex(), .markdown(), .json(), .save(path)>
+    <derivation 'scaling': enclosed; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>
     >>> print(derive("attention", d_k=2, n=3, causal=True).text().splitlines()[0])
     Attention, step by step                          n_q = n_k = 3, d_k = 2, d_v = 2
     """

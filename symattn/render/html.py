@@ -51,15 +51,19 @@ _MEANS = {
 
 def render(document: md.Document, *, fragment: bool = False) -> str:
     """The document as a whole page, or as a ``fragment``: one element that brings its own style."""
-    body = _Writer(document).body()
     mark = f"<!-- {made(document).replace('--', '- -')} -->"
-    inner = f'<style>{STYLE}</style>\n<article class="symattn">\n{body}\n</article>\n'
+    inner = f'<style>{STYLE}</style>\n<article class="symattn">\n{body(document)}\n</article>\n'
     if fragment:
         return f"{mark}\n{inner}"
     title = escape(plain_text(document.title))
     view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
     head = f'{mark}\n<!doctype html>\n<html lang="en"><head>{view}<title>{title}</title></head>'
     return f'{head}\n<body class="symattn-page">\n{inner}<script>{SCRIPT}</script>\n</body></html>\n'
+
+
+def body(document: md.Document) -> str:
+    """What is within the article: title, blocks and foot."""
+    return _Writer(document).body()
 
 
 class _Writer:
@@ -73,9 +77,9 @@ class _Writer:
         self.sections = iter(headings(document))
 
     def body(self) -> str:
-        found = [f"<header><h1>{_prose(self.document.title)}</h1>"]
+        found = [f"<header><h1>{prose(self.document.title)}</h1>"]
         if self.document.subtitle:
-            found.append(f"<p>{_prose(self.document.subtitle)}</p>")
+            found.append(f"<p>{prose(self.document.subtitle)}</p>")
         found.append("</header>")
         opened = 0
         for block, number in numbered(self.document):
@@ -91,7 +95,7 @@ class _Writer:
     def heading(self, block: md.Heading) -> str:
         number, _ = next(self.sections)
         tag = f"h{block.level + 1}"
-        place = f'<{tag} id="{self.prefix}-{number}">{_prose(block.title)}</{tag}>'
+        place = f'<{tag} id="{self.prefix}-{number}">{prose(block.title)}</{tag}>'
         return f"<details open><summary>{place}</summary>"
 
     def foot(self) -> str:
@@ -107,7 +111,7 @@ class _Writer:
             case md.Contents():
                 return self.contents()
             case md.Paragraph():
-                return f"<p>{_prose(block.text)}</p>"
+                return f"<p>{prose(block.text)}</p>"
             case md.Assumptions():
                 return f"<dl>{''.join(map(_assumption, block.items))}</dl>"
             case md.Steps():
@@ -119,22 +123,22 @@ class _Writer:
             case md.Values():
                 return self.values(block)
             case md.Caveat():
-                return f"<aside><b>{escape(block.title)}.</b> {_prose(block.text)}</aside>"
+                return f"<aside><b>{escape(block.title)}.</b> {prose(block.text)}</aside>"
             case md.Note():
-                return f"<aside><b>Note.</b> {_prose(block.text)}</aside>"
+                return f"<aside><b>Note.</b> {prose(block.text)}</aside>"
             case md.Items():
-                return f"<ul>{''.join(f'<li>{_prose(item)}</li>' for item in block.items)}</ul>"
+                return f"<ul>{''.join(f'<li>{prose(item)}</li>' for item in block.items)}</ul>"
             case md.Listing():
                 return f"<pre><code>{escape(block.text.rstrip())}</code></pre>"
         return ""
 
     def contents(self) -> str:
-        items = (f'<li><a href="#{self.prefix}-{n}">{n} {_prose(h.title)}</a></li>' for n, h in headings(self.document))
+        items = (f'<li><a href="#{self.prefix}-{n}">{n} {prose(h.title)}</a></li>' for n, h in headings(self.document))
         return f"<nav><ol>{''.join(items)}</ol></nav>"
 
     def values(self, block: md.Values) -> str:
         """The array in its forms; which is seen is chosen by buttons that need no script."""
-        head = f"<b>{escape(block.name)}</b> {_prose(block.reason)}{_grade(block.evidence)}"
+        head = f"<b>{escape(block.name)}</b> {prose(block.reason)}{_grade(block.evidence)}"
         shown = "".join(self.sheet(sheet, indexed(block.symbol, index)) for index, sheet in sheets(block))
         return f"<figure><figcaption>{head}</figcaption>{shown}</figure>"
 
@@ -163,7 +167,8 @@ def _array(symbol: nt.Node, sign: str, array: Any) -> str:
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
-def _prose(text: md.Text) -> str:
+def prose(text: md.Text) -> str:
+    """Running text."""
     return "".join(map(_inline, text)).strip()
 
 
@@ -176,8 +181,8 @@ def _inline(part: md.Inline) -> str:
 
 
 def _assumption(item: md.Assumption) -> str:
-    remark = f" ({_prose(item.remark)})" if item.remark else ""
-    return f"<dt>{escape(item.label)}</dt><dd>{_prose(item.text)}{remark}</dd>"
+    remark = f" ({prose(item.remark)})" if item.remark else ""
+    return f"<dt>{escape(item.label)}</dt><dd>{prose(item.text)}{remark}</dd>"
 
 
 def _grade(evidence: Evidence | None) -> str:
@@ -194,7 +199,7 @@ def _grade(evidence: Evidence | None) -> str:
 def _steps(block: md.Steps, number: int) -> str:
     rows, before = "", None
     for i, step in enumerate(block.items):
-        why = _prose(step.reason) + _grade(step.evidence)
+        why = prose(step.reason) + _grade(step.evidence)
         source = escape(tex(step.formula), quote=True)
         rows += f'<tr data-tex="{source}"><td>({number + i})</td>{_cells(step, before)}<td>{why}</td></tr>'
         before = step
@@ -220,7 +225,7 @@ def _display(inner: str) -> str:
 
 def _result(block: md.Result) -> str:
     grades = "".join(map(_grade, block.evidence))
-    text = f"<p>{_prose(block.text)}</p>" if block.text else ""
+    text = f"<p>{prose(block.text)}</p>" if block.text else ""
     shown = "".join(
         f'<div class="wide" data-tex="{escape(tex(f), quote=True)}">{_lines(f)}</div>' for f in block.formulas
     )
@@ -240,15 +245,15 @@ def _lines(formula: nt.Node) -> str:
 def _table(block: md.Table) -> str:
     above = ""
     if any(column.group for column in block.columns):
-        groups = (f'<th colspan="{end - start}" class="centre">{_prose(g)}</th>' for g, start, end in runs(block))
+        groups = (f'<th colspan="{end - start}" class="centre">{prose(g)}</th>' for g, start, end in runs(block))
         above = f"<tr>{''.join(groups)}</tr>"
-    titles = "".join(f'<th class="{c.align}">{_prose(c.title)}</th>' for c in block.columns)
+    titles = "".join(f'<th class="{c.align}">{prose(c.title)}</th>' for c in block.columns)
     rows = "".join(_tr(block, i, row) for i, row in enumerate(block.rows))
-    caption = f"<caption>{_prose(block.caption)}</caption>" if block.caption else ""
+    caption = f"<caption>{prose(block.caption)}</caption>" if block.caption else ""
     head = f"{caption}<thead>{above}<tr>{titles}</tr></thead>"
     return f'<div class="wide"><table class="data">{head}<tbody>{rows}</tbody></table></div>'
 
 
 def _tr(block: md.Table, number: int, row: tuple[md.Text, ...]) -> str:
-    cells = "".join(f'<td class="{c.align}">{_prose(x)}</td>' for c, x in zip(block.columns, row, strict=True))
+    cells = "".join(f'<td class="{c.align}">{prose(x)}</td>' for c, x in zip(block.columns, row, strict=True))
     return f"<tr{' class=shaded' if number in block.shaded else ''}>{cells}</tr>"

@@ -152,3 +152,18 @@ def test_samples() -> None:
         assert page.wrong == []
         titles = [b["title"] for b in json.loads(document.json()).get("blocks", []) if "title" in b]
         assert all(re.sub(r"\W", "", str(t)) in re.sub(r"\W", "", page.text) for t in titles if isinstance(t, str))
+
+
+def test_a_page_to_explore(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    assert main(["explore", "eight-step", "-o", str(path)]) == 0
+    shown = path.read_text(encoding="utf-8")
+    page = Page(shown)
+    assert page.wrong == []
+    assert shown.count("<section data-choice=") == 24
+    assert shown.count(" hidden>") == 23
+    assert len(shown) < 1_500_000
+    ids = re.findall(r' id="([^"]+)"', shown)
+    assert len(ids) == len(set(ids))
+    assert main(["explore", "eight-step", "-o", str(tmp_path / "page.txt")]) == 2
+    assert main(["explore", "nothing", "-o", str(path)]) == 2

@@ -58,7 +58,7 @@ def walk(
     >>> print(walk({"x": [[1, 0], ["1/2", 1]]}).text().splitlines()[0])
     the arrays                     n = 2, d_model = 2, d_k = 2, d_v = 2 · no scaling
     >>> walk("eight-step", query=2, dtype="float16")
-    <walk 'eight-step': checked; print it, or .latex(), .markdown(), .json(), .save(path)>
+    <walk 'eight-step': checked; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>
     """
     _check_words(dtype, rounding, query, all)
     sheet = sheet_of(source)

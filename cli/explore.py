@@ -1,0 +1,35 @@
+"""``symattn explore``: a page on which scale, mask and format of a walk are chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .errors import Status
+from .groups import Grouped
+from .progress import progress
+
+
+@click.command("explore", cls=Grouped, short_help="Write a page to explore an example: scale, mask, format.")
+@click.argument("source", default="eight-step", metavar="[EXAMPLE|FILE]")
+@click.option("-o", "--output", "path", metavar="FILE", required=True, help="Write FILE, a page: .html.")
+@click.option("--force", is_flag=True, help="Replace FILE even if symattn did not write it.")
+def command(source: str, path: str, force: bool) -> int:
+    """Write a page with all walks through an EXAMPLE or a FILE, on which the scale, the mask and the floating format
+    are chosen.
+
+    Every number is made when the page is written; it loads nothing, and works without a network.
+
+    \b
+    symattn explore -o page.html
+    symattn explore E1 -o page.html
+    """
+    from symattn.derivations.walks.explore import explore
+    from symattn.render import files
+
+    files.check(Path(path), force)
+    with progress("walking"):
+        found = explore(source)
+    found.save(path, force=force)
+    return Status.HOLDS

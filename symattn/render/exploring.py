@@ -1,0 +1,61 @@
+"""A page of several documents of which one is seen: which one is chosen by buttons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from symattn.document.model import Document, Text
+from symattn.document.text import plain_text
+from symattn.render.common import MARK
+from symattn.render.html import body, prose
+from symattn.render.html_style import SCRIPT, STYLE
+
+_STYLE = """
+.choose{position:sticky;top:0;background:var(--sa-paper);border-bottom:1px solid var(--sa-rule);z-index:1;
+display:flex;flex-wrap:wrap;gap:.2rem 2rem;padding:.6rem 0}
+.choose fieldset{border:0;padding:0;margin:0}.choose legend{float:left;margin-right:.7rem;color:var(--sa-mute)}
+.choose label{margin-right:.8rem;cursor:pointer}
+""".strip()
+_SCRIPT = """
+const form = document.querySelector('.choose'), parts = JSON.parse(form.dataset.parts);
+const choose = () => {
+  const wanted = parts.map(name => form.elements[name].value).join(' ');
+  for (const at of document.querySelectorAll('[data-choice]')) at.hidden = at.dataset.choice !== wanted;
+};
+form.addEventListener('change', choose);
+choose();
+""".strip()
+
+
+def page(command: str, choices: Mapping[str, Sequence[Text]], documents: Mapping[tuple[int, ...], Document]) -> str:
+    """The page: for each of ``choices`` a row of buttons, and the document of each combination of their numbers.
+
+    The first document is seen first; without its script the page shows all of them.
+    """
+    first = next(iter(documents))
+    shown = "".join(
+        f'<section data-choice="{" ".join(map(str, at))}" aria-live="polite"{"" if at == first else " hidden"}>'
+        f"{body(document)}</section>\n"
+        for at, document in documents.items()
+    )
+    rows = "".join(_row(name, words, first[i]) for i, (name, words) in enumerate(choices.items()))
+    form = f'<form class="choose" data-parts="{escape(json.dumps(list(choices)), quote=True)}">{rows}</form>'
+    view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+    title = escape(plain_text(documents[first].title))
+    head = f"{view}<title>{title}</title><style>{STYLE}\n{_STYLE}</style>"
+    without = "<noscript><style>[hidden]{display:block!important}.choose{display:none}</style></noscript>"
+    mark = f"<!-- {MARK}: {command.replace('--', '- -')} -->"
+    article = f'<article class="symattn">{form}\n{shown}</article>'
+    body_ = f'<body class="symattn-page">\n{article}\n<script>{SCRIPT}\n{_SCRIPT}</script>\n</body>'
+    return f'{mark}\n<!doctype html>\n<html lang="en"><head>{head}{without}</head>\n{body_}</html>\n'
+
+
+def _row(name: str, words: Sequence[Text], chosen: int) -> str:
+    radios = "".join(
+        f'<label><input type="radio" name="{escape(name, quote=True)}" value="{i}"{" checked" * (i == chosen)}>'
+        f" {prose(word)}</label>"
+        for i, word in enumerate(words)
+    )
+    return f"<fieldset><legend>{escape(name)}</legend>{radios}</fieldset>"
