@@ -25,7 +25,7 @@ def command(source: str, path: str, force: bool) -> int:
     symattn explore -o page.html
     symattn explore E1 -o page.html
     """
-    from symattn.derivations.walks.explore import explore
+    from symattn.drawing.explore import explore
     from symattn.render import files
 
     files.check(Path(path), force)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from symattn.derivations import derive
     from symattn.derivations.claims import claim
     from symattn.derivations.walks import walk
-    from symattn.derivations.walks.explore import explore
     from symattn.document.model import Document
     from symattn.drawing import draw
+    from symattn.drawing.explore import explore
     from symattn.errors import InputError, MissingExtra, Refused, SymattnError, Undecided
     from symattn.evidence import Evidence, Grade, Verdict
     from symattn.proof.theorem import theorem
@@ -95,7 +95,7 @@ _WHERE = {
     "draw": "symattn.drawing",
     "enclose": "symattn.attention.enclosed",
     "enclose_rows": "symattn.attention.enclosed",
-    "explore": "symattn.derivations.walks.explore",
+    "explore": "symattn.drawing.explore",
     "evaluate": "symattn.attention.layers.evaluation",
     "jvp": "symattn.attention.derivative",
     "kind": "symattn.arrays",

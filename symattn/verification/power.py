@@ -83,10 +83,11 @@ def _power(step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[
     """Looked for in cases that are evenly spread; of the first mistake in all of them, where these show none."""
     for mutation in alike:
         share = min((_shown(mutation, case) for case in tried[:: max(1, -(-len(tried) // _CASES))]), default=np.inf)
+        share = min(share, otherwise(mutation))
         if share < 1:
-            return Power(step, mutation.words, min(share, otherwise(mutation)))
+            return Power(step, mutation.words, share)
     share = next((x for x in (_shown(alike[0], case) for case in tried) if x < 1), np.inf)
-    return Power(step, alike[0].words, share if share < 1 else otherwise(alike[0]))
+    return Power(step, alike[0].words, share)
 
 
 def _changes(right: Outputs, mutation: Mutation, inputs: Inputs) -> bool:

@@ -11,7 +11,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from symattn.verification.arithmetic.ranking import APART, FITS, Found, arithmetic, confirmed, pair
 from symattn.verification.arithmetic.suspects import Sample
@@ -91,10 +90,9 @@ def tried(session: Session, taken: bool = True) -> Trial | None:
     sample = _sample(session, rng, taken)
     if sample is None:
         return None
-    with threadpool_limits(1, "blas"):  # products of these sizes are faster so
-        found = arithmetic(sample)
-        again = _sample(session, rng, taken) if found.wrong is not None else None
-        return Trial(sample, found, again is not None and confirmed(found, again))
+    found = arithmetic(sample)
+    again = _sample(session, rng, taken) if found.wrong is not None else None
+    return Trial(sample, found, again is not None and confirmed(found, again))
 
 
 def _sample(session: Session, rng: np.random.Generator, taken: bool) -> Sample | None:
