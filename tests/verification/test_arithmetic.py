@@ -56,7 +56,7 @@ def test_a_kernels_contract_is_the_one_that_gives_its_bits(stores: str, dtype: s
     assert found.best.share > found.next.share + 0.005, found.words
 
 
-_USUAL = (("bfloat16", "w", "scale 1.003"), ("float16", "p", "last key"))
+_USUAL = (("bfloat16", "w", "scale 1.003"),)
 _CASES = [(dtype, stores, wrong) for dtype in HALF for stores in ("", "w", "p", "s") for wrong in WRONG]
 
 
