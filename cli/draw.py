@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import stream
-from .bound import wholes, words
 from .choices import Choice
 from .errors import Status
 from .fields import NAMES, chosen, fields
@@ -29,14 +28,10 @@ _FORMS = ("svg", "pdf", "png")
 @click.argument("source", required=False, metavar="[EXAMPLE|FILE]")
 @click.option("--list", "wanted", is_flag=True, help="List the pictures and their parameters.")
 @click.option("--example", metavar="NAME", help="The same as EXAMPLE.")
-@click.option("--dk", callback=wholes, help="d_k, the largest one drawn; of error one or several: 64,128.")
-@click.option("--n", callback=wholes, help="Of error, numbers of keys: 64,256,1024.")
-@click.option("--dtype", callback=words, help="Of error, arithmetic: float32,float16.")
+@click.option("--dk", type=int, help="d_k, the largest one drawn.")
 @click.option("--tokens", type=int, help="Of masks, n, the number of tokens.")
 @click.option("--keys", type=int, help="Of masks, n_k, the number of keys, where it is another.")
-@click.option("--query", type=int, help="The query to follow; the first is 1.")
 @click.option("--head", type=int, help="The head whose weights are drawn; the first is 1.")
-@click.option("--tile", type=int, metavar="KEYS", help="Keys in a tile.")
 @click.option("--draws", type=int, help="How many scores are drawn for each size; by default 200.")
 @click.option("--seed", type=int, help="Seed of what is drawn at random.")
 @fields
@@ -46,7 +41,7 @@ _FORMS = ("svg", "pdf", "png")
 @_PICTURE("--fragment", is_flag=True, help="SVG to put into a page, whose colours it takes.")
 @_PICTURE("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
 def command(topic: str, wanted: bool, **wishes: Any) -> int:
-    """Draw a picture of TOPIC: scaling, saturation, weights, geometry, masks, error, shapes, rope or tiles.
+    """Draw a picture of TOPIC: scaling, saturation, weights or masks.
 
     Its numbers are those of the documents: exact, enclosed, or drawn with a seed that the picture states. Title and
     description say in words what is seen. Without -o the SVG is printed.
@@ -87,10 +82,6 @@ def _drawn(topic: str, wishes: dict[str, Any]) -> Picture:
     if example is not None and "source" in told:
         raise click.UsageError(f"the example is given twice: {told['source']} and --example {example}.")
     told |= {} if example is None else {"source": example}
-    if "dk" in told and topic != "error":
-        if len(told["dk"]) > 1:
-            raise click.UsageError(f"--dk: {topic} takes one size.")
-        (told["dk"],) = told["dk"]
     with progress(f"drawing {topic}"):
         return draw(topic, **told, **chosen(wishes))
 
