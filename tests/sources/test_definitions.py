@@ -10,7 +10,7 @@ import pytest
 
 from symattn import Attention, Block, RMSNorm, verify
 from symattn.sources import definitions
-from symattn.sources.verify import _request
+from symattn.sources.verify import requested
 
 
 def rms(x: Any, weight: Any, axis: int = -1) -> Any:
@@ -29,7 +29,7 @@ def of_axes(*numbers: int, axis: int = -1) -> Callable[..., Any]:
 
 def found(function: Callable[..., Any], spec: Any) -> tuple[set[int], tuple[str, ...]]:
     """The numbers of axes of x, and the notes."""
-    made = definitions.target(function, _request(spec, dtype="float32", framework="numpy"))
+    made = definitions.target(function, requested(spec, dtype="float32", framework="numpy"))
     subject = made.subject
     return {len(subject.axes_of("x", s)) for s in subject.shapes}, made.convention.notes
 
