@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from html import unescape
 from pathlib import Path
 
 from symattn.errors import InputError
@@ -14,7 +15,7 @@ from symattn.render.common import MARK
 # What these do is told by their arguments alone; ``verify`` and ``campaign`` run code that the file would choose.
 _REPEATED = ("derive", "walk", "claim", "prove", "bound", "examples", "report")
 _WRITING = ("-o", "--output", "--certificate", "--check")
-_MARK = re.compile(rf"^(?:% |<!-- )?{MARK}: (symattn .*?)(?: -->)?$", re.MULTILINE)
+_MARK = re.compile(rf"^(% |<!-- )?{MARK}: (symattn .*?)(?: -->)?$", re.MULTILINE)
 
 
 def check(path: Path) -> int:
@@ -28,7 +29,9 @@ def check(path: Path) -> int:
 def _words(text: str, path: Path) -> list[str]:
     """The words of the command behind ``symattn``. Raises InputError where it is none to repeat."""
     found = _MARK.findall(text)
-    command = json.loads(text).get("command", "") if format_of(path) == "json" else found[-1] if found else ""
+    opening, command = found[-1] if found else ("", "")
+    command = unescape(command) if opening == "<!-- " else command
+    command = json.loads(text).get("command", "") if format_of(path) == "json" else command
     try:
         words = shlex.split(command)[1:]
     except ValueError as error:

@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from symattn.drawing.colours import COLOURS
 from symattn.drawing.scene import RAISED, WIDTH, Box, Item, Label, Line, Mark, Point, Role, Scene
+from symattn.render.common import comment
 
 FONTS = "'Source Serif 4',Charter,'Bitstream Charter','Sitka Text',Cambria,Georgia,'DejaVu Serif',serif"
 LIFT = {-1: 0.22, 1: -0.38}
@@ -24,8 +25,8 @@ def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
     style = ' style="max-width:100%;height:auto">' if fragment else ">"
     words = f'<title id="{key}-t">{escape(scene.title)}</title><desc id="{key}-d">{escape(scene.description)}</desc>'
     own = "" if fragment else f'<style>{_style()}</style><rect class="paper" width="100%" height="100%"/>'
-    comment = f"<!-- {mark.replace('--', '- -')} -->\n" if mark and not fragment else ""
-    return f'{comment}{opening}{style}{words}{own}<g font-family="{FONTS}">{body}</g></svg>\n'
+    known = f"{comment(mark)}\n" if mark and not fragment else ""
+    return f'{known}{opening}{style}{words}{own}<g font-family="{FONTS}">{body}</g></svg>\n'
 
 
 def head(line: Line) -> tuple[tuple[Point, ...], tuple[Point, ...]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from html import escape
 from typing import Any
 
 from symattn.document import model as md
@@ -17,6 +19,14 @@ MARK = "Made with symattn"
 def made(document: md.Document) -> str:
     """The mark with the command that re-creates the document, on one line."""
     return " ".join((f"{MARK}: {document.command}" if document.command else MARK).split())
+
+
+def comment(text: str) -> str:
+    """A comment of HTML, XML or Markdown that ``text`` cannot end: in it are no two hyphens together, and no ">".
+
+    They are written as entities, so that ``html.unescape`` gives the text back.
+    """
+    return f"<!-- {re.sub('-(?=-)', '&#45;', escape(text, quote=False))} -->"
 
 
 def numbered(document: md.Document) -> Iterator[tuple[md.Block, int]]:

@@ -8,7 +8,7 @@ from html import escape
 
 from symattn.document.model import Document, Text
 from symattn.document.text import plain_text
-from symattn.render.common import MARK
+from symattn.render.common import MARK, comment
 from symattn.render.html import body, prose
 from symattn.render.html_style import SCRIPT, STYLE
 
@@ -46,7 +46,7 @@ def page(command: str, choices: Mapping[str, Sequence[Text]], documents: Mapping
     title = escape(plain_text(documents[first].title))
     head = f"{view}<title>{title}</title><style>{STYLE}\n{_STYLE}</style>"
     without = "<noscript><style>[hidden]{display:block!important}.choose{display:none}</style></noscript>"
-    mark = f"<!-- {MARK}: {command.replace('--', '- -')} -->"
+    mark = comment(f"{MARK}: {command}")
     article = f'<article class="symattn">{form}\n{shown}</article>'
     body_ = f'<body class="symattn-page">\n{article}\n<script>{SCRIPT}\n{_SCRIPT}</script>\n</body>'
     return f'{mark}\n<!doctype html>\n<html lang="en"><head>{head}{without}</head>\n{body_}</html>\n'

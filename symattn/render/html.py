@@ -15,6 +15,7 @@ from symattn.evidence import Evidence, Grade
 from symattn.render.common import (
     all_integers,
     chain,
+    comment,
     depth,
     headings,
     indexed,
@@ -51,7 +52,7 @@ _MEANS = {
 
 def render(document: md.Document, *, fragment: bool = False) -> str:
     """The document as a whole page, or as a ``fragment``: one element that brings its own style."""
-    mark = f"<!-- {made(document).replace('--', '- -')} -->"
+    mark = comment(made(document))
     inner = f'<style>{STYLE}</style>\n<article class="symattn">\n{body(document)}\n</article>\n'
     if fragment:
         return f"{mark}\n{inner}"

@@ -7,7 +7,7 @@ import re
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.tex import tex, words
-from symattn.render.common import heading, headings, indexed, ledger, made, numbered, sheets, steps_are
+from symattn.render.common import comment, heading, headings, indexed, ledger, made, numbered, sheets, steps_are
 from symattn.render.tex_lines import Setter, centred, first_sides, sheet, step_rows
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$])")
@@ -24,7 +24,7 @@ _SETTER = Setter(tex, lambda shown, room: shown, 46.0)
 
 def render(document: md.Document) -> str:
     """The document as Markdown: formulas in ``math`` fences and dollars, no macro of our own, no numbering."""
-    parts = [f"<!-- {made(document).replace('-->', '--&gt;')} -->", "# " + prose(document.title)]
+    parts = [comment(made(document)), "# " + prose(document.title)]
     if document.subtitle:
         parts.append(prose(document.subtitle))
     for block, number in numbered(document):

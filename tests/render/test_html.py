@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from cli.main import main
-from symattn import Document, bound, claim, derive, prove, verify, walk
+from symattn import Document, bound, claim, derive, draw, prove, verify, walk
 from symattn.derivations import names
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.tex import COLOURS
+from symattn.drawing import svg
 from symattn.render import render
+from symattn.render.common import MARK, comment
+from symattn.render.exploring import page
+from symattn.render.files import written_by_symattn
 from symattn.render.mathml import ROLES, mathml
 from tests.render import samples
 
@@ -115,6 +120,29 @@ def test_no_text_becomes_markup() -> None:
     assert found.text.count("alert(1)") >= len(blocks)
 
 
+@pytest.mark.parametrize("text", ["'--->", "-->", "--!>", "->", ">", "--dk 4 -", "---"])
+def test_no_text_ends_a_comment(text: str, tmp_path: Path) -> None:
+    shown = comment(f"{MARK}: {text}")
+    inside = shown.removeprefix("<!-- ").removesuffix(" -->")
+    assert "--" not in inside
+    assert ">" not in inside
+    assert unescape(inside) == f"{MARK}: {text}"
+    written = tmp_path / "page.html"
+    written.write_text(shown, encoding="utf-8")
+    assert written_by_symattn(written)
+
+
+@pytest.mark.parametrize("form", ["html", "markdown"])
+def test_no_command_becomes_a_script(form: str) -> None:
+    evil = "symattn verify 'a--->.py:<img src=x>'"
+    document = md.Document("listing", "x", ("x",), (), command=evil)
+    found = Page(render(document, form, **({"fragment": True} if form == "html" else {})))
+    assert "img" not in found.tags
+    assert "img" not in Page(page(evil, {"a": (("b",),)}, {(0,): document})).tags
+    scene = draw("masks", tokens=2).scene
+    assert "img" not in Page(svg.render(scene, mark=evil)).tags
+
+
 def test_arrays_have_their_forms() -> None:
     shown = walk().html()
     assert shown.count('type="radio"') >= 10
@@ -140,6 +168,8 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert page.read_text(encoding="utf-8") == derive("shift").html()
     assert main(["derive", "shift", "-o", str(page)]) == 0  # its own file is written again
     assert main(["derive", "shift", "--check", str(page)]) == 0
+    assert main(["derive", "scaling", "--dk", "4", "-o", str(page)]) == 0
+    assert main(["check", str(page)]) == 0  # the command is read from the mark
     page.write_text("<!doctype html><p>mine</p>", encoding="utf-8")
     assert main(["derive", "shift", "-o", str(page)]) == 2
     assert main(["derive", "shift", "-f", "html", "--fragment"]) == 0
