@@ -37,8 +37,8 @@ _CALL = under("How the function is called")
 def command(target: str, output: Output, **wishes: Any) -> int:
     """Tell what TARGET, a function that computes attention in half precision, stores on the way.
 
-    One call with 256 tokens is compared, bit for bit, with the definition in which scores, weights, exponentials or
-    scaled queries are stored. A mistake in the function is told with its arithmetic.
+    One call with 256 tokens is compared, bit for bit, with the definition in which scores, weights, exponentials,
+    scaled queries or the scale are stored. A mistake in the function is told with its arithmetic.
 
     \b
     symattn arithmetic attn.py:kernel --causal --framework torch

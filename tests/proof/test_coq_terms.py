@@ -171,7 +171,7 @@ def test_a_maximum_is_over_what_is_not_masked(masked: bool, monkeypatch: pytest.
     inside = ["masked", ["is", "≤", ["j"], ["i"]], ["letter", "s", [["j"]]]]
     largest = ["function", "max", ["bound", "j", "n", inside]]
     equation = {"free": [["i", "n"]], "left": largest, "right": largest}
-    (made,) = lemmas("x", [{"equations": [equation], "rules": [], "positive": []}])
+    (made,) = lemmas("x", [{"kind": "certificate", "equations": [equation], "rules": [], "positive": []}])
     s = [2.0, 1.0, 5.0]
     found = [value_of(made, "left", {"n": 3}, lambda key, indices: s[indices[0]], [i]) for i in range(3)]
     assert (found == [2.0, 2.0, 5.0]) is masked
@@ -183,7 +183,7 @@ def test_an_array_at_a_permuted_index_is_an_array_of_its_own(permuted: bool, mon
         monkeypatch.setattr("symattn.proof.coq.terms._letter", lambda key, *rest: _letter((key[0], ()), *rest))
     equation = {"free": [["i", "n"]], "left": ["letter", "s", [["i", "pi"]]], "right": ["letter", "s", [["i"]]]}
     monkeypatch.setattr("symattn.proof.coq.writing.sides", lambda left, right, scope: (left, right))
-    (made,) = lemmas("x", [{"equations": [equation], "rules": [], "positive": []}])
+    (made,) = lemmas("x", [{"kind": "certificate", "equations": [equation], "rules": [], "positive": []}])
     s = [2.0, 1.0, 5.0]
 
     def entry(key: tuple[Any, ...], indices: Sequence[int]) -> float:

@@ -12,12 +12,14 @@ HALF = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 def kernel(
     q: Array, k: Array, v: Array, dtype: str, *, stores: str = "", tile: int = 64, scale: float = 1.0,
     cap: float | None = None, edge: int = 0, lost: bool = False, causal: bool = True, exponential: float = 0.0,
+    constant: str = "",
 ) -> Array:  # fmt: skip
     """``stores``: letters of what is stored beside the output: s scores, q scaled queries, w weights, p exponentials of
-    tiles where they meet the values; ``exponential``: how far these are off."""
+    tiles where they meet the values; ``exponential``: how far these are off; ``constant``: what is stored of the scale,
+    itself, what is divided by, or its product with log₂ e."""
     half = HALF[dtype]
     q, k, v = (a.astype(np.float32) for a in (q, k, v))
-    c = np.float32(scale / np.sqrt(q.shape[-1]))
+    c = _scale(np.float32(scale / np.sqrt(q.shape[-1])), constant, half)
     s = _kept(q * c, half) @ k.mT if "q" in stores else _kept(q @ k.mT, half if "s" in stores else None) * c
     s = s if cap is None else np.float32(cap) * np.tanh(s / np.float32(cap))
     n, m = s.shape[-2:]
@@ -26,6 +28,14 @@ def kernel(
         seen[:, -1] = False
     s = np.where(seen, s, -np.inf).astype(np.float32)
     return _weighted(s, v, half, stores, tile, exponential).astype(half)
+
+
+def _scale(c: np.float32, constant: str, half: type) -> np.float32:
+    stored: dict[str, float] = {
+        "": c, "factor": half(c), "divisor": 1 / np.float32(half(1 / c)),
+        "base 2": np.float32(half(c * np.float32(np.log2(np.e)))) * np.float32(np.log(2)),
+    }  # fmt: skip
+    return np.float32(stored[constant])
 
 
 def _kept(x: Array, half: type | None) -> Array:

@@ -55,7 +55,7 @@ class Answer(Printable):
         head = "The arithmetic" if told.known else "The arithmetic is"
         blocks: list[Block] = [
             Paragraph((f"{head}: {told.words}.",)),
-            *([Paragraph((f"There is a mistake in it: {fault.message}.",))] if fault else []),
+            *([Paragraph((f"These bits are what comes with a mistake: {fault.message}.",))] if fault else []),
             self._table(),
             Note((f"One call with normal numbers: {shapes}; {told.outputs} outputs. {_SAMPLED}",)),
         ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import log, sqrt
 from typing import Literal
 
 import numpy as np
@@ -23,12 +23,19 @@ from symattn.verification.rules.storing import rounded
 from symattn.verification.target import Inputs
 
 Powers = Literal["", "normalised", "alone", "summed"]
+Scale = Literal["", "factor", "divisor", "base 2"]
 _POWERS: dict[Powers, str] = {
     "": "",
     "normalised": "weights are stored",
     "alone": "exponentials are stored for the values, not for their sum",
     "summed": "exponentials are stored for the values and for their sum",
 }
+_SCALE: dict[Scale, str] = {
+    "factor": "the scale is a number of the format",
+    "divisor": "what scores are divided by is a number of the format",
+    "base 2": "the scale times log₂ e is a number of the format",
+}
+_LOG2E = 1 / log(2)
 _SCORES = {"scores": "scores", "scaled": "scaled scores", "capped": "capped scores", "biased": "biased scores"}
 #: Arrays before the scores and after the values: a model keeps them, and a kernel may.
 _AROUND = ("q", "k", "v", "q_rotated", "k_rotated", "q_normed", "k_normed", "attended")
@@ -45,7 +52,7 @@ class Contract:
              (``alone``), or where it is summed, too (``summed``)
     tiles    m is the running maximum over tiles of so many keys (None: the largest score of the row)
     queries  queries are stored after they are multiplied by the scale
-    scale    the scale is a number of the format
+    scale    the scale c is rounded to the format: c itself, 1/c, or c log₂ e
     nearest  outputs are stored to nearest; else they are cut off toward zero
 
     >>> print(Contract(Format("bfloat16"), ("scores",), "normalised", nearest=False).words)
@@ -57,7 +64,7 @@ class Contract:
     powers: Powers = ""
     tiles: int | None = None
     queries: bool = False
-    scale: bool = False
+    scale: Scale = ""
     nearest: bool = True
 
     @property
@@ -70,7 +77,7 @@ class Contract:
         """The same without the format."""
         told = []
         if self.scale:
-            told.append("the scale is a number of the format")
+            told.append(_SCALE[self.scale])
         if self.queries:
             told.append("queries are stored after they are scaled")
         if self.scores:
@@ -102,8 +109,8 @@ def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iter
 def near(contract: Contract, spec: Attention) -> Iterator[Contract]:
     """The same contract with one thing more: outputs that are cut off, a scale that is a number of the format."""
     yield replace(contract, nearest=False)
-    if not contract.queries and spec.score == "dot" and spec.scale not in ("given", "1/d_k"):
-        yield replace(contract, scale=True)
+    if spec.score == "dot" and spec.scale != "given":
+        yield from (replace(contract, scale=way) for way in _SCALE)
 
 
 def replay(
@@ -149,10 +156,21 @@ def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], 
     c = float(x[place] / s[place]) if s[place] else 1 / sqrt(size(values, "q"))
     if not np.allclose(x, s * c, rtol=_ONE, atol=_ONE * float(np.abs(x).max())):
         raise ValueError("these scores are not scaled by one number")
-    if contract.scale:
-        return np.asarray(s * float(contract.format.rounded(np.asarray(c))))
+    c = _constant(contract, c)
+    if not contract.queries:
+        return np.asarray(s * c)
     q, k = (values[n] for n in step(spec, values, "scores").of[:2])
     return np.asarray(rounded(contract.format, q * c).astype(x.dtype) @ k.mT)
+
+
+def _constant(contract: Contract, c: float) -> float:
+    """The scale as it is stored."""
+    unit = {"": 0.0, "factor": 1.0, "divisor": 1.0, "base 2": _LOG2E}[contract.scale]
+    if not unit:
+        return c
+    x = 1 / c if contract.scale == "divisor" else c * unit
+    stored = float(contract.format.rounded(np.asarray(x)))
+    return 1 / stored if contract.scale == "divisor" else stored / unit
 
 
 def _weights(contract: Contract, at: At, w: np.ndarray) -> np.ndarray:

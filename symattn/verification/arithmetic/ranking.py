@@ -23,6 +23,7 @@ FITS = 0.98  # of the bits: what a contract has at least that is the function's 
 ROW = 0.5  # of the bits of every row, likewise,
 _NEAR = 4  # unless its outputs are within so many unit roundoffs of its largest: one weight may lie beside a tie
 APART = 0.02  # by how much a mistake with its contract must have more of the bits than any contract without one
+_FIRST = 3  # contracts that are tried with one thing more
 _STEP = 2.0**-8  # of a fitted number, by which it is moved at first to fit the bits better,
 _HALVINGS = 14  # how often that is halved,
 _DIGITS = (2, 3, 4, 5, 6)  # the digits it is written with,
@@ -82,8 +83,11 @@ def arithmetic(sample: Sample) -> Found:
     with threadpool_limits(1, "blas"):  # products of these sizes are faster so
         found = Found(tuple(_ranked(sample)))
         wrong = None if found.best.fits else _mistaken(sample)
-    named = wrong is not None and wrong.fits and wrong.score >= found.best.score + APART
-    return replace(found, wrong=wrong) if named else found
+    if wrong is None or not wrong.fits:
+        return found
+    right = sorted((*found.right, *_beside(sample, wrong.contract)), key=_by_score)
+    found = Found(tuple(right))
+    return replace(found, wrong=wrong) if wrong.score >= found.best.score + APART else found
 
 
 def confirmed(found: Found, sample: Sample) -> bool:
@@ -91,7 +95,8 @@ def confirmed(found: Found, sample: Sample) -> bool:
     if found.wrong is None:
         return False
     again = pair(sample, found.wrong.contract, found.wrong.mistake)
-    return again.fits and again.score >= _ranked(sample)[0].score + APART
+    right = min((*_ranked(sample), *_beside(sample, found.wrong.contract)), key=_by_score)
+    return again.fits and again.score >= right.score + APART
 
 
 def moved(sample: Sample, contract: Contract, mistake: Mistake) -> float:
@@ -108,15 +113,20 @@ def pair(sample: Sample, contract: Contract, mistake: Mistake | None = None) -> 
         return Pair(contract, mistake, 0.0, 0.0)
     made, got = made[told], sample.got[told]
     same, off = made == got, np.abs(made - got).max(axis=-1)
-    near = off <= _NEAR * float(sample.format.u) * np.abs(got).max(axis=-1)
-    return Pair(contract, mistake, float(same.mean()), float(np.where(near, 1.0, same.mean(axis=-1)).min()))
+    close = off <= _NEAR * float(sample.format.u) * np.abs(got).max(axis=-1)
+    return Pair(contract, mistake, float(same.mean()), float(np.where(close, 1.0, same.mean(axis=-1)).min()))
 
 
 def _ranked(sample: Sample, mistake: Mistake | None = None) -> list[Pair]:
     """The contracts, the best first; of as many bits, the order stays."""
     found = sorted((pair(sample, c, mistake) for c in _contracts(sample)), key=_by_score)
-    more = (pair(sample, c, mistake) for c in near(found[0].contract, sample.spec))
+    more = [pair(sample, c, mistake) for p in found[:_FIRST] for c in near(p.contract, sample.spec)]
     return sorted((*found, *more), key=_by_score)
+
+
+def _beside(sample: Sample, contract: Contract) -> list[Pair]:
+    """A contract without a mistake, and with one thing more: a scale that is stored may look like a mistake."""
+    return [pair(sample, c) for c in (contract, *near(contract, sample.spec))]
 
 
 def _contracts(sample: Sample) -> Iterator[Contract]:
