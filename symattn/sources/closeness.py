@@ -32,7 +32,7 @@ from symattn.verification.sharp.sample import chosen, only
 Arrays = dict[str, np.ndarray]
 _MOST = 5_000_000  # products of weights and values that balls are made for at once
 _FEW = 20_000  # products, up to which balls take no time
-_LOOKED = 32  # accused rows that the worst case looks at, the worst ones
+_LOOKED = 32  # accused rows that the worst case looks at, the worst one among them
 _MEANS = 64  # rows of each head whose means are taken
 _FORM = 64  # entries of the inputs up to which an exact form is sought
 
@@ -135,7 +135,7 @@ def _sharp(
         return _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
     if accused is None:
         return _in_means(spec, inputs, got, how, alpha, rows)
-    some = list(accused.rows[:_LOOKED] if accused.counts else accused.rows)
+    some = sorted(accused.rows[:_LOOKED] if accused.counts else accused.rows)
     less, mine = only(spec, inputs, some)
     part = got[..., some, :]
     measured = _within(less, mine, precision, part)
@@ -143,7 +143,7 @@ def _sharp(
     if certified or not accused.counts:
         return certified
     *front, row, column = accused.worst
-    at = (*front, 0, column)
+    at = (*front, some.index(row), column)
     y, o = part[at], measured.exact[at]
     return "\n".join(
         (

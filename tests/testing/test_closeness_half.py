@@ -187,6 +187,18 @@ def test_some_rows_alone_are_judged() -> None:
         assert_close_to_exact(out, q, k, v, Attention(normaliser="sigmoid", heads=H), precision="float16", rows=3)
 
 
+def test_the_worst_row_need_not_be_the_first() -> None:
+    """Each row is held by the worst case to the keys that it sees, not to those of another."""
+    q, k, v = made(FP16, normal, SHAPE)
+    out, (_, heads, _) = tiles(q, k, v, FP16), every_head(CAUSAL, {"q": q, "k": k, "v": v})
+    b = block(CAUSAL, heads[0], np.arange(N))
+    sharp = b.tolerance(Stores(FP16, 2), factor(out.size, 5e-10))
+    for row, times in ((155, 1.01), (156, 1.02), (158, 1.01)):
+        out[0, row, 3] = b.o[row, 3] + times * sharp[row, 3]
+    text = words(out, q, k, v, CAUSAL, precision="float16")
+    assert text.startswith("3 of 12800 elements are beyond rounding to nearest in float16\nThe worst is out[0, 156, 3]")
+
+
 def test_edges_are_always_among_the_rows() -> None:
     from symattn.verification.sharp.sample import chosen
 

@@ -16,6 +16,7 @@ from symattn.render import render
 from symattn.verification.sharp.blocks import Block, block
 from symattn.verification.sharp.limits import Stores, factor, half_ulp
 from symattn.verification.sharp.means import of_mean
+from symattn.verification.sharp.sample import only
 
 F = Format("float16")
 
@@ -137,3 +138,9 @@ def test_half_an_ulp_is_that_of_the_format() -> None:
     near = F.cast(x)
     wanted = np.spacing(near).astype(float) / 2
     assert half_ulp(F, near.astype(float)).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("rows", [[5, 1, 7], [5, 6, 7], [7, 5]])
+def test_each_query_alone_has_its_own_mask(rows: list[int]) -> None:
+    _, inputs = only(Attention(causal=True), drawn(9), rows)
+    assert (inputs["mask"] == np.tri(9, dtype=bool)[rows]).all()

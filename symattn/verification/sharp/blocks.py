@@ -203,9 +203,9 @@ def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, l
 
 
 def allowed(head: Head, rows: np.ndarray, keys: slice) -> np.ndarray:
-    """What some queries see of a range of keys, (r, n)."""
-    start, stop = int(rows[0]), int(rows[-1]) + 1
-    runs = [slice(start, stop)] if stop - start == len(rows) else [slice(int(i), int(i) + 1) for i in rows]
+    """What some queries, in any order, see of a range of keys, (r, n)."""
+    together = bool((np.diff(rows) == 1).all())
+    runs = [slice(int(i), int(j) + 1) for i, j in ([(rows[0], rows[-1])] if together else zip(rows, rows, strict=True))]
     seen = [head.seen.tile(run, keys) for run in runs]
     shapes = [(run.stop - run.start, keys.stop - keys.start) for run in runs]
     return np.concatenate([np.ones(of, bool) if s is None else s for s, of in zip(seen, shapes, strict=True)])
