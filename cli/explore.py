@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from .errors import Status
@@ -25,10 +23,10 @@ def command(source: str, path: str, force: bool) -> int:
     symattn explore -o page.html
     symattn explore E1 -o page.html
     """
-    from symattn.drawing.explore import explore
+    from symattn.drawing.explore import explore, named
     from symattn.render import files
 
-    files.check(Path(path), force)
+    files.check(named(path), force)
     with progress("walking"):
         found = explore(source)
     found.save(path, force=force)

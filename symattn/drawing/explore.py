@@ -23,9 +23,12 @@ _FORMATS = ("float32", "float64", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Exploration:
-    """The walks of all choices, each a document whose every number was made when the page was."""
+    """The walks of all choices, each a document whose every number was made when the page was.
 
-    source: str
+    ``command`` makes the same page; it is empty where none does, as for arrays and for fields given in Python.
+    """
+
+    command: str
     choices: Mapping[str, tuple[Text, ...]]
     documents: Mapping[tuple[int, ...], Document]
 
@@ -33,22 +36,27 @@ class Exploration:
         """The page."""
         from symattn.render.exploring import page
 
-        return page(shlex.join(("symattn", "explore", self.source)), self.choices, self.documents)
+        return page(self.command, self.choices, self.documents)
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write the page. Raises ``InputError`` for a file that symattn did not write unless ``force`` is true."""
         from symattn.render import files
 
-        if Path(path).suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"{path} is no page; mend: a name that ends with .html")
-        files.write(Path(path), self.html(), force)
+        files.write(named(path), self.html(), force)
+
+
+def named(path: str | Path) -> Path:
+    """The path of a page. Raises ``InputError`` for a name that is not one of a page."""
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{path} is no page; mend: a name that ends with .html")
+    return Path(path)
 
 
 def explore(source: str | PathLike[str] | Mapping[str, Any] = "eight-step", **fields: Any) -> Exploration:
     """All walks through an example with each scale, mask and floating format, as one page that switches between them.
 
-    Combinations that the example's sizes or specification do not allow are left out; ``source`` and ``fields`` are
-    those of ``walk``. Raises ``InputError`` where no combination is left.
+    Combinations that the example's sizes or specification do not allow are left out, and the page says so where one is
+    chosen; ``source`` and ``fields`` are those of ``walk``. Raises ``InputError`` where no combination is left.
 
     >>> found = explore("eight-step")
     >>> len(found.documents), found.choices["mask"]
@@ -66,7 +74,8 @@ def explore(source: str | PathLike[str] | Mapping[str, Any] = "eight-step", **fi
     if len({(i, j) for i, j, _ in documents}) < len(_SCALES) * len(_MASKS):
         raise InputError(f"{first.name} has no walk for each scale and mask; mend: an example of softmax attention")
     choices = {"scale": tuple(words for words, _ in _SCALES), "mask": _said(_MASKS), "format": _said(_FORMATS)}
-    return Exploration(str(source) if not isinstance(source, Mapping) else first.name, choices, documents)
+    command = "" if fields or isinstance(source, Mapping) else shlex.join(("symattn", "explore", str(source)))
+    return Exploration(command, choices, documents)
 
 
 def _said(words: Iterable[str]) -> tuple[Text, ...]:

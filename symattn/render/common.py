@@ -16,9 +16,9 @@ MARK = "Made with symattn"
 """Opens every LaTeX and Markdown file, in a comment, and closes every text, so that a file can be known as ours."""
 
 
-def made(document: md.Document) -> str:
-    """The mark with the command that re-creates the document, on one line."""
-    return " ".join((f"{MARK}: {document.command}" if document.command else MARK).split())
+def made(command: str) -> str:
+    """The mark with the command that re-creates a file, where there is one, on one line."""
+    return " ".join((f"{MARK}: {command}" if command else MARK).split())
 
 
 def comment(text: str) -> str:

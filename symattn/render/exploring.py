@@ -8,7 +8,7 @@ from html import escape
 
 from symattn.document.model import Document, Text
 from symattn.document.text import plain_text
-from symattn.render.common import MARK, comment
+from symattn.render.common import comment, made
 from symattn.render.html import body, prose
 from symattn.render.html_style import SCRIPT, STYLE
 
@@ -22,17 +22,25 @@ _SCRIPT = """
 const form = document.querySelector('.choose'), parts = JSON.parse(form.dataset.parts);
 const choose = () => {
   const wanted = parts.map(name => form.elements[name].value).join(' ');
-  for (const at of document.querySelectorAll('[data-choice]')) at.hidden = at.dataset.choice !== wanted;
+  const none = document.querySelector('.none');
+  none.hidden = false;
+  for (const at of document.querySelectorAll('[data-choice]')) {
+    at.hidden = at.dataset.choice !== wanted;
+    if (!at.hidden) none.hidden = true;
+  }
 };
 form.addEventListener('change', choose);
 choose();
 """.strip()
 
+_NONE = '<p class="none" role="status" hidden>There is no walk for this choice.</p>'
+
 
 def page(command: str, choices: Mapping[str, Sequence[Text]], documents: Mapping[tuple[int, ...], Document]) -> str:
     """The page: for each of ``choices`` a row of buttons, and the document of each combination of their numbers.
 
-    The first document is seen first; without its script the page shows all of them.
+    The first document is seen first; where a combination has none, a line says so. Without its script the page shows
+    all of them. ``command`` made the page; it is empty where no command does.
     """
     first = next(iter(documents))
     shown = "".join(
@@ -45,9 +53,9 @@ def page(command: str, choices: Mapping[str, Sequence[Text]], documents: Mapping
     view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
     title = escape(plain_text(documents[first].title))
     head = f"{view}<title>{title}</title><style>{STYLE}\n{_STYLE}</style>"
-    without = "<noscript><style>[hidden]{display:block!important}.choose{display:none}</style></noscript>"
-    mark = comment(f"{MARK}: {command}")
-    article = f'<article class="symattn">{form}\n{shown}</article>'
+    without = "<noscript><style>[data-choice][hidden]{display:block!important}.choose{display:none}</style></noscript>"
+    mark = comment(made(command))
+    article = f'<article class="symattn">{form}\n{_NONE}\n{shown}</article>'
     body_ = f'<body class="symattn-page">\n{article}\n<script>{SCRIPT}\n{_SCRIPT}</script>\n</body>'
     return f'{mark}\n<!doctype html>\n<html lang="en"><head>{head}{without}</head>\n{body_}</html>\n'
 

@@ -52,7 +52,7 @@ _MEANS = {
 
 def render(document: md.Document, *, fragment: bool = False) -> str:
     """The document as a whole page, or as a ``fragment``: one element that brings its own style."""
-    mark = comment(made(document))
+    mark = comment(made(document.command))
     inner = f'<style>{STYLE}</style>\n<article class="symattn">\n{body(document)}\n</article>\n'
     if fragment:
         return f"{mark}\n{inner}"

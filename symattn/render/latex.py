@@ -103,7 +103,7 @@ def render(document: md.Document, *, fragment: bool = False) -> str:
     """The document for pdflatex; ``fragment`` leaves out preamble, title page and colours."""
     writer = Writer(fragment)
     body = writer.body(document)
-    comment = "% " + made(document).replace("\n", " ")
+    comment = "% " + made(document.command).replace("\n", " ")
     if fragment:
         packages = "amsmath,amssymb,graphicx" if r"\resizebox" in body else "amsmath,amssymb"
         return f"{comment}\n% Needs \\usepackage{{{packages}}}\n{body}\n"

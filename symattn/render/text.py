@@ -80,7 +80,7 @@ class Writer:
         lines += self.evidence(document)
         if document.verdict is not None:
             lines += ["", self.paint(document.verdict.value.upper(), "1")]
-        return [*lines, "", rule, self.plain(made(document))]
+        return [*lines, "", rule, self.plain(made(document.command))]
 
     def flat(self, words: md.Text) -> str:
         return self.prose(words).replace(NBSP, " ")

@@ -18,6 +18,7 @@ from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.tex import COLOURS
 from symattn.drawing import svg
+from symattn.drawing.explore import explore
 from symattn.render import render
 from symattn.render.common import MARK, comment
 from symattn.render.exploring import page
@@ -191,9 +192,27 @@ def test_a_page_to_explore(tmp_path: Path) -> None:
     page = Page(shown)
     assert page.wrong == []
     assert shown.count("<section data-choice=") == 24
-    assert shown.count(" hidden>") == 23
+    assert len(re.findall("<section [^>]* hidden>", shown)) == 23
     assert len(shown) < 1_500_000
     ids = re.findall(r' id="([^"]+)"', shown)
     assert len(ids) == len(set(ids))
     assert main(["explore", "eight-step", "-o", str(tmp_path / "page.txt")]) == 2
     assert main(["explore", "nothing", "-o", str(path)]) == 2
+
+
+def test_a_wrong_name_is_refused_before_any_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("symattn.drawing.explore.explore", lambda source: pytest.fail("it walks"))
+    assert main(["explore", "-o", str(tmp_path / "x.svg")]) == 2
+
+
+def test_a_choice_without_a_walk_is_told() -> None:
+    document = md.Document("listing", "x", ("x",), ())
+    shown = page("", {"mask": (("none",), ("causal",))}, {(0,): document})
+    assert '<p class="none" role="status" hidden>There is no walk for this choice.</p>' in shown
+    assert "none.hidden = false" in shown
+    assert "[data-choice][hidden]{display:block" in shown  # without the script only the walks are shown
+
+
+@pytest.mark.parametrize(("source", "fields"), [("eight-step", {"softcap": 5}), ({"x": [[1, 0], [0, 1]]}, {})])
+def test_a_page_that_no_command_makes_names_none(source: str | dict[str, object], fields: dict[str, object]) -> None:
+    assert explore(source, **fields).html().startswith(f"<!-- {MARK} -->\n")
