@@ -203,7 +203,15 @@ def test_e_to_the_power_of_what_is_masked_is_0_there(masked: bool, monkeypatch: 
     inside = ["masked", ["is", "≤", ["j"], ["i"]], ["letter", "s", [["j"]]]]
     total = ["total", "j", "n", ["exp", inside]]
     (made,) = lemmas(
-        "x", [{"equations": [{"free": [["i", "n"]], "left": total, "right": total}], "rules": [], "positive": []}]
+        "x",
+        [
+            {
+                "kind": "certificate",
+                "equations": [{"free": [["i", "n"]], "left": total, "right": total}],
+                "rules": [],
+                "positive": [],
+            }
+        ],
     )
     found = [value_of(made, "left", {"n": 3}, lambda key, indices: 0.0, [i]) for i in range(3)]
     assert (found == [1.0, 2.0, 3.0]) is masked

@@ -80,7 +80,10 @@ OTHERS: dict[str, Callable[[], md.Printable]] = {
 }
 
 
-@pytest.mark.parametrize("topic", names())
+_OFTEN = ("scaling", "matrix-form", "online-softmax")
+
+
+@pytest.mark.parametrize("topic", [pytest.param(n, marks=() if n in _OFTEN else pytest.mark.deep) for n in names()])
 def test_derivations_are_pages(topic: str) -> None:
     _well(derive(topic))
 
