@@ -193,7 +193,7 @@ def test_the_worst_row_need_not_be_the_first() -> None:
     out, (_, heads, _) = tiles(q, k, v, FP16), every_head(CAUSAL, {"q": q, "k": k, "v": v})
     b = block(CAUSAL, heads[0], np.arange(N))
     sharp = b.tolerance(Stores(FP16, 2), factor(out.size, 5e-10))
-    for row, times in ((155, 1.01), (156, 1.02), (158, 1.01)):
+    for row, times in ((155, 1.02), (156, 1.03), (158, 1.02)):
         out[0, row, 3] = b.o[row, 3] + times * sharp[row, 3]
     text = words(out, q, k, v, CAUSAL, precision="float16")
     assert text.startswith("3 of 12800 elements are beyond rounding to nearest in float16\nThe worst is out[0, 156, 3]")
