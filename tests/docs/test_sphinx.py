@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -12,6 +14,8 @@ pytestmark = pytest.mark.docs
 from sphinx.application import Sphinx  # noqa: E402
 from sphinx.errors import ExtensionError  # noqa: E402
 
+from symattn import draw  # noqa: E402
+
 
 def built(folder: Path, page: str, builder: str = "html") -> str:
     (folder / "conf.py").write_text('extensions = ["symattn.plugins.sphinx"]\n', encoding="utf-8")
@@ -19,15 +23,16 @@ def built(folder: Path, page: str, builder: str = "html") -> str:
     out = folder / builder
     app = Sphinx(folder, folder, out, folder / "doctrees", builder, status=None, warning=None, warningiserror=True)
     app.build()
-    found = {"html": "index.html", "text": "index.txt"}.get(builder)
-    return (out / found if found else next(out.glob("*.tex"))).read_text(encoding="utf-8")
+    found = {"html": "index.html", "text": "index.txt", "latex": "*.tex", "man": "*.1", "texinfo": "*.texi"}[builder]
+    return next(out.glob(found)).read_text(encoding="utf-8")
 
 
 def test_an_answer_in_every_form(tmp_path: Path) -> None:
     page = ".. symattn:: derive shift\n"
     assert '<article class="symattn">' in built(tmp_path, page)
     assert r"\begin{align*}" in built(tmp_path, page, "latex")
-    assert "Softmax sees only differences" in built(tmp_path, page, "text")
+    for builder in ("text", "man", "texinfo"):
+        assert "Softmax sees only differences" in built(tmp_path, page, builder)
 
 
 def test_a_picture_and_a_formula(tmp_path: Path) -> None:
@@ -37,13 +42,36 @@ def test_a_picture_and_a_formula(tmp_path: Path) -> None:
     assert "(proved)" in shown
 
 
+@pytest.mark.parametrize("builder", ["latex", "text", "man", "texinfo"])
+def test_a_picture_is_told_in_words_where_it_is_not_drawn(builder: str, tmp_path: Path) -> None:
+    shown = built(tmp_path, ".. symattn:: draw masks --causal --tokens 3\n\nBy :symattn:`scaling:5`.\n", builder)
+    picture = draw("masks", causal=True, tokens=3)
+    words = re.sub(r"[\W\d]|sphinx\w*", "", shown)
+    assert re.sub(r"[\W\d]", "", picture.title) in words
+    assert re.sub(r"[\W\d]", "", picture.description) in words
+    assert r"\mu" in shown if builder == "latex" else "μ" in shown or r"\(*m" in shown
+
+
+def test_the_run_for_another_form_must_end_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ran(words: list[str]) -> CompletedProcess[str]:
+        return CompletedProcess(words, 0 if "html" in words else 2, "<p>x</p>", "a fault")
+
+    monkeypatch.setattr("symattn.plugins.sphinx._ran", ran)
+    assert "<p>x</p>" in built(tmp_path, ".. symattn:: derive shift\n")
+    for builder in ("latex", "text"):
+        with pytest.raises(ExtensionError, match="ends with 2 and not 0: a fault"):
+            built(tmp_path, ".. symattn:: derive shift\n", builder)
+
+
 @pytest.mark.parametrize(
     ("page", "words"),
     [
         (".. symattn:: claim weights 0.3 0.7 0.1\n", "ends with 1 and not 0"),
         (".. symattn:: claim weights 0.3 0.7\n   :exit: 1\n", "ends with 0 and not 1"),
         (".. symattn:: derive nothing\n", "ends with 2 and not 0"),
-        ("By :symattn:`scaling:900`.\n", "has no step 900"),
+        ("By :symattn:`scaling:900`.\n", "has no step '900'; mend"),
+        ("By :symattn:`scaling:x`.\n", "has no step 'x'; mend: TOPIC:NUMBER"),
+        ("By :symattn:`scaling`.\n", "has no step ''; mend: TOPIC:NUMBER"),
         ("By :symattn:`nothing:1`.\n", "nothing"),
     ],
 )
