@@ -82,15 +82,17 @@ class _Writer:
         if self.document.subtitle:
             found.append(f"<p>{prose(self.document.subtitle)}</p>")
         found.append("</header>")
-        opened = 0
+        opened: list[int] = []  # the levels of the headings whose parts are not closed
         for block, number in numbered(self.document):
             if isinstance(block, md.Heading):
-                shut = opened if block.level == 1 else max(opened - 1, 0)
-                found += ["</details>"] * shut + [self.heading(block)]
-                opened += 1 - shut
+                while opened and opened[-1] >= block.level:
+                    found.append("</details>")
+                    opened.pop()
+                found.append(self.heading(block))
+                opened.append(block.level)
             else:
                 found.append(self.block(block, number))
-        found += ["</details>"] * opened + [self.foot()]
+        found += ["</details>"] * len(opened) + [self.foot()]
         return "\n".join(part for part in found if part)
 
     def heading(self, block: md.Heading) -> str:

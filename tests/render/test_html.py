@@ -109,6 +109,15 @@ def _well(document: Document) -> None:
     assert all(f" {grade}" in Page(whole).text for grade in grades)
 
 
+@pytest.mark.parametrize(("levels", "depths"), [((2, 2, 1, 2, 2, 1), (0, 0, 0, 1, 1, 0)), ((1, 1, 2), (0, 0, 1))])
+def test_a_part_stands_in_that_of_the_heading_above_it(levels: tuple[int, ...], depths: tuple[int, ...]) -> None:
+    blocks = tuple(md.Heading(("x",), level) for level in levels)
+    shown = render(md.Document("listing", "x", ("x",), blocks), "html", fragment=True)
+    assert Page(shown).wrong == []
+    before = (shown[: m.start()] for m in re.finditer("<details open>", shown))
+    assert tuple(b.count("<details") - b.count("</details") for b in before) == depths
+
+
 def test_no_text_becomes_markup() -> None:
     evil = "<script>alert(1)</script>\" onclick='x' --> &amp;"
     blocks: list[md.Block] = [
