@@ -13,15 +13,37 @@ from enum import Enum
 class Grade(Enum):
     """How an equality is known."""
 
-    COQ = "coq"  # as proved, and the proof assistant Coq has checked every equation and bound of it anew
-    PROVED = "proved"  # for all sizes, under the printed hypotheses: the checker accepted the certificate
-    ARGUED = "argued"  # as proved, but for a last step in words, which is printed
-    CHECKED = "checked"  # exactly, at the sizes listed, and hard to fool
-    TESTED = "tested"  # random identity test, probability of a wrong yes at most epsilon
-    ENCLOSED = "enclosed"  # rigorously, for this input
-    SAMPLED = "sampled"  # floating point agreed
-    REFUTED = "refuted"  # with a counterexample
-    UNDECIDED = "undecided"  # never a pass
+    COQ = "coq"
+    PROVED = "proved"
+    ARGUED = "argued"
+    CHECKED = "checked"
+    TESTED = "tested"
+    ENCLOSED = "enclosed"
+    SAMPLED = "sampled"
+    REFUTED = "refuted"
+    UNDECIDED = "undecided"
+
+    @property
+    def means(self) -> str:
+        """What the grade says, as pages and the table in docs/trust.md print it.
+
+        >>> Grade.ENCLOSED.means
+        'rigorously, for this input'
+        """
+        return _MEANS[self]
+
+
+_MEANS = {
+    Grade.COQ: "as proved, and the proof assistant Coq has checked every equation and bound of it anew",
+    Grade.PROVED: "for all sizes, under the printed hypotheses; an independent checker accepted the certificate",
+    Grade.ARGUED: "as proved, but for a last step in words, which is printed",
+    Grade.CHECKED: "exactly, at the sizes that are listed, and hard to fool",
+    Grade.TESTED: "by a random identity test whose probability of a wrong yes is at most ε",
+    Grade.ENCLOSED: "rigorously, for this input",
+    Grade.SAMPLED: "floating point agreed on what was tried",
+    Grade.REFUTED: "there is a counterexample, which is printed",
+    Grade.UNDECIDED: "nothing is known, which is never a pass",
+}
 
 
 class Verdict(Enum):

@@ -37,17 +37,6 @@ _MARKS = {
     Grade.COQ: "∎", Grade.PROVED: "∎", Grade.ARGUED: "∴", Grade.CHECKED: "✓", Grade.TESTED: "✓", Grade.ENCLOSED: "✓",
     Grade.SAMPLED: "≈", Grade.REFUTED: "✗", Grade.UNDECIDED: "?",
 }  # fmt: skip
-_MEANS = {
-    Grade.COQ: "for all sizes, and Coq has checked every equation of it anew",
-    Grade.PROVED: "for all sizes, under the printed hypotheses; the independent checker accepted the certificate",
-    Grade.ARGUED: "for all sizes, but for a last step in words, which is printed",
-    Grade.CHECKED: "exactly, at the sizes that are listed",
-    Grade.TESTED: "by random tests whose probability of a wrong yes is bounded",
-    Grade.ENCLOSED: "rigorously, for this input",
-    Grade.SAMPLED: "in floating point, on what was tried",
-    Grade.REFUTED: "there is a counterexample",
-    Grade.UNDECIDED: "nothing is known",
-}
 
 
 def render(document: md.Document, *, fragment: bool = False) -> str:
@@ -193,7 +182,7 @@ def _grade(evidence: Evidence | None) -> str:
     if evidence is None:
         return ""
     grade = evidence.grade
-    inside = f"{_MEANS[grade]}{'; ' + escape(evidence.where) if evidence.where else ''}"
+    inside = f"{grade.means}{'; ' + escape(evidence.where) if evidence.where else ''}"
     word = escape(str(Evidence(grade, "", evidence.epsilon)))
     return f' <details class="grade"><summary>{_MARKS[grade]} {word}</summary><span>{inside}</span></details>'
 

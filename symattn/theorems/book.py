@@ -9,18 +9,6 @@ from symattn.document.model import Block, Code, Document, Emph, Text
 from symattn.evidence import Grade
 from symattn.theorems.documents import Decided, blocks, closing, counts, record, titled
 
-_GRADES = {
-    Grade.COQ: "as proved, and the proof assistant Coq has checked every equation and bound of it anew",
-    Grade.PROVED: "for all sizes, under the hypotheses that are printed; the checker accepted its certificate",
-    Grade.ARGUED: "as proved, but for a last step in words, which is printed",
-    Grade.CHECKED: "exactly, at the sizes that are listed",
-    Grade.TESTED: "by a random identity test, with the bound on its error that is printed",
-    Grade.ENCLOSED: "rigorously, for the input that is named",
-    Grade.SAMPLED: "floating point agreed",
-    Grade.REFUTED: "there is a counterexample",
-    Grade.UNDECIDED: "open, which is never a pass",
-}
-
 
 def book(found: Sequence[Decided], command: str) -> Document:
     """A chapter for each topic, a section for each theorem, and how to read them."""
@@ -42,9 +30,7 @@ def _reading(found: Sequence[Decided]) -> tuple[Block, ...]:
         " is a statement much like it, which the same method must refute: a method that accepts everything shows"
         " nothing. Any section can be made again with "
     )
-    rows = tuple(
-        ((Emph(g.value),), (meaning,), (str(grades.count(g)),)) for g, meaning in _GRADES.items() if g in grades
-    )
+    rows = tuple(((Emph(g.value),), (g.means,), (str(grades.count(g)),)) for g in Grade if g in grades)
     columns = (
         md.Column(("grade",), "left"),
         md.Column(("how it is known",), "left"),

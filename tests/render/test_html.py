@@ -19,6 +19,7 @@ from symattn.document import notation as nt
 from symattn.document.tex import COLOURS
 from symattn.drawing import svg
 from symattn.drawing.explore import explore
+from symattn.evidence import Evidence, Grade
 from symattn.render import render
 from symattn.render.common import MARK, comment
 from symattn.render.exploring import page
@@ -169,6 +170,16 @@ def test_formulas() -> None:
     assert "<mfrac><mn>1</mn><mn>2</mn></mfrac>" in mathml(nt.node(1) / 2)
     assert Page(mathml((nt.name("a") + 1) * (nt.name("b") - nt.name("c")))).text == "(a+1)\u2062(b−c)"
     assert mathml(nt.relation("a", "<", "b")).count("&lt;") == 1
+
+
+@pytest.mark.parametrize("grade", Grade)
+def test_pages_and_documentation_say_the_same_of_a_grade(grade: Grade) -> None:
+    evidence = Evidence(grade, "", 1e-9 if grade is Grade.TESTED else None)
+    block = md.Steps((md.Step(nt.equals("a", "b"), ("so",), evidence),))
+    assert f"<span>{grade.means}</span>" in render(md.Document("listing", "x", ("x",), (block,)), "html")
+    named = grade.value + " ε" * (grade is Grade.TESTED)
+    trust = Path(__file__).parents[2] / "docs" / "trust.md"
+    assert f"\n| {named} | {grade.means} |\n" in trust.read_text(encoding="utf-8")
 
 
 def test_every_role_has_a_colour() -> None:
