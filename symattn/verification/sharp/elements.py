@@ -25,8 +25,8 @@ Rows = dict[tuple[int, ...], np.ndarray]
 class Accused:
     """What is beyond the sharp tolerance: ``rows`` of each head, and the worst element.
 
-    ``certain`` is how many times the worst row is beyond what all roundings can do together, for every way to store
-    queries. ``guard`` is the largest share of the tolerance that right replays need on the worst rows; the filter
+    ``certain`` is how many times the worst row is beyond what all roundings can do together, for each of ``ways`` at
+    least. ``guard`` is the largest share of the tolerance that right replays need on the worst rows; the filter
     ``counts`` where it is below ``GUARD``.
     """
 
@@ -64,7 +64,7 @@ def exact(spec: Attention, inputs: Mapping[str, Any]) -> Enclosed:
 
 
 def judged(spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float) -> Accused | None:
-    """What of ``got`` is beyond the sharp tolerance, whichever way queries are stored; None where nothing is."""
+    """What of ``got`` is beyond the sharp tolerance, whichever of ``ways`` is taken; None where one has nothing."""
     spec, every, _ = every_head(spec, inputs)
     lam = factor(got.size, alpha)
     rows: Rows = {head.index: np.arange(got.shape[-2]) for head in every}
@@ -103,7 +103,7 @@ def _some(rows: Rows, count: int) -> Rows:
 
 
 class _Tried:
-    """One way to store queries, on some rows of each head: what is beyond, and the worst."""
+    """One way to scale scores and store queries, on some rows of each head: what is beyond, and the worst."""
 
     def __init__(
         self, how: Stores, got: Floats, lam: float, taken: tuple[tuple[Attention, Head], ...], rows: Rows

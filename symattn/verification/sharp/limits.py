@@ -6,9 +6,10 @@ implementation returns; D is a direction: numbers for some elements, which do no
 
   N1  *what is stored.* In the input's format, of unit roundoff u and half least number η: scores at most ``scores``
       times (0: they stay wide; 2: as products and scaled; 3: and capped); weights once, divided by their sum or
-      relative to any reference, before the sum is taken of them or after; and the output. All else is float32, of
-      roundoff w, with exponentials off by at most ε = 2⁻¹³, rescalings included, up to a factor common to the row,
-      and tanh of a cap by 2⁻¹¹ of itself.
+      relative to any reference, before the sum is taken of them or after; and the output. The scale is exact, or a
+      number of the format: rounded once, as itself, as what scores are divided by, or with log₂ e in it. All else is
+      float32, of roundoff w, with exponentials off by at most ε = 2⁻¹³, rescalings included, up to a factor common to
+      the row, and tanh of a cap by 2⁻¹¹ of itself.
   N2  *rounding to nearest.* Roundings are independent random numbers of mean 0, each at most half an ulp of what is
       rounded; those of equal numbers are the same one.
 
@@ -43,7 +44,9 @@ of y − o. It remains to find h x̄, and the second order. For each row let a_j
    its h x̄ = (half an ulp of what it may be at most) · D is one more term, and u² |D| |o| is added to r. ∎
 
 Without N2, under N1 alone, |⟨D, y − o⟩| ≤ Σ h |x̄| + r, with Σ p_j E_j in the place of β: all roundings err together.
-What is beyond this for every way to store queries needs no law of rounding, and is accused whatever the guard says.
+What is beyond this for each of the ways that ``sharp.ways`` lists (constants for the scale, and whether queries are
+stored scaled) needs no law of rounding, and is accused whatever the guard says. The limits above are those of one such
+way, with its constant and its queries known; an output is accused only if it is beyond those of each.
 
 N2 is false for right kernels on some inputs: where all weights of a row lie within an ulp (scores near 0, as at
 initialisation), or values near each other share their sign, roundings go together. So nothing is claimed by this alone:

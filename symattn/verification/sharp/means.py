@@ -37,7 +37,8 @@ class Direction(NamedTuple):
 class Mean:
     """A mean beyond its limit: in which part of the output, what it looks like, and what right replays need of it.
 
-    ``certain`` is how many times it is what all roundings can do together, for every way to store queries.
+    ``share`` and ``certain`` are how many times it is its limit, and what all roundings can do together, for each of
+    ``ways`` at least.
     """
 
     place: str
@@ -55,12 +56,14 @@ class Mean:
 def judged(
     spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float, rows: Sequence[int]
 ) -> Mean | None:
-    """The mean that is farthest beyond its limit, whichever way queries are stored; None where none is.
+    """The mean that is farthest beyond its limit, whichever of ``ways`` is taken; None where none is in one of them.
 
-    ``got`` (…, r, d_v) are the outputs of the queries in ``inputs``, which are those called ``rows``.
+    Where it is and what it looks like is said for the first way, the scale and arrays as given; its share is that of
+    the way that has the least. ``got`` (…, r, d_v) are the outputs of the queries in ``inputs``, which are those called
+    ``rows``.
     """
     spec, every, _ = every_head(spec, inputs)
-    best: tuple[Worst, _Scan] | None = None
+    first = best = None
     certain = np.inf
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
         scan = _Scan(taken, how, alpha)
@@ -68,9 +71,12 @@ def judged(
         if worst is None or worst[0] <= 1:
             return None
         certain = min(certain, scan.certainty(worst, got))
-        if best is None or worst[0] < best[0][0]:
-            best = worst, scan
-    return None if best is None else best[1].told(best[0], rows, certain)
+        first = first or scan.told(worst, rows)
+        if best is None or worst[0] < best[0]:
+            best = worst[0], scan
+    if first is None or best is None:
+        return None
+    return Mean(*first, best[0], best[1].guard(), certain)
 
 
 class Limits:
@@ -213,16 +219,17 @@ class _Scan:
             limit += float(Limits(b, self.how, self.lam).lawless(d[m])[rows].sum())
         return abs(total) / limit if limit > 0 else 0.0
 
-    def told(self, worst: Worst, rows: Sequence[int], certain: float) -> Mean:
-        """What is beyond the limit, with the guard: the largest share of right replays."""
-        share, name, (m, *at), theta, off = worst
+    def told(self, worst: Worst, rows: Sequence[int]) -> tuple[str, str]:
+        """In which part of the output a mean is, and what it looks like."""
+        _, name, (m, *at), theta, off = worst
         head = f"head {list(self.indices[at[0]])}" if name in ("head", "one") and self.indices[0] else ""
         row = f"row {rows[at[-1]]}" if name in ("row", "one") else ""
+        return ", ".join(filter(None, (head, row))) or "of all rows", self.names[m](theta, off)
+
+    def guard(self) -> float:
+        """The largest share of right replays."""
         made = zip(*(replays(b, self.how) for _, b in self.blocks), strict=True)
-        guard = max((found[0] for outs in made if (found := self.largest(outs))), default=0.0)
-        return Mean(
-            ", ".join(filter(None, (head, row))) or "of all rows", self.names[m](theta, off), share, guard, certain
-        )
+        return max((found[0] for outs in made if (found := self.largest(outs))), default=0.0)
 
 
 def directions(b: Block) -> Iterator[Direction]:

@@ -1,7 +1,7 @@
-"""Right ways to compute that are no noise: which queries and keys are stored, scaled, before they meet.
+"""Right ways to compute whose effect is not random: which constant scales scores, and which scaled arrays are stored.
 
-What is stored then is known, so that such a kernel is held to the output of these queries and keys instead. And the
-guard: right ways to store the weights, replayed on the same rows, say whether roundings are independent there.
+What is stored then is known, so that such a kernel is held to the output of this scale, these queries and keys instead.
+And the guard: right ways to store the weights, replayed on the same rows, say whether roundings are independent there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from fractions import Fraction
 from math import log, sqrt
 from numbers import Real
 
+import numpy as np
+
+from symattn.arrays.formats import Format
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.verification.arithmetic.contracts import family, replay
@@ -22,18 +25,35 @@ TILE = 64  # of running maxima that are replayed; other tiles do alike
 
 
 def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, Head]]:
-    """As given; queries stored times the scale, or times the scale and log₂ e; queries and keys stored times its root.
+    """With the scale as it is or as a constant of the format; queries, or queries and keys, stored times it or not.
 
-    With wide scores only the first: nothing but weights is stored then.
+    For each scale: as given; queries stored times the scale, or times the scale and log₂ e; queries and keys stored
+    times its root. With wide scores only the first of these: nothing but weights is stored then.
     """
     yield spec, head
     s = _scale(spec, head.q.shape[-1])
-    if not how.scores or spec.base == 2 or s is None or s <= 0:
+    if not s:
+        return
+    constants = _constants(s, how.format, 1.0 if spec.base == 2 or spec.softcap is not None else log(2))
+    yield from ((replace(spec, scale=c), head) for c in constants)
+    if not how.scores or spec.base == 2 or s < 0:
         return
     stored, one = how.format.rounded, replace(spec, scale=1)
-    yield one, replace(head, q=stored(head.q * s))
-    yield replace(spec, scale=log(2)), replace(head, q=stored(head.q * (s / log(2))))
-    yield one, replace(head, q=stored(head.q * sqrt(s)), k=stored(head.k * sqrt(s)))
+    for c in (s, *constants):
+        yield one, replace(head, q=stored(head.q * c))
+        yield replace(spec, scale=log(2)), replace(head, q=stored(head.q * (c / log(2))))
+        yield one, replace(head, q=stored(head.q * sqrt(c)), k=stored(head.k * sqrt(c)))
+
+
+def _constants(s: float, f: Format, unit: float) -> list[float]:
+    """s as a number of the format, as what scores are divided by, and times 1/unit: log₂ e if powers of 2 may follow.
+
+    Numbers below the normal ones, which are far from s, are left out.
+    """
+    with np.errstate(all="ignore"):
+        found = f.rounded(np.array([s, s / unit, 1 / s])) * np.array([1, unit, 1])
+        found[2] = 1 / found[2]
+    return [c for c in sorted(set(found.tolist())) if c != s and abs(c / s - 1) <= 2 * f.u]
 
 
 def _scale(spec: Attention, width: int) -> float | None:

@@ -24,7 +24,8 @@ _KEYS = 8192  # that inputs are drawn for, at most
 class Sharp:
     """The sharp tolerance of each element, (…, n_q, d_v), and of weighted means of them, but for ``alpha`` each.
 
-    ``words`` say for which inputs. The hypotheses and the proof: ``verification.sharp.limits``.
+    ``words`` say for which inputs. The scale is exact here; for the other hypotheses, and the proof, see
+    ``verification.sharp.limits``.
     """
 
     elements: Floats

@@ -35,6 +35,7 @@ from symattn.verification.tolerances.weighing import KEYS, ROWS, Weighed
 
 ARGUED = Evidence(Grade.ARGUED, "by the rule printed, under A1 and A2")
 FOR_INPUTS = Evidence(Grade.ARGUED, "by the rule printed, for these inputs, under A1")
+_HYPOTHESIS = f"{HYPOTHESIS}, and the scale is exact"
 _NOTHING = "the bound says nothing: rounding alone may change every digit of the output"
 
 
@@ -160,7 +161,7 @@ def _sharply(sharp: Sharp | None, evidence: Evidence) -> Iterator[Block]:
     of_mean = f"; {digits(mean)} for the mean of all {sharp.elements.size}" if isfinite(mean) else ""
     each = f" for each element (median {digits(sharp.median)}){of_mean}"
     yield Result("Rounding to nearest", (), (evidence,), (Code(f"atol={digits(sharp.largest)}, rtol=0"), each))
-    yield Note((f"But for a probability of {sharp.alpha:g}, {sharp.words}, if {HYPOTHESIS}.",))
+    yield Note((f"But for a probability of {sharp.alpha:g}, {sharp.words}, if {_HYPOTHESIS}.",))
 
 
 def _told(sharp: Sharp | None) -> dict[str, Any]:
@@ -168,7 +169,7 @@ def _told(sharp: Sharp | None) -> dict[str, Any]:
         return {}
     mean = sharp.mean()
     return {"sharp": {"alpha": sharp.alpha, "value": sharp.largest, "median": sharp.median, "inputs": sharp.words,
-                      "mean": mean if isfinite(mean) else None, "hypothesis": HYPOTHESIS}}  # fmt: skip
+                      "mean": mean if isfinite(mean) else None, "hypothesis": _HYPOTHESIS}}  # fmt: skip
 
 
 def _given(asked: ForInputs, sharp: Sharp | None) -> Iterator[Block]:
