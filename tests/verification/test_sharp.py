@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from math import isinf, sqrt
+from math import isfinite, isinf, sqrt
 
 import numpy as np
 import pytest
@@ -108,6 +108,17 @@ def test_equal_queries_are_rounded_alike() -> None:
     apart = of_mean(Attention(), inputs, how, np.full((40, 16), 1.0), 1e-9)
     inputs["q"][1:] = inputs["q"][:1]
     assert of_mean(Attention(), inputs, how, np.full((40, 16), 1.0), 1e-9) > 3 * apart
+
+
+def test_scores_that_coincide_in_any_row_are_seen() -> None:
+    inputs = drawn(40)
+    inputs["q"][1] = 0
+    assert (np.asarray(one(inputs)[1].alike)[1] == 40).all()
+    whole, how = drawn(300, 4), Stores(F, 0)
+    assert isfinite(of_mean(Attention(), whole, how, np.full((300, 4), 1.0), 1e-9))
+    whole["k"] = np.random.default_rng(0).integers(-2, 3, (300, 4)).astype(float)
+    whole["q"][1:30] = np.random.default_rng(1).integers(-2, 3, (29, 4))
+    assert isinf(of_mean(Attention(), whole, how, np.full((300, 4), 1.0), 1e-9))
 
 
 def test_noise_is_that_of_roundings_that_are_drawn() -> None:

@@ -87,8 +87,8 @@ class Block:
     def alike(self) -> Floats | float:
         """m_ij: how many keys of the row have the same score (for the base 2: up to whole numbers)."""
         t = self.t if self.spec.base != 2 else self.t % 1.0
-        few = np.sort(t[:: max(1, len(t) // 3)], axis=1)
-        if not ((few[:, 1:] == few[:, :-1]) & np.isfinite(few[:, 1:])).any():
+        ordered = np.sort(t, axis=1)
+        if not ((ordered[:, 1:] == ordered[:, :-1]) & np.isfinite(ordered[:, 1:])).any():
             return 1.0
         return _multiplicity(t)
 

@@ -294,9 +294,8 @@ def _groups(queries: Floats) -> np.ndarray:
 
 def _coincide(b: Block) -> bool:
     """Whether scores of different queries are equal, relative to the largest, so that their roundings are, too."""
-    some = b.rows[:: max(1, len(b.rows) // 6)]
-    _, first = np.unique(b.raw[some, :4], axis=0, return_index=True)
-    t = b.t[some[first]]
+    _, first = np.unique(b.given["q"], axis=0, return_index=True)
+    t = b.t[first]
     apart = [np.unique(row[np.isfinite(row)] - row.max()) for row in t if np.isfinite(row).any()]
     below = np.sort(np.concatenate([a[a < 0] for a in apart])) if apart else np.zeros(0)
     equal = int((below[1:] - below[:-1] <= 2.0**-40).sum())
