@@ -224,6 +224,27 @@ def test_edges_are_always_among_the_rows() -> None:
     assert {63, 64, 959, 960} & set(rows)
 
 
+def test_rows_are_whole_numbers() -> None:
+    from symattn.verification.sharp.sample import chosen
+
+    q = np.zeros((9, 4))
+    inputs = {"q": q, "k": q, "v": q}
+    assert chosen(Attention(), inputs, np.int64(3)) == chosen(Attention(), inputs, 3)
+    assert chosen(Attention(), inputs, np.array([4, 2, 4])) == [2, 4]  # type: ignore[arg-type]
+    assert chosen(Attention(), inputs, np.array(3)) == chosen(Attention(), inputs, 3)  # type: ignore[arg-type]
+    wrong: list[Any] = [True, [True], 2.5, [1.0, 2.0], "12", None, [[1]]]
+    for rows in wrong:
+        with pytest.raises(InputError, match=r"rows .*; mend: a number of queries"):
+            chosen(Attention(), inputs, rows)
+
+
+def test_one_query_of_a_document_has_edges() -> None:
+    from symattn.verification.sharp.sample import chosen
+
+    q, spec = np.zeros((1, 4)), Attention(documents=True)
+    assert chosen(spec, {"q": q, "k": q, "v": q, "doc": np.zeros(1, int)}, 1) == [0]
+
+
 def test_what_the_filter_speaks_of() -> None:
     assert Stores.of(Precision.of("float32"), wide_sums=True) is None
     assert Stores.of(Precision.of("float16", "eager")) is None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from numbers import Integral
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from symattn.verification.bounding.plain import by_mask, of_places
 from symattn.verification.sharp.blocks import allowed
 
 TILES = (64, 128)
+_TOLD = 8  # rows that a message repeats, at most
 
 
 def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tuple[Attention, dict[str, Any]]:
@@ -46,21 +48,38 @@ def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]
 
     Edges are the first and last query, and those next to the edges of tiles of 64 and 128, of windows and documents;
     where there are more than asked for, every one of windows and documents, and tiles at even distances.
+
+    Raises ``InputError`` for what is neither a whole number nor some of them, and for queries that there are not.
     """
     n = inputs["q"].shape[-2]
-    if not isinstance(rows, int):
-        found = sorted({int(i) for i in rows})
-        if not found or found[0] < 0 or found[-1] >= n:
-            raise InputError(f"rows {list(rows)[:8]}: there are queries 0 to {n - 1}; mend: name some of these")
-        return found
-    if rows < 1:
-        raise InputError(f"rows={rows}; mend: at least 1")
+    given = rows.tolist() if hasattr(rows, "tolist") else rows
+    if not _whole(given):
+        return _named(given, n)
+    count = int(given)
+    if count < 1:
+        raise InputError(f"rows={count}; mend: at least 1")
     always = {i for i in _edges(spec, inputs, n) if 0 <= i < n}
     tiles = [i for t in TILES for at in range(t, n + 1, t) for i in (at - 1, at) if i < n]
-    left = max(0, rows - len(always))
+    left = max(0, count - len(always))
     always |= set(tiles[:: max(1, -(-2 * len(tiles) // max(left, 1)))] if left else ())
-    left = max(0, rows - len(always))
+    left = max(0, count - len(always))
     return sorted(always | {int(i) for i in np.linspace(0, n - 1, left + 2)[1:-1]})
+
+
+def _whole(given: object) -> TypeGuard[int]:
+    return isinstance(given, Integral) and not isinstance(given, bool)
+
+
+def _named(rows: object, n: int) -> list[int]:
+    """The rows that are named, in order, each once."""
+    given = list(rows) if isinstance(rows, Iterable) else []
+    found = sorted({int(i) for i in given if _whole(i)})
+    if not isinstance(rows, Iterable) or not all(map(_whole, given)):
+        told = given[:_TOLD] or rows
+        raise InputError(f"rows {told!r}; mend: a number of queries, or some of the numbers 0 to {n - 1}")
+    if not found or found[0] < 0 or found[-1] >= n:
+        raise InputError(f"rows {given[:_TOLD]}: there are queries 0 to {n - 1}; mend: name some of these")
+    return found
 
 
 def _edges(spec: Attention, inputs: Mapping[str, Any], n: int) -> Iterator[int]:
@@ -71,5 +90,6 @@ def _edges(spec: Attention, inputs: Mapping[str, Any], n: int) -> Iterator[int]:
     yield from (end - offset + by for end in ends for by in (-1, 0, 1))
     labels = next((np.asarray(inputs[name]) for name in ("doc", "doc_q") if name in inputs), None)
     if labels is not None:
-        changes = np.flatnonzero((labels[..., 1:] != labels[..., :-1]).reshape(-1, n - 1).any(axis=0))
-        yield from (int(i) + by for i in changes for by in (0, 1))
+        changes = labels[..., 1:] != labels[..., :-1]
+        where = np.flatnonzero(changes.any(axis=tuple(range(changes.ndim - 1))))
+        yield from (int(i) + by for i in where for by in (0, 1))
