@@ -10,7 +10,7 @@ from symattn.document.model import Block, Code, Emph, Inline
 from symattn.document.text import plain_text
 from symattn.evidence import Evidence, Grade
 from symattn.proof.coq import theory
-from symattn.proof.coq.running import Judgement, settled
+from symattn.proof.coq.running import LIBRARY, Judgement, settled
 from symattn.proof.coq.writing import HEAD, Lemma
 from symattn.proof.inequality import Certificate
 from symattn.proof.theorem import Identity, Method
@@ -59,7 +59,7 @@ def states_it(method: Method) -> bool:
 
 def _graded(decided: Decided, asked: Sequence[Lemma], judgement: Judgement) -> Decided:
     accepted = [x for x in asked if x.name in judgement.accepted]
-    why = _why_not(decided, asked, accepted)
+    why = _why_not(decided, asked, accepted) or _foreign(judgement)
     told = replace(_with(decided, _blocks(asked, accepted, judgement, why)), not_by_coq=why)
     if why:
         return told
@@ -81,6 +81,12 @@ def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma]
     if kinds:
         return f"it rests on {', '.join(sorted(_RULES.get(k, k) for k in kinds))}, which the theory does not have"
     return "" if states_it(decided.theorem.method) else "what follows from its equations is not in Coq"
+
+
+def _foreign(judgement: Judgement) -> str:
+    """The axioms that are not of Coq's own library; empty where there are none."""
+    other = [axiom for axiom in judgement.axioms if axiom not in LIBRARY]
+    return f"axioms are assumed that are not of Coq's own library: {', '.join(other)}" if other else ""
 
 
 def _with(decided: Decided, blocks: tuple[Block, ...]) -> Decided:
@@ -119,9 +125,8 @@ def _axioms(judgement: Judgement) -> tuple[Inline, ...]:
     """The axioms, as ``Print Assumptions`` gives them."""
     if not judgement.accepted:
         return (".",)
-    out: list[Inline] = [
-        ", for all sizes; the axioms below it, all of Coq's own library, are " if judgement.axioms else ""
-    ]
+    whose = "" if _foreign(judgement) else ", all of Coq's own library,"
+    out: list[Inline] = [f", for all sizes; the axioms below it{whose} are " if judgement.axioms else ""]
     for n, axiom in enumerate(judgement.axioms):
         out += [", " if n else "", Code(axiom.rpartition(".")[2])]
     return (*(w for w in out if w != ""), ".")

@@ -11,7 +11,7 @@ from symattn.document.model import Note
 from symattn.evidence import Grade
 from symattn.proof.certified import certificates
 from symattn.proof.coq import theory
-from symattn.proof.coq.running import judged, settled
+from symattn.proof.coq.running import LIBRARY, Judgement, judged, listed, settled
 from symattn.proof.coq.writing import lemmas
 from symattn.theorems import catalogue
 from symattn.theorems.coq import checked
@@ -31,6 +31,45 @@ def test_without_coq_the_grade_stays_and_a_line_says_what_to_install(monkeypatch
     (told,) = checked([decide_one(catalogue()["softmax-shift"], explain=True)], "").found
     assert told.grade is Grade.PROVED
     assert told.explained[-1] == Note((theory.INSTALL,))
+
+
+LISTING = """Axioms:
+ClassicalDedekindReals.sig_forall_dec
+  : forall P : nat -> Prop,
+    (forall n : nat, {P n} + {~ P n}) -> {n : nat | ~ P n} + {forall n : nat, P n}
+Classical_Prop.classic : forall P : Prop, P \\/ ~ P
+OTHER
+Toplevel input, characters 6-24:
+> Check everything_is_told.
+Error: The reference everything_is_told was not found"""
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        ("", ""),
+        ("easy' : forall P : Prop, P", "easy'"),
+        ("My.Classical_Prop.classic : False", "My.Classical_Prop.classic"),
+        ("loop is assumed to be guarded.", "loop is assumed to be guarded."),
+    ],
+)
+def test_an_axiom_of_ones_own_withholds_the_grade(other: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    axioms = listed(LISTING.replace("OTHER", other).splitlines())
+    assert axioms is not None
+    assert set(axioms) - LIBRARY == {name} - {""}
+    monkeypatch.setattr(theory, "version", lambda: "8")
+    asked = lemmas("softmax-shift", records("softmax-shift"))
+    judgement = Judgement(frozenset(x.name for x in asked), axioms)
+    monkeypatch.setattr("symattn.theorems.coq.settled", lambda theorems, jobs: ([asked], judgement))
+    (told,) = checked([decide_one(catalogue()["softmax-shift"], explain=True)], "").found
+    assert told.grade is (Grade.PROVED if other else Grade.COQ)
+    assert told.not_by_coq.endswith(f": {name}" if other else "")
+    assert ("all of Coq's own library" in str(told.explained)) is not bool(other)
+
+
+def test_a_listing_that_cannot_be_read_is_no_listing() -> None:
+    assert listed(["Closed under the global context"]) == ()
+    assert listed(["Error: out of memory"]) is None
 
 
 def test_the_theory_assumes_nothing_of_its_own() -> None:
@@ -89,10 +128,7 @@ def test_bounds_are_accepted_and_their_converses_refused() -> None:
     asked = [*lemmas("so", [sign]), *lemmas("turned", [{**sign, "conclusions": [turned]}])]
     judgement = judged(asked)
     assert judgement.accepted == {"so"}
-    assert {a.partition(".")[0] for a in judgement.axioms} <= LIBRARY
-
-
-LIBRARY = {"ClassicalDedekindReals", "Classical_Prop", "FunctionalExtensionality"}
+    assert set(judgement.axioms) == LIBRARY
 
 
 @pytest.mark.coq

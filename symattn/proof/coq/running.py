@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 from tempfile import TemporaryDirectory
@@ -23,7 +24,16 @@ from symattn.proof.coq import theory
 from symattn.proof.coq.writing import HEAD, Lemma, lemmas
 
 _CONSTANT = re.compile(r"^Expands to: Constant Top\.(\w+)$")
-_AXIOM = re.compile(r"^([A-Za-z][\w.]*)(?: :|$)")
+_CLOSED = "Closed under the global context"
+LIBRARY = frozenset(
+    {
+        "ClassicalDedekindReals.sig_forall_dec",
+        "ClassicalDedekindReals.sig_not_dec",
+        "FunctionalExtensionality.functional_extensionality_dep",
+        "Classical_Prop.classic",
+    }
+)
+"""The axioms of Coq's own library that its real numbers and the theory rest on; there must be no other."""
 _END = "everything_is_told"
 
 
@@ -75,9 +85,20 @@ def _judged(folder: Path, every: Sequence[Lemma]) -> Judgement:
             return Judgement()
         together = f"Definition everything := ({', '.join([*accepted, 'tt'])}).\n"
         below = _asked(coq, f"{together}Print Assumptions everything.\n")
-    begun = below.index("Axioms:") + 1 if "Axioms:" in below else len(below)
-    axioms = [m[1] for line in below[begun:] if (m := _AXIOM.match(line))]
-    return Judgement(frozenset(accepted), tuple(axioms))
+    axioms = listed(below)
+    return Judgement() if axioms is None else Judgement(frozenset(accepted), axioms)
+
+
+def listed(lines: Sequence[str]) -> tuple[str, ...] | None:
+    """The axioms that ``Print Assumptions`` lists in these lines; None where it lists nothing and says of none.
+
+    Each begins a line, and its type follows after a colon or on lines that are indented. What else begins a line, such
+    as "f is assumed to be total", is an assumption too, and stands here as it is printed.
+    """
+    if "Axioms:" not in lines:
+        return () if _CLOSED in lines else None
+    below = takewhile(lambda line: not line.startswith("Toplevel input"), lines[lines.index("Axioms:") + 1 :])
+    return tuple(line.partition(" :")[0] for line in below if line and not line[0].isspace())
 
 
 def _asked(coq: subprocess.Popen[str], text: str) -> list[str]:
