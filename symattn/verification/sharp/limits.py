@@ -112,7 +112,7 @@ def factor(count: int, alpha: float) -> float:
     """λ = √(2 ln(2K/α)) for K directions.
 
     >>> round(factor(1, 1e-9), 2), round(factor(10**6, 1e-9), 2)
-    (6.54, 8.4)
+    (6.54, 8.39)
     """
     return sqrt(2 * log(2 * max(count, 1) / alpha))
 
