@@ -97,6 +97,8 @@ def _with_axes(value: Any, a: Argument, front: tuple[int, ...], tokens: tuple[in
     whole = _whole(a.input or "", value, len(front))
     lasting = (front[0] if front else 1, front[1] if len(front) > 1 else 1, n_q, n_k)
     sizes = {c: n if c in a.form else m for c, n, m in zip(_LETTERS, lasting, whole.shape, strict=True)}
+    if any(m not in (1, n) for m, n in zip(whole.shape, sizes.values(), strict=True)):
+        raise InputError(f"{a.input} of the shape {whole.shape} has no form {a.form}")
     whole = np.broadcast_to(whole, tuple(sizes.values()))
     for axis, letter in reversed(tuple(enumerate(_LETTERS))):
         whole = whole if letter in a.form else np.take(whole, 0, axis=axis)
