@@ -32,6 +32,7 @@ _FORMS = ("svg", "pdf", "png")
 @click.option("--tokens", type=int, help="Of masks, n, the number of tokens.")
 @click.option("--keys", type=int, help="Of masks, n_k, the number of keys, where it is another.")
 @click.option("--head", type=int, help="The head whose weights are drawn; the first is 1.")
+@click.option("--query", type=int, help="Of geometry, the query that is drawn; the first is 1.")
 @click.option("--draws", type=int, help="How many scores are drawn for each size; by default 200.")
 @click.option("--seed", type=int, help="Seed of what is drawn at random.")
 @fields
@@ -41,7 +42,7 @@ _FORMS = ("svg", "pdf", "png")
 @_PICTURE("--fragment", is_flag=True, help="SVG to put into a page, whose colours it takes.")
 @_PICTURE("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
 def command(topic: str, wanted: bool, **wishes: Any) -> int:
-    """Draw a picture of TOPIC: scaling, saturation, weights or masks.
+    """Draw a picture of TOPIC: scaling, saturation, weights, geometry or masks.
 
     Its numbers are those of the documents: exact, enclosed, or drawn with a seed that the picture states. Title and
     description say in words what is seen. Without -o the SVG is printed.

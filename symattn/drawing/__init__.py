@@ -41,6 +41,7 @@ _ENTRIES = (
     Entry("scaling", "the variance of scores grows with d_k, and 1/√d_k undoes it", ("dk", "draws", "seed")),
     Entry("saturation", "weights saturate and slopes collapse as d_k grows", ("dk",)),
     Entry("weights", "a heat map of exact weights", ("source", "head"), True),
+    Entry("geometry", "queries and keys at their angles, the output as a sum of values", ("source", "query"), True),
     Entry("masks", "which query may attend to which key", ("tokens", "keys"), True),
 )
 

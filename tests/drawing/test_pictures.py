@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import hypot
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,7 +16,8 @@ from symattn.drawing import names
 from symattn.drawing.colours import COLOURS, SHADE, contrast, mixed
 from symattn.drawing.picture import Picture
 from symattn.drawing.placing import overlap
-from symattn.drawing.scene import WIDTH, Label, Scene
+from symattn.drawing.scene import WIDTH, Label, Line, Scene
+from symattn.drawing.summed import Basis
 
 _SVG = "{http://www.w3.org/2000/svg}"
 CASES: tuple[tuple[str, dict[str, object]], ...] = (
@@ -24,6 +26,9 @@ CASES: tuple[tuple[str, dict[str, object]], ...] = (
     ("weights", {}),
     ("weights", {"source": "eight-step"}),
     ("weights", {"source": "documents", "head": 2}),
+    ("geometry", {}),
+    ("geometry", {"source": "eight-step"}),
+    ("geometry", {"source": "ground-up", "query": 2}),
     ("masks", {}),
     ("masks", {"causal": True, "tokens": 5, "keys": 7}),
     ("masks", {"causal": True, "window": [2, 0], "heads": 4, "kv_heads": 2}),
@@ -135,6 +140,34 @@ def test_weights_are_those_of_the_walk() -> None:
     assert told.count("1") == 4, "two sums, and two numerators"
 
 
+def test_angles_and_scores_are_those_of_the_word_vectors() -> None:
+    """Training makes the angle of king and queen smaller, and their dot product too."""
+    told = words(draw("geometry"))
+    assert {"kqueen 25.7°", "kcricketer 59.0°", "kqueen 4.90°", "kcricketer 64.4°"} <= set(told)
+    assert {"qking·kqueen = 157/100", "qking·kqueen = 123/100", "qking·kking = 6/5", "qking = kking"} <= set(told)
+    assert "one plane. Sums are drawn in the plane of two values; vqueen lies" in told
+
+
+def test_the_sum_ends_at_the_output() -> None:
+    """The last arrow ends where the exact output is in the plane that is drawn."""
+    walk = Walk(sheet_of("cross"), "float32")
+    values, output = list(map(tuple, walk.arrays["v"])), tuple(walk.arrays["output"][0])
+    basis = Basis.of(values)
+    drawn = draw("geometry", source="cross").scene
+    arrow = next(item for item in drawn.items if isinstance(item, Line) and item.role == "output")
+    scale = hypot(*(basis.point(values[0]))) / hypot(*offset(drawn, "v", 0))
+    found = [x * scale for x in offset(drawn, "output", 0)]
+    assert arrow.head
+    assert found == pytest.approx(basis.point(output), rel=1e-9)
+
+
+def offset(scene: Scene, role: str, number: int) -> tuple[float, float]:
+    """From the start to the end of a line of a role, upwards."""
+    line = [item for item in scene.items if isinstance(item, Line) and item.role == role][number]
+    (x, y), (x1, y1) = line.points
+    return x1 - x, y - y1
+
+
 def test_masks_count_their_pairs() -> None:
     drawn = draw("masks")
     assert [w for w in words(drawn) if " of 64" in w] == ["36 of 64", "21 of 64", "32 of 64", "17 of 64"]
@@ -189,6 +222,9 @@ def test_measured_widths_are_never_too_small() -> None:
         ("scaling", {"dk": 0}, "d_k is 0"),
         ("weights", {"source": "nowhere"}, "neither an example nor a file"),
         ("weights", {"head": 2}, "head is 2"),
+        ("geometry", {"query": 4}, "query is 4"),
+        ("geometry", {"source": "documents"}, "one head"),
+        ("geometry", {"source": "additive"}, "no dot product"),
         ("masks", {"tokens": 200}, "n is 200"),
         ("masks", {"mask": "boolean"}, "mask"),
     ],

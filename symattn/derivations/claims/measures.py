@@ -79,11 +79,11 @@ class Value:
         return {"exact": None if self.exact is None else str(self.exact), "decimal": float(self.digits)}
 
 
-def measured(measure: str, a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Value:
-    """The likeness of two vectors. Raises InputError where there is none."""
+def measured(measure: str, a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int = _DIGITS) -> Value:
+    """The likeness of two vectors, rounded to so many ``digits``. Raises InputError where there is none."""
     if len(a) != len(b):
         raise InputError(f"vectors of {len(a)} and {len(b)} entries have no {measure}; mend: give as many to both")
-    return _MEASURES[measure](a, b)
+    return _MEASURES[measure](a, b, digits)
 
 
 def dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quotient:
@@ -91,9 +91,9 @@ def dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quotient:
     return sum((x * y for x, y in zip(a, b, strict=True)), Quotient.of(0))
 
 
-def _dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Value:
+def _dot(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Value:
     s = dot(a, b)
-    return Value(s, s, s.decimal(_DIGITS))
+    return Value(s, s, s.decimal(digits))
 
 
 def _square_of_cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quotient:
@@ -104,27 +104,27 @@ def _square_of_cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Quoti
     return s * abs(s) / lengths
 
 
-def _cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Value:
+def _cosine(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Value:
     signed = _square_of_cosine(a, b)
     try:
         exact: Quotient | None = abs(signed).sqrt() * signed.sign()
     except Refused:
         exact = None
-    shown = _signed_root(signed, _DIGITS) if exact is None else exact.decimal(_DIGITS)
+    shown = _signed_root(signed, digits) if exact is None else exact.decimal(digits)
     return Value(signed, exact, shown)
 
 
-def _distance(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Value:
+def _distance(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Value:
     gap = tuple(x - y for x, y in zip(a, b, strict=True))
     square = dot(gap, gap)
     try:
         exact: Quotient | None = square.sqrt()
     except Refused:
         exact = None
-    return Value(-square, exact, _signed_root(square, _DIGITS) if exact is None else exact.decimal(_DIGITS))
+    return Value(-square, exact, _signed_root(square, digits) if exact is None else exact.decimal(digits))
 
 
-def _angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Value:
+def _angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...], digits: int) -> Value:
     """In degrees. Of rational degree, with a cosine that is the root of a fraction, are only multiples of 30 and 45."""
     signed = _square_of_cosine(a, b)
     square = signed.rational()
@@ -135,7 +135,7 @@ def _angle(a: tuple[Quotient, ...], b: tuple[Quotient, ...]) -> Value:
     def enclose(precision: int) -> Any:
         return _at(precision, lambda: _root_ball(signed).acos() * 180 / flint.arb.pi())
 
-    return Value(signed, None, approximation.decimal(enclose, _DIGITS), "°")
+    return Value(signed, None, approximation.decimal(enclose, digits), "°")
 
 
 def _signed_root(signed: Quotient, digits: int) -> str:
@@ -153,7 +153,7 @@ def _at(precision: int, work: Callable[[], Any]) -> Any:
         return work()
 
 
-_MEASURES: dict[str, Callable[[tuple[Quotient, ...], tuple[Quotient, ...]], Value]] = {
+_MEASURES: dict[str, Callable[[tuple[Quotient, ...], tuple[Quotient, ...], int], Value]] = {
     "dot": _dot,
     "cosine": _cosine,
     "angle": _angle,
