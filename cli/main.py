@@ -22,6 +22,7 @@ TABLE = {
     "check": ("check", "Check certificates without the prover, or whether documents are stale."),
     "report": ("report", "Write the book: every theorem with its proof, grade and false variant."),
     "verify": ("verify", "Does my code do it? Verify a function against exact mathematics."),
+    "compare": ("compare", "Which of my two back-ends is wrong? Judge both by the bound."),
     "arithmetic": ("arithmetic", "What does my kernel store? Tell the arithmetic of half precision by its bits."),
     "campaign": ("campaign", "Verify many targets, specifications and dtypes at once."),
     "bound": ("bound", "How far may correct code be off? The tolerance to write down, proved."),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from symattn.attention.presets import like
     from symattn.attention.spec import Attention
     from symattn.attention.streaming.by_tiles import by_tiles
+    from symattn.comparing.functions import compare
     from symattn.derivations import derive
     from symattn.derivations.claims import claim
     from symattn.derivations.walks import walk
@@ -91,6 +92,7 @@ _WHERE = {
     "bound": "symattn.verification.tolerances.tolerance",
     "by_tiles": "symattn.attention.streaming.by_tiles",
     "claim": "symattn.derivations.claims",
+    "compare": "symattn.comparing.functions",
     "derive": "symattn.derivations",
     "draw": "symattn.drawing",
     "enclose": "symattn.attention.enclosed",
@@ -147,6 +149,7 @@ __all__ = [
     "bound",
     "by_tiles",
     "claim",
+    "compare",
     "derive",
     "draw",
     "enclose",
