@@ -1,0 +1,14 @@
+"""Attention as the configuration of a model promises it: ``config.json``, an object of Transformers, or a module.
+
+``attention`` gives the specification of one layer. What the configuration does not say, the row of its family does
+(``families.py``); what neither says is refused by ``CannotTell``, with the reason.
+"""
+
+from __future__ import annotations
+
+from symattn.sources.configurations.adapter import KINDS, attention, layers
+from symattn.sources.configurations.configuration import CannotTell, Configuration
+from symattn.sources.configurations.families import FAMILIES
+from symattn.sources.configurations.loading import configuration
+
+__all__ = ["FAMILIES", "KINDS", "CannotTell", "Configuration", "attention", "configuration", "layers"]

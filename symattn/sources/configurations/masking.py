@@ -1,0 +1,68 @@
+"""Masks of a layer: causal or two-sided, windows by the kinds of layers that configurations tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symattn.sources.configurations.rules import Place, Rule
+
+causal = Rule("causal", lambda at: {"causal": True})
+two_sided = Rule("every query sees every key", lambda at: {})
+
+
+def window_of(at: Place) -> int | None:
+    """``sliding_window``: of a causal mask so many keys, that of the query among them; null is none."""
+    told = at.c.find("sliding_window")
+    return None if told is None else at.c.as_count("sliding_window", told)
+
+
+def _everywhere(at: Place) -> dict[str, Any]:
+    return {"window": window_of(at)}
+
+
+everywhere = Rule("`sliding_window` keys, that of the query among them, in every layer; null for all", _everywhere)
+
+
+def by_types(otherwise: str = "") -> Rule:
+    """The window of a layer by ``layer_types``, or where that is not written by an older field.
+
+    otherwise   ``even``: layers 0, 2, … have the window; ``after``: those from ``max_window_layers`` on, if
+                ``use_sliding_window``; ``pattern``: all but each ``sliding_window_pattern``-th; empty: as told
+    """
+
+    def run(at: Place) -> dict[str, Any]:
+        return of_type(at, layer_type(at, otherwise))
+
+    older = {
+        "even": "; without them layers 0, 2, … slide",
+        "after": "; without them layers from `max_window_layers` on slide, if `use_sliding_window`",
+        "pattern": "; without them all slide but every `sliding_window_pattern`-th",
+    }
+    return Rule(f"windows by `layer_types`{older.get(otherwise, '')}", run)
+
+
+def layer_type(at: Place, otherwise: str = "") -> str:
+    """``sliding_attention``, ``full_attention`` or another word that the configuration has for a layer."""
+    if at.c.optional("layer_types") is not None:
+        return at.c.words("layer_types", at.layer + 1)[at.layer]
+    slides = {
+        "even": lambda: at.layer % 2 == 0,
+        "after": lambda: at.c.flag("use_sliding_window") and at.layer >= at.c.as_count(
+            "max_window_layers", at.c.find("max_window_layers"), 0
+        ),
+        "pattern": lambda: (at.layer + 1) % at.c.count("sliding_window_pattern") != 0,
+    }.get(otherwise)  # fmt: skip
+    if slides is None:
+        return "sliding_attention" if at.c.words("layer_types", at.layer + 1)[at.layer] else "full_attention"
+    return "sliding_attention" if slides() else "full_attention"
+
+
+def of_type(at: Place, kind: str) -> dict[str, Any]:
+    """The fields of a layer of this type. Raises CannotTell for a layer that is no attention of this kind."""
+    if kind == "full_attention":
+        return {}
+    if kind == "sliding_attention":
+        return {"window": window_of(at)}
+    if kind == "chunked_attention":
+        return {"block": at.c.count("attention_chunk_size")}
+    at.c.cannot_tell(f"layer {at.layer} is {kind[:40]!r}; known: full_attention, sliding_attention, chunked_attention")

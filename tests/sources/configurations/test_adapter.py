@@ -1,0 +1,177 @@
+"""Configurations as they stand in config.json, without Transformers: what is read of them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
+from symattn.attention.spec import Attention
+from symattn.errors import InputError
+from symattn.sources.configurations import CannotTell, attention, layers
+
+#: Fields as published files of these models have them, smaller.
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2,
+    "num_hidden_layers": 4, "rope_theta": 500000.0, "max_position_embeddings": 131072,
+    "rope_scaling": {
+        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
+}  # fmt: skip
+MISTRAL = {
+    "model_type": "mistral", "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2,
+    "num_hidden_layers": 4, "rope_theta": 10000.0, "sliding_window": 16,
+}  # fmt: skip
+GEMMA2 = {
+    "model_type": "gemma2", "hidden_size": 64, "head_dim": 16, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "num_hidden_layers": 4, "rope_theta": 10000.0, "sliding_window": 16, "attn_logit_softcapping": 50.0,
+    "query_pre_attn_scalar": 144,
+}  # fmt: skip
+QWEN3 = {
+    "model_type": "qwen3", "hidden_size": 64, "head_dim": 16, "num_attention_heads": 8, "num_key_value_heads": 2,
+    "num_hidden_layers": 4, "rope_theta": 1000000, "rope_scaling": None, "rms_norm_eps": 1e-06,
+    "sliding_window": 16, "use_sliding_window": True, "max_window_layers": 2,
+}  # fmt: skip
+GPT2 = {
+    "model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 3, "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+}  # fmt: skip
+
+
+def test_llama() -> None:
+    scaling = YarnScaling(factor=8, length=8192, slow=1, fast=4, ramp="turns", weight=0)
+    spec = Attention(heads=8, kv_heads=2, causal=True, position=Rotary(base=500000, scaling=scaling))
+    assert attention(LLAMA) == attention(LLAMA, 3) == spec
+    assert layers(LLAMA) == 4
+
+
+def test_mistral_has_its_window_in_every_layer() -> None:
+    assert attention(MISTRAL, 1) == Attention(heads=8, kv_heads=2, causal=True, window=16, position=Rotary())
+    assert attention({**MISTRAL, "sliding_window": None}).window is None
+
+
+def test_gemma2_alternates() -> None:
+    told = {"heads": 8, "kv_heads": 4, "causal": True, "softcap": 50, "position": Rotary(), "scale": Fraction(1, 12)}
+    assert attention(GEMMA2, 0) == Attention(window=16, **told)
+    assert attention(GEMMA2, 1) == Attention(**told)
+    types = ["full_attention", "sliding_attention"] * 2
+    assert attention({**GEMMA2, "layer_types": types}, 0) == Attention(**told)
+    assert attention({**GEMMA2, "query_pre_attn_scalar": 16}).scale is None
+    assert attention({**GEMMA2, "query_pre_attn_scalar": 224}).scale == pytest.approx(224**-0.5, rel=2**-52)
+
+
+def test_qwen3_slides_from_a_layer_on() -> None:
+    windows = [attention(QWEN3, i).window for i in range(4)]
+    assert windows == [None, None, 16, 16]
+    assert {attention({**QWEN3, "use_sliding_window": False}, i).window for i in range(4)} == {None}
+    assert (attention(QWEN3).qk_norm, attention(QWEN3).eps) == ("rms", 1e-06)
+
+
+def test_gpt2_scales_by_layer_where_it_is_told() -> None:
+    assert attention(GPT2) == Attention(heads=4, causal=True)
+    assert attention({**GPT2, "scale_attn_weights": False}).scale == 1
+    told = {**GPT2, "scale_attn_by_inverse_layer_idx": True}
+    assert [attention(told, i).scale for i in range(3)] == [Fraction(1, 4), Fraction(1, 8), Fraction(1, 12)]
+
+
+@pytest.mark.parametrize(
+    ("told", "scaling"),
+    [
+        ({"type": "linear", "factor": 4.0}, LinearScaling(factor=4)),
+        ({"rope_type": "dynamic", "factor": 2.0}, NTKScaling(factor=2, length=131072)),
+        (
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096},
+            YarnScaling(factor=4, length=4096),
+        ),
+        (
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "truncate": False,
+             "mscale": 1.0, "mscale_all_dim": 0.5},
+            YarnScaling(factor=4, length=4096, whole=False, weight=1, shared=0.5),
+        ),
+    ],
+)  # fmt: skip
+def test_scalings(told: dict[str, Any], scaling: Any) -> None:
+    assert attention({**LLAMA, "rope_scaling": told}).position == Rotary(base=500000, scaling=scaling)
+    new = {k: v for k, v in LLAMA.items() if not k.startswith("rope")}
+    new["rope_parameters"] = {"rope_theta": 500000.0, **told}
+    assert attention(new).position == Rotary(base=500000, scaling=scaling)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model_type": "unheard_of"}, "no family is called 'unheard_of'"),
+        ({"model_type": 7}, "has no model_type"),
+        ({"num_attention_heads": "8"}, "num_attention_heads is '8'; it must be a whole number"),
+        ({"num_attention_heads": True}, "num_attention_heads is True"),
+        ({"num_attention_heads": 10**400}, "a number of more than 20 digits"),
+        ({"num_attention_heads": float("nan")}, "num_attention_heads is nan"),
+        ({"num_key_value_heads": 3}, "a divisor of 8"),
+        ({"num_key_value_heads": [2]}, "num_key_value_heads is \\[2\\]"),
+        ({"rope_theta": float("inf")}, "rope_theta is inf"),
+        ({"rope_theta": -1}, "rope_theta is -1"),
+        ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; it must be an object"),
+        ({"rope_scaling": {"rope_type": "spiral"}}, "cannot tell: rope_type is 'spiral'"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "rope_parameters.factor is None"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2, "attention_factor": 1.5}}, "attention_factor is 1.5"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+    ],
+)
+def test_what_means_nothing_is_refused_in_one_line(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as raised:
+        attention({**LLAMA, **change})
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 300
+
+
+def test_layers_and_kinds_that_there_are_not() -> None:
+    with pytest.raises(InputError, match="layer 4 is asked for; there are 4"):
+        attention(LLAMA, 4)
+    with pytest.raises(InputError, match="layer is True"):
+        attention(LLAMA, True)
+    with pytest.raises(InputError, match="kind is 'both'"):
+        attention(LLAMA, kind="both")
+    with pytest.raises(InputError, match="no attention of the kind 'cross'"):
+        attention(LLAMA, kind="cross")
+    with pytest.raises(CannotTell, match="'mamba'"):
+        attention({**GEMMA2, "layer_types": ["mamba"] * 4})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "no JSON at line 1"),
+        ("[1, 2]", "no object of fields"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a": ' * 40 + "1" + "}" * 40, "nested more than 32 levels"),
+        ('{"a": ' + "9" * 5000 + "}", "a number too long"),
+        ("{}", "no model_type"),
+        ("\xff", "UTF-8"),
+    ],
+)
+def test_broken_files(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match=words):
+        attention(path)
+
+
+def test_files_and_folders(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    assert attention(tmp_path) == attention(str(tmp_path / "config.json")) == attention(LLAMA)
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        attention(tmp_path / "none.json")
+    with open(tmp_path / "large.json", "wb") as file:
+        file.truncate(17 * 2**20)
+    with pytest.raises(InputError, match="larger than 16777216 bytes"):
+        attention(tmp_path / "large.json")
+
+
+def test_the_text_of_a_model_that_sees() -> None:
+    assert attention({"model_type": "unheard_of", "text_config": LLAMA}) == attention(LLAMA)
