@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import click
 
+from .arguments import line
 from .choices import Choice
 from .fields import chosen, fields
 from .groups import Grouped
@@ -68,31 +68,6 @@ def command(output: Output, **wishes: Any) -> int:
     own = {name: told.pop(name, wishes[name]) for name in names if wishes[name] is not None}
     compare = told.pop("compare", False)
     spec, _ = specified(told)
-    line = shlex.join(["symattn", *_arguments(click.get_current_context())])
     with progress("bounding"):
-        found = document(Wish(**own, compare=compare, spec=spec), line)
+        found = document(Wish(**own, compare=compare, spec=spec), line(click.get_current_context()))
     return output.emit(found)
-
-
-def _arguments(context: click.Context) -> list[str]:
-    """The command line again: options that were given, in the order of the help."""
-    words = ["bound"]
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if source not in _GIVEN or parameter.name in _ELSEWHERE:
-            continue
-        value = context.params[parameter.name or ""]
-        words += _option(parameter, value)
-    return words
-
-
-_GIVEN = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.DEFAULT_MAP)
-_ELSEWHERE = ("form", "path", "force", "fragment", "check", "ascii", "colour")
-
-
-def _option(parameter: click.Parameter, value: Any) -> list[str]:
-    name = parameter.opts[0]
-    if isinstance(value, bool):
-        return [name if value else parameter.secondary_opts[0]]
-    listed = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    return [name, listed]

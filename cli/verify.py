@@ -19,6 +19,7 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 
 _CALL = under("How the function is called")
 _SEARCH = under("How much is tried")
+_TRACE = under("Where TARGET is a trace")
 _FAULTS = under("What becomes of faults")
 
 
@@ -41,6 +42,7 @@ _FAULTS = under("What becomes of faults")
 @_CALL("--framework", type=Choice(("numpy", "torch")), help="What the function's arrays are.")
 @_CALL("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
 @promises
+@_TRACE("--rows", type=click.IntRange(1), help="Queries of each head that are judged; by default 32.")
 @_CALL("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
 @_SEARCH("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")
 @_SEARCH("--budget", type=float, metavar="SECONDS", help="Upper limit of the time; by default 120.")
@@ -66,7 +68,8 @@ def command(
     """Verify TARGET, a function that computes attention, against exact mathematics.
 
     TARGET is package.module:function or file.py:function. No tolerance is picked: the error allowed is the one that
-    is proved for every implementation in this arithmetic.
+    is proved for every implementation in this arithmetic. Or TARGET is a trace, a .safetensors or .npz file with the
+    arrays q, k, v and o of a run that was: these are judged, and nothing is run.
 
     \b
     symattn verify mypkg.attn:attention --causal
@@ -75,11 +78,15 @@ def command(
     symattn verify attn.py:attention --write-test test_attn.py
     symattn verify norms.py:rms_norm --definition "RMSNorm(eps=1e-6)"
     symattn verify attn.py:backward --definition gradient --causal
+    symattn verify run.safetensors --causal --heads 8
     """
     from symattn.sources.loading import CannotRun
 
+    from . import traces
     from .verifying import Wishes
 
+    if traces.meant(target):
+        return output.emit(traces.report(click.get_current_context(), target, wishes).document())
     asked = Wishes.of(word, write_test, baseline, write_baseline, reason, output.force)
     told = {**given(wishes), **chosen(wishes)}
     like = told.get("like")

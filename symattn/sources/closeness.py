@@ -83,6 +83,28 @@ def close_to_exact(
     return words or (_logarithms(spec, inputs, arithmetic, lse, wanted[:-1], seen) if lse is not None else "")
 
 
+def worst_share(
+    out: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int], lse: Any = None
+) -> float:
+    """The largest error in ``rows`` of ``out``, or of ``lse`` where it is given, as a part of what the worst case
+    allows; ∞ for a wrong shape."""
+    read_as = {name: _read(name, array)[0] for name, array in given.items()}
+    inputs = _without_strangers(spec, read_as)
+    wanted, (got, _) = _shape(spec, inputs), _read("out", out if lse is None else lse)
+    if got.shape != (wanted if lse is None else wanted[:-1]):
+        return float("inf")
+    (less, mine), at = only(spec, inputs, rows), list(rows)
+    if lse is None:
+        return float(_measured(less, mine, precision, got[..., at, :]).ratios.max(initial=0.0))
+    return float(_of_logarithms(less, mine, precision, got[..., at]).ratios.max(initial=0.0))
+
+
+def logarithms(lse: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]) -> str:
+    """What is wrong with ``lse`` (…, n_q) in ``rows``, in words; empty where nothing is."""
+    inputs = _without_strangers(spec, {name: _read(name, array)[0] for name, array in given.items()})
+    return _logarithms(spec, inputs, precision, lse, _shape(spec, inputs)[:-1], rows)
+
+
 class _Asked(NamedTuple):
     """What an implementation stores, if the filter is asked, with which probability; which rows are judged."""
 
@@ -216,14 +238,19 @@ def _logarithms(
     rows = range(wanted[-1]) if seen is None else list(seen)
     if seen is not None:
         (spec, inputs), got = only(spec, inputs, rows), got[..., rows]
+    measured = _of_logarithms(spec, inputs, precision, got)
+    return _told("lse", got, measured, precision, lambda at: "", rows)
+
+
+def _of_logarithms(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
     own = 1 + (spec.heads > 1)
     measured = _Measured(*(np.zeros(got.shape) for _ in range(3)))
     for index in np.ndindex(got.shape[: got.ndim - own]):
-        exact, allowed = log_sums(spec, _slice(spec, inputs, index), precision)
+        exact, allowed = log_sums(spec, element(spec, inputs, index), precision)
         measured.ratios[index] = np.frompyfunc(ratio, 3, 1)(got[index], exact.entries, allowed).astype(float)
         measured.exact[index] = np.vectorize(_middle, otypes=[float])(exact.entries)
         measured.allowed[index] = allowed
-    return _told("lse", got, measured, precision, lambda at: "", rows)
+    return measured
 
 
 def _form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:
@@ -307,7 +334,7 @@ def _by_balls(spec: Attention, inputs: Arrays, precision: Precision, got: np.nda
         )
     measured = _Measured(*(np.zeros(got.shape) for _ in range(3)))
     for index in np.ndindex(got.shape[: got.ndim - own]):
-        right = expected(spec, _slice(spec, inputs, index), precision)
+        right = expected(spec, element(spec, inputs, index), precision)
         measured.ratios[index], measured.allowed[index] = right.ratios(got[index]), right.allowed
         measured.exact[index] = np.vectorize(_middle, otypes=[float])(right.entries)
     return measured
@@ -317,7 +344,7 @@ def _middle(x: Any) -> float:
     return float(x.mid()) if hasattr(x, "mid") else -np.inf if isinstance(x, Forbidden) else np.nan
 
 
-def _slice(spec: Attention, inputs: Arrays, index: tuple[int, ...]) -> Arrays:
+def element(spec: Attention, inputs: Arrays, index: tuple[int, ...]) -> Arrays:
     """The inputs of one element of the batch."""
     axes = {name: len(shape(name, spec, inputs).replace("…", "").split()) for name in inputs}
     return {name: _at(a, index, axes[name]) for name, a in inputs.items()}
@@ -371,7 +398,7 @@ def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
     """`` = exp(1)/(1+exp(1))``, where the exact value has a form and the inputs are few."""
     own = 2 + (spec.heads > 1)
     index = at[: len(at) - own]
-    mine = _slice(spec, inputs, index)
+    mine = element(spec, inputs, index)
     if sum(a.size for a in mine.values()) > _FORM:
         return ""
     ratios = expected(spec, mine, precision).ratios(got[index])

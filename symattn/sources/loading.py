@@ -80,8 +80,8 @@ def load_module(place: str) -> ModuleType:
 
 def _split(target: str) -> tuple[str, str]:
     place, _, attribute = target.rpartition(":")
-    if target.endswith(".npz"):
-        raise BadTarget(f"{target}: trace files are not read yet; give {FORMS}")
+    if target.endswith((".npz", ".safetensors")):
+        raise BadTarget(f"{target} is a trace, and no function; mend: symattn verify {target}, or {FORMS}")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
         raise BadTarget(f"{target if target.strip(': ') else repr(target)}: no function is named; give {FORMS}")
     if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):

@@ -96,7 +96,7 @@ def test_words_that_name_no_function(program: Program, target: str) -> None:
 
 
 def test_traces_are_refused_by_name(program: Program) -> None:
-    assert "trace files" in refusal("run.npz", BadTarget)
+    assert "is a trace" in refusal("run.npz", BadTarget)
 
 
 def test_a_missing_file_and_its_neighbour(program: Program) -> None:

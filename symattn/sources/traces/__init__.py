@@ -1,0 +1,6 @@
+"""Traces: files in which a run left q, k, v and the output, judged without running anything."""
+
+from symattn.sources.traces.judging import verify_trace
+from symattn.sources.traces.reading import is_trace, read
+
+__all__ = ["is_trace", "read", "verify_trace"]

@@ -1,0 +1,168 @@
+"""Traces: right ones pass in every format, seeded faults are found and named, and no file is believed."""
+
+import struct
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.errors import InputError
+from symattn.sources.traces import is_trace, verify_trace
+from symattn.sources.traces.pieces import count
+from symattn.sources.traces.reading import read
+from symattn_cli.main import main
+from tests.traces.files import HEADS, SHARED, header, made, write
+
+CAUSAL = Attention(causal=True, heads=HEADS, kv_heads=SHARED)
+FORMATS = (np.float32, np.float16, ml_dtypes.bfloat16)
+CORE = ("q", "k", "v", "o")
+
+
+def _core(*args: object, **how: object) -> dict[str, np.ndarray]:
+    return {n: a for n, a in made(*args, **how).items() if n in CORE}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=lambda d: d.__name__)
+def test_a_right_trace_passes_in_every_head(tmp_path: Path, dtype: type) -> None:
+    report = verify_trace(write(tmp_path / "t.safetensors", _core(dtype)), CAUSAL)
+    assert (report.verdict.value, report.exit_code, report.cases) == ("no fault", 0, HEADS)
+    assert report.grade.grade.value == "sampled"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("dtype", FORMATS[1:], ids=lambda d: d.__name__)
+@pytest.mark.parametrize(
+    ("fault", "step", "words"),
+    [
+        ("scale", "scale", "scaled by 1.0"),
+        ("mask", "mask", "also sees the next key"),
+        ("heads", "score", "repeated in turn"),
+    ],
+)
+def test_one_mistake_is_named(tmp_path: Path, dtype: type, fault: str, step: str, words: str) -> None:
+    report = verify_trace(write(tmp_path / "t.safetensors", _core(dtype, fault)), CAUSAL)
+    assert report.verdict.value == "fault"
+    assert report.faults[0].step == step
+    assert words in str(report.faults[0].cause)
+
+
+@pytest.mark.deep
+def test_a_single_wrong_number_is_seen(tmp_path: Path) -> None:
+    arrays = _core(np.float32)
+    arrays["o"][0, 3, -1, 0] *= np.float32(1.001)
+    report = verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL)
+    assert report.faults[0].cause is None
+    assert "out[47, 0]" in report.faults[0].message
+    assert "wrong in 1 of 4 heads" in report.faults[0].message
+
+
+@pytest.mark.parametrize("name", ["lse", "weights", "scores"])
+def test_what_stands_beside_the_output_is_judged(tmp_path: Path, name: str) -> None:
+    every = made(np.float32)
+    arrays = {n: every[n] for n in (*CORE, name)}
+    assert verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL).verdict.value == "no fault"
+    arrays[name] = arrays[name].copy()
+    arrays[name][0, 1, 47] += np.float32(1e-3)
+    report = verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL)
+    assert [c.faults for c in report.checks] == [0, 1]
+
+
+@pytest.mark.deep
+def test_large_files_are_judged_in_little_memory(tmp_path: Path) -> None:
+    n, d, heads = 2048, 64, 8
+    random = np.random.default_rng(0)
+    arrays = {m: random.standard_normal((1, heads, n, d), np.float32).astype(ml_dtypes.bfloat16) for m in CORE}
+    path, spec = write(tmp_path / "t.safetensors", arrays), Attention(causal=True, heads=heads)
+    tracemalloc.start()
+    report = verify_trace(path, spec, rows=4)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert report.verdict.value == "fault"
+    assert most < 12 * n * d * 8  # a dozen arrays of one head in float64; the file holds 32
+
+
+def test_npz_and_the_other_order_of_axes(tmp_path: Path) -> None:
+    arrays = {n: a.swapaxes(1, 2) for n, a in _core(np.float32).items()}
+    path = str(tmp_path / "t.npz")
+    for save in (np.savez, np.savez_compressed):
+        save(path, **arrays)
+        assert verify_trace(path, CAUSAL, layout="bnhd").verdict.value == "no fault"
+        with pytest.raises(InputError, match="heads"):
+            verify_trace(path, CAUSAL)
+
+
+def test_arrays_are_mapped_and_one_head_is_read_at_a_time(tmp_path: Path) -> None:
+    arrays = read(write(tmp_path / "t.safetensors", _core(np.float32)), CAUSAL)
+    assert all(isinstance(a.base, np.memmap) or isinstance(a, np.memmap) for a in arrays.values())
+    assert count(CAUSAL, arrays) == HEADS
+
+
+def _lies() -> dict[str, tuple[object, int | None, str]]:
+    good = header(_core(np.float32))
+    change = {
+        "beyond": ({"o": {**good["o"], "data_offsets": [2**40, 2**40 + 4 * 4 * 48 * 16]}}, None, "in place of"),
+        "overlap": ({"v": {**good["v"], "data_offsets": good["k"]["data_offsets"]}}, None, "overlaps"),
+        "shape": ({"q": {**good["q"], "shape": [2**59, 2**59]}}, None, "its range is"),
+        "negative": ({"q": {**good["q"], "shape": [-1, 4]}}, None, "whole numbers"),
+        "type": ({"q": {**good["q"], "dtype": "F7"}}, None, "known: F64"),
+        "no entry": ({"q": 3}, None, "has the type"),
+        "huge": ({}, 2**63, "cut off"),
+    }
+    found = {name: ({**good, **told}, length, words) for name, (told, length, words) in change.items()}
+    return found | {"list": ([1], None, "no JSON object"), "missing": ({}, None, "no array")}  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("lie", list(_lies()))
+def test_a_header_that_lies_is_one_line(tmp_path: Path, lie: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told, length, words = _lies()[lie]
+    path = write(tmp_path / "t.safetensors", _core(np.float32) if lie != "missing" else {}, told, length)
+    assert main(["verify", path, "--causal", "--heads", "4", "--kv-heads", "2"]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_file_that_is_cut_off_is_one_line(tmp_path: Path) -> None:
+    path = Path(write(tmp_path / "t.safetensors", _core(np.float32)))
+    whole = path.read_bytes()
+    for end in (0, 5, 8, 100, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        with pytest.raises(InputError, match=r"cut off|damaged"):
+            verify_trace(str(path), CAUSAL)
+    path.write_bytes(struct.pack("<Q", 2**30) + b"\0" * 100)
+    with pytest.raises(InputError, match="cut off"):
+        verify_trace(str(path), CAUSAL)
+
+
+def test_an_npz_is_not_unpickled_nor_believed(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    np.savez(path, q=np.array([object()], dtype=object), k=np.ones(1), v=np.ones(1), o=np.ones(1))
+    with pytest.raises(InputError, match="pickled"):
+        verify_trace(str(path))
+    np.savez(path, **_core(np.float32))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError):
+        verify_trace(str(path), CAUSAL)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("q.npy", b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (9,)}")
+    with pytest.raises(InputError):
+        verify_trace(str(path), CAUSAL)
+
+
+def test_names_that_say_nothing_and_options_of_calls_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrays = _core(np.float32)
+    path = write(tmp_path / "t.safetensors", {**arrays, "blob": arrays["q"]})
+    with pytest.raises(InputError, match="open what 'blob' is"):
+        verify_trace(path, CAUSAL)
+    with pytest.raises(InputError, match="has no array o"):
+        verify_trace(write(tmp_path / "t.safetensors", {n: arrays[n] for n in "qkv"}), CAUSAL)
+    assert main(["verify", write(tmp_path / "t.safetensors", arrays), "--time-limit", "3"]) == 2
+    assert "--time-limit is for a function" in capsys.readouterr().err
+    assert is_trace("RUN.NPZ")
