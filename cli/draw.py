@@ -29,10 +29,11 @@ _FORMS = ("svg", "pdf", "png")
 @click.option("--list", "wanted", is_flag=True, help="List the pictures and their parameters.")
 @click.option("--example", metavar="NAME", help="The same as EXAMPLE.")
 @click.option("--dk", type=int, help="d_k, the largest one drawn.")
-@click.option("--tokens", type=int, help="Of masks, n, the number of tokens.")
+@click.option("--tokens", type=int, help="Of masks and rope, n, the number of tokens.")
 @click.option("--keys", type=int, help="Of masks, n_k, the number of keys, where it is another.")
 @click.option("--head", type=int, help="The head whose weights are drawn; the first is 1.")
-@click.option("--query", type=int, help="Of geometry, the query that is drawn; the first is 1.")
+@click.option("--query", type=int, help="Of geometry and tiles, the query that is drawn; the first is 1.")
+@click.option("--tile", type=int, help="Of tiles, how many keys come at once; by default 1.")
 @click.option("--draws", type=int, help="How many scores are drawn for each size; by default 200.")
 @click.option("--seed", type=int, help="Seed of what is drawn at random.")
 @fields
@@ -42,7 +43,7 @@ _FORMS = ("svg", "pdf", "png")
 @_PICTURE("--fragment", is_flag=True, help="SVG to put into a page, whose colours it takes.")
 @_PICTURE("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
 def command(topic: str, wanted: bool, **wishes: Any) -> int:
-    """Draw a picture of TOPIC: scaling, saturation, weights, geometry or masks.
+    """Draw a picture of TOPIC: scaling, saturation, weights, geometry, masks, shapes, rope, tiles.
 
     Its numbers are those of the documents: exact, enclosed, or drawn with a seed that the picture states. Title and
     description say in words what is seen. Without -o the SVG is printed.

@@ -22,7 +22,8 @@ from symattn.statement.section import Section
 from symattn.theorems import streaming as theorems
 
 _M, _L, _A, _O = Name("m"), Name("ℓ"), Name("a"), name("o", role="output")
-_SCORES, _VALUES = [[1, 3, 2]], [[4], [1], [2]]
+SCORES, VALUES = [[1, 3, 2]], [[4], [1], [2]]
+"""Of the example: three keys of one query."""
 
 
 def derivation() -> Document:
@@ -199,7 +200,7 @@ def _rescaled(letter: str) -> Node:
 
 def _example() -> tuple[Block, ...]:
     """Three keys one by one, in exact numbers."""
-    scores, values = exact(_SCORES), exact(_VALUES)
+    scores, values = exact(SCORES), exact(VALUES)
     tiles = [tile_state(scores[:, j : j + 1], values[j : j + 1, :]) for j in range(scores.shape[-1])]
     states = list(accumulate(tiles, merge))
     direct = softmax(scores) @ values
@@ -212,7 +213,7 @@ def _example() -> tuple[Block, ...]:
     if not same(finish(backwards), direct):
         raise FalseStep("merged from the end, the output is another")
     section = Section(Glossary(dict.fromkeys(("s", "V"), "n"), index={"j": "n", "l": "n"}, example=True))
-    section.let((equals(s(), nt.matrix(_SCORES)), equals(name("V", role="value"), nt.matrix(_VALUES))))
+    section.let((equals(s(), nt.matrix(SCORES)), equals(name("V", role="value"), nt.matrix(VALUES))))
     section.let((equals(_O, _over(_weight() * name("v", "j", role="value"))),))
     digits = nt.Decimal(direct.tolist()[0][0].decimal(6))
     formula = Relation(_O, (("=", _entry(finish(states[-1]))), ("≈", digits)))
@@ -221,7 +222,7 @@ def _example() -> tuple[Block, ...]:
 
 
 def _row(j: int, state: State) -> tuple[tuple[Node, ...], ...]:
-    given = nt.node(j + 1), nt.node(_SCORES[0][j]), nt.node(_VALUES[j][0])
+    given = nt.node(j + 1), nt.node(SCORES[0][j]), nt.node(VALUES[j][0])
     found = (*state, finish(state))
     return tuple((x,) for x in (*given, *map(_entry, found)))
 

@@ -23,8 +23,8 @@ from symattn.theorems.turns import OMEGA, identity, positions, turn
 
 _M, _N, _T = Name("m"), Name("n"), Name("t")
 _A, _B, _X = Name("a"), Name("b"), Name("x")
-_ANGLE = (Fraction(3, 5), Fraction(4, 5))  # cosine and sine of the angle of one position in the example
-_POSITIONS, _QUERY, _KEY = 3, (1, 0), (2, 1)
+ANGLE = (Fraction(3, 5), Fraction(4, 5))  # cosine and sine of the angle of one position in the example
+POSITIONS, QUERY, KEY = 3, (1, 0), (2, 1)
 
 
 def derivation() -> Document:
@@ -128,12 +128,31 @@ def _rotations(whole: Section) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
+def turns() -> list[tuple[Any, Any]]:
+    """Cosine and sine of the angle of each position of the example."""
+    one = (exact([[0]]) + ANGLE[0], exact([[0]]) + ANGLE[1])
+    angles = [(exact([[1]]), exact([[0]]))]
+    for _ in range(POSITIONS - 1):
+        angles.append(add_angles(*angles[-1], *one))
+    return angles
+
+
+def turned_scores() -> list[list[Any]]:
+    """⟨R_m q, R_n k⟩ of the example, by m and n. Raises FalseStep if they are not equal along diagonals."""
+    angles = turns()
+    found = [
+        [dot_scores(rotate_interleaved(exact([QUERY]), *a), rotate_interleaved(exact([KEY]), *b))[0, 0] for b in angles]
+        for a in angles
+    ]
+    inner = range(1, POSITIONS)
+    if not all(found[i][j] == found[i - 1][j - 1] for i in inner for j in inner):
+        raise FalseStep("the scores of the example are not equal along diagonals")
+    return found
+
+
 def _example() -> tuple[Block, ...]:
     """One query and one key in all places, with an angle whose cosine is rational."""
-    one = (exact([[0]]) + _ANGLE[0], exact([[0]]) + _ANGLE[1])
-    angles = [(exact([[1]]), exact([[0]]))]
-    for _ in range(_POSITIONS - 1):
-        angles.append(add_angles(*angles[-1], *one))
+    angles = turns()
 
     def rotation(reader: Reader, parts: tuple[Node, ...]) -> Value:
         rotated = [rotate_interleaved(identity(reader, 2), *angle).mT for angle in angles]
@@ -146,21 +165,12 @@ def _example() -> tuple[Block, ...]:
     score = equals(table, _dot(_rotated(_M) * q(), _rotated(_N) * k()))
     given = section.let(
         (
-            "One plane, with the cosine ", nt.Number(_ANGLE[0]), " and the sine ", nt.Number(_ANGLE[1]),
-            " for one position, ", equals(q(), nt.matrix([_QUERY])), " and ", equals(k(), nt.matrix([_KEY])),
-            ", at the positions ", equals("P", nt.matrix([range(_POSITIONS)])), "; let ", score, ":",
+            "One plane, with the cosine ", nt.Number(ANGLE[0]), " and the sine ", nt.Number(ANGLE[1]),
+            " for one position, ", equals(q(), nt.matrix([QUERY])), " and ", equals(k(), nt.matrix([KEY])),
+            ", at the positions ", equals("P", nt.matrix([range(POSITIONS)])), "; let ", score, ":",
         )
     )  # fmt: skip
-    found = [
-        [
-            dot_scores(rotate_interleaved(exact([_QUERY]), *a), rotate_interleaved(exact([_KEY]), *b))[0, 0]
-            for b in angles
-        ]
-        for a in angles
-    ]
-    inner = range(1, _POSITIONS)
-    if not all(found[i][j] == found[i - 1][j - 1] for i in inner for j in inner):
-        raise FalseStep("the scores of the example are not equal along diagonals")
+    found = turned_scores()
     matrix = nt.matrix([[entries(x) for x in row] for row in found])
     said = (_M, " by row, ", _N, " by column: equal along diagonals")
     return (

@@ -42,6 +42,9 @@ _ENTRIES = (
     Entry("saturation", "weights saturate and slopes collapse as d_k grows", ("dk",)),
     Entry("weights", "a heat map of exact weights", ("source", "head"), True),
     Entry("geometry", "queries and keys at their angles, the output as a sum of values", ("source", "query"), True),
+    Entry("shapes", "the arrays of a specification with their shapes, step by step", ("source",), True),
+    Entry("rope", "rotations of queries and keys, and the speed of each plane", ("dk", "tokens")),
+    Entry("tiles", "tiles of keys as they merge in one pass", ("source", "query", "tile"), True),
     Entry("masks", "which query may attend to which key", ("tokens", "keys"), True),
 )
 

@@ -10,7 +10,7 @@ from symattn.drawing.scene import RAISED, WIDTH, Box, Label, Line, Mark, Scene
 from symattn.drawing.svg import LIFT, head
 from symattn.errors import MissingExtra
 
-_FONTS = ["DejaVu Serif"]
+_FONTS = ["DejaVu Serif", "DejaVu Sans"]  # the second has ℓ
 _POINTS = 0.75
 """Of one unit: 480 units are 5 inches."""
 

@@ -29,6 +29,13 @@ CASES: tuple[tuple[str, dict[str, object]], ...] = (
     ("geometry", {}),
     ("geometry", {"source": "eight-step"}),
     ("geometry", {"source": "ground-up", "query": 2}),
+    ("shapes", {}),
+    ("shapes", {"source": "latent"}),
+    ("shapes", {"heads": 8, "kv_heads": 2, "position": "rotary", "causal": True}),
+    ("rope", {}),
+    ("rope", {"dk": 16, "tokens": 32}),
+    ("tiles", {}),
+    ("tiles", {"source": "cross", "query": 2, "tile": 2}),
     ("masks", {}),
     ("masks", {"causal": True, "tokens": 5, "keys": 7}),
     ("masks", {"causal": True, "window": [2, 0], "heads": 4, "kv_heads": 2}),
@@ -168,6 +175,43 @@ def offset(scene: Scene, role: str, number: int) -> tuple[float, float]:
     return x1 - x, y - y1
 
 
+def test_shapes_are_those_of_the_arrays() -> None:
+    walk = Walk(sheet_of("cross"), "float32")
+    told = words(draw("shapes", source="cross"))
+    for name in ("x", "y", "w_q", "q", "k", "v", "scores", "weights", "output"):
+        assert " × ".join(map(str, walk.arrays[name].shape)) in told, name
+    assert {"n × dmodel", "dmodel × dk", "n × dk", "S/√dk"} <= set(words(draw("shapes")))
+
+
+def test_shapes_leave_out_what_a_step_asks_the_length_of() -> None:
+    """S/√d_k reads S alone, and Q is drawn where it is made and where scores are."""
+    assert words(draw("shapes")).count("Q") == 2
+
+
+def test_tiles_are_those_of_the_derivation() -> None:
+    row = next(line for line in derive("online-softmax").text().splitlines() if re.match(r"▸? *3 +2 +2 +3 ", line))
+    told = " ".join(words(draw("tiles")))
+    assert "m = 3, ℓ ≈ 1.50, o = (4 + 2e + e2)/(1 + e + e2) ≈ 1.51" in told
+    assert "(4 + 2e + e²)/(1 + e + e²)" in row
+    assert told.count("sums so far") == 1, "the maximum grows once"
+    assert "sums so far × e−2" in told
+
+
+def test_tiles_end_with_the_weights_and_outputs_of_the_walk() -> None:
+    walk = Walk(sheet_of("cross"), "float32")
+    for tile in (1, 2, 3):
+        told = " ".join(words(draw("tiles", source="cross", query=2, tile=tile)))
+        assert ", ".join(x.decimal(3) for x in walk.arrays["weights"][1]) + ": they add up" in told
+        assert "(" + ", ".join(x.decimal(3) for x in walk.arrays["output"][1]) + ")" in told
+
+
+def test_equal_distances_have_equal_scores() -> None:
+    told = words(draw("rope"))
+    assert told.count("(Rmq)·(Rnk) = 2/5") == 2
+    assert {"ω0 = 1", "ω1 = 0.100", "ω2 = 0.0100", "ω3 = 0.00100"} <= set(told)
+    assert "ω1 = 0.0464" in words(draw("rope", dk=6))
+
+
 def test_masks_count_their_pairs() -> None:
     drawn = draw("masks")
     assert [w for w in words(drawn) if " of 64" in w] == ["36 of 64", "21 of 64", "32 of 64", "17 of 64"]
@@ -225,6 +269,11 @@ def test_measured_widths_are_never_too_small() -> None:
         ("geometry", {"query": 4}, "query is 4"),
         ("geometry", {"source": "documents"}, "one head"),
         ("geometry", {"source": "additive"}, "no dot product"),
+        ("rope", {"dk": 7}, "even number"),
+        ("rope", {"tokens": 1}, "n is 1"),
+        ("tiles", {"tile": 0}, "tile is 0"),
+        ("tiles", {"source": "sparsemax"}, "softmax"),
+        ("tiles", {"causal": True}, "name one"),
         ("masks", {"tokens": 200}, "n is 200"),
         ("masks", {"mask": "boolean"}, "mask"),
     ],
