@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tables: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("deep") is None:
+        if item.get_closest_marker("deep") is None and item.get_closest_marker("exhaustive") is None:
             tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in tables.values():
         chosen = {len(cases) * i // BY_DEFAULT for i in range(BY_DEFAULT)}

@@ -166,9 +166,9 @@ class OfAttention(Subject):
         return tuple(n for n in TOKENS if n in inputs)
 
     def explained(self, example: Counterexample, smallest: Judged, cause: Cause[Any]) -> Counterexample:
-        """The steps to the worst row, with the one mistake that explains it."""
+        """The steps to the worst row, with the one mistake that explains it, where it explains that input."""
         mistake = cause.only if cause.sure else None
-        if mistake is None or mistake.around:
+        if mistake is None or mistake.around or not cause.shows(smallest):
             return example
         return replace(example, steps=steps(self.spec, smallest, mistake.variant))
 

@@ -25,9 +25,9 @@ _NEAR = 4  # unless its outputs are within so many unit roundoffs of its largest
 APART = 0.02  # by how much a mistake with its contract must have more of the bits than any contract without one
 _FIRST = 3  # contracts that are tried with one thing more
 _STEP = 2.0**-8  # of a fitted number, by which it is moved at first to fit the bits better,
-_HALVINGS = 14  # how often that is halved,
+_ROUNDS = 24  # how often it is moved by that, or, where neither way gives more bits, by half of it from then on,
 _DIGITS = (2, 3, 4, 5, 6)  # the digits it is written with,
-_SAME = 0.001  # of the bits: what fewer digits may lose
+_SAME = 0.001  # of the bits: what fewer digits may lose; or as many as are missed already, by roundings of its own
 
 
 @dataclass(frozen=True)
@@ -163,10 +163,11 @@ def _finest(sample: Sample, suspect: Suspect) -> Pair:
         return pair(sample, best.contract, kind.mistake(x, f"{x:.{digits}g}".replace("-", "−")))
 
     x, most, step = suspect.number, best, _STEP * abs(suspect.number)
-    for _ in range(_HALVINGS):
-        for other in (x - step, x + step):
-            if (found := at(other)).share > most.share:
-                x, most = other, found
-        step /= 2
+    for _ in range(_ROUNDS):
+        found, other = max(((at(y), y) for y in (x - step, x + step)), key=lambda tried: tried[0].share)
+        if found.share > most.share:
+            x, most = other, found
+        else:
+            step /= 2
     short = (at(float(f"{x:.{digits}g}"), digits) for digits in _DIGITS)
-    return next((found for found in short if found.share >= most.share - _SAME), most)
+    return next((found for found in short if found.share >= most.share - max(_SAME, 1 - most.share)), most)
