@@ -29,6 +29,7 @@ from symattn.verification.target import (
 )
 
 _LETTERS = "bhqk"
+_OF_QUERIES = ("doc_q", "positions_q")  # one number for each query, where a form says k
 
 
 def argument(a: Argument, how: Convention, inputs: Inputs) -> Any:
@@ -95,10 +96,9 @@ def _with_axes(value: Any, a: Argument, front: tuple[int, ...], tokens: tuple[in
     n_q, n_k = tokens
     n_q = n_k if a.input == "keep" and "q" not in a.form else n_q
     whole = _whole(a.input or "", value, len(front))
-    lasting = (front[0] if front else 1, front[1] if len(front) > 1 else 1, n_q, n_k)
+    last = n_q if a.input in _OF_QUERIES else n_k
+    lasting = (front[0] if front else 1, front[1] if len(front) > 1 else 1, n_q, last)
     sizes = {c: n if c in a.form else m for c, n, m in zip(_LETTERS, lasting, whole.shape, strict=True)}
-    if any(m not in (1, n) for m, n in zip(whole.shape, sizes.values(), strict=True)):
-        raise InputError(f"{a.input} of the shape {whole.shape} has no form {a.form}")
     whole = np.broadcast_to(whole, tuple(sizes.values()))
     for axis, letter in reversed(tuple(enumerate(_LETTERS))):
         whole = whole if letter in a.form else np.take(whole, 0, axis=axis)

@@ -263,10 +263,7 @@ class _Trial:
             if inputs is None or self._effort.over:
                 return None
             inputs = {**inputs, **{n: np.zeros_like(inputs[n]) for n in without}} if without else inputs
-            try:
-                right, got = self._right(inputs), self._call(convention, inputs).output
-            except InputError:  # the arrays have no such form
-                return None
+            right, got = self._right(inputs), self._call(convention, inputs).output
             if right is not None and got is not None and got.shape == right.shape:
                 return Possible(convention, level, self._near(got, right), self._local(convention, inputs, got))
         return None

@@ -228,6 +228,14 @@ def test_masks_of_several_items_differ_and_arrive_at_their_items() -> None:
     assert argument(Argument("n", "keep", form="lengths"), how, inputs).tolist() == [2, 2]
 
 
+def test_labels_of_queries_are_as_many_as_queries() -> None:
+    """Beside more keys than queries, in a batch too."""
+    inputs = {"q": np.ones((2, 3, 1)), "k": np.ones((2, 5, 1)), "v": np.ones((2, 5, 1)), "doc_q": np.array([0, 1, 1])}
+    how = Convention((), "bnd")
+    made = argument(Argument("q_segment_ids", "doc_q", form="bk"), how, inputs)
+    assert made.tolist() == [[0, 1, 1], [0, 1, 1]]
+
+
 def test_documents_by_their_bounds() -> None:
     inputs = {"q": np.ones((5, 1)), "k": np.ones((5, 1)), "v": np.ones((5, 1)), "doc": np.array([0, 0, 1, 1, 4])}
     assert argument(Argument("cu", "doc", form="bounds"), Convention(()), inputs).tolist() == [0, 2, 4, 5]
