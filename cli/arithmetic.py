@@ -6,16 +6,15 @@ from typing import Any
 
 import click
 
+from .calling import calling
 from .choices import Choice
 from .errors import Status, say
 from .fields import chosen, fields
-from .groups import Grouped, under
+from .groups import Grouped
 from .output import Output, given, options
 from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
-
-_CALL = under("How the function is called")
 
 
 @click.command("arithmetic", cls=Grouped, short_help="Tell what a kernel in half precision stores, by its bits.")
@@ -23,14 +22,7 @@ _CALL = under("How the function is called")
 @click.option("--dtype", type=Choice(("bfloat16", "float16")), help="Type of the inputs; by default bfloat16.")
 @fields
 @variants
-@_CALL("--call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true.")
-@_CALL("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation.")
-@_CALL(
-    "--layout",
-    type=Choice(("nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc")),
-    help="Order of the axes; found by trial unless told.",
-)
-@_CALL("--framework", type=Choice(("numpy", "torch")), help="What the function's arrays are.")
+@calling
 @promises
 @click.option("--seed", type=int, help="Seed of the inputs.")
 @options

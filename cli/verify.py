@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from .calling import CALL, calling
 from .choices import Choice
 from .errors import Status, say
 from .fields import ATTENTION, chosen, fields
@@ -17,7 +18,6 @@ from .variants import specified, variants
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
-_CALL = under("How the function is called")
 _SEARCH = under("How much is tried")
 _TRACE = under("Where TARGET is a trace")
 _FAULTS = under("What becomes of faults")
@@ -32,18 +32,11 @@ _FAULTS = under("What becomes of faults")
     "--definition", metavar="NAME[(FIELD=VALUE, ...)]",
     help="In place of attention: lse, gradient, cached, LayerNorm, RMSNorm(eps=1e-6), Rotary, LinearAttention, Block.",
 )  # fmt: skip
-@_CALL("--call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass, such as is_causal=true.")
-@_CALL("--mask-arg", metavar="NAME", help="The parameter that takes the mask; ~NAME takes its negation.")
-@_CALL(
-    "--layout",
-    type=Choice(("nd", "bnd", "nhd", "bhnd", "bnhd", "nc", "bnc")),
-    help="Order of the axes; found by trial unless told.",
-)
-@_CALL("--framework", type=Choice(("numpy", "torch")), help="What the function's arrays are.")
-@_CALL("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
+@calling
+@CALL("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
 @promises
 @_TRACE("--rows", type=click.IntRange(1), help="Queries of each head that are judged; by default 32.")
-@_CALL("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
+@CALL("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
 @_SEARCH("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")
 @_SEARCH("--budget", type=float, metavar="SECONDS", help="Upper limit of the time; by default 120.")
 @_SEARCH("--seed", type=int, help="Seed of the inputs that are tried.")
