@@ -134,6 +134,8 @@ def _commuted(x: Node, y: Node, asked: Asked) -> bool:
 
 def weaker(asked: Asked, mutant: Relation) -> bool:
     """Whether ``mutant`` follows from x ≤ y by what is printed: x is |z| or the largest |z|, and z stands there."""
+    if not isinstance(asked.relation, Relation) or not isinstance(mutant, Relation):
+        return False  # a row of formulas
     signs = {sign for sign, _ in (*asked.relation.rest, *mutant.rest)}
     same = asked.relation.rest == mutant.rest
     return signs <= {"≤", "<"} and same and _without_bars(asked.relation.first) == mutant.first
