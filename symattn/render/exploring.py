@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from symattn.document.model import Document, Text
-from symattn.document.text import plain_text
-from symattn.render.common import comment, made
-from symattn.render.html import body, prose
+from symattn.render import html
 from symattn.render.html_style import SCRIPT, STYLE
 
 _STYLE = """
@@ -33,6 +31,7 @@ form.addEventListener('change', choose);
 choose();
 """.strip()
 
+_WITHOUT = "<noscript><style>[data-choice][hidden]{display:block!important}.choose{display:none}</style></noscript>"
 _NONE = '<p class="none" role="status" hidden>There is no walk for this choice.</p>'
 
 
@@ -45,25 +44,21 @@ def page(command: str, choices: Mapping[str, Sequence[Text]], documents: Mapping
     first = next(iter(documents))
     shown = "".join(
         f'<section data-choice="{" ".join(map(str, at))}" aria-live="polite"{"" if at == first else " hidden"}>'
-        f"{body(document)}</section>\n"
+        f"{html.body(document)}</section>\n"
         for at, document in documents.items()
     )
     rows = "".join(_row(name, words, first[i]) for i, (name, words) in enumerate(choices.items()))
     form = f'<form class="choose" data-parts="{escape(json.dumps(list(choices)), quote=True)}">{rows}</form>'
-    view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-    title = escape(plain_text(documents[first].title))
-    head = f"{view}<title>{title}</title><style>{STYLE}\n{_STYLE}</style>"
-    without = "<noscript><style>[data-choice][hidden]{display:block!important}.choose{display:none}</style></noscript>"
-    mark = comment(made(command))
-    article = f'<article class="symattn">{form}\n{_NONE}\n{shown}</article>'
-    body_ = f'<body class="symattn-page">\n{article}\n<script>{SCRIPT}\n{_SCRIPT}</script>\n</body>'
-    return f'{mark}\n<!doctype html>\n<html lang="en"><head>{head}{without}</head>\n{body_}</html>\n'
+    style = f"<style>{STYLE}\n{_STYLE}</style>"
+    article = f'<article class="symattn">{form}\n{_NONE}\n{shown}</article>\n'
+    whole = f"{SCRIPT}\n{_SCRIPT}"
+    return html.page(command, documents[first].title, article, head=style + _WITHOUT, script=whole)
 
 
 def _row(name: str, words: Sequence[Text], chosen: int) -> str:
     radios = "".join(
         f'<label><input type="radio" name="{escape(name, quote=True)}" value="{i}"{" checked" * (i == chosen)}>'
-        f" {prose(word)}</label>"
+        f" {html.prose(word)}</label>"
         for i, word in enumerate(words)
     )
     return f"<fieldset><legend>{escape(name)}</legend>{radios}</fieldset>"

@@ -16,7 +16,6 @@ from symattn.render.common import (
     all_integers,
     chain,
     comment,
-    depth,
     headings,
     indexed,
     ledger,
@@ -45,10 +44,15 @@ def render(document: md.Document, *, fragment: bool = False) -> str:
     inner = f'<style>{STYLE}</style>\n<article class="symattn">\n{body(document)}\n</article>\n'
     if fragment:
         return f"{mark}\n{inner}"
-    title = escape(plain_text(document.title))
+    return page(document.command, document.title, inner)
+
+
+def page(command: str, title: md.Text, inside: str, *, head: str = "", script: str = SCRIPT) -> str:
+    """A whole page around what is ``inside``; ``head`` is added to its head, and ``script`` runs at its end."""
     view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-    head = f'{mark}\n<!doctype html>\n<html lang="en"><head>{view}<title>{title}</title></head>'
-    return f'{head}\n<body class="symattn-page">\n{inner}<script>{SCRIPT}</script>\n</body></html>\n'
+    top = f'<html lang="en"><head>{view}<title>{escape(plain_text(title))}</title>{head}</head>'
+    made_by = f"{comment(made(command))}\n<!doctype html>"
+    return f'{made_by}\n{top}\n<body class="symattn-page">\n{inside}<script>{script}</script>\n</body></html>\n'
 
 
 def body(document: md.Document) -> str:
@@ -153,9 +157,8 @@ class _Writer:
 
 def _array(symbol: nt.Node, sign: str, array: Any) -> str:
     """symbol = entries; the numbers of a matrix stand under each other."""
-    kind = "number" if not depth(array) else "array"
     tail = link(sign, entries(array)) if sign else f'<mspace width=".6em"/>{show(entries(array), False)}'
-    return f'<math display="block" class="{kind}"><mrow>{show(symbol, False)}{tail}</mrow></math>'
+    return f'<math display="block"><mrow>{show(symbol, False)}{tail}</mrow></math>'
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
