@@ -7,31 +7,48 @@ In ``conf.py``: ``extensions = ["symattn.plugins.sphinx"]``. Then::
     .. symattn:: claim weights 0.3 0.7 0.1
        :exit: 1
 
+    .. symattn:: walk eight-step --step 5
+       :terminal:
+
     By :symattn:`scaling:11` scores are divided by √d_k.
 
 The directive fails a build that lies: its command runs while the page is read, and an exit code other than ``exit``, by
 default 0, ends the build: a claim that is false, a function with a fault, a name that no longer exists. The role fails
 where there is no such step. HTML and LaTeX show documents in their own form, other builders as text; of a picture all
-but HTML show title and description.
+but HTML show title and description. With ``terminal`` every builder shows the command and what a terminal shows below
+it; ``start-at`` and ``end-before`` keep a part, as those of ``literalinclude`` do.
+
+A command runs in the folder of its page. Where the page brings files of its own, it runs in a folder that has these::
+
+    .. symattn-file:: attn.py
+
+       def attention(q, k, v): ...
+
+    .. symattn:: verify attn.py:attention
+       :terminal:
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from docutils.parsers.rst.states import Inliner
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from symattn.document import model as md
+from symattn.document import notation as nt
 from symattn.document.tex import tex
 from symattn.errors import SymattnError
 from symattn.render.common import numbered, plain_text
@@ -45,25 +62,103 @@ class answer(nodes.General, nodes.Element):  # docutils finds visitors by the na
 
 
 class Directive(SphinxDirective):
-    """``.. symattn:: COMMAND``: everything that the command answers."""
+    """``.. symattn:: COMMAND``: everything that the command answers, or the part of it that is asked for."""
 
     required_arguments = 1
     final_argument_whitespace = True
-    option_spec: ClassVar[dict[str, Any]] = {"exit": directives.nonnegative_int}
+    option_spec: ClassVar[dict[str, Any]] = {
+        "exit": directives.nonnegative_int,
+        "terminal": directives.flag,
+        "start-at": directives.unchanged_required,
+        "end-before": directives.unchanged_required,
+    }
 
     def run(self) -> list[nodes.Node]:
         """The answer. Raises ``ExtensionError`` where the command ends otherwise than it should."""
-        words, wanted = shlex.split(self.arguments[0]), self.options.get("exit", 0)
-        form = ["--fragment"] if words[:1] == [_PICTURES] else ["-f", "html", "--fragment"]
-        found = answer("", words=words, exit=wanted, place=self.get_location())
-        found["html"] = _printed(found, form)
+        command, place = self.arguments[0].replace("\n", " "), self.get_location()
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            told = f"`symattn {command}`: {error}; mend: quote what has a space or a quote in it"
+            raise ExtensionError(f"{place}: {told}") from error
+        found = answer("", words=words, exit=self.options.get("exit", 0), place=place, folder=_folder(self.env))
+        if "terminal" in self.options or _lists(words):
+            return [self.terminal(found, command)]
+        found["html"] = _printed(found, ["--fragment"] if _draws(words) else ["-f", "html", "--fragment"])
         return [found]
+
+    def terminal(self, node: answer, command: str) -> nodes.Node:
+        """The command behind its prompt, what it prints, and its exit code where that is not 0."""
+        text = self.part(_printed(node, []).rstrip("\n"), node["place"])
+        if node["exit"]:
+            text += f"\n$ echo $?\n{node['exit']}"
+        shown = f"$ symattn {command}\n{text}"
+        return nodes.literal_block(shown, shown, language="console", classes=["symattn-terminal"])
+
+    def part(self, text: str, place: str) -> str:
+        """From the line in which ``start-at`` stands up to that in which ``end-before`` stands behind it."""
+        lines = text.split("\n")
+        first = self.line(lines, "start-at", 0, place) if "start-at" in self.options else 0
+        last = self.line(lines, "end-before", first + 1, place) if "end-before" in self.options else len(lines)
+        return "\n".join(lines[first:last]).strip("\n")
+
+    def line(self, lines: list[str], option: str, begin: int, place: str) -> int:
+        wanted = self.options[option]
+        found = next((i for i, line in enumerate(lines) if i >= begin and wanted in line), None)
+        if found is None:
+            raise ExtensionError(f"{place}: {option}: {wanted!r} stands in no line that the command prints")
+        return found
+
+
+class File(SphinxDirective):
+    """``.. symattn-file:: NAME``: a file that the page shows, and that the commands of the page find."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The file as code. Raises ``ExtensionError`` for a name that is none of a file beside others."""
+        name, text = self.arguments[0], "\n".join(self.content) + "\n"
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise ExtensionError(f"{self.get_location()}: {name!r} is no file's name; mend: such as attn.py")
+        folder = _own(self.env, self.env.docname)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+        language = {".py": "python", ".json": "json", ".toml": "toml"}.get(Path(name).suffix, "none")
+        caption = nodes.caption("", "", nodes.literal("", name))
+        block = nodes.literal_block(text, text, language=language)
+        return [nodes.container("", caption, block, classes=["literal-block-wrapper"], literal_block=True)]
+
+
+def _own(env: BuildEnvironment, page: str) -> Path:
+    """Where the files are that a page brings."""
+    return Path(env.doctreedir) / "symattn-files" / page
+
+
+def _folder(env: BuildEnvironment) -> str:
+    """Where the commands of a page run."""
+    own = _own(env, env.docname)
+    return str(own if own.is_dir() else Path(env.doc2path(env.docname)).parent)
+
+
+def _forget(_app: Sphinx, env: BuildEnvironment, page: str) -> None:
+    """Remove the files of a page that is read anew, or no more."""
+    shutil.rmtree(_own(env, page), ignore_errors=True)
+
+
+def _draws(words: list[str]) -> bool:
+    return words[:1] == [_PICTURES]
+
+
+def _lists(words: list[str]) -> bool:
+    """Whether the command answers in text where others of its name draw."""
+    return _draws(words) and bool({"--list", "--help", "-h"} & set(words))
 
 
 def _printed(node: answer, form: list[str]) -> str:
     """What the command of a node prints. Raises ``ExtensionError`` where it ends otherwise than it should."""
     words, wanted = node["words"], node["exit"]
-    ran = _ran([*words, *form])
+    ran = _ran([*words, *form], node["folder"])
     if ran.returncode != wanted:
         why = ran.stderr.strip().splitlines()[-1:] or ["see what it prints"]
         told = f"`symattn {shlex.join(words)}` ends with {ran.returncode} and not {wanted}: {why[0]}"
@@ -71,33 +166,39 @@ def _printed(node: answer, form: list[str]) -> str:
     return ran.stdout
 
 
-def _ran(words: list[str]) -> subprocess.CompletedProcess[str]:
+def _ran(words: list[str], folder: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "symattn_cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+    around = {**os.environ, "COLUMNS": "80", "PYTHONUTF8": "1"}
+    return subprocess.run(
+        command, capture_output=True, text=True, encoding="utf-8", check=False, cwd=folder, env=around
+    )
 
 
-def formula(
-    name: str, raw: str, text: str, line: int, inliner: Inliner, options: Any = None, content: Any = None
-) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-    """``:symattn:`TOPIC:NUMBER```: the formula of that step of a derivation, and its grade in brackets.
+class Formula(SphinxRole):
+    """``:symattn:`TOPIC:NUMBER```: the formula of that step of a derivation, and its grade in brackets."""
 
-    Raises ``ExtensionError`` for a topic or a step that there is not.
-    """
-    topic, _, number = text.partition(":")
-    try:
-        step = _step(topic.strip(), number.strip())
-    except (SymattnError, ValueError) as error:
-        raise ExtensionError(f"line {line}: :symattn:`{text}`: {error}") from error
-    plain = plain_text((step.formula,))
-    forms = {
-        "html": mathml(step.formula, inline=True),
-        "latex": f"${tex(step.formula, inline=True)}$",
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """The formula in every form. Raises ``ExtensionError`` for a topic or a step that there is not."""
+        topic, _, number = self.text.partition(":")
+        try:
+            step = _step(topic.strip(), number.strip())
+        except (SymattnError, ValueError) as error:
+            raise ExtensionError(f"{self.get_location()}: :symattn:`{self.text}`: {error}") from error
+        forms = _forms(step.formula)
+        found: list[nodes.Node] = [nodes.raw(self.rawtext, shown, format=form) for form, shown in forms.items()]
+        return [*found, *([nodes.Text(f" ({step.evidence.grade.value})")] if step.evidence else [])], []
+
+
+def _forms(formula: nt.Node) -> dict[str, str]:
+    """A formula as each builder writes it."""
+    plain = plain_text((formula,))
+    return {
+        "html": mathml(formula, inline=True),
+        "latex": f"${tex(formula, inline=True)}$",
         "text": plain,
         "manpage": plain.replace("\\", r"\e"),
         "texinfo": re.sub("[@{}]", r"@\g<0>", plain),
     }
-    found: list[nodes.Node] = [nodes.raw(raw, shown, format=form) for form, shown in forms.items()]
-    return [*found, *([nodes.Text(f" ({step.evidence.grade.value})")] if step.evidence else [])], []
 
 
 def _step(topic: str, number: str) -> md.Step:
@@ -115,7 +216,7 @@ def _html(writer: Any, node: answer) -> None:
 
 
 def _latex(writer: Any, node: answer) -> None:
-    if node["words"][:1] == [_PICTURES]:
+    if _draws(node["words"]):
         _plain(writer, node)
         return
     writer.body.append("\n" + _printed(node, ["-f", "latex", "--fragment"]))
@@ -125,7 +226,7 @@ def _latex(writer: Any, node: answer) -> None:
 def _plain(_writer: Any, node: answer) -> None:
     """Give the node what every writer knows: the words of a picture, or the text of a document as it is laid out."""
     node.clear()
-    if node["words"][:1] != [_PICTURES]:
+    if not _draws(node["words"]):
         text = _printed(node, [])
         node += nodes.literal_block(text, text, language="none")
         return
@@ -143,5 +244,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     plain = (_plain, _leave)
     app.add_node(answer, html=(_html, None), latex=(_latex, _leave), text=plain, man=plain, texinfo=plain)
     app.add_directive("symattn", Directive)
-    app.add_role("symattn", formula)
+    app.add_directive("symattn-file", File)
+    app.add_role("symattn", Formula())
+    app.connect("env-purge-doc", _forget)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

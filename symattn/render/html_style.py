@@ -22,6 +22,8 @@ _SHOWN = "".join(_CHECKED.format(i) for i in _FORMS)
 STYLE = f"""
 .symattn{{color-scheme:light;{_variables(0)}}}
 @media(prefers-color-scheme:dark){{.symattn-page,.symattn-page .symattn{{color-scheme:dark;{_variables(1)}}}}}
+[data-theme=dark] .symattn{{color-scheme:dark;{_variables(1)}}}
+@media(prefers-color-scheme:dark){{[data-theme=auto] .symattn{{color-scheme:dark;{_variables(1)}}}}}
 .symattn-page{{margin:0;background:var(--sa-paper,#FFFFFF)}}
 .symattn{{max-width:60rem;margin:0 auto;padding:1.5rem 1.1rem 3rem;background:var(--sa-paper);color:var(--sa-ink);
 font:400 1rem/1.5 Charter,'Bitstream Charter','Sitka Text',Cambria,Georgia,serif;font-variant-numeric:lining-nums}}
@@ -74,7 +76,10 @@ position:absolute;margin-left:.4rem}}
 @media print{{.symattn{{max-width:none}}.symattn .copy,.symattn .forms label{{display:none}}
 .symattn .forms input~.form{{display:block}}.symattn .wide{{overflow:visible}}}}
 """.strip()
-"""The rules of every page; each speaks of what is within ``.symattn`` alone, so that a fragment changes no other."""
+"""The rules of every page; each speaks of what is within ``.symattn`` alone, so that a fragment changes no other.
+
+A fragment is light, and dark in a page that says so by ``data-theme``, ``dark`` or ``auto``, as themes of Sphinx do.
+"""
 
 SCRIPT = """
 for (const at of document.querySelectorAll('[data-tex]')) {

@@ -1,15 +1,18 @@
-"""The console blocks of a page: commands, and what they print."""
+"""The commands of a page, what they print, and the files that the page shows."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"^<!-- file: (\S+) -->\n+```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"^(?:<!-- file: (\S+) -->\n+```\w+|```{symattn-file} (\S+))\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_DIRECTIVE = re.compile(r"^```{symattn} (.+)\n(?::exit: (\d+)\n|:.+\n)*?```$", re.MULTILINE)
+_SHOWN_ONLY = re.compile(r"^````.*?^````$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,18 @@ def commands(text: str) -> list[list[Command]]:
     return blocks
 
 
+def answers(text: str) -> list[list[Command]]:
+    """The directives of a page as blocks: the command, and the exit code that it must end with."""
+    blocks = []
+    for found in re.finditer(_DIRECTIVE, _SHOWN_ONLY.sub("", text)):
+        words = shlex.join(["symattn", *shlex.split(found[1])])
+        blocks.append([Command(words, ()), Command("echo $?", (found[2] or "0",))])
+    return blocks
+
+
 def files(text: str) -> dict[str, str]:
-    """The files that a page shows: a fence behind the comment ``<!-- file: attn.py -->``."""
-    return dict(_FILE.findall(text))
+    """The files that a page shows: a fence behind ``<!-- file: attn.py -->``, or ``{symattn-file} attn.py``."""
+    return {by_comment or by_name: content for by_comment, by_name, content in _FILE.findall(text)}
 
 
 def matches(shown: tuple[str, ...], printed: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from symattn_cli.main import main
-from tests.docs.pages import PAGES, Command, commands, files, matches
+from tests.docs.pages import PAGES, Command, answers, commands, files, matches
 
 SHORT_FIRST = [pytest.param(p, marks=() if p.name in ("claim.md", "walk.md") else pytest.mark.docs) for p in PAGES]
 
@@ -41,7 +41,7 @@ def prepare(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[l
         folder.joinpath(name).write_text(content, encoding="utf-8")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "80")
-    return commands(text)
+    return [*commands(text), *answers(text)]
 
 
 @pytest.mark.parametrize("page", SHORT_FIRST, ids=lambda page: page.name)
@@ -70,6 +70,23 @@ def test_a_page_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     ):
         with pytest.raises(AssertionError):
             play(commands(f"```console\n{wrong}```\n"), capsys)
+
+
+def test_a_directive_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    page = "```{{symattn}} completion {}\n:terminal:\n{}```\n"
+    play(answers(page.format("bas", ":exit: 2\n")), capsys)
+    play(answers(page.format("bash", "")), capsys)
+    for wrong in (("bas", ""), ("bash", ":exit: 2\n")):
+        with pytest.raises(AssertionError):
+            play(answers(page.format(*wrong)), capsys)
+    assert answers(f"````text\n{page.format('bas', '')}````\n") == []
+
+
+def test_files_are_read_from_both_forms() -> None:
+    assert files("<!-- file: a.py -->\n```python\na\n```\n```{symattn-file} b.py\nb\n```\n") == {
+        "a.py": "a\n",
+        "b.py": "b\n",
+    }
 
 
 def test_three_dots_stand_for_any_lines() -> None:

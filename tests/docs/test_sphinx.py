@@ -53,7 +53,7 @@ def test_a_picture_is_told_in_words_where_it_is_not_drawn(builder: str, tmp_path
 
 
 def test_the_run_for_another_form_must_end_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ran(words: list[str]) -> CompletedProcess[str]:
+    def ran(words: list[str], folder: str) -> CompletedProcess[str]:
         return CompletedProcess(words, 0 if "html" in words else 2, "<p>x</p>", "a fault")
 
     monkeypatch.setattr("symattn.plugins.sphinx._ran", ran)
@@ -61,6 +61,52 @@ def test_the_run_for_another_form_must_end_the_same(tmp_path: Path, monkeypatch:
     for builder in ("latex", "text"):
         with pytest.raises(ExtensionError, match="ends with 2 and not 0: a fault"):
             built(tmp_path, ".. symattn:: derive shift\n", builder)
+
+
+TERMINAL = ".. symattn:: claim weights 0.3 0.7 0.1\n   :terminal:\n   :exit: 1\n"
+
+
+@pytest.mark.parametrize("builder", ["html", "text", "latex"])
+def test_a_terminal_shows_the_command_and_what_it_ends_with(builder: str, tmp_path: Path) -> None:
+    shown = re.sub(r"<[^>]*>|\\PYG\w*(\{[a-z+]+\})?", "", built(tmp_path, TERMINAL, builder))
+    words = re.sub(r"[^\w.:/]", "", shown)  # HTML and LaTeX mark up what the highlighter tells apart
+    assert "symattnclaimweights0.30.70.1Canthesebearowofsoftmax" in words
+    assert "Rescaled:3/117/111/11." in words
+    assert re.search(r"symattnclaimweights0.30.70.1(.*)echo.{0,4}1", words)
+
+
+def test_a_part_of_what_a_terminal_shows(tmp_path: Path) -> None:
+    shown = built(tmp_path, f"{TERMINAL}   :start-at: Softmax sums\n   :end-before: decimal\n", "text")
+    assert "this is 1/10 more" in shown
+    assert "refuted" not in shown
+    assert "decimal" not in shown
+
+
+def test_what_lists_pictures_is_text(tmp_path: Path) -> None:
+    assert "how" in built(tmp_path, ".. symattn:: draw --list\n", "text")
+    assert '<span class="go">Pictures</span>' in built(tmp_path, ".. symattn:: draw --list\n")
+
+
+FILE = """
+.. symattn-file:: sheet.json
+
+   {"q": [[1]], "k": [[2]], "v": [[VALUE]]}
+
+.. symattn:: walk sheet.json --step 7
+   :terminal:
+"""
+
+
+def test_commands_find_the_files_of_their_page(tmp_path: Path) -> None:
+    assert "[5]" in built(tmp_path, FILE.replace("VALUE", "5"), "text").partition("output")[2]
+    assert "[6]" in built(tmp_path, FILE.replace("VALUE", "6"), "text").partition("output")[2]
+    with pytest.raises(ExtensionError, match="ends with 2 and not 0"):
+        built(tmp_path, FILE[FILE.index(".. symattn::") :], "text")
+
+
+def test_commands_of_a_page_without_files_run_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "sheet.json").write_text('{"q": [[1]], "k": [[2]], "v": [[7]]}', encoding="utf-8")
+    assert "[7]" in built(tmp_path, FILE[FILE.index(".. symattn::") :], "text")
 
 
 @pytest.mark.parametrize(
@@ -73,6 +119,11 @@ def test_the_run_for_another_form_must_end_the_same(tmp_path: Path, monkeypatch:
         ("By :symattn:`scaling:x`.\n", "has no step 'x'; mend: TOPIC:NUMBER"),
         ("By :symattn:`scaling`.\n", "has no step ''; mend: TOPIC:NUMBER"),
         ("By :symattn:`nothing:1`.\n", "nothing"),
+        ("\n\nBy :symattn:`scaling:x`.\n", r"index.rst:6: :symattn:`scaling:x`: scaling has no step"),
+        ('.. symattn:: claim weights "0.3 0.7\n', "index.rst:4: `symattn claim .*: No closing quotation; mend: quote"),
+        (f"{TERMINAL}   :start-at: nowhere\n", "start-at: 'nowhere' stands in no line"),
+        (f"{TERMINAL}   :start-at: Softmax\n   :end-before: refuted\n", "end-before: 'refuted' stands in no line"),
+        (".. symattn-file:: ../attn.py\n\n   x = 1\n", "is no file's name; mend"),
     ],
 )
 def test_what_is_false_fails_the_build(page: str, words: str, tmp_path: Path) -> None:
