@@ -10,7 +10,7 @@ from symattn.sources.configurations.configuration import Configuration, inverse_
 
 Kind: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-WIDTH = ("hidden_size", "n_embd", "d_model")
+WIDTH = ("hidden_size", "d_model", "n_embd")
 KEYS = ("num_key_value_heads",)
 
 
@@ -24,8 +24,10 @@ class Place:
 
     @property
     def heads(self) -> int:
-        """The number of heads."""
-        return self.c.count(*HEADS)
+        """The number of heads, which the halves of a model may have of their own."""
+        half = "encoder" if self.kind == "encoder" else "decoder"
+        own = f"{half}_attention_heads"
+        return self.c.count(own if self.kind != "self" and own in self.c else HEADS[0], *HEADS[1:])
 
     @property
     def d_k(self) -> int:
@@ -64,6 +66,16 @@ def _grouped(at: Place) -> dict[str, Any]:
 
 heads = Rule("each head has keys of its own", _heads)
 grouped = Rule("`num_key_value_heads`, null for as many as heads; query head t reads ⌊t · kv_heads / heads⌋", _grouped)
+
+
+def fixed(says: str, **fields: Any) -> Rule:
+    """What a family always has, whatever its configuration says."""
+    return Rule(says, lambda at: fields)
+
+
+shared = fixed("all heads read one head of keys and values", kv_heads=1)
+sinks = fixed("each head has a sink, which is learned", sink="given")
+unscaled = fixed("the scores are not scaled", scale=1)
 
 
 # -- scale and cap -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,243 @@
+"""Small random models of Transformers: their attention is held against what their configurations say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.spec import Attention
+from symattn.sources.configurations import FAMILIES, attention
+from symattn.sources.configurations.weights import inputs, of_module
+from tests.models.mixed import run
+from tests.models.seen import Seen, built, look, numbers, tokens
+
+#: Steps that layers take in float32 whatever their weights are. The bound holds for those that do not, too.
+SINGLE = ("cos", "sin", "weights", "q_normed", "k_normed", "c_q", "c_kv", "scores", "positioned", "scaled", "masked")
+
+
+@dataclass(frozen=True)
+class Module:
+    """A model, the path of one of its attentions, and changes of its configuration that must be told apart.
+
+    made    the fields that the model is made with
+    path    of the attention; ``output``: of the module that gives its result, below it
+    given   inputs that are no parameters: the name in ``Attention``, that of the argument, and where its rows are
+    """
+
+    family: str
+    model: str
+    made: Mapping[str, Any]
+    path: str
+    output: str = "o_proj"
+    changes: tuple[Mapping[str, Any], ...] = ()
+    layer: int = 0
+    kind: str = "self"
+    times: float = 1
+    given: Mapping[str, str] = field(default_factory=dict)
+    batch: str = "input_ids"
+
+    def seen(self) -> Seen:
+        """The layer with what it was given and what it gave, in float64."""
+        model = built(self.model, **self.made)
+        layer = model.get_submodule(self.path)
+        for name, parameter in layer.named_parameters():
+            if name.startswith(("q_proj", "k_proj", "query_key_value")):
+                parameter.data *= self.times
+        call = {"decoder_input_ids": tokens(6) + 3} if self.kind != "self" else {}
+        if self.family == "whisper":  # a decoder alone is given what its encoder would
+            call = {"encoder_outputs": (memory(),)}
+        return look(model, self.path, f"{self.path}.{self.output}", **call)
+
+    def told(self, seen: Seen) -> dict[str, Any]:
+        """config.json, with every default written."""
+        config = getattr(seen.layer, "config", None) or built(self.model, **self.made).config
+        found: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+        return found
+
+    def spec(self, seen: Seen, **changes: Any) -> Attention:
+        """The attention that the configuration, changed in some fields, promises."""
+        return attention({**self.told(seen), **changes}, self.layer, self.kind)
+
+    def arrays(self, seen: Seen, spec: Attention) -> dict[str, np.ndarray]:
+        """Tokens, weights, and what else the layer was given."""
+        found = {"x": seen.x, **inputs(of_module(seen.layer), spec, FAMILIES[self.family])}
+        if self.kind == "cross":
+            found["y"] = numbers(seen.given["key_value_states"])[0]
+        return found | {name: numbers(seen.given[argument]) for name, argument in self.given.items()}
+
+    def agrees(self, seen: Seen, spec: Attention) -> bool:
+        """Whether every number of the layer's output is within what rounding allows of the specification's."""
+        arrays = self.arrays(seen, spec)
+        steps = {step.name for step in spec.pipeline(arrays)}
+        bounded = run(spec, arrays, [name for name in SINGLE if name in steps])
+        assert np.all(np.isfinite(bounded.bound))
+        return bool(np.all(bounded.within(seen.output)))
+
+
+def memory() -> Any:
+    """Tokens of an encoder."""
+    import torch
+
+    return torch.randn(1, 5, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+TINY = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 8, "max_position_embeddings": 1 << 17}
+GROUPED = {**TINY, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}
+MHA = {**TINY, "num_attention_heads": 4}
+SELF = "layers.{}.self_attn"
+THETA = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
+KEYS, BASE = (
+    {"num_key_value_heads": 4},
+    {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}},
+)
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 50000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+YARN = {
+    "rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+    "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+}  # fmt: skip
+BOTH = {"mscale": 1.0, "mscale_all_dim": 0.7}
+LONG = {
+    "rope_type": "longrope", "rope_theta": 500.0, "short_factor": [1.0, 1.5], "long_factor": [2.0, 4.0],
+    "original_max_position_embeddings": 64, "factor": 4.0,
+}  # fmt: skip
+MLA = {
+    **MHA, "num_key_value_heads": 4, "q_lora_rank": 6, "kv_lora_rank": 5, "qk_nope_head_dim": 3,
+    "qk_rope_head_dim": 4, "v_head_dim": 5, "first_k_dense_replace": 2, "n_routed_experts": 2, "n_group": 1,
+    "topk_group": 1, "num_experts_per_tok": 1, "rope_parameters": {**YARN, **BOTH},
+}  # fmt: skip
+FALCON = {
+    "hidden_size": 16, "num_attention_heads": 4, "num_hidden_layers": 2, "alibi": False, "bias": True, **THETA,
+}  # fmt: skip
+T5 = {
+    "d_model": 12, "d_kv": 4, "num_heads": 3, "d_ff": 8, "num_layers": 1, "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 9, "decoder_start_token_id": 0, "pad_token_id": 0,
+}  # fmt: skip
+BUCKETS = {"relative_attention_num_buckets": 10}
+BERT = {**TINY, "num_attention_heads": 4}
+BART = {
+    "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "max_position_embeddings": 32,
+    "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2,
+}  # fmt: skip
+
+WHISPER = {
+    "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "max_target_positions": 32,
+    "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2,
+}  # fmt: skip
+
+MODULES: dict[str, Module] = {
+    "llama": Module("llama", "LlamaModel", {**GROUPED, **THETA}, SELF.format(0), changes=(
+        BASE, {"rope_parameters": {"rope_theta": 5000.0}}, {"model_type": "gpt2"})),
+    "llama, biases": Module("llama", "LlamaModel", {**GROUPED, **THETA, "attention_bias": True}, SELF.format(0)),
+    "llama 3.1": Module("llama", "LlamaModel", {**GROUPED, "head_dim": 8, "rope_parameters": LLAMA3}, SELF.format(0),
+        changes=({"rope_parameters": {**LLAMA3, "factor": 4.0}},
+                 {"rope_parameters": {**LLAMA3, "rope_type": "default"}},
+                 {"rope_parameters": {**LLAMA3, "original_max_position_embeddings": 8}})),
+    "llama, linear": Module("llama", "LlamaModel", {**GROUPED, **BASE}, SELF.format(1), layer=1, changes=(THETA,)),
+    "llama, dynamic": Module("llama", "LlamaModel",
+        {**GROUPED, "max_position_embeddings": 4,
+         "rope_parameters": {"rope_type": "dynamic", "factor": 3.0, "rope_theta": 500.0}}, SELF.format(0),
+        changes=(BASE, {"max_position_embeddings": 5})),
+    "llama, yarn": Module("llama", "LlamaModel", {**GROUPED, "head_dim": 8, "rope_parameters": YARN}, SELF.format(0),
+        changes=({"rope_parameters": {**YARN, "truncate": True}}, {"rope_parameters": {**YARN, "factor": 4.0}},
+                 {"rope_parameters": {**YARN, **BOTH}})),
+    "llama, yarn of two weights": Module("llama", "LlamaModel",
+        {**GROUPED, "head_dim": 8, "rope_parameters": {**YARN, **BOTH}}, SELF.format(0),
+        changes=({"rope_parameters": YARN},)),
+    "mistral": Module("mistral", "MistralModel", {**GROUPED, **THETA, "sliding_window": 3}, SELF.format(0),
+        changes=({"sliding_window": 4}, {"sliding_window": None})),
+    "mixtral": Module("mixtral", "MixtralModel",
+        {**GROUPED, **THETA, "sliding_window": 3, "num_local_experts": 2}, SELF.format(0),
+        changes=({"sliding_window": 2},)),
+    "gemma": Module("gemma", "GemmaModel", {**GROUPED, **THETA}, SELF.format(0), changes=(BASE,)),
+    "gemma2, sliding": Module("gemma2", "Gemma2Model",
+        {**GROUPED, **THETA, "sliding_window": 3, "query_pre_attn_scalar": 9}, SELF.format(0), times=8,
+        changes=({"attn_logit_softcapping": None}, {"attn_logit_softcapping": 49.0}, {"query_pre_attn_scalar": 4},
+                 {"layer_types": ["full_attention"] * 2}, {"sliding_window": 4})),
+    "gemma2, full": Module("gemma2", "Gemma2Model",
+        {**GROUPED, **THETA, "sliding_window": 3, "query_pre_attn_scalar": 5}, SELF.format(1), times=8, layer=1,
+        changes=({"layer_types": ["sliding_attention"] * 2}, {"attn_logit_softcapping": None})),
+    "qwen2": Module("qwen2", "Qwen2Model",
+        {**GROUPED, **THETA, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
+        SELF.format(1), layer=1, changes=({"layer_types": ["full_attention"] * 2}, {"sliding_window": 2})),
+    "qwen3": Module("qwen3", "Qwen3Model", {**GROUPED, **THETA}, SELF.format(0),
+        changes=(BASE, {"rms_norm_eps": 0.01}, {"model_type": "qwen2"})),
+    "phi3": Module("phi3", "Phi3Model",
+        {**GROUPED, "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
+         "sliding_window": None, "pad_token_id": 0}, SELF.format(0),
+        changes=({"rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 1.0}}, {"sliding_window": 3})),
+    "llama, long": Module("llama", "LlamaModel",
+        {**GROUPED, "rope_parameters": LONG}, SELF.format(0), changes=(
+        {"rope_parameters": {**LONG, "short_factor": [1.0, 1.0]}}, {"rope_parameters": {**LONG, "factor": 2.0}})),
+    "gpt_oss, sliding": Module("gpt_oss", "GptOssModel",
+        {**GROUPED, "head_dim": 8, "sliding_window": 3, "num_local_experts": 2, "num_experts_per_tok": 1,
+         "rope_parameters": YARN}, SELF.format(0),
+        changes=({"sliding_window": 4}, {"rope_parameters": {**YARN, "truncate": True}})),
+    "gpt_oss, full": Module("gpt_oss", "GptOssModel",
+        {**GROUPED, "sliding_window": 3, "num_local_experts": 2, "num_experts_per_tok": 1, **THETA}, SELF.format(1),
+        layer=1, changes=({"layer_types": ["sliding_attention"] * 2}, BASE)),
+    "gpt_neox": Module("gpt_neox", "GPTNeoXModel",
+        {**MHA, "hidden_size": 32, "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5}},
+        "layers.0.attention", "dense", changes=({"rope_parameters": {"rope_theta": 500.0}, "rotary_pct": 1.0},)),
+    "deepseek_v3": Module("deepseek_v3", "DeepseekV3Model", MLA, SELF.format(0),
+        changes=({"rope_interleave": False}, {"rope_parameters": {**YARN, **BOTH, "mscale_all_dim": 0.8}})),
+    "deepseek_v3, queries plain": Module("deepseek_v3", "DeepseekV3Model", {**MLA, "q_lora_rank": None},
+        SELF.format(0), changes=({"rope_parameters": {**YARN, **BOTH, "factor": 4.0}},)),
+    "falcon, one head of keys": Module("falcon", "FalconModel", FALCON, "h.0.self_attention", "dense",
+        changes=(BASE,)),
+    "falcon, groups": Module("falcon", "FalconModel",
+        {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}, "h.0.self_attention", "dense",
+        changes=({"num_kv_heads": 4}, {"new_decoder_architecture": False})),
+    "falcon, a head of keys each": Module("falcon", "FalconModel", {**FALCON, "multi_query": False},
+        "h.0.self_attention", "dense", changes=({"multi_query": True},)),
+    "gpt2": Module("gpt2", "GPT2Model", {"n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 16}, "h.1.attn",
+        "c_proj", layer=1, changes=(
+            {"n_head": 4}, {"scale_attn_weights": False}, {"scale_attn_by_inverse_layer_idx": True})),
+    "gpt2, scaled by layer": Module("gpt2", "GPT2Model",
+        {"n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 16, "scale_attn_by_inverse_layer_idx": True},
+        "h.1.attn", "c_proj", layer=1, changes=({"scale_attn_by_inverse_layer_idx": False},)),
+    "bloom": Module("bloom", "BloomModel", {"hidden_size": 12, "n_head": 6, "n_layer": 1}, "h.0.self_attention",
+        "dense", changes=({"n_head": 3},)),
+    "mpt": Module("mpt", "MptModel", {"d_model": 12, "n_heads": 6, "n_layers": 1, "max_seq_len": 16},
+        "blocks.0.attn", "out_proj", changes=({"n_heads": 3}, {"attn_config": {"alibi": False}})),
+    "opt": Module("opt", "OPTModel", {**TINY, "num_attention_heads": 4, "ffn_dim": 8, "word_embed_proj_dim": 16},
+        "decoder.layers.0.self_attn", "out_proj", changes=({"num_attention_heads": 2},)),
+    "bert": Module("bert", "BertModel", BERT, "encoder.layer.0.attention", "output.dense",
+        changes=({"num_attention_heads": 2},)),
+    "roberta": Module("roberta", "RobertaModel", {**BERT, "pad_token_id": 31}, "encoder.layer.1.attention",
+        "output.dense", layer=1, changes=({"num_attention_heads": 8},)),
+    "deberta-v2": Module("deberta-v2", "DebertaV2Model",
+        {**BERT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8,
+         "max_relative_positions": 16}, "encoder.layer.0.attention", "output.dense", given={"p": "rel_embeddings"},
+        changes=({"pos_att_type": ["c2p"]}, {"max_relative_positions": 8}, {"position_buckets": -1})),
+    "deberta-v2, one term": Module("deberta-v2", "DebertaV2Model",
+        {**BERT, "relative_attention": True, "pos_att_type": ["p2c"], "max_relative_positions": 8},
+        "encoder.layer.0.attention", "output.dense", given={"p": "rel_embeddings"},
+        changes=({"pos_att_type": ["c2p"]}, {"relative_attention": False})),
+    "whisper, decoder": Module("whisper", "WhisperForCausalLM", WHISPER,
+        "model.decoder.layers.0.self_attn", "out_proj", kind="decoder",
+        changes=({"decoder_attention_heads": 2},)),
+    "whisper, cross": Module("whisper", "WhisperForCausalLM", WHISPER,
+        "model.decoder.layers.0.encoder_attn", "out_proj", kind="cross",
+        changes=({"decoder_attention_heads": 2},)),
+    "t5, encoder": Module("t5", "T5Model", T5, "encoder.block.0.layer.0.SelfAttention", "o", kind="encoder",
+        changes=({"relative_attention_max_distance": 6}, {"num_heads": 4})),
+    "t5, decoder": Module("t5", "T5Model", T5, "decoder.block.0.layer.0.SelfAttention", "o", kind="decoder",
+        changes=({"relative_attention_max_distance": 60},)),
+    "t5, cross": Module("t5", "T5Model", T5, "decoder.block.0.layer.1.EncDecAttention", "o", kind="cross",
+        changes=({"num_heads": 4}, {"model_type": "bart", "decoder_attention_heads": 3})),
+    "bart, encoder": Module("bart", "BartModel", BART, "encoder.layers.0.self_attn", "out_proj", kind="encoder",
+        changes=({"encoder_attention_heads": 2},)),
+    "bart, decoder": Module("bart", "BartModel", BART, "decoder.layers.0.self_attn", "out_proj", kind="decoder",
+        changes=({"decoder_attention_heads": 4},)),
+    "bart, cross": Module("bart", "BartModel", BART, "decoder.layers.0.encoder_attn", "out_proj", kind="cross",
+        changes=({"decoder_attention_heads": 4},)),
+}  # fmt: skip
