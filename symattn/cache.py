@@ -55,22 +55,41 @@ def put(kind: str, key: str, text: str) -> None:
 
 
 def sizes() -> dict[str, tuple[int, int]]:
-    """How many files of each kind are kept, and how many bytes."""
+    """How many files of each kind are kept, or for Coq compiled theories, and how many bytes."""
     found: dict[str, list[int]] = {}
     for path in _files():
         with contextlib.suppress(OSError):
             found.setdefault(path.parent.name, []).append(path.stat().st_size)
+    for theory in _theories():
+        with contextlib.suppress(OSError):
+            found.setdefault(theory.parent.name, []).append(sum(p.stat().st_size for p in theory.iterdir()))
     return {kind: (len(each), sum(each)) for kind, each in sorted(found.items())}
 
 
 def clear() -> int:
-    """Take away every file that is kept, and nothing else that may lie in the folder; how many there were."""
+    """Take away every file and compiled theory that is kept, and nothing else in the folder; how many there were."""
     gone = 0
     for path in _files():
         with contextlib.suppress(OSError):
             path.unlink()
             gone += 1
+    for theory in _theories():
+        with contextlib.suppress(OSError):
+            for path in theory.iterdir():
+                path.unlink()
+            theory.rmdir()
+            gone += 1
     return gone
+
+
+def _theories() -> list[Path]:
+    """The folders of compiled theories: a digest for a name, in the folder of Coq."""
+    try:
+        return [
+            p for p in sorted(folder().glob("coq/*")) if _KEY.fullmatch(p.name) and p.is_dir() and not p.is_symlink()
+        ]
+    except (OSError, RuntimeError):
+        return []
 
 
 def _files() -> list[Path]:

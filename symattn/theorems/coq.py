@@ -13,22 +13,13 @@ from symattn.proof.coq import theory
 from symattn.proof.coq.running import LIBRARY, Judgement, settled
 from symattn.proof.coq.writing import HEAD, Lemma
 from symattn.proof.inequality import Certificate
+from symattn.proof.rules import OfPremise, Rule
 from symattn.proof.theorem import Identity, Method
-from symattn.proof.together import Positive, Together
+from symattn.proof.together import Fails, Positive, Together
 from symattn.render.common import MARK
 from symattn.theorems.documents import Decided
 
 _SHOWN = 4  # statements that are printed
-_RULES = {
-    "differing": "two sides that differ somewhere",
-    "discharge": "a hypothesis that another part shows",
-    "fold": "induction over tiles",
-    "limits": "limits",
-    "mean": "the mean of what is linear",
-    "repeated": "a measure that shrinks step by step",
-    "rule": "what holds of the largest entry",
-    "substitution": "equals for equals",
-}
 
 
 @dataclass(frozen=True)
@@ -51,10 +42,12 @@ def checked(found: Sequence[Decided], command: str, jobs: int = 1) -> Checked:
 
 
 def states_it(method: Method) -> bool:
-    """Whether a statement is its equations and signs, and no inference from them is left to words or to the prover."""
+    """Whether a statement is its equations, signs and inferences, and none from them is left to words or the prover."""
     if isinstance(method, Together):
         return not method.rule and all(map(states_it, method.parts))
-    return isinstance(method, Certificate | Positive) or (isinstance(method, Identity) and not method.rule)
+    return isinstance(method, Certificate | Positive | Fails | Rule | OfPremise) or (
+        isinstance(method, Identity) and not method.rule
+    )
 
 
 def _graded(decided: Decided, asked: Sequence[Lemma], judgement: Judgement) -> Decided:
@@ -77,9 +70,6 @@ def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma]
     if refused:
         reasons = dict.fromkeys(x.why for x in refused if x.why)
         return "; ".join((f"{len(refused)} of {len(asked)} equations and bounds are not accepted", *reasons))
-    kinds = {str(c["kind"]) for c in decided.certificates} - {"certificate", "sign"}
-    if kinds:
-        return f"it rests on {', '.join(sorted(_RULES.get(k, k) for k in kinds))}, which the theory does not have"
     return "" if states_it(decided.theorem.method) else "what follows from its equations is not in Coq"
 
 

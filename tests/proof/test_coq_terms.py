@@ -19,8 +19,9 @@ from symattn.arrays.indexed import Indexed
 from symattn.errors import SymattnError
 from symattn.proof.certificate import certificate
 from symattn.proof.checker_reading import read
+from symattn.proof.coq.lemmas import lemmas
 from symattn.proof.coq.terms import _letter
-from symattn.proof.coq.writing import Lemma, lemmas
+from symattn.proof.coq.writing import Lemma
 from symattn.proof.statement import Declared, Letters, Numbers, pairs
 from symattn.proof.theorem import Identity
 from symattn.proof.together import Together

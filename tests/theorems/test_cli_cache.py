@@ -170,3 +170,14 @@ def test_where_the_cache_is(monkeypatch):
     assert cache.folder() == Path.home() / ".cache" / "symattn"
     monkeypatch.setattr(sys, "platform", "darwin")
     assert cache.folder() == Path.home() / "Library" / "Caches" / "symattn"
+
+
+def test_a_compiled_theory_is_counted_and_cleared_and_nothing_beside_it(folder: Path) -> None:
+    theory, other = (folder.parent / "coq" / name for name in ("0" * 64, "mine"))
+    for place in (theory, other):
+        place.mkdir(parents=True)
+        (place / "Meaning.vo").write_bytes(b"1234")
+    assert cache.sizes() == {"coq": (1, 4)}
+    assert cache.clear() == 1
+    assert [p.name for p in (folder.parent / "coq").iterdir()] == ["mine"]
+    assert cache.sizes() == {}

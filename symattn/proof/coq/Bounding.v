@@ -1,22 +1,24 @@
 (* Inequalities: the difference of both sides is, for all sizes, what is not negative by its form.
 
    Not negative are numbers, sizes, exponentials, relations, squares, letters that are declared so, sums, products and
-   quotients of them, 1 less a relation, and e^u − u − 1. *)
+   quotients of them, 1 less a relation, e^u − u − 1, and what has a factor that is assumed to be 0. A sum of these of
+   which one is more than 0 is more than 0. Functions may be told to be logarithms: e^(log y) is y where y > 0. *)
 From Coq Require Import Reals List Arith ZArith Lia Lra Bool.
 From Symattn Require Import Meaning Cutoff Clearing Accepting.
 Import ListNotations.
 Open Scope R_scope.
 
 Section Bounding.
-Variables (plus least : list nat) (circles : list (nat * nat)).
-(* Expressions that are assumed not to be negative, each with the sorts of its indices in the order of [free_in]. *)
-Variable given : list (list nat * expr).
+Variables (plus least logs : list nat) (circles : list (nat * nat)).
+(* Expressions that are assumed not to be negative, or to be 0, each with the sorts of its indices in the order of
+   [free_in]. *)
+Variables (given zeros : list (list nat * expr)).
 Definition option_eq := list_eq_dec (fun a b : option nat => ltac:(decide equality; apply Nat.eq_dec) : {a = b} + {a <> b}).
-Definition assumed (here : list nat) (e : expr) : bool :=
+Definition among (every : list (list nat * expr)) (here : list nat) (e : expr) : bool :=
   existsb (fun p => if expr_eq (compact e) (snd p) then
-    if option_eq (map Some (fst p)) (map (nth_error here) (free_in e)) then true else false else false) given.
+    if option_eq (map Some (fst p)) (map (nth_error here) (free_in e)) then true else false else false) every.
 Fixpoint at_least_0 (here : list nat) (e : expr) : bool :=
-  if assumed here e then true else
+  if among given here e then true else
   match e with
   | Num z => (0 <=? z)%Z
   | Size _ | Exp _ | Is _ _ _ => true
@@ -28,20 +30,56 @@ Fixpoint at_least_0 (here : list nat) (e : expr) : bool :=
       | Mul (Num (-1)) (Is _ _ _), Num 1 => true
       | _, _ => false
       end
-  | Mul a b => if expr_eq a b then true else at_least_0 here a && at_least_0 here b
+  | Mul a b =>
+      if expr_eq a b then true else if among zeros here a then true else if among zeros here b then true
+      else at_least_0 here a && at_least_0 here b
   | Div a b => at_least_0 here a && positive plus b
   | Sum s b => at_least_0 (s :: here) b
   | _ => false
   end.
 
-(* [left] is at most [right] in all worlds in which the letters [least] and what is [given] are not negative. *)
-Definition at_most (free : list nat) (left right : expr) : Prop :=
+Fixpoint more_than_0 (here : list nat) (e : expr) : bool :=
+  if positive plus e then true else
+  match e with
+  | Add a b =>
+      if more_than_0 here a then at_least_0 here b else if more_than_0 here b then at_least_0 here a else false
+  | Mul a b => more_than_0 here a && more_than_0 here b
+  | Div a b => more_than_0 here a && positive plus b
+  | Sum s b => more_than_0 (s :: here) b
+  | _ => false
+  end.
+
+(* e^a where a may hold logarithms, and an expression with all its e^a written so. *)
+Definition is_log f y := existsb (Nat.eqb f) logs && positive plus y.
+Fixpoint power_of (a : expr) : expr :=
+  match a with
+  | Add u v => Mul (power_of u) (power_of v)
+  | Fun f (One y End) => if is_log f y then y else Exp a
+  | Mul (Num (-1)) (Fun f (One y End)) => if is_log f y then Div (Num 1) y else Exp a
+  | a => Exp a
+  end.
+Fixpoint unlogged (e : expr) : expr :=
+  match e with
+  | Add a b => Add (unlogged a) (unlogged b)
+  | Mul a b => Mul (unlogged a) (unlogged b)
+  | Div a b => Div (unlogged a) b
+  | Sum s b => Sum s (unlogged b)
+  | Exp a => power_of a
+  | e => e
+  end.
+
+(* [left] is at most [right], or if [strict] less, in all worlds in which the letters [least] and what is [given] are not
+   negative, what is in [zeros] is 0, and the functions [logs] are logarithms. *)
+Definition relates (strict : bool) (x y : R) : Prop := if strict then x < y else x <= y.
+Definition at_most (strict : bool) (free : list nat) (left right : expr) : Prop :=
   forall size letter function, world plus circles size letter ->
   (forall k, In k least -> forall at_, 0 <= letter k at_) ->
   (forall p, In p given -> forall env, Forall2 (placed size) (fst p) env -> 0 <= eval size letter function env (snd p)) ->
+  (forall p, In p zeros -> forall env, Forall2 (placed size) (fst p) env -> eval size letter function env (snd p) = 0) ->
+  (forall f, In f logs -> forall x, 0 < x -> exp (function f [x]) = x) ->
   forall env, Forall2 (placed size) free env ->
   defined plus size letter function env left -> defined plus size letter function env right ->
-  eval size letter function env left <= eval size letter function env right.
+  relates strict (eval size letter function env left) (eval size letter function env right).
 
 Section World.
 Variables (size : nat -> nat) (letter : letters) (function : nat -> list R -> R).
@@ -49,26 +87,31 @@ Hypothesis W : world plus circles size letter.
 Hypothesis L : forall k, In k least -> forall at_, 0 <= letter k at_.
 Hypothesis A : forall p, In p given -> forall env, Forall2 (placed size) (fst p) env ->
   0 <= eval size letter function env (snd p).
+Hypothesis Z : forall p, In p zeros -> forall env, Forall2 (placed size) (fst p) env ->
+  eval size letter function env (snd p) = 0.
+Hypothesis G : forall f, In f logs -> forall x, 0 < x -> exp (function f [x]) = x.
 Notation eval := (eval size letter function).
 
 Lemma placed_look here env x s : Forall2 (placed size) here env -> nth_error here x = Some s -> placed size s (look env x).
 Proof.
   intro P. revert x. induction P as [|? ? ? ? ? ? IH]; intros [|n]; cbn; try easy; [intros [= <-]; easy|]. apply IH.
 Qed.
-Lemma assumed_ok here env e : assumed here e = true -> Forall2 (placed size) here env -> 0 <= eval env e.
+Lemma among_ok (P : R -> Prop) every here env e :
+  (forall p, In p every -> forall env, Forall2 (placed size) (fst p) env -> P (eval env (snd p))) ->
+  among every here e = true -> Forall2 (placed size) here env -> P (eval env e).
 Proof.
-  intros H P. apply existsb_exists in H as [[sorts g] [I H]]. cbn [fst snd] in H.
+  intros T H Q. apply existsb_exists in H as [[sorts g] [I H]]. cbn [fst snd] in H.
   destruct expr_eq as [E|]; [|easy]. destruct option_eq as [F|]; [|easy].
-  rewrite compact_ok, E. apply (A _ I). cbn [fst]. clear -P F. revert sorts F.
+  rewrite compact_ok, E. apply (T _ I). cbn [fst]. clear -Q F. revert sorts F.
   induction (free_in e) as [|x l IH]; intros [|s sorts] F; try easy; cbn in *; constructor.
-  - apply (placed_look here env x s P). congruence.
+  - apply (placed_look here env x s Q). congruence.
   - apply IH. congruence.
 Qed.
 Lemma tangent u : u + 1 <= exp u.
 Proof. destruct (Req_dec u 0) as [->|H]; [rewrite exp_0; lra|]. apply exp_ineq1 in H. lra. Qed.
 Lemma at_least_0_ok e : forall here env, at_least_0 here e = true -> Forall2 (placed size) here env -> 0 <= eval env e.
 Proof.
-  induction e; intros here env H P; cbn [at_least_0] in H; (destruct assumed eqn:Q; [now apply (assumed_ok here env)|clear Q]);
+  induction e; intros here env H P; cbn [at_least_0] in H; (destruct among eqn:Q; [now apply (among_ok (Rle 0) given here env)|clear Q]);
     try easy.
   - apply Z.leb_le, IZR_le in H. exact H.
   - apply pos_INR.
@@ -83,7 +126,12 @@ Proof.
     + destruct e2; try easy. destruct e2_1; try easy. destruct z as [| |[]]; try easy. destruct e2_2; try easy.
       destruct e2_2_2; try easy. destruct z as [|[]|]; try easy. destruct expr_eq; [subst|easy]. cbn.
       pose proof (tangent (eval env e2_2_1)). lra.
-  - destruct expr_eq; [subst; cbn; apply Rle_0_sqr|]. apply andb_prop in H as [H1 H2]. cbn. apply Rmult_le_pos; eauto.
+  - destruct expr_eq; [subst; cbn; apply Rle_0_sqr|].
+    destruct (among zeros here e1) eqn:Z1.
+    { apply (among_ok (fun x => x = 0) zeros here env e1 Z) in Z1; [|easy]. cbn. rewrite Z1. lra. }
+    destruct (among zeros here e2) eqn:Z2.
+    { apply (among_ok (fun x => x = 0) zeros here env e2 Z) in Z2; [|easy]. cbn. rewrite Z2. lra. }
+    apply andb_prop in H as [H1 H2]. cbn. apply Rmult_le_pos; eauto.
   - apply andb_prop in H as [H1 H2]. cbn. apply Rmult_le_pos; [eauto|]. left. apply Rinv_0_lt_compat.
     now apply (positive_ok plus circles size letter function W).
   - cbn. left. apply exp_pos.
@@ -93,19 +141,65 @@ Proof.
     assert (0 <= sum n (fun i => eval (Some (s, i) :: env) e)) by (apply IH; intros; apply S; lia).
     specialize (S n ltac:(lia)). lra.
 Qed.
+Lemma more_than_0_ok e : forall here env, more_than_0 here e = true -> Forall2 (placed size) here env -> 0 < eval env e.
+Proof.
+  induction e; intros here env H P; cbn [more_than_0] in H;
+    (destruct (positive plus _) eqn:Q in H; [now apply (positive_ok plus circles size letter function W)|clear Q]); try easy.
+  - destruct (more_than_0 here e1) eqn:M.
+    { specialize (IHe1 here env M P). pose proof (at_least_0_ok e2 here env H P). cbn. lra. }
+    destruct (more_than_0 here e2) eqn:N; [|easy].
+    specialize (IHe2 here env N P). pose proof (at_least_0_ok e1 here env H P). cbn. lra.
+  - apply andb_prop in H as [H1 H2]. cbn. apply Rmult_lt_0_compat; eauto.
+  - apply andb_prop in H as [H1 H2]. cbn. apply Rdiv_lt_0_compat; [eauto|].
+    now apply (positive_ok plus circles size letter function W).
+  - cbn. assert (S : forall i, (i < size s)%nat -> 0 < eval (Some (s, i) :: env) e).
+    { intros i I. apply (IHe (s :: here)); [easy|]. constructor; [now exists i | easy]. }
+    destruct W as [P0 _]. specialize (P0 s). revert S. induction (size s) as [|[|n] IH]; cbn [sum]; intro S; [lia| |].
+    + specialize (S O ltac:(lia)). lra.
+    + assert (0 < sum (Datatypes.S n) (fun i => eval (Some (s, i) :: env) e)) by (apply IH; [lia|]; intros; apply S; lia).
+      specialize (S (Datatypes.S n) ltac:(lia)). cbn [sum] in *. lra.
+Qed.
+
+Lemma is_log_ok env f y : is_log f y = true -> exp (function f [eval env y]) = eval env y.
+Proof.
+  intro H. apply andb_prop in H as [H1 H2]. apply existsb_exists in H1 as [x [I E]]. apply Nat.eqb_eq in E; subst.
+  apply G; [easy|]. now apply (positive_ok plus circles size letter function W).
+Qed.
+Lemma power_of_ok a env : eval env (power_of a) = exp (eval env a).
+Proof.
+  induction a; try easy.
+  - cbn. now rewrite IHa1, IHa2, exp_plus.
+  - cbn [power_of]. destruct a1; try easy. destruct z as [| |[]]; try easy. destruct a2; try easy.
+    destruct l as [|y [| |]|]; try easy. destruct is_log eqn:E; [|easy]. apply (is_log_ok env) in E.
+    change (1 / eval env y = exp (-1 * function f [eval env y])).
+    replace (-1 * function f [eval env y]) with (- function f [eval env y]) by ring.
+    rewrite exp_Ropp, E. unfold Rdiv. ring.
+  - cbn [power_of]. destruct l as [|y [| |]|]; try easy. destruct is_log eqn:E; [|easy]. symmetry. now apply is_log_ok.
+Qed.
+Lemma unlogged_ok e : forall env, eval env (unlogged e) = eval env e.
+Proof.
+  induction e; intro env; cbn; try easy; rewrite ?IHe1, ?IHe2; try easy.
+  - apply power_of_ok.
+  - apply sum_ext. auto.
+Qed.
 End World.
 
-(* [why] is the difference of the sides, and not negative by its form. *)
-Definition bounds K passes steps free l r why : bool :=
-  if sure plus why then if at_least_0 free why then accepts plus circles K passes steps free (Add r (Mul (Num (-1)) l)) why
+(* [why] is the difference of the sides, and not negative, or more than 0, by its form. *)
+Definition bounds (strict : bool) K passes steps free l r why : bool :=
+  if sure plus (unlogged why) then
+    if (if strict then more_than_0 free why else at_least_0 free why)
+    then accepts plus circles K passes steps free (Add r (Mul (Num (-1)) l)) (unlogged why)
   else false else false.
-Theorem bounds_ok K passes steps free l r why : bounds K passes steps free l r why = true -> at_most free l r.
+Theorem bounds_ok strict K passes steps free l r why :
+  bounds strict K passes steps free l r why = true -> at_most strict free l r.
 Proof.
-  unfold bounds. destruct (sure plus why) eqn:S; [|easy]. destruct (at_least_0 free why) eqn:A; [|easy].
-  intros H size letter function W L G env P D1 D2. apply accepts_ok in H.
+  unfold bounds. destruct (sure plus (unlogged why)) eqn:S; [|easy]. destruct (if strict then _ else _) eqn:A; [|easy].
+  intros H size letter function W L G Z F env P D1 D2. apply accepts_ok in H.
   specialize (H size letter function W env P (conj D2 (conj I D1))).
-  assert (D : defined plus size letter function env why) by now apply sure_defined.
-  specialize (H D). pose proof (at_least_0_ok size letter function W L G why free env A P). cbn in H. lra.
+  assert (D : defined plus size letter function env (unlogged why)) by now apply sure_defined.
+  specialize (H D). rewrite (unlogged_ok size letter function W F) in H. cbn in H. destruct strict; cbn.
+  - pose proof (more_than_0_ok size letter function W L G Z why free env A P). lra.
+  - pose proof (at_least_0_ok size letter function W L G Z why free env A P). lra.
 Qed.
 
 (* An expression that is more than 0 by its form is so in all worlds. *)

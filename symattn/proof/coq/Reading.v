@@ -3,6 +3,7 @@
    that the statement speaks of, and finds its hypotheses among those of the statement. *)
 From Coq Require Import Reals List Arith ZArith Lia Lra.
 From Symattn Require Export Meaning Accepting Bounding.
+From Symattn Require Import Clearing.
 Import ListNotations.
 Open Scope R_scope.
 
@@ -19,13 +20,64 @@ Ltac read accepted size letter function env :=
   apply (accepts_ok _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) env ltac:(is_placed)
     ltac:(is_defined) ltac:(is_defined)).
 Ltac is_least := intros ? I at_; repeat (destruct I as [<-|I]; [cbn; cases; first [lra | given]|]); destruct I.
-Ltac is_given :=
+Lemma entry (f : nat -> R) n i : (i < n)%nat -> In (f i) (map f (seq 0 n)).
+Proof. intro H. apply (in_map f), in_seq. lia. Qed.
+Lemma magnitude (sign : R -> R) : (forall x, sign x * x = Rabs x) -> forall x,
+  0 <= sign x * x /\ x <= sign x * x /\ - x <= sign x * x.
+Proof.
+  intros H x. rewrite H. pose proof (Rabs_pos x). pose proof (Rle_abs x). pose proof (Rle_abs (- x)). rewrite Rabs_Ropp in *. lra.
+Qed.
+(* What is not negative by a law of a maximum, of |x| = sign x · x, or of a function between −1 and 1. *)
+Ltac learn fact := let T := type of fact in let T := eval cbv beta in T in
+  match goal with _ : T |- _ => fail 1 | _ => pose proof (fact : T) end.
+Ltac is_member f H :=
+  first [ exact (entry f _ _ H) | apply in_or_app; left; is_member f H | apply in_or_app; right; is_member f H
+        | right; is_member f H ].
+Ltac learn_entry max U l :=
+  match l with context [map ?f (seq 0 ?n)] =>
+    match goal with H : (?i < n)%nat |- _ =>
+      let I := fresh in assert (I : In (f i) l) by is_member f H; learn (U l (f i) I); clear I
+    end
+  end.
+Ltac learn_laws := repeat match goal with
+  | U : (forall l x, In x l -> x <= ?max l) |- context [?max ?l] => learn_entry max U l
+  | U : (forall l x, In x l -> x <= ?max l), _ : context [?max ?l] |- _ => learn_entry max U l
+  | M : (forall x, ?sign x * x = Rabs x) |- context [?sign ?z] => learn (magnitude sign M z)
+  | M : (forall x, ?sign x * x = Rabs x), _ : context [?sign ?z] |- _ => learn (magnitude sign M z)
+  | B : (forall x, -1 <= ?f x <= 1) |- context [?f ?z] => learn (B z)
+  end.
+Ltac by_law := learn_laws; lra.
+Ltac on_list tactic :=
   intros ? I ? P; repeat (destruct I as [<-|I]; [cbn in P;
     repeat match goal with H : Forall2 _ _ _ |- _ => inversion H; clear H; subst end;
-    repeat match goal with H : placed _ _ _ |- _ => destruct H as [? [-> ?]] end; cbn; given|]); destruct I.
+    repeat match goal with H : placed _ _ _ |- _ => destruct H as [? [-> ?]] end; cbn; tactic|]); destruct I.
+Ltac is_given := on_list ltac:(idtac; first [given | by_law]).
+Ltac is_zero := on_list ltac:(idtac; given).
+Ltac is_log := intros ? I; repeat (destruct I as [<-|I]; [cbn; given|]); destruct I.
 Ltac read_bound accepted size letter function env :=
-  apply (bounds_ok _ _ _ _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) ltac:(is_least)
-    ltac:(is_given) env
-    ltac:(is_placed) ltac:(is_defined) ltac:(is_defined)).
+  apply (bounds_ok _ _ _ _ _ _ _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) ltac:(is_least)
+    ltac:(is_given) ltac:(is_zero) ltac:(is_log) env ltac:(is_placed) ltac:(is_defined) ltac:(is_defined)).
 Ltac read_sign accepted size letter function env :=
   apply (above_0_ok _ nil _ accepted size letter function ltac:(holds_in_world) env).
+
+(* What holds of every entry holds of the largest, which is one of them. *)
+Ltac is_some := first [ discriminate | match goal with H : (0 < ?n)%nat |- context [seq 0 ?n] =>
+  destruct n; [lia|]; cbn; discriminate end ].
+Ltac one_of I E := first
+  [ apply in_app_or in I as [I|I]; one_of I E
+  | apply in_map_iff in I as [? [E I]]; apply in_seq in I as [_ I]; rewrite Nat.add_0_l in I
+  | destruct I as [E|I]; [|one_of I E] | destruct I ].
+Ltac of_largest premise :=
+  first [ premise | match goal with A : (forall l, l <> [] -> In (?max l) l) |- context [?max ?l] =>
+    let I := fresh in let E := fresh in
+    assert (I : In (max l) l) by (apply A; is_some); one_of I E; rewrite <- E; cbv beta; clear E; of_largest premise end ].
+
+(* Equals for equals, below sums and in arguments of functions too. *)
+Ltac same := cbn beta; first
+  [ reflexivity | given
+  | match goal with
+    | |- sum ?n _ = sum ?n _ => apply sum_ext; intros; same
+    | |- map _ (seq 0 ?n) = map _ (seq 0 ?n) => apply map_ext_in; let I := fresh in intros ? I; apply in_seq in I as [_ I];
+        rewrite Nat.add_0_l in I; same
+    end
+  | f_equal; same ].

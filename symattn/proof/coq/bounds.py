@@ -12,6 +12,9 @@ from typing import Any
 
 from symattn.proof.checker_reading import Node, form
 from symattn.proof.checker_signs import Signs, without
+from symattn.proof.coq.laws import LAWS
+from symattn.proof.coq.steps import is_positive
+from symattn.proof.coq.terms import Term, number
 
 Data = list[Any]
 ONE: Data = ["number", "1"]
@@ -20,14 +23,9 @@ LESS: Data = ["number", "-1"]
 
 def unsupported(sign: Mapping[str, Any]) -> str:
     """Why Coq is not asked for a sign; empty where it is."""
-    if sign["laws"]:
-        return "it rests on a law of a function"
-    if sign["only"] or sign["relation"] != "≥":
-        return "it says more than ≤: where both sides are equal, or that they never are"
-    known = set(map(str, sign["not negative"]))
-    if any(name.endswith(" = 0") for name in known):
-        return "it rests on what is assumed to be 0"
-    return ""
+    if other := [str(law) for _, law in sign["laws"] if law not in LAWS]:
+        return f"it rests on a law of a function: {', '.join(dict.fromkeys(other))}"
+    return "it says where both sides are equal" if sign["only"] else ""
 
 
 def shaped(x: Node, signs: Signs) -> Data:
@@ -65,6 +63,32 @@ def _tangent(x: Node, signs: Signs) -> Data | None:
         if beyond is not None and all(map(signs.shows_not_negative, beyond)):
             return ["sum", gap, *[shaped(y, signs) for y in beyond]]
     return None
+
+
+def unlogged(x: Term, log: int | None, plus: frozenset[int]) -> Term:
+    """As ``unlogged`` in ``Bounding.v``: e^(u + log y) is e^u y, where y is positive by its form."""
+    if x.head == "Exp":
+        return _power(x.below[0], log, plus)
+    if x.head in ("Add", "Mul", "Sum"):
+        return Term(x.head, x.numbers, tuple(unlogged(y, log, plus) for y in x.below))
+    return Term("Div", (), (unlogged(x.below[0], log, plus), x.below[1])) if x.head == "Div" else x
+
+
+def _power(x: Term, log: int | None, plus: frozenset[int]) -> Term:
+    if x.head == "Add":
+        return Term("Mul", (), tuple(_power(y, log, plus) for y in x.below))
+    if (y := _argument(x, log, plus)) is not None:
+        return y
+    if x.head == "Mul" and x.below[0] == number(-1) and (y := _argument(x.below[1], log, plus)) is not None:
+        return Term("Div", (), (number(1), y))
+    return Term("Exp", (), (x,))
+
+
+def _argument(x: Term, log: int | None, plus: frozenset[int]) -> Term | None:
+    if x.head != "Fun" or x.numbers[0] != log or [a.head for a in x.below] != ["One"]:
+        return None
+    (y,) = x.below[0].below
+    return y if is_positive(y, plus) else None
 
 
 def data(x: Node) -> Data:

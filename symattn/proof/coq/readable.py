@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 
+from symattn.proof.coq.laws import Supposed
 from symattn.proof.coq.steps import free_indices, is_positive
 from symattn.proof.coq.terms import Names, Term
 
@@ -67,6 +68,13 @@ class _Reader:
         more = (f"i{n}" for n in count(1))
         return next(i for i in chain(_INDICES, more) if i not in scope and i not in self.used)
 
+    def scope(self, free: Sequence[int]) -> tuple[str, ...]:
+        """Names for free indices."""
+        scope: tuple[str, ...] = ()
+        for _ in free:
+            scope = (*scope, self.index(scope))
+        return scope
+
     def see(self, x: Term) -> None:
         """Note with how many numbers each function is used; 0 is a list."""
         if x.head == "Fun":
@@ -76,7 +84,9 @@ class _Reader:
             self.see(y)
 
     def takes(self, function: int) -> int:
-        """How many numbers a function takes; 0 is a list of them."""
+        """How many numbers a function takes; 0 is a list of them, as it is for a maximum."""
+        if self.names.functions.get("max") == function:
+            return 0
         (only, *others) = self.counts.get(function, {0})
         return 0 if others else only
 
@@ -141,12 +151,16 @@ def _own(word: str, used: set[str]) -> str:
     return own
 
 
+Meant = tuple[tuple[int, ...], Term]
+
+
 @dataclass(frozen=True)
 class Stated:
-    """``left`` = ``right`` or ``left`` ≤ ``right``, or 0 < ``right`` where there is no left side, at places ``free``.
+    """``left`` = ``right``, ≤ or < it, or 0 < ``right`` where there is no left side, at places ``free``.
 
     The arrays numbered in ``plus`` are positive, those in ``least`` not negative; ``circles`` are cosines and sines.
-    The terms in ``given``, with the sorts of their indices, are assumed not to be negative.
+    The terms in ``given``, with the sorts of their indices, are assumed not to be negative, those in ``zeros`` to be 0,
+    those in ``equals`` to be equal, and those in ``lawful`` are not negative by what is ``supposed`` of functions.
     """
 
     name: str
@@ -158,25 +172,29 @@ class Stated:
     plus: tuple[int, ...] = ()
     least: tuple[int, ...] = ()
     circles: tuple[tuple[int, int], ...] = ()
-    given: tuple[tuple[tuple[int, ...], Term], ...] = ()
+    given: tuple[Meant, ...] = ()
+    zeros: tuple[Meant, ...] = ()
+    lawful: tuple[Meant, ...] = ()
+    equals: tuple[tuple[tuple[int, ...], Term, Term], ...] = ()
+    supposed: Supposed = field(default_factory=Supposed)
 
     @property
     def sides(self) -> tuple[Term, ...]:
         """Both, or the one."""
         return (self.left, self.right) if self.left else (self.right,)
 
+    @property
+    def tactic(self) -> str:
+        """What makes the statement of the accepted terms."""
+        if self.relation == "=":
+            return "read"
+        return "read_bound" if self.left else "read_sign"
 
-_TACTICS = {"=": "read", "<=": "read_bound", "<": "read_sign"}
 
-
-def readable(said: Stated) -> Readable:
-    """The statement under its name, and its proof from the lemma ``accepted_name``."""
-    reader = _Reader(said.names)
-    for side in (*said.sides, *[x for _, x in said.given]):
-        reader.see(side)
-    scope: tuple[str, ...] = ()
-    for _ in said.free:
-        scope = (*scope, reader.index(scope))
+def readable(said: Stated, proof: str = "") -> Readable:
+    """The statement under its name, and its proof: from the lemma ``accepted_name``, or the one that is given."""
+    reader = reading(said)
+    scope = reader.scope(said.free)
     given = list(_suppositions(reader, said))
     plus = frozenset(said.plus)
     conditions = dict.fromkeys(chain(*[_divisors(reader, x, scope, {}, plus) for x in said.sides]))
@@ -188,7 +206,17 @@ def readable(said: Stated) -> Readable:
     lines += [f"  {c} ->" for c in conditions]
     left = reader.text(said.left, scope, 1) if said.left else "0"
     lines += [f"  {left}", f"  {said.relation} {reader.text(said.right, scope, 1)}."]
-    return Readable("\n".join(lines), _proof(reader, said, scope), tuple(_words(reader, said, bool(conditions))))
+    proof = proof or _proof(reader, said, scope)
+    return Readable("\n".join(lines), proof, tuple(_words(reader, said, bool(conditions))))
+
+
+def reading(*statements: Stated) -> _Reader:
+    """Names for all that occurs in statements that share theirs."""
+    reader = _Reader(statements[0].names)
+    for said in statements:
+        for side in (*said.sides, *[x for _, x in (*said.given, *said.zeros, *said.lawful)]):
+            reader.see(side)
+    return reader
 
 
 def _words(reader: _Reader, said: Stated, divides: bool) -> Iterator[str]:
@@ -197,14 +225,21 @@ def _words(reader: _Reader, said: Stated, divides: bool) -> Iterator[str]:
         yield f"Every entry of {', '.join(reader.arrays[k] for k in said.plus)} is more than 0"
     if said.least:
         yield f"No entry of {', '.join(reader.arrays[k] for k in said.least)} is negative"
-    if said.given:
-        yield "The hypotheses 0 <= … are those of the theorem"
+    if said.given or said.zeros or said.equals:
+        yield "What is assumed of expressions are the hypotheses of the theorem"
     for c, s in said.circles:
         yield f"{reader.arrays[c]} and {reader.arrays[s]} are the cosine and the sine of the same angles"
-    if reader.functions:
-        yield f"Of {', '.join(reader.functions.values())} nothing is used but that equal arguments have equal values"
+    known = [(own, words) for f, own in _functions(reader) for _, words in said.supposed.of(f, own)]
+    yield from (words for _, words in known)
+    if others := [own for own in reader.functions.values() if own not in [k for k, _ in known]]:
+        yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
     if divides:
         yield "What is divided by is not 0"
+
+
+def _functions(reader: _Reader) -> Iterator[tuple[str, str]]:
+    """The functions, and their names in Coq."""
+    return ((f, reader.functions[number]) for f, number in reader.names.functions.items())
 
 
 def _arrays(reader: _Reader) -> str:
@@ -224,17 +259,30 @@ def _suppositions(reader: _Reader, said: Stated) -> Iterator[str]:
         over, entry = _entry(reader, k)
         yield f"({over}0 {sign} {entry})" if over else f"0 {sign} {entry}"
     for sorts, x in said.given:
-        over = ""
-        scope: tuple[str, ...] = ()
-        for s in sorts:
-            scope = (*scope, reader.index(scope))
-            over += f"forall {scope[-1]}, ({scope[-1]} < {reader.sizes[s]})%nat -> "
-        yield f"({over}0 <= {reader.text(x, scope, 1)})"
+        yield _assumed(reader, sorts, "0 <= {}", x)
+    for sorts, x in said.zeros:
+        yield _assumed(reader, sorts, "{} = 0", x)
+    for sorts, x, y in said.equals:
+        yield _assumed(reader, sorts, "{} = {}", x, y)
     for c, s in said.circles:
         over, cosine = _entry(reader, c)
         sine = _entry(reader, s)[1]
         words = f"{over}{cosine} * {cosine} + {sine} * {sine} = 1"
         yield f"({words})" if over else words
+    for f, own in _functions(reader):
+        yield from (told for told, _ in said.supposed.of(f, own))
+
+
+def _assumed(reader: _Reader, sorts: Sequence[int], words: str, *terms: Term) -> str:
+    """What is assumed at all places of these sorts."""
+    scope = reader.scope(sorts)
+    over = "".join(f"forall {i}, ({i} < {reader.sizes[s]})%nat -> " for i, s in zip(scope, sorts, strict=True))
+    return f"({over}{words.format(*[reader.text(x, scope, 1) for x in terms])})"
+
+
+def variables(reader: _Reader) -> str:
+    """The sizes, arrays and functions of a statement, in order."""
+    return " ".join((*reader.sizes.values(), *reader.arrays.values(), *reader.functions.values()))
 
 
 def _entry(reader: _Reader, array: int) -> tuple[str, str]:
@@ -281,7 +329,7 @@ def _proof(reader: _Reader, said: Stated, scope: tuple[str, ...]) -> str:
     env = "; ".join(f"Some ({s}, {i})" for i, s in zip(scope, said.free, strict=True))
     return "\n".join(
         [
-            f"Proof. intros. {_TACTICS[said.relation]} accepted_{said.name}",
+            f"Proof. intros. {said.tactic} accepted_{said.name}",
             f"  (fun sort : nat => {sizes})%nat",
             f"  (fun (array : nat) (places : list place) => {_match('array', letters, '0%R')})%nat",
             f"  (fun (named : nat) (values_ : list R) => {_match('named', functions, '0%R')})%nat",

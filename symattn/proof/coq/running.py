@@ -21,7 +21,8 @@ from typing import IO, Any
 
 from symattn.errors import InputError
 from symattn.proof.coq import theory
-from symattn.proof.coq.writing import HEAD, Lemma, lemmas
+from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.writing import HEAD, Lemma
 
 _CONSTANT = re.compile(r"^Expands to: Constant Top\.(\w+)$")
 _CLOSED = "Closed under the global context"

@@ -7,7 +7,7 @@ denominator, so that e^(x/2) e^(x/2) = e^x is seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
@@ -134,7 +134,7 @@ def _summand(c: Fraction, m: _Monomial, sort: int) -> Term | None:
     p = choices[0]
     to = {p: many - 1, **{i: i - 1 for i in range(p + 1, many)}}
     sorts = tuple(s for n, s in enumerate(m.sorts) if n != many - 1 - p)
-    return _summed_up(c, _Monomial(sorts, tuple(_renamed(f, to) for f in m.factors)), None)
+    return _summed_up(c, _Monomial(sorts, tuple(renamed(f, to) for f in m.factors)), None)
 
 
 def regrouped(free: tuple[int, ...], side: Term) -> Iterator[Step]:
@@ -174,12 +174,12 @@ def _cancelling(m: _Monomial) -> tuple[_Monomial, Term | None]:
             continue
         for p in (p for p in range(many) if m.sorts[many - 1 - p] == body.sorts[0]):
             inside = [f for f in m.factors if _holds(f, p)]
-            wanted = [moved(_renamed(f, {0: p + 1}), -1) for f in body.factors]
+            wanted = [moved(renamed(f, {0: p + 1}), -1) for f in body.factors]
             if divisor in inside or _keys(inside) != _keys(wanted):
                 continue
             rest = [f for f in m.factors if f not in inside]
             rest.remove(divisor)
-            total = joined("Mul", [_renamed(f, {p: 0, **{i: i + 1 for i in range(p)}}) for f in inside])
+            total = joined("Mul", [renamed(f, {p: 0, **{i: i + 1 for i in range(p)}}) for f in inside])
             node = Term("Mul", (), (Term("Sum", body.sorts, (total,)), moved(divisor, -1, p + 1)))
             sorts = tuple(s for n, s in enumerate(m.sorts) if n != many - 1 - p)
             return _Monomial(sorts, tuple(moved(f, -1, p + 1) for f in rest)), node
@@ -294,7 +294,7 @@ def in_order(x: Term, scope: Sequence[int]) -> tuple[tuple[int, ...], Term]:
     """A term with its free indices numbered as ``compact`` does in ``Clearing.v``, and their sorts."""
     every = _occurring(x)
     order = [i for n, i in enumerate(every) if i not in every[n + 1 :]]
-    return tuple(scope[i] for i in order), _renamed(x, {old: new for new, old in enumerate(order)})
+    return tuple(scope[i] for i in order), renamed(x, {old: new for new, old in enumerate(order)})
 
 
 def _occurring(x: Term, depth: int = 0) -> list[int]:
@@ -316,7 +316,7 @@ def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _Monomial:
     choices = []
     for order in permutations(range(many)):  # the new place of each sum, counted outside in
         to = {many - 1 - old: many - 1 - new for new, old in enumerate(order)}
-        placed = sorted((_renamed(f, to) for f in factors), key=str)
+        placed = sorted((renamed(f, to) for f in factors), key=str)
         choices.append((tuple(sorts[old] for old in order), tuple(placed)))
     return _Monomial(*min(choices, key=str))
 
@@ -326,17 +326,18 @@ def _contracted(sorts: tuple[int, ...], factors: Sequence[Term]) -> tuple[tuple[
     for f in factors:
         if f.head == "Is Equal" and min(f.numbers) < len(sorts) and f.numbers[0] != f.numbers[1]:
             p, q = sorted(f.numbers)
-            rest = [moved(_renamed(g, {p: q}), -1, p + 1) for g in factors if g is not f]
+            rest = [moved(renamed(g, {p: q}), -1, p + 1) for g in factors if g is not f]
             return _contracted(tuple(s for n, s in enumerate(sorts) if n != len(sorts) - 1 - p), rest)
     return sorts, factors
 
 
-def _renamed(x: Term, to: dict[int, int], depth: int = 0) -> Term:
+def renamed(x: Term, to: Mapping[int, int], depth: int = 0) -> Term:
+    """A term with other numbers for its free indices."""
     if x.head == "Letter" or x.head.startswith("Is"):
         at = 1 if x.head == "Letter" else 0
         seats = tuple(to.get(i - depth, i - depth) + depth if i >= depth else i for i in x.numbers[at:])
         return Term(x.head, (*x.numbers[:at], *(sorted(seats) if x.head == "Is Equal" else seats)))
-    return Term(x.head, x.numbers, tuple(_renamed(y, to, depth + x.binds()) for y in x.below))
+    return Term(x.head, x.numbers, tuple(renamed(y, to, depth + x.binds()) for y in x.below))
 
 
 def _written(x: _Sum, common: int) -> Term:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from symattn.errors import Refused
 from symattn.proof.checker_reading import Node, Rejected, array_of, in_place, read
 from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
-from symattn.proof.coq.bounds import shaped, unsupported
-from symattn.proof.coq.readable import Readable, Stated, identifier, readable
+from symattn.proof.coq.bounds import shaped, unlogged, unsupported
+from symattn.proof.coq.laws import Supposed
+from symattn.proof.coq.readable import Meant, Readable, Stated, readable
 from symattn.proof.coq.steps import Step, in_order, steps
 from symattn.proof.coq.terms import Names, Scope, Term, circles, number, term
 
@@ -36,22 +37,11 @@ class Lemma:
     alike: bool = False
 
 
-def lemmas(theorem: str, certificates: Sequence[Mapping[str, Any]], regroup: bool = False) -> list[Lemma]:
-    """All equations and signs of a theorem's certificates; with ``regroup`` there are hints to put sums in order."""
-    every = [(c, e) for c in certificates for e in c.get("equations", ())]
-    signs = [(c, e) for c in certificates if c["kind"] == "sign" for e in c["conclusions"] or (c,)]
-    alone = len(every) + len(signs) == 1
-    names = [identifier(theorem) + ("" if alone else f"_{n}") for n in range(1, len(every) + len(signs) + 1)]
-    equations = [lemma(name, e, c["rules"], c["positive"], regroup) for name, (c, e) in zip(names, every, strict=False)]
-    bounds = [bound(name, c, e, regroup) for name, (c, e) in zip(names[len(every) :], signs, strict=True)]
-    return [*equations, *bounds]
-
-
 def lemma(
     name: str, equation: Mapping[str, Any], rules: Sequence[Any], positive: Sequence[str], regroup: bool = False
 ) -> Lemma:
     """An equation of a certificate; ``rules`` are the pairs (cos, sin), ``positive`` the arrays that are positive."""
-    names, sorts, scope, free = _free(equation)
+    names, sorts, scope, free = free_of(equation)
     try:
         left, right = (term(x, scope, names) for x in simplified(equation, sorts, positive))
     except (Refused, Rejected) as reason:
@@ -63,39 +53,79 @@ def lemma(
 
 def bound(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], regroup: bool = False) -> Lemma:
     """An inequality that a certificate of a sign concludes, or where it concludes none, that its expression is > 0."""
-    names, sorts, scope, free = _free(sign)
-    positive = tuple(map(str, sign["positive"]))
     try:
         if sign is conclusion:
+            names, sorts, scope, free = free_of(sign)
             x = term(read(sign["expression"], sorts), scope, names)
-            return _positive(Stated(name, names, free, "<", None, x, _named(names, positive)))
-        if reason := unsupported(sign):
-            return Lemma(name, why=reason)
-        both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
-        left, right = (term(x, scope, names) for x in simplified(both, sorts, positive))
-        signs = Signs({}, frozenset(positive), frozenset(map(str, sign["not negative"])))
-        meant = {str(m["letter"]): ([i for i, _ in m["free"]], m["expression"]) for m in sign["meant"]}
-        shown = read(in_place(shaped(read(sign["expression"], sorts), signs), meant), sorts)
-        why = term(shown, scope, names)
-        given = tuple(_given(m, names) for m in sign["meant"] if array_of(str(m["letter"])) in signs.known)
+            return _positive(Stated(name, names, free, "<", None, x, _named(names, sign["positive"])))
+        said, why = bounded(name, sign, conclusion, Names())
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
-    least = tuple(n for k, n in names.arrays.items() if array_of(k[0]) in signs.known and k[0] not in positive)
-    pairs = tuple(circles(sign["rules"], names))
-    said = Stated(name, names, free, "<=", left, right, _named(names, positive), least, pairs, given)
-    gap = Term("Add", (), (right, Term("Mul", (), (number(-1), left))))
-    return _lemma(said, "bounds", steps(free, (gap, why), frozenset(said.plus), regroup), regroup, why)
+    return shown_by(said, why, regroup)
 
 
-def _free(x: Mapping[str, Any]) -> tuple[Names, dict[str, str], Scope, tuple[int, ...]]:
+def bounded(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], names: Names) -> tuple[Stated, Term]:
+    """What a certificate of a sign concludes, and the difference of the sides, which is seen not to be negative.
+
+    Raises Refused where Coq has no word for it.
+    """
+    if reason := unsupported(sign):
+        raise Refused(f"coq: {reason}")
+    _, sorts, scope, free = free_of(sign, names)
+    positive = tuple(map(str, sign["positive"]))
+    both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
+    left, right = (term(x, scope, names) for x in simplified(both, sorts, positive))
+    known = frozenset(map(str, sign["not negative"]))
+    signs = Signs({}, frozenset(positive), known)
+    meant = {str(m["letter"]): ([i for i, _ in m["free"]], m["expression"]) for m in sign["meant"]}
+    why = term(read(in_place(shaped(read(sign["expression"], sorts), signs), meant), sorts), scope, names)
+    laws = {str(name): str(law) for name, law in sign["laws"]}
+    told = [(array_of(str(m["letter"])), _given(m, names)) for m in sign["meant"]]
+    said = Stated(
+        name,
+        names,
+        free,
+        "<" if sign["relation"] == ">" else "<=",
+        left,
+        right,
+        given=tuple(m for array, m in told if array in known and array not in laws),
+        zeros=tuple(m for array, m in told if f"{array} = 0" in known),
+        lawful=tuple(m for array, m in told if array in laws),
+        supposed=Supposed("log" in names.functions, frozenset(laws.values())),
+    )
+    return with_arrays(said, positive, known, sign["rules"]), why
+
+
+def with_arrays(said: Stated, positive: Sequence[str], known: Iterable[str], rules: Sequence[Sequence[str]]) -> Stated:
+    """With what is said of the arrays: which are positive, not negative, or cosines and sines."""
+    least = tuple(n for k, n in said.names.arrays.items() if array_of(k[0]) in known and k[0] not in positive)
+    plus, pairs = _named(said.names, positive), tuple(circles(rules, said.names))
+    return replace(said, plus=plus, least=least, circles=pairs)
+
+
+def shown_by(said: Stated, why: Term, regroup: bool) -> Lemma:
+    """The lemma of a bound whose sides differ by ``why``."""
+    assert said.left
+    gap = Term("Add", (), (said.right, Term("Mul", (), (number(-1), said.left))))
+    plus = frozenset(said.plus)
+    seen = unlogged(why, said.names.functions.get("log"), plus)
+    return _lemma(said, "bounds", steps(said.free, (gap, seen), plus, regroup), regroup, why)
+
+
+def written_term(data: Any, sorts: Mapping[str, str], scope: Scope, names: Names) -> Term:
+    """An expression of a certificate, simplified, as a term."""
+    return term(Simplifying(frozenset())(read(data, sorts)), scope, names)
+
+
+def free_of(x: Mapping[str, Any], names: Names | None = None) -> tuple[Names, dict[str, str], Scope, tuple[int, ...]]:
     """Names for an equation, the sorts of its free indices, and these as a scope and by number."""
-    names = Names()
+    names = names or Names()
     sorts = {str(name): str(sort) for name, sort in x["free"]}
     scope = tuple((i, names.sort(sort)) for i, sort in sorts.items())
     return names, sorts, scope, tuple(sort for _, sort in scope)
 
 
-def _given(meant: Mapping[str, Any], names: Names) -> tuple[tuple[int, ...], Term]:
+def _given(meant: Mapping[str, Any], names: Names) -> Meant:
     """What a letter stands for that is assumed not to be negative."""
     sorts = {str(name): str(sort) for name, sort in meant["free"]}
     scope = tuple((i, names.sort(sort)) for i, sort in sorts.items())
@@ -111,9 +141,18 @@ def _positive(said: Stated) -> Lemma:
     return _whole(said, f"{shown}\nProof. reflexivity. Qed.")
 
 
+def equated(said: Stated, hints: Sequence[Step], regroup: bool) -> Lemma:
+    """The lemma of an equation."""
+    return _lemma(said, "accepts", hints, regroup)
+
+
 def _lemma(said: Stated, by: str, hints: Sequence[Step], regroup: bool, why: Term | None = None) -> Lemma:
-    lists = [_list(map(str, x)) for x in (said.plus, *([said.least] if why else []), said.circles)]
-    lists += [_list(f"({_list(map(str, sorts))}, {x})" for sorts, x in said.given)] if why else []
+    lists = [_list(map(str, x)) for x in ((said.plus, said.least, _logs(said)) if why else (said.plus,))]
+    lists.append(_list(map(str, said.circles)))
+    if why:
+        every = ((*said.given, *said.lawful), said.zeros)
+        lists += [_list(f"({_list(map(str, sorts))}, {x})" for sorts, x in meant) for meant in every]
+        lists.append("true" if said.relation == "<" else "false")
     numbers = f"{len(said.names.sorts)} {6 if regroup else 1}"
     free = _list(map(str, said.free))
     sides = f"left_{said.name} right_{said.name}" + (f" why_{said.name}" if why else "")
@@ -122,6 +161,11 @@ Lemma accepted_{said.name} :
   {by} {" ".join(lists)} {numbers} steps_{said.name} {free} {sides} = true.
 Proof. vm_cast_no_check (eq_refl true). Qed."""
     return _whole(said, f"Definition why_{said.name} := {why}.\n{shown}" if why else shown)
+
+
+def _logs(said: Stated) -> tuple[int, ...]:
+    found = said.names.functions.get("log")
+    return () if found is None else (found,)
 
 
 def _whole(said: Stated, shown: str) -> Lemma:

@@ -1,0 +1,150 @@
+"""Inferences from equations and bounds, as statements for readers with proofs from the statements of the premises.
+
+What holds of every entry holds of the largest one (``of_largest`` in ``Reading.v``), and equals may be put for equals
+(``same`` there). The premises and what follows share their names, so that one may be applied to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from symattn.errors import Refused
+from symattn.proof.checker_reading import Rejected
+from symattn.proof.coq.laws import Supposed
+from symattn.proof.coq.readable import Stated, readable, reading, variables
+from symattn.proof.coq.steps import renamed, steps
+from symattn.proof.coq.terms import Names, Term, term
+from symattn.proof.coq.writing import (
+    Lemma,
+    bounded,
+    equated,
+    free_of,
+    shown_by,
+    simplified,
+    with_arrays,
+    written_term,
+)
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """What a premise, or the rule itself, says; ``why`` is the gap of a bound, ``from_`` are what a rule rests on."""
+
+    said: Stated
+    positive: tuple[str, ...]
+    known: frozenset[str]
+    rules: tuple[Any, ...]
+    why: Term | None = None
+    from_: tuple[_Claim, ...] = ()
+
+
+def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Lemma:
+    """The lemma of an inference, with those of its premises in its text; or why there is none."""
+    try:
+        if record["kind"] == "rule" and record["rule"] == "largest":
+            return _whole(_of_largest(name, record, conclusion, Names()), regroup)
+        if record["kind"] == "substitution":
+            return _substituted(name, record, regroup)
+    except (Refused, Rejected) as reason:
+        return Lemma(name, why=str(reason))
+    words = _WORDS.get(str(record["kind"]), str(record["kind"]))
+    return Lemma(name, why=f"it rests on {words}, which the theory does not have")
+
+
+_WORDS = {
+    "differing": "two sides that differ somewhere",
+    "discharge": "a hypothesis that another part shows",
+    "fold": "induction over tiles",
+    "limits": "limits",
+    "mean": "the mean of what is linear",
+    "repeated": "a measure that shrinks step by step",
+}
+
+
+def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
+    """What a premise says."""
+    for n, conclusion in enumerate(record["conclusions"]):
+        own = f"{name}_{n + 1}" if len(record["conclusions"]) > 1 else name
+        if record["kind"] == "rule":
+            yield _of_largest(own, record, conclusion, names)
+        else:
+            said, why = bounded(own, record, conclusion, names)
+            known = frozenset(map(str, record["not negative"]))
+            yield _Claim(said, tuple(map(str, record["positive"])), known, tuple(record["rules"]), why)
+
+
+def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> _Claim:
+    """What follows for the largest entries; it supposes all that the premises do."""
+    premises = [c for n, p in enumerate(record["premises"], 1) for c in _claims(f"{name}_from_{n}", p, names)]
+    positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
+    _, sorts, scope, free = free_of(conclusion, names)
+    both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
+    left, right = (term(x, scope, names) for x in simplified(both, sorts, positive))
+    every = [c.said for c in premises]
+    laws = frozenset().union(*[s.supposed.laws for s in every])
+    said = Stated(
+        name,
+        names,
+        free,
+        "<=",
+        left,
+        right,
+        given=tuple(dict.fromkeys(m for s in every for m in s.given)),
+        zeros=tuple(dict.fromkeys(m for s in every for m in s.zeros)),
+        supposed=Supposed(any(s.supposed.logarithms for s in every), laws, attained=True),
+    )
+    known = frozenset().union(*[c.known for c in premises])
+    return _Claim(said, positive, known, tuple(r for c in premises for r in c.rules), from_=tuple(premises))
+
+
+def _whole(claim: _Claim, regroup: bool) -> Lemma:
+    """The lemma of a claim, with those that it rests on before it."""
+    said = with_arrays(claim.said, claim.positive, claim.known, claim.rules)
+    if claim.why is not None:
+        return shown_by(said, claim.why, regroup)
+    before = [_whole(c, regroup) for c in claim.from_]
+    ways = " | ".join(f"apply ({c.said.name} {variables(reading(said))}); given" for c in claim.from_)
+    told = readable(said, f"Proof. intros. of_largest ltac:(idtac; first [{ways}]). Qed.")
+    text = "".join(x.text for x in before)
+    return Lemma(said.name, f"{text}{told.statement}\n{told.proof}\n", told, names=said.names)
+
+
+def _substituted(name: str, record: Record, regroup: bool) -> Lemma:
+    """Both sides are one expression, in which equals are put for equals; that they are equal is a hypothesis."""
+    names, sorts, scope, free = free_of(record["through"])
+    left, right, through = (written_term(record[side]["expression"], sorts, scope, names) for side in _SIDES)
+    pairs = []
+    for equal, to in zip(record["equal"], record["to"], strict=True):
+        _, own, inside, kinds = free_of(equal, names)
+        a, b = (written_term(x["expression"], own, inside, names) for x in (equal, to))
+        pairs.append((str(equal["letter"]), kinds, a, b))
+    letters = {n: (a, b) for letter, _, a, b in pairs for n in names.with_name(letter)}
+    one, other = (_put(through, {n: both[k] for n, both in letters.items()}) for k in (0, 1))
+    names.arrays = {key: n for key, n in names.arrays.items() if n not in letters}
+    equals = tuple((kinds, a, b) for _, kinds, a, b in pairs)
+    said = Stated(name, names, free, "=", left, right, equals=equals)
+    first = replace(said, name=f"{name}_from_1", right=one, equals=())
+    second = replace(said, name=f"{name}_from_2", left=other, equals=())
+    before = [equated(x, steps(free, x.sides, frozenset(), regroup), regroup) for x in (first, second)]
+    reader = reading(said)
+    middle = [reader.text(x, reader.scope(free)) for x in (one, other)]
+    told = readable(
+        said,
+        f"Proof. intros. transitivity ({middle[0]}); [apply ({first.name} {variables(reader)}); given|].\n"
+        f"transitivity ({middle[1]}); [same|apply ({second.name} {variables(reader)}); given]. Qed.",
+    )
+    return Lemma(name, f"{''.join(x.text for x in before)}{told.statement}\n{told.proof}\n", told, names=names)
+
+
+_SIDES = ("left", "right", "through")
+
+
+def _put(x: Term, meant: Mapping[int, Term]) -> Term:
+    """A term with what is meant in the place of letters."""
+    if x.head == "Letter" and x.numbers[0] in meant:
+        return renamed(meant[x.numbers[0]], dict(enumerate(x.numbers[1:])))
+    return Term(x.head, x.numbers, tuple(_put(y, meant) for y in x.below))

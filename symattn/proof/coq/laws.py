@@ -1,0 +1,36 @@
+"""What statements suppose of functions: that max is the largest of its arguments, log a logarithm, and their like.
+
+A law shows by itself that certain expressions are not negative, so these are no hypotheses of a statement: in their
+place stands what the law says of the function, and ``by_law`` in ``Reading.v`` does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+LAWS = frozenset({"largest", "bounded", "magnitude"})
+"""The laws of ``checker_laws`` that Coq is asked for."""
+BOUNDED = ("tanh", "sign", "cos", "sin", "erf")
+
+
+@dataclass(frozen=True)
+class Supposed:
+    """What is supposed of functions: ``logarithms``, certain ``laws``, and that maxima are ``attained``."""
+
+    logarithms: bool = False
+    laws: frozenset[str] = frozenset()
+    attained: bool = False
+
+    def of(self, function: str, name: str) -> Iterator[tuple[str, str]]:
+        """What a statement says of a function in Coq, under its name there, and in words."""
+        if function == "log" and self.logarithms:
+            yield f"(forall x, 0 < x -> exp ({name} x) = x)", f"{name} is the inverse of exp"
+        if function == "max" and ("largest" in self.laws or self.attained):
+            yield f"(forall l x, In x l -> x <= {name} l)", f"{name} is no less than what it is taken of"
+        if function == "max" and self.attained:
+            yield f"(forall l, l <> [] -> In ({name} l) l)", f"{name} is one of the things that it is taken of"
+        if function == "sign" and self.laws & {"magnitude", "largest"}:
+            yield f"(forall x, {name} x * x = Rabs x)", f"{name}(x) x is |x|"
+        if function in BOUNDED and "bounded" in self.laws:
+            yield f"(forall x, -1 <= {name} x <= 1)", f"{name} lies between -1 and 1"
