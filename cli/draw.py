@@ -43,7 +43,7 @@ _FORMS = ("svg", "pdf", "png")
 @_PICTURE("--fragment", is_flag=True, help="SVG to put into a page, whose colours it takes.")
 @_PICTURE("--check", metavar="FILE", help="Write nothing; exit with 1 if FILE is stale.")
 def command(topic: str, wanted: bool, **wishes: Any) -> int:
-    """Draw a picture of TOPIC: scaling, saturation, weights, geometry, masks, shapes, rope, tiles.
+    """Draw a picture of TOPIC: scaling, saturation, weights, geometry, masks, shapes, rope, tiles, error.
 
     Its numbers are those of the documents: exact, enclosed, or drawn with a seed that the picture states. Title and
     description say in words what is seen. Without -o the SVG is printed.

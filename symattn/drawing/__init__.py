@@ -40,6 +40,7 @@ class Entry:
 _ENTRIES = (
     Entry("scaling", "the variance of scores grows with d_k, and 1/√d_k undoes it", ("dk", "draws", "seed")),
     Entry("saturation", "weights saturate and slopes collapse as d_k grows", ("dk",)),
+    Entry("error", "errors of right code beside the bound, over n, d_k and dtype", ("seed",)),
     Entry("weights", "a heat map of exact weights", ("source", "head"), True),
     Entry("geometry", "queries and keys at their angles, the output as a sum of values", ("source", "query"), True),
     Entry("shapes", "the arrays of a specification with their shapes, step by step", ("source",), True),

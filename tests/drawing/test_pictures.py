@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from symattn import InputError, derive, draw
+from symattn import InputError, bound, derive, draw
 from symattn.derivations.walks import sheet_of
 from symattn.derivations.walks.model import Walk
 from symattn.drawing import names
@@ -18,6 +18,8 @@ from symattn.drawing.picture import Picture
 from symattn.drawing.placing import overlap
 from symattn.drawing.scene import WIDTH, Label, Line, Scene
 from symattn.drawing.summed import Basis
+from symattn.drawing.topics import error
+from symattn.drawing.written import plain, powered
 
 _SVG = "{http://www.w3.org/2000/svg}"
 CASES: tuple[tuple[str, dict[str, object]], ...] = (
@@ -36,6 +38,7 @@ CASES: tuple[tuple[str, dict[str, object]], ...] = (
     ("rope", {"dk": 16, "tokens": 32}),
     ("tiles", {}),
     ("tiles", {"source": "cross", "query": 2, "tile": 2}),
+    ("error", {}),
     ("masks", {}),
     ("masks", {"causal": True, "tokens": 5, "keys": 7}),
     ("masks", {"causal": True, "window": [2, 0], "heads": 4, "kv_heads": 2}),
@@ -210,6 +213,14 @@ def test_equal_distances_have_equal_scores() -> None:
     assert told.count("(Rmq)·(Rnk) = 2/5") == 2
     assert {"ω0 = 1", "ω1 = 0.100", "ω2 = 0.0100", "ω3 = 0.00100"} <= set(told)
     assert "ω1 = 0.0464" in words(draw("rope", dk=6))
+
+
+@pytest.mark.parametrize("dtype", error.DTYPES)
+def test_errors_are_within_the_bounds_of_bound(dtype: str) -> None:
+    told = [note for note in notes(draw("error")) if note.startswith(f"{dtype}, n = 64, d_k = 64")]
+    allowed, found = bound(n=64, d_k=64, dtype=dtype).value, error.largest_error(64, 64, dtype, error.SEED)
+    assert [note.split(": ")[1] for note in told] == [plain(powered(f"{x:.2g}")) for x in (found, allowed)]
+    assert 0 < found < allowed
 
 
 def test_masks_count_their_pairs() -> None:

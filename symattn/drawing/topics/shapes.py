@@ -177,4 +177,4 @@ def _described(steps: Sequence[Step], forms: Mapping[str, Form]) -> str:
     for step in steps:
         parts = " and ".join(f"{forms[name].words} ({forms[name].shape})" for name in step.of)
         told.append(f"{parts} give {forms[step.name].words} ({forms[step.name].shape})")
-    return plain("; ".join(told)) + "."
+    return plain(f"{len(told)} steps: {'; '.join(told)}.")
