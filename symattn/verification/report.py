@@ -69,10 +69,16 @@ class Fault:
     scales: tuple[ObservedScale, ...] = ()
     case: str = ""
 
+    @property
+    def grade(self) -> Grade:
+        """``refuted`` with a counterexample; ``sampled`` without: the bits of calls with numbers at random tell it."""
+        return Grade.REFUTED if self.counterexample else Grade.SAMPLED
+
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
         shown = self.counterexample.record() if self.counterexample else None
         found: dict[str, Any] = {"step": self.step, "cause": self.cause, "message": self.message}
+        found["grade"] = self.grade.value
         found["counterexample"] = shown
         if self.case:
             found["case"] = self.case
@@ -193,12 +199,15 @@ class Report(Printable):
 
     @property
     def grade(self) -> Evidence:
-        """What stands behind the verdict: ``refuted``, ``tested`` for the semantics, ``sampled``, or ``undecided``."""
+        """What stands behind the verdict: ``refuted`` by a counterexample, ``tested`` for the semantics, ``sampled``, or
+        ``undecided``. A fault without a counterexample is ``sampled``."""
         tested = [check for check in self.checks if check.grade is Grade.TESTED]
         if self.verdict is Verdict.NO_FAULT and tested:
             return Evidence(Grade.TESTED, "", tested[0].epsilon)
-        grades = {Verdict.FAULT: Grade.REFUTED, Verdict.NO_FAULT: Grade.SAMPLED, Verdict.UNDECIDED: Grade.UNDECIDED}
-        return Evidence(grades[self.verdict])
+        if self.verdict is Verdict.UNDECIDED:
+            return Evidence(Grade.UNDECIDED)
+        refuted = any(fault.grade is Grade.REFUTED for fault in self.faults)
+        return Evidence(Grade.REFUTED if refuted else Grade.SAMPLED)
 
     def __repr__(self) -> str:
         first = f": {self.faults[0].message}" if self.faults else ""

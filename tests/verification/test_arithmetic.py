@@ -13,7 +13,7 @@ import symattn
 from cli.main import main
 from symattn import Attention, InputError, verify
 from symattn.arrays.formats import Format
-from symattn.evidence import Verdict
+from symattn.evidence import Grade, Verdict
 from symattn.verification.arithmetic.ranking import arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import Sample
 from tests.verification.kernels import HALF, kernel
@@ -111,6 +111,11 @@ def test_verify_finds_what_every_single_entry_hides() -> None:
         assert report.arithmetic.words.startswith("weights are stored")
         if report.faults:
             assert report.faults[0].cause == "scores are scaled by 1.003/√d_k"
+            assert report.grade.grade is Grade.SAMPLED
+            assert json.loads(report.json())["faults"][0]["grade"] == "sampled"
+            words = " ".join(str(report).split())
+            assert "there is no counterexample" in words
+            assert "Grade: sampled." in words
         else:
             assert all(p.share <= 0.05 for p in report.power), str(report)
 
