@@ -199,8 +199,8 @@ class Report(Printable):
 
     @property
     def grade(self) -> Evidence:
-        """What stands behind the verdict: ``refuted`` by a counterexample, ``tested`` for the semantics, ``sampled``, or
-        ``undecided``. A fault without a counterexample is ``sampled``."""
+        """What stands behind the verdict: ``refuted``, ``tested`` for the semantics, ``sampled``, or ``undecided``; of
+        faults without a counterexample ``sampled``."""
         tested = [check for check in self.checks if check.grade is Grade.TESTED]
         if self.verdict is Verdict.NO_FAULT and tested:
             return Evidence(Grade.TESTED, "", tested[0].epsilon)
