@@ -154,6 +154,9 @@ def assert_close_to_exact(
     contract: Contract | None = None,
     alpha: float | None = 1e-9,
     rows: int | Sequence[int] | None = None,
+    cu_seqlens: Any = None,
+    block_table: Any = None,
+    lengths: Any = None,
     **inputs: Any,
 ) -> None:
     """Fail unless every element of ``out`` is as near to the exact output as every legal implementation is.
@@ -171,6 +174,11 @@ def assert_close_to_exact(
     everything may be, sums too, of which the worst case alone speaks. ``rows`` are the queries to look at, or how many:
     at large sizes a few of each head, those at the edges of windows, tiles and documents always among them.
 
+    Of packed sequences ``cu_seqlens`` says where each begins, from 0 to the number of tokens, (batch + 1,), or
+    a pair, for queries and for keys: q (h, tokens, d_k) and so on; a sequence sees no other. Of keys and values in
+    pages, k (blocks, g, page, d_k), v (blocks, g, page, d_v), ``block_table`` (batch, blocks) says which blocks a
+    sequence of q (batch, h, n_q, d_k) has, and ``lengths`` (batch,) how many keys. ``rows`` is then how many of each.
+
     The exact output is that for the numbers in q, k and v as they are. Raises ``AttentionFault`` with the number of
     elements beyond the bound and the worst one, or a wrong shape or dtype; ``InputError`` where the inputs do not fit
     the specification.
@@ -187,9 +195,14 @@ def assert_close_to_exact(
     """
     __tracebackhide__ = True
     from symattn.sources.closeness import close_to_exact
+    from symattn.sources.pieces import Layout, close_by_pieces
 
     given = {"q": q, "k": k, "v": v, **inputs}
     arrays = {n: a for n, a in given.items() if a is not None}
-    words = close_to_exact(out, arrays, spec, precision, lse, contract=contract, alpha=alpha, rows=rows)
+    layout = Layout(cu_seqlens, block_table, lengths)
+    if layout.plain:
+        words = close_to_exact(out, arrays, spec, precision, lse, contract=contract, alpha=alpha, rows=rows)
+    else:
+        words = close_by_pieces(out, arrays, layout, spec, precision, lse, contract=contract, alpha=alpha, rows=rows)
     if words:
         raise AttentionFault(words)
