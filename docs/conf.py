@@ -12,9 +12,16 @@ author = "The symattn developers"
 release = version = __version__
 copyright = author
 
-extensions = ["myst_parser", "symattn.plugins.sphinx"]
+extensions = ["myst_parser", "symattn.plugins.sphinx", "commands", "docstrings"]
 exclude_patterns = ["_build"]
 nitpicky = True
+# Signatures name types of other libraries, and private ones, which have no place here.
+nitpick_ignore_regex = [("py:class", ".*")]
+smartquotes_action = "qe"
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 88
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_fence_as_directive = ["math"]

@@ -1,0 +1,124 @@
+"""The reference of the command line, read from click while the page is built: ``{symattn-commands}``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from symattn_cli.main import commands
+
+Line = tuple[str, str]
+"""An option as its help has it: how it is written, and what it does."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command: its words behind ``symattn``, how it is called, what it says, and its options by their titles."""
+
+    words: str
+    usage: str
+    told: str
+    options: dict[str, list[Line]]
+
+
+def entries(group: click.Group = commands, above: click.Context | None = None) -> Iterator[Entry]:
+    """Every command, and every command of a group of commands, in the order of help."""
+    context = above or click.Context(group, info_name="symattn")
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        within = click.Context(command, info_name=name, parent=context)
+        usage = command.get_usage(within).removeprefix("Usage: ")
+        words = within.command_path.removeprefix("symattn ")
+        yield Entry(words, " ".join(usage.split()), inspect.cleandoc(command.help or ""), _options(command, within))
+        if isinstance(command, click.Group):
+            yield from entries(command, within)
+
+
+def _options(command: click.Command, context: click.Context) -> dict[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for parameter in command.get_params(context):
+        line = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if line is not None:
+            found.setdefault(getattr(parameter, "title", "Options"), []).append(line)
+    return found
+
+
+def shared(all_entries: list[Entry]) -> dict[str, list[Line]]:
+    """The options that several commands have under one title other than the first, each once."""
+    count = Counter(title for entry in all_entries for title in entry.options)
+    found: dict[str, dict[Line, None]] = {}
+    for entry in all_entries:
+        for title, lines in entry.options.items():
+            if title != "Options" and count[title] > 1:
+                found.setdefault(title, {}).update(dict.fromkeys(lines))
+    return {title: list(lines) for title, lines in found.items()}
+
+
+class Commands(SphinxDirective):
+    """``{symattn-commands}``: a section for each command, and one for what several of them share."""
+
+    def run(self) -> list[nodes.Node]:
+        found = list(entries())
+        common = shared(found)
+        parts = [self.section(f"symattn {entry.words}", _command(entry, common)) for entry in found]
+        told = [part for title, lines in common.items() for part in (nodes.rubric("", title), _list(lines))]
+        return [*parts, self.section("Options that several commands share", told)]
+
+    def section(self, title: str, inner: list[nodes.Node]) -> nodes.section:
+        made = nodes.section("", nodes.title("", title), *inner, names=[nodes.fully_normalize_name(title)])
+        self.state.document.note_implicit_target(made, made)
+        return made
+
+
+def _command(entry: Entry, common: dict[str, list[Line]]) -> list[nodes.Node]:
+    found: list[nodes.Node] = [nodes.literal_block(entry.usage, entry.usage, language="none"), *_told(entry.told)]
+    for title, lines in entry.options.items():
+        if title in common:
+            names = ", ".join(line[0].split()[0].rstrip(",") for line in lines)
+            found.append(nodes.paragraph("", "", nodes.strong("", f"{title}: "), nodes.literal("", names)))
+        else:
+            found += [nodes.rubric("", title.rstrip(":")), _list(lines)]
+    return found
+
+
+def _told(text: str) -> list[nodes.Node]:
+    """The paragraphs of help; what help does not wrap is shown as it stands."""
+    found: list[nodes.Node] = []
+    for part in re.split(r"\n\s*\n", text):
+        if part.startswith("\b"):
+            lines = part.removeprefix("\b").strip("\n")
+            found.append(nodes.literal_block(lines, lines, language="none"))
+        elif part.strip():
+            found.append(_prose(part))
+    return found
+
+
+def _prose(text: str) -> nodes.paragraph:
+    made = nodes.paragraph()
+    for place, part in enumerate(" ".join(text.split()).split("`")):
+        made += nodes.literal("", part) if place % 2 else nodes.Text(part)
+    return made
+
+
+def _list(lines: list[Line]) -> nodes.definition_list:
+    items = (
+        nodes.definition_list_item("", nodes.term("", "", nodes.literal("", name)), nodes.definition("", _prose(told)))
+        for name, told in lines
+    )
+    return nodes.definition_list("", *items)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """What Sphinx calls."""
+    app.add_directive("symattn-commands", Commands)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
