@@ -17,6 +17,7 @@ TABLE = {
     "walk": ("walk", "Walk through an example of attention in exact numbers."),
     "explore": ("explore", "Write a page to explore an example: scale, mask and format are chosen."),
     "draw": ("draw", "Draw a picture from the same numbers: SVG, PDF or PNG."),
+    "exercises": ("exercises", "Write ten exercises on one sheet, with solutions that are checked."),
     "claim": ("claim", "Check a claim about weights, similarities or expressions."),
     "prove": ("prove", "Is it always so? Prove theorems for all sizes, or your own."),
     "check": ("check", "Check certificates without the prover, or whether documents are stale."),

@@ -23,6 +23,9 @@ from .progress import progress
 )
 @click.option("--dtype", help="Beside the exact numbers, what is computed in this type; by default float32.")
 @click.option("--rounding", help="How weights are rounded to one decimal: exact, nearest or sum (keeps each sum).")
+@click.option("--blank", metavar="STEPS", help="Leave these steps empty for a pupil: 5,6.")
+@click.option("--answers", is_flag=True, help="With --blank: add what belongs there at the end.")
+@click.option("--seed", type=int, help="Draw other numbers: small, whole, with scores that stay readable.")
 @fields
 @options
 def command(source: str, output: Output, **wishes: Any) -> int:
@@ -35,6 +38,7 @@ def command(source: str, output: Output, **wishes: Any) -> int:
     \b
     symattn walk eight-step --step 5 --why
     symattn walk eight-step --dtype float16 --no-stabilised --all
+    symattn walk eight-step --seed 3 --blank 5,6 -o sheet.tex
     symattn examples show eight-step -f json -o sheet.json; symattn walk sheet.json
     """
     from symattn.derivations import walks

@@ -125,6 +125,7 @@ class Values:
     """A named array with its entries: exact, decimal, and what another arithmetic gave (``others``: label → entries).
 
     Entries are nested tuples, of nodes for ``exact`` and of digits for the rest; a vector has one level, a number none.
+    ``title`` is the name in words, for pages that show no names of code.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Values:
     others: Mapping[str, Any] = field(default_factory=dict)
     reason: Text = ()
     evidence: Evidence | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)

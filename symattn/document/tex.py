@@ -215,8 +215,10 @@ class _Printer:
         return f"{of}/{by}" if flat else rf"\frac{{{of}}}{{{by}}}"
 
     def matrix(self, x: nt.Matrix) -> str:
-        rows = [" & ".join(self.show(entry, False) for entry in row).replace(r"\frac", r"\dfrac") for row in x.rows]
-        body = (r" \\[9pt] " if any(r"\dfrac" in row for row in rows) else r" \\ ").join(rows)
+        rows = [" & ".join(self.show(entry, False) for entry in row) for row in x.rows]
+        if tall := any(r"\frac" in row for row in rows):  # then all fractions are as large as these
+            rows = [row.replace(r"\frac", r"\dfrac").replace(r"\tfrac", r"\dfrac") for row in rows]
+        body = (r" \\[9pt] " if tall else r" \\ ").join(rows)
         columns = max((len(row) for row in x.rows), default=0)
         if columns <= _MAX_PMATRIX_COLUMNS:
             return rf"\begin{{pmatrix}} {body} \end{{pmatrix}}"

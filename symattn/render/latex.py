@@ -60,7 +60,7 @@ _HEAD = r"""\documentclass[11pt,a4paper]{article}
 \usepackage[utf8]{inputenc}
 \usepackage{lmodern}
 \usepackage[margin=27mm]{geometry}
-\usepackage{amsmath,amssymb,mathtools,array,booktabs,enumitem,graphicx,microtype}
+\usepackage{amsmath,amssymb,mathtools,array,booktabs,enumitem,graphicx,microtype,needspace}
 \usepackage[table]{xcolor}
 \usepackage[most]{tcolorbox}"""
 
@@ -81,6 +81,10 @@ _MACROS = r"""% reason, grade and number of a step, flush right; they move to th
   boxrule=0pt,arc=0pt,left=3mm,fontupper=\small,before skip=9pt,after skip=9pt}
 \newtcolorbox{SAnote}{enhanced,colback=SAg!6,colframe=SAg!6,borderline west={2pt}{0pt}{SAg},
   boxrule=0pt,arc=0pt,left=3mm,fontupper=\small,before skip=7pt,after skip=7pt}
+% in contents, room for numbers such as 14.10
+\makeatletter
+\renewcommand*\l@subsection{\@dottedtocline{2}{1.5em}{3.2em}}
+\makeatother
 \setlist{itemsep=1pt,topsep=3pt}
 \setlength{\parindent}{0pt}\setlength{\parskip}{5pt}
 \renewcommand{\arraystretch}{1.15}
@@ -128,7 +132,7 @@ class Writer:
             return f"${self.tex(part, inline=True)}$"
         if isinstance(part, md.Emph):
             return f"\\emph{{{escape_text(part.text)}}}"
-        return code(part.text) if isinstance(part, md.Code) else escape_text(part)
+        return code(part.text) if isinstance(part, md.Code) else latex_formulas.sentence(part)
 
     def small(self, shown: str) -> str:
         return f"{{\\small {shown}}}" if self.fragment else f"{{\\small\\color{{SAg}}{shown}}}"
@@ -184,7 +188,8 @@ class Writer:
         match block:
             case md.Heading():
                 level, star = "sub" * (block.level - 1 + self.fragment), "*" * self.fragment
-                return f"\\{level}section{star}{{{self.prose(block.title)}}}"
+                room = "" if self.fragment else "\\Needspace{12\\baselineskip}\n"  # no heading alone at a page's foot
+                return f"{room}\\{level}section{star}{{{self.prose(block.title)}}}"
             case md.Contents():
                 return "" if self.fragment else r"{\setlength{\parskip}{0pt}\tableofcontents}"
             case md.Paragraph():

@@ -20,6 +20,8 @@ _INDENT = 3.0  # of values, and of a result within its box
 _HEAD = 84  # characters of name, reason and evidence on one line
 _LETTER = re.compile(r"\b([A-Za-z])(?:_([A-Za-z0-9]+))?(?= ?[=≤<≥>∈])|\b([A-Za-z])_([A-Za-z0-9]+)\b")
 
+_INDEXED = re.compile(r"(?<![\w./-])([A-Za-z])_([A-Za-z0-9]+)(?![\w./-]*[_(])")
+
 
 def setter(writer: Writer, indent: float = 0.0) -> Setter:
     """Breaks lines where they are full, and shrinks what cannot be broken."""
@@ -68,13 +70,23 @@ def evidence_text(evidence: Evidence) -> str:
     return out + escape_text(words[end:])
 
 
+def sentence(words: str) -> str:
+    """Running text, letters with an index such as d_k set as formulas."""
+    out, end = "", 0
+    for found in _INDEXED.finditer(words):
+        sub = found[2] if len(found[2]) == 1 else rf"\mathrm{{{found[2]}}}"
+        out, end = out + escape_text(words[end : found.start()]) + f"${found[1]}_{{{sub}}}$", found.end()
+    return out + escape_text(words[end:])
+
+
 def values(writer: Writer, block: md.Values) -> str:
     """A heading with reason and grade, and the array: exact, decimal and the others."""
     reason = writer.prose(block.reason)
     grade = writer.graded(evidence_text(block.evidence), block.evidence.grade) if block.evidence else ""
-    crowded = len(block.name) + len(plain_text(block.reason)) + len(str(block.evidence or "")) > _HEAD
+    called = block.title or block.name
+    crowded = len(called) + len(plain_text(block.reason)) + len(str(block.evidence or "")) > _HEAD
     side = [part for part in (writer.small(reason) if reason else "", "" if crowded else grade) if part]
-    head = f"\\medskip\\noindent\\textbf{{{escape_text(block.name)}}}"
+    head = f"\\medskip\\noindent\\textbf{{{escape_text(called)}}}"
     right = r"\quad ".join(side)
     lines = [head + (f"\\quad\\hfill {right}" if side else "") + "\\par\\nopagebreak"]
     for index, values in sheets(block):

@@ -11,8 +11,9 @@ from symattn.document import notation as nt
 from symattn.document.measure import width
 from symattn.document.precedence import minus
 from symattn.document.tex import relation_sign
-from symattn.render.common import all_integers, as_rows, chain, packed
+from symattn.render.common import all_integers, as_rows, chain, depth, packed
 
+ERRORS = "error in ulp"
 _NEARLY = 0.85  # of a line
 
 
@@ -93,14 +94,34 @@ def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
         links.append((r"\approx", entries(values.decimal)))
     room = setter.line - 1.5 - width(symbol)
     rows = [f"& {sign} {setter.fitted(x, room)}" for sign, x in links]
+    used = width(links[-1][1]) + 1.5
     if sum(width(x) + 1.5 for _, x in links) <= room:
         rows = ["& " + " ".join(f"{sign} {setter.show(x)}" for sign, x in links)]
+        used = sum(width(x) + 1.5 for _, x in links)
     rows[0] = f"{setter.show(symbol)} {rows[0]}"
     for label, other in values.others.items():
-        name = nt.Words(label)
-        shown = setter.fitted(entries(other), room - width(name) - 1)
-        rows.append(rf"& \phantom{{{{}}={{}}}} {shown} \quad {setter.show(name)}")
-    return _environment("aligned", rows)
+        matrix = depth(other) == 2
+        alone = label == ERRORS and matrix
+        name, shown = nt.Words(_largest(other) if alone else label), entries(other)
+        more = width(name) + 2 + (0 if alone else width(shown))
+        words = setter.show(name) if alone else rf"{setter.fitted(shown, room - width(name) - 1)} \quad {setter.show(name)}"
+        if matrix and used + more <= room:
+            rows[-1] += rf" \qquad {words}"
+            used += more
+        else:
+            rows.append(rf"& \phantom{{{{}}={{}}}} {words}")
+            used = more
+    return _environment("aligned", rows, apart=depth(values.exact) == 2)
+
+
+def _largest(errors: Any) -> str:
+    """The errors of a matrix in one line: the largest, and how many entries have none."""
+    every = [x for row in errors for x in row]
+    digits = [x.text if isinstance(x, nt.Words) else str(x) for x in every]
+    known = [x for x in digits if x.lstrip("<").replace(".", "").replace("e-", "").replace("e+", "").isdigit()]
+    missing = len(digits) - len(known)
+    told = f"largest error {max(known, key=lambda x: float(x.lstrip('<')))} ulp" if known else "no finite error"
+    return told + (f", {missing} of {len(digits)} entries not finite" if missing and known else "")
 
 
 def entries(values: Any) -> nt.Node:
@@ -109,6 +130,7 @@ def entries(values: Any) -> nt.Node:
     return nt.matrix(rows) if isinstance(values, (tuple, list)) else rows[0][0]
 
 
-def _environment(name: str, rows: list[str]) -> str:
-    body = " \\\\\n".join(rows)
+def _environment(name: str, rows: list[str], apart: bool = False) -> str:
+    """Rows under each other; matrices ``apart``, so that their brackets do not touch."""
+    body = (" \\\\[4pt]\n" if apart else " \\\\\n").join(rows)
     return f"\\begin{{{name}}}\n{body}\n\\end{{{name}}}"

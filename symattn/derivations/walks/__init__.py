@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -17,6 +17,7 @@ from symattn.derivations.sheets.fields import changed, typed, written
 from symattn.derivations.sheets.schema import overridden
 from symattn.derivations.sheets.sheet import Sheet, truncated
 from symattn.derivations.sheets.text import near, short
+from symattn.derivations.walks import blank as blanks
 from symattn.derivations.walks.model import Walk, error_digits, worst
 from symattn.derivations.walks.notes import about, too_long
 from symattn.derivations.walks.order import first_query, titles
@@ -43,6 +44,9 @@ def walk(
     tokens: int | None = None,
     dtype: str = "float32",
     rounding: str | None = None,
+    blank: Sequence[int] | str | None = None,
+    answers: bool = False,
+    seed: int | None = None,
     **fields: Any,
 ) -> Document:
     """Walk through an example (by name), a file, or arrays by name, and return the document.
@@ -52,6 +56,8 @@ def walk(
     ``step`` shows one of the steps alone, ``why`` adds reasons, ``query`` follows another query than the first,
     ``all`` shows every query; ``tokens`` keeps the first tokens of every sequence alone; ``dtype`` is the floating
     format beside the exact numbers; ``rounding`` (exact, nearest, sum) shows what weights rounded to one decimal give.
+    ``blank`` (``[5, 6]`` or ``"5,6"``) leaves these steps empty for a pupil, and ``answers`` adds them at the end;
+    ``seed`` draws other numbers: small, whole, with scores that stay readable.
     ``fields`` replace those of the sheet's ``Attention``.
     Raises InputError for bad input of any kind.
 
@@ -65,12 +71,15 @@ def walk(
     named = source if isinstance(source, str) else "" if isinstance(source, Mapping) else os.fspath(source)
     sheet = with_fields(sheet, fields) if fields else sheet
     sheet = sheet if tokens is None else truncated(sheet, tokens)
+    sheet = sheet if seed is None else blanks.kind(sheet, seed)
     made = Walk(sheet, dtype, query, rounding)
     check_shapes(made)
     _check_numbers(made, step, query)
-    body = list(_step_alone(made, step, why, all) if step else _whole(made, why, all))
-    remarks = [Note(text) for text in (*about(made, step), *too_long(made))]
+    empty = _empty(made, blank, answers, step)
+    body = list(_step_alone(made, step, why, all) if step else _whole(made, why, all, empty))
+    remarks = [Note(text) for text in (*about(made, step), *too_long(made))] if answers or not empty else []
     remarks += [Note((_LEFT_OUT,))] if too_many(made) else []
+    body += _answers(made, all, empty) if answers else ()
     wishes = {
         "step": step,
         "why": why,
@@ -78,8 +87,11 @@ def walk(
         "all": all,
         "tokens": tokens,
         "rounding": rounding,
+        "blank": ",".join(map(str, empty)) or None,
+        "answers": answers,
+        "seed": seed,
     }
-    wishes = {name: wish for name, wish in wishes.items() if wish not in (None, False)}
+    wishes = {name: wish for name, wish in wishes.items() if wish is not None and wish is not False}
     wishes |= {name: x if isinstance(x, bool) else typed(x) for name, x in _written(made, sorted(fields)).items()}
     wishes |= {"dtype": dtype} if dtype != "float32" else {}
     return Document(
@@ -90,7 +102,7 @@ def walk(
         _subtitle(made),
         _command(named, wishes) if named else "",
         {"source": named or sheet.name, **wishes},
-        record(made, step),
+        record(made, step) if answers or not empty else {"sizes": made.sizes, "blank": list(empty)},
         hints=_hints(named, made, step, why, all) if named else (),
     )
 
@@ -135,7 +147,26 @@ def _check_numbers(made: Walk, step: int | None, query: int | None) -> None:
         raise InputError(f"step {step}: the steps of {made.sheet.name} are 1 to {last}")
 
 
-def _whole(made: Walk, why: bool, every: bool) -> Iterator[Block]:
+def _empty(made: Walk, blank: Sequence[int] | str | None, answers: bool, step: int | None) -> tuple[int, ...]:
+    """The steps that are left empty. Raises InputError where they do not go with the other wishes."""
+    if blank is None:
+        if answers:
+            raise InputError("answers belong to steps that are left empty; mend: --blank 5,6 --answers")
+        return ()
+    if step is not None:
+        raise InputError("--step shows one step and --blank leaves steps of a whole walk empty; give one of them")
+    return blanks.steps(blank, max(titles(made)))
+
+
+def _answers(made: Walk, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
+    """What belongs into the steps that were left empty."""
+    yield Heading(("Answers",))
+    for number in empty:
+        yield Paragraph((Emph(f"Step {number}: {titles(made)[number]}"),))
+        yield from blocks(made, number, every)
+
+
+def _whole(made: Walk, why: bool, every: bool, empty: tuple[int, ...]) -> Iterator[Block]:
     if made.sheet.source:
         yield Paragraph((f"From {made.sheet.source}.",))
     yield from (Paragraph((text,)) for text in made.sheet.notes)
@@ -143,8 +174,10 @@ def _whole(made: Walk, why: bool, every: bool) -> Iterator[Block]:
     for number, title in titles(made).items():
         yield Heading((title,))
         yield from reasons(made, number) if why else ()
-        yield from blocks(made, number, every)
-    yield from _accuracy(made)
+        found = blocks(made, number, every)
+        yield from blanks.emptied(found) if number in empty else found
+    if not empty:
+        yield from _accuracy(made)
 
 
 def _step_alone(made: Walk, step: int, why: bool, every: bool) -> Iterator[Block]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.attention import inputs
 from symattn.attention.flow import Step
-from symattn.attention.notation import SIZES, SYMBOLS
+from symattn.attention.notation import ARRAYS, SIZES, SYMBOLS
 from symattn.attention.sizes import Sizes
 from symattn.derivations.attention.letters import entry_letter, product_letter
 from symattn.derivations.attention.reading import Run
@@ -155,6 +155,7 @@ class Walk:
         count = _DIGITS.get(self.dtype, 6)
         decimals = nested(lambda x: digits(x, count), exact)
         shown = self.shown(exact, name, places, _LONGEST if part.size <= _FEW else _SHORT)
+        more.setdefault("title", ARRAYS[name].title if name in ARRAYS else name.capitalize() + " values")
         return Values(name, symbol or SYMBOLS[name], shown, decimals, others, reason, **more)
 
     def shown(self, entries: Any, name: str, places: Any, longest: int) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Undefined
-from symattn.attention.notation import SYMBOLS
+from symattn.attention.notation import ARRAYS, SYMBOLS
 from symattn.derivations.attention.letters import head_symbol, row_symbol
 from symattn.derivations.elements import digits, flat, formula, is_number, nested
 from symattn.derivations.enclosed import Enclosed
@@ -104,7 +104,7 @@ def _shared(walk: Walk, array: str) -> Iterator[Block]:
         for g in range(heads)
     ]
     evidence = walk.evidence(array)
-    yield Result(array, tuple(lines), (evidence,) if evidence else (), text=step.reason)
+    yield Result(ARRAYS[array].title, tuple(lines), (evidence,) if evidence else (), text=step.reason)
 
 
 def _scores(walk: Walk, i: int) -> Iterator[Block]:

@@ -1,0 +1,29 @@
+"""``symattn exercises``: ten tasks on one sheet, and their solutions."""
+
+from __future__ import annotations
+
+import click
+
+from .groups import Grouped
+from .output import Output, options
+from .progress import progress
+
+
+@click.command("exercises", cls=Grouped, short_help="Write a sheet of ten exercises, with checked solutions.")
+@click.option("--seed", type=int, default=1, help="Draw other numbers; by default 1.")
+@click.option("--answers", is_flag=True, help="Add the solutions.")
+@options
+def command(seed: int, answers: bool, output: Output) -> int:
+    """Write ten exercises from the derivations on one sheet, in small whole numbers.
+
+    Every solution is found in exact numbers in two ways that must agree, whether it is shown or not.
+
+    \b
+    symattn exercises -o sheet.tex
+    symattn exercises --seed 7 --answers -o solutions.html
+    """
+    from symattn.derivations.exercises import exercises
+
+    with progress("drawing exercises"):
+        found = exercises(seed, answers=answers)
+    return output.emit(found)

@@ -1,0 +1,91 @@
+"""Sheets for a class: steps of a walk left empty, and numbers drawn that stay kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.field.quotient import Quotient
+from symattn.derivations.parameters import LIMITS, whole
+from symattn.derivations.sheets.numbers import shape_of
+from symattn.derivations.sheets.sheet import Sheet
+from symattn.derivations.walks.model import Walk
+from symattn.document.model import Block, Paragraph, Result, Values
+from symattn.document.notation import Node, Relation, Words
+from symattn.errors import InputError
+
+_PLACE = Words("____")
+_TRIES = 2000
+_LARGEST = 12  # of the differences of scores: e^12 is still read, and no weight is beyond 10^-5
+_DRAWN = ("x", "y", "q", "k", "v")
+_WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
+
+
+def steps(wanted: Sequence[int] | str | int, last: int) -> tuple[int, ...]:
+    """The numbers of steps, as a list or as ``5,6``. Raises InputError for one that is not there."""
+    parts = wanted.split(",") if isinstance(wanted, str) else [wanted] if isinstance(wanted, int) else wanted
+    try:
+        found = tuple(sorted({int(part) for part in parts}))
+    except (TypeError, ValueError):
+        found = ()
+    if not found or not all(1 <= number <= last for number in found):
+        raise InputError(f"blank is {wanted!r}; mend: steps from 1 to {last}, such as 5,6")
+    return found
+
+
+def emptied(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks of a step without its numbers: a place for each entry, and the left sides of what is worked out."""
+    for block in blocks:
+        if isinstance(block, Values):
+            yield replace(block, exact=_places(block.exact), decimal=_places(block.exact), others={}, evidence=None)
+        elif isinstance(block, Result):
+            yield replace(block, formulas=tuple(map(_left, block.formulas)), evidence=())
+        elif isinstance(block, Paragraph):
+            yield block
+
+
+def kind(sheet: Sheet, seed: int) -> Sheet:
+    """The sheet with small whole numbers in place of its own, so that scores differ by at most 12 and not all agree.
+
+    Raises InputError for a seed that is no whole number from 0 on, and where such numbers are not found.
+    """
+    whole("seed", seed, LIMITS["seed"], 0)
+    rng = np.random.default_rng(seed)
+    for _ in range(_TRIES):
+        made = replace(sheet, inputs={name: _drawn(rng, name, x) for name, x in sheet.inputs.items()}, printed=None)
+        if _is_kind(made):
+            return replace(made, notes=(), source="", title=f"{sheet.title}, with numbers drawn by the seed {seed}")
+    raise InputError(f"{sheet.name}: no numbers were found with scores that stay readable; mend: another example")
+
+
+def _drawn(rng: np.random.Generator, name: str, given: Any) -> Any:
+    """Tokens from 0 to 2, weights 0 and 1, each with a few −1; other arrays as they are."""
+    if name not in (*_DRAWN, *_WEIGHTS):
+        return given
+    numbers = (0, 0, 1, 1, -1) if name in _WEIGHTS else (0, 1, 1, 2, -1)
+    return _quotients(rng.choice(numbers, shape_of(given)).tolist())
+
+
+def _quotients(entries: Any) -> Any:
+    return [_quotients(e) for e in entries] if isinstance(entries, list) else Quotient.of(entries)
+
+
+def _is_kind(sheet: Sheet) -> bool:
+    walk = Walk(sheet, "float32")
+    scores = walk.arrays[walk.pipeline["weights"].of[0]]
+    rows = [[x.to_float() for x in row if isinstance(x, Quotient)] for row in scores.reshape(-1, scores.shape[-1])]
+    if not all(rows):
+        return False
+    gaps = [max(row) - min(row) for row in rows]
+    return max(gaps) <= _LARGEST and min(gaps) > 0
+
+
+def _places(entries: Any) -> Any:
+    return tuple(map(_places, entries)) if isinstance(entries, tuple) else _PLACE
+
+
+def _left(formula: Node) -> Node:
+    return Relation(formula.first, (("=", _PLACE),)) if isinstance(formula, Relation) else formula
