@@ -20,7 +20,7 @@ _INDENT = 3.0  # of values, and of a result within its box
 _HEAD = 84  # characters of name, reason and evidence on one line
 _LETTER = re.compile(r"\b([A-Za-z])(?:_([A-Za-z0-9]+))?(?= ?[=≤<≥>∈])|\b([A-Za-z])_([A-Za-z0-9]+)\b")
 
-_INDEXED = re.compile(r"(?<![\w./-])([A-Za-z])_([A-Za-z0-9]+)(?![\w./-]*[_(])")
+_INDEXED = re.compile(r"(?<![\w./-])([dnh])_(k|v|q|kv|model|s|r|n)(?![\w./-]*[_(])")
 
 
 def setter(writer: Writer, indent: float = 0.0) -> Setter:

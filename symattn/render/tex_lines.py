@@ -104,7 +104,9 @@ def sheet(setter: Setter, values: md.Values, symbol: nt.Node) -> str:
         alone = label == ERRORS and matrix
         name, shown = nt.Words(_largest(other) if alone else label), entries(other)
         more = width(name) + 2 + (0 if alone else width(shown))
-        words = setter.show(name) if alone else rf"{setter.fitted(shown, room - width(name) - 1)} \quad {setter.show(name)}"
+        words = (
+            setter.show(name) if alone else rf"{setter.fitted(shown, room - width(name) - 1)} \quad {setter.show(name)}"
+        )
         if matrix and used + more <= room:
             rows[-1] += rf" \qquad {words}"
             used += more
