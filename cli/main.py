@@ -25,6 +25,7 @@ TABLE = {
     "verify": ("verify", "Does my code do it? Verify a function against exact mathematics."),
     "compare": ("compare", "Which of my two back-ends is wrong? Judge both by the bound."),
     "arithmetic": ("arithmetic", "What does my kernel store? Tell the arithmetic of half precision by its bits."),
+    "audit": ("audit", "What does my model do? Audit every call of attention in a script."),
     "campaign": ("campaign", "Verify many targets, specifications and dtypes at once."),
     "bound": ("bound", "How far may correct code be off? The tolerance to write down, proved."),
     "examples": ("examples", "List the worked examples, or show one."),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from symattn.attention.presets import like
     from symattn.attention.spec import Attention
     from symattn.attention.streaming.by_tiles import by_tiles
+    from symattn.auditing.audit import audit
     from symattn.comparing.functions import compare
     from symattn.derivations import derive
     from symattn.derivations.claims import claim
@@ -89,6 +90,7 @@ _WHERE = {
     "Verdict": "symattn.evidence",
     "YarnScaling": "symattn.attention.positions.rotary_fields",
     "arithmetic": "symattn.sources.arithmetic",
+    "audit": "symattn.auditing.audit",
     "bound": "symattn.verification.tolerances.tolerance",
     "by_tiles": "symattn.attention.streaming.by_tiles",
     "claim": "symattn.derivations.claims",
@@ -146,6 +148,7 @@ __all__ = [
     "Verdict",
     "YarnScaling",
     "arithmetic",
+    "audit",
     "bound",
     "by_tiles",
     "claim",

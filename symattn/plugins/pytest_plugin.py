@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import pytest
 from symattn import testing
 
 if TYPE_CHECKING:
+    from symattn.auditing.report import AuditReport
     from symattn.verification.report import Report
 
 _PREFIX = "symattn."
@@ -83,6 +85,24 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
 def assert_attention() -> Callable[..., Report]:
     """``symattn.testing.assert_attention``: fails unless a function computes the attention that is specified."""
     return testing.assert_attention
+
+
+@pytest.fixture
+def audit_attention() -> Callable[..., AbstractContextManager[AuditReport]]:
+    """``symattn.audit`` that fails at its end unless every call was read and is right.
+
+    ``with audit_attention(model) as report: model(**inputs)``; it takes what ``symattn.audit`` takes.
+    """
+    return _audited
+
+
+@contextmanager
+def _audited(model: Any = None, **options: Any) -> Iterator[AuditReport]:
+    from symattn.auditing.audit import audit
+
+    with audit(model, **options) as report:
+        yield report
+    report.raise_if_wrong(undecided=True)
 
 
 @pytest.hookimpl(wrapper=True)

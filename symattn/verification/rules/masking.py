@@ -58,9 +58,15 @@ class Places:
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """The mistakes in the numbers that a specification has, and masks that nobody asked for."""
     right = _right(spec)
-    for words, changes in (*_ahead(spec, right), *_behind(spec, right), *_window(spec, right), *_rest(right)):
-        wrong = replace(right, **changes)
+    for words, wrong in wrong_places(spec):
         yield in_steps("mask", words, masked=partial(masked, right, wrong), weights=some_keys)
+
+
+def wrong_places(spec: Attention) -> Iterator[tuple[str, Places]]:
+    """The same in words, and as the places that are seen then."""
+    right = _right(spec)
+    for words, changes in (*_ahead(spec, right), *_behind(spec, right), *_window(spec, right), *_rest(right)):
+        yield words, replace(right, **changes)
 
 
 def masked(right: Places, wrong: Places, spec: Attention, values: Values) -> Any:

@@ -1,0 +1,51 @@
+"""``symattn audit``: what do the attention calls of a running script give?"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from .choices import Choice
+from .groups import Grouped, under
+from .output import Output, options
+
+_JUDGED = under("How calls are judged")
+
+
+@click.command(
+    "audit",
+    cls=Grouped,
+    short_help="Audit every call of attention in a script.",
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+)
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_JUDGED("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
+@_JUDGED("--rows", type=click.IntRange(1), default=32, help="Queries of each head that are looked at; by default 32.")
+@_JUDGED("--all-rows", is_flag=True, help="Look at every query.")
+@options
+def command(script: str, arguments: tuple[str, ...], output: Output, contract: Any, rows: int, all_rows: bool) -> int:
+    """Run SCRIPT with its own ARGUMENTS, and judge every call of attention in it.
+
+    Each call of torch and transformers is held to exact attention of what it received, and to what the model's
+    configuration promises. Options of symattn stand before SCRIPT. The exit code is that of the audit; that of the
+    script is told.
+
+    \b
+    symattn audit generate.py --prompt "Hello"
+    symattn audit -f json -o audit.json generate.py
+    """
+    from symattn.auditing.script import audit_script
+
+    apart = output.format != "text" and output.path is None
+    with redirect_stdout(sys.stderr) if apart else nullcontext():
+        report, code = audit_script(script, arguments, contract=contract, rows=None if all_rows else rows)
+    sys.stdout.flush()
+    print(f"symattn: {script} ended with exit code {code}", file=sys.stderr)
+    again = replace(report.document(), command=shlex.join(["symattn", "audit", script, *arguments]))
+    return output.emit(replace(again, record={**again.record, "script_exit_code": code}))

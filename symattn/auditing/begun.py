@@ -1,0 +1,83 @@
+"""A call that is under way: what it received, and what it is held to; judged when it has returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from symattn.auditing.context import Context, Unknown
+from symattn.auditing.examining import examine
+from symattn.auditing.finding import Finding
+from symattn.auditing.promises import Intent, Promise, intended, promised
+from symattn.auditing.received import Call, Received, Unread, read
+
+
+class Made(NamedTuple):
+    """A call as it is made: by which module, its name, seen by what, inside of which call of a model.
+
+    ``heads_last`` says whether heads are the third axis of what it returns.
+    """
+
+    module: Any
+    layer: str
+    via: str
+    context: Context | None
+    heads_last: bool = False
+
+    def unread(self, reason: str) -> Finding:
+        """Nothing can be told of it."""
+        return Finding(self.layer, self.via, reason=reason)
+
+
+class Begun(NamedTuple):
+    """A call that was read, and the promise that goes with it."""
+
+    made: Made
+    call: Call
+    promise: Promise | Unknown
+
+    def intent(self) -> Intent | Unknown:
+        """What is promised, or why it is not known."""
+        if isinstance(self.promise, Unknown):
+            return self.promise
+        try:
+            return intended(self.call, self.promise, self.made.context)
+        except Unknown as reason:
+            return reason
+
+
+def begun(made: Made, received: Callable[[], Received], rows: int | None, contract: str | None) -> Begun | Finding:
+    """Read a call before it runs. Whatever symattn does not understand, the model runs as without it."""
+    try:
+        promise = _promised(made)
+        specs = [] if isinstance(promise, Unknown) else [promise.spec]
+        given = received()
+        given.name, given.module = made.layer, made.module
+        return Begun(made, read(given, rows, contract, specs), promise)
+    except Unread as reason:
+        return made.unread(str(reason))
+    except Exception as error:
+        return made.unread(_defect(error))
+
+
+def ended(begun: Begun, out: Any, search: bool) -> Finding:
+    """Judge a call by what it returned; where ``search`` is false, no cause is looked for."""
+    try:
+        begun.call.returned(out, begun.made.heads_last)
+        return examine(begun.call, begun.intent(), search)
+    except Unread as reason:
+        return begun.made.unread(str(reason))
+    except Exception as error:
+        return begun.made.unread(_defect(error))
+
+
+def _promised(made: Made) -> Promise | Unknown:
+    try:
+        return promised(made.module, made.layer, made.context)
+    except Unknown as reason:
+        return reason
+
+
+def _defect(error: Exception) -> str:
+    words = " ".join(str(error).split())[:200]
+    return f"symattn failed to read it, a defect of its own: {type(error).__name__}: {words}"

@@ -1,0 +1,104 @@
+"""The arguments of the two functions that most attention goes through, by name.
+
+``transformers``' attention functions (eager, sdpa, flex, flash) take a module, queries, keys, values and a mask, and by
+keywords a scale, a cap, sinks, a window, a bias of positions. ``scaled_dot_product_attention`` is torch's.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from symattn.attention.spec import Attention
+from symattn.auditing.received import Received, Unread
+
+_TORCH = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+
+
+def of_transformers(function: Callable[..., Any], name: str | None, args: Any, kwargs: Any) -> Received:
+    """What a call of an attention function of transformers received. Raises ``Unread`` where that is not known."""
+    given = _bound(function, args, kwargs)
+    module, q, k = given.get("module"), given["query"], given["key"]
+    kind = _kind(function, name)
+    if given.get("cache") is not None:
+        raise Unread("a paged cache holds the keys")
+    mask = _dense(given.get("attention_mask"), q, k)
+    return Received(
+        via=f"transformers {kind}",
+        q=q,
+        k=k,
+        v=given["value"],
+        masks=[m for m in (mask, given.get("position_bias")) if m is not None],
+        scale=given.get("scaling"),
+        softcap=given.get("softcap"),
+        sink=given.get("s_aux"),
+        places=_places(kind, given, module, mask is None, int(q.shape[-2])),
+        dropout=float(given.get("dropout") or 0.0),
+        eager=kind == "eager",
+        module=module,
+    )
+
+
+def of_torch(args: Any, kwargs: Any) -> Received:
+    """What a call of ``scaled_dot_product_attention`` received."""
+    given = dict(zip(_TORCH, args, strict=False)) | kwargs
+    causal = bool(given.get("is_causal"))
+    mask = given.get("attn_mask")
+    return Received(
+        via="torch sdpa",
+        q=given["query"],
+        k=given["key"],
+        v=given["value"],
+        masks=[] if mask is None else [mask],
+        scale=given.get("scale"),
+        places=Attention(causal=causal, alignment="top-left"),
+        dropout=float(given.get("dropout_p") or 0.0),
+        grouped=bool(given.get("enable_gqa")),
+    )
+
+
+def _bound(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
+    try:
+        found = inspect.signature(function).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        names = ("module", "query", "key", "value", "attention_mask")
+        return dict(zip(names, args, strict=False)) | dict(kwargs)
+    given = dict(found.arguments)
+    rest = [p.name for p in found.signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    for name in rest:
+        given |= given.pop(name, {})
+    first = ("module", "query", "key", "value", "attention_mask")
+    return dict(zip(first, found.args[:5], strict=False)) | given
+
+
+def _kind(function: Callable[..., Any], name: str | None) -> str:
+    own = getattr(function, "__name__", "")
+    for known in ("sdpa", "flex", "flash", "paged"):
+        if known in own or known in (name or ""):
+            return known
+    return "eager" if name in (None, "eager") else str(name)
+
+
+def _places(kind: str, given: Mapping[str, Any], module: Any, bare: bool, n_q: int) -> Attention:
+    """The mask that a function makes itself where it is given none, as its code says."""
+    told = given.get("is_causal")
+    causal = bool(getattr(module, "is_causal", True) if told is None else told) and n_q > 1
+    if kind == "sdpa":
+        return Attention(causal=causal and bare, alignment="top-left")
+    if kind == "flash":
+        window = given.get("sliding_window")
+        return Attention(causal=causal or window is not None, window=window)
+    return Attention()
+
+
+def _dense(mask: Any, q: Any, k: Any) -> Any:
+    """A mask as a tensor. Raises ``Unread`` for a form that is not known."""
+    if mask is None or hasattr(mask, "dtype"):
+        return mask
+    if hasattr(mask, "mask_mod"):
+        from torch.nn.attention.flex_attention import create_mask
+
+        sizes = (int(q.shape[0]), None, int(q.shape[-2]), int(k.shape[-2]))
+        return create_mask(mask.mask_mod, *sizes, device=str(q.device))
+    raise Unread(f"its mask is {type(mask).__name__}, a form that is not known")

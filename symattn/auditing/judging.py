@@ -1,0 +1,149 @@
+"""One call against the exact result: how much of what rounding may do its error is, and how sure a fault is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from symattn.arrays.enclosure import Enclosure
+from symattn.arrays.precision import Contract, Precision
+from symattn.attention.spec import Attention
+from symattn.auditing.setting import Floats, Setting
+from symattn.errors import Refused, SymattnError
+from symattn.verification.bounding import plain
+from symattn.verification.reference import canonical, run
+from symattn.verification.sharp import means
+from symattn.verification.sharp.blocks import applies
+from symattn.verification.sharp.elements import exact, judged, tolerances
+from symattn.verification.sharp.limits import FORMATS, Stores
+from symattn.verification.target import Inputs
+
+ALPHA = 1e-9
+_FAR = 200  # units of roundoff that an output is off by, at which a hypothesis is not looked at
+Sure = Literal["", "certified", "beyond rounding to nearest", "unknown"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """``ratio`` is the largest error as a part of what is legal; ``sure`` is empty where it is legal.
+
+    ``certified``: no rounding of any implementation explains it. ``beyond rounding to nearest``: a right output gives
+    this with a probability of at most 10⁻⁹, if roundings are independent. ``unknown``: nothing can be said, and
+    ``words`` says why. ``empty`` counts the rows without any key, which are left out; ``at`` is (batch, head, row).
+    """
+
+    ratio: float
+    sure: Sure
+    words: str = ""
+    empty: int = 0
+    at: tuple[int, ...] = ()
+
+    @property
+    def legal(self) -> bool:
+        """Whether the result is as near to the exact one as a right implementation is."""
+        return not self.sure
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The format of the inputs, and what an implementation may store: ``eager`` scores in it, ``fused`` does not."""
+
+    dtype: str
+    contract: Contract = "eager"
+
+    @property
+    def precision(self) -> Precision:
+        """Of the worst case: sums are taken in float32 or wider, as they are by torch."""
+        wide = self.dtype in FORMATS
+        return Precision.of(self.dtype, self.contract, accumulate="float32" if wide else None)
+
+    def stores(self, capped: bool) -> Stores | None:
+        """Of the sharp test: sums are taken in float32, whatever is stored; None for wide formats."""
+        return Stores.of(self.precision, True, capped)
+
+
+def judge(setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float = ALPHA) -> Judgement:
+    """``got`` (b, h, r, d_v) as the result of what ``setting`` says."""
+    empty = setting.empty()
+    left_out = int(empty.sum())
+    if empty.all():
+        return Judgement(0.0, "unknown", "no query that was looked at may see any key", left_out)
+    for name, array in (("q", setting.q), ("k", setting.k), ("v", setting.v)):
+        if not np.isfinite(array).all():
+            return Judgement(
+                np.nan, "unknown", f"{name} holds NaN or infinity: what made it is before the call", left_out
+            )
+    spec, inputs = canonical(setting.spec()), setting.inputs()
+    cleaned = np.where(empty[..., None], 0.0, got)
+    try:
+        found = _judged(spec, inputs, cleaned, arithmetic, alpha)
+    except SymattnError as error:
+        return Judgement(np.nan, "unknown", str(error), left_out)
+    return replace(found, empty=left_out)
+
+
+def output(setting: Setting) -> Floats:
+    """The definition in float64."""
+    found: Floats = setting.spec()(**setting.inputs())
+    return found
+
+
+def screened(setting: Setting, got: Floats, arithmetic: Arithmetic) -> bool:
+    """Whether ``got`` may be right for a setting: what is far off is not, and need not be judged with care."""
+    with np.errstate(all="ignore"):
+        off = np.abs(output(setting) - got)[~setting.empty()]
+        size = np.abs(got[~setting.empty()]).max(initial=0.0)
+    return bool(
+        np.isfinite(off).all() and off.max(initial=0.0) <= _FAR * float(arithmetic.precision.input.u) * (1 + size)
+    )
+
+
+def _judged(spec: Attention, inputs: Inputs, got: Floats, arithmetic: Arithmetic, alpha: float) -> Judgement:
+    how = arithmetic.stores(spec.softcap is not None)
+    if how is None or not applies(spec, inputs):
+        return _by_worst_case(spec, inputs, got, arithmetic.precision)
+    out, tolerance = tolerances(spec, inputs, how, alpha / 2)
+    with np.errstate(all="ignore"):
+        ratios = np.where(np.isfinite(got), np.abs(got - out) / tolerance, np.inf)
+    at = np.unravel_index(int(ratios.argmax()), ratios.shape)
+    ratio, place = float(ratios[at]), tuple(int(i) for i in at[:-1])
+    if ratio > 1:
+        accused = judged(spec, inputs, how, got, alpha / 2)
+        if accused is not None and accused.certain > 1:
+            return Judgement(ratio, "certified", at=accused.worst[:-1])
+        if accused is not None and accused.counts:
+            return Judgement(ratio, "beyond rounding to nearest", at=accused.worst[:-1])
+        if accused is not None:
+            return _by_worst_case(spec, inputs, got, arithmetic.precision)
+    rows = list(range(got.shape[-2]))
+    mean = means.judged(spec, inputs, how, got, alpha / 2, rows)
+    if mean is None or not mean.counts:
+        return Judgement(min(ratio, 1.0), "", at=place)
+    sure: Sure = "certified" if mean.certain > 1 else "beyond rounding to nearest"
+    return Judgement(mean.share, sure, f"weighted means of the output: {mean.words}", at=place)
+
+
+def _by_worst_case(spec: Attention, inputs: Inputs, got: Floats, precision: Precision) -> Judgement:
+    centre, radius, allowed = _bounded(spec, inputs, precision)
+    with np.errstate(all="ignore"):
+        least = np.maximum(np.abs(got - centre) - radius, 0.0)
+        ratios = np.where(np.isfinite(got), np.where(least == 0, 0.0, least / allowed), np.inf)
+    at = np.unravel_index(int(ratios.argmax()), ratios.shape)
+    ratio = float(ratios[at])
+    if not np.isfinite(allowed).any():
+        return Judgement(np.nan, "unknown", "the bound says nothing about these inputs")
+    return Judgement(ratio, "certified" if ratio > 1 else "", at=tuple(int(i) for i in at[:-1]))
+
+
+def _bounded(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, Floats, Floats]:
+    """The exact output, enclosed, and how far any implementation may be off."""
+    if applies(spec, inputs):
+        found = exact(spec, inputs)
+        if plain.applies(spec, inputs):
+            return found.centre, found.radius, plain.allowed(spec, inputs, precision)
+    if not plain.encloses(spec, inputs):
+        raise Refused("there is no bound for this kind of attention")
+    enclosed = run(spec, inputs, kind=Enclosure)
+    return enclosed.output.mid, enclosed.output.rad, plain.of_run(enclosed, precision)

@@ -1,0 +1,78 @@
+"""The mask that a configuration, the padding and the length of a cache call for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symattn.attention.spec import Attention
+from symattn.auditing.places import visible
+from symattn.auditing.setting import Mask
+from symattn.verification.rules.masking import wrong_places
+
+_MOST = 1 << 24  # places of a whole mask up to which mistakes in it are tried
+
+
+@dataclass(frozen=True, eq=False)
+class Masking:
+    """Queries ``rows`` of ``n_q``, the last of ``total`` tokens, meet ``n_k`` keys.
+
+    The keys are the last ``n_k`` tokens where there are fewer than ``total`` (a window's cache keeps no others), else
+    the first ones, and places after them that a static cache has in store. ``keep`` (b, total) is False for padding,
+    ``documents`` (b, total) labels packed documents. ``spec`` says what goes by places.
+    """
+
+    spec: Attention
+    rows: list[int]
+    n_q: int
+    n_k: int
+    total: int
+    keep: Mask | None = None
+    documents: NDArray[np.int64] | None = None
+
+    def allowed(self) -> Mask:
+        """(b or 1, 1, r, n_k)."""
+        return self._with(visible(self.spec, self.rows, self.n_q, self.total) if self._by_places() else None, self.keep)
+
+    def mistakes(self) -> Iterator[tuple[str, Mask]]:
+        """Known mistakes in such a mask, in words."""
+        right = self.allowed()
+        yield "the mask is ignored", np.ones_like(right)
+        yield "the mask is inverted", ~right
+        spec = replace(self.spec, padding=self.keep is not None)
+        if self.n_q * self.total <= _MOST:
+            for words, wrong in wrong_places(spec):
+                seen = wrong.open(self.n_q, self.total, spec.alignment == "top-left")[self.rows]
+                yield words, self._with(seen, self.keep)
+        if self._by_places() and self.n_q < self.total:
+            seen = visible(replace(spec, padding=False, alignment="top-left"), self.rows, self.n_q, self.total)
+            yield (
+                "places of queries are counted from the first key, as if there were no cache",
+                self._with(seen, self.keep),
+            )
+        if self.keep is not None:
+            places = visible(self.spec, self.rows, self.n_q, self.total) if self._by_places() else None
+            yield "the padding mask is left out", self._with(places, None)
+            yield "the padding mask is inverted", self._with(places, ~self.keep)
+            yield "the padding mask is that of the next item of the batch", self._with(places, np.roll(self.keep, 1, 0))
+        if self.documents is not None:
+            yield "the documents are ignored", replace(self, documents=None).allowed()
+
+    def _by_places(self) -> bool:
+        return replace(self.spec, padding=False).masks_anything
+
+    def _with(self, places: Mask | None, keep: Mask | None) -> Mask:
+        found = np.ones((1, 1, len(self.rows), self.total), dtype=bool)
+        if places is not None:
+            found = found & places
+        if keep is not None:
+            found = found & keep[:, None, None, :]
+        if self.documents is not None:
+            own = self.documents[:, [self.total - self.n_q + i for i in self.rows]]
+            found = found & (own[:, None, :, None] == self.documents[:, None, None, :])
+        first = max(0, self.total - self.n_k)
+        more = self.n_k - (self.total - first)
+        return np.pad(found[..., first:], ((0, 0), (0, 0), (0, 0), (0, more)))

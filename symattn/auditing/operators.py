@@ -1,0 +1,115 @@
+"""What operators of torch do to scores and weights: a rule for each that is known, by the operator's name.
+
+A rule takes the arguments of the operator and gives the node of its result, None where that is nothing known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from symattn.auditing.provenance import Known, Node, Scores, Weights, forbids, number
+
+Rule = Callable[[Known, Any, Any], Node | None]
+
+#: Operators with no rule of their own whose result holds the entries of their first argument, in the same order.
+SAME = ("clone", "_to_copy", "contiguous", "copy", "detach", "alias", "_unsafe_view", "view", "reshape")
+
+
+def _scores(known: Known, x: Any) -> Scores | None:
+    found = known.get(x)
+    return found if isinstance(found, Scores) else None
+
+
+def _same(known: Known, args: Any, kwargs: Any) -> Node | None:
+    return known.get(args[0])
+
+
+def _scaled(known: Known, args: Any, kwargs: Any, inverse: bool = False) -> Node | None:
+    x, y = args[0], args[1]
+    if known.get(x) is None and not inverse:
+        x, y = y, x
+    factor = number(y)
+    node = known.get(x)
+    if factor is None or node is None or (inverse and not factor):
+        return None
+    if isinstance(node, Weights):
+        return node if factor == 1 else replace(node, scores=None, reason="its weights are multiplied by a number")
+    return node.times(1 / factor if inverse else factor)
+
+
+def _divided(known: Known, args: Any, kwargs: Any) -> Node | None:
+    return _scaled(known, args, kwargs, inverse=True)
+
+
+def _plus(known: Known, args: Any, kwargs: Any, sign: float = 1.0) -> Node | None:
+    x, y = args[0], args[1]
+    factor = sign * float(kwargs.get("alpha", args[2] if len(args) > 2 else 1))
+    node = _scores(known, x)
+    if node is None and sign > 0 and factor == 1:
+        x, y, node = y, x, _scores(known, y)
+    if node is None or not hasattr(y, "shape"):
+        return node if node is not None and not hasattr(y, "shape") else None  # a number moves no weight
+    return node.plus(y, x.shape, factor) if _broadcasts(y, x) else None
+
+
+def _minus(known: Known, args: Any, kwargs: Any) -> Node | None:
+    return _plus(known, args, kwargs, sign=-1.0)
+
+
+def _broadcasts(y: Any, x: Any) -> bool:
+    import torch
+
+    return tuple(torch.broadcast_shapes(y.shape, x.shape)) == tuple(x.shape)
+
+
+def _filled(known: Known, args: Any, kwargs: Any) -> Node | None:
+    x, mask, value = args[:3]
+    node = _scores(known, x)
+    return node.without(mask, x.shape) if node is not None and forbids(value) and _broadcasts(mask, x) else None
+
+
+def _chosen(known: Known, args: Any, kwargs: Any) -> Node | None:
+    if len(args) < 3:
+        return None
+    condition, x, y = args
+    for kept, other, mask in ((x, y, ~condition), (y, x, condition)):
+        node = _scores(known, kept)
+        if node is not None and forbids(other) and _broadcasts(mask, kept):
+            return node.without(mask, kept.shape)
+    return None
+
+
+def _tanh(known: Known, args: Any, kwargs: Any) -> Node | None:
+    node = _scores(known, args[0])
+    return node.capped() if node is not None else None
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(SAME, _same),
+    **dict.fromkeys(("mul", "mul_"), _scaled),
+    **dict.fromkeys(("div", "div_"), _divided),
+    **dict.fromkeys(("add", "add_"), _plus),
+    **dict.fromkeys(("sub", "sub_"), _minus),
+    **dict.fromkeys(("masked_fill", "masked_fill_"), _filled),
+    **dict.fromkeys(("tanh", "tanh_"), _tanh),
+    "where": _chosen,
+}
+
+#: Attention in one operator: which arguments it has is known for the first kind alone.
+FUSED = {
+    "_scaled_dot_product_flash_attention_for_cpu": True,
+    "_scaled_dot_product_flash_attention": False,
+    "_scaled_dot_product_efficient_attention": False,
+    "_scaled_dot_product_cudnn_attention": False,
+    "_scaled_dot_product_fused_attention_overrideable": False,
+    "_scaled_dot_product_attention_math_for_mps": False,
+    "_flash_attention_forward": False,
+    "_efficient_attention_forward": False,
+    "_native_multi_head_attention": False,
+    "_transformer_encoder_layer_fwd": False,
+    "flex_attention": False,
+}
+SOFTMAX = ("_softmax", "_safe_softmax")
+PRODUCTS = ("bmm", "mm", "baddbmm")

@@ -1,0 +1,133 @@
+"""The answer of an audit: a line for each call, the coverage, and a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isnan
+
+from symattn.auditing.finding import Finding
+from symattn.auditing.judging import ALPHA, Judgement
+from symattn.document.model import Block, Column, Document, Note, Paragraph, Printable, Table
+from symattn.errors import SymattnError
+from symattn.evidence import Grade, Verdict
+
+_EXIT = {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}
+
+
+class AuditFault(SymattnError, AssertionError):
+    """A call that was audited gave a wrong result, or nothing could be told; ``report`` tells more."""
+
+    def __init__(self, words: str, report: AuditReport) -> None:
+        super().__init__(words)
+        self.report = report
+
+
+@dataclass(repr=False)
+class AuditReport(Printable):
+    """What an audit found, in the order of the calls; it fills while the model runs.
+
+    ``notes`` are what a reader must not overlook; ``others`` counts softmaxes that are no attention, since their result
+    meets no values.
+
+    It prints as text, and has the forms of a document.
+    """
+
+    target: str
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    others: int = 0
+    rows: int | None = None
+    command: str = ""
+
+    @property
+    def read(self) -> int:
+        """How many calls were read."""
+        return sum(f.state != "cannot tell" for f in self.findings)
+
+    @property
+    def verdict(self) -> Verdict:
+        """A fault where a call is wrong; undecided where none was seen, or of one nothing can be told."""
+        states = {f.state for f in self.findings}
+        if "wrong" in states:
+            return Verdict.FAULT
+        return Verdict.NO_FAULT if states == {"pass"} else Verdict.UNDECIDED
+
+    @property
+    def exit_code(self) -> int:
+        """0 no fault, 1 a fault, 3 undecided."""
+        return _EXIT[self.verdict]
+
+    @property
+    def coverage(self) -> str:
+        """How many calls were read, and of how many of them it is known what they should compute."""
+        meant = sum(f.intent is not None for f in self.findings)
+        empty = sum(f.empty for f in self.findings)
+        masked = f"; {empty} fully masked rows left out" if empty else ""
+        return (
+            f"coverage: {self.read} of {len(self.findings)} calls read, {meant} held to a configuration{masked}"
+            if self.findings
+            else "coverage: no call of attention was seen"
+        )
+
+    def raise_if_wrong(self, undecided: bool = False) -> None:
+        """Raise ``AuditFault`` where a call is wrong; with ``undecided``, where nothing can be told, too."""
+        if self.verdict is Verdict.FAULT or (undecided and self.verdict is Verdict.UNDECIDED):
+            kept = [f for f in self.findings if f.state != "pass"]
+            lines = [f"{f.layer} ({f.via}): {f.verdict}" for f in kept[:8]]
+            raise AuditFault("\n".join([*lines, self.coverage, *self.notes]), self)
+
+    def __repr__(self) -> str:
+        return self._brief(f"audit: {self.verdict.value} ({self.coverage})")
+
+    def document(self) -> Document:
+        """The report for a reader."""
+        blocks: list[Block] = [self._table()] if self.findings else []
+        blocks.append(Paragraph((self.coverage + ".",)))
+        unknown = sorted({f.unknown for f in self.findings if f.unknown})
+        blocks += [
+            Note((words,))
+            for words in (*self.notes, *self._others(), *(f"Not held to a configuration: {u}" for u in unknown))
+        ]
+        if self.findings:
+            blocks.append(Paragraph((self._meaning(),)))
+        return Document(
+            "audit", "audit", (f"Audit of {self.target}",), tuple(blocks),
+            command=self.command, verdict=self.verdict, parameters={"rows": self.rows},
+            record={"calls": [f.record() for f in self.findings], "read": self.read, "seen": len(self.findings),
+                    "coverage": self.coverage, "grade": self._grade().value},
+        )  # fmt: skip
+
+    def _others(self) -> list[str]:
+        if not self.others:
+            return []
+        many = "1 softmax whose result met" if self.others == 1 else f"{self.others} softmaxes whose results met"
+        return [f"{many} no product of matrices: taken for no attention"]
+
+    def _grade(self) -> Grade:
+        grades = {Verdict.FAULT: Grade.REFUTED, Verdict.NO_FAULT: Grade.SAMPLED}
+        return grades.get(self.verdict, Grade.UNDECIDED)
+
+    def _meaning(self) -> str:
+        rows = "all queries" if self.rows is None else f"about {self.rows} queries of each head"
+        return (
+            f"Sampled: {rows} of each call. `given` and `intent` are the largest error as a part of what is legal:"
+            " against what the call received, and what the configuration promises. Certified: no rounding explains it."
+            f" Beyond rounding to nearest: a right call is accused with a probability of at most {ALPHA:g}."
+            " Projections, rotary positions and norms before and after a call, gradients and dropout are not judged."
+        )
+
+    def _table(self) -> Table:
+        titles = ("layer", "via", "semantics", "given", "intent", "verdict")
+        columns = tuple(Column((t,), "right" if t in ("given", "intent") else "left") for t in titles)
+        rows = tuple(
+            ((f.layer,), (f.via,), (f.semantics,), (_short(f.given),), (_short(f.intent),), (f.verdict,))
+            for f in self.findings
+        )
+        wrong = tuple(i for i, f in enumerate(self.findings) if f.state != "pass")
+        return Table(columns, rows, wrong)
+
+
+def _short(judgement: Judgement | None) -> str:
+    if judgement is None or isnan(judgement.ratio):
+        return "–"
+    return f"{judgement.ratio:.2g}"

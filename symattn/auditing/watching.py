@@ -1,0 +1,159 @@
+"""``Audit``: the context in which calls are watched, in every thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from symattn.arrays.precision import Contract
+from symattn.auditing.begun import Begun, Made, begun, ended
+from symattn.auditing.finding import Finding
+from symattn.auditing.interfaces import of_torch, of_transformers
+from symattn.auditing.patches import aside, doing, leave, reading, watch
+from symattn.auditing.received import Received
+from symattn.auditing.report import AuditReport
+from symattn.auditing.tracing import mode
+
+_SEARCHED = 8  # wrong calls whose cause is looked for: those of further layers mostly have the same
+_HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "nhead")
+
+
+class Audit:
+    """A context: what runs in it is audited. It gives the report, which fills meanwhile."""
+
+    def __init__(self, model: Any, contract: Contract | None, rows: int | None, name: str) -> None:
+        self._model, self._contract, self._rows = model, contract, rows
+        self._names: dict[int, str] = {}
+        self._held: set[int] = set()
+        self._lock, self._searched = threading.RLock(), 0
+        self._modes: dict[int, Any] = {}
+        self._followed: list[Any] = []
+        self.report = AuditReport(name, rows=rows)
+        if model is not None:
+            self._know(model)
+
+    def __enter__(self) -> AuditReport:
+        self.report.notes += _compiled(self._model)
+        watch(self)
+        self._follow()
+        return self.report
+
+    def __exit__(self, *_: object) -> None:
+        self._unfollow()
+        leave(self)
+        for softmax in (s for tracer in self._followed for s in tracer.left()):
+            if softmax.read:
+                self.unread("operators", softmax.layer, "the softmax of scores meets no values in a form that is known")
+            else:
+                self.report.others += 1
+
+    # -- what the patches tell -----------------------------------------------------------------------------------------
+    def interface(self, function: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
+        """A call of an attention function of transformers."""
+        module = kwargs.get("module", args[0] if args else None)
+        if not self.wants(module):
+            return function(*args, **kwargs)
+        made = self._made(module, f"transformers {name or 'eager'}", True)
+        return self._seen(made, lambda: of_transformers(function, name, args, kwargs), function, args, kwargs)
+
+    def fused(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A call of ``scaled_dot_product_attention``."""
+        module = doing.modules[-1] if doing.modules else None
+        if not self.wants(module):
+            return function(*args, **kwargs)
+        made = self._made(module, "torch sdpa")
+        return self._seen(made, lambda: of_torch(args, kwargs), function, args, kwargs)
+
+    def entered(self, module: Any) -> None:
+        """A module begins: a thread of its own is followed from its outermost module on."""
+        if len(doing.modules) == 1:
+            if self._model is None:
+                self._know(module)
+            if threading.get_ident() not in self._modes and self.wants(module):
+                self._follow()
+                doing.followed = self
+
+    def left(self, module: Any) -> None:
+        """A module ends."""
+        if len(doing.modules) == 1 and doing.followed is self:
+            doing.followed = None
+            self._unfollow()
+
+    # -- what the tracer of a thread tells -----------------------------------------------------------------------------
+    def spelled(self, received: Received, out: Any) -> None:
+        """Attention in operators that was read, with its output."""
+        made = self._made(received.module, received.via)
+        with reading():
+            self._add(self._judged(begun(made, lambda: received, self._rows, self._contract), out))
+
+    def unread(self, via: str, module: Any, reason: str) -> None:
+        """Attention that was not read."""
+        self._add(self._made(module, via).unread(reason))
+
+    def wants(self, module: Any) -> bool:
+        """Whether a module is audited, or runs inside of one that is."""
+        return self._model is None or id(module) in self._names or any(id(m) in self._names for m in doing.modules)
+
+    def holds(self, tensor: Any) -> bool:
+        """Whether an array is a parameter of what is audited."""
+        return tensor.untyped_storage().data_ptr() in self._held
+
+    def heads(self, module: Any) -> int | None:
+        """How many heads a module says that it has."""
+        return next((n for name in _HEADS if isinstance(n := getattr(module, name, None), int)), None)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+    def _seen(
+        self, made: Made, received: Callable[[], Received], function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Read a call, let it run, and judge what it returns; what cannot be read is told as such."""
+        with reading():
+            first = begun(made, received, self._rows, self._contract)
+            with aside():
+                out = function(*args, **kwargs)
+            self._add(self._judged(first, out[0] if isinstance(out, tuple) else out))
+        return out
+
+    def _judged(self, first: Begun | Finding, out: Any) -> Finding:
+        if isinstance(first, Finding):
+            return first
+        found = ended(first, out, search=self._searched < _SEARCHED)
+        self._searched += found.state == "wrong"
+        return found
+
+    def _add(self, found: Finding) -> None:
+        with self._lock:
+            self.report.findings.append(found)
+
+    def _made(self, module: Any, via: str, heads_last: bool = False) -> Made:
+        name = self._names.get(id(module), "–" if module is None else type(module).__name__)
+        return Made(module, name, via, doing.models[-1] if doing.models else None, heads_last)
+
+    def _know(self, root: Any) -> None:
+        """The paths of the modules within one, and where its parameters are."""
+        self._names |= {id(m): path or type(m).__name__ for path, m in root.named_modules()}
+        self._held |= {p.untyped_storage().data_ptr() for p in root.parameters()}
+
+    def _follow(self) -> None:
+        """See every operator of this thread."""
+        following = mode(self)
+        self._modes[threading.get_ident()] = following
+        self._followed.append(following.tracer)
+        following.__enter__()
+
+    def _unfollow(self) -> None:
+        following = self._modes.pop(threading.get_ident(), None)
+        if following is not None:
+            following.__exit__(None, None, None)
+
+
+def _compiled(model: Any) -> list[str]:
+    """What has to be said of a model that was compiled."""
+    modules = [] if model is None else model.modules()
+    if not any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in modules):
+        return []
+    return [
+        "The model is compiled, and calls inside of compiled code are not seen; mend: audit the model before it is"
+        " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
+    ]

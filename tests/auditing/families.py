@@ -1,0 +1,122 @@
+"""Tiny models of twelve families with random weights: two layers, a few hundred numbers to a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_COMMON = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+_GROUPED = {**_COMMON, "num_key_value_heads": 2}
+#: Class of the model, class of its configuration, fields.
+FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("LlamaForCausalLM", "LlamaConfig", _GROUPED),
+    "mistral": ("MistralForCausalLM", "MistralConfig", {**_GROUPED, "sliding_window": 6}),
+    "gemma2": (
+        "Gemma2ForCausalLM", "Gemma2Config",
+        {**_GROUPED, "head_dim": 8, "sliding_window": 6, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 5.0},
+    ),
+    "gpt_oss": (
+        "GptOssForCausalLM", "GptOssConfig",
+        {**_GROUPED, "head_dim": 8, "sliding_window": 6, "num_local_experts": 2, "num_experts_per_tok": 1},
+    ),
+    "deepseek_v3": (
+        "DeepseekV3ForCausalLM", "DeepseekV3Config",
+        {**_COMMON, "num_key_value_heads": 4, "moe_intermediate_size": 16, "q_lora_rank": 8, "kv_lora_rank": 8,
+         "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 4, "n_group": 1,
+         "topk_group": 1, "num_experts_per_tok": 2},
+    ),
+    "t5": (
+        "T5ForConditionalGeneration", "T5Config",
+        {"d_model": 32, "d_kv": 8, "num_heads": 4, "num_layers": 2, "d_ff": 32},
+    ),
+    "bloom": ("BloomForCausalLM", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
+    "falcon": ("FalconForCausalLM", "FalconConfig", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}),
+    "deberta-v2": (
+        "DebertaV2Model", "DebertaV2Config",
+        {**_COMMON, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    ),
+    "whisper": (
+        "WhisperModel", "WhisperConfig",
+        {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+         "decoder_attention_heads": 4, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_mel_bins": 8,
+         "max_source_positions": 20, "max_target_positions": 40, "pad_token_id": 0, "bos_token_id": 1,
+         "eos_token_id": 2, "decoder_start_token_id": 1},
+    ),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**_GROUPED, "head_dim": 8}),
+}  # fmt: skip
+HALVES = ("t5", "whisper")
+CACHED = tuple(name for name in FAMILIES if name not in (*HALVES, "deberta-v2"))
+
+
+def made(name: str, dtype: Any, implementation: str = "eager", seed: int = 0) -> Any:
+    """A model of the family; its queries and keys are made large enough that scores matter."""
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    model_class, config_class, fields = FAMILIES[name]
+    config = getattr(transformers, config_class)(vocab_size=50, **fields)
+    model = getattr(transformers, model_class)(config)
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            if parameter.ndim == 2 and "embed" not in path:
+                parameter.copy_(torch.randn_like(parameter) * (2.0 / parameter.shape[-1]) ** 0.5)
+            elif path.endswith("sinks"):
+                parameter.copy_(torch.randn_like(parameter))
+    model.set_attn_implementation(implementation)
+    return model.eval().to(dtype)
+
+
+def inputs(name: str, dtype: Any, padding: str = "none", n: int = 18) -> dict[str, Any]:
+    """Arguments of a forward pass for two items, one of them padded on a side, or on none."""
+    import torch
+
+    ids = torch.randint(3, 50, (2, n), generator=torch.Generator().manual_seed(1))
+    if name == "whisper":
+        features = torch.randn(2, 8, 40, generator=torch.Generator().manual_seed(2)).to(dtype)
+        return {"input_features": features, "decoder_input_ids": ids}
+    mask = torch.ones_like(ids)
+    if padding == "left":
+        mask[0, :5] = 0
+    elif padding == "right":
+        mask[0, -5:] = 0
+    given = {"input_ids": ids, "attention_mask": mask}
+    return given | {"decoder_input_ids": ids[:, :7]} if name == "t5" else given
+
+
+def forward(model: Any, given: dict[str, Any]) -> Callable[[], Any]:
+    """One pass."""
+    return lambda: model(**given)
+
+
+def decoding(model: Any, given: dict[str, Any], static: bool = False) -> Callable[[], Any]:
+    """A pass that fills a cache, one of three tokens at once, and two of one token."""
+    import torch
+
+    def run() -> None:
+        ids, mask = given["input_ids"], given["attention_mask"]
+        cache, at = None, 0
+        if static:
+            from transformers import StaticCache
+
+            cache = StaticCache(config=model.config, max_cache_len=32)
+        for stop in (ids.shape[1] - 5, ids.shape[1] - 2, ids.shape[1] - 1, ids.shape[1]):
+            out = model(
+                input_ids=ids[:, at:stop], attention_mask=mask[:, :stop], past_key_values=cache, use_cache=True,
+                position_ids=(mask.cumsum(-1) - 1).clamp(min=0)[:, at:stop] if takes_places(model) else None,
+            )  # fmt: skip
+            cache, at = out.past_key_values, stop
+
+    def quietly() -> None:
+        with torch.no_grad():
+            run()
+
+    return quietly
+
+
+def takes_places(model: Any) -> bool:
+    """Whether a model is told where its tokens stand."""
+    import inspect
+
+    return "position_ids" in inspect.signature(model.forward).parameters

@@ -1,0 +1,122 @@
+"""One call judged by numbers alone: what is right passes, and each mistake is found and named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from symattn.arrays.formats import Format
+from symattn.attention.spec import Attention
+from symattn.auditing.causes import cause
+from symattn.auditing.judging import Arithmetic, judge, output
+from symattn.auditing.masking import Masking
+from symattn.auditing.setting import Setting
+
+ROWS = [0, 3, 4, 5, 9, 11]
+
+
+def masking(spec: Attention, keep: np.ndarray | None = None, total: int = 12, n_k: int = 12) -> Masking:
+    return Masking(spec, ROWS, 12, n_k, total, keep)
+
+
+def setting(held: Masking | None = None, dtype: str = "float32", **more: object) -> Setting:
+    rng = np.random.default_rng(0)
+    q, k, v = (Format(dtype).rounded(rng.standard_normal(s)) for s in ((2, 4, 6, 8), (2, 2, 12, 8), (2, 2, 12, 8)))
+    return Setting(q, k, v, scale=8**-0.5, allowed=held.allowed() if held else None, **more)  # type: ignore[arg-type]
+
+
+def rounded(found: np.ndarray, dtype: str) -> np.ndarray:
+    return Format(dtype).rounded(found)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_definition_rounded_passes(dtype: str) -> None:
+    right = setting(masking(Attention(causal=True)), dtype)
+    assert judge(right, rounded(output(right), dtype), Arithmetic(dtype)).legal
+
+
+def test_another_scale_is_certified_wrong() -> None:
+    right = setting()
+    found = judge(right, output(replace(right, scale=0.36)), Arithmetic("float32"))
+    assert found.sure == "certified"
+    assert found.ratio > 1
+
+
+def test_rows_without_any_key_are_counted_and_left_out() -> None:
+    keep = np.ones((2, 12), dtype=bool)
+    keep[0, :4] = False
+    right = setting(masking(Attention(causal=True), keep))
+    got = output(right)
+    got[0, :, :2] = np.nan
+    found = judge(right, got, Arithmetic("float32"))
+    assert found.legal
+    assert found.empty == 8  # queries 0 and 3 of the first item, of four heads
+
+
+def test_nan_that_was_received_cannot_be_told() -> None:
+    right = setting()
+    broken = replace(right, q=np.where(np.arange(8) == 0, np.nan, right.q))
+    assert judge(broken, output(right), Arithmetic("float32")).sure == "unknown"
+
+
+def test_nan_that_was_made_is_wrong() -> None:
+    right = setting()
+    got = output(right)
+    got[1, 2, 3, 4] = np.nan
+    assert judge(right, got, Arithmetic("float32")).sure == "certified"
+
+
+WINDOW = Attention(causal=True, window=4)
+MISTAKES = {
+    "the window is one key too long, before the query": lambda s, m: s.with_mask(
+        replace(m, spec=replace(WINDOW, window=5)).allowed()
+    ),
+    "the window is ignored": lambda s, m: s.with_mask(replace(m, spec=Attention(causal=True)).allowed()),
+    "the mask is inverted": lambda s, m: s.with_mask(~m.allowed()),
+    "the mask is ignored": lambda s, m: s.with_mask(None),
+    "scores are not scaled": lambda s, m: replace(s, scale=1.0),
+    "scores are scaled by 1.1 of the scale": lambda s, m: replace(s, scale=s.scale * 1.1),
+    "the softcap is left out": lambda s, m: replace(s, softcap=None),
+    "the sink is left out": lambda s, m: replace(s, sink=None),
+    "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads": lambda s, m: replace(
+        s, k=np.tile(s.k, (1, 2, 1, 1)), v=np.tile(s.v, (1, 2, 1, 1))
+    ),
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_the_one_mistake_that_explains_it_is_named(words: str) -> None:
+    held = masking(WINDOW)
+    right = setting(held, softcap=2.0, sink=np.arange(4.0))
+    wrong = output(MISTAKES[words](right, held))
+    assert not judge(right, wrong, Arithmetic("float32")).legal
+    assert cause(right, held, wrong, Arithmetic("float32")) == words
+
+
+def test_no_cause_is_named_where_none_fits() -> None:
+    right = setting(masking(WINDOW))
+    wrong = output(right) + 0.25
+    assert cause(right, masking(WINDOW), wrong, Arithmetic("float32")) == ""
+
+
+def test_no_cause_is_named_where_several_fit() -> None:
+    right = setting(masking(WINDOW))
+    some = replace(right, softcap=1e9, scale=1 / 8)
+    told = cause(replace(some, scale=0.3), None, output(some), Arithmetic("float32"))
+    assert told == "scores are scaled by 1/d_k"
+    twice = cause(replace(right, scale=0.5, bias=np.zeros((1, 1, 6, 12))), None, output(right), Arithmetic("float32"))
+    assert twice == "scores are scaled by 1/√d_k"
+
+
+def test_places_go_on_after_a_cache() -> None:
+    whole = Masking(Attention(causal=True), list(range(12)), 12, 12, 12).allowed()
+    last = Masking(Attention(causal=True), [0, 1], 2, 12, 12).allowed()
+    assert np.array_equal(last, whole[:, :, 10:])
+    static = Masking(Attention(causal=True), [0, 1], 2, 20, 12).allowed()
+    assert np.array_equal(static[..., :12], last)
+    assert not static[..., 12:].any()
+    sliding = Masking(Attention(causal=True, window=3), [0, 1], 2, 4, 12).allowed()
+    assert np.array_equal(sliding[0, 0], [[False, True, True, False], [False, False, True, True]]) is False
+    assert sliding[0, 0].tolist() == [[True, True, True, False], [False, True, True, True]]

@@ -1,0 +1,57 @@
+"""``symattn audit script.py``: the script runs as by Python, its exit code is told, and the audit's own decides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from symattn_cli.main import main
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+SCRIPT = """
+import sys, torch
+q = torch.randn(1, 2, 5, 4)
+right = torch.nn.functional.scaled_dot_product_attention
+print("arguments", sys.argv[1:], __name__)
+right(q, q, q)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_the_exit_code_of_the_script_is_kept_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: int
+) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    assert main(["audit", str(path), str(code), "--flag"]) == 0
+    said = capsys.readouterr()
+    assert f"arguments ['{code}', '--flag'] __main__" in said.out
+    assert "coverage: 1 of 1 calls read" in said.out
+    assert f"ended with exit code {code}" in said.err
+
+
+def test_json_is_alone_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    assert main(["audit", "-f", "json", str(path), "3"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["kind"], told["script_exit_code"], told["read"], told["seen"]) == ("audit", 3, 1, 1)
+
+
+def test_a_script_that_raises_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("raise ValueError('lost')")
+    assert main(["audit", str(path)]) == 3
+    said = capsys.readouterr()
+    assert "ValueError: lost" in said.err
+    assert "no call of attention was seen" in said.out
+
+
+def test_no_script_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "nowhere.py"]) == 2
+    assert "there is no file nowhere.py" in capsys.readouterr().err
