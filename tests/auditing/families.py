@@ -31,7 +31,9 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "bloom": ("BloomForCausalLM", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
-    "falcon": ("FalconForCausalLM", "FalconConfig", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}),
+    "falcon": (
+        "FalconForCausalLM", "FalconConfig", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
+    ),
     "deberta-v2": (
         "DebertaV2Model", "DebertaV2Config",
         {**_COMMON, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]},

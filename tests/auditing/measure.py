@@ -1,8 +1,8 @@
 """How much of real models is read, how often right ones are accused, which seeded faults are named, and what it costs.
 
-    python -m tests.auditing.measure coverage [FAMILY ...]
-    python -m tests.auditing.measure faults [DTYPE ...]
-    python -m tests.auditing.measure overhead
+python -m tests.auditing.measure coverage [FAMILY ...]
+python -m tests.auditing.measure faults [DTYPE ...]
+python -m tests.auditing.measure overhead
 """
 
 from __future__ import annotations

@@ -50,9 +50,7 @@ def _mask_of(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[An
         from transformers.models.llama import modeling_llama
 
         right = modeling_llama.create_causal_mask
-        stack.enter_context(
-            patch.object(modeling_llama, "create_causal_mask", lambda **given: right(**change(given)))
-        )
+        stack.enter_context(patch.object(modeling_llama, "create_causal_mask", lambda **given: right(**change(given))))
 
     return seed
 
@@ -66,7 +64,9 @@ def _kernel(change: Callable[..., Any], family: str) -> Callable[[Any, ExitStack
         room = import_module(f"transformers.models.{family}.modeling_{family}")
         right = room.eager_attention_forward
 
-        def eager_attention_forward(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **more: Any) -> Any:
+        def eager_attention_forward(
+            module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **more: Any
+        ) -> Any:
             return change(right, module, query, key, value, attention_mask, **more)
 
         stack.enter_context(patch.object(room, "eager_attention_forward", eager_attention_forward))
