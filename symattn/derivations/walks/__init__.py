@@ -102,7 +102,7 @@ def walk(
         _subtitle(made),
         _command(named, wishes) if named else "",
         {"source": named or sheet.name, **wishes},
-        record(made, step) if answers or not empty else {"sizes": made.sizes, "blank": list(empty)},
+        record(made, step) if answers or not empty else blanks.kept(record(made, None), empty),
         hints=_hints(named, made, step, why, all) if named else (),
     )
 

@@ -47,6 +47,12 @@ def emptied(blocks: Iterable[Block]) -> Iterator[Block]:
             yield block
 
 
+def kept(record: dict[str, Any], empty: tuple[int, ...]) -> dict[str, Any]:
+    """The JSON form of a walk without the arrays of these steps, and without what is made of them."""
+    steps_ = [entry for entry in record["steps"] if entry["step"] not in empty]
+    return {name: x for name, x in record.items() if name not in ("roundings", "printed")} | {"steps": steps_}
+
+
 def kind(sheet: Sheet, seed: int) -> Sheet:
     """The sheet with small whole numbers in place of its own, so that scores differ by at most 12 and not all agree.
 
