@@ -20,6 +20,7 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 
 _SEARCH = under("How much is tried")
 _TRACE = under("Where TARGET is a trace")
+_GRAPH = under("Where TARGET is an ONNX model")
 _FAULTS = under("What becomes of faults")
 
 
@@ -35,6 +36,8 @@ _FAULTS = under("What becomes of faults")
 @calling
 @CALL("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
 @promises
+@_GRAPH("--array", multiple=True, metavar="NAME=NAME", help="Which weight or input is which: w_q=onnx::MatMul_57.")
+@_GRAPH("--prove/--no-prove", default=None, help="Prove it for all sizes left open; by default of small layers.")
 @_TRACE("--rows", type=click.IntRange(1), help="Queries of each head that are judged; by default 32.")
 @CALL("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
 @_SEARCH("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")
@@ -62,7 +65,8 @@ def command(
 
     TARGET is package.module:function or file.py:function. No tolerance is picked: the error allowed is the one that
     is proved for every implementation in this arithmetic. Or TARGET is a trace, a .safetensors or .npz file with the
-    arrays q, k, v and o of a run that was: these are judged, and nothing is run.
+    arrays q, k, v and o of a run that was: these are judged, and nothing is run. Or it is an .onnx file, of which the
+    graph is tested, and proved for all sizes that it leaves open.
 
     \b
     symattn verify mypkg.attn:attention --causal
@@ -72,14 +76,17 @@ def command(
     symattn verify norms.py:rms_norm --definition "RMSNorm(eps=1e-6)"
     symattn verify attn.py:backward --definition gradient --causal
     symattn verify run.safetensors --causal --heads 8
+    symattn verify layer.onnx --causal --heads 2
     """
     from symattn.sources.loading import CannotRun
 
-    from . import traces
+    from . import graphs, traces
     from .verifying import Wishes
 
     if traces.meant(target):
         return output.emit(traces.report(click.get_current_context(), target, wishes).document())
+    if graphs.meant(target):
+        return output.emit(graphs.report(click.get_current_context(), target, wishes).document())
     asked = Wishes.of(word, write_test, baseline, write_baseline, reason, output.force)
     told = {**given(wishes), **chosen(wishes)}
     like = told.get("like")

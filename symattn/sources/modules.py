@@ -32,7 +32,7 @@ _WORDS = {
     "qkv": "in_proj c_attn wqkv qkv qkv_proj to_qkv query_key_value w_qkv proj_qkv",
     "kv": "to_kv kv_proj wkv kv",
 }
-_ROLES = {plain(word): tuple(role) for role, words in _WORDS.items() for word in words.split()}
+ROLES = {plain(word): tuple(role) for role, words in _WORDS.items() for word in words.split()}
 _HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads")
 Order = Literal["out in", "in out"]
 
@@ -89,12 +89,12 @@ def _slot(module: Any, key: str, tensor: Any, label: str) -> Slot:
     word = plain(words[-1] if words else "") if own else plain(last).removesuffix("weight").removesuffix("bias")
     kind: Literal["w", "b"] = "b" if plain(last).endswith("bias") else "w"
     shape = tuple(tensor.shape)
-    if word not in _ROLES or len(shape) != (1 if kind == "b" else 2):
+    if word not in ROLES or len(shape) != (1 if kind == "b" else 2):
         raise InputError(
             f"{label} holds {key} {shape}, which is no projection that is known by its name; "
             "give a function of x, w_q, w_k, w_v instead"
         )
-    return Slot(key, kind, _ROLES[word], shape, _order(layer, own, shape, _ROLES[word]))
+    return Slot(key, kind, ROLES[word], shape, _order(layer, own, shape, ROLES[word]))
 
 
 def _order(layer: Any, own: bool, shape: tuple[int, ...], roles: tuple[str, ...]) -> Order | None:

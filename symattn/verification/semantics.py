@@ -272,10 +272,15 @@ def first_of(output: Any) -> Any:
     return output[0] if isinstance(output, tuple) and output else output
 
 
+def spec_width(spec: Attention) -> int | None:
+    """How many columns are rotated, where a specification says so."""
+    return getattr(spec.position, "width", None)
+
+
 def _shapes(sizes: Sizes, spec: Attention, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     width = sizes.d_model if any(n.startswith("w_") for n in names) else sizes.d_k  # tokens alone are queries too
     letters = {"n_q": sizes.n_q, "n_k": sizes.n_k, "d_k": sizes.d_k, "d_v": sizes.d_v}
-    letters |= {"d_model": width, "d_y": width, "d_out": width}
+    letters |= {"d_model": width, "d_y": width, "d_out": width, "f": (spec_width(spec) or sizes.d_k) // 2}
     for name in names:
         if name not in ARRAYS:
             raise InputError(f"identity test: unknown input {name!r}; known: {', '.join(sorted(ARRAYS))}")

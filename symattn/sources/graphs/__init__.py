@@ -1,0 +1,7 @@
+"""Exported graphs: ONNX models and programs of ``torch.export``, read into one form and run on any kind of array."""
+
+from symattn.sources.graphs.form import Graph, Node, Ref
+from symattn.sources.graphs.judging import read, verify_graph
+from symattn.sources.graphs.running import run, unknown
+
+__all__ = ["Graph", "Node", "Ref", "read", "run", "unknown", "verify_graph"]

@@ -1,0 +1,140 @@
+"""Which input of a specification each input and weight of a graph is.
+
+Names say it: ``hidden_states``, ``q_proj.weight``, ``attn.c_attn.weight``; or the caller does. Whether a matrix is kept
+as (columns out, columns in) is how the graph multiplies by it. What was found is told, since it is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.projections import merge_heads
+from symattn.attention.spec import Attention
+from symattn.errors import InputError
+from symattn.sources.graphs.form import Given, Graph, Ref
+from symattn.sources.graphs.operators import concat, expand
+from symattn.sources.graphs.values import Context, Joined
+from symattn.sources.modules import ROLES
+from symattn.sources.names import meaning, plain
+
+_TABLES = {"position_embeddings_0": "cos", "position_embeddings_1": "sin", "cos": "cos", "sin": "sin"}
+_TURNED = ("aten.t", "aten.transpose", "aten.permute", "Transpose")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """An array of the graph: the inputs of the specification that stand in it side by side, and how.
+
+    ``front`` is how many axes of length 1 or of the batch come before those of the specification; ``merged`` says that
+    heads stand side by side in the last axis.
+    """
+
+    given: Given
+    parts: tuple[str, ...]
+    transposed: bool = False
+    merged: bool = False
+    table: bool = False
+
+    @property
+    def told(self) -> str:
+        """``w_q = q_proj.weight, transposed``."""
+        how = ", transposed" if self.transposed else ", heads side by side" if self.merged else ""
+        return f"{' | '.join(dict.fromkeys(self.parts))} = {self.given.label or self.given.name}{how}"
+
+    def filled(self, c: Context, inputs: Mapping[str, Any], batch: tuple[Any, ...]) -> Any:
+        """The array that the graph gets for the specification's inputs."""
+        arrays = [inputs[name] for name in self.parts]
+        if len(arrays) > 1 and not self.table:
+            return Joined(tuple(arrays), self.transposed)
+        found = concat(c, arrays, -1) if self.table else arrays[0]
+        if self.transposed:
+            return c.xp.matrix_transpose(found)
+        if self.merged:
+            return merge_heads(found)
+        if self.table:
+            return expand(c, found, (*batch, *found.shape))
+        more = len(self.given.shape) - found.ndim
+        return found[(*[None] * more, ...)] if more > 0 and found.ndim > 1 else found
+
+
+def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -> tuple[Slot, ...]:
+    """A slot for every input and weight of the graph; ``told`` maps inputs of the specification to names in the graph.
+
+    Raises ``InputError`` where it is open what an array is, and where the specification lacks or needs one.
+    """
+    said = {name: key for key, name in (told or {}).items()}
+    used = {r.name for node in graph.nodes for r in node.refs()} | set(graph.outputs)
+    slots = [_input(graph, g, spec, said) for g in graph.inputs if g.name in used]
+    slots += [_weight(graph, g, said) for g in graph.weights if g.name in used]
+    names = [n for s in slots for n in dict.fromkeys(s.parts)]
+    if twice := next((n for n in names if names.count(n) > 1), None):
+        raise InputError(f"{graph.name}: two arrays may be {twice}; mend: tell which one, {twice}=NAME")
+    _check(graph, spec, names)
+    return tuple(slots)
+
+
+def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
+    needed = [n for n, wanted in NEEDED.items() if wanted(spec)]
+    base = ("x", "w_q", "w_k", "w_v") if "x" in names else ("q", "k", "v")
+    if lacking := next((n for n in (*base, *needed) if n not in names), None):
+        raise InputError(f"{graph.name}: no input or weight is known to be {lacking}; mend: {lacking}=NAME")
+    taken = {n for n, wanted in (NEEDED | OPTIONAL).items() if wanted(spec)}
+    known = {*base, "w_o", "b_q", "b_k", "b_v", "b_o", *taken}
+    if strange := next((n for n in names if n not in known), None):
+        raise InputError(f"{graph.name} takes {strange}, which this attention does not; mend: a field that says so")
+
+
+def _input(graph: Graph, g: Given, spec: Attention, said: Mapping[str, str]) -> Slot:
+    label = plain(g.name)
+    name = said.get(g.name) or next((n for w, n in _TABLES.items() if plain(w) == label), None) or meaning(g.name)
+    if name is None:
+        raise InputError(f"{graph.name}: it is open what the input {g.name[:40]!r} is; mend: x={g.name[:40]}, or q=…")
+    if name in ("cos", "sin"):
+        return Slot(g, (name, name), table=True)
+    return Slot(g, (name,), merged=name in ("q", "k", "v") and spec.heads > 1 and len(g.shape) == 3)
+
+
+def _weight(graph: Graph, g: Given, said: Mapping[str, str]) -> Slot:
+    label = g.label or g.name
+    if g.name in said or label in said:
+        parts: tuple[str, ...] = tuple((said.get(g.name) or said[label]).split("|"))
+    else:
+        parts = tuple(_roles(graph, label, len(g.shape)))
+    return Slot(g, parts, len(g.shape) == 2 and _is_transposed(graph, g.name))
+
+
+def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
+    """The inputs that a weight holds, by its name: ``attn.c_attn.weight`` holds w_q, w_k and w_v."""
+    path, _, last = label.rpartition(".")
+    words = [w for w in path.replace("/", ".").split(".") if w and not w.isdecimal()]
+    bare = plain(last).removesuffix("weight").removesuffix("bias")
+    roles = ROLES.get(plain(words[-1]) if words else "") or ROLES.get(bare)
+    if roles is None or axes not in (1, 2):
+        raise InputError(
+            f"{graph.name}: it is open what the weight {label[:60]!r} is; mend: w_q={label[:60]}, or w_k=…"
+        )
+    yield from (f"{'b' if axes == 1 else 'w'}_{role}" for role in roles)
+
+
+def _is_transposed(graph: Graph, name: str) -> bool:
+    """Whether the graph multiplies by the transpose of what it keeps."""
+    node = next(n for n in graph.nodes if Ref(name) in n.refs())
+    if node.operator in _TURNED:
+        return not _is_transposed(graph, node.outputs[0])
+    return node.operator == "aten.linear" or (node.operator == "Gemm" and bool(node.attributes.get("transB", 0)))
+
+
+def bound(slots: tuple[Slot, ...], c: Context, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of the graph by its names, for inputs of the specification."""
+    like = inputs["x"] if "x" in inputs else inputs["q"]
+    batch = tuple(like.shape[:-2])
+    return {s.given.name: _shaped(s, s.filled(c, inputs, batch)) for s in slots}
+
+
+def _shaped(slot: Slot, array: Any) -> Any:
+    return np.asarray(array) if isinstance(array, np.generic) else array

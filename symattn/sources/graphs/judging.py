@@ -1,0 +1,172 @@
+"""``verify_graph``: does an exported graph compute the attention that a specification says?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.formats import Format
+from symattn.arrays.notes import listening
+from symattn.arrays.precision import Precision
+from symattn.attention.spec import Attention
+from symattn.attention.spelling import differing, spelled
+from symattn.errors import InputError
+from symattn.evidence import Grade, Verdict
+from symattn.sources.graphs import proving
+from symattn.sources.graphs.form import Graph
+from symattn.sources.graphs.program import Program
+from symattn.verification.arithmetic.suspects import EXACT, Sample, suspects
+from symattn.verification.diagnosis.matching import LITTLE
+from symattn.verification.judge import expected
+from symattn.verification.report import Check, Fault, Report
+from symattn.verification.semantics import EPSILON, Difference, Identity, Sizes, _Run, identity_test
+
+_JUDGED = Precision.of("float32")  # beyond what an implementation in it may do, a difference is a fault
+_ABOUT = "The graph is run by the definitions of its operators; no runtime is, and nothing is said of its rounding."
+
+
+def verify_graph(
+    source: Any,
+    spec: Attention | None = None,
+    *,
+    names: Mapping[str, str] | None = None,
+    prove: bool | None = None,
+    epsilon: float = EPSILON,
+    seed: int = 0,
+    command: str = "",
+) -> Report:
+    """Whether a graph computes ``spec``, whatever its weights are.
+
+    ``source`` is the path of an .onnx file, a ``ModelProto``, an ``ExportedProgram`` of torch, or a ``Graph``. Weights
+    and inputs are found by their names; ``names`` tells where they say nothing: ``{"w_q": "onnx::MatMul_57"}``. The
+    graph runs on residues, with letters for its weights: it is tested for semantics, a wrong yes having a probability
+    of at most ``epsilon``. Sizes that were left open are letters then, and equality is proved for all of them: where
+    ``prove`` is None, if the layer is small enough (``proving.MOST``). A difference is a fault if no implementation in
+    float32 could make it, and is told by the mistake that explains it.
+    Raises ``InputError`` for a source that cannot be read, an operator that is not, and where it is open what an array
+    is.
+    """
+    spec = spec or Attention()
+    graph = read(source)
+    program = Program.of(graph, spec, names)
+    with listening() as notes:
+        found = identity_test(lambda kind: program, spec, program.names, program.sizes.tried(), epsilon, seed)
+    hypotheses = [n.removeprefix("hypothesis: ") for n in (*found.notes, *notes) if n.startswith("hypothesis: ")]
+    checks, faults, missing = [_semantics(found)], [], []
+    if found.agrees is False:
+        assert found.difference is not None
+        fault = _fault(program, found.difference, seed)
+        faults = [fault] if fault else []
+        missing = (
+            [] if fault else ["The graph is no identity, but floats do not show it: a number nearly what is meant"]
+        )
+    elif found.agrees is None:
+        missing = [f"The test of semantics did not decide: {found.reason}"]
+    else:
+        check, said, why = _proof(program, prove)
+        checks += [check] if check else []
+        hypotheses += said
+        missing += why
+    verdict = Verdict.FAULT if faults else Verdict.UNDECIDED if found.agrees is not True else Verdict.NO_FAULT
+    return Report(
+        verdict, f"{graph.name}", "exact numbers", str(found.evidence.where), seed, tuple(faults), tuple(checks),
+        (*_notes(program, hypotheses, found), *(missing if verdict is Verdict.NO_FAULT else ())), command=command,
+        fields={n: spelled(x) for n, x in differing(spec, Attention()).items()},
+        missing=tuple(missing) if verdict is Verdict.UNDECIDED else (),
+    )  # fmt: skip
+
+
+def read(source: Any) -> Graph:
+    """The graph of whatever ``verify_graph`` takes."""
+    if isinstance(source, Graph):
+        return source
+    if isinstance(source, (str, Path)):
+        from symattn.sources.graphs.onnx_reader import read as of_file
+
+        return of_file(str(source))
+    if hasattr(source, "graph_signature"):
+        from symattn.sources.graphs.torch_reader import of_program
+
+        return of_program(source)
+    if hasattr(source, "graph") and hasattr(source, "opset_import"):
+        from symattn.sources.graphs.onnx_reader import of_model
+
+        return of_model(source)
+    raise InputError(f"{type(source).__name__} is no graph; mend: an .onnx file, a ModelProto, an ExportedProgram")
+
+
+def _semantics(found: Identity) -> Check:
+    if found.agrees is False:
+        return Check("semantics", Grade.REFUTED, max(len(found.pairs), 1), 1, 0.0)
+    return Check("semantics", found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
+
+
+def _proof(program: Program, prove: bool | None) -> tuple[Check | None, list[str], list[str]]:
+    """A line for the proof, the hypotheses it needs, and why there is none."""
+    open_ = program.sizes.open
+    if prove is False or not open_:
+        return None, [], [] if open_ else ["No size was left open: there is nothing to prove for all sizes."]
+    if prove is None and proving.size(program) > proving.MOST:
+        return (
+            None,
+            [],
+            [f"Not proved for all {', '.join(open_)}: the layer is large; mend: fewer columns, or --prove."],
+        )
+    evidence, said, why = proving.proved(program)
+    told = [f"{w[:1].upper()}{w[1:]}." for w in why]
+    if evidence.grade not in (Grade.PROVED, Grade.CHECKED):
+        return None, list(said), [f"Not proved for all {', '.join(open_)}: {evidence.where}.", *told]
+    name = evidence.where if evidence.grade is Grade.PROVED else "small sizes"
+    return Check(name, evidence.grade, 1, 0, 0.0), list(said), told
+
+
+def _notes(program: Program, hypotheses: list[str], found: Identity) -> tuple[str, ...]:
+    read_as = "Read as: " + "; ".join(s.told for s in program.slots) + "."
+    assumed = tuple(f"Hypothesis: {h}." for h in dict.fromkeys(hypotheses))
+    others = (n for n in found.notes if not n.startswith("hypothesis: "))
+    return (_ABOUT, read_as, *assumed, *(f"{n[:1].upper()}{n[1:]}." for n in others))
+
+
+def _fault(program: Program, difference: Difference, seed: int) -> Fault | None:
+    """The difference in float64, if no implementation in float32 could make it, and the mistake that explains it."""
+    spec, inputs = program.spec, _drawn(program, difference.sizes, seed)
+    with np.errstate(all="ignore"):
+        got = np.asarray(program(inputs), dtype=np.float64)
+    right = spec(**inputs)
+    if got.shape != right.shape:
+        return Fault("output", None, f"the graph gives the shape {got.shape} in place of {right.shape}")
+    at = np.unravel_index(int(np.nan_to_num(np.abs(got - right), nan=np.inf).argmax()), got.shape)
+    where = tuple(int(n) for n in at)
+    batch = len(program.sizes.batch)
+    one = {n: a[where[:batch]] if n in ("x", "q", "k", "v") else a for n, a in inputs.items()}
+    if not (expected(spec, one, _JUDGED).ratios(got[where[:batch]]) > 1).any():
+        return None
+    words = f"at output {list(where)}: got {got[where]:.6g}, expected {right[where]:.6g}; {difference.sizes}"
+    found = _cause(Sample(spec, one, got[where[:batch]], Format("float32")))
+    if found is None:
+        return Fault("output", None, f"the graph differs from the specification {words}; no one mistake explains it")
+    return Fault(found[0], found[1], f"{found[1]}; {words}")
+
+
+def _cause(sample: Sample) -> tuple[str, str] | None:
+    right = sample.replayed(EXACT)
+    for suspect in suspects(sample) if right is not None else ():
+        wrong = sample.replayed(EXACT, suspect.mistake.variant)
+        told = np.isfinite(sample.got)
+        if wrong is None or right is None or not told.any():
+            continue
+        left = ((sample.got - wrong)[told] ** 2).sum() / max(((sample.got - right)[told] ** 2).sum(), 1e-300)
+        if left <= LITTLE**6:
+            return suspect.mistake.step, suspect.mistake.cause
+    return None
+
+
+def _drawn(program: Program, sizes: Sizes, seed: int) -> dict[str, Any]:
+    """Inputs of those sizes: normal numbers, and masks in which every query may see the first key."""
+    made = _Run(sizes, (), program.spec, program.names, Random(seed), None, None)  # type: ignore[arg-type]
+    random = np.random.default_rng(seed)
+    return {n: made.given[n] if n in made.given else random.standard_normal(s) for n, s in made.shapes.items()}

@@ -1,0 +1,96 @@
+"""Running a graph on any kind of array: node by node, each operator by its name in the table of its language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from symattn.errors import InputError, SymattnError
+from symattn.sources.graphs.form import Graph, Node, Ref
+from symattn.sources.graphs.values import Context, Joined
+
+#: What an operator does with a node: the context, its operands in order, its attributes by name.
+Rule = Callable[..., Any]
+#: Operators that take ``Joined`` arrays as they are.
+APART = frozenset(
+    [
+        "MatMul",
+        "Gemm",
+        "Add",
+        "Split",
+        "Slice",
+        "aten.linear",
+        "aten.addmm",
+        "aten.matmul",
+        "aten.add",
+        "aten.chunk",
+        "aten.split",
+        "aten.split_with_sizes",
+        "aten.slice",
+        "getitem",
+    ]
+)
+
+
+def table(language: str) -> Mapping[str, Rule]:
+    """The operators of a language that are read."""
+    if language == "onnx":
+        from symattn.sources.graphs.onnx_table import RULES
+    else:
+        from symattn.sources.graphs.torch_table import RULES
+    return RULES
+
+
+def unknown(graph: Graph) -> tuple[str, ...]:
+    """The operators of a graph that are not read, each once."""
+    known = table(graph.language)
+    return tuple(dict.fromkeys(node.operator for node in graph.nodes if node.operator not in known))
+
+
+def check_operators(graph: Graph) -> None:
+    """Raise InputError that names the first operator that is not read."""
+    names = unknown(graph)
+    if names:
+        more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        raise InputError(f"{graph.name}: the operator {names[0]} is not read{more}; mend: a graph of attention alone")
+
+
+def run(graph: Graph, given: Mapping[str, Any], like: Any) -> tuple[Any, ...]:
+    """The outputs of the graph for arrays by the names of its inputs and weights, on the kind of array of ``like``.
+
+    Raises ``InputError`` for an operator that is not read and for a missing array; what a kind lacks is refused by
+    name, with the operator that asked for it.
+    """
+    rules, context = table(graph.language), Context(like)
+    values: dict[str, Any] = {**graph.constants, **given}
+    lacking = next((g.name for g in (*graph.inputs, *graph.weights) if g.name not in given), None)
+    if lacking is not None:
+        raise InputError(f"{graph.name}: no array is given for {lacking}")
+    for node in graph.nodes:
+        if node.operator not in rules:
+            check_operators(graph)
+        made = _made(rules[node.operator], context, node, values)
+        several = made if isinstance(made, tuple) and len(node.outputs) > 1 else (made,)
+        values.update((name, x) for name, x in zip(node.outputs, several, strict=False) if name)
+    return tuple(values[name] for name in graph.outputs)
+
+
+def _made(rule: Rule, context: Context, node: Node, values: Mapping[str, Any]) -> Any:
+    operands = [_value(x, values) for x in node.operands]
+    if node.operator not in APART:
+        operands = [x.whole(context) if isinstance(x, Joined) else x for x in operands]
+    try:
+        return rule(context, *operands, **{k: _value(x, values) for k, x in node.attributes.items()})
+    except SymattnError as error:
+        raise type(error)(f"{node.operator}: {error}") from None
+    except (TypeError, ValueError, IndexError, AttributeError, KeyError, ZeroDivisionError) as error:
+        words = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise InputError(f"{node.operator} cannot be computed: {words}") from error
+
+
+def _value(x: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(x, Ref):
+        return values[x.name]
+    if isinstance(x, (list, tuple)):
+        return [_value(part, values) for part in x]
+    return x

@@ -1,0 +1,98 @@
+"""Graphs of ONNX for tests, spelled out by ``onnx.helper``: a layer like GPT-2's, with faults that can be asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+
+def layer(fault: str = "", d: int = 4, heads: int = 2, width: int = 4, fused: bool = False) -> Any:
+    """x (b, n, d) → (b, n, d): c_attn, heads, a causal mask, softmax, c_proj; ``fused`` takes the operator Attention.
+
+    ``fault``: ``flipped`` mask, ``scale``, swapped ``heads`` of the values, an ``unknown`` operator.
+    """
+    maker, nodes = _Maker(), []
+    columns = heads * width
+    maker.weight("c_attn.weight", d, 3 * columns)
+    maker.weight("c_attn.bias", 3 * columns)
+    maker.weight("c_proj.weight", columns, d)
+    maker.weight("c_proj.bias", d)
+    nodes += [
+        helper.make_node("MatMul", ["x", "c_attn.weight"], ["xw"]),
+        helper.make_node("Add", ["xw", "c_attn.bias"], ["qkv"]),
+        helper.make_node("Split", ["qkv", maker.ints("parts", [columns] * 3)], ["q0", "k0", "v0"], axis=-1),
+        *(_spelled(maker, heads, width, fault) if not fused else [_attention(heads, fault)]),
+        helper.make_node("MatMul", ["o", "c_proj.weight"], ["ow"]),
+        helper.make_node("Add", ["ow", "c_proj.bias"], ["y"]),
+    ]
+    if fault == "unknown":
+        nodes[-1] = helper.make_node("Gelu", ["ow"], ["y"])
+    shape = ["b", "n", d]
+    graph = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        maker.arrays,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)])
+
+
+class _Maker:
+    """Initializers."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Any] = []
+
+    def weight(self, name: str, *shape: int) -> str:
+        values = np.random.default_rng(len(self.arrays)).standard_normal(shape).astype(np.float32)
+        self.arrays.append(numpy_helper.from_array(values, name))
+        return name
+
+    def ints(self, name: str, values: list[int]) -> str:
+        self.arrays.append(numpy_helper.from_array(np.array(values, dtype=np.int64), name))
+        return name
+
+    def number(self, name: str, value: float) -> str:
+        self.arrays.append(numpy_helper.from_array(np.array(value, dtype=np.float32), name))
+        return name
+
+
+def _attention(heads: int, fault: str) -> Any:
+    told: dict[str, Any] = {"is_causal": int(fault != "flipped"), "q_num_heads": heads, "kv_num_heads": heads}
+    return helper.make_node(
+        "Attention", ["q0", "k0", "v0"], ["o"], **told, **({"scale": 0.4} if fault == "scale" else {})
+    )
+
+
+def _spelled(maker: _Maker, heads: int, width: int, fault: str) -> list[Any]:
+    shape, back = maker.ints("apart", [0, 0, heads, width]), maker.ints("joined", [0, 0, heads * width])
+    zero, one = maker.ints("zero", []), maker.ints("axis", [1])
+    maker.arrays[-2].CopyFrom(numpy_helper.from_array(np.array(0, dtype=np.int64), zero))
+    maker.arrays.append(numpy_helper.from_array(np.array(1, dtype=np.int64), "step"))
+    scale, least = maker.number("scale", width**-0.5 if fault != "scale" else 0.4), maker.number("least", -np.inf)
+    nodes = []
+    for role in "qkv":
+        nodes.append(helper.make_node("Reshape", [f"{role}0", shape], [f"{role}1"]))
+        nodes.append(helper.make_node("Transpose", [f"{role}1"], [role], perm=[0, 2, 1, 3]))
+    if fault == "heads":
+        nodes.append(helper.make_node("Gather", ["v", maker.ints("order", list(range(heads))[::-1])], ["vs"], axis=1))
+    order = ["j", "i"] if fault != "flipped" else ["i", "j"]
+    return [
+        *nodes,
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "kt"], ["qk"]),
+        helper.make_node("Mul", ["qk", scale], ["s"]),
+        helper.make_node("Shape", ["x"], ["lengths"]),
+        helper.make_node("Gather", ["lengths", "step"], ["n"], axis=0),
+        helper.make_node("Range", [zero, "n", "step"], ["j"]),
+        helper.make_node("Unsqueeze", ["j", one], ["i"]),
+        helper.make_node("LessOrEqual", order, ["seen"]),
+        helper.make_node("Where", ["seen", "s", least], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["w"], axis=-1),
+        helper.make_node("MatMul", ["w", "vs" if fault == "heads" else "v"], ["o1"]),
+        helper.make_node("Transpose", ["o1"], ["o2"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["o2", back], ["o"]),
+    ]

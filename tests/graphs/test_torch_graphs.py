@@ -1,0 +1,61 @@
+"""Programs of ``torch.export``: a module of ten lines, right and with faults."""
+
+import warnings
+from typing import Any
+
+import pytest
+
+from symattn import Attention
+from symattn.errors import InputError
+from symattn.sources.graphs import verify_graph
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.torch
+CAUSAL = Attention(causal=True, heads=2)
+
+
+class Ten(torch.nn.Module):  # type: ignore[misc,name-defined]
+    """Causal attention of two heads, with a fault that can be asked for."""
+
+    def __init__(self, d: int = 8, fault: str = "") -> None:
+        super().__init__()
+        self.qkv, self.out, self.fault = torch.nn.Linear(d, 3 * d), torch.nn.Linear(d, d), fault
+
+    def forward(self, x: Any) -> Any:
+        b, n, d = x.shape
+        q, k, v = (t.view(b, n, 2, d // 2).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        w = q @ k.transpose(-1, -2) / ((d // 2) ** 0.5 if self.fault != "scale" else 2.5)
+        hidden = torch.ones(n, n, dtype=torch.bool)
+        hidden = hidden.tril(-1) if self.fault == "flipped" else hidden.triu(1)
+        w = w.masked_fill(hidden, float("-inf")).softmax(-1)
+        return self.out((w @ v).transpose(1, 2).reshape(b, n, d))
+
+
+def _exported(module: Any, *args: Any, **shapes: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.export(module.eval(), args, **shapes)
+
+
+def _ten(fault: str = "") -> Any:
+    sizes = {"x": {0: torch.export.Dim("b"), 1: torch.export.Dim("n")}}
+    return _exported(Ten(fault=fault), torch.randn(2, 5, 8), dynamic_shapes=sizes)
+
+
+def test_a_module_of_ten_lines_is_tested() -> None:
+    report = verify_graph(_ten(), CAUSAL, prove=False)
+    assert (report.verdict.value, report.checks[0].grade.value) == ("no fault", "tested")
+    assert (report.checks[0].epsilon or 1) <= 1e-12
+
+
+@pytest.mark.parametrize(("fault", "step"), [("scale", "scale"), ("flipped", "mask")])
+def test_its_faults_are_named(fault: str, step: str) -> None:
+    report = verify_graph(_ten(fault), CAUSAL)
+    assert (report.verdict.value, report.faults[0].step) == ("fault", step)
+
+
+def test_an_unknown_operator_raises_by_name() -> None:
+    program = _exported(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()), torch.randn(2, 4))
+    with pytest.raises(InputError, match=r"aten\.gelu is not read"):
+        verify_graph(program)
