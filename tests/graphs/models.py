@@ -8,8 +8,8 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 
-def layer(fault: str = "", d: int = 4, heads: int = 2, width: int = 4, fused: bool = False) -> Any:
-    """x (b, n, d) → (b, n, d): c_attn, heads, a causal mask, softmax, c_proj; ``fused`` takes the operator Attention.
+def layer(fault: str = "", d: int = 4, heads: int = 2, width: int = 4) -> Any:
+    """x (b, n, d) → (b, n, d): c_attn, heads, a causal mask, softmax, c_proj; spelled out.
 
     ``fault``: ``flipped`` mask, ``scale``, swapped ``heads`` of the values, an ``unknown`` operator.
     """
@@ -23,7 +23,7 @@ def layer(fault: str = "", d: int = 4, heads: int = 2, width: int = 4, fused: bo
         helper.make_node("MatMul", ["x", "c_attn.weight"], ["xw"]),
         helper.make_node("Add", ["xw", "c_attn.bias"], ["qkv"]),
         helper.make_node("Split", ["qkv", maker.ints("parts", [columns] * 3)], ["q0", "k0", "v0"], axis=-1),
-        *(_spelled(maker, heads, width, fault) if not fused else [_attention(heads, fault)]),
+        *_spelled(maker, heads, width, fault),
         helper.make_node("MatMul", ["o", "c_proj.weight"], ["ow"]),
         helper.make_node("Add", ["ow", "c_proj.bias"], ["y"]),
     ]
@@ -58,13 +58,6 @@ class _Maker:
     def number(self, name: str, value: float) -> str:
         self.arrays.append(numpy_helper.from_array(np.array(value, dtype=np.float32), name))
         return name
-
-
-def _attention(heads: int, fault: str) -> Any:
-    told: dict[str, Any] = {"is_causal": int(fault != "flipped"), "q_num_heads": heads, "kv_num_heads": heads}
-    return helper.make_node(
-        "Attention", ["q0", "k0", "v0"], ["o"], **told, **({"scale": 0.4} if fault == "scale" else {})
-    )
 
 
 def _spelled(maker: _Maker, heads: int, width: int, fault: str) -> list[Any]:

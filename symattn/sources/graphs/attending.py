@@ -11,7 +11,6 @@ from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.sources.graphs.operators import binary, transpose
 from symattn.sources.graphs.values import Context, Joined, is_plain, root, whole
-from symattn.sources.onnx import attention_of
 
 
 def softmax(c: Context, x: Any, axis: int = -1) -> Any:
@@ -84,12 +83,3 @@ def meant_scale(q: Any, scale: float | None) -> Any:
     if k and inverse and k == whole(q.shape[-1], "d_k"):
         return None
     return scale
-
-
-def onnx_attention(c: Context, proto: Any, *operands: Any) -> Any:
-    """The operator Attention of ONNX, read as ``Attention``."""
-    names = [name for name in proto.input if name]
-    arrays = {name: x for name, x in zip(names, (x for x in operands if x is not None), strict=True)}
-    found = attention_of(proto, arrays)
-    made = tuple(found.outputs.get(name) for name in proto.output)
-    return made if len(made) > 1 else made[0]

@@ -120,8 +120,6 @@ def _array(place: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:
 def _node(name: str, proto: Any) -> Node:
     operator = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
     operands = tuple(Ref(i) if i else None for i in proto.input)
-    if operator == "Attention":
-        return Node(operator, operands, tuple(proto.output), {"proto": proto})
     return Node(operator, operands, tuple(proto.output), dict(_attributes(f"{name}: {operator}", proto)))
 
 

@@ -114,5 +114,4 @@ RULES: Mapping[str, Rule] = {
     "MatMul": at.matmul,
     "Gemm": _gemm,
     "Softmax": lambda c, x, axis=-1: at.softmax(c, x, axis),
-    "Attention": lambda c, *xs, proto: at.onnx_attention(c, proto, *xs),
 }
