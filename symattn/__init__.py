@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from symattn.attention.streaming.by_tiles import by_tiles
     from symattn.auditing.audit import audit
     from symattn.comparing.functions import compare
+    from symattn.comparing.generation import generation
     from symattn.derivations import derive
     from symattn.derivations.claims import claim
     from symattn.derivations.walks import walk
@@ -101,6 +102,7 @@ _WHERE = {
     "enclose_rows": "symattn.attention.enclosed",
     "explore": "symattn.drawing.explore",
     "evaluate": "symattn.attention.layers.evaluation",
+    "generation": "symattn.comparing.generation",
     "jvp": "symattn.attention.derivative",
     "kind": "symattn.arrays",
     "like": "symattn.attention.presets",
@@ -159,6 +161,7 @@ __all__ = [
     "enclose_rows",
     "evaluate",
     "explore",
+    "generation",
     "jvp",
     "kind",
     "like",

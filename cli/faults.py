@@ -1,0 +1,86 @@
+"""``symattn faults``: faults that attention code has had, as data for any tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .errors import Status, say
+from .output import Output, options
+
+
+@click.group("faults", short_help="Faults that attention code has had, as data for any tool.")
+def command() -> None:
+    """List, show, run or export the corpus of faults: mistakes by rule, many of which resemble public reports.
+
+    \b
+    symattn faults list
+    symattn faults show window-short
+    symattn faults run window-short -o sample.npz
+    symattn faults export -o corpus
+    """
+
+
+@command.command("list")
+@options
+def list_(output: Output) -> int:
+    """List the faults: names, first wrong step, specification, words and reports."""
+    from symattn.faults.corpus import corpus
+    from symattn.faults.telling import listed
+
+    return output.emit(listed(corpus()))
+
+
+@command.command("show")
+@click.argument("name")
+@options
+def show(name: str, output: Output) -> int:
+    """Show one fault, with the public reports that it resembles."""
+    from symattn.faults.corpus import named
+    from symattn.faults.telling import shown
+
+    return output.emit(shown(named(name)))
+
+
+@command.command("run")
+@click.argument("name", required=False)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the inputs; by default 0.")
+@click.option("-o", "--output", "path", metavar="FILE.npz", help="Write inputs and outputs into a file of NumPy.")
+@click.option("--all", "every", is_flag=True, help="Say of every fault which rule finds it; takes minutes.")
+@click.option("--force", is_flag=True, help="Replace the file.")
+@click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", help="Form.")
+def run(name: str | None, seed: int, path: str | None, every: bool, force: bool, form: str) -> int:
+    """Draw inputs by a seed, and give what a right program and one with the fault NAME give for them.
+
+    Without a file it says which rule finds the fault: torch's default tolerances, twice the error of a baseline, and
+    symattn's bound with the inputs of verify.
+    """
+    from symattn.faults import corpus, export
+    from symattn.faults.found import found
+    from symattn.faults.telling import compared
+
+    if (name is None) == (not every) or (every and path is not None):
+        raise click.UsageError("give one NAME, or --all without -o.")
+    faults = corpus.corpus() if name is None else (corpus.named(name),)
+    if path is not None:
+        from symattn.render import files
+
+        if not path.endswith(".npz"):
+            raise click.UsageError(f"{path}: a file of NumPy ends in .npz.")
+        files.write(Path(path), export.packed(corpus.sample(faults[0], seed)), force)
+        return Status.HOLDS
+    return Output(form).emit(compared(map(found, faults)))
+
+
+@command.command("export")
+@click.option("-o", "--output", "folder", required=True, metavar="DIR", help="The folder to write.")
+@click.option("--seeds", type=click.IntRange(1, 100), default=1, help="Samples of each fault; by default 1.")
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+def export(folder: str, seeds: int, force: bool) -> int:
+    """Write corpus.json, and a file of NumPy for each fault and seed."""
+    from symattn.faults.export import export as write
+
+    paths = write(Path(folder), seeds, force=force)
+    say(f"symattn: {len(paths)} files in {folder}, {sum(p.stat().st_size for p in paths) // 1000} kB")
+    return Status.HOLDS

@@ -1,0 +1,181 @@
+"""``Generation``: of the ways in which a model generates, which say the same as its prefill, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from symattn.comparing.held import Difference
+from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
+from symattn.evidence import Grade, Verdict
+
+_EXIT = {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}
+_ROUGH = 16.0  # times the rounding of the prefill, above which it is told
+_GRADES = {Verdict.NO_FAULT: Grade.SAMPLED, Verdict.FAULT: Grade.SAMPLED, Verdict.UNDECIDED: Grade.UNDECIDED}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one way gives.
+
+    first     where it differs first by more than rounding (None: nowhere)
+    reason    why it could not be run
+    used      the largest difference in float64, in parts of what rounding may explain
+    off       the largest difference of a logit in float64
+    apart     the same in the model's own type
+    rounding  the largest distance of its logits from their float64 selves
+    prefill   the same of the reference
+    """
+
+    way: str
+    first: Difference | None = None
+    reason: str = ""
+    used: float = 0.0
+    off: float = 0.0
+    apart: float = 0.0
+    rounding: float = 0.0
+    prefill: float = 0.0
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it says something else than the prefill."""
+        return self.first is not None
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        return "wrong" if self.wrong else "not run" if self.reason else "rounding alone"
+
+    @property
+    def rough(self) -> bool:
+        """Whether it rounds much more than the prefill does."""
+        return not self.wrong and not self.reason and self.rounding > _ROUGH * self.prefill > 0
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "way": self.way, "verdict": self.verdict, "reason": self.reason,
+            "first": self.first.record() if self.first else None, "of room": _plain(self.used),
+            "off in float64": _plain(self.off), "apart": _plain(self.apart), "rounding": _plain(self.rounding),
+            "rounding of prefill": _plain(self.prefill),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Generation(Printable):
+    """The answer of ``generation``: a row for each way. It prints as text, and has the forms of a document.
+
+    ``verdict`` is a fault where a way is wrong, and undecided where none is and one could not be run that was asked
+    for by name, or none could.
+    """
+
+    model: str
+    dtype: str
+    tokens: int
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    asked: bool = False
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """The ways that are wrong."""
+        return tuple(row.way for row in self.rows if row.wrong)
+
+    @property
+    def verdict(self) -> Verdict:
+        """A fault, no fault, or undecided."""
+        if self.wrong:
+            return Verdict.FAULT
+        missing = [row for row in self.rows if row.reason]
+        return Verdict.UNDECIDED if len(missing) == len(self.rows) or (self.asked and missing) else Verdict.NO_FAULT
+
+    @property
+    def exit_code(self) -> int:
+        """0 no fault, 1 a fault, 3 undecided."""
+        return _EXIT[self.verdict]
+
+    def __getitem__(self, way: str) -> Row:
+        """The row of a way."""
+        return next(row for row in self.rows if row.way == way)
+
+    def __repr__(self) -> str:
+        wrong = f": {', '.join(self.wrong)}" if self.wrong else ""
+        return self._brief(f"generation of {self.model}: {self.verdict.value}{wrong}")
+
+    def document(self) -> Document:
+        """The ways for a reader."""
+        words = f"The grade is {_GRADES[self.verdict].value}: {self.tokens} tokens were tried."
+        blocks: list[Block] = [*self._sentences(), self._table(), Paragraph((f"{_MEANING} {words}",))]
+        blocks += [Note((note,)) for note in self._noted()]
+        return Document(
+            "verification", "generation", ("Generation with ", Code(self.model)), tuple(blocks),
+            subtitle=(self.dtype,),
+            parameters={"model": self.model, "dtype": self.dtype, "tokens": self.tokens},
+            record={
+                "ways": [row.record() for row in self.rows], "wrong": list(self.wrong),
+                "notes": list(self._noted()), "grade": _GRADES[self.verdict].value,
+            },
+            verdict=self.verdict,
+        )  # fmt: skip
+
+    def _sentences(self) -> Iterator[Block]:
+        for row in self.rows:
+            if row.first is not None:
+                yield Paragraph((Code(row.way), f" {_told(row.first)}"))
+        if not self.wrong:
+            yield Paragraph(("Every way that ran says the same as the prefill, but for rounding.",))
+
+    def _table(self) -> Table:
+        columns = (
+            Column(("way",), "left"), Column(("verdict",), "left"), Column(("from",), "left"), Column(("token",)),
+            Column(("off in float64",)), Column(("apart",)), Column(("rounding",)), Column(("of the prefill",)),
+        )  # fmt: skip
+        return Table(columns, tuple(_line(row) for row in self.rows))
+
+    def _noted(self) -> Iterator[str]:
+        yield from self.notes
+        for row in self.rows:
+            if row.reason:
+                yield f"{row.way} was not run: {row.reason}"
+            if row.rough:
+                times = row.rounding / row.prefill
+                yield f"{row.way} rounds {times:.0f} times as much as the prefill: it may store something coarsely."
+        if self._prefix:
+            yield "The prefill itself depends on later tokens, so that no way can say the same: look at its mask first."
+
+    @property
+    def _prefix(self) -> bool:
+        from symattn.comparing.ways import PREFIX
+
+        return PREFIX in self.wrong
+
+
+_MEANING = (
+    "Layers and tokens count from 0. Off in float64: the largest difference of a logit from the reference, both in "
+    "float64; apart: the same in the model's own type; rounding: the distance of the way's logits in that type from "
+    "their float64 selves, and of the prefill's. A difference in the model's own type is at most the sum of the three "
+    "others. What counts as rounding in float64 is 2¹⁰ times what was measured in the model's own type, scaled by the "
+    "ratio of the unit roundoffs: that is measured, and no proof."
+)
+
+
+def _told(at: Difference) -> str:
+    item = f" of sequence {at.item}" if at.item else ""
+    seen = f" It {at.seen}." if at.seen else ""
+    return (
+        f"is wrong from {at.layer} on, first at token {at.token}{item}: in float64 it is {at.off:.2g} from the "
+        f"prefill, where rounding explains {at.room:.1g}.{seen}"
+    )
+
+
+def _line(row: Row) -> tuple[tuple[str, ...], ...]:
+    at = row.first
+    if row.reason:
+        return ((row.way,), (row.verdict,), *[("",)] * 6)
+    numbers = tuple((f"{x:.1g}",) for x in (row.off, row.apart, row.rounding, row.prefill))
+    return ((row.way,), (row.verdict,), (at.layer if at else "",), (str(at.token) if at else "",), *numbers)
+
+
+def _plain(x: float) -> float | str:
+    return x if abs(x) < float("inf") else str(x)

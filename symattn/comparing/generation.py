@@ -1,0 +1,96 @@
+"""``symattn.generation``: does a model say the same of the same tokens, however they come?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from symattn.comparing import models
+from symattn.comparing.asking import Asked, Reference
+from symattn.comparing.generated import Generation
+from symattn.comparing.models import Array, Model, Positions
+from symattn.comparing.ways import WAYS, Cache, Way, of_caches
+from symattn.errors import InputError
+from symattn.verification.engine import SEED
+
+_USUAL, _LEAST, _LONGEST, _BEYOND = 16, 6, 512, 6  # tokens; how many more than a window has
+
+
+def generation(
+    model: Any,
+    tokens: int | Sequence[int] | None = None,
+    *,
+    ways: Sequence[str] | None = None,
+    caches: Mapping[str, Cache] | None = None,
+    positions: Positions = models.generates,
+    seed: int = SEED,
+) -> Generation:
+    """Prefill, decoding from caches, padding, batches, several tokens at once: the same logits, or which are wrong?
+
+    ``model`` is a decoder of transformers, which is copied and not changed. ``tokens`` are the token ids of one
+    sequence, or how many are drawn; by default some more than a window has. Each way (``symattn.comparing.ways``, or
+    those that ``ways`` names) runs in the model's own type and again in float64. ``caches`` are caches of your own by
+    name: functions of the configuration and the largest length. ``positions`` makes the position ids of padded batches
+    of the mask (b, columns) and the number of columns in the cache; by default they are those that ``generate`` passes.
+
+    The reference is one prefill of the sequence alone in float64, without cache and padding, in which attention is
+    symattn's definition where the model lets it be exchanged. A way is wrong at a layer and a token if its states there
+    differ from the reference's in float64 by more than rounding explains, which is measured: 2¹⁰ times the rounding
+    errors seen in the model's own type, scaled by the ratio of the unit roundoffs. The grade is ``sampled``. Rigorous
+    is that |way − prefill| in that type is at most the sum of both sides' distances from their float64 selves and of
+    the difference in float64. Raises ``InputError`` for what is no such model.
+    """
+    models.checked(model)
+    plan, sequences = _chosen(ways, caches or {}), _sequences(model, tokens, seed)
+    dtype, pad = str(model.dtype).removeprefix("torch."), getattr(model.config, "pad_token_id", None)
+    own, wide = Model(model, wide=False), Model(model, wide=True)
+    reference = Reference.of(own, wide, sequences)
+    asked = Asked(
+        own, wide, reference, sequences, positions, int(pad) if isinstance(pad, int) and pad >= 0 else 0, dtype
+    )
+    notes = tuple(_notes(model, reference, len(sequences[0])))
+    rows = tuple(map(asked.row, plan))
+    return Generation(type(model).__name__, dtype, len(sequences[0]), rows, notes, ways is not None)
+
+
+def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache]) -> tuple[Way, ...]:
+    """The ways by name, and those with caches of one's own."""
+    known = {way.name: way for way in (*WAYS, *of_caches(caches))}
+    for name in names or ():
+        if name not in known:
+            raise InputError(f"there is no way {name!r}; known: {', '.join(known)}")
+    return tuple(way for name, way in known.items() if names is None or name in names)
+
+
+def _sequences(model: Any, tokens: int | Sequence[int] | None, seed: int) -> tuple[Array, Array]:
+    """The sequence, and a shorter one, which is padded."""
+    config = model.config.get_text_config(decoder=True)
+    rng, words = np.random.default_rng(seed), int(config.vocab_size)
+    most = min(int(getattr(config, "max_position_embeddings", None) or _LONGEST), _LONGEST)
+    if tokens is None:
+        tokens = min(max(_USUAL, _window(config) + _BEYOND), most)
+    if isinstance(tokens, int):
+        first = rng.integers(1, words, max(tokens, 0))
+    else:
+        first = np.asarray(tokens, dtype=np.int64)
+        if first.ndim != 1 or not ((first >= 0) & (first < words)).all():
+            raise InputError(f"tokens must be the token ids of one sequence, each from 0 to {words - 1}")
+    if not _LEAST <= len(first) <= most:
+        raise InputError(f"{len(first)} tokens; mend: from {_LEAST} to {most}")
+    return first, rng.integers(1, words, len(first) * 5 // 8)
+
+
+def _window(config: Any) -> int:
+    return int(getattr(config, "sliding_window", None) or 0)
+
+
+def _notes(model: Any, reference: Reference, tokens: int) -> Iterator[str]:
+    if reference.why:
+        yield f"Attention of the reference is the model's own in float64: {reference.why}."
+    else:
+        yield "Attention of the reference is symattn's definition, in float64."
+    window = _window(model.config.get_text_config(decoder=True))
+    if window >= tokens:
+        yield f"No sequence is longer than the window of {window} tokens, so no cache of a window was full."

@@ -1,0 +1,142 @@
+"""The ways in which the same tokens go through a model: at once, one by one, from caches, padded, in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from symattn.comparing.models import Array, Model, Positions, Read, joined
+
+Cache = Callable[[Any, int], Any]  # of the configuration, and the most columns that it has to hold
+_SEVERAL, _DRAFTS = 3, 2  # tokens that come at once, and drafts that are taken back
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way.
+
+    cache           what makes the cache (None: everything is computed again)
+    chunks          how many tokens come at once, for n tokens
+    items           how many sequences there are in the batch
+    padding         at which side shorter sequences are filled up
+    drafts          wrong tokens that are computed before each chunk but the first, and taken back
+    implementation  of attention (None: the model's own)
+    """
+
+    name: str
+    cache: Cache | None = None
+    chunks: Callable[[int], Sequence[int]] = lambda n: (n,)
+    items: int = 1
+    padding: Literal["", "left", "right"] = ""
+    drafts: int = 0
+    implementation: str | None = None
+
+    def run(self, model: Model, sequences: Sequence[Array], positions: Positions, pad: int) -> list[Read]:
+        """What it gives for the first of the sequences. Raises what the model and the cache raise."""
+        model.implemented(self.implementation or model.own)
+        ids, mask = filled(sequences[: self.items], self.padding, pad)
+        return _ran(self, model, ids, mask, positions)
+
+
+def filled(sequences: Sequence[Array], padding: str, pad: int) -> tuple[Array, Array]:
+    """Sequences as rows, and where they hold tokens; without padding all are cut to the shortest."""
+    lengths = [len(s) for s in sequences]
+    if not padding:
+        rows = np.stack([s[: min(lengths)] for s in sequences])
+        return rows, np.ones(rows.shape, dtype=bool)
+    ids = np.full((len(sequences), max(lengths)), pad)
+    mask = np.zeros(ids.shape, dtype=bool)
+    for row, s in enumerate(sequences):
+        at = slice(ids.shape[1] - len(s), None) if padding == "left" else slice(0, len(s))
+        ids[row, at], mask[row, at] = s, True
+    return ids, mask
+
+
+def _ran(way: Way, model: Model, ids: Array, mask: Array, positions: Positions) -> list[Read]:
+    import torch
+
+    rows, seen = torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
+    cache: Any = way.cache(model.config, ids.shape[1] + way.drafts) if way.cache else None
+    if way.drafts and hasattr(cache, "activate_past_recording"):
+        cache.activate_past_recording()
+    parts, start = [], 0
+    for count in way.chunks(ids.shape[1]):
+        end = start + count
+        if way.drafts and start:
+            wrong = (rows[:, start:end].repeat(1, way.drafts)[:, : way.drafts] + 1) % 7
+            model.step(wrong, past_key_values=cache, use_cache=True)
+            cache.crop(-way.drafts)
+        told: dict[str, Any] = {"use_cache": cache is not None}
+        told |= {} if cache is None else {"past_key_values": cache}
+        if way.padding:
+            told |= {"attention_mask": seen[:, :end], "position_ids": positions(seen[:, :end], start)}
+        parts.append(model.step(rows[:, start:end], **{n: x for n, x in told.items() if x is not None}))
+        start = end
+    return [joined(parts, mask[item], item) for item in range(len(ids))]
+
+
+# -- those that are tried ----------------------------------------------------------------------------------------------
+def _one_by_one(n: int) -> Sequence[int]:
+    return (1,) * n
+
+
+def _decoding(n: int) -> Sequence[int]:
+    return (n // 2, *(1,) * (n - n // 2))
+
+
+def _several(n: int) -> Sequence[int]:
+    rest = n - n // 2
+    return (n // 2, *(_SEVERAL,) * (rest // _SEVERAL), *((rest % _SEVERAL,) if rest % _SEVERAL else ()))
+
+
+def _half(n: int) -> Sequence[int]:
+    return (n // 2,)
+
+
+def plain_cache(config: Any, length: int) -> Any:
+    """A cache that keeps every position."""
+    from transformers import DynamicCache
+
+    return DynamicCache()
+
+
+def own_cache(config: Any, length: int) -> Any:
+    """The cache that ``generate`` makes: of layers with a window it keeps the window alone."""
+    from transformers import DynamicCache
+
+    return DynamicCache(config=config)
+
+
+def static_cache(config: Any, length: int) -> Any:
+    """A cache of fixed size, some of it never filled."""
+    from transformers import StaticCache
+
+    return StaticCache(config=config, max_cache_len=length + 3)
+
+
+PREFIX = "prefix alone"
+CACHES: Mapping[str, Cache] = {"dynamic cache": own_cache, "static cache": static_cache}
+WAYS: tuple[Way, ...] = (
+    Way(PREFIX, chunks=_half),
+    Way("eager", implementation="eager"),
+    Way("sdpa", implementation="sdpa"),
+    Way("token by token", plain_cache, _one_by_one),
+    *(Way(f"{name}, decoding", cache, _decoding) for name, cache in CACHES.items()),
+    *(Way(f"{name}, {_SEVERAL} tokens at once", cache, _several) for name, cache in CACHES.items()),
+    Way("dynamic cache, drafts taken back", own_cache, _decoding, drafts=_DRAFTS),
+    Way("batch", items=2),
+    Way("right padding", items=2, padding="right"),
+    Way("left padding", items=2, padding="left"),
+    *(Way(f"left padding, {name}", cache, _decoding, 2, "left") for name, cache in CACHES.items()),
+)
+
+
+def of_caches(caches: Mapping[str, Cache]) -> Iterator[Way]:
+    """The ways in which caches of one's own are tried."""
+    for name, cache in caches.items():
+        yield Way(f"{name}, decoding", cache, _decoding)
+        yield Way(f"{name}, {_SEVERAL} tokens at once", cache, _several)
+        yield Way(f"left padding, {name}", cache, _decoding, 2, "left")

@@ -1,0 +1,142 @@
+"""A fault of the corpus, and the wrong and right outputs that it gives for inputs drawn by a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Precision
+from symattn.attention.inputs import NEEDED
+from symattn.attention.spec import Attention
+from symattn.attention.spelling import differing, spelled
+from symattn.errors import InputError
+from symattn.faults.table import SPECIFICATIONS, TABLE, Report
+from symattn.verification.domain import Domain
+from symattn.verification.probing.inputs import Maker, Sizes
+from symattn.verification.probing.search import FAMILIES
+from symattn.verification.reference import RIGHT, Variant, canonical, changed, trace
+from symattn.verification.rules import known
+from symattn.verification.rules.mistake import Mistake
+from symattn.verification.target import Argument, Convention
+
+Array = np.ndarray
+#: Those of the samples, in which no two lengths are equal; and those of an everyday test.
+TELLING, EVERYDAY = Sizes(7, 9, 6, 4), Sizes(16, 16, 16, 16)
+DOMAIN = Domain()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: its name, that of its specification, the mistake by rule, and the reports that it resembles."""
+
+    name: str
+    family: str
+    mistake: Mistake
+    reports: tuple[Report, ...]
+
+    @property
+    def spec(self) -> Attention:
+        """What is to be computed."""
+        return SPECIFICATIONS[self.family]
+
+    @property
+    def words(self) -> str:
+        """The mistake."""
+        return self.mistake.cause
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of the specification that are not the usual ones."""
+        return {name: spelled(value) for name, value in differing(self.spec, Attention()).items()}
+
+    def wrong(self, inputs: Mapping[str, Array]) -> Array:
+        """What code with this mistake gives, in the arithmetic of the inputs."""
+        return _output(self.spec, inputs, self.mistake.variant)
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        reports = [{"repository": where, "number": number, "words": words} for where, number, words in self.reports]
+        return {
+            "name": self.name, "step": self.mistake.step, "words": self.words, "specification": self.fields,
+            "family": self.family, "reports": reports,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Inputs in float32, the exact output rounded to float64 (``exact``), and what a right and the wrong program give
+    for them in float32."""
+
+    inputs: Mapping[str, Array]
+    exact: Array
+    right: Array
+    wrong: Array
+
+    def arrays(self) -> dict[str, Array]:
+        """By name, as a file of NumPy holds them."""
+        outputs = {"exact": self.exact, "right": self.right, "wrong": self.wrong}
+        return {**{f"input_{name}": a for name, a in self.inputs.items()}, **outputs}
+
+
+@lru_cache(maxsize=1)
+def corpus() -> tuple[Fault, ...]:
+    """All faults, in the order of the table. Raises ``KeyError`` where no rule has a fault's words."""
+    rules = {family: {m.cause: m for m in known(spec, names(spec))} for family, spec in SPECIFICATIONS.items()}
+    return tuple(Fault(name, family, rules[family][words], reports) for name, family, words, reports in TABLE)
+
+
+def named(name: str) -> Fault:
+    """The fault of this name. Raises ``InputError`` where there is none."""
+    found = {fault.name: fault for fault in corpus()}
+    if name not in found:
+        near = get_close_matches(name, found, n=1)
+        mend = f"did you mean {near[0]}?" if near else "`symattn faults list` names them"
+        raise InputError(f"there is no fault {name!r}; {mend}")
+    return found[name]
+
+
+def sample(fault: Fault, seed: int, sizes: Sizes = TELLING) -> Sample:
+    """Inputs N(0, 1) by a seed, the same on every machine, with what a right and the wrong program give for them."""
+    inputs = drawn(fault.spec, seed, sizes)
+    wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+    exact = _output(fault.spec, wide, RIGHT)
+    return Sample(inputs, exact, _output(fault.spec, inputs, RIGHT), fault.wrong(inputs))
+
+
+def drawn(spec: Attention, seed: int, sizes: Sizes) -> dict[str, Array]:
+    """Inputs of a specification in float32, and boolean masks."""
+    if seed < 0:
+        raise InputError(f"seed is {seed}; it must be 0 or more")
+    rng = np.random.default_rng(seed)
+    maker = Maker(spec, convention(spec), Precision.of("float32"), DOMAIN)
+    made = maker.make(sizes, FAMILIES["normal"](rng), rng)
+    return {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in made.items()}
+
+
+def names(spec: Attention) -> frozenset[str]:
+    """The inputs of a specification."""
+    needed = {name for name, wanted in NEEDED.items() if wanted(spec)}
+    return frozenset({"q", "k", "v", *needed, *(("doc_q", "doc_k") if spec.documents else ())})
+
+
+def convention(spec: Attention) -> Convention:
+    """How a program of the corpus is called: by the names of its inputs."""
+    arguments = tuple(Argument(name, name, required=True) for name in sorted(names(spec), key=_order))
+    return Convention(arguments, dtype="float32")
+
+
+def _order(name: str) -> tuple[int, str]:
+    return ("qkv".index(name) if name in ("q", "k", "v") else 3, name)
+
+
+def _output(spec: Attention, inputs: Mapping[str, Array], variant: Variant) -> Array:
+    """The definition or a variant of it, on NumPy's floats, in the type of q."""
+    found, given = changed(canonical(spec), dict(inputs), variant)
+    with np.errstate(all="ignore"):
+        output = trace(found, dict(given), variant)["output"]
+    return np.asarray(output, dtype=inputs["q"].dtype)

@@ -1,0 +1,90 @@
+"""The corpus for readers: a list, one fault, and the table of which rule finds what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from symattn.document.model import Block, Code, Column, Document, Items, Note, Paragraph, Table, Text
+from symattn.faults.corpus import Fault, sample
+from symattn.faults.found import RULES, Found
+from symattn.faults.table import Report
+from symattn.verification.telling import sentence, typeset
+
+
+def listed(faults: Iterable[Fault]) -> Document:
+    """A line for each fault."""
+    found = tuple(faults)
+    columns = (Column(("fault",), "left"), Column(("step",), "left"), Column(("specification",), "left"),
+               Column(("what is wrong",), "left"), Column(("reported",), "left"))  # fmt: skip
+    rows = tuple(
+        ((Code(f.name),), (f.mistake.step,), (_fields(f),), typeset(f.words), (", ".join(map(_short, f.reports)),))
+        for f in found
+    )
+    told = sum(bool(f.reports) for f in found)
+    blocks = (Paragraph((f"{len(found)} faults; {told} resemble public reports.",)), Table(columns, rows))
+    return Document(
+        "listing", "faults", ("Faults of attention code",), blocks, command="symattn faults list",
+        record={"faults": [f.record() for f in found]},
+    )  # fmt: skip
+
+
+def shown(fault: Fault) -> Document:
+    """One fault, with the size of what it does to a sample."""
+    drawn = sample(fault, 0)
+    off = max(abs(float(x)) for x in (drawn.wrong - drawn.exact).flat if x == x)
+    right = max(abs(float(x)) for x in (drawn.right - drawn.exact).flat)
+    blocks: list[Block] = [Paragraph(typeset(sentence(fault.words)))]
+    blocks.append(Paragraph((f"First wrong step: {fault.mistake.step}. Specification: {_fields(fault)}.",)))
+    blocks += [Items(tuple(_told(report) for report in fault.reports))] if fault.reports else []
+    words = f"In the sample of seed 0 the wrong program is off by {off:.2g}, a right one by {right:.2g}."
+    blocks.append(Paragraph((words,)))
+    return Document(
+        "listing", "fault", ("Fault ", Code(fault.name)), tuple(blocks), command=f"symattn faults show {fault.name}",
+        record=fault.record(),
+    )  # fmt: skip
+
+
+def compared(rows: Iterable[Found]) -> Document:
+    """Which rule finds which fault."""
+    found = tuple(rows)
+    columns = (Column(("fault",), "left"), *(Column((name,), "left") for name in RULES), Column(("symattn",), "left"))
+    lines = tuple(map(_line, found))
+    counts = {name: sum(r.rules[name] for r in found) for name in RULES}
+    counts["symattn"] = sum(r.after is not None for r in found)
+    words = ", ".join(f"{name} {count}" for name, count in counts.items())
+    blocks = (
+        Table(columns, lines),
+        Paragraph((f"Found, of {len(found)}: {words}.",)),
+        Note(("The first two rules at entries N(0, 1), n = d = 16, at five seeds; symattn with the inputs of verify, "
+              "of which the first that shows the fault is counted.",)),
+    )  # fmt: skip
+    return Document(
+        "listing", "faults-found", ("Which rule finds which fault",), blocks, command="symattn faults run --all",
+        record={"faults": [{"name": r.fault.name, **r.rules, "symattn": r.after} for r in found], "found": counts},
+    )  # fmt: skip
+
+
+def _line(row: Found) -> tuple[Text, ...]:
+    told: tuple[Text, ...] = tuple((_word(row.rules[name]),) for name in RULES)
+    return ((Code(row.fault.name),), *told, (_after(row.after),))
+
+
+def _word(yes: bool) -> str:
+    return "found" if yes else "let through"
+
+
+def _after(count: int | None) -> str:
+    return "let through" if count is None else f"found, input {count}"
+
+
+def _fields(fault: Fault) -> str:
+    return ", ".join(f"{name}={value}" for name, value in fault.fields.items()) or "plain"
+
+
+def _short(report: Report) -> str:
+    repository, number, _ = report
+    return f"{repository}#{number}"
+
+
+def _told(report: Report) -> Text:
+    return (f"{_short(report)}: {report[2]}",)

@@ -1,0 +1,209 @@
+"""``symattn.generation``: right models pass in every way, and seeded mistakes are found with their layer and token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import InputError, Verdict
+from symattn.comparing.held import Held
+from symattn.comparing.models import Read
+from tests.comparing import families
+
+TELLING = ["eager", "dynamic cache, decoding", "static cache, 3 tokens at once", "left padding, static cache"]
+SEEDED = [f for f in families.FAMILIES if f != "gpt-oss"]
+
+
+def generation(*given: Any, **told: Any) -> Any:
+    from symattn import generation
+
+    return generation(*given, **told)
+
+
+# -- without torch: what counts as rounding ----------------------------------------------------------------------------
+def read(*states: float) -> Read:
+    return Read(tuple(np.full((3, 2), x) for x in states))
+
+
+def test_what_shrinks_in_float64_is_rounding() -> None:
+    held = Held.of(read(1 + 1e-6, 2), read(1 + 1e-15, 2), read(1 - 1e-6, 2), read(1, 2), "float32")
+    assert held.first(0) is None
+    assert 0 < held.used < 1
+
+
+def test_what_stays_in_float64_is_no_rounding() -> None:
+    held = Held.of(read(1, 2 + 1e-6), read(1, 2 + 1e-6), read(1, 2), read(1, 2), "float32")
+    place = held.first(1)
+    assert place is not None
+    assert (place.item, place.layer, place.token) == (1, "logits", 0)
+
+
+def test_a_number_that_is_none_is_no_rounding() -> None:
+    held = Held.of(read(1, float("nan")), read(1, float("nan")), read(1, 2), read(1, 2), "float32")
+    assert held.first(0) is not None
+
+
+# -- models that are right ---------------------------------------------------------------------------------------------
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", list(families.FAMILIES))
+def test_right_models_pass(family: str) -> None:
+    found = generation(families.made(family), 10, ways=None if family == "mistral" else TELLING)
+    assert found.verdict is Verdict.NO_FAULT, found.text()
+    assert not any(row.reason for row in found.rows)
+    assert max(row.used for row in found.rows) < 0.1
+    assert "symattn's definition" in found.notes[0]
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_no_fault(dtype: str) -> None:
+    found = generation(families.made("mistral", dtype=dtype), 12, ways=["token by token", "left padding, static cache"])
+    assert found.verdict is Verdict.NO_FAULT, found.text()
+    row = found["token by token"]
+    assert row.off < 1e-12 < 1e-4 < row.rounding
+    assert row.apart <= row.rounding + row.prefill + row.off
+
+
+@pytest.mark.transformers
+def test_the_model_is_not_changed() -> None:
+    import torch
+
+    model = families.made("gemma2")
+    before = {n: p.clone() for n, p in model.state_dict().items()}
+    generation(model, 8, ways=["prefix alone"])
+    assert model.dtype is torch.float32
+    assert model.config._attn_implementation in ("eager", "sdpa")
+    assert all(torch.equal(p, before[n]) for n, p in model.state_dict().items())
+    assert torch.get_default_dtype() is torch.float32
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+def losing(config: Any, length: int) -> Any:
+    """A cache in which the place of token 3 holds token 2 when later tokens come."""
+    from transformers import DynamicCache
+
+    class Losing(DynamicCache):
+        def update(self, *given: Any, **told: Any) -> Any:
+            k, v = super().update(*given, **told)
+            if k.shape[-2] > max(given[0].shape[-2], 4):
+                k, v = k.clone(), v.clone()
+                k[:, :, 3], v[:, :, 3] = k[:, :, 2], v[:, :, 2]
+            return k, v
+
+    return Losing()
+
+
+def windowed(by: int) -> Any:
+    """Caches of windows that are longer or shorter by so many tokens."""
+
+    def make(config: Any, length: int) -> Any:
+        from transformers import DynamicCache
+
+        cache = DynamicCache(config=config)
+        for layer in cache.layers:
+            if getattr(layer, "is_sliding", False):
+                layer.sliding_window += by
+        return cache
+
+    return make
+
+
+def counting_padding(mask: Any, past: int) -> Any:
+    """Positions without padding in the prefill, and with it afterwards."""
+    import torch
+
+    from symattn.comparing.models import generates
+
+    return generates(mask, past) if not past else torch.arange(past, mask.shape[1])[None].expand(len(mask), -1)
+
+
+def all_columns(mask: Any, past: int) -> Any:
+    """Positions that count padding everywhere: for rotary positions, all tokens are moved alike."""
+    import torch
+
+    return torch.arange(past, mask.shape[1])[None].expand(len(mask), -1)
+
+
+def deaf(family: str) -> Any:
+    """A model that does not look at the mask of padding."""
+    base = families.cls(family)
+
+    def forward(self: Any, *given: Any, attention_mask: Any = None, **told: Any) -> Any:
+        return base.forward(self, *given, **told)
+
+    return families.made(family, type(base.__name__, (base,), {"forward": forward}))
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", SEEDED)
+def test_a_cache_that_loses_a_token(family: str) -> None:
+    found = generation(families.made(family), 10, caches={"mine": losing}, ways=["mine, decoding", "token by token"])
+    assert found.wrong == ("mine, decoding",)
+    at = found["mine, decoding"].first
+    assert (at.layer, at.token, at.seen) == ("layers.0", 5, "does not see token 3")
+    assert "mine, decoding is wrong from layers.0 on, first at token 5" in " ".join(found.text(columns=200).split())
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", families.WINDOWED)
+@pytest.mark.parametrize("by", [-1, 2])
+def test_a_cache_of_a_window_that_is_too_short(family: str, by: int) -> None:
+    found = generation(families.made(family), 10, caches={"mine": windowed(by)}, ways=["mine, decoding"])
+    assert bool(found.wrong) == (by < 0)  # a longer one is masked, and right
+    if by < 0:
+        at = found["mine, decoding"].first
+        assert (at.layer, at.token, at.seen) == ("layers.0", 5, "does not see token 1")
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", SEEDED)
+def test_positions_that_are_off_by_the_padding(family: str) -> None:
+    way = "left padding, dynamic cache"
+    found = generation(families.made(family), 10, positions=counting_padding, ways=[way, "left padding"])
+    assert found.wrong == (way,)
+    at = found[way].first
+    assert (at.item, at.layer, at.token) == (1, "embeddings" if family == "gpt2" else "layers.0", 1)
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_positions_that_are_all_moved_are_right_where_they_are_relative(family: str) -> None:
+    found = generation(families.made(family), 10, positions=all_columns, ways=["left padding"])
+    assert bool(found.wrong) == (family not in families.ROTATED)
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("family", SEEDED)
+def test_a_mask_of_padding_that_is_ignored(family: str) -> None:
+    found = generation(deaf(family), 10, ways=["left padding", "right padding", "batch"])
+    assert found.wrong == ("left padding",)  # behind all tokens, padding is seen by none
+    at = found["left padding"].first
+    assert (at.item, at.layer, at.token) == (1, "layers.0", 0)
+    assert "sees padding" in at.seen
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+@pytest.mark.transformers
+def test_bad_input_is_refused() -> None:
+    model = families.made("llama")
+    for given, words in [
+        ((3,), "no model of transformers"),
+        ((model, 3), "3 tokens"),
+        ((model, [1, 2, 3, 99, 1, 1]), "from 0 to 63"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            generation(*given)
+    with pytest.raises(InputError, match="no way 'fast'"):
+        generation(model, ways=["fast"])
+
+
+@pytest.mark.transformers
+def test_a_way_that_cannot_be_run_is_told_and_is_no_pass() -> None:
+    def broken(config: Any, length: int) -> Any:
+        raise RuntimeError("no memory\nat all")
+
+    found = generation(families.made("llama"), 8, caches={"mine": broken}, ways=["mine, decoding"])
+    assert found.verdict is Verdict.UNDECIDED
+    assert found["mine, decoding"].reason == "RuntimeError: no memory"
