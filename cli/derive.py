@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 @click.option("--biases", is_flag=True, help="The projections have biases.")
 @click.option("--size", metavar="LETTER=N,...", help="Other sizes by letter, such as l=4,d_r=2 of latents.")
 @fields
+@click.option("--config", metavar="FILE", help="The attention of a model, by its config.json or the folder of it.")
+@click.option("--layer", type=int, default=0, show_default=True, help="Of --config: the layer, counted from 0.")
+@click.option("--kind", default="self", show_default=True, help="Of --config: self, encoder, decoder or cross.")
 @click.option("--seed", type=int, help="Seed of what is sampled.")
 @click.option("--no-cache", is_flag=True, help="Decide everything anew, and keep nothing.")
 @options
@@ -39,6 +42,9 @@ def command(name: str, wanted: bool, no_cache: bool, output: Output, **parameter
     """
     if wanted:
         return output.emit(_listing())
+    config, layer, kind = (parameters.pop(option) for option in ("config", "layer", "kind"))
+    if config is not None:
+        return output.emit(_of_model(name, config, layer, kind, parameters))
     from symattn import derivations
     from symattn.derivations.kept import kept
 
@@ -46,6 +52,18 @@ def command(name: str, wanted: bool, no_cache: bool, output: Output, **parameter
     with progress(f"deriving {name}"):
         found = (derivations.derive if no_cache else kept)(name, **given(others), **chosen(parameters))
     return output.emit(found)
+
+
+def _of_model(name: str, config: str, layer: int, kind: str, parameters: dict[str, Any]) -> Document:
+    """The formulas of one layer of a model. Raises InputError for another derivation than ``attention``."""
+    from symattn.errors import InputError
+    from symattn.sources.configurations.telling import formulas
+
+    if name != "attention":
+        raise InputError(f"--config belongs to `symattn derive attention`, not to {name}")
+    others = {option: value for option, value in parameters.items() if option not in NAMES}
+    with progress("deriving attention"):
+        return formulas(config, layer, kind, **given(others), **chosen(parameters))
 
 
 def _listing() -> Document:

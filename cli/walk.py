@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +10,12 @@ from .fields import NAMES, chosen, fields
 from .groups import Grouped
 from .output import Output, given, options
 from .progress import progress
+
+if TYPE_CHECKING:
+    from symattn.document.model import Document
+
+
+MODEL = ("config", "weights", "layer", "head", "ids")
 
 
 @click.command("walk", cls=Grouped, short_help="Walk through an example in exact numbers.")
@@ -26,6 +32,11 @@ from .progress import progress
 @click.option("--blank", metavar="STEPS", help="Leave these steps empty for a pupil: 5,6.")
 @click.option("--answers", is_flag=True, help="With --blank: add what belongs there at the end.")
 @click.option("--seed", type=int, help="Draw other numbers: small, whole, with scores that stay readable.")
+@click.option("--config", metavar="FILE", help="One head of a model: its config.json, with --weights.")
+@click.option("--weights", metavar="FILE", help="Of --config: the weights, in safetensors.")
+@click.option("--layer", type=int, help="Of --config: the layer, counted from 0.")
+@click.option("--head", type=int, help="Of --config: the head, counted from 0.")
+@click.option("--ids", metavar="N,N,...", help="Of --config: the tokens by their numbers; by default 0,1,2.")
 @fields
 @options
 def command(source: str, output: Output, **wishes: Any) -> int:
@@ -40,10 +51,30 @@ def command(source: str, output: Output, **wishes: Any) -> int:
     symattn walk eight-step --dtype float16 --no-stabilised --all
     symattn walk eight-step --seed 3 --blank 5,6 -o sheet.tex
     symattn examples show eight-step -f json -o sheet.json; symattn walk sheet.json
+    symattn walk --config config.json --weights model.safetensors --layer 0 --head 1 --ids 5,7
     """
     from symattn.derivations import walks
 
+    model = {name: wishes.pop(name) for name in MODEL}
     others = {name: wish for name, wish in wishes.items() if name not in NAMES}
     with progress("walking"):
-        found = walks.walk(source, **given(others), **chosen(wishes))
+        if model["config"] is not None:
+            found = _of_head(model, **given(others), **chosen(wishes))
+        elif lost := next((name for name in MODEL if model[name] is not None), None):
+            raise click.UsageError(f"--{lost} belongs to --config, which is not given")
+        else:
+            found = walks.walk(source, **given(others), **chosen(wishes))
     return output.emit(found)
+
+
+def _of_head(model: dict[str, Any], **wishes: Any) -> Document:
+    """The walk through one head of a model."""
+    from symattn.sources.configurations.walking import walk_head
+
+    if model["weights"] is None:
+        raise click.UsageError("--config names no numbers; mend: --weights model.safetensors")
+    words = (model["ids"] or "0,1,2").split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        raise click.UsageError(f"--ids is {model['ids'][:40]!r}; it must be whole numbers, such as 0,1,2")
+    ids = [int(word) for word in words]
+    return walk_head(model["config"], model["weights"], model["layer"] or 0, model["head"] or 0, ids, **wishes)

@@ -53,17 +53,20 @@ _BESIDE = 80  # characters of a reason beside a formula
 _SAID = ("q", "k", "v", "k_shared", "v_shared")  # their formulas say all: sums, and heads over again
 
 
-def derivation(**parameters: Any) -> Document:
-    """The steps of attention on letters: shapes, formulas, entries, and checks of each."""
+def derivation(command: str = "", **parameters: Any) -> Document:
+    """The steps of attention on letters: shapes, formulas, entries, and checks of each.
+
+    ``command`` is what made the document where its parameters are read from elsewhere, such as a model's file.
+    """
     asked = request(**parameters)
-    canonical = _parameters(asked, parameters)
+    canonical = {} if command else _parameters(asked, parameters)
     return Document(
         "derivation",
         "attention",
         ("Attention, step by step",),
         _blocks(asked),
         subtitle=_subtitle(asked),
-        command=_command(canonical),
+        command=command or _command(canonical),
         parameters=canonical,
         hints=(
             "symattn derive scaling       why the scores are divided by √d_k",

@@ -1,0 +1,97 @@
+"""The formulas of a model's attention, from its configuration: ``symattn derive attention --config config.json``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import fields as fields_of
+from dataclasses import replace
+from typing import Any
+
+from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.rotary_fields import LongRopeScaling
+from symattn.attention.spec import Attention
+from symattn.derivations.attention.document import derivation
+from symattn.derivations.attention.parameters import FLAGS, SIZES
+from symattn.derivations.sheets.schema import overridden
+from symattn.document.model import Document, Note
+from symattn.errors import InputError
+from symattn.sources.configurations.adapter import attention
+from symattn.sources.configurations.loading import configuration
+
+_MOST_HEADS = 6
+_OPTIONS = (*SIZES, "size", *FLAGS)
+
+
+def formulas(source: Any, layer: int = 0, kind: str = "self", **wishes: Any) -> Document:
+    """Every step of the attention that a configuration promises for a layer, with the grade of each formula.
+
+    The formulas do not depend on how many heads and columns there are: few are written out, and the page says what was
+    cut. ``wishes`` are sizes (``dk``, ``tokens``, …) and fields of ``Attention`` that replace those of the model.
+    Raises InputError as ``attention`` does.
+
+    >>> told = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "scale_attn_weights": True,
+    ...         "scale_attn_by_inverse_layer_idx": False}
+    >>> formulas(told).command
+    'symattn derive attention --config config.json'
+    """
+    unknown = [name for name in wishes if name not in _OPTIONS and name not in {f.name for f in fields_of(Attention)}]
+    if unknown:
+        raise InputError(f"{unknown[0]!r} is no size and no field of attention")
+    c = configuration(source)
+    changed = {name: value for name, value in wishes.items() if name not in _OPTIONS}
+    spec = attention(c, layer, kind)
+    spec = overridden(spec, changed) if changed else spec
+    shown, words = cut(spec)
+    sizes = {name: value for name, value in wishes.items() if name in _OPTIONS}
+    if kind == "cross":
+        sizes.setdefault("cross", True)
+    if isinstance(shown.position, Rotary) and shown.position.width:
+        sizes.setdefault("dk", shown.position.width + 2)
+    told = {f.name: getattr(shown, f.name) for f in fields_of(Attention) if getattr(shown, f.name) != f.default}
+    told["scale"] = "1/sqrt(d_k)" if shown.scale is None else shown.scale
+    page = derivation(_command(source, layer, kind, wishes), **told, **sizes)
+    notes = [f"{c.model_type}, layer {layer}{'' if kind == 'self' else ', ' + kind}: {spec!r}."]
+    notes += [f"Of the model's sizes few are written out: {'; '.join(words)}."] if words else []
+    return replace(page, blocks=(*(Note((words,)) for words in notes), *page.blocks))
+
+
+def cut(spec: Attention) -> tuple[Attention, list[str]]:
+    """The specification with few heads and rotated columns, and what was cut, in words."""
+    shown, words = _few_heads(spec)
+    place = shown.position
+    if isinstance(place, Rotary):
+        if place.width and place.width > 2:
+            words.append(f"{place.width} rotated columns are cut to 2")
+            place = replace(place, width=2)
+        if isinstance(place.scaling, LongRopeScaling):
+            words.append(f"factors of {len(place.scaling.short)} pairs are cut to the first")
+            first = replace(place.scaling, short=place.scaling.short[:1], long=place.scaling.long[:1])
+            place = replace(place, scaling=first)
+        shown = replace(shown, position=place)
+    return shown, words
+
+
+def _few_heads(spec: Attention) -> tuple[Attention, list[str]]:
+    """Two heads of keys and four that read them; where each has its own, two, or six if slopes are by their number."""
+    if spec.heads <= _MOST_HEADS:
+        return spec, []
+    keys = spec.key_heads
+    if keys == spec.heads:
+        few = 2 if keys & (keys - 1) == 0 else _MOST_HEADS
+        return replace(spec, heads=few, kv_heads=None), [f"{keys} heads are cut to {few}"]
+    group = 1 if keys == 1 else 2
+    words = f"{spec.heads} heads, {keys} of keys and values, are cut to {2 * group} and {group}"
+    return replace(spec, heads=2 * group, kv_heads=group), [words]
+
+
+def _command(source: Any, layer: int, kind: str, wishes: dict[str, Any]) -> str:
+    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "config.json"
+    words = ["symattn derive attention --config", shlex.quote(path)]
+    words += [f"--layer {layer}"] if layer else []
+    words += [f"--kind {kind}"] if kind != "self" else []
+    for name, value in wishes.items():
+        option = name.replace("_", "-")
+        flag = f"--{option}" if value else f"--no-{option}"
+        words.append(flag if isinstance(value, bool) else f"--{option} {shlex.quote(str(value))}")
+    return " ".join(words)

@@ -1,0 +1,92 @@
+"""A walk through one head of a checkpoint: ``symattn walk --config config.json --weights model.safetensors``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.positions.alibi import slopes
+from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.spec import Attention
+from symattn.derivations.sheets.fields import changed
+from symattn.derivations.walks import walk
+from symattn.document.model import Document, Note
+from symattn.errors import InputError
+from symattn.sources.configurations.adapter import attention, family_of
+from symattn.sources.configurations.checkpoints import Checkpoint
+from symattn.sources.configurations.loading import configuration
+from symattn.sources.configurations.weights import inputs
+
+#: The arrays that scores are made of: the last of these that a run has.
+_QUERIES, _KEYS = ("q", "q_normed", "q_rotated", "q_joined"), ("k", "k_normed", "k_rotated", "k_joined")
+_MOST_IDS = 32
+NOTE = (
+    "Queries, keys and values are those of {head}, computed in float64 by the definition from the weights of the file: "
+    "projected, and normalised and rotated where the model does so. From there on every number is exact. The tokens "
+    "are rows {ids} of the embedding, not the output of a layer before, and no norm is applied to them."
+)
+
+
+def walk_head(
+    config: Any,
+    weights: str | os.PathLike[str],
+    layer: int = 0,
+    head: int = 0,
+    ids: Sequence[int] = (0, 1, 2),
+    **wishes: Any,
+) -> Document:
+    """Walk through one head of a checkpoint on a few of its tokens, from queries, keys and values on.
+
+    ``config`` is what ``attention`` takes, ``weights`` a file of safetensors, ``ids`` the numbers of the tokens;
+    ``wishes`` are those of ``walk``. Raises InputError where files, layer, head or tokens are not there.
+    """  # fmt: skip
+    if not 1 <= len(ids) <= _MOST_IDS:
+        raise InputError(f"{len(ids)} tokens are asked for; a walk takes 1 to {_MOST_IDS}")
+    c = configuration(config)
+    spec = attention(c, layer)
+    if not 0 <= head < spec.heads:
+        raise InputError(f"head {head} is asked for; {c} has {spec.heads}, counted from 0")
+    file = Checkpoint(weights)
+    arrays = inputs(file.attention(layer), spec, family_of(c))
+    plain, given = of_head(spec, {"x": file.rows(ids), **arrays}, head)
+    page = walk({"inputs": given, "attention": changed(plain)}, **wishes)
+    words = NOTE.format(head=f"head {head} of layer {layer}", ids=", ".join(map(str, ids)))
+    return replace(page, blocks=(Note((words,)), *page.blocks), command=_command(config, weights, layer, head, ids))
+
+
+def of_head(spec: Attention, arrays: dict[str, np.ndarray], head: int) -> tuple[Attention, dict[str, Any]]:
+    """The attention of one head from its queries, keys and values on, and these, with its sink, slope or biases."""
+    found = spec.trace(**arrays)
+    group = 1 if spec.latent else spec.heads // spec.key_heads
+    q, k = (next(found[name] for name in reversed(names) if name in found) for names in (_QUERIES, _KEYS))
+    given: dict[str, Any] = {"q": _of(q, head), "k": _of(k, head // group), "v": _of(found["v"], head // group)}
+    position = spec.position
+    if isinstance(position, Rotary):
+        position = None
+    elif isinstance(position, Alibi):
+        given["slopes"] = np.asarray(slopes(spec.heads, np.zeros(1)))[head : head + 1]
+        position = replace(position, slopes="given")
+    elif isinstance(position, Buckets):
+        given["b_rel"] = arrays["b_rel"][:, head : head + 1]
+    elif position is not None:
+        raise InputError(f"{type(position).__name__} takes queries and keys of tokens, which a walk of a head has not")
+    if spec.sink == "given":
+        given["sink"] = arrays["sink"][head : head + 1]
+    plain = replace(spec, heads=1, kv_heads=None, latent=None, qk_norm=None, eps=0, position=position)
+    return plain, given
+
+
+def _of(array: np.ndarray, head: int) -> np.ndarray:
+    """The array of one head; those that all heads share have one alone."""
+    return array if array.ndim == 2 else array[min(head, len(array) - 1)]
+
+
+def _command(config: Any, weights: str | os.PathLike[str], layer: int, head: int, ids: Sequence[int]) -> str:
+    path = os.fspath(config) if isinstance(config, (str, os.PathLike)) else "config.json"
+    told = f"--layer {layer} --head {head} --ids {','.join(map(str, ids))}"
+    return f"symattn walk --config {shlex.quote(path)} --weights {shlex.quote(os.fspath(weights))} {told}"
