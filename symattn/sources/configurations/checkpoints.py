@@ -29,8 +29,8 @@ class Checkpoint:
             raise MissingExtra("safetensors", "transformers") from error
         self.path = str(path)
         try:
-            self.file: Any = safe_open(self.path, framework="np")
-            self.names: tuple[str, ...] = tuple(self.file.keys())
+            opened: Any = safe_open(self.path, framework="np")
+            self.file, self.names = opened, tuple(map(str, opened.keys()))
         except (SafetensorError, OSError, ValueError) as error:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise InputError(f"{self.path} is no safetensors file that can be read: {first[:160]}") from None
