@@ -41,6 +41,12 @@ def generation(
     errors seen in the model's own type, scaled by the ratio of the unit roundoffs. The grade is ``sampled``. Rigorous
     is that |way − prefill| in that type is at most the sum of both sides' distances from their float64 selves and of
     the difference in float64. Raises ``InputError`` for what is no such model.
+
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=11, **sizes)).eval()
+    >>> generation(model, 8, ways=["token by token"]).wrong
+    ()
     """
     models.checked(model)
     plan, sequences = _chosen(ways, caches or {}), _sequences(model, tokens, seed)

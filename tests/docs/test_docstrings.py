@@ -19,10 +19,15 @@ def module_of(file: Path) -> str:
 
 # Examples that verify something run whole verifications.
 LONG = ("symattn.strategies", "symattn.verification.report", "symattn.sources.verify", "symattn.testing")
+MARKS = {
+    "symattn.auditing.audit": pytest.mark.torch,
+    "symattn.comparing.generation": pytest.mark.transformers,
+    **dict.fromkeys(LONG, pytest.mark.deep),
+}
 NAMES = [module_of(file) for file in FILES]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.deep if n in LONG else ()) for n in NAMES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=MARKS.get(n, ())) for n in NAMES])
 def test_examples_of_a_module(name: str) -> None:
     played = doctest.testmod(import_module(name))
     assert (played.failed, played.attempted > 0) == (0, True)

@@ -15,6 +15,7 @@ from tests.docs.pages import PAGES, ROOT
 
 ALL = (*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md")
 _PATH = re.compile(r"`((?:symattn|tests|docs|cli|benchmarks)/[\w./-]*)`")
+_CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)  # in which brackets are no links
 _LINK = re.compile(r"\]\(([^):#]+)(?:#[^)]*)?\)")
 WORDS = {10: "ten", 15: "fifteen", 16: "sixteen", 17: "seventeen", 18: "eighteen", 19: "nineteen", 20: "twenty"}
 
@@ -22,7 +23,7 @@ WORDS = {10: "ten", 15: "fifteen", 16: "sixteen", 17: "seventeen", 18: "eighteen
 def missing(text: str, folder: Path) -> list[str]:
     """The files that a page in ``folder`` names, from the root or as a link, and that are not there."""
     named = [(path, ROOT / path) for path in _PATH.findall(text)]
-    linked = [(link, folder / link) for link in _LINK.findall(text)]
+    linked = [(link, folder / link) for link in _LINK.findall(_CODE.sub("", text))]
     return [name for name, path in named + linked if not path.exists()]
 
 
@@ -34,6 +35,7 @@ def test_files_that_are_named_are_there(page: Path) -> None:
 def test_a_file_that_is_not_there_is_seen() -> None:
     text = "`symattn/errors.py`, `symattn/none.py`, [a](first.md), [b](none.md#x), [c](https://example.org/none)"
     assert missing(text, ROOT / "docs") == ["symattn/none.py", "none.md"]
+    assert missing("```python\nkernel[(2,)](q, k)\n```\n[b](none.md)", ROOT / "docs") == ["none.md"]
 
 
 def test_the_changelog_counts_right(capsys: pytest.CaptureFixture[str]) -> None:
