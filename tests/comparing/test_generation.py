@@ -127,11 +127,12 @@ def all_columns(mask: Any, past: int) -> Any:
 
 
 def deaf(family: str) -> Any:
-    """A model that does not look at the mask of padding."""
+    """A model that takes padding for tokens. (Without any mask, transformers takes positions for packed documents.)"""
     base = families.cls(family)
 
     def forward(self: Any, *given: Any, attention_mask: Any = None, **told: Any) -> Any:
-        return base.forward(self, *given, **told)
+        ones = None if attention_mask is None else attention_mask.new_ones(attention_mask.shape)
+        return base.forward(self, *given, attention_mask=ones, **told)
 
     return families.made(family, type(base.__name__, (base,), {"forward": forward}))
 
