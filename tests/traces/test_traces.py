@@ -73,16 +73,21 @@ def test_what_stands_beside_the_output_is_judged(tmp_path: Path, name: str) -> N
 
 @pytest.mark.deep
 def test_large_files_are_judged_in_little_memory(tmp_path: Path) -> None:
-    n, d, heads = 2048, 64, 8
-    random = np.random.default_rng(0)
-    arrays = {m: random.standard_normal((1, heads, n, d), np.float32).astype(ml_dtypes.bfloat16) for m in CORE}
-    path, spec = write(tmp_path / "t.safetensors", arrays), Attention(causal=True, heads=heads)
-    tracemalloc.start()
-    report = verify_trace(path, spec, rows=4)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert report.verdict.value == "fault"
-    assert most < 12 * n * d * 8  # a dozen arrays of one head in float64; the file holds 32
+    """Of four times as many heads hardly more is held at a time: the arrays of one head, not those of the file."""
+
+    def most(heads: int) -> int:
+        arrays = {m: random.standard_normal((1, heads, n, d), np.float32).astype(ml_dtypes.bfloat16) for m in CORE}
+        path = write(tmp_path / f"{heads}.safetensors", arrays)
+        tracemalloc.start()
+        report = verify_trace(path, Attention(causal=True, heads=heads), rows=4)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert report.verdict.value == "fault"
+        return found
+
+    n, d, random = 2048, 64, np.random.default_rng(0)
+    most(1)  # what is imported at the first call
+    assert most(8) < 1.2 * most(2)
 
 
 def test_npz_and_the_other_order_of_axes(tmp_path: Path) -> None:
