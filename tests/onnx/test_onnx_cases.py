@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import importlib.metadata
-import tomllib
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,8 +47,7 @@ def test_every_case_that_the_package_holds_is_there() -> None:
 
 
 def test_the_version_is_the_one_that_is_pinned() -> None:
-    extra = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert extra["onnx"] == [f"onnx=={importlib.metadata.version('onnx')}"]
+    assert f"onnx=={importlib.metadata.version('onnx')}" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").split()
     assert sum(held().values()) == 178
 
 
