@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from .errors import Status, say
+from .groups import Grouped
 from .output import Output, options
 
 
@@ -22,7 +23,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@command.command("list", cls=Grouped)
 @options
 def list_(output: Output) -> int:
     """List the faults: names, first wrong step, specification, words and reports."""
@@ -32,7 +33,7 @@ def list_(output: Output) -> int:
     return output.emit(listed(corpus()))
 
 
-@command.command("show")
+@command.command("show", cls=Grouped)
 @click.argument("name")
 @options
 def show(name: str, output: Output) -> int:
@@ -43,7 +44,7 @@ def show(name: str, output: Output) -> int:
     return output.emit(shown(named(name)))
 
 
-@command.command("run")
+@command.command("run", cls=Grouped)
 @click.argument("name", required=False)
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the inputs; by default 0.")
 @click.option("-o", "--output", "path", metavar="FILE.npz", help="Write inputs and outputs into a file of NumPy.")
@@ -73,7 +74,7 @@ def run(name: str | None, seed: int, path: str | None, every: bool, force: bool,
     return Output(form).emit(compared(map(found, faults)))
 
 
-@command.command("export")
+@command.command("export", cls=Grouped)
 @click.option("-o", "--output", "folder", required=True, metavar="DIR", help="The folder to write.")
 @click.option("--seeds", type=click.IntRange(1, 100), default=1, help="Samples of each fault; by default 1.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
