@@ -13,25 +13,30 @@ import click
 from . import stream
 from .choices import Choice
 from .errors import say
+from .groups import Grouped, under
 from .output import FORMATS, _output
 from .verify import DTYPES
 
+_TRIED = under("What is verified")
+_WHERE = under("Where it runs")
+_SUMMARY = under("The summary")
 
-@click.command("campaign", short_help="Verify many targets, specifications and dtypes at once.")
+
+@click.command("campaign", cls=Grouped, short_help="Verify many targets, specifications and dtypes at once.")
 @click.argument("what", nargs=-1, metavar="FILE.toml|TARGET...")
-@click.option("--spec", "specs", multiple=True, metavar="FIELD[=VALUE],...", help="A specification, or plain.")
-@click.option("--dtypes", metavar="DTYPE,...", help="Types of the inputs; by default float32.")
-@click.option("--budget", type=float, metavar="SECONDS", help="Upper limit of the time of each verification.")
-@click.option("--examples", type=click.IntRange(0), help="Number of inputs at random, for each verification.")
+@_TRIED("--spec", "specs", multiple=True, metavar="FIELD[=VALUE],...", help="A specification, or plain.")
+@_TRIED("--dtypes", metavar="DTYPE,...", help="Types of the inputs; by default float32.")
+@_TRIED("--budget", type=float, metavar="SECONDS", help="Upper limit of the time of each verification.")
+@_TRIED("--examples", type=click.IntRange(0), help="Number of inputs at random, for each verification.")
 @click.option("-o", "--output", "path", metavar="DIR", help="Where results are kept; with --summary, a file.")
-@click.option("--summary", metavar="DIR", help="Verify nothing; tell what the results in DIR say.")
-@click.option("--backend", type=Choice(("joblib", "dask")), default="joblib", help="All cores by joblib, or dask.")
-@click.option("--scheduler", metavar="ADDRESS", help="Where the cluster is, such as tcp://host:8786; by default here.")
-@click.option("--jobs", "cores", type=int, default=-1, help="Processes; by default as many as there are cores.")
-@click.option("-f", "--format", "form", type=Choice(FORMATS), help="Form of the summary; by default text.")
-@click.option("--force", is_flag=True, help="Replace the summary's file even if symattn did not write it.")
-@click.option("--ascii/--unicode", "ascii", default=None, help="Plain letters; by default where stdout needs it.")
-@click.option("--color", "colour", type=Choice(("auto", "always", "never")), default="auto", help="Colour.")
+@_SUMMARY("--summary", metavar="DIR", help="Verify nothing; tell what the results in DIR say.")
+@_WHERE("--backend", type=Choice(("joblib", "dask")), default="joblib", help="All cores by joblib, or dask.")
+@_WHERE("--scheduler", metavar="ADDRESS", help="Where the cluster is, such as tcp://host:8786; by default here.")
+@_WHERE("--jobs", "cores", type=int, default=-1, help="Processes; by default as many as there are cores.")
+@_SUMMARY("-f", "--format", "form", type=Choice(FORMATS), help="Form of the summary; by default text.")
+@_SUMMARY("--force", is_flag=True, help="Replace the summary's file even if symattn did not write it.")
+@_SUMMARY("--ascii/--unicode", "ascii", default=None, help="Plain letters; by default where stdout needs it.")
+@_SUMMARY("--color", "colour", type=Choice(("auto", "always", "never")), default="auto", help="Colour.")
 def command(
     what: tuple[str, ...],
     path: str | None,

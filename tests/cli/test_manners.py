@@ -61,7 +61,7 @@ def test_every_command_has_its_options_in_groups(name: str) -> None:
     command = command_of(name)
     several = command.commands.values() if isinstance(command, click.Group) else [command]
     titled = [c for c in several if any(o.name == "colour" for o in c.params)]
-    assert all(isinstance(c, Grouped) for c in titled) or name == "campaign"
+    assert all(isinstance(c, Grouped) for c in titled)
 
 
 @pytest.mark.parametrize(("typed", "option"), [("--d-k", "--dk"), ("--d_k", "--dk")])
