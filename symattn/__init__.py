@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from symattn.comparing.generation import generation
     from symattn.derivations import derive
     from symattn.derivations.claims import claim
+    from symattn.derivations.exercises import exercises
     from symattn.derivations.walks import walk
     from symattn.document.model import Document
     from symattn.drawing import draw
@@ -102,6 +103,7 @@ _WHERE = {
     "enclose_rows": "symattn.attention.enclosed",
     "explore": "symattn.drawing.explore",
     "evaluate": "symattn.attention.layers.evaluation",
+    "exercises": "symattn.derivations.exercises",
     "generation": "symattn.comparing.generation",
     "jvp": "symattn.attention.derivative",
     "kind": "symattn.arrays",
@@ -160,6 +162,7 @@ __all__ = [
     "enclose",
     "enclose_rows",
     "evaluate",
+    "exercises",
     "explore",
     "generation",
     "jvp",
