@@ -19,6 +19,11 @@ def test_public_names_are_those_of_the_page() -> None:
     assert sorted(named(ROOT / "docs" / "api.md")) == sorted(symattn.__all__)
 
 
+def test_the_reference_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)$", page, re.M)) == sorted(symattn.__all__)
+
+
 def test_every_public_name_is_there_and_is_told() -> None:
     for name in symattn.__all__:
         value = getattr(symattn, name)
