@@ -1,4 +1,4 @@
-"""``symattn faults``: faults that attention code has had, as data for any tool."""
+"""``symattn faults``: mistakes of attention code, as data for any tool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .groups import Grouped
 from .output import Output, options
 
 
-@click.group("faults", short_help="Faults that attention code has had, as data for any tool.")
+@click.group("faults", short_help="Mistakes of attention code, as data for any tool.")
 def command() -> None:
     """List, show, run or export the corpus of faults: mistakes by rule, many of which resemble public reports.
 
@@ -46,16 +46,16 @@ def show(name: str, output: Output) -> int:
 
 @command.command("run", cls=Grouped)
 @click.argument("name", required=False)
-@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the inputs; by default 0.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the inputs in the file; by default 0.")
 @click.option("-o", "--output", "path", metavar="FILE.npz", help="Write inputs and outputs into a file of NumPy.")
 @click.option("--all", "every", is_flag=True, help="Say of every fault which rule finds it; takes minutes.")
 @click.option("--force", is_flag=True, help="Replace the file.")
 @click.option("-f", "--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", help="Form.")
-def run(name: str | None, seed: int, path: str | None, every: bool, force: bool, form: str) -> int:
-    """Draw inputs by a seed, and give what a right program and one with the fault NAME give for them.
+def run(name: str | None, seed: int | None, path: str | None, every: bool, force: bool, form: str) -> int:
+    """Say which rule finds the fault NAME: torch's default tolerances, twice the error of a baseline, or symattn's
+    bound with the inputs of verify.
 
-    Without a file it says which rule finds the fault: torch's default tolerances, twice the error of a baseline, and
-    symattn's bound with the inputs of verify.
+    With -o it draws inputs by a seed instead, and writes them with what a right program and the wrong one give.
     """
     from symattn.faults import corpus, export
     from symattn.faults.found import found
@@ -63,13 +63,15 @@ def run(name: str | None, seed: int, path: str | None, every: bool, force: bool,
 
     if (name is None) == (not every) or (every and path is not None):
         raise click.UsageError("give one NAME, or --all without -o.")
+    if seed is not None and path is None:
+        raise click.UsageError("--seed is for the file that -o writes.")
     faults = corpus.corpus() if name is None else (corpus.named(name),)
     if path is not None:
         from symattn.render import files
 
         if not path.endswith(".npz"):
             raise click.UsageError(f"{path}: a file of NumPy ends in .npz.")
-        files.write(Path(path), export.packed(corpus.sample(faults[0], seed)), force)
+        files.write(Path(path), export.packed(corpus.sample(faults[0], seed or 0)), force)
         return Status.HOLDS
     return Output(form).emit(compared(map(found, faults)))
 

@@ -24,7 +24,7 @@ TABLE = {
     "report": ("report", "Write the book: every theorem with its proof, grade and false variant."),
     "verify": ("verify", "Does my code do it? Verify a function against exact mathematics."),
     "compare": ("compare", "Which of my two back-ends is wrong? Judge both by the bound."),
-    "faults": ("faults", "Faults that attention code has had, as data for any tool."),
+    "faults": ("faults", "Mistakes of attention code, as data for any tool."),
     "arithmetic": ("arithmetic", "What does my kernel store? Tell the arithmetic of half precision by its bits."),
     "audit": ("audit", "What does my model do? Audit every call of attention in a script."),
     "campaign": ("campaign", "Verify many targets, specifications and dtypes at once."),

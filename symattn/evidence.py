@@ -40,7 +40,7 @@ _MEANS = {
     Grade.CHECKED: "exactly, at the sizes that are listed, and hard to fool",
     Grade.TESTED: "by a random identity test whose probability of a wrong yes is at most ε",
     Grade.ENCLOSED: "rigorously, for this input",
-    Grade.SAMPLED: "floating point agreed on what was tried",
+    Grade.SAMPLED: "floating point on what was tried: it agreed, or it differed in a way that no counterexample proves",
     Grade.REFUTED: "there is a counterexample, which is printed",
     Grade.UNDECIDED: "nothing is known, which is never a pass",
 }

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from symattn.comparing.common import EXIT, plain
 from symattn.comparing.together import Given, Place, Together
 from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
 from symattn.verification.report import Report
 from symattn.verification.telling import sentence, typeset
 
-_EXIT = {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}
 NAMES = ("first", "second")
 _SHOWN = 400  # signs of an array
 
@@ -34,7 +34,7 @@ class Side:
         """As JSON has it."""
         report = self.report
         return {
-            "target": report.target, "verdict": report.verdict.value, "worst_ratio": _json(self.worst),
+            "target": report.target, "verdict": report.verdict.value, "worst_ratio": plain(self.worst),
             "grade": report.grade.grade.value, "faults": [fault.record() for fault in report.faults],
             "missing": list(report.missing), "notes": list(report.notes),
         }  # fmt: skip
@@ -76,7 +76,7 @@ class Comparison(Printable):
     @property
     def exit_code(self) -> int:
         """0 no fault, 1 a fault, 3 undecided."""
-        return _EXIT[self.verdict]
+        return EXIT[self.verdict]
 
     @property
     def words(self) -> str:
@@ -91,7 +91,7 @@ class Comparison(Printable):
         if self.verdict is Verdict.UNDECIDED:
             return "Undecided: " + ("no inputs go to both" if not self.together.cases else "see what a verdict needs")
         same = self.together.equal == self.together.cases
-        return "Both have no fault, and " + ("they are equal bit for bit" if same else "they differ by rounding alone")
+        return "Both have no fault, and " + ("they are equal" if same else "they differ by rounding alone")
 
     def __repr__(self) -> str:
         return self._brief(f"comparison: {self.words}")
@@ -125,7 +125,8 @@ class Comparison(Printable):
 
     @property
     def _grade(self) -> Grade:
-        grades = {Verdict.FAULT: Grade.REFUTED, Verdict.NO_FAULT: Grade.SAMPLED}
+        refuted = any(self.together.wrong) or any(s.report.grade.grade is Grade.REFUTED for s in self.sides)
+        grades = {Verdict.FAULT: Grade.REFUTED if refuted else Grade.SAMPLED, Verdict.NO_FAULT: Grade.SAMPLED}
         return grades.get(self.verdict, Grade.UNDECIDED)
 
     def _table(self) -> Table:
@@ -158,7 +159,7 @@ class Comparison(Printable):
             return
         yield Heading(("Both on the same inputs",))
         yield Paragraph((
-            f"{found.cases} inputs: {found.equal} are equal bit for bit; of the others the largest difference is "
+            f"{found.cases} inputs: {found.equal} are equal; of the others the largest difference is "
             f"{ratio(found.apart)} times what one implementation may be off by, and two that are right may be 2 times "
             f"that apart. Grade: {self._grade.value}.",
         ))  # fmt: skip
@@ -189,7 +190,3 @@ def _array(values: object) -> str:
 def ratio(x: float) -> str:
     """A number of two digits, as a reader sees it."""
     return "not finite" if x == inf else f"{x:.2g}"
-
-
-def _json(x: float) -> float | str:
-    return x if abs(x) < inf else str(x)

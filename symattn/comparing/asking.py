@@ -102,8 +102,13 @@ class Asked:
             sees, should = (_moved(x, y, at.room) for x, y in zip(after, before, strict=True))
             lost += [token] if should and not sees else []
             beyond += [token] if sees and not should else []
-        padding = way.padding and _moved(self._at(way, self.sequences, self.pad + 1, at), before[0], at.room)
+        padding = way.padding and _moved(self._at(way, self.sequences, self._other_pad, at), before[0], at.room)
         return _in_words(lost, beyond, bool(padding))
+
+    @property
+    def _other_pad(self) -> int:
+        """A word besides the one that fills up, whichever that is."""
+        return self.pad - 1 if self.pad else 1
 
     def _changed(self, item: int, token: int) -> tuple[Array, ...]:
         """The sequences with another word at one place."""

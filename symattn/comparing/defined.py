@@ -14,6 +14,7 @@ from symattn.attention.spec import Attention
 from symattn.errors import Refused
 
 NAME = "symattn-definition"
+_FORBIDS = -1e4  # in a mask that is added: what is as low forbids a key, in every format
 #: Arrays that say nothing about the scores beside the mask.
 _HARMLESS = ("position_ids", "cache_position", "s_aux", "position_embeddings", "attention_mask")
 
@@ -73,5 +74,10 @@ def _mask(given: Any, n_q: int, n_k: int) -> np.ndarray:
     """The mask as booleans (b, n_q, n_k); without one all keys are seen by one query, and earlier ones by several."""
     if given is None:
         return np.tri(n_q, n_k, n_k - n_q, dtype=bool)[None]
-    found = given[:, 0, :, :n_k].detach().cpu().numpy()
-    return np.asarray(found if found.dtype == bool else found > -1e30)
+    found = given[:, 0, :, :n_k].detach().cpu()
+    found = (found.double() if found.dtype.is_floating_point else found).numpy()
+    if found.dtype == bool:
+        return np.asarray(found)
+    if not ((found == 0) | (found <= _FORBIDS)).all():
+        raise Undefined("the model adds a bias to its mask, which the definition is not told of")
+    return np.asarray(found == 0)

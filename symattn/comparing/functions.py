@@ -70,7 +70,7 @@ def compare(
         return called((first, second)[k], request)
 
     sides = tuple(Side(report.target, report) for report in reports)
-    return _answer(sides, spec, told | {"precision": arithmetic}, opened)
+    return _answer(sides, spec, told | {"precision": arithmetic, "budget": budget}, opened)
 
 
 def compare_targets(
@@ -109,7 +109,7 @@ def compare_targets(
 
     progress("both on the same inputs")
     sides = tuple(Side(name, report) for name, report in zip(names, reports, strict=True))
-    found = _answer(sides, spec, told | {"precision": Precision.of(dtype, contract)}, opened)
+    found = _answer(sides, spec, told | {"precision": Precision.of(dtype, contract), "budget": budget}, opened)
     return replace(found, command=_command(reports[0].command, second, passed), notes=(*notes, *found.notes))
 
 
@@ -138,7 +138,13 @@ def _session(runner: Runner, spec: Specification, told: Mapping[str, Any]) -> Se
     domain = narrowed(runner, told["domain"]) or Domain()
     examples = min(told["examples"], _FEWER)
     return Session(
-        runner, _subject(spec, runner), told["precision"], domain, told["seed"], examples=examples, budget=engine.BUDGET
+        runner,
+        _subject(spec, runner),
+        told["precision"],
+        domain,
+        told["seed"],
+        examples=examples,
+        budget=told["budget"],
     )
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from symattn.comparing.common import EXIT, plain
 from symattn.comparing.held import Difference
 from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
 
-_EXIT = {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}
 _ROUGH = 16.0  # times the rounding of the prefill, above which it is told
+#: What counts as rounding is measured, so that a fault is no more than sampled.
 _GRADES = {Verdict.NO_FAULT: Grade.SAMPLED, Verdict.FAULT: Grade.SAMPLED, Verdict.UNDECIDED: Grade.UNDECIDED}
 
 
@@ -56,9 +57,9 @@ class Row:
         """As JSON has it."""
         return {
             "way": self.way, "verdict": self.verdict, "reason": self.reason,
-            "first": self.first.record() if self.first else None, "of room": _plain(self.used),
-            "off in float64": _plain(self.off), "apart": _plain(self.apart), "rounding": _plain(self.rounding),
-            "rounding of prefill": _plain(self.prefill),
+            "first": self.first.record() if self.first else None, "of room": plain(self.used),
+            "off in float64": plain(self.off), "apart": plain(self.apart), "rounding": plain(self.rounding),
+            "rounding of prefill": plain(self.prefill),
         }  # fmt: skip
 
 
@@ -75,7 +76,7 @@ class Generation(Printable):
     tokens: int
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
-    asked: bool = False
+    asked: frozenset[str] = frozenset()
 
     @property
     def wrong(self) -> tuple[str, ...]:
@@ -87,13 +88,13 @@ class Generation(Printable):
         """A fault, no fault, or undecided."""
         if self.wrong:
             return Verdict.FAULT
-        missing = [row for row in self.rows if row.reason]
-        return Verdict.UNDECIDED if len(missing) == len(self.rows) or (self.asked and missing) else Verdict.NO_FAULT
+        missing = {row.way for row in self.rows if row.reason}
+        return Verdict.UNDECIDED if len(missing) == len(self.rows) or missing & self.asked else Verdict.NO_FAULT
 
     @property
     def exit_code(self) -> int:
         """0 no fault, 1 a fault, 3 undecided."""
-        return _EXIT[self.verdict]
+        return EXIT[self.verdict]
 
     def __getitem__(self, way: str) -> Row:
         """The row of a way."""
@@ -123,7 +124,9 @@ class Generation(Printable):
         for row in self.rows:
             if row.first is not None:
                 yield Paragraph((Code(row.way), f" {_told(row.first)}"))
-        if not self.wrong:
+        if all(row.reason for row in self.rows):
+            yield Paragraph(("No way could be run.",))
+        elif not self.wrong:
             yield Paragraph(("Every way that ran says the same as the prefill, but for rounding.",))
 
     def _table(self) -> Table:
@@ -175,7 +178,3 @@ def _line(row: Row) -> tuple[tuple[str, ...], ...]:
         return ((row.way,), (row.verdict,), *[("",)] * 6)
     numbers = tuple((f"{x:.1g}",) for x in (row.off, row.apart, row.rounding, row.prefill))
     return ((row.way,), (row.verdict,), (at.layer if at else "",), (str(at.token) if at else "",), *numbers)
-
-
-def _plain(x: float) -> float | str:
-    return x if abs(x) < float("inf") else str(x)

@@ -53,12 +53,13 @@ def generation(
     dtype, pad = str(model.dtype).removeprefix("torch."), getattr(model.config, "pad_token_id", None)
     own, wide = Model(model, wide=False), Model(model, wide=True)
     reference = Reference.of(own, wide, sequences)
-    asked = Asked(
+    each = Asked(
         own, wide, reference, sequences, positions, int(pad) if isinstance(pad, int) and pad >= 0 else 0, dtype
     )
     notes = tuple(_notes(model, reference, len(sequences[0])))
-    rows = tuple(map(asked.row, plan))
-    return Generation(type(model).__name__, dtype, len(sequences[0]), rows, notes, ways is not None)
+    rows = tuple(map(each.row, plan))
+    asked = (way.name for way in (plan if ways is not None else of_caches(caches or {})))
+    return Generation(type(model).__name__, dtype, len(sequences[0]), rows, notes, frozenset(asked))
 
 
 def _chosen(names: Sequence[str] | None, caches: Mapping[str, Cache]) -> tuple[Way, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.formats import Format
+from symattn.comparing.common import plain
 from symattn.comparing.models import Array, Read
 
 _ROOM = 2.0**10  # times the rounding that was measured, scaled to float64: what counts as rounding there
@@ -38,7 +39,7 @@ class Difference:
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
-            "sequence": self.item, "layer": self.layer, "token": self.token, "off": _plain(self.off),
+            "sequence": self.item, "layer": self.layer, "token": self.token, "off": plain(self.off),
             "room": self.room, "seen": self.seen,
         }  # fmt: skip
 
@@ -109,7 +110,3 @@ def _finite(a: Array) -> float:
 def _largest(a: Array) -> Array:
     found: Array = np.abs(a).max(axis=-1)
     return found
-
-
-def _plain(x: float) -> float | str:
-    return x if abs(x) < float("inf") else str(x)

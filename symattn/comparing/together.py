@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from symattn.comparing.common import plain
 from symattn.errors import SymattnError
 from symattn.verification.engine import Session
 from symattn.verification.judged import Case, Judged
 from symattn.verification.report import Fault
 
 CASES = 200  # that both get
+_LEAST = float(np.finfo(np.float64).smallest_subnormal)  # of what differs, where anything is allowed
 _KEPT = 4096  # entries of the inputs of a place, beyond which they are not written into a report
 
 
@@ -27,7 +29,7 @@ class Given:
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {"got": _plain(self.got), "error / allowed": _plain(self.ratio)}
+        return {"got": plain(self.got), "error / allowed": plain(self.ratio)}
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,9 @@ class Place:
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
-            "case": self.case, "output": self.output, "index": list(self.index), "exact": _plain(self.exact),
-            "allowed": _plain(self.allowed), "first": self.first.record(), "second": self.second.record(),
-            "difference / allowed": _plain(self.apart), "inputs": dict(self.inputs),
+            "case": self.case, "output": self.output, "index": list(self.index), "exact": plain(self.exact),
+            "allowed": plain(self.allowed), "first": self.first.record(), "second": self.second.record(),
+            "difference / allowed": plain(self.apart), "inputs": dict(self.inputs),
         }  # fmt: skip
 
 
@@ -62,7 +64,7 @@ class Together:
     """Both sides on the same inputs.
 
     cases    how many both gave numbers for
-    equal    how many of these are equal bit for bit
+    equal    how many of these are equal; 0 and −0 are, and so are two NaNs
     wrong    of each side, how many calls are none that an implementation may give
     apart    the largest |first − second| in parts of what is allowed, of all entries
     first    the first place at which they differ (None: nowhere)
@@ -198,8 +200,4 @@ def _apart(a: np.ndarray, b: np.ndarray, limits: np.ndarray) -> np.ndarray:
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(all="ignore"):
         found = np.abs(a - b) / limits
-    return np.where(same, 0.0, np.where(np.isnan(found), np.inf, found))
-
-
-def _plain(x: float) -> float | str:
-    return x if abs(x) < float("inf") else str(x)
+    return np.where(same, 0.0, np.where(np.isnan(found), np.inf, np.maximum(found, _LEAST)))

@@ -1,1 +1,1 @@
-"""Faults that attention code has had, as data: wrong and right outputs that other tools can be tried on."""
+"""Mistakes of attention code, as data: wrong and right outputs that other tools can be tried on."""

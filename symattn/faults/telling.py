@@ -52,6 +52,7 @@ def compared(rows: Iterable[Found]) -> Document:
     counts = {name: sum(r.rules[name] for r in found) for name in RULES}
     counts["symattn"] = sum(r.after is not None for r in found)
     words = ", ".join(f"{name} {count}" for name, count in counts.items())
+    of = found[0].fault.name if len(found) == 1 else "--all"
     blocks = (
         Table(columns, lines),
         Paragraph((f"Found, of {len(found)}: {words}.",)),
@@ -59,7 +60,7 @@ def compared(rows: Iterable[Found]) -> Document:
               "of which the first that shows the fault is counted.",)),
     )  # fmt: skip
     return Document(
-        "listing", "faults-found", ("Which rule finds which fault",), blocks, command="symattn faults run --all",
+        "listing", "faults-found", ("Which rule finds which fault",), blocks, command=f"symattn faults run {of}",
         record={"faults": [{"name": r.fault.name, **r.rules, "symattn": r.after} for r in found], "found": counts},
     )  # fmt: skip
 

@@ -84,6 +84,8 @@ class Directive(SphinxDirective):
         found = answer("", words=words, exit=self.options.get("exit", 0), place=place, folder=_folder(self.env))
         if "terminal" in self.options or _lists(words):
             return [self.terminal(found, command)]
+        if {"start-at", "end-before"} & {*self.options}:
+            raise ExtensionError(f"{place}: start-at and end-before are for text; mend: add :terminal:")
         found["html"] = _printed(found, ["--fragment"] if _draws(words) else ["-f", "html", "--fragment"])
         return [found]
 

@@ -31,7 +31,8 @@ def check(path: Path, force: bool) -> None:
         raise InputError(f"{path} is not writable; mend: change its mode, or name another file")
     if path.is_file() and not force and not written_by_symattn(path):
         raise InputError(
-            f"{path} exists and was not written by symattn; mend: --force (in Python force=True), or name another file"
+            f"{path} exists, and does not say that symattn wrote it; mend: --force (in Python force=True), or name "
+            "another file"
         )
 
 

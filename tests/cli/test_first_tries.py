@@ -89,7 +89,7 @@ def test_what_is_made_prints_and_has_every_form(name: str, tmp_path: Path) -> No
 def test_a_file_of_others_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "mine.md"
     path.write_text("mine")
-    with pytest.raises(InputError, match="was not written by symattn"):
+    with pytest.raises(InputError, match="does not say that symattn wrote it"):
         derive("shift").save(path)
     with pytest.raises(InputError, match="no format for the suffix"):
         derive("shift").save(tmp_path / "page.docx")

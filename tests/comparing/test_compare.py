@@ -27,8 +27,8 @@ def test_rounding_alone_is_no_fault() -> None:
 
 
 @pytest.mark.deep
-def test_one_function_twice_is_equal_bit_for_bit() -> None:
-    assert compare(programs.plain, programs.plain, **FEW).words.endswith("they are equal bit for bit")
+def test_one_function_twice_is_equal() -> None:
+    assert compare(programs.plain, programs.plain, **FEW).words.endswith("they are equal")
 
 
 @pytest.mark.deep
@@ -75,5 +75,5 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 @pytest.mark.deep
 def test_a_target_that_is_not_there_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "no_such_module:f", "no_such_module:g"]) in (2, 4)
+    assert main(["compare", "no_such_module:f", "no_such_module:g"]) == 4
     assert "no_such_module" in capsys.readouterr().err

@@ -208,3 +208,44 @@ def test_a_way_that_cannot_be_run_is_told_and_is_no_pass() -> None:
     found = generation(families.made("llama"), 8, caches={"mine": broken}, ways=["mine, decoding"])
     assert found.verdict is Verdict.UNDECIDED
     assert found["mine, decoding"].reason == "RuntimeError: no memory"
+
+
+@pytest.mark.transformers
+def test_a_cache_of_ones_own_that_cannot_be_run_is_no_pass() -> None:
+    """Asked for beside the ways that there are."""
+
+    def broken(config: Any, length: int) -> Any:
+        raise RuntimeError("no memory")
+
+    found = generation(families.made("gemma2"), 8, caches={"mine": broken})
+    assert (found.wrong, found.exit_code) == ((), 3)
+    assert generation(families.made("gemma2"), 8).exit_code == 0  # sdpa is not run there, and nobody asked for it
+
+
+@pytest.mark.transformers
+def test_a_bias_in_the_mask_is_no_fault() -> None:
+    """The definition is not told of it: then the model's own attention is the reference."""
+    import torch
+
+    base = families.cls("llama")
+
+    def forward(self: Any, input_ids: Any, attention_mask: Any = None, past_key_values: Any = None, **told: Any) -> Any:
+        past = past_key_values.get_seq_length() if past_key_values is not None else 0
+        n = input_ids.shape[1]
+        far = torch.arange(past + n)[None, :] - torch.arange(past, past + n)[:, None]
+        mask = torch.where(far > 0, -torch.inf, 0.5 * far.to(self.dtype)).to(self.dtype)[None, None]
+        mask = mask.expand(len(input_ids), -1, -1, -1)
+        return base.forward(self, input_ids, attention_mask=mask, past_key_values=past_key_values, **told)
+
+    model = families.made("llama", type(base.__name__, (base,), {"forward": forward}))
+    found = generation(model, 8, ways=["eager", "token by token"])
+    assert (found.wrong, found.exit_code) == ((), 0), found.text()
+    assert "adds a bias to its mask" in " ".join(found.notes)
+
+
+@pytest.mark.transformers
+def test_padding_by_the_last_word_is_looked_into() -> None:
+    model = deaf("llama")
+    model.config.pad_token_id = model.config.vocab_size - 1
+    found = generation(model, 8, ways=["left padding"])
+    assert "sees padding" in found["left padding"].first.seen

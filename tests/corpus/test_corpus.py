@@ -95,7 +95,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert main(["faults", "show", "cap-after-mask"]) == 0
     assert "onnx/onnx#7865" in capsys.readouterr().out
     assert main(["faults", "run", "no-scale", "-o", "one.npz"]) == 0
-    assert main(["faults", "run", "no-scale", "-o", "one.npz"]) in (0, 2)
+    assert main(["faults", "run", "no-scale", "-o", "one.npz"]) == 2
     assert main(["faults", "run"]) == 2
     assert main(["faults", "show", "nothing"]) == 2
     assert "there is no fault 'nothing'" in capsys.readouterr().err

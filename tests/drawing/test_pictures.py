@@ -204,7 +204,9 @@ def test_tiles_end_with_the_weights_and_outputs_of_the_walk() -> None:
     walk = Walk(sheet_of("cross"), "float32")
     for tile in (1, 2, 3):
         told = " ".join(words(draw("tiles", source="cross", query=2, tile=tile)))
-        assert ", ".join(x.decimal(3) for x in walk.arrays["weights"][1]) + ": they add up" in told
+        assert (
+            ", ".join(x.decimal(3) for x in walk.arrays["weights"][1]) + ": weights, which add up to 1 before" in told
+        )
         assert "(" + ", ".join(x.decimal(3) for x in walk.arrays["output"][1]) + ")" in told
 
 
@@ -235,7 +237,7 @@ def test_files(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == picture.svg()
     picture.save(path)  # symattn's own may be replaced
     path.write_text("<svg/>")
-    with pytest.raises(InputError, match="was not written by symattn"):
+    with pytest.raises(InputError, match="does not say that symattn wrote it"):
         picture.save(path)
     picture.save(path, force=True)
     with pytest.raises(InputError, match=r"\.svg, \.pdf or \.png"):
@@ -250,7 +252,7 @@ def test_other_forms(form: str, tmp_path: Path) -> None:
     path = picture.save(tmp_path / f"a.{form}")
     picture.save(path)
     path.write_bytes(path.read_bytes().replace(b"Made with symattn", b"Made with another"))
-    with pytest.raises(InputError, match="was not written by symattn"):
+    with pytest.raises(InputError, match="does not say that symattn wrote it"):
         picture.save(path)
 
 
