@@ -267,6 +267,17 @@ class _Point:
         return pairs_needed(self.chance.bound(choices), self.decided, epsilon, SPARE)
 
 
+def drawn(
+    sizes: Sizes, spec: Attention, names: Sequence[str], random: Random
+) -> tuple[dict[str, tuple[int, ...]], dict[str, np.ndarray]]:
+    """The shapes of the inputs called ``names`` at those sizes, and masks in which every query may see the first key.
+
+    Raises ``InputError`` for names and sizes that do not fit the specification.
+    """
+    shapes = _shapes(sizes, spec, tuple(names))
+    return shapes, _masks(shapes, spec, random)
+
+
 def first_of(output: Any) -> Any:
     """The first of several items that a function returned."""
     return output[0] if isinstance(output, tuple) and output else output

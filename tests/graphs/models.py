@@ -11,7 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 def layer(fault: str = "", d: int = 4, heads: int = 2, width: int = 4) -> Any:
     """x (b, n, d) → (b, n, d): c_attn, heads, a causal mask, softmax, c_proj; spelled out.
 
-    ``fault``: ``flipped`` mask, ``scale``, swapped ``heads`` of the values, an ``unknown`` operator.
+    ``fault``: ``flipped`` mask, ``scale``, swapped ``heads`` of the values, an ``unknown`` operator, a ``window`` of 16
+    keys.
     """
     maker, nodes = _Maker(), []
     columns = heads * width
@@ -82,10 +83,19 @@ def _spelled(maker: _Maker, heads: int, width: int, fault: str) -> list[Any]:
         helper.make_node("Gather", ["lengths", "step"], ["n"], axis=0),
         helper.make_node("Range", [zero, "n", "step"], ["j"]),
         helper.make_node("Unsqueeze", ["j", one], ["i"]),
-        helper.make_node("LessOrEqual", order, ["seen"]),
+        *([helper.make_node("LessOrEqual", order, ["seen"])] if fault != "window" else _window(maker)),
         helper.make_node("Where", ["seen", "s", least], ["masked"]),
         helper.make_node("Softmax", ["masked"], ["w"], axis=-1),
         helper.make_node("MatMul", ["w", "vs" if fault == "heads" else "v"], ["o1"]),
         helper.make_node("Transpose", ["o1"], ["o2"], perm=[0, 2, 1, 3]),
         helper.make_node("Reshape", ["o2", back], ["o"]),
+    ]
+
+
+def _window(maker: _Maker) -> list[Any]:
+    return [
+        helper.make_node("LessOrEqual", ["j", "i"], ["behind"]),
+        helper.make_node("Add", ["j", maker.ints("reach", [16])], ["last"]),
+        helper.make_node("Less", ["i", "last"], ["near"]),
+        helper.make_node("And", ["behind", "near"], ["seen"]),
     ]

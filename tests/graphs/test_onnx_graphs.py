@@ -1,5 +1,6 @@
 """ONNX models: a whole layer is tested and proved, seeded faults are refuted and named, no file is believed."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,28 @@ def test_a_seeded_fault_is_refuted(fault: str) -> None:
     assert report.verdict.value == "fault"
     assert report.faults[0].step == step
     assert words in str(report.faults[0].cause)
+
+
+@pytest.mark.parametrize("field", [{"window": 7}, {"window": 8}, {"window": 16}, {"block": 8}, {"prefix": 9}])
+def test_a_field_that_the_graph_lacks_is_a_fault_beyond_its_place(field: dict[str, int]) -> None:
+    assert verify_graph(layer(), replace(CAUSAL, **field), prove=False).verdict.value == "fault"  # type: ignore[arg-type]
+
+
+def test_a_window_is_tested_beyond_it() -> None:
+    assert verify_graph(layer("window"), replace(CAUSAL, window=16), prove=False).verdict.value == "no fault"
+    assert verify_graph(layer("window"), replace(CAUSAL, window=15), prove=False).verdict.value == "fault"
+
+
+def test_what_the_proof_refutes_is_a_fault() -> None:
+    report = verify_graph(layer("window", d=2, heads=1), Attention(causal=True))
+    assert (report.verdict.value, report.exit_code) == ("fault", 1)
+    assert report.checks[-1].grade.value == "refuted"
+
+
+def test_a_place_too_far_to_try_leaves_a_graph_undecided() -> None:
+    report = verify_graph(layer(), replace(CAUSAL, window=1000), prove=False)
+    assert report.verdict.value == "undecided"
+    assert "beyond the place 999" in report.missing[-1]
 
 
 def test_an_unknown_operator_raises_by_name() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from symattn.verification.arithmetic.suspects import EXACT, Sample, suspects
 from symattn.verification.diagnosis.matching import LITTLE
 from symattn.verification.judge import expected
 from symattn.verification.report import Check, Fault, Report
-from symattn.verification.semantics import EPSILON, Difference, Identity, Sizes, _Run, identity_test
+from symattn.verification.semantics import EPSILON, Difference, Identity, Sizes, drawn, identity_test
 
 _JUDGED = Precision.of("float32")  # beyond what an implementation in it may do, a difference is a fault
 _ABOUT = "The graph is run by the definitions of its operators; no runtime is, and nothing is said of its rounding."
@@ -54,30 +54,39 @@ def verify_graph(
     graph = read(source)
     program = Program.of(graph, spec, names)
     with listening() as notes:
-        found = identity_test(lambda kind: program, spec, program.names, program.sizes.tried(), epsilon, seed)
+        found = identity_test(lambda kind: program, spec, program.names, program.sizes.tried(spec), epsilon, seed)
     hypotheses = [n.removeprefix("hypothesis: ") for n in (*found.notes, *notes) if n.startswith("hypothesis: ")]
-    checks, faults, missing = [_semantics(found)], [], []
-    if found.agrees is False:
-        assert found.difference is not None
-        fault = _fault(program, found.difference, seed)
-        faults = [fault] if fault else []
-        missing = (
-            [] if fault else ["The graph is no identity, but floats do not show it: a number nearly what is meant"]
-        )
-    elif found.agrees is None:
-        missing = [f"The test of semantics did not decide: {found.reason}"]
-    else:
-        check, said, why = _proof(program, prove)
-        checks += [check] if check else []
-        hypotheses += said
-        missing += why
-    verdict = Verdict.FAULT if faults else Verdict.UNDECIDED if found.agrees is not True else Verdict.NO_FAULT
+    judged = _judged(program, found, prove, seed)
+    open_ = judged.verdict is Verdict.UNDECIDED
     return Report(
-        verdict, f"{graph.name}", "exact numbers", str(found.evidence.where), seed, tuple(faults), tuple(checks),
-        (*_notes(program, hypotheses, found), *(missing if verdict is Verdict.NO_FAULT else ())), command=command,
-        fields={n: spelled(x) for n, x in differing(spec, Attention()).items()},
-        missing=tuple(missing) if verdict is Verdict.UNDECIDED else (),
+        judged.verdict, f"{graph.name}", "exact numbers", str(found.evidence.where), seed, judged.faults,
+        (_semantics(found), *judged.checks),
+        (*_notes(program, [*hypotheses, *judged.hypotheses], found), *(() if open_ else judged.why)), command=command,
+        fields={n: spelled(x) for n, x in differing(spec, Attention()).items()}, missing=judged.why if open_ else (),
     )  # fmt: skip
+
+
+class _Judged(NamedTuple):
+    """What is said beyond the test of semantics: a verdict, and what a reader must know of it."""
+
+    verdict: Verdict
+    faults: tuple[Fault, ...] = ()
+    checks: tuple[Check, ...] = ()
+    hypotheses: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
+
+
+def _judged(program: Program, found: Identity, prove: bool | None, seed: int) -> _Judged:
+    if found.agrees is None:
+        return _Judged(Verdict.UNDECIDED, why=(f"The test of semantics did not decide: {found.reason}",))
+    if found.agrees:
+        return _proof(program, prove)
+    assert found.difference is not None
+    fault = _fault(program, found.difference, seed)
+    if fault:
+        return _Judged(Verdict.FAULT, (fault,))
+    why = "The graph is no identity, but floats do not show it: a number nearly what is meant"
+    return _Judged(Verdict.UNDECIDED, why=(why,))
 
 
 def read(source: Any) -> Graph:
@@ -105,23 +114,38 @@ def _semantics(found: Identity) -> Check:
     return Check("semantics", found.evidence.grade, len(found.pairs), 0, 0.0, found.epsilon)
 
 
-def _proof(program: Program, prove: bool | None) -> tuple[Check | None, list[str], list[str]]:
-    """A line for the proof, the hypotheses it needs, and why there is none."""
+def _proof(program: Program, prove: bool | None) -> _Judged:
+    """A line for the proof, the hypotheses it needs, and why there is none; a counterexample is a fault.
+
+    Without a proof for all sizes, the sizes that were tried must reach beyond all at which the specification changes.
+    """
+    untried = program.sizes.untried(program.spec)
+    unproved = Verdict.UNDECIDED if untried else Verdict.NO_FAULT
+    more = (untried,) if untried else ()
+    if why := _unasked(program, prove):
+        return _Judged(unproved, why=(*why, *more))
+    evidence, said, reasons = proving.proved(program)
+    told, open_ = tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons), ", ".join(program.sizes.open)
+    if evidence.grade is Grade.REFUTED:
+        fault = Fault("output", None, f"the graph differs from the specification at {evidence.where}")
+        return _Judged(Verdict.FAULT, (fault,), (Check(f"all {open_}", Grade.REFUTED, 1, 1, 0.0),), said, told)
+    if evidence.grade is Grade.PROVED:
+        return _Judged(Verdict.NO_FAULT, (), (Check(evidence.where, evidence.grade, 1, 0, 0.0),), said, told)
+    if evidence.grade is Grade.CHECKED:
+        return _Judged(unproved, (), (Check("small sizes", evidence.grade, 1, 0, 0.0),), said, (*told, *more))
+    return _Judged(unproved, (), (), said, (f"Not proved for all {open_}: {evidence.where}.", *told, *more))
+
+
+def _unasked(program: Program, prove: bool | None) -> tuple[str, ...]:
+    """Why no proof is tried, where none is."""
     open_ = program.sizes.open
-    if prove is False or not open_:
-        return None, [], [] if open_ else ["No size was left open: there is nothing to prove for all sizes."]
+    if not open_:
+        return ("No size was left open: there is nothing to prove for all sizes.",)
+    if prove is False:
+        return (f"Not proved for all {', '.join(open_)}: no proof was asked for.",)
     if prove is None and proving.size(program) > proving.MOST:
-        return (
-            None,
-            [],
-            [f"Not proved for all {', '.join(open_)}: the layer is large; mend: fewer columns, or --prove."],
-        )
-    evidence, said, why = proving.proved(program)
-    told = [f"{w[:1].upper()}{w[1:]}." for w in why]
-    if evidence.grade not in (Grade.PROVED, Grade.CHECKED):
-        return None, list(said), [f"Not proved for all {', '.join(open_)}: {evidence.where}.", *told]
-    name = evidence.where if evidence.grade is Grade.PROVED else "small sizes"
-    return Check(name, evidence.grade, 1, 0, 0.0), list(said), told
+        return (f"Not proved for all {', '.join(open_)}: the layer is large; mend: fewer columns, or --prove.",)
+    return ()
 
 
 def _notes(program: Program, hypotheses: list[str], found: Identity) -> tuple[str, ...]:
@@ -167,6 +191,6 @@ def _cause(sample: Sample) -> tuple[str, str] | None:
 
 def _drawn(program: Program, sizes: Sizes, seed: int) -> dict[str, Any]:
     """Inputs of those sizes: normal numbers, and masks in which every query may see the first key."""
-    made = _Run(sizes, (), program.spec, program.names, Random(seed), None, None)  # type: ignore[arg-type]
+    shapes, masks = drawn(sizes, program.spec, program.names, Random(seed))
     random = np.random.default_rng(seed)
-    return {n: made.given[n] if n in made.given else random.standard_normal(s) for n, s in made.shapes.items()}
+    return {n: masks[n] if n in masks else random.standard_normal(s) for n, s in shapes.items()}

@@ -14,6 +14,8 @@ from symattn.verification.semantics import Sizes, spec_width
 
 _TRIED = ((2, 3), (3, 5), (7, 7))  # numbers of queries and keys, where they are open
 _BATCH = 2
+_BEYOND = 3  # how many places further than the last at which a specification changes
+_MOST = 256  # places; what a test of semantics follows in seconds
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,26 @@ class Measured:
         found = (*self.batch, self.n_q, self.n_k)
         return tuple(dict.fromkeys(n for n in found if isinstance(n, str)))
 
-    def tried(self) -> tuple[Sizes, ...]:
-        """Sizes at which the graph is tested; those that are fixed are what they are."""
+    def tried(self, spec: Attention) -> tuple[Sizes, ...]:
+        """Sizes at which the graph is tested; those that are fixed are what they are.
+
+        One reaches beyond every window, block and prefix of ``spec``, unless ``untried`` says that it is too long.
+        """
         batch = tuple(_BATCH if isinstance(n, str) else n for n in self.batch)
-        found = []
-        for n_q, n_k in _TRIED:
+        found, far = [], farthest(spec)
+        beyond = ((far + _BEYOND, far + _BEYOND),) if 0 < far <= _MOST else ()
+        for n_q, n_k in (*_TRIED, *beyond):
             q = n_q if isinstance(self.n_q, str) else self.n_q
             k = q if self.n_k == self.n_q else n_k if isinstance(self.n_k, str) else self.n_k
             found.append(Sizes(q, k, self.d_k, self.d_v, self.d_model, batch))
         return tuple(dict.fromkeys(found))
+
+    def untried(self, spec: Attention) -> str:
+        """Why no size that is tried reaches beyond the windows of ``spec``, where that is so; else nothing."""
+        far = farthest(spec)
+        if far <= _MOST or not isinstance(self.n_k, str):
+            return ""
+        return f"Nothing was tried beyond the place {far}, where the specification changes; at most {_MOST} are tried."
 
     def declared(self, name: str, spec: Attention, names: tuple[str, ...]) -> str:
         """The shape of an input as a statement declares it: ``b n 8``, ``8 2*4``."""
@@ -54,6 +67,12 @@ class Measured:
         words = shape(name, spec, names).replace("…", "").replace("(h?)", "").replace("?", "").split()
         axes = ["*".join(str(known[f]) if not f.isdecimal() else f for f in w.split("*")) for w in words]
         return " ".join([*front.split(), *axes])
+
+
+def farthest(spec: Attention) -> int:
+    """The last place at which ``spec`` changes: of a window, a block, a prefix, or distances that are told apart."""
+    position = (getattr(spec.position, name, None) for name in ("max_distance", "most"))
+    return max((n for n in (*spec.sides, spec.block, spec.prefix, *position) if n is not None), default=0)
 
 
 def measured(graph: Graph, spec: Attention, slots: tuple[Slot, ...]) -> Measured:
