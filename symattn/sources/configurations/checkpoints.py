@@ -11,6 +11,7 @@ import numpy as np
 
 from symattn.errors import InputError, MissingExtra
 from symattn.sources.configurations.rules import Kind
+from symattn.sources.configurations.weights import passed_over
 
 MOST_BYTES = 2**30  # of one attention and of the rows of its tokens
 _OWN = r"self_attn|self_attention|attention|attn|SelfAttention"
@@ -40,7 +41,8 @@ class Checkpoint:
         half = {"encoder": "encoder", "decoder": "decoder", "cross": "decoder"}.get(kind, "")
         which = _CROSS if kind == "cross" else _OWN
         below = re.compile(rf"^(?:.*\.)?(?:layers?|h|blocks?)\.{layer}\.(?:layer\.\d\.)?(?:{which})\.(.+)$")
-        found = {m[1]: name for name in self.names if half in name and (m := below.match(name))}
+        named = {m[1]: name for name in self.names if half in name and (m := below.match(name))}
+        found = {n: name for n, name in named.items() if not passed_over(n)}
         if not found:
             raise InputError(f"{self.path} has no attention of the layer {layer} by a name that is known")
         sizes = {below: self._shape(name) for below, name in found.items()}
@@ -52,7 +54,10 @@ class Checkpoint:
         names = [name for name in self.names if _EMBEDDING.search(name)]
         if not names:
             raise InputError(f"{self.path} has no embedding of tokens by a name that is known")
-        n, width = self._shape(names[0])
+        shape = self._shape(names[0])
+        if len(shape) != 2:
+            raise InputError(f"{self.path}: the embedding {names[0][:80]} has {len(shape)} axes; a matrix is expected")
+        n, width = shape
         self._check(8 * len(ids) * width)
         for i in ids:
             if not 0 <= i < n:

@@ -13,6 +13,7 @@ from symattn.attention.fields import finite, whole
 from symattn.errors import InputError, MissingExtra
 
 MOST = 2**31 - 1  # of a whole number: no size or count of a model is larger
+_LARGEST = 1e300  # of a number, which is computed with as a float
 _ABSENT = object()
 
 
@@ -116,7 +117,8 @@ class Configuration:
 
     def as_number(self, name: str, value: Any) -> int | float:
         """The value of a field as a finite number above 0; whole ones are integers. Raises InputError."""
-        if not isinstance(value, (int, float)) or not finite(value) or value <= 0:
+        known = isinstance(value, (int, float)) and abs(value) <= _LARGEST  # first: larger ones are no float at all
+        if not known or not finite(value) or value <= 0:
             raise self.refusal(name, value, "a finite number above 0")
         return int(value) if value == int(value) and value <= MOST else float(value)
 
@@ -125,6 +127,13 @@ class Configuration:
         value = self.find(*names)
         if value is not None and not isinstance(value, bool):
             raise self.refusal(names[0], value, "true or false")
+        return bool(value)
+
+    def switched(self, name: str) -> bool:
+        """A truth value that every class takes for false unless it is written."""
+        value = self.optional(name, False)
+        if value is not None and not isinstance(value, bool):
+            raise self.refusal(name, value, "true or false")
         return bool(value)
 
     def words(self, name: str, least: int) -> list[str]:

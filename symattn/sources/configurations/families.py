@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from symattn.sources.configurations.masking import by_types, causal, everywhere, two_sided
+from symattn.sources.configurations.masking import by_decoder, by_types, causal, everywhere, two_sided
 from symattn.sources.configurations.rotary import rotary
 from symattn.sources.configurations.rules import (
     Rule,
@@ -23,7 +23,7 @@ from symattn.sources.configurations.rules import (
     softcap,
     unscaled,
 )
-from symattn.sources.configurations.special import alibi, buckets, disentangled, falcon, latent, mpt
+from symattn.sources.configurations.special import absolute, alibi, buckets, disentangled, falcon, latent, mpt
 
 Packing: TypeAlias = Literal["rows", "groups"]
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
@@ -74,7 +74,7 @@ _OF_T5 = _halves(
     decoder=(causal, heads, unscaled, buckets(False)),
     cross=(two_sided, heads, unscaled),
 )
-_BERT = _plain(two_sided, heads)
+_BERT = _plain(by_decoder, heads, absolute)
 
 FAMILIES: dict[str, Family] = {
     # -- rotations, causal ---------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ FAMILIES: dict[str, Family] = {
     "bloom": _plain(causal, heads, alibi, packing="groups"),
     "mpt": _plain(causal, heads, mpt),
     "opt": _plain(causal, heads),
-    # -- both directions -----------------------------------------------------------------------------------------------
+    # -- encoders, if they are no decoders ---------------------------------------------------------------------------
     "bert": _BERT,
     "roberta": _BERT,
     "deberta-v2": _plain(two_sided, heads, disentangled),

@@ -6,8 +6,22 @@ from typing import Any
 
 from symattn.sources.configurations.rules import Place, Rule
 
-causal = Rule("causal", lambda at: {"causal": True})
+
+def _causal(at: Place) -> dict[str, Any]:
+    if at.c.optional("use_bidirectional_attention"):
+        at.c.cannot_tell("use_bidirectional_attention is set; which of the queries see later keys is not known")
+    if at.c.optional("is_causal") is False:
+        at.c.cannot_tell("is_causal is false, which the rows of causal families do not know")
+    return {"causal": True}
+
+
+def _by_decoder(at: Place) -> dict[str, Any]:
+    return _causal(at) if at.c.switched("is_decoder") else {}
+
+
+causal = Rule("causal", _causal)
 two_sided = Rule("every query sees every key", lambda at: {})
+by_decoder = Rule("causal if `is_decoder`, else every query sees every key", _by_decoder)
 
 
 def window_of(at: Place) -> int | None:
@@ -27,7 +41,7 @@ def by_types(otherwise: str = "") -> Rule:
     """The window of a layer by ``layer_types``, or where that is not written by an older field.
 
     otherwise   ``even``: layers 0, 2, … have the window; ``after``: those from ``max_window_layers`` on, if
-                ``use_sliding_window``; ``pattern``: all but each ``sliding_window_pattern``-th; empty: as told
+                ``use_sliding_window``; empty: as told
     """
 
     def run(at: Place) -> dict[str, Any]:
@@ -36,7 +50,6 @@ def by_types(otherwise: str = "") -> Rule:
     older = {
         "even": "; without them layers 0, 2, … slide",
         "after": "; without them layers from `max_window_layers` on slide, if `use_sliding_window`",
-        "pattern": "; without them all slide but every `sliding_window_pattern`-th",
     }
     return Rule(f"windows by `layer_types`{older.get(otherwise, '')}", run)
 
@@ -50,7 +63,6 @@ def layer_type(at: Place, otherwise: str = "") -> str:
         "after": lambda: at.c.flag("use_sliding_window") and at.layer >= at.c.as_count(
             "max_window_layers", at.c.find("max_window_layers"), 0
         ),
-        "pattern": lambda: (at.layer + 1) % at.c.count("sliding_window_pattern") != 0,
     }.get(otherwise)  # fmt: skip
     if slides is None:
         return "sliding_attention" if at.c.words("layer_types", at.layer + 1)[at.layer] else "full_attention"

@@ -36,7 +36,10 @@ class Place:
             return self.c.as_count("head_dim", told)
         if "head_dim" not in self.c.data and (of_class := getattr(self.c.given, "head_dim", None)) is not None:
             return self.c.as_count("head_dim", of_class)
-        return self.c.count(*WIDTH) // self.heads
+        width, heads = self.c.count(*WIDTH), self.heads
+        if width % heads:
+            raise self.c.refusal(HEADS[0], heads, f"a divisor of {width}, the number of columns")
+        return width // heads
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,6 @@ def fixed(says: str, **fields: Any) -> Rule:
     return Rule(says, lambda at: fields)
 
 
-shared = fixed("all heads read one head of keys and values", kv_heads=1)
 sinks = fixed("each head has a sink, which is learned", sink="given")
 unscaled = fixed("the scores are not scaled", scale=1)
 

@@ -69,7 +69,15 @@ falcon = Rule(
     _falcon,
 )
 
+
 # -- other positions ---------------------------------------------------------------------------------------------------
+def _absolute(at: Place) -> dict[str, Any]:
+    if (kind := at.c.optional("position_embedding_type")) not in (None, "absolute"):
+        at.c.cannot_tell(f"position_embedding_type is {str(kind)[:40]!r}, whose terms this adapter does not know")
+    return {}
+
+
+absolute = Rule("a `position_embedding_type` other than `absolute` is refused", _absolute)
 alibi = Rule("ALiBi with computed slopes", lambda at: {"position": Alibi()})
 
 
@@ -92,15 +100,19 @@ def _mpt(at: Place) -> dict[str, Any]:
     told = at.c.find("attn_config")
     if not isinstance(told, Mapping):
         told = told.to_dict() if hasattr(told, "to_dict") else {}
-    for name in ("clip_qkv", "softmax_scale", "prefix_lm", "qk_ln"):
+    if told.get("attn_type") not in (None, "multihead_attention"):
+        at.c.cannot_tell(f"attn_type is {str(told['attn_type'])[:40]!r}; known: multihead_attention")
+    for name in ("clip_qkv", "softmax_scale", "prefix_lm", "qk_ln", "attn_uses_sequence_id"):
         if told.get(name):
             at.c.cannot_tell(f"attn_config has {name}, of which this adapter knows nothing")
     if told.get("alibi") not in (True, False):
         at.c.cannot_tell("attn_config does not say whether there is ALiBi")
+    if told["alibi"] and told.get("alibi_bias_max", 8) != 8:
+        at.c.cannot_tell("attn_config has an alibi_bias_max other than 8, for whose slopes there is no field")
     return {"position": Alibi() if told["alibi"] else None}
 
 
-mpt = Rule("ALiBi by `attn_config.alibi`; a cut, a scale or a prefix in `attn_config` is refused", _mpt)
+mpt = Rule("ALiBi by `attn_config.alibi`; a cut, a scale, a prefix or other slopes in `attn_config` are refused", _mpt)
 
 
 def _disentangled(at: Place) -> dict[str, Any]:

@@ -49,13 +49,24 @@ def inputs(arrays: Arrays, spec: Attention, family: Family) -> dict[str, np.ndar
         module, _, what = name.rpartition(".")
         letter = NAMES.get(module)
         if letter is None or what not in ("weight", "bias"):
-            if _OTHERS.search(name):
+            if passed_over(name):
                 continue
             raise CannotTell(f"cannot tell what the weight {name[:60]!r} of the attention is")
         matrix = what == "weight"
         turned = matrix and module not in _LEFT and array.ndim == 2
         found[f"{'w' if matrix else 'b'}_{letter}"] = array.T if turned else array
     return _split_latent(_split(found, spec, family), spec)
+
+
+def passed_over(name: str) -> bool:
+    """Whether an array, by its name below the attention, is no weight of it: a stored mask, a norm behind it.
+
+    >>> passed_over("bias"), passed_over("q_proj.bias")
+    (True, False)
+    """
+    module, _, what = name.rpartition(".")
+    weight = name in PLAIN or (module in NAMES and what in ("weight", "bias"))
+    return not weight and _OTHERS.search(name) is not None
 
 
 def _split(found: dict[str, np.ndarray], spec: Attention, family: Family) -> dict[str, np.ndarray]:

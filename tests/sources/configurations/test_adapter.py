@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from symattn.attention.positions.fields import Rotary
+from symattn.attention.positions.fields import Alibi, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
@@ -116,6 +116,9 @@ def test_scalings(told: dict[str, Any], scaling: Any) -> None:
         ({"num_key_value_heads": [2]}, "num_key_value_heads is \\[2\\]"),
         ({"rope_theta": float("inf")}, "rope_theta is inf"),
         ({"rope_theta": -1}, "rope_theta is -1"),
+        ({"rope_theta": 10**400}, "rope_theta is a number of more than 20 digits"),
+        ({"use_bidirectional_attention": True}, "cannot tell: use_bidirectional_attention is set"),
+        ({"is_causal": False}, "cannot tell: is_causal is false"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; it must be an object"),
         ({"rope_scaling": {"rope_type": "spiral"}}, "cannot tell: rope_type is 'spiral'"),
         ({"rope_scaling": {"rope_type": "linear"}}, "rope_parameters.factor is None"),
@@ -128,6 +131,47 @@ def test_what_means_nothing_is_refused_in_one_line(change: dict[str, Any], words
         attention({**LLAMA, **change})
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 300
+
+
+BERT = {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+MPT = {"model_type": "mpt", "d_model": 64, "n_heads": 4, "n_layers": 2, "attn_config": {"alibi": True}}
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_an_encoder_may_be_a_decoder(family: str) -> None:
+    told = {**BERT, "model_type": family}
+    assert attention(told) == attention({**told, "is_decoder": False}) == Attention(heads=4)
+    assert attention({**told, "is_decoder": True}) == Attention(heads=4, causal=True)
+    with pytest.raises(InputError, match="is_decoder is 1; it must be true or false"):
+        attention({**told, "is_decoder": 1})
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({**BERT, "position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({**MPT, "attn_config": {"alibi": True, "alibi_bias_max": 16}}, "alibi_bias_max other than 8"),
+        ({**MPT, "attn_config": {"alibi": True, "attn_type": "multiquery_attention"}}, "attn_type is 'multiquery"),
+        ({**GEMMA2, "use_bidirectional_attention": True}, "use_bidirectional_attention"),
+    ],
+)
+def test_a_field_of_which_the_row_knows_nothing_is_not_passed_over(told: dict[str, Any], words: str) -> None:
+    with pytest.raises(CannotTell, match=words):
+        attention(told)
+
+
+def test_such_fields_with_their_usual_values_change_nothing() -> None:
+    usual = {"alibi": True, "alibi_bias_max": 8, "attn_type": "multihead_attention"}
+    assert attention(MPT) == Attention(heads=4, causal=True, position=Alibi())
+    assert attention({**MPT, "attn_config": usual}) == attention(MPT)
+    assert attention({**BERT, "position_embedding_type": "absolute"}) == attention(BERT)
+    assert attention({**GEMMA2, "use_bidirectional_attention": None}) == attention(GEMMA2)
+
+
+def test_heads_that_do_not_divide_the_columns() -> None:
+    told = {**GPT2, "n_embd": 2, "n_head": 4, "scale_attn_by_inverse_layer_idx": True}
+    with pytest.raises(InputError, match="num_attention_heads is 4; it must be a divisor of 2"):
+        attention(told)
 
 
 def test_layers_and_kinds_that_there_are_not() -> None:

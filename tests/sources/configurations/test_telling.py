@@ -124,6 +124,13 @@ def test_a_walk_through_a_head_of_a_checkpoint(tmp_path: Path, capsys: pytest.Ca
     for words in (["--layer", "0"], ["--layer", "1", "--ids", "9"], ["--layer", "1", "--weights", config]):
         assert main(["walk", "--config", config, "--weights", path, *words]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
+    flat = str(tmp_path / "flat.safetensors")  # an embedding with one axis
+    save_file({**tensors, "transformer.wte.weight": np.zeros(9, np.float32)}, flat)
+    assert main(["walk", "--config", config, "--weights", flat, "--layer", "1"]) == 2
+    assert "has 1 axes" in capsys.readouterr().err
+    masked = str(tmp_path / "masked.safetensors")  # the causal mask, which older files store beside the weights
+    save_file({**tensors, "transformer.h.1.attn.bias": np.ones((1, 1, 4, 4), np.uint8)}, masked)
+    assert walk_head(told, masked, 1, 1, (8, 0)).blocks == page.blocks
     with open(path, "r+b") as file:  # a header that says it is longer than the file
         file.write((2**40).to_bytes(8, "little"))
     assert main(["walk", "--config", config, "--weights", path]) == 2
