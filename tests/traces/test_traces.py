@@ -112,6 +112,7 @@ def _lies() -> dict[str, tuple[object, int | None, str]]:
         "beyond": ({"o": {**good["o"], "data_offsets": [2**40, 2**40 + 4 * 4 * 48 * 16]}}, None, "in place of"),
         "overlap": ({"v": {**good["v"], "data_offsets": good["k"]["data_offsets"]}}, None, "overlaps"),
         "shape": ({"q": {**good["q"], "shape": [2**59, 2**59]}}, None, "its range is"),
+        "no such array": ({"q": {**good["q"], "shape": [0, 2**59, 2**59]}}, None, "which no array has"),
         "negative": ({"q": {**good["q"], "shape": [-1, 4]}}, None, "whole numbers"),
         "type": ({"q": {**good["q"], "dtype": "F7"}}, None, "known: F64"),
         "no entry": ({"q": 3}, None, "has the type"),
@@ -157,6 +158,44 @@ def test_an_npz_is_not_unpickled_nor_believed(tmp_path: Path) -> None:
         archive.writestr("q.npy", b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (9,)}")
     with pytest.raises(InputError):
         verify_trace(str(path), CAUSAL)
+
+
+@pytest.mark.parametrize(
+    ("described", "words"),
+    [
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (2,", "no npz file that can be read: the header"),
+        ("{'descr': (), 'fortran_order': False, 'shape': (2,)}", "no npz file that can be read: the header"),
+        ("{1: 2, 'a': 3}", "no npz file that can be read: the header"),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (True, 4)}", "lengths are whole numbers"),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -4)}", "lengths are whole numbers"),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 2305843009213693952)}", "which no array has"),
+    ],
+)
+@pytest.mark.parametrize("packed", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_header_of_npy_that_lies_is_one_line(tmp_path: Path, described: str, words: str, packed: int) -> None:
+    text = described.encode() + b"\n"
+    path = tmp_path / "t.npz"
+    with zipfile.ZipFile(path, "w", packed) as archive:
+        archive.writestr("q.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(16))
+    with pytest.raises(InputError, match=words) as raised:
+        verify_trace(str(path))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_damaged_lzma_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("q.npy", bytes(range(256)) * 40)
+    content = bytearray(path.read_bytes())
+    content[40:80] = b"\xff" * 40
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="no npz file that can be read"):
+        verify_trace(str(path))
+
+
+def test_a_file_of_another_suffix_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no trace by its name; known: \.safetensors, \.npz"):
+        verify_trace(str(tmp_path / "x.txt"))
 
 
 def test_names_that_say_nothing_and_options_of_calls_are_refused(

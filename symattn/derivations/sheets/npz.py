@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import lzma
 import math
 import zipfile
 import zlib
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -20,7 +21,11 @@ from symattn.errors import InputError
 MOST_BYTES = 2**20  # of one array: far more than a walk can show
 _MOST_ARRAYS = 32
 _VERSIONS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, ValueError)
+_MOST_AXES = 32
+_MOST_ENTRIES = 2**60  # by the lengths other than 0: NumPy makes no array beyond
+_BROKEN = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError, ValueError,
+)  # fmt: skip
 
 
 def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.ndarray]:
@@ -57,13 +62,29 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, most: i
     with archive.open(member) as opened:
         stream = io.BytesIO(opened.read(most + 1))
     length = len(stream.getvalue())
-    version = npy.read_magic(stream)
-    if version not in _VERSIONS:
-        raise InputError(f"{place} is written in version {version} of the npy format; 1.0 and 2.0 are read")
-    shape, _, dtype = _VERSIONS[version](stream)
+    shape, _, dtype = described(stream, place)
     _check(shape, dtype, length - stream.tell(), place)
     stream.seek(0)
     return np.asarray(npy.read_array(stream, allow_pickle=False))
+
+
+def described(stream: BinaryIO, place: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether the first axis runs fastest, and type, as the header of an array declares them.
+
+    Raises ValueError for a header that cannot be read, and InputError for lengths that no array has.
+    """
+    version = npy.read_magic(stream)
+    if version not in _VERSIONS:
+        raise InputError(f"{place} is written in version {version} of the npy format; 1.0 and 2.0 are read")
+    try:
+        shape, fortran, dtype = _VERSIONS[version](stream)
+    except Exception as error:  # of many types, by where NumPy's parser of Python's literals gives up
+        raise ValueError(f"the header of an array: {str(error) or type(error).__name__}") from None
+    if not all(type(n) is int and n >= 0 for n in shape):
+        raise InputError(f"{place} declares the shape {short(str(shape))}; lengths are whole numbers from 0 on")
+    if len(shape) > _MOST_AXES or (0 in shape and math.prod(n for n in shape if n) >= _MOST_ENTRIES):
+        raise InputError(f"{place} declares the shape {short(str(shape))}, which no array has")
+    return shape, fortran, dtype
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, place: str) -> None:

@@ -1,4 +1,4 @@
-"""``verify_trace``: q, k, v and the output of a run that was, against what the specification says of them."""
+"""``verify_trace``: q, k, v and the output of an earlier run, against what the specification says of them."""
 
 from __future__ import annotations
 

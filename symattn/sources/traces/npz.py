@@ -8,18 +8,16 @@ from __future__ import annotations
 import math
 import zipfile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 
-from symattn.derivations.sheets.npz import plain
+from symattn.derivations.sheets.npz import described, plain
 from symattn.errors import InputError
 
 MOST_BYTES = 2**28  # of a compressed file, and of each array in it
 _MOST_ARRAYS = 32
 _LOCAL = 30  # bytes in front of the name
-_VERSIONS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
@@ -59,7 +57,7 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
         lengths = (int.from_bytes(local[at : at + 2], "little") for at in (26, 28))
         start = member.header_offset + _LOCAL + sum(lengths)
         opened.seek(start)
-        shape, fortran, dtype = _described(opened, place)
+        shape, fortran, dtype = described(opened, place)
         first = opened.tell()
     _check(place, dtype, math.prod(shape) * dtype.itemsize, member.file_size - (first - start))
     if first + math.prod(shape) * dtype.itemsize > path.stat().st_size:
@@ -67,13 +65,6 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
     if not math.prod(shape):
         return np.zeros(shape, dtype)
     return np.memmap(path, dtype=dtype, mode="r", offset=first, shape=shape, order="F" if fortran else "C")
-
-
-def _described(opened: BinaryIO, place: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = npy.read_magic(opened)
-    if version not in _VERSIONS:
-        raise InputError(f"{place} is written in version {version} of the npy format; 1.0 and 2.0 are read")
-    return _VERSIONS[version](opened)
 
 
 def _check(place: str, dtype: np.dtype[Any], needed: int, there: int) -> None:

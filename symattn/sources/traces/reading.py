@@ -39,9 +39,11 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
 
     Names may be those that people use (``query``, ``attn_output``); ``layout`` is the order of the axes where it is not
     (…, heads, n, d). Arrays are mapped, not read. Raises ``InputError`` for a file that cannot be read or is damaged,
-    for arrays that lack, and for such of which it is open what they are.
+    for missing arrays, and for arrays whose meaning is unclear.
     """
     file = Path(path)
+    if not is_trace(path):
+        raise InputError(f"{path} is no trace by its name; known: {', '.join(_READERS)}")
     try:
         found = _READERS[file.suffix.lower()](file)
     except OSError as error:

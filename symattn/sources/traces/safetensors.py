@@ -19,6 +19,7 @@ from symattn.errors import InputError
 
 MOST_HEADER = 2**22  # bytes: some ten thousand arrays
 _MOST_AXES = 16
+_MOST_ENTRIES = 2**60  # by the lengths other than 0: NumPy makes no array beyond
 _LENGTH = 8  # bytes of the number in front
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype(np.float64),
@@ -87,7 +88,7 @@ def _parsed(path: Path, header: bytes) -> dict[str, Any]:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands in it twice")
+        raise ValueError("a name occurs in it twice")
     return found
 
 
@@ -98,6 +99,8 @@ def _entry(place: str, told: Any) -> Entry:
         raise InputError(f"{place} has the type {str(name)[:20]!r}; known: {', '.join(DTYPES)}")
     if not _whole(shape) or len(shape) > _MOST_AXES or not _whole(ends) or len(ends) != 2:
         raise InputError(f"{place}: shape and data_offsets must be lists of whole numbers from 0 on")
+    if 0 in shape and math.prod(n for n in shape if n) >= _MOST_ENTRIES:
+        raise InputError(f"{place} declares the shape {shape}, which no array has")
     needed = math.prod(shape) * DTYPES[name].itemsize
     if ends[1] - ends[0] != needed:
         raise InputError(f"{place} has the shape {tuple(shape)}, {needed} bytes, and its range is {ends}")
