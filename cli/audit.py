@@ -14,6 +14,7 @@ from .choices import Choice
 from .groups import Grouped, under
 from .output import Output, options
 
+_ROWS = 32
 _JUDGED = under("How calls are judged")
 
 
@@ -26,10 +27,12 @@ _JUDGED = under("How calls are judged")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @_JUDGED("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
-@_JUDGED("--rows", type=click.IntRange(1), default=32, help="Queries of each head that are looked at; by default 32.")
+@_JUDGED("--rows", type=click.IntRange(1), help="Queries of each head that are looked at; by default 32.")
 @_JUDGED("--all-rows", is_flag=True, help="Look at every query.")
 @options
-def command(script: str, arguments: tuple[str, ...], output: Output, contract: Any, rows: int, all_rows: bool) -> int:
+def command(
+    script: str, arguments: tuple[str, ...], output: Output, contract: Any, rows: int | None, all_rows: bool
+) -> int:
     """Run SCRIPT with its own ARGUMENTS, and judge every call of attention in it.
 
     Each call of torch and transformers is held to exact attention of what it received, and to what the model's
@@ -41,11 +44,22 @@ def command(script: str, arguments: tuple[str, ...], output: Output, contract: A
     symattn audit -f json -o audit.json generate.py
     """
     from symattn.auditing.script import audit_script
+    from symattn.errors import InputError
 
+    if all_rows and rows is not None:
+        raise InputError("--rows and --all-rows exclude each other; mend: give one of them")
+    rows = None if all_rows else rows or _ROWS
     apart = output.format != "text" and output.path is None
     with redirect_stdout(sys.stderr) if apart else nullcontext():
-        report, code = audit_script(script, arguments, contract=contract, rows=None if all_rows else rows)
+        report, code = audit_script(script, arguments, contract=contract, rows=rows)
     sys.stdout.flush()
     print(f"symattn: {script} ended with exit code {code}", file=sys.stderr)
-    again = replace(report.document(), command=shlex.join(["symattn", "audit", script, *arguments]))
+    again = replace(report.document(), command=_repeated(script, arguments, contract, rows))
     return output.emit(replace(again, record={**again.record, "script_exit_code": code}))
+
+
+def _repeated(script: str, arguments: tuple[str, ...], contract: Any, rows: int | None) -> str:
+    """The command that judges the same again."""
+    judged = ["--contract", contract] if contract else []
+    judged += ["--all-rows"] if rows is None else ["--rows", str(rows)] if rows != _ROWS else []
+    return shlex.join(["symattn", "audit", *judged, script, *arguments])

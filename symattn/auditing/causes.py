@@ -8,7 +8,7 @@ from math import sqrt
 
 import numpy as np
 
-from symattn.auditing.judging import Arithmetic, judge, screened
+from symattn.auditing.judging import Arithmetic, judge, output, screened
 from symattn.auditing.masking import Masking
 from symattn.auditing.setting import Floats, Setting
 
@@ -32,7 +32,7 @@ def cause(setting: Setting, masking: Masking | None, got: Floats, arithmetic: Ar
     fitting = [h.words for h in _different(hypotheses(setting, masking)) if _fits(h.setting, got, arithmetic)]
     if not fitting:
         scaled = _rescaled(setting, got, arithmetic)
-        return f"scores are scaled by {scaled / setting.scale:.4g} of the scale" if scaled else ""
+        return f"scores are scaled by {scaled / setting.scale:.4g} times the right scale" if scaled else ""
     if len(fitting) == 1:
         return fitting[0]
     more = f", or {len(fitting) - _TOLD} others" if len(fitting) > _TOLD else ""
@@ -105,8 +105,6 @@ def _fits(setting: Setting, got: Floats, arithmetic: Arithmetic) -> bool:
 
 def _rescaled(setting: Setting, got: Floats, arithmetic: Arithmetic) -> float:
     """A scale with which ``got`` is right, found by Newton's method on the least squares; 0 where there is none."""
-    from symattn.auditing.judging import output
-
     usable = np.isfinite(got) & ~setting.empty()[..., None]
     scale = setting.scale
     for _ in range(_STEPS):

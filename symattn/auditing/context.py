@@ -30,6 +30,13 @@ class Context:
         """Of the model."""
         return getattr(self.model, "config", None)
 
+    @property
+    def caches(self) -> bool:
+        """Whether keys go into a cache: transformers then looks for no packed documents."""
+        told = self.arguments.get("use_cache")
+        given = self.arguments.get("past_key_values") is not None
+        return given or bool(getattr(self.config, "use_cache", False) if told is None else told)
+
     def padding(self, name: str, total: int) -> Mask | None:
         """A mask of two axes as booleans (b, total), None where there is none or all is kept.
 

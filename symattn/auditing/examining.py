@@ -57,7 +57,11 @@ def _open(right: Setting, intent: Intent | Unknown, got: Floats, arithmetic: Ari
         yield "softcap dropped"
     if right.sink is not None and judge(replace(right, sink=None), got, arithmetic).legal:
         yield "sink dropped"
-    if isinstance(intent, Unknown) or intent.masking.spec.window is None:
+    if isinstance(intent, Unknown):
+        return
+    if intent.scale_given:
+        yield "scale: it may be in queries or keys already"
+    if intent.masking.spec.window is None:
         return
     bare = replace(intent.masking, spec=replace(intent.masking.spec, window=None)).allowed()
     without = right.with_mask(bare)

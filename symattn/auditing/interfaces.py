@@ -24,6 +24,9 @@ def of_transformers(function: Callable[..., Any], name: str | None, args: Any, k
     if given.get("cache") is not None:
         raise Unread("a paged cache holds the keys")
     mask = _dense(given.get("attention_mask"), q, k)
+    if kind == "flash":
+        _check_packing(given)
+        mask = _padding(mask, q, k)
     return Received(
         via=f"transformers {kind}",
         q=q,
@@ -90,6 +93,32 @@ def _places(kind: str, given: Mapping[str, Any], module: Any, bare: bool, n_q: i
         window = given.get("sliding_window")
         return Attention(causal=causal or window is not None, window=window)
     return Attention()
+
+
+def _check_packing(given: Mapping[str, Any]) -> None:
+    """Flash functions take documents that are packed one after another. Raises ``Unread`` for such."""
+    if any(given.get(name) is not None for name in ("cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_k")):
+        raise Unread("its sequences are packed: cu_seq_lens is not read")
+    places = given.get("position_ids")
+    if places is None or given.get("attention_mask") is not None:
+        return
+    if bool((places.diff(dim=-1) != 1).any()):
+        raise Unread("its position_ids begin anew: packed sequences are not read")
+
+
+def _padding(mask: Any, q: Any, k: Any) -> Any:
+    """Of a flash function: (b, n_k), nonzero where there is no padding, also for the queries, which are the last.
+
+    A single query is no padding. Raises ``Unread`` for a mask of another form.
+    """
+    if mask is None:
+        return None
+    n_q, size = int(q.shape[-2]), (int(k.shape[0]), int(k.shape[-2]))
+    if tuple(mask.shape) != size:
+        raise Unread(f"its mask has the shape {tuple(mask.shape)}, and padding has {size}")
+    keep = mask.bool()
+    keys = keep[:, None, None, :]
+    return keys if n_q == 1 else keys & keep[:, None, -n_q:, None]
 
 
 def _dense(mask: Any, q: Any, k: Any) -> Any:

@@ -14,7 +14,7 @@ from symattn.auditing.provenance import Known, Node, Scores, Weights, forbids, n
 Rule = Callable[[Known, Any, Any], Node | None]
 
 #: Operators with no rule of their own whose result holds the entries of their first argument, in the same order.
-SAME = ("clone", "_to_copy", "contiguous", "copy", "detach", "alias", "_unsafe_view", "view", "reshape")
+SAME = ("clone", "_to_copy", "contiguous", "detach", "alias", "_unsafe_view", "view", "reshape")
 
 
 def _scores(known: Known, x: Any) -> Scores | None:
@@ -23,7 +23,14 @@ def _scores(known: Known, x: Any) -> Scores | None:
 
 
 def _same(known: Known, args: Any, kwargs: Any) -> Node | None:
-    return known.get(args[0])
+    return known.get(args[0]) if _floats(args, kwargs) else None
+
+
+def _floats(args: Any, kwargs: Any) -> bool:
+    """Whether entries stay what they are: a cast to whole numbers, or a view of the bits as another type, is none."""
+    wanted = kwargs.get("dtype")
+    viewed = len(args) > 1 and hasattr(args[1], "is_floating_point")
+    return not viewed and (wanted is None or bool(wanted.is_floating_point))
 
 
 def _scaled(known: Known, args: Any, kwargs: Any, inverse: bool = False) -> Node | None:
@@ -49,8 +56,10 @@ def _plus(known: Known, args: Any, kwargs: Any, sign: float = 1.0) -> Node | Non
     node = _scores(known, x)
     if node is None and sign > 0 and factor == 1:
         x, y, node = y, x, _scores(known, y)
-    if node is None or not hasattr(y, "shape"):
-        return node if node is not None and not hasattr(y, "shape") else None  # a number moves no weight
+    if node is None:
+        return None
+    if not hasattr(y, "shape"):
+        return replace(node, moved=True)  # a number moves no weight
     return node.plus(y, x.shape, factor) if _broadcasts(y, x) else None
 
 

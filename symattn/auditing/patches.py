@@ -1,4 +1,6 @@
-"""What is replaced in torch and transformers while an audit runs, for all audits at once, and put back afterwards.
+"""What is replaced in torch and transformers while an audit runs, once for all audits, and put back after the last.
+
+A call is told to every audit that runs, one inside of the other.
 
 Everything is replaced where it is looked up at each call: a method of transformers' table of attention functions, the
 ``__call__`` of its models, one function of ``torch.nn.functional``, and global hooks of modules. What a thread is in
@@ -10,9 +12,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import wraps
 from typing import Any, Protocol
 
 from symattn.auditing.context import Context, context_of
+
+Function = Callable[..., Any]
 
 
 class Watcher(Protocol):
@@ -38,7 +43,7 @@ class Doing(threading.local):
         self.modules: list[Any] = []
         self.models: list[Context] = []
         self.reading = 0
-        self.followed: Any = None
+        self.followed: list[Any] = []
 
 
 doing = Doing()
@@ -104,7 +109,7 @@ def _entered(module: Any) -> None:
 
 
 def _left(module: Any) -> None:
-    for watcher in tuple(_watchers):
+    for watcher in reversed(tuple(_watchers)):
         watcher.left(module)
     if any(m is module for m in doing.modules):
         while doing.modules.pop() is not module:
@@ -118,7 +123,7 @@ def _functional(torch: Any) -> None:
     def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
         if doing.reading or not _watchers or torch.compiler.is_compiling():
             return right(*args, **kwargs)
-        return _watchers[-1].fused(right, args, kwargs)
+        return _each(right, lambda watcher, function: lambda *a, **k: watcher.fused(function, a, k))(*args, **kwargs)
 
     _replace(functional, "scaled_dot_product_attention", scaled_dot_product_attention)
 
@@ -145,16 +150,24 @@ def _transformers() -> None:
 
 
 def _told(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """An attention function whose calls are told to the newest watcher."""
+    """An attention function whose calls are told to the watchers."""
     import torch
 
     def attention(*args: Any, **kwargs: Any) -> Any:
         if doing.reading or not _watchers or torch.compiler.is_compiling():
             return function(*args, **kwargs)
-        return _watchers[-1].interface(function, name, args, kwargs)
+        told = _each(function, lambda watcher, inner: lambda *a, **k: watcher.interface(inner, name, a, k))
+        return told(*args, **kwargs)
 
     attention.__wrapped__ = function  # type: ignore[attr-defined]
     return attention
+
+
+def _each(function: Function, seen: Callable[[Watcher, Function], Function]) -> Function:
+    """``function`` as every watcher sees it, one inside of the other: each calls what it was given."""
+    for watcher in tuple(_watchers):
+        function = wraps(function)(seen(watcher, function))
+    return function
 
 
 def _replace(owner: Any, name: str, new: Any) -> None:

@@ -33,10 +33,14 @@ class Promise:
 
 @dataclass(frozen=True)
 class Intent:
-    """What a call should compute: everything, and its mask by its parts."""
+    """What a call should compute: everything, and its mask by its parts.
+
+    ``scale_given`` says that the scale of the call is taken for right, since it may be in queries or keys already.
+    """
 
     setting: Setting
     masking: Masking
+    scale_given: bool = False
 
 
 def promised(module: Any, name: str, context: Context | None) -> Promise:
@@ -57,11 +61,11 @@ def promised(module: Any, name: str, context: Context | None) -> Promise:
 
 
 def _kind(config: Any, name: str, module: Any) -> str:
-    if not getattr(config, "is_encoder_decoder", False):
-        return "self"
     words = f"{name} {type(module).__name__}".lower()
     if any(word in words for word in ("encoder_attn", "encdec", "cross")):
         return "cross"
+    if not getattr(config, "is_encoder_decoder", False):
+        return "self"
     if "decoder" in words.split(".")[0] or ".decoder." in words or getattr(module, "is_decoder", False):
         return "decoder"
     return "encoder"
@@ -86,17 +90,20 @@ def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
     biased = spec.bias or not isinstance(spec.position, Rotary | None)
     k, v = _keys(given, spec)
     allowed = masking.allowed()
+    scale_given = given.scale == 1 and (promise.family in SCALED_BEFORE or call.via == "operators")
     setting = Setting(
         given.q,
         k,
         v,
-        scale=_scale(promise, given, call.via),
+        scale=1.0 if scale_given else _scale(promise, given),
         softcap=None if spec.softcap is None else float(spec.softcap),
         sink=_sink(spec, call.module, given),
         allowed=None if allowed.all() else allowed,
         bias=given.bias if biased else None,
     )
-    return Intent(setting, masking)
+    if "flash" in call.via and (given.empty() & ~setting.empty()).any():
+        raise Unknown("flash leaves out the queries of padding, and what it should give for them is not known")
+    return Intent(setting, masking, scale_given and promise.spec.scale != 1)
 
 
 def _masking(call: Call, promise: Promise, context: Context) -> Masking:
@@ -106,6 +113,8 @@ def _masking(call: Call, promise: Promise, context: Context) -> Masking:
     total = context.past + call.n_q
     keep = context.padding("attention_mask", total)
     documents = context.documents(total) if keep is None and not context.past else None
+    if documents is not None and (context.caches or not promise.spec.causal):
+        raise Unknown("position_ids begin anew: whether documents are packed is not known")
     return Masking(promise.spec, call.rows, call.n_q, call.n_k, total, _fitting(keep, call), documents)
 
 
@@ -115,10 +124,8 @@ def _fitting(keep: Any, call: Call) -> Any:
     return keep
 
 
-def _scale(promise: Promise, given: Setting, via: str) -> float:
-    """The scale that the configuration promises, unless it may be in queries or keys already."""
-    if given.scale == 1 and (promise.family in SCALED_BEFORE or via == "operators"):
-        return 1.0
+def _scale(promise: Promise, given: Setting) -> float:
+    """The scale that the configuration promises."""
     wanted, d = promise.spec.scale, given.q.shape[-1]
     if wanted == "given":
         raise Unknown("the scale is an input")

@@ -25,8 +25,9 @@ class Unread(Exception):
 class Received:
     """Arguments of one call, as tensors: q (b, h, n_q, d_k), k (b, g, n_k, d_k), v (b, g, n_k, d_v).
 
-    ``masks`` are booleans (True may attend) or are added; ``causal`` counts places from the first query and key
-    (``top-left``), as torch does, or from the last. ``eager`` says that scores may be stored in the input's format.
+    ``masks`` are booleans (True may attend) or are added; ``places`` is the mask that goes by places, counted
+    from the first query and key (``alignment="top-left"``), as torch does, or from the last. ``eager`` says that scores
+    may be stored in the input's format.
     """
 
     via: str

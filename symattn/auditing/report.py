@@ -26,8 +26,8 @@ class AuditFault(SymattnError, AssertionError):
 class AuditReport(Printable):
     """What an audit found, in the order of the calls; it fills while the model runs.
 
-    ``notes`` are what a reader must not overlook; ``others`` counts softmaxes that are no attention, since their result
-    meets no values.
+    ``notes`` are what a reader must not overlook; ``others`` counts softmaxes whose result met no product that was
+    followed, and ``suspect`` those of them in a module that has heads, which may be attention.
 
     It prints as text, and has the forms of a document.
     """
@@ -36,6 +36,7 @@ class AuditReport(Printable):
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     others: int = 0
+    suspect: int = 0
     rows: int | None = None
     command: str = ""
 
@@ -46,11 +47,11 @@ class AuditReport(Printable):
 
     @property
     def verdict(self) -> Verdict:
-        """A fault where a call is wrong; undecided where none was seen, or of one nothing can be told."""
+        """A fault where a call is wrong; undecided where none was seen, or one was seen that was not followed."""
         states = {f.state for f in self.findings}
         if "wrong" in states:
             return Verdict.FAULT
-        return Verdict.NO_FAULT if states == {"pass"} else Verdict.UNDECIDED
+        return Verdict.NO_FAULT if states == {"pass"} and not self.suspect else Verdict.UNDECIDED
 
     @property
     def exit_code(self) -> int:
@@ -74,7 +75,7 @@ class AuditReport(Printable):
         if self.verdict is Verdict.FAULT or (undecided and self.verdict is Verdict.UNDECIDED):
             kept = [f for f in self.findings if f.state != "pass"]
             lines = [f"{f.layer} ({f.via}): {f.verdict}" for f in kept[:8]]
-            raise AuditFault("\n".join([*lines, self.coverage, *self.notes]), self)
+            raise AuditFault("\n".join([*lines, self.coverage, *self.notes, *self._others()]), self)
 
     def __repr__(self) -> str:
         return self._brief(f"audit: {self.verdict.value} ({self.coverage})")
@@ -101,7 +102,8 @@ class AuditReport(Printable):
         if not self.others:
             return []
         many = "1 softmax whose result met" if self.others == 1 else f"{self.others} softmaxes whose results met"
-        return [f"{many} no product of matrices: taken for no attention"]
+        heads = f", {self.suspect} in a module that has heads" if self.suspect else ""
+        return [f"{many} no product of matrices that was followed{heads}: whether it is attention is not known"]
 
     def _grade(self) -> Grade:
         grades = {Verdict.FAULT: Grade.REFUTED, Verdict.NO_FAULT: Grade.SAMPLED}

@@ -1,7 +1,8 @@
 """Attention that is spelled out: every operator of a thread is seen, and scores are followed to the values they meet.
 
-What is not understood on the way is told as unread, never passed over: a softmax whose weights meet values without
-queries and keys being known, one of such scores that meets no values, and attention in one operator of another kind.
+What is not understood on the way is told as unread: a softmax whose weights meet values without queries and keys being
+known, one of such scores that meets no values, and attention in one operator of another kind. Other softmaxes are
+counted. Attention without an operator for its softmax, exp(S) / Σ exp(S), is not seen.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 from symattn.attention.spec import Attention
 from symattn.auditing.operators import FUSED, PRODUCTS, RULES, SOFTMAX
 from symattn.auditing.patches import doing
-from symattn.auditing.provenance import Added, Known, Scores, Softmax, Weights
+from symattn.auditing.provenance import Added, Known, Node, Scores, Softmax, Weights, made_of
 from symattn.auditing.received import Received
 
 
@@ -47,15 +48,11 @@ def mode(listener: Listener) -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            name = func.overloadpacket.__name__
-            if doing.reading or name not in WATCHED:
+            if doing.reading:
                 return func(*args, **kwargs)
-            return self.tracer.called(name, func, args, kwargs)
+            return self.tracer.called(func.overloadpacket.__name__, func, args, kwargs)
 
     return Following()
-
-
-WATCHED = {*RULES, *FUSED, *SOFTMAX, *PRODUCTS}
 
 
 class Tracer:
@@ -66,47 +63,63 @@ class Tracer:
         self.softmaxes: list[Softmax] = []
 
     def called(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operator, and say what its result is."""
-        if name in FUSED:
-            return self._fused(name, func, args, kwargs)
-        if name in PRODUCTS:
-            return self._product(name, func, args, kwargs)
-        if name in SOFTMAX:
-            return self._softmax(func, args, kwargs)
-        node = RULES[name](self.known, args, kwargs)
+        """Run an operator, and say what its result is. The operator alone may raise, and raises what it does unseen."""
+        node = self._node(name, args, kwargs)
         out = func(*args, **kwargs)
-        if hasattr(out, "untyped_storage") and (node is not None or name.endswith("_")):
-            self.known.put(out, node)
+        for changed in _changed(func, args, kwargs):
+            self.known.changed(changed)
+            node = None if node is not None and made_of(node, changed) else node
+        try:
+            self._said(name, node, args, kwargs, out)
+        except Exception as error:
+            words = f"symattn failed to follow {name}, a defect of its own: {type(error).__name__}"
+            self.listener.unread("operators", _module(), words)
         return out
+
+    def _node(self, name: str, args: Any, kwargs: Any) -> Node | None:
+        """By the rule for an operator; None where there is none, or where it fails on this kind of array."""
+        if name not in RULES:
+            return None
+        try:
+            return RULES[name](self.known, args, kwargs)
+        except Exception:
+            return None
+
+    def _said(self, name: str, node: Node | None, args: Any, kwargs: Any, out: Any) -> None:
+        if name in FUSED:
+            self._fused(name, args, kwargs, out)
+        elif name in PRODUCTS:
+            self._product(name, args, kwargs, out)
+        elif name in SOFTMAX:
+            self._softmax(args, out)
+        elif node is not None:
+            self.known.put(out, node)
 
     def left(self) -> list[Softmax]:
         """Softmaxes whose result has met no values."""
         return [s for s in self.softmaxes if not s.met]
 
-    def _softmax(self, func: Any, args: Any, kwargs: Any) -> Any:
-        out = func(*args, **kwargs)
+    def _softmax(self, args: Any, out: Any) -> None:
         module = _module()
         if not self.listener.wants(module):
-            return out
+            return
         x, axis = args[0], int(args[1])
         node = self.known.get(x)
-        scores = node if isinstance(node, Scores) and axis in (-1, x.ndim - 1) else None
-        made = Softmax(module, scores is not None)
+        keys = axis in (-1, x.ndim - 1) and isinstance(node, Scores) and x.shape[-1] == node.keys
+        scores = node if isinstance(node, Scores) and keys else None
+        made = Softmax(module, scores is not None, self.listener.heads(_layer()) is not None)
         self.softmaxes.append(made)
         self.known.put(out, Weights(scores, made, "" if scores else "what goes into its softmax is not known"))
-        return out
 
-    def _product(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+    def _product(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
         a, b = args[-2:] if name == "baddbmm" else args[:2]
         weights = self.known.get(a)
-        out = func(*args, **kwargs)
         if isinstance(weights, Weights):
             self._met(weights, b, out if name != "baddbmm" else None)
         elif isinstance(other := self.known.get(b.mT), Weights):
             self._met(other, None, None)
         elif not self.listener.holds(b) and not self.listener.holds(a):
             self.known.put(out, _scores(name, args, kwargs))
-        return out
 
     def _met(self, weights: Weights, values: Any, out: Any) -> None:
         """Weights meet values."""
@@ -124,14 +137,13 @@ class Tracer:
         received = Received("operators", q, k, v, masks, scores.scale, scores.cap, eager=True, module=module)
         self.listener.spelled(received, out)
 
-    def _fused(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+    def _fused(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
         module = _module()
-        out = func(*args, **kwargs)
         if not self.listener.wants(module):
-            return out
+            return
         if not FUSED[name]:
             self.listener.unread("fused operator", module, f"{name} is not read")
-            return out
+            return
         q, k, v = args[:3]
         dropout, causal = (args[3] if len(args) > 3 else 0.0), (args[4] if len(args) > 4 else False)
         mask = kwargs.get("attn_mask")
@@ -143,11 +155,30 @@ class Tracer:
             ),
             out[0],
         )  # fmt: skip
-        return out
 
 
 def _module() -> Any:
     return doing.modules[-1] if doing.modules else None
+
+
+def _layer() -> Any:
+    """The module that a softmax belongs to: torch's own module of a softmax belongs to the one around it."""
+    import torch
+
+    inner = [m for m in doing.modules[-2:] if not isinstance(m, torch.nn.Softmax)]
+    return inner[-1] if inner else None
+
+
+def _changed(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The arrays that an operator writes into, by its schema."""
+    if not func._schema.is_mutable:
+        return []
+    given = [
+        args[i] if i < len(args) else kwargs.get(a.name)
+        for i, a in enumerate(func._schema.arguments)
+        if a.alias_info is not None and a.alias_info.is_write
+    ]
+    return [t for some in given for t in (some if isinstance(some, (list, tuple)) else [some])]
 
 
 def _by_heads(added: Added, h: int, rows: Sequence[int]) -> Any:
@@ -155,7 +186,7 @@ def _by_heads(added: Added, h: int, rows: Sequence[int]) -> Any:
     return found.reshape(-1, h, *found.shape[-2:])
 
 
-def _scores(name: str, args: Any, kwargs: Any) -> Scores:
+def _scores(name: str, args: Any, kwargs: Any) -> Scores | None:
     if name != "baddbmm":
         return Scores(args[0], args[1].mT)
     added, a, b = args[:3]

@@ -16,7 +16,11 @@ from symattn.auditing.report import AuditReport
 from symattn.auditing.tracing import mode
 
 _SEARCHED = 8  # wrong calls whose cause is looked for: those of further layers mostly have the same
-_HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "nhead")
+_HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "nhead", "heads")
+_COMPILED = (
+    "The model is compiled, and calls inside of compiled code are not seen; mend: audit the model before it is"
+    " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
+)
 
 
 class Audit:
@@ -34,7 +38,8 @@ class Audit:
             self._know(model)
 
     def __enter__(self) -> AuditReport:
-        self.report.notes += _compiled(self._model)
+        for module in () if self._model is None else self._model.modules():
+            self._tell_compiled(module)
         watch(self)
         self._follow()
         return self.report
@@ -47,6 +52,9 @@ class Audit:
                 self.unread("operators", softmax.layer, "the softmax of scores meets no values in a form that is known")
             else:
                 self.report.others += 1
+                self.report.suspect += softmax.heads
+        for tracer in self._followed:
+            tracer.known.forget()
 
     # -- what the patches tell -----------------------------------------------------------------------------------------
     def interface(self, function: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
@@ -67,17 +75,19 @@ class Audit:
 
     def entered(self, module: Any) -> None:
         """A module begins: a thread of its own is followed from its outermost module on."""
+        if self._model is None:
+            self._tell_compiled(module)
         if len(doing.modules) == 1:
             if self._model is None:
                 self._know(module)
             if threading.get_ident() not in self._modes and self.wants(module):
                 self._follow()
-                doing.followed = self
+                doing.followed.append(self)
 
     def left(self, module: Any) -> None:
         """A module ends."""
-        if len(doing.modules) == 1 and doing.followed is self:
-            doing.followed = None
+        if len(doing.modules) == 1 and self in doing.followed:
+            doing.followed.remove(self)
             self._unfollow()
 
     # -- what the tracer of a thread tells -----------------------------------------------------------------------------
@@ -130,6 +140,12 @@ class Audit:
         name = self._names.get(id(module), "–" if module is None else type(module).__name__)
         return Made(module, name, via, doing.models[-1] if doing.models else None, heads_last)
 
+    def _tell_compiled(self, module: Any) -> None:
+        """Say once that there is a module that was compiled."""
+        compiled = "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+        if compiled and _COMPILED not in self.report.notes:
+            self.report.notes.append(_COMPILED)
+
     def _know(self, root: Any) -> None:
         """The paths of the modules within one, and where its parameters are."""
         self._names |= {id(m): path or type(m).__name__ for path, m in root.named_modules()}
@@ -146,14 +162,3 @@ class Audit:
         following = self._modes.pop(threading.get_ident(), None)
         if following is not None:
             following.__exit__(None, None, None)
-
-
-def _compiled(model: Any) -> list[str]:
-    """What has to be said of a model that was compiled."""
-    modules = [] if model is None else model.modules()
-    if not any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in modules):
-        return []
-    return [
-        "The model is compiled, and calls inside of compiled code are not seen; mend: audit the model before it is"
-        " compiled. torch.compiler.set_stance('force_eager') audits other kernels than those that run."
-    ]

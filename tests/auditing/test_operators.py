@@ -42,12 +42,43 @@ RIGHT: dict[str, Callable[[Any], Any]] = {
     "chosen": lambda s: torch.where(torch.ones(9, 9).tril().bool(), s, float("-inf")).softmax(-1),
     "capped": lambda s: _causal(torch.tanh(s / 3) * 3).softmax(-1),
     "in place": lambda s: s.mul_(2).softmax(-1),
+    "a number added": lambda s: (s + 3).softmax(-1),
     "in float32": lambda s: torch.nn.functional.softmax(s, dim=-1, dtype=torch.float32).to(s.dtype),
 }
+
+
+def _masked_by_parts(scores: Any) -> Any:
+    for i in range(scores.shape[-2]):
+        scores[..., i, i + 1 :] = -float("inf")
+    return scores.softmax(-1)
+
+
+def _padded_in_place(scores: Any) -> Any:
+    scores[:, :, torch.arange(9) > 6] = -float("inf")
+    return scores.softmax(-1)
+
+
+def _mask_changed(scores: Any) -> Any:
+    mask = torch.zeros(9, 9)
+    weights = (scores + mask).softmax(-1)
+    mask.fill_(-float("inf"))
+    return weights
+
+
 UNREAD: dict[str, Callable[[Any], Any]] = {
     "an operator without a rule": lambda s: s.sin().softmax(-1),
     "other weights": lambda s: s.softmax(-1) ** 2,
     "over queries": lambda s: s.softmax(-2),
+    "parts set in place": _masked_by_parts,
+    "an index set in place": _padded_in_place,
+    "clamped in place": lambda s: s.clamp_(-0.5, 0.5).softmax(-1),
+    "copied into": lambda s: s.copy_(s.sin()).softmax(-1),
+    "added to itself": lambda s: s.add_(s).softmax(-1),
+    "written by out=": lambda s: torch.mul(s.sin(), 2, out=s).softmax(-1),
+    "a mask that is changed afterwards": _mask_changed,
+    "a number added before a cap": lambda s: torch.tanh(s + 3).softmax(-1),
+    "cast to whole numbers": lambda s: (3 * s).long().float().softmax(-1),
+    "in other rows": lambda s: s.view(2, 3, 27).softmax(-1).view(2, 9, 9),
     "times a mask": lambda s: s.softmax(-1) * torch.ones(9, 9).tril(),
 }
 
@@ -95,12 +126,72 @@ def test_the_fast_path_of_an_encoder_cannot_be_told() -> None:
     assert "fused operator" in report.findings[0].via
 
 
-def test_a_softmax_that_chooses_is_no_attention() -> None:
+def test_queries_that_are_changed_after_their_product_are_no_fault() -> None:
+    class Changing(Spelled):
+        def forward(self, x: Any) -> Any:
+            q, k, v = (t.clone() for t in self.project(x).chunk(3, dim=-1))
+            weights = (q @ k.transpose(-1, -2) / 4).softmax(-1)
+            q.mul_(2)
+            return weights @ v
+
+    model = Changing(RIGHT["filled"]).eval()
+    with torch.no_grad(), audit(model) as report:
+        model(torch.randn(2, 9, 16))
+    assert "changed in place" in report.findings[0].verdict
+    assert report.exit_code == 3
+
+
+@pytest.mark.parametrize("heads", [True, False])
+def test_attention_that_is_lost_is_no_pass(heads: bool) -> None:
+    class Lost(Spelled):
+        def forward(self, x: Any) -> Any:
+            q, k, v = self.project(x).chunk(3, dim=-1)
+            weights = torch.softmax(q @ k.mT * torch.ones(9, 1), -1) * torch.ones(9, 9)
+            return weights @ torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    model = Lost(RIGHT["filled"]).eval()
+    model.num_heads = 1 if heads else "one"
+    with torch.no_grad(), audit(model) as report:
+        model(torch.randn(2, 9, 16))
+    assert [f.state for f in report.findings] == ["pass"]
+    assert report.exit_code == (3 if heads else 0)
+    assert "whether it is attention is not known" in " ".join(report.text().split())
+
+
+def test_arrays_without_data_or_storage_run_as_without_an_audit() -> None:
+    with audit():
+        assert (torch.ones(1, device="meta") * torch.ones(3, device="meta")).shape == (3,)
+        assert (torch.eye(3).to_sparse() * torch.ones(3, 3)).to_dense().sum() == 3
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            torch.ones(2, 3) @ torch.ones(2, 3)
+
+
+def test_an_audit_inside_of_another_hides_nothing_from_it() -> None:
+    q = torch.randn(1, 2, 5, 4)
+    with audit() as outer:
+        with audit() as inner:
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            (q[0] @ q[0].mT).softmax(-1) @ q[0]
+        torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    assert [f.state for f in inner.findings] == ["pass"] * 2
+    assert [f.state for f in outer.findings] == ["pass"] * 3
+
+
+def test_a_compiled_module_is_told() -> None:
+    model = torch.nn.Linear(2, 2)
+    model.compile(backend="eager")
+    with audit() as report:
+        model(torch.ones(1, 2))
+    assert any("is compiled" in note for note in report.notes)
+
+
+def test_a_softmax_that_chooses_is_not_held_to_be_attention() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Softmax(-1))
     with audit(model) as report:
         model(torch.randn(2, 4))
     assert (report.findings, report.others) == ([], 1)
-    assert "taken for no attention" in report.text()
+    assert report.suspect == 0
+    assert "whether it is attention is not known" in " ".join(report.text().split())
 
 
 def test_other_threads_are_followed() -> None:

@@ -52,6 +52,20 @@ def test_a_script_that_raises_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "no call of attention was seen" in said.out
 
 
+def test_the_command_that_is_told_judges_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    assert main(["audit", "-f", "json", "--contract", "eager", "--rows", "3", str(path), "0"]) == 0
+    assert f"symattn audit --contract eager --rows 3 {path} 0" in capsys.readouterr().out
+    assert main(["audit", "-f", "json", "--all-rows", str(path), "0"]) == 0
+    assert f"symattn audit --all-rows {path} 0" in capsys.readouterr().out
+
+
+def test_rows_and_all_rows_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--rows", "3", "--all-rows", "nowhere.py"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
 def test_no_script_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "nowhere.py"]) == 2
     assert "there is no file nowhere.py" in capsys.readouterr().err

@@ -1,0 +1,122 @@
+"""What a flash function is given, and what a configuration promises of cross attention, packing and scales."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from symattn import audit
+from symattn.auditing.report import AuditReport
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def flash_attention_of_a_test(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, wrong: bool = False, **more: Any
+) -> Any:
+    """As flash: the mask is of padding, and queries of padding have the result 0."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    keep = torch.ones(len(key), n_k) if attention_mask is None else attention_mask
+    keep = keep.bool()
+    allowed = torch.ones(n_q, n_k).tril(n_k - n_q).bool() & (keep | wrong)[:, None, None, :]
+    scores = (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(~allowed, -1e30)
+    out = torch.softmax(scores, -1) @ value * keep[:, None, n_k - n_q :, None]
+    return out.transpose(1, 2), None
+
+
+def flash(padding: list[list[int]] | None, **more: Any) -> AuditReport:
+    pytest.importorskip("transformers")
+    from transformers.modeling_utils import AttentionInterface
+
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 6, 4) for _ in range(3))
+    mask = None if padding is None else torch.tensor(padding)
+    with audit() as report:
+        table = AttentionInterface()
+        table["flash_of_a_test"] = flash_attention_of_a_test
+        called = table.get_interface("flash_of_a_test", flash_attention_of_a_test)
+        called(torch.nn.Identity(), q, k, v, mask, **more)
+    return report
+
+
+LEFT, RIGHT = [[0, 0, 1, 1, 1, 1], [1] * 6], [[1, 1, 1, 1, 0, 0], [1] * 6]
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("padding", [None, LEFT, RIGHT])
+def test_padding_of_two_axes_is_read(padding: list[list[int]] | None) -> None:
+    assert [f.state for f in flash(padding).findings] == ["pass"]
+
+
+@pytest.mark.transformers
+def test_padding_that_is_ignored_is_found() -> None:
+    assert [f.state for f in flash(LEFT, wrong=True).findings] == ["wrong"]
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("cu_seq_lens_q", [0, 3, 6], "cu_seq_lens is not read"),
+        ("position_ids", [[0, 1, 2, 0, 1, 2]], "position_ids begin anew"),
+    ],
+)
+def test_packed_sequences_cannot_be_told(name: str, value: Any, words: str) -> None:
+    report = flash(None, **{name: torch.tensor(value)})
+    assert report.exit_code == 3
+    assert words in report.findings[0].verdict
+
+
+def small(family: str, **more: Any) -> Any:
+    """A model of one layer."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    common = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = getattr(transformers, f"{family}Config")(**common, **more)
+    return getattr(transformers, f"{family}Model")(config).eval()
+
+
+@pytest.mark.transformers
+def test_cross_attention_of_a_model_of_one_kind_is_held_to_no_promise() -> None:
+    model = small("GPT2", add_cross_attention=True)
+    ids = torch.arange(6)[None]
+    with torch.no_grad(), audit(model) as report:
+        model(ids, encoder_hidden_states=torch.randn(1, 9, 16))
+    assert report.exit_code == 0
+    assert {f.layer.split(".")[-1]: f.intent is not None for f in report.findings} == {
+        "attn": True,
+        "crossattention": False,
+    }
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("places", [[0, 1, 2, 0, 1, 2], [0, 1, 2, 4, 5, 6]])
+@pytest.mark.parametrize("family", ["Bert", "Llama"])
+def test_positions_that_begin_anew_are_no_fault(family: str, places: list[int]) -> None:
+    model = small(family, intermediate_size=16)
+    with torch.no_grad(), audit(model) as report:
+        model(torch.arange(6)[None], position_ids=torch.tensor([places]))
+    assert [f.state for f in report.findings] == ["pass"]
+    assert "position_ids begin anew" in report.findings[0].unknown
+
+
+@pytest.mark.transformers
+def test_documents_are_promised_where_nothing_is_cached() -> None:
+    model = small("Llama", intermediate_size=16)
+    with torch.no_grad(), audit(model) as report:
+        model(torch.arange(6)[None], position_ids=torch.tensor([[0, 1, 2, 0, 1, 2]]), use_cache=False)
+    assert [(f.state, f.unknown) for f in report.findings] == [("pass", "")]
+    assert "packed" in report.findings[0].semantics
+
+
+@pytest.mark.transformers
+def test_a_scale_that_may_be_in_queries_is_said_to_be_open() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    model = transformers.MptModel(transformers.MptConfig(d_model=16, n_heads=2, n_layers=1, vocab_size=20)).eval()
+    model.blocks[0].attn.softmax_scale = 1.0
+    with torch.no_grad(), audit(model) as report:
+        model(torch.arange(6)[None])
+    assert [f.open for f in report.findings] == [("scale: it may be in queries or keys already",)]
