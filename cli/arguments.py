@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -15,6 +16,16 @@ def typed(context: click.Context) -> list[str]:
     """The names of the parameters that were given."""
     names = [parameter.name or "" for parameter in context.command.params]
     return [name for name in names if context.get_parameter_source(name) in _GIVEN]
+
+
+def refuse_others(context: click.Context, target: str, own: Sequence[str]) -> list[str]:
+    """The names that were given; those that are neither in ``own`` nor about the document are refused."""
+    names = typed(context)
+    for name in names:
+        if name not in (*own, *_ELSEWHERE):
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} is for a function that is called, and {target} is none.")
+    return names
 
 
 def line(context: click.Context) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import line, typed
+from .arguments import line, refuse_others
 from .fields import NAMES, chosen
 from .output import given
 from .variants import specified
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from symattn.verification.report import Report
 
 _OWN = ("target", "array", "prove", "seed", "like", "without", *NAMES)
-_SHARED = ("form", "path", "force", "fragment", "check", "ascii", "colour")
 
 
 def meant(target: str) -> bool:
@@ -28,10 +27,7 @@ def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Repor
     """What is said of the graph; options that say how a function is called are refused."""
     from symattn.sources.graphs import verify_graph
 
-    for name in typed(context):
-        if name not in (*_OWN, *_SHARED):
-            option = f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{option} is for a function that is called, and {target} is none.")
+    refuse_others(context, target, _OWN)
     told = {**given(wishes), **chosen(wishes)}
     names = dict(_named(word) for word in told.pop("array", ()))
     own = {name: told.pop(name) for name in ("prove", "seed") if name in told}

@@ -79,11 +79,12 @@ def command(
     symattn verify layer.onnx --causal --heads 2
     """
     from symattn.sources.loading import CannotRun
+    from symattn.sources.names import is_trace
 
     from . import graphs, traces
     from .verifying import Wishes
 
-    if traces.meant(target):
+    if is_trace(target):
         return output.emit(traces.report(click.get_current_context(), target, wishes).document())
     if graphs.meant(target):
         return output.emit(graphs.report(click.get_current_context(), target, wishes).document())

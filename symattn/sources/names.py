@@ -1,6 +1,8 @@
-"""Which of the specification's inputs a parameter's name means."""
+"""What names mean: which of the specification's inputs a parameter is, and which target is a file of arrays."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
 
@@ -94,3 +96,16 @@ _MEANINGS = {plain(name): name for name in (*NEEDED, *OPTIONAL)} | {
 def meaning(name: str) -> str | None:
     """The input or setting that a parameter called ``name`` stands for; None where the name says nothing."""
     return _MEANINGS.get(plain(name))
+
+
+#: How the names of files end that hold the arrays of a run.
+TRACES = (".safetensors", ".npz")
+
+
+def is_trace(target: str) -> bool:
+    """Whether a target is the name of a file of arrays.
+
+    >>> is_trace("run.safetensors"), is_trace("attn.py:attention")
+    (True, False)
+    """
+    return Path(target).suffix.lower() in TRACES

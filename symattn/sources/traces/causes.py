@@ -9,7 +9,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.sources.frameworks import read
-from symattn.sources.traces.pieces import Piece
+from symattn.sources.traces.pieces import Piece, floats
 from symattn.verification.arithmetic.suspects import EXACT, Sample, suspects
 from symattn.verification.diagnosis.matching import LITTLE
 from symattn.verification.reference import RIGHT
@@ -54,8 +54,7 @@ def _sample(piece: Piece, precision: Precision) -> Sample | None:
     if sum(a.size for a in inputs.values()) > _ENTRIES or piece.spec.position is not None:
         return None
     spec = replace(piece.spec, fully_masked="zeros") if piece.spec.fully_masked == "error" else piece.spec
-    floats = {n: a if a.dtype.kind in "biu" else read(a)[0] for n, a in inputs.items()}
-    return Sample(spec, floats, read(piece.made["o"][..., list(rows), :])[0], precision.input)
+    return Sample(spec, floats(inputs), read(piece.made["o"][..., list(rows), :])[0], precision.input)
 
 
 def _rows(name: str, a: np.ndarray, n_q: int, rows: Sequence[int]) -> np.ndarray:

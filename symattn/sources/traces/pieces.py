@@ -12,6 +12,7 @@ from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.sources.closeness import element
+from symattn.sources.frameworks import read
 
 MADE = ("o", "lse", "weights", "scores")
 MOST = 2**26  # entries of a piece: half a GiB in float64
@@ -25,6 +26,11 @@ class Piece(NamedTuple):
     made: dict[str, np.ndarray]
     place: tuple[int, ...]
     whole: Piece | None = None  # all heads, where this is one of them
+
+
+def floats(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Inputs with the numbers of every format in float64; masks and whole numbers as they are."""
+    return {name: a if a.dtype.kind in "biu" else read(a)[0] for name, a in inputs.items()}
 
 
 def count(spec: Attention, arrays: Mapping[str, np.ndarray]) -> int:

@@ -10,10 +10,10 @@ import numpy as np
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
-from symattn.sources.names import meaning, plain
+from symattn.sources.names import TRACES, is_trace, meaning, plain
 from symattn.sources.traces import npz, safetensors
 
-_READERS = {".safetensors": safetensors.read, ".npz": npz.read}
+_READERS = dict(zip(TRACES, (safetensors.read, npz.read), strict=True))
 _MADE = {
     "o": "o out output attn_output attention_output",
     "lse": "lse logsumexp softmax_lse",
@@ -23,15 +23,6 @@ _MADE = {
 _WORDS = {plain(word): name for name, words in _MADE.items() for word in words.split()}
 #: Orders of axes that a trace may have, and the axis that is brought before the tokens.
 LAYOUTS = ("nd", "bnd", "nhd", "bhnd", "bnhd")
-
-
-def is_trace(target: str) -> bool:
-    """Whether a target is the name of a file of arrays.
-
-    >>> is_trace("run.safetensors"), is_trace("attn.py:attention")
-    (True, False)
-    """
-    return Path(target).suffix.lower() in _READERS
 
 
 def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from symattn.arrays.precision import Precision
 from symattn.errors import InputError, Refused, Undecided
 from symattn.sources.closeness import close_to_exact, logarithms, worst_share
 from symattn.sources.frameworks import read
-from symattn.sources.traces.pieces import Piece
+from symattn.sources.traces.pieces import Piece, floats
 from symattn.verification.bounding.scores import score_errors
 from symattn.verification.reference import run
 from symattn.verification.sharp.sample import only
@@ -47,7 +47,7 @@ def of_scores(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[
     Each may be off by τ of ``verification.bounding.scores``, and by storing it. Raises InputError where they cannot be
     enclosed.
     """
-    spec, given = only(piece.spec, _floats(piece), rows)
+    spec, given = only(piece.spec, floats(piece.inputs), rows)
     try:
         found = run(spec, given, kind=Enclosure)
         tau = np.asarray(score_errors(found, precision).tau, dtype=float)
@@ -70,10 +70,6 @@ def of_scores(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[
         f" {allowed[at]:.2g} is legal"
     )
     return words, float(shares.max())
-
-
-def _floats(piece: Piece) -> dict[str, np.ndarray]:
-    return {n: a if a.dtype.kind in "biu" else read(a)[0] for n, a in piece.inputs.items()}
 
 
 #: What judges each, and the most keys with which it does: balls are slow, and weights are the output for V = I.
