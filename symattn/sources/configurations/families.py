@@ -95,7 +95,7 @@ FAMILIES: dict[str, Family] = {
     "bloom": _plain(causal, heads, alibi, packing="groups"),
     "mpt": _plain(causal, heads, mpt),
     "opt": _plain(causal, heads),
-    # -- encoders, if they are no decoders ---------------------------------------------------------------------------
+    # -- encoders, if they are no decoders -----------------------------------------------------------------------------
     "bert": _BERT,
     "roberta": _BERT,
     "deberta-v2": _plain(two_sided, heads, disentangled),
