@@ -50,7 +50,7 @@ def mode(listener: Listener) -> Any:
             kwargs = kwargs or {}
             if doing.reading:
                 return func(*args, **kwargs)
-            return self.tracer.called(func.overloadpacket.__name__, func, args, kwargs)
+            return self.tracer.called(_name(func), func, args, kwargs)
 
     return Following()
 
@@ -169,13 +169,19 @@ def _layer() -> Any:
     return inner[-1] if inner else None
 
 
+def _name(func: Any) -> str:
+    """Of an operator, without that of its overload; an operator of higher order has none."""
+    return str(getattr(getattr(func, "overloadpacket", func), "__name__", ""))
+
+
 def _changed(func: Any, args: Any, kwargs: Any) -> list[Any]:
     """The arrays that an operator writes into, by its schema."""
-    if not func._schema.is_mutable:
+    schema = getattr(func, "_schema", None)
+    if schema is None or not schema.is_mutable:
         return []
     given = [
         args[i] if i < len(args) else kwargs.get(a.name)
-        for i, a in enumerate(func._schema.arguments)
+        for i, a in enumerate(schema.arguments)
         if a.alias_info is not None and a.alias_info.is_write
     ]
     return [t for some in given for t in (some if isinstance(some, (list, tuple)) else [some])]

@@ -102,6 +102,21 @@ def test_no_cause_is_named_where_none_fits() -> None:
 
 
 def test_no_cause_is_named_where_several_fit() -> None:
+    """Scores that are large enough put all weight on one key, by whatever scale they are too large."""
+    right = setting()
+    q, k = np.zeros_like(right.q), np.zeros_like(right.k)
+    q[..., range(6), range(6)], k[..., range(12), np.arange(12) % 8] = 300.0, 1.0
+    right = replace(right, q=q, k=k, scale=1e-3)
+    told = cause(right, None, output(replace(right, scale=1.0)), Arithmetic("float32"))
+    assert told.startswith(
+        "open, since several mistakes fit: scores are not scaled; or scores are scaled by 1/√d_k; or"
+    )
+    assert told.endswith("others")
+    assert judge(right, output(right), Arithmetic("float32")).legal
+    assert not judge(right, output(replace(right, scale=1.0)), Arithmetic("float32")).legal
+
+
+def test_hypotheses_that_say_the_same_are_one() -> None:
     right = setting(masking(WINDOW))
     some = replace(right, softcap=1e9, scale=1 / 8)
     told = cause(replace(some, scale=0.3), None, output(some), Arithmetic("float32"))
