@@ -86,7 +86,7 @@ _MACROS = r"""% reason, grade and number of a step, flush right; they move to th
 \renewcommand*\l@subsection{\@dottedtocline{2}{1.5em}{3.2em}}
 \makeatother
 \setlist{itemsep=1pt,topsep=3pt}
-\setlength{\parindent}{0pt}\setlength{\parskip}{5pt}
+\setlength{\parindent}{0pt}\setlength{\parskip}{5pt}\setlength{\emergencystretch}{4em}
 \renewcommand{\arraystretch}{1.15}
 \allowdisplaybreaks
 \AtBeginDocument{\abovedisplayskip=6pt \belowdisplayskip=6pt \abovedisplayshortskip=4pt \belowdisplayshortskip=4pt}"""

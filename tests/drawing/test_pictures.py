@@ -204,9 +204,8 @@ def test_tiles_end_with_the_weights_and_outputs_of_the_walk() -> None:
     walk = Walk(sheet_of("cross"), "float32")
     for tile in (1, 2, 3):
         told = " ".join(words(draw("tiles", source="cross", query=2, tile=tile)))
-        assert (
-            ", ".join(x.decimal(3) for x in walk.arrays["weights"][1]) + ": weights, which add up to 1 before" in told
-        )
+        weights = ", ".join(x.decimal(3) for x in walk.arrays["weights"][1])
+        assert f"{weights}: unrounded, they add up to 1" in told
         assert "(" + ", ".join(x.decimal(3) for x in walk.arrays["output"][1]) + ")" in told
 
 

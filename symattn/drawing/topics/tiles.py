@@ -148,7 +148,7 @@ def _weights(drawn: Scene, scores: Any, state: State, y: float) -> float:
     small(drawn, _LEFT, y + 8, "divided by ℓ: the weights", "ink")
     parts = finish(tile_state(scores, _identity(int(scores.shape[-1])))).entries[0]
     _bar(drawn, [_WIDE * float(x.to_float()) for x in parts], 0, y + 20)
-    told = ", ".join(digits(x) for x in parts) + ": weights, which add up to 1 before they are rounded"
+    told = ", ".join(digits(x) for x in parts) + ": unrounded, they add up to 1"
     small(drawn, _LEFT, y + _HIGH + 37, told if Label(0, 0, told, SMALL).width < 460 else "They add up to 1.")
     return y + _HIGH + 48
 
