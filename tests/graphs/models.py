@@ -99,3 +99,22 @@ def _window(maker: _Maker) -> list[Any]:
         helper.make_node("Less", ["i", "last"], ["near"]),
         helper.make_node("And", ["behind", "near"], ["seen"]),
     ]
+
+
+def bare(change: list[Any] | None = None, *, opset: int = 23, flat: int | None = None, **constants: Any) -> Any:
+    """q, k, v (b, n, 4) → softmax(q kᵀ/2) v. ``change`` makes ``q2`` of ``q``; ``flat`` is an axis for Softmax."""
+    arrays = [numpy_helper.from_array(np.asarray(x), name) for name, x in constants.items()]
+    scale = "" if "scale" in constants else "half"
+    arrays += [numpy_helper.from_array(np.array(0.5, dtype=np.float32), "half")] if scale else []
+    axis = {} if flat is None else {"axis": flat}
+    nodes = [
+        *(change or [helper.make_node("Identity", ["q"], ["q2"])]),
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q2", "kt"], ["qk"]),
+        helper.make_node("Mul", ["qk", scale or "used"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["w"], **axis),
+        helper.make_node("MatMul", ["w", "v"], ["y"]),
+    ]
+    told = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["b", "n", 4]) for n in ("q", "k", "v", "y")]
+    graph = helper.make_graph(nodes, "bare", told[:3], told[3:], arrays)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])

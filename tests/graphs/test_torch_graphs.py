@@ -59,3 +59,37 @@ def test_an_unknown_operator_raises_by_name() -> None:
     program = _exported(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()), torch.randn(2, 4))
     with pytest.raises(InputError, match=r"aten\.gelu is not read"):
         verify_graph(program)
+
+
+class Bare(torch.nn.Module):  # type: ignore[misc,name-defined]
+    """Attention of q, k, v; with a fault that can be asked for, and a buffer that counts the calls."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.fault = fault
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        if not self.fault:
+            self.calls += 1
+        if self.fault == "whole":
+            q = q.long().float()
+        elif self.fault == "like":
+            q = q.to(torch.ones(1, dtype=torch.int64)).float()
+        return torch.nn.functional.scaled_dot_product_attention(q.to("cpu", torch.float32), k, v)
+
+
+@pytest.mark.parametrize("fault", ["whole", "like"])
+def test_a_cast_to_whole_numbers_is_refused(fault: str) -> None:
+    with pytest.raises(InputError, match="cast of computed numbers to whole ones"):
+        verify_graph(_exported(Bare(fault), *torch.randn(3, 2, 5, 4)))
+
+
+def test_a_buffer_that_changes_is_not_the_output() -> None:
+    program, table = _exported(Bare(), *torch.randn(3, 2, 5, 4)), torch.export.default_decompositions()
+    table.pop(torch.ops.aten.scaled_dot_product_attention.default, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = program.run_decompositions(table)
+    assert program.graph_signature.output_specs[0].kind.name == "BUFFER_MUTATION"
+    assert verify_graph(program, prove=False).verdict.value == "no fault"

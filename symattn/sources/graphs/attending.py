@@ -10,12 +10,12 @@ from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.sources.graphs.operators import binary, transpose
-from symattn.sources.graphs.values import Context, Joined, is_plain, root, whole
+from symattn.sources.graphs.values import Context, Joined, is_plain, place, root, whole
 
 
 def softmax(c: Context, x: Any, axis: int = -1) -> Any:
     """Softmax over an axis; a row in which all is forbidden gives 0/0, as the operators have it."""
-    k = axis % x.ndim
+    k = place(axis, x.ndim)
     if k == x.ndim - 1:
         return soft(x)
     order = [n for n in range(x.ndim) if n != k] + [k]

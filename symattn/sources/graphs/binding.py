@@ -68,6 +68,7 @@ def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -
     Raises ``InputError`` where it is open what an array is, and where the specification lacks or needs one.
     """
     said = {name: key for key, name in (told or {}).items()}
+    _check_told(graph, said)
     used = {r.name for node in graph.nodes for r in node.refs()} | set(graph.outputs)
     slots = [_input(graph, g, spec, said) for g in graph.inputs if g.name in used]
     slots += [_weight(graph, g, said) for g in graph.weights if g.name in used]
@@ -76,6 +77,12 @@ def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -
         raise InputError(f"{graph.name}: two arrays may be {twice}; mend: tell which one, {twice}=NAME")
     _check(graph, spec, names)
     return tuple(slots)
+
+
+def _check_told(graph: Graph, said: Mapping[str, str]) -> None:
+    there = {n for g in (*graph.inputs, *graph.weights) for n in (g.name, g.label)}
+    if strange := next((n for n in said if n not in there), None):
+        raise InputError(f"{graph.name} has no input or weight called {strange[:60]!r}; mend: a name that it has")
 
 
 def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
@@ -123,7 +130,9 @@ def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
 
 def _is_transposed(graph: Graph, name: str) -> bool:
     """Whether the graph multiplies by the transpose of what it keeps."""
-    node = next(n for n in graph.nodes if Ref(name) in n.refs())
+    node = next((n for n in graph.nodes if Ref(name) in n.refs()), None)
+    if node is None:  # it is an output
+        return False
     if node.operator in _TURNED:
         return not _is_transposed(graph, node.outputs[0])
     return node.operator == "aten.linear" or (node.operator == "Gemm" and bool(node.attributes.get("transB", 0)))
@@ -133,8 +142,8 @@ def bound(slots: tuple[Slot, ...], c: Context, inputs: Mapping[str, Any]) -> dic
     """The arrays of the graph by its names, for inputs of the specification."""
     like = inputs["x"] if "x" in inputs else inputs["q"]
     batch = tuple(like.shape[:-2])
-    return {s.given.name: _shaped(s, s.filled(c, inputs, batch)) for s in slots}
+    return {s.given.name: _shaped(s.filled(c, inputs, batch)) for s in slots}
 
 
-def _shaped(slot: Slot, array: Any) -> Any:
+def _shaped(array: Any) -> Any:
     return np.asarray(array) if isinstance(array, np.generic) else array

@@ -48,8 +48,7 @@ class Given(NamedTuple):
 class Graph:
     """A graph of one ``language`` (``onnx``, ``torch``): nodes in an order in which they can be run.
 
-    ``weights`` are arrays that any numbers may stand for, ``constants`` values that are what they are; ``transposed``
-    says whether the language's convention keeps matrices of projections as (columns out, columns in).
+    ``weights`` are arrays that any numbers may stand for, ``constants`` values that are what they are.
     """
 
     language: str

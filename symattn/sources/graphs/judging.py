@@ -47,14 +47,17 @@ def verify_graph(
     of at most ``epsilon``. Sizes that were left open are letters then, and equality is proved for all of them: where
     ``prove`` is None, if the layer is small enough (``proving.MOST``). A difference is a fault if no implementation in
     float32 could make it, and is told by the mistake that explains it.
-    Raises ``InputError`` for a source that cannot be read, an operator that is not, and where it is open what an array
-    is.
+    Raises ``InputError`` for a source that cannot be read, an operator that is not, a node that cannot be computed, and
+    where it is open what an array is.
     """
     spec = spec or Attention()
     graph = read(source)
     program = Program.of(graph, spec, names)
+    heard = _Heard(program)
     with listening() as notes:
-        found = identity_test(lambda kind: program, spec, program.names, program.sizes.tried(spec), epsilon, seed)
+        found = identity_test(lambda kind: heard, spec, program.names, program.sizes.tried(spec), epsilon, seed)
+    if heard.error is not None:
+        raise heard.error
     hypotheses = [n.removeprefix("hypothesis: ") for n in (*found.notes, *notes) if n.startswith("hypothesis: ")]
     judged = _judged(program, found, prove, seed)
     open_ = judged.verdict is Verdict.UNDECIDED
@@ -64,6 +67,21 @@ def verify_graph(
         (*_notes(program, [*hypotheses, *judged.hypotheses], found), *(() if open_ else judged.why)), command=command,
         fields={n: spelled(x) for n, x in differing(spec, Attention()).items()}, missing=judged.why if open_ else (),
     )  # fmt: skip
+
+
+class _Heard:
+    """A program as a function, and what was wrong with the graph when it ran."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.error: InputError | None = None
+
+    def __call__(self, inputs: Mapping[str, Any]) -> Any:
+        try:
+            return self.program(inputs)
+        except InputError as error:
+            self.error = InputError(f"{self.program.graph.name}: {error}")
+            raise
 
 
 class _Judged(NamedTuple):

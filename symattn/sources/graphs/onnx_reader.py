@@ -14,8 +14,22 @@ from symattn.sources.graphs.form import Given, Graph, Node, Ref
 
 MOST_BYTES = 2**28
 _FLOATS = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
+_HELD = {
+    1: (4, "float_data"),
+    10: (2, "int32_data"),
+    11: (8, "double_data"),
+    16: (2, "int32_data"),
+    2: (1, "int32_data"),
+    3: (1, "int32_data"),
+    6: (4, "int32_data"),
+    7: (8, "int64_data"),
+    9: (1, "int32_data"),
+}  # by the number of a type: the bytes of an entry, and the field of entries that are no bytes
 _SMALL = 2**16  # entries of a constant
 _MOST_AXES = 16
+_LONGEST = 2**16  # what an axis of an input may be fixed to
+_OPSETS = range(11, 26)
+_FLATTENING = 13  # the first opset whose Softmax is of one axis
 
 
 def read(path: str) -> Graph:
@@ -57,9 +71,19 @@ def of_model(model: Any, file: Path = Path("model.onnx")) -> Graph:
             weights.append(Given(key, shape, label=_label(g, key)))
         else:
             constants[key] = _array(f"{name}: {key[:40]!r}", a, shape)
-    nodes = tuple(_node(name, n) for n in g.node)
+    opset = _opset(name, model)
+    nodes = tuple(_node(name, n, opset) for n in g.node)
     outputs = tuple(v.name for v in g.output)
     return Graph("onnx", name, inputs, tuple(weights), constants, nodes, outputs[:1])
+
+
+def _opset(name: str, model: Any) -> int:
+    """The version of ONNX's own operators. Raises InputError for one whose operators are not known to be these."""
+    found = {o.version for o in model.opset_import if o.domain in ("", "ai.onnx")}
+    if len(found) != 1 or not found <= set(_OPSETS):
+        told = ", ".join(map(str, sorted(found))) or "none"
+        raise InputError(f"{name} is of opset {told}; {_OPSETS[0]} to {_OPSETS[-1]} are read; mend: another export")
+    return int(found.pop())
 
 
 def _label(graph: Any, key: str) -> str:
@@ -76,6 +100,9 @@ def _given(name: str, value: Any) -> Given:
         raise InputError(f"{name}: the input {value.name[:40]!r} is no tensor of known axes")
     shape: list[int | str] = []
     for k, n in enumerate(tensor.shape.dim):
+        if n.HasField("dim_value") and not 1 <= n.dim_value <= _LONGEST:
+            place = f"{name}: the input {value.name[:40]!r} has the length {n.dim_value}"
+            raise InputError(f"{place}; 1 to {_LONGEST} is read; mend: leave that axis open")
         letter = n.dim_param if n.dim_param.isidentifier() else f"n_{len(value.name)}_{k}"
         shape.append(n.dim_value if n.HasField("dim_value") else letter)
     return Given(value.name, tuple(shape), tensor.elem_type in _FLOATS)
@@ -88,11 +115,22 @@ def _shape(place: str, a: Any, file: Path) -> tuple[int, ...]:
         raise InputError(f"{place} has the shape {shape[:_MOST_AXES]}; the file is damaged")
     if a.data_location == 1:
         _check_external(place, {e.key: e.value for e in a.external_data}, file)
-    elif a.raw_data and a.data_type in (1, 7, 10, 11):
-        size = {1: 4, 7: 8, 10: 2, 11: 8}[a.data_type]
-        if math.prod(shape) * size != len(a.raw_data):
-            raise InputError(f"{place} has the shape {shape}, and holds {len(a.raw_data)} bytes; the file is damaged")
+    else:
+        _check_data(place, a, shape)
     return shape
+
+
+def _check_data(place: str, a: Any, shape: tuple[int, ...]) -> None:
+    """Raise InputError where an array of a type that is read holds another number of entries than its shape has."""
+    if a.data_type not in _HELD:
+        return
+    size, field = _HELD[a.data_type]
+    if a.HasField("raw_data"):
+        unit, held, entry = "bytes", len(a.raw_data), size
+    else:
+        unit, held, entry = "numbers", len(getattr(a, field)), 1
+    if math.prod(shape) * entry != held:
+        raise InputError(f"{place} has the shape {shape}, and holds {held} {unit}; the file is damaged")
 
 
 def _check_external(place: str, told: Mapping[str, str], file: Path) -> None:
@@ -117,10 +155,13 @@ def _array(place: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:
         raise InputError(f"{place} cannot be read: {str(error)[:80]}") from None
 
 
-def _node(name: str, proto: Any) -> Node:
+def _node(name: str, proto: Any, opset: int) -> Node:
     operator = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
     operands = tuple(Ref(i) if i else None for i in proto.input)
-    return Node(operator, operands, tuple(proto.output), dict(_attributes(f"{name}: {operator}", proto)))
+    attributes = dict(_attributes(f"{name}: {operator}", proto))
+    if operator == "Softmax" and opset < _FLATTENING:
+        attributes = {"axis": 1, **attributes, "flattening": True}
+    return Node(operator, operands, tuple(proto.output), attributes)
 
 
 def _attributes(place: str, proto: Any) -> Iterator[tuple[str, Any]]:

@@ -6,6 +6,7 @@ taken as well.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,8 +15,9 @@ import numpy as np
 from symattn.errors import InputError
 from symattn.sources.graphs import attending as at
 from symattn.sources.graphs import operators as op
+from symattn.sources.graphs.casting import cast, cast_like
 from symattn.sources.graphs.running import Rule
-from symattn.sources.graphs.values import Context
+from symattn.sources.graphs.values import Context, length, place
 
 _TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int", 3: "int", 6: "int", 7: "int"}
 
@@ -23,7 +25,7 @@ _TYPES = {1: "float", 10: "float", 11: "float", 16: "float", 9: "bool", 2: "int"
 def _cast(c: Context, x: Any, to: int, **_: Any) -> Any:
     if to not in _TYPES:
         raise InputError(f"the type number {to} is not read")
-    return op.cast(c, x, _TYPES[to])
+    return cast(c, x, _TYPES[to])
 
 
 def _constant(c: Context, value: Any = None, **others: Any) -> Any:
@@ -49,9 +51,24 @@ def _reduce(name: str) -> Rule:
     rule = op.reduce(name)
 
     def run(c: Context, x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
+        if axes is None or not np.size(axes):
+            return x if noop_with_empty_axes else rule(c, x, None, bool(keepdims))
         return rule(c, x, axes, bool(keepdims))
 
     return run
+
+
+def _softmax(c: Context, x: Any, axis: int = -1, flattening: bool = False) -> Any:
+    if flattening and place(axis, x.ndim) != x.ndim - 1:
+        raise InputError("Softmax over several axes, as opsets below 13 have it, is not read")
+    return at.softmax(c, x, axis)
+
+
+def _flatten(c: Context, x: Any, axis: int = 1) -> Any:
+    """Two axes: all before ``axis``, and all from there on."""
+    k = x.ndim if axis == x.ndim else place(axis, x.ndim)
+    lengths = [length(n) for n in x.shape]
+    return op.reshape(c, x, (math.prod(lengths[:k]), math.prod(lengths[k:])))
 
 
 def _shape(c: Context, x: Any, start: int = 0, end: int | None = None) -> Any:
@@ -91,7 +108,7 @@ RULES: Mapping[str, Rule] = {
     "GreaterOrEqual": op.binary("greater_equal"),
     "Where": op.where,
     "Cast": _cast,
-    "CastLike": lambda c, x, like: x,
+    "CastLike": cast_like,
     "Identity": lambda c, x: x,
     "Constant": _constant,
     "ConstantOfShape": lambda c, shape, value=0.0: op.full(c, shape, np.asarray(value).reshape(-1)[0]),
@@ -99,7 +116,7 @@ RULES: Mapping[str, Rule] = {
     "Trilu": _trilu,
     "Shape": _shape,
     "Reshape": _reshape,
-    "Flatten": lambda c, x, axis=1: op.reshape(c, x, (*([1] if not axis else x.shape[:axis]), -1)),
+    "Flatten": _flatten,
     "Transpose": lambda c, x, perm=None: op.transpose(c, x, perm),
     "Unsqueeze": lambda c, x, axes: op.unsqueeze(c, x, axes),
     "Squeeze": lambda c, x, axes: op.squeeze(c, x, axes),
@@ -113,5 +130,5 @@ RULES: Mapping[str, Rule] = {
     "ReduceMean": _reduce("mean"),
     "MatMul": at.matmul,
     "Gemm": _gemm,
-    "Softmax": lambda c, x, axis=-1: at.softmax(c, x, axis),
+    "Softmax": _softmax,
 }

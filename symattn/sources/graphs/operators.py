@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from symattn.errors import InputError, Refused
-from symattn.sources.graphs.values import Context, Joined, is_plain, length, lengths, sizes, whole
+from symattn.sources.graphs.values import Context, Joined, is_plain, length, lengths, place, sizes, whole
 
 _LAST = 2**31  # an end of a slice from here on is the end of the axis
 
@@ -64,14 +64,21 @@ def _plain(name: str, a: Any, b: Any) -> Any:
 
 
 def divide(c: Context, a: Any, b: Any) -> Any:
-    """a / b; of whole numbers the quotient without its rest, where an operator says so."""
+    """a / b."""
     return binary("divide")(c, a, b)
 
 
 def divide_whole(c: Context, a: Any, b: Any) -> Any:
-    """a / b, of plain whole numbers rounded down, as ONNX divides them."""
+    """a / b, of plain whole numbers without its rest, rounded toward zero, as ONNX divides them.
+
+    Sizes that were left open are not negative: of them it is the quotient rounded down.
+    """
     if is_plain(a) and is_plain(b) and not _has_float(a, b):
-        return a // b
+        if object in (np.asarray(a).dtype, np.asarray(b).dtype):
+            return a // b
+        if not np.all(b):
+            raise InputError("a whole number is divided by 0")
+        return np.abs(a) // np.abs(b) * (np.sign(a) * np.sign(b))
     return binary("divide")(c, a, b)
 
 
@@ -89,19 +96,12 @@ def where(c: Context, condition: Any, a: Any, b: Any) -> Any:
     return c.xp.where(condition, c.lifted(a), c.lifted(b))
 
 
-def cast(c: Context, x: Any, to: str) -> Any:
-    """To ``bool``, ``int`` or ``float``; from float to float nothing is rounded, so that exact numbers stay so."""
-    if to == "bool":
-        return x.astype(bool) if isinstance(x, np.ndarray) and x.dtype != object else x != 0 if not is_plain(x) else x
-    if to == "float" and isinstance(x, np.ndarray) and x.dtype == bool:
-        return c.lifted(x.astype(np.float64)) if c.kind is None else c.xp.where(x, c.lifted(1), c.lifted(0))
-    return x
-
-
 def arange(c: Context, start: Any, stop: Any, step: Any = 1) -> Any:
     """start, start + 1, … below stop."""
     if whole(step, "the step of a range") != 1:
         raise InputError("a range with another step than 1 is not read")
+    if any(isinstance(n, (float, np.floating)) and n % 1 for n in (start, stop)):
+        raise InputError("a range of numbers that are not whole is not read")
     count = length(stop) - length(start)
     if isinstance(count, int):
         return np.arange(count) + length(start)
@@ -135,13 +135,16 @@ def triangle(c: Context, x: Any, diagonal: Any, upper: bool) -> Any:
 # -- moving ------------------------------------------------------------------------------------------------------------
 def transpose(c: Context, x: Any, order: Sequence[int] | None = None) -> Any:
     """The axes in another order; reversed without one."""
-    axes = tuple(range(x.ndim))[::-1] if order is None else tuple(k % x.ndim for k in order)
+    axes = tuple(range(x.ndim))[::-1] if order is None else tuple(place(k, x.ndim) for k in order)
+    if sorted(axes) != list(range(x.ndim)):
+        raise InputError(f"the order {list(axes)} of {x.ndim} axes")
     return _namespace(c, x).permute_dims(x, axes)
 
 
 def swap(c: Context, x: Any, a: int, b: int) -> Any:
     """Two axes in each other's place."""
     order = list(range(x.ndim))
+    a, b = place(a, x.ndim), place(b, x.ndim)
     order[a], order[b] = order[b], order[a]
     return transpose(c, x, order)
 
@@ -160,14 +163,14 @@ def kept_reshape(c: Context, x: Any, shape: Any) -> Any:
 def unsqueeze(c: Context, x: Any, axes: Any) -> Any:
     """New axes of length 1."""
     x = np.asarray(x) if isinstance(x, (int, float)) else x
-    for k in sorted(n % (x.ndim + len(_ints(axes))) for n in _ints(axes)):
+    for k in sorted(place(n, x.ndim + len(_ints(axes))) for n in _ints(axes)):
         x = _namespace(c, x).expand_dims(x, axis=k)
     return x
 
 
 def squeeze(c: Context, x: Any, axes: Any) -> Any:
     """Without axes of length 1."""
-    for k in sorted((n % x.ndim for n in _ints(axes)), reverse=True):
+    for k in sorted((place(n, x.ndim) for n in _ints(axes)), reverse=True):
         x = _namespace(c, x).squeeze(x, axis=k)
     return x
 
@@ -184,7 +187,7 @@ def concat(c: Context, arrays: Sequence[Any], axis: Any) -> Any:
     """Side by side along an axis."""
     if all(map(is_plain, arrays)) and not _has_float(*arrays):
         return np.concatenate([np.atleast_1d(np.asarray(a)) for a in arrays], axis=int(axis))
-    lifted, k = [c.lifted(a) for a in arrays], int(axis) % arrays[0].ndim
+    lifted, k = [c.lifted(a) for a in arrays], place(axis, arrays[0].ndim)
     if c.kind is None or any(not isinstance(length(a.shape[k]), int) for a in lifted) or not _by_numbers(lifted[0]):
         return c.xp.concat(lifted, axis=k)
     return _stacked(c, [one for a in lifted for one in _slices(a, k, range(int(a.shape[k])))], k)
@@ -192,7 +195,7 @@ def concat(c: Context, arrays: Sequence[Any], axis: Any) -> Any:
 
 def part(c: Context, x: Any, axis: int, start: Any, stop: Any, step: Any = 1) -> Any:
     """The elements from ``start`` to before ``stop`` of an axis."""
-    k, by = axis % x.ndim, whole(step, "the step of a slice")
+    k, by = place(axis, x.ndim), whole(step, "the step of a slice")
     first, last = length(0 if start is None else start), length(_LAST if stop is None else stop)
     last = None if isinstance(last, int) and last >= _LAST else last
     if isinstance(x, Joined):
@@ -215,7 +218,7 @@ def gather(c: Context, x: Any, index: Any, axis: int = 0) -> Any:
     at = np.asarray(index)
     if is_plain(x):
         return np.take(x, at, axis=axis)
-    k = axis % x.ndim
+    k = place(axis, x.ndim)
     if at.ndim == 0:
         return x[(*[slice(None)] * k, int(at))]
     if at.ndim != 1:
@@ -250,7 +253,7 @@ def reduce(name: str) -> Callable[..., Any]:
     """``sum``, ``max`` or ``mean`` over some axes."""
 
     def run(c: Context, x: Any, axes: Any = None, keep: bool = True) -> Any:
-        chosen = None if axes is None else tuple(_ints(axes))
+        chosen = None if axes is None else tuple(place(n, x.ndim) for n in _ints(axes))
         return getattr(c.xp, name)(
             c.lifted(x), axis=chosen[0] if chosen and len(chosen) == 1 else chosen, keepdims=keep
         )

@@ -13,7 +13,7 @@ from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 from symattn.sources.graphs.program import Program
 
-MOST = 64  # d_model · d_model · heads: what is proved within a minute
+MOST = 64  # d_model · d_model · heads: what is proved within minutes
 
 
 def size(program: Program) -> int:

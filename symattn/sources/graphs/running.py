@@ -83,7 +83,7 @@ def _made(rule: Rule, context: Context, node: Node, values: Mapping[str, Any]) -
         return rule(context, *operands, **{k: _value(x, values) for k, x in node.attributes.items()})
     except SymattnError as error:
         raise type(error)(f"{node.operator}: {error}") from None
-    except (TypeError, ValueError, IndexError, AttributeError, KeyError, ZeroDivisionError) as error:
+    except (TypeError, ValueError, IndexError, AttributeError, KeyError, ZeroDivisionError, StopIteration) as error:
         words = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise InputError(f"{node.operator} cannot be computed: {words}") from error
 

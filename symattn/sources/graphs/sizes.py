@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from symattn.verification.semantics import Sizes, spec_width
 _TRIED = ((2, 3), (3, 5), (7, 7))  # numbers of queries and keys, where they are open
 _BATCH = 2
 _BEYOND = 3  # how many places further than the last at which a specification changes
+_ENTRIES = 2**27  # of scores, tokens or weights
 _MOST = 256  # places; what a test of semantics follows in seconds
 
 
@@ -78,8 +80,22 @@ def farthest(spec: Attention) -> int:
 def measured(graph: Graph, spec: Attention, slots: tuple[Slot, ...]) -> Measured:
     """The sizes that the shapes of a graph's inputs and weights tell. Raises InputError where they contradict."""
     by_part = {part: s for s in slots for part in s.parts}
-    if "x" not in by_part:
-        return _of_heads(graph, spec, by_part)
+    found = _of_tokens(graph, spec, by_part) if "x" in by_part else _of_heads(graph, spec, by_part)
+    _check_entries(graph, spec, found)
+    return found
+
+
+def _check_entries(graph: Graph, spec: Attention, found: Measured) -> None:
+    """Raise InputError for arrays that would be too large: of scores, tokens, or weights."""
+    of_weights = sum(math.prod(n for n in g.shape if isinstance(n, int)) for g in graph.weights)
+    for s in found.tried(spec):
+        many = math.prod(s.batch) * spec.heads
+        most = max(of_weights, many * s.n_q * s.n_k, many * (s.n_q + s.n_k) * (s.d_k + s.d_v + s.d_model))
+        if most > _ENTRIES:
+            raise InputError(f"{graph.name}: at {s} there are {most} entries; at most {_ENTRIES} are run")
+
+
+def _of_tokens(graph: Graph, spec: Attention, by_part: Mapping[str, Slot]) -> Measured:
     x = by_part["x"].given.shape
     if len(x) < 2 or not isinstance(x[-1], int):
         raise InputError(f"{graph.name}: the tokens have the shape {x}; (…, n, a number of columns) is expected")

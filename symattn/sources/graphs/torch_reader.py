@@ -12,6 +12,7 @@ from symattn.sources.graphs.form import Given, Graph, Node, Ref
 
 _LEFT_OUT = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
 _TYPES = {"bool": "bool", "int64": "int", "int32": "int", "int16": "int", "int8": "int", "uint8": "int"}
+_TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
 
 
 def of_program(program: Any, name: str = "the program") -> Graph:
@@ -38,10 +39,16 @@ def of_program(program: Any, name: str = "the program") -> Graph:
         elif node.op == "call_function":
             nodes += list(_node(node))
         elif node.op == "output":
-            outputs = tuple(x.name for x in node.args[0] if hasattr(x, "name"))[:1]
+            outputs = _first(program)
         else:
             raise InputError(f"{name}: the node {node.name} of the kind {node.op} is not read")
     return Graph("torch", name, tuple(inputs), tuple(weights), constants, tuple(nodes), outputs)
+
+
+def _first(program: Any) -> tuple[str, ...]:
+    """The first output that a caller gets: before it may stand buffers that the program changes."""
+    specs = (s for s in program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT")
+    return tuple(s.arg.name for s in specs if hasattr(s.arg, "name"))[:1]
 
 
 def _node(node: Any) -> Iterator[Node]:
@@ -65,7 +72,7 @@ def _operand(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return [_operand(part) for part in x]
     if type(x).__name__ == "dtype":
-        return _TYPES.get(str(x).removeprefix("torch."), "float")
+        return _TYPES.get(str(x).removeprefix("torch."), str(x))
     return x
 
 

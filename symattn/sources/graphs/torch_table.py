@@ -14,6 +14,7 @@ import numpy as np
 from symattn.errors import InputError
 from symattn.sources.graphs import attending as at
 from symattn.sources.graphs import operators as op
+from symattn.sources.graphs.casting import cast, cast_like
 from symattn.sources.graphs.running import Rule
 from symattn.sources.graphs.values import Context, length
 
@@ -28,9 +29,21 @@ def _dropout(c: Context, x: Any, rate: float, train: bool) -> Any:
     return x
 
 
-def _to(c: Context, x: Any, to: Any = None, *_: Any, **told: Any) -> Any:
-    kind = told.get("dtype", to)
-    return op.cast(c, x, kind) if kind in ("bool", "int", "float") else x
+def _to(c: Context, x: Any, *told: Any, **more: Any) -> Any:
+    """What says a type may stand before or after a device; another array gives its own."""
+    if told and not isinstance(told[0], str) and hasattr(told[0], "dtype"):
+        return cast_like(c, x, told[0])
+    kind = next((t for t in (*told, more.get("dtype")) if isinstance(t, str)), None)
+    return x if kind is None else cast(c, x, kind)
+
+
+def _reduce(name: str) -> Rule:
+    rule = op.reduce(name)
+
+    def run(c: Context, x: Any, dim: Any = None, keep: bool = False, dtype: str | None = None) -> Any:
+        return rule(c, x if dtype is None else cast(c, x, dtype), dim, keep)
+
+    return run
 
 
 def _add(rule: Rule) -> Rule:
@@ -52,7 +65,7 @@ def _arange(c: Context, *ends: Any, **_: Any) -> Any:
 
 
 def _softmax(c: Context, x: Any, dim: int, dtype: Any = None) -> Any:
-    return at.softmax(c, x, dim)
+    return at.softmax(c, x if not isinstance(dtype, str) else cast(c, x, dtype), dim)
 
 
 def _flatten(c: Context, x: Any, start: int = 0, end: int = -1) -> Any:
@@ -67,14 +80,14 @@ def _sizes(rule: Any) -> Rule:
     return lambda c, a, b: rule(length(a), length(b))
 
 
-_KEPT = "aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh_copy aten.expand_as"
+_KEPT = "aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh_copy"
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_KEPT.split()[:-1], _same),
+    **dict.fromkeys(_KEPT.split(), _same),
     "aten._assert_tensor_metadata": _same,
     "aten.dropout": _dropout,
     "aten.to": _to,
     "aten._to_copy": _to,
-    "aten.type_as": lambda c, x, like: x,
+    "aten.type_as": cast_like,
     "aten.add": _add(op.binary("add")),
     "aten.sub": _add(op.binary("subtract")),
     "aten.mul": op.binary("multiply"),
@@ -99,7 +112,9 @@ RULES: Mapping[str, Rule] = {
     "aten.masked_fill": _masked_fill,
     "aten.ones": _full(1),
     "aten.zeros": _full(0),
-    "aten.full": lambda c, shape, value, **_: op.full(c, shape, value),
+    "aten.full": lambda c, shape, value, dtype=None, **_: op.full(
+        c, shape, value if dtype is None else cast(c, value, dtype)
+    ),
     "aten.arange": _arange,
     "aten.triu": lambda c, x, k=0: op.triangle(c, x, k, True),
     "aten.tril": lambda c, x, k=0: op.triangle(c, x, k, False),
@@ -122,9 +137,9 @@ RULES: Mapping[str, Rule] = {
     "aten.slice": lambda c, x, dim=0, start=None, end=None, step=1: op.part(c, x, dim, start, end, step),
     "aten.select": lambda c, x, dim, index: op.gather(c, x, np.asarray(index), dim),
     "getitem": lambda c, xs, index: xs[index],
-    "aten.sum": lambda c, x, dim=None, keep=False, **_: op.reduce("sum")(c, x, dim, keep),
-    "aten.mean": lambda c, x, dim=None, keep=False, **_: op.reduce("mean")(c, x, dim, keep),
-    "aten.amax": lambda c, x, dim=None, keep=False: op.reduce("max")(c, x, dim, keep),
+    "aten.sum": _reduce("sum"),
+    "aten.mean": _reduce("mean"),
+    "aten.amax": _reduce("max"),
     "aten.matmul": at.matmul,
     "aten.bmm": at.matmul,
     "aten.mm": at.matmul,

@@ -163,6 +163,14 @@ def length(x: Any) -> Any:
         return x
 
 
+def place(axis: Any, axes: int) -> int:
+    """An axis counted from the front. Raises InputError where there is no such axis."""
+    k = int(axis)
+    if not -axes <= k < axes:
+        raise InputError(f"the axis {k} of an array of {axes} axes")
+    return k % axes
+
+
 def lengths(x: Any) -> tuple[Any, ...]:
     """A list of sizes, from an array of them or a list."""
     return tuple(length(n) for n in (x.reshape(-1) if isinstance(x, np.ndarray) else x))
