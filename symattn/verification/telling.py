@@ -215,8 +215,14 @@ def _ground(report: Report) -> Paragraph:
     fields = ", ".join(f"{name}={value}" for name, value in report.fields.items())
     what = f"Attention({fields}). " if fields else ""
     known = "An error counts as a fault if no implementation in this arithmetic can make it"
-    tried = f"Tried: {report.domain}; {report.cases} cases. Grade: {report.grade}."
+    tried = f"Tried: {report.domain}; {_tried(report)}. Grade: {report.grade}."
     return Paragraph((f"{what}{known}: {report.precision}. {tried}",))
+
+
+def _tried(report: Report) -> str:
+    """How many calls were judged; where there were none, on how many pairs of primes the semantics was tested."""
+    pairs = sum(check.cases for check in report.checks if check.epsilon is not None)
+    return f"{pairs} pairs of primes" if pairs and not report.cases else f"{report.cases} cases"
 
 
 def _hints(report: Report) -> tuple[str, ...]:

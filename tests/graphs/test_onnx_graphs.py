@@ -27,6 +27,7 @@ def test_a_whole_layer_is_tested_within_epsilon() -> None:
     assert (report.verdict.value, check.grade.value) == ("no fault", "tested")
     assert check.epsilon is not None
     assert check.epsilon <= 1e-12
+    assert f"; {check.cases} pairs of primes. Grade: tested" in " ".join(str(report).split())
 
 
 def test_a_layer_is_proved_for_all_sizes_that_it_leaves_open(
