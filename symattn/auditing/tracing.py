@@ -39,6 +39,7 @@ class Listener(Protocol):
 
 def mode(listener: Listener) -> Any:
     """The dispatch mode that follows one thread."""
+    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Following(TorchDispatchMode):  # type: ignore[misc]
@@ -50,6 +51,9 @@ def mode(listener: Listener) -> Any:
             kwargs = kwargs or {}
             if doing.reading:
                 return func(*args, **kwargs)
+            if _composed(func):  # in inference mode, and there alone, such operators come here as one
+                with self:
+                    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
             return self.tracer.called(_name(func), func, args, kwargs)
 
     return Following()
@@ -167,6 +171,14 @@ def _layer() -> Any:
 
     inner = [m for m in doing.modules[-2:] if not isinstance(m, torch.nn.Softmax)]
     return inner[-1] if inner else None
+
+
+def _composed(func: Any) -> bool:
+    """Whether an operator, such as matmul, is one of others by torch's own kernel."""
+    import torch
+
+    known = hasattr(func, "_op_dk")
+    return known and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
 def _name(func: Any) -> str:

@@ -92,6 +92,21 @@ def test_attention_in_operators_is_read(name: str) -> None:
     assert [(f.via, f.state) for f in report.findings] == [("operators", "pass")]
 
 
+def test_inference_mode_hides_nothing() -> None:
+    torch.manual_seed(0)
+    model, x = Spelled(RIGHT["filled"]).eval(), torch.randn(2, 9, 16)
+    with torch.inference_mode():
+        plain = model(x)
+        with audit(model) as report:
+            audited = model(x)
+        model.body = UNREAD["clamped in place"]
+        with audit(model) as other:
+            model(x)
+    assert torch.equal(plain, audited)
+    assert [f.state for f in report.findings] == ["pass"]
+    assert [f.state for f in other.findings] == ["cannot tell"]
+
+
 @pytest.mark.parametrize("name", UNREAD)
 def test_what_is_not_understood_is_no_pass(name: str) -> None:
     model = Spelled(UNREAD[name]).eval()
