@@ -16,7 +16,7 @@ from symattn.sources.graphs import verify_graph
 from symattn.sources.graphs.casting import cast
 from symattn.sources.graphs.operators import divide_whole
 from symattn.sources.graphs.values import Context
-from tests.graphs.models import bare
+from tests.graphs.models import bare, layer
 
 pytestmark = pytest.mark.onnx
 _LIKE = Context(np.zeros(1))
@@ -132,11 +132,19 @@ def test_data_of_another_length_is_refused(kind: str, held: int) -> None:
         _verdict(model)
 
 
-def test_the_first_output_is_judged_and_a_weight_may_be_one() -> None:
-    model = bare([make_node("Add", ["q", "b_q"], ["q2"])], b_q=np.zeros(4, np.float32))
-    model.graph.output[0].CopyFrom(make_tensor_value_info("b_q", TensorProto.FLOAT, [4]))
-    with pytest.raises(InputError):
-        _verdict(model)
+def test_the_first_output_is_judged() -> None:
+    model = bare()
+    model.graph.output.insert(0, make_tensor_value_info("w", TensorProto.FLOAT, ["b", "n", "n"]))
+    assert _verdict(model) == "fault"
+    model.graph.output.append(model.graph.output.pop(0))
+    assert _verdict(model) == "no fault"
+
+
+def test_a_weight_that_is_the_output_is_a_fault() -> None:
+    model = layer()
+    del model.graph.node[-2:]  # no node takes c_proj.weight any more
+    model.graph.output[0].CopyFrom(make_tensor_value_info("c_proj.weight", TensorProto.FLOAT, [8, 4]))
+    assert verify_graph(model, Attention(causal=True, heads=2), prove=False).verdict.value == "fault"
 
 
 def test_a_name_that_no_array_has_is_refused() -> None:
