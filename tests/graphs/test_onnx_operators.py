@@ -147,6 +147,10 @@ def test_a_weight_that_is_the_output_is_a_fault() -> None:
     assert verify_graph(model, Attention(causal=True, heads=2), prove=False).verdict.value == "fault"
 
 
+def test_a_weight_that_no_node_takes_is_no_hindrance() -> None:
+    assert _verdict(bare(w_o=np.zeros((4, 4), np.float32))) == "no fault"
+
+
 def test_a_name_that_no_array_has_is_refused() -> None:
     with pytest.raises(InputError, match="no input or weight called 'typo'"):
         verify_graph(bare(), Attention(), names={"q": "typo"})

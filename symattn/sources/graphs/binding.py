@@ -69,7 +69,7 @@ def bind(graph: Graph, spec: Attention, told: Mapping[str, str] | None = None) -
     """
     said = {name: key for key, name in (told or {}).items()}
     _check_told(graph, said)
-    used = {r.name for node in graph.nodes for r in node.refs()} | set(graph.outputs)
+    used = graph.used
     slots = [_input(graph, g, spec, said) for g in graph.inputs if g.name in used]
     slots += [_weight(graph, g, said) for g in graph.weights if g.name in used]
     names = [n for s in slots for n in dict.fromkeys(s.parts)]

@@ -68,6 +68,11 @@ class Graph:
         _check(self.name, self.nodes, known, self.outputs)
 
     @property
+    def used(self) -> frozenset[str]:
+        """The values that some node takes, or that are outputs."""
+        return frozenset(r.name for node in self.nodes for r in node.refs()) | frozenset(self.outputs)
+
+    @property
     def letters(self) -> tuple[str, ...]:
         """The sizes that were left open, in the order in which the inputs name them."""
         return tuple(dict.fromkeys(n for g in self.inputs for n in g.shape if isinstance(n, str)))

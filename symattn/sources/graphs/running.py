@@ -58,12 +58,13 @@ def check_operators(graph: Graph) -> None:
 def run(graph: Graph, given: Mapping[str, Any], like: Any) -> tuple[Any, ...]:
     """The outputs of the graph for arrays by the names of its inputs and weights, on the kind of array of ``like``.
 
-    Raises ``InputError`` for an operator that is not read and for a missing array; what a kind lacks is refused by
-    name, with the operator that asked for it.
+    Raises ``InputError`` for an operator that is not read and for a missing array that some node takes; what a
+    kind lacks is refused by name, with the operator that asked for it.
     """
     rules, context = table(graph.language), Context(like)
     values: dict[str, Any] = {**graph.constants, **given}
-    lacking = next((g.name for g in (*graph.inputs, *graph.weights) if g.name not in given), None)
+    used = graph.used
+    lacking = next((g.name for g in (*graph.inputs, *graph.weights) if g.name in used and g.name not in given), None)
     if lacking is not None:
         raise InputError(f"{graph.name}: no array is given for {lacking}")
     for node in graph.nodes:
