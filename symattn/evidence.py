@@ -53,6 +53,11 @@ class Verdict(Enum):
     FAULT = "fault"
     UNDECIDED = "undecided"
 
+    @property
+    def exit_code(self) -> int:
+        """0 no fault, 1 a fault, 3 undecided."""
+        return {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}[self]
+
 
 # From the best to the worst that a document can hold: a refutation outweighs an open question.
 _ORDER = (*(g for g in Grade if g not in (Grade.UNDECIDED, Grade.REFUTED)), Grade.UNDECIDED, Grade.REFUTED)

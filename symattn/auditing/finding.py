@@ -42,6 +42,11 @@ class Finding:
         return "cannot tell" if self.intent is not None and self.intent.sure == "unknown" else "pass"
 
     @property
+    def certified(self) -> bool:
+        """Whether no rounding of any implementation explains it."""
+        return any(j is not None and j.sure == "certified" for j in (self.given, self.intent))
+
+    @property
     def verdict(self) -> str:
         """In words."""
         if self.state == "wrong":

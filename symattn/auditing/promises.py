@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib import import_module
 from math import sqrt
 from typing import Any
 
@@ -17,18 +16,20 @@ from symattn.auditing.masking import Masking
 from symattn.auditing.received import Call
 from symattn.auditing.setting import Floats, Setting
 from symattn.errors import SymattnError
-
-#: Families that scale their queries before the call, and call with the scale 1.
-SCALED_BEFORE = ("whisper",)
+from symattn.sources.configurations.adapter import attention, family_of
+from symattn.sources.configurations.loading import configuration
 
 
 @dataclass(frozen=True)
 class Promise:
-    """The specification of a layer, of which ``kind`` (``self``, ``encoder``, ``decoder``, ``cross``), of a family."""
+    """The specification of a layer, and of which ``kind`` it is (``self``, ``encoder``, ``decoder``, ``cross``).
+
+    ``scaled_before`` says that the family scales queries before the call, and calls with the scale 1.
+    """
 
     spec: Attention
     kind: str
-    family: str
+    scaled_before: bool
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,15 @@ class Intent:
 
 def promised(module: Any, name: str, context: Context | None) -> Promise:
     """What the configuration says of a module. Raises ``Unknown`` with the reason."""
-    try:
-        attention = import_module("symattn.sources.configurations").attention
-    except ImportError:
-        raise Unknown("configurations are not read yet") from None
     config = getattr(module, "config", None) or (context.config if context else None)
     if config is None or not hasattr(config, "model_type"):
         raise Unknown("there is no configuration")
     kind = _kind(config, name, module)
     try:
         spec = attention(config, layer=_layer(module, name), kind=kind)
+        return Promise(spec, kind, family_of(configuration(config)).scaled_before)
     except SymattnError as error:
         raise Unknown(str(error)) from None
-    return Promise(spec, kind, str(config.model_type))
 
 
 def _kind(config: Any, name: str, module: Any) -> str:
@@ -90,7 +87,7 @@ def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
     biased = spec.bias or not isinstance(spec.position, Rotary | None)
     k, v = _keys(given, spec)
     allowed = masking.allowed()
-    scale_given = given.scale == 1 and (promise.family in SCALED_BEFORE or call.via == "operators")
+    scale_given = given.scale == 1 and (promise.scaled_before or call.via == "operators")
     setting = Setting(
         given.q,
         k,

@@ -11,8 +11,6 @@ from symattn.document.model import Block, Column, Document, Note, Paragraph, Pri
 from symattn.errors import SymattnError
 from symattn.evidence import Grade, Verdict
 
-_EXIT = {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}
-
 
 class AuditFault(SymattnError, AssertionError):
     """A call that was audited gave a wrong result, or nothing could be told; ``report`` tells more."""
@@ -56,7 +54,7 @@ class AuditReport(Printable):
     @property
     def exit_code(self) -> int:
         """0 no fault, 1 a fault, 3 undecided."""
-        return _EXIT[self.verdict]
+        return self.verdict.exit_code
 
     @property
     def coverage(self) -> str:
@@ -106,8 +104,9 @@ class AuditReport(Printable):
         return [f"{many} no product of matrices that was followed{heads}: whether it is attention is not known"]
 
     def _grade(self) -> Grade:
-        grades = {Verdict.FAULT: Grade.REFUTED, Verdict.NO_FAULT: Grade.SAMPLED}
-        return grades.get(self.verdict, Grade.UNDECIDED)
+        if self.verdict is Verdict.UNDECIDED:
+            return Grade.UNDECIDED
+        return Grade.REFUTED if any(f.certified for f in self.findings) else Grade.SAMPLED
 
     def _meaning(self) -> str:
         rows = "all queries" if self.rows is None else f"about {self.rows} queries of each head"

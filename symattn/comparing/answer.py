@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from symattn.comparing.common import EXIT, plain
+from symattn.comparing.common import plain
 from symattn.comparing.together import Given, Place, Together
 from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
@@ -76,7 +76,7 @@ class Comparison(Printable):
     @property
     def exit_code(self) -> int:
         """0 no fault, 1 a fault, 3 undecided."""
-        return EXIT[self.verdict]
+        return self.verdict.exit_code
 
     @property
     def words(self) -> str:

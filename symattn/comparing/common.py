@@ -1,10 +1,6 @@
-"""What the answers of this room share: exit codes, and numbers as JSON has them."""
+"""What the answers of this room share: numbers as JSON has them."""
 
 from __future__ import annotations
-
-from symattn.evidence import Verdict
-
-EXIT = {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}
 
 
 def plain(x: float) -> float | str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from symattn.comparing.common import EXIT, plain
+from symattn.comparing.common import plain
 from symattn.comparing.held import Difference
 from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
@@ -94,7 +94,7 @@ class Generation(Printable):
     @property
     def exit_code(self) -> int:
         """0 no fault, 1 a fault, 3 undecided."""
-        return EXIT[self.verdict]
+        return self.verdict.exit_code
 
     def __getitem__(self, way: str) -> Row:
         """The row of a way."""

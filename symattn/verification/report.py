@@ -18,7 +18,6 @@ STEPS = (
     "call", "project", "norm", "split", "position", "cache", "score", "scale", "softcap", "bias", "mask", "sink", "max",
     "exp", "normalize", "dropout", "weights", "values", "merge", "output", "residual", "lse", "backward",
 )  # fmt: skip
-_EXIT = {Verdict.NO_FAULT: 0, Verdict.FAULT: 1, Verdict.UNDECIDED: 3}
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ class Report(Printable):
     @property
     def exit_code(self) -> int:
         """0 no fault, 1 a fault, 3 undecided."""
-        return _EXIT[self.verdict]
+        return self.verdict.exit_code
 
     @property
     def cases(self) -> int:

@@ -201,7 +201,6 @@ def _with_a_residual(q: Any, k: Any, v: Any) -> Any:
 @pytest.mark.parametrize(
     ("program", "spec", "step"),
     [
-        pytest.param(_wrong_beyond_64_keys, Attention(), "weights", marks=pytest.mark.deep),
         (_with_a_residual, Attention(), "output"),
         (_leaks, Attention(causal=True), "mask"),
         (_sums_to_more, Attention(), "normalize"),
@@ -209,11 +208,17 @@ def _with_a_residual(q: Any, k: Any, v: Any) -> Any:
     ],
 )
 def test_the_first_wrong_step_of_other_mistakes(program: Callable[..., Any], spec: Attention, step: str) -> None:
-    (fault,) = _verify(program, spec, domain=FULL if program is _wrong_beyond_64_keys else SMALL).faults
+    (fault,) = _verify(program, spec).faults
     assert fault.step == step
-    assert (fault.cause is None) == (
-        program in (_wrong_beyond_64_keys, _with_a_residual)
-    ) or program is _wrong_beyond_64_keys
+    assert (fault.cause is None) == (program is _with_a_residual)
+
+
+@pytest.mark.deep
+def test_a_mistake_at_some_sizes_only_is_named_with_them() -> None:
+    (fault,) = _verify(_wrong_beyond_64_keys, Attention(), domain=FULL).faults
+    assert (fault.step, fault.cause) == ("scale", "scores are scaled by 3/√d_k, where n_k > 64")
+    assert fault.counterexample is not None
+    assert fault.counterexample.sizes["n_k"] == 65
 
 
 @pytest.mark.deep

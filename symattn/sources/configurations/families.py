@@ -7,7 +7,7 @@ normalised, which columns a rotation pairs, by which field the scale is told, ho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from symattn.sources.configurations.masking import by_decoder, by_types, causal, everywhere, two_sided
@@ -44,11 +44,13 @@ class Family:
     layers   the names of the field that counts the layers of a kind
     packing  how a matrix of q, k and v is split: ``rows``: all of q, all of k, all of v; ``groups``: for each head of
              keys its queries, its keys, its values
+    scaled_before  whether queries are scaled before attention is called, with the scale 1
     """
 
     kinds: Mapping[str, tuple[Rule, ...]]
     layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     packing: Packing = "rows"
+    scaled_before: bool = False
 
     def depth(self, kind: str) -> tuple[str, ...]:
         """The names of the field that counts the layers of this kind."""
@@ -102,5 +104,5 @@ FAMILIES: dict[str, Family] = {
     # -- two halves ----------------------------------------------------------------------------------------------------
     "t5": _OF_T5,
     "bart": _SEQ2SEQ,
-    "whisper": _SEQ2SEQ,
+    "whisper": replace(_SEQ2SEQ, scaled_before=True),
 }

@@ -19,13 +19,13 @@ from symattn.evidence import Grade, Verdict
 from symattn.sources.graphs import proving
 from symattn.sources.graphs.form import Graph
 from symattn.sources.graphs.program import Program
-from symattn.verification.arithmetic.suspects import EXACT, Sample, suspects
-from symattn.verification.diagnosis.matching import LITTLE
+from symattn.verification.arithmetic.suspects import Sample, explained
 from symattn.verification.judge import expected
 from symattn.verification.report import Check, Fault, Report
 from symattn.verification.semantics import EPSILON, Difference, Identity, Sizes, drawn, identity_test
 
 _JUDGED = Precision.of("float32")  # beyond what an implementation in it may do, a difference is a fault
+_LEFT = 1e-6  # of the squared difference that a mistake which explains it may leave: the graph is run in float64
 _ABOUT = "The graph is run by the definitions of its operators; no runtime is, and nothing is said of its rounding."
 
 
@@ -188,23 +188,11 @@ def _fault(program: Program, difference: Difference, seed: int) -> Fault | None:
     if not (expected(spec, one, _JUDGED).ratios(got[where[:batch]]) > 1).any():
         return None
     words = f"at output {list(where)}: got {got[where]:.6g}, expected {right[where]:.6g}; {difference.sizes}"
-    found = _cause(Sample(spec, one, got[where[:batch]], Format("float32")))
+    found = explained(Sample(spec, one, got[where[:batch]], Format("float32")), _LEFT)
     if found is None:
         return Fault("output", None, f"the graph differs from the specification {words}; no one mistake explains it")
-    return Fault(found[0], found[1], f"{found[1]}; {words}")
-
-
-def _cause(sample: Sample) -> tuple[str, str] | None:
-    right = sample.replayed(EXACT)
-    for suspect in suspects(sample) if right is not None else ():
-        wrong = sample.replayed(EXACT, suspect.mistake.variant)
-        told = np.isfinite(sample.got)
-        if wrong is None or right is None or not told.any():
-            continue
-        left = ((sample.got - wrong)[told] ** 2).sum() / max(((sample.got - right)[told] ** 2).sum(), 1e-300)
-        if left <= LITTLE**6:
-            return suspect.mistake.step, suspect.mistake.cause
-    return None
+    mistake, _ = found
+    return Fault(mistake.step, mistake.cause, f"{mistake.cause}; {words}")
 
 
 def _drawn(program: Program, sizes: Sizes, seed: int) -> dict[str, Any]:

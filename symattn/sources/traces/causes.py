@@ -10,9 +10,8 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.sources.frameworks import read
 from symattn.sources.traces.pieces import Piece, floats
-from symattn.verification.arithmetic.suspects import EXACT, Sample, suspects
+from symattn.verification.arithmetic.suspects import Sample, explained
 from symattn.verification.diagnosis.matching import LITTLE
-from symattn.verification.reference import RIGHT
 from symattn.verification.rules.mistake import Mistake
 
 _ROWS = 48  # queries that are looked at
@@ -26,22 +25,9 @@ def cause(piece: Piece, precision: Precision) -> tuple[Mistake, float] | None:
     """
     for part in (piece, piece.whole):
         sample = None if part is None else _sample(part, precision)
-        found = None if sample is None else _explained(sample)
+        found = None if sample is None else explained(sample, LITTLE)
         if found:
-            return found
-    return None
-
-
-def _explained(sample: Sample) -> tuple[Mistake, float] | None:
-    right, told = sample.replayed(EXACT, RIGHT), np.isfinite(sample.got)
-    if right is None or not told.any():
-        return None
-    whole = float(((sample.got - right)[told] ** 2).sum())
-    for suspect in suspects(sample):
-        wrong = sample.replayed(EXACT, suspect.mistake.variant)
-        left = float(((sample.got - wrong)[told] ** 2).sum()) / whole if wrong is not None and whole else 1.0
-        if left <= LITTLE:
-            return suspect.mistake, 1 - left
+            return found[0], 1 - found[1]
     return None
 
 

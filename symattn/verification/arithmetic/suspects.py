@@ -94,6 +94,18 @@ def _fitted(family: Family, distance: _Distance) -> float:
     return x
 
 
+def explained(sample: Sample, left: float) -> tuple[Mistake, float] | None:
+    """The first of the suspects that leaves at most the share ``left`` of ‖y − o‖², and the share that it leaves."""
+    right, told = sample.replayed(EXACT), np.isfinite(sample.got)
+    whole = 0.0 if right is None else float(((sample.got - right)[told] ** 2).sum())
+    for suspect in suspects(sample) if whole else ():
+        wrong = sample.replayed(EXACT, suspect.mistake.variant)
+        share = np.inf if wrong is None else float(((sample.got - wrong)[told] ** 2).sum()) / whole
+        if share <= left:
+            return suspect.mistake, share
+    return None
+
+
 class _Distance:
     """Of what a function gave from the definition and from variants of it, in units of what roundings are."""
 
