@@ -58,7 +58,8 @@ class Counterexample:
 class Fault:
     """A fault: the first step that is wrong, the known mistake that explains all of it (None: none does), in words.
 
-    ``case`` is the word of ``case_codes`` for its inputs, where a command line has been told.
+    ``case`` is the word of ``case_codes`` for its inputs, where a command line has been told. ``certified`` says that
+    no rounding of any implementation explains it, where no smallest input was sought.
     """
 
     step: str
@@ -67,11 +68,12 @@ class Fault:
     counterexample: Counterexample | None = None
     scales: tuple[ObservedScale, ...] = ()
     case: str = ""
+    certified: bool = False
 
     @property
     def grade(self) -> Grade:
-        """``refuted`` with a counterexample; ``sampled`` without: the bits of calls with numbers at random tell it."""
-        return Grade.REFUTED if self.counterexample else Grade.SAMPLED
+        """``refuted`` with a counterexample, or certified; else ``sampled``: the bits of numbers at random tell it."""
+        return Grade.REFUTED if self.counterexample or self.certified else Grade.SAMPLED
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""

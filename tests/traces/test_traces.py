@@ -51,6 +51,16 @@ def test_one_mistake_is_named(tmp_path: Path, dtype: type, fault: str, step: str
 
 
 @pytest.mark.deep
+def test_what_only_the_filter_accuses_is_sampled(tmp_path: Path) -> None:
+    """A scale that is 1 % off is within the worst case of bfloat16, which is no refutation."""
+    report = verify_trace(write(tmp_path / "t.safetensors", _core(ml_dtypes.bfloat16, "scale")), CAUSAL)
+    (check,) = report.checks
+    assert report.verdict.value == "fault"
+    assert check.worst_ratio < 1
+    assert (check.grade.value, report.grade.grade.value) == ("sampled", "sampled")
+
+
+@pytest.mark.deep
 def test_a_single_wrong_number_is_seen(tmp_path: Path) -> None:
     arrays = _core(np.float32)
     arrays["o"][0, 3, -1, 0] *= np.float32(1.001)
@@ -69,6 +79,7 @@ def test_what_stands_beside_the_output_is_judged(tmp_path: Path, name: str) -> N
     arrays[name][0, 1, 47] += np.float32(1e-3)
     report = verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL)
     assert [c.faults for c in report.checks] == [0, 1]
+    assert report.grade.grade.value == "refuted"
 
 
 @pytest.mark.deep

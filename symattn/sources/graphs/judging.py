@@ -145,7 +145,7 @@ def _proof(program: Program, prove: bool | None) -> _Judged:
     evidence, said, reasons = proving.proved(program)
     told, open_ = tuple(f"{w[:1].upper()}{w[1:]}." for w in reasons), ", ".join(program.sizes.open)
     if evidence.grade is Grade.REFUTED:
-        fault = Fault("output", None, f"the graph differs from the specification at {evidence.where}")
+        fault = Fault("output", None, f"the graph differs from the specification at {evidence.where}", certified=True)
         return _Judged(Verdict.FAULT, (fault,), (Check(f"all {open_}", Grade.REFUTED, 1, 1, 0.0),), said, told)
     if evidence.grade is Grade.PROVED:
         return _Judged(Verdict.NO_FAULT, (), (Check(evidence.where, evidence.grade, 1, 0, 0.0),), said, told)
@@ -180,7 +180,8 @@ def _fault(program: Program, difference: Difference, seed: int) -> Fault | None:
         got = np.asarray(program(inputs), dtype=np.float64)
     right = spec(**inputs)
     if got.shape != right.shape:
-        return Fault("output", None, f"the graph gives the shape {got.shape} in place of {right.shape}")
+        said = f"the graph gives the shape {got.shape} in place of {right.shape}"
+        return Fault("output", None, said, certified=True)
     at = np.unravel_index(int(np.nan_to_num(np.abs(got - right), nan=np.inf).argmax()), got.shape)
     where = tuple(int(n) for n in at)
     batch = len(program.sizes.batch)
@@ -190,9 +191,10 @@ def _fault(program: Program, difference: Difference, seed: int) -> Fault | None:
     words = f"at output {list(where)}: got {got[where]:.6g}, expected {right[where]:.6g}; {difference.sizes}"
     found = explained(Sample(spec, one, got[where[:batch]], Format("float32")), _LEFT)
     if found is None:
-        return Fault("output", None, f"the graph differs from the specification {words}; no one mistake explains it")
+        said = f"the graph differs from the specification {words}; no one mistake explains it"
+        return Fault("output", None, said, certified=True)
     mistake, _ = found
-    return Fault(mistake.step, mistake.cause, f"{mistake.cause}; {words}")
+    return Fault(mistake.step, mistake.cause, f"{mistake.cause}; {words}", certified=True)
 
 
 def _drawn(program: Program, sizes: Sizes, seed: int) -> dict[str, Any]:

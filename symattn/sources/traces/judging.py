@@ -141,7 +141,7 @@ class _Judged:
         found = sorted(self.first.items(), key=lambda item: STEPS.index(item[1].step))
         for name, fault in found:
             count = f"; wrong in {self.wrong[name]} of {self.seen[name]} heads" if self.seen[name] > 1 else ""
-            yield replace(fault, message=fault.message + count)
+            yield replace(fault, message=fault.message + count, certified=self.worst[name] > 1)
 
     @property
     def rows_words(self) -> str:
@@ -152,7 +152,7 @@ class _Judged:
         """A line for each array that was judged."""
         for name, seen in self.seen.items():
             wrong = self.wrong.get(name, 0)
-            grade = Grade.REFUTED if wrong else Grade.SAMPLED
+            grade = Grade.REFUTED if self.worst[name] > 1 else Grade.SAMPLED
             yield Check(_NAMED[name], grade, seen, wrong, self.worst[name])
 
     def notes(self) -> Iterable[str]:
