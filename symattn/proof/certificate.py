@@ -38,10 +38,12 @@ from symattn.arrays.index.expressions import (
 from symattn.errors import InputError
 from symattn.proof.needs import named, needed
 from symattn.proof.premises import (
+    Alike,
     Applied,
     Averaged,
     Differing,
     Discharged,
+    Enclosed,
     Folding,
     Limits,
     Part,
@@ -49,6 +51,7 @@ from symattn.proof.premises import (
     Repeated,
     Sign,
     Substituted,
+    Tree,
 )
 from symattn.proof.prover import Case, Proof
 
@@ -115,6 +118,21 @@ def premise(x: Premise) -> dict[str, Any]:
     if isinstance(x, Discharged):
         premises = [premise(p) for p in x.premises]
         return {"schema": SCHEMA, "kind": "discharge", "premises": premises, "hypotheses": list(x.hypotheses)}
+    if isinstance(x, Enclosed):
+        box = [[name, str(low), str(high)] for name, low, high in x.box]
+        told = {"box": box, "relation": ">", "expression": written(x.expression, {}), "pieces": _pieces(x.pieces)}
+        return {"schema": SCHEMA, "kind": "enclosed", **told}
+    if isinstance(x, Alike):
+        both = {key: [[*side] for side in getattr(x, key)] for key in ("same", "different")}
+        given = [str(y) for y in x.inputs]
+        return {
+            "schema": SCHEMA,
+            "kind": "bits",
+            "terms": [*map(list, x.terms)],
+            "format": x.of,
+            "inputs": given,
+            **both,
+        }
     indices = _bare(x.expression, *(x.sides or ()))
     names = _named(indices)
     return {
@@ -133,6 +151,10 @@ def premise(x: Premise) -> dict[str, Any]:
         "equal": None if x.equal is None else written(x.equal, names),
         "hypotheses": [_hypothesis(d.relation, d.expression) for d in _needed(x)],
     }
+
+
+def _pieces(tree: Tree) -> list[Any]:
+    return [_pieces(x) if isinstance(x, tuple) else str(x) for x in tree]
 
 
 def _needed(x: Sign) -> tuple[Demand, ...]:

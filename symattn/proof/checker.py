@@ -11,7 +11,8 @@ And every division, root and logarithm, as written, is positive by its form or a
 
 A certificate of a *sign* is an expression that is positive, or not negative, by its form, and what its letters stand
 for; with that in their place it is what the certificate says. One of a *difference* is two sides that are not
-equal at some place of small sizes, as functions of letters, whatever the functions in them are.
+equal at some place of small sizes, as functions of letters, whatever the functions in them are. What is *enclosed*
+is positive on a box of numbers, which intervals show (``checker_balls``); for equal *bits* see ``checker_bits``.
 What is accepted is the identity for all sizes from 1 on, under the hypotheses; ``epsilon`` bounds the probability, over
 the checker's own dice, that any of its random tests, those of all premises included, says 0 of what is not 0.
 """
@@ -23,6 +24,8 @@ from dataclasses import dataclass, replace
 from random import Random, SystemRandom
 from typing import Any
 
+from symattn.proof.checker_balls import enclosed
+from symattn.proof.checker_bits import bits
 from symattn.proof.checker_clearing import difference, minus
 from symattn.proof.checker_folds import fold
 from symattn.proof.checker_laws import expect_law
@@ -221,6 +224,7 @@ def _expect_laws(e: Record, meant: Mapping[str, Any], signs: Signs, dice: Dice) 
 _KINDS: Mapping[Any, Callable[[Record, Dice], None]] = {
     **{"certificate": _equations, "sign": _sign, "limits": _limits},
     **{"differing": lambda e, dice: expect_differing(e, dice, _rules(e))},
+    **{"enclosed": lambda e, dice: enclosed(e), "bits": lambda e, dice: bits(e)},
     **dict.fromkeys(("rule", "repeated", "discharge"), _rule),
     **dict.fromkeys(("fold", "substitution", "mean"), _rewritten),
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
 from symattn.arrays.index.expressions import Expression, Index, Letter
 
@@ -129,4 +131,36 @@ class Discharged:
     hypotheses: tuple[str, ...]
 
 
-Premise = Sign | Differing | Applied | Folding | Substituted | Repeated | Averaged | Limits | Discharged
+Tree = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Enclosed:
+    """``expression`` > 0 wherever its letters lie in the intervals of ``box``, as (name, least, largest).
+
+    ``pieces`` is ("ball", middle, radius), in which every value lies, or ("cut", name, place, below, above).
+    """
+
+    expression: Expression
+    box: tuple[tuple[str, Fraction, Fraction], ...]
+    pieces: Tree
+
+
+@dataclass(frozen=True)
+class Alike:
+    """``same`` do the same operations, and with ``inputs`` in the format ``of`` both of ``different`` do not agree.
+
+    ``terms`` are (operation, operand, …), with the places of terms before as operands; or ("input", place), or
+    ("number", number). ``same`` and ``different`` are places of terms.
+    """
+
+    terms: tuple[tuple[Any, ...], ...]
+    same: tuple[tuple[int, ...], tuple[int, ...]]
+    different: tuple[tuple[int, ...], tuple[int, ...]]
+    of: str
+    inputs: tuple[Fraction, ...]
+
+
+Premise = (
+    Sign | Differing | Applied | Folding | Substituted | Repeated | Averaged | Limits | Discharged | Enclosed | Alike
+)

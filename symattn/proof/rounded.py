@@ -1,20 +1,24 @@
 """Whether two computations do the same operations on the same numbers, so that they give the same bits.
 
 Of rounded arithmetic little is an identity: + and × do not associate. But IEEE 754's +, × and max give the same
-result whichever operand comes first. ``Term`` is a computation of which no more than that is known.
+result whichever operand comes first. ``Term`` is a computation of which no more than that is known. The certificate
+has the terms as they are computed, and numbers that show a difference; the checker orders and rounds by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from symattn.arrays import kind
 from symattn.errors import Refused
 from symattn.evidence import Evidence, Grade
+from symattn.proof.certified import accepted
+from symattn.proof.premises import Alike
 from symattn.proof.theorem import Decision, Refutation
 
 COMMUTING = frozenset({"+", "×", "max"})
@@ -22,17 +26,20 @@ COMMUTING = frozenset({"+", "×", "max"})
 
 @dataclass(frozen=True)
 class Term:
-    """An operation and its operands; the operands of +, × and max stand in one fixed order."""
+    """An operation and its operands; those of +, × and max stand in one fixed order, if they are ``ordered``."""
 
     operation: str
     operands: tuple[Any, ...] = ()
+    ordered: bool = field(default=True, compare=False, repr=False)
 
     @classmethod
     def of(cls, operation: str, *operands: Any) -> Term:
         """The operation done to ``operands``, which are terms."""
         if not all(isinstance(x, Term) for x in operands):
             raise Refused(f"a rounded {operation} with a number")
-        return cls(operation, tuple(sorted(operands, key=repr)) if operation in COMMUTING else operands)
+        ordered = any(x.ordered for x in operands)
+        commuting = ordered and operation in COMMUTING
+        return cls(operation, tuple(sorted(operands, key=repr)) if commuting else operands, ordered)
 
     def __add__(self, other: Any) -> Term:
         return Term.of("+", self, other)
@@ -71,7 +78,20 @@ class Operations:
     @staticmethod
     def where(condition: Term, a: Any, b: Any) -> Term:
         """a or b, whichever the condition says."""
-        return Term.of("where", *[x if isinstance(x, Term) else Term(repr(x)) for x in (condition, a, b)])
+        ordered = condition.ordered
+        every = [x if isinstance(x, Term) else Term("number", (str(x),), ordered) for x in (condition, a, b)]
+        return Term.of("where", *every)
+
+
+class Found(NamedTuple):
+    """A format and numbers in it, and where it was looked for, two results that differ."""
+
+    format: str
+    inputs: tuple[Fraction, ...]
+    unequal: tuple[float, float] | None
+
+    def __str__(self) -> str:
+        return f"in {self.format}" + (": {:.9g} and {:.9g}".format(*self.unequal) if self.unequal else "")
 
 
 @dataclass(frozen=True)
@@ -79,44 +99,69 @@ class SameBits:
     """Both computations that ``same`` gives agree bit for bit, and those that ``different`` gives do not always.
 
     Each takes ``inputs`` numbers and gives a pair of sequences. The false variant is that ``different`` agree too.
+    Inputs whose places are in ``tied`` are drawn equal: where exponentials are of differences of them alone, they are
+    e⁰, and the numbers show a difference whatever the exponential of others is.
     """
 
     inputs: int
     same: Callable[..., Any]
     different: Callable[..., Any]
+    tied: tuple[int, ...] = ()
     formats: tuple[str, ...] = ("float32", "float16", "bfloat16")
     seeds: int = 20
 
     def decide(self) -> Decision:
-        left, right = self.same(*[Term(f"x{i}") for i in range(self.inputs)])
-        if tuple(left) != tuple(right):
+        left, right = (tuple(x) for x in self.same(*self._terms()))
+        if left != right:
             return Decision(Evidence(Grade.UNDECIDED, "both do not do the same operations"))
         found = self._first(False)
         if not found:
             return Decision(Evidence(Grade.UNDECIDED, "no numbers were found for which the bits differ"))
         words = "both do the same operations on the same numbers, but for the order of the operands of +, × and max"
-        return Decision(Evidence(Grade.ARGUED, "every format"), ((words,), (f"the others differ {found}",)))
+        premise = self._alike(found)
+        evidence = accepted(Evidence(Grade.PROVED, "every format"), (), (premise,))
+        return Decision(evidence, ((words,), (f"the others differ {found}",)), premises=(premise,))
 
     def refute(self) -> Refutation:
         found = self._first(False)
-        a, b = (tuple(x) for x in self.different(*[Term(f"x{i}") for i in range(self.inputs)]))
-        return Refutation(bool(found), found, accepted=a == b)
+        a, b = (tuple(x) for x in self.different(*self._terms()))
+        return Refutation(bool(found), str(found or ""), accepted=a == b)
 
     def witness(self) -> str:
-        return self._first(True)
+        return str(self._first(True) or "")
 
-    def _first(self, alike: bool) -> str:
+    def _terms(self, ordered: bool = True) -> list[Term]:
+        return [Term("input", (i,), ordered) for i in range(self.inputs)]
+
+    def _alike(self, found: Found) -> Alike:
+        """The premise, with the operands in the order in which the computations take them."""
+        table: dict[tuple[Any, ...], int] = {}
+        both = [
+            [[_placed(x, table) for x in side] for side in f(*self._terms(False))] for f in (self.same, self.different)
+        ]
+        (a, b), (c, d) = (map(tuple, pair) for pair in both)
+        return Alike(tuple(table), (a, b), (c, d), found.format, found.inputs)
+
+    def _first(self, alike: bool) -> Found | None:
         """Where ``same`` agree, or ``different`` do not."""
         for name in self.formats:
             for seed in range(self.seeds):
-                numbers = np.random.default_rng(seed).normal(size=self.inputs)
+                numbers = np.abs(np.random.default_rng(seed).normal(size=self.inputs))
+                for place in self.tied:
+                    numbers[place] = numbers[self.tied[0]]
                 given = [kind(name).lift([x]) for x in numbers]
                 left, right = (self.same if alike else self.different)(*given)
                 pairs = [(_number(a), _number(b)) for a, b in zip(left, right, strict=True)]
                 unequal = next((p for p in pairs if p[0] != p[1]), None)
                 if alike != bool(unequal):
-                    return f"in {name}" + (f": {unequal[0]:.9g} and {unequal[1]:.9g}" if unequal else "")
-        return ""
+                    return Found(name, tuple(Fraction(_number(x)) for x in given), unequal)
+        return None
+
+
+def _placed(x: Term, table: dict[tuple[Any, ...], int]) -> int:
+    """The place of a term in a table, those of its operands before it."""
+    operands = tuple(_placed(y, table) if isinstance(y, Term) else y for y in x.operands)
+    return table.setdefault((x.operation, *operands), len(table))
 
 
 def _number(x: Any) -> float:

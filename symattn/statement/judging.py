@@ -268,11 +268,13 @@ def _by_induction(total: nt.Big, closed: Node) -> Needed | None:
 
 
 def _decided_by_letters(sides: Sides, declared: Declared) -> bool:
-    """Whether the prover shows it: asked first, as the search that follows where it does not takes long."""
+    """Whether it is proved: asked first, as the search that follows where it is not takes long."""
     try:
-        return all(prove(a, b, declared.units).proved for a, b in pairs(sides, declared, Letters()))
+        proofs = [prove(a, b, declared.units) for a, b in pairs(sides, declared, Letters())]
     except (Refused, Undecided, InputError):
         return False
+    shown = Evidence(Grade.PROVED)
+    return all(proof.proved for proof in proofs) and accepted(shown, proofs) is shown
 
 
 def _maxima(x: nt.Big) -> str:

@@ -209,19 +209,24 @@ def _saturation_gap(delta: Any, more: Any, room: Any) -> Any:
     return room + add_up(exp(-delta - more) * (exp(more) - 1)) + rest * rest / (1 + rest)
 
 
-def _eighteen_is_enough() -> Any:
-    """18 less the gap for two keys in float32."""
-    import flint
-
-    return flint.arb(18) + _log(Format("float32").u / 2)
+def _gap_of_two(xp: Any) -> Any:
+    """log(2/u) in float32."""
+    return -xp.log(xp.asarray(Format("float32").u / 2))
 
 
-def _eighteen_is_not_enough() -> Any:
+def _gap_is_more(xp: Any) -> Any:
+    """The gap for two keys is larger than what is printed, less half a unit of its last digit."""
+    return _gap_of_two(xp) - (Fraction(_LOG_OF_HALF_U.digits) - Fraction(1, 2 * 10**PLACES))
+
+
+def _gap_is_less(xp: Any) -> Any:
+    """It is smaller than what is printed and half such a unit."""
+    return Fraction(_LOG_OF_HALF_U.digits) + Fraction(1, 2 * 10**PLACES) - _gap_of_two(xp)
+
+
+def _eighteen_is_not_enough(xp: Any) -> Any:
     """1 − u/2 less the weight of the larger of two scores with the gap 18, which is below 88."""
-    import flint
-
-    u = Format("float32").u
-    return 1 - flint.arb(u.numerator) / (2 * u.denominator) - 1 / (1 + flint.arb(-18).exp())
+    return 1 - Format("float32").u / 2 - 1 / (1 + xp.exp(xp.asarray(-18)))
 
 
 def _largest_weight(reader: Any) -> Any:
@@ -257,7 +262,8 @@ one_hot_saturation = Theorem(
                     "half": lambda delta, r: (r * exp(-delta)).max(),
                 },
             ),
-            EnclosedOverBox(_eighteen_is_enough, (), _eighteen_is_not_enough),
+            EnclosedOverBox(_gap_is_more, {}, _eighteen_is_not_enough),
+            EnclosedOverBox(_gap_is_less, {}, _eighteen_is_not_enough),
         ),
         (
             "With half = u/2 the hypothesis is that (n_k − 1) e^{−Δ} ≤ u/2, and then p is between 1 − u/2 and 1. The "

@@ -307,7 +307,7 @@ merge_commutes = Theorem(
         " bit for bit, as computed; but not always ",
         equals(*_BRACKETS),
     ),
-    SameBits(9, _either_way, _other_bracketing),
+    SameBits(9, _either_way, _other_bracketing, tied=(0, 3, 6)),
     "folklore",
     ("any order of tiles gives the same bits: ", equals(*_BRACKETS)),
     ("To exchange both sides only exchanges the operands of +, × and max.",),

@@ -88,7 +88,7 @@ def _exchanged(a, b, c):
 
 def test_sums_commute_and_do_not_associate():
     found = SameBits(3, _exchanged, _both)
-    assert found.decide().evidence.grade is Grade.ARGUED
+    assert found.decide().evidence.grade is Grade.PROVED
     assert found.refute().refuted
     assert not found.refute().accepted
     assert found.witness()

@@ -29,7 +29,7 @@ GRADES = {
     "low-precision-sum-stagnates": "checked",
     "fp16-mask-constant": "checked",
     "masked-row-nan": "checked",
-    "merge-rounding-commutes": "argued",
+    "merge-rounding-commutes": "proved",
 }
 
 

@@ -57,6 +57,8 @@ def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Le
 
 _WORDS = {
     "differing": "two sides that differ somewhere",
+    "enclosed": "numbers that balls enclose",
+    "bits": "operations that round",
     "discharge": "a hypothesis that another part shows",
     "fold": "induction over tiles",
     "limits": "limits",

@@ -1,0 +1,202 @@
+"""Strict inequalities on a box, for ``checker``: every ball is computed anew, from whole numbers alone.
+
+A certificate holds an expression, an interval for each of its letters, and how the box was cut; for each piece it has a
+ball that shows the expression to be positive there. The checker encloses the expression on the piece by itself, in
+intervals whose ends are rounded outward to 128 bits, and accepts where what it finds lies in the ball.
+
+Exponentials are Taylor's series of x / 2ᵏ, with a bound on its rest, squared k times; logarithms are those of a number
+between 2/3 and 4/3 and of a power of 2, by Σ 2 z²ⁿ⁺¹/(2n + 1) with z = (x − 1)/(x + 1); erf is its alternating series,
+cut where terms fall; π is Machin's 16 arctan(1/5) − 4 arctan(1/239). All of these functions rise, so that their values
+at the ends of an interval enclose those between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from math import isqrt
+from typing import Any, NamedTuple
+
+from symattn.proof.checker_reading import Node, Rejected, expect, expect_few, read
+
+BITS = 128
+_FINE = 1 << 256  # series are summed in whole multiples of its reciprocal
+_HIGHEST = 2000  # largest exponent of e
+_WIDEST = 6  # largest argument of erf
+
+
+class Interval(NamedTuple):
+    """All numbers from ``low`` to ``high``."""
+
+    low: Fraction
+    high: Fraction
+
+
+def enclosed(record: Mapping[str, Any]) -> None:
+    """Reject unless the expression is positive at every point of the box, as the balls of the certificate say."""
+    box = {str(name): Interval(_number(low), _number(high)) for name, low, high in record["box"]}
+    expect(len(box) == len(record["box"]), "two intervals of one letter")
+    expect(all(x.low <= x.high for x in box.values()), "an interval without a number")
+    expect(record["relation"] == ">", "balls show that something is positive, and nothing else")
+    x = read(record["expression"], {})
+    every = x.all(into_functions=True)
+    expect({y.label for y in every if y.kind == "letter"} <= box.keys(), "a letter without an interval")
+    effort = sum(10 if y.kind in ("exp", "function") else 1 for y in every)
+    for n, (piece, ball) in enumerate(_pieces(record["pieces"], box)):
+        expect_few(effort * n)
+        found = enclosure(x, piece)
+        expect(ball.low > 0, "a ball that shows no sign")
+        expect(ball.low <= found.low and found.high <= ball.high, "a ball that is not shown to hold the value")
+
+
+def _pieces(tree: Any, box: Mapping[str, Interval]) -> Iterator[tuple[Mapping[str, Interval], Interval]]:
+    """The pieces of a box that was cut, and their balls: together they are the box, by the form of the record."""
+    kind, *rest = tree
+    if kind == "ball":
+        middle, radius = map(_number, rest)
+        yield box, Interval(middle - radius, middle + radius)
+        return
+    expect(kind == "cut", f"{kind!r} is no piece")
+    name, place, below, above = rest
+    expect(name in box, "cut along a letter that has no interval")
+    at, whole = _number(place), box[name]
+    expect(whole.low < at < whole.high, "cut outside of the interval")
+    yield from _pieces(below, {**box, name: Interval(whole.low, at)})
+    yield from _pieces(above, {**box, name: Interval(at, whole.high)})
+
+
+def _number(text: Any) -> Fraction:
+    found: Fraction = read(["number", text], {}).label
+    return found
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+def enclosure(x: Node, box: Mapping[str, Interval]) -> Interval:
+    """An interval with every value of ``x`` at points of ``box``. Raises Rejected where it has none there."""
+    if x.kind == "number":
+        return Interval(x.label, x.label)
+    if x.kind == "letter":
+        expect(not x.indices, "a letter with an index")
+        return box[x.label]
+    below = [enclosure(y, box) for y in x.below]
+    if x.kind == "sum":
+        return _outward(sum((y.low for y in below), Fraction(0)), sum((y.high for y in below), Fraction(0)))
+    if x.kind == "product":
+        found = Interval(Fraction(1), Fraction(1))
+        for y in below:
+            found = _times(found, y)
+        return found
+    if x.kind == "ratio":
+        above, under = below
+        expect(under.low > 0 or under.high < 0, "a divisor that may be zero")
+        return _times(above, Interval(1 / under.high, 1 / under.low))
+    rising = _RISING.get("exp" if x.kind == "exp" else x.label if x.kind == "function" else "")
+    if rising is None or len(below) != 1:
+        raise Rejected(f"{x.label or x.kind} is not enclosed by the checker")
+    return Interval(rising(below[0].low).low, rising(below[0].high).high)
+
+
+def _times(a: Interval, b: Interval) -> Interval:
+    ends = [x * y for x in a for y in b]
+    return _outward(min(ends), max(ends))
+
+
+def _outward(low: Fraction, high: Fraction) -> Interval:
+    """Ends of 128 bits around both."""
+    return Interval(_rounded(low, False), _rounded(high, True))
+
+
+def _rounded(x: Fraction, up: bool) -> Fraction:
+    """``x`` rounded to 128 bits, up or down."""
+    if not x:
+        return x
+    shift = BITS - (abs(x.numerator).bit_length() - x.denominator.bit_length())
+    scale = Fraction(1 << shift) if shift >= 0 else Fraction(1, 1 << -shift)
+    whole = -((-x * scale) // 1) if up else (x * scale) // 1
+    return Fraction(whole) / scale
+
+
+# -- functions of one number -------------------------------------------------------------------------------------------
+def _around(units: int, off: int) -> Interval:
+    """What is a sum of whole multiples of 1/_FINE, off by less than ``off`` of them."""
+    return _outward(Fraction(units - off, _FINE), Fraction(units + off, _FINE))
+
+
+def _exp(x: Fraction) -> Interval:
+    expect(abs(x) <= _HIGHEST, f"e to a power beyond {_HIGHEST}")
+    halvings = max(0, (2 * abs(x)).__ceil__().bit_length())
+    r = _units(x / (1 << halvings))  # |r| ≤ 1/2, off by 1 unit at most
+    term = total = _FINE
+    for n in range(1, 70):  # 2⁻⁷⁰/70! is less than a unit
+        term = term * r // (n * _FINE)
+        total += term
+    found = _around(total, 400)
+    for _ in range(halvings):
+        found = _times(found, found)
+    return found
+
+
+def _log(x: Fraction) -> Interval:
+    expect(x > 0, "the logarithm of what may not be positive")
+    k = x.numerator.bit_length() - x.denominator.bit_length()
+    m = x / Fraction(2) ** k
+    while m > Fraction(4, 3):
+        m, k = m / 2, k + 1
+    while m < Fraction(2, 3):
+        m, k = m * 2, k - 1
+    expect_few(abs(k))
+    own, two = _twice_artanh((m - 1) / (m + 1)), _twice_artanh(Fraction(1, 3))
+    power = _times(two, Interval(Fraction(k), Fraction(k)))
+    return _outward(own.low + power.low, own.high + power.high)
+
+
+def _twice_artanh(z: Fraction) -> Interval:
+    """log((1 + z)/(1 − z)) for |z| ≤ 1/3."""
+    return _odd_series(z, 100, lambda n: 1)  # 3⁻²⁰⁰ is less than a unit
+
+
+def _arctan(z: Fraction) -> Interval:
+    """Twice the arctangent of |z| ≤ 1/5."""
+    return _odd_series(z, 100, lambda n: (-1) ** n)
+
+
+def _odd_series(z: Fraction, terms: int, sign: Callable[[int], int]) -> Interval:
+    """2 Σ ± z²ⁿ⁺¹/(2n + 1)."""
+    unit = _units(z)
+    power, square, total = unit, unit * unit // _FINE, 0
+    for n in range(terms):
+        total += sign(n) * (2 * power // (2 * n + 1))
+        power = power * square // _FINE
+    return _around(total, 8 * terms)
+
+
+def _erf(x: Fraction) -> Interval:
+    """2/√π Σ (−1)ⁿ x²ⁿ⁺¹/(n! (2n + 1)): terms fall from n = x² on, and alternate."""
+    if x < 0:
+        low, high = _erf(-x)
+        return Interval(-high, -low)
+    expect(x <= _WIDEST, f"erf beyond {_WIDEST}")
+    unit = _units(x)
+    power, square, total, n = unit, unit * unit // _FINE, 0, 0
+    while power > 1 or n <= _WIDEST**2:
+        total += (-1) ** n * (power // (2 * n + 1))
+        n += 1
+        power = power * square // (n * _FINE)
+    series = _around(total, 1 << 64)  # errors of the first terms grow with x²ⁿ/n! ≤ e³⁶ < 2⁵³
+    five, far = _arctan(Fraction(1, 5)), _arctan(Fraction(1, 239))
+    pi = _outward(8 * five.low - 2 * far.high, 8 * five.high - 2 * far.low)
+    root = Interval(_sqrt(pi.low).low, _sqrt(pi.high).high)
+    return _times(series, Interval(2 / root.high, 2 / root.low))
+
+
+def _sqrt(x: Fraction) -> Interval:
+    expect(x >= 0, "the root of what may be negative")
+    root = isqrt(x.numerator * _FINE * _FINE // x.denominator)
+    return _outward(Fraction(root, _FINE), Fraction(root + 1, _FINE))
+
+
+def _units(x: Fraction) -> int:
+    return x.numerator * _FINE // x.denominator
+
+
+_RISING: Mapping[str, Callable[[Fraction], Interval]] = {"exp": _exp, "log": _log, "erf": _erf, "sqrt": _sqrt}
