@@ -29,6 +29,7 @@ class Ball(Entries):
     """Arrays of Arb balls."""
 
     name = "ball"
+    holds = "balls, in each of which its number lies"
 
     @classmethod
     def scalar(cls, value: Any) -> Any:

@@ -11,6 +11,8 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from symattn.arrays.notes import note
+from symattn.document.model import Document, Text
+from symattn.document.printable import Shown
 from symattn.errors import Refused, Undecided
 
 _UFUNC = {
@@ -76,10 +78,14 @@ def _method(name: str) -> Callable[..., Any]:
     return lambda self, *args, **kwargs: self.offer(name)(self, *args, **kwargs)
 
 
-class Array:
-    """An array of some kind. Its namespace ``xp`` holds the functions of the Python array API that the kind offers."""
+class Array(Shown):
+    """An array of some kind. Its namespace ``xp`` holds the functions of the Python array API that the kind offers.
+
+    ``holds`` says in words what its elements are.
+    """
 
     name: ClassVar[str]
+    holds: str = "elements"
     xp: ClassVar[Any]
     shape: Any
     dtype: Any = np.dtype(np.float64)  # what code that asks is told; creation goes by the namespace
@@ -166,6 +172,16 @@ class Array:
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
+
+    def document(self) -> Document:
+        """What is in it, in a sentence, and a small table of its elements: what notebooks show."""
+        from symattn.arrays.shown import document
+
+        return document(self)
+
+    def told(self) -> Callable[[tuple[int, ...]], Text] | None:
+        """How the element at a place is printed; None where there are no elements to be printed."""
+        return None
 
     def copy(self) -> Any:
         """Another array with the same elements."""

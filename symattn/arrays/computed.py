@@ -28,6 +28,7 @@ class Computed(Ball):
     """Arrays of balls that are rounded after each operation. What is given is not rounded; neither is a product with
     1 or −1, nor a sum with 0, which are exact."""
 
+    holds = "balls, rounded after each operation"
     rounding: ClassVar[Rounding]
     order: ClassVar[Random]
 

@@ -8,6 +8,7 @@ Source: W. K. Clifford (1873) for the numbers; A. Griewank, A. Walther, Evaluati
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, ClassVar, Self
 
@@ -16,12 +17,14 @@ import numpy as np
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
+from symattn.document.model import Text
 from symattn.errors import Refused, Undecided
 
 
 class Dual(Planes):
     """Arrays of values and derivatives: two planes of the elements of ``base``, a kind with one plane."""
 
+    holds = "values, with ε before their derivatives"
     base: ClassVar[type[Planes]]
 
     @property
@@ -31,6 +34,10 @@ class Dual(Planes):
     @property
     def derivative(self) -> Any:
         return self.base(self.planes[1])
+
+    def told(self) -> Callable[[tuple[int, ...]], Text]:
+        value, derivative = self.value.told(), self.derivative.told()
+        return lambda at: (*value(at), " + ε · ", *derivative(at))
 
     @classmethod
     def made(cls, value: Planes, derivative: Planes) -> Self:

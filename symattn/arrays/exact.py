@@ -21,6 +21,7 @@ class Exact(Entries):
     """Arrays of exact numbers."""
 
     name = "exact"
+    holds = "exact numbers"
     sentinel = -1e4
 
     @classmethod

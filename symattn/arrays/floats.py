@@ -15,6 +15,7 @@ class Float64(Planes):
     """Arrays of float64. NaN and overflow come out as in any floating arithmetic."""
 
     name = "float64"
+    holds = "floating-point numbers"
 
     @classmethod
     def lift(cls, data: Any) -> Self:

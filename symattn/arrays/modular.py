@@ -28,6 +28,7 @@ from symattn.arrays.residues.field import Field
 from symattn.arrays.residues.namespace import ModularNamespace
 from symattn.arrays.residues.state import State, moved, numbers, overwritten
 from symattn.arrays.structure import _holds
+from symattn.document.model import Text
 from symattn.errors import InputError, Refused
 
 #: By axis: the maxima that an array has, and the maxima of these.
@@ -122,6 +123,18 @@ class Modular(Planes):
     def tolist(self) -> Any:
         """The residues as nested lists."""
         return self.residues().tolist()
+
+    @property
+    def holds(self) -> str:  # type: ignore[override]
+        """What its elements are."""
+        what = "logarithms, which have no residues" if self.state.value is None else "residues"
+        return f"{what} mod {self.field.p.m}"
+
+    def told(self) -> Callable[[tuple[int, ...]], Text] | None:  # type: ignore[override]
+        if self.state.value is None:
+            return None
+        found, signs = self.residues(), {-1: "−∞", -2: "undefined"}
+        return lambda at: (signs.get(int(found[at]), str(int(found[at]))),)
 
     def __repr__(self) -> str:
         formal = self.state.value is None

@@ -25,6 +25,7 @@ import numpy as np
 
 from symattn.arrays.base import Array
 from symattn.arrays.size import Size
+from symattn.document.model import Text
 from symattn.errors import Refused
 
 
@@ -151,6 +152,11 @@ class Planes(Array):
         if self.typed and self.typed.sound[0]:
             result.typed = Typed(_boxed(function(self.typed.numbers), self.typed.numbers), self.typed.sound)
         return result
+
+    def told(self) -> Callable[[tuple[int, ...]], Text]:
+        from symattn.arrays.shown import element
+
+        return lambda at: (element(self.planes[0][at]),)
 
     def copy(self, *_: Any, **__: Any) -> Self:
         return self.map(lambda plane: plane.copy())

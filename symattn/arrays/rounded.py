@@ -38,6 +38,7 @@ Comparisons are decided where rounding cannot change them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -50,6 +51,7 @@ from symattn.arrays.rounding.bounds import growth, holds, rounding, up
 from symattn.arrays.rounding.elementwise import Elementwise
 from symattn.arrays.rounding.sums import RoundedNamespace, Sums
 from symattn.arrays.special import Forbidden
+from symattn.document.model import Text
 from symattn.errors import InputError
 
 
@@ -64,6 +66,17 @@ class Rounded(Elementwise, Sums):
             return e
         given = rounding(up(x.size + e), x.low - e, growth(f, 1), f)
         return np.where((e == 0) & holds(f, x), 0.0, up(e + given))
+
+    def told(self) -> Callable[[tuple[int, ...]], Text]:
+        from symattn.arrays.shown import element
+
+        value, bound = self.planes[0], self.bound
+
+        def told(at: tuple[int, ...]) -> Text:
+            x = value[at]
+            return (element(x),) if isinstance(x, SPECIAL) else (f"{x.str(8, radius=False)} ± {bound[at]:.2g}",)
+
+        return told
 
     def within(self, got: Any) -> np.ndarray:
         """Where floats that were computed are no further from the exact values than the bound allows.

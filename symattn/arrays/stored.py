@@ -27,6 +27,8 @@ FORMATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 class Stored(Planes):
     """Arrays of a storage format. NaN and overflow come out as in any floating arithmetic."""
 
+    holds = "numbers of this format"
+
     @classmethod
     def lift(cls, data: Any) -> Self:
         wide = numbers(cls.name, data)

@@ -27,6 +27,7 @@ class Symbolic(Entries):
     """Arrays of SymPy expressions."""
 
     name = "symbolic"
+    holds = "SymPy's expressions"
     sentinel = -1e4
 
     @classmethod

@@ -22,6 +22,7 @@ import numpy as np
 from symattn.arrays.base import Array
 from symattn.arrays.pulls import to_shape
 from symattn.arrays.size import Size
+from symattn.document.model import Text
 from symattn.errors import Refused
 
 Pull = Callable[[Any], Any]
@@ -31,6 +32,7 @@ Ties = Literal["refuse", "second"]
 class Taped(Array):
     """A ``value`` of the kind below, and its ``sources``: each an operand with the pull of gradients back to it."""
 
+    holds = "values that know what they were computed from"
     under: ClassVar[Any]  # the namespace of the values
     base: ClassVar[Any]  # their kind; None for NumPy's arrays
     ties: ClassVar[Ties]
@@ -68,6 +70,11 @@ class Taped(Array):
         xp, x, y = cls.under, a.value, b.value
         left = (a, lambda g: to_shape(xp, xp.matmul(g, y.mT), x.shape))
         return cls(xp.matmul(x, y), [left, (b, lambda g: to_shape(xp, xp.matmul(x.mT, g), y.shape))])
+
+    def told(self) -> Callable[[tuple[int, ...]], Text] | None:
+        from symattn.arrays.shown import teller
+
+        return teller(self.value)
 
     @property
     def shape(self) -> tuple[Any, ...]:

@@ -15,7 +15,9 @@ from symattn.attention.inputs import by_name, check_inputs
 from symattn.attention.latent import Latent
 from symattn.attention.pipeline import pipeline
 from symattn.attention.positions.fields import Position
+from symattn.attention.trace import Trace
 from symattn.document.model import Document
+from symattn.document.printable import Shown
 
 Scale = int | float | Fraction | Literal["1/d_k", "given"] | None
 Window = int | tuple[int | None, int | None] | None
@@ -29,7 +31,7 @@ def described(default: _Value, words: str) -> _Value:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention:
+class Attention(Shown):
     """softmax(Q Kᵀ / √d_k + M) V, and its variants by fields.
 
     {fields}
@@ -169,11 +171,11 @@ class Attention:
 
         return document(self, given)
 
-    def trace(self, *qkv: Any, **inputs: Any) -> dict[str, Any]:
+    def trace(self, *qkv: Any, **inputs: Any) -> Trace:
         """Every named array of a run, in order: the inputs, then q, k, v, scores, scaled, masked, weights, output."""
         values = by_name(qkv, inputs)
         check_inputs(self, values)
-        return run_steps(self.pipeline(values), values)
+        return Trace(run_steps(self.pipeline(values), values))
 
     def __call__(self, *qkv: Any, **inputs: Any) -> Any:
         """The output of attention on the given arrays; with ``lse``, the output and L, (…, n_q) as the scores are."""

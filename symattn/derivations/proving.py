@@ -40,7 +40,7 @@ class Known:
     @property
     def statement(self) -> tuple[tuple[Node, ...], Text]:
         """What it says as formulas, or else as words."""
-        from symattn.theorems.documents import statement
+        from symattn.proof.words import statement
 
         return statement(self.theorem.says)
 

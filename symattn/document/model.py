@@ -6,13 +6,12 @@ A document is a title and a sequence of blocks. Blocks hold words and formulas (
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from symattn.document.notation import Node
+from symattn.document.printable import Printable as Printable
 from symattn.evidence import Evidence, Grade, Verdict, at_least_checked, weakest
 
 
@@ -171,63 +170,6 @@ class Listing:
 Block = Heading | Contents | Paragraph | Assumptions | Steps | Result | Table | Values | Caveat | Note | Items | Listing
 
 
-class Printable(ABC):
-    """What prints as text and gives itself in every form; its document says what is printed."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def document(self) -> Document:
-        """The document that is printed."""
-
-    def text(self, *, ascii: bool = False, columns: int = 80) -> str:
-        """As text, of at most ``columns`` columns where its formulas allow it; ``ascii`` spells every sign in ASCII."""
-        return self._as("text", ascii=ascii, columns=columns)
-
-    def latex(self, *, fragment: bool = False) -> str:
-        """As LaTeX: a whole file, or a ``fragment`` without preamble, to be included in a file."""
-        return self._as("latex", fragment=fragment)
-
-    def markdown(self) -> str:
-        """As Markdown, with formulas that GitHub shows."""
-        return self._as("markdown")
-
-    def html(self, *, fragment: bool = False) -> str:
-        """As a page of HTML that loads nothing; or as a ``fragment``, one element that brings its own style."""
-        return self._as("html", fragment=fragment)
-
-    def _repr_html_(self) -> str:
-        """What notebooks show."""
-        return self.html(fragment=True)
-
-    def json(self) -> str:
-        """As JSON: the text of an object with the keys that the documentation promises."""
-        return self._as("json")
-
-    def save(self, path: str | Path, *, force: bool = False) -> None:
-        """Write a file in the form that its suffix names: ``.tex``, ``.md``, ``.html``, ``.json``,
-        ``.txt``.
-
-        It is written whole or not at all. Raises ``InputError`` for another suffix, and for a file that symattn did not
-        write unless ``force`` is true.
-        """
-        from symattn.render import files, format_of
-
-        files.write(Path(path), self._as(format_of(Path(path))), force)
-
-    def __str__(self) -> str:
-        return self.text().rstrip("\n")
-
-    def _brief(self, words: str) -> str:
-        """What ``repr`` shows in place of everything that is in it."""
-        return f"<{words}; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>"
-
-    def _as(self, form: str, **options: Any) -> str:
-        from symattn.render import render
-
-        return render(self.document(), form, **options)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Document(Printable):
     """A whole answer. ``command`` re-creates it; ``hints`` say what to try next and go to stderr.
@@ -252,7 +194,8 @@ class Document(Printable):
     hints: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        said = "" if self.kind == "listing" else f": {self.verdict_word}"
+        graded = self.kind != "listing" and (self.verdict is not None or any(self.evidence()))
+        said = f": {self.verdict_word}" if graded else ""
         return self._brief(f"{self.kind} {self.name!r}{said}")
 
     def document(self) -> Document:

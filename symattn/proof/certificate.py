@@ -35,8 +35,9 @@ from symattn.arrays.index.expressions import (
     Sum,
     Total,
 )
+from symattn.arrays.index.writing import named
 from symattn.errors import InputError
-from symattn.proof.needs import named, needed
+from symattn.proof.needs import needed
 from symattn.proof.premises import (
     Alike,
     Applied,

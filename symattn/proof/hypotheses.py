@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from symattn.arrays.index.building import add, negate
 from symattn.arrays.index.expressions import Constant, Expression, Product, Sum
+from symattn.arrays.index.writing import Writing, is_plain, letter, size
 from symattn.arrays.indexed import Indexed
 from symattn.document.measure import width
 from symattn.document.model import Inline, Text
@@ -13,7 +14,6 @@ from symattn.document.notation import Node, equals, relation
 from symattn.errors import SymattnError
 from symattn.proof.expectation import Law
 from symattn.proof.statement import Declared, Letters, Sides, run
-from symattn.proof.writing import Writing, is_plain, letter, size
 
 _CUMULANTS = ("mean", "variance", "third cumulant", "fourth cumulant", "fifth cumulant", "sixth cumulant")
 _WIDEST = 28.0  # em of a formula among words

@@ -7,7 +7,6 @@ some place whatever the letters are is refused as a divisor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from symattn.arrays.index.building import factors, known_positive, substitute
 from symattn.arrays.index.canonical import Canonical, canonical
@@ -16,8 +15,6 @@ from symattn.arrays.index.expressions import (
     Binder,
     Count,
     Expression,
-    Index,
-    Letter,
     Opaque,
     Predicate,
     Product,
@@ -25,6 +22,7 @@ from symattn.arrays.index.expressions import (
     Sum,
     Total,
 )
+from symattn.arrays.index.writing import named
 from symattn.errors import Refused
 from symattn.proof.clearing import cleared
 from symattn.proof.concrete import zero_somewhere
@@ -70,24 +68,6 @@ def _settled(x: Expression) -> Expression:
         if i.image and not any(j != i and j[:2] == i[:2] for j in x.free):
             x = substitute(x, {i: i._replace(image=())})
     return x
-
-
-def named(x: Expression) -> dict[Index, Any]:
-    """Names for the free indices of ``x``, in the order in which they occur."""
-    names: dict[Index, Any] = {}
-    for i in _occurring(x):
-        if i in x.free and i not in names:
-            names[i] = ("at", i.sort, len(names))
-    return names
-
-
-def _occurring(x: Expression) -> Iterator[Index]:
-    if isinstance(x, Letter):
-        yield from x.indices
-    elif isinstance(x, Predicate):
-        yield from x.sides
-    for y in x.children:
-        yield from _occurring(y)
 
 
 def _within(sides: Iterable[Expression]) -> Iterator[Demand]:

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from symattn.arrays.notes import listening
-from symattn.document.model import Text
+from symattn.document.model import Document, Text
+from symattn.document.printable import Shown
+from symattn.document.text import plain_text
 from symattn.errors import InputError, Meaningless, Refused, Undecided
 from symattn.evidence import Evidence, Grade
 from symattn.proof.certified import accepted
@@ -63,8 +65,8 @@ class Method(Protocol):
         """Where the hypotheses are met and the statement holds in numbers; empty if nowhere."""
 
 
-@dataclass(frozen=True)
-class Theorem:
+@dataclass(frozen=True, repr=False)
+class Theorem(Shown):
     """A statement about attention. ``says`` is how it is written, ``why`` the idea of the proof, in a sentence.
 
     ``letters`` say what the letters of ``says`` stand for (a ``Glossary``), so that it is read and decided as well.
@@ -79,6 +81,15 @@ class Theorem:
     why: Text = ()
     hypotheses: tuple[Text, ...] = ()
     letters: object = None
+
+    def document(self) -> Document:
+        """The statement for a reader; ``symattn.prove`` has the same with what was found of it."""
+        from symattn.proof.words import stated
+
+        return stated(self)
+
+    def __repr__(self) -> str:
+        return f"<theorem {self.name!r}: {plain_text(self.says)}; symattn.prove decides it>"
 
 
 @dataclass(frozen=True)

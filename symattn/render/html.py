@@ -38,10 +38,14 @@ _MARKS = {
 }  # fmt: skip
 
 
-def render(document: md.Document, *, fragment: bool = False) -> str:
-    """The document as a whole page, or as a ``fragment``: one element that brings its own style."""
+def render(document: md.Document, *, fragment: bool = False, shown: int = 0) -> str:
+    """The document as a whole page, or as a ``fragment``: one element that brings its own style.
+
+    ``shown`` tells the same document apart from others of it in one page, by the names within it.
+    """
     mark = comment(made(document.command))
-    inner = f'<style>{STYLE}</style>\n<article class="symattn">\n{body(document)}\n</article>\n'
+    kind = "symattn" if document.title else "symattn bare"
+    inner = f'<style>{STYLE}</style>\n<article class="{kind}">\n{body(document, shown)}\n</article>\n'
     if fragment:
         return f"{mark}\n{inner}"
     return page(document.command, document.title, inner)
@@ -55,26 +59,23 @@ def page(command: str, title: md.Text, inside: str, *, head: str = "", script: s
     return f'{made_by}\n{top}\n<body class="symattn-page">\n{inside}<script>{script}</script>\n</body></html>\n'
 
 
-def body(document: md.Document) -> str:
+def body(document: md.Document, shown: int = 0) -> str:
     """What is within the article: title, blocks and foot."""
-    return _Writer(document).body()
+    return _Writer(document, shown).body()
 
 
 class _Writer:
     """The blocks of one document; what has a name within the page has that of the document in it."""
 
-    def __init__(self, document: md.Document) -> None:
+    def __init__(self, document: md.Document, shown: int) -> None:
         self.document = document
-        told = f"{document.kind} {document.name} {document.command}".encode()
+        told = f"{document.kind} {document.name} {document.command}{f' {shown}' if shown else ''}".encode()
         self.prefix = "s" + hashlib.sha256(told).hexdigest()[:8]
         self.counter = count(1)
         self.sections = iter(headings(document))
 
     def body(self) -> str:
-        found = [f"<header><h1>{prose(self.document.title)}</h1>"]
-        if self.document.subtitle:
-            found.append(f"<p>{prose(self.document.subtitle)}</p>")
-        found.append("</header>")
+        found = [self.head()]
         opened: list[int] = []  # the levels of the headings whose parts are not closed
         for block, number in numbered(self.document):
             if isinstance(block, md.Heading):
@@ -87,6 +88,12 @@ class _Writer:
                 found.append(self.block(block, number))
         found += ["</details>"] * len(opened) + [self.foot()]
         return "\n".join(part for part in found if part)
+
+    def head(self) -> str:
+        if not self.document.title:
+            return ""
+        below = f"<p>{prose(self.document.subtitle)}</p>" if self.document.subtitle else ""
+        return f"<header><h1>{prose(self.document.title)}</h1>{below}</header>"
 
     def heading(self, block: md.Heading) -> str:
         number, _ = next(self.sections)

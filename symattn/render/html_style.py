@@ -19,14 +19,21 @@ _CHECKED = ".symattn .forms input:nth-of-type({0}):checked~.form:nth-of-type({0}
 _SHOWN = "".join(_CHECKED.format(i) for i in _FORMS)
 
 
+# Sphinx' themes, JupyterLab and Notebook, Visual Studio Code, Colab
+_DARK = ",".join(
+    f"{at} .symattn" for at in ("[data-theme=dark]", "[data-jp-theme-light=false]", ".vscode-dark", "[theme=dark]")
+)
+
+
 STYLE = f"""
 .symattn{{color-scheme:light;{_variables(0)}}}
 @media(prefers-color-scheme:dark){{.symattn-page,.symattn-page .symattn{{color-scheme:dark;{_variables(1)}}}}}
-[data-theme=dark] .symattn{{color-scheme:dark;{_variables(1)}}}
+{_DARK}{{color-scheme:dark;{_variables(1)}}}
 @media(prefers-color-scheme:dark){{[data-theme=auto] .symattn{{color-scheme:dark;{_variables(1)}}}}}
 .symattn-page{{margin:0;background:var(--sa-paper,#FFFFFF)}}
 .symattn{{max-width:60rem;margin:0 auto;padding:1.5rem 1.1rem 3rem;background:var(--sa-paper);color:var(--sa-ink);
 font:400 1rem/1.5 Charter,'Bitstream Charter','Sitka Text',Cambria,Georgia,serif;font-variant-numeric:lining-nums}}
+.symattn.bare{{padding:.2rem 0;margin:0;max-width:none}}
 .symattn h1{{font-size:2rem;line-height:1.2;margin:0}}.symattn h2{{font-size:1.5rem}}.symattn h3{{font-size:1.2rem}}
 .symattn h2,.symattn h3{{display:inline;line-height:1.2}}
 .symattn header{{border-bottom:1px solid var(--sa-rule);margin-bottom:1.5rem}}
@@ -39,7 +46,8 @@ font:400 1rem/1.5 Charter,'Bitstream Charter','Sitka Text',Cambria,Georgia,serif
 .symattn code,.symattn pre{{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:.87em}}
 .symattn pre{{background:var(--sa-tint);padding:.7rem 1rem;overflow-x:auto}}
 .symattn .wide{{overflow-x:auto;margin:.8rem 0}}
-.symattn table{{border-collapse:collapse}}.symattn td,.symattn th{{padding:.2rem .7rem;vertical-align:baseline}}
+.symattn table{{border-collapse:collapse}}.symattn td,.symattn th{{padding:.2rem .7rem;
+vertical-align:baseline;text-align:left}}
 .symattn .steps td:first-child{{color:var(--sa-mute);padding-left:0}}
 .symattn .steps td:last-child{{font-size:.87rem;color:var(--sa-mute);padding-left:1.5rem;min-width:11rem}}
 .symattn .steps td:nth-child(2):not([colspan]){{padding-right:0}}
@@ -78,7 +86,8 @@ position:absolute;margin-left:.4rem}}
 """.strip()
 """The rules of every page; each speaks of what is within ``.symattn`` alone, so that a fragment changes no other.
 
-A fragment is light, and dark in a page that says so by ``data-theme``, ``dark`` or ``auto``, as themes of Sphinx do.
+A fragment is light, and dark in a page that says so: by ``data-theme``, ``dark`` or ``auto``, as themes of Sphinx do,
+or as dark notebooks do. One without a title, such as an array, takes no more room than it needs.
 """
 
 SCRIPT = """

@@ -24,7 +24,7 @@ _SETTER = Setter(tex, lambda shown, room: shown, 46.0)
 
 def render(document: md.Document) -> str:
     """The document as Markdown: formulas in ``math`` fences and dollars, no macro of our own, no numbering."""
-    parts = [comment(made(document.command)), "# " + prose(document.title)]
+    parts = [comment(made(document.command))] + (["# " + prose(document.title)] if document.title else [])
     if document.subtitle:
         parts.append(prose(document.subtitle))
     for block, number in numbered(document):

@@ -67,7 +67,7 @@ class Writer:
     def document(self, document: md.Document) -> list[str]:
         title = self.paint(self.flat(document.title), "1")
         rule = self.plain("─") * self.measure
-        lines = [*beside(title, self.flat(document.subtitle), self.measure), rule]
+        lines = [*beside(title, self.flat(document.subtitle), self.measure), rule] if document.title else []
         sections = headings(document)
         numbers = iter(sections)
         for block, number in numbered(document):

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from symattn.document import model as md
 from symattn.document.model import Block, Code, Document, Emph, Text
-from symattn.document.notation import Neg, Node, Power, Product, Row, Words, name
+from symattn.document.notation import Node
 from symattn.document.tex import tex
 from symattn.document.text import plain_text, text
 from symattn.errors import InputError
 from symattn.evidence import Grade, weakest
 from symattn.proof.theorem import Theorem
+from symattn.proof.words import opened, several, statement, told, with_formulas
 from symattn.theorems.findings import Finding
 from symattn.theorems.reading import Read, Reading
 
-_WORD = re.compile(r"[a-z]+(?=[ ,;.]|$)")
-_FORMULA = re.compile(
-    r"(?<![\w^])(?:(?P<base>[A-Za-zα-ωΔ])_(?P<sub>[A-Za-z]+)(?!\w)|e\^(?P<power>[A-Za-zα-ω](?!\w)|\{[-−]?[A-Za-zα-ωΔ]+\}))"
-)
-_CONNECTING = 28  # characters between formulas that are displayed side by side
 _TITLES = {
     "scaling": "Scaling and statistics",
     "softmax": "Softmax",
@@ -65,21 +60,6 @@ def titled(topic: str) -> str:
 # -- one theorem -------------------------------------------------------------------------------------------------------
 
 
-def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
-    """A statement as displayed formulas, or as running text."""
-    if not words or not isinstance(words[0], Node):
-        return (), with_formulas(words)
-    parts: list[Node] = []
-    for part in words:
-        if isinstance(part, Node):
-            parts.append(part)
-        elif isinstance(part, str) and len(part) < _CONNECTING:
-            parts += [Words(part.strip(" ,;:"))] if part.strip(" ,;:") else []
-        else:
-            return (), with_formulas(words)
-    return (parts[0] if len(parts) == 1 else Row(tuple(parts)),), ()
-
-
 def blocks(decided: Decided) -> tuple[Block, ...]:
     """The statement in its box, hypotheses, idea, how it was decided, false variant, source."""
     theorem, found = decided.theorem, decided.finding
@@ -88,13 +68,13 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
     return (
         md.Result("Theorem", formulas, (found.evidence,), words),
         *(_print(found.reading) if found.reading else ()),
-        *_several("Hypotheses", "Hypothesis", hypotheses),
-        *(_told("Witness", _witness(found.witness)) if hypotheses else ()),
-        *_told("Why", theorem.why),
-        *_told("Proof" if found.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method", _joined(found.how)),
+        *several("Hypotheses", "Hypothesis", hypotheses),
+        *(told("Witness", _witness(found.witness)) if hypotheses else ()),
+        *told("Why", theorem.why),
+        *told("Proof" if found.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method", _joined(found.how)),
         *decided.explained,
         _false_variant(theorem, found),
-        *_told("Source", (theorem.source,)),
+        *told("Source", (theorem.source,)),
     )
 
 
@@ -108,15 +88,15 @@ def _print(reading: Reading) -> tuple[Block, ...]:
     """What became of the formulas of the statement, each read as it is printed, and what their letters stand for."""
     found = [r.evidence for r in reading.claims if r.evidence]
     grades = [(g, [e for e in found if e.grade is g]) for g in Grade]
-    told = [
+    graded = [
         f"{len(every)} {g.value} ({'; '.join(dict.fromkeys(e.where for e in every))})" for g, every in grades if every
     ]
-    words: list[md.Inline] = [f"read and decided as it stands: {', '.join(told)}"] if told else []
+    words: list[md.Inline] = [f"read and decided as it stands: {', '.join(graded)}"] if graded else []
     for number, formula in enumerate(reading.letters):
         words += [", " if number else " with ", formula]
     for r in (r for r in reading.claims if not r.evidence):
         words += ["; " if words else "", f"in words: {text(r.formula)}"]
-    return _told("Print", tuple(words))
+    return told("Print", tuple(words))
 
 
 def _witness(witness: Text) -> Text:
@@ -138,19 +118,6 @@ def _false_variant(theorem: Theorem, found: Finding) -> Block:
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))
 
 
-def _several(many: str, one: str, texts: Sequence[Text]) -> tuple[Block, ...]:
-    if len(texts) < 2:
-        return _told(one, texts[0]) if texts else ()
-    return md.Paragraph((Emph(f"{many}."),)), md.Items(tuple(map(with_formulas, texts)))
-
-
-def _told(label: str, words: Text) -> tuple[Block, ...]:
-    if not any(part != "" for part in words):
-        return ()
-    end = "" if isinstance(words[-1], str) and words[-1].endswith((".", "?")) else "."
-    return (md.Paragraph((Emph(f"{label}."), " ", *_opened(with_formulas(words)), end)),)
-
-
 def _joined(texts: Sequence[Text]) -> Text:
     """Sentences one after the other."""
     out: list[md.Inline] = []
@@ -158,39 +125,8 @@ def _joined(texts: Sequence[Text]) -> Text:
         if out:
             end = isinstance(out[-1], str) and out[-1].endswith(".")
             out.append(" " if end else ". ")
-        out += _opened(words)
+        out += opened(words)
     return tuple(out)
-
-
-def _opened(words: Text) -> Text:
-    """Words with a capital letter, unless they open with a function or a formula."""
-    opening = words[0] if words else ""
-    if not isinstance(opening, str) or not _WORD.match(opening):
-        return words
-    return (opening[0].upper() + opening[1:], *words[1:])
-
-
-def with_formulas(words: Text) -> Text:
-    """Words in which n_k, p_j and e^{-w} that are typed among them are formulas."""
-    out: list[md.Inline] = []
-    for part in words:
-        if not isinstance(part, str):
-            out.append(part)
-            continue
-        end = 0
-        for found in _FORMULA.finditer(part):
-            out += [part[end : found.start()], _formula(found)]
-            end = found.end()
-        out.append(part[end:])
-    return tuple(p for p in out if p != "")
-
-
-def _formula(found: re.Match[str]) -> Node:
-    if found["base"]:
-        return name(found["base"], found["sub"])
-    letters = [name(c) for c in found["power"].strip("{}").lstrip("-−")]
-    power: Node = letters[0] if len(letters) == 1 else Product(tuple(letters))
-    return Power(name("e"), Neg(power) if found["power"].strip("{}")[0] in "-−" else power)
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------

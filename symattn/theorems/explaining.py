@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from symattn.arrays.index.expressions import Expression, Masked
+from symattn.arrays.index.writing import Writing, in_blocks, length, size
 from symattn.document import model as md
 from symattn.document.measure import width
 from symattn.document.model import Block, Inline, Text
@@ -15,7 +16,6 @@ from symattn.evidence import Evidence, Grade
 from symattn.proof import certified
 from symattn.proof.prover import Case
 from symattn.proof.theorem import Outcome
-from symattn.proof.writing import Writing, in_blocks, length, size
 from symattn.theorems.findings import sizes_written
 
 _LONGEST = 90  # parts of an expression that is printed

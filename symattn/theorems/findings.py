@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from symattn.arrays.field.parse import parse
+from symattn.arrays.index.writing import Writing, is_plain, size
 from symattn.document.measure import width
 from symattn.document.model import Inline, Text
 from symattn.document.notation import Node, Relation, commas, relation
@@ -15,7 +16,6 @@ from symattn.evidence import Evidence, Grade
 from symattn.proof.prover import Case, Proof
 from symattn.proof.theorem import Outcome
 from symattn.proof.together import DIFFER
-from symattn.proof.writing import Writing, is_plain, size
 from symattn.theorems.reading import Reading
 
 DEFECT = "a defect of symattn; please report it"

@@ -98,7 +98,7 @@ def test_other_documents_are_pages(kind: str) -> None:
 def _well(document: Document) -> None:
     whole, fragment = document.html(), document.html(fragment=True)
     assert whole == document.html()
-    assert fragment == document._repr_html_()
+    assert fragment == document.html(fragment=True)
     for shown in (whole, fragment):
         assert Page(shown).wrong == []
         assert "@import" not in shown

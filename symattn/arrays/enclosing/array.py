@@ -10,6 +10,7 @@ An element is a pair (c, r) of floats:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from weakref import WeakSet
@@ -24,6 +25,7 @@ from symattn.arrays.enclosing.work import Parts, Work
 from symattn.arrays.planes import Planes
 from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
 from symattn.arrays.structure import _holds
+from symattn.document.model import Text
 from symattn.errors import InputError, Refused
 
 _BITS = 128  # of the balls by which other numbers than floats come in
@@ -62,6 +64,7 @@ class Core(Planes):
     """Midpoints and radii, and what they have in common."""
 
     name: ClassVar[str] = "enclosure"
+    holds = "balls of a midpoint and a radius, in each of which its number lies"
     common: Common | None = None
     own: bool = False  # whether nothing else shares their memory
     positive: bool = False  # whether all numbers among them are known to be so, but for 0 itself with no radius
@@ -174,6 +177,12 @@ class Core(Planes):
             for index, x in np.ndenumerate(entries):
                 mid[index], rad[index] = _pair(x)
         return cls(mid, rad)
+
+    def told(self) -> Callable[[tuple[int, ...]], Text]:
+        from symattn.arrays.shown import element
+
+        mid, rad = self.mid, self.rad
+        return lambda at: (element(_ball(float(mid[at]), float(rad[at]))),)
 
     def balls(self) -> Ball:
         """The elements as balls; −∞ and what is undefined as in every kind, what is open as undefined."""

@@ -16,6 +16,7 @@ from symattn.arrays.index import building as build
 from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
 from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
 from symattn.arrays.irrational import irrational
+from symattn.document.model import Document
 from symattn.errors import InputError, Meaningless, Refused
 
 Place = tuple[int, tuple[Any, ...]]  # the number of a block, and one index (or number) for each of its factors
@@ -34,6 +35,7 @@ class Indexed(Array):
     """An array whose sizes are letters: its axes, and the expression at each place."""
 
     name = "indexed"
+    holds = "expressions of its indices, for all sizes at once"
     dtype: Any = None  # a letter may stand for a number or for a truth value
 
     def __init__(self, axes: Sequence[Any], at: Callable[[Places], Expression]) -> None:
@@ -109,6 +111,12 @@ class Indexed(Array):
 
         moved = Indexed(self.shape, lambda p: self.at((*p[:at], image(p[at]), *p[at + 1 :])))
         return moved[tuple(slice(None) if isinstance(k, Permutation) else k for k in keys)]
+
+    def document(self) -> Document:
+        """What stands at each place, for all sizes."""
+        from symattn.arrays.index.shown import document
+
+        return document(self)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise Refused("indexed: no assignment; mend: concat or stack the parts")

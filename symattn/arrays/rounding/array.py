@@ -51,6 +51,7 @@ class Computed(Planes):
     who reads x̃ may meet or not; ``terms``, Σ|x_l y_l| if x is a sum of products, else 0; ``count``, how many these are.
     """
 
+    holds = "exact numbers, each with how far correct code may be from it"
     precision: ClassVar[Precision]
     bits: ClassVar[int]
 

@@ -14,7 +14,9 @@ from symattn.attention.layers.activations import ACTIVATIONS
 from symattn.attention.layers.block_inputs import check_arrays, check_names
 from symattn.attention.layers.block_parts import ORDERS, block_parts
 from symattn.attention.spec import Attention
+from symattn.attention.trace import Trace
 from symattn.document.model import Document
+from symattn.document.printable import Shown
 from symattn.errors import InputError
 
 Norm: TypeAlias = Literal["layer", "rms"] | None
@@ -23,7 +25,7 @@ EPS = Fraction(1, 10**5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class Block(Shown):
     """One layer of a Transformer: X' = X + Attention(Norm(X)), X'' = X' + FeedForward(Norm(X')).
 
     attention   the attention of the tokens to themselves
@@ -93,13 +95,13 @@ class Block:
         check_names(self, names)
         return tuple(block_parts(self, names))
 
-    def trace(self, x: Any, y: Any = None, **inputs: Any) -> dict[str, Any]:
+    def trace(self, x: Any, y: Any = None, **inputs: Any) -> Trace:
         """Every named array of a run, in order: the inputs, then those of each part under its name, then output."""
         given = {"x": x, "y": y, **inputs}
         values = {name: array for name, array in given.items() if array is not None}
         parts = self.pipeline(values)
         check_arrays(self, values)
-        return run_steps(parts, values)
+        return Trace(run_steps(parts, values))
 
     def __call__(self, x: Any, y: Any = None, **inputs: Any) -> Any:
         """The tokens after the block: (…, n, d_model)."""

@@ -12,9 +12,12 @@ import numpy as np
 from symattn.arrays import kind
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
+from symattn.arrays.shown import left_out, table
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.layers.transformer_inputs import IDS
 from symattn.attention.notation import ARRAYS
+from symattn.document.model import Document, Paragraph
+from symattn.document.printable import Shown
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
 
@@ -22,7 +25,7 @@ LIMIT = 1 << 14  # bits
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Shown):
     """An output: its elements (exact numbers or balls), its digits as an array of texts, and how they are known.
 
     >>> from symattn import Attention, evaluate
@@ -33,6 +36,13 @@ class Evaluation:
     output: Any
     digits: np.ndarray
     evidence: Evidence
+
+    def document(self) -> Document:
+        """The digits in a small table, and how they are known."""
+        shape = self.digits.shape
+        shown = (table(shape, lambda at: (self.digits[at],)),) if self.digits.size and shape else ()
+        said = f"{left_out(shape)} Grade: {self.evidence}." if shown else f"Grade: {self.evidence}."
+        return Document("listing", "evaluation", (), (*shown, Paragraph((said.strip(),))))
 
 
 def evaluate(model: Callable[..., Any], given: Mapping[str, Any], digits: int = 50) -> Evaluation:

@@ -13,12 +13,14 @@ from symattn.attention.flow import run_steps
 from symattn.attention.layers.block import EPS, NORMS, Block, Norm
 from symattn.attention.layers.transformer_inputs import check_arrays, check_names
 from symattn.attention.layers.transformer_parts import transformer_parts
+from symattn.attention.trace import Trace
 from symattn.document.model import Document
+from symattn.document.printable import Shown
 from symattn.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transformer:
+class Transformer(Shown):
     """Logits of tokens: embeddings and positions, blocks, a norm, and one logit for each word of the vocabulary.
 
     decoder         blocks, one after another; with ``cross`` they read the encoder's output
@@ -96,13 +98,13 @@ class Transformer:
         check_names(self, names)
         return tuple(transformer_parts(self, names))
 
-    def trace(self, tokens: Any, source: Any = None, **inputs: Any) -> dict[str, Any]:
+    def trace(self, tokens: Any, source: Any = None, **inputs: Any) -> Trace:
         """Every named array of a run, in order: the inputs, then those of each part under its name, then logits."""
         given = {"tokens": tokens, "source": source, **inputs}
         values = {name: array for name, array in given.items() if array is not None}
         parts = self.pipeline(values)
         check_arrays(self, values)
-        return run_steps(parts, values)
+        return Trace(run_steps(parts, values))
 
     def __call__(self, tokens: Any, source: Any = None, **inputs: Any) -> Any:
         """The logits of the tokens: (…, n, vocabulary)."""

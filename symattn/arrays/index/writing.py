@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from typing import Any
 
 from symattn.arrays.index.expressions import (
     Binder,
@@ -46,7 +47,6 @@ from symattn.document.notation import (
     total,
 )
 from symattn.errors import Refused
-from symattn.proof.needs import named
 
 _LETTERS = "ijlmnprstuwabcfgh"
 _GREEK = {
@@ -222,3 +222,21 @@ def _bases(x: Expression) -> Iterator[str]:
         yield x.index.sort.split("_")[0]
     for y in x.children:
         yield from _bases(y)
+
+
+def named(x: Expression) -> dict[Index, Any]:
+    """Names for the free indices of ``x``, in the order in which they occur."""
+    names: dict[Index, Any] = {}
+    for i in _occurring(x):
+        if i in x.free and i not in names:
+            names[i] = ("at", i.sort, len(names))
+    return names
+
+
+def _occurring(x: Expression) -> Iterator[Index]:
+    if isinstance(x, Letter):
+        yield from x.indices
+    elif isinstance(x, Predicate):
+        yield from x.sides
+    for y in x.children:
+        yield from _occurring(y)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from symattn.arrays.index.writing import Writing, in_blocks, is_plain, length, size
 from symattn.arrays.indexed import Indexed, index_variables
 from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.document.tex import tex
 from symattn.document.text import text
-from symattn.proof.writing import Writing, in_blocks, is_plain, length, size
 
 
 def shown(array: Indexed) -> str:

@@ -1,0 +1,85 @@
+"""What notebooks show, and what prints as text: everything that has a document. Renderers are imported when asked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from symattn.document.model import Document
+
+_SHOWN = count(1)  # a notebook is one page: what is shown twice must not share names within it
+
+
+class Shown:
+    """What notebooks show as its document, in HTML where they can; ``repr`` and ``print`` stay what they are."""
+
+    __slots__ = ()
+
+    def document(self) -> Document:
+        """The document that is shown."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return self._as("html", fragment=True, shown=next(_SHOWN))
+
+    def _repr_latex_(self) -> str:
+        return self._as("latex", fragment=True)
+
+    def _repr_markdown_(self) -> str:
+        return self._as("markdown")
+
+    def _as(self, form: str, **options: Any) -> str:
+        from symattn.render import render
+
+        return render(self.document(), form, **options)
+
+
+class Printable(Shown, ABC):
+    """What prints as text and gives itself in every form; its document says what is printed."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def document(self) -> Document:
+        """The document that is printed."""
+
+    def text(self, *, ascii: bool = False, columns: int = 80) -> str:
+        """As text, of at most ``columns`` columns where its formulas allow it; ``ascii`` spells every sign in ASCII."""
+        return self._as("text", ascii=ascii, columns=columns)
+
+    def latex(self, *, fragment: bool = False) -> str:
+        """As LaTeX: a whole file, or a ``fragment`` without preamble, to be included in a file."""
+        return self._as("latex", fragment=fragment)
+
+    def markdown(self) -> str:
+        """As Markdown, with formulas that GitHub shows."""
+        return self._as("markdown")
+
+    def html(self, *, fragment: bool = False) -> str:
+        """As a page of HTML that loads nothing; or as a ``fragment``, one element that brings its own style."""
+        return self._as("html", fragment=fragment)
+
+    def json(self) -> str:
+        """As JSON: the text of an object with the keys that the documentation promises."""
+        return self._as("json")
+
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write a file in the form that its suffix names: ``.tex``, ``.md``, ``.html``, ``.json``,
+        ``.txt``.
+
+        It is written whole or not at all. Raises ``InputError`` for another suffix, and for a file that symattn did not
+        write unless ``force`` is true.
+        """
+        from symattn.render import files, format_of
+
+        files.write(Path(path), self._as(format_of(Path(path))), force)
+
+    def __str__(self) -> str:
+        return self.text().rstrip("\n")
+
+    def _brief(self, words: str) -> str:
+        """What ``repr`` shows in place of everything that is in it."""
+        return f"<{words}; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>"

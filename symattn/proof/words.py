@@ -1,0 +1,101 @@
+"""The words of a statement as a document shows them: formulas set apart, letters that are typed as formulas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from symattn.document import model as md
+from symattn.document.model import Block, Code, Document, Emph, Text
+from symattn.document.notation import Neg, Node, Power, Product, Row, Words, name
+
+if TYPE_CHECKING:
+    from symattn.proof.theorem import Theorem
+
+_WORD = re.compile(r"[a-z]+(?=[ ,;.]|$)")
+_FORMULA = re.compile(
+    r"(?<![\w^])(?:(?P<base>[A-Za-zα-ωΔ])_(?P<sub>[A-Za-z]+)(?!\w)|e\^(?P<power>[A-Za-zα-ω](?!\w)|\{[-−]?[A-Za-zα-ωΔ]+\}))"
+)
+_CONNECTING = 28  # characters between formulas that are displayed side by side
+
+
+def stated(theorem: Theorem) -> Document:
+    """A theorem that nobody has decided yet: what it says, and no grade."""
+    formulas, words = statement(theorem.says)
+    blocks = (
+        md.Result("Statement", formulas, (), words),
+        *several("Hypotheses", "Hypothesis", theorem.hypotheses),
+        *told("Why", theorem.why),
+        *told("False variant", theorem.false_says),
+        *told("Source", (theorem.source,)),
+        md.Note(
+            (
+                "nothing is decided here; ",
+                Code("symattn.prove"),
+                " decides a theorem and its false variant.",
+            )
+        ),
+    )
+    return Document("listing", theorem.name, (Code(theorem.name),), blocks, (theorem.topic,))
+
+
+def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
+    """A statement as displayed formulas, or as running text."""
+    if not words or not isinstance(words[0], Node):
+        return (), with_formulas(words)
+    parts: list[Node] = []
+    for part in words:
+        if isinstance(part, Node):
+            parts.append(part)
+        elif isinstance(part, str) and len(part) < _CONNECTING:
+            parts += [Words(part.strip(" ,;:"))] if part.strip(" ,;:") else []
+        else:
+            return (), with_formulas(words)
+    return (parts[0] if len(parts) == 1 else Row(tuple(parts)),), ()
+
+
+def several(many: str, one: str, texts: Sequence[Text]) -> tuple[Block, ...]:
+    """Texts as a list under the label for many, or one alone under its own; nothing for none."""
+    if len(texts) < 2:
+        return told(one, texts[0]) if texts else ()
+    return md.Paragraph((Emph(f"{many}."),)), md.Items(tuple(map(with_formulas, texts)))
+
+
+def told(label: str, words: Text) -> tuple[Block, ...]:
+    """A paragraph behind its label; nothing for no words."""
+    if not any(part != "" for part in words):
+        return ()
+    end = "" if isinstance(words[-1], str) and words[-1].endswith((".", "?")) else "."
+    return (md.Paragraph((Emph(f"{label}."), " ", *opened(with_formulas(words)), end)),)
+
+
+def opened(words: Text) -> Text:
+    """Words with a capital letter, unless they open with a function or a formula."""
+    opening = words[0] if words else ""
+    if not isinstance(opening, str) or not _WORD.match(opening):
+        return words
+    return (opening[0].upper() + opening[1:], *words[1:])
+
+
+def with_formulas(words: Text) -> Text:
+    """Words in which n_k, p_j and e^{-w} that are typed among them are formulas."""
+    out: list[md.Inline] = []
+    for part in words:
+        if not isinstance(part, str):
+            out.append(part)
+            continue
+        end = 0
+        for found in _FORMULA.finditer(part):
+            out += [part[end : found.start()], _formula(found)]
+            end = found.end()
+        out.append(part[end:])
+    return tuple(p for p in out if p != "")
+
+
+def _formula(found: re.Match[str]) -> Node:
+    if found["base"]:
+        return name(found["base"], found["sub"])
+    letters = [name(c) for c in found["power"].strip("{}").lstrip("-−")]
+    power: Node = letters[0] if len(letters) == 1 else Product(tuple(letters))
+    return Power(name("e"), Neg(power) if found["power"].strip("{}")[0] in "-−" else power)
