@@ -15,7 +15,7 @@ settings.load_profile("symattn")
 
 skipped: list[str] = []
 #: Of a longer table of cases so many run by default, spread evenly; ``-m deep`` runs the others.
-BY_DEFAULT = 4
+BY_DEFAULT = 2
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -52,6 +52,7 @@ def test_every_module_can_be_imported_first() -> None:
     assert not ran.returncode, ran.stdout + ran.stderr
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_circle_is_found(tmp_path: Path) -> None:
     tmp_path.joinpath("one.py").write_text("from two import b\na = 1\n")

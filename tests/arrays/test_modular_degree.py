@@ -177,6 +177,7 @@ def test_an_adversary_comes_near_the_bound() -> None:
     assert bound / 4 < seen < bound
 
 
+@pytest.mark.deep
 def test_a_polynomial_in_values_comes_as_near_as_it_can() -> None:
     of, degree, points = modular(seed=2), 400, 1 << 18
     v = of.letters(points)

@@ -141,6 +141,7 @@ def test_another_definition_is_refused(module: Any, name: str, spoil: Any, monke
         derive("backward" if module is attention_gradients else module.__name__.rpartition(".")[2].replace("_", "-"))
 
 
+@pytest.mark.deep
 def test_another_cache_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_cache, "_CAUSAL", Attention(causal=True, scale=2))
     with pytest.raises(FalseStep):

@@ -84,6 +84,7 @@ def defined(x: nt.Node) -> Any:
     return wanted
 
 
+@pytest.mark.deep
 @given(trees)
 def test_unicode_text_means_the_tree(x: nt.Node) -> None:
     wanted = defined(x)
@@ -107,6 +108,7 @@ def test_tex_means_the_tree(x: nt.Node, inline: bool, grouped: bool) -> None:
     assert same(read_tex(shown), wanted), shown
 
 
+@pytest.mark.deep
 @given(trees)
 def test_sympy_and_back(x: nt.Node) -> None:
     wanted = defined(x)

@@ -119,6 +119,7 @@ def test_contrast(place: int) -> None:
     assert contrast(COLOURS["ink"][place], mixed(tint, COLOURS["weight"][place], 0.9)) < 4.5
 
 
+@pytest.mark.deep
 def test_variances_are_those_of_the_derivation() -> None:
     """With as many draws as the derivation has, a point is its number."""
     document = derive("scaling", d_k=64)
@@ -127,6 +128,7 @@ def test_variances_are_those_of_the_derivation() -> None:
     assert f"≈ {found.split()[3]} " in document.text().replace("\n", " ") + " "
 
 
+@pytest.mark.deep
 def test_slopes_are_those_of_the_derivation() -> None:
     row = next(line for line in derive("scaling", d_k=256).text().splitlines() if re.match(r"▸ *256 ", line))
     told = words(draw("saturation", d_k=256))
@@ -243,7 +245,7 @@ def test_files(tmp_path: Path) -> None:
         picture.save(tmp_path / "a.gif")
 
 
-@pytest.mark.parametrize("form", ["pdf", "png"])
+@pytest.mark.parametrize("form", ["png", pytest.param("pdf", marks=pytest.mark.deep)])
 def test_other_forms(form: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = draw("weights")

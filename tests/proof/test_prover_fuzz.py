@@ -78,7 +78,7 @@ def campaign(seeds: range, **options: bool) -> Tally:
         pytest.param({"predicates": False}, marks=pytest.mark.deep),
         pytest.param({"quotients": True}, marks=pytest.mark.deep),
         pytest.param({"quotients": True, "predicates": False}, marks=pytest.mark.deep),
-        {"opaque": True},
+        pytest.param({"opaque": True}, marks=pytest.mark.deep),
     ],
     ids=str,
 )

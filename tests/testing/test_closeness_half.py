@@ -200,7 +200,7 @@ def test_the_worst_row_need_not_be_the_first() -> None:
     assert " beyond rounding to nearest in float16\nThe worst is out[0, 156, 3]" in text
 
 
-@pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
+@pytest.mark.parametrize("f", [BF16, pytest.param(FP16, marks=pytest.mark.deep)], ids=lambda f: f.name)
 def test_the_scale_may_be_a_constant_of_the_format(f: Format) -> None:
     """Rounded itself, as √d_k, or with log₂ e in it; but it may not be 1 % off."""
     q, k, v = made(f, normal, (2, 400, 56))

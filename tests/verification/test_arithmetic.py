@@ -98,6 +98,7 @@ def test_an_arithmetic_that_is_not_known_is_no_mistake(kinds: dict[str, object],
         assert found.wrong is None or not confirmed(found, sample(dtype, seed=1, spread=spread, **kinds)), found.words
 
 
+@pytest.mark.deep
 def test_verify_finds_what_every_single_entry_hides() -> None:
     for scale, verdict in ((1.003, Verdict.FAULT), (1.0, Verdict.NO_FAULT)):
         f = partial(kernel, dtype="bfloat16", stores="w", scale=scale)

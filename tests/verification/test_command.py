@@ -141,6 +141,7 @@ def test_the_command_that_gives_the_report_again_is_in_it(verify) -> None:  # ty
     assert "--examples 0 --seed 3" in " ".join(stdout.split())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("form", ["markdown", pytest.param("latex", marks=pytest.mark.deep)])
 def test_other_forms(verify, form: str) -> None:  # type: ignore[no-untyped-def]
     status, stdout, _ = verify(WRONG_SCALE, "-f", form)

@@ -76,6 +76,7 @@ def test_a_right_function_is_tested_and_its_report_says_with_which_epsilon() -> 
     assert set(CALLS) == {"ndarray"}, "what residues change stays in a copy of the process"
 
 
+@pytest.mark.deep
 def test_a_difference_that_no_float_shows_is_a_note() -> None:
     report = verified(harmless)
     assert report.verdict is Verdict.NO_FAULT

@@ -21,7 +21,6 @@ from tests.faults.rewrites import MAKES
 
 # The mistakes that must be named in every run; the others are in the deep one.
 OFTEN = (programs.scaled_by_width, programs.sees_the_next_key)
-RIGHT = (rewrites.plain, rewrites.in_tiles)
 UNNAMED = {("filled_with_minus_ten", "float16")}
 SMALL, WIDE = Domain(max_tokens=17, max_width=8), Domain(max_tokens=33, max_width=66)
 FULL = Domain(max_tokens=65, max_width=66)
@@ -61,7 +60,9 @@ def test_every_mistake_is_named_in_every_precision(
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("program", RIGHT, ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    "program", [rewrites.plain, pytest.param(rewrites.in_tiles, marks=pytest.mark.deep)], ids=lambda p: p.__name__
+)
 def test_a_right_program_passes(program: Callable[..., Any]) -> None:
     report = _verify(program, MAKES[program])
     assert (report.verdict, report.faults, report.exit_code) == (Verdict.NO_FAULT, (), 0)
@@ -94,6 +95,7 @@ def test_a_common_maximum_is_found_in_every_precision(precision: str) -> None:
     assert fault.counterexample.sizes == {"n_q": 2, "n_k": 1, "d_k": 1, "d_v": 1}
 
 
+@pytest.mark.deep
 def test_a_common_maximum_is_right_on_small_scores() -> None:
     promised = Domain(max_tokens=17, max_width=8, max_abs_score=8)
     report = _verify(programs.common_maximum, Attention(), "float32", domain=promised)

@@ -179,6 +179,7 @@ def test_long_denominators_are_not_written() -> None:
     assert not any(isinstance(x, Enclosed) for x in walked("multi-head").arrays["output"].flat)
 
 
+@pytest.mark.deep
 def test_latents_with_norms_and_their_own_queries() -> None:
     latent = Latent(queries=True, norm="rms", eps=Fraction(1, 3))
     spec = Attention(heads=2, latent=latent)
