@@ -16,7 +16,8 @@ The directive fails a build that lies: its command runs while the page is read, 
 default 0, ends the build: a claim that is false, a function with a fault, a name that no longer exists. The role fails
 where there is no such step. HTML and LaTeX show documents in their own form, other builders as text; of a picture all
 but HTML show title and description. With ``terminal`` every builder shows the command and what a terminal shows below
-it; ``start-at`` and ``end-before`` keep a part, as those of ``literalinclude`` do.
+it; ``start-at`` and ``end-before`` keep a part, as those of ``literalinclude`` do, and ``says`` names words on which
+the page rests: they must stand in a line that the command prints.
 
 A command runs in the folder of its page. Where the page brings files of its own, it runs in a folder that has these::
 
@@ -71,6 +72,7 @@ class Directive(SphinxDirective):
         "terminal": directives.flag,
         "start-at": directives.unchanged_required,
         "end-before": directives.unchanged_required,
+        "says": directives.unchanged_required,
     }
 
     def run(self) -> list[nodes.Node]:
@@ -84,14 +86,16 @@ class Directive(SphinxDirective):
         found = answer("", words=words, exit=self.options.get("exit", 0), place=place, folder=_folder(self.env))
         if "terminal" in self.options or _lists(words):
             return [self.terminal(found, command)]
-        if {"start-at", "end-before"} & {*self.options}:
-            raise ExtensionError(f"{place}: start-at and end-before are for text; mend: add :terminal:")
+        if {"start-at", "end-before", "says"} & {*self.options}:
+            raise ExtensionError(f"{place}: start-at, end-before and says are for text; mend: add :terminal:")
         found["html"] = _printed(found, ["--fragment"] if _draws(words) else ["-f", "html", "--fragment"])
         return [found]
 
     def terminal(self, node: answer, command: str) -> nodes.Node:
         """The command behind its prompt, what it prints, and its exit code where that is not 0."""
-        text = self.part(_printed(node, []).rstrip("\n"), node["place"])
+        whole = _printed(node, []).rstrip("\n")
+        self.line(whole.split("\n"), "says", 0, node["place"])
+        text = self.part(whole, node["place"])
         if node["exit"]:
             text += f"\n$ echo $?\n{node['exit']}"
         shown = f"$ symattn {command}\n{text}"
@@ -100,11 +104,14 @@ class Directive(SphinxDirective):
     def part(self, text: str, place: str) -> str:
         """From the line in which ``start-at`` stands up to that in which ``end-before`` stands behind it."""
         lines = text.split("\n")
-        first = self.line(lines, "start-at", 0, place) if "start-at" in self.options else 0
-        last = self.line(lines, "end-before", first + 1, place) if "end-before" in self.options else len(lines)
+        first = self.line(lines, "start-at", 0, place)
+        last = self.line(lines, "end-before", first + 1, place, len(lines))
         return "\n".join(lines[first:last]).strip("\n")
 
-    def line(self, lines: list[str], option: str, begin: int, place: str) -> int:
+    def line(self, lines: list[str], option: str, begin: int, place: str, otherwise: int = 0) -> int:
+        """The first line from ``begin`` on in which stands what the option asks for; ``otherwise`` without it."""
+        if option not in self.options:
+            return otherwise
         wanted = self.options[option]
         found = next((i for i, line in enumerate(lines) if i >= begin and wanted in line), None)
         if found is None:

@@ -9,37 +9,40 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^(<!-- cut -->\n)?```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^(?:<!-- file: (\S+) -->\n+```\w+|```{symattn-file} (\S+))\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_DIRECTIVE = re.compile(r"^```{symattn} (.+)\n(?::exit: (\d+)\n|:.+\n)*?```$", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^```{symattn} (.+)\n((?::.+\n)*)```$", re.MULTILINE)
+_OPTION = re.compile(r'^:(\S+): "?(.*?)"?$', re.MULTILINE)
 _SHOWN_ONLY = re.compile(r"^````.*?^````$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Command:
-    """What follows ``$``, and the lines below it."""
+    """What follows ``$``, and the lines below it: all that it prints, or ``cut``, lines of it one after another."""
 
     words: str
     printed: tuple[str, ...]
+    cut: bool = False
 
 
 def commands(text: str) -> list[list[Command]]:
     """The console blocks of a page, in order."""
     blocks = []
-    for body in _BLOCK.findall(text):
+    for cut, body in _BLOCK.findall(text):
         parts = re.split(r"^\$ ", body, flags=re.MULTILINE)
         assert not parts[0].strip(), f"a console block opens with `$ `: {parts[0]!r}"
         split = [part.rstrip("\n").split("\n") for part in parts[1:]]
-        blocks.append([Command(lines[0], tuple(lines[1:])) for lines in split])
+        blocks.append([Command(lines[0], tuple(lines[1:]), bool(cut)) for lines in split])
     return blocks
 
 
 def answers(text: str) -> list[list[Command]]:
-    """The directives of a page as blocks: the command, and the exit code that it must end with."""
+    """The directives of a page as blocks: the command, words that it must print, and the exit code it must end with."""
     blocks = []
     for found in re.finditer(_DIRECTIVE, _SHOWN_ONLY.sub("", text)):
-        words = shlex.join(["symattn", *shlex.split(found[1])])
-        blocks.append([Command(words, ()), Command("echo $?", (found[2] or "0",))])
+        words, options = shlex.join(["symattn", *shlex.split(found[1])]), dict(_OPTION.findall(found[2]))
+        said = (options["says"],) if "says" in options else ()
+        blocks.append([Command(words, said, cut=True), Command("echo $?", (options.get("exit", "0"),))])
     return blocks
 
 
@@ -48,7 +51,14 @@ def files(text: str) -> dict[str, str]:
     return {by_comment or by_name: content for by_comment, by_name, content in _FILE.findall(text)}
 
 
-def matches(shown: tuple[str, ...], printed: str) -> bool:
-    """Whether the page shows what was printed, where a line ``...`` stands for any lines."""
-    pattern = "".join(r"(?:.*\n)*" if line.strip() == "..." else re.escape(line.rstrip()) + r" *\n" for line in shown)
-    return re.fullmatch(pattern, printed if printed.endswith("\n") else printed + "\n") is not None
+def matches(shown: Command, printed: str) -> bool:
+    """Whether the page shows what was printed, but for spaces at the end of a line."""
+    wanted, lines = (
+        "\n".join(line.rstrip() for line in some) for some in (shown.printed, printed.rstrip("\n").split("\n"))
+    )
+    return wanted in lines if shown.cut else wanted == lines
+
+
+def elided(text: str) -> list[str]:
+    """Lines of a page that stand for others which it leaves out."""
+    return [line for line in text.split("\n") if line.strip() in ("...", "…", "[...]", "[…]") or "ELLIPSIS" in line]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from symattn_cli.main import main
-from tests.docs.pages import PAGES, Command, answers, commands, files, matches
+from tests.docs.pages import PAGES, Command, answers, commands, elided, files, matches
 
 SHORT_FIRST = [pytest.param(p, marks=() if p.name in ("claim.md", "walk.md") else pytest.mark.docs) for p in PAGES]
 
@@ -27,8 +27,8 @@ def play(blocks: list[list[Command]], capsys: pytest.CaptureFixture[str]) -> Non
             out, err = capsys.readouterr()
             if following is None or following.words != "echo $?":
                 assert status == 0, f"{command.words}: exit code {status}\n{err}"
-            shown = command.printed
-            assert not shown or matches(shown, out) or matches(shown, out + err), f"{command.words}\n{out}{err}"
+            shown = not command.printed or matches(command, out) or matches(command, out + err)
+            assert shown, f"{command.words}\n{command.printed}\n{out}{err}"
 
 
 def needs_torch(block: list[Command]) -> bool:
@@ -65,7 +65,6 @@ def test_a_page_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]) -> 
         "$ symattn completion bas\n",
         "$ symattn completion bas\n$ echo $?\n0\n",
         "$ symattn --version\nsymattn 99\n",
-        "$ symattn --version\nsymattn 99\n...\n",
         "$ ls\n",
     ):
         with pytest.raises(AssertionError):
@@ -76,7 +75,8 @@ def test_a_directive_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]
     page = "```{{symattn}} completion {}\n:terminal:\n{}```\n"
     play(answers(page.format("bas", ":exit: 2\n")), capsys)
     play(answers(page.format("bash", "")), capsys)
-    for wrong in (("bas", ""), ("bash", ":exit: 2\n")):
+    play(answers(page.format("bash", ':says: "_symattn_completion"\n')), capsys)
+    for wrong in (("bas", ""), ("bash", ":exit: 2\n"), ("bash", ":says: nowhere\n")):
         with pytest.raises(AssertionError):
             play(answers(page.format(*wrong)), capsys)
     assert answers(f"````text\n{page.format('bas', '')}````\n") == []
@@ -89,9 +89,24 @@ def test_files_are_read_from_both_forms() -> None:
     }
 
 
-def test_three_dots_stand_for_any_lines() -> None:
-    assert matches(("a", "...", "d"), "a\nb\nc\nd\n")
-    assert matches(("a", "...", "d"), "a\nd\n")
-    assert matches(("...",), "")
-    assert not matches(("a", "...", "d"), "a\nb\n")
-    assert not matches(("a",), "a\nb\n")
+def test_whole_outputs_and_parts_of_them() -> None:
+    whole, part = Command("", ("a", "b")), Command("", ("b", "c"), cut=True)
+    assert matches(whole, "a  \nb\n")
+    assert not matches(whole, "a\nb\nc\n")
+    assert matches(part, "a\nb\nc\nd\n")
+    assert not matches(part, "b\nd\nc\n")
+    assert commands("<!-- cut -->\n```console\n$ symattn\na\n```\n")[0][0].cut
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_output_is_elided(page: Path) -> None:
+    """The README alone shows parts, and says so; the documentation has all of them."""
+    text = page.read_text(encoding="utf-8")
+    assert elided(text) == []
+    assert page.name == "README.md" or not any(command.cut for block in commands(text) for command in block)
+
+
+def test_an_elided_output_is_seen() -> None:
+    for line in ("...", "  …", ">>> f()  # doctest: +ELLIPSIS"):
+        assert elided(f"```console\n$ symattn walk\n{line}\n```\n") == [line]
+    assert elided(">>> for x in y:\n...     f(x)\nsymattn [OPTIONS] COMMAND [ARGS]...\n") == []

@@ -82,6 +82,12 @@ def test_a_part_of_what_a_terminal_shows(tmp_path: Path) -> None:
     assert "decimal" not in shown
 
 
+def test_words_of_the_page_may_stand_outside_of_the_part(tmp_path: Path) -> None:
+    shown = built(tmp_path, f"{TERMINAL}   :says: Rescaled\n   :end-before: Softmax sums\n", "text")
+    assert "3/10 + 7/10" in shown
+    assert "Rescaled" not in shown
+
+
 def test_what_lists_pictures_is_text(tmp_path: Path) -> None:
     assert "how" in built(tmp_path, ".. symattn:: draw --list\n", "text")
     assert '<span class="go">Pictures</span>' in built(tmp_path, ".. symattn:: draw --list\n")
@@ -123,6 +129,8 @@ def test_commands_of_a_page_without_files_run_beside_it(tmp_path: Path) -> None:
         ('.. symattn:: claim weights "0.3 0.7\n', "index.rst:4: `symattn claim .*: No closing quotation; mend: quote"),
         (f"{TERMINAL}   :start-at: nowhere\n", "start-at: 'nowhere' stands in no line"),
         (f"{TERMINAL}   :start-at: Softmax\n   :end-before: refuted\n", "end-before: 'refuted' stands in no line"),
+        (f"{TERMINAL}   :says: nowhere\n", "says: 'nowhere' stands in no line"),
+        (".. symattn:: derive shift\n   :says: nowhere\n", "are for text; mend: add :terminal:"),
         (".. symattn-file:: ../attn.py\n\n   x = 1\n", "is no file's name; mend"),
     ],
 )
