@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from . import stream
+from .calling import DTYPES
 from .choices import Choice
 from .errors import say
 from .groups import Grouped, under
 from .output import FORMATS, _output
-from .verify import DTYPES
 
 _TRIED = under("What is verified")
 _WHERE = under("Where it runs")

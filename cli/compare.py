@@ -6,38 +6,25 @@ from typing import Any
 
 import click
 
-from .choices import Choice
+from .calling import CALL, judging
 from .errors import Status, say
-from .fields import ATTENTION, chosen, fields
-from .groups import Grouped, under
+from .fields import chosen, fields
+from .groups import Grouped
 from .output import Output, given, options
 from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
-from .verify import DTYPES
-
-_CALL = under("How the functions are called")
-_SEARCH = under("How much is tried")
 
 
 @click.command("compare", cls=Grouped, short_help="Which of two is wrong? Judge both by exact mathematics.")
 @click.argument("first")
 @click.argument("second")
-@click.option("--dtype", type=Choice(DTYPES), default="float32", help="Type of the inputs; by default float32.")
 @fields
 @variants
-@ATTENTION(
-    "--definition", metavar="NAME[(FIELD=VALUE, ...)]",
-    help="In place of attention: lse, gradient, cached, LayerNorm, RMSNorm(eps=1e-6), Rotary, LinearAttention, Block.",
-)  # fmt: skip
-@_CALL("--first-call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass to FIRST, such as is_causal=true.")
-@_CALL("--second-call", multiple=True, metavar="NAME=VALUE", help="The same for SECOND.")
-@_CALL("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
+@judging
+@CALL("--first-call", multiple=True, metavar="NAME=VALUE", help="A keyword to pass to FIRST, such as is_causal=true.")
+@CALL("--second-call", multiple=True, metavar="NAME=VALUE", help="The same for SECOND.")
 @promises
-@_CALL("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
-@_SEARCH("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")
-@_SEARCH("--budget", type=float, metavar="SECONDS", help="Upper limit of the time for each; by default 120.")
-@_SEARCH("--seed", type=int, help="Seed of the inputs that are tried.")
 @options
 def command(
     first: str,

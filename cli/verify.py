@@ -6,19 +6,15 @@ from typing import Any
 
 import click
 
-from .calling import CALL, calling
-from .choices import Choice
+from .calling import calling, judging
 from .errors import Status, say
-from .fields import ATTENTION, chosen, fields
+from .fields import chosen, fields
 from .groups import Grouped, under
 from .output import Output, given, options
 from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
 
-DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-
-_SEARCH = under("How much is tried")
 _TRACE = under("Where TARGET is a trace")
 _GRAPH = under("Where TARGET is an ONNX model")
 _FAULTS = under("What becomes of faults")
@@ -26,23 +22,14 @@ _FAULTS = under("What becomes of faults")
 
 @click.command("verify", cls=Grouped, short_help="Verify a function against exact mathematics.")
 @click.argument("target")
-@click.option("--dtype", type=Choice(DTYPES), default="float32", help="Type of the inputs; by default float32.")
 @fields
 @variants
-@ATTENTION(
-    "--definition", metavar="NAME[(FIELD=VALUE, ...)]",
-    help="In place of attention: lse, gradient, cached, LayerNorm, RMSNorm(eps=1e-6), Rotary, LinearAttention, Block.",
-)  # fmt: skip
+@judging
 @calling
-@CALL("--contract", type=Choice(("eager", "fused")), help="Are scores stored in the input type, or wider?")
 @promises
 @_GRAPH("--array", multiple=True, metavar="NAME=NAME", help="Which weight or input is which: w_q=onnx::MatMul_57.")
 @_GRAPH("--prove/--no-prove", default=None, help="Prove it for all sizes left open; by default of small layers.")
 @_TRACE("--rows", type=click.IntRange(1), help="Queries of each head that are judged; by default 32.")
-@CALL("--time-limit", type=float, metavar="SECONDS", help="Longest time for one call; by default 10.")
-@_SEARCH("--examples", type=click.IntRange(0), help="Number of inputs at random; by default 100.")
-@_SEARCH("--budget", type=float, metavar="SECONDS", help="Upper limit of the time; by default 120.")
-@_SEARCH("--seed", type=int, help="Seed of the inputs that are tried.")
 @_FAULTS("--show-output", is_flag=True, help="Show what the function prints.")
 @_FAULTS("--case", "word", metavar="ID", help="Repeat one case of a report, and no other.")
 @_FAULTS("--write-test", metavar="FILE", help="Write the faults as tests for pytest.")

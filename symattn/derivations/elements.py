@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from symattn.arrays.shown import formula
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.derivations.enclosed import Enclosed
-from symattn.document.notation import Decimal, Name, Neg, Node, Words
-from symattn.document.notation import node as node_of
+from symattn.document.notation import Decimal, Node, Words
 from symattn.errors import Undecided
 
 _DOUBLE = 15  # digits that a double holds
@@ -32,18 +32,6 @@ def flat(entries: Any) -> list[Any]:
 def is_number(x: Any) -> bool:
     """Whether the element is an exact number: not −∞, not undefined, no truth value, no whole number of a table."""
     return not isinstance(x, (int, Forbidden, Undefined))
-
-
-def formula(x: Any) -> Node:
-    """The element as it is written: (1 + 4e²)/(1 + 2e²), −∞ for a forbidden score."""
-    if isinstance(x, int):
-        return Words("true" if x else "false") if isinstance(x, bool) else node_of(x)
-    if isinstance(x, Forbidden):
-        return Neg(Name("∞"))
-    if isinstance(x, Undefined):
-        return Words("undefined")
-    node: Node = x.notation()
-    return node
 
 
 def digits(x: Any, count: int) -> Any:

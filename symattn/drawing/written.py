@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from symattn.derivations.elements import decimal, formula
+from symattn.arrays.shown import formula
+from symattn.derivations.elements import decimal
 from symattn.document.notation import Node, Over
 from symattn.document.text import text
 from symattn.drawing.scene import BRACES

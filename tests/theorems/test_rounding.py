@@ -13,10 +13,11 @@ import pytest
 from symattn.arrays.formats import NARROW, Format
 from symattn.document.notation import Decimal
 from symattn.errors import Undecided
-from symattn.proof.theorem import Theorem, decide
+from symattn.proof.theorem import Theorem
 from symattn.theorems.rounding import THEOREMS, nearest, underflow
 from symattn.theorems.rounding_formats import overflow
 from tests.lanes import one_in
+from tests.theorems.deciding import holds
 
 GRADES = {
     "dot-product-error": "argued",
@@ -39,12 +40,7 @@ def test_every_theorem_is_listed():
 
 @pytest.mark.parametrize("theorem", one_in(6, THEOREMS), ids=lambda t: t.name)
 def test_theorem(theorem: Theorem):
-    outcome = decide(theorem)
-    assert outcome.refutation.refuted, "the false variant was not refuted"
-    assert not outcome.refutation.accepted, "the prover accepts the false variant"
-    assert outcome.witness, "no numbers were found that meet the hypotheses"
-    assert outcome.grade.value == GRADES[theorem.name], outcome.decision
-    assert theorem.topic == "rounding"
+    holds(theorem, "rounding", GRADES[theorem.name])
 
 
 # -- the statements in real formats ------------------------------------------------------------------------------------

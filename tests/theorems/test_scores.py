@@ -7,9 +7,10 @@ import pytest
 from symattn.arrays.exact import Exact
 from symattn.attention.sparse import sparsemax
 from symattn.proof.statement import Declared, Numbers
-from symattn.proof.theorem import Theorem, decide
+from symattn.proof.theorem import Theorem
 from symattn.theorems.scores import THEOREMS, by_exponentials
 from tests.lanes import one_in
+from tests.theorems.deciding import holds
 
 GRADES = {
     "additive-score-floor": "proved",
@@ -30,12 +31,7 @@ def test_every_theorem_is_listed():
 
 @pytest.mark.parametrize("theorem", one_in(6, THEOREMS), ids=lambda t: t.name)
 def test_theorem(theorem: Theorem):
-    outcome = decide(theorem)
-    assert outcome.refutation.refuted, "a false variant was not refuted"
-    assert not outcome.refutation.accepted, "the prover accepts a false variant"
-    assert outcome.witness, "no numbers were found that meet the hypotheses"
-    assert outcome.grade.value == GRADES[theorem.name], outcome.decision
-    assert theorem.topic == "scores"
+    holds(theorem, "scores", GRADES[theorem.name])
 
 
 @pytest.mark.parametrize("seed", range(20))

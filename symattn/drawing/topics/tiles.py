@@ -10,8 +10,8 @@ from typing import Any
 
 from symattn.arrays.exact import Exact
 from symattn.arrays.namespace import namespace_of
+from symattn.arrays.shown import formula
 from symattn.attention.streaming.states import State, finish, merge, tile_state
-from symattn.derivations.elements import formula
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.exactly import exact, same
 from symattn.derivations.online_softmax import SCORES, VALUES
