@@ -27,6 +27,12 @@ myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
 
+# `sphinx-build -b linkcheck` asks the hosts that the pages link to; what is no page of theirs ends it.
+linkcheck_timeout = 20
+linkcheck_retries = 2
+linkcheck_rate_limit_timeout = 60.0
+linkcheck_anchors_ignore_for_url = [r"https://github\.com/.*"]  # its pages make their anchors by script
+
 html_theme = "furo"
 html_title = "symattn"
 html_copy_source = False
