@@ -12,7 +12,7 @@ author = "The symattn developers"
 release = version = __version__
 copyright = author
 
-extensions = ["myst_parser", "symattn.plugins.sphinx", "commands", "docstrings"]
+extensions = ["myst_parser", "symattn.plugins.sphinx", "commands", "docstrings", "notebooks"]
 exclude_patterns = ["_build"]
 nitpicky = True
 # Signatures name types of other libraries, and private ones, which have no place here.

@@ -11,6 +11,7 @@ from symattn.drawing.scene import Scene
 from symattn.errors import InputError
 from symattn.render import files
 from symattn.render.common import MARK
+from symattn.render.html_style import STYLE
 
 FORMS = ("svg", "pdf", "png")
 
@@ -57,6 +58,10 @@ class Picture:
 
     def _repr_svg_(self) -> str:
         return self.svg()
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: in the colours of the page around it, and with no rule for what is not within it."""
+        return f'<style>{STYLE}</style>\n<article class="symattn bare">{self.svg(fragment=True)}</article>\n'
 
     def __repr__(self) -> str:
         return f"<picture {self.topic!r}: {self.title}; .svg(), .save(path)>"
