@@ -65,7 +65,7 @@ def certificate(proof: Proof) -> dict[str, Any]:
     """The record of a proof. Raises InputError for one that failed: there is nothing to certify."""
     if not proof.proved:
         raise InputError("only a proof that succeeded has a certificate")
-    sides = [case.written() for case in proof.cases]
+    sides = [case.written for case in proof.cases]
     return {
         "schema": SCHEMA,
         "kind": "certificate",
@@ -75,6 +75,13 @@ def certificate(proof: Proof) -> dict[str, Any]:
         "hypotheses": [_hypothesis(d.relation, d.expression) for d in proof.demands],
         "equations": [_equation(case, *pair) for case, pair in zip(proof.cases, sides, strict=True)],
     }
+
+
+def by_definition(case: Case) -> bool:
+    """Whether both sides are one expression before anything is simplified: then nothing is left to prove."""
+    names = _named(case.indices)
+    left, right = (written(side, names) for side in case.written)
+    return left == right
 
 
 def premise(x: Premise) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -62,6 +62,7 @@ class Case:
     sizes: tuple[Sizes, ...] = ()
     at: Sides | None = field(default=None, compare=False, repr=False)
 
+    @cached_property
     def written(self) -> tuple[Expression, Expression]:
         """Both sides before any simplification."""
         return unsimplified(self.at) if self.at else (self.left, self.right)

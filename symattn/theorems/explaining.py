@@ -14,6 +14,7 @@ from symattn.document.notation import Node, Sum, Words, call, equals, name, rela
 from symattn.errors import Refused
 from symattn.evidence import Evidence, Grade
 from symattn.proof import certified
+from symattn.proof.certificate import by_definition
 from symattn.proof.prover import Case
 from symattn.proof.theorem import Outcome
 from symattn.theorems.findings import sizes_written
@@ -77,7 +78,9 @@ def _equation(left: Node, right: Node, reason: Text) -> tuple[md.Step, ...]:
 
 
 def _reason(case: Case) -> Text:
-    return ("equal normal forms",) if case.how == "normal form" else ()
+    if case.how != "normal form":
+        return ()
+    return ("by definition: both sides are written alike" if by_definition(case) else "equal normal forms",)
 
 
 def _cleared(case: Case, writing: Writing) -> Iterator[Block]:

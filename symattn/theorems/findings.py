@@ -13,6 +13,7 @@ from symattn.document.model import Inline, Text
 from symattn.document.notation import Node, Relation, commas, relation
 from symattn.errors import SymattnError
 from symattn.evidence import Evidence, Grade
+from symattn.proof.certificate import by_definition
 from symattn.proof.prover import Case, Proof
 from symattn.proof.theorem import Outcome
 from symattn.proof.together import DIFFER
@@ -103,6 +104,7 @@ def _demands(proof: Proof) -> Iterator[Text]:
 # -- how ---------------------------------------------------------------------------------------------------------------
 
 _PHRASES = {
+    "by definition": "by definition: both sides are written alike, entry by entry",
     "normal form": "by the normal forms of both sides, which are the same",
     "no size": "as one polynomial identity, cleared of denominators, in which no size occurs",
     "one size": "as polynomials, cleared of denominators, at one size that is enough for all",
@@ -125,6 +127,8 @@ def _reductions(proofs: tuple[Proof, ...]) -> Iterator[Text]:
 
 
 def _kind(case: Case) -> str:
+    if case.how == "normal form" and by_definition(case):
+        return "by definition"
     return "no size" if case.limits and not case.limits.top else case.how
 
 

@@ -16,7 +16,7 @@ from symattn.document.text import text
 from symattn.proof.theorem import Theorem, theorem
 from symattn.statement.glossary import Glossary
 from symattn.statement.values import Value
-from symattn.theorems.letters import ATTENTION, T_, W_O, P, Q, X, attention, same, softmax, t
+from symattn.theorems.letters import ATTENTION, T_, W_O, P, Q, X, attention, same, softmax, t, textbook
 
 TOPIC = "heads"
 TWO = Attention(heads=2)
@@ -97,8 +97,8 @@ def heads_concat_is_sum(x: Any, w: Any, y: Any, w_q: Any, w_k: Any, w_v: Any, w_
     layer = {"x": y, "w_q": w_q, "w_k": w_k, "w_v": w_v, "b_q": b_q}
     return [
         (merge_heads(x) @ w, _sum(x @ _blocks(x, w))),
-        (TWO(**layer, w_o=w_o), _sum(ATTENTION(q, k, v) @ two)),
-        (TWO(**layer) @ w_o, _sum(ATTENTION(q, k, v) @ two)),
+        (TWO(**layer, w_o=w_o), _sum(textbook(q, k, v) @ two)),
+        (TWO(**layer) @ w_o, _sum(textbook(q, k, v) @ two)),
     ]
 
 
@@ -174,7 +174,7 @@ GROUPED = Glossary(
     false_says="query head t reads head t mod g (the heads of keys and values tiled)",
 )
 def gqa_is_mha(q: Any, k: Any, v: Any, r: Any) -> Any:
-    return grouped_attention(ATTENTION, q, k, v), ATTENTION(q, repeat_heads(k, r), repeat_heads(v, r))
+    return grouped_attention(ATTENTION, q, k, v), textbook(q, repeat_heads(k, r), repeat_heads(v, r))
 
 
 @theorem(
@@ -198,8 +198,8 @@ def gqa_is_mha(q: Any, k: Any, v: Any, r: Any) -> Any:
 )
 def gqa_tile_is_a_relabelling(q: Any, k: Any, v: Any, w: Any, g: Any, r: Any) -> Any:
     tiled = ATTENTION(_relabelled(q, g, r), tile_heads(k, r), tile_heads(v, r))
-    repeated = ATTENTION(q, repeat_heads(k, r), repeat_heads(v, r))
-    return [(tiled, _relabelled(repeated, g, r)), (_sum(tiled @ _relabelled(w, g, r)), _sum(repeated @ w))]
+    repeated, stated = (f(q, repeat_heads(k, r), repeat_heads(v, r)) for f in (ATTENTION, textbook))
+    return [(tiled, _relabelled(stated, g, r)), (_sum(tiled @ _relabelled(w, g, r)), _sum(repeated @ w))]
 
 
 def _relabelled(x: Any, g: Any, r: Any) -> Any:
@@ -236,8 +236,8 @@ def _relabelled(x: Any, g: Any, r: Any) -> Any:
 )
 def mqa_is_gqa_one(q: Any, k: Any, v: Any, keys: Any, values: Any) -> Any:
     return [
-        (grouped_attention(ATTENTION, q, k, v), ATTENTION(q, k[0], v[0])),
-        (grouped_attention(ATTENTION, q, keys, values), ATTENTION(q, keys, values)),
+        (grouped_attention(ATTENTION, q, k, v), textbook(q, k[0], v[0])),
+        (grouped_attention(ATTENTION, q, keys, values), textbook(q, keys, values)),
     ]
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from symattn.attention.masks import forbid
 from symattn.attention.notation import D_K, N_K, SYMBOLS
+from symattn.attention.scores import dot_scores, scale_by_root
+from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.document.model import Inline, Text
 from symattn.document.notation import (
@@ -152,6 +155,15 @@ def told(words: str, *formulas: Like) -> Text:
 def rows(*arrays: Any) -> Any:
     """Blocks of rows one above the other, as arrays."""
     return arrays[0].__array_namespace__().concat(list(arrays), axis=-2)
+
+
+def textbook(q: Any, k: Any, v: Any, allowed: Any = None) -> Any:
+    """Σ_j e^{s_ij} v_j / Σ_j e^{s_ij} over the allowed keys, with S = Q Kᵀ / √d_k: no maximum is subtracted.
+
+    A statement about how arrays are laid out compares attention with this, so that its sides are written apart.
+    """
+    s = scale_by_root(dot_scores(q, k), q)
+    return soft(s if allowed is None else forbid(s, allowed), stabilised=False) @ v
 
 
 def weights(q: Any, k: Any) -> Any:

@@ -25,7 +25,6 @@ from symattn.document.notation import (
     relation,
     total,
 )
-from symattn.proof.defined import is_defined
 from symattn.proof.gradients import jacobian
 from symattn.proof.rules import OfTheLargest
 from symattn.proof.theorem import Theorem, theorem
@@ -178,8 +177,9 @@ def _zeroed(p: Any, k: Any) -> Any:
 def fully_masked_row(q: Any, k: Any, v: Any, b: Any) -> Any:
     xp = q.__array_namespace__()
     none_allowed = forbid(_scores(q, k), xp.arange(1) < 0)
-    undefined = 1 - is_defined(lambda: soft(none_allowed, stabilised=False))
-    return [(xp.asarray(undefined), xp.asarray(1)), (_biased(q, k, v, b), ATTENTION(q, k, v))]
+    e = xp.exp(none_allowed)
+    nought = xp.asarray(0)
+    return [(xp.sum(e, axis=-1), nought), (e @ v, nought), (_biased(q, k, v, b), ATTENTION(q, k, v))]
 
 
 def _biased(q: Any, k: Any, v: Any, b: Any) -> Any:

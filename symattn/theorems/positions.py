@@ -210,8 +210,16 @@ def alibi_key_bias(s: Any, a: Any, longer: Any, p: Any) -> Any:
     allowed = causal_mask(s)
     return [
         (soft(forbid(linear_bias(s, a), allowed)), soft(forbid(_per_key(s, a), allowed))),
-        (linear_bias(longer[:, p:], a), linear_bias(longer, a)[:, p:]),
+        (linear_bias(longer[:, p:], a), _biased_after(p, longer[:, p:], a)),
+        (linear_bias(longer, a)[:, p:], _biased_after(p, longer[:, p:], a)),
     ]
+
+
+def _biased_after(p: Any, s: Any, a: Any) -> Any:
+    """s_ij − a (p + i) + a j: row i is that of token p + i."""
+    xp = s.__array_namespace__()
+    i, j = (xp.astype(xp.arange(n), s.dtype) for n in s.shape[-2:])
+    return s - a * (p + i)[:, None] + a * j[None, :]
 
 
 def _per_key(s: Any, a: Any) -> Any:

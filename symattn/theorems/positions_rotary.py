@@ -198,8 +198,20 @@ def rope_layouts(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any)
     halves = [rotate_half(_evens_then_odds(x), *turn) for x, turn in ((q, (cos_q, sin_q)), (k, (cos_k, sin_k)))]
     return [
         (halves[0], _evens_then_odds(R(q, cos_q, sin_q))),
-        (dot_scores(*halves), _rotated(q, k, cos_q, sin_q, cos_k, sin_k)),
+        (dot_scores(*halves), _by_planes(q, k, (cos_q, sin_q), (cos_k, sin_k))),
+        (_rotated(q, k, cos_q, sin_q, cos_k, sin_k), _by_planes(q, k, (cos_q, sin_q), (cos_k, sin_k))),
     ]
+
+
+def _by_planes(q: Any, k: Any, of_q: tuple[Any, Any], of_k: tuple[Any, Any]) -> Any:
+    """Σ over planes of (q₁k₁ + q₂k₂) cos of the difference of the angles + (q₁k₂ − q₂k₁) sin of it."""
+    xp, (c, s), (c_k, s_k) = q.__array_namespace__(), [x[:, None] for x in of_q], [x[None] for x in of_k]
+    (q1, q2), (k1, k2) = (
+        (y[..., 0], y[..., 1]) for y in (xp.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2)) for x in (q, k))
+    )
+    q1, q2, k1, k2 = q1[..., :, None, :], q2[..., :, None, :], k1[..., None, :, :], k2[..., None, :, :]
+    along = (q1 * k1 + q2 * k2) * (c * c_k + s * s_k)
+    return xp.sum(along + (q1 * k2 - q2 * k1) * (s * c_k - c * s_k), axis=-1)
 
 
 BIAS = {**MANY, "b": "1 f*2", "v": "m d_v"}

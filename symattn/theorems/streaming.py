@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from symattn.attention.masks import causal as causal_mask
-from symattn.attention.masks import forbid
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
@@ -41,6 +39,7 @@ from symattn.theorems.letters import (
     said,
     same,
     stack,
+    textbook,
     told,
 )
 
@@ -267,7 +266,7 @@ def online_softmax(s: Any, t: Any, v: Any, w: Any, m: Any, l: Any, z: Any) -> An
     x, y = tile_state(s, v, m), tile_state(t, w, l)
     return [
         *_equal(merge(x, y, z)[1:], tile_state(*_both(s, t, v, w), z)[1:]),
-        *_equal(merge(x, y, z), merge(y, x, z)),
+        *_equal(merge(x, y, z)[1:], merge(y, x, z)[1:]),
         (finish(x), soft(s) @ v),
         (online(*_both(s, t, v, w), (0, a, a + b)), _plain(s, t, v, w)),
     ]
@@ -462,9 +461,10 @@ def causal_prefix_unchanged(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -
     false_says=("the mask ", relation("j", "≤", "i"), ", aligned at the top left"),
 )
 def chunked_prefill_bottom_right(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
-    keys, values = rows(k, k1), rows(v, v1)
-    last, s = _all(q, k, v, q1, k1, v1)[q.shape[0] :], scale_by_root(dot_scores(q1, keys), q1)
-    return [(CAUSAL(q1, keys, values), last), (soft(forbid(s, causal_mask(s))) @ values, last)]
+    xp, keys, values = q.__array_namespace__(), rows(k, k1), rows(v, v1)
+    j, i = xp.arange(keys.shape[0])[None, :], xp.arange(q1.shape[0])[:, None]
+    stated = textbook(q1, keys, values, j <= i + k.shape[0])
+    return [(CAUSAL(q1, keys, values), stated), (_all(q, k, v, q1, k1, v1)[q.shape[0] :], stated)]
 
 
 def _all(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any, kind: Attention = CAUSAL) -> Any:

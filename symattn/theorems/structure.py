@@ -50,6 +50,7 @@ from symattn.theorems.letters import (
     softmax,
     stack,
     t,
+    textbook,
     told,
     weights,
 )
@@ -107,7 +108,7 @@ def per_token_equals_matrix(q: Any, k: Any, v: Any) -> Any:
     false_says="the same for keys: the outputs of two blocks of keys add up",
 )
 def query_rows_independent(q: Any, u: Any, k: Any, v: Any) -> Any:
-    return ATTENTION(rows(q, u), k, v), rows(ATTENTION(q, k, v), ATTENTION(u, k, v))
+    return ATTENTION(rows(q, u), k, v), rows(textbook(q, k, v), textbook(u, k, v))
 
 
 @theorem(

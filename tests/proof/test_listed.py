@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-
-from symattn.arrays.exact import Exact
-from symattn.arrays.index.axes import length
-from symattn.arrays.indexed import Indexed
-from symattn.attention.masks import forbid
-from symattn.attention.softmax import softmax
 from symattn.errors import Refused
 from symattn.evidence import Grade
-from symattn.proof.defined import is_defined
 from symattn.proof.listed import Listed
 from symattn.proof.refuting import spread_sizes
 from symattn.proof.statement import Declared
@@ -52,27 +43,6 @@ def test_arrays_of_truth_values_must_be_true_throughout():
     squares = Listed(Declared({"x": "n"}), lambda x: x * x >= 0, lambda x: [x * x >= 0, x >= 0], SIZES)
     assert squares.decide().evidence.grade is Grade.CHECKED
     assert squares.refute().refuted
-
-
-def test_a_row_without_keys_is_undefined_on_every_kind():
-    for s in (Exact.lift([[1, 2]]), Indexed.letters("s", length("n"), length("m"))):
-        xp = s.__array_namespace__()
-        assert is_defined(lambda s=s: softmax(s, stabilised=False)) == 1
-        nothing = forbid(s, xp.arange(1) < 0)
-        assert is_defined(lambda s=nothing: softmax(s, stabilised=False)) == 0
-
-
-def test_minus_infinity_less_itself_is_undefined():
-    x = Exact.literal([-np.inf])
-    assert is_defined(lambda: x - x) == 0
-
-
-def test_other_refusals_are_not_taken_for_it():
-    def refused():
-        raise Refused("exact lacks cosines")
-
-    with pytest.raises(Refused):
-        is_defined(refused)
 
 
 def test_spread_sizes_tell_sorts_apart():

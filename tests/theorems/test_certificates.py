@@ -14,21 +14,13 @@ from symattn.theorems.explaining import certificates
 
 EVERY = [pytest.param(t, marks=() if t == "softmax" else pytest.mark.deep) for t in TOPICS]
 
-# Equations of which both sides are one expression before anything is simplified, and why that is so: arrays are laid
-# out in two ways, and what is compared is which entries stand at a place. No step of algebra is left to look at.
+# Equations of which both sides are one expression before anything is simplified: they hold by definition, as is printed
+# of them, and here is by which one. No step of algebra is left to look at. They stand in docs/trust.md as well.
 SAME = {
-    "query-rows-independent": (2, "rows of queries computed together, and apart"),
-    "chunked-prefill-bottom-right": (2, "rows of queries computed together, and in two chunks"),
-    "heads-concat-is-sum": (3, "columns side by side times rows below each other are the sum over heads"),
-    "gqa-is-mha": (1, "groups of queries beside keys that are repeated"),
-    "gqa-tile-is-a-relabelling": (1, "heads in another order"),
-    "mqa-is-gqa-one": (2, "one group, and no groups"),
-    "rope-layouts": (3, "pairs side by side, and in two halves"),
-    "alibi-key-bias": (2, "the first columns left out before and after the bias"),
-    "linear-recurrence": (2, "one more key, beside all keys"),
-    "online-softmax": (1, "both states are told the same maximum"),
-    "sinusoidal-shift-is-linear": (2, "the columns of an embedding, of sines and of cosines"),
-    "fully-masked-row": (1, "0 / 0 is undefined, which is looked at in numbers: 1 = 1 says that it is so"),
+    "heads-concat-is-sum": (1, "a row of blocks times a column of blocks is the sum of the products"),
+    "rope-layouts": (2, "both layouts take the same two numbers to a plane"),
+    "linear-recurrence": (2, "a sum over a run of tokens and one more is the sum over the run and its last term"),
+    "sinusoidal-shift-is-linear": (2, "the columns of an embedding are sines and cosines in turn"),
 }
 
 
