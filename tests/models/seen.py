@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +89,7 @@ def built(kind: str, seed: int = 0, **config: Any) -> Any:
     model_class = getattr(transformers, kind)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = model_class.config_class(**{"vocab_size": 32, **config})
+        made = model_class.config_class(**deepcopy({"vocab_size": 32, **config}))  # some write into what they are given
         made._attn_implementation = made._experts_implementation = "eager"
         model = model_class._from_config(made, attn_implementation="eager", dtype=torch.float64).double().eval()
     draw = torch.Generator().manual_seed(seed)

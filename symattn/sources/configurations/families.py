@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from symattn.sources.configurations.masking import by_decoder, by_types, causal, everywhere, two_sided
-from symattn.sources.configurations.rotary import rotary
+from symattn.sources.configurations.masking import by_decoder, by_types, causal, everywhere, if_asked, local, two_sided
+from symattn.sources.configurations.rotary import by_list, rotary, where_sliding
 from symattn.sources.configurations.rules import (
     Rule,
+    factor,
     gpt2_scale,
     grouped,
     heads,
@@ -22,11 +23,12 @@ from symattn.sources.configurations.rules import (
     sinks,
     softcap,
     unscaled,
+    without,
 )
 from symattn.sources.configurations.special import absolute, alibi, buckets, disentangled, falcon, latent, mpt
 
 Packing: TypeAlias = Literal["rows", "groups"]
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HALVES = {
     "encoder": ("encoder_layers", *_LAYERS),
     "decoder": ("decoder_layers", *_LAYERS),
@@ -45,12 +47,14 @@ class Family:
     packing  how a matrix of q, k and v is split: ``rows``: all of q, all of k, all of v; ``groups``: for each head of
              keys its queries, its keys, its values
     scaled_before  whether queries are scaled before attention is called, with the scale 1
+    gains    what is added to the stored gains of norms: 1 where they are stored as their distance from 1
     """
 
     kinds: Mapping[str, tuple[Rule, ...]]
     layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     packing: Packing = "rows"
     scaled_before: bool = False
+    gains: int = 0
 
     def depth(self, kind: str) -> tuple[str, ...]:
         """The names of the field that counts the layers of this kind."""
@@ -69,6 +73,12 @@ def _halves(layers: Mapping[str, tuple[str, ...]] = _HALVES, **kinds: tuple[Rule
 
 _DECODER = (causal, grouped, rotary())
 _GEMMA2 = (*_DECODER, by_types("even"), root_of("query_pre_attn_scalar"), softcap("attn_logit_softcapping"))
+_GEMMA3 = (
+    causal, grouped, rotary(), by_types("but last"), normed(), root_of("query_pre_attn_scalar"),
+    softcap("attn_logit_softcapping"),
+)  # fmt: skip
+_PARTLY = rotary(share="partial_rotary_factor")
+_EACH = "each head has a norm of its own gains"
 _SEQ2SEQ = _halves(encoder=(two_sided, heads), decoder=(causal, heads), cross=(two_sided, heads))
 _OF_T5 = _halves(
     _T5,
@@ -87,6 +97,22 @@ FAMILIES: dict[str, Family] = {
     "gemma2": _plain(*_GEMMA2),
     "qwen2": _plain(*_DECODER, by_types("after")),
     "qwen3": _plain(*_DECODER, by_types("after"), normed()),
+    "qwen2_moe": _plain(*_DECODER, by_types("if asked")),
+    "qwen3_moe": _plain(*_DECODER, if_asked, normed()),
+    "gemma3_text": replace(_plain(*_GEMMA3), gains=1),
+    "ministral": _plain(*_DECODER, by_types()),
+    "starcoder2": _plain(*_DECODER, everywhere),
+    "granite": _plain(*_DECODER, factor("attention_multiplier")),
+    "olmo": _plain(*_DECODER, without("clip_qkv", "queries, keys and values are cut")),
+    "stablelm": _plain(causal, grouped, _PARTLY, without("qk_layernorm", _EACH)),
+    "phi": _plain(causal, grouped, _PARTLY, without("qk_layernorm", "norms have names of their own")),
+    "nemotron": _plain(causal, grouped, _PARTLY),
+    "cohere": _plain(causal, grouped, rotary("interleaved"), without("use_qk_norm", _EACH)),
+    "cohere2": _plain(causal, grouped, where_sliding(rotary("interleaved"), "but last"), by_types("but last")),
+    "glm": _plain(causal, grouped, rotary("interleaved", "partial_rotary_factor")),
+    "glm4": _plain(causal, grouped, rotary("interleaved", "partial_rotary_factor")),
+    "ernie4_5": _plain(causal, grouped, rotary("interleaved")),
+    "smollm3": _plain(causal, grouped, by_list(rotary()), by_types("if asked")),
     "phi3": _plain(causal, grouped, rotary(share="partial_rotary_factor"), everywhere),
     "gpt_oss": _plain(*_DECODER, by_types("even"), sinks),
     "gpt_neox": _plain(causal, heads, rotary(share="rotary_pct"), packing="groups"),
@@ -97,12 +123,23 @@ FAMILIES: dict[str, Family] = {
     "bloom": _plain(causal, heads, alibi, packing="groups"),
     "mpt": _plain(causal, heads, mpt),
     "opt": _plain(causal, heads),
+    "biogpt": _plain(causal, heads),
+    "gpt_neo": _plain(causal, heads, unscaled, local),
     # -- encoders, if they are no decoders -----------------------------------------------------------------------------
     "bert": _BERT,
     "roberta": _BERT,
+    "xlm-roberta": _BERT,
+    "camembert": _BERT,
+    "electra": _BERT,
+    "distilbert": _plain(two_sided, heads),
     "deberta-v2": _plain(two_sided, heads, disentangled),
     # -- two halves ----------------------------------------------------------------------------------------------------
     "t5": _OF_T5,
+    "mt5": _OF_T5,
     "bart": _SEQ2SEQ,
+    "mbart": _SEQ2SEQ,
+    "pegasus": _SEQ2SEQ,
+    "marian": _SEQ2SEQ,
+    "m2m_100": _SEQ2SEQ,
     "whisper": replace(_SEQ2SEQ, scaled_before=True),
 }

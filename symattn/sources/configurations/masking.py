@@ -37,11 +37,27 @@ def _everywhere(at: Place) -> dict[str, Any]:
 everywhere = Rule("`sliding_window` keys, that of the query among them, in every layer; null for all", _everywhere)
 
 
+def _if_asked(at: Place) -> dict[str, Any]:
+    return _everywhere(at) if at.c.flag("use_sliding_window") else {}
+
+
+def _local(at: Place) -> dict[str, Any]:
+    kind = at.c.words("attention_layers", at.layer + 1)[at.layer]
+    if kind not in ("global", "local"):
+        at.c.cannot_tell(f"layer {at.layer} is {kind[:40]!r}; known: global, local")
+    return {"window": at.c.count("window_size")} if kind == "local" else {}
+
+
+if_asked = Rule("`sliding_window` keys in every layer if `use_sliding_window`", _if_asked)
+local = Rule("`window_size` keys, that of the query among them, where `attention_layers` says local", _local)
+
+
 def by_types(otherwise: str = "") -> Rule:
     """The window of a layer by ``layer_types``, or where that is not written by an older field.
 
     otherwise   ``even``: layers 0, 2, … have the window; ``after``: those from ``max_window_layers`` on, if
-                ``use_sliding_window``; empty: as told
+                ``use_sliding_window``; ``but last``: all but the last of each ``sliding_window_pattern``; ``if
+                asked``: none unless ``use_sliding_window``; empty: as told
     """
 
     def run(at: Place) -> dict[str, Any]:
@@ -50,6 +66,8 @@ def by_types(otherwise: str = "") -> Rule:
     older = {
         "even": "; without them layers 0, 2, … slide",
         "after": "; without them layers from `max_window_layers` on slide, if `use_sliding_window`",
+        "if asked": "; without them none slides unless `use_sliding_window`",
+        "but last": "; without them all slide but the last of each `sliding_window_pattern`",
     }
     return Rule(f"windows by `layer_types`{older.get(otherwise, '')}", run)
 
@@ -58,14 +76,17 @@ def layer_type(at: Place, otherwise: str = "") -> str:
     """``sliding_attention``, ``full_attention`` or another word that the configuration has for a layer."""
     if at.c.optional("layer_types") is not None:
         return at.c.words("layer_types", at.layer + 1)[at.layer]
+    if otherwise == "if asked" and not at.c.flag("use_sliding_window"):
+        return "full_attention"
     slides = {
         "even": lambda: at.layer % 2 == 0,
+        "but last": lambda: (at.layer + 1) % at.c.count("sliding_window_pattern") != 0,
         "after": lambda: at.c.flag("use_sliding_window") and at.layer >= at.c.as_count(
             "max_window_layers", at.c.find("max_window_layers"), 0
         ),
     }.get(otherwise)  # fmt: skip
-    if slides is None:
-        return "sliding_attention" if at.c.words("layer_types", at.layer + 1)[at.layer] else "full_attention"
+    if slides is None or (otherwise == "but last" and "sliding_window_pattern" not in at.c):
+        return at.c.words("layer_types", at.layer + 1)[at.layer]
     return "sliding_attention" if slides() else "full_attention"
 
 

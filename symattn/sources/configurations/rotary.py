@@ -14,6 +14,7 @@ from symattn.attention.positions.rotary_fields import (
     Scaling,
     YarnScaling,
 )
+from symattn.sources.configurations.masking import layer_type
 from symattn.sources.configurations.rules import Place, Rule
 
 Told = Mapping[str, Any]
@@ -31,11 +32,35 @@ def rotary(layout: Literal["half", "interleaved"] = "half", share: str = "") -> 
     return Rule(f"rotations of the columns {pairs}{part}", run)
 
 
-def parameters(at: Place) -> Told:
-    """``rope_parameters`` of the layer, or the same from ``rope_theta`` and ``rope_scaling``."""
-    from symattn.sources.configurations.masking import layer_type
+def where_sliding(rule: Rule, otherwise: str) -> Rule:
+    """Positions in the layers that have a window, as ``by_types`` tells them; none in the others."""
 
+    def run(at: Place) -> Mapping[str, Any]:
+        return rule(at) if layer_type(at, otherwise) == "sliding_attention" else {}
+
+    return Rule(f"{rule.says}, in layers that slide; no positions in the others", run)
+
+
+def by_list(rule: Rule) -> Rule:
+    """Positions where ``no_rope_layers`` has a 1, which is what the field says in spite of its name."""
+
+    def run(at: Place) -> Mapping[str, Any]:
+        told = at.c.find("no_rope_layers")
+        if not isinstance(told, (list, tuple)) or len(told) <= at.layer or told[at.layer] not in (0, 1):
+            raise at.c.refusal("no_rope_layers", told, "a list of 0 and 1, one for each layer")
+        return rule(at) if told[at.layer] else {}
+
+    return Rule(f"{rule.says}, where `no_rope_layers` has a 1; no positions where it has a 0", run)
+
+
+def parameters(at: Place) -> Told:
+    """``rope_parameters`` of the layer, or the same from ``rope_theta`` and ``rope_scaling``.
+
+    ``rope_local_base_freq`` of older files is the base of layers that have a window.
+    """
     c = at.c
+    if "rope_parameters" not in c and "rope_local_base_freq" in c and layer_type(at, "but last") != "full_attention":
+        return {"rope_theta": c.find("rope_local_base_freq")}
     if "rope_parameters" not in c and "rope_theta" in c:
         scaling = c.optional("rope_scaling") or {}
         return {"rope_theta": c.find("rope_theta"), **_object(at, scaling, "rope_scaling")}

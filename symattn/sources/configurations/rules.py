@@ -10,7 +10,7 @@ from symattn.sources.configurations.configuration import Configuration, inverse_
 
 Kind: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-WIDTH = ("hidden_size", "d_model", "n_embd")
+WIDTH = ("hidden_size", "d_model", "n_embd", "dim")
 KEYS = ("num_key_value_heads",)
 
 
@@ -80,6 +80,17 @@ sinks = fixed("each head has a sink, which is learned", sink="given")
 unscaled = fixed("the scores are not scaled", scale=1)
 
 
+def without(field: str, why: str) -> Rule:
+    """A field that must be false, 0 or null, since there is no field of ``Attention`` for it."""
+
+    def run(at: Place) -> dict[str, Any]:
+        if at.c.find(field):
+            at.c.cannot_tell(f"{field} is set: {why}, for which there is no field")
+        return {}
+
+    return Rule(f"`{field}` is refused: {why}", run)
+
+
 # -- scale and cap -----------------------------------------------------------------------------------------------------
 def root_of(field: str) -> Rule:
     """The scale 1/√c for a field c."""
@@ -89,6 +100,11 @@ def root_of(field: str) -> Rule:
         return {"scale": None if c == at.d_k else inverse_root(c)}
 
     return Rule(f"the scale is 1/√`{field}`", run)
+
+
+def factor(field: str) -> Rule:
+    """The scale that a field says."""
+    return Rule(f"the scale is `{field}`", lambda at: {"scale": at.c.number(field)})
 
 
 def softcap(field: str) -> Rule:

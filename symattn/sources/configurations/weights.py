@@ -31,6 +31,8 @@ PLAIN = {
     "q_a_layernorm.weight": "g_cq", "kv_a_layernorm.weight": "g_ckv", "sinks": "sink",
     "relative_attention_bias.weight": "b_rel",
 }  # fmt: skip
+#: Of these the gains of norms of queries and keys.
+GAINS = ("q_norm.weight", "k_norm.weight")
 #: Layers that store their matrices for tokens on the left already.
 _LEFT = ("c_attn", "c_proj")
 _OTHERS = re.compile(r"(^|\.)(LayerNorm|masked_bias|bias|inv_freq|rotary_emb\.\w+)(\.\w+)?$")
@@ -44,7 +46,7 @@ def inputs(arrays: Arrays, spec: Attention, family: Family) -> dict[str, np.ndar
     found: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if name in PLAIN:
-            found[PLAIN[name]] = array
+            found[PLAIN[name]] = array + family.gains if name in GAINS else array
             continue
         module, _, what = name.rpartition(".")
         letter = NAMES.get(module)

@@ -38,6 +38,12 @@ QWEN3 = {
     "num_hidden_layers": 4, "rope_theta": 1000000, "rope_scaling": None, "rms_norm_eps": 1e-06,
     "sliding_window": 16, "use_sliding_window": True, "max_window_layers": 2,
 }  # fmt: skip
+GEMMA3 = {
+    "model_type": "gemma3_text", "hidden_size": 64, "head_dim": 16, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "num_hidden_layers": 6, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "sliding_window": 16,
+    "sliding_window_pattern": 3, "query_pre_attn_scalar": 16, "rms_norm_eps": 1e-06, "attn_logit_softcapping": None,
+    "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+}  # fmt: skip
 GPT2 = {
     "model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 3, "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
@@ -64,6 +70,43 @@ def test_gemma2_alternates() -> None:
     assert attention({**GEMMA2, "layer_types": types}, 0) == Attention(**told)
     assert attention({**GEMMA2, "query_pre_attn_scalar": 16}).scale is None
     assert attention({**GEMMA2, "query_pre_attn_scalar": 224}).scale == pytest.approx(224**-0.5, rel=2**-52)
+
+
+def test_gemma3_has_other_rotations_where_it_slides() -> None:
+    told = {"heads": 8, "kv_heads": 4, "causal": True, "qk_norm": "rms", "eps": 1e-06}
+    far = Rotary(base=1000000, scaling=LinearScaling(factor=8))
+    for i in range(6):
+        slides = Attention(window=16, position=Rotary(), **told)
+        assert attention(GEMMA3, i) == (Attention(position=far, **told) if i in (2, 5) else slides)
+
+
+def test_positions_in_some_layers_only() -> None:
+    told = {**MISTRAL, "model_type": "cohere2", "head_dim": 8, "sliding_window_pattern": 2}
+    assert [attention(told, i).position for i in range(2)] == [Rotary(layout="interleaved"), None]
+    told = {**MISTRAL, "model_type": "smollm3", "use_sliding_window": False, "no_rope_layers": [1, 1, 0, 1]}
+    assert [attention(told, i).position for i in range(4)] == [Rotary(), Rotary(), None, Rotary()]
+    with pytest.raises(InputError, match="it must be a list of 0 and 1, one for each layer"):
+        attention({**told, "no_rope_layers": [1]}, 1)
+
+
+def test_gpt_neo_alternates() -> None:
+    told = {"model_type": "gpt_neo", "hidden_size": 16, "num_heads": 4, "num_layers": 2, "window_size": 5,
+            "attention_layers": ["global", "local"]}  # fmt: skip
+    assert [attention(told, i).window for i in range(2)] == [None, 5]
+    assert attention(told).scale == 1
+    with pytest.raises(CannotTell, match="known: global, local"):
+        attention({**told, "attention_layers": ["far", "local"]})
+
+
+@pytest.mark.parametrize(
+    ("family", "field", "value"),
+    [("olmo", "clip_qkv", 8.0), ("stablelm", "qk_layernorm", True), ("cohere", "use_qk_norm", True)],
+)
+def test_what_has_no_field_is_refused(family: str, field: str, value: Any) -> None:
+    told = {**MISTRAL, "model_type": family, "partial_rotary_factor": 0.5}
+    assert attention({**told, field: None}).heads == 8
+    with pytest.raises(CannotTell, match=f"{field} is set"):
+        attention({**told, field: value})
 
 
 def test_qwen3_slides_from_a_layer_on() -> None:
