@@ -43,14 +43,15 @@ def page(command: str, choices: Mapping[str, Sequence[Text]], documents: Mapping
     """
     first = next(iter(documents))
     shown = "".join(
-        f'<section data-choice="{" ".join(map(str, at))}" aria-live="polite"{"" if at == first else " hidden"}>'
-        f"{html.body(document)}</section>\n"
+        f'<div data-choice="{" ".join(map(str, at))}" aria-live="polite"{"" if at == first else " hidden"}>'
+        f"{html.body(document, titled=False)}</div>\n"
         for at, document in documents.items()
     )
     rows = "".join(_row(name, words, first[i]) for i, (name, words) in enumerate(choices.items()))
     form = f'<form class="choose" data-parts="{escape(json.dumps(list(choices)), quote=True)}">{rows}</form>'
     style = f"<style>{STYLE}\n{_STYLE}</style>"
-    article = f'<article class="symattn">{form}\n{_NONE}\n{shown}</article>\n'
+    title = f"<h1>{html.prose(documents[first].title)}</h1>"
+    article = f'<article class="symattn">{title}\n{form}\n{_NONE}\n{shown}</article>\n'
     whole = f"{SCRIPT}\n{_SCRIPT}"
     return html.page(command, documents[first].title, article, head=style + _WITHOUT, script=whole)
 

@@ -59,9 +59,9 @@ def page(command: str, title: md.Text, inside: str, *, head: str = "", script: s
     return f'{made_by}\n{top}\n<body class="symattn-page">\n{inside}<script>{script}</script>\n</body></html>\n'
 
 
-def body(document: md.Document, shown: int = 0) -> str:
-    """What is within the article: title, blocks and foot."""
-    return _Writer(document, shown).body()
+def body(document: md.Document, shown: int = 0, *, titled: bool = True) -> str:
+    """What is within the article: blocks and foot, under the title unless the page has its own."""
+    return _Writer(document, shown).body(titled)
 
 
 class _Writer:
@@ -74,8 +74,8 @@ class _Writer:
         self.counter = count(1)
         self.sections = iter(headings(document))
 
-    def body(self) -> str:
-        found = [self.head()]
+    def body(self, titled: bool) -> str:
+        found = [self.head(titled)]
         opened: list[int] = []  # the levels of the headings whose parts are not closed
         for block, number in numbered(self.document):
             if isinstance(block, md.Heading):
@@ -89,11 +89,10 @@ class _Writer:
         found += ["</details>"] * len(opened) + [self.foot()]
         return "\n".join(part for part in found if part)
 
-    def head(self) -> str:
-        if not self.document.title:
-            return ""
+    def head(self, titled: bool) -> str:
+        title = f"<h1>{prose(self.document.title)}</h1>" if titled and self.document.title else ""
         below = f"<p>{prose(self.document.subtitle)}</p>" if self.document.subtitle else ""
-        return f"<header><h1>{prose(self.document.title)}</h1>{below}</header>"
+        return f"<header>{title}{below}</header>" if title or below else ""
 
     def heading(self, block: md.Heading) -> str:
         number, _ = next(self.sections)
@@ -231,7 +230,7 @@ def _result(block: md.Result) -> str:
     shown = "".join(
         f'<div class="wide" data-tex="{escape(tex(f), quote=True)}">{_lines(f)}</div>' for f in block.formulas
     )
-    return f'<section class="result"><div><b>{escape(block.title)}</b>{grades}</div>{text}{shown}</section>'
+    return f'<div class="result"><div><b>{escape(block.title)}</b>{grades}</div>{text}{shown}</div>'
 
 
 def _lines(formula: nt.Node) -> str:

@@ -214,8 +214,8 @@ def test_a_page_to_explore(tmp_path: Path) -> None:
     shown = path.read_text(encoding="utf-8")
     page = Page(shown)
     assert page.wrong == []
-    assert shown.count("<section data-choice=") == 24
-    assert len(re.findall("<section [^>]* hidden>", shown)) == 23
+    assert shown.count("<div data-choice=") == 24
+    assert len(re.findall("<div [^>]* hidden>", shown)) == 23
     assert len(shown) < 1_500_000
     ids = re.findall(r' id="([^"]+)"', shown)
     assert len(ids) == len(set(ids))

@@ -1,0 +1,15 @@
+"""The documents, made once for all tests of how they are shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from symattn.document.model import Document
+
+
+@pytest.fixture(scope="session")
+def documents() -> list[tuple[str, Document]]:
+    """Every document with its name."""
+    from tests.shown.documents import every  # here, since every run of pytest reads this file
+
+    return list(every())
