@@ -26,6 +26,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 _SPELLINGS = {
     "d-k": "dk", "d-v": "dv", "d-model": "dmodel", "n-keys": "keys", "kv": "kv-heads", "num-heads": "heads",
     "is-causal": "causal", "colour": "color", "file": "output", "out": "output", "num-kv-heads": "kv-heads",
+    "n-heads": "heads", "nheads": "heads", "sliding-window": "window", "window-size": "window",
+    "logit-softcap": "softcap",
     "normalizer": "normaliser", "no-stabilized": "no-stabilised", "stabilized": "stabilised",
 }  # fmt: skip
 

@@ -59,6 +59,10 @@ def _told(error: BaseException) -> tuple[Status, str]:
 def _usage(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "symattn"
+    if isinstance(error, click.NoSuchOption) and error.option_name in ("--tolerance", "--tol", "--atol", "--rtol"):
+        return (
+            f"{path}: no tolerance is picked: what any implementation may be off by is proved; symattn bound prints it"
+        )
     return f"{path}: {error.format_message()} (see {path} --help)"
 
 

@@ -13,7 +13,7 @@ from symattn.render import format_of
 from symattn.render.common import MARK
 
 # What these do is told by their arguments alone; ``verify`` and ``campaign`` run code that the file would choose.
-_REPEATED = ("derive", "walk", "claim", "prove", "bound", "examples", "report")
+_REPEATED = ("derive", "walk", "claim", "prove", "bound", "examples", "report", "exercises", "draw")
 _WRITING = ("-o", "--output", "--certificate", "--check")
 _MARK = re.compile(rf"^(% |<!-- )?{MARK}: (symattn .*?)(?: -->)?$", re.MULTILINE)
 
@@ -31,7 +31,7 @@ def _words(text: str, path: Path) -> list[str]:
     found = _MARK.findall(text)
     opening, command = found[-1] if found else ("", "")
     command = unescape(command) if opening == "<!-- " else command
-    command = json.loads(text).get("command", "") if format_of(path) == "json" else command
+    command = json.loads(text).get("command", "") if _format(path) == "json" else command
     try:
         words = shlex.split(command)[1:]
     except ValueError as error:
@@ -51,9 +51,13 @@ def _runs_code(command: str, word: str) -> bool:
     return command == "prove" and not word.startswith("-") and is_place(word)
 
 
+def _format(path: Path) -> str:
+    return "svg" if path.suffix.lower() == ".svg" else format_of(path)
+
+
 def _form(text: str, path: Path) -> list[str]:
     """The options that the document was written with and does not name."""
-    form = format_of(path)
+    form = _format(path)
     if form == "latex" and r"\documentclass" not in text:
         return ["--fragment"]
     return ["--ascii"] if form == "text" and text.isascii() else []

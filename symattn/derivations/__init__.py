@@ -59,6 +59,26 @@ def names() -> dict[str, Entry]:
     return {entry.name: entry for entry in _ENTRIES}
 
 
+# Words of the field → the derivations that they may mean.
+_MEANT = {
+    "variance": ("scaling",), "sqrt": ("scaling",), "temperature": ("scaling",), "softmax": ("jacobian", "shift"),
+    "gradient": ("backward", "jacobian"), "gradients": ("backward", "jacobian"), "backprop": ("backward",),
+    "flash": ("online-softmax",), "flashattention": ("online-softmax",), "streaming": ("online-softmax",),
+    "cache": ("kv-cache",), "rotary": ("rope",), "positions": ("rope",), "sink": ("sinks",), "mqa": ("gqa",),
+    "permutation": ("equivariance",), "latent": ("mla",), "matrix": ("matrix-form",), "init": ("initialisation",),
+    "multihead": ("attention --heads 2",), "mha": ("attention --heads 2",), "mask": ("attention --causal",),
+    "masks": ("attention --causal",), "causal": ("attention --causal",), "alibi": ("attention --position alibi",),
+    "window": ("attention --causal --window 2",), "softcap": ("attention --softcap 30",),
+}  # fmt: skip
+
+
+def suggestion(name: str) -> str:
+    """What somebody who asks for a derivation of this name may mean, for a line of error."""
+    plain = name.lower().replace("_", "-")
+    meant = _MEANT.get(plain.replace("-", "")) or difflib.get_close_matches(plain, names(), n=1, cutoff=0.6)
+    return f"did you mean {' or '.join(meant)}?" if meant else f"known: {', '.join(names())}"
+
+
 def derive(name: str = "scaling", **parameters: Any) -> Document:
     """Return a derivation by its name, step by step, with the reason and the grade of each step.
 
@@ -73,9 +93,7 @@ def derive(name: str = "scaling", **parameters: Any) -> Document:
     """
     entries = names()
     if name not in entries:
-        near = difflib.get_close_matches(name, entries, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(entries)}"
-        raise InputError(f"unknown derivation {name!r}; {hint}")
+        raise InputError(f"unknown derivation {name!r}; {suggestion(name)}")
     given = checked(name, entries[name].parameters, parameters)
     module = import_module(f"symattn.derivations.{name.replace('-', '_')}")
     return cast(Callable[..., Document], module.derivation)(**given)

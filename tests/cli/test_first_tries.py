@@ -130,6 +130,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "closer than nothing": (lambda: claim("closer", [1], [2]), "mend: than=(c, d)"),
     "elements of a bound for sizes": (lambda: bound(n=4).allowed, "mend: give the inputs"),
     "a bound for no keys": (lambda: bound(n=0), "n is 0; it must be a whole number"),
+    "rows without a name": (lambda: walk([[1, 0], [0, 1]]), 'mend: walk({"x": …})'),
+    "an array without a name": (lambda: walk(np.eye(2)), 'mend: walk({"x": …})'),
+    "words for letters": (lambda: walk({"query": EYE, "key": EYE, "value": EYE}), "Did you mean 'q'?"),
+    "sizes of a bound without names": (lambda: bound(256, 64), "mend: bound(n=256, d_k=64)"),
+    "inputs of a bound without names": (lambda: bound(inputs=np.eye(2)), 'mend: bound(inputs={"q": …'),
+    "a derivation by a word": (lambda: derive("variance"), "did you mean scaling?"),
+    "a derivation of heads": (lambda: derive("multi_head"), "did you mean attention --heads 2?"),
+    "a PDF": (lambda: derive("shift").save("shift.pdf"), "mend: write .tex, and typeset it with pdflatex"),
     "an unknown theorem": (lambda: prove("softmax-shif"), "did you mean 'softmax-shift'?"),
 }
 

@@ -74,6 +74,24 @@ def test_other_spellings_are_understood_with_a_hint(run, typed: str, option: str
     assert run("bound", "--d-q", "4").status == 2
 
 
+@pytest.mark.parametrize(
+    ("typed", "option"),
+    [("n-heads", "heads"), ("num_heads", "heads"), ("sliding-window", "window"), ("is_causal", "causal")],
+)
+def test_names_that_frameworks_have_are_understood(typed: str, option: str, capsys) -> None:
+    choices._told.clear()
+    assert choices.understood(typed) == option
+    assert capsys.readouterr().err == f"symattn: --{typed} is written --{option}\n"
+
+
+@pytest.mark.parametrize("option", ["--tolerance", "--atol"])
+def test_a_tolerance_is_not_picked(run, option: str) -> None:
+    ran = run("verify", "attn.py:attention", option, "1e-3")
+    assert (ran.status, ran.stdout) == (2, "")
+    assert "no tolerance is picked" in ran.stderr
+    assert "symattn bound prints it" in ran.stderr
+
+
 @pytest.mark.parametrize("name", TABLE)
 def test_values_are_offered_as_they_are_typed(run, name: str) -> None:
     choices._told.clear()

@@ -178,6 +178,8 @@ def test_defaults_that_are_wrong_are_told_in_one_line(run, project, table: str, 
         (("claim", "weights", ".5", ".5"), "weights.txt"),
         (("claim", "weights", ".3", ".7", ".1", "--ascii"), "weights.txt"),
         (("walk", "cross", "--step", "5"), "cross.json"),
+        (("exercises", "--seed", "2"), "sheet.html"),
+        (("draw", "masks", "--causal"), "masks.svg"),
     ],
 )
 def test_fresh_documents_are_told_from_stale_ones(run, tmp_path: Path, arguments: tuple[str, ...], name: str) -> None:

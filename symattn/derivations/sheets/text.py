@@ -92,10 +92,19 @@ def meant(name: str) -> str | None:
     return _MEANT.get(bare(name))
 
 
+# Words that people write for letters: ``query`` for q, ``w_query`` and ``query_weight`` for w_q.
+_WORDS = {"query": "q", "queries": "q", "key": "k", "keys": "k", "value": "v", "values": "v"}
+_WORDS |= {start + word: "w" + letter for word, letter in _WORDS.items() for start in ("w", "weight")} | {
+    word + end: "w" + letter for word, letter in _WORDS.items() for end in ("w", "weight", "weights", "proj")
+}
+_WORDS |= {letter + "proj": "w" + letter for letter in "qkvo"} | {"embedding": "x", "embeddings": "x", "input": "x"}
+
+
 def suggested(word: str, names: Iterable[str]) -> str:
-    """`` Did you mean 'w_q'?``, or nothing; spellings are compared bare."""
+    """`` Did you mean 'w_q'?``, or nothing; spellings are compared bare, and words stand for letters."""
     bares = {bare(name): name for name in names}
-    found = get_close_matches(bare(word), bares, n=1)
+    letter = _WORDS.get(bare(word))
+    found = [letter] if letter in bares else get_close_matches(bare(word), bares, n=1)
     return f" Did you mean {bares[found[0]]!r}?" if found else ""
 
 

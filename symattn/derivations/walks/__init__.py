@@ -113,6 +113,10 @@ def sheet_of(source: str | PathLike[str] | Mapping[str, Any]) -> Sheet:
         from symattn.derivations.sheets import python
 
         return python.sheet_of(source)
+    if not isinstance(source, (str, os.PathLike)):
+        raise InputError(
+            'a walk takes an example, a file or arrays by name; mend: walk({"x": …}), or walk({"q": …, …})'
+        )
     if not isinstance(source, str):
         return sheets.read(os.fspath(source))
     if (found := examples.find(source)) is not None:

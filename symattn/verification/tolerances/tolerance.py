@@ -81,6 +81,16 @@ class Tolerance(Printable):
         return self._brief(f"bound: atol={value}, rtol=0")
 
 
+def _check_kinds(spec: object, inputs: object) -> None:
+    """Raise InputError for sizes where a specification and inputs belong."""
+    if not (spec is None or isinstance(spec, Attention)):
+        raise InputError("bound takes an Attention first, and sizes by name; mend: bound(n=256, d_k=64)")
+    if not (inputs is None or isinstance(inputs, (Mapping, str, PathLike))):
+        raise InputError(
+            'inputs of a bound are arrays by name, or a file; mend: bound(inputs={"q": …, "k": …, "v": …})'
+        )
+
+
 def bound(
     spec: Attention | None = None,
     inputs: Mapping[str, Any] | str | PathLike[str] | None = None,
@@ -114,6 +124,7 @@ def bound(
     >>> found.sharp.mean() < found.sharp.largest
     True
     """
+    _check_kinds(spec, inputs)
     spec = Attention() if spec is None else spec
     usual = USUAL if contract is None and isinstance(dtype, str) else contract
     precision = Precision.of(dtype, usual, accumulate)
