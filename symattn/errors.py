@@ -9,15 +9,35 @@ _ROOT = str(Path(__file__).resolve().parent)
 
 
 class SymattnError(Exception):
-    """Base of every error that symattn raises on purpose."""
+    """Base of every error that symattn raises on purpose.
+
+    >>> from symattn import claim
+    >>> try:
+    ...     claim("weigths", 1)
+    ... except SymattnError as error:
+    ...     print(error)
+    unknown claim 'weigths'. Did you mean 'weights'? Known: weights, similarity, closer, equal
+    """
 
 
 class InputError(SymattnError, ValueError):
-    """Bad input: an unknown name, shapes that do not fit, NaN, a broken file. The command line exits with 2."""
+    """Bad input: an unknown name, shapes that do not fit, NaN, a broken file. The command line exits with 2.
+
+    >>> from symattn import kind
+    >>> kind("exact").lift([float("nan")])
+    Traceback (most recent call last):
+    symattn.errors.InputError: exact: nan in the data; only a mask may hold -inf, and nothing may hold NaN
+    """
 
 
 class Refused(SymattnError, TypeError):
-    """This kind of array lacks the operation, or the operation would leave what it can hold exactly."""
+    """This kind of array lacks the operation, or the operation would leave what it can hold exactly.
+
+    >>> from symattn import kind
+    >>> float(kind("exact").lift(1) / 3)
+    Traceback (most recent call last):
+    symattn.errors.Refused: exact: float() would round an element
+    """
 
 
 class Meaningless(Refused):
@@ -25,11 +45,22 @@ class Meaningless(Refused):
 
 
 class Undecided(SymattnError, ArithmeticError):
-    """A comparison that the kind of array cannot decide. It is never guessed."""
+    """A comparison that the kind of array cannot decide. It is never guessed.
+
+    >>> from symattn import kind
+    >>> third = kind("ball").lift(["1/3"])
+    >>> bool((third < third).all())
+    Traceback (most recent call last):
+    symattn.errors.Undecided: ball: is [0.333333333333333 +/- 3.71e-16] < [0.333333333333333 +/- 3.71e-16]? (53 bits)
+    """
 
 
 class MissingExtra(SymattnError, ImportError):
-    """An optional package is not installed; the message names the extra that brings it."""
+    """An optional package is not installed; the message names the extra that brings it.
+
+    >>> print(MissingExtra("torch", "torch"))
+    torch is not installed; mend: pip install 'symattn[torch]'
+    """
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed; mend: pip install 'symattn[{extra}]'")

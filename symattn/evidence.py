@@ -11,7 +11,11 @@ from enum import Enum
 
 
 class Grade(Enum):
-    """How an equality is known."""
+    """How an equality is known.
+
+    >>> [grade.value for grade in Grade]
+    ['coq', 'proved', 'argued', 'checked', 'tested', 'enclosed', 'sampled', 'refuted', 'undecided']
+    """
 
     COQ = "coq"
     PROVED = "proved"
@@ -47,7 +51,12 @@ _MEANS = {
 
 
 class Verdict(Enum):
-    """What a verification or an audit ends with."""
+    """What a verification or an audit ends with.
+
+    >>> from symattn import Report
+    >>> Report(Verdict.UNDECIDED, "attention(q, k, v)", "float32", "all inputs", seed=1).exit_code
+    3
+    """
 
     NO_FAULT = "no fault"
     FAULT = "fault"
@@ -65,7 +74,13 @@ _ORDER = (*(g for g in Grade if g not in (Grade.UNDECIDED, Grade.REFUTED)), Grad
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A grade and where it holds: ``Evidence(Grade.CHECKED, "n = 2, …, 6")``."""
+    """A grade and where it holds; ``epsilon`` is the probability of a wrong yes, of the grade ``tested`` alone.
+
+    >>> print(Evidence(Grade.CHECKED, "n = 2, …, 6"))
+    checked: n = 2, …, 6
+    >>> print(Evidence(Grade.TESTED, epsilon=1e-12))
+    tested ε ≤ 1e-12
+    """
 
     grade: Grade
     where: str = ""

@@ -18,8 +18,8 @@ KINDS = ("exact", "ball", "enclosure", "symbolic", *FLOATING)
 def kind(name: str) -> Any:
     """The kind of array called ``name``, one of ``KINDS``.
 
-    >>> kind("exact")([[1, 2]]) / 3
-    exact([[1/3, 2/3]])
+    >>> kind("exact").lift([[1, "1/2"]]) / 3
+    exact([[1/3, 1/6]])
     """
     if name in plain.FORMATS:
         return plain.Plain(name)

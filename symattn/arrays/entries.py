@@ -16,6 +16,11 @@ from symattn.errors import InputError, Refused, Undecided
 class Entries(Planes):
     """A kind of object elements. It gives ``scalar function divide less same``, and −∞ and undefined follow here."""
 
+    def __init__(self, *planes: np.ndarray) -> None:
+        super().__init__(*planes)
+        if planes[0].dtype != object:
+            raise self.no_planes()
+
     @classmethod
     def scalar(cls, value: Any) -> Any:
         """A number as an element: ``int``, ``Fraction``, ``float`` at its dyadic value, or an element as it is."""

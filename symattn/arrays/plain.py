@@ -37,7 +37,7 @@ def numbers(name: str, data: Any) -> np.ndarray:
     except (TypeError, ValueError, OverflowError):
         from symattn.arrays.exact import Exact
 
-        wide = Exact.lift(data).map(lambda plane: np.vectorize(_double, otypes=[float])(plane)).planes[0]
+        wide = np.asarray(np.vectorize(_double, otypes=[float])(Exact.lift(data).entries))
     if not np.isfinite(wide).all():
         raise InputError(f"{name}: NaN or infinity in the data; only a mask may hold -inf")
     return wide

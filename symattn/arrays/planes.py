@@ -26,7 +26,7 @@ import numpy as np
 from symattn.arrays.base import Array
 from symattn.arrays.size import Size
 from symattn.document.model import Text
-from symattn.errors import Refused
+from symattn.errors import InputError, Refused
 
 
 class Typed:
@@ -44,7 +44,14 @@ class Planes(Array):
     typed: Typed | None = None
 
     def __init__(self, *planes: np.ndarray) -> None:
+        if not isinstance(planes[0], np.ndarray):
+            raise self.no_planes()
         self.planes = planes
+
+    @classmethod
+    def no_planes(cls) -> InputError:
+        """The error for data that are taken for planes."""
+        return InputError(f"{cls.name}: data become an array by lift; mend: symattn.kind({cls.name!r}).lift(data)")
 
     # -- primitives, see the module's docstring -------------------------------------------------------------------
     @classmethod

@@ -194,8 +194,8 @@ class Document(Printable):
     hints: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        graded = self.kind != "listing" and (self.verdict is not None or any(self.evidence()))
-        said = f": {self.verdict_word}" if graded else ""
+        graded = self.verdict is not None or "verdict" in self.record or any(self.evidence())
+        said = f": {self.verdict_word}" if graded and self.kind != "listing" else ""
         return self._brief(f"{self.kind} {self.name!r}{said}")
 
     def document(self) -> Document:
@@ -214,8 +214,9 @@ class Document(Printable):
 
     @property
     def verdict_word(self) -> str:
-        """The verdict of a verification, else the weakest grade in the document."""
-        return self.verdict.value if self.verdict else weakest(self.evidence()).value
+        """The verdict of a verification, else the weakest grade in the document, or of the theorems that it lists."""
+        told: str = self.record.get("verdict", "") or weakest(self.evidence()).value
+        return self.verdict.value if self.verdict else told
 
     @property
     def holds(self) -> bool | None:

@@ -21,7 +21,7 @@ _MASKS = {"none": False, "causal": True}
 _FORMATS = ("float32", "float64", "float16", "bfloat16")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Exploration:
     """The walks of all choices, each a document whose every number was made when the page was.
 
@@ -31,6 +31,9 @@ class Exploration:
     command: str
     choices: Mapping[str, tuple[Text, ...]]
     documents: Mapping[tuple[int, ...], Document]
+
+    def __repr__(self) -> str:
+        return f"<exploration of {len(self.documents)} walks; .html(), .save(path)>"
 
     def html(self) -> str:
         """The page."""

@@ -10,7 +10,7 @@ from typing import Any
 from symattn.attention.inputs import NEEDED, OPTIONAL
 from symattn.attention.positions.fields import Position
 from symattn.errors import InputError
-from symattn.sources.matching import is_place, open_ended
+from symattn.sources.matching import is_place, open_ended, unknown
 from symattn.sources.names import AMBIGUOUS, AROUND, MASKS, OF_POSITIONS, SETTINGS, TILE, meaning, plain
 from symattn.sources.request import Request
 from symattn.sources.signature import bound_keywords, parameters, printed
@@ -181,7 +181,7 @@ class _Agreement:
         if what is not None:
             return Argument(p.name, what, None, positional, required)
         if required:
-            raise self._unknown(p.name)
+            raise unknown(self.label, p.name)
         return None
 
     def _mask(self, name: str, what: str, positional: bool, required: bool) -> Argument | None:
@@ -219,7 +219,7 @@ class _Agreement:
         if what == "past" or (required and what in ("n_q", "n_k", "d_k", "lengths")):
             return Argument(p.name, _COUNTS.get(what, COUNT_K), None, positional, required)
         if required:
-            raise self._unknown(p.name)
+            raise unknown(self.label, p.name)
         return None
 
     def _setting(self, what: str, p: Parameter) -> object:
@@ -230,11 +230,8 @@ class _Agreement:
             return None if by_mask and not required else r.causal and not by_mask
         value = setting(what, required, p.default, r)
         if value is None and required:
-            raise self._unknown(p.name)
+            raise unknown(self.label, p.name)
         return value
-
-    def _unknown(self, name: str) -> InputError:
-        return InputError(f"{self.label}: no value is known for {name}; say --call {name}=VALUE")
 
     def _check_masks(self, arguments: tuple[Argument, ...]) -> None:
         placed = {a.input for a in arguments}

@@ -25,7 +25,12 @@ FORMS = "package.module:function or file.py:function"
 
 
 class CannotRun(SymattnError):
-    """The target cannot be imported, or never finishes being so. The command line exits with 4."""
+    """The target cannot be imported, or never finishes being so. The command line exits with 4.
+
+    >>> from symattn import SymattnError
+    >>> print(CannotRun("attn.py cannot be imported: SyntaxError: '(' was never closed"))
+    attn.py cannot be imported: SyntaxError: '(' was never closed
+    """
 
 
 class BadTarget(InputError):

@@ -104,7 +104,7 @@ class Agreement:
             elif what is not None and self.subject.settings[what] is not None:
                 found.append(Argument(p.name, value=self.subject.settings[what]))
             elif required:
-                raise InputError(f"{self.label}: no value is known for {p.name}; say --call {p.name}=VALUE")
+                raise unknown(self.label, p.name)
         return tuple(found)
 
     def _check_complete(self) -> None:
@@ -132,3 +132,10 @@ def open_ended(found: tuple[Parameter, ...]) -> bool:
 def is_place(p: Parameter) -> bool:
     """Whether every call must fill it, and may do so by position."""
     return p.kind in _PLACED and p.default is Parameter.empty
+
+
+def unknown(label: str, name: str) -> InputError:
+    """The error for a parameter that nobody knows a value for."""
+    return InputError(
+        f"{label}: no value is known for {name}; say --call {name}=VALUE, in Python call={{{name!r}: VALUE}}"
+    )

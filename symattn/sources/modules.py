@@ -120,7 +120,8 @@ def _check(module: Any, slots: tuple[Slot, ...], spec: Attention, label: str) ->
         raise InputError(f"{label} holds two weights that may be {twice}; give one layer of attention alone")
     found = next((getattr(module, n) for n in _HEADS if isinstance(getattr(module, n, None), int)), spec.heads)
     if found != spec.heads:
-        raise InputError(f"{label} has {found} heads, and the specification {spec.heads}; say --heads {found}")
+        told = f"{label} has {found} heads, and the specification {spec.heads}"
+        raise InputError(f"{told}; say --heads {found}, in Python heads={found}")
 
 
 class Held:

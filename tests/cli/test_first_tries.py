@@ -17,7 +17,22 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn import Attention, Document, InputError, Report, Rotary, Verdict, bound, claim, derive, prove, verify, walk
+from symattn import (
+    Attention,
+    Document,
+    InputError,
+    Report,
+    Rotary,
+    Verdict,
+    bound,
+    claim,
+    derive,
+    explore,
+    kind,
+    prove,
+    verify,
+    walk,
+)
 
 X = [[1, 0], ["1/2", 1], [0, "3/2"]]
 EYE = [[1, 0], [0, 1]]
@@ -109,6 +124,17 @@ SPECIFICATIONS = [
 ]
 
 
+def test_what_has_no_evidence_says_none() -> None:
+    assert repr(symattn.exercises()).startswith("<derivation 'exercises'; print it")
+    assert repr(walk(blank="1,2,3,4,5,6,7,8")).startswith("<walk 'eight-step'; print it")
+    assert len(repr(explore({"x": EYE}))) < 80
+
+
+def test_no_room_hides_a_function() -> None:
+    rooms = {path.stem for path in Path(symattn.__file__).parent.iterdir()}
+    assert rooms & {*symattn.__all__} == set()
+
+
 @pytest.mark.parametrize("specification", SPECIFICATIONS, ids=repr)
 def test_representations_are_short_and_are_read_back(specification: Any) -> None:
     names = {name: getattr(symattn, name) for name in symattn.__all__}
@@ -123,6 +149,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a size given twice": (lambda: derive("scaling", d_k=4, dk=4), "d_k is given twice"),
     "a name of no array": (lambda: walk({"x": X, "W_qq": EYE}), "unknown name 'W_qq'. Did you mean 'w_q'?"),
     "an array given twice": (lambda: walk({"x": X, "X": X}), "x is given twice, once as 'X'"),
+    "tokens as a parameter": (lambda: walk(x=X), "mend: walk({'x': …})"),
+    "an array of a kind without lift": (lambda: kind("exact")([[1, 2]]), "mend: symattn.kind('exact').lift(data)"),
+    "floats for exact numbers": (lambda: kind("exact")(np.eye(2)), "mend: symattn.kind('exact').lift(data)"),
     "no arrays": (lambda: walk({}), '"inputs" is missing'),
     "not a number": (lambda: walk({"x": [[float("nan")]]}), "holds nan, which is no number"),
     "too large an array": (lambda: walk({"x": np.zeros((1000, 1000))}), "x is 1000 × 1000, 1000000 entries"),
@@ -151,11 +180,11 @@ def test_what_is_wrong_is_told_in_one_line(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_public_functions_have_an_example() -> None:
-    told = (getattr(symattn, name) for name in symattn.__all__)
-    without = [
-        x.__name__
-        for x in told
-        if ">>> " not in (x.__doc__ or "") and not (isinstance(x, type) and issubclass(x, (Exception, symattn.Verdict)))
-    ]
-    assert without == ["Evidence", "Grade"]
+def without_example(names: list[str]) -> list[str]:
+    return [name for name in names if ">>> " not in (getattr(symattn, name).__doc__ or "")]
+
+
+def test_public_names_have_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert without_example(symattn.__all__) == []
+    monkeypatch.setattr(derive, "__doc__", "Return a document.")
+    assert without_example(symattn.__all__) == ["derive"]

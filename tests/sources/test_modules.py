@@ -249,7 +249,7 @@ def test_what_cannot_be_read_is_refused() -> None:
             target(layer, Request.of(spec, layout="auto"), "layer")
         return str(caught.value)
 
-    assert refusal(own(), Attention()) == "layer has 2 heads, and the specification 1; say --heads 2"
+    assert refusal(own(), Attention()) == "layer has 2 heads, and the specification 1; say --heads 2, in Python heads=2"
     assert "holds mlp.weight (8, 8), which is no projection" in refusal(module(lambda m, x: x, mlp=linear(D, D)))
     assert "no w_k among them" in refusal(module(lambda m, x: x, q_proj=linear(D, D)))
     both = torch.nn.ModuleList([apart(), apart()])

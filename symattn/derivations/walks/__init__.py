@@ -10,7 +10,8 @@ from os import PathLike
 from typing import Any
 
 from symattn.arrays import FLOATING
-from symattn.attention.notation import SIZES
+from symattn.attention.notation import ARRAYS, SIZES
+from symattn.attention.spec import descriptions
 from symattn.derivations import examples
 from symattn.derivations.sheets import sheet as sheets
 from symattn.derivations.sheets.fields import changed, typed, written
@@ -66,6 +67,7 @@ def walk(
     >>> walk("eight-step", query=2, dtype="float16")
     <walk 'eight-step': checked; print it, or .latex(), .markdown(), .html(), .json(), .save(path)>
     """
+    _check_arrays(fields)
     _check_words(dtype, rounding, query, all)
     sheet = sheet_of(source)
     named = source if isinstance(source, str) else "" if isinstance(source, Mapping) else os.fspath(source)
@@ -133,6 +135,14 @@ def with_fields(sheet: Sheet, fields: dict[str, Any]) -> Sheet:
     attention = overridden(sheet.attention, fields)
     same = replace(attention, stabilised=sheet.attention.stabilised) == sheet.attention
     return replace(sheet, attention=attention, printed=sheet.printed if same else None)
+
+
+def _check_arrays(fields: Iterable[str]) -> None:
+    """Raise InputError for arrays that are given beside the source, as in ``walk(x=…)``."""
+    arrays = [name for name in fields if name in ARRAYS and name not in descriptions()]
+    if arrays:
+        inner = ", ".join(f"{name!r}: …" for name in arrays)
+        raise InputError(f"arrays are given together, as the source of the walk; mend: walk({{{inner}}})")
 
 
 def _check_words(dtype: str, rounding: str | None, query: int | None, every: bool) -> None:
