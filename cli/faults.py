@@ -9,6 +9,7 @@ import click
 from .errors import Status, say
 from .groups import Grouped
 from .output import Output, options
+from .progress import progress
 
 
 @click.group("faults", short_help="Mistakes of attention code, as data for any tool.")
@@ -73,7 +74,9 @@ def run(name: str | None, seed: int | None, path: str | None, every: bool, force
             raise click.UsageError(f"{path}: a file of NumPy ends in .npz.")
         files.write(Path(path), export.packed(corpus.sample(faults[0], seed or 0)), force)
         return Status.HOLDS
-    return Output(form).emit(compared(map(found, faults)))
+    with progress("running faults"):
+        document = compared(map(found, faults))
+    return Output(form).emit(document)
 
 
 @command.command("export", cls=Grouped)

@@ -82,6 +82,8 @@ def test_the_block_of_keys_queries_and_features_sums_to_the_output() -> None:
 
 def test_bank_in_its_context(run) -> None:
     told = " ".join(run("walk", "bank", "--query", "2", "--step", "7").stdout.split())
+    by_title = " ".join(run("walk", "money bank grows", "--query", "2", "--step", "7").stdout.split())
+    assert by_title == told.replace("walk bank", "walk 'money bank grows'")
     assert "a weighted mean of the values: y_bank" in told
     output = walk("money-bank-grows").record["steps"][-1]
     bank = np.array(output["decimal"][1], float)

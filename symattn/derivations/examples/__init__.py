@@ -39,7 +39,7 @@ def names() -> dict[str, str]:
 
 def find(word: str) -> str | None:
     """The name of the example that ``word`` names, or None."""
-    return _words().get(word.lower())
+    return _words().get(word.lower().replace(" ", "-"))
 
 
 def load(name: str) -> Sheet:
