@@ -1,73 +1,91 @@
-// node browser.mjs CHROMIUM walk.html explore.html: what a browser makes of the two pages, as one line of JSON.
+// node browser.mjs CHROMIUM read|explore PAGE…: what a browser makes of each page, a line of JSON for each.
 import { pathToFileURL } from 'node:url';
 import puppeteer from 'puppeteer-core';
 
-const [executablePath, walk, explore] = process.argv.slice(2);
-const browser = await puppeteer.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+const [executablePath, wish, ...paths] = process.argv.slice(2);
+const WIDTHS = { desktop: 1200, phone: 390 };
 
-// A page as it opens, with what went wrong on it and what it asked the network for.
-async function open(path, width) {
-  const page = await browser.newPage(), wrong = [], asked = [];
+// A page as it opens, with what went wrong on it, what it asked for, and the first paint of the fastest of three loads.
+async function open(browser, path, width) {
+  const page = await browser.newPage(), wrong = [], asked = new Set(), paints = [];
   page.on('pageerror', error => wrong.push(String(error)));
   page.on('console', line => { if (line.type() === 'error') wrong.push(line.text()); });
-  page.on('request', request => asked.push(request.url()));
+  page.on('request', request => asked.add(request.url()));
   await page.setViewport({ width, height: 900 });
-  await page.goto(pathToFileURL(path).href);
-  return { page, wrong, asked };
+  for (let i = 0; i < 3; i++) {
+    await page.goto(pathToFileURL(path).href);
+    paints.push(await page.evaluate(() => new Promise(found => {
+      new PerformanceObserver(list => found(list.getEntriesByName('first-contentful-paint')[0].startTime))
+        .observe({ type: 'paint', buffered: true });
+    })));
+  }
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  return { page, told: { wrong, asked: [...asked], wide, paint: Math.min(...paints) } };
 }
 
-// Boxes of formulas: how large each is, and where the parts of each fraction lie.
-const laidOut = page => page.evaluate(() => {
+// Boxes [x, y, width, height] of the formulas that are seen, and of the parts of fractions, matrices and roots.
+const boxes = page => page.evaluate(() => {
   const box = at => { const b = at.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; };
   const seen = [...document.querySelectorAll('math')].filter(at => at.checkVisibility());
-  return {
-    formulas: seen.map(box),
-    fractions: seen.flatMap(at => [...at.querySelectorAll('mfrac')].map(f => [f, ...f.children].map(box))),
-    rows: seen.flatMap(at => [...at.querySelectorAll('mtable')].map(t => [...t.rows ?? t.children].map(box))),
-    roots: seen.flatMap(at => [...at.querySelectorAll('msqrt')].map(r => [r, r.firstElementChild].map(box))),
-    wide: document.documentElement.scrollWidth - innerWidth,
-  };
+  const parts = name => seen.flatMap(at => [...at.querySelectorAll(name)].map(x => [x, ...x.children].map(box)));
+  return { formulas: seen.map(box), fractions: parts('mfrac'), matrices: parts('mtable'), roots: parts('msqrt') };
 });
+
+// What a reader can do on the page: choose the form of an array, close and open a part, copy a formula.
+async function handled(page) {
+  const forms = () => page.evaluate(() => {
+    const at = [...document.querySelectorAll('.forms')].find(x => x.querySelectorAll('.form').length > 1);
+    return at ? [...at.querySelectorAll('.form')].map(x => x.checkVisibility()) : [];
+  });
+  const part = () => page.$eval('details:has(> summary > h2)', at => at.lastElementChild.checkVisibility());
+  const found = { forms: [await forms()], part: [await part()] };
+  if (found.forms[0].length) {
+    await page.click('.forms label:nth-of-type(2)');
+    found.forms.push(await forms());
+  }
+  for (let i = 0; i < 2; i++) {
+    await page.click('details > summary > h2');
+    found.part.push(await part());
+  }
+  found.copied = await page.evaluate(() => document.querySelectorAll('[data-tex]').length);
+  found.buttons = await page.evaluate(() => document.querySelectorAll('button.copy').length);
+  return found;
+}
 
 // What is chosen, which walk is seen, and its words.
 const state = page => page.evaluate(() => {
-  const form = document.querySelector('.choose'), seen = [...document.querySelectorAll('[data-choice]')];
-  const shown = seen.filter(at => at.checkVisibility());
+  const seen = [...document.querySelectorAll('[data-choice]')].filter(at => at.checkVisibility());
   return {
-    chosen: Object.fromEntries(new FormData(form)),
-    focus: document.activeElement.name ?? null,
-    seen: shown.map(at => at.dataset.choice),
-    text: shown.map(at => at.textContent).join(''),
-    live: shown.every(at => at.ariaLive === 'polite'),
+    chosen: [...new FormData(document.querySelector('.choose')).values()].join(' '),
+    focus: document.activeElement.name ?? '',
+    seen: seen.map(at => at.dataset.choice),
+    text: seen.map(at => at.textContent).join(''),
+    live: seen.every(at => at.ariaLive === 'polite'),
   };
 });
 
-async function explored(width) {
-  const { page, wrong, asked } = await open(explore, width);
-  const first = await state(page), keys = [];
-  const fields = await page.$$eval('.choose fieldset', all => all.map(at => at.querySelectorAll('input').length));
+// By keys alone through every choice of every row of buttons.
+async function explored(page) {
+  const states = [await state(page)];
+  const rows = await page.$$eval('.choose fieldset', all => all.map(at => at.querySelectorAll('input').length));
   await page.keyboard.press('Tab');
-  for (const values of fields) {
+  for (const values of rows) {
     for (let i = 1; i < values; i++) {
       await page.keyboard.press('ArrowRight');
-      keys.push(await state(page));
+      states.push(await state(page));
     }
     await page.keyboard.press('Tab');
   }
-  return { first, keys, wrong, asked, wide: (await laidOut(page)).wide };
+  return { states };
 }
 
-async function walked(width) {
-  const { page, wrong, asked } = await open(walk, width);
-  const found = { ...await laidOut(page), wrong, asked };
-  const form = '.forms label:last-of-type', forms = await page.$$eval('.forms', all => all.length);
-  const before = await page.$eval('.forms', at => [...at.querySelectorAll('.form')].map(f => f.checkVisibility()));
-  await page.click(form);
-  const after = await page.$eval('.forms', at => [...at.querySelectorAll('.form')].map(f => f.checkVisibility()));
-  const paint = await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null);
-  return { ...found, forms, before, after, paint };
+const browser = await puppeteer.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+for (const path of paths) {
+  for (const [device, width] of Object.entries(WIDTHS)) {
+    const { page, told } = await open(browser, path, width);
+    const more = wish === 'explore' ? await explored(page) : { ...await boxes(page), ...await handled(page) };
+    console.log(JSON.stringify({ path, device, ...told, ...more }));
+    await page.close();
+  }
 }
-
-const told = { walk: await walked(1200), phone: await walked(390), explore: await explored(1200), small: await explored(390) };
-console.log(JSON.stringify(told));
 await browser.close();

@@ -1,0 +1,152 @@
+"""Pages in a browser: formulas are drawn, arrays have forms, and the page to explore is used by keys alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import symattn
+from symattn.document import model as md
+from symattn.document.notation import Node
+from symattn.document.text import text
+from tests.shown import node
+
+pytestmark = pytest.mark.browser
+
+MOST = 1_500_000  # bytes of a page to explore
+SLOWEST = 1000.0  # milliseconds until something is seen
+SCALES = {"0": 1, "1": None, "2": "1/d_k"}
+FORMATS = {"0": "float32", "1": "float64", "2": "float16", "3": "bfloat16"}
+Box = tuple[float, float, float, float]
+
+
+def told(wish: str, pages: Iterable[str], folder: Path) -> list[dict[str, Any]]:
+    """What Chromium says of the pages, each on a desktop and on a phone."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    assert chromium, "Chromium is missing"
+    paths = []
+    for number, page in enumerate(pages):
+        paths.append(str(folder / f"{number}.html"))
+        Path(paths[-1]).write_text(page, encoding="utf-8")
+    found = node.run("browser.mjs", chromium, wish, *paths)
+    assert len(found) == 2 * len(paths)
+    return found
+
+
+def faults(seen: Mapping[str, Any]) -> list[str]:
+    """What is wrong with any page: errors, what it loads, how wide it is, how late it is seen."""
+    found = list(seen["wrong"])
+    found += [f"it loads {other}" for other in seen["asked"] if not other.endswith(Path(seen["path"]).name)]
+    found += ["it is wider than the screen"] if seen["wide"] > 0 else []
+    return found + (["it is seen late"] if seen["paint"] > SLOWEST else [])
+
+
+def undrawn(seen: Mapping[str, Any]) -> list[str]:
+    """Formulas that the browser did not draw as such."""
+    found = [f"no {kind}" for kind in ("formulas", "fractions", "matrices") if not seen[kind]]
+    found += ["a formula of no size" for box in seen["formulas"] if box[2] < 3 or box[3] < 5]
+    found += ["a fraction in one line" for whole, top, low in seen["fractions"] if not over(whole, top, low)]
+    found += ["rows beside each other" for _, *rows in seen["matrices"] if not stacked(rows)]
+    return found + ["a root without its sign" for whole, body in seen["roots"] if body[0] - whole[0] < 4]
+
+
+def over(whole: Box, top: Box, low: Box) -> bool:
+    """Whether one part stands above the other with room for the bar, and both are in the middle."""
+    between = top[1] + top[3] <= low[1] <= whole[1] + whole[3]
+    return between and all(abs(x[0] + x[2] / 2 - whole[0] - whole[2] / 2) < 1 for x in (top, low))
+
+
+def stacked(rows: list[Box]) -> bool:
+    """Whether rows stand under each other, from one left edge on."""
+    return all(abs(a[0] - b[0]) < 1 and a[1] + a[3] <= b[1] + 1 for a, b in pairwise(rows))
+
+
+@pytest.fixture(scope="module")
+def pages() -> list[str]:
+    return [symattn.walk("eight-step").html(), symattn.walk("cross", why=True).html(), symattn.derive("shift").html()]
+
+
+def test_formulas_are_drawn(pages: list[str], tmp_path: Path) -> None:
+    read = told("read", [*pages[:2], symattn.derive("scaling", dk=4).html()], tmp_path)
+    assert [fault for seen in read for fault in faults(seen)] == []
+    assert [fault for seen in read[:4] for fault in undrawn(seen)] == []
+    assert read[4]["roots"]
+    assert set(undrawn(read[4])) <= {"no matrices"}
+
+
+def test_a_page_is_handled(pages: list[str], tmp_path: Path) -> None:
+    for seen in told("read", pages, tmp_path):
+        assert seen["part"] == [True, False, True]
+        assert seen["buttons"] == seen["copied"]
+        before, *after = seen["forms"]
+        assert before[:1] == [True][: len(before)]
+        assert sum(before) == min(len(before), 1)
+        assert [[i for i, visible in enumerate(x) if visible] for x in after] == [[1]] * len(after)
+
+
+def test_what_is_not_drawn_is_found(pages: list[str], tmp_path: Path) -> None:
+    spoiled = {
+        "no fractions": ("mfrac>", "mrow>"),
+        "a fraction in one line": ("</style>", "mfrac{display:inline-flex}</style>"),
+        "rows beside each other": ("</style>", "mtr{display:inline}</style>"),
+        "a formula of no size": ("</style>", ".symattn math{font-size:0!important}</style>"),
+    }
+    assert all(right in pages[0] for right, _ in spoiled.values())
+    read = told("read", [pages[0].replace(*change) for change in spoiled.values()], tmp_path)
+    for fault, seen in zip(spoiled, read[::2], strict=True):
+        assert fault in undrawn(seen)
+
+
+def test_the_page_to_explore_by_keys(tmp_path: Path) -> None:
+    page = symattn.explore("eight-step").html()
+    assert len(page.encode()) <= MOST
+    for seen in told("explore", [page], tmp_path):
+        assert faults(seen) == []
+        assert misled(seen["states"]) == []
+
+
+def test_a_page_that_misleads_is_found(tmp_path: Path) -> None:
+    page = symattn.explore("eight-step").html()
+    deaf = page.replace("addEventListener('change', choose)", "addEventListener('nothing', choose)")
+    swapped = page.replace('data-choice="1 0 0"', 'data-choice="x"').replace('"2 0 0"', '"1 0 0"')
+    swapped = swapped.replace('data-choice="x"', 'data-choice="2 0 0"')
+    for seen in told("explore", [deaf, swapped], tmp_path):
+        assert misled(seen["states"])
+
+
+def misled(states: list[dict[str, Any]]) -> list[str]:
+    """Choices after which another walk is seen, or other numbers than symattn's own."""
+    found = [] if [s["chosen"] for s in states] == BY_KEYS else ["keys do not reach every choice"]
+    for at in states:
+        if at["seen"] != [at["chosen"]] or not at["live"]:
+            found.append(f"at {at['chosen']}: seen is {at['seen']}")
+        lacking = [n for n in numbers(at["chosen"]) if n not in at["text"].replace("−", "-")]
+        found += [f"at {at['chosen']}: no {n}" for n in lacking]
+    return found
+
+
+BY_KEYS = ["0 0 0", "1 0 0", "2 0 0", "2 1 0", "2 1 1", "2 1 2", "2 1 3"]
+
+
+def numbers(chosen: str) -> list[str]:
+    """The digits of every array in the floating format, row after row, from a walk of their own."""
+    scale, causal, dtype = chosen.split()
+    walk = symattn.walk("eight-step", scale=SCALES[scale], causal=causal == "1", dtype=FORMATS[dtype])
+    arrays = [b for b in walk.blocks if isinstance(b, md.Values)]
+    kept = [a.others[FORMATS[dtype]] for a in arrays if FORMATS[dtype] in a.others]
+    assert kept
+    return ["".join(digits(array)) for array in kept]
+
+
+def digits(array: Any) -> Iterator[str]:
+    """The entries of an array as they are read."""
+    if isinstance(array, tuple):
+        for part in array:
+            yield from digits(part)
+    else:
+        yield text(array).replace("−", "-") if isinstance(array, Node) else array
