@@ -46,9 +46,15 @@ def _cause(call: Call, intent: Intent | Unknown, given: Judgement) -> str:
     if isinstance(intent, Unknown):
         return cause(call.given, None, call.got, call.arithmetic)
     same = not intent.setting.differing(call.given).any()
-    if given.legal or same:
-        return cause(intent.setting, intent.masking, call.got, call.arithmetic)
+    if given.legal or same or given.sure == "unknown":
+        return cause(intent.setting, intent.masking, call.got, call.arithmetic) or _lost(call.given, intent.setting)
     return cause(call.given, None, call.got, call.arithmetic)
+
+
+def _lost(given: Setting, meant: Setting) -> str:
+    """How many queries are left without a key that they should have, in words."""
+    lost = given.empty() & ~meant.empty()
+    return f"the mask of the call leaves {int(lost.sum())} of {lost.size} queries no key at all" if lost.any() else ""
 
 
 def _open(right: Setting, intent: Intent | Unknown, got: Floats, arithmetic: Arithmetic) -> Iterator[str]:

@@ -22,7 +22,8 @@ class Masking:
 
     The keys are the last ``n_k`` tokens where there are fewer than ``total`` (a window's cache keeps no others), else
     the first ones, and places after them that a static cache has in store. ``keep`` (b, total) is False for padding,
-    ``documents`` (b, total) labels packed documents. ``spec`` says what goes by places.
+    ``documents`` (b, total) labels packed documents. ``spec`` says what goes by places; ``crossed`` that queries are
+    other tokens than keys.
     """
 
     spec: Attention
@@ -32,10 +33,17 @@ class Masking:
     total: int
     keep: Mask | None = None
     documents: NDArray[np.int64] | None = None
+    crossed: bool = False
 
     def allowed(self) -> Mask:
         """(b or 1, 1, r, n_k)."""
         return self._with(visible(self.spec, self.rows, self.n_q, self.total) if self._by_places() else None, self.keep)
+
+    def of_padding(self) -> Mask:
+        """Which of the queries are padding, (b or 1, r): what they give is of no account."""
+        if self.keep is None or self.crossed:
+            return np.zeros((1, len(self.rows)), dtype=bool)
+        return ~self.keep[:, [self.total - self.n_q + i for i in self.rows]]
 
     def mistakes(self) -> Iterator[tuple[str, Mask]]:
         """Known mistakes in such a mask, in words."""

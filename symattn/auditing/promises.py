@@ -86,7 +86,8 @@ def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
     masking = _masking(call, promise, context)
     biased = spec.bias or not isinstance(spec.position, Rotary | None)
     k, v = _keys(given, spec)
-    allowed = masking.allowed()
+    left_out = given.empty() & masking.of_padding()[:, None]  # some calls give queries of padding no key at all
+    allowed = masking.allowed() & ~left_out[..., None]
     scale_given = given.scale == 1 and (promise.scaled_before or call.via == "operators")
     setting = Setting(
         given.q,
@@ -98,15 +99,13 @@ def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
         allowed=None if allowed.all() else allowed,
         bias=given.bias if biased else None,
     )
-    if "flash" in call.via and (given.empty() & ~setting.empty()).any():
-        raise Unknown("flash leaves out the queries of padding, and what it should give for them is not known")
     return Intent(setting, masking, scale_given and promise.spec.scale != 1)
 
 
 def _masking(call: Call, promise: Promise, context: Context) -> Masking:
     if promise.kind == "cross":
         keep = context.padding("encoder_attention_mask", call.n_k)
-        return Masking(Attention(), call.rows, call.n_q, call.n_k, call.n_k, _fitting(keep, call))
+        return Masking(Attention(), call.rows, call.n_q, call.n_k, call.n_k, _fitting(keep, call), crossed=True)
     total = context.past + call.n_q
     keep = context.padding("attention_mask", total)
     documents = context.documents(total) if keep is None and not context.past else None

@@ -75,7 +75,7 @@ class Setting:
         return ~np.broadcast_to(self.allowed.any(axis=-1), self.q.shape[:3])
 
     def alike(self, other: Setting) -> bool:
-        """Whether both say the same of the same queries; rows without any key are of no account."""
+        """Whether both say the same of the same queries; rows without any key here are of no account."""
         numbers = _close(self.scale, other.scale) and _close(self.softcap, other.softcap)
         return (
             numbers
@@ -88,10 +88,9 @@ class Setting:
         )
 
     def differing(self, other: Setting) -> Mask:
-        """Scores that one of both masks forbids and the other does not, (b, h, r, n)."""
+        """Scores that one of both masks forbids and the other does not, (b, h, r, n), in rows that have a key here."""
         mine, theirs = (self.whole(np.ones((), bool) if s.allowed is None else s.allowed) for s in (self, other))
-        some = ~(self.empty() | other.empty())[..., None]
-        return np.asarray((mine != theirs) & some)
+        return np.asarray((mine != theirs) & ~self.empty()[..., None])
 
     def with_mask(self, allowed: Mask | None) -> Setting:
         """The same under another mask."""

@@ -1,4 +1,4 @@
-"""Tiny models of twelve families with random weights: two layers, a few hundred numbers to a matrix."""
+"""Tiny models of families with random weights: two layers, a few hundred numbers to a matrix."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 _COMMON = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _GROUPED = {**_COMMON, "num_key_value_heads": 2}
+_BY_TYPES = {"head_dim": 8, "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
+_HALF = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}}
 #: Class of the model, class of its configuration, fields.
 FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", _GROUPED),
@@ -46,9 +48,27 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
          "eos_token_id": 2, "decoder_start_token_id": 1},
     ),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**_GROUPED, "head_dim": 8}),
+    "gemma3_text": (
+        "Gemma3ForCausalLM", "Gemma3TextConfig",
+        {**_GROUPED, **_BY_TYPES, "query_pre_attn_scalar": 8},
+    ),
+    "cohere2": ("Cohere2ForCausalLM", "Cohere2Config", {**_GROUPED, **_BY_TYPES}),
+    "granite": ("GraniteForCausalLM", "GraniteConfig", {**_GROUPED, "attention_multiplier": 0.4}),
+    "smollm3": ("SmolLM3ForCausalLM", "SmolLM3Config", {**_GROUPED, "no_rope_layers": [1, 0], "pad_token_id": 0}),
+    "stablelm": ("StableLmForCausalLM", "StableLmConfig", {**_GROUPED, **_HALF}),
+    "glm": ("GlmForCausalLM", "GlmConfig", {**_GROUPED, **_HALF, "head_dim": 8, "pad_token_id": 0}),
+    "ernie4_5": ("Ernie4_5ForCausalLM", "Ernie4_5Config", {**_GROUPED, "head_dim": 8}),
+    "gpt_neo": (
+        "GPTNeoForCausalLM", "GPTNeoConfig",
+        {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "intermediate_size": 32, "window_size": 6,
+         "attention_types": [[["global", "local"], 1]], "max_position_embeddings": 64},
+    ),
+    "biogpt": ("BioGptForCausalLM", "BioGptConfig", _COMMON),
+    "electra": ("ElectraModel", "ElectraConfig", {**_COMMON, "embedding_size": 32}),
+    "distilbert": ("DistilBertModel", "DistilBertConfig", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 32}),
 }  # fmt: skip
 HALVES = ("t5", "whisper")
-CACHED = tuple(name for name in FAMILIES if name not in (*HALVES, "deberta-v2"))
+CACHED = tuple(name for name in FAMILIES if name not in (*HALVES, "deberta-v2", "electra", "distilbert"))
 
 
 def made(name: str, dtype: Any, implementation: str = "eager", seed: int = 0) -> Any:
