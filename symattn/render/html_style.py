@@ -46,7 +46,8 @@ font:400 1rem/1.5 Charter,'Bitstream Charter','Sitka Text',Cambria,Georgia,serif
 .symattn code,.symattn pre{{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:.87em}}
 .symattn pre{{background:var(--sa-tint);padding:.7rem 1rem;overflow-x:auto}}
 .symattn .wide{{overflow-x:auto;margin:.8rem 0}}
-.symattn table{{border-collapse:collapse}}.symattn td,.symattn th{{padding:.2rem .7rem;
+.symattn table{{border-collapse:collapse;margin:0;color:inherit;font-size:inherit}}
+.symattn.symattn tbody tr{{background:none}}.symattn.symattn td,.symattn.symattn th{{padding:.2rem .7rem;
 vertical-align:baseline;text-align:left}}
 .symattn .steps td:first-child{{color:var(--sa-mute);padding-left:0}}
 .symattn .steps td:last-child{{font-size:.87rem;color:var(--sa-mute);padding-left:1.5rem;min-width:11rem}}
@@ -55,8 +56,8 @@ vertical-align:baseline;text-align:left}}
 .symattn .steps td:nth-child(3){{padding-left:.2rem}}
 .symattn .result .steps td:first-child,.symattn .result .steps td:last-child{{color:inherit;font-size:1rem}}
 .symattn .data th{{font-weight:400;color:var(--sa-mute);font-size:.87rem;border-bottom:1px solid var(--sa-rule)}}
-.symattn .left{{text-align:left}}.symattn .right{{text-align:right}}.symattn .centre{{text-align:center}}
-.symattn .shaded,.symattn .result{{background:var(--sa-tint)}}
+.symattn.symattn .left{{text-align:left}}.symattn.symattn .right{{text-align:right}}
+.symattn.symattn .centre{{text-align:center}}.symattn.symattn .shaded,.symattn .result{{background:var(--sa-tint)}}
 .symattn .result{{padding:.6rem 1rem;margin:1rem 0;border-left:2px solid var(--sa-rule)}}
 .symattn aside{{border-left:2px solid var(--sa-rule);padding-left:1rem;margin:1rem 0;max-width:42em}}
 .symattn figure{{margin:1.2rem 0}}.symattn dt{{font-weight:600;float:left;clear:left;margin-right:.7rem}}
@@ -84,7 +85,8 @@ position:absolute;margin-left:.4rem}}
 @media print{{.symattn{{max-width:none}}.symattn .copy,.symattn .forms label{{display:none}}
 .symattn .forms input~.form{{display:block}}.symattn .wide{{overflow:visible}}}}
 """.strip()
-"""The rules of every page; each speaks of what is within ``.symattn`` alone, so that a fragment changes no other.
+"""The rules of every page; each speaks of what is within ``.symattn`` alone, so that a fragment changes no other. Where
+the class is named twice, the rule outweighs those that notebooks have for tables.
 
 A fragment is light, and dark in a page that says so: by ``data-theme``, ``dark`` or ``auto``, as themes of Sphinx do,
 or as dark notebooks do. One without a title, such as an array, takes no more room than it needs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from symattn.document.printable import Shown
 from symattn.render.html_style import STYLE
 from symattn.render.markdown import prose
 from tests.render.test_html import Page
+from tests.render.test_latex_compiles import compiled
 
 THIRDS = [[1, 2, 0], [0, "1/3", 1]]
 EXACT = kind("exact").lift(THIRDS)
@@ -179,3 +181,16 @@ def test_a_document_without_evidence_claims_none() -> None:
     assert repr(empty).startswith("<derivation 'x'; print it")
     step = md.Steps((md.Step(md.Node(), evidence=Evidence(Grade.PROVED)),))
     assert repr(md.Document("derivation", "x", ("x",), (step,))).startswith("<derivation 'x': proved;")
+
+
+@pytest.mark.latex
+def test_latex_of_all_displays_compiles_in_one_article(tmp_path: Path) -> None:
+    shown = [f"\\section{{}}\n{make()._repr_latex_()}" for make in (ARRAYS | OTHERS).values()]
+    head = "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage{amsmath,amssymb,graphicx}\n"
+    compiled(head + "\n".join(("\\begin{document}", *shown, "\\end{document}")), tmp_path)
+
+
+@pytest.mark.latex
+def test_a_display_that_does_not_compile_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="!"):
+        compiled("\\documentclass{article}\n\\begin{document}\n⋯\n\\end{document}\n", tmp_path)
