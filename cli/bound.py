@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,8 +14,6 @@ from .groups import Grouped
 from .output import Output, given, options
 from .progress import progress
 from .variants import specified, variants
-
-INPUTS = ("normal", "bounded")
 
 
 def wholes(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -35,6 +34,13 @@ def words(context: click.Context, parameter: click.Parameter, text: str | None) 
     return None if text is None else tuple(part.strip() for part in text.split(","))
 
 
+def path(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """A file; the two words that once stood here say what to write instead."""
+    if text in ("normal", "bounded") and not Path(text).exists():
+        raise click.BadParameter(f"{text!r} is no file; mend: leave it out, and say --largest X for bounded entries.")
+    return text
+
+
 @click.command("bound", cls=Grouped, short_help="How far may correct code be off? The tolerance to write down, proved.")
 @click.option("--n", default="1024", callback=wholes, help="Number of keys, or several: 256,1024; by default 1024.")
 @click.option("--dk", default="64", callback=wholes, help="d_k, or several: 64,128; by default 64.")
@@ -44,9 +50,10 @@ def words(context: click.Context, parameter: click.Parameter, text: str | None) 
 )
 @click.option("--accumulate", metavar="FORMAT", help="Arithmetic of sums: float32, fp32-truncated, fp22, ...")
 @click.option("--tile", type=click.IntRange(1), metavar="KEYS", help="Keys come in such tiles, one after another.")
-@click.option("--inputs", type=Choice(INPUTS), default="normal", help="Entries from N(0, 1), or of at most --largest.")
-@click.option("--largest", type=float, default=1.0, metavar="X", help="The largest entry of bounded inputs.")
-@click.option("--input", "file", metavar="FILE", help="An npz file of q, k, v, ...: the bound of each element.")
+@click.option("--largest", type=float, metavar="X", help="Entries of at most X; by default they are from N(0, 1).")
+@click.option(
+    "--inputs", "--input", callback=path, metavar="FILE", help="An npz file of q, k, v, ...: the bound of each element."
+)
 @click.option("--compare/--no-compare", default=True, help="Try what other tolerances accept and refuse.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the inputs of that comparison.")
 @click.option("--alpha", type=float, default=1e-9, metavar="P", help="That a right output exceeds the sharp tolerance.")
@@ -59,12 +66,12 @@ def command(output: Output, **wishes: Any) -> int:
     \b
     symattn bound --n 4096 --dk 128 --dtype bfloat16 --contract fused
     symattn bound --n 256,1024,4096 --dk 64,128 --dtype fp32,fp16,bf16
-    symattn bound --input qkv.npz --dtype float16 --causal
+    symattn bound --inputs qkv.npz --dtype float16 --causal
     """
     from symattn.verification.tolerances.command import Wish, document
 
     told = {**given(wishes), **chosen(wishes)}
-    names = ("n", "dk", "dtype", "contract", "accumulate", "tile", "inputs", "largest", "file", "seed", "alpha")
+    names = ("n", "dk", "dtype", "contract", "accumulate", "tile", "inputs", "largest", "seed", "alpha")
     own = {name: told.pop(name, wishes[name]) for name in names if wishes[name] is not None}
     compare = told.pop("compare", False)
     spec, _ = specified(told)

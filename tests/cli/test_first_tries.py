@@ -33,6 +33,7 @@ from symattn import (
     verify,
     walk,
 )
+from symattn_cli.main import main
 
 X = [[1, 0], ["1/2", 1], [0, "3/2"]]
 EYE = [[1, 0], [0, 1]]
@@ -188,3 +189,18 @@ def test_public_names_have_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without_example(symattn.__all__) == []
     monkeypatch.setattr(derive, "__doc__", "Return a document.")
     assert without_example(symattn.__all__) == ["derive"]
+
+
+def test_what_a_bound_is_for_has_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(*words: str) -> float:
+        assert main(["bound", *words, "--no-compare", "-f", "json"]) == 0
+        value: float = json.loads(capsys.readouterr().out)["value"]
+        return value
+
+    file = str(tmp_path / "qkv.npz")
+    np.savez(file, q=np.eye(3), k=np.eye(3), v=np.eye(3))
+    assert told("--inputs", file) == told("--input", file) == bound(inputs=file).value
+    assert told("--n", "16", "--dk", "4", "--largest", "3") == bound(n=16, d_k=4, largest=3).value
+    assert told("--n", "16", "--dk", "4") == bound(n=16, d_k=4).value != bound(n=16, d_k=4, largest=3).value
+    assert main(["bound", "--inputs", "bounded", "--largest", "4"]) == 2
+    assert "mend: leave it out, and say --largest X" in " ".join(capsys.readouterr().err.split())

@@ -29,24 +29,18 @@ class Wish:
     contract: Contract = USUAL
     accumulate: str | None = None
     tile: int | None = None
-    inputs: str = "normal"
-    largest: float = 1.0
-    file: str | None = None
+    inputs: str | None = None
+    largest: float | None = None
     seed: int = 0
     alpha: float = ALPHA
     compare: bool = True
     spec: Attention = _USUAL
 
-    @property
-    def largest_entry(self) -> float | None:
-        """The largest entry of bounded inputs."""
-        return self.largest if self.inputs != "normal" else None
-
 
 def document(wish: Wish, command: str) -> Document:
     """For inputs, for one size, or a table of several. Raises ``InputError``."""
-    if wish.file is not None and len(wish.dtype) > 1:
-        raise InputError(f"--input goes with one --dtype, not with {', '.join(wish.dtype)}")
+    if wish.inputs is not None and len(wish.dtype) > 1:
+        raise InputError(f"--inputs goes with one --dtype, not with {', '.join(wish.dtype)}")
     found = list(_found(wish, command))
     if len(found) > 1:
         return telling.table([one.asked for one in found if isinstance(one.asked, Beforehand)], command)
@@ -61,8 +55,8 @@ def _found(wish: Wish, command: str) -> Iterator[Tolerance]:
         "alpha": wish.alpha,
         "command": command,
     }
-    if wish.file is not None:
-        yield bound(wish.spec, wish.file, wish.dtype[0], **how)
+    if wish.inputs is not None:
+        yield bound(wish.spec, wish.inputs, wish.dtype[0], **how)
         return
     lines = len(wish.n) * len(wish.dk) * len(wish.dtype)
     if lines > _MOST:
@@ -70,4 +64,4 @@ def _found(wish: Wish, command: str) -> Iterator[Tolerance]:
     for dtype in wish.dtype:
         for d_k in wish.dk:
             for n in wish.n:
-                yield bound(wish.spec, None, dtype, n=n, d_k=d_k, largest=wish.largest_entry, **how)
+                yield bound(wish.spec, None, dtype, n=n, d_k=d_k, largest=wish.largest, **how)

@@ -79,7 +79,7 @@ def _before(asked: Beforehand, sharp: Sharp | None) -> Iterator[Block]:
     yield Caveat(
         (
             "The bound is for the worst inputs and the worst roundings: typical errors are far smaller. For inputs that"
-            " are known, --input gives the bound of each element, which is smaller too.",
+            " are known, --inputs gives the bound of each element, which is smaller too.",
         )
     )  # fmt: skip
 
