@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from symattn.auditing.provenance import Known, Node, Scores, Weights, forbids, number
+from symattn.auditing.provenance import Exponentials, Known, Node, Scores, Sums, Weights, forbids, number
 
 Rule = Callable[[Known, Any, Any], Node | None]
 
 #: Operators with no rule of their own whose result holds the entries of their first argument, in the same order.
 SAME = ("clone", "_to_copy", "contiguous", "detach", "alias", "_unsafe_view", "view", "reshape")
+
+
+EXPONENTIALS = ("exp", "exp_")
 
 
 def _scores(known: Known, x: Any) -> Scores | None:
@@ -39,7 +42,7 @@ def _scaled(known: Known, args: Any, kwargs: Any, inverse: bool = False) -> Node
         x, y = y, x
     factor = number(y)
     node = known.get(x)
-    if factor is None or node is None or (inverse and not factor):
+    if factor is None or not isinstance(node, (Scores, Weights)) or (inverse and not factor):
         return None
     if isinstance(node, Weights):
         return node if factor == 1 else replace(node, scores=None, reason="its weights are multiplied by a number")
@@ -47,6 +50,9 @@ def _scaled(known: Known, args: Any, kwargs: Any, inverse: bool = False) -> Node
 
 
 def _divided(known: Known, args: Any, kwargs: Any) -> Node | None:
+    above, below = known.get(args[0]), known.get(args[1])
+    if isinstance(above, Exponentials) and isinstance(below, Sums) and below.of is above:
+        return Weights(above.scores, above.softmax) if args[1].shape == (*args[0].shape[:-1], 1) else None
     return _scaled(known, args, kwargs, inverse=True)
 
 
@@ -90,6 +96,19 @@ def _chosen(known: Known, args: Any, kwargs: Any) -> Node | None:
     return None
 
 
+def _summed(known: Known, args: Any, kwargs: Any) -> Node | None:
+    x, node = args[0], known.get(args[0])
+    axes = [axis % x.ndim for axis in (args[1] if len(args) > 1 else kwargs.get("dim")) or range(x.ndim)]
+    return Sums(node) if isinstance(node, Exponentials) and axes == [x.ndim - 1] and _floats(args[:1], kwargs) else None
+
+
+def _raised(known: Known, args: Any, kwargs: Any) -> Node | None:
+    """At least a number that forbids: what is below it was forbidden already."""
+    least = kwargs.get("min", args[1] if len(args) > 1 else None)
+    most = kwargs.get("max", args[2] if len(args) > 2 else None)
+    return _scores(known, args[0]) if most is None and forbids(least) else None
+
+
 def _tanh(known: Known, args: Any, kwargs: Any) -> Node | None:
     node = _scores(known, args[0])
     return node.capped() if node is not None else None
@@ -103,7 +122,10 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("sub", "sub_"), _minus),
     **dict.fromkeys(("masked_fill", "masked_fill_"), _filled),
     **dict.fromkeys(("tanh", "tanh_"), _tanh),
+    **dict.fromkeys(("maximum", "max", "clamp", "clamp_", "clamp_min", "clamp_min_"), _raised),
+    **dict.fromkeys(EXPONENTIALS, lambda known, args, kwargs: _scores(known, args[0])),
     "where": _chosen,
+    "sum": _summed,
 }
 
 #: Attention in one operator: which arguments it has is known for the first kind alone.

@@ -37,7 +37,7 @@ class Added:
 class Scores:
     """scale · q kᵀ, capped, with what is added, for q (B, n_q, d), k (B, n_k, d).
 
-    ``moved`` says that a number was added, which moves no weight, unless a cap comes after it.
+    ``moved`` says that a number was added, for all or for each row, which moves no weight unless a cap comes after it.
     """
 
     q: Any
@@ -66,6 +66,8 @@ class Scores:
         """With an array added to a view of this shape; None where it has other axes."""
         if not self.fits(shape):
             return None
+        if array.ndim and array.shape[-1] == 1 < self.keys:
+            return replace(self, moved=True)  # one number for each row, such as its maximum, moves no weight
         return replace(self, added=(*self.added, Added(array, tuple(shape), factor)))
 
     def without(self, mask: Any, shape: Sequence[int]) -> Scores | None:
@@ -102,7 +104,27 @@ class Weights:
     reason: str = ""
 
 
-Node = Scores | Weights
+@dataclass(frozen=True, eq=False)
+class Exponentials:
+    """exp of scores, of which weights become by division by their sums."""
+
+    scores: Scores
+    softmax: Softmax
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """The sums of exponentials over the keys, one for each row."""
+
+    of: Exponentials
+
+    @property
+    def scores(self) -> Scores:
+        """Of the exponentials."""
+        return self.of.scores
+
+
+Node = Scores | Weights | Exponentials | Sums
 
 
 @dataclass
@@ -149,7 +171,7 @@ class Known:
 
 def made_of(node: Node, tensor: Any) -> bool:
     """Whether an array is, by its storage, one that scores or the scores of weights are made of."""
-    scores = node.scores if isinstance(node, Weights) else node
+    scores = node if isinstance(node, Scores) else node.scores
     return scores is not None and _storage(tensor) in map(_storage, scores.arrays())
 
 

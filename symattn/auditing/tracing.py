@@ -2,7 +2,7 @@
 
 What is not understood on the way is told as unread: a softmax whose weights meet values without queries and keys being
 known, one of such scores that meets no values, and attention in one operator of another kind. Other softmaxes are
-counted. Attention without an operator for its softmax, exp(S) / Σ exp(S), is not seen.
+counted. exp(S) / Σ exp(S) is a softmax, too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from symattn.attention.spec import Attention
-from symattn.auditing.operators import FUSED, PRODUCTS, RULES, SOFTMAX
+from symattn.auditing.operators import EXPONENTIALS, FUSED, PRODUCTS, RULES, SOFTMAX
 from symattn.auditing.patches import doing
-from symattn.auditing.provenance import Added, Known, Node, Scores, Softmax, Weights, made_of
+from symattn.auditing.provenance import Added, Exponentials, Known, Node, Scores, Softmax, Weights, made_of
 from symattn.auditing.received import Received
 
 
@@ -96,6 +96,8 @@ class Tracer:
             self._product(name, args, kwargs, out)
         elif name in SOFTMAX:
             self._softmax(args, out)
+        elif name in EXPONENTIALS:
+            self._exponentials(node, out)
         elif node is not None:
             self.known.put(out, node)
 
@@ -114,6 +116,12 @@ class Tracer:
         made = Softmax(module, scores is not None, self.listener.heads(_layer()) is not None)
         self.softmaxes.append(made)
         self.known.put(out, Weights(scores, made, "" if scores else "what goes into its softmax is not known"))
+
+    def _exponentials(self, scores: Node | None, out: Any) -> None:
+        if isinstance(scores, Scores) and scores.fits(out.shape) and self.listener.wants(_module()):
+            made = Softmax(_module(), True, self.listener.heads(_layer()) is not None)
+            self.softmaxes.append(made)
+            self.known.put(out, Exponentials(scores, made))
 
     def _product(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
         a, b = args[-2:] if name == "baddbmm" else args[:2]
