@@ -25,7 +25,7 @@ from symattn.sources.configurations.rules import (
     unscaled,
     without,
 )
-from symattn.sources.configurations.special import absolute, alibi, buckets, disentangled, falcon, latent, mpt
+from symattn.sources.configurations.special import absolute, alibi, buckets, disentangled, falcon, gptj, latent, mpt
 
 Packing: TypeAlias = Literal["rows", "groups"]
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -78,6 +78,7 @@ _GEMMA3 = (
     softcap("attn_logit_softcapping"),
 )  # fmt: skip
 _PARTLY = rotary(share="partial_rotary_factor")
+_LAYERED = normed("layer", "layer_norm_eps", "qk_layernorm")
 _EACH = "each head has a norm of its own gains"
 _SEQ2SEQ = _halves(encoder=(two_sided, heads), decoder=(causal, heads), cross=(two_sided, heads))
 _OF_T5 = _halves(
@@ -105,7 +106,9 @@ FAMILIES: dict[str, Family] = {
     "granite": _plain(*_DECODER, factor("attention_multiplier")),
     "olmo": _plain(*_DECODER, without("clip_qkv", "queries, keys and values are cut")),
     "stablelm": _plain(causal, grouped, _PARTLY, without("qk_layernorm", _EACH)),
-    "phi": _plain(causal, grouped, _PARTLY, without("qk_layernorm", "norms have names of their own")),
+    "phi": _plain(causal, grouped, _PARTLY, _LAYERED),
+    "persimmon": _plain(causal, heads, _PARTLY, _LAYERED, packing="groups"),
+    "gptj": _plain(causal, heads, gptj),
     "nemotron": _plain(causal, grouped, _PARTLY),
     "cohere": _plain(causal, grouped, rotary("interleaved"), without("use_qk_norm", _EACH)),
     "cohere2": _plain(causal, grouped, where_sliding(rotary("interleaved"), "but last"), by_types("but last")),
@@ -131,6 +134,7 @@ FAMILIES: dict[str, Family] = {
     "xlm-roberta": _BERT,
     "camembert": _BERT,
     "electra": _BERT,
+    "albert": _plain(two_sided, heads, absolute),
     "distilbert": _plain(two_sided, heads),
     "deberta-v2": _plain(two_sided, heads, disentangled),
     # -- two halves ----------------------------------------------------------------------------------------------------

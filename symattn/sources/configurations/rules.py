@@ -129,10 +129,13 @@ gpt2_scale = Rule("`scale_attn_weights`, and 1/(layer + 1) more by `scale_attn_b
 
 
 # -- queries and keys --------------------------------------------------------------------------------------------------
-def normed(norm: str = "rms", eps: str = "rms_norm_eps") -> Rule:
-    """Queries and keys normalised head by head, before positions."""
+def normed(norm: str = "rms", eps: str = "rms_norm_eps", switch: str = "") -> Rule:
+    """Queries and keys normalised head by head, before positions; only if the field ``switch`` is true, if named."""
 
     def run(at: Place) -> dict[str, Any]:
-        return {"qk_norm": norm, "eps": at.c.number(eps)}
+        return {} if switch and not at.c.flag(switch) else {"qk_norm": norm, "eps": at.c.number(eps)}
 
-    return Rule(f"queries and keys are normalised ({norm}) head by head, before rotations, with ε = `{eps}`", run)
+    asked = f", if `{switch}`" if switch else ""
+    return Rule(
+        f"queries and keys are normalised ({norm}) head by head, before rotations, with ε = `{eps}`{asked}", run
+    )

@@ -81,6 +81,17 @@ absolute = Rule("a `position_embedding_type` other than `absolute` is refused", 
 alibi = Rule("ALiBi with computed slopes", lambda at: {"position": Alibi()})
 
 
+def _gptj(at: Place) -> dict[str, Any]:
+    width = at.c.find("rotary_dim")
+    if width is None:
+        at.c.cannot_tell("rotary_dim is null: all columns turn by the width of the model, for which there is no field")
+    columns = at.c.as_count("rotary_dim", width, 2)
+    return {"position": Rotary(width=None if columns == at.d_k else columns, layout="interleaved")}
+
+
+gptj = Rule("rotations of the columns 2ℓ and 2ℓ + 1, `rotary_dim` of them, with the base 10000", _gptj)
+
+
 def buckets(two_sided: bool) -> Rule:
     """The buckets of T5, which its first layer makes for all."""
 

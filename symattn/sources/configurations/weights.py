@@ -27,6 +27,8 @@ NAMES: dict[str, str] = {
 }  # fmt: skip
 #: Gains and tables, which are taken as they are.
 PLAIN = {
+    "q_layernorm.weight": "g_q", "k_layernorm.weight": "g_k",
+    "q_layernorm.bias": "beta_q", "k_layernorm.bias": "beta_k",
     "q_norm.weight": "g_q", "k_norm.weight": "g_k", "q_norm.bias": "beta_q", "k_norm.bias": "beta_k",
     "q_a_layernorm.weight": "g_cq", "kv_a_layernorm.weight": "g_ckv", "sinks": "sink",
     "relative_attention_bias.weight": "b_rel",

@@ -37,6 +37,7 @@ def test_the_module_computes_what_its_configuration_says(name: str) -> None:
 REFUSED = {
     ("llama", "model_type"): r"w_q has shape \(16, 16\) and w_k \(16, 8\): d_k differs",
     ("qwen3", "model_type"): "the specification has no input 'g_q'",
+    ("phi, normalised", "qk_layernorm"): "the specification has no input",
     ("falcon, groups", "num_kv_heads"): "32 columns of q, k and v are not 12 heads of one width",
     ("falcon, groups", "new_decoder_architecture"): "32 columns of q, k and v are not 6 heads of one width",
     ("falcon, a head of keys each", "multi_query"): r"w_v has shape \(16, 8\) and w_o \(16, 16\): d_v differs",
