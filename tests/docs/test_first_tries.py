@@ -53,7 +53,7 @@ HELD = {
     "`bound(n=256": f"{HERE}::test_bound_is_the_same_in_python_and_on_the_command_line",
     "`print(derive(": f"{PYTHON}::test_what_is_made_prints_and_has_every_form",
     "`Attention()`": f"{PYTHON}::test_representations_are_short_and_are_read_back",
-    "`help(symattn.walk)`": f"{PYTHON}::test_public_functions_have_an_example",
+    "`help(symattn.walk)`": f"{PYTHON}::test_public_names_have_an_example",
     "`verify(torch": "sources/test_modules.py::test_right_modules_have_no_fault",
     "`symattn check page.md`": f"{RELEASE}::test_fresh_documents_are_told_from_stale_ones",
     "`symattn cache`": f"{RELEASE}::test_the_cache_says_where_it_is_and_is_cleared",
