@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from symattn.proof.checker_reading import Node, Rejected, form, number
+from symattn.proof.checker_reading import Node, Rejected, number
 
 Divisors = dict[Any, tuple[Node, int]]  # by form: the divisor and its power
 
@@ -142,7 +142,7 @@ def _expanded(d: Divisors) -> list[Node]:
 
 
 def _key(x: Node) -> Any:
-    return form(x, {i: i for i in x.free})
+    return x.own_form
 
 
 def factors(x: Node) -> tuple[Node, ...]:

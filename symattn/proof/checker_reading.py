@@ -55,6 +55,11 @@ class Node:
         """The free names in order."""
         return tuple(sorted(self.free))
 
+    @cached_property
+    def own_form(self) -> tuple[Any, ...]:
+        """The form in which free indices have their own names."""
+        return _formed(self, {i: i for i in self.free}, 0, True)
+
     def all(self, into_functions: bool = False) -> list[Node]:
         """This node and all below it; the arguments of functions only if asked for."""
         found, open_ = [], [self]
@@ -154,18 +159,24 @@ def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> Node:
     return Node(kind, label, (), (), below, frozenset().union(*[x.free for x in below]))
 
 
-def form(x: Node, names: Mapping[str, Any], depth: int = 0) -> tuple[Any, ...]:
+def form(x: Node, names: Mapping[str, Any]) -> tuple[Any, ...]:
     """``x`` with bound names replaced by depths, terms and factors flat and in order; ``names`` are of free indices."""
+    return _formed(x, names, 0, False)
+
+
+def _formed(x: Node, names: Mapping[str, Any], depth: int, own: bool) -> tuple[Any, ...]:
+    """The form; ``own`` where all names are those of free indices themselves, so that parts may keep theirs."""
     if x.kind in ("letter", "is"):
         seats = [(names[i[0]], s, *i[1:]) for i, s in zip(x.indices, x.sorts, strict=True)]
         return (x.kind, x.label, *(sorted(seats, key=repr) if x.label == "=" and x.kind == "is" else seats))
     if x.kind in ("total", "bound"):
-        return (x.kind, *x.sorts, form(x.below[0], {**names, x.label: ("bound", depth)}, depth + 1))
+        inside = {**names, x.label: ("bound", depth)}
+        return (x.kind, *x.sorts, _formed(x.below[0], inside, depth + 1, False))
     kind, parts = x.kind, x.below
     if kind in ("sum", "product"):
         terms = tuple(t for t in _terms(x) if not _is_zero(t)) or (number(0),)
         kind, parts = ("sum", terms) if len(terms) > 1 else ("product", _in_one_number(_factors(terms[0])))
-    below = [form(y, names, depth) for y in parts]
+    below = [y.own_form if own else _formed(y, names, depth, False) for y in parts]
     if kind in ("sum", "product"):
         below.sort(key=repr)
     return (kind, x.label, *below)

@@ -220,13 +220,13 @@ def _entries(top: Node, scope: Mapping[str, str], fresh: Iterator[str]) -> Itera
 
 
 def _with_one(c: Claim, top: Node, scope: Mapping[str, str], one: Node) -> Claim:
-    what = form(top, {i: i for i in top.free})
+    what = top.own_form
     return Claim(scope, _put(c.smaller, what, one), _put(c.larger, what, one))
 
 
 def _put(x: Node, what: Any, one: Node) -> Node:
     """``x`` with ``one`` in the place of what has the form ``what``."""
-    if x.kind == "function" and form(x, {i: i for i in x.free}) == what:
+    if x.kind == "function" and x.own_form == what:
         return one
     if not x.below:
         return x

@@ -54,9 +54,9 @@ class Signs:
     def _apart_from_zero(self, x: Node) -> bool:
         """Whether ``x`` > 0 as a letter is not 0: its square, e^u − 1 − u, or what is not negative: u, or e^u − 1."""
         if x.kind == "product" and len(x.below) > 1:
-            times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
+            times = Counter(y.own_form for y in x.below)
             rest = [y for y in x.below if not self._is_nonzero(y)]
-            even = all(times[form(y, {i: i for i in y.free})] % 2 == 0 for y in x.below if y not in rest)
+            even = all(times[y.own_form] % 2 == 0 for y in x.below if y not in rest)
             return len(rest) < len(x.below) and even and all(map(self.shows_positive, rest))
         if x.kind == "sum" and self._above_tangent(x):
             return any(y.kind == "exp" and self._is_nonzero(y.below[0]) for y in x.below)
@@ -140,8 +140,8 @@ class Signs:
         if x.kind == "product":
             if any(y.kind == "letter" and array_of(y.label) + " = 0" in self.known for y in x.below):
                 return True
-            times = Counter(form(y, {i: i for i in y.free}) for y in x.below)
-            return all(self.shows_not_negative(y) for y in x.below if times[form(y, {i: i for i in y.free})] % 2)
+            times = Counter(y.own_form for y in x.below)
+            return all(self.shows_not_negative(y) for y in x.below if times[y.own_form] % 2)
         if x.kind == "sum" and (self._above_tangent(x) or self._complement(x)):
             return True
         if x.kind in ("sum", "ratio", "total"):

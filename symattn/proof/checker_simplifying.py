@@ -26,7 +26,7 @@ from math import isqrt, prod
 
 from symattn.proof.checker_clearing import factors, product, total
 from symattn.proof.checker_clearing import plus as flat_sum
-from symattn.proof.checker_reading import Node, Rejected, form, number
+from symattn.proof.checker_reading import Node, Rejected, number
 
 _ROOTS = {"sqrt": "rsqrt", "rsqrt": "sqrt"}
 _NEEDED = {"rsqrt": (">",), "log": (">",), "sqrt": (">", "≥"), "1/": ("≠", ">")}
@@ -267,7 +267,7 @@ def _is_root(x: Node) -> bool:
 
 
 def _key(x: Node) -> tuple[object, ...]:
-    return form(x, {i: i for i in x.free})
+    return x.own_form
 
 
 def _by_form(x: Node) -> str:

@@ -98,18 +98,18 @@ def as_set(sizes: Iterable[Mapping[str, int]]) -> set[tuple[tuple[str, int], ...
 
 
 def expect_equal(left: Node, right: Node, scope: Scope, rules: Rules, dice: Dice) -> None:
-    """Reject unless left = right at random points where all sizes are 1, 2, 3, and where they differ, as quotients."""
+    """Reject unless left = right, as quotients, at random points where sizes are 1, or 2, or 3 and 2 in turn."""
     found = {s for x in (left, right) for y in x.all(into_functions=True) for s in _sorts(y)}
     sorts = sorted(found | set(scope.values()))
     seen = 0
-    for sizes in (*(dict.fromkeys(sorts, n) for n in (1, 2, 3)), {s: 2 + k % 2 for k, s in enumerate(sorts)}):
+    for sizes in (*(dict.fromkeys(sorts, n) for n in (1, 2)), {s: 3 - k % 2 for k, s in enumerate(sorts)}):
         at = {name: dice.random.randrange(sizes[sort]) for name, sort in scope.items()}
 
         def gap(point: Point, at: dict[str, int] = at) -> Value:
             return _gap(point, left, right, at)
 
         try:
-            _zero(gap, sizes, rules, True, dice, f"left is not right at {sizes}")
+            _zero(gap, dice.point(sizes, rules, True), rules, dice, f"left is not right at {sizes}")
             seen += 1
         except _Nowhere:  # a variance is zero at the size 1
             continue
@@ -143,28 +143,32 @@ def expect_zero(
     inverses: bool,
     dice: Dice,
 ) -> None:
-    """Reject unless a numerator is zero at all of these sizes and at every place."""
+    """Reject unless a numerator is zero at all of these sizes and at every place.
+
+    All places of one size are looked at in one point: risks of tests are added, whether or not they are independent.
+    """
     for sizes in grid:
         expect_few(prod(sizes[sort] for sort in scope.values()))
+        point = dice.point(sizes, rules, inverses)
         for values in product(*[range(sizes[sort]) for sort in scope.values()]):
             at = dict(zip(scope, values, strict=True))
+            point = dice.point(sizes, rules, inverses) if point.crowded else point
 
             def value(point: Point, at: dict[str, int] = at) -> Value:
                 return point.value(numerator, at)
 
-            _zero(value, sizes, rules, inverses, dice, f"the numerator is not zero at {sizes}")
+            point = _zero(value, point, rules, dice, f"the numerator is not zero at {sizes}")
 
 
-def _zero(
-    value: Callable[[Point], Value], sizes: dict[str, int], rules: Rules, inverses: bool, dice: Dice, message: str
-) -> None:
-    """Reject where a random point says that it is not zero."""
+def _zero(value: Callable[[Point], Value], point: Point, rules: Rules, dice: Dice, message: str) -> Point:
+    """Reject where a random point says that it is not zero; the point, or the one taken as it had no value there."""
     for _ in range(TRIES):
         try:
-            found = value(dice.point(sizes, rules, inverses))
+            found = value(point)
         except Retry:
+            point = dice.point(point.sizes, rules, point.inverses)
             continue
         dice.tested(found)
         expect(not found.value, message)
-        return
-    raise _Nowhere(f"a divisor is zero at the sizes {sizes}")
+        return point
+    raise _Nowhere(f"a divisor is zero at the sizes {dict(point.sizes)}")

@@ -17,6 +17,7 @@ from math import isqrt, prod
 from random import Random
 from typing import Any, NamedTuple
 
+from symattn.proof.checker_reading import MANY as MOST
 from symattn.proof.checker_reading import Node, Rejected, expect_few, form
 
 PARTS = 12
@@ -30,6 +31,7 @@ class Dice:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.risk = 0.0  # that any of the tests made deceives
+        self.functions = Functions()
 
     def tested(self, found: Value) -> None:
         """Count what a test at a random point risks."""
@@ -45,7 +47,7 @@ class Dice:
 
     def point(self, sizes: Mapping[str, int], rules: Sequence[Any], inverses: bool = True) -> Point:
         """A point modulo both primes."""
-        return Point(sizes, prod(self.primes), self.random, rules, inverses)
+        return Point(sizes, prod(self.primes), self.random, rules, inverses, self.functions)
 
 
 class Value(NamedTuple):
@@ -58,12 +60,37 @@ class Value(NamedTuple):
     under: int = 1
 
 
+class Functions:
+    """A number for each function of arguments in letters, the same where the arguments have one form."""
+
+    def __init__(self) -> None:
+        self._forms: dict[Any, int] = {}
+        self._found: dict[Any, tuple[str, int]] = {}
+
+    def __call__(self, x: Node, at: Mapping[str, int]) -> tuple[str, int]:
+        """The name of the function ``x``, its free indices having the values ``at``: it is the same at all sizes."""
+        key = (x, *[at[i] for i in x.order])
+        found = self._found.get(key)
+        if found is None:
+            expect_few(len(self._found))
+            what = form(x, {i: ("at", at[i]) for i in x.free})
+            found = self._found[key] = ("function", self._forms.setdefault(what, len(self._forms)))
+        return found
+
+
 class Point:
     """A random point at given sizes: what every letter is there. ``inverses``: whether 1/Z means what it says."""
 
     def __init__(
-        self, sizes: Mapping[str, int], modulus: int, random: Random, rules: Sequence[Any] = (), inverses: bool = True
+        self,
+        sizes: Mapping[str, int],
+        modulus: int,
+        random: Random,
+        rules: Sequence[Any] = (),
+        inverses: bool = True,
+        functions: Functions | None = None,
     ) -> None:
+        self.functions = functions or Functions()
         self.sizes, self.modulus, self.random, self.inverses = sizes, modulus, random, inverses
         self.circle = {name: pair for pair in rules for name in pair}
         self._drawn: dict[Any, int] = {}
@@ -72,10 +99,15 @@ class Point:
 
     def with_other_functions(self) -> Point:
         """The same point, but for the values of functions of which nothing is known."""
-        other = Point(self.sizes, self.modulus, self.random, inverses=self.inverses)
+        other = Point(self.sizes, self.modulus, self.random, inverses=self.inverses, functions=self.functions)
         other.circle = self.circle
         other._drawn = {key: value for key, value in self._drawn.items() if "'function'" not in repr(key)}
         return other
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a tenth of what one test may keep is kept already."""
+        return 10 * max(len(self._known), len(self._powers)) > MOST
 
     def draw(self, key: Any) -> int:
         """The value of a letter; where one has no inverse, another point is tried."""
@@ -117,7 +149,7 @@ class Point:
                 return self.inverse(self.value(x.below[0], at))
             if x.label in ("sqrt", "rsqrt") and (root := self._root(x.below[0], at)):
                 return self._number(root if x.label == "sqrt" else 1 / root)
-            return Value(self.draw(("function", form(x, {i: ("at", at[i]) for i in x.free}))), 1)
+            return Value(self.draw(self.functions(x, at)), 1)
         raise Rejected(f"{x.kind} has no value")
 
     def _root(self, x: Node, at: Mapping[str, int]) -> Fraction | None:
@@ -194,7 +226,7 @@ class Point:
         if x.kind == "function" and x.label in ("sqrt", "rsqrt") and (root := self._root(x.below[0], at)):
             return {(): root if x.label == "sqrt" else 1 / root}
         if x.kind == "function":
-            return {(("function", form(x, {i: ("at", at[i]) for i in x.free})),): Fraction(1)}
+            return {(self.functions(x, at),): Fraction(1)}
         if x.kind == "sum":
             return _sum(self.power(y, at) for y in x.below)
         if x.kind == "total":

@@ -111,7 +111,7 @@ class OfTheLargest(OfPremise):
         known: Known = tuple(p for p in found.premises if isinstance(p, Sign))
         for sides in (*self.between, self.sides):
             known = (Applied("largest", known, tuple(written(sides, self.premise.declared))),)
-        evidence = accepted(found.evidence, found.proofs, known)
+        evidence = accepted(found.evidence, (), known)
         return replace(found, evidence=evidence, argument=(*found.argument, LARGEST), premises=known)
 
     def witness(self) -> str:
@@ -302,7 +302,7 @@ class Limit(OfPremise):
         premises = tuple(
             Limits(self.letter, signs, _at(of, of, places), _at(of, value + 0 * of, places)) for places in of.places()
         )
-        evidence = accepted(found.evidence, found.proofs, premises)
+        evidence = accepted(found.evidence, (), premises)
         return replace(found, evidence=evidence, argument=(*found.argument, SQUEEZED), premises=premises)
 
 
@@ -325,7 +325,7 @@ class Discharge(OfPremise):
         own, others = signs[: len(found[0].premises)], signs[len(found[0].premises) :]
         premises = tuple(Discharged((one, *others), tuple(self.shown)) for one in own)
         proofs = tuple(p for d in found for p in d.proofs)
-        evidence = accepted(found[0].evidence, proofs, premises)
+        evidence = accepted(found[0].evidence, (), premises)
         rest = {name: given for name, given in self.premise.assumed.items() if name not in self.shown}
         declared = declared_hypotheses(self.premise.declared, rest)
         argument = (*dict.fromkeys(a for d in found for a in d.argument), DISCHARGED)
@@ -361,7 +361,7 @@ class Repeat(OfPremise):
             return bad
         known = tuple(p for d in found for p in d.premises if isinstance(p, (Sign, Applied)))
         premises, proofs = (self._repeated(known),), tuple(p for d in found for p in d.proofs)
-        evidence = accepted(found[0].evidence, proofs, premises)
+        evidence = accepted(found[0].evidence, (), premises)
         argument = (*dict.fromkeys(a for d in found for a in d.argument), REPEATED)
         return replace(found[0], evidence=evidence, argument=argument, proofs=proofs, premises=premises)
 
