@@ -30,21 +30,21 @@ def fold(record: Record, same: Any) -> None:
     if any(_reserved(part["expression"], letters) for part, letters in told):
         raise Rejected("a name that the checker keeps for one of two blocks")
     blocks = arrays | {prefix + name for prefix in (FIRST, SECOND) for name in arrays}
-    sides = [_meaning(state, prefix, arrays | numbers, sort) for prefix in (FIRST, SECOND)]
+    sides = [meaning(state, prefix, arrays | numbers, sort) for prefix in (FIRST, SECOND)]
     for part, merged in zip(state, merge, strict=True):
         scope = scope_of(part)
         _expect_no_blocks(merged["expression"], blocks)
         if scope_of(merged) != scope or sort in scope.values():
             raise Rejected("a part of a state that runs along what is split")
         left = read(in_place(merged["expression"], {**sides[0], **sides[1]}), scope)
-        right = read(_joined(part["expression"], arrays, sort, {}), scope)
+        right = read(joined(part["expression"], arrays, sort, {}), scope)
         if not same(left, right, scope):
             raise Rejected("the merged state of two blocks is not the state of both")
     if len(record["made"]) != len(record["result"]):
         raise Rejected("more is made of a state than it is said to be, or less")
     for made, result in zip(record["made"], record["result"], strict=True):
         _expect_no_blocks(made["expression"], blocks)
-        _finished(made, result, _meaning(state, FIRST, set(), sort), numbers, same)
+        _finished(made, result, meaning(state, FIRST, set(), sort), numbers, same)
 
 
 def _finished(made: Record, result: Record, state: Mapping[str, Any], numbers: set[str], same: Any) -> None:
@@ -57,7 +57,7 @@ def _finished(made: Record, result: Record, state: Mapping[str, Any], numbers: s
         raise Rejected("what is made of a state is not the result")
 
 
-def _meaning(state: Sequence[Record], prefix: str, own: set[str], sort: str) -> dict[str, tuple[list[str], Any]]:
+def meaning(state: Sequence[Record], prefix: str, own: set[str], sort: str) -> dict[str, tuple[list[str], Any]]:
     """What the letters for the parts of a state stand for, in letters of a block of its own."""
     return {
         prefix + part["letter"]: (list(scope_of(part)), _of_block(part["expression"], prefix, own, sort))
@@ -79,7 +79,7 @@ def _of_block(data: Any, prefix: str, own: set[str], sort: str) -> Any:
     return [kind, *[_of_block(x, prefix, own, sort) if isinstance(x, list) else x for x in rest]]
 
 
-def _joined(data: Any, arrays: set[str], sort: str, block: Mapping[str, str]) -> Any:
+def joined(data: Any, arrays: set[str], sort: str, block: Mapping[str, str]) -> Any:
     """The expression for two blocks side by side; ``block`` says in which one an index is."""
     if not isinstance(data, list) or not data:
         return data
@@ -96,13 +96,13 @@ def _joined(data: Any, arrays: set[str], sort: str, block: Mapping[str, str]) ->
         return [kind, (inside[0] if inside else "") + rest[0], rest[1]]
     if (kind == "is" and any(i[0] in block for i in rest[1:])) or (kind == "bound" and rest[1] == sort):
         raise Rejected("a state in which the order, or the largest, of what is split matters")
-    return [kind, *[_joined(x, arrays, sort, block) if isinstance(x, list) else x for x in rest]]
+    return [kind, *[joined(x, arrays, sort, block) if isinstance(x, list) else x for x in rest]]
 
 
 def _over(prefix: str, name: str, sort: str, body: Any, arrays: set[str], block: Mapping[str, str]) -> Any:
     """Σ over one of the two blocks."""
     own = prefix + name
-    return ["total", own, prefix + sort, _joined(_named(body, name, own), arrays, sort, {**block, own: prefix})]
+    return ["total", own, prefix + sort, joined(_named(body, name, own), arrays, sort, {**block, own: prefix})]
 
 
 def _named(data: Any, old: str, new: str) -> Any:

@@ -49,6 +49,22 @@ Fixpoint more_than_0 (here : list nat) (e : expr) : bool :=
   | _ => false
   end.
 
+(* What is 0 where an expression is, at all places of the sorts that its sums bring, the innermost first: parts that are
+   not negative by their form and add up to 0, the u of e^u − u − 1, and factors beside what is more than 0. *)
+Fixpoint forced (here : list nat) (e : expr) : list (list nat * expr) :=
+  ([], e) ::
+  match e with
+  | Add a b =>
+      if at_least_0 here a && at_least_0 here b then forced here a ++ forced here b else
+      match a, b with Exp u, Mul (Num (-1)) (Add v (Num 1)) => if expr_eq u v then [([], u)] else [] | _, _ => [] end
+  | Mul a b =>
+      if expr_eq a b then forced here a else
+      if positive plus a then forced here b else if positive plus b then forced here a else []
+  | Div a b => if positive plus b then forced here a else []
+  | Sum s b => if at_least_0 (s :: here) b then map (fun p => (fst p ++ [s], snd p)) (forced (s :: here) b) else []
+  | _ => []
+  end.
+
 (* e^a where a may hold logarithms, and an expression with all its e^a written so. *)
 Definition is_log f y := existsb (Nat.eqb f) logs && positive plus y.
 Fixpoint power_of (a : expr) : expr :=
@@ -68,10 +84,12 @@ Fixpoint unlogged (e : expr) : expr :=
   | e => e
   end.
 
-(* [left] is at most [right], or if [strict] less, in all worlds in which the letters [least] and what is [given] are not
-   negative, what is in [zeros] is 0, and the functions [logs] are logarithms. *)
+(* What holds in all worlds in which the letters [least] and what is [given] are not negative, what is in [zeros] is 0,
+   and the functions [logs] are logarithms: that [left] is at most [right], or if [strict] less; and that where they are
+   equal [x] is 0 at all places of the sorts [more]. *)
 Definition relates (strict : bool) (x y : R) : Prop := if strict then x < y else x <= y.
-Definition at_most (strict : bool) (free : list nat) (left right : expr) : Prop :=
+Definition in_worlds (free : list nat) (left right : expr)
+    (what : (nat -> nat) -> letters -> (nat -> list R -> R) -> list place -> Prop) : Prop :=
   forall size letter function, world plus circles size letter ->
   (forall k, In k least -> forall at_, 0 <= letter k at_) ->
   (forall p, In p given -> forall env, Forall2 (placed size) (fst p) env -> 0 <= eval size letter function env (snd p)) ->
@@ -79,7 +97,14 @@ Definition at_most (strict : bool) (free : list nat) (left right : expr) : Prop 
   (forall f, In f logs -> forall x, 0 < x -> exp (function f [x]) = x) ->
   forall env, Forall2 (placed size) free env ->
   defined plus size letter function env left -> defined plus size letter function env right ->
-  relates strict (eval size letter function env left) (eval size letter function env right).
+  what size letter function env.
+Definition at_most (strict : bool) (free : list nat) (left right : expr) : Prop :=
+  in_worlds free left right (fun size letter function env =>
+    relates strict (eval size letter function env left) (eval size letter function env right)).
+Definition only_where (free more : list nat) (left right x : expr) : Prop :=
+  in_worlds free left right (fun size letter function env =>
+    eval size letter function env left = eval size letter function env right ->
+    forall places, Forall2 (placed size) more places -> eval size letter function (places ++ env) x = 0).
 
 Section World.
 Variables (size : nat -> nat) (letter : letters) (function : nat -> list R -> R).
@@ -160,6 +185,44 @@ Proof.
       specialize (S (Datatypes.S n) ltac:(lia)). cbn [sum] in *. lra.
 Qed.
 
+Lemma sum_is_0 n f : (forall i, (i < n)%nat -> 0 <= f i) -> sum n f = 0 -> forall i, (i < n)%nat -> f i = 0.
+Proof.
+  induction n as [|n IH]; cbn [sum]; intros P Z0 i I; [lia|].
+  assert (0 <= sum n f) by (clear -P; induction n; cbn [sum]; [lra|]; pose proof (P n ltac:(lia)); enough (0 <= sum n f) by lra;
+    apply IHn; intros; apply P; lia).
+  pose proof (P n ltac:(lia)). assert (H1 : sum n f = 0) by lra.
+  destruct (Nat.eq_dec i n) as [->|N]; [lra|]. apply IH; [intros; apply P; lia|easy|lia].
+Qed.
+Lemma tangent_is_0 u : exp u - (u + 1) = 0 -> u = 0.
+Proof. intro H. destruct (Req_dec u 0) as [|N]; [easy|]. apply exp_ineq1 in N. lra. Qed.
+Lemma forced_ok e : forall here env, Forall2 (placed size) here env -> eval env e = 0 -> forall p, In p (forced here e) ->
+  forall places, Forall2 (placed size) (fst p) places -> eval (places ++ env) (snd p) = 0.
+Proof.
+  induction e; intros here env P E p H; (destruct H as [<-|H]; [intros places Q; now inversion Q|]); try easy; cbn in E.
+  - destruct (at_least_0 here e1 && at_least_0 here e2) eqn:B.
+    + apply andb_prop in B as [B1 B2]. pose proof (at_least_0_ok e1 here env B1 P). pose proof (at_least_0_ok e2 here env B2 P).
+      apply in_app_or in H as [H|H]; [apply (IHe1 here env) | apply (IHe2 here env)]; easy || lra.
+    + destruct e1; try easy. destruct e2; try easy. destruct e2_1; try easy. destruct z as [| |[]]; try easy.
+      destruct e2_2; try easy. destruct e2_2_2; try easy. destruct z as [|[]|]; try easy. destruct expr_eq; [subst|easy].
+      destruct H as [<-|[]]. intros places Q. inversion Q. cbn in *. apply tangent_is_0. lra.
+  - destruct expr_eq; [subst; apply (IHe2 here env); [easy|now destruct (Rmult_integral _ _ E)|easy]|].
+    destruct (positive plus e1) eqn:P1; [|destruct (positive plus e2) eqn:P2; [|easy]];
+      [apply (positive_ok plus circles size letter function W e1 env) in P1
+      |apply (positive_ok plus circles size letter function W e2 env) in P2];
+      (destruct (Rmult_integral _ _ E) as [E'|E']; [|]); try lra; [apply (IHe2 here env)|apply (IHe1 here env)]; easy.
+  - destruct (positive plus e2) eqn:P2; [|easy]. apply (positive_ok plus circles size letter function W e2 env) in P2.
+    apply (IHe1 here env); [easy| |easy]. apply (Rmult_eq_reg_r (/ eval env e2)); [|apply Rgt_not_eq; now apply Rinv_0_lt_compat].
+    rewrite Rmult_0_l. exact E.
+  - destruct (at_least_0 (s :: here) e) eqn:B; [|easy]. apply in_map_iff in H as [[more x] [<- H]]. cbn [fst snd].
+    intros places Q. apply Forall2_app_inv_l in Q as [l1 [l2 [Q1 [Q2 ->]]]]. inversion Q2 as [|? ? ? ? R1 R2]; subst.
+    inversion R2; subst. destruct R1 as [i [-> I]]. rewrite <- app_assoc. cbn [app].
+    assert (F : forall i, (i < size s)%nat -> Forall2 (placed size) (s :: here) (Some (s, i) :: env))
+      by (intros; constructor; [now eexists|easy]).
+    apply (IHe (s :: here) (Some (s, i) :: env) (F i I)) with (p := (more, x)); [|easy|easy].
+    apply (sum_is_0 (size s) (fun i => eval (Some (s, i) :: env) e)); [|exact E|easy].
+    intros j J. apply (at_least_0_ok e (s :: here)); auto.
+Qed.
+
 Lemma is_log_ok env f y : is_log f y = true -> exp (function f [eval env y]) = eval env y.
 Proof.
   intro H. apply andb_prop in H as [H1 H2]. apply existsb_exists in H1 as [x [I E]]. apply Nat.eqb_eq in E; subst.
@@ -200,6 +263,25 @@ Proof.
   specialize (H D). rewrite (unlogged_ok size letter function W F) in H. cbn in H. destruct strict; cbn.
   - pose proof (more_than_0_ok size letter function W L G Z why free env A P). lra.
   - pose proof (at_least_0_ok size letter function W L G Z why free env A P). lra.
+Qed.
+
+(* Where both sides are equal, so that [why] is 0, [x] is 0 at all places of the sorts [more]. *)
+Definition forces K passes steps free more l r why x : bool :=
+  if sure plus (unlogged why) then
+    if existsb (fun p => if list_eq (fst p) more then if expr_eq (snd p) x then true else false else false) (forced free why)
+    then accepts plus circles K passes steps free (Add r (Mul (Num (-1)) l)) (unlogged why)
+  else false else false.
+Theorem forces_ok K passes steps free more l r why x :
+  forces K passes steps free more l r why x = true -> only_where free more l r x.
+Proof.
+  unfold forces. destruct (sure plus (unlogged why)) eqn:S; [|easy]. destruct existsb eqn:A; [|easy].
+  intros H size letter function W L G Z F env P D1 D2 E. apply accepts_ok in H.
+  specialize (H size letter function W env P (conj D2 (conj I D1))).
+  assert (D : defined plus size letter function env (unlogged why)) by now apply sure_defined.
+  specialize (H D). rewrite (unlogged_ok size letter function W F) in H. cbn in H.
+  apply existsb_exists in A as [[m y] [J B]]. cbn [fst snd] in B. destruct list_eq; [|easy]. destruct expr_eq; [subst|easy].
+  assert (E0 : eval size letter function env why = 0) by lra.
+  exact (forced_ok size letter function W L G Z why free env P E0 (more, x) J).
 Qed.
 
 (* An expression that is more than 0 by its form is so in all worlds. *)

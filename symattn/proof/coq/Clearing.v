@@ -384,7 +384,8 @@ Proof.
     cbn [sum] in IH. specialize (IHe (Some (s, S m) :: env) H). lra.
 Qed.
 
-(* [mode] says which divisors stay as letters: none, all but numbers, or those that hold an index that is bound. *)
+(* [mode] says which divisors stay as letters: none, all but numbers, or those that hold an index that is bound. In mode 3
+   a sum that is somewhere a divisor is a letter wherever it occurs. *)
 Variable mode : nat.
 Definition stays depth b :=
   match mode, b with
@@ -395,7 +396,19 @@ Definition stays depth b :=
   end.
 Definition both {A B C} (f : A -> B -> C) (a : option A) (b : option B) : option C :=
   match a, b with Some a, Some b => Some (f a b) | _, _ => None end.
+Definition known (e : expr) : option expr :=
+  match mode, e with
+  | 3%nat, (Sum _ _ | Add _ _) => code (Value (compact e)) (free_in e)
+  | _, _ => None
+  end.
+Lemma known_ok e p env : known e = Some p -> val env p = eval env e.
+Proof.
+  assert (H : code (Value (compact e)) (free_in e) = Some p -> val env p = eval env e)
+    by (intro E; rewrite (code_ok _ _ _ env E); cbn [base]; now rewrite <- compact_ok).
+  unfold known. destruct mode as [|[|[|[|]]]]; try easy. now destruct e.
+Qed.
 Fixpoint clear depth (e : expr) : option quotient :=
+  match known e with Some p => Some (whole p) | None =>
   match e with
   | Num _ | Size _ | Is _ _ _ => Some (whole e)
   | Letter k at_ => option_map whole (code (Base k) at_)
@@ -408,10 +421,11 @@ Fixpoint clear depth (e : expr) : option quotient :=
       then both qmul (clear depth a) (option_map whole (code (Value (compact (Div (Num 1) b))) (free_in (Div (Num 1) b))))
       else both qdiv (clear depth a) (clear depth b)
   | Sum s b => match clear (S depth) b with Some q => qsum s q | None => None end
-  end.
+  end end.
 Theorem clear_ok e : forall depth env q, clear depth e = Some q -> defined env e -> stands env (eval env e) q.
 Proof.
-  induction e; cbn [clear]; intros depth env q.
+  induction e; cbn [clear]; intros depth env q;
+    (destruct known eqn:K; [intros [= <-] _; apply whole_ok; now apply known_ok | clear K]).
   - intros [= <-] _. now apply whole_ok.
   - intros [= <-] _. now apply whole_ok.
   - destruct code eqn:E; [|easy]. intros [= <-] _. apply whole_ok. now rewrite (code_ok _ _ _ env E).
@@ -449,7 +463,7 @@ Fixpoint names (e : expr) : list name :=
   match e with
   | Letter k _ => [Base k]
   | Add a b | Mul a b => names a ++ names b
-  | Div a b => Value (compact (Div (Num 1) b)) :: names a ++ names b
+  | Div a b => Value (compact (Div (Num 1) b)) :: Value (compact b) :: names a ++ names b
   | Sum _ b => names b
   | Exp a => map (fun x => Power (compact (snd (coefficient x)))) (terms a)
   | Fun _ _ => [Value (compact e)]

@@ -2,7 +2,7 @@
    of an array is s i j, and a sum over an index is [sum]. The tactic gives the equation the arrays, functions and places
    that the statement speaks of, and finds its hypotheses among those of the statement. *)
 From Coq Require Import Reals List Arith ZArith Lia Lra.
-From Symattn Require Export Meaning Accepting Bounding.
+From Symattn Require Export Meaning Accepting Bounding Folding.
 From Symattn Require Import Clearing.
 Import ListNotations.
 Open Scope R_scope.
@@ -57,6 +57,10 @@ Ltac is_log := intros ? I; repeat (destruct I as [<-|I]; [cbn; given|]); destruc
 Ltac read_bound accepted size letter function env :=
   apply (bounds_ok _ _ _ _ _ _ _ _ _ _ _ _ _ _ accepted size letter function ltac:(holds_in_world) ltac:(is_least)
     ltac:(is_given) ltac:(is_zero) ltac:(is_log) env ltac:(is_placed) ltac:(is_defined) ltac:(is_defined)).
+Ltac read_only forced equality size letter function env more :=
+  apply (forces_ok _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ forced size letter function ltac:(holds_in_world) ltac:(is_least)
+    ltac:(is_given) ltac:(is_zero) ltac:(is_log) env ltac:(is_placed) ltac:(is_defined) ltac:(is_defined) equality more
+    ltac:(is_placed)).
 Ltac read_sign accepted size letter function env :=
   apply (above_0_ok _ nil _ accepted size letter function ltac:(holds_in_world) env).
 
@@ -74,7 +78,7 @@ Ltac of_largest premise :=
 
 (* Equals for equals, below sums and in arguments of functions too. *)
 Ltac same := cbn beta; first
-  [ reflexivity | given
+  [ reflexivity | given | lia
   | match goal with
     | |- sum ?n _ = sum ?n _ => apply sum_ext; intros; same
     | |- map _ (seq 0 ?n) = map _ (seq 0 ?n) => apply map_ext_in; let I := fresh in intros ? I; apply in_seq in I as [_ I];

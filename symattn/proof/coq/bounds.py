@@ -7,13 +7,15 @@ with u not negative, stands as e^u − (u + 1), and u besides.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from symattn.errors import Refused
 from symattn.proof.checker_reading import Node, form
 from symattn.proof.checker_signs import Signs, without
 from symattn.proof.coq.laws import LAWS
-from symattn.proof.coq.steps import is_positive
+from symattn.proof.coq.readable import Meant
+from symattn.proof.coq.steps import in_order, is_positive
 from symattn.proof.coq.terms import Term, number
 
 Data = list[Any]
@@ -23,9 +25,8 @@ LESS: Data = ["number", "-1"]
 
 def unsupported(sign: Mapping[str, Any]) -> str:
     """Why Coq is not asked for a sign; empty where it is."""
-    if other := [str(law) for _, law in sign["laws"] if law not in LAWS]:
-        return f"it rests on a law of a function: {', '.join(dict.fromkeys(other))}"
-    return "it says where both sides are equal" if sign["only"] else ""
+    other = [str(law) for _, law in sign["laws"] if law not in LAWS]
+    return f"it rests on a law of a function: {', '.join(dict.fromkeys(other))}" if other else ""
 
 
 def shaped(x: Node, signs: Signs) -> Data:
@@ -63,6 +64,26 @@ def _tangent(x: Node, signs: Signs) -> Data | None:
         if beyond is not None and all(map(signs.shows_not_negative, beyond)):
             return ["sum", gap, *[shaped(y, signs) for y in beyond]]
     return None
+
+
+def forced(x: Term) -> Iterator[tuple[tuple[int, ...], Term]]:
+    """What may be 0 where ``x`` is, at all places of which sorts: as ``forced`` in ``Bounding.v``, which decides."""
+    yield (), x
+    if x.head == "Sum":
+        yield from (((*more, x.numbers[0]), y) for more, y in forced(x.below[0]))
+    elif x.head in ("Add", "Mul", "Div"):
+        for y in x.below[:1] if x.head == "Div" else x.below:
+            yield from forced(y)
+            if x.head == "Add" and y.head == "Exp":
+                yield (), y.below[0]
+
+
+def forced_to_0(why: Term, free: tuple[int, ...], wanted: Meant) -> tuple[tuple[int, ...], Term]:
+    """What is wanted, as it occurs in ``why`` over the most sorts. Raises Refused where it does not."""
+    found = [(more, x) for more, x in forced(why) if in_order(x, (*more, *free)) == wanted]
+    if not found:
+        raise Refused("coq: it says where both sides are equal, which is not seen")
+    return max(found, key=lambda each: len(each[0]))
 
 
 def unlogged(x: Term, log: int | None, plus: frozenset[int]) -> Term:

@@ -12,6 +12,7 @@ from typing import Any
 
 from symattn.errors import Refused
 from symattn.proof.checker_reading import Rejected
+from symattn.proof.coq.folds import of_fold
 from symattn.proof.coq.laws import Supposed
 from symattn.proof.coq.readable import Stated, readable, reading, variables
 from symattn.proof.coq.steps import renamed, steps
@@ -49,6 +50,8 @@ def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Le
             return _whole(_of_largest(name, record, conclusion, Names()), regroup)
         if record["kind"] == "substitution":
             return _substituted(name, record, regroup)
+        if record["kind"] == "fold":
+            return of_fold(name, record, regroup)
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
     words = _WORDS.get(str(record["kind"]), str(record["kind"]))
@@ -60,7 +63,6 @@ _WORDS = {
     "enclosed": "numbers that balls enclose",
     "bits": "operations that round",
     "discharge": "a hypothesis that another part shows",
-    "fold": "induction over tiles",
     "limits": "limits",
     "mean": "the mean of what is linear",
     "repeated": "a measure that shrinks step by step",
@@ -76,6 +78,7 @@ def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
         else:
             said, why = bounded(own, record, conclusion, names)
             known = frozenset(map(str, record["not negative"]))
+            said = replace(said, only=())  # no rule asks where both sides are equal
             yield _Claim(said, tuple(map(str, record["positive"])), known, tuple(record["rules"]), why)
 
 

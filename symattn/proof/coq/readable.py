@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import chain, count
 
 from symattn.proof.coq.laws import Supposed
@@ -19,7 +20,7 @@ _TAKEN = {
     "as", "at", "cofix", "else", "end", "exists", "exists2", "fix", "for", "forall", "fun", "if", "in", "let",
     "match", "mod", "return", "then", "using", "where", "with", "Prop", "Set", "Type", "SProp", "sum", "exp",
     "truth", "map", "seq", "list", "nat", "R", "S", "O", "INR", "IZR", "Some", "place", "sort", "array",
-    "places", "named", "values_",
+    "places", "named", "values_", "start", "state",
 }  # fmt: skip
 _INDICES = ("i", "j", "k", "l", "a", "b", "c", "d", "u", "v")
 _SIGNS = {"Is Equal": "=?", "Is AtMost": "<=?", "Is Below": "<?"}
@@ -45,8 +46,11 @@ def identifier(word: str) -> str:
 
 
 @dataclass
-class _Reader:
+class Reader:
+    """Names for what occurs; an index of a sort in ``starts`` is counted from what stands there."""
+
     names: Names
+    starts: Mapping[int, str] = field(default_factory=dict)
     sizes: dict[int, str] = field(default_factory=dict)
     arrays: dict[int, str] = field(default_factory=dict)
     functions: dict[int, str] = field(default_factory=dict)
@@ -101,7 +105,7 @@ class _Reader:
         if x.head == "Size":
             return f"INR {self.sizes[x.numbers[0]]}", 8
         if x.head == "Letter":
-            return _applied(self.arrays[x.numbers[0]], [scope[i] for i in x.numbers[1:]])
+            return _applied(self.arrays[x.numbers[0]], list(self._seats(x, scope)))
         if x.head in _SIGNS:
             a, b = (scope[i] for i in x.numbers)
             return f"truth ({a} {_SIGNS[x.head]} {b})%nat", 8
@@ -114,6 +118,11 @@ class _Reader:
         if x.head == "Sum":
             return f"sum {self.sizes[x.numbers[0]]} {self._function(x, scope)}", 8
         return self._called(x, scope)
+
+    def _seats(self, x: Term, scope: tuple[str, ...]) -> Iterator[str]:
+        array, *indices = x.numbers
+        for i, sort in zip(indices, self.names.arities[array], strict=True):
+            yield f"({self.starts[sort]} + {scope[i]})%nat" if sort in self.starts else scope[i]
 
     def _function(self, x: Term, scope: tuple[str, ...]) -> str:
         i = self.index(scope)
@@ -160,7 +169,9 @@ class Stated:
 
     The arrays numbered in ``plus`` are positive, those in ``least`` not negative; ``circles`` are cosines and sines.
     The terms in ``given``, with the sorts of their indices, are assumed not to be negative, those in ``zeros`` to be 0,
-    those in ``equals`` to be equal, and those in ``lawful`` are not negative by what is ``supposed`` of functions.
+    those in ``equals`` to be equal, and those in ``lawful`` are not negative by what is ``supposed`` of functions. Both
+    sides are equal only where those in ``only`` are 0: their indices are some of these sorts, the innermost first, and
+    then those of the places.
     """
 
     name: str
@@ -176,6 +187,7 @@ class Stated:
     zeros: tuple[Meant, ...] = ()
     lawful: tuple[Meant, ...] = ()
     equals: tuple[tuple[tuple[int, ...], Term, Term], ...] = ()
+    only: tuple[Meant, ...] = ()
     supposed: Supposed = field(default_factory=Supposed)
 
     @property
@@ -205,21 +217,24 @@ def readable(said: Stated, proof: str = "") -> Readable:
         lines.append(f"  forall {' '.join(scope)} : nat, {bounds} ->")
     lines += [f"  {c} ->" for c in conditions]
     left = reader.text(said.left, scope, 1) if said.left else "0"
-    lines += [f"  {left}", f"  {said.relation} {reader.text(said.right, scope, 1)}."]
+    right = reader.text(said.right, scope, 1)
+    lines += [f"  {left}", f"  {said.relation} {right}"]
+    lines += [f"  /\\ ({left} = {right} -> {_only(reader, more, x, scope)})" for more, x in said.only]
+    lines[-1] += "."
     proof = proof or _proof(reader, said, scope)
     return Readable("\n".join(lines), proof, tuple(_words(reader, said, bool(conditions))))
 
 
-def reading(*statements: Stated) -> _Reader:
+def reading(*statements: Stated) -> Reader:
     """Names for all that occurs in statements that share theirs."""
-    reader = _Reader(statements[0].names)
+    reader = Reader(statements[0].names)
     for said in statements:
-        for side in (*said.sides, *[x for _, x in (*said.given, *said.zeros, *said.lawful)]):
+        for side in (*said.sides, *[x for _, x in (*said.given, *said.zeros, *said.lawful, *said.only)]):
             reader.see(side)
     return reader
 
 
-def _words(reader: _Reader, said: Stated, divides: bool) -> Iterator[str]:
+def _words(reader: Reader, said: Stated, divides: bool) -> Iterator[str]:
     """What the hypotheses say, sentence by sentence."""
     if said.plus:
         yield f"Every entry of {', '.join(reader.arrays[k] for k in said.plus)} is more than 0"
@@ -229,7 +244,7 @@ def _words(reader: _Reader, said: Stated, divides: bool) -> Iterator[str]:
         yield "What is assumed of expressions are the hypotheses of the theorem"
     for c, s in said.circles:
         yield f"{reader.arrays[c]} and {reader.arrays[s]} are the cosine and the sine of the same angles"
-    known = [(own, words) for f, own in _functions(reader) for _, words in said.supposed.of(f, own)]
+    known = [(own, words) for f, own in functions(reader) for _, words in said.supposed.of(f, own)]
     yield from (words for _, words in known)
     if others := [own for own in reader.functions.values() if own not in [k for k, _ in known]]:
         yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
@@ -237,21 +252,26 @@ def _words(reader: _Reader, said: Stated, divides: bool) -> Iterator[str]:
         yield "What is divided by is not 0"
 
 
-def _functions(reader: _Reader) -> Iterator[tuple[str, str]]:
+def functions(reader: Reader) -> Iterator[tuple[str, str]]:
     """The functions, and their names in Coq."""
     return ((f, reader.functions[number]) for f, number in reader.names.functions.items())
 
 
-def _arrays(reader: _Reader) -> str:
+def _arrays(reader: Reader) -> str:
     groups = [f"({' '.join(reader.sizes.values())} : nat)"] if reader.sizes else []
     for number, name in reader.arrays.items():
-        groups.append(f"({name} : {'nat -> ' * len(reader.names.arities[number])}R)")
+        groups.append(f"({name} : {typed(reader, number)})")
     for number, name in reader.functions.items():
         groups.append(f"({name} : {'R -> ' * reader.takes(number) or 'list R -> '}R)")
     return f"forall {' '.join(groups)}," if groups else ""
 
 
-def _suppositions(reader: _Reader, said: Stated) -> Iterator[str]:
+def typed(reader: Reader, array: int) -> str:
+    """The type of an array."""
+    return f"{'nat -> ' * len(reader.names.arities[array])}R"
+
+
+def _suppositions(reader: Reader, said: Stated) -> Iterator[str]:
     """Sizes are at least 1; which arrays are positive, or not negative, and which are cosines and sines."""
     if reader.sizes:
         yield " -> ".join(f"(0 < {n})%nat" for n in reader.sizes.values())
@@ -269,23 +289,39 @@ def _suppositions(reader: _Reader, said: Stated) -> Iterator[str]:
         sine = _entry(reader, s)[1]
         words = f"{over}{cosine} * {cosine} + {sine} * {sine} = 1"
         yield f"({words})" if over else words
-    for f, own in _functions(reader):
+    for f, own in functions(reader):
         yield from (told for told, _ in said.supposed.of(f, own))
 
 
-def _assumed(reader: _Reader, sorts: Sequence[int], words: str, *terms: Term) -> str:
+def _assumed(reader: Reader, sorts: Sequence[int], words: str, *terms: Term) -> str:
     """What is assumed at all places of these sorts."""
     scope = reader.scope(sorts)
     over = "".join(f"forall {i}, ({i} < {reader.sizes[s]})%nat -> " for i, s in zip(scope, sorts, strict=True))
     return f"({over}{words.format(*[reader.text(x, scope, 1) for x in terms])})"
 
 
-def variables(reader: _Reader) -> str:
+def _below(reader: Reader, more: Sequence[int], scope: tuple[str, ...]) -> tuple[str, ...]:
+    """Names for indices of these sorts, the innermost first, and then those in scope."""
+    for _ in more:
+        scope = (reader.index(scope), *scope)
+    return scope
+
+
+def _only(reader: Reader, more: Sequence[int], x: Term, scope: tuple[str, ...]) -> str:
+    """That an expression is 0 at all places of these sorts."""
+    inside = _below(reader, more, scope)
+    pairs = list(zip(inside, more, strict=False))[::-1]
+    bounds = "".join(f"({i} < {reader.sizes[s]})%nat -> " for i, s in pairs)
+    over = f"forall {' '.join(i for i, _ in pairs)} : nat, {bounds}" if pairs else ""
+    return f"{over}{reader.text(x, inside, 1)} = 0"
+
+
+def variables(reader: Reader) -> str:
     """The sizes, arrays and functions of a statement, in order."""
     return " ".join((*reader.sizes.values(), *reader.arrays.values(), *reader.functions.values()))
 
 
-def _entry(reader: _Reader, array: int) -> tuple[str, str]:
+def _entry(reader: Reader, array: int) -> tuple[str, str]:
     scope: tuple[str, ...] = ()
     for _ in reader.names.arities[array]:
         scope = (*scope, reader.index(scope))
@@ -294,7 +330,7 @@ def _entry(reader: _Reader, array: int) -> tuple[str, str]:
 
 
 def _divisors(
-    reader: _Reader, x: Term, scope: tuple[str, ...], bound: Mapping[str, int], plus: frozenset[int]
+    reader: Reader, x: Term, scope: tuple[str, ...], bound: Mapping[str, int], plus: frozenset[int]
 ) -> Iterator[str]:
     """What is divided by, and not positive by its form, is not 0; ``bound`` are indices with their sorts."""
     for y in x.below:
@@ -310,7 +346,7 @@ def _divisors(
         yield f"({words})" if over else words
 
 
-def _proof(reader: _Reader, said: Stated, scope: tuple[str, ...]) -> str:
+def _proof(reader: Reader, said: Stated, scope: tuple[str, ...]) -> str:
     one = {*said.plus, *[c for c, _ in said.circles]}
     letters = []
     for number, array in reader.arrays.items():
@@ -326,17 +362,26 @@ def _proof(reader: _Reader, said: Stated, scope: tuple[str, ...]) -> str:
         whole = f"match values_ with [{'; '.join(takes)}] => {' '.join([function, *takes])} | _ => 0%R end"
         functions.append(f"{number} => {whole if takes else f'{function} values_'}")
     sizes = _match("sort", [f"{number} => {size}" for number, size in reader.sizes.items()], "1")
-    env = "; ".join(f"Some ({s}, {i})" for i, s in zip(scope, said.free, strict=True))
-    return "\n".join(
+    world = "\n".join(
         [
-            f"Proof. intros. {said.tactic} accepted_{said.name}",
             f"  (fun sort : nat => {sizes})%nat",
             f"  (fun (array : nat) (places : list place) => {_match('array', letters, '0%R')})%nat",
             f"  (fun (named : nat) (values_ : list R) => {_match('named', functions, '0%R')})%nat",
-            f"  ([{env}] : list place)%nat.",
-            "Qed.",
+            f"  {_places(scope, said.free)}",
         ]
     )
+    parts = [f"{said.tactic} accepted_{said.name}\n{world}"]
+    for n, (more, _) in enumerate(said.only, 1):
+        inside = _below(reader, more, scope)[: len(more)]
+        named = f"intros equality_ {' '.join(inside[::-1])}; intros"
+        parts.append(f"{named}; read_only only_{n}_{said.name} equality_\n{world} {_places(inside, more)}")
+    whole = reduce(lambda last, part: f"split; [{part} | {last}]", reversed(parts))
+    return f"Proof. intros. {whole}.\nQed."
+
+
+def _places(indices: Sequence[str], sorts: Sequence[int]) -> str:
+    places = "; ".join(f"Some ({s}, {i})" for i, s in zip(indices, sorts, strict=True))
+    return f"([{places}] : list place)%nat"
 
 
 def _match(of: str, cases: Iterable[str], otherwise: str) -> str:

@@ -18,7 +18,7 @@ from symattn import cache as kept
 from symattn.errors import InputError
 
 SOURCE = Path(__file__).resolve().parent
-FILES = ("Meaning", "Cutoff", "Polynomials", "Clearing", "Accepting", "Bounding", "Reading")
+FILES = ("Meaning", "Cutoff", "Polynomials", "Clearing", "Accepting", "Bounding", "Folding", "Reading")
 INSTALL = "coqc is not found, so nothing is graded coq; mend: apt install coq libcoq-stdlib, or opam install coq"
 
 

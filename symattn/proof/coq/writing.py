@@ -10,7 +10,7 @@ from symattn.errors import Refused
 from symattn.proof.checker_reading import Node, Rejected, array_of, in_place, read
 from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
-from symattn.proof.coq.bounds import shaped, unlogged, unsupported
+from symattn.proof.coq.bounds import data, forced_to_0, shaped, unlogged, unsupported
 from symattn.proof.coq.laws import Supposed
 from symattn.proof.coq.readable import Meant, Readable, Stated, readable
 from symattn.proof.coq.steps import Step, in_order, steps
@@ -77,10 +77,10 @@ def bounded(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], n
     left, right = (term(x, scope, names) for x in simplified(both, sorts, positive))
     known = frozenset(map(str, sign["not negative"]))
     signs = Signs({}, frozenset(positive), known)
-    meant = {str(m["letter"]): ([i for i, _ in m["free"]], m["expression"]) for m in sign["meant"]}
+    meant = {str(m["letter"]): ([i for i, _ in m["free"]], data(_meaning(m, positive))) for m in sign["meant"]}
     why = term(read(in_place(shaped(read(sign["expression"], sorts), signs), meant), sorts), scope, names)
     laws = {str(name): str(law) for name, law in sign["laws"]}
-    told = [(array_of(str(m["letter"])), _given(m, names)) for m in sign["meant"]]
+    told = [(array_of(str(m["letter"])), _given(m, names, positive)) for m in sign["meant"]]
     said = Stated(
         name,
         names,
@@ -93,7 +93,16 @@ def bounded(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], n
         lawful=tuple(m for array, m in told if array in laws),
         supposed=Supposed("log" in names.functions, frozenset(laws.values())),
     )
+    only = [m for name in sign["only"] for m in _entries(str(name), told, names)]
+    said = replace(said, only=tuple(forced_to_0(why, free, m) for m in only))
     return with_arrays(said, positive, known, sign["rules"]), why
+
+
+def _entries(name: str, told: Iterable[tuple[str, Meant]], names: Names) -> list[Meant]:
+    """What a name stands for, or the entries of the array."""
+    letters = [(names.arities[n], n) for n in names.with_name(name)]
+    meant = [m for array, m in told if array == name]
+    return meant or [(sorts, Term("Letter", (n, *range(len(sorts))))) for sorts, n in letters]
 
 
 def with_arrays(said: Stated, positive: Sequence[str], known: Iterable[str], rules: Sequence[Sequence[str]]) -> Stated:
@@ -125,11 +134,15 @@ def free_of(x: Mapping[str, Any], names: Names | None = None) -> tuple[Names, di
     return names, sorts, scope, tuple(sort for _, sort in scope)
 
 
-def _given(meant: Mapping[str, Any], names: Names) -> Meant:
+def _given(meant: Mapping[str, Any], names: Names, positive: Sequence[str]) -> Meant:
     """What a letter stands for that is assumed not to be negative."""
-    sorts = {str(name): str(sort) for name, sort in meant["free"]}
-    scope = tuple((i, names.sort(sort)) for i, sort in sorts.items())
-    return in_order(term(read(meant["expression"], sorts), scope, names), [sort for _, sort in scope])
+    scope = tuple((str(i), names.sort(str(sort))) for i, sort in meant["free"])
+    return in_order(term(_meaning(meant, positive), scope, names), [sort for _, sort in scope])
+
+
+def _meaning(meant: Mapping[str, Any], positive: Sequence[str]) -> Node:
+    """What a letter stands for, simplified as the sides are: sign(−x) and −sign(x) are written alike."""
+    return Simplifying(frozenset(positive))(read(meant["expression"], {str(i): str(s) for i, s in meant["free"]}))
 
 
 def _named(names: Names, words: Sequence[str]) -> tuple[int, ...]:
@@ -152,15 +165,23 @@ def _lemma(said: Stated, by: str, hints: Sequence[Step], regroup: bool, why: Ter
     if why:
         every = ((*said.given, *said.lawful), said.zeros)
         lists += [_list(f"({_list(map(str, sorts))}, {x})" for sorts, x in meant) for meant in every]
-        lists.append("true" if said.relation == "<" else "false")
+    strict = [] if why is None else ["true" if said.relation == "<" else "false"]
     numbers = f"{len(said.names.sorts)} {6 if regroup else 1}"
     free = _list(map(str, said.free))
     sides = f"left_{said.name} right_{said.name}" + (f" why_{said.name}" if why else "")
-    shown = f"""Definition steps_{said.name} : list step := {_list(map(str, hints))}.
-Lemma accepted_{said.name} :
-  {by} {" ".join(lists)} {numbers} steps_{said.name} {free} {sides} = true.
-Proof. vm_cast_no_check (eq_refl true). Qed."""
-    return _whole(said, f"Definition why_{said.name} := {why}.\n{shown}" if why else shown)
+    told = " ".join((by, *lists, *strict, numbers, f"steps_{said.name}", free, sides))
+    shown = [f"Definition why_{said.name} := {why}."] if why else []
+    shown.append(f"Definition steps_{said.name} : list step := {_list(map(str, hints))}.")
+    shown.append(_computed(f"accepted_{said.name}", told))
+    for n, (more, x) in enumerate(said.only, 1):
+        where = " ".join(("forces", *lists, numbers, f"steps_{said.name}", free, _list(map(str, more)), sides, str(x)))
+        shown.append(_computed(f"only_{n}_{said.name}", where))
+    return _whole(said, "\n".join(shown))
+
+
+def _computed(name: str, told: str) -> str:
+    """What Coq decides by computation."""
+    return f"Lemma {name} :\n  {told} = true.\nProof. vm_cast_no_check (eq_refl true). Qed."
 
 
 def _logs(said: Stated) -> tuple[int, ...]:

@@ -1,0 +1,322 @@
+"""Folds over tiles, as statements for readers with proofs by the induction of ``Folding.v``.
+
+What the state of a tile is, and what merging makes of two, are definitions in Coq. That the merged state of two tiles
+is the state of both, and what is made of a state at the end, are equations, each accepted as others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from symattn.proof.checker_folds import FIRST, SECOND, joined, meaning
+from symattn.proof.checker_reading import in_place, read
+from symattn.proof.coq.readable import Readable, Reader, Stated, functions, reading, typed
+from symattn.proof.coq.steps import steps
+from symattn.proof.coq.terms import Names, Term, term
+from symattn.proof.coq.writing import Lemma, equated, free_of
+
+Record = Mapping[str, Any]
+_SIZES = {FIRST: "size_1", SECOND: "size_2"}
+_WORDS = (
+    "A state of entries that stand in tiles is folded where it is the state of one tile, or is merged from those of "
+    "the tiles before and behind, which are folded",
+)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a state: names and sorts of its indices, and what stands there."""
+
+    indices: tuple[str, ...]
+    sorts: tuple[int, ...]
+    value: Term
+
+
+@dataclass(frozen=True)
+class _Side:
+    """What a definition says: the parts, and names for all that occurs in them."""
+
+    reader: Reader
+    parts: tuple[_Part, ...]
+    numbers: tuple[str, ...]
+    own: tuple[int, ...]  # arrays and sorts that are not its parameters
+    split: int
+
+
+def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
+    """The lemma of a fold, with the definitions and the equations that it rests on in its text."""
+    tile = _side(record, record["state"], {str(record["sort"]): "start"})
+    merge = _side(record, record["merge"], {})
+    sides = [
+        meaning(record["state"], p, {*record["arrays"], *record["numbers"]}, record["sort"]) for p in (FIRST, SECOND)
+    ]
+    into = {**sides[0], **sides[1]}
+    arrays = set(record["arrays"])
+    pairs = [
+        (in_place(m["expression"], into), joined(s["expression"], arrays, record["sort"], {}))
+        for s, m in zip(record["state"], record["merge"], strict=True)
+    ]
+    whole = meaning(record["state"], FIRST, set(), record["sort"])
+    ends = [
+        (in_place(m["expression"], whole), r["expression"])
+        for m, r in zip(record["made"], record["result"], strict=True)
+    ]
+    merged = [_equation(f"{name}_merged_{n}", s["free"], *pair) for n, (s, pair) in _numbered(record["state"], pairs)]
+    made = [_equation(f"{name}_made_{n}", r["free"], *pair) for n, (r, pair) in _numbered(record["result"], ends)]
+    before = [equated(x, steps(x.free, x.sides, frozenset(), regroup), regroup) for x in (*merged, *made)]
+    told = _Told(name, record, tile, merge, tuple(merged), tuple(made))
+    said = Readable(f"{told.definitions()}\n{told.theorem()}", told.proof(), (*_WORDS, *_unknown(tile.reader)))
+    text = f"{''.join(x.text for x in before)}{told.definitions()}\n{told.step()}\n{told.theorem()}\n{said.proof}\n"
+    return Lemma(name, text, said, names=tile.reader.names)
+
+
+def _numbered(a: Sequence[Record], b: Sequence[Any]) -> Iterator[tuple[int, tuple[Record, Any]]]:
+    return enumerate(zip(a, b, strict=True), 1)
+
+
+def _unknown(reader: Reader) -> Iterator[str]:
+    if others := [own for _, own in functions(reader)]:
+        yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
+
+
+def _equation(name: str, free: Any, left: Any, right: Any) -> Stated:
+    """An equation as it stands, nothing simplified, so that it fits the definitions."""
+    names, sorts, scope, places = free_of({"free": free})
+    a, b = (term(read(x, sorts), scope, names) for x in (left, right))
+    return Stated(name, names, places, "=", a, b)
+
+
+def _side(record: Record, parts: Sequence[Record], starts: Mapping[str, str]) -> _Side:
+    names = Names()
+    split = names.sort(str(record["sort"]))
+    found = []
+    for part in parts:
+        _, sorts, scope, places = free_of(part, names)
+        found.append((places, term(read(part["expression"], sorts), scope, names)))
+    reader = Reader(names, {names.sorts[sort]: word for sort, word in starts.items()})
+    for _, x in found:
+        reader.see(x)
+    numbers = [n for name in record["numbers"] for n in names.with_name(name)]
+    states = [n for key, n in names.arrays.items() if str(key[0]).startswith((FIRST, SECOND))]
+    made = tuple(_Part(reader.scope(places), places, x) for places, x in found)
+    return _Side(reader, made, tuple(reader.arrays[n] for n in numbers), (*numbers, *states), split)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The text of a fold."""
+
+    name: str
+    record: Record
+    tile: _Side
+    merge: _Side
+    merged: tuple[Stated, ...]
+    made: tuple[Stated, ...]
+
+    def definitions(self) -> str:
+        """What a state is, and what merging makes of two."""
+        one, two = self.tile, self.merge
+        of, first, second = (f"let {self._pattern(x)} := {x} in" for x in ("state", "first", "second"))
+        size = one.reader.sizes[one.split]
+        return (
+            f"Definition {self.name}_tile {_parameters(one)} (start {size} : nat) (state : {self._type()}) : Prop :=\n"
+            f"  {of} {self._says(one)}.\n"
+            f"Definition {self.name}_merge {_parameters(two)} (first second state : {self._type()}) : Prop :=\n"
+            f"  {first} {second}\n  {of} {self._says(two)}."
+        )
+
+    def _type(self) -> str:
+        return " * ".join(f"({'nat -> ' * len(p.sorts)}R)" for p in self.tile.parts)
+
+    def _parts(self, prefix: str) -> str:
+        return ", ".join(f"{prefix}_{p['letter']}" for p in self.record["state"])
+
+    def _pattern(self, prefix: str) -> str:
+        many = len(self.record["state"]) > 1
+        return f"'({self._parts(prefix)})" if many else self._parts(prefix)
+
+    def _says(self, side: _Side) -> str:
+        """That each part of the state is what it should be, for some choice of numbers."""
+        reader = side.reader
+        numbers = [f"({n} : {typed(reader, k)})" for k, n in reader.arrays.items() if n in side.numbers]
+        some = f"exists {' '.join(numbers)},\n  " if numbers else "\n  "
+        said = []
+        for p, part in zip(self.record["state"], side.parts, strict=True):
+            entry = " ".join((f"state_{p['letter']}", *part.indices))
+            said.append(f"({_over(reader, part)}{entry} = {reader.text(part.value, part.indices, 1)})")
+        return some + " /\\\n  ".join(said)
+
+    def step(self) -> str:
+        """That the merged state of two tiles is the state of both."""
+        tile, both = self._called(self.tile, "tile"), self._called(self.merge, "merge")
+        letters = [str(p["letter"]) for p in self.record["state"]]
+        states = " ".join(_paired([f"{x}{n}" for n in letters]) for x in "xyz")
+        facts = " ".join(_facts(self.tile, x, letters) for x in "ABC")
+        cases = []
+        for n, said in zip(letters, self.merged, strict=True):
+            rewritten = ", ".join(f"?{x}{k}" for x in "AB" for k in letters)
+            cases.append(
+                f"intros; rewrite C{n}, {rewritten} by assumption; etransitivity; "
+                f"[apply ({self._applied(said, 'A', 'B')}); given | rewrite ?sum_app; same]"
+            )
+        chosen = "".join(f"exists C_{n}; " for n in self.tile.numbers)
+        return (
+            f"Lemma {self.name}_step : forall {_parameters(self.tile, True)},{_sizes(self.tile)}\n"
+            f"  forall start size_1 size_2 x y z, (0 < size_1)%nat -> (0 < size_2)%nat -> {tile} start size_1 x ->\n"
+            f"  {tile} (start + size_1) size_2 y -> {both} x y z -> {tile} start (size_1 + size_2) z.\n"
+            f"Proof. unfold {self.name}_tile, {self.name}_merge. cbv zeta.\n"
+            f"intros {_own(self.tile)} {_held(self.tile)} start size_1 size_2 {states} P1 P2 {facts}. "
+            f"{chosen}{_split(cases)}. Qed."
+        )
+
+    def theorem(self) -> str:
+        """What is folded is the state of all entries, and what is made of it is the result."""
+        tile, both = self._called(self.tile, "tile"), self._called(self.merge, "merge")
+        reader, state = self._whole(), self._parts("state")
+        size = reader.sizes[reader.names.sorts[str(self.record["sort"])]]
+        parts = zip(self.record["state"], self.tile.parts, strict=True)
+        types = " ".join(f"(state_{p['letter']} : {'nat -> ' * len(part.sorts)}R)" for p, part in parts)
+        ends = "".join(f"\n  /\\ ({self._end(n, said)})" for n, said in enumerate(self.made))
+        return (
+            f"Theorem {self.name} : forall {self._every()} ({size} : nat) {types},{_sizes(self.tile)}\n"
+            f"  folded _ ({tile}) ({both}) 0 {size} ({state}) ->\n"
+            f"  {tile} 0 {size} ({state}){ends}."
+        )
+
+    def _whole(self) -> Reader:
+        return self.tile.reader
+
+    def _every(self) -> str:
+        """The parameters, with functions that the result alone takes."""
+        own = {f for f, _ in functions(self.tile.reader)}
+        more = dict.fromkeys(
+            f"({word} : {_function(reader, f)})"
+            for said in self.made
+            for reader in (reading(said),)
+            for f, word in functions(reader)
+            if f not in own
+        )
+        return " ".join((_parameters(self.tile, True), *more))
+
+    def _end(self, n: int, said: Stated) -> str:
+        """What is made of a state is the result."""
+        reader, part = reading(said), self.record["made"][n]
+        names, sorts, scope, _ = free_of(part)
+        x = term(read(part["expression"], sorts), scope, names)
+        states = Reader(names)
+        indices = reader.scope(said.free)
+        words = {FIRST + str(p["letter"]): f"state_{p['letter']}" for p in self.record["state"]}
+        states.arrays = {k: words[str(key[0])] for key, k in names.arrays.items()}
+        over = _over(reader, _Part(indices, said.free, x))
+        return f"{over}{states.text(x, indices, 1)}\n  = {reader.text(said.right, indices, 1)}"
+
+    def proof(self) -> str:
+        """By induction over the merges, and then the equations for what is made."""
+        letters = [str(p["letter"]) for p in self.record["state"]]
+        rewritten = ", ".join(f"?A{n}" for n in letters)
+        cases = [
+            f"intros; rewrite {rewritten} by assumption; apply ({self._applied(s, 'A', '')}); given" for s in self.made
+        ]
+        facts = _facts(self.tile, "A", letters)
+        known = f"unfold {self.name}_tile in T. destruct T as {facts}"
+        ends = f" split; [exact T|]. {known}. {_split(cases)}." if cases else " exact T."
+        given = f"{self.name}_step {_own(self.tile)} {' '.join('ltac:(assumption)' for _ in _held(self.tile).split())}"
+        return (
+            f"Proof. intros. match goal with F : folded _ _ _ _ _ _ |- _ =>\n"
+            f"  apply (folded_ok _ _ _ ({given})) in F as [Size T] end.{ends} Qed."
+        )
+
+    def _called(self, side: _Side, word: str) -> str:
+        return f"{self.name}_{word} {_own(side)}".rstrip()
+
+    def _applied(self, said: Stated, first: str, second: str) -> str:
+        """The lemma of an equation, of what stands in two tiles, or with no second one of all entries."""
+        reader = reading(said)
+        sort = str(self.record["sort"])
+        whole = self.tile.reader.sizes[self.tile.split]
+        sizes = {sort: whole, **({FIRST + sort: "size_1", SECOND + sort: "size_2"} if second else {})}
+        words = [sizes.get(key, reader.sizes[n]) for key, n in said.names.sorts.items()]
+        for key, n in said.names.arrays.items():
+            words.append(self._array(str(key[0]), said.names.arities[n], said, bool(second), reader.arrays[n]))
+        return " ".join((said.name, *words, *[own for _, own in functions(reader)]))
+
+    def _array(self, key: str, sorts: tuple[int, ...], said: Stated, two: bool, own: str) -> str:
+        """What an array of an equation is: a number that a tile chose, or entries of it."""
+        prefix = next((p for p in (FIRST, SECOND) if key.startswith(p)), "")
+        word = key.removeprefix(prefix)
+        letter = {FIRST: "A", SECOND: "B", "": "C" if two else "A"}[prefix]
+        if word in self.record["numbers"]:
+            (number,) = (self.tile.reader.arrays[n] for n in self.tile.reader.names.with_name(word))
+            return f"{letter}_{number}"
+        if word not in self.record["arrays"] or not two:
+            return own
+        names = {n: name for name, n in said.names.sorts.items()}
+        start = "start" if prefix == FIRST else "start + size_1"
+        seats = [f"seat{n}" for n in range(len(sorts))]
+        split = prefix + str(self.record["sort"])
+        moved = [f"({start} + {i})%nat" if names[s] == split else i for i, s in zip(seats, sorts, strict=True)]
+        (array,) = (self.tile.reader.arrays[n] for n in self.tile.reader.names.with_name(word))
+        return f"(fun {' '.join(seats)} => {' '.join((array, *moved))})"
+
+
+def _over(reader: Reader, part: _Part) -> str:
+    """The places of a part of a state."""
+    if not part.indices:
+        return ""
+    bounds = "".join(f"({i} < {reader.sizes[s]})%nat -> " for i, s in zip(part.indices, part.sorts, strict=True))
+    return f"forall {' '.join(part.indices)}, {bounds}"
+
+
+def _kept(side: _Side) -> list[tuple[int, str]]:
+    return [(k, n) for k, n in side.reader.arrays.items() if k not in side.own]
+
+
+def _parameters(side: _Side, implicit: bool = False) -> str:
+    sizes = [n for s, n in side.reader.sizes.items() if s != side.split]
+    groups = [f"({' '.join(sizes)} : nat)"] if sizes else []
+    groups += [f"({n} : {typed(side.reader, k)})" for k, n in _kept(side)]
+    return " ".join((*groups, *[f"({own} : {_function(side.reader, f)})" for f, own in functions(side.reader)]))
+
+
+def _function(reader: Reader, function: str) -> str:
+    return f"{'R -> ' * reader.takes(reader.names.functions[function]) or 'list R -> '}R"
+
+
+def _own(side: _Side) -> str:
+    """The parameters by name."""
+    sizes = [n for s, n in side.reader.sizes.items() if s != side.split]
+    return " ".join((*sizes, *[n for _, n in _kept(side)], *[own for _, own in functions(side.reader)]))
+
+
+def _sizes(side: _Side) -> str:
+    return "".join(f" (0 < {n})%nat ->" for s, n in side.reader.sizes.items() if s != side.split)
+
+
+def _held(side: _Side) -> str:
+    return " ".join(f"H_{n}" for s, n in side.reader.sizes.items() if s != side.split)
+
+
+def _facts(side: _Side, prefix: str, letters: Iterable[str]) -> str:
+    """A pattern for what the definition of a tile says."""
+    inside = _nested([f"{prefix}{n}" for n in letters])
+    for number in reversed(side.numbers):
+        inside = f"[{prefix}_{number} {inside}]"
+    return inside
+
+
+def _nested(names: Sequence[str]) -> str:
+    """A pattern for a conjunction."""
+    return names[0] if len(names) == 1 else f"[{names[0]} {_nested(names[1:])}]"
+
+
+def _paired(names: Sequence[str]) -> str:
+    """A pattern for a tuple."""
+    return reduce(lambda first, name: f"[{first} {name}]", names)
+
+
+def _split(cases: Sequence[str]) -> str:
+    """A proof of a conjunction."""
+    return reduce(lambda last, case: f"split; [{case} | {last}]", reversed(cases))
