@@ -61,7 +61,7 @@ class Picture:
 
     def _repr_html_(self) -> str:
         """What notebooks show: in the colours of the page around it, and with no rule for what is not within it."""
-        return f'<style>{STYLE}</style>\n<article class="symattn bare">{self.svg(fragment=True)}</article>\n'
+        return f'<style>{STYLE}</style>\n<div class="symattn bare">{self.svg(fragment=True)}</div>\n'
 
     def __repr__(self) -> str:
         return f"<picture {self.topic!r}: {self.title}; .svg(), .save(path)>"

@@ -44,11 +44,11 @@ def render(document: md.Document, *, fragment: bool = False, shown: int = 0) -> 
     ``shown`` tells the same document apart from others of it in one page, by the names within it.
     """
     mark = comment(made(document.command))
-    kind = "symattn" if document.title else "symattn bare"
-    inner = f'<style>{STYLE}</style>\n<article class="{kind}">\n{body(document, shown)}\n</article>\n'
+    tag, kind = ("article", "symattn") if document.title else ("div", "symattn bare")
+    inner = f'<style>{STYLE}</style>\n<{tag} class="{kind}">\n{body(document, shown)}\n</{tag}>\n'
     if fragment:
         return f"{mark}\n{inner}"
-    return page(document.command, document.title, inner)
+    return page(document.command, document.title or (document.name,), inner)
 
 
 def page(command: str, title: md.Text, inside: str, *, head: str = "", script: str = SCRIPT) -> str:
@@ -199,20 +199,24 @@ def _grade(evidence: Evidence | None) -> str:
 # -- formulas ----------------------------------------------------------------------------------------------------------
 def _steps(block: md.Steps, number: int) -> str:
     rows, before = "", None
+    span = 2 if any(isinstance(step.formula, nt.Relation) for step in block.items) else 1
     for i, step in enumerate(block.items):
         why = prose(step.reason) + _grade(step.evidence)
         source = escape(tex(step.formula), quote=True)
-        rows += f'<tr data-tex="{source}"><td>({number + i})</td>{_cells(step, before)}<td>{why}</td></tr>'
+        rows += f'<tr data-tex="{source}"><td>({number + i})</td>{_cells(step, before, span)}<td>{why}</td></tr>'
         before = step
     return f'<div class="wide"><table class="steps">{rows}</table></div>'
 
 
-def _cells(step: md.Step, before: md.Step | None) -> str:
-    """The first side, and what follows it; sides that are too long for one line stand under each other."""
+def _cells(step: md.Step, before: md.Step | None, span: int = 2) -> str:
+    """The first side, and what follows it; sides that are too long for one line stand under each other.
+
+    A formula without sides takes the columns of both, ``span``: one where no step beside it has sides.
+    """
     first, links, whole = chain(step, before)
     if whole is not None:
         parts = packed(whole, lambda r: width(r) <= _LINE) if isinstance(whole, nt.Row) else [whole]
-        return f'<td colspan="2">{"".join(map(mathml, parts))}</td>'
+        return f'<td colspan="{span}">{"".join(map(mathml, parts))}</td>'
     head = "" if first is None else mathml(first)
     sides = [f"<mrow>{link(sign, side)}</mrow>" for sign, side in links]
     if sum(width(side) + 1.4 for _, side in links) <= _LINE:

@@ -111,7 +111,7 @@ def render(document: md.Document, *, fragment: bool = False) -> str:
     if fragment:
         packages = "amsmath,amssymb,graphicx" if r"\resizebox" in body else "amsmath,amssymb"
         return f"{comment}\n% Needs \\usepackage{{{packages}}}\n{body}\n"
-    title = writer.title(document)
+    title = writer.title(document) if document.title else ""
     return f"{comment}\n{preamble()}\n\\begin{{document}}\n{title}\n\n{body}\n\\end{{document}}\n"
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 import symattn
+from symattn.arrays.indexed import Indexed
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples
 from symattn.derivations import names as derivations
 from symattn.document.model import Document, Printable
+from symattn.document.printable import Shown
 from symattn.theorems import catalogue
 from symattn.theorems.book import book
 from symattn.theorems.runner import run
@@ -46,7 +48,13 @@ def every() -> Iterator[tuple[str, Document]]:
 
 def judged() -> Iterator[tuple[str, Document]]:
     """One document of each kind that needs numbers or code."""
-    found: dict[str, Printable] = {
+    x = symattn.kind("exact").lift([[1, 0], ["1/2", 1]])
+    found: dict[str, Shown] = {
+        "array": symattn.kind("exact").lift(np.arange(400).reshape(4, 10, 10)),
+        "array of balls": symattn.kind("ball").lift([["1/3"] * 3] * 3),
+        "array for all sizes": symattn.Attention()(*[Indexed.letters(name, "n", "d") for name in "qkv"]),
+        "trace": symattn.Attention(causal=True).trace(x=x),
+        "theorem": catalogue()["softmax-shift"],
         "right code": symattn.verify(right, examples=5),
         "wrong code": symattn.verify(wrong, examples=5),
         "two functions": symattn.compare(right, wrong, examples=5),
@@ -56,8 +64,8 @@ def judged() -> Iterator[tuple[str, Document]]:
         "proof": symattn.prove("softmax-shift"),
         "audit": _audited(),
     }
-    for name, printed in found.items():
-        yield name, printed.document()
+    for name, shown in found.items():
+        yield name, shown.document()
 
 
 def right(q: Any, k: Any, v: Any) -> Any:
