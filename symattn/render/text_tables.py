@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.text import ANSI
 from symattn.render.common import all_integers, as_rows, depth, indexed, runs, sheets
-from symattn.render.layout import beside, grid, pad, stack, width, wrap
+from symattn.render.layout import NBSP, beside, grid, pad, stack, width, wrap
 
 if TYPE_CHECKING:
     from symattn.render.text import Writer
@@ -42,14 +43,21 @@ def _widen_for_groups(writer: Writer, block: md.Table, widths: list[int]) -> Non
 
 
 def _narrow(block: md.Table, cells: list[list[str]], widths: list[int], columns: int) -> None:
-    """Take what is too much from the columns of words: first from the widest that need not break a word for it."""
+    """Take what is too much from the columns of words: first from the widest that need not break a formula for it.
+
+    A word is never broken: where words alone are too much, the table is too wide, and its columns stay straight.
+    """
     words = [i for i, c in enumerate(block.columns) if c.align == "left"]
     excess = sum(widths) + 2 * len(widths) - columns
-    whole = {i: max((width(word) for row in cells for word in row[i].split(" ")), default=0) for i in words}
-    for least in ({i: max(_LEAST, n) for i, n in whole.items()}, dict.fromkeys(words, _LEAST)):
+    for least in (_longest(cells, words, " "), _longest(cells, words, f"[ {NBSP}]")):
         while excess > 0 and (wide := [i for i in words if widths[i] > least[i]]):
             widths[max(wide, key=lambda i: widths[i])] -= 1
             excess -= 1
+
+
+def _longest(cells: list[list[str]], columns: list[int], breaks: str) -> dict[int, int]:
+    """How wide each of these columns is at least, if its lines may break where ``breaks`` matches."""
+    return {i: max(_LEAST, *(width(part) for row in cells for part in re.split(breaks, row[i])), 0) for i in columns}
 
 
 def _groups(writer: Writer, block: md.Table, widths: list[int]) -> list[str]:

@@ -58,6 +58,18 @@ def test_text_has_at_most_80_columns(ascii: bool, it: md.Document) -> None:
     assert shown.isascii() == ascii
 
 
+def test_a_word_is_not_broken_and_columns_stay_straight() -> None:
+    rows = (("softmax-of-queries", "x" * 40, "owner/" + "repository" * 5), ("a", "b", "c"))
+    columns = tuple(md.Column((title,), "left") for title in ("name", "what", "where"))
+    shown = render(document(md.Table(columns, tuple(tuple((cell,) for cell in row) for row in rows))), "text")
+    lines = shown.splitlines()
+    rule = next(line for line in lines if line.startswith("  ─"))
+    starts = [found.start() for found in re.finditer("─+", rule)]
+    for row in rows:
+        line = next(line for line in lines if line.startswith(f"  {row[0]} "))
+        assert [line[start:].split(" ")[0] for start in starts] == list(row)
+
+
 def test_colour_changes_nothing_but_colour() -> None:
     for it in DOCUMENTS:
         assert "\x1b[" not in render(it, "text")
