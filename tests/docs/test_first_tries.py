@@ -137,6 +137,7 @@ def test_what_may_take_long_says_what_it_does(name: str) -> None:
     assert any(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and c.func.id == "progress" for c in opened)
 
 
+@pytest.mark.deep
 def test_the_book_is_what_report_writes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from symattn_cli import proving
 
