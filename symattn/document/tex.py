@@ -133,6 +133,8 @@ class _Printer:
         letter = _bold(_base(x.base)) if x.bold else _base(x.base)
         if self.colours and x.role:
             letter = rf"{{\color{{{COLOURS[x.role][0]}}}{letter}}}"
+        if x.sub and x.base in FUNCTIONS:
+            letter = f"{{{letter}}}"  # cos_m is an array: as an operator it would draw the sign after it near
         return letter + self.sub(x.sub)
 
     def sub(self, parts: tuple[nt.Node, ...]) -> str:
@@ -176,7 +178,9 @@ class _Printer:
             return (r" \cdot " if x.sign == "·" else r" \times ") + shown
         if shown[0].isdigit() or isinstance(after, nt.Decimal):
             return r" \cdot " + shown
-        upright = shown.startswith((r"\mathrm", r"\mathop", *("\\" + f for f in FUNCTIONS), r"\text", r"\mathbb"))
+        upright = shown.lstrip("{").startswith(
+            (r"\mathrm", r"\mathop", *("\\" + f for f in FUNCTIONS), r"\text", r"\mathbb")
+        )
         apart = upright or isinstance(before, (nt.Call, nt.Root)) or isinstance(after, nt.Transposed)
         return (r"\, " if apart else " ") + shown
 

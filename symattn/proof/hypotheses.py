@@ -8,9 +8,10 @@ from symattn.arrays.index.building import add, negate
 from symattn.arrays.index.expressions import Constant, Expression, Product, Sum
 from symattn.arrays.index.writing import Writing, is_plain, letter, size
 from symattn.arrays.indexed import Indexed
+from symattn.document import notation
 from symattn.document.measure import width
 from symattn.document.model import Inline, Text
-from symattn.document.notation import Node, equals, relation
+from symattn.document.notation import Node, equals, node, relation
 from symattn.errors import SymattnError
 from symattn.proof.expectation import Law
 from symattn.proof.statement import Declared, Letters, Sides, run
@@ -73,9 +74,21 @@ def _shapes(declared: Declared) -> Iterator[Text]:
     """The arrays with an axis that is not of any length: a number above 1, or a sum."""
     for array, shape in declared.arrays.items():
         if any("+" in a or any(f.isdigit() and int(f) > 1 for f in a.split("*")) for a in shape.split()):
-            axes = [f"({a.replace('+', ' + ')})" if "+" in a else a.replace("*", "·") for a in shape.split()]
-            written = " × ".join(axes) if len(axes) > 1 else f"{shape.replace('+', ' + ').replace('*', '·')} entries"
-            yield (letter(array), f" has {'the shape ' if len(axes) > 1 else ''}{written}")
+            axes = tuple(_axis(axis) for axis in shape.split())
+            if len(axes) > 1:
+                yield (letter(array), " has the shape ", notation.Product(axes, "×"))
+            else:
+                yield (letter(array), " has ", axes[0], " entries")
+
+
+def _axis(axis: str) -> Node:
+    """The length of an axis: 2f for "f*2", a + b for "a+b"."""
+    terms = []
+    for term in axis.split("+"):
+        parts = sorted(term.split("*"), key=lambda part: not part.isdigit())
+        terms.append([node(int(part)) if part.isdigit() else size(part) for part in parts])
+    shown = tuple(parts[0] if len(parts) == 1 else notation.Product(tuple(parts)) for parts in terms)
+    return shown[0] if len(shown) == 1 else notation.Sum(shown)
 
 
 def _assumed(declared: Declared, given: Sides, which: str) -> Text:

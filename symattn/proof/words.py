@@ -13,7 +13,7 @@ from symattn.document.notation import Neg, Node, Power, Product, Row, Words, nam
 if TYPE_CHECKING:
     from symattn.proof.theorem import Theorem
 
-_WORD = re.compile(r"[a-z]+(?=[ ,;.]|$)")
+_WORD = re.compile(r"(?:a|[a-z]{2,})(?=[ ,;.]|$)")
 _FORMULA = re.compile(
     r"(?<![\w^])(?:(?P<base>[A-Za-zα-ωΔ])_(?P<sub>[A-Za-z]+)(?!\w)|e\^(?P<power>[A-Za-zα-ω](?!\w)|\{[-−]?[A-Za-zα-ωΔ]+\}))"
 )
@@ -43,7 +43,7 @@ def stated(theorem: Theorem) -> Document:
 def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
     """A statement as displayed formulas, or as running text."""
     if not words or not isinstance(words[0], Node):
-        return (), with_formulas(words)
+        return (), opened(with_formulas(words))
     parts: list[Node] = []
     for part in words:
         if isinstance(part, Node):
@@ -51,7 +51,7 @@ def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
         elif isinstance(part, str) and len(part) < _CONNECTING:
             parts += [Words(part.strip(" ,;:"))] if part.strip(" ,;:") else []
         else:
-            return (), with_formulas(words)
+            return (), opened(with_formulas(words))
     return (parts[0] if len(parts) == 1 else Row(tuple(parts)),), ()
 
 

@@ -60,7 +60,7 @@ _HEAD = r"""\documentclass[11pt,a4paper]{article}
 \usepackage[utf8]{inputenc}
 \usepackage{lmodern}
 \usepackage[margin=27mm]{geometry}
-\usepackage{amsmath,amssymb,mathtools,array,booktabs,enumitem,graphicx,microtype,needspace}
+\usepackage{amsmath,amssymb,mathtools,array,booktabs,enumitem,etoolbox,graphicx,microtype,needspace}
 \usepackage[table]{xcolor}
 \usepackage[most]{tcolorbox}"""
 
@@ -81,11 +81,13 @@ _MACROS = r"""% reason, grade and number of a step, flush right; they move to th
   boxrule=0pt,arc=0pt,left=3mm,fontupper=\small,before skip=9pt,after skip=9pt}
 \newtcolorbox{SAnote}{enhanced,colback=SAg!6,colframe=SAg!6,borderline west={2pt}{0pt}{SAg},
   boxrule=0pt,arc=0pt,left=3mm,fontupper=\small,before skip=7pt,after skip=7pt}
-% in contents, room for numbers such as 14.10
+% in contents, room for numbers such as 14 and 14.10
 \makeatletter
-\renewcommand*\l@subsection{\@dottedtocline{2}{1.5em}{3.2em}}
+\patchcmd{\l@section}{1.5em}{1.9em}{}{}
+\renewcommand*\l@subsection{\@dottedtocline{2}{1.9em}{3.2em}}
 \makeatother
-\setlist{itemsep=1pt,topsep=3pt}
+\setlist{itemsep=1pt,topsep=3pt,beginpenalty=10000}
+\widowpenalty=10000 \clubpenalty=10000
 \setlength{\parindent}{0pt}\setlength{\parskip}{5pt}\setlength{\emergencystretch}{4em}
 \renewcommand{\arraystretch}{1.15}
 \allowdisplaybreaks
@@ -188,7 +190,8 @@ class Writer:
         match block:
             case md.Heading():
                 level, star = "sub" * (block.level - 1 + self.fragment), "*" * self.fragment
-                room = "" if self.fragment else "\\Needspace{12\\baselineskip}\n"  # no heading alone at a page's foot
+                lines = 12 if block.level > 1 else 19  # no heading alone at a page's foot, nor two
+                room = "" if self.fragment else f"\\Needspace{{{lines}\\baselineskip}}\n"
                 return f"{room}\\{level}section{star}{{{self.prose(block.title)}}}"
             case md.Contents():
                 return "" if self.fragment else r"{\setlength{\parskip}{0pt}\tableofcontents}"

@@ -45,7 +45,10 @@ def steps(writer: Writer, block: md.Steps, number: int) -> str:
 def result(writer: Writer, block: md.Result) -> str:
     """The formulas in a tinted box, the evidence in its title bar; in fragments under a bold title."""
     body = "\n".join(f"\\[ {centred(setter(writer, _INDENT), f)} \\]" for f in block.formulas)
-    body = "\n".join([*([writer.prose(block.text)] if block.text else []), *([body] if body else [])])
+    text = writer.prose(block.text)
+    if text and not writer.fragment:
+        text = f"\\smallskip {text}"  # words would touch the title bar; a display keeps its distance
+    body = "\n".join(part for part in (text, body) if part)
     evidence = ("; " if writer.fragment else r"\quad ").join(_evidence(writer, e) for e in block.evidence)
     title = escape_text(block.title)
     if writer.fragment:

@@ -42,7 +42,8 @@ def compared(compiled: Compiled, every: Sequence[Link], world: Numbers) -> list[
         least = 1.0
         for left, right in pairs(_sides(compiled, link), compiled.declared, world):
             if not _holds_or_looks_closer(compiled, link, world, left, right):
-                raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {world.sizes}")
+                at = ", ".join(f"{sort} = {length}" for sort, length in world.sizes.items())
+                raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
             least = min([least, *nearness(left, right)])
         near.append(least)
     return near

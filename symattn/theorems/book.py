@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from symattn.document import model as md
-from symattn.document.model import Block, Code, Document, Emph, Text
+from symattn.document.model import Block, Code, Document, Emph
 from symattn.evidence import Grade
 from symattn.theorems.documents import Decided, blocks, closing, counts, record, titled
+from symattn.theorems.titles import title
 
 
 def book(found: Sequence[Decided], command: str) -> Document:
@@ -17,9 +18,15 @@ def book(found: Sequence[Decided], command: str) -> Document:
         chapter = [d for d in found if d.theorem.topic == topic]
         parts += [md.Heading((titled(topic),)), md.Paragraph((*counts(chapter), "."))]
         for d in chapter:
-            parts += [md.Heading((Code(d.theorem.name),), 2), *blocks(d)]
-    title: Text = ("Theorems about attention",)
-    return Document("proof", "book", title, tuple(parts), counts(found), command, record=record(found))
+            parts += [md.Heading((title(d.theorem.name),), 2), *blocks(d), _named(d)]
+    return Document(
+        "proof", "book", ("Theorems about attention",), tuple(parts), counts(found), command, record=record(found)
+    )
+
+
+def _named(decided: Decided) -> Block:
+    """The name by which ``prove`` knows the theorem."""
+    return md.Paragraph((Emph("Name."), " ", Code(decided.theorem.name), "."))
 
 
 def _reading(found: Sequence[Decided]) -> tuple[Block, ...]:

@@ -113,7 +113,7 @@ def _false_variant(theorem: Theorem, found: Finding) -> Block:
         Grade.UNDECIDED: "it is not refuted, so that nothing is shown",
     }[found.false_grade]
     where: Text = (": ", *found.counterexample) if found.counterexample else ()
-    said = with_formulas(_told_apart(theorem.false_says, found.reading.false if found.reading else ()))
+    said = opened(with_formulas(_told_apart(theorem.false_says, found.reading.false if found.reading else ())))
     comma = "" if said and isinstance(said[-1], str) and said[-1].endswith((".", ";")) else ";"
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))
 
