@@ -37,6 +37,9 @@ class Audit:
         if model is not None:
             self._know(model)
 
+    def __repr__(self) -> str:
+        return "<audit: with symattn.audit(model) as report: ...; what runs in it is audited>"
+
     def __enter__(self) -> AuditReport:
         for module in () if self._model is None else self._model.modules():
             self._tell_compiled(module)
