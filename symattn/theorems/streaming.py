@@ -18,7 +18,7 @@ from symattn.attention.streaming.states import (
     partial_output,
     tile_state,
 )
-from symattn.document.notation import Fence, Node, commas, equals, name, node, relation, total
+from symattn.document.notation import Big, Fence, Node, Over, commas, equals, name, node, relation, total
 from symattn.document.text import text
 from symattn.proof.rules import Fold
 from symattn.proof.statement import Declared
@@ -441,16 +441,43 @@ def causal_prefix_unchanged(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -
     return CAUSAL(q, k, v), _all(q, k, v, q1, k1, v1)[: q.shape[0]]
 
 
+def _over_chunk(last: Node) -> Node:
+    """Σ_{j ≤ …} e^{s_ij} v_jc / Σ_{j ≤ …} e^{s_ij}."""
+    power, allowed = power_of_e(name("s", "i", "j", role="score")), relation("j", "≤", last)
+    above, below = (Big("sum", allowed, None, None, x) for x in (power * name("v", "j", "c", role="value"), power))
+    return Over(above, below)
+
+
+_OF_CHUNK = name("o", "i", "c", role="output")
+
+
+def _last_rows(reader: Reader) -> Any:
+    """The last n rows of causal attention over m tokens."""
+    return CAUSAL(*map(reader.array, "QKV"))[reader.length("p") :]
+
+
+def _last_scores(reader: Reader) -> Any:
+    q, k = map(reader.array, "QK")
+    return scale_by_root(dot_scores(q[reader.length("p") :], k), q)
+
+
 @theorem(
     "chunked-prefill-bottom-right",
     TOPIC,
     (
-        "the last n rows of causal attention over m tokens are attention of the last n queries with the mask ",
-        relation("j", "≤", name("i") + name("m") - name("n")),
+        equals(_OF_CHUNK, _over_chunk(name("i") + name("m") - name("n"))),
+        " in the last n rows of causal attention over m tokens: the mask of the last n queries is aligned at the bottom"
+        " right",
     ),
     arrays=CACHE | _LATER,
     hypotheses=(
         ("there are ", name("m"), " tokens; i counts the last ", name("n"), " of them as queries, j all as keys"),
+    ),
+    letters=Glossary(
+        {"Q": "p+n d_k", "K": "p+n d_k", "V": "p+n d_v"},
+        {"m": "p+n", "n": "n", "p": "p"},
+        index={"i": "n", "j": "p+n", "c": "d_v"},
+        defined={"O": _last_rows, "S": _last_scores},
     ),
     source="FlashAttention, README, 2.1: Change behavior of causal flag",
     why="Query i of the chunk is token i + m − n, and may attend to as many keys.",
@@ -458,7 +485,10 @@ def causal_prefix_unchanged(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -
         Attention(causal=True, alignment="top-left")(q1, rows(k, k1), rows(v, v1)),
         _all(q, k, v, q1, k1, v1)[q.shape[0] :],
     ),
-    false_says=("the mask ", relation("j", "≤", "i"), ", aligned at the top left"),
+    false_says=(
+        "the mask aligned at the top left: ",
+        equals(_OF_CHUNK, _over_chunk(name("i"))),
+    ),
 )
 def chunked_prefill_bottom_right(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
     xp, keys, values = q.__array_namespace__(), rows(k, k1), rows(v, v1)
