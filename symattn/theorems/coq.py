@@ -10,7 +10,7 @@ from symattn.document.model import Block, Code, Emph, Inline
 from symattn.document.text import plain_text
 from symattn.evidence import Evidence, Grade
 from symattn.proof.coq import theory
-from symattn.proof.coq.running import LIBRARY, Judgement, settled
+from symattn.proof.coq.running import LIBRARY, SECONDS, Judgement, settled
 from symattn.proof.coq.writing import HEAD, Lemma
 from symattn.proof.inequality import Certificate
 from symattn.proof.rules import OfPremise, Rule
@@ -19,6 +19,9 @@ from symattn.proof.together import Fails, Positive, Together
 from symattn.render.common import MARK
 from symattn.theorems.documents import Decided
 
+_UNSEEN = (
+    "what divides below a sum is not positive by its form, or Coq's computation does not see that both sides agree"
+)
 _SHOWN = 4  # statements that are printed
 
 
@@ -52,7 +55,7 @@ def states_it(method: Method) -> bool:
 
 def _graded(decided: Decided, asked: Sequence[Lemma], judgement: Judgement) -> Decided:
     accepted = [x for x in asked if x.name in judgement.accepted]
-    why = _why_not(decided, asked, accepted) or _foreign(judgement)
+    why = _why_not(decided, asked, accepted, judgement) or _foreign(judgement)
     told = replace(_with(decided, _blocks(asked, accepted, judgement, why)), not_by_coq=why)
     if why:
         return told
@@ -60,7 +63,7 @@ def _graded(decided: Decided, asked: Sequence[Lemma], judgement: Judgement) -> D
     return replace(told, finding=replace(told.finding, evidence=evidence))
 
 
-def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma]) -> str:
+def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgement) -> str:
     """What stands between a theorem and the grade; empty where nothing does."""
     if decided.grade is not Grade.PROVED:
         return f"it is {decided.grade.value}: {decided.finding.evidence.where}"
@@ -68,7 +71,9 @@ def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma]
     if not asked:
         return "it has no equations and bounds"
     if refused:
-        reasons = dict.fromkeys(x.why for x in refused if x.why)
+        spent = f"Coq was stopped after {SECONDS} s of processor time"
+        told = [spent if x.name in judgement.too_long else x.why or _UNSEEN for x in refused]
+        reasons = dict.fromkeys(why.removeprefix("coq: ") for why in told)
         return "; ".join((f"{len(refused)} of {len(asked)} equations and bounds are not accepted", *reasons))
     return "" if states_it(decided.theorem.method) else "what follows from its equations is not in Coq"
 
@@ -92,6 +97,7 @@ def _blocks(asked: Sequence[Lemma], accepted: Sequence[Lemma], judgement: Judgem
     if shown:
         supposed = tuple(dict.fromkeys(w for r in shown for w in r.words))
         words = "Sizes are from 1 on, arrays are functions of natural numbers, and sum n f is f(0) + … + f(n − 1)"
+        words += ", and x - y is written for x + (-1) y"
         out.append(md.Paragraph((". ".join((words, *supposed)) + ".",)))
         out += [md.Listing(r.statement, "coq") for r in shown]
     if alike := sum(x.alike for x in accepted):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 from symattn.document.model import Note
 from symattn.evidence import Grade
 from symattn.proof.certified import certificates
-from symattn.proof.coq import theory
+from symattn.proof.coq import running, theory
 from symattn.proof.coq.lemmas import lemmas
 from symattn.proof.coq.running import LIBRARY, Judgement, judged, listed, settled
 from symattn.proof.coq.writing import Lemma
+from symattn.proof.theorem import Decision
 from symattn.theorems import catalogue
 from symattn.theorems.coq import checked
 from symattn.theorems.runner import decide_one, run
@@ -25,8 +27,13 @@ from tests.proof.coq_mutants import campaign, false_variants
 SOME = ("softmax-shift", "rope-relative", "value-bias-passes")
 
 
+@cache
+def decided(name: str) -> Decision:
+    return catalogue()[name].method.decide()
+
+
 def records(name: str) -> list[Any]:
-    decision = catalogue()[name].method.decide()
+    decision = decided(name)
     return [dict(c) for c in certificates(decision.proofs, decision.premises)]
 
 
@@ -82,6 +89,16 @@ def test_the_theory_assumes_nothing_of_its_own() -> None:
     for text in texts.values():
         assert text.startswith("(* ")
         assert not any(word in text for word in ("Axiom", "Admitted", "Parameter", "admit", "Conjecture"))
+
+
+@pytest.mark.coq
+def test_what_takes_too_much_processor_time_is_refused_and_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "SECONDS", 3)
+    so = lemmas("so", records("softmax-shift"))
+    endless = replace(so[0], name="endless", text="Goal False. repeat pose proof I. Qed.\n")
+    judgement = judged([endless, *so])
+    assert judgement.too_long == {"endless"}
+    assert judgement.accepted == {x.name for x in so}
 
 
 @pytest.mark.coq

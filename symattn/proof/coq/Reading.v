@@ -85,3 +85,6 @@ Ltac same := cbn beta; first
         rewrite Nat.add_0_l in I; same
     end
   | f_equal; same ].
+
+(* Statements write x - y for x + -1 * y, which it is equal to. *)
+Notation "x - y" := (x + (-1) * y) : R_scope.

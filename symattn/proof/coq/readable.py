@@ -23,6 +23,7 @@ _TAKEN = {
     "places", "named", "values_", "start", "state",
 }  # fmt: skip
 _INDICES = ("i", "j", "k", "l", "a", "b", "c", "d", "u", "v")
+_LESS = Term("Num", (-1,))
 _SIGNS = {"Is Equal": "=?", "Is AtMost": "<=?", "Is Below": "<?"}
 _GREEK = {"π": "pi", "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "eps", "θ": "theta", "λ": "lambda",
           "μ": "mu", "σ": "sigma", "τ": "tau", "ω": "omega", "=": "equal", "≤": "atmost", "<": "below"}  # fmt: skip
@@ -112,6 +113,8 @@ class Reader:
         if x.head in ("Add", "Mul", "Div"):
             sign, own = {"Add": ("+", 1), "Mul": ("*", 2), "Div": ("/", 2)}[x.head]
             left, right = x.below
+            if x.head == "Add" and right.head == "Mul" and right.below[0] == _LESS:
+                return f"{self.text(left, scope, own)} - {self.text(right.below[1], scope, 2)}", own
             return f"{self.text(left, scope, own)} {sign} {self.text(right, scope, own + 1)}", own
         if x.head == "Exp":
             return f"exp {self.text(x.below[0], scope, 9)}", 8

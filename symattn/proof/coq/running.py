@@ -7,6 +7,7 @@ time of one. What counts is that afterwards a constant with the name of the theo
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -36,14 +37,26 @@ LIBRARY = frozenset(
 )
 """The axioms of Coq's own library that its real numbers and the theory rest on; there must be no other."""
 _END = "everything_is_told"
+SECONDS = 300
+"""Of processor time for one process of Coq. Where they are spent, what it was asked is asked in two halves."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The lemmas that were accepted, by name, and the axioms below all of them."""
+    """The lemmas that were accepted, by name, the axioms below all of them, and those that took too long."""
 
     accepted: frozenset[str] = frozenset()
     axioms: tuple[str, ...] = ()
+    too_long: frozenset[str] = frozenset()
+
+    @staticmethod
+    def joined(every: Sequence[Judgement]) -> Judgement:
+        """All of them as one."""
+        return Judgement(
+            frozenset().union(*[j.accepted for j in every]),
+            tuple(sorted({a for j in every for a in j.axioms})),
+            frozenset().union(*[j.too_long for j in every]),
+        )
 
 
 def judged(every: Sequence[Lemma], jobs: int = 1) -> Judgement:
@@ -54,9 +67,7 @@ def judged(every: Sequence[Lemma], jobs: int = 1) -> Judgement:
         raise InputError("two equations have the same name in Coq; mend: ask for these theorems one by one")
     heaps = [asked[n::jobs] for n in range(jobs) if asked[n::jobs]]
     with ThreadPoolExecutor(max(1, len(heaps))) as pool:
-        found = list(pool.map(lambda heap: _judged(folder, heap), heaps))
-    accepted = frozenset().union(*[j.accepted for j in found])
-    return Judgement(accepted, tuple(sorted({a for j in found for a in j.axioms})))
+        return Judgement.joined(list(pool.map(lambda heap: _judged(folder, heap), heaps)))
 
 
 def settled(
@@ -69,12 +80,32 @@ def settled(
     again = {x.name: x for theorem in theorems for x in lemmas(*theorem, regroup=True) if x.name in refused}
     second = judged(list(again.values()), jobs)
     told = [[again[x.name] if x.name in second.accepted else x for x in each] for each in asked]
-    return told, Judgement(first.accepted | second.accepted, tuple(sorted({*first.axioms, *second.axioms})))
+    return told, Judgement.joined((first, second))
 
 
 def _judged(folder: Path, every: Sequence[Lemma]) -> Judgement:
-    """What the toplevel prints of each; a proof that failed is given up before the next one."""
+    """What the toplevel prints of each; a proof that failed is given up before the next one.
+
+    Where the processor time is spent, nothing that was told counts: each half is asked anew. No other clock is read.
+    """
     ask = ["coqtop", "-q", "-color", "no", "-Q", str(folder), "Symattn"]
+    if os.name == "posix":
+        ask = ["sh", "-c", 'ulimit -t "$0" && exec "$@"', str(SECONDS), *ask]
+    try:
+        return _told(ask, every)
+    except _Spent:
+        if len(every) == 1:
+            return Judgement(too_long=frozenset({every[0].name}))
+        half = len(every) // 2
+        return Judgement.joined([_judged(folder, part) for part in (every[:half], every[half:])])
+
+
+class _Spent(Exception):
+    """Coq ended before it had told everything."""
+
+
+def _told(ask: Sequence[str], every: Sequence[Lemma]) -> Judgement:
+    """What one process tells."""
     with (
         TemporaryDirectory() as here,
         subprocess.Popen(ask, cwd=here, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True, encoding="utf-8") as coq,
@@ -113,6 +144,9 @@ def _asked(coq: subprocess.Popen[str], text: str) -> list[str]:
         lines.append(re.sub(r"^(\w+ < )*", "", line).rstrip())
         if _END in line and "not found" in line:
             break
+    else:
+        writing.join()
+        raise _Spent
     writing.join()
     return lines
 
