@@ -122,6 +122,7 @@ class Writer:
 
     def __init__(self, fragment: bool) -> None:
         self.fragment = fragment
+        self.nested = False  # whether headings of the second level stand below those of the first
 
     def tex(self, x: nt.Node, inline: bool = False) -> str:
         return tex(x, colours=not self.fragment, inline=inline)
@@ -172,6 +173,7 @@ class Writer:
     def body(self, document: md.Document) -> str:
         out = ""
         last: md.Block | None = None
+        self.nested = any(isinstance(block, md.Heading) and block.level > 1 for block in document.blocks)
         for block, number in numbered(document):
             # a display that continues a paragraph must not begin another, which would add an empty line
             joint = "\n" if isinstance(last, md.Paragraph) and isinstance(block, md.Steps) else "\n\n"
@@ -190,7 +192,7 @@ class Writer:
         match block:
             case md.Heading():
                 level, star = "sub" * (block.level - 1 + self.fragment), "*" * self.fragment
-                lines = 12 if block.level > 1 else 19  # no heading alone at a page's foot, nor two
+                lines = 19 if self.nested and block.level == 1 else 12  # no heading alone at a page's foot, nor two
                 room = "" if self.fragment else f"\\Needspace{{{lines}\\baselineskip}}\n"
                 return f"{room}\\{level}section{star}{{{self.prose(block.title)}}}"
             case md.Contents():

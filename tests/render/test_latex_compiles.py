@@ -98,3 +98,16 @@ def test_a_missing_bracket_is_noticed(tmp_path: Path) -> None:
 def test_words_survive(tmp_path: Path) -> None:
     assert tex(nt.Words("a_b")) == r"\text{a\_b}"
     assert escape_text("漢") == r"\texttt{U+6F22}"
+
+
+@pytest.mark.parametrize("lines", range(16, 34, 3))
+def test_no_heading_stands_alone_at_the_foot_of_a_page(lines: int, tmp_path: Path) -> None:
+    """A chapter, its first section and the section's box are on one page, wherever on the page they come."""
+    filled = tuple(md.Paragraph((f"line {i}",)) for i in range(lines))
+    box = md.Result("Theorem", (nt.equals("a", "b"),), ())
+    blocks = (*filled, md.Heading(("Chapter",)), md.Paragraph(("words",)), md.Heading(("Section",), 2), box)
+    compiled(render(md.Document("listing", "x", ("x",), blocks), "latex"), tmp_path)
+    told = subprocess.run(["pdftotext", "-layout", "it.pdf", "-"], cwd=tmp_path, capture_output=True, check=True)
+    pages = told.stdout.decode().split("\f")
+    words = ("Chapter", "Section", "Theorem")
+    assert {i for i, page in enumerate(pages) for word in words if word in page} in ({0}, {1})
