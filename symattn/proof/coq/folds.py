@@ -13,7 +13,8 @@ from typing import Any
 
 from symattn.proof.checker_folds import FIRST, SECOND, joined, meaning
 from symattn.proof.checker_reading import in_place, read
-from symattn.proof.coq.readable import Readable, Reader, Stated, functions, reading, typed
+from symattn.proof.coq.printing import Reader, typed
+from symattn.proof.coq.readable import Readable, Stated, functions, reading
 from symattn.proof.coq.steps import steps
 from symattn.proof.coq.terms import Names, Term, term
 from symattn.proof.coq.writing import Lemma, equated, free_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from symattn.proof.coq.inferences import inferred
-from symattn.proof.coq.readable import identifier
+from symattn.proof.coq.printing import identifier
 from symattn.proof.coq.writing import Lemma, bound, lemma
 
 

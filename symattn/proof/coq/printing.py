@@ -1,0 +1,152 @@
+"""Terms in Coq's notation: names for what occurs, and how expressions are written for readers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count
+
+from symattn.proof.coq.terms import Names, Term
+
+_TAKEN = {
+    "as", "at", "cofix", "else", "end", "exists", "exists2", "fix", "for", "forall", "fun", "if", "in", "let",
+    "match", "mod", "return", "then", "using", "where", "with", "Prop", "Set", "Type", "SProp", "sum", "exp",
+    "truth", "map", "seq", "list", "nat", "R", "S", "O", "INR", "IZR", "Some", "place", "sort", "array",
+    "places", "named", "values_", "start", "state",
+}  # fmt: skip
+_INDICES = ("i", "j", "k", "l", "a", "b", "c", "d", "u", "v")
+_LESS = Term("Num", (-1,))
+_SIGNS = {"Is Equal": "=?", "Is AtMost": "<=?", "Is Below": "<?"}
+_GREEK = {"π": "pi", "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "eps", "θ": "theta", "λ": "lambda",
+          "μ": "mu", "σ": "sigma", "τ": "tau", "ω": "omega", "=": "equal", "≤": "atmost", "<": "below"}  # fmt: skip
+
+
+def identifier(word: str) -> str:
+    """A word as a name in Coq."""
+    plain = "".join(_GREEK.get(c, c) for c in word)
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", plain).strip("_") or "x"
+    plain = plain if plain[0].isalpha() else f"x{plain}"
+    return f"{plain}_" if plain in _TAKEN else plain
+
+
+@dataclass
+class Reader:
+    """Names for what occurs; an index of a sort in ``starts`` is counted from what stands there."""
+
+    names: Names
+    starts: Mapping[int, str] = field(default_factory=dict)
+    sizes: dict[int, str] = field(default_factory=dict)
+    arrays: dict[int, str] = field(default_factory=dict)
+    functions: dict[int, str] = field(default_factory=dict)
+    counts: dict[int, set[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        used: set[str] = set()
+        for name, number in self.names.sorts.items():
+            self.sizes[number] = _own(name, used)
+        for key, number in self.names.arrays.items():
+            images = "".join(f" of {' '.join(i)}" if i else "" for i in key[1:-1])
+            self.arrays[number] = _own(f"{key[0]}{images}", used)
+        for name, number in self.names.functions.items():
+            self.functions[number] = _own(name, used)
+        self.used = used
+
+    def index(self, scope: Sequence[str]) -> str:
+        """A name for one more index."""
+        more = (f"i{n}" for n in count(1))
+        return next(i for i in chain(_INDICES, more) if i not in scope and i not in self.used)
+
+    def scope(self, free: Sequence[int]) -> tuple[str, ...]:
+        """Names for free indices."""
+        scope: tuple[str, ...] = ()
+        for _ in free:
+            scope = (*scope, self.index(scope))
+        return scope
+
+    def see(self, x: Term) -> None:
+        """Note with how many numbers each function is used; 0 is a list."""
+        if x.head == "Fun":
+            ones = all(a.head == "One" for a in x.below)
+            self.counts.setdefault(x.numbers[0], set()).add(len(x.below) if ones else 0)
+        for y in x.below:
+            self.see(y)
+
+    def takes(self, function: int) -> int:
+        """How many numbers a function takes; 0 is a list of them, as it is for a maximum."""
+        if self.names.functions.get("max") == function:
+            return 0
+        (only, *others) = self.counts.get(function, {0})
+        return 0 if others else only
+
+    def text(self, x: Term, scope: tuple[str, ...], strength: int = 0) -> str:
+        """A term in Coq's notation, in brackets where what stands around it binds stronger."""
+        made, own = self._text(x, scope)
+        return f"({made})" if own < strength else made
+
+    def _text(self, x: Term, scope: tuple[str, ...]) -> tuple[str, int]:
+        if x.head == "Num":
+            return (str(x.numbers[0]), 9) if x.numbers[0] >= 0 else (f"{x.numbers[0]}", 0)
+        if x.head == "Size":
+            return f"INR {self.sizes[x.numbers[0]]}", 8
+        if x.head == "Letter":
+            return _applied(self.arrays[x.numbers[0]], list(self._seats(x, scope)))
+        if x.head in _SIGNS:
+            a, b = (scope[i] for i in x.numbers)
+            return f"truth ({a} {_SIGNS[x.head]} {b})%nat", 8
+        if x.head in ("Add", "Mul", "Div"):
+            sign, own = {"Add": ("+", 1), "Mul": ("*", 2), "Div": ("/", 2)}[x.head]
+            left, right = x.below
+            if x.head == "Add" and right.head == "Mul" and right.below[0] == _LESS:
+                return f"{self.text(left, scope, own)} - {self.text(right.below[1], scope, 2)}", own
+            return f"{self.text(left, scope, own)} {sign} {self.text(right, scope, own + 1)}", own
+        if x.head == "Exp":
+            return f"exp {self.text(x.below[0], scope, 9)}", 8
+        if x.head == "Sum":
+            return f"sum {self.sizes[x.numbers[0]]} {self._function(x, scope)}", 8
+        return self._called(x, scope)
+
+    def _seats(self, x: Term, scope: tuple[str, ...]) -> Iterator[str]:
+        array, *indices = x.numbers
+        for i, sort in zip(indices, self.names.arities[array], strict=True):
+            yield f"({self.starts[sort]} + {scope[i]})%nat" if sort in self.starts else scope[i]
+
+    def _function(self, x: Term, scope: tuple[str, ...]) -> str:
+        i = self.index(scope)
+        return f"(fun {i} => {self.text(x.below[0], (i, *scope))})"
+
+    def _called(self, x: Term, scope: tuple[str, ...]) -> tuple[str, int]:
+        name = self.functions[x.numbers[0]]
+        if self.takes(x.numbers[0]):
+            return _applied(name, [self.text(a.below[0], scope, 9) for a in x.below])
+        return f"{name} {self._list(x.below, scope)}", 8
+
+    def _list(self, arguments: tuple[Term, ...], scope: tuple[str, ...]) -> str:
+        """The list of what a function takes."""
+        if all(a.head == "One" for a in arguments):
+            return f"[{'; '.join(self.text(a.below[0], scope) for a in arguments)}]"
+        out = ""
+        for n, a in enumerate(reversed(arguments)):
+            if a.head == "One":
+                out = f"{self.text(a.below[0], scope, 3)} :: {out or '[]'}"
+            else:
+                family = f"map {self._function(a, scope)} (seq 0 {self.sizes[a.numbers[0]]})"
+                out = f"{family} ++ {out}" if n else family
+        return f"({out})"
+
+
+def _applied(name: str, arguments: Sequence[str]) -> tuple[str, int]:
+    return (" ".join([name, *arguments]), 8) if arguments else (name, 9)
+
+
+def _own(word: str, used: set[str]) -> str:
+    """A name that nothing else has."""
+    plain = identifier(word)
+    own = next(w for w in chain([plain], (f"{plain}_{n}" for n in count(2))) if w not in used)
+    used.add(own)
+    return own
+
+
+def typed(reader: Reader, array: int) -> str:
+    """The type of an array."""
+    return f"{'nat -> ' * len(reader.names.arities[array])}R"
