@@ -59,7 +59,8 @@ class Fault:
     """A fault: the first step that is wrong, the known mistake that explains all of it (None: none does), in words.
 
     ``case`` is the word of ``case_codes`` for its inputs, where a command line has been told. ``certified`` says that
-    no rounding of any implementation explains it, where no smallest input was sought.
+    no rounding of any implementation explains it, where no smallest input was sought; ``ground`` is what a reader must
+    know where there is no counterexample.
     """
 
     step: str
@@ -69,6 +70,7 @@ class Fault:
     scales: tuple[ObservedScale, ...] = ()
     case: str = ""
     certified: bool = False
+    ground: str = ""
 
     @property
     def grade(self) -> Grade:

@@ -102,7 +102,8 @@ def identity_test(
     """Whether the function computes ``spec``, at every one of ``sizes``, but for a probability of at most ε.
 
     ``names`` are the inputs that both take. Two runs a size: with small whole queries, then with such keys (with
-    ``x``: whole tokens and query weights, then whole tokens and key weights). ``masks`` makes the masks for sizes; by
+    ``x``: whole tokens and query weights, then whole tokens and key weights), and with tables of cosines and sines that
+    are whole numbers, where these are inputs. ``masks`` makes the masks for sizes; by
     default each query may see the first key. Raises ``InputError`` for names and sizes that do not fit the
     specification.
     """
@@ -131,10 +132,13 @@ def identity_test(
 
 def _numbers(names: Sequence[str]) -> list[tuple[str, ...]]:
     """Which inputs are whole numbers, run by run; exponents are then linear in the others."""
+    tables = tuple(n for n in ("cos", "sin", "cos_q", "sin_q") if n in names)
     tokens = tuple(n for n in ("x", "y") if n in names)
     if not tokens:
-        return [("q",), ("k",)]
-    return [(*tokens, "w_q", "b_q"), (*tokens, "w_k", "b_k")] if "w_q" in names else [tokens]
+        return [("q", *tables), ("k", *tables)]
+    if "w_q" not in names:
+        return [(*tokens, *tables)]
+    return [(*tokens, "w_q", "b_q", *tables), (*tokens, "w_k", "b_k", *tables)]
 
 
 def _where(runs: Sequence[_Run]) -> str:

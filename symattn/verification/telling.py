@@ -52,11 +52,6 @@ _ABOUT = {
     "semantics": "the code itself on residues, pairs of primes",
 }
 
-_BY_BITS = (
-    "Every single output is within what this arithmetic allows, so there is no counterexample: calls with numbers at "
-    "random gave the bits of this mistake, and of no arithmetic without it that is known."
-)
-
 
 def document(report: Report, show_output: bool = False) -> Document:
     """The report as a document."""
@@ -137,8 +132,8 @@ def _fault(fault: Fault, number: int) -> Iterator[Block]:
     yield Paragraph(typeset(sentence(fault.message)))
     if fault.counterexample is not None:
         yield from _shown(fault.counterexample)
-    else:
-        yield Note((_BY_BITS,))
+    elif fault.ground:
+        yield Note((fault.ground,))
     if fault.scales:
         yield Paragraph(("The scale that the weights show, log(p₂/p₁)/(s₂ − s₁):",))
         yield _scales(fault)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from symattn import Attention
+from symattn.attention.positions.fields import Rotary
 from symattn.errors import InputError
 from symattn.sources.graphs import verify_graph
 
@@ -59,6 +60,42 @@ def test_an_unknown_operator_raises_by_name() -> None:
     program = _exported(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()), torch.randn(2, 4))
     with pytest.raises(InputError, match=r"aten\.gelu is not read"):
         verify_graph(program)
+
+
+class Llama(torch.nn.Module):  # type: ignore[misc,name-defined]
+    """A layer of Llama with its causal mask; cosines and sines come from outside, each angle once."""
+
+    def __init__(self, flipped: bool) -> None:
+        from transformers import LlamaConfig
+        from transformers.models.llama.modeling_llama import LlamaAttention
+
+        super().__init__()
+        config = LlamaConfig(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, head_dim=4)
+        config._attn_implementation = "sdpa"
+        self.attn, self.flipped = LlamaAttention(config, 0), flipped
+
+    def forward(self, x: Any, cos: Any, sin: Any) -> Any:
+        allowed = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool)
+        allowed = allowed.triu() if self.flipped else allowed.tril()
+        tables = [torch.cat((table, table), -1)[None] for table in (cos, sin)]
+        return self.attn(x, position_embeddings=tables, attention_mask=allowed[None, None])[0]
+
+
+def _llama(flipped: bool) -> Any:
+    n = torch.export.Dim("n")
+    sizes = {"x": {0: torch.export.Dim("b"), 1: n}, "cos": {0: n}, "sin": {0: n}}
+    args = torch.randn(2, 5, 16), torch.randn(5, 2), torch.randn(5, 2)
+    return _exported(Llama(flipped), *args, dynamic_shapes=sizes)
+
+
+@pytest.mark.transformers
+def test_a_layer_of_llama_is_tested_and_a_flipped_mask_refuted() -> None:
+    spec = Attention(causal=True, heads=4, kv_heads=2, position=Rotary(given="tables"))
+    report = verify_graph(_llama(False), spec, prove=False)
+    assert (report.verdict.value, report.checks[0].grade.value) == ("no fault", "tested")
+    assert (report.checks[0].epsilon or 1) <= 1e-12
+    report = verify_graph(_llama(True), spec, prove=False)
+    assert (report.verdict.value, report.faults[0].step) == ("fault", "mask")
 
 
 class Bare(torch.nn.Module):  # type: ignore[misc,name-defined]

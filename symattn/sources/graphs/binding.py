@@ -31,7 +31,7 @@ class Slot:
     """An array of the graph: the inputs of the specification that stand in it side by side, and how.
 
     ``front`` is how many axes of length 1 or of the batch come before those of the specification; ``merged`` says that
-    heads stand side by side in the last axis.
+    heads stand side by side in the last axis; ``table`` that a table has axes of batches, and each angle twice.
     """
 
     given: Given
@@ -102,7 +102,7 @@ def _input(graph: Graph, g: Given, spec: Attention, said: Mapping[str, str]) -> 
     if name is None:
         raise InputError(f"{graph.name}: it is open what the input {g.name[:40]!r} is; mend: x={g.name[:40]}, or q=…")
     if name in ("cos", "sin"):
-        return Slot(g, (name, name), table=True)
+        return Slot(g, (name, name), table=True) if len(g.shape) > 2 else Slot(g, (name,))
     return Slot(g, (name,), merged=name in ("q", "k", "v") and spec.heads > 1 and len(g.shape) == 3)
 
 
