@@ -16,6 +16,11 @@ from symattn.arrays.linear import Linear
 from symattn.arrays.planes import Planes
 from symattn.arrays.reductions import Reductions
 from symattn.arrays.structure import Structure
+from symattn.errors import Refused
+
+
+class Lacking(Refused, AttributeError):
+    """A function that a kind lacks: refused by name, and no attribute for those who ask whether there is one."""
 
 
 class Namespace(Elementwise, Structure, Reductions, Creation, Linear):
@@ -23,6 +28,11 @@ class Namespace(Elementwise, Structure, Reductions, Creation, Linear):
 
     def __init__(self, kind: type[Planes]) -> None:
         self.kind = kind
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise Lacking(f"{self.kind.name} lacks {name}")
 
     def __repr__(self) -> str:
         return f"<namespace of {self.kind.name}>"

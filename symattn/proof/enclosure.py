@@ -60,9 +60,9 @@ class EnclosedOverBox:
                 made += _ball_around(value)
                 continue
             if value is not None and value <= 0:
-                return Evidence(Grade.REFUTED, f"at {_shown(piece)}")
+                return Evidence(Grade.REFUTED, _where(piece))
             if not piece or done > self.pieces:
-                return Evidence(Grade.UNDECIDED, f"not decided at {_shown(piece)}")
+                return Evidence(Grade.UNDECIDED, f"not decided {_where(piece)}")
             name, place, *halves = _halved(piece)
             parts: tuple[list[Any], ...] = ([], [])
             made += ("cut", name, place, *parts)
@@ -143,6 +143,10 @@ def _halved(piece: Box) -> tuple[str, Fraction, Box, Box]:
     low, high = piece[name]
     middle = (low + high) / 2
     return name, middle, {**piece, name: (low, middle)}, {**piece, name: (middle, high)}
+
+
+def _where(piece: Box) -> str:
+    return f"at {_shown(piece)}" if piece else "in numbers"
 
 
 def _shown(box: Box) -> str:

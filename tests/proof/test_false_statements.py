@@ -87,6 +87,18 @@ MANY: dict[str, tuple[Declared, Callable[..., Any]]] = {
         Declared(VECTOR, {"pi": "n", "rho": "n"}),
         lambda x, pi, rho: (x[pi][rho], x[rho][pi]),
     ),
+    "softmax of softmax": (Declared({"x": "m n"}), lambda x: (softmax(softmax(x)), softmax(x))),
+    "the logarithm of a sum of powers": (Declared(VECTOR), lambda x: (xp(x).log(xp(x).sum(xp(x).exp(x))), top(x)[0])),
+    "the larger of two and their distance": (
+        Declared(PAIR),
+        lambda x, y: (xp(x).maximum(x, y) - xp(x).maximum(-x, -y), x + y + abs_(x - y)),
+    ),
+    "a product transposed": (Declared({"a": "n n", "b": "n n"}), lambda a, b: ((a @ b).mT, a.mT @ b.mT)),
+    "sizes up to 5": (
+        Declared(VECTOR),
+        lambda x, n: (xp(x).sum(x) * ((n - 1) * (n - 2) * (n - 3) * (n - 4) * (n - 5)), 0 * xp(x).sum(x)),
+    ),
+    "a corner far away": (Declared(ONE), lambda x: (xp(x).maximum(x, 0 * x + 12345) - 12345, relu(x - 12344))),
     "a window of 4": (Declared(QKV), lambda q, k, v: (causal(4)(q, k, v), causal()(q, k, v))),
     "a window of 40": (Declared(QKV), lambda q, k, v: (causal(40)(q, k, v), causal()(q, k, v))),
     "e3": (Declared(VECTOR), lambda x: (third(x), 0)),
