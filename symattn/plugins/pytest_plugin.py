@@ -134,14 +134,15 @@ def _ours(error: BaseException) -> bool:
 
 def _asserted(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> tuple[str, int]:
     """The place in the test file, or in a helper of its own, where the assertion stands."""
-    own = [entry for entry in excinfo.traceback if not str(entry.path).startswith(_HOME)]
+    own = [entry for entry in excinfo.traceback if not str(entry.path).startswith(_PASSED_OVER)]
     entry = own[-1] if own else excinfo.traceback[-1]
     path = Path(str(entry.path))
     inside = path.is_relative_to(item.config.rootpath)
     return str(path.relative_to(item.config.rootpath) if inside else path), entry.lineno + 1
 
 
-_HOME = str(Path(__file__).resolve().parents[1]) + os.sep
+# symattn itself, and contextlib, which calls what stands after the ``yield`` of a fixture.
+_PASSED_OVER = (str(Path(__file__).resolve().parents[1]) + os.sep, os.path.dirname(os.__file__) + os.sep + "contextlib")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

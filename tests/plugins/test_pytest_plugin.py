@@ -146,3 +146,31 @@ print(sorted(set(sys.modules) - before))
         [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )
     assert eval(ran.stdout) == ["symattn", "symattn.plugins", "symattn.plugins.pytest_plugin", "symattn.testing"]
+
+
+AUDITED = """
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+
+def test_right(audit_attention):
+    q, k, v = torch.randn(3, 1, 2, 5, 4)
+    with audit_attention() as report:
+        scaled_dot_product_attention(q, k, v)
+    assert len(report.findings) == 1
+
+
+def test_untold(audit_attention):
+    q, k, v = torch.randn(3, 1, 2, 5, 4)
+    with audit_attention():
+        scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+"""
+
+
+@pytest.mark.torch
+def test_the_fixture_of_audits_fails_at_its_end(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("torch")
+    pytester.makepyfile(AUDITED)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*CANNOT TELL*", "*asserted at*", "test_the_fixture_of_audits_fails_at_its_end.py:14"])

@@ -174,7 +174,7 @@ def sink(rng: Draw) -> Task:
 
 def rotated(rng: Draw) -> Task:
     """A score at positions (m, n) from that at (0, n − m)."""
-    query, key, place = _whole(rng, 1, 3, 2), _whole(rng, 1, 3, 2), 1
+    query, key, place = _whole(rng, 1, 3, 2), _whole(rng, 1, 3, 2), 1  # that of the query; the key's is the next
     angles = turns()
     here = rotate_interleaved(exact([query]), *angles[place]), rotate_interleaved(exact([key]), *angles[place + 1])
     there = rotate_interleaved(exact([query]), *angles[0]), rotate_interleaved(exact([key]), *angles[1])
