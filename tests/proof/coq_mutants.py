@@ -1,6 +1,6 @@
 """Equations with one thing wrong on the right side, and whether Coq accepts them: what it accepts must be true.
 
-python -m tests.proof.coq_mutants 500
+python -m tests.proof.coq_mutants 580
 """
 
 from __future__ import annotations
