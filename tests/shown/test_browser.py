@@ -19,7 +19,6 @@ from tests.shown import node
 pytestmark = pytest.mark.browser
 
 MOST = 1_500_000  # bytes of a page to explore
-SLOWEST = 1000.0  # milliseconds until something is seen
 SCALES = {"0": 1, "1": None, "2": "1/d_k"}
 FORMATS = {"0": "float32", "1": "float64", "2": "float16", "3": "bfloat16"}
 Box = tuple[float, float, float, float]
@@ -39,11 +38,10 @@ def told(wish: str, pages: Iterable[str], folder: Path) -> list[dict[str, Any]]:
 
 
 def faults(seen: Mapping[str, Any]) -> list[str]:
-    """What is wrong with any page: errors, what it loads, how wide it is, how late it is seen."""
+    """What is wrong with any page: errors, what it loads, how wide it is."""
     found = list(seen["wrong"])
     found += [f"it loads {other}" for other in seen["asked"] if not other.endswith(Path(seen["path"]).name)]
-    found += ["it is wider than the screen"] if seen["wide"] > 0 else []
-    return found + (["it is seen late"] if seen["paint"] > SLOWEST else [])
+    return found + (["it is wider than the screen"] if seen["wide"] > 0 else [])
 
 
 def undrawn(seen: Mapping[str, Any]) -> list[str]:

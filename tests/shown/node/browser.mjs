@@ -5,22 +5,16 @@ import puppeteer from 'puppeteer-core';
 const [executablePath, wish, ...paths] = process.argv.slice(2);
 const WIDTHS = { desktop: 1200, phone: 390 };
 
-// A page as it opens, with what went wrong on it, what it asked for, and the first paint of the fastest of three loads.
+// A page as it opens, with what went wrong on it, and what it asked for.
 async function open(browser, path, width) {
-  const page = await browser.newPage(), wrong = [], asked = new Set(), paints = [];
+  const page = await browser.newPage(), wrong = [], asked = new Set();
   page.on('pageerror', error => wrong.push(String(error)));
   page.on('console', line => { if (line.type() === 'error') wrong.push(line.text()); });
   page.on('request', request => asked.add(request.url()));
   await page.setViewport({ width, height: 900 });
-  for (let i = 0; i < 3; i++) {
-    await page.goto(pathToFileURL(path).href);
-    paints.push(await page.evaluate(() => new Promise(found => {
-      new PerformanceObserver(list => found(list.getEntriesByName('first-contentful-paint')[0].startTime))
-        .observe({ type: 'paint', buffered: true });
-    })));
-  }
+  await page.goto(pathToFileURL(path).href);
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  return { page, told: { wrong, asked: [...asked], wide, paint: Math.min(...paints) } };
+  return { page, told: { wrong, asked: [...asked], wide } };
 }
 
 // Boxes [x, y, width, height] of the formulas that are seen, and of the parts of fractions, matrices and roots.
