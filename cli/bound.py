@@ -41,7 +41,7 @@ def path(context: click.Context, parameter: click.Parameter, text: str | None) -
     return text
 
 
-@click.command("bound", cls=Grouped, short_help="How far may correct code be off? The tolerance to write down, proved.")
+@click.command("bound", cls=Grouped, short_help="How far may correct code be off? The tolerance to write down.")
 @click.option("--n", default="1024", callback=wholes, help="Number of keys, or several: 256,1024; by default 1024.")
 @click.option("--dk", default="64", callback=wholes, help="d_k, or several: 64,128; by default 64.")
 @click.option("--dtype", default="float32", callback=words, help="Arithmetic, or several: float32,bf16,fp16.")

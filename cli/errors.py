@@ -60,9 +60,7 @@ def _usage(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "symattn"
     if isinstance(error, click.NoSuchOption) and error.option_name in ("--tolerance", "--tol", "--atol", "--rtol"):
-        return (
-            f"{path}: no tolerance is picked: what any implementation may be off by is proved; symattn bound prints it"
-        )
+        return f"{path}: no tolerance is picked: symattn bound prints the one that follows from the arithmetic"
     return f"{path}: {error.format_message()} (see {path} --help)"
 
 

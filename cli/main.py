@@ -28,7 +28,7 @@ TABLE = {
     "arithmetic": ("arithmetic", "What does my kernel store? Tell the arithmetic of half precision by its bits."),
     "audit": ("audit", "What does my model do? Audit every call of attention in a script."),
     "campaign": ("campaign", "Verify many targets, specifications and dtypes at once."),
-    "bound": ("bound", "How far may correct code be off? The tolerance to write down, proved."),
+    "bound": ("bound", "How far may correct code be off? The tolerance to write down."),
     "examples": ("examples", "List the worked examples, or show one."),
     "cache": ("cache", "Say where results are kept and how large they are, or clear them."),
     "schema": ("schema", "Print the JSON Schema of documents or of sheets."),

@@ -18,21 +18,22 @@ from tests.shown import node
 
 pytestmark = pytest.mark.browser
 
+BROWSERS = {"chrome": ("chromium", "google-chrome"), "firefox": ("firefox-esr", "firefox")}
 MOST = 1_500_000  # bytes of a page to explore
 SCALES = {"0": 1, "1": None, "2": "1/d_k"}
 FORMATS = {"0": "float32", "1": "float64", "2": "float16", "3": "bfloat16"}
 Box = tuple[float, float, float, float]
 
 
-def told(wish: str, pages: Iterable[str], folder: Path) -> list[dict[str, Any]]:
-    """What Chromium says of the pages, each on a desktop and on a phone."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "Chromium is missing"
+def told(wish: str, pages: Iterable[str], folder: Path, browser: str = "chrome") -> list[dict[str, Any]]:
+    """What a browser says of the pages, each on a desktop and on a phone."""
+    program = next(filter(None, map(shutil.which, BROWSERS[browser])), None)
+    assert program, f"{browser} is missing"
     paths = []
     for number, page in enumerate(pages):
         paths.append(str(folder / f"{number}.html"))
         Path(paths[-1]).write_text(page, encoding="utf-8")
-    found = node.run("browser.mjs", chromium, wish, *paths)
+    found = node.run("browser.mjs", browser, program, wish, *paths)
     assert len(found) == 2 * len(paths)
     return found
 
@@ -69,8 +70,9 @@ def pages() -> list[str]:
     return [symattn.walk("eight-step").html(), symattn.walk("cross", why=True).html(), symattn.derive("shift").html()]
 
 
-def test_formulas_are_drawn(pages: list[str], tmp_path: Path) -> None:
-    read = told("read", [*pages[:2], symattn.derive("scaling", dk=4).html()], tmp_path)
+@pytest.mark.parametrize("browser", BROWSERS)
+def test_formulas_are_drawn(pages: list[str], tmp_path: Path, browser: str) -> None:
+    read = told("read", [*pages[:2], symattn.derive("scaling", dk=4).html()], tmp_path, browser)
     assert [fault for seen in read for fault in faults(seen)] == []
     assert [fault for seen in read[:4] for fault in undrawn(seen)] == []
     assert read[4]["roots"]
@@ -100,10 +102,11 @@ def test_what_is_not_drawn_is_found(pages: list[str], tmp_path: Path) -> None:
         assert fault in undrawn(seen)
 
 
-def test_the_page_to_explore_by_keys(tmp_path: Path) -> None:
+@pytest.mark.parametrize("browser", BROWSERS)
+def test_the_page_to_explore_by_keys(tmp_path: Path, browser: str) -> None:
     page = symattn.explore("eight-step").html()
     assert len(page.encode()) <= MOST
-    for seen in told("explore", [page], tmp_path):
+    for seen in told("explore", [page], tmp_path, browser):
         assert faults(seen) == []
         assert misled(seen["states"]) == []
 

@@ -1,8 +1,8 @@
-// node browser.mjs CHROMIUM read|explore PAGE…: what a browser makes of each page, a line of JSON for each.
+// node browser.mjs chrome|firefox PATH read|explore PAGE…: what a browser makes of each page, a line of JSON for each.
 import { pathToFileURL } from 'node:url';
 import puppeteer from 'puppeteer-core';
 
-const [executablePath, wish, ...paths] = process.argv.slice(2);
+const [kind, executablePath, wish, ...paths] = process.argv.slice(2);
 const WIDTHS = { desktop: 1200, phone: 390 };
 
 // A page as it opens, with what went wrong on it, and what it asked for.
@@ -73,7 +73,8 @@ async function explored(page) {
   return { states };
 }
 
-const browser = await puppeteer.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+const args = kind === 'chrome' ? ['--no-sandbox', '--disable-dev-shm-usage'] : [];
+const browser = await puppeteer.launch({ browser: kind, executablePath, args });
 for (const path of paths) {
   for (const [device, width] of Object.entries(WIDTHS)) {
     const { page, told } = await open(browser, path, width);
