@@ -16,6 +16,8 @@ settings.load_profile("symattn")
 skipped: list[str] = []
 #: Of a longer table of cases so many run by default, spread evenly; ``-m deep`` runs the others.
 BY_DEFAULT = 2
+#: Cases that are in no such table: they would become deep ones, and be run where they must not.
+BY_HAND = ("deep", "exhaustive", "guests")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -38,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tables: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("deep") is None and item.get_closest_marker("exhaustive") is None:
+        if not any(item.get_closest_marker(name) for name in BY_HAND):
             tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in tables.values():
         chosen = {len(cases) * i // BY_DEFAULT for i in range(BY_DEFAULT)}

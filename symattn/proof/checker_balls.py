@@ -21,6 +21,7 @@ from symattn.proof.checker_reading import Node, Rejected, expect, expect_few, re
 
 BITS = 128
 _FINE = 1 << 256  # series are summed in whole multiples of its reciprocal
+_FARTHEST = 20_000  # powers of 2 by which a number is scaled
 _HIGHEST = 2000  # largest exponent of e
 _WIDEST = 6  # largest argument of erf
 
@@ -43,7 +44,7 @@ def enclosed(record: Mapping[str, Any]) -> None:
     expect({y.label for y in every if y.kind == "letter"} <= box.keys(), "a letter without an interval")
     effort = sum(10 if y.kind in ("exp", "function") else 1 for y in every)
     for n, (piece, ball) in enumerate(_pieces(record["pieces"], box)):
-        expect_few(effort * n)
+        expect_few(effort * (n + 1))
         found = enclosure(x, piece)
         expect(ball.low > 0, "a ball that shows no sign")
         expect(ball.low <= found.low and found.high <= ball.high, "a ball that is not shown to hold the value")
@@ -111,6 +112,7 @@ def _rounded(x: Fraction, up: bool) -> Fraction:
     if not x:
         return x
     shift = BITS - (abs(x.numerator).bit_length() - x.denominator.bit_length())
+    expect(abs(shift) <= _FARTHEST, "a number beyond what balls are computed for")
     scale = Fraction(1 << shift) if shift >= 0 else Fraction(1, 1 << -shift)
     whole = -((-x * scale) // 1) if up else (x * scale) // 1
     return Fraction(whole) / scale

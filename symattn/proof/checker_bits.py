@@ -2,7 +2,8 @@
 
 A certificate has a list of terms: each is an input, a number, or an operation on terms before it. ``same`` has two
 lists of terms: the checker accepts them where, place by place, they are one computation but for the order of the
-operands of +, × and max, which the standard IEEE 754 lets commute. ``different`` has two more, which the numbers in
+operands of +, × and max, which commute in IEEE 754-2019 where there is one NaN and max is its ``maximum``, for which
+−0 < +0. ``different`` has two more, which the numbers in
 ``inputs`` show to differ: every operation is done anew, in exact rationals, and rounded to nearest, ties to even, in
 the format that is named. Of exponentials nothing is used but that e⁰ is 1, so they may be computed in any way.
 """

@@ -111,7 +111,8 @@ def repeat(record: Record) -> None:
     found = [c for p in record["premises"] for c in claims(p)]
     if not all(any(_says(c, w) for c in found) for w in wanted):
         raise Rejected("the premises do not say that the measure shrinks by the factor")
-    strict = [c for p in record["premises"] if p.get("relation") == ">" for c in claims(p)]
+    signs = [p for p in record["premises"] if p["kind"] == "sign"]  # no other kind is held to its relation
+    strict = [c for p in signs if p["relation"] == ">" for c in claims(p)]
     if record["tends"] is not False and not any(_says(c, wanted[2]) for c in strict):
         raise Rejected("the factor may be 1")
     if any(_holds(record[part]["expression"], array) for part in ("factor", "measure")):
@@ -173,7 +174,9 @@ def _holds(data: Any, array: str) -> bool:
 
 
 def claims(record: Record) -> Iterator[Claim]:
-    """What a certificate of a sign or a rule says of two sides, simplified."""
+    """What a certificate of a sign or a rule says of two sides, simplified; no other kind is held to conclusions."""
+    if record["kind"] not in ("sign", "rule"):
+        raise Rejected(f"a premise of the kind {record['kind']!r} says nothing of two sides")
     simplify = Simplifying(frozenset(_positive(record)))
     for c in record["conclusions"]:
         scope = scope_of(c)

@@ -1,8 +1,9 @@
 """Whether two computations do the same operations on the same numbers, so that they give the same bits.
 
-Of rounded arithmetic little is an identity: + and × do not associate. But IEEE 754's +, × and max give the same
-result whichever operand comes first. ``Term`` is a computation of which no more than that is known. The certificate
-has the terms as they are computed, and numbers that show a difference; the checker orders and rounds by itself.
+Of rounded arithmetic little is an identity: + and × do not associate. But +, × and max of IEEE 754-2019 give the same
+result whichever operand comes first, where there is one NaN and max is its ``maximum``, for which −0 < +0. ``Term`` is
+a computation of which no more than that is known. The certificate has the terms as they are computed, and numbers that
+show a difference; the checker orders and rounds by itself.
 """
 
 from __future__ import annotations

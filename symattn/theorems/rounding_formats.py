@@ -311,7 +311,10 @@ merge_commutes = Theorem(
     "folklore",
     ("any order of tiles gives the same bits: ", equals(*_BRACKETS)),
     ("To exchange both sides only exchanges the operands of +, × and max.",),
-    (("+, × and max are those of IEEE 754, which commute; no multiplication is fused with an addition",),),
+    (
+        ("+ and × are those of IEEE 754-2019 with one NaN, and max is its maximum, with −0 < +0: all three commute",),
+        ("no multiplication is fused with an addition",),
+    ),
     STATE_LETTERS.also(
         defined={letter: named_state(i) for i, letter in enumerate("abc", 1)},
         families={"fl": fl},

@@ -138,6 +138,30 @@ AT_NOUGHT = sign(
     **{"not negative": ["h = 0"], "meant": [meaning("h", SQUARE)]},
 )
 
+Z, TWICE = letter("z"), ["product", ["number", "2"], X]
+TOP = ["function", "max", ONE, ONE]
+HALVED = ["product", HALF, X]
+
+
+def ball(**more: Any) -> Record:
+    """A certificate that 1 is positive, by a ball."""
+    shown = {"relation": ">", "expression": ONE, "pieces": ["ball", "1", "1/2"]}
+    return {"schema": 1, "kind": "enclosed", "box": [], "premises": [], **shown, **more}
+
+
+def largest(smaller: Parts, larger: Parts, premise: Record, **more: Any) -> Record:
+    """A certificate of smaller ≤ larger, which is so for each entry in the place of a maximum."""
+    conclusions = [{"free": [], "smaller": smaller, "larger": larger}]
+    return {"schema": 1, "kind": "rule", "rule": "largest", "conclusions": conclusions, "premises": [premise], **more}
+
+
+def tending(factor: Parts, *premises: Record) -> Record:
+    """A certificate that x tends to 0 as it is multiplied by ``factor`` again and again."""
+    step = ["product", factor, X]
+    record = repeated(Z, step, difference(step, step, NOUGHT), *premises)
+    return {**record, "factor": {"letter": "", "free": [], "expression": factor}, "tends": True}
+
+
 # name: (what is false, what is true by the same rule)
 FORGED: dict[str, tuple[Record, Record]] = {
     "[i < k] − 1 is not positive": (
@@ -269,6 +293,19 @@ FORGED: dict[str, tuple[Record, Record]] = {
             ),
             sign(HALF),
         ),
+    ),
+    "what a ball does not show": (
+        repeated(
+            Z,
+            TWICE,
+            ball(conclusions=[{"free": [], "smaller": TWICE, "larger": HALVED}]),
+            sign(HALF),
+        ),
+        repeated(Z, HALVED, difference(HALVED, HALVED, NOUGHT), sign(HALF)),
+    ),
+    "a factor of 1": (
+        tending(TOP, largest(NOUGHT, TOP, sign(ONE)), largest(TOP, ONE, difference(ONE, ONE, NOUGHT), relation=">")),
+        tending(HALF, sign(HALF), difference(HALF, ONE, HALF) | {"relation": ">"}),
     ),
     "a limit for small b alone": (
         limits(["exp", B], ONE, **{"not negative": ["h"], "meant": [meaning("h", ["sum", ONE, minus(B)])]}),
