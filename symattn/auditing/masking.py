@@ -23,7 +23,7 @@ class Masking:
     The keys are the last ``n_k`` tokens where there are fewer than ``total`` (a window's cache keeps no others), else
     the first ones, and places after them that a static cache has in store. ``keep`` (b, total) is False for padding,
     ``documents`` (b, total) labels packed documents. ``spec`` says what goes by places; ``crossed`` that queries are
-    other tokens than keys.
+    other tokens than keys. ``left_out`` (b, h, r) are queries that are of no account.
     """
 
     spec: Attention
@@ -34,6 +34,7 @@ class Masking:
     keep: Mask | None = None
     documents: NDArray[np.int64] | None = None
     crossed: bool = False
+    left_out: Mask | None = None
 
     def allowed(self) -> Mask:
         """(b or 1, 1, r, n_k)."""
@@ -48,8 +49,8 @@ class Masking:
     def mistakes(self) -> Iterator[tuple[str, Mask]]:
         """Known mistakes in such a mask, in words."""
         right = self.allowed()
-        yield "the mask is ignored", np.ones_like(right)
-        yield "the mask is inverted", ~right
+        yield "the mask is ignored", self._counting(np.ones_like(right))
+        yield "the mask is inverted", self._counting(~right)
         spec = replace(self.spec, padding=self.keep is not None)
         if self.n_q * self.total <= _MOST:
             for words, wrong in wrong_places(spec):
@@ -83,4 +84,7 @@ class Masking:
             found = found & (own[:, None, :, None] == self.documents[:, None, None, :])
         first = max(0, self.total - self.n_k)
         more = self.n_k - (self.total - first)
-        return np.pad(found[..., first:], ((0, 0), (0, 0), (0, 0), (0, more)))
+        return self._counting(np.pad(found[..., first:], ((0, 0), (0, 0), (0, 0), (0, more))))
+
+    def _counting(self, mask: Mask) -> Mask:
+        return mask if self.left_out is None else mask & ~self.left_out[..., None]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from symattn.auditing.provenance import Exponentials, Known, Node, Scores, Sums, Weights, forbids, number
+from symattn.auditing.provenance import Exponentials, Greatest, Known, Node, Scores, Sums, Weights, forbids, number
 
 Rule = Callable[[Known, Any, Any], Node | None]
 
@@ -51,9 +51,12 @@ def _scaled(known: Known, args: Any, kwargs: Any, inverse: bool = False) -> Node
 
 def _divided(known: Known, args: Any, kwargs: Any) -> Node | None:
     above, below = known.get(args[0]), known.get(args[1])
-    if isinstance(above, Exponentials) and isinstance(below, Sums) and below.of is above:
-        return Weights(above.scores, above.softmax) if args[1].shape == (*args[0].shape[:-1], 1) else None
-    return _scaled(known, args, kwargs, inverse=True)
+    if not isinstance(above, Exponentials) or not isinstance(below, Sums):
+        return _scaled(known, args, kwargs, inverse=True)
+    if below.scores is not above.scores or not _of_rows(args[1], args[0]):
+        return None
+    below.of.softmax.met = True  # of two softmaxes that are one
+    return Weights(above.scores, above.softmax)
 
 
 def _plus(known: Known, args: Any, kwargs: Any, sign: float = 1.0) -> Node | None:
@@ -70,6 +73,9 @@ def _plus(known: Known, args: Any, kwargs: Any, sign: float = 1.0) -> Node | Non
 
 
 def _minus(known: Known, args: Any, kwargs: Any) -> Node | None:
+    scores, taken = _scores(known, args[0]), known.get(args[1]) if hasattr(args[1], "shape") else None
+    if scores is not None and isinstance(taken, Greatest) and taken.scores is scores and _of_rows(args[1], args[0]):
+        return replace(scores, moved=True)
     return _plus(known, args, kwargs, sign=-1.0)
 
 
@@ -96,14 +102,33 @@ def _chosen(known: Known, args: Any, kwargs: Any) -> Node | None:
     return None
 
 
+def _of_rows(y: Any, x: Any) -> bool:
+    """Whether ``y`` has one number for each row of ``x``."""
+    return tuple(y.shape) == (*x.shape[:-1], 1)
+
+
+def _over_keys(x: Any, args: Any, kwargs: Any) -> bool:
+    axes = args[1] if len(args) > 1 else kwargs.get("dim")
+    axes = [axes] if isinstance(axes, int) else axes
+    return [axis % x.ndim for axis in axes or range(x.ndim)] == [x.ndim - 1]
+
+
 def _summed(known: Known, args: Any, kwargs: Any) -> Node | None:
     x, node = args[0], known.get(args[0])
-    axes = [axis % x.ndim for axis in (args[1] if len(args) > 1 else kwargs.get("dim")) or range(x.ndim)]
-    return Sums(node) if isinstance(node, Exponentials) and axes == [x.ndim - 1] and _floats(args[:1], kwargs) else None
+    if not isinstance(node, Exponentials) or not _floats(args[:1], kwargs):
+        return None
+    return Sums(node) if _over_keys(x, args, kwargs) else None
+
+
+def _greatest(known: Known, args: Any, kwargs: Any) -> Node | None:
+    scores = _scores(known, args[0])
+    return Greatest(scores) if scores is not None and _over_keys(args[0], args, kwargs) else None
 
 
 def _raised(known: Known, args: Any, kwargs: Any) -> Node | None:
     """At least a number that forbids: what is below it was forbidden already."""
+    if "dim" in kwargs or (len(args) > 1 and type(args[1]) is int):  # of ``max``: the greatest along an axis
+        return _greatest(known, args, kwargs)
     least = kwargs.get("min", args[1] if len(args) > 1 else None)
     most = kwargs.get("max", args[2] if len(args) > 2 else None)
     return _scores(known, args[0]) if most is None and forbids(least) else None
@@ -126,6 +151,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(EXPONENTIALS, lambda known, args, kwargs: _scores(known, args[0])),
     "where": _chosen,
     "sum": _summed,
+    "amax": _greatest,
 }
 
 #: Attention in one operator: which arguments it has is known for the first kind alone.

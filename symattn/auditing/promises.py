@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -87,7 +87,8 @@ def intended(call: Call, promise: Promise, context: Context | None) -> Intent:
     biased = spec.bias or not isinstance(spec.position, Rotary | None)
     k, v = _keys(given, spec)
     left_out = given.empty() & masking.of_padding()[:, None]  # some calls give queries of padding no key at all
-    allowed = masking.allowed() & ~left_out[..., None]
+    masking = replace(masking, left_out=left_out if left_out.any() else None)
+    allowed = masking.allowed()
     scale_given = given.scale == 1 and (promise.scaled_before or call.via == "operators")
     setting = Setting(
         given.q,

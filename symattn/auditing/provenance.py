@@ -37,7 +37,8 @@ class Added:
 class Scores:
     """scale · q kᵀ, capped, with what is added, for q (B, n_q, d), k (B, n_k, d).
 
-    ``moved`` says that a number was added, for all or for each row, which moves no weight unless a cap comes after it.
+    ``moved`` says that a number was added, or the maximum of each row taken away, which moves no weight unless a cap
+    comes after it.
     """
 
     q: Any
@@ -66,8 +67,6 @@ class Scores:
         """With an array added to a view of this shape; None where it has other axes."""
         if not self.fits(shape):
             return None
-        if array.ndim and array.shape[-1] == 1 < self.keys:
-            return replace(self, moved=True)  # one number for each row, such as its maximum, moves no weight
         return replace(self, added=(*self.added, Added(array, tuple(shape), factor)))
 
     def without(self, mask: Any, shape: Sequence[int]) -> Scores | None:
@@ -105,6 +104,13 @@ class Weights:
 
 
 @dataclass(frozen=True, eq=False)
+class Greatest:
+    """The greatest of scores over the keys, one for each row."""
+
+    scores: Scores
+
+
+@dataclass(frozen=True, eq=False)
 class Exponentials:
     """exp of scores, of which weights become by division by their sums."""
 
@@ -124,7 +130,7 @@ class Sums:
         return self.of.scores
 
 
-Node = Scores | Weights | Exponentials | Sums
+Node = Scores | Weights | Greatest | Exponentials | Sums
 
 
 @dataclass

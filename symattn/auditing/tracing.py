@@ -99,7 +99,7 @@ class Tracer:
         elif name in EXPONENTIALS:
             self._exponentials(node, out)
         elif node is not None:
-            self.known.put(out, node)
+            self.known.put(out[0] if isinstance(out, (list, tuple)) else out, node)
 
     def left(self) -> list[Softmax]:
         """Softmaxes whose result has met no values."""

@@ -63,6 +63,10 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "intermediate_size": 32, "window_size": 6,
          "attention_types": [[["global", "local"], 1]], "max_position_embeddings": 64},
     ),
+    "opt": (
+        "OPTForCausalLM", "OPTConfig",
+        {"hidden_size": 32, "ffn_dim": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "word_embed_proj_dim": 32},
+    ),
     "biogpt": ("BioGptForCausalLM", "BioGptConfig", _COMMON),
     "electra": ("ElectraModel", "ElectraConfig", {**_COMMON, "embedding_size": 32}),
     "distilbert": ("DistilBertModel", "DistilBertConfig", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 32}),

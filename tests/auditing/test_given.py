@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from symattn import audit
+from symattn import Attention, audit
+from symattn.auditing.masking import Masking
 from symattn.auditing.report import AuditReport
 
 torch = pytest.importorskip("torch")
@@ -39,6 +41,16 @@ def flash(padding: list[list[int]] | None, **more: Any) -> AuditReport:
         called = table.get_interface("flash_of_a_test", flash_attention_of_a_test)
         called(torch.nn.Identity(), q, k, v, mask, **more)
     return report
+
+
+def test_queries_that_are_of_no_account_are_so_in_every_mistake() -> None:
+    keep = np.arange(6) < np.array([[4], [6]])
+    left_out = np.broadcast_to(~keep[:, None], (2, 3, 6))
+    spec = Attention(causal=True, window=3)
+    masking = Masking(spec, list(range(6)), 6, 6, 6, keep, left_out=left_out)
+    every = [masking.allowed(), *(mask for _, mask in masking.mistakes())]
+    assert len(every) > 6
+    assert not any(np.broadcast_to(mask, (2, 3, 6, 6))[left_out].any() for mask in every)
 
 
 LEFT, RIGHT = [[0, 0, 1, 1, 1, 1], [1] * 6], [[1, 1, 1, 1, 0, 0], [1] * 6]

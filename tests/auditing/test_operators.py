@@ -55,6 +55,10 @@ RIGHT: dict[str, Callable[[Any], Any]] = {
     "by exponentials": lambda s: _by_exponentials(_causal(s)),
     "by exponentials in place": lambda s: _by_exponentials(_causal(s), in_place=True),
     "by exponentials without a maximum": lambda s: (e := s.exp()) / e.sum(-1, keepdim=True),
+    "by exponentials, the maximum along an axis": lambda s: (
+        (e := (s - s.max(-1, keepdim=True).values).exp()) / e.sum(-1, True)
+    ),
+    "by exponentials in two calls": lambda s: s.exp() / s.exp().sum(-1, keepdim=True),
     "in float32": lambda s: torch.nn.functional.softmax(s, dim=-1, dtype=torch.float32).to(s.dtype),
 }
 
@@ -137,6 +141,16 @@ def test_a_cap_that_is_read_is_judged() -> None:
     with torch.no_grad(), audit(model) as report:
         model(torch.randn(2, 9, 16))
     assert "softcap=3" in report.findings[0].semantics
+
+
+@pytest.mark.parametrize("least", [-1e4, -1e9, torch.finfo(torch.float32).min])
+def test_rows_that_a_column_forbids_are_left_out(least: float) -> None:
+    column = torch.zeros(9, 1)
+    column[:3] = least
+    model = Spelled(lambda s: (s + column).softmax(-1)).eval()
+    with torch.no_grad(), audit(model) as report:
+        model(torch.randn(2, 9, 16))
+    assert [(f.state, f.empty) for f in report.findings] == [("pass", 6)]
 
 
 @pytest.mark.parametrize("weights", [True, False])

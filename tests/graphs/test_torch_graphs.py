@@ -63,7 +63,7 @@ def test_an_unknown_operator_raises_by_name() -> None:
 
 
 class Llama(torch.nn.Module):  # type: ignore[misc,name-defined]
-    """A layer of Llama with its causal mask; cosines and sines come from outside, each angle once."""
+    """A layer of Llama with its causal mask; cosines and sines come from outside, each angle once or twice."""
 
     def __init__(self, flipped: bool) -> None:
         from transformers import LlamaConfig
@@ -77,24 +77,25 @@ class Llama(torch.nn.Module):  # type: ignore[misc,name-defined]
     def forward(self, x: Any, cos: Any, sin: Any) -> Any:
         allowed = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool)
         allowed = allowed.triu() if self.flipped else allowed.tril()
-        tables = [torch.cat((table, table), -1)[None] for table in (cos, sin)]
+        tables = [torch.cat((t, t), -1)[None] if t.shape[-1] == 2 else t[None] for t in (cos, sin)]
         return self.attn(x, position_embeddings=tables, attention_mask=allowed[None, None])[0]
 
 
-def _llama(flipped: bool) -> Any:
+def _llama(flipped: bool = False, columns: int = 2) -> Any:
     n = torch.export.Dim("n")
     sizes = {"x": {0: torch.export.Dim("b"), 1: n}, "cos": {0: n}, "sin": {0: n}}
-    args = torch.randn(2, 5, 16), torch.randn(5, 2), torch.randn(5, 2)
+    args = torch.randn(2, 5, 16), torch.randn(5, columns), torch.randn(5, columns)
     return _exported(Llama(flipped), *args, dynamic_shapes=sizes)
 
 
 @pytest.mark.transformers
 def test_a_layer_of_llama_is_tested_and_a_flipped_mask_refuted() -> None:
     spec = Attention(causal=True, heads=4, kv_heads=2, position=Rotary(given="tables"))
-    report = verify_graph(_llama(False), spec, prove=False)
+    assert verify_graph(_llama(columns=4), spec, prove=False).verdict.value == "no fault"
+    report = verify_graph(_llama(), spec, prove=False)
     assert (report.verdict.value, report.checks[0].grade.value) == ("no fault", "tested")
     assert (report.checks[0].epsilon or 1) <= 1e-12
-    report = verify_graph(_llama(True), spec, prove=False)
+    report = verify_graph(_llama(flipped=True), spec, prove=False)
     assert (report.verdict.value, report.faults[0].step) == ("fault", "mask")
 
 

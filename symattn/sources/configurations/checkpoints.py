@@ -14,7 +14,7 @@ from symattn.sources.configurations.rules import Kind
 from symattn.sources.configurations.weights import passed_over
 
 MOST_BYTES = 2**30  # of one attention and of the rows of its tokens
-_OWN = r"self_attn|self_attention|attention|attn|SelfAttention"
+_OWN = r"self_attn|self_attention|attn\.attention|attention|attn|SelfAttention"
 _CROSS = r"encoder_attn|EncDecAttention"
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|embed_in|shared|tok_embeddings)\.weight$")
 _WIDE = {"F64", "F32", "F16", "BF16"}
@@ -40,7 +40,9 @@ class Checkpoint:
         """The tensors of one attention, by their names below it. Raises InputError where there are none."""
         half = {"encoder": "encoder", "decoder": "decoder", "cross": "decoder"}.get(kind, "")
         which = _CROSS if kind == "cross" else _OWN
-        below = re.compile(rf"^(?:.*\.)?(?:layers?|h|blocks?)\.{layer}\.(?:layer\.\d\.)?(?:{which})\.(.+)$")
+        below = re.compile(
+            rf"^(?:.*\.)?(?:layers?|h|blocks?|albert_layer_groups)\.{layer}\.(?:albert_layers\.0\.)?(?:layer\.\d\.)?(?:{which})\.(.+)$"
+        )
         named = {m[1]: name for name in self.names if half in name and (m := below.match(name))}
         found = {n: name for n, name in named.items() if not passed_over(n)}
         if not found:

@@ -56,6 +56,14 @@ class Configuration:
             raise InputError(f"{self} has no {names[0]}; mend: write it into the configuration")
         return found
 
+    def told(self, name: str) -> Any:
+        """The field, or where it is null or not written the default of its class. Raises as ``find``."""
+        value = self.data.get(name)
+        found = self.default(name) if value is None else value
+        if found is _ABSENT or found is None:
+            raise InputError(f"{self} has no {name}; mend: write it into the configuration")
+        return found
+
     def optional(self, name: str, otherwise: Any = None) -> Any:
         """A field that no class has unless it is written."""
         return self.data.get(name, otherwise)
@@ -138,7 +146,7 @@ class Configuration:
 
     def words(self, name: str, least: int) -> list[str]:
         """A list of at least so many texts, one for each layer."""
-        value = self.find(name)
+        value = self.told(name)
         if not isinstance(value, (list, tuple)) or not all(isinstance(x, str) for x in value) or len(value) < least:
             raise self.refusal(name, value, f"a list of {least} texts or more, one for each layer")
         return list(value)

@@ -74,8 +74,8 @@ def _halves(layers: Mapping[str, tuple[str, ...]] = _HALVES, **kinds: tuple[Rule
 _DECODER = (causal, grouped, rotary())
 _GEMMA2 = (*_DECODER, by_types("even"), root_of("query_pre_attn_scalar"), softcap("attn_logit_softcapping"))
 _GEMMA3 = (
-    causal, grouped, rotary(), by_types("but last"), normed(), root_of("query_pre_attn_scalar"),
-    softcap("attn_logit_softcapping"),
+    causal, grouped, rotary(local="rope_local_base_freq"), by_types("but last"), normed(),
+    root_of("query_pre_attn_scalar"), without("attn_logit_softcapping", "Transformers' module leaves it out"),
 )  # fmt: skip
 _PARTLY = rotary(share="partial_rotary_factor")
 _LAYERED = normed("layer", "layer_norm_eps", "qk_layernorm")
@@ -125,7 +125,7 @@ FAMILIES: dict[str, Family] = {
     "gpt2": _plain(causal, heads, gpt2_scale),
     "bloom": _plain(causal, heads, alibi, packing="groups"),
     "mpt": _plain(causal, heads, mpt),
-    "opt": _plain(causal, heads),
+    "opt": replace(_plain(causal, heads), scaled_before=True),
     "biogpt": _plain(causal, heads),
     "gpt_neo": _plain(causal, heads, unscaled, local),
     # -- encoders, if they are no decoders -----------------------------------------------------------------------------

@@ -20,15 +20,20 @@ from symattn.sources.configurations.rules import Place, Rule
 Told = Mapping[str, Any]
 
 
-def rotary(layout: Literal["half", "interleaved"] = "half", share: str = "") -> Rule:
-    """Rotary positions of this layout; ``share`` names a field that says which share of the columns is rotated."""
+def rotary(layout: Literal["half", "interleaved"] = "half", share: str = "", local: str = "") -> Rule:
+    """Rotary positions of this layout.
+
+    share   names a field that says which share of the columns is rotated
+    local   names a field of older files: the base of layers that have a window, whose frequencies are not stretched
+    """
 
     def run(at: Place) -> dict[str, Any]:
-        told = parameters(at)
+        told = parameters(at, local)
         return {"position": position(at, told, layout, share)}
 
     pairs = "ℓ and ℓ + r/2" if layout == "half" else "2ℓ and 2ℓ + 1"
     part = f", `{share}` of the columns" if share else ""
+    part += f", in layers that slide with the base `{local}`" if local else ""
     return Rule(f"rotations of the columns {pairs}{part}", run)
 
 
@@ -45,7 +50,7 @@ def by_list(rule: Rule) -> Rule:
     """Positions where ``no_rope_layers`` has a 1, which is what the field says in spite of its name."""
 
     def run(at: Place) -> Mapping[str, Any]:
-        told = at.c.find("no_rope_layers")
+        told = at.c.told("no_rope_layers")
         if not isinstance(told, (list, tuple)) or len(told) <= at.layer or told[at.layer] not in (0, 1):
             raise at.c.refusal("no_rope_layers", told, "a list of 0 and 1, one for each layer")
         return rule(at) if told[at.layer] else {}
@@ -53,18 +58,15 @@ def by_list(rule: Rule) -> Rule:
     return Rule(f"{rule.says}, where `no_rope_layers` has a 1; no positions where it has a 0", run)
 
 
-def parameters(at: Place) -> Told:
-    """``rope_parameters`` of the layer, or the same from ``rope_theta`` and ``rope_scaling``.
-
-    ``rope_local_base_freq`` of older files is the base of layers that have a window.
-    """
-    c = at.c
-    if "rope_parameters" not in c and "rope_local_base_freq" in c and layer_type(at, "but last") != "full_attention":
-        return {"rope_theta": c.find("rope_local_base_freq")}
-    if "rope_parameters" not in c and "rope_theta" in c:
+def parameters(at: Place, local: str = "") -> Told:
+    """``rope_parameters`` of the layer, or the same from ``rope_theta`` and ``rope_scaling``; ``local`` as above."""
+    c, new = at.c, at.c.optional("rope_parameters") is not None
+    if local and not new and layer_type(at, "but last") != "full_attention" and local in c:
+        return {"rope_theta": c.find(local)}
+    if not new and "rope_theta" in c and (not local or local in c):
         scaling = c.optional("rope_scaling") or {}
         return {"rope_theta": c.find("rope_theta"), **_object(at, scaling, "rope_scaling")}
-    told = _object(at, c.find("rope_parameters"), "rope_parameters")
+    told = _object(at, c.told("rope_parameters"), "rope_parameters")
     if any(isinstance(inner, Mapping) for inner in told.values()):
         kind = layer_type(at)
         if not isinstance(told.get(kind), Mapping):
@@ -94,11 +96,22 @@ def _width(at: Place, told: Told, kind: str, share: str) -> int | None:
     """How many columns are rotated, None for all of them."""
     part = told.get("partial_rotary_factor")
     if part is None and share:
-        part = at.c.find(share)
-    if part is None or kind == "proportional":
+        part = _share(at, share)
+    if part is None or part == 1 or kind == "proportional":
         return None
+    if not share and kind == "default":
+        at.c.cannot_tell(f"partial_rotary_factor is {str(part)[:20]}, which rotations of this family do not look at")
     columns = int(at.d_k * at.c.as_number(share or "partial_rotary_factor", part))
     return None if columns == at.d_k else at.c.as_count("the number of rotated columns", columns, 2)
+
+
+def _share(at: Place, share: str) -> Any:
+    """The field, or what its class writes among ``rope_parameters`` where it is left out."""
+    if at.c.optional(share) is not None:
+        return at.c.find(share)
+    made = at.c.default("rope_parameters")
+    held = made.get("partial_rotary_factor") if isinstance(made, Mapping) else None
+    return at.c.find(share) if held is None else held
 
 
 # -- scalings ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,11 @@ from symattn.sources.configurations.configuration import Configuration, inverse_
 
 Kind: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+#: Columns of a head where ``head_dim`` is left out, of families that do not share those of the model among the heads.
+HEAD_DIM = {
+    "gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "glm": 128, "glm4": 128, "ernie4_5": 128,
+    "gpt_oss": 64,
+}  # fmt: skip
 WIDTH = ("hidden_size", "d_model", "n_embd", "dim")
 KEYS = ("num_key_value_heads",)
 
@@ -36,6 +41,8 @@ class Place:
             return self.c.as_count("head_dim", told)
         if "head_dim" not in self.c.data and (of_class := getattr(self.c.given, "head_dim", None)) is not None:
             return self.c.as_count("head_dim", of_class)
+        if "head_dim" not in self.c.data and self.c.model_type in HEAD_DIM:
+            return HEAD_DIM[self.c.model_type]
         width, heads = self.c.count(*WIDTH), self.heads
         if width % heads:
             raise self.c.refusal(HEADS[0], heads, f"a divisor of {width}, the number of columns")

@@ -31,7 +31,8 @@ class Slot:
     """An array of the graph: the inputs of the specification that stand in it side by side, and how.
 
     ``front`` is how many axes of length 1 or of the batch come before those of the specification; ``merged`` says that
-    heads stand side by side in the last axis; ``table`` that a table has axes of batches, and each angle twice.
+    heads stand side by side in the last axis; ``table`` that it is of angles, each once or, where it is twice as wide,
+    twice.
     """
 
     given: Given
@@ -49,14 +50,15 @@ class Slot:
     def filled(self, c: Context, inputs: Mapping[str, Any], batch: tuple[Any, ...]) -> Any:
         """The array that the graph gets for the specification's inputs."""
         arrays = [inputs[name] for name in self.parts]
-        if len(arrays) > 1 and not self.table:
+        if len(arrays) > 1:
             return Joined(tuple(arrays), self.transposed)
-        found = concat(c, arrays, -1) if self.table else arrays[0]
+        twice = self.table and self.given.shape[-1] == 2 * arrays[0].shape[-1]
+        found = concat(c, [*arrays, *arrays], -1) if twice else arrays[0]
         if self.transposed:
             return c.xp.matrix_transpose(found)
         if self.merged:
             return merge_heads(found)
-        if self.table:
+        if self.table and len(self.given.shape) > found.ndim:
             return expand(c, found, (*batch, *found.shape))
         more = len(self.given.shape) - found.ndim
         return found[(*[None] * more, ...)] if more > 0 and found.ndim > 1 else found
@@ -102,7 +104,7 @@ def _input(graph: Graph, g: Given, spec: Attention, said: Mapping[str, str]) -> 
     if name is None:
         raise InputError(f"{graph.name}: it is open what the input {g.name[:40]!r} is; mend: x={g.name[:40]}, or q=…")
     if name in ("cos", "sin"):
-        return Slot(g, (name, name), table=True) if len(g.shape) > 2 else Slot(g, (name,))
+        return Slot(g, (name,), table=True)
     return Slot(g, (name,), merged=name in ("q", "k", "v") and spec.heads > 1 and len(g.shape) == 3)
 
 

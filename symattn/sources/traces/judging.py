@@ -122,8 +122,8 @@ class _Judged:
         if not words:
             return
         self.wrong[name] = self.wrong.get(name, 0) + 1
-        if self.wrong[name] == 1:
-            self.first[name] = self._fault(name, words, piece)
+        if self.wrong[name] == 1 or (share > 1 and not self.first[name].certified):
+            self.first[name] = replace(self._fault(name, words, piece), certified=share > 1)
 
     def _fault(self, name: str, words: str, piece: Piece) -> Fault:
         """What is wrong in the first head in which something is."""
@@ -141,7 +141,7 @@ class _Judged:
         found = sorted(self.first.items(), key=lambda item: STEPS.index(item[1].step))
         for name, fault in found:
             count = f"; wrong in {self.wrong[name]} of {self.seen[name]} heads" if self.seen[name] > 1 else ""
-            yield replace(fault, message=fault.message + count, certified=self.worst[name] > 1)
+            yield replace(fault, message=fault.message + count)
 
     @property
     def rows_words(self) -> str:

@@ -193,7 +193,7 @@ MODULES: dict[str, Module] = {
     "gemma3, full": Module("gemma3_text", "Gemma3TextModel",
         {**GROUPED, **NESTED, "sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"]},
         SELF.format(1), layer=1,
-        changes=({"layer_types": ["sliding_attention"] * 2}, {"attn_logit_softcapping": 1.0})),
+        changes=({"layer_types": ["sliding_attention"] * 2}, {"sliding_window": None, "query_pre_attn_scalar": 4})),
     "ministral": Module("ministral", "MinistralModel",
         {**GROUPED, **THETA, "sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"]},
         SELF.format(0), changes=({"layer_types": ["full_attention"] * 2}, {"sliding_window": 2})),

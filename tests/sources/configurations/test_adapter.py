@@ -89,6 +89,38 @@ def test_positions_in_some_layers_only() -> None:
         attention({**told, "no_rope_layers": [1]}, 1)
 
 
+def test_heads_of_some_families_have_columns_of_their_own() -> None:
+    told = {name: value for name, value in GEMMA3.items() if name != "head_dim"}
+    assert attention(told).scale == Fraction(1, 4), "256 columns, of which the scale of 16 is none"
+    told = {**MISTRAL, "model_type": "glm", "partial_rotary_factor": 0.5}
+    assert attention(told).position == Rotary(width=64, layout="interleaved")
+
+
+@pytest.mark.parametrize("family", ["mistral", "cohere", "granite"])
+def test_a_share_that_a_family_does_not_look_at_is_refused(family: str) -> None:
+    told = {**MISTRAL, "model_type": family, "attention_multiplier": 1.0, "use_qk_norm": False}
+    told["rope_parameters"] = {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 0.5}
+    with pytest.raises(CannotTell, match=r"partial_rotary_factor is 0\.5"):
+        attention(told)
+
+
+@pytest.mark.transformers
+def test_what_is_left_out_is_as_the_class_has_it() -> None:
+    """The bases of layers that slide, the share that is rotated, and lists that are null."""
+    told = {name: value for name, value in GEMMA3.items() if name != "rope_local_base_freq"}
+    assert [attention(told, i).position for i in (0, 2)] == [attention(GEMMA3, i).position for i in (0, 2)]
+    assert attention({**MISTRAL, "model_type": "stablelm", "qk_layernorm": False}).position == Rotary(width=2)
+    told = {
+        **MISTRAL,
+        "model_type": "smollm3",
+        "use_sliding_window": False,
+        "no_rope_layers": None,
+        "layer_types": None,
+    }
+    assert [attention(told, i).position is None for i in range(4)] == [False, False, False, True]
+    assert attention({**MISTRAL, "model_type": "starcoder2", "rope_parameters": None}).position == Rotary()
+
+
 def test_gpt_neo_alternates() -> None:
     told = {"model_type": "gpt_neo", "hidden_size": 16, "num_heads": 4, "num_layers": 2, "window_size": 5,
             "attention_layers": ["global", "local"]}  # fmt: skip
