@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
+from symattn.attention.masks import causal as causal_mask
+from symattn.attention.masks import forbid
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
@@ -494,7 +496,10 @@ def chunked_prefill_bottom_right(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: A
     xp, keys, values = q.__array_namespace__(), rows(k, k1), rows(v, v1)
     j, i = xp.arange(keys.shape[0])[None, :], xp.arange(q1.shape[0])[:, None]
     stated = textbook(q1, keys, values, j <= i + k.shape[0])
-    return [(CAUSAL(q1, keys, values), stated), (_all(q, k, v, q1, k1, v1)[q.shape[0] :], stated)]
+    s = scale_by_root(dot_scores(q1, keys), q1)
+    by_scores = soft(forbid(s, causal_mask(s))) @ values
+    last = _all(q, k, v, q1, k1, v1)[q.shape[0] :]
+    return [(CAUSAL(q1, keys, values), stated), (by_scores, stated), (last, stated)]
 
 
 def _all(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any, kind: Attention = CAUSAL) -> Any:
