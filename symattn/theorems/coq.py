@@ -10,7 +10,7 @@ from symattn.document.model import Block, Code, Emph, Inline
 from symattn.document.text import plain_text
 from symattn.evidence import Evidence, Grade
 from symattn.proof.coq import theory
-from symattn.proof.coq.running import LIBRARY, SECONDS, Judgement, settled
+from symattn.proof.coq.running import LIBRARY, Judgement, settled
 from symattn.proof.coq.writing import HEAD, Lemma
 from symattn.proof.inequality import Certificate
 from symattn.proof.rules import OfPremise, Rule
@@ -71,8 +71,7 @@ def _why_not(decided: Decided, asked: Sequence[Lemma], accepted: Sequence[Lemma]
     if not asked:
         return "it has no equations and bounds"
     if refused:
-        spent = f"Coq was stopped after {SECONDS} s of processor time"
-        told = [spent if x.name in judgement.too_long else x.why or _UNSEEN for x in refused]
+        told = [judgement.stopped.get(x.name) or x.why or _UNSEEN for x in refused]
         reasons = dict.fromkeys(why.removeprefix("coq: ") for why in told)
         return "; ".join((f"{len(refused)} of {len(asked)} equations and bounds are not accepted", *reasons))
     return "" if states_it(decided.theorem.method) else "what follows from its equations is not in Coq"

@@ -130,12 +130,12 @@ def random_values(made: Lemma, seed: int) -> tuple[float, float] | None:
     def function(f: int, values: Sequence[float]) -> float:
         return Random(f"{seed} {f} {[round(v, 6) for v in values]}").uniform(0.5, 2)
 
-    free = parsed(re.search(rf" (\[[\d; ]*\]) left_{made.name} ", made.text)[1])  # type: ignore[index]
+    free = parsed(re.search(rf" (\[[\d; ]*\]) {made.name}'left ", made.text)[1])  # type: ignore[index]
     env = tuple((int(s), random.randrange(sizes[int(s)])) for s in free)
     try:
         left, right = (
             World(sizes, entry, function).value(parsed(found), env)
-            for found in re.findall(r"Definition (?:left|right)_\w+ := (.*)\.\n", made.text)
+            for found in re.findall(r"Definition \w+'(?:left|right) := (.*)\.\n", made.text)
         )
     except OverflowError:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from copy import deepcopy
 from dataclasses import replace
@@ -97,7 +98,7 @@ def test_what_takes_too_much_processor_time_is_refused_and_the_others_are_not(mo
     so = lemmas("so", records("softmax-shift"))
     endless = replace(so[0], name="endless", text="Goal False. repeat pose proof I. Qed.\n")
     judgement = judged([endless, *so])
-    assert judgement.too_long == {"endless"}
+    assert judgement.stopped == {"endless": "Coq was stopped after 3 s of processor time"}
     assert judgement.accepted == {x.name for x in so}
 
 
@@ -294,3 +295,122 @@ def test_a_bound_that_rests_on_what_is_assumed_says_so_and_is_refused_without() 
     assert judged(asked).accepted == {"so"}
     assert said.readable
     assert "0 <= " in said.readable.statement
+
+
+def ending(end: str, *below: Any) -> Any:
+    return [{"letter": "0", "free": [], "expression": [end, *below]}]
+
+
+FIRST_0, SECOND_0, EPS = (["letter", name, []] for name in ("first 0", "second 0", "eps"))
+
+
+def sum_fold() -> Any:
+    """The fold of a sum of x, which is multiplied by eps at the end."""
+    whole = ["total", "j0", "n", ["letter", "x", [["j0"]]]]
+    return {
+        **{"schema": 1, "kind": "fold", "sort": "n", "arrays": ["x"], "numbers": []},
+        "state": ending(*whole),
+        "merge": ending("sum", FIRST_0, SECOND_0),
+        "made": ending("product", FIRST_0, EPS),
+        "result": ending("product", whole, EPS),
+    }
+
+
+def test_only_the_theorem_has_a_name_that_a_theorem_could_have() -> None:
+    asked = [x for name in ("softmax-gap", "equal-norm-keys-euclidean") for x in lemmas(name, records(name))]
+    for x in (*asked, *lemmas("sum", [sum_fold()])):
+        declared = re.findall(r"^(?:Definition|Lemma|Theorem) ([\w']+)", x.text, re.MULTILINE)
+        assert [name for name in declared if name.replace("'", "_") == name] == ([x.name] if x.text else [])
+
+
+@pytest.mark.coq
+def test_a_definition_with_the_name_of_a_theorem_proves_nothing() -> None:
+    (so,) = lemmas("so", [sum_fold()])
+    clashing = [x for word in ("tile", "merge", "step", "made-1") for x in lemmas(f"so {word}", [wrong_fold()])]
+    (other,) = lemmas("other", [sum_fold()])
+    defined = replace(other, text="Definition other := True.\n")
+    shown = replace(other, text="Theorem other : True. Proof. exact I. Qed.\n")
+    assert judged([so, *clashing, defined]).accepted == {"so"}
+    assert not judged([shown]).accepted
+    (named,) = lemmas("everything", [sum_fold()])
+    axiom = replace(so, text=f"Axiom so :{so.proposition}\n")
+    judgement = judged([named, axiom])
+    assert "so" not in judgement.accepted or "so" in judgement.axioms
+
+
+def wrong_fold() -> Any:
+    return {**sum_fold(), "result": ending("number", "1")}
+
+
+@pytest.mark.coq
+def test_a_fold_may_end_and_merge_with_arrays_that_no_tile_has() -> None:
+    (so,) = lemmas("so", [sum_fold()])
+    gone = ["product", ["number", "-1"], EPS]
+    merged = {**sum_fold(), "merge": ending("sum", FIRST_0, SECOND_0, EPS, gone)}
+    log = {"made": ending("function", "log", FIRST_0), "result": ending("function", "log", sum_fold_state())}
+    asked = [so, *lemmas("merged", [merged]), *lemmas("log", [{**sum_fold(), **log}])]
+    assert judged([*asked, *lemmas("wrong", [wrong_fold()])]).accepted == {"so", "merged", "log"}
+
+
+def sum_fold_state() -> Any:
+    return sum_fold()["state"][0]["expression"]
+
+
+def test_what_the_end_of_a_fold_takes_is_bound_and_spoken_of() -> None:
+    (said,) = lemmas("so", [sum_fold()])
+    assert said.readable
+    assert "(eps : R) (n : nat)" in said.readable.statement
+    online = next(c for c in records("online-softmax") if c["kind"] == "fold")
+    (said,) = lemmas("so", [online])
+    assert said.readable
+    assert said.readable.words[-1].startswith("Of max nothing is used")
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (["product", FIRST_0, ["size", "m"]], "the size m occurs in no tile"),
+        (["product", FIRST_0, ["letter", "x'", []]], "in a fold x' has two names or types"),
+    ],
+)
+def test_what_a_fold_cannot_name_in_coq_is_refused_with_the_reason(made: Any, why: str) -> None:
+    (said,) = lemmas("so", [{**sum_fold(), "made": ending(*made), "result": ending(*made)}])
+    assert not said.text
+    assert why in said.why
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the limit is one of POSIX")
+@pytest.mark.parametrize(
+    ("end", "seconds", "why"),
+    [
+        (
+            "echo Fatal error: out of memory.; exit 2",
+            300,
+            "Coq ended early, by exit code 2: Fatal error: out of memory.",
+        ),
+        ("kill -KILL $$", 300, "Coq ended early, by signal 9"),
+        ("kill -XCPU $$", 7, "Coq was stopped after 7 s of processor time"),
+        ("exit 0", -1, r"Coq ended early, by exit code \d+: .*ulimit.*"),
+    ],
+)
+def test_why_coq_ended_early_is_told(
+    end: str, seconds: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "coqtop").write_text(f"#!/bin/sh\n{end}\n", encoding="utf-8")
+    (tmp_path / "coqtop").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(running, "SECONDS", seconds)
+    monkeypatch.setattr(theory, "compiled", lambda: tmp_path)
+    long = [Lemma(name, f"(* {'more than a pipe holds ' * 10_000} *)") for name in ("one", "two")]
+    judgement = judged(long)
+    assert set(judgement.stopped) == {"one", "two"}
+    assert all(re.fullmatch(why, told) for told in judgement.stopped.values())
+
+
+def test_a_condition_for_equality_that_names_nothing_is_refused_with_the_reason() -> None:
+    sign = next(c for c in records("lse-bounds") if c["kind"] == "sign" and c["only"])
+    (said,) = lemmas("so", [sign])
+    assert said.text
+    (said,) = lemmas("so", [{**sign, "only": [*sign["only"], "nobody"]}])
+    assert not said.text
+    assert "only where nobody is 0" in said.why

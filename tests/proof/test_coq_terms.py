@@ -117,8 +117,8 @@ def compared(part: Identity, sizes: dict[str, int], seed: int) -> tuple[list[flo
 
 def value_of(lemma: Lemma, side: str, sizes: dict[str, int], entries: Callable[..., float], at: Sequence[int]) -> float:
     """A side of a lemma at a place, read from the text that Coq gets."""
-    found = re.search(rf"Definition {side}_{lemma.name} := (.*)\.\n", lemma.text)
-    free = re.search(rf" (\[[\d; ]*\]) left_{lemma.name} ", lemma.text)
+    found = re.search(rf"Definition {lemma.name}'{side} := (.*)\.\n", lemma.text)
+    free = re.search(rf" (\[[\d; ]*\]) {lemma.name}'left ", lemma.text)
     assert found
     assert free
     keys = {number: key for key, number in lemma.names.arrays.items()}

@@ -13,10 +13,24 @@ from typing import Any
 
 from symattn.proof.checker_folds import FIRST, SECOND, joined, meaning
 from symattn.proof.checker_reading import in_place, read
-from symattn.proof.coq.printing import Reader, typed
+from symattn.proof.coq.printing import Reader, auxiliary, typed
 from symattn.proof.coq.readable import Readable, Stated, functions, reading
+from symattn.proof.coq.sides import (
+    Entry,
+    Key,
+    Part,
+    Side,
+    beyond,
+    called,
+    held,
+    listed,
+    over,
+    parameters,
+    positive_sizes,
+    side_of,
+)
 from symattn.proof.coq.steps import steps
-from symattn.proof.coq.terms import Names, Term, term
+from symattn.proof.coq.terms import Term, term
 from symattn.proof.coq.writing import Lemma, equated, free_of
 
 Record = Mapping[str, Any]
@@ -27,30 +41,10 @@ _WORDS = (
 )
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A part of a state: names and sorts of its indices, and what stands there."""
-
-    indices: tuple[str, ...]
-    sorts: tuple[int, ...]
-    value: Term
-
-
-@dataclass(frozen=True)
-class _Side:
-    """What a definition says: the parts, and names for all that occurs in them."""
-
-    reader: Reader
-    parts: tuple[_Part, ...]
-    numbers: tuple[str, ...]
-    own: tuple[int, ...]  # arrays and sorts that are not its parameters
-    split: int
-
-
 def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
     """The lemma of a fold, with the definitions and the equations that it rests on in its text."""
-    tile = _side(record, record["state"], {str(record["sort"]): "start"})
-    merge = _side(record, record["merge"], {})
+    tile = side_of(record, record["state"], {str(record["sort"]): "start"})
+    merge = side_of(record, record["merge"], {})
     sides = [
         meaning(record["state"], p, {*record["arrays"], *record["numbers"]}, record["sort"]) for p in (FIRST, SECOND)
     ]
@@ -65,11 +59,18 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
         (in_place(m["expression"], whole), r["expression"])
         for m, r in zip(record["made"], record["result"], strict=True)
     ]
-    merged = [_equation(f"{name}_merged_{n}", s["free"], *pair) for n, (s, pair) in _numbered(record["state"], pairs)]
-    made = [_equation(f"{name}_made_{n}", r["free"], *pair) for n, (r, pair) in _numbered(record["result"], ends)]
+    merged = [
+        _equation(auxiliary(name, f"merged_{n}"), s["free"], *pair)
+        for n, (s, pair) in _numbered(record["state"], pairs)
+    ]
+    made = [
+        _equation(auxiliary(name, f"made_{n}"), r["free"], *pair) for n, (r, pair) in _numbered(record["result"], ends)
+    ]
     before = [equated(x, steps(x.free, x.sides, frozenset(), regroup), regroup) for x in (*merged, *made)]
-    told = _Told(name, record, tile, merge, tuple(merged), tuple(made))
-    said = Readable(f"{told.definitions()}\n{told.theorem()}", told.proof(), (*_WORDS, *_unknown(tile.reader)))
+    known, in_merge, in_made = _occurring(record, tile, merge, merged, made)
+    told = _Told(name, record, tile, merge, tuple(merged), tuple(made), _bound(in_merge), _bound(in_made))
+    words = (*_WORDS, *_unknown({**known, **in_merge, **in_made}))
+    said = Readable(f"{told.definitions()}\n{told.theorem()}", told.proof(), words)
     text = f"{''.join(x.text for x in before)}{told.definitions()}\n{told.step()}\n{told.theorem()}\n{said.proof}\n"
     return Lemma(name, text, said, names=tile.reader.names)
 
@@ -78,8 +79,34 @@ def _numbered(a: Sequence[Record], b: Sequence[Any]) -> Iterator[tuple[int, tupl
     return enumerate(zip(a, b, strict=True), 1)
 
 
-def _unknown(reader: Reader) -> Iterator[str]:
-    if others := [own for _, own in functions(reader)]:
+def _occurring(
+    record: Record, tile: Side, merge: Side, merged: Iterable[Stated], made: Sequence[Stated]
+) -> tuple[dict[Key, Entry], dict[Key, Entry], dict[Key, Entry]]:
+    """What occurs in a tile, what the merge alone has, and what the end alone has."""
+    numbers = list(map(str, record["numbers"]))
+    known = listed(tile.reader, numbers)
+    in_merge = beyond(known, [listed(reader, numbers) for reader in (merge.reader, *map(reading, merged))])
+    last = [_of_made(part)[0] for part in record["made"]]
+    in_made = beyond({**known, **in_merge}, [listed(reader, numbers) for reader in (*map(reading, made), *last)])
+    return known, in_merge, in_made
+
+
+def _bound(every: Mapping[Key, Entry]) -> tuple[Entry, ...]:
+    """Arrays, and then functions, for the statement."""
+    return tuple(every[key] for kind in ("array", "function") for key in every if key[0] == kind)
+
+
+def _of_made(part: Record) -> tuple[Reader, Term]:
+    """What is made of a state at the end, in letters for its parts, and names for what occurs there."""
+    names, sorts, scope, _ = free_of(part)
+    x = term(read(part["expression"], sorts), scope, names)
+    reader = Reader(names)
+    reader.see(x)
+    return reader, x
+
+
+def _unknown(every: Mapping[Key, Entry]) -> Iterator[str]:
+    if others := [entry.name for key, entry in every.items() if key[0] == "function"]:
         yield f"Of {', '.join(others)} nothing is used but that equal arguments have equal values"
 
 
@@ -90,42 +117,28 @@ def _equation(name: str, free: Any, left: Any, right: Any) -> Stated:
     return Stated(name, names, places, "=", a, b)
 
 
-def _side(record: Record, parts: Sequence[Record], starts: Mapping[str, str]) -> _Side:
-    names = Names()
-    split = names.sort(str(record["sort"]))
-    found = []
-    for part in parts:
-        _, sorts, scope, places = free_of(part, names)
-        found.append((places, term(read(part["expression"], sorts), scope, names)))
-    reader = Reader(names, {names.sorts[sort]: word for sort, word in starts.items()})
-    for _, x in found:
-        reader.see(x)
-    numbers = [n for name in record["numbers"] for n in names.with_name(name)]
-    states = [n for key, n in names.arrays.items() if str(key[0]).startswith((FIRST, SECOND))]
-    made = tuple(_Part(reader.scope(places), places, x) for places, x in found)
-    return _Side(reader, made, tuple(reader.arrays[n] for n in numbers), (*numbers, *states), split)
-
-
 @dataclass(frozen=True)
 class _Told:
     """The text of a fold."""
 
     name: str
     record: Record
-    tile: _Side
-    merge: _Side
+    tile: Side
+    merge: Side
     merged: tuple[Stated, ...]
     made: tuple[Stated, ...]
+    in_merge: tuple[Entry, ...]  # what the merge alone has
+    in_made: tuple[Entry, ...]  # what the end alone has
 
     def definitions(self) -> str:
         """What a state is, and what merging makes of two."""
         one, two = self.tile, self.merge
         of, first, second = (f"let {self._pattern(x)} := {x} in" for x in ("state", "first", "second"))
-        size = one.reader.sizes[one.split]
+        places = f"(start {one.reader.sizes[one.split]} : nat)"
         return (
-            f"Definition {self.name}_tile {_parameters(one)} (start {size} : nat) (state : {self._type()}) : Prop :=\n"
+            f"Definition {self._aux('tile')} {parameters(one)} {places} (state : {self._type()}) : Prop :=\n"
             f"  {of} {self._says(one)}.\n"
-            f"Definition {self.name}_merge {_parameters(two)} (first second state : {self._type()}) : Prop :=\n"
+            f"Definition {self._aux('merge')} {parameters(two)} (first second state : {self._type()}) : Prop :=\n"
             f"  {first} {second}\n  {of} {self._says(two)}."
         )
 
@@ -139,7 +152,7 @@ class _Told:
         many = len(self.record["state"]) > 1
         return f"'({self._parts(prefix)})" if many else self._parts(prefix)
 
-    def _says(self, side: _Side) -> str:
+    def _says(self, side: Side) -> str:
         """That each part of the state is what it should be, for some choice of numbers."""
         reader = side.reader
         numbers = [f"({n} : {typed(reader, k)})" for k, n in reader.arrays.items() if n in side.numbers]
@@ -147,14 +160,14 @@ class _Told:
         said = []
         for p, part in zip(self.record["state"], side.parts, strict=True):
             entry = " ".join((f"state_{p['letter']}", *part.indices))
-            said.append(f"({_over(reader, part)}{entry} = {reader.text(part.value, part.indices, 1)})")
+            said.append(f"({over(reader, part)}{entry} = {reader.text(part.value, part.indices, 1)})")
         return some + " /\\\n  ".join(said)
 
     def step(self) -> str:
         """That the merged state of two tiles is the state of both."""
         tile, both = self._called(self.tile, "tile"), self._called(self.merge, "merge")
         letters = [str(p["letter"]) for p in self.record["state"]]
-        states = " ".join(_paired([f"{x}{n}" for n in letters]) for x in "xyz")
+        states = " ".join(_paired([f"{x}'{n}" for n in letters]) for x in "xyz")
         facts = " ".join(_facts(self.tile, x, letters) for x in "ABC")
         cases = []
         for n, said in zip(letters, self.merged, strict=True):
@@ -165,54 +178,47 @@ class _Told:
             )
         chosen = "".join(f"exists C_{n}; " for n in self.tile.numbers)
         return (
-            f"Lemma {self.name}_step : forall {_parameters(self.tile, True)},{_sizes(self.tile)}\n"
-            f"  forall start size_1 size_2 x y z, (0 < size_1)%nat -> (0 < size_2)%nat -> {tile} start size_1 x ->\n"
-            f"  {tile} (start + size_1) size_2 y -> {both} x y z -> {tile} start (size_1 + size_2) z.\n"
-            f"Proof. unfold {self.name}_tile, {self.name}_merge. cbv zeta.\n"
-            f"intros {_own(self.tile)} {_held(self.tile)} start size_1 size_2 {states} P1 P2 {facts}. "
+            f"Lemma {self._aux('step')} : forall {self._every(self.in_merge)},{positive_sizes(self.tile)}\n"
+            f"  forall start size_1 size_2 x' y' z', (0 < size_1)%nat -> (0 < size_2)%nat ->\n"
+            f"  {tile} start size_1 x' -> {tile} (start + size_1) size_2 y' -> {both} x' y' z' ->\n"
+            f"  {tile} start (size_1 + size_2) z'.\n"
+            f"Proof. unfold {self._aux('tile')}, {self._aux('merge')}. cbv zeta.\n"
+            f"intros {self._given()} {held(self.tile)} start size_1 size_2 {states} P1 P2 {facts}. "
             f"{chosen}{_split(cases)}. Qed."
         )
 
     def theorem(self) -> str:
         """What is folded is the state of all entries, and what is made of it is the result."""
         tile, both = self._called(self.tile, "tile"), self._called(self.merge, "merge")
-        reader, state = self._whole(), self._parts("state")
+        reader, state = self.tile.reader, self._parts("state")
         size = reader.sizes[reader.names.sorts[str(self.record["sort"])]]
         parts = zip(self.record["state"], self.tile.parts, strict=True)
         types = " ".join(f"(state_{p['letter']} : {'nat -> ' * len(part.sorts)}R)" for p, part in parts)
         ends = "".join(f"\n  /\\ ({self._end(n, said)})" for n, said in enumerate(self.made))
+        every = self._every((*self.in_merge, *self.in_made))
         return (
-            f"Theorem {self.name} : forall {self._every()} ({size} : nat) {types},{_sizes(self.tile)}\n"
+            f"Theorem {self.name} : forall {every} ({size} : nat) {types},{positive_sizes(self.tile)}\n"
             f"  folded _ ({tile}) ({both}) 0 {size} ({state}) ->\n"
             f"  {tile} 0 {size} ({state}){ends}."
         )
 
-    def _whole(self) -> Reader:
-        return self.tile.reader
+    def _every(self, more: Iterable[Entry]) -> str:
+        """The parameters, with what other definitions and equations take."""
+        return " ".join((parameters(self.tile), *[f"({x.name} : {x.type})" for x in more]))
 
-    def _every(self) -> str:
-        """The parameters, with functions that the result alone takes."""
-        own = {f for f, _ in functions(self.tile.reader)}
-        more = dict.fromkeys(
-            f"({word} : {_function(reader, f)})"
-            for said in self.made
-            for reader in (reading(said),)
-            for f, word in functions(reader)
-            if f not in own
-        )
-        return " ".join((_parameters(self.tile, True), *more))
+    def _given(self) -> str:
+        """The parameters of the step by name."""
+        return " ".join((called(self.tile), *[x.name for x in self.in_merge]))
 
     def _end(self, n: int, said: Stated) -> str:
         """What is made of a state is the result."""
-        reader, part = reading(said), self.record["made"][n]
-        names, sorts, scope, _ = free_of(part)
-        x = term(read(part["expression"], sorts), scope, names)
-        states = Reader(names)
+        reader = reading(said)
+        states, x = _of_made(self.record["made"][n])
         indices = reader.scope(said.free)
         words = {FIRST + str(p["letter"]): f"state_{p['letter']}" for p in self.record["state"]}
-        states.arrays = {k: words[str(key[0])] for key, k in names.arrays.items()}
-        over = _over(reader, _Part(indices, said.free, x))
-        return f"{over}{states.text(x, indices, 1)}\n  = {reader.text(said.right, indices, 1)}"
+        states.arrays.update({k: words[str(key[0])] for key, k in states.names.arrays.items() if key[0] in words})
+        bounds = over(reader, Part(indices, said.free, x))
+        return f"{bounds}{states.text(x, indices, 1)}\n  = {reader.text(said.right, indices, 1)}"
 
     def proof(self) -> str:
         """By induction over the merges, and then the equations for what is made."""
@@ -222,16 +228,20 @@ class _Told:
             f"intros; rewrite {rewritten} by assumption; apply ({self._applied(s, 'A', '')}); given" for s in self.made
         ]
         facts = _facts(self.tile, "A", letters)
-        known = f"unfold {self.name}_tile in T. destruct T as {facts}"
+        known = f"unfold {self._aux('tile')} in T. pose proof T as {facts}"
         ends = f" split; [exact T|]. {known}. {_split(cases)}." if cases else " exact T."
-        given = f"{self.name}_step {_own(self.tile)} {' '.join('ltac:(assumption)' for _ in _held(self.tile).split())}"
+        sizes = " ".join("ltac:(assumption)" for _ in held(self.tile).split())
+        given = f"{self._aux('step')} {self._given()} {sizes}"
         return (
             f"Proof. intros. match goal with F : folded _ _ _ _ _ _ |- _ =>\n"
             f"  apply (folded_ok _ _ _ ({given})) in F as [Size T] end.{ends} Qed."
         )
 
-    def _called(self, side: _Side, word: str) -> str:
-        return f"{self.name}_{word} {_own(side)}".rstrip()
+    def _called(self, side: Side, word: str) -> str:
+        return f"{self._aux(word)} {called(side)}".rstrip()
+
+    def _aux(self, word: str) -> str:
+        return auxiliary(self.name, word)
 
     def _applied(self, said: Stated, first: str, second: str) -> str:
         """The lemma of an equation, of what stands in two tiles, or with no second one of all entries."""
@@ -263,44 +273,7 @@ class _Told:
         return f"(fun {' '.join(seats)} => {' '.join((array, *moved))})"
 
 
-def _over(reader: Reader, part: _Part) -> str:
-    """The places of a part of a state."""
-    if not part.indices:
-        return ""
-    bounds = "".join(f"({i} < {reader.sizes[s]})%nat -> " for i, s in zip(part.indices, part.sorts, strict=True))
-    return f"forall {' '.join(part.indices)}, {bounds}"
-
-
-def _kept(side: _Side) -> list[tuple[int, str]]:
-    return [(k, n) for k, n in side.reader.arrays.items() if k not in side.own]
-
-
-def _parameters(side: _Side, implicit: bool = False) -> str:
-    sizes = [n for s, n in side.reader.sizes.items() if s != side.split]
-    groups = [f"({' '.join(sizes)} : nat)"] if sizes else []
-    groups += [f"({n} : {typed(side.reader, k)})" for k, n in _kept(side)]
-    return " ".join((*groups, *[f"({own} : {_function(side.reader, f)})" for f, own in functions(side.reader)]))
-
-
-def _function(reader: Reader, function: str) -> str:
-    return f"{'R -> ' * reader.takes(reader.names.functions[function]) or 'list R -> '}R"
-
-
-def _own(side: _Side) -> str:
-    """The parameters by name."""
-    sizes = [n for s, n in side.reader.sizes.items() if s != side.split]
-    return " ".join((*sizes, *[n for _, n in _kept(side)], *[own for _, own in functions(side.reader)]))
-
-
-def _sizes(side: _Side) -> str:
-    return "".join(f" (0 < {n})%nat ->" for s, n in side.reader.sizes.items() if s != side.split)
-
-
-def _held(side: _Side) -> str:
-    return " ".join(f"H_{n}" for s, n in side.reader.sizes.items() if s != side.split)
-
-
-def _facts(side: _Side, prefix: str, letters: Iterable[str]) -> str:
+def _facts(side: Side, prefix: str, letters: Iterable[str]) -> str:
     """A pattern for what the definition of a tile says."""
     inside = _nested([f"{prefix}{n}" for n in letters])
     for number in reversed(side.numbers):

@@ -14,6 +14,7 @@ from symattn.errors import Refused
 from symattn.proof.checker_reading import Rejected
 from symattn.proof.coq.folds import of_fold
 from symattn.proof.coq.laws import Supposed
+from symattn.proof.coq.printing import auxiliary
 from symattn.proof.coq.readable import Stated, readable, reading, variables
 from symattn.proof.coq.steps import renamed, steps
 from symattn.proof.coq.terms import Names, Term, term
@@ -72,7 +73,7 @@ _WORDS = {
 def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
     """What a premise says."""
     for n, conclusion in enumerate(record["conclusions"]):
-        own = f"{name}_{n + 1}" if len(record["conclusions"]) > 1 else name
+        own = auxiliary(name, str(n + 1)) if len(record["conclusions"]) > 1 else name
         if record["kind"] == "rule":
             yield _of_largest(own, record, conclusion, names)
         else:
@@ -84,7 +85,7 @@ def _claims(name: str, record: Record, names: Names) -> Iterator[_Claim]:
 
 def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> _Claim:
     """What follows for the largest entries; it supposes all that the premises do."""
-    premises = [c for n, p in enumerate(record["premises"], 1) for c in _claims(f"{name}_from_{n}", p, names)]
+    premises = [c for n, p in enumerate(record["premises"], 1) for c in _claims(auxiliary(name, f"from_{n}"), p, names)]
     positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
     _, sorts, scope, free = free_of(conclusion, names)
     both = {"left": conclusion["smaller"], "right": conclusion["larger"]}
@@ -132,8 +133,8 @@ def _substituted(name: str, record: Record, regroup: bool) -> Lemma:
     names.arrays = {key: n for key, n in names.arrays.items() if n not in letters}
     equals = tuple((kinds, a, b) for _, kinds, a, b in pairs)
     said = Stated(name, names, free, "=", left, right, equals=equals)
-    first = replace(said, name=f"{name}_from_1", right=one, equals=())
-    second = replace(said, name=f"{name}_from_2", left=other, equals=())
+    first = replace(said, name=auxiliary(name, "from_1"), right=one, equals=())
+    second = replace(said, name=auxiliary(name, "from_2"), left=other, equals=())
     before = [equated(x, steps(free, x.sides, frozenset(), regroup), regroup) for x in (first, second)]
     reader = reading(said)
     middle = [reader.text(x, reader.scope(free)) for x in (one, other)]

@@ -30,6 +30,11 @@ def identifier(word: str) -> str:
     return f"{plain}_" if plain in _TAKEN else plain
 
 
+def auxiliary(name: str, what: str) -> str:
+    """A name for what belongs to a theorem. No ``identifier`` has an apostrophe, so no theorem has such a name."""
+    return f"{name}'{what}"
+
+
 @dataclass
 class Reader:
     """Names for what occurs; an index of a sort in ``starts`` is counted from what stands there."""

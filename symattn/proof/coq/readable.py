@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import chain
 
 from symattn.proof.coq.laws import Supposed
-from symattn.proof.coq.printing import Reader, typed
+from symattn.proof.coq.printing import Reader, auxiliary, typed
 from symattn.proof.coq.steps import free_indices, is_positive
 from symattn.proof.coq.terms import Names, Term
 
@@ -70,7 +70,7 @@ class Stated:
 
 
 def readable(said: Stated, proof: str = "") -> Readable:
-    """The statement under its name, and its proof: from the lemma ``accepted_name``, or the one that is given."""
+    """The statement under its name, and its proof: from the lemma ``name'accepted``, or the one that is given."""
     reader = reading(said)
     scope = reader.scope(said.free)
     given = list(_suppositions(reader, said))
@@ -231,11 +231,12 @@ def _proof(reader: Reader, said: Stated, scope: tuple[str, ...]) -> str:
             f"  {_places(scope, said.free)}",
         ]
     )
-    parts = [f"{said.tactic} accepted_{said.name}\n{world}"]
+    parts = [f"{said.tactic} {auxiliary(said.name, 'accepted')}\n{world}"]
     for n, (more, _) in enumerate(said.only, 1):
         inside = _below(reader, more, scope)[: len(more)]
         named = f"intros equality_ {' '.join(inside[::-1])}; intros"
-        parts.append(f"{named}; read_only only_{n}_{said.name} equality_\n{world} {_places(inside, more)}")
+        forced = auxiliary(said.name, f"only_{n}")
+        parts.append(f"{named}; read_only {forced} equality_\n{world} {_places(inside, more)}")
     whole = reduce(lambda last, part: f"split; [{part} | {last}]", reversed(parts))
     return f"Proof. intros. {whole}.\nQed."
 

@@ -1,7 +1,7 @@
 """Coq judges: which of several equations its kernel accepts, and on which axioms they rest.
 
 All go to one process of the toplevel, which goes on after what it refuses: loading the real numbers takes most of the
-time of one. What counts is that afterwards a constant with the name of the theorem is there, closed by ``Qed``.
+time of one. What counts is that afterwards its name proves the statement, which is said anew: no definition does.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from subprocess import PIPE, STDOUT
@@ -23,9 +24,10 @@ from typing import IO, Any
 from symattn.errors import InputError
 from symattn.proof.coq import theory
 from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.printing import auxiliary
 from symattn.proof.coq.writing import HEAD, Lemma
 
-_CONSTANT = re.compile(r"^Expands to: Constant Top\.(\w+)$")
+_CONSTANT = re.compile(r"^Expands to: Constant Top\.([\w']+)$")
 _CLOSED = "Closed under the global context"
 LIBRARY = frozenset(
     {
@@ -36,18 +38,19 @@ LIBRARY = frozenset(
     }
 )
 """The axioms of Coq's own library that its real numbers and the theory rest on; there must be no other."""
-_END = "everything_is_told"
+_TOGETHER, _END = "_everything", "_everything_told"  # names of theorems begin with a letter
+_LONGEST = 200  # characters of what Coq said last
 SECONDS = 300
 """Of processor time for one process of Coq. Where they are spent, what it was asked is asked in two halves."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The lemmas that were accepted, by name, the axioms below all of them, and those that took too long."""
+    """The lemmas that were accepted, by name, the axioms below all of them, and why Coq ended early at others."""
 
     accepted: frozenset[str] = frozenset()
     axioms: tuple[str, ...] = ()
-    too_long: frozenset[str] = frozenset()
+    stopped: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def joined(every: Sequence[Judgement]) -> Judgement:
@@ -55,7 +58,7 @@ class Judgement:
         return Judgement(
             frozenset().union(*[j.accepted for j in every]),
             tuple(sorted({a for j in every for a in j.axioms})),
-            frozenset().union(*[j.too_long for j in every]),
+            {name: why for j in every for name, why in j.stopped.items()},
         )
 
 
@@ -86,22 +89,31 @@ def settled(
 def _judged(folder: Path, every: Sequence[Lemma]) -> Judgement:
     """What the toplevel prints of each; a proof that failed is given up before the next one.
 
-    Where the processor time is spent, nothing that was told counts: each half is asked anew. No other clock is read.
+    Where Coq ends early, nothing that was told counts: each half is asked anew. The limit on its processor time is the
+    soft one, so that SIGXCPU says that it is spent, and no other clock is read.
     """
     ask = ["coqtop", "-q", "-color", "no", "-Q", str(folder), "Symattn"]
     if os.name == "posix":
-        ask = ["sh", "-c", 'ulimit -t "$0" && exec "$@"', str(SECONDS), *ask]
+        ask = ["sh", "-c", 'ulimit -S -c 0 && ulimit -S -t "$0" && exec "$@"', str(SECONDS), *ask]
     try:
         return _told(ask, every)
-    except _Spent:
+    except _Ended as why:
         if len(every) == 1:
-            return Judgement(too_long=frozenset({every[0].name}))
+            return Judgement(stopped={every[0].name: str(why)})
         half = len(every) // 2
         return Judgement.joined([_judged(folder, part) for part in (every[:half], every[half:])])
 
 
-class _Spent(Exception):
-    """Coq ended before it had told everything."""
+class _Ended(Exception):
+    """Coq ended before it had told everything, and why."""
+
+    def __init__(self, code: int, lines: Sequence[str]) -> None:
+        if os.name == "posix" and code == -signal.SIGXCPU:
+            super().__init__(f"Coq was stopped after {SECONDS} s of processor time")
+            return
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        last = next((line for line in reversed(lines) if line), "")
+        super().__init__(f"Coq ended early, by {how}{': ' if last else ''}{last[:_LONGEST]}")
 
 
 def _told(ask: Sequence[str], every: Sequence[Lemma]) -> Judgement:
@@ -110,15 +122,21 @@ def _told(ask: Sequence[str], every: Sequence[Lemma]) -> Judgement:
         TemporaryDirectory() as here,
         subprocess.Popen(ask, cwd=here, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True, encoding="utf-8") as coq,
     ):
-        told = _asked(coq, HEAD + "".join(f"{x.text}Abort All.\nAbout {x.name}.\n" for x in every))
-        names = {x.name for x in every}
-        accepted = sorted(names.intersection(m[1] for line in told if (m := _CONSTANT.match(line))))
+        told = _asked(coq, HEAD + "".join(f"{x.text}Abort All.\n{_again(x)}" for x in every))
+        found = {m[1] for line in told if (m := _CONSTANT.match(line))}
+        accepted = sorted(x.name for x in every if auxiliary(x.name, "again") in found)
         if not accepted:
             return Judgement()
-        together = f"Definition everything := ({', '.join([*accepted, 'tt'])}).\n"
-        below = _asked(coq, f"{together}Print Assumptions everything.\n")
+        together = f"Definition {_TOGETHER} := ({', '.join([*accepted, 'tt'])}).\n"
+        below = _asked(coq, f"{together}Print Assumptions {_TOGETHER}.\n")
     axioms = listed(below)
     return Judgement() if axioms is None else Judgement(frozenset(accepted), axioms)
+
+
+def _again(x: Lemma) -> str:
+    """Ask whether the name of a theorem proves its statement, whatever else of that name there is."""
+    again = auxiliary(x.name, "again")
+    return f"Lemma {again} :{x.proposition} Proof. exact {x.name}. Qed.\nAbort All.\nAbout {again}.\n"
 
 
 def listed(lines: Sequence[str]) -> tuple[str, ...] | None:
@@ -141,17 +159,21 @@ def _asked(coq: subprocess.Popen[str], text: str) -> list[str]:
     writing.start()
     lines = []
     for line in coq.stdout:
-        lines.append(re.sub(r"^(\w+ < )*", "", line).rstrip())
+        lines.append(re.sub(r"^([\w']+ < )*", "", line).rstrip())
         if _END in line and "not found" in line:
             break
     else:
         writing.join()
-        raise _Spent
+        raise _Ended(coq.wait(), lines)
     writing.join()
     return lines
 
 
 def _write(pipe: IO[str], text: str) -> None:
-    with contextlib.suppress(BrokenPipeError):
+    """Write what is read, if it is. What was not is dropped here, or it would be written again at the end."""
+    try:
         pipe.write(text)
         pipe.flush()
+    except BrokenPipeError:
+        with contextlib.suppress(BrokenPipeError):
+            pipe.close()

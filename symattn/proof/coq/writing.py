@@ -12,6 +12,7 @@ from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.coq.bounds import data, forced_to_0, shaped, unlogged, unsupported
 from symattn.proof.coq.laws import Supposed
+from symattn.proof.coq.printing import auxiliary
 from symattn.proof.coq.readable import Meant, Readable, Stated, readable
 from symattn.proof.coq.steps import Step, in_order, steps
 from symattn.proof.coq.terms import Names, Scope, Term, circles, number, term
@@ -35,6 +36,11 @@ class Lemma:
     why: str = ""
     names: Names = field(default_factory=Names)
     alike: bool = False
+
+    @property
+    def proposition(self) -> str:
+        """What the theorem says, with the full stop after it; nothing that can be shown where it says nothing."""
+        return self.readable.statement.partition(f"Theorem {self.name} :")[2] if self.readable else " False."
 
 
 def lemma(
@@ -99,9 +105,11 @@ def bounded(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], n
 
 
 def _entries(name: str, told: Iterable[tuple[str, Meant]], names: Names) -> list[Meant]:
-    """What a name stands for, or the entries of the array."""
+    """What a name stands for, or the entries of the array. Raises Refused where there is no such thing."""
     letters = [(names.arities[n], n) for n in names.with_name(name)]
     meant = [m for array, m in told if array == name]
+    if not (meant or letters):
+        raise Refused(f"coq: it says that both sides are equal only where {name} is 0, which does not occur in it")
     return meant or [(sorts, Term("Letter", (n, *range(len(sorts))))) for sorts, n in letters]
 
 
@@ -150,7 +158,8 @@ def _named(names: Names, words: Sequence[str]) -> tuple[int, ...]:
 
 
 def _positive(said: Stated) -> Lemma:
-    shown = f"Lemma accepted_{said.name} : positive {_list(map(str, said.plus))} right_{said.name} = true."
+    accepted, right = (auxiliary(said.name, what) for what in ("accepted", "right"))
+    shown = f"Lemma {accepted} : positive {_list(map(str, said.plus))} {right} = true."
     return _whole(said, f"{shown}\nProof. reflexivity. Qed.")
 
 
@@ -168,14 +177,15 @@ def _lemma(said: Stated, by: str, hints: Sequence[Step], regroup: bool, why: Ter
     strict = [] if why is None else ["true" if said.relation == "<" else "false"]
     numbers = f"{len(said.names.sorts)} {6 if regroup else 1}"
     free = _list(map(str, said.free))
-    sides = f"left_{said.name} right_{said.name}" + (f" why_{said.name}" if why else "")
-    told = " ".join((by, *lists, *strict, numbers, f"steps_{said.name}", free, sides))
-    shown = [f"Definition why_{said.name} := {why}."] if why else []
-    shown.append(f"Definition steps_{said.name} : list step := {_list(map(str, hints))}.")
-    shown.append(_computed(f"accepted_{said.name}", told))
+    sides = " ".join(auxiliary(said.name, what) for what in ("left", "right", *(("why",) if why else ())))
+    hinted = auxiliary(said.name, "steps")
+    told = " ".join((by, *lists, *strict, numbers, hinted, free, sides))
+    shown = [f"Definition {auxiliary(said.name, 'why')} := {why}."] if why else []
+    shown.append(f"Definition {hinted} : list step := {_list(map(str, hints))}.")
+    shown.append(_computed(auxiliary(said.name, "accepted"), told))
     for n, (more, x) in enumerate(said.only, 1):
-        where = " ".join(("forces", *lists, numbers, f"steps_{said.name}", free, _list(map(str, more)), sides, str(x)))
-        shown.append(_computed(f"only_{n}_{said.name}", where))
+        where = " ".join(("forces", *lists, numbers, hinted, free, _list(map(str, more)), sides, str(x)))
+        shown.append(_computed(auxiliary(said.name, f"only_{n}"), where))
     return _whole(said, "\n".join(shown))
 
 
@@ -193,7 +203,9 @@ def _whole(said: Stated, shown: str) -> Lemma:
     """The text of a lemma, from its sides to the statement for readers."""
     told = readable(said)
     sides = "".join(
-        f"Definition {side}_{said.name} := {x}.\n" for side, x in (("left", said.left), ("right", said.right)) if x
+        f"Definition {auxiliary(said.name, side)} := {x}.\n"
+        for side, x in (("left", said.left), ("right", said.right))
+        if x
     )
     text = f"Open Scope nat_scope.\n{sides}{shown}\nClose Scope nat_scope.\nOpen Scope R_scope.\n"
     return Lemma(
