@@ -13,7 +13,7 @@ numerator and divisors are simplified.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from symattn.arrays.index.building import simplified
@@ -86,66 +86,60 @@ def by_definition(case: Case) -> bool:
 
 def premise(x: Premise) -> dict[str, Any]:
     """The record of a premise that is no equation."""
-    if isinstance(x, Differing):
-        names = _named(x.indices)
-        return {
-            "schema": SCHEMA,
-            "kind": "differing",
-            "free": _free(x.indices, names),
-            "left": written(x.left, names),
-            "right": written(x.right, names),
-            "sizes": dict(x.sizes),
-            "rules": [list(pair) for pair in x.rules],
-        }
-    if isinstance(x, Applied):
-        return {
-            "schema": SCHEMA,
-            "kind": "rule",
-            "rule": x.rule,
-            "premises": [premise(p) for p in x.premises],
-            "conclusions": [_conclusion(pair, _bare(*pair)) for pair in x.conclusions],
-        }
-    if isinstance(x, Folding):
-        return _folding(x)
-    if isinstance(x, Substituted):
-        sides = {key: _part(getattr(x, key)) for key in ("left", "right", "through")}
-        terms = {key: [_part(p) for p in getattr(x, key)] for key in ("equal", "to")}
-        return {"schema": SCHEMA, "kind": "substitution", **sides, **terms, "shown": x.shown}
-    if isinstance(x, Limits):
-        ends = {"of": _part(x.of), "value": _part(x.value)}
-        told: dict[str, Any] = {"letter": x.letter, "premises": [premise(p) for p in x.premises]}
-        return {"schema": SCHEMA, "kind": "limits", **told, **ends}
-    if isinstance(x, Averaged):
-        parts = {key: _part(getattr(x, key)) for key in ("of", "mean", "result")}
-        return {"schema": SCHEMA, "kind": "mean", **parts}
-    if isinstance(x, Repeated):
-        parts = {key: _part(getattr(x, key)) for key in ("measure", "step", "now", "factor")}
-        premises = [premise(p) for p in x.premises]
-        letters = {"letter": x.letter, "array": x.array}
-        return {"schema": SCHEMA, "kind": "repeated", **parts, **letters, "tends": x.tends, "premises": premises}
-    if isinstance(x, Discharged):
-        premises = [premise(p) for p in x.premises]
-        return {"schema": SCHEMA, "kind": "discharge", "premises": premises, "hypotheses": list(x.hypotheses)}
-    if isinstance(x, Enclosed):
-        box = [[name, str(low), str(high)] for name, low, high in x.box]
-        told = {"box": box, "relation": ">", "expression": written(x.expression, {}), "pieces": _pieces(x.pieces)}
-        return {"schema": SCHEMA, "kind": "enclosed", **told}
-    if isinstance(x, Alike):
-        both = {key: [[*side] for side in getattr(x, key)] for key in ("same", "different")}
-        given = [str(y) for y in x.inputs]
-        return {
-            "schema": SCHEMA,
-            "kind": "bits",
-            "terms": [*map(list, x.terms)],
-            "format": x.of,
-            "inputs": given,
-            **both,
-        }
+    kind, write = _WRITERS[type(x)]
+    return {"schema": SCHEMA, "kind": kind, **write(x)}
+
+
+def _differing(x: Differing) -> dict[str, Any]:
+    names = _named(x.indices)
+    sides = {"left": written(x.left, names), "right": written(x.right, names)}
+    return {"free": _free(x.indices, names), **sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
+
+
+def _applied(x: Applied) -> dict[str, Any]:
+    conclusions = [_conclusion(pair, _bare(*pair)) for pair in x.conclusions]
+    return {"rule": x.rule, "premises": [premise(p) for p in x.premises], "conclusions": conclusions}
+
+
+def _substituted(x: Substituted) -> dict[str, Any]:
+    sides = {key: _part(getattr(x, key)) for key in ("left", "right", "through")}
+    terms = {key: [_part(p) for p in getattr(x, key)] for key in ("equal", "to")}
+    return {**sides, **terms, "shown": x.shown}
+
+
+def _limits(x: Limits) -> dict[str, Any]:
+    premises = [premise(p) for p in x.premises]
+    return {"letter": x.letter, "premises": premises, "of": _part(x.of), "value": _part(x.value)}
+
+
+def _averaged(x: Averaged) -> dict[str, Any]:
+    return {key: _part(getattr(x, key)) for key in ("of", "mean", "result")}
+
+
+def _repeated(x: Repeated) -> dict[str, Any]:
+    parts = {key: _part(getattr(x, key)) for key in ("measure", "step", "now", "factor")}
+    premises = [premise(p) for p in x.premises]
+    return {**parts, "letter": x.letter, "array": x.array, "tends": x.tends, "premises": premises}
+
+
+def _discharged(x: Discharged) -> dict[str, Any]:
+    return {"premises": [premise(p) for p in x.premises], "hypotheses": list(x.hypotheses)}
+
+
+def _enclosed(x: Enclosed) -> dict[str, Any]:
+    box = [[name, str(low), str(high)] for name, low, high in x.box]
+    return {"box": box, "relation": ">", "expression": written(x.expression, {}), "pieces": _pieces(x.pieces)}
+
+
+def _alike(x: Alike) -> dict[str, Any]:
+    both = {key: [[*side] for side in getattr(x, key)] for key in ("same", "different")}
+    return {"terms": [*map(list, x.terms)], "format": x.of, "inputs": [str(y) for y in x.inputs], **both}
+
+
+def _sign(x: Sign) -> dict[str, Any]:
     indices = _bare(x.expression, *(x.sides or ()))
     names = _named(indices)
     return {
-        "schema": SCHEMA,
-        "kind": "sign",
         "conclusions": [_conclusion(x.sides, indices)] if x.sides else [],
         "relation": x.relation,
         "free": _free(indices, names),
@@ -184,8 +178,6 @@ def _meaning(letter: Letter, meant: Expression) -> dict[str, Any]:
 
 def _folding(x: Folding) -> dict[str, Any]:
     return {
-        "schema": SCHEMA,
-        "kind": "fold",
         "sort": x.sort,
         "arrays": list(x.arrays),
         "numbers": list(x.numbers),
@@ -267,3 +259,18 @@ def written(x: Expression, names: Names) -> list[Any]:
 
 def _index(i: Index, names: Names) -> list[str]:
     return [names[i if i in names else i._replace(image=())], *i.image]
+
+
+_WRITERS: Mapping[type[Premise], tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    Differing: ("differing", _differing),
+    Applied: ("rule", _applied),
+    Folding: ("fold", _folding),
+    Substituted: ("substitution", _substituted),
+    Limits: ("limits", _limits),
+    Averaged: ("mean", _averaged),
+    Repeated: ("repeated", _repeated),
+    Discharged: ("discharge", _discharged),
+    Enclosed: ("enclosed", _enclosed),
+    Alike: ("bits", _alike),
+    Sign: ("sign", _sign),
+}

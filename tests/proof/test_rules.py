@@ -5,15 +5,15 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from symattn.evidence import Grade
-from symattn.proof.certificate import premise
+from symattn.proof.certificate import _WRITERS, premise
 from symattn.proof.certified import certificates
-from symattn.proof.checker import check
-from symattn.proof.premises import Applied
+from symattn.proof.checker import _KINDS, check
+from symattn.proof.premises import Applied, Premise
 from symattn.proof.prover import prove
 from symattn.proof.rules import Discharge, Fold, Limit, Mean, OfTheLargest, Repeat, Substitution, written
 from symattn.proof.statement import Declared, Letters
@@ -22,6 +22,11 @@ from symattn.proof.together import bound
 from symattn.theorems.sums import add_up, exp, greatest, log, others, weights
 
 ROW = {"s": "n m"}
+
+
+def test_every_kind_of_premise_is_written_and_is_one_that_the_checker_reads() -> None:
+    assert set(_WRITERS) == set(get_args(Premise))
+    assert {kind for kind, _ in _WRITERS.values()} == set(_KINDS) - {"certificate"}
 
 
 def _grade(method: Method) -> Grade:
