@@ -104,7 +104,8 @@ def suggested(word: str, names: Iterable[str]) -> str:
     """`` Did you mean 'w_q'?``, or nothing; spellings are compared bare, and words stand for letters."""
     bares = {bare(name): name for name in names}
     letter = _WORDS.get(bare(word))
-    found = [letter] if letter in bares else get_close_matches(bare(word), bares, n=1)
+    nearly = get_close_matches(bare(word), bares, n=1, cutoff=0.9)  # ``input`` is ``inputs`` first, where that is known
+    found = nearly or ([letter] if letter in bares else get_close_matches(bare(word), bares, n=1))
     return f" Did you mean {bares[found[0]]!r}?" if found else ""
 
 
