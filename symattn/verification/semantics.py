@@ -103,9 +103,8 @@ def identity_test(
 
     ``names`` are the inputs that both take. Two runs a size: with small whole queries, then with such keys (with
     ``x``: whole tokens and query weights, then whole tokens and key weights), and with tables of cosines and sines that
-    are whole numbers, where these are inputs. ``masks`` makes the masks for sizes; by
-    default each query may see the first key. Raises ``InputError`` for names and sizes that do not fit the
-    specification.
+    are whole numbers, where these are inputs. ``masks`` makes the masks for sizes; by default each query may see the
+    first key. Raises ``InputError`` for names and sizes that do not fit the specification.
     """
     random = Random(seed)
     work = Work(_WORK)

@@ -320,12 +320,9 @@ MODULES: dict[str, Module] = {
         changes=({"decoder_attention_heads": 4},)),
     "mt5": Module("mt5", "MT5Model", T5, "decoder.block.0.layer.0.SelfAttention", "o", kind="decoder",
         changes=({"relative_attention_max_distance": 60},)),
-    "mbart": Module("mbart", "MBartModel", BART, "decoder.layers.0.encoder_attn", "out_proj", kind="cross",
-        changes=({"decoder_attention_heads": 4},)),
-    "pegasus": Module("pegasus", "PegasusModel", BART, "decoder.layers.0.encoder_attn", "out_proj", kind="cross",
-        changes=({"decoder_attention_heads": 4},)),
-    "marian": Module("marian", "MarianModel", BART, "decoder.layers.0.encoder_attn", "out_proj", kind="cross",
-        changes=({"decoder_attention_heads": 4},)),
-    "m2m_100": Module("m2m_100", "M2M100Model", BART, "decoder.layers.0.encoder_attn", "out_proj", kind="cross",
-        changes=({"decoder_attention_heads": 4},)),
+    **{
+        family: Module(family, f"{kind}Model", BART, "decoder.layers.0.encoder_attn", "out_proj", kind="cross",
+            changes=({"decoder_attention_heads": 4},))
+        for family, kind in (("mbart", "MBart"), ("pegasus", "Pegasus"), ("marian", "Marian"), ("m2m_100", "M2M100"))
+    },
 }  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 
 from symattn.errors import InputError
 from symattn.sources.configurations import FAMILIES, attention
+from symattn.sources.configurations.rules import HEAD_DIM
 from tests.models.seen import Seen
 from tests.sources.configurations.modules import MODULES, Module
 
@@ -63,3 +64,12 @@ def test_a_changed_field_is_told_apart(name: str) -> None:
 
 def test_every_family_is_held_against_a_module() -> None:
     assert set(FAMILIES) == {of.family for of in MODULES.values()}
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in ("t5", "mt5", "deepseek_v3")])
+def test_columns_of_heads_that_are_left_out_are_those_of_the_class(family: str) -> None:
+    """Scores of T5 are not scaled, and those of DeepSeek have columns of two kinds."""
+    from transformers import CONFIG_MAPPING
+
+    made = CONFIG_MAPPING[family](hidden_size=64, num_attention_heads=4)
+    assert (getattr(made, "head_dim", None) or 16) == HEAD_DIM.get(family, 16)
