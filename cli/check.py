@@ -32,7 +32,7 @@ def _checked(file: Path, skip_others: bool) -> int:
     from symattn.render.files import written_by_symattn
 
     if file.stat().st_size and written_by_symattn(file) and not _holds_certificates(file):
-        from .fresh import check
+        from .up_to_date import check
 
         return check(file)
     return Status.HOLDS if skip_others else _certificates(file)

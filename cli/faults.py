@@ -29,7 +29,7 @@ def command() -> None:
 def list_(output: Output) -> int:
     """List the faults: names, first wrong step, specification, words and reports."""
     from symattn.faults.corpus import corpus
-    from symattn.faults.telling import listed
+    from symattn.faults.corpus_document import listed
 
     return output.emit(listed(corpus()))
 
@@ -40,7 +40,7 @@ def list_(output: Output) -> int:
 def show(name: str, output: Output) -> int:
     """Show one fault, with the public reports that it resembles."""
     from symattn.faults.corpus import named
-    from symattn.faults.telling import shown
+    from symattn.faults.corpus_document import shown
 
     return output.emit(shown(named(name)))
 
@@ -59,8 +59,8 @@ def run(name: str | None, seed: int | None, path: str | None, every: bool, force
     With -o it draws inputs by a seed instead, and writes them with what a right program and the wrong one give.
     """
     from symattn.faults import corpus, export
+    from symattn.faults.corpus_document import compared
     from symattn.faults.found import found
-    from symattn.faults.telling import compared
 
     if (name is None) == (not every) or (every and path is not None):
         raise click.UsageError("give one NAME, or --all without -o.")

@@ -20,8 +20,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from symattn.arrays.base import Array
-from symattn.arrays.pulls import to_shape
 from symattn.arrays.size import Size
+from symattn.arrays.vjp_rules import to_shape
 from symattn.document.model import Text
 from symattn.errors import Refused
 

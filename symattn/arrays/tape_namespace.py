@@ -10,10 +10,10 @@ import numpy as np
 
 from symattn.arrays.functions import of_floats
 from symattn.arrays.linear import Linear
-from symattn.arrays.pulls import ELEMENTWISE, scattered, to_shape
 from symattn.arrays.structure import _ALIASES, _NUMPY, _arrays, _lifted, _picked
 from symattn.arrays.tape import Pull, Taped
 from symattn.arrays.tape_reductions import TapedReductions
+from symattn.arrays.vjp_rules import ELEMENTWISE, scattered, to_shape
 from symattn.errors import Refused
 
 #: Functions that do not change when their arguments move a little: their results are constants.

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.calls import offer_all
-from symattn.arrays.pulls import of_maximum, spread, to_shape
 from symattn.arrays.tape import Pull, Taped
+from symattn.arrays.vjp_rules import of_maximum, spread, to_shape
 
 
 class TapedReductions:

@@ -12,7 +12,7 @@ from symattn.comparing.together import Given, Place, Together
 from symattn.document.model import Block, Code, Column, Document, Heading, Listing, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
 from symattn.verification.report import Report
-from symattn.verification.telling import sentence, typeset
+from symattn.verification.report_document import sentence, typeset
 
 NAMES = ("first", "second")
 _SHOWN = 400  # signs of an array

@@ -11,8 +11,8 @@ import numpy as np
 
 from symattn.comparing.common import plain
 from symattn.errors import SymattnError
+from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.engine import Session
-from symattn.verification.judged import Case, Judged
 from symattn.verification.report import Fault
 
 CASES = 200  # that both get
@@ -133,17 +133,17 @@ def _arrays(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
             for n, a in found.items()}  # fmt: skip
 
 
-def _judged(sides: tuple[Session, Session], case: Case) -> tuple[Judged, Judged] | None:
+def _judged(sides: tuple[Session, Session], case: Case) -> tuple[CaseResult, CaseResult] | None:
     """Both judged; None where one of them gives no numbers of the right shape."""
     try:
-        first, second = (side.try_(case) for side in sides)
+        first, second = (side.run_case(case) for side in sides)
     except (SymattnError, IndexError, ValueError):  # the side cannot be given what the other takes
         return None
     numbers = all(part.ratios is not None for judged in (first, second) for part in judged.parts)
     return (first, second) if numbers else None
 
 
-def _joined(found: Together, outputs: Sequence[str], first: Judged, second: Judged) -> Together:
+def _joined(found: Together, outputs: Sequence[str], first: CaseResult, second: CaseResult) -> Together:
     """What is known with one more case."""
     one, other = found.wrong
     wrong = (one + (first.finding is not None), other + (second.finding is not None))
@@ -160,7 +160,7 @@ def _joined(found: Together, outputs: Sequence[str], first: Judged, second: Judg
     )
 
 
-def _place(outputs: Sequence[str], first: Judged, second: Judged, by: str) -> Place | None:
+def _place(outputs: Sequence[str], first: CaseResult, second: CaseResult, by: str) -> Place | None:
     """The place with the largest difference (``apart``) or error (``ratio``), or the ``first`` that differs."""
     best: tuple[float, int, tuple[int, ...]] | None = None
     for k, (a, b) in enumerate(zip(first.parts, second.parts, strict=True)):
@@ -181,7 +181,7 @@ def _place(outputs: Sequence[str], first: Judged, second: Judged, by: str) -> Pl
     return _at(outputs, first, second, *best[1:])
 
 
-def _at(outputs: Sequence[str], first: Judged, second: Judged, of: int, at: tuple[int, ...]) -> Place:
+def _at(outputs: Sequence[str], first: CaseResult, second: CaseResult, of: int, at: tuple[int, ...]) -> Place:
     a, b = first.parts[of], second.parts[of]
     assert a.got is not None
     assert b.got is not None

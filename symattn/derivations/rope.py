@@ -19,7 +19,7 @@ from symattn.statement.reader import Reader
 from symattn.statement.section import Section
 from symattn.statement.values import Value
 from symattn.theorems import positions_rotary as theorems
-from symattn.theorems.turns import OMEGA, identity, positions, turn
+from symattn.theorems.rotations import OMEGA, identity, positions, turn
 
 _M, _N, _T = Name("m"), Name("n"), Name("t")
 _A, _B, _X = Name("a"), Name("b"), Name("x")

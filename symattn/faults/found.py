@@ -12,8 +12,8 @@ from symattn.arrays.precision import Precision
 from symattn.faults.corpus import DOMAIN, EVERYDAY, Array, Fault, Sample, convention, sample
 from symattn.sources.target import Target
 from symattn.verification.attention import OfAttention
+from symattn.verification.case_result import Case
 from symattn.verification.engine import SEED, Session
-from symattn.verification.judged import Case
 
 SEEDS = range(5)
 _CASES, _EXAMPLES, _BUDGET = 600, 50, 120.0
@@ -62,7 +62,7 @@ def probed(fault: Fault, right: bool = False) -> int | None:
     target, subject = Target(program, convention(fault.spec)), OfAttention(fault.spec)
     session = Session(target, subject, Precision.of("float32"), DOMAIN, SEED, examples=_EXAMPLES, budget=_BUDGET)
     for count, case in enumerate(islice(_cases(session), _CASES), 1):
-        if session.admits(case) and session.try_(case).finding is not None:
+        if session.admits(case) and session.run_case(case).finding is not None:
             return count
     return None
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from symattn.arrays.index.building import simplified
-from symattn.arrays.index.demands import Demand, recorded
 from symattn.arrays.index.expressions import (
     Binder,
     Constant,
@@ -35,9 +34,9 @@ from symattn.arrays.index.expressions import (
     Sum,
     Total,
 )
+from symattn.arrays.index.side_conditions import Demand, recorded
 from symattn.arrays.index.writing import named
 from symattn.errors import InputError
-from symattn.proof.needs import needed
 from symattn.proof.premises import (
     Alike,
     Applied,
@@ -55,6 +54,7 @@ from symattn.proof.premises import (
     Tree,
 )
 from symattn.proof.prover import Case, Proof
+from symattn.proof.side_conditions import needed
 
 SCHEMA = 1
 _FLAT = {Sum: "sum", Product: "product", Ratio: "ratio", Exponential: "exp", Masked: "masked"}

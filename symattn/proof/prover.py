@@ -18,18 +18,18 @@ from typing import Any
 
 from symattn.arrays.index.building import add, as_written, negate
 from symattn.arrays.index.canonical import canonical
-from symattn.arrays.index.demands import Demand, recorded
 from symattn.arrays.index.expressions import PI, Expression, Index, Letter, Opaque
 from symattn.arrays.index.positions import PLACE, as_number
+from symattn.arrays.index.side_conditions import Demand, recorded
 from symattn.arrays.indexed import Indexed, Places, index_variables
 from symattn.arrays.notes import listening, note
 from symattn.errors import InputError, Meaningless, Refused, Undecided
 from symattn.proof.clearing import Power, cleared, is_reciprocal
 from symattn.proof.concrete import Rules, vanishes_at
 from symattn.proof.counting import CutOff, Sizes, cut_off, nodes
-from symattn.proof.needs import needed
+from symattn.proof.permuted_indices import settled
 from symattn.proof.rows import grids
-from symattn.proof.settling import settled
+from symattn.proof.side_conditions import needed
 
 Sides = Callable[[], tuple[Expression, Expression]]
 

@@ -21,8 +21,8 @@ from symattn.verification.attention import OfAttention
 from symattn.verification.bounding import plain
 from symattn.verification.bounding.interface import bound
 from symattn.verification.bounding.log_sums import log_sums
+from symattn.verification.case_result import ratio
 from symattn.verification.judge import expected
-from symattn.verification.judged import ratio
 from symattn.verification.sharp import means
 from symattn.verification.sharp.blocks import applies
 from symattn.verification.sharp.elements import exact, judged

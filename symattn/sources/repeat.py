@@ -21,10 +21,10 @@ from symattn.sources.verify import requested
 from symattn.verification import engine
 from symattn.verification.attention import OfAttention
 from symattn.verification.case_codes import encode
+from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.definitions.registry import Specification
 from symattn.verification.domain import Domain
 from symattn.verification.engine import Session
-from symattn.verification.judged import Case, Judged
 from symattn.verification.report import Check, Fault, Report
 from symattn.verification.subject import Subject
 from symattn.verification.target import Convention, Framework, Layout, Memory, Runner
@@ -41,12 +41,12 @@ class Repeated:
     ``calls`` are those that show the fault, in order, or all of them where none does.
     """
 
-    calls: tuple[Judged, ...]
+    calls: tuple[CaseResult, ...]
     convention: Convention
     report: Report
 
     @property
-    def judged(self) -> Judged:
+    def judged(self) -> CaseResult:
         """The call that shows the fault, or the last one."""
         return self.calls[-1]
 
@@ -71,15 +71,15 @@ def _alone(fault: Fault) -> Fault:
     return replace(fault, cause=None, message=f"seen alone, this case is consistent with: {fault.cause}")
 
 
-def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[Judged, ...]]:
+def _attempts(session: Session, inputs: Inputs, word: str) -> Iterator[tuple[CaseResult, ...]]:
     for memory in _MEMORIES[: 1 if session.domain.contiguous else None]:
-        judged = session.try_(Case(GROUP, word, inputs, memory))
+        judged = session.run_case(Case(GROUP, word, inputs, memory))
         session.records.append(judged)
         yield (judged,)
     session.runner.close()  # what a process remembers is gone
     first, judged = (
-        session.try_(Case(GROUP, "before it", _others(session, inputs))),
-        session.try_(Case(GROUP, word, inputs)),
+        session.run_case(Case(GROUP, "before it", _others(session, inputs))),
+        session.run_case(Case(GROUP, word, inputs)),
     )
     session.records += [first, judged]
     yield first, judged

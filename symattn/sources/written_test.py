@@ -19,9 +19,9 @@ from symattn.sources.layouts import to_layout
 from symattn.sources.loading import _package
 from symattn.sources.repeat import Repeated
 from symattn.sources.target import Wrapped
-from symattn.verification.judged import Expected, Judged, Part
+from symattn.verification.case_result import CaseResult, Expected, Part
+from symattn.verification.report_document import sentence
 from symattn.verification.target import MADE, Argument, Convention, Inputs
-from symattn.verification.telling import sentence
 
 _DIGITS = 40
 _HEAD = '''"""{title}
@@ -118,7 +118,7 @@ def _test(attribute: str, word: str, one: Repeated) -> str:
     return f"def test_{name}():\n" + indent("\n".join(lines), "    ")
 
 
-def _checked(part: Part, result: str, judged: Judged, convention: Convention) -> Iterator[str]:
+def _checked(part: Part, result: str, judged: CaseResult, convention: Convention) -> Iterator[str]:
     """What one output must be."""
     expected, allowed = _expected(part.expected, judged, convention)
     wanted = Format(convention.dtype).u
@@ -163,7 +163,7 @@ def _names(given: dict[Argument, Any]) -> str:
     return "".join(f"{a.parameter}, " for a, values in given.items() if not isinstance(values, int)).rstrip()
 
 
-def _afterwards(judged: Judged, convention: Convention) -> Iterator[str]:
+def _afterwards(judged: CaseResult, convention: Convention) -> Iterator[str]:
     """What must hold beside the values, where that is what is wrong."""
     if judged.finding == "mutates":
         yield f"for a, b in zip(({_names(_given(convention, judged.case.inputs))}), before):"
@@ -208,7 +208,7 @@ def _copied(name: str, convention: Convention) -> str:
     return f"{name}.clone()" if convention.framework == "torch" else f"np.array({name})"
 
 
-def _expected(right: Expected, judged: Judged, convention: Convention) -> tuple[np.ndarray, np.ndarray]:
+def _expected(right: Expected, judged: CaseResult, convention: Convention) -> tuple[np.ndarray, np.ndarray]:
     """The exact output as decimals and what is allowed, with the axes that the function gives."""
     entries, allowed = right.entries, right.allowed
     digits = np.empty(entries.shape, dtype=object)

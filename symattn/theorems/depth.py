@@ -16,8 +16,8 @@ from symattn.statement.glossary import Definition, Glossary
 from symattn.statement.reader import Reader
 from symattn.statement.values import Unread, Value
 from symattn.theorems.letters import ONES, P, magnitude, norm, power_of_e, said
+from symattn.theorems.rotations import identity as identity_matrix
 from symattn.theorems.sums import add_up, greatest, sign, squares, weights
-from symattn.theorems.turns import identity as identity_matrix
 
 TOPIC = "depth"
 HALF = Fraction(1, 2)

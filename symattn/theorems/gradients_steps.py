@@ -49,7 +49,7 @@ from symattn.theorems.letters import (
     t,
     told,
 )
-from symattn.theorems.turns import positions, rotation_matrix
+from symattn.theorems.rotations import positions, rotation_matrix
 
 TOPIC = "gradients"
 FLASH = "Dao et al., FlashAttention (2022)"

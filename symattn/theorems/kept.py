@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from symattn import cache
-from symattn.document.keeping import read, written
+from symattn.document.serialisation import read, written
 from symattn.proof.theorem import Theorem
 from symattn.theorems.findings import Finding
 from symattn.theorems.reading import Read, Reading

@@ -47,8 +47,8 @@ from symattn.statement.moments import mean_of_exponential
 from symattn.statement.reader import Reader
 from symattn.statement.values import Unread, Value
 from symattn.theorems.letters import ONES, norm, power_of_e, row, rows, same, told
+from symattn.theorems.rotations import identity as identity_matrix
 from symattn.theorems.sums import add_up, exp, squares
-from symattn.theorems.turns import identity as identity_matrix
 
 TOPIC = "linear"
 PHI_Q, PHI_K, V = name("φ", "Q", role="query"), name("φ", "K", role="key"), SYMBOLS["v"]

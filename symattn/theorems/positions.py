@@ -40,8 +40,8 @@ from symattn.theorems.letters import (
     softmax,
     told,
 )
+from symattn.theorems.rotations import OMEGA, positions, rotation_matrix, turn
 from symattn.theorems.sums import add_up, exp
-from symattn.theorems.turns import OMEGA, positions, rotation_matrix, turn
 
 TOPIC = "positions"
 VASWANI = "Vaswani et al., Attention Is All You Need (2017), §3.5"

@@ -28,7 +28,7 @@ from symattn.theorems.letters import (
     row,
     same,
 )
-from symattn.theorems.turns import positions, rotation_matrix, turn, unit_vectors
+from symattn.theorems.rotations import positions, rotation_matrix, turn, unit_vectors
 
 TOPIC = "positions"
 SU = "Su et al., RoFormer (2021)"

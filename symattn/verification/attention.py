@@ -15,10 +15,10 @@ from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import SymattnError
 from symattn.verification import power
+from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.counterexample import steps
 from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.judge import judge, traced
-from symattn.verification.judged import Case, Judged
 from symattn.verification.probing import behaviour, groups, hints
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.probes import Group, batches
@@ -87,9 +87,9 @@ class OfAttention(Subject):
 
     def unseen(self, session: Session, mistakes: Any) -> Iterator[Case]:
         """Several shapes, integers and others in turn."""
-        from symattn.verification.diagnosis.fresh import fresh
+        from symattn.verification.diagnosis.held_out import held_out
 
-        return fresh(session, mistakes)
+        return held_out(session, mistakes)
 
     def sized(self, session: Session, sizes: Mapping[str, int], rng: Random) -> dict[str, Array] | None:
         """Of a domain's letters; as many keys as queries at least."""
@@ -107,19 +107,19 @@ class OfAttention(Subject):
         """What is made fits, but for scores that no change of queries lowers."""
         return session.domain.max_abs_score is None or self.fits(session, inputs)
 
-    def sizes(self, judged: Judged) -> dict[str, int]:
+    def sizes(self, judged: CaseResult) -> dict[str, int]:
         """n_q, n_k, d_k, d_v."""
         values = traced(judged).run.values
         (n_q, d_k), (n_k, d_v) = values["q"].plain_shape[-2:], values["v"].plain_shape[-2:]
         return {"n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_v}
 
-    def measured(self, judged: Judged) -> dict[str, int]:
+    def measured(self, judged: CaseResult) -> dict[str, int]:
         """The sizes, and how many items a batch has."""
         axes = traced(judged).run.values["q"].plain_shape[:-2]
         return {**self.sizes(judged), "batch": prod(int(n) for n in (axes[:-1] if self.spec.heads > 1 else axes))}
 
     # -- outputs -------------------------------------------------------------------------------------------------------
-    def judge(self, session: Session, case: Case, outcome: Outcome) -> Judged:
+    def judge(self, session: Session, case: Case, outcome: Outcome) -> CaseResult:
         """See ``verification.judge``."""
         return judge(self.spec, session.precision, case, outcome)
 
@@ -139,7 +139,7 @@ class OfAttention(Subject):
         return entry if isinstance(entry, Quotient) else None
 
     # -- causes --------------------------------------------------------------------------------------------------------
-    def search(self, session: Session, wrong: list[Judged], right: list[Judged]) -> Search[Any]:
+    def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
         """Among the mistakes of ``known`` and of ``rules``."""
         from symattn.verification.diagnosis.attention import InAttention
 
@@ -155,7 +155,7 @@ class OfAttention(Subject):
         heads = {"h": self.spec.heads, "g": self.spec.key_heads, "p": self.spec.heads + 2 * self.spec.key_heads}
         return Axes(found, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
 
-    def blamed(self, session: Session, smallest: Judged, records: Sequence[Judged]) -> tuple[str, str]:
+    def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """See ``diagnosis.attention``."""
         from symattn.verification.diagnosis.attention import blamed
 
@@ -165,7 +165,7 @@ class OfAttention(Subject):
         """Tokens, queries, keys and values."""
         return tuple(n for n in TOKENS if n in inputs)
 
-    def explained(self, example: Counterexample, smallest: Judged, cause: Cause[Any]) -> Counterexample:
+    def explained(self, example: Counterexample, smallest: CaseResult, cause: Cause[Any]) -> Counterexample:
         """The steps to the worst row, with the one mistake that explains it, where it explains that input."""
         mistake = cause.only if cause.sure else None
         if mistake is None or mistake.around or not cause.shows(smallest):
@@ -185,7 +185,7 @@ class OfAttention(Subject):
 
     def remembered(self, session: Session) -> Fault | None:
         """See ``diagnosis.earlier``."""
-        from symattn.verification.diagnosis.earlier import earlier_used
+        from symattn.verification.diagnosis.stale_state import earlier_used
 
         return earlier_used(session)
 
@@ -263,5 +263,5 @@ def _look_in_front(session: Session, rng: Random) -> None:
         if session.domain.batch:
             session.take(case)
         else:
-            judged = session.try_(case)
+            judged = session.run_case(case)
             session.in_front = session.in_front or (judged if judged.finding else None)

@@ -9,8 +9,8 @@ import numpy as np
 
 from symattn.arrays.ball import precision as bits
 from symattn.attention.spec import Attention
+from symattn.verification.case_result import CaseResult, middles
 from symattn.verification.judge import traced
-from symattn.verification.judged import Judged, middles
 from symattn.verification.reference import Variant, run
 from symattn.verification.report import Counterexample
 
@@ -21,7 +21,7 @@ _FEW = 64  # entries up to which an exact value is formed, and steps are shown
 _STEPS = ("scores", "scaled", "capped", "positioned", "biased", "masked", "weights", "dropped", "output")
 
 
-def counterexample(subject: Subject, judged: Judged) -> Counterexample:
+def counterexample(subject: Subject, judged: CaseResult) -> Counterexample:
     """What to show of a case."""
     plain = shown(subject, judged)
     if judged.outcome.error is not None:
@@ -40,13 +40,13 @@ def counterexample(subject: Subject, judged: Judged) -> Counterexample:
     return replace(plain, index=at or (0,), exact=exact, expected=wanted, got=got, allowed=allowed)
 
 
-def shown(subject: Subject, judged: Judged) -> Counterexample:
+def shown(subject: Subject, judged: CaseResult) -> Counterexample:
     """The inputs alone."""
     inputs = {name: np.asarray(a).tolist() for name, a in judged.case.inputs.items()}
     return Counterexample(inputs, sizes=subject.told(judged))
 
 
-def shapes(subject: Subject, judged: Judged) -> str:
+def shapes(subject: Subject, judged: CaseResult) -> str:
     """What came in place of what."""
     if len(subject.outputs) == 1:
         return f"shape {judged.outcome.shape} in place of {judged.parts[0].expected.allowed.shape}"
@@ -55,7 +55,7 @@ def shapes(subject: Subject, judged: Judged) -> str:
     return f"{', '.join(map(str, got))} in place of {', '.join(wanted)}"
 
 
-def steps(spec: Attention, judged: Judged, variant: Variant) -> tuple[tuple[str, str, str], ...]:
+def steps(spec: Attention, judged: CaseResult, variant: Variant) -> tuple[tuple[str, str, str], ...]:
     """The worst row of every step of attention: right, and with the mistake; none of cases that are large."""
     if judged.case.size > _FEW or judged.ratios is None:
         return ()

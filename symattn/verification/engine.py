@@ -16,10 +16,10 @@ from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
 from symattn.evidence import Grade
 from symattn.verification import power
+from symattn.verification.case_result import WIDER, Case, CaseResult
 from symattn.verification.diagnosis.conduct import late
 from symattn.verification.domain import Domain
 from symattn.verification.effort import Effort, for_finding, spent
-from symattn.verification.judged import WIDER, Case, Judged
 from symattn.verification.probing import refusals
 from symattn.verification.probing.inputs import Array, Maker
 from symattn.verification.probing.search import climb
@@ -59,15 +59,15 @@ class Session:
     examples: int
     budget: float
     progress: Progress = lambda words: None
-    records: list[Judged] = field(default_factory=list)
+    records: list[CaseResult] = field(default_factory=list)
     stdout: list[str] = field(default_factory=list)
     finding: Effort = field(init=False)
     explaining: Effort | None = None
     untried: list[str] = field(default_factory=list)
-    refused: list[Judged] = field(default_factory=list)
+    refused: list[CaseResult] = field(default_factory=list)
     promised: Domain = field(init=False)  # before anything was refused
     identity: Identity | None = None  # of attention: what residues say,
-    in_front: Judged | None = None  # a case with further axes in front that is wrong,
+    in_front: CaseResult | None = None  # a case with further axes in front that is wrong,
     backwards: str = ""  # a note on arrays that run backwards,
     leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)  # and NaN that passes a mask
     trial: Trial | None = None  # what the bits tell, in half precision
@@ -113,7 +113,7 @@ class Session:
             self.stdout.append(outcome.stdout)
         return outcome
 
-    def try_(self, case: Case) -> Judged:
+    def run_case(self, case: Case) -> CaseResult:
         """Call and judge."""
         return self.subject.judge(self, case, self.call(case))
 
@@ -136,7 +136,7 @@ class Session:
         """Call, judge and remember, while effort is left. What the function itself refuses is told, and no fault."""
         if self.over or not self.admits(case):
             return
-        judged = self.try_(case)
+        judged = self.run_case(case)
         error = judged.outcome.error
         refused = error is not None and error.refused != ""
         (self.refused if refused else self.records).append(judged)

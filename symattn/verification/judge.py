@@ -17,7 +17,7 @@ from symattn.attention.spec import Attention
 from symattn.errors import Refused, SymattnError, Undecided
 from symattn.verification.bounding import plain
 from symattn.verification.bounds import allowed
-from symattn.verification.judged import Case, Expected, Judged, compared, largest, matches, middles
+from symattn.verification.case_result import Case, CaseResult, Expected, compared, largest, matches, middles
 from symattn.verification.reference import RIGHT, Run, Variant, canonical, changed, run
 from symattn.verification.target import Inputs, Outcome
 
@@ -158,7 +158,7 @@ def _ratios(got: np.ndarray, exact: Enclosure, limits: np.ndarray) -> tuple[np.n
     return found, bool((sure & ~(undefined & (radius > 0))).all())
 
 
-def judge(spec: Attention, precision: Precision, case: Case, outcome: Outcome) -> Judged:
+def judge(spec: Attention, precision: Precision, case: Case, outcome: Outcome) -> CaseResult:
     """Compare what the function gave with what is legal."""
     try:
         right = expected(spec, case.inputs, precision)
@@ -167,7 +167,7 @@ def judge(spec: Attention, precision: Precision, case: Case, outcome: Outcome) -
     return compared(case, outcome, [right], precision)
 
 
-def traced(judged: Judged) -> Traced:
+def traced(judged: CaseResult) -> Traced:
     """What is expected of attention's output, with its run."""
     found = judged.parts[0].expected
     assert isinstance(found, Traced)
@@ -186,7 +186,7 @@ def _is_sharp(entries: np.ndarray, bound: np.ndarray) -> bool:
     return True
 
 
-def explains(spec: Attention, precision: Precision, judged: Judged, variant: Variant) -> bool | None:
+def explains(spec: Attention, precision: Precision, judged: CaseResult, variant: Variant) -> bool | None:
     """Whether a variant of the definition gives what the function gave; None where that cannot be told.
 
     It cannot be told where the right definition would give that as well, or where the right value is one that an

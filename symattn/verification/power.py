@@ -17,7 +17,7 @@ from symattn.attention.flow import Step
 from symattn.attention.notation import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.evidence import Verdict
-from symattn.verification.judged import UNFIT
+from symattn.verification.case_result import UNFIT
 from symattn.verification.reference import RIGHT, Values, Variant, canonical, trace
 from symattn.verification.report import Power
 from symattn.verification.target import Inputs

@@ -218,7 +218,7 @@ class Report(Printable):
 
     def document(self, show_output: bool = False) -> Document:
         """The report for a reader."""
-        from symattn.verification.telling import document
+        from symattn.verification.report_document import document
 
         return document(self, show_output)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.verification.judged import Case, Judged
+from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.power import LEAST
 from symattn.verification.report import Check, Counterexample, Fault, Power
 from symattn.verification.target import Inputs, Outcome
@@ -97,20 +97,20 @@ class Subject(ABC):
         return self.fits(session, inputs)
 
     @abstractmethod
-    def sizes(self, judged: Judged) -> dict[str, int]:
+    def sizes(self, judged: CaseResult) -> dict[str, int]:
         """The sizes of a case, as a domain names them, n_q, n_k, d_k, d_v, and those of batches."""
 
-    def measured(self, judged: Judged) -> dict[str, int]:
+    def measured(self, judged: CaseResult) -> dict[str, int]:
         """The sizes by which mistakes are told apart that are made at some of them only: ``batch`` is one."""
         return self.sizes(judged)
 
-    def told(self, judged: Judged) -> dict[str, int]:
+    def told(self, judged: CaseResult) -> dict[str, int]:
         """The sizes of a case, in the definition's own letters."""
         return self.sizes(judged)
 
     # -- outputs -------------------------------------------------------------------------------------------------------
     @abstractmethod
-    def judge(self, session: Session, case: Case, outcome: Outcome) -> Judged:
+    def judge(self, session: Session, case: Case, outcome: Outcome) -> CaseResult:
         """Compare what the function gave with what is legal."""
 
     @abstractmethod
@@ -119,7 +119,7 @@ class Subject(ABC):
 
     # -- causes --------------------------------------------------------------------------------------------------------
     @abstractmethod
-    def search(self, session: Session, wrong: list[Judged], right: list[Judged]) -> Search[Any]:
+    def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
         """A search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one."""
 
     @abstractmethod
@@ -134,7 +134,7 @@ class Subject(ABC):
         """The inputs, where some of them are made of others."""
         return dict(inputs)
 
-    def explained(self, example: Counterexample, smallest: Judged, cause: Cause[Any]) -> Counterexample:
+    def explained(self, example: Counterexample, smallest: CaseResult, cause: Cause[Any]) -> Counterexample:
         """The counterexample with what its cause lets one show besides."""
         return example
 
@@ -159,7 +159,7 @@ class Subject(ABC):
         return None
 
     @abstractmethod
-    def blamed(self, session: Session, smallest: Judged, records: Sequence[Judged]) -> tuple[str, str]:
+    def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """The step to blame where no known mistake explains a fault, and what shows it, in words."""
 
     # -- the report ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.arrays import FLOATING, kind, pulls
+from symattn.arrays import FLOATING, kind, vjp_rules
 from symattn.arrays.ball import precision
 from symattn.arrays.dual import dual
 from symattn.arrays.exact import Exact
@@ -82,12 +82,12 @@ def _twice(rule: Callable[..., Any]) -> Callable[..., Any]:
     return lambda xp, g, *args: rule(xp, 2 * g, *args)
 
 
-@pytest.mark.parametrize("name", sorted(pulls.ELEMENTWISE))
+@pytest.mark.parametrize("name", sorted(vjp_rules.ELEMENTWISE))
 def test_a_wrong_rule_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rules = pulls.ELEMENTWISE[name]
+    rules = vjp_rules.ELEMENTWISE[name]
     for k in range(name == "where", len(rules)):
         wrong = tuple(_twice(r) if i == k else r for i, r in enumerate(rules))
-        monkeypatch.setitem(pulls.ELEMENTWISE, name, wrong)
+        monkeypatch.setitem(vjp_rules.ELEMENTWISE, name, wrong)
         assert not all(agree(case, name in BALLS) for case in TABLE[name])
 
 

@@ -14,7 +14,7 @@ from symattn.sources import closeness
 from symattn.sources.loading import CannotRun
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
 from symattn.verification.bounding.log_sums import log_sums
-from symattn.verification.judged import ratio
+from symattn.verification.case_result import ratio
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:

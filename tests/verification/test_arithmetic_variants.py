@@ -19,8 +19,8 @@ from symattn.verification.arithmetic.contracts import Contract, family, replay
 from symattn.verification.arithmetic.ranking import Found, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import Sample
 from symattn.verification.bounding.interface import bound
+from symattn.verification.case_result import UNFIT
 from symattn.verification.domain import Domain
-from symattn.verification.judged import UNFIT
 from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.reference import RIGHT, Variant, canonical, trace

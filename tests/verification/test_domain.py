@@ -23,12 +23,12 @@ from symattn import (
     verify,
 )
 from symattn.arrays.precision import Precision
+from symattn.verification.case_result import Case
 from symattn.verification.definitions.drawing import again, at_random
 from symattn.verification.definitions.registry import subjects_of
 from symattn.verification.definitions.subject import Definition
 from symattn.verification.domain import Lengths
 from symattn.verification.engine import Session
-from symattn.verification.judged import Case
 from symattn.verification.probing import groups
 from symattn.verification.probing.inputs import Maker, sizes_of
 from symattn.verification.probing.search import altered, climb, search

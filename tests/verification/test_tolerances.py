@@ -15,7 +15,7 @@ from symattn.verification.bounding.interface import bound
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.reference import trace
 from symattn.verification.rules import scaling
-from symattn.verification.tolerances import given, telling
+from symattn.verification.tolerances import bound_document, given
 from symattn.verification.tolerances.asked import beforehand, for_inputs
 from symattn.verification.tolerances.command import Wish, document
 from symattn.verification.tolerances.picked import Tolerance, picked
@@ -70,7 +70,7 @@ def test_a_wrong_program_is_beyond_the_bound_beforehand() -> None:
 def test_a_bound_as_large_as_the_values_are_apart_says_nothing() -> None:
     asked = beforehand(Attention(), Precision.of("bfloat16", "eager"), Sizes(1024, 1024, 64, 64), normal(SIZES))
     assert asked.value == np.inf
-    grades = {e.grade for e in telling.beforehand(asked, (), "").evidence()}
+    grades = {e.grade for e in bound_document.beforehand(asked, (), "").evidence()}
     assert grades == {Grade.UNDECIDED}
 
 
@@ -106,7 +106,7 @@ def test_float64_is_not_weighed() -> None:
 
 @pytest.mark.parametrize("x", [0.12001, 9.9999e-5, 1.0, 123456.0, 3e-310])
 def test_digits_are_rounded_up(x: float) -> None:
-    assert x <= float(telling.digits(x)) <= x * 1.02
+    assert x <= float(bound_document.digits(x)) <= x * 1.02
 
 
 def test_a_table_has_a_line_for_each_combination() -> None:
@@ -119,10 +119,9 @@ def test_a_table_has_a_line_for_each_combination() -> None:
 @pytest.mark.parametrize("form", ["text", "latex", "markdown", "json"])
 def test_every_form_has_the_tolerance(form: str) -> None:
     asked = beforehand(Attention(), Precision.of("float32"), SIZES, bounded(SIZES))
-    found = render(telling.beforehand(asked, (), "symattn bound"), form)
-    assert (str(asked.value) if form == "json" else telling.digits(asked.value)) in found.replace("{", "").replace(
-        "}", ""
-    )
+    found = render(bound_document.beforehand(asked, (), "symattn bound"), form)
+    digits = bound_document.digits(asked.value)
+    assert (str(asked.value) if form == "json" else digits) in found.replace("{", "").replace("}", "")
 
 
 def test_the_file_of_inputs_is_read_and_judged(tmp_path: Path) -> None:

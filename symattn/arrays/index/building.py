@@ -16,7 +16,6 @@ from math import isqrt
 from typing import Any
 
 from symattn.arrays.index.canonical import canonical
-from symattn.arrays.index.demands import demand
 from symattn.arrays.index.expressions import (
     FORBIDDEN,
     ONE,
@@ -40,6 +39,7 @@ from symattn.arrays.index.expressions import (
     Total,
     fresh,
 )
+from symattn.arrays.index.side_conditions import demand
 from symattn.errors import Refused
 
 _ROOTS = frozenset({"rsqrt", "sqrt"})

@@ -12,7 +12,6 @@ from fractions import Fraction
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.index.array import Indexed
 from symattn.arrays.index.building import add, constant, divide, multiply, negate, predicate, substitute, total
-from symattn.arrays.index.demands import demand
 from symattn.arrays.index.expressions import (
     ZERO,
     Bound,
@@ -27,6 +26,7 @@ from symattn.arrays.index.expressions import (
     Total,
     fresh,
 )
+from symattn.arrays.index.side_conditions import demand
 from symattn.errors import Refused
 
 

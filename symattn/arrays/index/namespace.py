@@ -14,7 +14,6 @@ from symattn.arrays.index import building as build
 from symattn.arrays.index import structure
 from symattn.arrays.index.array import Indexed, Places
 from symattn.arrays.index.axes import ONE_LONG, Axis, axis
-from symattn.arrays.index.demands import TESTED, demand
 from symattn.arrays.index.expressions import (
     FORBIDDEN,
     ONE,
@@ -40,6 +39,7 @@ from symattn.arrays.index.positions import (
     negate_position,
     same_position,
 )
+from symattn.arrays.index.side_conditions import TESTED, demand
 from symattn.arrays.notes import note
 from symattn.errors import InputError, Refused, Undecided
 

@@ -17,7 +17,7 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
 from symattn.verification.arithmetic.contracts import Contract, replay
-from symattn.verification.judged import UNFIT
+from symattn.verification.case_result import UNFIT
 from symattn.verification.reference import RIGHT, Variant
 from symattn.verification.rules import known, of_entries, storing
 from symattn.verification.rules.families import Family, families

@@ -14,7 +14,7 @@ import numpy as np
 
 from symattn.verification.arithmetic.ranking import APART, FITS, Found, arithmetic, confirmed, pair
 from symattn.verification.arithmetic.suspects import Sample
-from symattn.verification.judged import Case
+from symattn.verification.case_result import Case
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.reference import Change, Values, Variant

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from symattn.verification.case_result import UNFIT, CaseResult, Part, largest
 from symattn.verification.definitions.judging import explains
 from symattn.verification.definitions.rules import both, changes, of_outputs
 from symattn.verification.definitions.subject import Definition, Mistake, Numbered
 from symattn.verification.diagnosis.causes import Cause, Search, by_size, where_made
-from symattn.verification.judged import UNFIT, Judged, Part, largest
 
 _FIRST = 4  # wrong cases by which mistakes are put aside
 _LEGAL = 8  # times what is legal for the right definition
@@ -64,7 +64,7 @@ class InDefinition(Search[Mistake]):
         self._begin()
         return [m for m in mistakes if all(self._nearer(r, m) for r in self.wrong[:_FIRST])]
 
-    def explains(self, judged: Judged, mistake: Mistake) -> bool | None:
+    def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """See ``judging``."""
         subject, precision, among = self.subject, self.session.precision, self.among
         return where_made(judged, mistake, lambda r, m: explains(subject, precision, r, m, among))
@@ -99,11 +99,11 @@ class InDefinition(Search[Mistake]):
         return tuple(causes)
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
-    def answer(self, judged: Judged, mistake: Mistake) -> bool | None:
+    def answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """What is within several times what is legal, in the same proportion of larger numbers, may be the mistake."""
         return where_made(judged, mistake, self._answer)
 
-    def _answer(self, judged: Judged, mistake: Mistake) -> bool | None:
+    def _answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         if not mistake.exact or judged.outcome.output is None:
             return None
         wrong = self._outputs(judged, mistake)
@@ -112,19 +112,19 @@ class InDefinition(Search[Mistake]):
         told = [_compared(part, a) for part, a in self._meant(judged, wrong)]
         return False if False in told else True if True in told else None
 
-    def miss(self, judged: Judged, mistake: Mistake | None) -> float:
+    def miss(self, judged: CaseResult, mistake: Mistake | None) -> float:
         """The largest error of all outputs that are meant, each as a part of its largest entry."""
         wrong = self._outputs(judged, mistake)
         if wrong is None:
             return float("inf")
         return max(_miss(part, a) for part, a in self._meant(judged, wrong))
 
-    def _meant(self, judged: Judged, wrong: Sequence[np.ndarray]) -> list[tuple[Part, np.ndarray]]:
+    def _meant(self, judged: CaseResult, wrong: Sequence[np.ndarray]) -> list[tuple[Part, np.ndarray]]:
         """The outputs that are meant, and those of the mistake."""
         pairs = list(zip(judged.parts, wrong, strict=True))
         return [pair for k, pair in enumerate(pairs) if self.among is None or k in self.among]
 
-    def _outputs(self, judged: Judged, mistake: Mistake | None) -> list[np.ndarray] | None:
+    def _outputs(self, judged: CaseResult, mistake: Mistake | None) -> list[np.ndarray] | None:
         """Those of a mistake, or of the definition; None where there are none."""
         arrays = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in judged.case.inputs.items()}
         try:
@@ -134,7 +134,7 @@ class InDefinition(Search[Mistake]):
         except UNFIT:
             return None
 
-    def _nearer(self, judged: Judged, mistake: Mistake) -> bool:
+    def _nearer(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Whether what was got is, where it is worst, no further from the mistake in float64 than from the right value.
 
         A mistake that explains it is nearer, and has its shapes; this is fast, and spares the others a proof that they

@@ -13,7 +13,7 @@ from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import Rounded, rounded
 from symattn.arrays.special import Undefined
 from symattn.errors import SymattnError, Undecided
-from symattn.verification.judged import Case, Expected, Judged, compared, matches
+from symattn.verification.case_result import Case, CaseResult, Expected, compared, matches
 from symattn.verification.reference import lifted
 from symattn.verification.target import Inputs, Outcome
 
@@ -54,14 +54,14 @@ def outputs(subject: Definition, inputs: Inputs, precision: Precision, way: Comp
     return subject.run(way, {name: lifted(np.asarray(a), kind) for name, a in inputs.items()})
 
 
-def judge(subject: Definition, precision: Precision, case: Case, outcome: Outcome, whole: bool = False) -> Judged:
+def judge(subject: Definition, precision: Precision, case: Case, outcome: Outcome, whole: bool = False) -> CaseResult:
     """Compare what the function gave with what is legal.
 
     What is within the bound of the first way is legal; the other ways are run where it is not, or for the ``whole``.
     """
     loose = [k for k, name in enumerate(subject.outputs) if name in subject.loose]
 
-    def beside(right: Sequence[Expected]) -> Judged:
+    def beside(right: Sequence[Expected]) -> CaseResult:
         return compared(case, outcome, right, precision, loose, subject.changes)
 
     try:
@@ -85,7 +85,7 @@ def _unsaid(subject: Definition, inputs: Inputs) -> list[Entries]:
 
 
 def explains(
-    subject: Definition, precision: Precision, judged: Judged, mistake: Mistake, among: frozenset[int] | None = None
+    subject: Definition, precision: Precision, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
 ) -> bool | None:
     """Whether a mistake gives what the function gave, in all outputs or those ``among``; None where one cannot tell.
 
@@ -103,7 +103,7 @@ def explains(
     return False if False in answers else True if True in answers else None
 
 
-def _given(judged: Judged, mistake: Mistake, wrong: Sequence[Entries], k: int) -> bool | None:
+def _given(judged: CaseResult, mistake: Mistake, wrong: Sequence[Entries], k: int) -> bool | None:
     """For one output. A mistake is computed in one way alone; what the other ways may err is that of the definition."""
     part, allowed = judged.parts[k], wrong[k].allowed
     if part.expected.allowed.shape == allowed.shape:
@@ -111,7 +111,7 @@ def _given(judged: Judged, mistake: Mistake, wrong: Sequence[Entries], k: int) -
     return matches(part, wrong[k].widened(allowed), np.isfinite(allowed), mistake.exact)
 
 
-def coarser(subject: Definition, precision: Precision, wrong: Sequence[Judged]) -> str:
+def coarser(subject: Definition, precision: Precision, wrong: Sequence[CaseResult]) -> str:
     """The widest format narrower than the inputs' whose arithmetic could make these errors; empty where none could."""
     for name in ("float32", "float16", "bfloat16"):
         narrow = Precision.of(name)
@@ -120,7 +120,7 @@ def coarser(subject: Definition, precision: Precision, wrong: Sequence[Judged]) 
     return ""
 
 
-def _could(subject: Definition, narrow: Precision, judged: Judged) -> bool:
+def _could(subject: Definition, narrow: Precision, judged: CaseResult) -> bool:
     if judged.ratios is None:
         return False
     try:

@@ -18,9 +18,9 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.errors import SymattnError
+from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.definitions import drawing, judging
 from symattn.verification.domain import Domain
-from symattn.verification.judged import Case, Judged
 from symattn.verification.power import LEAST, Mutation, powers
 from symattn.verification.probing.search import perturbed
 from symattn.verification.reduce import Axes
@@ -197,7 +197,7 @@ class Definition(Subject):
         """What a letter is in a domain, and the factor by which that is larger."""
         return self.means.get(letter, _MEANS.get(letter, (letter, 1)))
 
-    def letters(self, judged: Judged) -> dict[str, int]:
+    def letters(self, judged: CaseResult) -> dict[str, int]:
         """The sizes of a case in the definition's own letters."""
         return self.sizes_of(judged.case.inputs)
 
@@ -273,16 +273,16 @@ class Definition(Subject):
         """Those that are made of others made again."""
         return self.filled(inputs, session.precision)
 
-    def sizes(self, judged: Judged) -> dict[str, int]:
+    def sizes(self, judged: CaseResult) -> dict[str, int]:
         """As a domain names them."""
         return self.named(self.letters(judged))
 
-    def measured(self, judged: Judged) -> dict[str, int]:
+    def measured(self, judged: CaseResult) -> dict[str, int]:
         """The sizes, and how many items a batch has; 1 for axes that a case lacks."""
         every = self.named({x: 1 for sizes in self.shapes for x in sizes})
         return {"batch": self.letters(judged).get("b", 1), **dict.fromkeys(every, 1), **self.sizes(judged)}
 
-    def told(self, judged: Judged) -> dict[str, int]:
+    def told(self, judged: CaseResult) -> dict[str, int]:
         """In the definition's own letters."""
         return self.letters(judged)
 
@@ -295,7 +295,7 @@ class Definition(Subject):
             x: self.meaning(x) for x in sizes})  # fmt: skip
 
     # -- outputs -------------------------------------------------------------------------------------------------------
-    def judge(self, session: Session, case: Case, outcome: Outcome) -> Judged:
+    def judge(self, session: Session, case: Case, outcome: Outcome) -> CaseResult:
         """See ``judging``; by all ways for the first cases."""
         return judging.judge(self, session.precision, case, outcome, len(session.records) < _WHOLE)
 
@@ -312,13 +312,13 @@ class Definition(Subject):
         return entry if isinstance(entry, Quotient) else None
 
     # -- causes --------------------------------------------------------------------------------------------------------
-    def search(self, session: Session, wrong: list[Judged], right: list[Judged]) -> Search[Any]:
+    def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search[Any]:
         """Among the definition's own mistakes."""
         from symattn.verification.definitions.causes import InDefinition
 
         return InDefinition(session, wrong, right)
 
-    def blamed(self, session: Session, smallest: Judged, records: Sequence[Judged]) -> tuple[str, str]:
+    def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
         """The step of the definition; and the narrower format whose arithmetic could make such errors."""
         narrow = judging.coarser(self, session.precision, records)
         return self.step, f"its errors are none that {narrow} arithmetic could not make" if narrow else ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.verification import judge, rules
+from symattn.verification.case_result import OF_VALUES, UNFIT, Case, CaseResult
 from symattn.verification.diagnosis.causes import Cause, Search, alike, by_size, plainest, where_made
 from symattn.verification.diagnosis.fitted import Family
 from symattn.verification.diagnosis.isolate import idle_step, needs_scores
@@ -18,7 +19,6 @@ from symattn.verification.diagnosis.observe import first_wrong_step
 from symattn.verification.diagnosis.outofrange import out_of_range
 from symattn.verification.diagnosis.rows import affected, nonfinite_rows, what_empty_rows_give, without_empty_rows
 from symattn.verification.diagnosis.screening import Screen
-from symattn.verification.judged import OF_VALUES, UNFIT, Case, Judged
 from symattn.verification.reference import RIGHT
 from symattn.verification.report import STEPS
 from symattn.verification.rules.families import families
@@ -55,11 +55,11 @@ class InAttention(Search[Mistake]):
         """Those by rule that the bound holds for."""
         return self._possible(rules.known(self.session.spec, self.names))
 
-    def answer(self, judged: Judged, mistake: Mistake) -> bool | None:
+    def answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """See ``screening``."""
         return where_made(judged, mistake, lambda r, m: self.screen.answer(r, m.variant, m.around))
 
-    def explains(self, judged: Judged, mistake: Mistake) -> bool | None:
+    def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """By balls; a mistake with variants around it, or judged in floats, by the screen."""
         if mistake.around or mistake.in_floats:
             return self.answer(judged, mistake)
@@ -75,7 +75,7 @@ class InAttention(Search[Mistake]):
         names = {step.name for step in self.session.spec.pipeline(self.names)}
         return (f for f in families(self.session.spec) if names.issuperset(f.steps))
 
-    def miss(self, judged: Judged, mistake: Mistake | None) -> float:
+    def miss(self, judged: CaseResult, mistake: Mistake | None) -> float:
         """|y − o|, at its largest."""
         got = judged.outcome.output
         out = self._output(judged, mistake)
@@ -88,11 +88,11 @@ class InAttention(Search[Mistake]):
         v = mistake.variant
         return bool(v.steps or v.spec or v.inputs) or v.values != "v"
 
-    def seen(self, judged: Judged) -> Judged:
+    def seen(self, judged: CaseResult) -> CaseResult:
         """All of it, or without rows that have no key."""
         return without_empty_rows(judged) if self.without_rows else judged
 
-    def confirmed(self, mistake: Mistake, wrong: Sequence[Judged]) -> bool:
+    def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
         """One that is judged in floats must leave little of what is wrong."""
         return not mistake.in_floats or not wrong or left(self.screen, wrong, mistake.variant) <= LITTLE
 
@@ -145,13 +145,13 @@ class InAttention(Search[Mistake]):
             if not mistake.variant.rows and 2 * shown > len(self.wrong):
                 yield replace(mistake, in_floats=True)
 
-    def plainest(self, mistakes: tuple[Mistake, ...], tried: Sequence[Judged]) -> tuple[Mistake, ...]:
+    def plainest(self, mistakes: tuple[Mistake, ...], tried: Sequence[CaseResult]) -> tuple[Mistake, ...]:
         """Without operations on arrays, where a mistake of a step gives the same numbers."""
         cases = [*self.wrong[:_TEN], *self.right[:_TEN], *(r for r in tried if r.finding != "raises")]
         return tuple(self._distinct(plainest(mistakes), cases, lambda m: m.general))
 
     def _distinct(
-        self, mistakes: Sequence[Mistake], cases: Sequence[Judged] = (), among: Callable[[Mistake], bool] = bool
+        self, mistakes: Sequence[Mistake], cases: Sequence[CaseResult] = (), among: Callable[[Mistake], bool] = bool
     ) -> Iterator[Mistake]:
         """The mistakes without those ``among`` them whose numbers are those of one before, up to roundings."""
         told: list[list[np.ndarray]] = []
@@ -161,7 +161,7 @@ class InAttention(Search[Mistake]):
                 told.append(outputs)
                 yield mistake
 
-    def _output(self, judged: Judged, mistake: Mistake | None) -> np.ndarray:
+    def _output(self, judged: CaseResult, mistake: Mistake | None) -> np.ndarray:
         """What the mistake gives in float64; nothing where it has no result."""
         try:
             return self.screen.run(judged, mistake.variant if mistake else RIGHT)[0]
@@ -240,13 +240,13 @@ class InAttention(Search[Mistake]):
         return Cause(tuple(lost), out_of_range(self.session, lost, seen, beside=True), self), first
 
 
-def _is_finite(judged: Judged) -> bool:
+def _is_finite(judged: CaseResult) -> bool:
     got = judged.outcome.output
     return got is not None and bool(np.isfinite(got).all())
 
 
 # -- where no known mistake explains it ----------------------------------------------------------------------------
-def blamed(session: Session, smallest: Judged, records: Sequence[Judged]) -> tuple[str, str]:
+def blamed(session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:
     """The step that is to blame, and what shows it: an idle step, or the weights themselves; and what is affected."""
     if all(r.finding == "not finite" for r in records):
         step, seen = nonfinite_rows(session.records)
@@ -263,7 +263,7 @@ def blamed(session: Session, smallest: Judged, records: Sequence[Judged]) -> tup
     return step, "; ".join(w for w in (seen, f"wrong are {words}" if words else "") if w)
 
 
-def _weights(session: Session, judged: Judged) -> Judged | None:
+def _weights(session: Session, judged: CaseResult) -> CaseResult | None:
     """The same case with the identity for values, where q, k, v are given and without a batch."""
     inputs = judged.case.inputs
     if "v" not in inputs or inputs["v"].ndim != 2 + (session.spec.heads > 1):
@@ -271,4 +271,4 @@ def _weights(session: Session, judged: Judged) -> Judged | None:
     v = inputs["v"]
     identity = np.broadcast_to(np.eye(v.shape[-2]), (*v.shape[:-2], v.shape[-2], v.shape[-2])).copy()
     given = {**inputs, "v": identity}
-    return session.try_(Case("structure", "", given)) if session.maker.admits(given) else None
+    return session.run_case(Case("structure", "", given)) if session.maker.admits(given) else None

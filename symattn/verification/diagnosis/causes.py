@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from symattn.verification.case_result import OF_VALUES, CaseResult
 from symattn.verification.diagnosis.conditions import only_where, separating, thresholds
 from symattn.verification.diagnosis.fitted import Family, fitted
 from symattn.verification.effort import Effort
-from symattn.verification.judged import OF_VALUES, Judged
 from symattn.verification.rules.mistake import Where
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Cause(Generic[M]):
     that are meant (None: all); ``cut`` says that not all known mistakes were tried.
     """
 
-    records: tuple[Judged, ...]
+    records: tuple[CaseResult, ...]
     mistakes: tuple[M, ...]
     search: Search[M]
     raises: bool = False
@@ -76,7 +76,7 @@ class Cause(Generic[M]):
         """The one mistake that gives just what the function gave, where there is one that gives numbers."""
         return self.mistakes[0] if self.mistakes and self.search.gives(self.mistakes[0]) else None
 
-    def shows(self, judged: Judged) -> bool:
+    def shows(self, judged: CaseResult) -> bool:
         """Whether the mistake gives just what the function gave, and the definition does not; without a mistake,
         whether an output is wrong that is meant."""
         if self.only is None:
@@ -95,7 +95,7 @@ def causes(session: Session) -> tuple[Cause[Any], ...]:
     return (() if sure else search.otherwise(found)) or (search.cause(found, sure),)
 
 
-def by_size(records: Iterable[Judged]) -> list[Judged]:
+def by_size(records: Iterable[CaseResult]) -> list[CaseResult]:
     """The smallest first."""
     return sorted(records, key=lambda r: r.case.size)
 
@@ -108,8 +108,8 @@ class Search(ABC, Generic[M]):
     """
 
     session: Session
-    wrong: list[Judged]
-    right: list[Judged]
+    wrong: list[CaseResult]
+    right: list[CaseResult]
     among: frozenset[int] | None = None
     effort: Effort = field(init=False)
     fits: list[M] = field(default_factory=list)
@@ -131,11 +131,11 @@ class Search(ABC, Generic[M]):
         """The known mistakes that change something that there is."""
 
     @abstractmethod
-    def answer(self, judged: Judged, mistake: M) -> bool | None:
+    def answer(self, judged: CaseResult, mistake: M) -> bool | None:
         """Whether a mistake gives what the function gave, as float64 says; None where that cannot be told."""
 
     @abstractmethod
-    def explains(self, judged: Judged, mistake: M) -> bool | None:
+    def explains(self, judged: CaseResult, mistake: M) -> bool | None:
         """The same, as balls say."""
 
     @abstractmethod
@@ -147,7 +147,7 @@ class Search(ABC, Generic[M]):
         return ()
 
     @abstractmethod
-    def miss(self, judged: Judged, mistake: M | None) -> float:
+    def miss(self, judged: CaseResult, mistake: M | None) -> float:
         """The largest error in float64, of a mistake or of the definition; ∞ where it cannot be told."""
 
     def ways(self) -> Iterator[tuple[Callable[[], Iterable[M]], bool]]:
@@ -159,11 +159,11 @@ class Search(ABC, Generic[M]):
         not either."""
         return ()
 
-    def confirmed(self, mistake: M, wrong: Sequence[Judged]) -> bool:
+    def confirmed(self, mistake: M, wrong: Sequence[CaseResult]) -> bool:
         """Whether what was seen on fresh inputs is enough."""
         return True
 
-    def plainest(self, mistakes: tuple[M, ...], tried: Sequence[Judged]) -> tuple[M, ...]:
+    def plainest(self, mistakes: tuple[M, ...], tried: Sequence[CaseResult]) -> tuple[M, ...]:
         """What is said of those that explain everything, ``tried`` besides."""
         return plainest(mistakes)
 
@@ -171,7 +171,7 @@ class Search(ABC, Generic[M]):
         """Whether the mistake is one that gives numbers."""
         return True
 
-    def seen(self, judged: Judged) -> Judged:
+    def seen(self, judged: CaseResult) -> CaseResult:
         """What of a fresh case is looked at."""
         return judged
 
@@ -259,12 +259,12 @@ class Search(ABC, Generic[M]):
     def _over(self) -> bool:
         return self.effort.over or self.session.effort.over
 
-    def screened(self, judged: Judged, mistake: M) -> bool | None:
+    def screened(self, judged: CaseResult, mistake: M) -> bool | None:
         """What float64 says."""
         self.effort.spend(judged.case.size)
         return self.answer(judged, mistake)
 
-    def _explains(self, mistake: M, cases: Sequence[Judged]) -> bool:
+    def _explains(self, mistake: M, cases: Sequence[CaseResult]) -> bool:
         return all(self.screened(judged, mistake) is not False for judged in cases)
 
     def tells(self, mistake: M) -> bool:
@@ -286,16 +286,16 @@ class Search(ABC, Generic[M]):
                 break
         return tuple(found)
 
-    def _explained(self, judged: Judged, mistake: M) -> bool | None:
+    def _explained(self, judged: CaseResult, mistake: M) -> bool | None:
         """What balls say."""
         self.effort.spend(_BALLS * judged.case.size, _BALLS)
         return self.explains(judged, mistake)
 
-    def _tried(self, mistakes: tuple[M, ...]) -> tuple[tuple[M, ...], list[Judged]]:
+    def _tried(self, mistakes: tuple[M, ...]) -> tuple[tuple[M, ...], list[CaseResult]]:
         """Those that explain inputs that were not seen before, too; and these."""
         kept, tried = mistakes, []
         for case in self.session.subject.unseen(self.session, mistakes):
-            judged = self.seen(self.session.try_(case))
+            judged = self.seen(self.session.run_case(case))
             kept = tuple(m for m in kept if self.explains(judged, m) is not False)
             tried.append(judged)
             if not kept or self.session.effort.over:
@@ -308,7 +308,7 @@ class Search(ABC, Generic[M]):
         return all(self.explains(r, m) is True for m in mistakes for r in self.raised)
 
 
-def where_made(judged: Judged, mistake: M, ask: Callable[[Judged, M], bool | None]) -> bool | None:
+def where_made(judged: CaseResult, mistake: M, ask: Callable[[CaseResult, M], bool | None]) -> bool | None:
     """The answer of ``ask``, where the mistake is made; where it is not, nothing may be wrong."""
     if mistake.where is None or mistake.where.holds(judged):
         return ask(judged, mistake)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from symattn.verification.judged import Case, Judged
+from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.rules.mistake import Where
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ def conditions() -> Iterator[tuple[str, Test]]:
             yield f"{name} is no multiple of {t}", lambda s, n=name, t=t: s[n] % t != 0  # type: ignore[misc]
 
 
-def separating(session: Session, wrong: Sequence[Judged], right: Sequence[Judged]) -> Iterator[tuple[str, Test]]:
+def separating(
+    session: Session, wrong: Sequence[CaseResult], right: Sequence[CaseResult]
+) -> Iterator[tuple[str, Test]]:
     """The conditions that hold for all of the former, and for none of the latter."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
     for words, test in conditions():
@@ -54,7 +56,9 @@ def separating(session: Session, wrong: Sequence[Judged], right: Sequence[Judged
             continue
 
 
-def thresholds(session: Session, wrong: Sequence[Judged], right: Sequence[Judged]) -> Iterator[tuple[str, Test]]:
+def thresholds(
+    session: Session, wrong: Sequence[CaseResult], right: Sequence[CaseResult]
+) -> Iterator[tuple[str, Test]]:
     """“n_k ≥ 200”: a size from which on all is wrong, found by halves between the largest right and the smallest wrong
     one."""
     yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
@@ -71,7 +75,7 @@ def _first(session: Session, name: str, usual: dict[str, int], low: int, high: i
         middle = (low + high) // 2
         wanted = {n: min(usual[n], 3) for n in _LENGTHS if n in usual} | {name: middle}
         inputs = session.subject.sized(session, wanted, rng)
-        judged = session.try_(Case("sizes", "", inputs)) if inputs is not None else None
+        judged = session.run_case(Case("sizes", "", inputs)) if inputs is not None else None
         if judged is None or session.subject.measured(judged)[name] != middle:
             return high
         low, high = (middle, high) if judged.finding is None else (low, middle)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symattn.verification.case_result import CaseResult
 from symattn.verification.counterexample import shown
-from symattn.verification.judged import Judged
 from symattn.verification.report import Counterexample, Fault
 from symattn.verification.target import Outcome, same_bits
 
@@ -86,7 +86,7 @@ def unsteady(session: Session) -> Fault | None:
     return None
 
 
-def _difference(once: Judged, second: Outcome) -> str:
+def _difference(once: CaseResult, second: Outcome) -> str:
     """In words; empty where both are the same, or as near as the results of legal orders of summation."""
     first = once.outcome
     if (first.error is None) != (second.error is None):
@@ -107,6 +107,6 @@ def _difference(once: Judged, second: Outcome) -> str:
     return ""
 
 
-def late(judged: Judged) -> bool:
+def late(judged: CaseResult) -> bool:
     """Whether the call did not return in time."""
     return judged.outcome.error is not None and judged.outcome.error.reason == "time limit"

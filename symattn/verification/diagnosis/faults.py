@@ -7,10 +7,10 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from symattn.verification.case_result import UNFIT, Case, CaseResult
 from symattn.verification.counterexample import counterexample, shapes, shown
 from symattn.verification.diagnosis.causes import Cause, causes
 from symattn.verification.diagnosis.conduct import conduct, late, misread, only_aliased, unsteady
-from symattn.verification.judged import UNFIT, Case, Judged
 from symattn.verification.reduce import Inputs, reduce
 from symattn.verification.report import STEPS, Fault
 from symattn.verification.target import same_bits
@@ -50,7 +50,7 @@ def _stale(session: Session) -> Fault | None:
     return Fault("call", "the result of an earlier call is returned", message, shown(session.subject, wrong[0]))
 
 
-def _repeats(records: list[Judged], judged: Judged) -> bool:
+def _repeats(records: list[CaseResult], judged: CaseResult) -> bool:
     earlier = records[: records.index(judged)]
     return any(r.finding is None and same_bits(r.outcome, judged.outcome) for r in earlier)
 
@@ -67,7 +67,7 @@ def _wrong(session: Session, explained: tuple[Cause[Any], ...]) -> Iterator[Faul
         yield Fault(step, words, message, example, session.subject.observed(session, step))
 
 
-def _anything(judged: Judged) -> bool:
+def _anything(judged: CaseResult) -> bool:
     return True
 
 
@@ -80,7 +80,7 @@ def _named(session: Session, cause: Cause[Any]) -> tuple[str, str | None, str]:
     return steps[0], words, f"{words} (each explains everything that was seen)"
 
 
-def _unnamed(session: Session, smallest: Judged, cause: Cause[Any]) -> tuple[str, None, str]:
+def _unnamed(session: Session, smallest: CaseResult, cause: Cause[Any]) -> tuple[str, None, str]:
     """What the smallest input shows: the reader sees that one, and no other."""
     what = {"shape": "the output has a wrong shape", "not finite": "the output is not finite where it must be"}
     words = what.get(smallest.finding or "", "the output is beyond what any implementation in this arithmetic can give")
@@ -94,7 +94,7 @@ def _unnamed(session: Session, smallest: Judged, cause: Cause[Any]) -> tuple[str
     return step, None, f"{words}; {known}" + (f"; {seen}" if seen else "")
 
 
-def _outputs(session: Session, smallest: Judged, cause: Cause[Any]) -> str:
+def _outputs(session: Session, smallest: CaseResult, cause: Cause[Any]) -> str:
     """Which outputs are wrong, where there are several; and which one the counterexample shows."""
     outputs, among = session.subject.outputs, cause.search.among
     if len(outputs) < 2 or smallest.ratios is None:
@@ -104,7 +104,7 @@ def _outputs(session: Session, smallest: Judged, cause: Cause[Any]) -> str:
     return f"; wrong in {names}, shown in {outputs[smallest.where[0]]}"
 
 
-def _telling(cause: Cause[Any]) -> Judged:
+def _telling(cause: Cause[Any]) -> CaseResult:
     """The smallest case, if one mistake is known one that shows it; a wrong shape, where nothing explains that."""
     misshapen = [r for r in cause.records if r.finding == "shape"]
     if misshapen and not cause.mistakes:
@@ -127,7 +127,7 @@ def _failing(session: Session) -> Iterator[Fault]:
     yield Fault("call", cause, f"{verb}{where}: {error}", counterexample(session.subject, smallest))
 
 
-def _condition(session: Session, failed: list[Judged]) -> str:
+def _condition(session: Session, failed: list[CaseResult]) -> str:
     """What all failed inputs share and no other has, in words."""
     sizes = session.subject.measured
     yes, no = map(sizes, failed), [sizes(r) for r in session.records if r.finding != "raises"]
@@ -143,7 +143,7 @@ def _condition(session: Session, failed: list[Judged]) -> str:
     return ""
 
 
-def _smallest(session: Session, judged: Judged, shows: Callable[[Judged], bool]) -> Judged:
+def _smallest(session: Session, judged: CaseResult, shows: Callable[[CaseResult], bool]) -> CaseResult:
     """The same finding on the smallest inputs that show it."""
     best, subject = [judged], session.subject
 
@@ -154,7 +154,7 @@ def _smallest(session: Session, judged: Judged, shows: Callable[[Judged], bool])
             whole = subject.completed(session, inputs)
             if not subject.fits(session, whole):
                 return False
-            found = session.try_(Case(judged.case.group, judged.case.name, whole, judged.case.memory))
+            found = session.run_case(Case(judged.case.group, judged.case.name, whole, judged.case.memory))
         except UNFIT:
             return False
         alike = found.finding in _SAME.get(judged.finding or "", (judged.finding,)) and shows(found)

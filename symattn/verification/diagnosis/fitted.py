@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from symattn.verification.judged import Judged
+from symattn.verification.case_result import CaseResult
 
 _CASES = 4  # that a number is fitted to
 _SMALL = 2000  # entries of inputs of such a case
@@ -33,11 +33,11 @@ class Family(Protocol[M_co]):
         """The mistake with this number, and how it is written."""
 
 
-Miss = Callable[[Judged, M | None], float]
+Miss = Callable[[CaseResult, M | None], float]
 
 
 def fitted(
-    families: Iterable[Family[M]], miss: Miss[M], wrong: Sequence[Judged], explains: Callable[[M], bool]
+    families: Iterable[Family[M]], miss: Miss[M], wrong: Sequence[CaseResult], explains: Callable[[M], bool]
 ) -> Iterator[M]:
     """Mistakes whose number fits; of the numbers near it the plainest come first.
 
@@ -88,9 +88,9 @@ def _written(x: float) -> str:
     return f"{x:.0f}".replace("-", "−") if 100 <= abs(x) < 1e5 else f"{x:.3g}".replace("-", "−").replace("e+0", "e")
 
 
-def _chosen(wrong: Sequence[Judged]) -> list[Judged]:
+def _chosen(wrong: Sequence[CaseResult]) -> list[CaseResult]:
     """Small cases of several widths and numbers of keys, with all their values finite."""
-    found: dict[tuple[int, ...], Judged] = {}
+    found: dict[tuple[int, ...], CaseResult] = {}
     for judged in wrong:
         if judged.ratios is None or judged.case.size > _SMALL or not all(_finite(part.got) for part in judged.parts):
             continue
@@ -103,7 +103,7 @@ def _finite(got: np.ndarray | None) -> bool:
     return got is not None and bool(np.isfinite(got).all())
 
 
-def _fit(family: Family[M], miss: Miss[M], cases: Sequence[Judged]) -> float | None:
+def _fit(family: Family[M], miss: Miss[M], cases: Sequence[CaseResult]) -> float | None:
     """The number for which the mistake is nearest to what was seen, if it is near."""
 
     def misses(x: float) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.attention.positions.fields import Rotary
-from symattn.verification.judged import Case, Judged
+from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.target import Inputs
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _IDLE: tuple[tuple[str, str, dict[str, Change]], ...] = (
 )
 
 
-def idle_step(session: Session, wrong: list[Judged]) -> tuple[str, str]:
+def idle_step(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     """The step, and in words without what all is right; ("", "") where no idle step makes it so."""
     cases = [r for r in wrong if r.ratios is not None][:_CASES]
     if not cases:
@@ -67,7 +67,7 @@ def idle_step(session: Session, wrong: list[Judged]) -> tuple[str, str]:
     return "", ""
 
 
-def needs_scores(session: Session, wrong: list[Judged]) -> bool:
+def needs_scores(session: Session, wrong: list[CaseResult]) -> bool:
     """Whether all is right where queries are 0: then scores, or what they are made of, are to blame."""
     cases = [r for r in wrong if r.ratios is not None][:_CASES]
     return bool(cases) and _right(session, cases, lambda given: _changed(given, _each(_ZERO, "q w_q")))
@@ -83,14 +83,14 @@ def _lowered(given: Inputs) -> dict[str, np.ndarray] | None:
     return _changed(given, _each(lambda a: a * _SMALL, "q w_q"))
 
 
-def _right(session: Session, cases: list[Judged], change: Callable[[Inputs], dict[str, np.ndarray] | None]) -> bool:
+def _right(session: Session, cases: list[CaseResult], change: Callable[[Inputs], dict[str, np.ndarray] | None]) -> bool:
     """Whether the change makes something idle and all the cases right, though they could still show a fault."""
     told = False
     for judged in cases:
         inputs = change(judged.case.inputs)
         if inputs is None or not session.maker.admits(inputs):
             return False
-        found = session.try_(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
+        found = session.run_case(Case(judged.case.group, judged.case.name, inputs, judged.case.memory))
         if found.finding is not None:
             return False
         told = told or found.decisive
@@ -107,7 +107,7 @@ def _right_in_place(session: Session) -> bool:
     return seen
 
 
-def _in_place(session: Session) -> Iterator[Judged]:
+def _in_place(session: Session) -> Iterator[CaseResult]:
     rng = np.random.default_rng((session.seed, 3))
     if session.maker.square:
         return
@@ -116,4 +116,4 @@ def _in_place(session: Session) -> Iterator[Judged]:
         k[0] = 0
         inputs = session.maker.from_heads(q, k, np.array([[0.0], [1.0]]))
         if inputs is not None:
-            yield session.try_(Case("in place", f"d_k = {d_k}", inputs))
+            yield session.run_case(Case("in place", f"d_k = {d_k}", inputs))

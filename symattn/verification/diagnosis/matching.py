@@ -14,9 +14,9 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
+from symattn.verification.case_result import CaseResult
 from symattn.verification.diagnosis.screening import Screen
 from symattn.verification.judge import traced
-from symattn.verification.judged import Judged
 from symattn.verification.reference import RIGHT, Change, Variant
 from symattn.verification.rules.forbidding import some_keys
 from symattn.verification.rules.mistake import Mistake
@@ -27,7 +27,7 @@ _ALIKE = 4  # times what the best one leaves: as good
 _CASES = 24
 
 
-def left(screen: Screen, cases: Sequence[Judged], variant: Variant) -> float:
+def left(screen: Screen, cases: Sequence[CaseResult], variant: Variant) -> float:
     """The mean over the cases of ‖y − o_m‖² / ‖y − o‖², entries in units of what is legal; ∞ where nothing is told.
 
     Entries that are not finite say nothing here.
@@ -36,12 +36,12 @@ def left(screen: Screen, cases: Sequence[Judged], variant: Variant) -> float:
     return float(np.mean(shares)) if shares else float("inf")
 
 
-def spread(cases: Sequence[Judged]) -> Sequence[Judged]:
+def spread(cases: Sequence[CaseResult]) -> Sequence[CaseResult]:
     """No more than so many of them, from the smallest to the largest."""
     return cases[:: -(-len(cases) // _CASES)] if cases else cases
 
 
-def _left(screen: Screen, judged: Judged, variant: Variant) -> Iterable[float]:
+def _left(screen: Screen, judged: CaseResult, variant: Variant) -> Iterable[float]:
     got = judged.outcome.output
     try:
         wrong, right = (screen.run(judged, v)[0] for v in (variant, RIGHT))
@@ -57,7 +57,7 @@ def _left(screen: Screen, judged: Judged, variant: Variant) -> Iterable[float]:
         yield float(after[told].sum() / before[told].sum())
 
 
-def best(screen: Screen, cases: Sequence[Judged], mistakes: Iterable[Mistake], slack: float = 1) -> list[Mistake]:
+def best(screen: Screen, cases: Sequence[CaseResult], mistakes: Iterable[Mistake], slack: float = 1) -> list[Mistake]:
     """The mistakes that leave little, and no more than a few times what the best one leaves; the best first.
 
     ``slack`` multiplies both, where few cases are a first look.
@@ -66,13 +66,13 @@ def best(screen: Screen, cases: Sequence[Judged], mistakes: Iterable[Mistake], s
     return [m for share, m in found if share <= slack * min(LITTLE, _ALIKE * found[0][0] + 1e-9)]
 
 
-def ranked(screen: Screen, cases: Sequence[Judged], mistakes: Iterable[Mistake]) -> list[tuple[float, Mistake]]:
+def ranked(screen: Screen, cases: Sequence[CaseResult], mistakes: Iterable[Mistake]) -> list[tuple[float, Mistake]]:
     """The mistakes with the share that each leaves, the smallest first; those that leave as much keep their order."""
     found = [(float(f"{left(screen, cases, m.variant):.2g}"), m) for m in mistakes]
     return sorted(found, key=lambda x: x[0])
 
 
-def shares(screen: Screen, cases: Sequence[Judged], mistakes: Sequence[Mistake]) -> list[tuple[float, Mistake]]:
+def shares(screen: Screen, cases: Sequence[CaseResult], mistakes: Sequence[Mistake]) -> list[tuple[float, Mistake]]:
     """How much of r = y − o each direction D = o_m − o takes away with the number θ that fits it best, the most first.
 
     By least squares θ = ⟨D, r⟩/‖D‖², and what is taken is ⟨D, r⟩²/(‖D‖² ‖r‖²): 1 where y lies on the line through o
@@ -93,7 +93,7 @@ def _stacked(parts: Sequence[np.ndarray | None]) -> np.ndarray:
     return np.concatenate(found) if found and len(found) == len(parts) else np.zeros(0)
 
 
-def _weighed(screen: Screen, judged: Judged, variant: Variant | None) -> np.ndarray | None:
+def _weighed(screen: Screen, judged: CaseResult, variant: Variant | None) -> np.ndarray | None:
     """What was given less what is right, or what a variant gives less that, in units of what is legal."""
     try:
         right = screen.run(judged, RIGHT)[0]

@@ -9,8 +9,8 @@ from math import log, sqrt
 import numpy as np
 
 from symattn.attention.spec import Attention
+from symattn.verification.case_result import CaseResult
 from symattn.verification.judge import traced
-from symattn.verification.judged import Judged
 from symattn.verification.reference import usual
 
 
@@ -30,7 +30,7 @@ class ObservedScale:
 _SEEN = "in the input below, with V = I for its values"
 
 
-def scales(spec: Attention, records: Iterable[Judged]) -> tuple[ObservedScale, ...]:
+def scales(spec: Attention, records: Iterable[CaseResult]) -> tuple[ObservedScale, ...]:
     """The scale at every d_k of the group ``scale``, where q, k, v are given: two keys, the values 0 and 1."""
     if not usual(spec):
         return ()
@@ -47,7 +47,7 @@ def scales(spec: Attention, records: Iterable[Judged]) -> tuple[ObservedScale, .
 
 
 def first_wrong_step(
-    spec: Attention, judged: Judged, weights: Judged | None, records: Iterable[Judged] = ()
+    spec: Attention, judged: CaseResult, weights: CaseResult | None, records: Iterable[CaseResult] = ()
 ) -> tuple[str, str]:
     """The first step that a wrong case shows to be wrong, and what shows it; ("output", "") where nothing does.
 
@@ -75,18 +75,18 @@ def first_wrong_step(
     return "weights", f"{_SEEN}, weights are wrong, and every row of them sums to 1"
 
 
-def _shows_weights(judged: Judged) -> bool:
+def _shows_weights(judged: CaseResult) -> bool:
     v = judged.case.inputs.get("v")
     if v is None or v.ndim not in (2, 3) or judged.ratios is None or not _finite(judged):
         return False
     return v.shape[-2] == v.shape[-1] and bool((v == np.eye(v.shape[-1])).all())
 
 
-def _finite(judged: Judged) -> bool:
+def _finite(judged: CaseResult) -> bool:
     return judged.outcome.output is not None and bool(np.isfinite(judged.outcome.output).all())
 
 
-def _explains(judged: Judged, weights: Judged) -> bool:
+def _explains(judged: CaseResult, weights: CaseResult) -> bool:
     """Whether the weights seen, times the values, are the output seen: else the output depends on V otherwise."""
     got, seen, v = judged.outcome.output, weights.outcome.output, judged.case.inputs["v"]
     if got is None or seen is None or judged.ratios is None:
@@ -98,7 +98,7 @@ def _explains(judged: Judged, weights: Judged) -> bool:
         return bool((off <= 2 * traced(judged).allowed + 2 * traced(weights).allowed @ np.abs(v)).all())
 
 
-def _mask(spec: Attention, judged: Judged) -> str:
+def _mask(spec: Attention, judged: CaseResult) -> str:
     got, open_ = judged.outcome.output, traced(judged).run.allowed
     assert got is not None
     assert judged.ratios is not None
@@ -113,7 +113,7 @@ def _mask(spec: Attention, judged: Judged) -> str:
     return ""
 
 
-def _sum(judged: Judged) -> str:
+def _sum(judged: CaseResult) -> str:
     got, allowed = judged.outcome.output, traced(judged).allowed
     assert got is not None
     off = np.abs(got.sum(axis=-1) - _sums(judged)) - allowed.sum(axis=-1)
@@ -121,6 +121,6 @@ def _sum(judged: Judged) -> str:
     return f"the weights of query {int(at[-1]) + 1} sum to {got[at].sum():.6g}" if off[at] > 0 else ""
 
 
-def _sums(judged: Judged) -> np.ndarray:
+def _sums(judged: CaseResult) -> np.ndarray:
     """What the weights of each query should sum to: 1, less what a sink takes."""
     return np.asarray(traced(judged).near.sum(axis=-1))

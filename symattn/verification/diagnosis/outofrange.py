@@ -17,8 +17,8 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
+from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.judge import traced
-from symattn.verification.judged import Case, Judged
 from symattn.verification.reference import Variant
 from symattn.verification.rules.mistake import Mistake
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _TOLD = 3  # mistakes that are named together
 _ABOVE = (1.5, 2.5, 3.5, 4.5, 5.5, 7, 9, 11.5, 13.5, 17, 22, 28, 36, 45, 55, 70, 90, 115)  # the edge of the range
 _CONSTANTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 30, 32, 40, 50, 60, 64, 80, 100, 128, 256, 1000)
-Reference = Callable[[Judged], np.ndarray]
+Reference = Callable[[CaseResult], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class _Row:
     off: np.ndarray | None = None
 
 
-Rows = Callable[[Judged], _Row]
+Rows = Callable[[CaseResult], _Row]
 
 
 def out_of_range(
-    session: Session, lost: Sequence[Judged], seen: Sequence[Judged], beside: bool = False
+    session: Session, lost: Sequence[CaseResult], seen: Sequence[CaseResult], beside: bool = False
 ) -> tuple[Mistake, ...]:
     """Those of one format that explain what was ``lost``, all that was ``seen``, and inputs that tell them apart.
 
@@ -67,7 +67,7 @@ def out_of_range(
     return ()
 
 
-def _apart(session: Session, f: Format) -> Iterator[Judged]:
+def _apart(session: Session, f: Format) -> Iterator[CaseResult]:
     """Scores just above the range, and scores that lie far apart."""
     rng = np.random.default_rng((session.seed, 2))
     edge, square = log(f.largest), session.maker.square
@@ -76,14 +76,14 @@ def _apart(session: Session, f: Format) -> Iterator[Judged]:
         q, k = np.full((3 if square else 2, 1), level), np.array([[1.0], [1.0], [0.5]])
         inputs = session.maker.from_heads(q, k, np.array([[1.0], [-2.0], [4.0]]))
         if inputs is not None:
-            yield session.try_(Case("range", f"scores near {level:.4g}", inputs))
+            yield session.run_case(Case("range", f"scores near {level:.4g}", inputs))
     for spread in (1, 2, 4):
         q, k = (
             rng.integers(-3, 4, (5, 2)) * edge * spread / 8 if x == "q" else rng.integers(-3, 4, (5, 2)) for x in "qk"
         )
         inputs = session.maker.from_heads(np.rint(q), k.astype(float), rng.integers(-4, 5, (5, 2)).astype(float))
         if inputs is not None:
-            yield session.try_(Case("range", "scores far apart", inputs))
+            yield session.run_case(Case("range", "scores far apart", inputs))
 
 
 def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
@@ -125,7 +125,7 @@ def _vanish(f: Format) -> str:
     return f"all exponentials of a row vanish in {f.name} where that is {-log(f.smallest_normal):.4g} more"
 
 
-def _agrees(judged: Judged, row: _Row) -> bool:
+def _agrees(judged: CaseResult, row: _Row) -> bool:
     """Rows that must be lost are wrong, rows that must be kept are right; of the others nothing is asked."""
     ratios = judged.ratios
     assert ratios is not None
@@ -142,7 +142,7 @@ def _lost(row: _Row, beside: bool) -> bool:
     return bool((row.above if beside else row.lost).any())
 
 
-def _agrees_in_range(judged: Judged, row: _Row) -> bool:
+def _agrees_in_range(judged: CaseResult, row: _Row) -> bool:
     """Rows that overflow are not finite, rows that must be kept are."""
     got = judged.outcome.output
     assert got is not None
@@ -152,7 +152,7 @@ def _agrees_in_range(judged: Judged, row: _Row) -> bool:
     return bool(bad[row.above].all() and not bad[row.kept].any())
 
 
-def _vanished(judged: Judged, off: np.ndarray) -> np.ndarray:
+def _vanished(judged: CaseResult, off: np.ndarray) -> np.ndarray:
     """Rows with nothing but NaN, infinities, zeros, and numbers that are no further off than that."""
     got = judged.outcome.output
     assert got is not None
@@ -164,7 +164,7 @@ def _vanished(judged: Judged, off: np.ndarray) -> np.ndarray:
 def _subtracting(f: Format, reference: Reference) -> Rows:
     """Rows that overflow or vanish where a reference is subtracted in place of their maximum."""
 
-    def rows(judged: Judged) -> _Row:
+    def rows(judged: CaseResult) -> _Row:
         m = row_maxima(judged) - reference(judged)
         low = log(f.smallest_normal) + log(2 * f.u) - 2
         lost = (m > log(f.largest) + 1) | (np.isfinite(m) & (m < low))
@@ -174,7 +174,7 @@ def _subtracting(f: Format, reference: Reference) -> Rows:
     return rows
 
 
-def _common_maximum(judged: Judged, f: Format) -> _Row:
+def _common_maximum(judged: CaseResult, f: Format) -> _Row:
     m = row_maxima(judged)
     below = m - m.max()
     lost = np.isfinite(below) & (below < log(f.smallest_normal) + log(2 * f.u) - 2)
@@ -182,7 +182,7 @@ def _common_maximum(judged: Judged, f: Format) -> _Row:
     return _Row(lost, kept, np.zeros_like(lost), _coarse(judged, f, below))
 
 
-def _coarse(judged: Judged, f: Format, m: np.ndarray) -> np.ndarray:
+def _coarse(judged: CaseResult, f: Format, m: np.ndarray) -> np.ndarray:
     """How far a row's numbers may be off where e^m is its largest exponential, below which numbers are coarse: each
     term is off by no more than the smallest normal number, or by half a subnormal one where e^m is below that."""
     low = m < log(f.smallest_normal)
@@ -191,7 +191,7 @@ def _coarse(judged: Judged, f: Format, m: np.ndarray) -> np.ndarray:
         return np.asarray(4 * _terms(judged) * np.exp(np.clip(step - m, -700, 700)))
 
 
-def _products(judged: Judged, f: Format) -> _Row:
+def _products(judged: CaseResult, f: Format) -> _Row:
     s = np.abs(np.asarray(traced(judged).run.values["scores"].midpoints()))
     open_ = traced(judged).run.allowed
     most = np.where(open_, s, 0.0).max(axis=-1)
@@ -200,7 +200,7 @@ def _products(judged: Judged, f: Format) -> _Row:
     return _Row(lost, every < float(f.largest) * 0.9, lost)
 
 
-def _nothing(judged: Judged) -> np.ndarray:
+def _nothing(judged: CaseResult) -> np.ndarray:
     return np.zeros(traced(judged).run.allowed.shape[:-1])
 
 
@@ -208,30 +208,30 @@ def _constant(c: float) -> Reference:
     return lambda judged: np.full(traced(judged).run.allowed.shape[:-1], float(c))
 
 
-def _first(judged: Judged) -> np.ndarray:
+def _first(judged: CaseResult) -> np.ndarray:
     return _scores(judged)[..., 0]
 
 
-def _mean(judged: Judged) -> np.ndarray:
+def _mean(judged: CaseResult) -> np.ndarray:
     return np.asarray(_scores(judged).mean(axis=-1))
 
 
-def row_minima(judged: Judged) -> np.ndarray:
+def row_minima(judged: CaseResult) -> np.ndarray:
     """The smallest score of each row, of the keys that it may attend to."""
     return np.asarray(_scores(judged).min(axis=-1))
 
 
-def all_keys_maxima(judged: Judged) -> np.ndarray:
+def all_keys_maxima(judged: CaseResult) -> np.ndarray:
     """The largest score of each row, with forbidden keys."""
     return np.asarray(_before_mask(judged).max(axis=-1))
 
 
-def _with_zero(judged: Judged) -> np.ndarray:
+def _with_zero(judged: CaseResult) -> np.ndarray:
     found: np.ndarray = np.maximum(row_maxima(judged), 0.0)
     return found
 
 
-def _of_sizes(judged: Judged) -> np.ndarray:
+def _of_sizes(judged: CaseResult) -> np.ndarray:
     return np.asarray(np.abs(_scores(judged)).max(axis=-1))
 
 
@@ -245,25 +245,25 @@ _OTHERS: tuple[tuple[str, Reference], ...] = (
 )
 
 
-def _terms(judged: Judged) -> float:
+def _terms(judged: CaseResult) -> float:
     """A bound of Σ|v_j|, at least n."""
     size = float(np.abs(traced(judged).run.values["v"].midpoints()).max(initial=1.0))
     return int(traced(judged).run.allowed.shape[-1]) * max(size, 1.0)
 
 
-def row_maxima(judged: Judged) -> np.ndarray:
+def row_maxima(judged: CaseResult) -> np.ndarray:
     """The largest score of each row, of the keys that it may attend to."""
     run = traced(judged).run
     return np.asarray(np.where(run.allowed, _numbers(run.final_scores), -np.inf).max(axis=-1))
 
 
-def _scores(judged: Judged) -> np.ndarray:
+def _scores(judged: CaseResult) -> np.ndarray:
     """The scores, forbidden ones as the largest of their row."""
     run = traced(judged).run
     return np.where(run.allowed, _numbers(run.final_scores), row_maxima(judged)[..., None])
 
 
-def _before_mask(judged: Judged) -> np.ndarray:
+def _before_mask(judged: CaseResult) -> np.ndarray:
     run = traced(judged).run
     names = [name for name in run.chain if name != "masked"]
     return _numbers(run.values[names[-1]])

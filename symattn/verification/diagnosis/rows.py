@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from symattn.verification.case_result import CaseResult
 from symattn.verification.diagnosis.outofrange import all_keys_maxima, row_maxima, row_minima
 from symattn.verification.judge import centres, traced
-from symattn.verification.judged import Judged
 
 _NAMES = ("columns", "queries", "heads", "batch items")
 
 
-def affected(judged: Judged, heads: bool) -> str:
+def affected(judged: CaseResult, heads: bool) -> str:
     """In words: “head 2 only; queries from 5 on”. Empty where all is wrong, or nothing can be said plainly."""
     if judged.ratios is None:
         return ""
@@ -48,11 +48,11 @@ def _which(wrong: np.ndarray, name: str) -> str:
     return f"{len(at)} of {n} {name}"
 
 
-Measure = Callable[[Judged], np.ndarray]
+Measure = Callable[[CaseResult], np.ndarray]
 _LEAST = 2  # rows on either side
 
 
-def nonfinite_rows(records: Sequence[Judged]) -> tuple[str, str]:
+def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
     """The step and, in words, the rows that are not finite; ("", "") where no plain rule tells them from the others."""
     seen = [r for r in records if r.ratios is not None and traced(r).run.output_step is None]
     if not seen:
@@ -70,7 +70,7 @@ def nonfinite_rows(records: Sequence[Judged]) -> tuple[str, str]:
     return "", ""
 
 
-def _lost(judged: Judged) -> np.ndarray:
+def _lost(judged: CaseResult) -> np.ndarray:
     got, ratios = judged.outcome.output, judged.ratios
     assert got is not None
     assert ratios is not None
@@ -100,7 +100,7 @@ _MEASURES: tuple[tuple[str, Measure], ...] = (
 )
 
 
-def without_empty_rows(judged: Judged) -> Judged:
+def without_empty_rows(judged: CaseResult) -> CaseResult:
     """The case as if rows without any key had given what they must."""
     got, empty = judged.outcome.output, _empty(judged)
     if got is None or judged.ratios is None or empty is None or not (empty & (judged.ratios > 1)).any():
@@ -113,7 +113,7 @@ def without_empty_rows(judged: Judged) -> Judged:
     return replace(judged, outcome=outcome, finding=finding, parts=(part,))
 
 
-def _empty(judged: Judged) -> np.ndarray | None:
+def _empty(judged: CaseResult) -> np.ndarray | None:
     """Where the output belongs to a row without any key; None where it has another shape, where rows are mixed, or
     where it is to be no number."""
     run, got = traced(judged).run, judged.outcome.output
@@ -123,7 +123,7 @@ def _empty(judged: Judged) -> np.ndarray | None:
     return np.asarray(np.broadcast_to(rows, got.shape)) if rows.ndim == got.ndim else None
 
 
-def what_empty_rows_give(records: Sequence[Judged]) -> str:
+def what_empty_rows_give(records: Sequence[CaseResult]) -> str:
     """In words, where that is wrong."""
     for judged in records:
         got, empty = judged.outcome.output, _empty(judged)

@@ -15,8 +15,8 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.errors import SymattnError
+from symattn.verification.case_result import CaseResult
 from symattn.verification.judge import traced
-from symattn.verification.judged import Judged
 from symattn.verification.reference import RIGHT, SCORES, Values, Variant, canonical, changed, trace
 
 Array = np.ndarray
@@ -31,9 +31,9 @@ class Screen:
 
     spec: Attention
     precision: Precision
-    right: dict[int, tuple[Judged, tuple[Array, float]]] = field(default_factory=dict)
+    right: dict[int, tuple[CaseResult, tuple[Array, float]]] = field(default_factory=dict)
 
-    def answer(self, judged: Judged, variant: Variant, around: tuple[Variant, ...] = ()) -> bool | None:
+    def answer(self, judged: CaseResult, variant: Variant, around: tuple[Variant, ...] = ()) -> bool | None:
         """False where the variant cannot have given what the function gave, True where it can and the right definition
         cannot, None where nothing can be told.
 
@@ -59,7 +59,7 @@ class Screen:
                 slack = np.maximum(_LEGAL * self._legal(judged, out), rough)
         return self._compared(judged, got, out, slack)
 
-    def run(self, judged: Judged, variant: Variant) -> tuple[Array, float]:
+    def run(self, judged: CaseResult, variant: Variant) -> tuple[Array, float]:
         """The output of a variant, and a rough bound on how far code of it may be from that."""
         if variant is RIGHT and id(judged) in self.right:
             return self.right[id(judged)][1]
@@ -72,7 +72,7 @@ class Screen:
             self.right[id(judged)] = judged, found
         return found
 
-    def _compared(self, judged: Judged, got: Array, out: Array, slack: Array) -> bool | None:
+    def _compared(self, judged: CaseResult, got: Array, out: Array, slack: Array) -> bool | None:
         told = np.isfinite(out)
         with np.errstate(all="ignore"):
             off = ~(np.abs(got - out) <= slack) & told & np.isfinite(slack)
@@ -84,7 +84,7 @@ class Screen:
             apart = (np.abs(right - out) > slack) | ~np.isfinite(right)
         return True if ((judged.ratios > 1) & told & apart).any() else None
 
-    def _legal(self, judged: Judged, out: Array) -> Array:
+    def _legal(self, judged: CaseResult, out: Array) -> Array:
         allowed = traced(judged).allowed
         return allowed if allowed.shape == out.shape else np.zeros(out.shape)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from symattn.verification.case_result import Case
 from symattn.verification.judge import traced
-from symattn.verification.judged import Case
 from symattn.verification.probing.inputs import Array, Maker, Sizes
 from symattn.verification.probing.probes import small
 from symattn.verification.target import Memory, same_bits
@@ -66,7 +66,7 @@ def take(session: Session, case: Case) -> None:
     if case.memory != "reversed" or session.over or session.domain.contiguous:
         session.take(case)
         return
-    judged = session.try_(case)
+    judged = session.run_case(case)
     if judged.finding == "raises":
         session.backwards = f"It fails on arrays that run backwards in memory: {judged.outcome.error}."
     else:
@@ -118,7 +118,7 @@ def _without_last(session: Session, inputs: dict[str, Array]) -> dict[str, Array
 
 def _leaking(session: Session, inputs: dict[str, Array], hidden_from: str) -> dict[str, Array] | None:
     """The inputs with NaN in one of the keys and values that are hidden, where the output of such a query shows it."""
-    right = session.try_(Case(GROUP, "", inputs))
+    right = session.run_case(Case(GROUP, "", inputs))
     if right.finding:
         return None
     allowed = traced(right).run.allowed

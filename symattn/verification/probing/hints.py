@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.evidence import Evidence, Grade
-from symattn.verification.judged import Case
+from symattn.verification.case_result import Case
 from symattn.verification.probing import search
 from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.probes import small

@@ -11,7 +11,7 @@ from symattn.attention.spec import Attention
 from symattn.document.model import Document
 from symattn.errors import InputError
 from symattn.verification.sharp.limits import ALPHA
-from symattn.verification.tolerances import telling
+from symattn.verification.tolerances import bound_document
 from symattn.verification.tolerances.asked import Beforehand
 from symattn.verification.tolerances.tolerance import USUAL, Tolerance, bound
 
@@ -43,7 +43,7 @@ def document(wish: Wish, command: str) -> Document:
         raise InputError(f"--inputs goes with one --dtype, not with {', '.join(wish.dtype)}")
     found = list(_found(wish, command))
     if len(found) > 1:
-        return telling.table([one.asked for one in found if isinstance(one.asked, Beforehand)], command)
+        return bound_document.table([one.asked for one in found if isinstance(one.asked, Beforehand)], command)
     return found[0].document(wish.compare, wish.seed)
 
 

@@ -17,7 +17,7 @@ from symattn.document.model import Document, Printable
 from symattn.errors import InputError
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.sharp.limits import ALPHA
-from symattn.verification.tolerances import given, telling
+from symattn.verification.tolerances import bound_document, given
 from symattn.verification.tolerances.asked import Beforehand, ForInputs, beforehand, for_inputs
 from symattn.verification.tolerances.picked import picked
 from symattn.verification.tolerances.reach import bounded, normal
@@ -64,9 +64,9 @@ class Tolerance(Printable):
     def document(self, compare: bool = False, seed: int = 0) -> Document:
         """The tolerance with its reasons; ``compare`` adds what tolerances that people pick would say, in seconds."""
         if isinstance(self.asked, ForInputs):
-            return telling.for_inputs(self.asked, self.source, self.command, self.sharp)
+            return bound_document.for_inputs(self.asked, self.source, self.command, self.sharp)
         weighed = self._compared(seed) if compare else ()
-        return telling.beforehand(self.asked, weighed, self.command, sharp(self.asked, self.alpha, seed))
+        return bound_document.beforehand(self.asked, weighed, self.command, sharp(self.asked, self.alpha, seed))
 
     def _compared(self, seed: int) -> tuple[Weighed, ...]:
         asked = self.asked
@@ -77,7 +77,7 @@ class Tolerance(Printable):
         return weigh(asked.spec, asked.precision, asked.sizes, picked(name), seed)
 
     def __repr__(self) -> str:
-        value = telling.digits(self.value) if isfinite(self.value) else "inf"
+        value = bound_document.digits(self.value) if isfinite(self.value) else "inf"
         return self._brief(f"bound: atol={value}, rtol=0")
 
 

@@ -12,8 +12,8 @@ import pytest
 from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.spec import Attention
+from symattn.sources.configurations.formulas_document import cut, formulas
 from symattn.sources.configurations.page import table
-from symattn.sources.configurations.telling import cut, formulas
 from symattn.sources.configurations.walking import of_head, walk_head
 from symattn_cli.main import main
 from tests.sources.configurations.test_adapter import GEMMA2, GPT2, LLAMA

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.counterexample import shown
-from symattn.verification.judged import Case, Judged
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.report import Fault
@@ -27,7 +27,7 @@ _FROM, _TO = 5, 120  # lengths
 
 def earlier_used(session: Session) -> Fault | None:
     """The fault, if that is what the calls show."""
-    later: list[Judged] = []
+    later: list[CaseResult] = []
     for first, rest in _rounds(session):
         wrong = [r for r in rest if r.finding in ("values", "not finite", "shape", "raises")]
         if first.finding is not None or not first.decisive or not wrong:
@@ -44,7 +44,7 @@ def earlier_used(session: Session) -> Fault | None:
     )
 
 
-def _rounds(session: Session) -> Iterator[tuple[Judged, list[Judged]]]:
+def _rounds(session: Session) -> Iterator[tuple[CaseResult, list[CaseResult]]]:
     rng = np.random.default_rng((session.seed, 4))
     unused = _unused(session)
     for number in range(min(_ROUNDS, len(unused) // 3)):
@@ -62,14 +62,14 @@ def _unused(session: Session) -> list[int]:
     return [n for n in range(-(-_FROM // step) * step, most + 1, step) if n not in had]
 
 
-def _called(session: Session, wanted: Sizes, rng: np.random.Generator) -> Judged:
-    return session.try_(Case("earlier calls", "", session.maker.make(wanted, FAMILIES["normal"](rng), rng)))
+def _called(session: Session, wanted: Sizes, rng: np.random.Generator) -> CaseResult:
+    return session.run_case(Case("earlier calls", "", session.maker.make(wanted, FAMILIES["normal"](rng), rng)))
 
 
-def _step(session: Session, later: list[Judged]) -> str:
+def _step(session: Session, later: list[CaseResult]) -> str:
     """Where scores are 0, positions have no effect and masks have all of theirs."""
     idle = [{n: np.zeros_like(a) if n in ("q", "w_q") else a for n, a in r.case.inputs.items()} for r in later]
-    wrong = any(session.try_(Case("earlier calls", "", given)).finding is not None for given in idle)
+    wrong = any(session.run_case(Case("earlier calls", "", given)).finding is not None for given in idle)
     if wrong:
         return "mask" if session.spec.masks_anything else "call"
     return "position" if session.spec.position is not None else "call"

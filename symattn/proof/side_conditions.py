@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 
 from symattn.arrays.index.building import factors, known_positive, substitute
 from symattn.arrays.index.canonical import Canonical, canonical
-from symattn.arrays.index.demands import TESTED, Demand
 from symattn.arrays.index.expressions import (
     Binder,
     Count,
@@ -22,6 +21,7 @@ from symattn.arrays.index.expressions import (
     Sum,
     Total,
 )
+from symattn.arrays.index.side_conditions import TESTED, Demand
 from symattn.arrays.index.writing import named
 from symattn.errors import Refused
 from symattn.proof.clearing import cleared

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from symattn.verification.case_result import Case
 from symattn.verification.diagnosis.causes import SIZED
-from symattn.verification.judged import Case
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.rules.mistake import Mistake
@@ -38,7 +38,7 @@ def _astride(session: Session) -> tuple[Sizes, ...]:
     return tuple(Sizes(n + 5, n + 8, 4, 2) for n in sorted(reach) if n + 8 <= _LONGEST)
 
 
-def fresh(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
+def held_out(session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
     """Cases of several shapes, integers and others in turn."""
     rng = np.random.default_rng((session.seed, 1))
     wanted = (*_MORE, *_SIZES) if any(m.where or SIZED.search(m.cause) for m in mistakes) else _SIZES

@@ -95,7 +95,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class CaseResult:
     """A case, what the function gave, and what is wrong with it (None: nothing).
 
     ``undecided`` says that numbers were not judged, since the definition compares what may be equal; ``whole``, that
@@ -145,20 +145,20 @@ def compared(
     precision: Precision,
     loose: Collection[int] = (),
     changes: Collection[str] = (),
-) -> Judged:
+) -> CaseResult:
     """What came back beside what is expected.
 
     Axes of length 1 may differ in the outputs ``loose``; a call may change the inputs ``changes``.
     """
     if outcome.error is not None or outcome.output is None:
-        return Judged(case, outcome, tuple(map(Part, right)), "raises")
+        return CaseResult(case, outcome, tuple(map(Part, right)), "raises")
     got = [*(outcome.output, *outcome.others), *[None] * len(right)][: len(right)]
     got = [_fitted(a, e) if k in loose else a for k, (a, e) in enumerate(zip(got, right, strict=True))]
     if any(a is None or a.shape != e.allowed.shape for a, e in zip(got, right, strict=True)):
-        return Judged(case, outcome, tuple(map(Part, right, got)), "shape")
+        return CaseResult(case, outcome, tuple(map(Part, right, got)), "shape")
     stored = [_stored_as(e, outcome.dtype, precision) for e in right]
     parts = tuple(Part(e, a, e.ratios(a)) for e, a in zip(stored, got, strict=True) if a is not None)
-    return Judged(case, outcome, parts, _finding(parts, outcome, precision, changes))
+    return CaseResult(case, outcome, parts, _finding(parts, outcome, precision, changes))
 
 
 def _fitted(got: np.ndarray | None, right: Expected) -> np.ndarray | None:

@@ -8,7 +8,7 @@ from symattn.document.model import Block, Code, Column, Document, Items, Note, P
 from symattn.faults.corpus import Fault, sample
 from symattn.faults.found import RULES, Found
 from symattn.faults.table import Report
-from symattn.verification.telling import sentence, typeset
+from symattn.verification.report_document import sentence, typeset
 
 
 def listed(faults: Iterable[Fault]) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from symattn.verification.telling import sentence
+from symattn.verification.report_document import sentence
 
 
 @pytest.mark.parametrize("kept", ["dQ is not scaled", "q is rolled", "w_o is left out", "ε is added", "x2 is lost"])
