@@ -40,11 +40,11 @@ def command(target: str, output: Output, **wishes: Any) -> int:
     from symattn.sources.loading import CannotRun
 
     told = {**given(wishes), **chosen(wishes)}
-    like, domain = told.get("like"), promised(told)
-    spec, _ = specified(told)
+    domain = promised(told)
+    spec, _, origin = specified(told)
     try:
         with progress("comparing bits"):
-            answer = arithmetic_target(target, spec, domain=domain, like=like, **told)
+            answer = arithmetic_target(target, spec, domain=domain, origin=origin, **told)
     except CannotRun as error:
         say(f"symattn: {error}")
         return Status.TARGET

@@ -48,13 +48,13 @@ def command(
     from symattn.sources.loading import CannotRun
 
     told = {**given(wishes), **chosen(wishes)}
-    like, domain = told.get("like"), promised(told)
-    spec, cut = specified(told)
+    domain = promised(told)
+    spec, cut, origin = specified(told)
     told["call"] = (first_call, second_call)
     try:
         with progress("trying") as show:
             answer = compare_targets(
-                first, second, spec, domain=domain, like=like, notes=(cut,) if cut else (), progress=show, **told
+                first, second, spec, domain=domain, origin=origin, notes=(cut,) if cut else (), progress=show, **told
             )
     except CannotRun as error:
         say(f"symattn: {error}")

@@ -15,7 +15,7 @@ from .variants import specified
 if TYPE_CHECKING:
     from symattn.verification.report import Report
 
-_OWN = ("target", "array", "prove", "seed", "like", "without", *NAMES)
+_OWN = ("target", "array", "prove", "seed", "like", "config", "layer", "kind", "without", *NAMES)
 
 
 def meant(target: str) -> bool:
@@ -33,7 +33,7 @@ def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Repor
     own = {name: told.pop(name) for name in ("prove", "seed") if name in told}
     if wishes.get("prove") is False:
         own["prove"] = False
-    spec, _ = specified(told)
+    spec = specified(told, whole=True).spec
     return verify_graph(target, spec, names=names, command=line(context), **own)
 
 

@@ -14,7 +14,7 @@ from .variants import specified
 if TYPE_CHECKING:
     from symattn.verification.report import Report
 
-_OWN = ("target", "dtype", "layout", "contract", "rows", "like", "without", *NAMES)
+_OWN = ("target", "dtype", "layout", "contract", "rows", "like", "config", "layer", "kind", "without", *NAMES)
 
 
 def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Report:
@@ -24,7 +24,7 @@ def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Repor
     names = refuse_others(context, target, _OWN)
     told = {**given(wishes), **chosen(wishes)}
     own = {name: told.pop(name) for name in ("dtype", "layout", "contract", "rows") if name in told}
-    spec, _ = specified(told)
+    spec = specified(told, whole=True).spec
     dtype = own.pop("dtype")
     precision = dtype if "dtype" in names else None  # that of q, unless it is typed
     return verify_trace(target, spec, precision=precision, command=line(context), **own)

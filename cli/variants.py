@@ -3,43 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from .fields import ATTENTION, NAMES, chosen
 
+if TYPE_CHECKING:
+    from symattn.sources.origin import Origin
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
+class Meant(NamedTuple):
+    """The specification that the options say, what was cut of a model's, and the preset or configuration, if any."""
+
+    spec: Any
+    cut: str
+    origin: Origin | None
+
+
 def variants(command: _Command) -> _Command:
-    """Give a command ``--like`` and ``--without``."""
+    """Give a command ``--like``, ``--config`` with ``--layer`` and ``--kind``, and ``--without``."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def specified(told: dict[str, Any]) -> tuple[Any, str]:
-    """The specification that the options say, which are taken out of ``told``, and what was cut of a preset."""
-    from symattn import Attention
-    from symattn.attention import presets
+def specified(told: dict[str, Any], whole: bool = False) -> Meant:
+    """What the options say, which are taken out of ``told``. A model's heads are cut to few, unless ``whole``."""
+    from symattn.attention.presets import few_heads
+    from symattn.attention.spec import Attention
     from symattn.attention.spelling import default
     from symattn.derivations.sheets.fields import field_of
 
-    definition = told.pop("definition", None)
-    like = told.pop("like", None)
+    definition, origin = told.pop("definition", None), _origin(told)
     typed = chosen(told)
     fields = {name: field_of(Attention, name, value, f"--{name.replace('_', '-')}") for name, value in typed.items()}
     for name in NAMES:
         told.pop(name, None)
     for name in told.pop("without", ()):
         fields[name] = default(name, Attention)
-    spec, cut = presets.small(like, **fields) if like else (Attention(**fields), "")
+    spec, cut = replace(Attention() if origin is None else origin.spec, **fields), ""
+    if origin is not None and not whole and not {"heads", "kv_heads"} & set(fields):
+        spec, cut = few_heads(spec)
     if definition is None:
-        return spec, cut
+        return Meant(spec, cut, origin)
     from symattn.verification.definitions.reading import read
 
-    return read(definition, spec if fields or like else None), cut
+    return Meant(read(definition, spec if fields or origin else None), cut, origin)
+
+
+def _origin(told: dict[str, Any]) -> Origin | None:
+    like, config, layer, kind = (told.pop(name, None) for name in ("like", "config", "layer", "kind"))
+    if config is None:
+        if layer is not None or kind is not None:
+            raise click.UsageError(f"--{'kind' if layer is None else 'layer'} belongs to --config, which is not given.")
+        if like is None:
+            return None
+    elif like is not None:
+        raise click.UsageError("--like and --config are two models; give one of them.")
+    from symattn.sources.origin import of_configuration, of_preset
+
+    return of_preset(like) if config is None else of_configuration(config, layer, kind or "self")
 
 
 def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -52,6 +79,9 @@ def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tup
 
 _OPTIONS = (
     ATTENTION("--like", metavar="NAME", help="The attention of a model: llama, gpt2, gemma2, ..."),
+    ATTENTION("--config", metavar="FILE", help="The attention of your model: its config.json or the folder of it."),
+    ATTENTION("--layer", type=int, help="Of --config: the layer, counted from 0."),
+    ATTENTION("--kind", metavar="KIND", help="Of --config: self, encoder, decoder or cross; by default self."),
     ATTENTION("--without", multiple=True, metavar="FIELD", callback=_names,
-                 help="Leave out a field of --like."),
+                 help="Leave out a field of --like or --config."),
 )  # fmt: skip

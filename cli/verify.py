@@ -58,6 +58,7 @@ def command(
     \b
     symattn verify mypkg.attn:attention --causal
     symattn verify attn.py:attention --like llama --heads 4 --kv-heads 2
+    symattn verify attn.py:attention --config config.json --layer 1
     symattn verify torch.nn.functional:scaled_dot_product_attention
     symattn verify attn.py:attention --write-test test_attn.py
     symattn verify norms.py:rms_norm --definition "RMSNorm(eps=1e-6)"
@@ -77,13 +78,12 @@ def command(
         return output.emit(graphs.report(click.get_current_context(), target, wishes).document())
     asked = Wishes.of(word, write_test, baseline, write_baseline, reason, output.force)
     told = {**given(wishes), **chosen(wishes)}
-    like = told.get("like")
     domain = promised(told)
-    spec, cut = specified(told)
+    spec, cut, origin = specified(told)
     try:
         with progress("trying") as show:
             report = asked.report(
-                target, spec, domain=domain, progress=show, like=like, notes=(cut,) if cut else (), **told
+                target, spec, domain=domain, progress=show, origin=origin, notes=(cut,) if cut else (), **told
             )
     except CannotRun as error:
         say(f"symattn: {error}")

@@ -102,8 +102,15 @@ def small(name: str, **fields: Any) -> tuple[Attention, str]:
     ((8, 2), '32 heads, 8 of keys and values, are cut to 8 and 2')
     """
     spec = like(name, **fields)
-    if "heads" in fields or "kv_heads" in fields:
-        return spec, ""
+    return (spec, "") if "heads" in fields or "kv_heads" in fields else few_heads(spec)
+
+
+def few_heads(spec: Attention) -> tuple[Attention, str]:
+    """The specification with few heads, and in words what was cut: as many queries share a head of keys.
+
+    >>> few_heads(Attention(heads=32, kv_heads=8))[1]
+    '32 heads, 8 of keys and values, are cut to 8 and 2'
+    """
     group, keys = spec.heads // spec.key_heads, spec.key_heads
     # Slopes of heads are made otherwise where their number is no power of two.
     few = 2 if group > 1 else 4 if keys & (keys - 1) == 0 else 6

@@ -14,6 +14,7 @@ from symattn.attention.spec import Attention
 from symattn.comparing.answer import Comparison, Side
 from symattn.comparing.together import Together, together
 from symattn.sources.child import Child, Limits
+from symattn.sources.origin import Origin
 from symattn.sources.request import keyword
 from symattn.sources.target import narrowed
 from symattn.sources.verify import called, check_numbers, checked, requested, verify, verify_target
@@ -82,7 +83,7 @@ def compare_targets(
     contract: Contract | None = None,
     domain: Domain | None = None,
     call: tuple[Iterable[str], Iterable[str]] = ((), ()),
-    like: str | None = None,
+    origin: Origin | None = None,
     notes: tuple[str, ...] = (),
     time_limit: float | None = None,
     examples: int = engine.EXAMPLES,
@@ -99,7 +100,7 @@ def compare_targets(
     reports = []
     for name, passing, side in zip(names, passed, ("first", "second"), strict=True):
         say = partial(_said, progress, side)
-        how: dict[str, Any] = {"contract": contract, "like": like, "time_limit": time_limit, "budget": budget}
+        how: dict[str, Any] = {"contract": contract, "origin": origin, "time_limit": time_limit, "budget": budget}
         reports.append(verify_target(name, spec, dtype=dtype, call=passing, progress=say, **how, **told))
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
 

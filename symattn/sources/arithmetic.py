@@ -11,6 +11,7 @@ from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.sources.child import Child
 from symattn.sources.loading import CannotRun
+from symattn.sources.origin import Origin
 from symattn.sources.target import narrowed
 from symattn.sources.verify import called, check_numbers, checked, command_line, requested
 from symattn.verification.arithmetic.answer import Answer
@@ -68,7 +69,7 @@ def arithmetic_target(
     mask_arg: str | None = None,
     layout: Layout | None = None,
     framework: Framework | None = None,
-    like: str | None = None,
+    origin: Origin | None = None,
     seed: int = SEED,
 ) -> Answer:
     """The same for ``package.module:function`` or ``file.py:function``, called in a child process."""
@@ -81,7 +82,7 @@ def arithmetic_target(
     with Child(target, request) as child:
         answer = _answer(child, spec, dtype, domain, seed)
     told = {"seed": seed if seed != SEED else None}
-    line = command_line(target, spec, request, domain or Domain(), told, like, "arithmetic")
+    line = command_line(target, spec, request, domain or Domain(), told, origin, "arithmetic")
     return replace(answer, command=line)
 
 

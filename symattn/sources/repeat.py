@@ -14,6 +14,7 @@ from symattn.evidence import Grade, Verdict
 from symattn.sources import definitions
 from symattn.sources.child import Child, Limits
 from symattn.sources.loading import CannotRun
+from symattn.sources.origin import Origin
 from symattn.sources.request import keyword
 from symattn.sources.target import narrowed
 from symattn.sources.verify import command_line as command_of
@@ -118,7 +119,7 @@ def repeat_target(
     domain: Domain | None = None,
     time_limit: float | None = None,
     seed: int = engine.SEED,
-    like: str | None = None,
+    origin: Origin | None = None,
     **others: Any,
 ) -> Repeated:
     """``repeat`` for ``package.module:function`` or ``file.py:function`` in a process of its own.
@@ -135,7 +136,7 @@ def repeat_target(
     if all(r.outcome.error is not None for r in found.calls) and not found.report.faults:
         raise CannotRun(f"{found.report.target}: {found.judged.outcome.error}")
     told = {"contract": contract, "time-limit": time_limit, "seed": seed if seed != engine.SEED else None}
-    command = command_of(target, spec, request, domain or Domain(), told, like)
+    command = command_of(target, spec, request, domain or Domain(), told, origin)
     return replace(found, report=replace(found.report, command=command))
 
 

@@ -10,13 +10,13 @@ from math import inf
 from typing import Any, cast
 
 from symattn.arrays.precision import Contract, Precision
-from symattn.attention.presets import PRESETS
 from symattn.attention.spec import Attention
 from symattn.attention.spelling import differing, spelled
 from symattn.errors import InputError
 from symattn.evidence import Verdict
 from symattn.sources.child import Child, Limits
 from symattn.sources.loading import CannotRun, NotCallable
+from symattn.sources.origin import PLAIN, Origin, meant
 from symattn.sources.request import Request, keyword
 from symattn.sources.target import narrowed
 from symattn.sources.target import target as in_process
@@ -34,6 +34,9 @@ def verify(
     function: Callable[..., Any],
     spec: Specification | None = None,
     *,
+    config: Any = None,
+    layer: int | None = None,
+    kind: str = "self",
     precision: str | Precision = "float32",
     dtype: str | None = None,
     contract: Contract | None = None,
@@ -56,6 +59,9 @@ def verify(
     (``eager``), or stays in a wider one (``fused``), as ``Precision.of`` has it. ``call`` holds keywords to pass. A
     module of torch that holds its weights is called with others in their place. The order of the axes, and the shape of
     masks, are found by small calls unless ``layout`` tells the order.
+    In place of ``spec``, ``config`` may be the configuration of a model, a path of config.json, a mapping, an object of
+    Transformers or a module with one: of its ``layer``, by its ``kind``, the attention is meant as
+    ``symattn.sources.configurations.attention`` reads it.
     Raises ``InputError`` where it is open how to call the function, ``CannotRun`` where it never returns anything.
 
     >>> from symattn import Attention
@@ -68,7 +74,7 @@ def verify(
     'no fault'
     """
     check_numbers(function, budget=budget, examples=examples, seed=seed)
-    spec, arithmetic = checked(spec, domain), Precision.of(dtype or precision, contract)
+    spec, arithmetic = checked(meant(spec, config, layer, kind), domain), Precision.of(dtype or precision, contract)
     how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
 
     def one(spec: Specification) -> Report:
@@ -90,7 +96,7 @@ def verify_target(
     layout: Layout | None = None,
     framework: Framework | None = None,
     domain: Domain | None = None,
-    like: str | None = None,
+    origin: Origin | None = None,
     notes: tuple[str, ...] = (),
     time_limit: float | None = None,
     examples: int = engine.EXAMPLES,
@@ -100,8 +106,9 @@ def verify_target(
 ) -> Report:
     """The same for ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
 
-    ``call`` holds texts such as ``is_causal=true``, ``like`` the preset that the command of the report is to name, and
-    ``notes`` what the report is to say besides. Raises ``CannotRun`` where the target cannot be imported either.
+    ``call`` holds texts such as ``is_causal=true``, ``origin`` the preset or configuration that the command of the
+    report is to name, and ``notes`` what the report is to say besides. Raises ``CannotRun`` where the target cannot be
+    imported either.
     """
     check_numbers(budget=budget, examples=examples, seed=seed, time_limit=time_limit)
     spec, arithmetic, passed = checked(spec, domain), Precision.of(dtype, contract), tuple(map(keyword, call))
@@ -122,7 +129,7 @@ def verify_target(
         "seed": seed if seed != engine.SEED else None,
     }
     request = requested(spec, dtype=dtype, call=passed, **how)
-    command = command_line(target, spec, request, domain or Domain(), told, like)
+    command = command_line(target, spec, request, domain or Domain(), told, origin)
     return replace(report, command=command, notes=(*notes, *report.notes))
 
 
@@ -144,7 +151,7 @@ def command_line(
     request: Request,
     domain: Domain,
     told: Mapping[str, object | None],
-    like: str | None = None,
+    origin: Origin | None = None,
     command: str = "verify",
 ) -> str:
     """The command line that gives this report again; ``told`` holds options that have a value, or None."""
@@ -155,7 +162,7 @@ def command_line(
         "framework": request.framework,
         **told,
     }
-    words = ["symattn", command, target, *_promised(domain), *_said(spec, domain, like)]
+    words = ["symattn", command, target, *_promised(domain), *_said(spec, domain, origin or PLAIN)]
     for name, value in valued.items():
         words += [] if value is None else [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
     for name, value in request.call:
@@ -171,20 +178,20 @@ def _promised(domain: Domain) -> Iterator[str]:
             yield from (option,) if value is True else (option, f"{value:g}")
 
 
-def _said(spec: Specification, domain: Domain, like: str | None) -> Iterator[str]:
+def _said(spec: Specification, domain: Domain, origin: Origin) -> Iterator[str]:
     """The options of a specification: its fields, for a definition those of the attention that it is made of."""
     if is_definition(spec):
         yield from ("--definition", written(spec))
     attention = attention_of(spec)
     if attention is not None:
-        yield from _fields(attention, domain, like)
+        yield from _fields(attention, domain, origin)
 
 
-def _fields(spec: Attention, domain: Domain, like: str | None) -> Iterator[str]:
-    """The options of the fields in which a specification differs from the preset, or from the usual one."""
-    usual, base = Attention(), PRESETS[like].spec if like else Attention()
-    yield from ("--like", like) if like else ()
-    found = differing(spec, base)
+def _fields(spec: Attention, domain: Domain, origin: Origin) -> Iterator[str]:
+    """The options of the origin, and of the fields in which a specification differs from it."""
+    usual = Attention()
+    yield from origin.words
+    found = differing(spec, origin.spec)
     if domain.fully_masked_rows:
         found["fully_masked"] = spec.fully_masked
     for name, value in found.items():

@@ -104,7 +104,7 @@ def test_scale_none_is_no_scaling_everywhere(run) -> None:
     from symattn_cli.variants import specified
 
     assert "no scaling" in run("walk", "ground-up", "--scale", "none").stdout
-    spec, _ = specified({"scale": "none"})
+    spec = specified({"scale": "none"}).spec
     assert spec == Attention(scale=1)
     for name in FIELDS:
         told = " ".join(run(name, "--help").stdout.split())

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from textwrap import dedent
 
+import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, verify
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.presets import PRESETS, small
 from symattn.attention.spelling import read, spelled
 from symattn.errors import InputError
+from symattn.sources.origin import meant
 from symattn_cli.main import main
+from symattn_cli.variants import specified
 
 GROUPED = """
     import numpy as np
@@ -36,6 +40,14 @@ def _verify(source: str, *options: str) -> int:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text(json.dumps(TOLD), encoding="utf-8")
+
+
+TOLD = {
+    "model_type": "gemma2", "hidden_size": 64, "head_dim": 16, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "num_hidden_layers": 4, "rope_theta": 10000.0, "sliding_window": 16, "attn_logit_softcapping": None,
+    "query_pre_attn_scalar": 16,
+}  # fmt: skip
 
 
 @pytest.mark.deep
@@ -50,6 +62,39 @@ def test_the_attention_of_a_model_with_other_fields(here: None, capsys: pytest.C
 
 
 @pytest.mark.deep
+def test_a_function_is_held_to_a_layer_of_a_configuration(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _verify(GROUPED, "--config", "config.json", "--layer", "1", "--without", "position") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "8 heads, 4 of keys and values, are cut to 4 and 2" in out
+    told = out[out.index("symattn verify attn.py") :]
+    assert "--config config.json --layer 1 --heads 4 --kv-heads 2 --without position" in told
+    assert main(shlex.split(told)[1:]) == 0
+    capsys.readouterr()
+    assert _verify(GROUPED, "--config", "config.json", "--without", "position") == 1  # layer 0 has a window
+    assert "window" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_trace_keeps_the_heads_of_the_configuration(here: None) -> None:
+    told = {"config": "config.json", "layer": 2, "without": ("position",)}
+    whole = specified(dict(told), whole=True)
+    assert whole.spec == Attention(causal=True, window=16, heads=8, kv_heads=4)
+    assert (whole.cut, specified(dict(told)).spec.heads) == ("", 4)
+
+
+def test_python_takes_a_configuration(here: None) -> None:
+    def queries(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return q
+
+    assert meant(None, "config.json", 3, "self") == Attention(causal=True, heads=8, kv_heads=4, position=Rotary())
+    with pytest.raises(InputError, match="there are 4"):
+        verify(queries, config="config.json", layer=4)
+    with pytest.raises(InputError, match="two specifications"):
+        verify(queries, Attention(), config=TOLD)
+    with pytest.raises(InputError, match="belong to config"):
+        verify(queries, layer=1)
+
+
+@pytest.mark.deep
 def test_other_heads_are_a_fault(here: None, capsys: pytest.CaptureFixture[str]) -> None:
     turned = GROUPED.replace("np.repeat(x, q.shape[-3] // k.shape[-3], axis=-3)", "np.tile(x, (2, 1, 1))")
     assert _verify(turned, "--heads", "4", "--kv-heads", "2", "--causal") == 1
@@ -60,6 +105,11 @@ def test_other_heads_are_a_fault(here: None, capsys: pytest.CaptureFixture[str])
     ("options", "words"),
     [
         (["--like", "nosuch"], "no preset is called 'nosuch'"),
+        (["--config", "nosuch.json"], "nosuch.json cannot be read"),
+        (["--config", "config.json", "--layer", "4"], "layer 4 is asked for; there are 4"),
+        (["--config", "config.json", "--kind", "cross"], "no attention of the kind 'cross'"),
+        (["--config", "config.json", "--like", "llama"], "give one of them"),
+        (["--layer", "1"], "--layer belongs to --config"),
         (["--position", "nosuch"], "'nosuch' is none of rotary, alibi"),
         (["--position", "Rotary(base=0)"], "base is 0"),
         (["--position", "__import__('os')"], "is none of none"),
