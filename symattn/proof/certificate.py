@@ -6,6 +6,8 @@ An expression is a list that starts with its kind:
     ["sum", …]  ["product", …]  ["ratio", a, b]  ["exp", a]  ["total", name, sort, body]
     ["function", name, …]  ["bound", name, sort, body]  ["masked", allowed, value]
 
+A mean is ["function", "mean", of, law, …], with the law of each random array (see ``checker_means``).
+
 An index is a list: the name of its variable, then those of the permutations that it went through, in order. The sides
 of an equation, or of an inequality, are as they are written, before any simplification; its
 numerator and divisors are simplified.

@@ -1,6 +1,7 @@
 """Checking certificates, apart from the prover: nothing of it is imported here, and nothing it says is believed.
 
-For every equation of a certificate both sides, which are as they are written, are simplified (``checker_simplifying``).
+For every equation of a certificate both sides, which are as they are written, are simplified (``checker_simplifying``),
+once the means in them are taken (``checker_means``).
 *normal form*: they are one expression then, up to bound names and order. Else
 1. left − right is cleared anew; its divisors are those given, and 2. and 3. are done for its numerator as well as for
    the one that is given; and left = right, as quotients, at some points of small sizes;
@@ -30,6 +31,7 @@ from symattn.proof.checker_clearing import difference, minus
 from symattn.proof.checker_folds import fold
 from symattn.proof.checker_laws import expect_law
 from symattn.proof.checker_limits import limits
+from symattn.proof.checker_means import bodies, expect_laws, read_means
 from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, form, in_place, read, scope_of
 from symattn.proof.checker_rules import apply, average, discharge, repeat, substitute
 from symattn.proof.checker_signs import Signs, hypotheses
@@ -82,6 +84,7 @@ def _equations(e: Record, dice: Dice) -> None:
     rules, simplify = _rules(e), Simplifying(frozenset(map(str, e["positive"])))
     signs = hypotheses(e["hypotheses"], simplify, dice)
     expect(bool(e["equations"]), "a certificate of nothing")
+    expect_laws(e)
     for equation in e["equations"]:
         _equation(equation, rules, signs, simplify, dice)
 
@@ -95,9 +98,9 @@ def _rules(e: Record) -> list[tuple[str, ...]]:
 
 def _equation(e: Record, rules: Rules, signs: Signs, simplify: Simplifying, dice: Dice) -> None:
     scope = scope_of(e)
-    written = read(e["left"], scope), read(e["right"], scope)
-    for side in written:
-        for x, enough in simplify.demands(side):
+    written = read_means(e["left"], scope), read_means(e["right"], scope)
+    for said in (*written, *bodies(e["left"], scope), *bodies(e["right"], scope)):
+        for x, enough in simplify.demands(said):
             signs.expect(x, enough)
     left, right = sides(simplify(written[0]), simplify(written[1]), scope)
     if e["how"] == "normal form":

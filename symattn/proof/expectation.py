@@ -23,19 +23,21 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.index.building import add, as_written, divide, multiply, predicate, substitute, total
+from symattn.arrays.index.building import add, as_written, divide, kept, multiply, predicate, substitute, total
 from symattn.arrays.index.expressions import (
     ONE,
     ZERO,
     Expression,
     Index,
     Letter,
+    Opaque,
     Product,
     Ratio,
     Sum,
     Total,
     fresh,
 )
+from symattn.arrays.index.positions import as_number
 from symattn.arrays.indexed import Indexed
 from symattn.document.model import Text
 from symattn.errors import Refused, Undecided
@@ -82,7 +84,7 @@ class Expectation:
     def __call__(self, f: Callable[..., Any]) -> Any:
         names = [name for name in inspect.signature(f).parameters if name in self.laws]
         if all(isinstance(self.given[name], Indexed) for name in names):
-            return self._formal(f(**{name: self.given[name] for name in names}))
+            return self._formal(f(**{name: self.given[name] for name in names}), names)
         return self._enumerated(f, names)
 
     def variance(self, f: Callable[..., Any]) -> Any:
@@ -98,8 +100,20 @@ class Expectation:
         both.__signature__ = inspect.signature(f)  # type: ignore[attr-defined]
         return self(both) - self(f) * self(g)
 
-    def _formal(self, x: Indexed) -> Indexed:
-        return Indexed(x.shape, lambda places: self.of(_plain(x, places)))
+    def _formal(self, x: Indexed, names: Sequence[str]) -> Indexed:
+        def at(places: Any) -> Expression:
+            if not kept():
+                return self.of(_plain(x, places))
+            return Opaque("mean", as_number(x.at(places)), *map(self._written, names))  # type: ignore[no-any-return]
+
+        return Indexed(x.shape, at)
+
+    def _written(self, name: str) -> Expression:
+        """The law of an array, for a certificate."""
+        with as_written(False):
+            known = self._known(name)
+        unknown = Opaque("any", ZERO)
+        return Opaque(f"law of {name}", *(unknown if k is None else k for k in known))  # type: ignore[no-any-return]
 
     def of(self, x: Expression) -> Expression:
         """E of an index expression that is a polynomial in random letters."""
@@ -151,12 +165,15 @@ class Expectation:
                 terms.append(multiply(*known, *[_all_equal(b) for b in blocks]))
         return add(*terms)
 
-    def _cumulant(self, name: str, order: int) -> Expression | None:
+    def _known(self, name: str) -> tuple[Expression | None, ...]:
         if name not in self.cumulants:
             law = self.laws[name]
             values = law.cumulants(*[self.given[p] for p in law.parameters])
             self.cumulants[name] = tuple(None if k is None else Indexed.lift(k).at(()) for k in values)
-        known = self.cumulants[name]
+        return self.cumulants[name]
+
+    def _cumulant(self, name: str, order: int) -> Expression | None:
+        known = self._known(name)
         return known[order - 1] if order <= len(known) else None
 
     def _enumerated(self, f: Callable[..., Any], names: list[str]) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from symattn.errors import Refused
+from symattn.proof.checker_means import read_means
 from symattn.proof.checker_reading import Node, Rejected, array_of, in_place, read
 from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
@@ -216,7 +217,7 @@ def _whole(said: Stated, shown: str) -> Lemma:
 def simplified(equation: Mapping[str, Any], sorts: Mapping[str, str], positive: Sequence[str]) -> tuple[Node, Node]:
     """Both sides by the rules of ``checker_simplifying``: Coq knows none for roots, logarithms and permutations."""
     simplify = Simplifying(frozenset(map(str, positive)))
-    left, right = (simplify(read(equation[side], sorts)) for side in ("left", "right"))
+    left, right = (simplify(read_means(equation[side], sorts)) for side in ("left", "right"))
     return sides(left, right, sorts)
 
 

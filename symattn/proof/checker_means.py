@@ -1,0 +1,174 @@
+"""Means of polynomials in random letters, for ``checker``, which takes them anew from what a certificate holds.
+
+``["function", "mean", x, ["function", "law of a", κ₁, κ₂, …], …]`` is E x. All entries of the arrays that laws are of
+are independent, those of an array have its law, with these cumulants; one that is not known is
+``["function", "any", …]``. x is expanded into products under sums, and
+
+    E[a_{i₁} ⋯ a_{i_r}] = Σ over partitions of {1, …, r}  Π over parts B  κ_{|B|} [all i_b with b in B are equal]
+
+as joint cumulants of independent numbers are 0, so that only those of one entry with itself are left (V. P. Leonov,
+A. N. Shiryaev, 1959). Entries of different arrays multiply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count, product
+from typing import Any
+
+from symattn.proof.checker_clearing import plus
+from symattn.proof.checker_clearing import product as multiplied
+from symattn.proof.checker_laws import renamed
+from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, number, read
+
+_LAW, _OWN = "law of ", "in a mean "  # what the names begin with that only the checker gives to indices
+_ANY = Node("function", "any", (), (), (number(0),), frozenset())
+Laws = Mapping[str, tuple[Node, ...]]
+Term = tuple[tuple[tuple[str, str], ...], tuple[Node, ...]]  # indices with their sorts, and factors
+
+
+def read_means(data: Any, scope: Mapping[str, str]) -> Node:
+    """The expression that ``data`` holds, each mean in it replaced by what it is."""
+    x = read(data, scope)
+    every = x.all(into_functions=True)
+    if not any(_is_mean(y) for y in every):
+        return x
+    names = {*scope, *(y.label for y in every if y.kind in ("total", "bound"))}
+    expect(not any(name.startswith(_OWN) for name in names), "an index with a name that the checker keeps for itself")
+    return _taken(x, count())
+
+
+def expect_laws(record: Mapping[str, Any]) -> None:
+    """Each random array has one law in all equations, and nothing else is said of it."""
+    laws: dict[str, Any] = {}
+    for law in _laws_in([[e["left"], e["right"]] for e in record["equations"]]):
+        expect(laws.setdefault(law[1], law) == law, "two laws of one array")
+    names = {name.removeprefix(_LAW) for name in laws}
+    told = {array_of(str(name)) for name in [*record["positive"], *(x for pair in record["rules"] for x in pair)]}
+    expect(not names & told, "more is said of a random array than its law")
+
+
+def _laws_in(data: Any) -> Iterator[list[Any]]:
+    if isinstance(data, list):
+        if data[:1] == ["function"] and str(data[1]).startswith(_LAW):
+            yield data
+        for x in data:
+            yield from _laws_in(x)
+
+
+def bodies(data: Any, scope: Mapping[str, str]) -> list[Node]:
+    """What means are taken of."""
+    return [y.below[0] for y in read(data, scope).all(into_functions=True) if _is_mean(y)]
+
+
+def _is_mean(x: Node) -> bool:
+    return x.kind == "function" and x.label == "mean"
+
+
+def _is_law(x: Node) -> bool:
+    return x.kind == "function" and x.label.startswith(_LAW)
+
+
+def _taken(x: Node, fresh: Iterator[int]) -> Node:
+    if _is_mean(x):
+        return _Mean(_laws(x.below[1:]), fresh).of(x.below[0])
+    if not x.below:
+        return x
+    below = tuple(_taken(y, fresh) for y in x.below)
+    bound = {x.label} if x.kind in ("total", "bound") else set()
+    return replace(x, below=below, free=frozenset().union(*[y.free for y in below]) - bound)
+
+
+def _laws(every: Sequence[Node]) -> Laws:
+    expect(bool(every) and all(map(_is_law, every)), "a mean without laws")
+    found = {x.label.removeprefix(_LAW): x.below for x in every}
+    expect(len(found) == len(every), "two laws of one array")
+    for cumulant in (y for x in every for y in x.below):
+        random = any(y.kind == "letter" and array_of(y.label) in found for y in cumulant.all(into_functions=True))
+        expect(not random and not cumulant.free, "a cumulant that is random, or is not one number")
+    return found
+
+
+class _Mean:
+    """E, with the laws of the random arrays by name."""
+
+    def __init__(self, laws: Laws, fresh: Iterator[int]) -> None:
+        self.laws, self.fresh = laws, fresh
+
+    def of(self, x: Node) -> Node:
+        found = []
+        for indices, factors in self._expanded(x):
+            body = self._of_product(factors)
+            for name, sort in reversed(indices):
+                body = Node("total", name, (), (sort,), (body,), body.free - {name})
+            found.append(body)
+        return plus(found)
+
+    def _is_random(self, x: Node) -> bool:
+        return any(y.kind == "letter" and array_of(y.label) in self.laws for y in x.all(into_functions=True))
+
+    def _expanded(self, x: Node) -> list[Term]:
+        """``x`` as a sum of products, each under sums over indices with names of their own."""
+        expect(not _is_mean(x), "a mean of a mean")
+        if x.kind == "letter" or not self._is_random(x):
+            return [((), (x,))]
+        if x.kind == "sum":
+            return [term for y in x.below for term in self._expanded(y)]
+        if x.kind == "product":
+            parts = [self._expanded(y) for y in x.below]
+            many = 1
+            for part in parts:
+                many *= len(part)
+                expect_few(many)
+            return [(sum((i for i, _ in c), ()), sum((f for _, f in c), ())) for c in product(*parts)]
+        if x.kind == "total":
+            name = f"{_OWN}{next(self.fresh)}"
+            inner = self._expanded(renamed(x.below[0], {x.label: name}))
+            return [(((name, x.sorts[0]), *indices), factors) for indices, factors in inner]
+        if x.kind == "ratio" and not self._is_random(x.below[1]):
+            over = replace(x, below=(number(1), x.below[1]), free=x.below[1].free)
+            return [(indices, (*factors, over)) for indices, factors in self._expanded(x.below[0])]
+        raise Rejected("a mean of what is no polynomial in random letters")
+
+    def _of_product(self, factors: Sequence[Node]) -> Node:
+        random = [f for f in factors if f.kind == "letter" and array_of(f.label) in self.laws]
+        expect(all(len(i) == 1 for f in random for i in f.indices), "random letters under a permutation")
+        of_each = [[f for f in random if f.label == name] for name in dict.fromkeys(f.label for f in random)]
+        return multiplied([number(1), *(f for f in factors if f not in random), *map(self._moment, of_each)])
+
+    def _moment(self, letters: Sequence[Node]) -> Node:
+        """E of a product of entries of one array."""
+        expect(len(letters) < 9, "a moment of an order that is too high")
+        law = self.laws[array_of(letters[0].label)]
+        terms = [_of_parts(parts, law) for parts in _partitions(letters)]
+        return plus([t for t in terms if t is not None] or [number(0)])
+
+
+def _of_parts(parts: Sequence[Sequence[Node]], law: Sequence[Node]) -> Node | None:
+    """Π κ_{|B|} [all entries of B are one], or None where one of the cumulants is 0."""
+    known = [law[len(part) - 1] if len(part) <= len(law) else _ANY for part in parts]
+    if any(k.kind == "number" and k.label == 0 for k in known):
+        return None
+    expect(not any(k.kind == "function" and k.label == "any" for k in known), "a cumulant that is not assumed")
+    return multiplied([number(1), *known, *(y for part in parts for y in _all_one(part))])
+
+
+def _all_one(part: Sequence[Node]) -> Iterator[Node]:
+    """Relations that say that all of them are one entry."""
+    first = part[0]
+    for other in part[1:]:
+        expect(other.sorts == first.sorts, "entries of one array with indices of other sorts")
+        for i, j, sort in zip(first.indices, other.indices, first.sorts, strict=True):
+            yield Node("is", "=", (i, j), (sort, sort), (), frozenset({i[0], j[0]}))
+
+
+def _partitions(xs: Sequence[Node]) -> Iterator[list[list[Node]]]:
+    """All ways to cut a list into parts."""
+    if not xs:
+        yield []
+        return
+    for parts in _partitions(xs[:-1]):
+        for n, part in enumerate(parts):
+            yield [*parts[:n], [*part, xs[-1]], *parts[n + 1 :]]
+        yield [*parts, [xs[-1]]]
