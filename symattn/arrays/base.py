@@ -33,20 +33,22 @@ _REDUCE = {
 }
 
 
-def apply_ufunc(kind: type[Array], ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def apply_ufunc(
+    kind: type[ArrayBase], ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
     """Run a NumPy universal function on the kind's own namespace; what the kind lacks is refused by name."""
     out = kwargs.pop("out", None)
     result = _ufunc_result(kind, ufunc.__name__, method, inputs, kwargs)
     if out is None:
         return result
     target = out[0] if isinstance(out, tuple) else out
-    if not isinstance(target, Array):
+    if not isinstance(target, ArrayBase):
         raise Refused(f"{kind.name}: the result of {ufunc.__name__} cannot be written into a NumPy array")
     target[...] = result
     return target
 
 
-def _ufunc_result(kind: type[Array], name: str, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _ufunc_result(kind: type[ArrayBase], name: str, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if method == "reduce" and name in _REDUCE:
         kwargs.setdefault("axis", 0)
         return kind.offer(_REDUCE[name])(inputs[0], **kwargs)
@@ -78,7 +80,7 @@ def _method(name: str) -> Callable[..., Any]:
     return lambda self, *args, **kwargs: self.offer(name)(self, *args, **kwargs)
 
 
-class Array(Shown):
+class ArrayBase(Shown):
     """An array of some kind. Its namespace ``xp`` holds the functions of the Python array API that the kind offers.
 
     ``holds`` says in words what its elements are.

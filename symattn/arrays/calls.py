@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.notes import note
 from symattn.errors import Refused
@@ -27,7 +27,7 @@ def offered(name: str, function: Callable[..., Any], like: Callable[..., Any] | 
 
     @wraps(function)
     def run(self: Any, *operands: Any, **how: Any) -> Any:
-        if not any(isinstance(x, Array) for x in operands):
+        if not any(isinstance(x, ArrayBase) for x in operands):
             if name not in _INEXACT:
                 return getattr(np, name)(*operands, **how)
             operands = (self.kind.of(operands[0]), *operands[1:])
@@ -45,7 +45,7 @@ def offer_all(chapter: type) -> None:
             setattr(chapter, name, offered(name, function))
 
 
-def _set_aside(kind: type[Array], name: str, key: str, value: Any) -> None:
+def _set_aside(kind: type[ArrayBase], name: str, key: str, value: Any) -> None:
     if value is not None and key not in _MANNERS:
         raise Refused(f"{kind.name}: {name}({key}=…) is not offered")
     if value is not None and key == "dtype":

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.planes import Planes, typed_numbers
 from symattn.errors import Refused
 
@@ -34,7 +34,7 @@ class Creation:
     def asarray(self, x: Any, dtype: Any = None, copy: Any = None, **_: Any) -> Any:
         """Data as an array of the kind. NaN and infinities are refused: a mask's −inf comes by ``where``."""
         if _plain(dtype):
-            return x.astype(dtype) if isinstance(x, Array) else np.asarray(x, dtype)
+            return x.astype(dtype) if isinstance(x, ArrayBase) else np.asarray(x, dtype)
         array = self.kind.of(x)
         return array.copy() if copy and array is x else array
 
@@ -71,7 +71,7 @@ class Creation:
         return self._triangle(np.triu, a, np.tri(a.shape[-2], a.shape[-1], k - 1) == 0, k)
 
     def _triangle(self, function: Callable[..., Any], a: Any, keep: Any, k: int) -> Any:
-        if not isinstance(a, Array):
+        if not isinstance(a, ArrayBase):
             return function(a, k)
         if isinstance(a, Planes) and a.origin is not None:
             return self.kind.literal_array(function(a.origin, k))
@@ -86,7 +86,7 @@ def _creator(name: str) -> Callable[..., Any]:
     function = getattr(np, "zeros" if name == "empty" else name)
 
     def run(self: Creation, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
-        if any(isinstance(a, Array) for a in args):
+        if any(isinstance(a, ArrayBase) for a in args):
             raise Refused(f"{self.kind.name}: {name} takes sizes, not arrays")
         plain = function(*args, **kwargs)
         return plain.astype(dtype) if _plain(dtype) else self.kind.literal_array(plain)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.calls import offer_all
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, typed_numbers
@@ -52,7 +52,7 @@ class Elementwise:
     def _minus(self, b: Any) -> Any:
         """−b, where a plain +inf or 1e9 is negated before it is read: ``s - 1e9`` masks."""
         plain = b.origin if isinstance(b, Planes) else b
-        if plain is None or isinstance(plain, Array):
+        if plain is None or isinstance(plain, ArrayBase):
             return self.negative(b)
         return self.kind.literal(np.negative(np.asarray(plain) * 1))
 
@@ -146,7 +146,7 @@ class Elementwise:
         return self.kind._undefined(a)
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
-        if isinstance(condition, Array):
+        if isinstance(condition, ArrayBase):
             raise Refused(f"{self.kind.name}: where needs a boolean condition")
         x, y = self.kind.written(a), self.kind.written(b)
         chosen = [np.where(condition, p, q) for p, q in zip(x.planes, y.planes, strict=True)]
@@ -165,7 +165,7 @@ class Elementwise:
 def _plain_between_literals(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(self: Elementwise, *operands: Any, **how: Any) -> Any:
-        plain = [typed_numbers(x) for x in operands] if any(isinstance(x, Array) for x in operands) else [None]
+        plain = [typed_numbers(x) for x in operands] if any(isinstance(x, ArrayBase) for x in operands) else [None]
         if any(x is None for x in plain):
             return function(self, *operands, **how)
         result = getattr(np, name)(*plain)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Functions
 from symattn.arrays.creation import Creation
 from symattn.arrays.elementwise import Elementwise
 from symattn.arrays.linear import Linear
@@ -38,6 +39,7 @@ class Namespace(Elementwise, Structure, Reductions, Creation, Linear):
         return f"<namespace of {self.kind.name}>"
 
 
-def namespace_of(*arrays: Any) -> Any:
+def namespace_of(*arrays: Any) -> Functions:
     """The namespace that the given arrays share; arguments that are None are passed over."""
-    return next(x for x in arrays if x is not None).__array_namespace__()
+    functions: Functions = next(x for x in arrays if x is not None).__array_namespace__()
+    return functions

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.size import Size
 from symattn.document.model import Text
 from symattn.errors import InputError, Refused
@@ -37,7 +37,7 @@ class Typed:
         self.sound = [True] if sound is None else sound
 
 
-class Planes(Array):
+class Planes(ArrayBase):
     """An array of a kind with numbered sizes."""
 
     sentinel: ClassVar[float] = -np.inf  # a plain literal at or below it stands for −∞ where masks are written
@@ -130,7 +130,7 @@ class Planes(Array):
         """An operand as an array of this kind. Another kind is refused, not converted."""
         if isinstance(x, cls):
             return x
-        if isinstance(x, Array):
+        if isinstance(x, ArrayBase):
             raise Refused(f"mixed kinds: {cls.name} with {x.name}; convert one of them first")
         return cls.lift(x)
 
@@ -138,7 +138,7 @@ class Planes(Array):
     def written(cls, x: Any) -> Self:
         """An operand where masks are written (added, put, filled in): a plain −inf or sentinel is read as −∞."""
         plain = x.origin if isinstance(x, cls) else x
-        return cls.of(x) if plain is None or isinstance(plain, Array) else cls.literal(plain)
+        return cls.of(x) if plain is None or isinstance(plain, ArrayBase) else cls.literal(plain)
 
     @classmethod
     def literal_array(cls, plain: Any) -> Self:
@@ -193,7 +193,7 @@ class Planes(Array):
 
 def typed_numbers(x: Any) -> np.ndarray | None:
     """``x`` as plain floats if it was typed and floats hold it exactly; None for what was computed."""
-    if isinstance(x, Array):
+    if isinstance(x, ArrayBase):
         return x.origin if isinstance(x, Planes) else None
     plain = np.asarray(x)
     small = plain.dtype.kind in "bf" or (plain.dtype.kind in "iu" and not ((plain > 2**53) | (plain < -(2**53))).any())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.document.measure import width
 from symattn.document.model import Block, Code, Column, Document, Inline, Paragraph, Table, Text
@@ -31,7 +31,7 @@ def document(array: Any) -> Document:
 
 def blocks(array: Any) -> tuple[Block, ...]:
     """The sentence and the table of an array of any kind, or of NumPy's."""
-    shape: Place = tuple(map(int, array.shape)) if isinstance(array, Array) else np.shape(array)
+    shape: Place = tuple(map(int, array.shape)) if isinstance(array, ArrayBase) else np.shape(array)
     told = teller(array)
     if not shape:
         value: Text = (" It is ", *told(()), ".") if told else ()
@@ -41,14 +41,14 @@ def blocks(array: Any) -> tuple[Block, ...]:
 
 
 def _name(array: Any) -> str:
-    return array.name if isinstance(array, Array) else str(np.asarray(array).dtype)
+    return array.name if isinstance(array, ArrayBase) else str(np.asarray(array).dtype)
 
 
 def sentence(array: Any, shape: tuple[Any, ...]) -> Text:
     """The kind, the shape, what is held, and the dtype where that is another word."""
     name = _name(array)
     size = f", {' × '.join(map(str, shape))}," if len(shape) > 1 else f" of length {shape[0]}" if shape else ""
-    holds = array.holds if isinstance(array, Array) else "NumPy's own numbers"
+    holds = array.holds if isinstance(array, ArrayBase) else "NumPy's own numbers"
     dtype = getattr(array, "dtype", None)
     said = "" if dtype is None or str(dtype) == name else f"; its dtype reads {dtype}"
     return "This ", Code(name), f" array{size} holds {holds}{said}."
@@ -92,7 +92,7 @@ def _unravelled(row: int, lead: Place) -> Place:
 
 def teller(array: Any) -> Callable[[Place], Text] | None:
     """How an element of an array of any kind, or of NumPy's, is printed; None where there is none to be printed."""
-    if isinstance(array, Array):
+    if isinstance(array, ArrayBase):
         return array.told()
     plain = np.asarray(array)
     return lambda at: (element(plain[at]),)

@@ -60,9 +60,9 @@ class Size(int):
         return float(int(self))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        from symattn.arrays.base import Array, apply_ufunc
+        from symattn.arrays.base import ArrayBase, apply_ufunc
 
-        if ufunc.__name__ in _EXACT or any(isinstance(x, Array) for x in inputs):
+        if ufunc.__name__ in _EXACT or any(isinstance(x, ArrayBase) for x in inputs):
             lifted = [x._lifted() if isinstance(x, Size) else x for x in inputs]
             return apply_ufunc(self._kind, ufunc, method, lifted, kwargs)
         return getattr(ufunc, method)(*[int(x) if isinstance(x, Size) else x for x in inputs], **kwargs)

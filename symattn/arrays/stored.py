@@ -13,7 +13,7 @@ from typing import Any, Self
 import ml_dtypes
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.calls import offered
 from symattn.arrays.formats import odd
 from symattn.arrays.namespace import Namespace
@@ -125,14 +125,15 @@ class Rounded(Namespace):
 
     def astype(self, a: Any, dtype: Any, **how: Any) -> Any:
         """As elsewhere, but plain numbers in the kind's own type are an array of it, which holds −inf or refuses it."""
-        return self.kind.literal(a) if dtype == self.kind.dtype and not isinstance(a, Array) else a.astype(dtype, **how)
+        fresh = dtype == self.kind.dtype and not isinstance(a, ArrayBase)
+        return self.kind.literal(a) if fresh else a.astype(dtype, **how)
 
 
 def _once(name: str) -> Callable[..., Any]:
     function = getattr(np, name)
 
     def run(self: Rounded, *args: Any, **how: Any) -> Any:
-        wide = [self.kind.of(a).planes[0].astype(np.float32) if isinstance(a, Array) else a for a in args]
+        wide = [self.kind.of(a).planes[0].astype(np.float32) if isinstance(a, ArrayBase) else a for a in args]
         result = np.asarray(function(*wide, **how))
         return result if result.dtype.kind == "b" else self.kind(result.astype(np.float32).astype(self.kind.dtype))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.planes import Planes, Typed, _boxed
 
 _NUMPY = (
@@ -25,19 +25,19 @@ class Structure:
 
 
 def _holds(x: Any) -> bool:
-    return isinstance(x, Array) or (isinstance(x, (list, tuple)) and any(map(_holds, x)))
+    return isinstance(x, ArrayBase) or (isinstance(x, (list, tuple)) and any(map(_holds, x)))
 
 
 def _lifted(kind: type[Planes], x: Any) -> Any:
     """The argument ``x``, plain arrays that stand beside arrays of the kind lifted."""
-    if isinstance(x, Array) or not _holds(x):
-        return kind.of(x) if isinstance(x, Array) else x
+    if isinstance(x, ArrayBase) or not _holds(x):
+        return kind.of(x) if isinstance(x, ArrayBase) else x
     return [_lifted(kind, y) if _holds(y) else kind.of(y) for y in x]
 
 
 def _picked(x: Any, pick: Callable[[Any], Any]) -> Any:
     """The argument ``x`` with every array in it replaced by one of its planes."""
-    if isinstance(x, Array):
+    if isinstance(x, ArrayBase):
         return pick(x)
     return [_picked(y, pick) for y in x] if _holds(x) else x
 
@@ -47,7 +47,7 @@ def _plane(k: int) -> Callable[[Any], Any]:
 
 
 def _arrays(x: Any) -> Iterator[Any]:
-    if isinstance(x, Array):
+    if isinstance(x, ArrayBase):
         yield x
     elif isinstance(x, (list, tuple)):
         for y in x:

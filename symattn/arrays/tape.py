@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.size import Size
 from symattn.arrays.vjp_rules import to_shape
 from symattn.document.model import Text
@@ -29,7 +29,7 @@ Pull = Callable[[Any], Any]
 Ties = Literal["refuse", "second"]
 
 
-class Taped(Array):
+class Taped(ArrayBase):
     """A ``value`` of the kind below, and its ``sources``: each an operand with the pull of gradients back to it."""
 
     holds = "values that know what they were computed from"
@@ -63,7 +63,7 @@ class Taped(Array):
         if isinstance(x, (list, tuple)):
             return type(x)(map(cls.result, x))
         floats = cls.under is np and isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biuO"
-        return cls(x) if floats or isinstance(x, Array) else x
+        return cls(x) if floats or isinstance(x, ArrayBase) else x
 
     @classmethod
     def _matmul(cls, a: Taped, b: Taped) -> Self:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.array import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.tape import Taped, Ties, pull_back, reached, tape
 from symattn.errors import InputError, Refused, Undecided
 
@@ -21,7 +22,7 @@ Inputs = Mapping[str, Any]
 
 def vjp(
     function: Callable[..., Any],
-    cotangent: Any,
+    cotangent: Array,
     inputs: Inputs,
     wrt: Iterable[str] | None = None,
     ties: Ties = "refuse",
@@ -54,7 +55,7 @@ def vjp(
     return dict(zip(names, pull_back(ends, [given[n] for n in names]), strict=True))
 
 
-def through(function: Callable[..., Any], operands: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
+def through(function: Callable[..., Any], operands: tuple[Any, ...], g: Array) -> tuple[Any, ...]:
     """The gradients of ⟨g, function(*operands)⟩, one for each operand; None for those that it does not depend on, or
     that hold no numbers. Of equals, the second is the largest, as in floats."""
     under = _namespace(dict(enumerate(operands)))
@@ -102,7 +103,7 @@ def _by_rows(function: Callable[..., Any], directions: Inputs, inputs: Inputs, u
     """⟨gradient of each element of the output, direction⟩."""
     kind = tape(under)
     given = {n: kind(x, moves=n in directions) if _numbers(x, under) else x for n, x in inputs.items()}
-    steps = {n: d if isinstance(d, Array) else under.asarray(d) for n, d in directions.items()}
+    steps = {n: d if isinstance(d, ArrayBase) else under.asarray(d) for n, d in directions.items()}
 
     def slope(y: Any) -> Any:
         shape = tuple(map(int, np.shape(y)))
@@ -142,14 +143,14 @@ def cotangents(under: Any, output: Any, cotangent: Any) -> list[tuple[Any, Any]]
     pairs = []
     for index, (y, g) in enumerate(zip(output, cotangent, strict=True)):
         if g is not None:
-            g = g if isinstance(g, Array) else under.asarray(g, dtype=y.dtype)
+            g = g if isinstance(g, ArrayBase) else under.asarray(g, dtype=y.dtype)
             pairs.append((y, _shaped(g, y, "the cotangent", f"output {index}" if len(output) > 1 else "the output")))
     return pairs
 
 
 def _namespace(inputs: Mapping[Any, Any]) -> Any:
     """The namespace of the inputs: that of a kind if one is of a kind, else NumPy's."""
-    kinds = {type(x): x.__array_namespace__() for x in inputs.values() if isinstance(x, Array)}
+    kinds = {type(x): x.__array_namespace__() for x in inputs.values() if isinstance(x, ArrayBase)}
     if len(kinds) > 1:
         raise InputError(f"mixed kinds: {', '.join(sorted(k.name for k in kinds))}; convert one of them first")
     found = next(iter(kinds.values()), np)
@@ -160,10 +161,10 @@ def _namespace(inputs: Mapping[Any, Any]) -> Any:
     return found
 
 
-def _numbers(x: Any, under: Any) -> bool:
+def _numbers(x: Array, under: Any) -> bool:
     """Whether an input holds numbers of the kind, by which there is a gradient."""
     if under is not np:
-        return isinstance(x, Array)
+        return isinstance(x, ArrayBase)
     return isinstance(x, np.ndarray | np.floating) and x.dtype.kind == "f"
 
 
@@ -185,11 +186,11 @@ def _base(under: Any) -> Any:
     return under.kind if issubclass(under.kind, Entries | Stored) else None
 
 
-def _as(base: Any, x: Any) -> Any:
+def _as(base: Any, x: Array) -> Any:
     return x if isinstance(x, base) else base.lift(x)
 
 
-def _slope(kind: Any, under: Any, y: Any) -> Any:
+def _slope(kind: Any, under: Any, y: Array) -> Any:
     if not isinstance(y, kind):
         return np.zeros(np.shape(y)) if under is np else under.zeros(np.shape(y))
     return y.derivative.planes[0] if under is np else y.derivative

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.errors import InputError
 
 
-def dropout(a: Any, keep: Any, rate: int | float | Fraction) -> Any:
+def dropout(a: Array, keep: Array, rate: int | float | Fraction) -> Array:
     """A ⊙ B / (1 − r): weights that are not kept are 0, the others grow, so that A is the mean over B.
 
     The mean is over entries of B that are 1 with probability 1 − r; rows no longer sum to one. Raises InputError

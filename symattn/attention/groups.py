@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 
 
-def repeat_heads(x: Any, times: Any) -> Any:
+def repeat_heads(x: Array, times: Any) -> Array:
     """Each head ``times`` times in a row, so that query head h reads the head ⌊h / times⌋.
 
     Shapes: (…, g, n, d) → (…, g·times, n, d). Source: Ainslie et al., GQA (2023), §2.2.
@@ -19,7 +20,7 @@ def repeat_heads(x: Any, times: Any) -> Any:
     return xp.reshape(spread, (*batch, g * times, n, d))
 
 
-def tile_heads(x: Any, times: Any) -> Any:
+def tile_heads(x: Array, times: Any) -> Array:
     """All heads ``times`` over, so that query head h reads the head h mod g: the other order of sharing.
 
     Shapes: (…, g, n, d) → (…, times·g, n, d).
@@ -30,7 +31,7 @@ def tile_heads(x: Any, times: Any) -> Any:
     return xp.reshape(spread, (*batch, times * g, n, d))
 
 
-def grouped_attention(attention: Callable[[Any, Any, Any], Any], q: Any, k: Any, v: Any) -> Any:
+def grouped_attention(attention: Callable[[Any, Any, Any], Any], q: Array, k: Array, v: Array) -> Array:
     """Attention with g heads of keys and values and h = g·r of queries, without copies: query head t reads ⌊t / r⌋.
 
     Shapes: q (…, h, n_q, d_k), k (…, g, n_k, d_k), v (…, g, n_k, d_v) → (…, h, n_q, d_v); g = 1 is multi-query

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, check_flags, check_words, finite, refusal
 from symattn.attention.projections import split_heads
@@ -48,7 +49,7 @@ class Latent:
             raise InputError("Latent: eps belongs to a norm; mend: norm='rms'")
 
 
-def split_parts(x: Any, positional: Any) -> tuple[Any, Any]:
+def split_parts(x: Array, positional: Any) -> tuple[Any, Any]:
     """The columns of x without a position and the last ones, as many as ``positional`` has, with one."""
     width = x.shape[-1] - positional.shape[-1]
     return x[..., :width], x[..., width:]
@@ -66,7 +67,7 @@ def join(own: Any, shared: Any) -> Any:
     return xp.concat(wide, axis=-1)
 
 
-def absorb(q: Any, w_uk: Any, heads: int) -> Any:
+def absorb(q: Array, w_uk: Any, heads: int) -> Array:
     """Q W_UKᵀ, head by head: q·(C W_UK) = (q W_UKᵀ)·C. Shapes: q (…, h, n, d_n), w_uk (l, h·d_n) → (…, h, n, l).
 
     Source: DeepSeek-AI, DeepSeek-V2 (2024), §2.1.2.
@@ -74,6 +75,6 @@ def absorb(q: Any, w_uk: Any, heads: int) -> Any:
     return q @ (split_heads(w_uk, heads) if heads > 1 else w_uk).mT
 
 
-def expand(o: Any, w_uv: Any, heads: int) -> Any:
+def expand(o: Array, w_uv: Any, heads: int) -> Array:
     """O W_UV, head by head, for weighted latents O. Shapes: o (…, h, n, l), w_uv (l, h·d_v) → (…, h, n, d_v)."""
     return o @ (split_heads(w_uv, heads) if heads > 1 else w_uv)

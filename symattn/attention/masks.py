@@ -10,6 +10,7 @@ from functools import reduce
 from operator import and_
 from typing import Any, NamedTuple
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.errors import InputError
 
@@ -21,7 +22,7 @@ class Places(NamedTuple):
     j: Any
 
 
-def places(s: Any, alignment: str = "bottom-right") -> Places:
+def places(s: Array | Places, alignment: str = "bottom-right") -> Places:
     """The places of queries and keys of scores S: key j has the place j, query i the place i + o.
 
     ``bottom-right``: o = n_k − n_q, the last query stands where the last key does (a cache of n_k − n_q keys);
@@ -35,7 +36,7 @@ def places(s: Any, alignment: str = "bottom-right") -> Places:
     return Places(i if alignment == "top-left" else i + (n_k - n_q), j)
 
 
-def causal(s: Any, alignment: str = "bottom-right") -> Any:
+def causal(s: Array | Places, alignment: str = "bottom-right") -> Any:
     """The causal mask of scores S: key j for query i iff j ≤ i + o, see ``places``.
 
     Bottom-right the last query sees every key, top-left the first query sees the first key alone (torch's
@@ -45,7 +46,7 @@ def causal(s: Any, alignment: str = "bottom-right") -> Any:
     return j <= i
 
 
-def sides(s: Any, left: Any = None, right: Any = None, alignment: str = "bottom-right") -> Any:
+def sides(s: Array | Places, left: Any = None, right: Any = None, alignment: str = "bottom-right") -> Any:
     """The window from ``left`` keys before the query to ``right`` keys after it: i + o − left ≤ j ≤ i + o + right.
 
     The query's own place is always in it; a side that is None is open. Shapes: s (…, n_q, n_k) → booleans (n_q, n_k).
@@ -59,7 +60,7 @@ def sides(s: Any, left: Any = None, right: Any = None, alignment: str = "bottom-
     return reduce(and_, bounds)
 
 
-def window(s: Any, width: Any) -> Any:
+def window(s: Array | Places, width: Any) -> Any:
     """The sliding window of w keys: key j for query i iff i + o − w < j ≤ i + o, o = n_k − n_q; it counts i itself.
 
     Shapes: s (…, n_q, n_k) → booleans (n_q, n_k). Source: Jiang et al., Mistral 7B (2023).
@@ -67,7 +68,7 @@ def window(s: Any, width: Any) -> Any:
     return sides(s, width - 1, 0)
 
 
-def blocks(s: Any, bounds: Iterable[Any], alignment: str = "bottom-right") -> Any:
+def blocks(s: Array | Places, bounds: Iterable[Any], alignment: str = "bottom-right") -> Any:
     """Local blocks: key j for query i iff no bound lies between their places, that is, iff (i + o < c) = (j < c) for
     every c of ``bounds``.
 
@@ -78,14 +79,14 @@ def blocks(s: Any, bounds: Iterable[Any], alignment: str = "bottom-right") -> An
     return reduce(and_, [(i < c) == (j < c) for c in bounds])
 
 
-def block_bounds(s: Any, size: int) -> range:
+def block_bounds(s: Array | Places, size: int) -> range:
     """The bounds of blocks of ``size`` places: 0, size, 2 size, … as far as queries or keys go. A query whose place is
     before the first key is in no block with a key."""
     i, j = places(s)
     return range(0, max(int(i.shape[-2]), int(j.shape[-1])), size)
 
 
-def prefix(s: Any, length: Any, alignment: str = "bottom-right") -> Any:
+def prefix(s: Array | Places, length: Any, alignment: str = "bottom-right") -> Any:
     """Prefix-LM: key j for query i iff j < length, or j ≤ i + o.
 
     Shapes: s (…, n_q, n_k) → booleans (n_q, n_k). Source: Raffel et al., Exploring the Limits of Transfer Learning with
@@ -95,7 +96,7 @@ def prefix(s: Any, length: Any, alignment: str = "bottom-right") -> Any:
     return ~((j > i) & (j >= length))  # what is after the query and after the prefix is all that is forbidden
 
 
-def padding(keep: Any) -> Any:
+def padding(keep: Array) -> Array:
     """Keys that are padding are seen by no query: booleans (…, n_k), True for real keys → (…, 1, n_k)."""
     return keep[..., None, :]
 
@@ -109,23 +110,23 @@ def real_keys(lengths: Any, n: Any, side: str = "right") -> Any:
     return j < lengths[..., None] if side == "right" else n - lengths[..., None] <= j
 
 
-def for_heads(mask: Any, s: Any) -> Any:
+def for_heads(mask: Array, s: Array) -> Array:
     """A mask (…, n_q, n_k) for scores (…, h, n_q, n_k): the same for every head, unless it has an axis of heads."""
     return mask[..., None, :, :] if 2 < mask.ndim < s.ndim else mask
 
 
-def for_every_head(x: Any) -> Any:
+def for_every_head(x: Array) -> Array:
     """The same (…, m, n) for every head: an axis of heads, unless there are no axes of batches before it anyway."""
     return x[..., None, :, :] if x.ndim > 2 else x
 
 
-def forbid(s: Any, allowed: Any) -> Any:
+def forbid(s: Array, allowed: Array) -> Array:
     """s_ij where ``allowed``, else −∞, which softmax turns into weight 0."""
     xp = namespace_of(s)
     return xp.where(allowed, s, -xp.inf)
 
 
-def add_mask(s: Any, mask: Any) -> Any:
+def add_mask(s: Array, mask: Array) -> Array:
     """S + M for an additive mask M, whose −∞ forbid."""
     xp = namespace_of(s)
     return s + xp.astype(mask, s.dtype)

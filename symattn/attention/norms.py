@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 
 
-def rms_norm(x: Any, eps: Any = 0, gain: Any = None, bias: Any = None) -> Any:
+def rms_norm(x: Array, eps: Any = 0, gain: Array | None = None, bias: Array | None = None) -> Array:
     """g ⊙ x / √(mean(x²) + ε) + b; without a gain g = 1, without a bias b = 0.
 
     Shapes: x (…, d), gain and bias (d,) → (…, d). Source: Zhang, Sennrich, Root Mean Square Layer Normalization (2019),
@@ -19,12 +20,12 @@ def rms_norm(x: Any, eps: Any = 0, gain: Any = None, bias: Any = None) -> Any:
     return y if bias is None else y + bias
 
 
-def centre(x: Any) -> Any:
+def centre(x: Array) -> Array:
     """x − mean(x)."""
     return x - namespace_of(x).mean(x, axis=-1, keepdims=True)
 
 
-def layer_norm(x: Any, eps: Any = 0, gain: Any = None, bias: Any = None) -> Any:
+def layer_norm(x: Array, eps: Any = 0, gain: Array | None = None, bias: Array | None = None) -> Array:
     """g ⊙ (x − mean(x)) / √(variance + ε) + b, the variance with divisor d; without a gain g = 1, without a bias b = 0.
 
     Shapes: x (…, d), gain and bias (d,) → (…, d). Source: Ba, Kiros, Hinton, Layer Normalization (2016), equations 3
@@ -33,7 +34,7 @@ def layer_norm(x: Any, eps: Any = 0, gain: Any = None, bias: Any = None) -> Any:
     return rms_norm(centre(x), eps, gain, bias)
 
 
-def unit(x: Any) -> Any:
+def unit(x: Array) -> Array:
     """x / ‖x‖, for scores of normalised queries and keys. Source: Henry et al., QK-Normalization (2020), §3."""
     xp = namespace_of(x)
     return x / xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True))

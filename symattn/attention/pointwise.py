@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 
 
-def sigmoid_weights(s: Any, bias: Any = None, stabilised: bool = True) -> Any:
+def sigmoid_weights(s: Array, bias: Array | int | None = None, stabilised: bool = True) -> Array:
     """a_ij = σ(s_ij + b) = e^x / (1 + e^x) with x = s_ij + b; b = −log n_k if none is given.
 
     A forbidden score gives 0. If ``stabilised``, both powers are divided by e^{max(x, 0)} and none overflows.
@@ -24,7 +24,7 @@ def sigmoid_weights(s: Any, bias: Any = None, stabilised: bool = True) -> Any:
     return e / (xp.exp(zero - m) + e)
 
 
-def relu_weights(s: Any, power: int | float | Fraction = 1) -> Any:
+def relu_weights(s: Array, power: int | float | Fraction = 1) -> Array:
     """a_ij = max(s_ij, 0) / n_k^α for the power α; a forbidden score gives 0.
 
     The order of scores decides, so kinds that have none refuse: ``maximum`` may be any function there.

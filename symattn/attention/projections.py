@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 
 
-def project(x: Any, w: Any, b: Any = None) -> Any:
+def project(x: Array, w: Array, b: Array | None = None) -> Array:
     """X W + b. Shapes: x (…, n, d_model), w (d_model, d), b (d,) → (…, n, d)."""
     y = x @ w
     return y if b is None else y + b
 
 
-def unpack(w: Any, role: str, heads: int, key_heads: int) -> Any:
+def unpack(w: Array, role: str, heads: int, key_heads: int) -> Array:
     """The columns for q, k or v of a matrix or bias with columns q | k | v, all heads equally wide.
 
     Shapes: (…, (h + 2g)·d) → (…, h·d) for q, (…, g·d) for k and v. Source: the layout of PyTorch's
@@ -24,7 +23,7 @@ def unpack(w: Any, role: str, heads: int, key_heads: int) -> Any:
     return w[..., start : start + (heads if role == "q" else key_heads) * width]
 
 
-def split_heads(x: Any, heads: int) -> Any:
+def split_heads(x: Array, heads: int) -> Array:
     """Columns in ``heads`` groups, one a head: (…, n, h·d) → (…, h, n, d)."""
     xp = namespace_of(x)
     *batch, n, width = x.shape
@@ -33,7 +32,7 @@ def split_heads(x: Any, heads: int) -> Any:
     return xp.permute_dims(y, (*range(r), r + 1, r, r + 2))
 
 
-def merge_heads(x: Any) -> Any:
+def merge_heads(x: Array) -> Array:
     """The heads' outputs side by side: (…, h, n, d) → (…, n, h·d)."""
     xp = namespace_of(x)
     *batch, h, n, d = x.shape
@@ -41,6 +40,6 @@ def merge_heads(x: Any) -> Any:
     return xp.reshape(xp.permute_dims(x, (*range(r), r + 1, r, r + 2)), (*batch, n, h * d))
 
 
-def weighted_values(a: Any, v: Any) -> Any:
+def weighted_values(a: Array, v: Array) -> Array:
     """O = A V, o_i = Σ_j a_ij v_j. Shapes: a (…, n_q, n_k), v (…, n_k, d_v) → (…, n_q, d_v)."""
     return a @ v

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.norms import unit
 from symattn.errors import InputError
 
 
-def dot_scores(q: Any, k: Any) -> Any:
+def dot_scores(q: Array, k: Array) -> Array:
     """S = Q Kᵀ, s_ij = Σ_l q_il k_jl.
 
     Shapes: q (…, n_q, d_k), k (…, n_k, d_k) → (…, n_q, n_k).
@@ -18,7 +19,7 @@ def dot_scores(q: Any, k: Any) -> Any:
     return q @ k.mT
 
 
-def general_scores(q: Any, k: Any, w: Any) -> Any:
+def general_scores(q: Array, k: Array, w: Array) -> Array:
     """S = Q W Kᵀ, s_ij = q_i · W k_j: queries and keys may differ in width.
 
     Shapes: q (…, n_q, d_q), k (…, n_k, d_k), w (d_q, d_k), or (h, d_q, d_k) for each head its own → (…, n_q, n_k).
@@ -28,7 +29,7 @@ def general_scores(q: Any, k: Any, w: Any) -> Any:
     return dot_scores(q @ w, k)
 
 
-def cosine_scores(q: Any, k: Any, temperature: Any = 1) -> Any:
+def cosine_scores(q: Array, k: Array, temperature: Any = 1) -> Array:
     """s_ij = cos(q_i, k_j) / τ = q_i · k_j / (τ ‖q_i‖ ‖k_j‖); undefined for a vector of zeros.
 
     Shapes: q (…, n_q, d), k (…, n_k, d), τ a number, or one per head with the shape (h, 1, 1) → (…, n_q, n_k).
@@ -39,7 +40,7 @@ def cosine_scores(q: Any, k: Any, temperature: Any = 1) -> Any:
     return dot_scores(unit(q), unit(k)) / xp.asarray(temperature, dtype=q.dtype)
 
 
-def truncate(x: Any, width: Any) -> Any:
+def truncate(x: Array, width: Any) -> Array:
     """The first columns of vectors, ``width`` of them: scores that see the rest of no query and no key.
 
     Shapes: (…, n, d) → (…, n, width). Raises InputError if there are fewer columns.
@@ -51,7 +52,7 @@ def truncate(x: Any, width: Any) -> Any:
     return x[..., :width]
 
 
-def scale_by_root(s: Any, q: Any, terms: int = 1) -> Any:
+def scale_by_root(s: Array, q: Array, terms: int = 1) -> Array:
     """S / √d_k, d_k the width of the queries; S / √(t d_k) if scores are sums of t products of queries and keys.
 
     Source: Vaswani et al. (2017), equation 1; the terms: He et al., DeBERTa (2021), equation 4.
@@ -60,7 +61,7 @@ def scale_by_root(s: Any, q: Any, terms: int = 1) -> Any:
     return s / xp.sqrt(xp.asarray(q.shape[-1] * terms, dtype=q.dtype))
 
 
-def scale_by_width(s: Any, q: Any) -> Any:
+def scale_by_width(s: Array, q: Array) -> Array:
     """S / d_k, d_k the width of the queries. Shapes: s (…, n_q, n_k), q (…, n_q, d_k).
 
     Source: Yang et al., Tensor Programs V: Tuning Large Neural Networks via Zero-Shot Hyperparameter Transfer (2022),
@@ -69,17 +70,17 @@ def scale_by_width(s: Any, q: Any) -> Any:
     return s / namespace_of(s).asarray(q.shape[-1], dtype=q.dtype)
 
 
-def scale_by(s: Any, factor: Any) -> Any:
+def scale_by(s: Array, factor: Any) -> Array:
     """c S for a given number c."""
     return s * namespace_of(s).asarray(factor, dtype=s.dtype)
 
 
-def per_head(t: Any) -> Any:
+def per_head(t: Array) -> Array:
     """One number per head, for scores: (…, h) → (…, h, 1, 1)."""
     return t[..., :, None, None]
 
 
-def scale_by_heads(s: Any, t: Any) -> Any:
+def scale_by_heads(s: Array, t: Array) -> Array:
     """t_h S_h: each head its own factor. Shapes: s (…, h, n_q, n_k), t (h,).
 
     Source: Liu et al., Swin Transformer V2 (2022), §3.2, where t = 1/τ is learned for each head.
@@ -87,7 +88,7 @@ def scale_by_heads(s: Any, t: Any) -> Any:
     return s * per_head(t)
 
 
-def additive_scores(q: Any, k: Any, w: Any, u: Any, v: Any) -> Any:
+def additive_scores(q: Array, k: Array, w: Array, u: Array, v: Array) -> Array:
     """s_ij = v · tanh(W q_i + U k_j).
 
     Shapes: q (…, n_q, d_q), k (…, n_k, d_k), w (d_q, l), u (d_k, l), v (l,) → (…, n_q, n_k); with an axis of heads in
@@ -98,7 +99,7 @@ def additive_scores(q: Any, k: Any, w: Any, u: Any, v: Any) -> Any:
     return xp.sum(v[..., None, None, :] * xp.tanh((q @ w)[..., :, None, :] + (k @ u)[..., None, :, :]), axis=-1)
 
 
-def distance_scores(q: Any, k: Any) -> Any:
+def distance_scores(q: Array, k: Array) -> Array:
     """s_ij = −‖q_i − k_j‖² / 2. Shapes: q (…, n_q, d), k (…, n_k, d) → (…, n_q, n_k).
 
     Source: Tsai et al., Transformer Dissection (2019), with its Gaussian kernels.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.softmax import logarithms, powers
 
 
-def sink_weights(s: Any, sink: Any, stabilised: bool = True, base: int | None = None) -> Any:
+def sink_weights(s: Array, sink: Array, stabilised: bool = True, base: int | None = None) -> Any:
     """a_ij = e^{s_ij} / (e^{b_i} + Σ_l e^{s_il}), stabilised by a maximum that includes the sink b.
 
     A row in which every key is forbidden gives zeros: the sink takes all. With the base 2: powers of two throughout.
@@ -20,7 +21,7 @@ def sink_weights(s: Any, sink: Any, stabilised: bool = True, base: int | None = 
     return e / z
 
 
-def off_by_one(s: Any, stabilised: bool = True, base: int | None = None) -> Any:
+def off_by_one(s: Array, stabilised: bool = True, base: int | None = None) -> Any:
     """a_ij = e^{s_ij} / (1 + Σ_l e^{s_il}): softmax with a sink of logit 0. Shapes: (…, n_k) → (…, n_k).
 
     Source: E. Miller, Attention Is Off By One (2023).
@@ -28,14 +29,14 @@ def off_by_one(s: Any, stabilised: bool = True, base: int | None = None) -> Any:
     return sink_weights(s, namespace_of(s).asarray(0, dtype=s.dtype), stabilised, base)
 
 
-def sink_log_sum_exp(s: Any, sink: Any, base: int | None = None) -> Any:
+def sink_log_sum_exp(s: Array, sink: Array | int, base: int | None = None) -> Any:
     """log(e^{b_i} + Σ_j e^{s_ij}), by which e^{s_ij} is divided. Shapes: s (…, n_q, n_k), sink (…, n_q, 1) → those of
     the sink and the rows together, (…, n_q, 1)."""
     _, z, m = _parts(s, sink, True, base)
     return m + logarithms(z, base)
 
 
-def _parts(s: Any, sink: Any, stabilised: bool, base: int | None) -> tuple[Any, Any, Any]:
+def _parts(s: Array, sink: Array | int, stabilised: bool, base: int | None) -> tuple[Any, Any, Any]:
     """e^{s − m}, its sum with the sink's e^{b − m}, and m. The sink is finite, so that no row lacks a maximum."""
     xp = namespace_of(s)
     largest = xp.maximum(xp.max(s, axis=-1, keepdims=True), sink)

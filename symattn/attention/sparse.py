@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.softmax import nonempty, row_max
 
 
-def sparsemax(s: Any, fully_masked: str = "nan") -> Any:
+def sparsemax(s: Array, fully_masked: str = "nan") -> Array:
     """The weights nearest to the scores: argmin ‖p − s‖² over p ≥ 0 with Σ p = 1, p_j = max(s_j − τ, 0).
 
     τ = (Σ_{j ≤ k} z_j − 1) / k for the scores z in falling order, k the last place with 1 + k z_k > Σ_{j ≤ k} z_j.
@@ -24,7 +25,7 @@ def sparsemax(s: Any, fully_masked: str = "nan") -> Any:
     return xp.maximum(s - tau, 0)
 
 
-def entmax15(s: Any, fully_masked: str = "nan") -> Any:
+def entmax15(s: Array, fully_masked: str = "nan") -> Array:
     """1.5-entmax: p_j = max(s_j/2 − τ, 0)² with Σ p = 1, between softmax and sparsemax.
 
     For z = s/2 in falling order τ = μ − √((1 − Σ_{j ≤ k} (z_j − μ)²) / k), μ the mean of the first k, and k the last
@@ -46,12 +47,12 @@ def entmax15(s: Any, fully_masked: str = "nan") -> Any:
     return p * p
 
 
-def _falling(s: Any) -> tuple[Any, Any]:
+def _falling(s: Array) -> tuple[Any, Any]:
     """The scores in falling order, forbidden ones last, and their places 1, 2, … as numbers."""
     xp = namespace_of(s)
     return xp.flip(xp.sort(s, axis=-1), axis=-1), xp.astype(xp.arange(1, s.shape[-1] + 1), s.dtype)
 
 
-def _count(kept: Any, s: Any) -> Any:
+def _count(kept: Any, s: Array) -> Array:
     xp = namespace_of(s)
     return xp.sum(xp.astype(kept, s.dtype), axis=-1, keepdims=True)

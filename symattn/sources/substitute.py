@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes
 from symattn.arrays.size import Size
@@ -198,14 +198,14 @@ def _bare(function: Any) -> Any:
 
 def _with_plain_sizes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """``function``, which hands arrays on to their kind; for plain arguments sizes are plain integers."""
-    if any(isinstance(x, Array) for x in (*args, *kwargs.values())):
+    if any(isinstance(x, ArrayBase) for x in (*args, *kwargs.values())):
         return function(*args, **kwargs)
     return function(*[int(x) if isinstance(x, Size) else x for x in args], **kwargs)
 
 
 def _square_root(kind: type[Planes], real: Callable[..., Any], x: Any, **kwargs: Any) -> Any:
     """√x, of a plain number without rounding."""
-    if isinstance(x, (np.ndarray, Array)):
+    if isinstance(x, (np.ndarray, ArrayBase)):
         return np.sqrt(x, **kwargs)
     number = Fraction(int(x) if isinstance(x, Size) else float(x))
     exact = number >= 0 and all(isqrt(n) ** 2 == n for n in (number.numerator, number.denominator))
@@ -214,5 +214,5 @@ def _square_root(kind: type[Planes], real: Callable[..., Any], x: Any, **kwargs:
 
 def _element(kind: type[Planes], name: str, x: Any) -> Any:
     """A function of module math, of an element; of plain numbers too where only the kind has it exactly."""
-    exact = isinstance(x, (Array, Size)) or name in ("exp", "log")
+    exact = isinstance(x, (ArrayBase, Size)) or name in ("exp", "log")
     return kind.offer(name)(kind.of(x)) if exact else getattr(math, name)(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Big, Fence, Node, Over, call, commas, equals, name, node, relation, total
@@ -52,7 +53,7 @@ def spread(x: Node) -> Node:
     return said("osc", x)
 
 
-def row_with_sum_one(e: Any) -> Any:
+def row_with_sum_one(e: Array) -> Any:
     """e + (1 − Σ e) / n: every row with the sum 1 is of this form, with e the row itself."""
     n = add_up(e.__array_namespace__().ones_like(e))
     return e + (1 - add_up(e)) / n
@@ -62,29 +63,29 @@ def row_with_sum_one(e: Any) -> Any:
 MATRIX = {"e": "r n", "x": "n 1"}
 
 
-def _differences(e: Any) -> Any:
+def _differences(e: Array) -> Any:
     """P_ij − P_kj, for the rows i and k."""
     p = row_with_sum_one(e)
     return p[:, None, :] - p[None, :, :]
 
 
-def _distances(e: Any) -> Any:
+def _distances(e: Array) -> Any:
     """½ ‖P_i − P_k‖₁."""
     return add_up(abs(_differences(e)))[..., 0] * HALF
 
 
-def _delta(e: Any) -> Any:
+def _delta(e: Array) -> Any:
     """δ(P)."""
     return greatest(_distances(e))
 
 
-def _apart(e: Any, x: Any) -> Any:
+def _apart(e: Array, x: Array) -> Any:
     """(Px)_i − (Px)_k."""
     y = row_with_sum_one(e) @ x
     return y - y.mT
 
 
-def _osc(x: Any) -> Any:
+def _osc(x: Array) -> Any:
     """The largest entry of each column less the smallest."""
     return greatest(x, -2) + greatest(-x, -2)
 
@@ -180,7 +181,7 @@ def _first_key(reader: Reader) -> Any:
 LAYER = {"e": "n n", "x": "n d", "eps": "1 1"}
 
 
-def _mixed(e: Any, x: Any) -> Any:
+def _mixed(e: Array, x: Array) -> Any:
     """P X."""
     return row_with_sum_one(e) @ x
 
@@ -276,19 +277,19 @@ rank_collapse = Theorem(
 CAUSAL_LAYER = {"s": "1+n 1+n", "x0": "1 d", "x": "n d", "eps": "1 1"}
 
 
-def _causal_weights(s: Any) -> Any:
+def _causal_weights(s: Array) -> Any:
     return weights(forbid(s, causal(s)))
 
 
-def _tokens(x0: Any, x: Any) -> Any:
+def _tokens(x0: Array, x: Array) -> Any:
     return x.__array_namespace__().concat([x0, x], axis=-2)
 
 
-def _rows_after(s: Any, x0: Any, x: Any) -> Any:
+def _rows_after(s: Array, x0: Array, x: Array) -> Any:
     return (_causal_weights(s) @ _tokens(x0, x))[1:]
 
 
-def _to_the_mean(s: Any, x0: Any, x: Any) -> tuple[Any, Any]:
+def _to_the_mean(s: Array, x0: Array, x: Array) -> tuple[Any, Any]:
     """The largest distance from the mean of all tokens, after a layer and before."""
     tokens = _tokens(x0, x)
     mean = tokens.mean(axis=0, keepdims=True)
@@ -296,7 +297,7 @@ def _to_the_mean(s: Any, x0: Any, x: Any) -> tuple[Any, Any]:
     return abs(after - mean).max(axis=0), _shrinking(s) * abs(tokens - mean).max(axis=0)
 
 
-def _shrinking(s: Any) -> Any:
+def _shrinking(s: Array) -> Any:
     """1 less the least weight of the first token."""
     return 1 - _causal_weights(s)[:, 0].min()
 
@@ -311,7 +312,7 @@ def _farthest(layer: Node | int) -> Node:
     return Big("max", name("i"), None, None, magnitude(_token("i", layer) - _token(1, 0)))
 
 
-def _farthest_from(x0: Any, x: Any) -> Any:
+def _farthest_from(x0: Array, x: Array) -> Any:
     """max_i |x_i − x_1|, for each column."""
     xp = x.__array_namespace__()
     return greatest(xp.concat([x - x0, x0 - x], axis=-2), -2)
@@ -321,7 +322,7 @@ _ENOUGH = {"own": ("n 1", lambda s, eps: _causal_weights(s)[1:, :1] - eps)}
 _SMALLEST_SHARE = {"eps": lambda s: _causal_weights(s)[1:, :1].min(keepdims=True)}
 
 
-def _causal_gap(s: Any, n: Any, own: Any, less: Any, more: Any) -> list[Any]:
+def _causal_gap(s: Array, n: Any, own: Any, less: Any, more: Any) -> list[Any]:
     """(1 − ε) b ∓ y with y = Σ_j P_ij (x_j − x_1), and b the largest before, the mean of ``less`` and ``more``."""
     p, b = _causal_weights(s)[1:, 1:], (less + more).sum(axis=0, keepdims=True) / (2 * n)
     return [own * b + p @ less, own * b + p @ more]
@@ -390,14 +391,14 @@ causal_collapse = Theorem(
 ROLLOUT = {"e": "n m", "f": "m l", "s": "n n"}
 
 
-def _average(s: Any) -> Any:
+def _average(s: Array) -> Any:
     """½ (I + P)."""
     xp = s.__array_namespace__()
     n = s.shape[-1]
     return (xp.astype(xp.arange(n)[:, None] == xp.arange(n)[None, :], s.dtype) + s) * HALF
 
 
-def _row_sums(e: Any, f: Any, s: Any) -> list[tuple[Any, Any]]:
+def _row_sums(e: Array, f: Array, s: Array) -> list[tuple[Any, Any]]:
     p, q = row_with_sum_one(e), row_with_sum_one(f)
     return [(add_up(x), 1) for x in (p, p @ q, _average(row_with_sum_one(s)))]
 
@@ -454,7 +455,7 @@ rollout_stochastic = Theorem(
 LAYERS = {"x": "n d", "u": "a n d", "w": "b n d", "y": "n d", "w1": "d d", "w2": "d d"}
 
 
-def _unrolled(x: Any, u: Any) -> Any:
+def _unrolled(x: Array, u: Array) -> Any:
     """x + Σ_l u_l."""
     return x + x.__array_namespace__().sum(u, axis=0)
 
@@ -507,7 +508,7 @@ UPDATES_ADDED = Fold(
         ),
     ),
 )
-def residual_unrolls(x: Any, u: Any, w: Any, y: Any, w1: Any, w2: Any) -> Any:
+def residual_unrolls(x: Array, u: Array, w: Array, y: Array, w1: Any, w2: Any) -> Any:
     first = x + x @ w1
     return [
         (_unrolled(x, u) + y, _unrolled(x, _layers(u, y[None]))),
@@ -516,7 +517,7 @@ def residual_unrolls(x: Any, u: Any, w: Any, y: Any, w1: Any, w2: Any) -> Any:
     ]
 
 
-def _second(x: Any, w1: Any, w2: Any) -> Any:
+def _second(x: Array, w1: Any, w2: Any) -> Any:
     """x₂ of two layers that are linear."""
     first = x + x @ w1
     return first + first @ w2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.gradients.attention import Gradients, backward, softmax_vjp
 from symattn.attention.notation import D_K, D_V, N_K, N_Q
 from symattn.attention.scores import scale_by_root
@@ -70,7 +71,7 @@ LETTERS = _FORWARD.also(
 )
 
 
-def _loss(q: Any, k: Any, v: Any, g: Any) -> Any:
+def _loss(q: Array, k: Array, v: Array, g: Array) -> Any:
     """⟨G, Attention(Q, K, V)⟩."""
     return (g * ATTENTION(q, k, v)).sum()
 
@@ -88,12 +89,12 @@ def _loss(q: Any, k: Any, v: Any, g: Any) -> Any:
     false=lambda s: (jacobian(soft, "s", s=s), _diagonal(soft(s)) + soft(s)[:, None] * soft(s)[None, :]),
     false_says=same(Partial(_p("i"), name("s", "j", role="score")), _p("i") * (_DELTA + _p("j"))),
 )
-def softmax_jacobian(s: Any) -> Any:
+def softmax_jacobian(s: Array) -> Any:
     right = _diagonal(soft(s)) - soft(s)[:, None] * soft(s)[None, :]
     return [(jacobian(soft, "s", s=s), right), (jacobian(lambda s: soft(s, stabilised=False), "s", s=s), right)]
 
 
-def _diagonal(p: Any) -> Any:
+def _diagonal(p: Array) -> Any:
     xp = p.__array_namespace__()
     places = xp.arange(p.shape[0])
     return xp.where(places[:, None] == places[None, :], p[:, None], 0)
@@ -112,11 +113,11 @@ def _diagonal(p: Any) -> Any:
     false=lambda s, g: (_pulled_back(s, g), soft(s) * g - (soft(s) * g).sum()),
     false_says="without the factor before the bracket in its second term",
 )
-def softmax_vjp_is(s: Any, g: Any) -> Any:
+def softmax_vjp_is(s: Array, g: Array) -> Any:
     return _pulled_back(s, g), softmax_vjp(soft(s), g)
 
 
-def _pulled_back(s: Any, g: Any) -> Any:
+def _pulled_back(s: Array, g: Array) -> Any:
     return gradient(lambda s, g: (g * soft(s)).sum(), "s", s=s, g=g)
 
 
@@ -131,15 +132,15 @@ def _pulled_back(s: Any, g: Any) -> Any:
     false=lambda s: (_cross_entropy_gradient(s), _label(s) - soft(s)),
     false_says=same(Partial(-call("log", _p("y")), name("s", "j", role="score")), name("δ", "j", "y") - _p("j")),
 )
-def cross_entropy_gradient(s: Any) -> Any:
+def cross_entropy_gradient(s: Array) -> Any:
     return _cross_entropy_gradient(s), soft(s) - _label(s)
 
 
-def _cross_entropy_gradient(s: Any) -> Any:
+def _cross_entropy_gradient(s: Array) -> Any:
     return gradient(lambda s: -s.__array_namespace__().log(soft(s)[0]), "s", s=s)
 
 
-def _label(s: Any) -> Any:
+def _label(s: Array) -> Any:
     xp = s.__array_namespace__()
     return xp.concat([0 * s[:1] + 1, 0 * s[1:]])
 
@@ -159,7 +160,7 @@ def _label(s: Any) -> Any:
     false=lambda q, g, a, b: (gradient(_loss, "v", q=q, k=a, v=b, g=g), weights(q, a) @ g),
     false_says=(*same(_of("V"), P * G), ", for ", equals(N_Q, N_K)),
 )
-def backward_dv(q: Any, k: Any, v: Any, g: Any) -> Any:
+def backward_dv(q: Array, k: Array, v: Array, g: Array) -> Any:
     return gradient(_loss, "v", q=q, k=k, v=v, g=g), _backward(q, k, v, g).v
 
 
@@ -188,7 +189,7 @@ def backward_dv(q: Any, k: Any, v: Any, g: Any) -> Any:
     ),
     false_says="without the factor of the scores; or with the row sum outside the product with the weights",
 )
-def backward_dq(q: Any, k: Any, v: Any, g: Any, q_h: Any, k_h: Any, v_h: Any, g_h: Any) -> Any:
+def backward_dq(q: Array, k: Array, v: Array, g: Array, q_h: Any, k_h: Any, v_h: Any, g_h: Any) -> Any:
     every = ((q, k, v, g), (q_h, k_h, v_h, g_h))
     return [(gradient(_loss, "q", q=q, k=k, v=v, g=g), _backward(q, k, v, g).q) for q, k, v, g in every]
 
@@ -205,7 +206,7 @@ def backward_dq(q: Any, k: Any, v: Any, g: Any, q_h: Any, k_h: Any, v_h: Any, g_
     false=lambda q, g, a, b: (gradient(_loss, "k", q=q, k=a, v=b, g=g), scale_by_root(_ds(q, a, b, g) @ q, q)),
     false_says=(*same(_of("K"), Over(node(1), Root(D_K)) * _of("S") * Q), ", for ", equals(N_Q, N_K)),
 )
-def backward_dk(q: Any, k: Any, v: Any, g: Any) -> Any:
+def backward_dk(q: Array, k: Array, v: Array, g: Array) -> Any:
     return gradient(_loss, "k", q=q, k=k, v=v, g=g), _backward(q, k, v, g).k
 
 
@@ -225,7 +226,7 @@ def backward_dk(q: Any, k: Any, v: Any, g: Any) -> Any:
     false=lambda q, k, v, g: ((weights(q, k) * (g @ v.mT)).sum(axis=-1), (g @ v.mT).sum(axis=-1)),
     false_says=same(over_keys(_p("i", "j") * _of("P", "i", "j")), over_keys(_of("P", "i", "j"))),
 )
-def flash_rowsum(q: Any, k: Any, v: Any, g: Any) -> Any:
+def flash_rowsum(q: Array, k: Array, v: Array, g: Array) -> Any:
     return (weights(q, k) * (g @ v.mT)).sum(axis=-1), (g * ATTENTION(q, k, v)).sum(axis=-1)
 
 
@@ -265,21 +266,21 @@ _LARGEST = largest("j", _p("i", "j"))
 _SPREAD = largest("j", _of("P", "i", "j")) - smallest("j", _of("P", "i", "j"))
 
 
-def _ds_of(s: Any, g: Any) -> Any:
+def _ds_of(s: Array, g: Array) -> Any:
     """dS, from the scores and dP."""
     return softmax_vjp(weights_of(s), g)
 
 
-def _total_change(s: Any, g: Any) -> Any:
+def _total_change(s: Array, g: Array) -> Any:
     """Σ_j |dS_j|."""
     return add_up(abs(_ds_of(s, g)))
 
 
-def _spread_of(g: Any) -> Any:
+def _spread_of(g: Array) -> Any:
     return greatest(g, -1) + greatest(-g, -1)
 
 
-def _saturation_gap(s: Any, m: Any, over: Any, under: Any, up: Any, down: Any) -> Any:
+def _saturation_gap(s: Array, m: Array, over: Any, under: Any, up: Any, down: Any) -> Any:
     """p_k Σ_j p_j F(e_k; k, j) + Σ_j p_j Σ_l p_l F(e_j; j, l) + (1 − p_k)² R, j being any key but k.
 
     F(e; j, l) = R − e (g_j − g_l) = ((1 + e) (R − g_j + g_l) + (1 − e) (R + g_j − g_l)) / 2 for R = high − low.
@@ -296,7 +297,8 @@ def _saturation_gap(s: Any, m: Any, over: Any, under: Any, up: Any, down: Any) -
 def _with_a_square(p: Any, g: Any) -> Any:
     left = 1 - p.max(axis=-1, keepdims=True)
     spread = g.max(axis=-1, keepdims=True) - g.min(axis=-1, keepdims=True)
-    return abs(softmax_vjp(p, g)).sum(axis=-1, keepdims=True), 2 * left * left * spread
+    pulled: Any = abs(softmax_vjp(p, g))
+    return pulled.sum(axis=-1, keepdims=True), 2 * left * left * spread
 
 
 score_gradient_saturates = Theorem(
@@ -326,15 +328,15 @@ score_gradient_saturates = Theorem(
 )
 
 
-def _backward(q: Any, k: Any, v: Any, g: Any) -> Gradients:
+def _backward(q: Array, k: Array, v: Array, g: Array) -> Gradients:
     return backward(q, k, v, weights(q, k), g)
 
 
-def _ds(q: Any, k: Any, v: Any, g: Any) -> Any:
+def _ds(q: Array, k: Array, v: Array, g: Array) -> Any:
     return softmax_vjp(weights(q, k), g @ v.mT)
 
 
-def _rowsum_outside(q: Any, k: Any, v: Any, g: Any) -> Any:
+def _rowsum_outside(q: Array, k: Array, v: Array, g: Array) -> Any:
     changed = weights(q, k) * (g @ v.mT)
     return changed - changed.sum(axis=-1, keepdims=True)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.gradients import rows, scores
 from symattn.attention.gradients.attention import Gradients, backward, shared_gradient
 from symattn.attention.gradients.scores import project_gradients, unit_gradient
@@ -136,7 +137,7 @@ def _sunk(s: Any, b: Any, g: Any) -> Any:
     ),
     false_says=same(_of("b", "i"), name("w", "i") * _D),
 )
-def backward_sink(s: Any, b: Any, g: Any) -> Any:
+def backward_sink(s: Array, b: Array, g: Array) -> Any:
     ds, db = rows.sink_gradients(sink_weights(s, b), g)
     return [(gradient(_sunk, "s", s=s, b=b, g=g), ds), (gradient(_sunk, "b", s=s, b=b, g=g), db)]
 
@@ -152,7 +153,7 @@ def backward_sink(s: Any, b: Any, g: Any) -> Any:
     false=lambda s, g: (gradient(_of_sigmoid, "s", s=s, g=g), sigmoid_weights(s, 0) * g),
     false_says=same(_of("S", "i", "j"), name("a", "i", "j") * name("da", "i", "j")),
 )
-def backward_sigmoid(s: Any, g: Any) -> Any:
+def backward_sigmoid(s: Array, g: Array) -> Any:
     return gradient(_of_sigmoid, "s", s=s, g=g), rows.sigmoid_gradient(sigmoid(s), g)
 
 
@@ -176,7 +177,7 @@ def _of_sigmoid(s: Any, g: Any) -> Any:
     false=lambda s, g: (gradient(_summed, "s", s=s, g=g), soft(s) * (g - soft(s) * g)),
     false_says=same(Partial(name("L", "i"), name("s", "i", "j", role="score")), _p("i", "j") * (1 - _p("i", "j"))),
 )
-def log_sum_exp_gradient(s: Any, g: Any) -> Any:
+def log_sum_exp_gradient(s: Array, g: Array) -> Any:
     lse = log_sum_exp(s, masked=False)
     return [
         (gradient(_summed, "s", s=s, g=g), g * soft(s)),
@@ -208,7 +209,7 @@ def _capped(s: Any, g: Any) -> Any:
     false=lambda s, g: (gradient(_capped, "s", s=s, g=g), g * (1 - softcap(s, CAP) * softcap(s, CAP))),
     false_says=same(_of("S", "i", "j"), _of("Y", "i", "j") * (1 - Power(_Y, node(2)))),
 )
-def backward_softcap(s: Any, g: Any) -> Any:
+def backward_softcap(s: Array, g: Array) -> Any:
     return gradient(_capped, "s", s=s, g=g), scores.softcap_gradient(softcap(s, CAP), CAP, g)
 
 
@@ -216,7 +217,7 @@ def _loss_of(function: Any) -> Any:
     return lambda g, **given: (g * function(**given)).sum()
 
 
-def _pairs(function: Any, found: tuple[Any, ...], g: Any, **given: Any) -> list[tuple[Any, Any]]:
+def _pairs(function: Any, found: tuple[Any, ...], g: Array, **given: Any) -> list[tuple[Any, Any]]:
     """The gradients of ⟨G, f⟩ by every array, each with what it is said to be."""
     loss = _loss_of(function)
     return [(gradient(loss, n, g=g, **given), d) for n, d in zip(given, found, strict=True)]
@@ -241,7 +242,7 @@ def _pairs(function: Any, found: tuple[Any, ...], g: Any, **given: Any) -> list[
     false=lambda q, k, w, g: (gradient(_loss_of(general_scores), "q", q=q, k=k, w=w, g=g), g @ k @ w.mT @ w @ w.mT),
     false_says=same(_of("Q"), _of("S") * K * t(_W) * _W * t(_W)),
 )
-def backward_general_scores(q: Any, k: Any, w: Any, g: Any) -> Any:
+def backward_general_scores(q: Array, k: Array, w: Array, g: Array) -> Any:
     return _pairs(general_scores, scores.general_gradients(q, k, w, g), g, q=q, k=k, w=w)
 
 
@@ -275,7 +276,7 @@ def backward_general_scores(q: Any, k: Any, w: Any, g: Any) -> Any:
     ),
     false_says=("dQ without the slope of tanh",),
 )
-def backward_additive_scores(q: Any, k: Any, w: Any, u: Any, v: Any, g: Any) -> Any:
+def backward_additive_scores(q: Array, k: Array, w: Array, u: Array, v: Array, g: Array) -> Any:
     return _pairs(additive_scores, scores.additive_gradients(q, k, w, u, v, g), g, q=q, k=k, w=w, u=u, v=v)
 
 
@@ -302,17 +303,17 @@ def backward_additive_scores(q: Any, k: Any, w: Any, u: Any, v: Any, g: Any) -> 
     false=lambda q, k, g: (gradient(_loss_of(distance_scores), "q", q=q, k=k, g=g), g @ k),
     false_says=same(_of("Q"), _of("S") * K),
 )
-def backward_distance_scores(q: Any, k: Any, g: Any) -> Any:
+def backward_distance_scores(q: Array, k: Array, g: Array) -> Any:
     return _pairs(distance_scores, scores.distance_gradients(q, k, g), g, q=q, k=k)
 
 
 # -- queries and keys --------------------------------------------------------------------------------------------------
-def _across(x: Any, g: Any) -> Any:
+def _across(x: Array, g: Array) -> Any:
     """(g − u (u·g)) / ‖x‖ with u = x / ‖x‖."""
     return unit_gradient(x, g)
 
 
-def _times_root(x: Any) -> Any:
+def _times_root(x: Array) -> Any:
     xp = x.__array_namespace__()
     return x * xp.sqrt(xp.asarray(x.shape[-1]))
 
@@ -351,7 +352,7 @@ _SIDE = Over(G - _U * (t(_U) * G), norm(X))
     ),
     false_says=("without the last Π; without the root",),
 )
-def backward_norms(x: Any, g: Any, q: Any, k: Any, s: Any) -> Any:
+def backward_norms(x: Array, g: Array, q: Array, k: Array, s: Array) -> Any:
     cosines = _pairs(cosine_scores, scores.cosine_gradients(q, k, s), s, q=q, k=k)
     return [
         (gradient(_loss_of(rms_norm), "x", x=x, g=g), _times_root(_across(x, g))),
@@ -384,7 +385,7 @@ TURNS = {"cos": "n f", "sin": "n f"}
         defined={"ℓ": Definition((), Product((name("R", "p") * name("x", "p"), name("g", "p")), "·"))},
     ),
 )
-def backward_rotary(x: Any, g: Any, y: Any, w: Any, cos: Any, sin: Any) -> Any:
+def backward_rotary(x: Array, g: Array, y: Array, w: Array, cos: Array, sin: Array) -> Any:
     return [
         (gradient(_loss_of(turn), "x", x=a, cos=cos, sin=sin, g=b), turn(b, cos, -sin))
         for turn, a, b in ((rotate_interleaved, x, g), (rotate_half, y, w))
@@ -414,21 +415,21 @@ def backward_rotary(x: Any, g: Any, y: Any, w: Any, cos: Any, sin: Any) -> Any:
     false=lambda x, w, b, g: (gradient(_loss_of(project), "w", x=x, w=w, b=b, g=g), x.mT @ (x @ w)),
     false_says=same(_of("W"), t(X) * X * _W),
 )
-def backward_projection(x: Any, w: Any, b: Any, g: Any) -> Any:
+def backward_projection(x: Array, w: Array, b: Array, g: Array) -> Any:
     return _pairs(project, project_gradients(x, w, g), g, x=x, w=w, b=b)
 
 
 # -- whole passes ------------------------------------------------------------------------------------------------------
-def _grouped(q: Any, k: Any, v: Any, g: Any) -> Any:
+def _grouped(q: Array, k: Array, v: Array, g: Array) -> Any:
     return (g * ATTENTION(q, *_shared(q, k, v))).sum()
 
 
-def _shared(q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+def _shared(q: Array, k: Array, v: Array) -> tuple[Any, Any]:
     times = q.shape[0] // k.shape[0]
     return repeat_heads(k, times), repeat_heads(v, times)
 
 
-def _back(q: Any, k: Any, v: Any, g: Any, spec: Attention = ATTENTION) -> Gradients:
+def _back(q: Array, k: Array, v: Array, g: Array, spec: Attention = ATTENTION) -> Gradients:
     return backward(q, k, v, spec.trace(q, k, v)["weights"], g)
 
 
@@ -474,13 +475,13 @@ GROUPED = {"q": "h*r n_q d_k", "k": "h n_k d_k", "v": "h n_k d_v", "g": "h*r n_q
         loss="ℓ",
     ),
 )
-def backward_shared_heads(q: Any, k: Any, v: Any, g: Any) -> Any:
+def backward_shared_heads(q: Array, k: Array, v: Array, g: Array) -> Any:
     times, found = q.shape[0] // k.shape[0], _back(q, *_shared(q, k, v), g)
     wanted = {"q": found.q, "k": shared_gradient(found.k, times), "v": shared_gradient(found.v, times)}
     return [(gradient(_grouped, n, q=q, k=k, v=v, g=g), wanted[n]) for n in wanted]
 
 
-def _causal_loss(q: Any, k: Any, v: Any, g: Any) -> Any:
+def _causal_loss(q: Array, k: Array, v: Array, g: Array) -> Any:
     return (g * CAUSAL(q, k, v)).sum()
 
 
@@ -516,12 +517,12 @@ def _causal_loss(q: Any, k: Any, v: Any, g: Any) -> Any:
     false=lambda q, k, v, g: (gradient(_causal_loss, "k", q=q, k=k, v=v, g=g), _back(q, k, v, g).k),
     false_says=("the same with the weights that have no mask",),
 )
-def backward_causal(q: Any, k: Any, v: Any, g: Any) -> Any:
+def backward_causal(q: Array, k: Array, v: Array, g: Array) -> Any:
     found = _back(q, k, v, g, CAUSAL)
     return [(gradient(_causal_loss, n, q=q, k=k, v=v, g=g), getattr(found, n)) for n in "qkv"]
 
 
-def _biased_loss(q: Any, k: Any, v: Any, bias: Any, g: Any) -> Any:
+def _biased_loss(q: Array, k: Array, v: Array, bias: Array, g: Array) -> Any:
     return (g * BIASED(q, k, v, bias=bias)).sum()
 
 
@@ -546,14 +547,14 @@ def _biased_loss(q: Any, k: Any, v: Any, bias: Any, g: Any) -> Any:
     ),
     false_says=("the gradient by the scores without the bias",),
 )
-def backward_bias(q: Any, k: Any, v: Any, g: Any, bias: Any, row: Any) -> Any:
+def backward_bias(q: Array, k: Array, v: Array, g: Array, bias: Array, row: Any) -> Any:
     return [
         (gradient(_biased_loss, "bias", q=q, k=k, v=v, bias=b, g=g), scores.summed_like(_ds(q, k, v, b, g), b))
         for b in (bias, row)
     ]
 
 
-def _ds(q: Any, k: Any, v: Any, bias: Any, g: Any) -> Any:
+def _ds(q: Array, k: Array, v: Array, bias: Array, g: Array) -> Any:
     return rows.softmax_gradient(BIASED.trace(q, k, v, bias=bias)["weights"], g @ v.mT)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.groups import grouped_attention, repeat_heads, tile_heads
 from symattn.attention.notation import D_K, H
 from symattn.attention.positions.angles import rotate_half
@@ -91,7 +92,7 @@ def _sum(x: Any) -> Any:
         ),
     ),
 )
-def heads_concat_is_sum(x: Any, w: Any, y: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, b_q: Any) -> Any:
+def heads_concat_is_sum(x: Array, w: Array, y: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_q: Any) -> Any:
     two = x.__array_namespace__().reshape(w_o, (2, w_o.shape[0] // 2, w_o.shape[1]))
     q, k, v = _columns(y @ w_q + b_q), _columns(y @ w_k), _columns(y @ w_v)
     layer = {"x": y, "w_q": w_q, "w_k": w_k, "w_v": w_v, "b_q": b_q}
@@ -102,14 +103,14 @@ def heads_concat_is_sum(x: Any, w: Any, y: Any, w_q: Any, w_k: Any, w_v: Any, w_
     ]
 
 
-def _columns(x: Any) -> Any:
+def _columns(x: Array) -> Any:
     """The columns of two heads, as a stack."""
     xp, n = x.__array_namespace__(), x.shape[0]
     each = xp.reshape(x, (n, 2, x.shape[1] // 2))
     return xp.stack([each[:, 0], each[:, 1]], axis=0)
 
 
-def _blocks(x: Any, w: Any) -> Any:
+def _blocks(x: Array, w: Array) -> Any:
     """W_O as one block of rows for each head."""
     return x.__array_namespace__().reshape(w, (x.shape[0], x.shape[-1], w.shape[-1]))
 
@@ -136,11 +137,11 @@ def _blocks(x: Any, w: Any) -> Any:
     ),
     false_says=("the same with ", W_O, " as it was"),
 )
-def head_permutation(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, pi: Any) -> Any:
+def head_permutation(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, pi: Any) -> Any:
     return _multi_head(x, w_q[pi], w_k[pi], w_v[pi], w_o[pi]), _multi_head(x, w_q, w_k, w_v, w_o)
 
 
-def _multi_head(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any) -> Any:
+def _multi_head(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Any:
     """Σ_t Attention(X W_Q, X W_K, X W_V) W_O, each with block t."""
     return _sum(ATTENTION(x @ w_q, x @ w_k, x @ w_v) @ w_o)
 
@@ -173,7 +174,7 @@ GROUPED = Glossary(
     false=lambda q, k, v, r: (ATTENTION(q, tile_heads(k, r), tile_heads(v, r)), grouped_attention(ATTENTION, q, k, v)),
     false_says="query head t reads head t mod g (the heads of keys and values tiled)",
 )
-def gqa_is_mha(q: Any, k: Any, v: Any, r: Any) -> Any:
+def gqa_is_mha(q: Array, k: Array, v: Array, r: Array) -> Any:
     return grouped_attention(ATTENTION, q, k, v), textbook(q, repeat_heads(k, r), repeat_heads(v, r))
 
 
@@ -196,13 +197,13 @@ def gqa_is_mha(q: Any, k: Any, v: Any, r: Any) -> Any:
     ),
     false_says="they agree without the permutation",
 )
-def gqa_tile_is_a_relabelling(q: Any, k: Any, v: Any, w: Any, g: Any, r: Any) -> Any:
+def gqa_tile_is_a_relabelling(q: Array, k: Array, v: Array, w: Array, g: Array, r: Array) -> Any:
     tiled = ATTENTION(_relabelled(q, g, r), tile_heads(k, r), tile_heads(v, r))
     repeated, stated = (f(q, repeat_heads(k, r), repeat_heads(v, r)) for f in (ATTENTION, textbook))
     return [(tiled, _relabelled(stated, g, r)), (_sum(tiled @ _relabelled(w, g, r)), _sum(repeated @ w))]
 
 
-def _relabelled(x: Any, g: Any, r: Any) -> Any:
+def _relabelled(x: Array, g: Array, r: Array) -> Any:
     """Head a r + b becomes head b g + a."""
     xp = x.__array_namespace__()
     apart = xp.reshape(x, (g, r, *x.shape[1:]))
@@ -234,7 +235,7 @@ def _relabelled(x: Any, g: Any, r: Any) -> Any:
     ),
     false_says=("multi-query attention is attention in one head of width ", D_K * H),
 )
-def mqa_is_gqa_one(q: Any, k: Any, v: Any, keys: Any, values: Any) -> Any:
+def mqa_is_gqa_one(q: Array, k: Array, v: Array, keys: Array, values: Array) -> Any:
     return [
         (grouped_attention(ATTENTION, q, k, v), textbook(q, k[0], v[0])),
         (grouped_attention(ATTENTION, q, keys, values), textbook(q, keys, values)),
@@ -265,7 +266,7 @@ def mqa_is_gqa_one(q: Any, k: Any, v: Any, keys: Any, values: Any) -> Any:
         ),
     ),
 )
-def equal_patterns_merge(p: Any, x: Any, w_v: Any, w_o: Any) -> Any:
+def equal_patterns_merge(p: Array, x: Array, w_v: Array, w_o: Array) -> Any:
     return _sum(p @ x @ w_v @ w_o), p @ x @ _sum(w_v @ w_o)
 
 
@@ -297,7 +298,7 @@ _C, _U_K, _U_V = name("C"), name("U", "K", role="key"), name("U", "V", role="val
         ", with the factor of the latent width; or with rotary positions applied to the keys in between",
     ),
 )
-def mla_absorb(q: Any, c: Any, u_k: Any, u_v: Any) -> Any:
+def mla_absorb(q: Array, c: Array, u_k: Any, u_v: Any) -> Any:
     return ATTENTION(q, c @ u_k, c @ u_v), soft(scale_by_root(dot_scores(q @ u_k.mT, c), q)) @ c @ u_v
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.masks import forbid
 from symattn.attention.notation import D_K, N_K, SYMBOLS
 from symattn.attention.scores import dot_scores, scale_by_root
@@ -157,7 +158,7 @@ def rows(*arrays: Any) -> Any:
     return arrays[0].__array_namespace__().concat(list(arrays), axis=-2)
 
 
-def textbook(q: Any, k: Any, v: Any, allowed: Any = None) -> Any:
+def textbook(q: Array, k: Array, v: Array, allowed: Array | None = None) -> Any:
     """Σ_j e^{s_ij} v_j / Σ_j e^{s_ij} over the allowed keys, with S = Q Kᵀ / √d_k: no maximum is subtracted.
 
     A statement about how arrays are laid out compares attention with this, so that its sides are written apart.
@@ -166,7 +167,7 @@ def textbook(q: Any, k: Any, v: Any, allowed: Any = None) -> Any:
     return soft(s if allowed is None else forbid(s, allowed), stabilised=False) @ v
 
 
-def weights(q: Any, k: Any) -> Any:
+def weights(q: Array, k: Array) -> Any:
     """softmax(Q Kᵀ / √d_k), as an array."""
     return ATTENTION.trace(q, k, k)["weights"]
 

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import permutations
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.linear.plain import (
     causal_linear_attention,
     causal_products,
@@ -81,7 +82,7 @@ def t(x: Node) -> Node:
     false=lambda q, k, v: (soft(dot_scores(q, k)) @ v, linear_attention(exp(q), exp(k), v)),
     false_says="softmax attention reassociates, with the features e^q and e^k",
 )
-def linear_reassociation(q: Any, k: Any, v: Any) -> Any:
+def linear_reassociation(q: Array, k: Array, v: Array) -> Any:
     scores = dot_scores(q, k)
     return (scores @ v) / add_up(scores), linear_attention(q, k, v)
 
@@ -92,12 +93,12 @@ CACHE = {
 }
 
 
-def _last(q: Any, k: Any, v: Any, p: Any) -> tuple[Any, Any]:
+def _last(q: Array, k: Array, v: Array, p: Array) -> tuple[Any, Any]:
     """The state of the first p tokens, taken one step further."""
     return linear_step(linear_state(k[:p], v[:p]), q[p:], k[p:], v[p:])
 
 
-def _forgetful(q: Any, k: Any, v: Any, p: Any) -> Any:
+def _forgetful(q: Array, k: Array, v: Array, p: Array) -> Any:
     """The output with z of the last token alone."""
     state = linear_state(k[:p], v[:p])[0] + k[p:].mT @ v[p:]
     return (q[p:] @ state) / (q[p:] @ k[p:].mT)
@@ -166,7 +167,7 @@ STATES_ADDED = Fold(
     false_says="z is not accumulated",
 )
 def linear_recurrence(
-    q: Any, k: Any, v: Any, q_b: Any, k_b: Any, v_b: Any, q_1: Any, k_1: Any, v_1: Any, p: Any
+    q: Array, k: Array, v: Array, q_b: Any, k_b: Any, v_b: Any, q_1: Any, k_1: Any, v_1: Any, p: Array
 ) -> Any:
     (state, sums), output = _last(q, k, v, p)
     whole, other = linear_state(k, v), linear_state(k_b, v_b)
@@ -225,7 +226,7 @@ MEMORY = {"s": "f d_v", "k": "1 f", "v": "1 d_v", "beta": ""}
     false=lambda s, k, v: (k @ delta_step(s, k, v, 1), v),
     false_says=(equals(KEY * NEW_STATE, VALUE), " for keys of any length"),
 )
-def delta_rule(s: Any, k: Any, v: Any, beta: Any) -> Any:
+def delta_rule(s: Array, k: Array, v: Array, beta: Any) -> Any:
     return [
         (delta_step(s, k, v, beta), s - beta * (k.mT @ (k @ s)) + beta * (k.mT @ v)),
         (k @ delta_step(s, k, v, 1), k @ s + squares(k) * (v - k @ s)),
@@ -238,12 +239,12 @@ OMEGA = name("w")
 EXPECTED = name("E")
 
 
-def _mean_exponential(x: Any) -> Any:
+def _mean_exponential(x: Array) -> Any:
     """E e^{w·x} = e^{‖x‖²/2} for w ∼ N(0, I)."""
     return exp(squares(x) * HALF)
 
 
-def _norm_factor(x: Any) -> Any:
+def _norm_factor(x: Array) -> Any:
     return exp(-squares(x) * HALF)
 
 
@@ -283,24 +284,24 @@ def feature(x: Node) -> Node:
         power_of_e(DOT),
     ),
 )
-def performer(q: Any, k: Any) -> Any:
+def performer(q: Array, k: Array) -> Any:
     return _mean_exponential(q + k) * _norm_factor(q) * _norm_factor(k), exp(add_up(q * k))
 
 
 POWERS = {"q": "d", "k": "d", "a": "e", "b": "e"}
 
 
-def _tensor(x: Any, y: Any) -> Any:
+def _tensor(x: Array, y: Array) -> Any:
     """x ⊗ y as one row."""
     xp = x.__array_namespace__()
     return xp.reshape(x[:, None] * y[None, :], (x.shape[0] * y.shape[0],))
 
 
-def _dot(x: Any, y: Any) -> Any:
+def _dot(x: Array, y: Array) -> Any:
     return x.__array_namespace__().sum(x * y)
 
 
-def _truncated(x: Any, order: int) -> Any:
+def _truncated(x: Array, order: int) -> Any:
     """Σ_{r ≤ order} x^r / r!."""
     result, term = 0 * x + 1, 0 * x + 1
     for r in range(1, order + 1):
@@ -309,18 +310,18 @@ def _truncated(x: Any, order: int) -> Any:
     return result
 
 
-def _falling(x: Any, order: int) -> Any:
+def _falling(x: Array, order: int) -> Any:
     """Σ over all entries of e^{−x} Σ_{r ≤ order} x^r / r!."""
     return x.__array_namespace__().sum(exp(-x) * _truncated(x, order))
 
 
-def _slopes(x: Any, s: Any, term: Any, next: Any) -> list[tuple[Any, Any]]:
+def _slopes(x: Array, s: Array, term: Any, next: Any) -> list[tuple[Any, Any]]:
     """The derivative of e^{−x} s is −e^{−x} x^R / R!; a next term y, with y' = x^R / R!, makes of it −e^{−x} y."""
     orders = [(gradient(partial(_falling, order=r), "x", x=x), -exp(-x) * _term(x, r)) for r in range(5)]
     return [*orders, (-exp(s) * term + exp(s) * (term - next), -exp(s) * next)]
 
 
-def _term(x: Any, order: int) -> Any:
+def _term(x: Array, order: int) -> Any:
     """x^order / order!."""
     return _truncated(x, order) - (_truncated(x, order - 1) if order else 0 * x)
 

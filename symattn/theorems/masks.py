@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.masks import forbid, window
 from symattn.attention.norms import layer_norm
 from symattn.attention.scores import dot_scores, scale_by_root
@@ -66,7 +67,7 @@ VASWANI = "Vaswani et al., Attention Is All You Need (2017)"
 _BIAS, _ALLOWED = name("B"), name("A", "i")
 
 
-def _scores(q: Any, k: Any) -> Any:
+def _scores(q: Array, k: Array) -> Any:
     return scale_by_root(dot_scores(q, k), q)
 
 
@@ -125,7 +126,7 @@ def mask_is_restriction(
     ]
 
 
-def _seeing(count: Any, q: Any, k: Any, v: Any) -> Any:
+def _seeing(count: Any, q: Array, k: Array, v: Array) -> Any:
     """Attention in which the first ``count`` keys alone are allowed."""
     xp = q.__array_namespace__()
     keep = xp.arange(k.shape[0]) < count
@@ -133,7 +134,7 @@ def _seeing(count: Any, q: Any, k: Any, v: Any) -> Any:
 
 
 def _surrounded(
-    x: Any, before: Any, y: Any, after: Any, heads: tuple[int, ...], added: bool = False, **weights: Any
+    x: Array, before: Any, y: Array, after: Any, heads: tuple[int, ...], added: bool = False, **weights: Any
 ) -> Any:
     """Heads with one padding, which forbids the tokens ``before``, and with masks, which forbid those ``after``.
 
@@ -148,7 +149,7 @@ def _surrounded(
     return BOTH(x=x, y=every, mask=allowed, keep=keep, **weights)
 
 
-def _zeroed(p: Any, k: Any) -> Any:
+def _zeroed(p: Array, k: Array) -> Any:
     n = k.shape[0]
     return p.__array_namespace__().concat([p[:, :n], 0 * p[:, n:]], axis=-1)
 
@@ -174,7 +175,7 @@ def _zeroed(p: Any, k: Any) -> Any:
     ),
     false_says="with one bias on every key the row is zero; or it is the mean of the values",
 )
-def fully_masked_row(q: Any, k: Any, v: Any, b: Any) -> Any:
+def fully_masked_row(q: Array, k: Array, v: Array, b: Array) -> Any:
     xp = q.__array_namespace__()
     none_allowed = forbid(_scores(q, k), xp.arange(1) < 0)
     e = xp.exp(none_allowed)
@@ -182,7 +183,7 @@ def fully_masked_row(q: Any, k: Any, v: Any, b: Any) -> Any:
     return [(xp.sum(e, axis=-1), nought), (e @ v, nought), (_biased(q, k, v, b), ATTENTION(q, k, v))]
 
 
-def _biased(q: Any, k: Any, v: Any, b: Any) -> Any:
+def _biased(q: Array, k: Array, v: Array, b: Array) -> Any:
     return soft(_scores(q, k) - b) @ v
 
 
@@ -191,7 +192,7 @@ _IN_M, _OUT_OF_M = relation("j", "∈", M), relation("j", "∉", M)
 _S_J = name("s", "j", role="score")
 
 
-def _leak(s: Any, t: Any, b: Any) -> Any:
+def _leak(s: Array, t: Array, b: Array) -> Any:
     """The weight of the scores t, which are masked by −B, beside the scores s."""
     xp = s.__array_namespace__()
     return add_up(soft(xp.concat([s, t - b], axis=-1))[:, s.shape[-1] :])
@@ -202,7 +203,7 @@ def _most(out: Any, t: Any, b: Any) -> Any:
     return (0 * t + 1).sum(axis=-1, keepdims=True) * exp(greatest(t, -1) - out - b)
 
 
-def _leak_gap(s: Any, t: Any, b: Any, room: Any, n: Any) -> Any:
+def _leak_gap(s: Array, t: Array, b: Array, room: Any, n: Any) -> Any:
     """(m e^{max t − s_j − B} R_j + e^{−B} Σ_l (e^{max t} − e^{t_l})) / Z, where Z = e^{s_j} + R_j."""
     masked = add_up(exp(t - b))
     rest = masked + add_up(others(n, s) * exp(s)[..., None, :])[..., 0]
@@ -222,7 +223,7 @@ _LEAK = OfTheLargest(
 )
 
 
-def _with_bias(s: Any, b: Any, m: Any) -> Any:
+def _with_bias(s: Array, b: Array, m: Array) -> Any:
     """The scores s, the first m of them less b."""
     return s.__array_namespace__().concat([s[:m] - b, s[m:]], axis=-1)
 
@@ -290,12 +291,22 @@ finite_mask_leaks = Theorem(
     top=2,
 )
 def causal_no_leak(
-    q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any, x: Any, x1: Any, w_q: Any, w_k: Any, w_v: Any
+    q: Array,
+    k: Array,
+    v: Array,
+    q1: Array,
+    k1: Array,
+    v1: Array,
+    x: Array,
+    x1: Array,
+    w_q: Array,
+    w_k: Array,
+    w_v: Array,
 ) -> Any:
-    def early(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
+    def early(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Any:
         return _prefix(CAUSAL(rows(q, q1), rows(k, k1), rows(v, v1)), q)
 
-    def early_rows(x: Any, x1: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
+    def early_rows(x: Array, x1: Array, w_q: Array, w_k: Array, w_v: Array) -> Any:
         return _prefix(CAUSAL(x=rows(x, x1), w_q=w_q, w_k=w_k, w_v=w_v), x)
 
     slopes = [jacobian(early, by, q=q, k=k, v=v, q1=q1, k1=k1, v1=v1) for by in ("q1", "k1", "v1")]
@@ -303,17 +314,17 @@ def causal_no_leak(
     return [(slope, 0 * slope) for slope in slopes]
 
 
-def _prefix(x: Any, of: Any) -> Any:
+def _prefix(x: Array, of: Any) -> Any:
     return x[: of.shape[0]]
 
 
-def _over_tokens(x: Any) -> Any:
+def _over_tokens(x: Array) -> Any:
     """Causal self-attention of tokens that are normalised along the sequence."""
     y = layer_norm(x.mT).mT
     return CAUSAL(y, y, y)
 
 
-def _one_too_far(x: Any) -> Any:
+def _one_too_far(x: Array) -> Any:
     xp = x.__array_namespace__()
     i = xp.arange(x.shape[0])
     return soft(forbid(_scores(x, x), i[None, :] <= i[:, None] + 1)) @ x
@@ -346,17 +357,17 @@ def _one_too_far(x: Any) -> Any:
     false=lambda k0, v0, k, v, q0, q: (_first(q0, k0, v0, q, k, v), rows(v0, v).mean(axis=0, keepdims=True)),
     false_says=same(row("o", 1), Over(node(1), name("n")) * total(name("j"), 1, name("n"), row("v", "j"))),
 )
-def causal_first_row(q0: Any, k0: Any, v0: Any, q: Any, k: Any, v: Any) -> Any:
+def causal_first_row(q0: Array, k0: Array, v0: Array, q: Array, k: Array, v: Array) -> Any:
     p = CAUSAL.trace(rows(q0, q), rows(k0, k), rows(v0, v))["weights"][:1, :1]
     slope = jacobian(_every, "q0", q0=q0, k0=k0, v0=v0, q=q, k=k, v=v)
     return [(_first(q0, k0, v0, q, k, v), v0), (p, 0 * p + 1), (slope, 0 * slope)]
 
 
-def _every(q0: Any, k0: Any, v0: Any, q: Any, k: Any, v: Any) -> Any:
+def _every(q0: Array, k0: Array, v0: Array, q: Array, k: Array, v: Array) -> Any:
     return CAUSAL(rows(q0, q), rows(k0, k), rows(v0, v))
 
 
-def _first(q0: Any, k0: Any, v0: Any, q: Any, k: Any, v: Any) -> Any:
+def _first(q0: Array, k0: Array, v0: Array, q: Array, k: Array, v: Array) -> Any:
     return _every(q0, k0, v0, q, k, v)[:1]
 
 
@@ -367,13 +378,13 @@ _TOKENS = "f+r+1+l"
 _WINDOW_ARRAYS = {"q": f"{_TOKENS} d_k", "k": f"{_TOKENS} d_k", "v": f"{_TOKENS} d_v"}
 
 
-def _in_window(q: Any, k: Any, width: Any) -> Any:
+def _in_window(q: Array, k: Array, width: Any) -> Any:
     """The weights of all tokens for each, in causal attention with a window."""
     s = _scores(q, k)
     return soft(forbid(s, window(s, width)))
 
 
-def _one_token(q: Any, k: Any, v: Any, f: Any, r: Any) -> Any:
+def _one_token(q: Array, k: Array, v: Array, f: Array, r: Array) -> Any:
     """The row of token f + r, with the window r + 1 and with the window 1, and the same from the window alone.
 
     With queries 0 all keys in the window have the weight 1/(r + 1).
@@ -387,13 +398,13 @@ def _one_token(q: Any, k: Any, v: Any, f: Any, r: Any) -> Any:
     ]
 
 
-def _one_token_more(q: Any, k: Any, v: Any, f: Any, r: Any) -> Any:
+def _one_token_more(q: Array, k: Array, v: Array, f: Array, r: Array) -> Any:
     """As if a window of r counted r tokens besides the token itself."""
     here, near = slice(f + r, f + r + 1), slice(f, f + r + 1)
     return (_in_window(q, k, r) @ v)[here], ATTENTION(q[here], k[near], v[near])
 
 
-def _weights_in_window(q: Any, k: Any, f: Any, r: Any) -> Any:
+def _weights_in_window(q: Array, k: Array, f: Array, r: Array) -> Any:
     return _in_window(q, k, r + 1)[f + r : f + r + 1, f : f + r + 1]
 
 
@@ -460,10 +471,10 @@ def _with_mask(x: Node, m: Node) -> Node:
     ),
     false_says=same(_with_mask(PI * X, M), PI * _with_mask(X, M)),
 )
-def mask_transport(x: Any, m: Any, w_q: Any, w_k: Any, w_v: Any, pi: Any) -> Any:
+def mask_transport(x: Array, m: Array, w_q: Array, w_k: Array, w_v: Array, pi: Any) -> Any:
     moved = m[pi][:, pi]
 
-    def multiplied(x: Any, m: Any) -> Any:
+    def multiplied(x: Array, m: Array) -> Any:
         e = x.__array_namespace__().exp(_scores(x @ w_q, x @ w_k))
         return normalise(e * m) @ (x @ w_v)
 

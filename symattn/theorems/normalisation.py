@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.norms import centre, layer_norm, rms_norm
 from symattn.attention.notation import D_MODEL
 from symattn.document.notation import Fence, Node, Product, Root, Transposed, call, equals, name, relation, total
@@ -60,7 +61,7 @@ def _count(like: Any) -> Any:
     return add_up(0 * like + 1)
 
 
-def _root(x: Any) -> Any:
+def _root(x: Array) -> Any:
     return x.__array_namespace__().sqrt(x)
 
 
@@ -85,7 +86,7 @@ def _root(x: Any) -> Any:
     false=lambda x: (squares(layer_norm(x)), _count(x) - 1),
     false_says=(equals(norm(ln(X_)), Root(D_MODEL - 1)), ", as of the unbiased variance"),
 )
-def layernorm_projection(x: Any) -> Any:
+def layernorm_projection(x: Array) -> Any:
     return [
         (layer_norm(x), _root(_count(x)) * centre(x) / _root(squares(centre(x)))),
         (add_up(layer_norm(x)), 0),
@@ -96,7 +97,7 @@ def layernorm_projection(x: Any) -> Any:
 AFFINE = {"x": "n d", "a": "n 1", "b": "n 1", "eps": ""}
 
 
-def _affine(x: Any, a: Any, b: Any) -> list[tuple[Any, Any]]:
+def _affine(x: Array, a: Array, b: Array) -> list[tuple[Any, Any]]:
     """What the centred rows are, and what RMSNorm makes of multiples of them."""
     return [
         (centre(a * x + b), a * centre(x)),
@@ -145,7 +146,7 @@ layernorm_invariance = Theorem(
     false=lambda x, b: (rms_norm(x + b), rms_norm(x)),
     false_says=same(rms(X_ + B_ * ONES), rms(X_)),
 )
-def rmsnorm_scale(x: Any, a: Any) -> Any:
+def rmsnorm_scale(x: Array, a: Array) -> Any:
     return rms_norm(a * x), rms_norm(x)
 
 
@@ -161,7 +162,7 @@ def rmsnorm_scale(x: Any, a: Any) -> Any:
     false=lambda x, eps: (layer_norm(x, eps * eps), centre(rms_norm(x, eps * eps))),
     false_says=same(ln(X_), PI_ * rms(X_)),
 )
-def layernorm_is_centred_rmsnorm(x: Any, eps: Any) -> Any:
+def layernorm_is_centred_rmsnorm(x: Array, eps: Any) -> Any:
     xp = x.__array_namespace__()
     mean = add_up(x) / _count(x)
     variance = add_up((x - mean) * (x - mean)) / _count(x)
@@ -172,16 +173,16 @@ def layernorm_is_centred_rmsnorm(x: Any, eps: Any) -> Any:
 VECTORS = {"x": "d", "g": "d", "eps": ""}
 
 
-def _rms_along(x: Any, g: Any, eps: Any) -> Any:
+def _rms_along(x: Array, g: Array, eps: Any) -> Any:
     """⟨g, RMS(x)⟩, whose gradient by x is J g, as J is symmetric."""
     return x.__array_namespace__().sum(g * rms_norm(x, eps))
 
 
-def _mean_square(x: Any, eps: Any) -> Any:
+def _mean_square(x: Array, eps: Any) -> Any:
     return squares(x) / _count(x) + eps
 
 
-def _rms_jacobian(x: Any, g: Any, eps: Any) -> Any:
+def _rms_jacobian(x: Array, g: Array, eps: Any) -> Any:
     """(g − x (x · g) / (d ρ²)) / ρ."""
     rho2 = _mean_square(x, eps)
     return (g - x * add_up(x * g) / _count(x) / rho2) / _root(rho2)
@@ -206,7 +207,7 @@ def _rms_jacobian(x: Any, g: Any, eps: Any) -> Any:
     false=lambda x, eps: (_rms_jacobian(x, x, eps * eps), 0 * x),
     false_says=(equals(J_ * X_, 0), " also for ε > 0"),
 )
-def rmsnorm_jacobian(x: Any, g: Any, eps: Any) -> Any:
+def rmsnorm_jacobian(x: Array, g: Array, eps: Any) -> Any:
     rho2 = _mean_square(x, eps)
     return [
         (gradient(_rms_along, "x", x=x, g=g, eps=eps), _rms_jacobian(x, g, eps)),
@@ -214,21 +215,21 @@ def rmsnorm_jacobian(x: Any, g: Any, eps: Any) -> Any:
     ]
 
 
-def _ln_along(x: Any, g: Any) -> Any:
+def _ln_along(x: Array, g: Array) -> Any:
     return x.__array_namespace__().sum(g * layer_norm(x))
 
 
-def _projected(x: Any, g: Any) -> Any:
+def _projected(x: Array, g: Array) -> Any:
     """s J g = Πg − x̂ (x̂ · g) / d with x̂ = LN(x)."""
     y = layer_norm(x)
     return centre(g) - y * add_up(y * g) / _count(x)
 
 
-def _deviation(x: Any) -> Any:
+def _deviation(x: Array) -> Any:
     return _root(squares(centre(x)) / _count(x))
 
 
-def _trace(x: Any) -> Any:
+def _trace(x: Array) -> Any:
     """tr(s J) = Σ_i (1 − 1/d − x̂_i² / d)."""
     y = layer_norm(x)
     return add_up(1 - 1 / _count(x) - y * y / _count(x))
@@ -275,7 +276,7 @@ def _trace(x: Any) -> Any:
         D_MODEL - 1,
     ),
 )
-def layernorm_jacobian(x: Any, g: Any) -> Any:
+def layernorm_jacobian(x: Array, g: Array) -> Any:
     return [
         (gradient(_ln_along, "x", x=x, g=g), _projected(x, g) / _deviation(x)),
         (_projected(x, 0 * x + 1), 0 * x),
@@ -300,19 +301,19 @@ GAINED = Fence("round", Product((rms(X_), name("⊙"), G_)))
     false=lambda x, g, u, eps: ((rms_norm(x, eps) * g) @ u, rms_norm(x, eps) @ (u * g[None, :])),
     false_says=same(GAINED * W_, rms(X_) * Fence("round", W_ * said("diag", G_))),
 )
-def norm_gain_folds(x: Any, g: Any, w: Any, eps: Any) -> Any:
+def norm_gain_folds(x: Array, g: Array, w: Array, eps: Any) -> Any:
     return (rms_norm(x, eps) * g) @ w, rms_norm(x, eps) @ (g[:, None] * w)
 
 
 LAYER = {"x": "n d", "w": "d m", "g": "n m", "a": ""}
 
 
-def _loss(x: Any, w: Any, g: Any) -> Any:
+def _loss(x: Array, w: Array, g: Array) -> Any:
     """⟨G, RMS(X W)⟩."""
     return x.__array_namespace__().sum(g * rms_norm(x @ w))
 
 
-def _weight_gradient(x: Any, w: Any, g: Any) -> Any:
+def _weight_gradient(x: Array, w: Array, g: Array) -> Any:
     """∇_W ⟨G, RMS(X W)⟩ = Xᵀ (G − Z (Z · G) / ‖Z‖²) / ρ with Z = X W, row by row."""
     z = x @ w
     return x.mT @ ((g - z * add_up(z * g) / squares(z)) / _root(squares(z) / _count(z)))
@@ -353,7 +354,7 @@ _LOSS = equals(call("ℓ", W_), Product((name("G"), rms(name("X") * W_)), "·"))
     false=lambda x, w, g, a: (_weight_gradient(x, a * w, g), _weight_gradient(x, w, g)),
     false_says=same(slope(A_ * W_), slope(W_)),
 )
-def scale_before_norm(x: Any, w: Any, g: Any, a: Any) -> Any:
+def scale_before_norm(x: Array, w: Array, g: Array, a: Array) -> Any:
     xp, slope = x.__array_namespace__(), _weight_gradient(x, w, g)
     return [
         (rms_norm(x @ (a * w)), rms_norm(x @ w)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.masks import causal as causal_mask
 from symattn.attention.masks import forbid
 from symattn.attention.positions.angles import add_angles, linear_bias, rotate_interleaved, sinusoidal
@@ -78,7 +79,7 @@ ANGLES = {f"{kind}_{p}": "1 f" for p in ("p", "o", "u") for kind in ("cos", "sin
 CIRCLE = tuple((f"cos_{p}", f"sin_{p}") for p in ("p", "o", "u"))
 
 
-def _rotated(x: Any, cos: Any, sin: Any) -> Any:
+def _rotated(x: Array, cos: Array, sin: Array) -> Any:
     """M x for the plane rotations M by the given angles: (sin, cos) ↦ (sin cos' + cos sin', cos cos' − sin sin')."""
     return rotate_interleaved(x, cos, -sin)
 
@@ -118,7 +119,7 @@ def _shifted(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any) -> Any:
     ),
     false_says=(equals(pe(P_ + OFFSET), pe(P_) + pe(OFFSET)), "; one matrix M for all k"),
 )
-def sinusoidal_shift(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any, cos_u: Any, sin_u: Any, x: Any) -> Any:
+def sinusoidal_shift(cos_p: Any, sin_p: Any, cos_o: Any, sin_o: Any, cos_u: Any, sin_u: Any, x: Array) -> Any:
     planes = x.__array_namespace__().reshape(sinusoidal(cos_p, sin_p), (*cos_p.shape, 2))
     return [
         (planes[..., 0], sin_p),
@@ -206,7 +207,7 @@ def _masked_rows(_: Reader, s: Value) -> Value:
     false=lambda s, a: (soft(_two_sided(s, a)), soft(_per_key(s, a))),
     false_says=("the same without a mask for ", -(A_ * magnitude(I_ - J_))),
 )
-def alibi_key_bias(s: Any, a: Any, longer: Any, p: Any) -> Any:
+def alibi_key_bias(s: Array, a: Array, longer: Any, p: Array) -> Any:
     allowed = causal_mask(s)
     return [
         (soft(forbid(linear_bias(s, a), allowed)), soft(forbid(_per_key(s, a), allowed))),
@@ -215,20 +216,20 @@ def alibi_key_bias(s: Any, a: Any, longer: Any, p: Any) -> Any:
     ]
 
 
-def _biased_after(p: Any, s: Any, a: Any) -> Any:
+def _biased_after(p: Array, s: Array, a: Array) -> Any:
     """s_ij − a (p + i) + a j: row i is that of token p + i."""
     xp = s.__array_namespace__()
     i, j = (xp.astype(xp.arange(n), s.dtype) for n in s.shape[-2:])
     return s - a * (p + i)[:, None] + a * j[None, :]
 
 
-def _per_key(s: Any, a: Any) -> Any:
+def _per_key(s: Array, a: Array) -> Any:
     """s_ij + a j."""
     xp = s.__array_namespace__()
     return s + a * xp.astype(xp.arange(s.shape[-1])[None, :], s.dtype)
 
 
-def _two_sided(s: Any, a: Any) -> Any:
+def _two_sided(s: Array, a: Array) -> Any:
     """s_ij − a |i − j|."""
     xp = s.__array_namespace__()
     i, j = xp.arange(s.shape[-2])[:, None], xp.arange(s.shape[-1])[None, :]
@@ -239,11 +240,11 @@ def _two_sided(s: Any, a: Any) -> Any:
 TAIL = {"near": "n m", "u": "n m", "distance": "n m", "rest": "n r", "w": "", "a": "", "L": ""}
 
 
-def _far(near: Any, u: Any, distance: Any, w: Any, a: Any, L: Any) -> Any:
+def _far(near: Any, u: Array, distance: Any, w: Array, a: Array, L: Any) -> Any:
     return near + w - u - a * (L + distance)
 
 
-def _tail(near: Any, u: Any, distance: Any, rest: Any, w: Any, a: Any, L: Any) -> Any:
+def _tail(near: Any, u: Array, distance: Any, rest: Any, w: Array, a: Array, L: Any) -> Any:
     """The mass of the far keys."""
     far = add_up(exp(_far(near, u, distance, w, a, L)))
     return far / (add_up(exp(near - a * distance)) + add_up(exp(rest)))
@@ -259,7 +260,7 @@ def _with_alibi(reader: Reader) -> Any:
     return soft(forbid(s, causal_mask(s)))
 
 
-def _distance(s: Any) -> Any:
+def _distance(s: Array) -> Any:
     """i − j."""
     xp = s.__array_namespace__()
     return xp.astype(xp.arange(s.shape[-2])[:, None] - xp.arange(s.shape[-1])[None, :], s.dtype)
@@ -334,14 +335,14 @@ def _term(x: Node, y: Node) -> Node:
         equals(_term(X_I + U_I, X_J + U_J), _term(X_I, X_J) + _term(U_I, U_J)),
     ),
 )
-def four_terms(x: Any, u: Any, m: Any) -> Any:
+def four_terms(x: Array, u: Array, m: Array) -> Any:
     return (x + u) @ m @ (x + u).mT, x @ m @ x.mT + x @ m @ u.mT + u @ m @ x.mT + u @ m @ u.mT
 
 
 COUNTS = {"k_0": "1 d", "k": "n d"}
 
 
-def _marked(k_0: Any, k: Any) -> tuple[Any, Any]:
+def _marked(k_0: Any, k: Array) -> tuple[Any, Any]:
     """Causal attention with queries 0, to values 1, 0, 0, …; and the number of keys that each row may attend to."""
     xp = k.__array_namespace__()
     keys, values = xp.concat([k_0, k], axis=-2), xp.concat([0 * add_up(k_0) + 1, 0 * add_up(k)], axis=-2)
@@ -350,7 +351,7 @@ def _marked(k_0: Any, k: Any) -> tuple[Any, Any]:
     return CAUSAL(0 * keys, keys, values), count
 
 
-def _moved_tokens(x: Any, y: Any) -> Any:
+def _moved_tokens(x: Array, y: Array) -> Any:
     """Causal attention over two tokens in both orders."""
     xy, yx = rows(x, y), rows(y, x)
     swapped = CAUSAL(xy, xy, xy)

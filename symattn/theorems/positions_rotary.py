@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.positions.angles import add_angles, rotate_half, rotate_interleaved
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
@@ -55,7 +56,7 @@ TURN_CIRCLE = tuple((f"cos_{p}", f"sin_{p}") for p in ("m", "n", "t"))
 R = rotate_interleaved
 
 
-def _dot(q: Any, k: Any) -> Any:
+def _dot(q: Array, k: Array) -> Any:
     return dot_scores(q, k)[0, 0]
 
 
@@ -88,7 +89,7 @@ def _dot(q: Any, k: Any) -> Any:
         equals(bracket(rotation(M_) * QUERY, rotation(N_) * KEY), bracket(QUERY, rotation(M_ - N_) * KEY)),
     ),
 )
-def rope_relative(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any, cos_t: Any, sin_t: Any) -> Any:
+def rope_relative(q: Array, k: Array, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any, cos_t: Any, sin_t: Any) -> Any:
     both = _dot(R(q, cos_m, sin_m), R(k, cos_n, sin_n))
     later = (add_angles(cos_m, sin_m, cos_t, sin_t), add_angles(cos_n, sin_n, cos_t, sin_t))
     return [
@@ -120,7 +121,7 @@ def rope_relative(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any
     ),
     false_says=same(rotation(M_) * rotation(N_), rotation(M_ * N_)),
 )
-def rope_group(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any) -> Any:
+def rope_group(q: Array, k: Array, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any) -> Any:
     rotated = R(q, cos_m, sin_m)
     return [
         (R(R(q, cos_n, sin_n), cos_m, sin_m), R(q, *add_angles(cos_m, sin_m, cos_n, sin_n))),
@@ -129,7 +130,7 @@ def rope_group(q: Any, k: Any, cos_m: Any, sin_m: Any, cos_n: Any, sin_n: Any) -
     ]
 
 
-def _evens_then_odds(x: Any) -> Any:
+def _evens_then_odds(x: Array) -> Any:
     xp = x.__array_namespace__()
     pairs = xp.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2))
     return xp.concat([pairs[..., 0], pairs[..., 1]], axis=-1)
@@ -194,7 +195,7 @@ MANY = {"q": "h n f*2", "k": "h m f*2", "cos_q": "n f", "sin_q": "n f", "cos_k":
         equals(_halves(QUERY, KEY), bracket(rotation(M_) * QUERY, rotation(N_) * KEY)),
     ),
 )
-def rope_layouts(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+def rope_layouts(q: Array, k: Array, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
     halves = [rotate_half(_evens_then_odds(x), *turn) for x, turn in ((q, (cos_q, sin_q)), (k, (cos_k, sin_k)))]
     return [
         (halves[0], _evens_then_odds(R(q, cos_q, sin_q))),
@@ -203,7 +204,7 @@ def rope_layouts(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any)
     ]
 
 
-def _by_planes(q: Any, k: Any, of_q: tuple[Any, Any], of_k: tuple[Any, Any]) -> Any:
+def _by_planes(q: Array, k: Array, of_q: tuple[Any, Any], of_k: tuple[Any, Any]) -> Any:
     """Σ over planes of (q₁k₁ + q₂k₂) cos of the difference of the angles + (q₁k₂ − q₂k₁) sin of it."""
     xp, (c, s), (c_k, s_k) = q.__array_namespace__(), [x[:, None] for x in of_q], [x[None] for x in of_k]
     (q1, q2), (k1, k2) = (
@@ -217,11 +218,11 @@ def _by_planes(q: Any, k: Any, of_q: tuple[Any, Any], of_k: tuple[Any, Any]) -> 
 BIAS = {**MANY, "b": "1 f*2", "v": "m d_v"}
 
 
-def _rotated(q: Any, k: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+def _rotated(q: Array, k: Array, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
     return dot_scores(R(q, cos_q, sin_q), R(k, cos_k, sin_k))
 
 
-def _bias_adds(q: Any, k: Any, b: Any, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
+def _bias_adds(q: Array, k: Array, b: Array, cos_q: Any, sin_q: Any, cos_k: Any, sin_k: Any) -> Any:
     difference = _rotated(q, k + b, cos_q, sin_q, cos_k, sin_k) - _rotated(q, k, cos_q, sin_q, cos_k, sin_k)
     return difference, _rotated(q, 0 * k + b, cos_q, sin_q, cos_k, sin_k)
 
@@ -230,7 +231,7 @@ TWO_KEYS = {"q": "1 f*2", "b": "1 f*2", "cos_k": "1 f", "sin_k": "1 f", "cos_l":
 TWO_ANGLES = (("cos_k", "sin_k"), ("cos_l", "sin_l"))
 
 
-def _at_both_keys(q: Any, b: Any, cos_k: Any, sin_k: Any, cos_l: Any, sin_l: Any) -> Any:
+def _at_both_keys(q: Array, b: Array, cos_k: Any, sin_k: Any, cos_l: Any, sin_l: Any) -> Any:
     """What the bias adds to the scores of two keys; q is the rotated query."""
     return q @ R(b, cos_k, sin_k).mT, q @ R(b, cos_l, sin_l).mT
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays import kind
+from symattn.arrays.array import Array, Functions
 from symattn.arrays.formats import Format
 from symattn.attention.notation import N_K
 from symattn.attention.softmax import exponentials, row_max
@@ -199,7 +200,7 @@ underflow_threshold = Theorem(
 SATURATED = {"top": "n 1", "delta": "n 1", "u": "n r", "half": ""}
 
 
-def _weight_of_top(top: Any, delta: Any, u: Any) -> Any:
+def _weight_of_top(top: Any, delta: Any, u: Array) -> Any:
     """The weight of the largest score, the others being at least Δ below it."""
     return weights(top.__array_namespace__().concat([top, top - delta - u], axis=-1))[..., :1]
 
@@ -209,22 +210,22 @@ def _saturation_gap(delta: Any, more: Any, room: Any) -> Any:
     return room + add_up(exp(-delta - more) * (exp(more) - 1)) + rest * rest / (1 + rest)
 
 
-def _gap_of_two(xp: Any) -> Any:
+def _gap_of_two(xp: Functions) -> Any:
     """log(2/u) in float32."""
     return -xp.log(xp.asarray(Format("float32").u / 2))
 
 
-def _gap_is_more(xp: Any) -> Any:
+def _gap_is_more(xp: Functions) -> Any:
     """The gap for two keys is larger than what is printed, less half a unit of its last digit."""
     return _gap_of_two(xp) - (Fraction(_LOG_OF_HALF_U.digits) - Fraction(1, 2 * 10**PLACES))
 
 
-def _gap_is_less(xp: Any) -> Any:
+def _gap_is_less(xp: Functions) -> Any:
     """It is smaller than what is printed and half such a unit."""
     return Fraction(_LOG_OF_HALF_U.digits) + Fraction(1, 2 * 10**PLACES) - _gap_of_two(xp)
 
 
-def _eighteen_is_not_enough(xp: Any) -> Any:
+def _eighteen_is_not_enough(xp: Functions) -> Any:
     """1 − u/2 less the weight of the larger of two scores with the gap 18, which is below 88."""
     return 1 - Format("float32").u / 2 - 1 / (1 + xp.exp(xp.asarray(-18)))
 

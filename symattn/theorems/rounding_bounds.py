@@ -8,6 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.notation import D_K, N_K
 from symattn.document.notation import Fence, Node, Over, Product, Relation, equals, name, relation, total
 from symattn.proof.theorem import Theorem
@@ -40,7 +41,7 @@ STEP = {"theta": "", "delta": "", "r": "", "u": ""}
 _AT_MOST_U = {"u_less": ("", lambda delta, u: u - delta), "u_more": ("", lambda delta, u: u + delta)}
 
 
-def _gamma(r: Any) -> Any:
+def _gamma(r: Array) -> Any:
     return (1 - r) / r
 
 
@@ -49,7 +50,7 @@ def _one_more(theta: Any, delta: Any) -> Any:
     return theta + delta + theta * delta
 
 
-def _one_more_gap(u: Any, r: Any, ku: Any, u_less: Any, u_more: Any, g_less: Any, g_more: Any) -> list[Any]:
+def _one_more_gap(u: Array, r: Array, ku: Any, u_less: Any, u_more: Any, g_less: Any, g_more: Any) -> list[Any]:
     """γ_{k+1} ∓ ((1 + θ)(1 + δ) − 1) with r = 1 − (k+1) u and 1 + δ = (u + δ) + r + k u."""
     g = ku / (r + u)
     factor = u_more + r + ku
@@ -149,7 +150,7 @@ dot_product_error = Theorem(
 OUTPUTS = {**dict.fromkeys(("s", "e", "cos", "sin"), "m"), **dict.fromkeys(("low", "w", "r"), "")}
 
 
-def _output(s: Any, cos: Any, low: Any, w: Any) -> Any:
+def _output(s: Array, cos: Array, low: Any, w: Array) -> Any:
     return add_up(weights(s) * (low + w * cos * cos))
 
 
@@ -158,18 +159,18 @@ def tanh_of_half(eta: Any) -> Any:
     return (exp(eta) - 1) / (exp(eta) + 1)
 
 
-def _moved(s: Any, e: Any, cos: Any, low: Any, w: Any) -> Any:
+def _moved(s: Array, e: Array, cos: Array, low: Any, w: Array) -> Any:
     """How much the output grows when the scores change by e."""
     return _output(s + e, cos, low, w) - _output(s, cos, low, w)
 
 
-def _about_zero(s: Any, e: Any, cos: Any, w: Any) -> tuple[Any, Any]:
+def _about_zero(s: Array, e: Array, cos: Array, w: Array) -> tuple[Any, Any]:
     """The square of the movement, and 0 for tanh(η/2) times an output that is 0, low being such."""
     low = -_output(s, cos, 0 * w, w)
     return _moved(s, e, cos, low, w) ** 2, 0 * w
 
 
-def _output_gap(s: Any, e: Any, cos: Any, sin: Any, w: Any, r: Any, less: Any, more: Any) -> Any:
+def _output_gap(s: Array, e: Array, cos: Array, sin: Array, w: Array, r: Array, less: Any, more: Any) -> Any:
     """w (tanh(η/2) − the gain), in two steps as for the mass of a set of keys, to which a key belongs by its cos²."""
     upper, lower, x = cos * cos, sin * sin, exp(r * r)
     a, b = add_up(exp(s) * upper), add_up(exp(s) * lower)
@@ -180,7 +181,7 @@ def _output_gap(s: Any, e: Any, cos: Any, sin: Any, w: Any, r: Any, less: Any, m
     return w * (first + second)
 
 
-def _pairs(x: Any, y: Any) -> Any:
+def _pairs(x: Array, y: Array) -> Any:
     """x_j + y_l."""
     return x[:, None] + y[None, :]
 
@@ -239,19 +240,19 @@ output_from_score_error = Theorem(
 WEIGHTS = {**dict.fromkeys(("x", "delta", "rho", "sigma", "size"), "m"), **dict.fromkeys(("most", "u", "r", "c"), "")}
 
 
-def _wrong(x: Any, delta: Any, rho: Any, sigma: Any) -> Any:
+def _wrong(x: Array, delta: Any, rho: Any, sigma: Any) -> Any:
     """The computed weights."""
     y = x + x * delta
     return exp(y + rho) / add_up(exp(y + sigma))
 
 
-def _limit(size: Any, most: Any, u: Any, r: Any, c: Any) -> Any:
+def _limit(size: Any, most: Any, u: Array, r: Array, c: Array) -> Any:
     """e^T with T = (|s_j − m| + max_l |s_l − m|) u + r + c."""
     return exp(u * (size + most) + r + c)
 
 
 def _weight_gap(
-    x: Any, delta: Any, rho: Any, sigma: Any, u: Any,
+    x: Array, delta: Any, rho: Any, sigma: Any, u: Array,
     u_less: Any, u_more: Any, x_less: Any, x_more: Any, rest: Any, r_less: Any, r_more: Any, c_less: Any, c_more: Any,
 ) -> list[Any]:  # fmt: skip
     """Both gaps as Σ_l e^… (e^{T ∓ (A_j − B_l)} − 1) over the sums, where x + A and x + B are computed exponents."""

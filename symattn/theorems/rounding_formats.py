@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays import kind
+from symattn.arrays.array import Array
 from symattn.arrays.formats import NARROW, Format
 from symattn.attention.masks import forbid
 from symattn.attention.notation import D_K
@@ -45,7 +46,7 @@ FORMAT_LETTERS = Glossary(
 """What letters of a format stand for."""
 
 
-def values(x: Any) -> np.ndarray:
+def values(x: Array) -> np.ndarray:
     """An array of any floating kind as float64."""
     return np.asarray(x.numpy() if hasattr(x, "numpy") else x).astype(np.float64)
 
@@ -54,7 +55,7 @@ def values(x: Any) -> np.ndarray:
 POWERS, OTHERS = (1, 3), 11
 
 
-def _products(a: Any, b: Any) -> np.ndarray:
+def _products(a: Array, b: Array) -> np.ndarray:
     return np.asarray(a * b)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from symattn.arrays.array import Array, Functions
 from symattn.attention.notation import D_K, N_K
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.softmax import softmax as soft
@@ -48,7 +49,7 @@ def squared(x: Node) -> Node:
     return Power(x, node(2))
 
 
-def score(q: Any, k: Any) -> Any:
+def score(q: Array, k: Array) -> Any:
     """q · k of two rows, as a number."""
     return dot_scores(q, k)[0, 0]
 
@@ -77,11 +78,11 @@ DEVIATIONS = {"sigma_q": "", "sigma_k": ""}
     false=lambda E, d, sigma_q, sigma_k: (E.variance(score), d * d * sigma_q**2 * sigma_k**2),
     false_says=same(var(DOT), squared(D_K) * VAR_Q * VAR_K),
 )
-def score_variance(E: Any, d: Any, sigma_q: Any, sigma_k: Any) -> Any:
+def score_variance(E: Any, d: Array, sigma_q: Any, sigma_k: Any) -> Any:
     return E.variance(score), d * sigma_q**2 * sigma_k**2
 
 
-def _same_law(x: Any, y: Any) -> Any:
+def _same_law(x: Array, y: Array) -> Any:
     return score(x, y)
 
 
@@ -110,7 +111,9 @@ def _same_law(x: Any, y: Any) -> Any:
     false=lambda E, d, sigma_q, sigma_k: (E.variance(score), d * sigma_q**2 * sigma_k**2),
     false_says=same(var(DOT), D_K * VAR_Q * VAR_K),
 )
-def score_variance_with_means(E: Any, d: Any, sigma_q: Any, sigma_k: Any, mu_q: Any, mu_k: Any, m: Any, s: Any) -> Any:
+def score_variance_with_means(
+    E: Any, d: Array, sigma_q: Any, sigma_k: Any, mu_q: Any, mu_k: Any, m: Array, s: Array
+) -> Any:
     return [
         (E.variance(score), d * (sigma_q**2 * sigma_k**2 + sigma_q**2 * mu_k**2 + sigma_k**2 * mu_q**2)),
         (E.variance(_same_law), d * ((s**2 + m**2) ** 2 - m**4)),
@@ -146,11 +149,11 @@ THREE_VALUES = Law(
 S_1, S_2 = name("s", 1, role="score"), name("s", 2, role="score")
 
 
-def _first(q: Any, k_1: Any) -> Any:
+def _first(q: Array, k_1: Any) -> Any:
     return score(q, k_1)
 
 
-def _second(q: Any, k_2: Any) -> Any:
+def _second(q: Array, k_2: Any) -> Any:
     return score(q, k_2)
 
 
@@ -195,7 +198,7 @@ def _pair(E: Any, power: int) -> Any:
     false=lambda E: (_pair(E, 2), 0),
     false_says="the scores of one row are independent",
 )
-def row_scores(E: Any, d: Any, a: Any, b: Any, sigma_k: Any) -> Any:
+def row_scores(E: Any, d: Array, a: Array, b: Array, sigma_k: Any) -> Any:
     variance, fourth = a**2 / (1 + b), a**4 / (1 + b)
     return [(_pair(E, 1), 0), (_pair(E, 2), d * (fourth - variance**2) * sigma_k**4)]
 
@@ -214,7 +217,7 @@ EXCESS = equals(mean(Power(DOT, node(4))) / squared(var(DOT)) - 3, node(6) / D_K
     false=lambda E, d: (E(lambda q, k: score(q, k) ** 4), 3 * d * d),
     false_says=(equals(mean(Power(DOT, node(4))), 3 * squared(D_K)), ", as of a normal law"),
 )
-def score_kurtosis(E: Any, d: Any) -> Any:
+def score_kurtosis(E: Any, d: Array) -> Any:
     fourth = E(lambda q, k: score(q, k) ** 4)
     return [(fourth, 3 * d * (d + 2)), (fourth / E.variance(score) ** 2 - 3, 6 / (d * (fourth * 0 + 1)))]
 
@@ -222,7 +225,7 @@ def score_kurtosis(E: Any, d: Any) -> Any:
 PROJECTED = Product((X_ROW * name("W", "Q", role="query"), Fence("round", Y_ROW * name("W", "K", role="key"))), "·")
 
 
-def _projected(x: Any, y: Any, w_q: Any, w_k: Any) -> Any:
+def _projected(x: Array, y: Array, w_q: Array, w_k: Array) -> Any:
     return score(x @ w_q, y @ w_k)
 
 
@@ -245,7 +248,7 @@ def _projected(x: Any, y: Any, w_q: Any, w_k: Any) -> Any:
     ),
     false_says=("the same with ", equals(name("W", "Q", role="query"), name("W", "K", role="key"))),
 )
-def projected_score_variance(E: Any, x: Any, y: Any, d: Any, sigma: Any) -> Any:
+def projected_score_variance(E: Any, x: Array, y: Array, d: Array, sigma: Any) -> Any:
     return E.variance(lambda w_q, w_k: _projected(x, y, w_q, w_k)), d * sigma**4 * score(x, x) * score(y, y)
 
 
@@ -256,22 +259,22 @@ WEIGHTS = {"t": "m", "v": "m", "sigma": "", "mu": ""}
 DRAWN = {"v": law_with("sigma", "mu")}
 
 
-def _total(x: Any) -> Any:
+def _total(x: Array) -> Any:
     return x.__array_namespace__().sum(x, axis=-1)
 
 
-def _mixed(t: Any, v: Any) -> Any:
+def _mixed(t: Array, v: Array) -> Any:
     """Σ p v of the weights p of scores t."""
     return _total(soft(t, stabilised=False) * v)
 
 
-def _spread(t: Any, sigma: Any) -> Any:
+def _spread(t: Array, sigma: Any) -> Any:
     """σ² Σ p² of the weights p of scores t."""
     p = soft(t, stabilised=False)
     return sigma**2 * _total(p * p)
 
 
-def _pairs_of_others(t: Any, m: Any, sigma: Any) -> Any:
+def _pairs_of_others(t: Array, m: Array, sigma: Any) -> Any:
     """σ² Σ_{j ≠ l} p_j p_l."""
     xp, p = t.__array_namespace__(), soft(t, stabilised=False)
     other = xp.astype(xp.arange(m)[:, None] != xp.arange(m)[None, :], p.dtype)
@@ -324,38 +327,38 @@ output_variance_participation = Theorem(
 GAP = {"x": "", "h": ""}
 
 
-def _slope(x: Any) -> Any:
+def _slope(x: Array) -> Any:
     """p₁p₂ for the gap x of two scores."""
     e = x.__array_namespace__().exp(x)
     return e / ((1 + e) * (1 + e))
 
 
-def _logistic(x: Any) -> Any:
+def _logistic(x: Array) -> Any:
     e = x.__array_namespace__().exp(x)
     return e / (1 + e)
 
 
-def _power(x: Any, h: Any) -> Any:
+def _power(x: Array, h: Any) -> Any:
     """x² / (4τ²) for h = 1 / (2τ)."""
     return (h * x) * (h * x)
 
 
-def _bell(x: Any, h: Any) -> Any:
+def _bell(x: Array, h: Any) -> Any:
     return x.__array_namespace__().exp(-_power(x, h))
 
 
-def _falling(x: Any) -> Any:
+def _falling(x: Array) -> Any:
     """−(x² + 2x + 2) e^{−x}, whose derivative is x² e^{−x}."""
     return -(x * x + 2 * x + 2) * x.__array_namespace__().exp(-x)
 
 
-def _below(x: Any) -> Any:
+def _below(x: Array) -> Any:
     """e^{−x} − p₁p₂."""
     e = x.__array_namespace__().exp(x)
     return (1 + 2 * e) / (e * (1 + e) * (1 + e))
 
 
-def _median_misses_half(xp: Any) -> Any:
+def _median_misses_half(xp: Functions) -> Any:
     """1/2 − P(|Δ| ≤ 0.95 τ) for Δ ∼ N(0, 2τ²)."""
     return Fraction(1, 2) - xp.erf(xp.asarray(Fraction(19, 40)))
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.norms import unit
 from symattn.attention.notation import N_K
 from symattn.attention.scores import additive_scores, distance_scores, dot_scores
@@ -79,12 +80,12 @@ def squared(x: Node) -> Node:
 
 
 # -- additive ----------------------------------------------------------------------------------------------------------
-def by_exponentials(x: Any) -> Any:
+def by_exponentials(x: Array) -> Any:
     """tanh x = (e^x − e^{−x}) / (e^x + e^{−x})."""
     return (exp(x) - exp(-x)) / (exp(x) + exp(-x))
 
 
-def complements(x: Any) -> tuple[Any, Any]:
+def complements(x: Array) -> tuple[Any, Any]:
     """1 − tanh x and 1 + tanh x."""
     below = exp(x) + exp(-x)
     return 2 * exp(-x) / below, 2 * exp(x) / below
@@ -101,29 +102,29 @@ def _each_score(q: Any, k: Any, w: Any, u: Any, v: Any) -> Any:
     return (x.__array_namespace__().tanh(x) * v).sum(axis=-1)
 
 
-def _additive_gap(x: Any, f: Any, g: Any) -> list[Any]:
+def _additive_gap(x: Array, f: Array, g: Array) -> list[Any]:
     """‖v‖₁ ∓ s."""
     less, more = complements(x)
     return [add_up(f * less + g * more), add_up(f * more + g * less)]
 
 
-def _row_of_scores(x: Any, f: Any, g: Any) -> Any:
+def _row_of_scores(x: Array, f: Array, g: Array) -> Any:
     """Σ_l v_l tanh x_jl, as a row, with v = f − g."""
     return add_up((f - g) * x.__array_namespace__().tanh(x)).mT
 
 
-def _least_weight(x: Any, f: Any, g: Any, down: Any, up: Any) -> Any:
+def _least_weight(x: Array, f: Array, g: Array, down: Any, up: Any) -> Any:
     """n_k p_j − e^{−2 ‖v‖₁}."""
     high, low = (add_up(f * y + g * z).mT for y, z in ((down, up), (up, down)))
     return _floor_gap(_row_of_scores(x, f, g), high, low, add_up(f + g))
 
 
-def _ends(f: Any, g: Any) -> Any:
+def _ends(f: Array, g: Array) -> Any:
     """‖v‖₁, as a column."""
     return add_up(f + g)[None]
 
 
-def _sharpest(N: Any, m: Any, like: Any) -> Any:
+def _sharpest(N: Any, m: Array, like: Any) -> Any:
     """The smaller weight of a key with the score −N, all others having N."""
     xp = like.__array_namespace__()
     return weights(xp.concat([-N, N + 0 * like], axis=-1))[..., :1]
@@ -184,14 +185,14 @@ additive_score_floor = Theorem(
 )
 
 
-def _floor_gap(s: Any, high: Any, low: Any, N: Any) -> Any:
+def _floor_gap(s: Array, high: Any, low: Any, N: Any) -> Any:
     """n_k p_j − e^{−2N}, with N − s and N + s for the scores."""
     steps = exp(low[..., :, None] + high[..., None, :]) - 1
     pairs = exp(s[..., None, :] - 2 * N[..., :, None]) * steps
     return add_up(pairs)[..., 0] / add_up(exp(s))
 
 
-def _with_lengths(q: Any, k: Any, c: Any, y: Any) -> Any:
+def _with_lengths(q: Array, k: Array, c: Array, y: Array) -> Any:
     return soft(c * (distance_scores(q, k) + y.mT))
 
 
@@ -236,7 +237,7 @@ SAME_LENGTHS = Substitution(
     false=lambda q, k, c: (soft(c * dot_scores(q, k)), soft(c * distance_scores(q, k))),
     false_says="the same for any keys",
 )
-def equal_norm_keys(q: Any, k: Any, c: Any, r: Any, s: Any) -> Any:
+def equal_norm_keys(q: Array, k: Array, c: Array, r: Array, s: Array) -> Any:
     lengths = squares(k).mT * HALF
     return [
         (soft(c * dot_scores(q, k)), soft(c * (distance_scores(q, k) + lengths))),
@@ -259,25 +260,25 @@ Q_HAT, K_HAT = Call(name("unit"), (Q,)), Call(name("unit"), (K,))
 VECTORS = {"u": "n d", "w": "m d"}
 
 
-def _lengths(u: Any, w: Any) -> Any:
+def _lengths(u: Array, w: Array) -> Any:
     """(‖u_i‖² + ‖w_j‖²) / 2."""
     return (squares(u) + squares(w).mT) * HALF
 
 
-def _cosine_gaps(u: Any, w: Any) -> list[Any]:
+def _cosine_gaps(u: Array, w: Array) -> list[Any]:
     """‖u_i ∓ w_j‖² / 2."""
     x, y = u[..., :, None, :], w[..., None, :, :]
     return [squares(x - y)[..., 0] * HALF, squares(x + y)[..., 0] * HALF]
 
 
-def _cosines(q: Any, k: Any) -> Any:
+def _cosines(q: Array, k: Array) -> Any:
     return dot_scores(unit(q), unit(k))
 
 
 ONE_KEY = {"u": "1 d", "k": "1 d", "y": "m d", "tau": ""}
 
 
-def _first_weight(u: Any, k: Any, y: Any, tau: Any) -> Any:
+def _first_weight(u: Array, k: Array, y: Array, tau: Any) -> Any:
     """The weight of the key k beside the keys y."""
     xp = u.__array_namespace__()
     return weights(xp.concat([tau * dot_scores(u, k), tau * dot_scores(u, y)], axis=-1))[..., :1]
@@ -366,16 +367,16 @@ qk_norm_scale_free = Theorem(
 G_S = call("g", S_)
 
 
-def _capped_total(s: Any, c: Any) -> Any:
+def _capped_total(s: Array, c: Array) -> Any:
     return s.__array_namespace__().sum(cap(s, c))
 
 
-def _excess_total(s: Any, c: Any) -> Any:
+def _excess_total(s: Array, c: Array) -> Any:
     """Σ s³/(3τ²) − s + g(s)."""
     return s.__array_namespace__().sum(s * s * s / (3 * c * c) - s + cap(s, c))
 
 
-def _tanh(s: Any, c: Any) -> Any:
+def _tanh(s: Array, c: Array) -> Any:
     return s.__array_namespace__().tanh(s / c)
 
 
@@ -441,7 +442,7 @@ softcap = Theorem(
 )
 
 
-def _masked_then_capped(s: Any, c: Any, t: Any) -> Any:
+def _masked_then_capped(s: Array, c: Array, t: Array) -> Any:
     """The weight of a key whose score −∞ was capped to −τ."""
     xp = s.__array_namespace__()
     return weights(xp.concat([0 * t - c, cap(s, c)], axis=-1))[..., :1]
@@ -451,12 +452,12 @@ def _masked_then_capped(s: Any, c: Any, t: Any) -> Any:
 SINK = {"s": "n m", "b": "n 1", "v": "m d_v", "v_0": "1 d_v"}
 
 
-def _with_zeros(v: Any) -> Any:
+def _with_zeros(v: Array) -> Any:
     """The values, and one more that is 0."""
     return v.__array_namespace__().concat([v, 0 * v[:1]], axis=0)
 
 
-def _with_key(s: Any, b: Any, v: Any, v_0: Any) -> Any:
+def _with_key(s: Array, b: Array, v: Array, v_0: Any) -> Any:
     """Attention with one more key of the score b and the value v₀."""
     xp = s.__array_namespace__()
     return soft(xp.concat([s, b], axis=-1)) @ xp.concat([v, v_0], axis=-2)
@@ -489,7 +490,7 @@ SUNK = Over(power_of_e(S_J), power_of_e(B_) + total(L_, 1, N_K, power_of_e(name(
     ),
     false_says=("off-by-one has a key of score −∞ instead of 0; the extra key has a value other than 0",),
 )
-def sink_is_extra_key(s: Any, b: Any, v: Any, v_0: Any, m: Any) -> Any:
+def sink_is_extra_key(s: Array, b: Array, v: Array, v_0: Any, m: Array) -> Any:
     xp = s.__array_namespace__()
     return [
         (sink_weights(s, b), soft(xp.concat([s, b], axis=-1))[..., :m]),
@@ -501,7 +502,7 @@ def sink_is_extra_key(s: Any, b: Any, v: Any, v_0: Any, m: Any) -> Any:
 O_SINK, O_PLAIN = name("o", "sink", role="output"), name("o", role="output")
 
 
-def _sigmoid(x: Any) -> Any:
+def _sigmoid(x: Array) -> Any:
     return 1 / (1 + exp(-x))
 
 
@@ -521,7 +522,7 @@ def _sigmoid(x: Any) -> Any:
     ),
     false_says=(equals(O_SINK, O_PLAIN), "; ", equals(O_SINK, O_PLAIN * sigmoid(said("max", S_) - B_))),
 )
-def sink_is_a_gate(s: Any, b: Any, v: Any) -> Any:
+def sink_is_a_gate(s: Array, b: Array, v: Array) -> Any:
     return sink_weights(s, b) @ v, (soft(s) @ v) * _sigmoid(log_sum_exp(s) - b)
 
 
@@ -546,7 +547,7 @@ def sink_is_a_gate(s: Any, b: Any, v: Any) -> Any:
     ),
     false_says=(equals(call("f", S_ + T_ * ONES, B_), call("f", S_, B_)), "; 1 in the normaliser for b = 0"),
 )
-def sink_shift(s: Any, b: Any, t: Any) -> Any:
+def sink_shift(s: Array, b: Array, t: Array) -> Any:
     return [
         (sink_weights(s + t, b + t), sink_weights(s, b)),
         (exp(s - t) / (exp(b - t) + add_up(exp(s - t))), sink_weights(s, b)),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.sparse import sparsemax as sparse_weights
 from symattn.document.notation import (
     Node,
@@ -42,20 +43,20 @@ SPARSE = {**dict.fromkeys(("p", "q", "lam", "mu"), "m"), "tau": "", "rho": ""}
 NOT_BELOW_ZERO = ("p", "q", "lam", "mu")
 
 
-def _nearest(p: Any, q: Any, lam: Any, tau: Any) -> tuple[Any, Any]:
+def _nearest(p: Array, q: Array, lam: Any, tau: Any) -> tuple[Any, Any]:
     """‖p − s‖² and ‖q − s‖², but for terms that are 0 if p and q have one sum and λ p = 0."""
     s = p + tau - lam
     nothing = 2 * add_up(p * lam) + 2 * tau * (add_up(q) - add_up(p))
     return squares(p - s) - nothing, squares(q - s)
 
 
-def _nonexpansive(p: Any, q: Any, lam: Any, mu: Any, tau: Any, rho: Any) -> tuple[Any, Any]:
+def _nonexpansive(p: Array, q: Array, lam: Any, mu: Any, tau: Any, rho: Any) -> tuple[Any, Any]:
     """‖p − q‖² and ‖s − t‖², but for terms that are 0 if p and q have one sum and λ p = μ q = 0."""
     nothing = 2 * add_up(p * lam + q * mu) + 2 * (tau - rho) * (add_up(q) - add_up(p))
     return squares(p - q) - nothing, squares((p + tau - lam) - (q + rho - mu))
 
 
-def _two_keys(p: Any, x: Any) -> Any:
+def _two_keys(p: Array, x: Array) -> Any:
     """The weights of two keys: p of the first, x of the second."""
     return p.__array_namespace__().concat([p, x], axis=-1)
 
@@ -120,23 +121,23 @@ sparsemax = Theorem(
 MEMORY = {"x": "n d", "xi": "d 1", "new": "d 1", "beta": ""}
 
 
-def _recalled(x: Any, xi: Any, beta: Any) -> Any:
+def _recalled(x: Array, xi: Any, beta: Any) -> Any:
     """ξ⁺ = Xᵀ softmax(β X ξ)."""
     return x.mT @ weights(beta * (x @ xi).mT).mT
 
 
-def _energy(x: Any, xi: Any, beta: Any) -> Any:
+def _energy(x: Array, xi: Any, beta: Any) -> Any:
     """E(ξ) = −lse(β X ξ)/β + ½‖ξ‖²."""
     return squares(xi.mT) * HALF - log_sum_exp(beta * (x @ xi).mT) / beta
 
 
-def _log_ratio(x: Any, xi: Any, new: Any, beta: Any) -> Any:
+def _log_ratio(x: Array, xi: Any, new: Any, beta: Any) -> Any:
     """log softmax(β X ξ⁺) − log softmax(β X ξ)."""
     a, b = beta * (x @ xi).mT, beta * (x @ new).mT
     return (b - log_sum_exp(b)) - (a - log_sum_exp(a))
 
 
-def _second_step(x: Any, xi: Any, beta: Any) -> tuple[Any, Any]:
+def _second_step(x: Array, xi: Any, beta: Any) -> tuple[Any, Any]:
     """ξ⁺⁺ and ξ⁺, from ξ = 0."""
     once = _recalled(x, 0 * xi, beta)
     return _recalled(x, once, beta), once

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.notation import N_K, N_Q
 from symattn.attention.softmax import softmax as soft
 from symattn.document.notation import Fence, Partial, commas, equals, name, relation, total
@@ -68,11 +69,11 @@ ROWS = Glossary({"S": "n_q n_k"}, index={"i": "n_q", "j": "n_k"}, defined={"P": 
     false=lambda s, t: (soft(t * s), soft(s)),
     false_says=same(softmax(T_ * S_), softmax(S_)),
 )
-def softmax_shift(s: Any, t: Any) -> Any:
+def softmax_shift(s: Array, t: Array) -> Any:
     return soft(s + t), soft(s)
 
 
-def _sums(s: Any, n: Any) -> Any:
+def _sums(s: Array, n: Any) -> Any:
     xp = s.__array_namespace__()
     return [(xp.sum(soft(s), axis=-1), 1), (xp.sum(soft(s)), xp.asarray(n))]
 
@@ -102,17 +103,17 @@ softmax_simplex = Theorem(
 )
 
 
-def _order(s: Any, u: Any) -> Any:
+def _order(s: Array, u: Array) -> Any:
     xp = s.__array_namespace__()
     return weights(xp.concat([s, s + u], axis=-1))
 
 
-def _gaps(s: Any) -> Any:
+def _gaps(s: Array) -> Any:
     """s_i − s_j."""
     return s[..., :, None] - s[..., None, :]
 
 
-def _log_of_ratio(s: Any) -> Any:
+def _log_of_ratio(s: Array) -> Any:
     """log (p_i / p_j)."""
     return log(weights(s)[..., :, None] / weights(s)[..., None, :])
 
@@ -166,21 +167,21 @@ softmax_log_ratio = Theorem(
     false=lambda s: (soft(s)[:, 0], 1 / (1 + exp(-s[:, 0]))),
     false_says=same(name("p", 1, role="weight"), 1 / (1 + power_of_e(-name("s", 1, role="score")))),
 )
-def softmax_two(s: Any) -> Any:
+def softmax_two(s: Array) -> Any:
     return soft(s)[:, 0], 1 / (1 + exp(s[:, 1] - s[:, 0]))
 
 
 # -- log-sum-exp -------------------------------------------------------------------------------------------------------
-def _divergence(a: Any, b: Any, of_a: Any = None, of_b: Any = None) -> Any:
+def _divergence(a: Array, b: Array, of_a: Any = None, of_b: Any = None) -> Any:
     """KL(softmax(a) ‖ softmax(b)), from their log-sum-exps."""
     return add_up(weights(a) * ((a - of_a) - (b - of_b)))
 
 
-def _logs(a: Any, b: Any) -> Any:
+def _logs(a: Array, b: Array) -> Any:
     return _divergence(a, b, log_sum_exp(a), log_sum_exp(b))
 
 
-def _log_ratio(a: Any, b: Any) -> Any:
+def _log_ratio(a: Array, b: Array) -> Any:
     """log softmax(b) − log softmax(a)."""
     return (b - log_sum_exp(b)) - (a - log_sum_exp(a))
 
@@ -195,7 +196,7 @@ NOT_NEGATIVE = bound(
 """KL(softmax(a) ‖ softmax(b)) = Σ p (e^x − 1 − x) with x = log q − log p, as both p and q = e^x p sum to 1."""
 
 
-def _with_zeros(a: Any, b: Any, r: Any) -> Any:
+def _with_zeros(a: Array, b: Array, r: Array) -> Any:
     """KL(p ‖ softmax(b)) for the weights p = softmax(a) of the first keys, and 0 of the others, whose scores are r."""
     every = log_sum_exp(b.__array_namespace__().concat([b, r], axis=-1))
     return _divergence(a, b, log_sum_exp(a), every)
@@ -223,12 +224,12 @@ BREGMAN = identity(
 """KL(softmax(a) ‖ softmax(b)) = lse(b) − lse(a) − ⟨softmax(a), b − a⟩, for any two numbers as the values of lse."""
 
 
-def _free_energy(a: Any, b: Any, of_a: Any) -> Any:
+def _free_energy(a: Array, b: Array, of_a: Any) -> Any:
     """⟨p, b⟩ + H(p) for p = softmax(a)."""
     return add_up(weights(a) * b) - add_up(weights(a) * (a - of_a))
 
 
-def _under(top: Any, u: Any) -> Any:
+def _under(top: Any, u: Array) -> Any:
     """Scores with the maximum ``top`` at one key, the others lower by u."""
     return top.__array_namespace__().concat([top, top - u], axis=-1)
 
@@ -320,7 +321,7 @@ SPREAD_ = P_J * name("p", "l", role="weight") * (name("x", J_) - name("x", "l"))
 HESSIAN = said("diag", P_ROW) - P_ROW * t(P_ROW)
 
 
-def _scalar_lse(s: Any) -> Any:
+def _scalar_lse(s: Array) -> Any:
     xp = s.__array_namespace__()
     return xp.log(xp.sum(xp.exp(s)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.notation import N_K
 from symattn.document.notation import Call, Node, Over, equals, name, node, relation, total
 from symattn.proof.gradients import gradient
@@ -67,13 +68,13 @@ def inner(x: Node, y: Node) -> Node:
     return t(x) * y
 
 
-def _along(s: Any, x: Any) -> Any:
+def _along(s: Array, x: Array) -> Any:
     """⟨x, softmax(s)⟩, whose gradient by s is J x, J being symmetric."""
     xp = s.__array_namespace__()
     return xp.sum(weights(s) * x)
 
 
-def jacobian_times(s: Any, x: Any) -> Any:
+def jacobian_times(s: Array, x: Array) -> Any:
     """(diag(p) − p pᵀ) x."""
     p = weights(s)
     return p * x - p * add_up(p * x)
@@ -87,7 +88,7 @@ AT_LEAST_ZERO = bound(
 )
 
 
-def _half_minus(s: Any, x: Any, m: Any) -> Any:
+def _half_minus(s: Array, x: Array, m: Array) -> Any:
     """½‖x‖² − xᵀJx, written as a sum of squares."""
     xp, p = s.__array_namespace__(), weights(s)
     both = x[..., :, None] + x[..., None, :]
@@ -99,14 +100,14 @@ AT_MOST_HALF = bound(FORMS, lambda s, x: (form(weights(s), x), squares(x) * Frac
 
 
 # -- Lipschitz ---------------------------------------------------------------------------------------------------------
-def _sharp(s: Any) -> Any:
+def _sharp(s: Array) -> Any:
     """J x = x / 2 for two equal scores and x = (1, −1)."""
     xp = s.__array_namespace__()
     x = xp.concat([s * 0 + 1, s * 0 - 1], axis=-1)
     return jacobian_times(xp.concat([s, s], axis=-1), x), x * Fraction(1, 2)
 
 
-def _row_sums(s: Any, m: Any) -> tuple[Any, Any]:
+def _row_sums(s: Array, m: Array) -> tuple[Any, Any]:
     """Σ_l |J_jl| = p_j (1 − p_j) + Σ_{l ≠ j} p_j p_l."""
     p = weights(s)
     return p * (1 - p) + add_up(p[..., :, None] * p[..., None, :] * others(m, s))[..., 0], 2 * p * (1 - p)
@@ -146,7 +147,7 @@ softmax_half_lipschitz = Theorem(
 )
 
 
-def _symmetric(a: Any, x: Any) -> Any:
+def _symmetric(a: Array, x: Array) -> Any:
     """xᵀJx − 2‖Jx‖² = 4 (zᵀJz + yᵀ(½ − J)y) with y = Jx and z = x/2 − y, for every symmetric J = a + aᵀ."""
     j = a + a.mT
     y = j @ x
@@ -196,18 +197,18 @@ LOST = total(J_, 1, "m", power_of_e(-(BETA * name("u", J_))))
 TIES = {"tie": "n a", "u": "n b", "beta": "", "s": "n m"}
 
 
-def _below_ties(tie: Any, u: Any, beta: Any) -> Any:
+def _below_ties(tie: Any, u: Array, beta: Any) -> Any:
     """Weights of β s, for the largest score 0 at the keys of ``tie`` and −u elsewhere."""
     xp = tie.__array_namespace__()
     return weights(xp.concat([0 * tie, -(beta * u)], axis=-1))
 
 
-def _tied(tie: Any, u: Any, beta: Any) -> Any:
+def _tied(tie: Any, u: Array, beta: Any) -> Any:
     """Their part of the keys of ``tie``."""
     return _below_ties(tie, u, beta)[..., : tie.shape[-1]]
 
 
-def _rest(u: Any, beta: Any) -> Any:
+def _rest(u: Array, beta: Any) -> Any:
     return add_up(exp(-(beta * u)))
 
 
@@ -273,7 +274,7 @@ SPREAD = {"s": "n 1", "u": "n m", "w": ""}
 TWO_KEYS = ("there are two keys or more",)
 
 
-def _one_key(s: Any, others_: Any) -> Any:
+def _one_key(s: Array, others_: Any) -> Any:
     """The weight of the key with the score s among others."""
     xp = s.__array_namespace__()
     return weights(xp.concat([s, others_], axis=-1))[..., :1]
@@ -294,7 +295,7 @@ DISPERSION = bound(
 """No weight is above e^w / (e^w + n_k − 1), if the scores lie within a band of width w."""
 
 
-def _entropy(s: Any) -> Any:
+def _entropy(s: Array) -> Any:
     """H(softmax(s)), the mean of −log p_j."""
     return add_up(weights(s) * (log_sum_exp(s) - s))
 
@@ -344,12 +345,12 @@ softmax_dispersion = Theorem(
 TOP = {"top": "n 1", "t": "n m"}
 
 
-def _not_the_top(top: Any, t: Any) -> Any:
+def _not_the_top(top: Any, t: Array) -> Any:
     """1 − p_max."""
     return 1 - _one_key(top, t)
 
 
-def _beside(x: Any) -> Any:
+def _beside(x: Array) -> Any:
     """x / (1 + x)."""
     return x / (1 + x)
 
@@ -404,24 +405,24 @@ softmax_gap = Theorem(
 MOVED = {"s_j": "n 1", "s": "n m", "u": "n 1", "v": "n m", "eta": ""}
 
 
-def _moved(s_j: Any, s: Any, u: Any, v: Any, eta: Any) -> Any:
+def _moved(s_j: Any, s: Array, u: Array, v: Array, eta: Any) -> Any:
     """The weight of a key whose score grows by η − u ≤ η, while all others change by −η + v ≥ −η."""
     return _one_key(s_j + eta - u, s - eta + v)
 
 
-def _ratio_gap(s_j: Any, s: Any, u: Any, v: Any, eta: Any) -> Any:
+def _ratio_gap(s_j: Any, s: Array, u: Array, v: Array, eta: Any) -> Any:
     before = exp(s_j) + add_up(exp(s))
     after = exp(s_j + eta - u) + add_up(exp(s - eta + v))
     bracket = exp(s_j + eta - u) * (exp(2 * eta) - 1) + add_up(exp(s + eta - u) * (exp(u + v) - 1))
     return exp(s_j) * bracket / (before * after)
 
 
-def _moved_down(s_j: Any, s: Any, u: Any, v: Any, eta: Any) -> Any:
+def _moved_down(s_j: Any, s: Array, u: Array, v: Array, eta: Any) -> Any:
     """The weight of a key whose score falls by η − u ≤ η, while all others change by η − v ≤ η."""
     return _one_key(s_j - eta + u, s + eta - v)
 
 
-def _ratio_gap_down(s_j: Any, s: Any, u: Any, v: Any, eta: Any) -> Any:
+def _ratio_gap_down(s_j: Any, s: Array, u: Array, v: Array, eta: Any) -> Any:
     before = exp(s_j) + add_up(exp(s))
     after = exp(s_j - eta + u) + add_up(exp(s + eta - v))
     own = exp(s_j - 3 * eta + u) * (exp(2 * eta) - 1)
@@ -432,12 +433,12 @@ def _ratio_gap_down(s_j: Any, s: Any, u: Any, v: Any, eta: Any) -> Any:
 SETS = {"s": "n a", "r": "n b", "u": "n a", "v": "n b", "eta": ""}
 
 
-def _mass(s: Any, r: Any) -> Any:
+def _mass(s: Array, r: Array) -> Any:
     """The total weight of the keys with the scores s among those with s and r."""
     return add_up(exp(s)) / (add_up(exp(s)) + add_up(exp(r)))
 
 
-def _mass_gap(s: Any, r: Any, u: Any, v: Any, eta: Any) -> Any:
+def _mass_gap(s: Array, r: Array, u: Array, v: Array, eta: Any) -> Any:
     """tanh(η/2) less the mass gained, in two steps: to the largest gain that s and r allow, and from there."""
     a, b, x = add_up(exp(s)), add_up(exp(r)), exp(eta)
     c, d = add_up(exp(s + eta - u)), add_up(exp(r - eta + v))

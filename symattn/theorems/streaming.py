@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.masks import causal as causal_mask
 from symattn.attention.masks import forbid
 from symattn.attention.scores import dot_scores, scale_by_root
@@ -91,7 +92,7 @@ def _merged(*parts: Node) -> Node:
     return said("merge", *parts)
 
 
-def _both(s: Any, t: Any, v: Any, w: Any) -> tuple[Any, Any]:
+def _both(s: Array, t: Array, v: Array, w: Array) -> tuple[Any, Any]:
     """Scores and values of both tiles, side by side."""
     return s.__array_namespace__().concat([s, t], axis=-1), rows(v, w)
 
@@ -233,7 +234,7 @@ def two_block_merge(s: Any, t: Any, v: Any, w: Any, m: Any, l: Any, z: Any) -> A
     ]
 
 
-def _one_side(x: State, y: State, m: Any) -> State:
+def _one_side(x: State, y: State, m: Array) -> State:
     r = m.__array_namespace__().exp(x.maximum - m)
     return State(m, x.normaliser * r + y.normaliser, x.accumulated * r + y.accumulated)
 
@@ -274,7 +275,7 @@ def online_softmax(s: Any, t: Any, v: Any, w: Any, m: Any, l: Any, z: Any) -> An
     ]
 
 
-def _plain(s: Any, t: Any, v: Any, w: Any) -> Any:
+def _plain(s: Array, t: Array, v: Array, w: Array) -> Any:
     scores, values = _both(s, t, v, w)
     return soft(scores) @ values
 
@@ -332,7 +333,7 @@ def merge_monoid(m1: Any, l1: Any, o1: Any, m2: Any, l2: Any, o2: Any, m3: Any, 
     ]
 
 
-def _forbidden(m: Any, l: Any, o: Any) -> State:  # noqa: E741
+def _forbidden(m: Array, l: Array, o: Array) -> State:  # noqa: E741
     """The state of a tile in which every key is forbidden: (−∞, 0, 0)."""
     xp = m.__array_namespace__()
     return State(xp.full(m.shape, -xp.inf), 0 * l, 0 * o)
@@ -417,7 +418,7 @@ _LATER = {"q1": "n d_k", "k1": "n d_k", "v1": "n d_v"}
     false=lambda q, k, v, q1, k1, v1: (ATTENTION(q1, k, v), _all(q, k, v, q1, k1, v1)[-1:]),
     false_says="a cache without the new key and value",
 )
-def kv_cache_step(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
+def kv_cache_step(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Any:
     return ATTENTION(q1, rows(k, k1), rows(v, v1)), _all(q, k, v, q1, k1, v1)[-1:]
 
 
@@ -439,7 +440,7 @@ def kv_cache_step(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
     false=lambda q, k, v, q1, k1, v1: (ATTENTION(q, k, v), _all(q, k, v, q1, k1, v1, ATTENTION)[: q.shape[0]]),
     false_says="the same without the mask",
 )
-def causal_prefix_unchanged(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
+def causal_prefix_unchanged(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Any:
     return CAUSAL(q, k, v), _all(q, k, v, q1, k1, v1)[: q.shape[0]]
 
 
@@ -492,7 +493,7 @@ def _last_scores(reader: Reader) -> Any:
         equals(_OF_CHUNK, _over_chunk(name("i"))),
     ),
 )
-def chunked_prefill_bottom_right(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any) -> Any:
+def chunked_prefill_bottom_right(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array) -> Any:
     xp, keys, values = q.__array_namespace__(), rows(k, k1), rows(v, v1)
     j, i = xp.arange(keys.shape[0])[None, :], xp.arange(q1.shape[0])[:, None]
     stated = textbook(q1, keys, values, j <= i + k.shape[0])
@@ -502,7 +503,7 @@ def chunked_prefill_bottom_right(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: A
     return [(CAUSAL(q1, keys, values), stated), (by_scores, stated), (last, stated)]
 
 
-def _all(q: Any, k: Any, v: Any, q1: Any, k1: Any, v1: Any, kind: Attention = CAUSAL) -> Any:
+def _all(q: Array, k: Array, v: Array, q1: Array, k1: Array, v1: Array, kind: Attention = CAUSAL) -> Any:
     """Attention over the old tokens and the new."""
     return kind(rows(q, q1), rows(k, k1), rows(v, v1))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.attention.notation import N_K
 from symattn.attention.scores import dot_scores, scale_by_root
 from symattn.attention.sinks import sink_weights
@@ -86,11 +87,11 @@ def _f(x: Any) -> Call:
     false=lambda q, k, v: (soft(scale_by_root(dot_scores(q, k), q).mT).mT @ v, ATTENTION(q, k, v)),
     false_says="the softmax is over the queries",
 )
-def per_token_equals_matrix(q: Any, k: Any, v: Any) -> Any:
+def per_token_equals_matrix(q: Array, k: Array, v: Array) -> Any:
     xp = q.__array_namespace__()
     scores = xp.sum(q[:, None, :] * k[None, :, :], axis=-1)
 
-    def per_token(s: Any) -> Any:
+    def per_token(s: Array) -> Any:
         p = xp.exp(s) / xp.sum(xp.exp(s), axis=-1, keepdims=True)
         return xp.sum(p[:, :, None] * v[None, :, :], axis=1)
 
@@ -107,7 +108,7 @@ def per_token_equals_matrix(q: Any, k: Any, v: Any) -> Any:
     false=lambda q, k, v, l, w: (ATTENTION(q, rows(k, l), rows(v, w)), ATTENTION(q, k, v) + ATTENTION(q, l, w)),  # noqa: E741
     false_says="the same for keys: the outputs of two blocks of keys add up",
 )
-def query_rows_independent(q: Any, u: Any, k: Any, v: Any) -> Any:
+def query_rows_independent(q: Array, u: Array, k: Array, v: Array) -> Any:
     return ATTENTION(rows(q, u), k, v), rows(textbook(q, k, v), textbook(u, k, v))
 
 
@@ -122,18 +123,18 @@ def query_rows_independent(q: Any, u: Any, k: Any, v: Any) -> Any:
     false_says="self-attention is linear in X",
     top=2,
 )
-def linear_in_values(q: Any, k: Any, v: Any, u: Any, a: Any, b: Any) -> Any:
+def linear_in_values(q: Array, k: Array, v: Array, u: Array, a: Array, b: Array) -> Any:
     return ATTENTION(q, k, a * v + b * u), a * ATTENTION(q, k, v) + b * ATTENTION(q, k, u)
 
 
-def _tokens_only(x: Any) -> Any:
+def _tokens_only(x: Array) -> Any:
     return ATTENTION(x, x, x)
 
 
 _WEIGHTS = ("W_Q", "W_K", "W_V", "W", "U")
 
 
-def _layer(x: Any, w_q: Any, w_k: Any, w_v: Any, w: Any, u: Any) -> Any:
+def _layer(x: Array, w_q: Array, w_k: Array, w_v: Array, w: Array, u: Array) -> Any:
     """Self-attention and a network on each row, both with residuals."""
     y = x + ATTENTION(x=x, w_q=w_q, w_k=w_k, w_v=w_v)
     return y + y.__array_namespace__().maximum(y @ w, 0) @ u
@@ -167,11 +168,11 @@ def _layer(x: Any, w_q: Any, w_k: Any, w_v: Any, w: Any, u: Any) -> Any:
     ),
     false_says="the same for causal self-attention",
 )
-def permutation_equivariance(x: Any, w_q: Any, w_k: Any, w_v: Any, w: Any, u: Any, pi: Any) -> Any:
-    def attended(x: Any) -> Any:
+def permutation_equivariance(x: Array, w_q: Array, w_k: Array, w_v: Array, w: Array, u: Array, pi: Any) -> Any:
+    def attended(x: Array) -> Any:
         return ATTENTION(x=x, w_q=w_q, w_k=w_k, w_v=w_v)
 
-    def layer(x: Any) -> Any:
+    def layer(x: Array) -> Any:
         return _layer(x, w_q, w_k, w_v, w, u)
 
     return [
@@ -193,7 +194,7 @@ def permutation_equivariance(x: Any, w_q: Any, w_k: Any, w_v: Any, w: Any, u: An
     false=lambda q, k, v, pi: (ATTENTION(q, k[pi], v), ATTENTION(q, k, v)),
     false_says=same(attention(k=PI * K), attention()),
 )
-def key_permutation_invariance(q: Any, k: Any, v: Any, pi: Any) -> Any:
+def key_permutation_invariance(q: Array, k: Array, v: Array, pi: Any) -> Any:
     return ATTENTION(q, k[pi], v[pi]), ATTENTION(q, k, v)
 
 
@@ -208,7 +209,7 @@ def key_permutation_invariance(q: Any, k: Any, v: Any, pi: Any) -> Any:
     false=lambda q, k, v, b: (ATTENTION(q + b, k, v), ATTENTION(q, k, v)),
     false_says=same(attention(Q + ONES * t(SHIFT)), attention()),
 )
-def key_bias_redundant(q: Any, k: Any, v: Any, b: Any) -> Any:
+def key_bias_redundant(q: Array, k: Array, v: Array, b: Array) -> Any:
     return ATTENTION(q, k + b, v), ATTENTION(q, k, v)
 
 
@@ -222,20 +223,20 @@ def key_bias_redundant(q: Any, k: Any, v: Any, b: Any) -> Any:
     false=lambda q, k, v, b: (_off_by_one(q, k) @ (v + b), _off_by_one(q, k) @ v + b),
     false_says="the same with softmax-off-by-one",
 )
-def value_bias_passes(q: Any, k: Any, v: Any, b: Any) -> Any:
+def value_bias_passes(q: Array, k: Array, v: Array, b: Array) -> Any:
     return ATTENTION(q, k, v + b), ATTENTION(q, k, v) + b
 
 
-def _off_by_one(q: Any, k: Any) -> Any:
+def _off_by_one(q: Array, k: Array) -> Any:
     s = scale_by_root(dot_scores(q, k), q)
     return sink_weights(s, s.__array_namespace__().sum(0 * s, axis=-1, keepdims=True))
 
 
-def _through(q: Any, k: Any, v: Any, y: Any) -> Any:
+def _through(q: Array, k: Array, v: Array, y: Array) -> Any:
     return soft(scale_by_root(q @ y @ k.mT, q)) @ v
 
 
-def _eye(m: Any) -> Any:
+def _eye(m: Array) -> Any:
     xp, n = m.__array_namespace__(), m.shape[0]
     return xp.astype(xp.arange(n)[:, None] == xp.arange(n)[None, :], m.dtype)
 
@@ -278,7 +279,7 @@ CHANGED_BASIS = Substitution(
     false_says=same(attention(Q * M, K * M), attention()),
     top=2,
 )
-def qk_gauge(q: Any, k: Any, m: Any, r: Any, u: Any, w: Any, x: Any, w_v: Any, w_o: Any) -> Any:
+def qk_gauge(q: Array, k: Array, m: Array, r: Array, u: Array, w: Array, x: Array, w_v: Array, w_o: Array) -> Any:
     undone = k - (k @ w) @ u.mT / (1 + w.mT @ u)
     layer = ATTENTION(x=x, w_q=m, w_k=r, w_v=w_v, w_o=w_o)
     return [
@@ -306,16 +307,16 @@ def qk_gauge(q: Any, k: Any, m: Any, r: Any, u: Any, w: Any, x: Any, w_v: Any, w
     false_says="repeating one key leaves the output unchanged",
     top=2,
 )
-def duplicate_all_keys(q: Any, k: Any, v: Any, r: Any) -> Any:
+def duplicate_all_keys(q: Array, k: Array, v: Array, r: Array) -> Any:
     return ATTENTION(q, _repeated(k, r), _repeated(v, r)), ATTENTION(q, k, v)
 
 
-def _repeated(x: Any, r: Any) -> Any:
+def _repeated(x: Array, r: Array) -> Any:
     xp, (n, d) = x.__array_namespace__(), x.shape
     return xp.reshape(xp.broadcast_to(x[None], (r, n, d)), (r * n, d))
 
 
-def _with_one_more(q: Any, k: Any, v: Any) -> Any:
+def _with_one_more(q: Array, k: Array, v: Array) -> Any:
     return ATTENTION(q, rows(k, k[:1]), rows(v, v[:1]))
 
 
@@ -337,7 +338,7 @@ def equal_scores_average(q: Any, k: Any, v: Any, c: Any) -> Any:
     return [(soft(c + 0 * dot_scores(q, k)) @ v, mean), (ATTENTION(0 * q, k, v), mean)]
 
 
-def _everywhere(q: Any, x: Any) -> Any:
+def _everywhere(q: Array, x: Array) -> Any:
     """The row x for every query."""
     return q.__array_namespace__().broadcast_to(x, (q.shape[0], x.shape[-1]))
 
@@ -353,7 +354,7 @@ def _everywhere(q: Any, x: Any) -> Any:
     false=lambda a: (soft(a + a.mT), soft(a + a.mT).mT),
     false_says=same(P, t(P)),
 )
-def symmetric_scores_reversible(a: Any) -> Any:
+def symmetric_scores_reversible(a: Array) -> Any:
     xp = a.__array_namespace__()
     s = a + a.mT
     z = xp.sum(xp.exp(s), axis=-1, keepdims=True)
@@ -368,11 +369,11 @@ _VALUE = name("v", "j", "c", role="value")
 KEPT = Law(("r",), lambda r: (1 - r, r * (1 - r)), lambda r: [(0 * r, r), (0 * r + 1, 1 - r)])
 
 
-def _dropped(q: Any, k: Any, v: Any, b: Any, keep: Any) -> Any:
+def _dropped(q: Array, k: Array, v: Array, b: Array, keep: Array) -> Any:
     return (weights(q, k) * b / keep) @ v
 
 
-def _undropped(q: Any, k: Any, v: Any) -> Any:
+def _undropped(q: Array, k: Array, v: Array) -> Any:
     return ATTENTION(q, k, v)
 
 
@@ -407,8 +408,8 @@ MEAN_OF_DROPPED = Mean(
     false_says="dropout of the scores is unbiased too",
     top=2,
 )
-def dropout_unbiased(q: Any, k: Any, v: Any, b: Any, c: Any, s: Any, u: Any, keep: Any) -> Any:
-    def output(b: Any) -> Any:
+def dropout_unbiased(q: Array, k: Array, v: Array, b: Array, c: Array, s: Array, u: Array, keep: Array) -> Any:
+    def output(b: Array) -> Any:
         return (weights(q, k) * b / keep) @ v
 
     return [
@@ -421,7 +422,7 @@ def _mean_over_drops(q: Any, k: Any, v: Any) -> Any:
     """The mean output over all ways to drop scores with probability 1/2 and to double the others."""
     if not all(isinstance(n, int) for n in (*q.shape, *k.shape)):
         raise Refused("the ways to drop scores are listed, and the sizes are letters")
-    s = scale_by_root(dot_scores(q, k), q)
+    s: Any = scale_by_root(dot_scores(q, k), q)
     ways = [np.array(b).reshape(s.shape) for b in product((0, 2), repeat=int(s.shape[0] * s.shape[1]))]
     return sum((soft(s * type(s).lift(b)) @ v for b in ways[1:]), soft(s * 0) @ v) / len(ways)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.notation import D_K
 from symattn.attention.scores import dot_scores
 from symattn.attention.softmax import softmax as soft
@@ -50,18 +51,18 @@ def _square(x: Any) -> Any:
     return (x * x).sum()
 
 
-def _moved(q: Any, k: Any, v: Any, u: Any) -> Any:
+def _moved(q: Array, k: Array, v: Array, u: Array) -> Any:
     """How the output moves with the values."""
     return ATTENTION(q, k, v) - ATTENTION(q, k, u)
 
 
-def _any_norm(x: Any) -> Any:
+def _any_norm(x: Array) -> Any:
     """A norm of each row: any one in letters, and the largest entry in numbers."""
     xp = x.__array_namespace__()
     return xp.any_norm(x) if hasattr(xp, "any_norm") else greatest(abs(x), -1)
 
 
-def _norm_of_a_mean(q: Any, k: Any, v: Any) -> Any:
+def _norm_of_a_mean(q: Array, k: Array, v: Array) -> Any:
     """How much the norm of the mean is below the mean of the norms."""
     return weights(q, k) @ _any_norm(v) - _any_norm(ATTENTION(q, k, v))
 
@@ -133,7 +134,7 @@ output_in_hull = Theorem(
     false=lambda n, d, q: rank_of(soft(_line(q) @ _line(q).mT)) <= d,
     false_says=(relation(said("rank", P), "≤", D_K),),
 )
-def score_rank(n: int, d: int, q: Any, k: Any) -> Any:
+def score_rank(n: int, d: int, q: Array, k: Array) -> Any:
     return [rank_of(dot_scores(q, k)) <= d, rank_of(soft(_line(q) @ _line(q).mT)) == n]
 
 
@@ -164,7 +165,7 @@ def _line(q: Any) -> Any:
     false=lambda x: (x.__array_namespace__().maximum(_slope_at_zero(rows(x, -x)), 1), 1 + 0 * x[:1]),
     false_says=("Lipschitz with constant ", norm(name("W", "V", role="value")), ", which is 1 here"),
 )
-def not_globally_lipschitz(x0: Any, x: Any, a: Any, more: Any) -> Any:
+def not_globally_lipschitz(x0: Array, x: Array, a: Array, more: Any) -> Any:
     xp = x.__array_namespace__()
     n = 1 + xp.sum(0 * more + 1, axis=0, keepdims=True)
     return [
@@ -175,12 +176,12 @@ def not_globally_lipschitz(x0: Any, x: Any, a: Any, more: Any) -> Any:
     ]
 
 
-def _first_output(x0: Any, x: Any) -> Any:
+def _first_output(x0: Array, x: Array) -> Any:
     tokens = rows(x0, x)
     return ATTENTION(tokens, tokens, tokens)[0, 0]
 
 
-def _slope(x0: Any, x: Any) -> Any:
+def _slope(x0: Array, x: Array) -> Any:
     """∂o₁/∂x₁ = p₁₁ + Σ_j p_1j x_j² − o₁² + x₁ p₁₁ (x₁ − o₁)."""
     tokens = rows(x0, x)
     p = weights(x0, tokens)

@@ -4,61 +4,62 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention.softmax import softmax
 
 
-def weights(s: Any) -> Any:
+def weights(s: Array) -> Any:
     """softmax(s), no maximum subtracted."""
     return softmax(s, stabilised=False)
 
 
-def add_up(x: Any) -> Any:
+def add_up(x: Array) -> Any:
     """Σ_j x_ij, as a column."""
     return x.__array_namespace__().sum(x, axis=-1, keepdims=True)
 
 
-def exp(x: Any) -> Any:
+def exp(x: Array) -> Any:
     """e^x."""
     return x.__array_namespace__().exp(x)
 
 
-def log(x: Any) -> Any:
+def log(x: Array) -> Any:
     """log x."""
     return x.__array_namespace__().log(x)
 
 
-def log_sum_exp(s: Any) -> Any:
+def log_sum_exp(s: Array) -> Any:
     """log Σ_j e^{s_ij}, as a column."""
     return s.__array_namespace__().log(add_up(exp(s)))
 
 
-def squares(x: Any) -> Any:
+def squares(x: Array) -> Any:
     """‖x_i‖², as a column."""
     return add_up(x * x)
 
 
-def outer(p: Any, x: Any, y: Any) -> Any:
+def outer(p: Array, x: Array, y: Array) -> Any:
     """Σ_j Σ_l p_j p_l (x_j − y_l)², as a column."""
     difference = x[..., :, None] - y[..., None, :]
     return add_up(add_up(p[..., :, None] * p[..., None, :] * difference * difference)[..., 0])
 
 
-def others(m: Any, like: Any) -> Any:
+def others(m: Array, like: Any) -> Any:
     """[j ≠ l] as numbers."""
     xp = like.__array_namespace__()
     return xp.astype(xp.arange(m)[:, None] != xp.arange(m)[None, :], like.dtype)
 
 
-def form(p: Any, x: Any) -> Any:
+def form(p: Array, x: Array) -> Any:
     """xᵀ (diag(p) − p pᵀ) x, as a column."""
     return add_up(p * x * x) - add_up(p * x) ** 2
 
 
-def greatest(x: Any, axis: Any = None) -> Any:
+def greatest(x: Array, axis: Any = None) -> Any:
     """max x, with axes of length one."""
     return x.__array_namespace__().max(x, axis=axis, keepdims=True)
 
 
-def sign(x: Any) -> Any:
+def sign(x: Array) -> Any:
     """sign(x), of which x · sign(x) = |x|."""
     return x.__array_namespace__().sign(x)

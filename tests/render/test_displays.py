@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Block, Evidence, Grade, evaluate, kind, prove, rounded, theorem, walk
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.computed import in_format
 from symattn.arrays.dual import dual
 from symattn.arrays.floats import Float64
@@ -85,7 +85,7 @@ def test_an_array_names_its_shape_and_its_dtype(name: str) -> None:
     assert ", n × d," in text if name == "indexed" else ", 2 × 3," in text
     assert array.dtype is None or str(array.dtype) in text
     assert array.holds in text
-    assert array.holds != Array.holds
+    assert array.holds != ArrayBase.holds
 
 
 def cells(array: Any) -> dict[tuple[int, ...], str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.calls import offer_all
 from symattn.arrays.enclosing.work import Parts
 from symattn.arrays.namespace import Namespace
@@ -31,7 +31,7 @@ class _Whole:
         for x, chosen in ((a, True), (b, False)):
             if isinstance(x, self.kind) and x.common is not None and _alone(np.equal(condition, chosen), x, a, b):
                 return self.kind.like(x)
-        if isinstance(condition, Array):
+        if isinstance(condition, ArrayBase):
             raise Refused(f"{self.kind.name}: where needs a boolean condition")
         x, y = self.kind.written(a), self.kind.written(b)
         mid, rad = (np.asarray(np.where(condition, p, q)) for p, q in zip(x.parts.pair, y.parts.pair, strict=True))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.index import building as build
 from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
 from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
@@ -31,7 +31,7 @@ class Permutation:
     sort: str
 
 
-class Indexed(Array):
+class Indexed(ArrayBase):
     """An array whose sizes are letters: its axes, and the expression at each place."""
 
     name = "indexed"
@@ -62,7 +62,7 @@ class Indexed(Array):
         """A number, a size or a single expression, as an array without axes."""
         if isinstance(x, cls):
             return x
-        if isinstance(x, Array):
+        if isinstance(x, ArrayBase):
             raise Refused(f"mixed kinds: indexed with {x.name}; convert one of them first")
         return cls((), lambda _: expression(x))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.calls import offered
 from symattn.arrays.linear import _einsum_terms
 from symattn.arrays.namespace import Namespace
@@ -27,7 +27,7 @@ class ModularNamespace(Namespace):
     kind: type[Modular]
 
     def _where(self, condition: Any, a: Any, b: Any) -> Any:
-        if isinstance(condition, Array):
+        if isinstance(condition, ArrayBase):
             raise Refused("modular: where needs a boolean condition")
         x, y = self.kind.written(a).state, self.kind.written(b).state
         return self.kind.holding(chosen(np.array(condition, dtype=bool), x, y))

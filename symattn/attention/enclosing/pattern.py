@@ -102,7 +102,7 @@ def _spread(array: Floats, axes: tuple[int, ...]) -> Floats:
 def _allowed(spec: Attention, given: Mapping[str, Any], axes: tuple[int, ...]) -> np.ndarray | None:
     """What ``mask`` and ``keep`` allow, for every head: (…, n_q or 1, n_k)."""
     scores = np.broadcast_to(0.0, (*axes, 1, 1))
-    found = []
+    found: list[Any] = []
     if "mask" in given:
         found.append(masks.for_heads(given["mask"], scores) if spec.heads > 1 else given["mask"])
     if "keep" in given:

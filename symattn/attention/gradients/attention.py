@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 
 
@@ -15,13 +16,13 @@ class Gradients(NamedTuple):
     v: Any
 
 
-def softmax_vjp(p: Any, g: Any) -> Any:
+def softmax_vjp(p: Array, g: Array) -> Array:
     """p ⊙ (g − ⟨p, g⟩): the gradient of ⟨g, softmax(s)⟩ by s, from the weights p. Shapes: (…, n_k)."""
     xp = namespace_of(p)
     return p * (g - xp.sum(p * g, axis=-1, keepdims=True))
 
 
-def backward(q: Any, k: Any, v: Any, p: Any, g: Any) -> Gradients:
+def backward(q: Array, k: Array, v: Array, p: Array, g: Array) -> Gradients:
     """The gradients of ⟨G, P V⟩ with P = softmax(Q Kᵀ / √d_k), from the weights P.
 
     dV = Pᵀ G, dP = G Vᵀ, dS = P ⊙ (dP − rowsum(P ⊙ dP)), dQ = dS K / √d_k, dK = dSᵀ Q / √d_k.
@@ -33,7 +34,7 @@ def backward(q: Any, k: Any, v: Any, p: Any, g: Any) -> Gradients:
     return Gradients(ds @ k / root, ds.mT @ q / root, p.mT @ g)
 
 
-def shared_gradient(g: Any, times: Any) -> Any:
+def shared_gradient(g: Array, times: Any) -> Array:
     """The gradient by heads of keys or values that ``times`` heads of queries read: the sum over those.
 
     The way back of ``repeat_heads``. Shapes: (…, g·times, n, d) → (…, g, n, d).

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import cotangents, differentiable, through
 from symattn.attention.gradients import rows, scores
@@ -46,7 +47,7 @@ class Way(NamedTuple):
 
 def backward(
     model: Attention | Block | Transformer,
-    cotangent: Any,
+    cotangent: Array,
     inputs: Mapping[str, Any],
     wrt: Iterable[str] | None = None,
 ) -> dict[str, Any]:
@@ -123,15 +124,15 @@ _SCORES: dict[str, Callable[..., Gradients]] = {
 }
 
 
-def _scored(at: At, g: Any) -> Gradients:
+def _scored(at: At, g: Array) -> Gradients:
     return _SCORES[at.spec.score](*at.x, g)
 
 
-def _capped(at: At, g: Any) -> Gradients:
+def _capped(at: At, g: Array) -> Gradients:
     return (scores.softcap_gradient(at.y, at.spec.softcap, g),)
 
 
-def _weighed(at: At, g: Any) -> Gradients:
+def _weighed(at: At, g: Array) -> Gradients:
     spec, s, p = at.spec, at.x[0], at.y
     if spec.sink == "given":
         ds, db = rows.sink_gradients(p, g, spec.base)
@@ -148,7 +149,7 @@ def _weighed(at: At, g: Any) -> Gradients:
     return (rows.softmax_gradient(p, g, spec.base),)
 
 
-def _summed(at: At, g: Any) -> Gradients:
+def _summed(at: At, g: Array) -> Gradients:
     """log Σ e^s."""
     spec, lse, wide = at.spec, at.y[..., None], g[..., None]
     ds = rows.log_sum_exp_gradient(at.x[0], lse, wide, spec.base)

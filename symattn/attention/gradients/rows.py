@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.gradients.attention import softmax_vjp
 from symattn.attention.softmax import nonempty, powers
@@ -15,7 +16,7 @@ def logarithm_of(base: int | None, like: Any) -> Any:
     return 1 if base is None else xp.log(xp.asarray(base, dtype=like.dtype))
 
 
-def softmax_gradient(p: Any, g: Any, base: int | None = None) -> Any:
+def softmax_gradient(p: Array, g: Array, base: int | None = None) -> Array:
     """dS = P ⊙ (dP − rowsum(P ⊙ dP)), times log 2 for powers of two.
 
     A forbidden key has p = 0 and the gradient 0, and so has a row of zeros. Shapes: p and g = dP (…, n_q, n_k).
@@ -25,7 +26,7 @@ def softmax_gradient(p: Any, g: Any, base: int | None = None) -> Any:
     return ds if base is None else ds * logarithm_of(base, p)
 
 
-def sink_gradients(p: Any, g: Any, base: int | None = None) -> tuple[Any, Any]:
+def sink_gradients(p: Array, g: Array, base: int | None = None) -> tuple[Any, Any]:
     """(dS, db) with a sink b: dS = P ⊙ (dP − D) and db = −p_b D, D = rowsum(P ⊙ dP) and p_b = 1 − rowsum(P).
 
     The sink is one more key whose value is 0, so that its dP is 0. Shapes: p and g (…, n_q, n_k) → (…, n_q, n_k) and
@@ -38,7 +39,7 @@ def sink_gradients(p: Any, g: Any, base: int | None = None) -> tuple[Any, Any]:
     return softmax_gradient(p, g, base), -(own * d) * logarithm_of(base, p)
 
 
-def log_sum_exp_gradient(s: Any, lse: Any, g: Any, base: int | None = None) -> Any:
+def log_sum_exp_gradient(s: Array, lse: Array, g: Array, base: int | None = None) -> Array:
     """e^{s − L} dL: the gradient by scores, or by a sink, of what they are divided by, L = log Σ e^s.
 
     With the base 2 it is 2^{s − L} dL, without log 2. Where L = −∞ it is 0. Shapes: s (…, n_q, n_k), lse and g
@@ -48,12 +49,12 @@ def log_sum_exp_gradient(s: Any, lse: Any, g: Any, base: int | None = None) -> A
     return powers(s - xp.where(xp.isfinite(lse), lse, 0), base) * xp.where(xp.isfinite(lse), g, 0)
 
 
-def sigmoid_gradient(a: Any, g: Any) -> Any:
+def sigmoid_gradient(a: Array, g: Array) -> Array:
     """dS = A ⊙ (1 − A) ⊙ dA, from the weights. Source: Ramapuram et al. (2024), of equation 3."""
     return a * (1 - a) * g
 
 
-def relu_gradient(s: Any, g: Any, power: Any = 1) -> Any:
+def relu_gradient(s: Array, g: Array, power: Any = 1) -> Array:
     """dS = dA / n_k^α where s > 0, else 0; at s = 0 it is 0, one of many, as frameworks take it.
 
     Shapes: (…, n_q, n_k). Source: Wortsman et al., Replacing softmax with ReLU in Vision Transformers (2023), §3.
@@ -62,7 +63,7 @@ def relu_gradient(s: Any, g: Any, power: Any = 1) -> Any:
     return xp.where(s > 0, g, 0) / xp.pow(xp.asarray(s.shape[-1], dtype=s.dtype), power)
 
 
-def sparsemax_gradient(p: Any, g: Any) -> Any:
+def sparsemax_gradient(p: Array, g: Array) -> Any:
     """dS = dP − mean of dP over the support, on the support p > 0; elsewhere 0. From the weights.
 
     Where a score is at the threshold itself, this is one of many. Shapes: (…, n_q, n_k).
@@ -74,7 +75,7 @@ def sparsemax_gradient(p: Any, g: Any) -> Any:
     return support * (g - xp.sum(support * g, axis=-1, keepdims=True) / number)
 
 
-def entmax15_gradient(p: Any, g: Any) -> Any:
+def entmax15_gradient(p: Array, g: Array) -> Any:
     """dS = r ⊙ (dP − Σ r dP / Σ r) with r = √p, from the weights of 1.5-entmax. Shapes: (…, n_q, n_k).
 
     Source: Peters, Niculae, Martins, Sparse Sequence-to-Sequence Models (2019): r_j = p_j^{2 − α} for α = 1.5.

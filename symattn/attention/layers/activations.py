@@ -13,38 +13,39 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import pi
 from symattn.document.notation import Name, Node, Over, Power, Root, call, commas, name, node
 
 
-def relu(x: Any) -> Any:
+def relu(x: Array) -> Array:
     """max(x, 0). Source: Nair, Hinton, Rectified Linear Units Improve Restricted Boltzmann Machines (2010)."""
     return namespace_of(x).maximum(x, 0)
 
 
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: Array) -> Array:
     """1 / (1 + e^{−x}). In floats e^{−x} overflows far below zero, and the quotient is 0 as it should be."""
     return 1 / (1 + namespace_of(x).exp(-x))
 
 
-def silu(x: Any) -> Any:
+def silu(x: Array) -> Array:
     """x / (1 + e^{−x}), x times its sigmoid. Source: Hendrycks, Gimpel, Gaussian Error Linear Units (2016), §2; as
     Swish: Ramachandran, Zoph, Le, Searching for Activation Functions (2017)."""
     return x / (1 + namespace_of(x).exp(-x))
 
 
-def tanh(x: Any) -> Any:
+def tanh(x: Array) -> Array:
     """(e^x − e^{−x}) / (e^x + e^{−x})."""
     return namespace_of(x).tanh(x)
 
 
-def identity(x: Any) -> Any:
+def identity(x: Array) -> Array:
     """x: a gated layer without activation is bilinear. Source: Shazeer, GLU Variants Improve Transformer (2020)."""
     return x
 
 
-def gelu(x: Any) -> Any:
+def gelu(x: Array) -> Any:
     """x/2 · (1 + erf(x/√2)), x times the probability that a standard normal variable is below x.
 
     Source: Hendrycks, Gimpel, Gaussian Error Linear Units (2016), §2.
@@ -53,7 +54,7 @@ def gelu(x: Any) -> Any:
     return x / 2 * (1 + erf(x / xp.sqrt(xp.asarray(2, dtype=x.dtype))))
 
 
-def gelu_tanh(x: Any) -> Any:
+def gelu_tanh(x: Array) -> Array:
     """x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))), which is near ``gelu`` and another function.
 
     Source: Hendrycks, Gimpel, Gaussian Error Linear Units (2016), §2; Radford et al., GPT-2 (2019), in its code.

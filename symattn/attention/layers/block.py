@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
+from symattn.arrays.array import Array
 from symattn.attention.fields import brief, check_flags, check_words, finite, refusal
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
@@ -95,7 +96,7 @@ class Block(Shown):
         check_names(self, names)
         return tuple(block_parts(self, names))
 
-    def trace(self, x: Any, y: Any = None, **inputs: Any) -> Trace:
+    def trace(self, x: Array, y: Array | None = None, **inputs: Any) -> Trace:
         """Every named array of a run, in order: the inputs, then those of each part under its name, then output."""
         given = {"x": x, "y": y, **inputs}
         values = {name: array for name, array in given.items() if array is not None}
@@ -103,7 +104,7 @@ class Block(Shown):
         check_arrays(self, values)
         return Trace(run_steps(parts, values))
 
-    def __call__(self, x: Any, y: Any = None, **inputs: Any) -> Any:
+    def __call__(self, x: Array, y: Array | None = None, **inputs: Any) -> Any:
         """The tokens after the block: (…, n, d_model)."""
         return self.trace(x, y, **inputs)["output"]
 

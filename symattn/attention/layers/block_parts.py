@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from symattn.arrays.array import Array
 from symattn.attention import norms
 from symattn.attention.flow import Step as Part
 from symattn.attention.layers import steps as layers
@@ -92,7 +93,7 @@ def _sublayer(stream: _Stream, part: str, source: tuple[str, Node], result: str,
         _norm(stream, f"{part}_norm", result, letter)
 
 
-def _added(part: str, x: Any, y: Any) -> Any:
+def _added(part: str, x: Array, y: Array) -> Array:
     if not same(x.shape[-1], y.shape[-1]):
         raise InputError(f"{part} gives tokens of shape {written(y)}; the tokens it is added to have {written(x)}")
     return layers.residual(x, y)
@@ -112,7 +113,7 @@ def norm_step(norm: str, eps: Any, x: Node, given: Mapping[str, Node]) -> tuple[
     return partial(_normed, _NORMS[norm], eps, tuple(given)), norm_formula(norm, x, **given)
 
 
-def _normed(norm: Callable[..., Any], eps: Any, keywords: tuple[str, ...], x: Any, *given: Any) -> Any:
+def _normed(norm: Callable[..., Any], eps: Any, keywords: tuple[str, ...], x: Array, *given: Any) -> Any:
     return norm(x, eps, **dict(zip(keywords, given, strict=True)))
 
 

@@ -10,6 +10,7 @@ import flint
 import numpy as np
 
 from symattn.arrays import kind
+from symattn.arrays.array import Array
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
 from symattn.arrays.shown import left_out, table
@@ -109,7 +110,7 @@ def _one_array(output: Any) -> Any:
     return output
 
 
-def _told(x: Any) -> str:
+def _told(x: Array) -> str:
     """What stands for an element that is no number; nothing for a number."""
     return str(x) if isinstance(x, (Forbidden, Undefined)) else ""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.projections import project
 
 
-def embed(table: Any, ids: Any) -> Any:
+def embed(table: Array, ids: Any) -> Array:
     """The row of ``table`` for each number of a token.
 
     Shapes: table (vocabulary, d_model), ids (…, n) of whole numbers from 0 → (…, n, d_model).
@@ -23,13 +24,13 @@ def embed(table: Any, ids: Any) -> Any:
     return xp.reshape(rows, (*ids.shape, table.shape[-1]))
 
 
-def widen(x: Any) -> Any:
+def widen(x: Array) -> Array:
     """√d_model x, so that embeddings are not lost beside positions. Source: Vaswani et al. (2017), §3.4."""
     xp = namespace_of(x)
     return x * xp.sqrt(xp.asarray(x.shape[-1], dtype=x.dtype))
 
 
-def gated(activation: Callable[[Any], Any], gates: Any, values: Any) -> Any:
+def gated(activation: Callable[[Any], Any], gates: Any, values: Array) -> Any:
     """f(gates) ⊙ values: GLU for f = sigmoid, ReGLU for ReLU, GeGLU for GELU, SwiGLU for SiLU.
 
     Source: Shazeer, GLU Variants Improve Transformer (2020), equations 4 and 5; Dauphin et al. (2017) for GLU.
@@ -39,14 +40,14 @@ def gated(activation: Callable[[Any], Any], gates: Any, values: Any) -> Any:
 
 def feed_forward(
     activation: Callable[[Any], Any],
-    x: Any,
+    x: Array,
     w_up: Any,
     w_down: Any,
     b_up: Any = None,
     b_down: Any = None,
     w_gate: Any = None,
     b_gate: Any = None,
-) -> Any:
+) -> Array:
     """f(x W_up + b_up) W_down + b_down for an activation f; with a gate f(x W_gate + b_gate) ⊙ (x W_up + b_up) is what
     W_down multiplies.
 
@@ -58,12 +59,12 @@ def feed_forward(
     return project(hidden, w_down, b_down)
 
 
-def residual(x: Any, y: Any) -> Any:
+def residual(x: Array, y: Array) -> Array:
     """x + y. Source: He et al., Deep Residual Learning for Image Recognition (2016), equation 1."""
     return x + y
 
 
-def unembed(x: Any, table: Any) -> Any:
+def unembed(x: Array, table: Array) -> Array:
     """Logits from the table of embeddings, x Eᵀ. Source: Press, Wolf, Using the Output Embedding to Improve Language
     Models (2017)."""
     return x @ table.mT

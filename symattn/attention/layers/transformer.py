@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from symattn.arrays.array import Array
 from symattn.attention.fields import brief, check_flags, check_words, finite, refusal
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
@@ -98,7 +99,7 @@ class Transformer(Shown):
         check_names(self, names)
         return tuple(transformer_parts(self, names))
 
-    def trace(self, tokens: Any, source: Any = None, **inputs: Any) -> Trace:
+    def trace(self, tokens: Array, source: Any = None, **inputs: Any) -> Trace:
         """Every named array of a run, in order: the inputs, then those of each part under its name, then logits."""
         given = {"tokens": tokens, "source": source, **inputs}
         values = {name: array for name, array in given.items() if array is not None}
@@ -106,7 +107,7 @@ class Transformer(Shown):
         check_arrays(self, values)
         return Trace(run_steps(parts, values))
 
-    def __call__(self, tokens: Any, source: Any = None, **inputs: Any) -> Any:
+    def __call__(self, tokens: Array, source: Any = None, **inputs: Any) -> Any:
         """The logits of the tokens: (…, n, vocabulary)."""
         return self.trace(tokens, source, **inputs)["logits"]
 

@@ -131,7 +131,8 @@ def _check_range(name: str, ids: Any, table: str, given: Mapping[str, Any]) -> N
     """Raise InputError for numbers of tokens that are no rows of the table; letters have no numbers."""
     if ids.dtype is None:
         return
-    xp, rows = namespace_of(ids), int(given[table].shape[0])
+    xp: Any = namespace_of(ids)
+    rows = int(given[table].shape[0])
     for found in (int(xp.min(ids)), int(xp.max(ids))):
         if not 0 <= found < rows:
             raise InputError(f"{name} holds {found}; {table} has the rows 0 to {rows - 1}")

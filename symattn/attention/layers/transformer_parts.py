@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import made_wide
 from symattn.attention.flow import Step as Part
@@ -74,7 +75,7 @@ def _embedded(model: Transformer, given: Collection[str], stack: str) -> Iterato
         yield _norm(model, given, "embedding_norm", part, _X, f"{stack}.embedding_norm.output")
 
 
-def _embed(scaled: bool, table: Any, ids: Any) -> Any:
+def _embed(scaled: bool, table: Array, ids: Any) -> Array:
     rows = layers.embed(table, ids)
     return layers.widen(rows) if scaled else rows
 
@@ -89,7 +90,7 @@ def _positioned(model: Transformer, given: Collection[str], stack: str, before: 
     return Part(made, (before.name, table), learned, letter, formula, ("one row of positions for each place",))
 
 
-def _add_sinusoidal(x: Any) -> Any:
+def _add_sinusoidal(x: Array) -> Any:
     places = namespace_of(x).arange(int(x.shape[-2]))
     return x + made_wide(partial(sinusoids, places, int(x.shape[-1])), x)
 
@@ -119,10 +120,10 @@ def _logits(model: Transformer, given: Collection[str], before: Part) -> Iterato
         yield Part("logits", (made,), partial(_capped, model.softcap), letter, formula, words)
 
 
-def _tied(x: Any, table: Any, bias: Any = None) -> Any:
+def _tied(x: Array, table: Array, bias: Array | None = None) -> Array:
     logits = layers.unembed(x, table)
     return logits if bias is None else logits + bias
 
 
-def _capped(cap: Any, logits: Any) -> Any:
+def _capped(cap: Any, logits: Array) -> Array:
     return softcap(logits, namespace_of(logits).asarray(cap, dtype=logits.dtype))

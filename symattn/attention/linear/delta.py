@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.linear.gated import chunk_of_sums, decayed, decayed_scores, gate_sums
 from symattn.attention.linear.plain import delta_step
@@ -27,7 +28,7 @@ def delta_token(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any = None) ->
     return state, q @ state
 
 
-def corrected(k: Any, x: Any, beta: Any, sums: Any = None) -> Any:
+def corrected(k: Array, x: Array, beta: Any, sums: Any = None) -> Any:
     """(I + L)⁻¹ diag(β) X, L_ij = β_i Σ_f k_if k_jf e^{G_if − G_jf} for j < i: row by row, from the first on.
 
     y_i = β_i x_i − Σ_{j < i} L_ij y_j. Shapes: k (…, n, f), x (…, n, d), beta (…, n, 1), sums of gates G (…, n, f),
@@ -41,7 +42,7 @@ def corrected(k: Any, x: Any, beta: Any, sums: Any = None) -> Any:
     return rows
 
 
-def delta_chunk(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any = None) -> tuple[Any, Any]:
+def delta_chunk(state: Array, q: Array, k: Array, v: Array, beta: Any, g: Array | None = None) -> tuple[Any, Any]:
     """Some tokens at once: linear attention to what each corrects, U = (I + L)⁻¹ diag(β) (V − (K e^G) S).
 
     The two parts of U are computed apart, so that the first and the factor of S need no state.

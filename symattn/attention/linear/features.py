@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 
 
-def identity(x: Any) -> Any:
+def identity(x: Array) -> Array:
     """φ(x) = x. Source: Schlag, Irie, Schmidhuber (2021), §3.2; gated linear attention and DeltaNet use it."""
     return x
 
 
-def elu_plus_one(x: Any) -> Any:
+def elu_plus_one(x: Array) -> Array:
     """φ(x) = elu(x) + 1: x + 1 for x > 0, else e^x. Source: Katharopoulos et al. (2020), equation 7."""
     xp = namespace_of(x)
     above = x > 0
     return xp.where(above, x + 1, xp.exp(xp.where(above, 0, x)))
 
 
-def relu(x: Any) -> Any:
+def relu(x: Array) -> Array:
     """φ(x) = max(x, 0). Source: Choromanski et al., Rethinking Attention with Performers (2021), Performer-ReLU."""
     return namespace_of(x).where(x > 0, x, 0)
 
 
-def exponential(x: Any) -> Any:
+def exponential(x: Array) -> Array:
     """φ(x) = e^x, entry by entry."""
     return namespace_of(x).exp(x)
 
 
-def positive_random(x: Any, w: Any, shift: Any = 0) -> Any:
+def positive_random(x: Array, w: Array, shift: Any = 0) -> Array:
     """φ(x) = e^{w_l · x − ‖x‖²/2 − c} / √m for m directions w_l: positive, and for w ∼ N(0, I) of mean e^{q·k}.
 
     For softmax(Q Kᵀ / √d_k) the rows are q / d_k^{1/4} and k / d_k^{1/4}. Any number ``shift`` c, one for all keys and

@@ -16,12 +16,13 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 
 Step = Callable[..., tuple[Any, Any]]
 
 
-def decayed_scores(q: Any, k: Any, sums: Any = None, itself: bool = True) -> Any:
+def decayed_scores(q: Array, k: Array, sums: Any = None, itself: bool = True) -> Array:
     """Σ_f q_if k_jf e^{G_if − G_jf} for j ≤ i, or for j < i if not ``itself``, and 0 for later keys.
 
     G_i = g_1 + … + g_i are ``sums`` of gates. Those of later tokens would be growth: they are masked before they are
@@ -36,7 +37,7 @@ def decayed_scores(q: Any, k: Any, sums: Any = None, itself: bool = True) -> Any
     return xp.sum(q[..., :, None, :] * k[..., None, :, :] * xp.exp(between), axis=-1)
 
 
-def gate_sums(g: Any) -> Any:
+def gate_sums(g: Array) -> Array:
     """G_i = g_1 + … + g_i, None for no gates. Shapes: as g."""
     return None if g is None else namespace_of(g).cumulative_sum(g, axis=-2)
 
@@ -46,7 +47,7 @@ def gated_products(q: Any, k: Any, v: Any, g: Any = None) -> Any:
     return decayed_scores(q, k, gate_sums(g)) @ v
 
 
-def decayed(state: Any, g: Any) -> Any:
+def decayed(state: Array, g: Array) -> Array:
     """e^g ⊙ S for the gate (…, 1, f) or (…, 1, 1) of one token."""
     return state if g is None else namespace_of(g).exp(g.mT) * state
 
@@ -63,7 +64,7 @@ def gated_chunk(state: Any, q: Any, k: Any, v: Any, g: Any = None) -> tuple[Any,
     return chunk_of_sums(state, q, k, v, gate_sums(g), whole)
 
 
-def chunk_of_sums(state: Any, q: Any, k: Any, v: Any, sums: Any, whole: Any) -> tuple[Any, Any]:
+def chunk_of_sums(state: Array, q: Array, k: Array, v: Array, sums: Any, whole: Any) -> tuple[Any, Any]:
     """o_i = (q_i e^{G_i}) S + Σ_{j ≤ i} (q_i e^{G_i − G_j} · k_j) v_j and S' = e^G ⊙ S + Σ_j (k_j e^{G − G_j})ᵀ v_j.
 
     G_i are the ``sums`` of gates in the chunk (…, n, f) or (…, n, 1), and G the last of them, ``whole`` (…, 1, f); both
@@ -84,7 +85,7 @@ class Scanned(NamedTuple):
     output: Any
 
 
-def scan(step: Step, state: Any, bounds: Sequence[Any], *arrays: Any) -> Scanned:
+def scan(step: Step, state: Array, bounds: Sequence[Any], *arrays: Any) -> Scanned:
     """``step`` over the tokens between consecutive bounds (0, …, n): ``range(n + 1)`` goes token by token.
 
     ``step(state, *slices)`` gives the next state and the outputs of its tokens, such as ``gated_chunk``; the arrays are
@@ -97,12 +98,12 @@ def scan(step: Step, state: Any, bounds: Sequence[Any], *arrays: Any) -> Scanned
     return Scanned(state, namespace_of(outputs[0]).concat(outputs, axis=-2))
 
 
-def empty_state(k: Any, v: Any) -> Any:
+def empty_state(k: Array, v: Array) -> Array:
     """The state before the first token: zeros (…, f, d_v)."""
     return namespace_of(k).zeros_like(k[..., :1, :].mT @ v[..., :1, :])
 
 
-def normalised(products: Callable[[Any, Any, Any], Any], q: Any, k: Any, v: Any) -> Any:
+def normalised(products: Callable[[Any, Any, Any], Any], q: Array, k: Array, v: Array) -> Any:
     """``products`` of the values over ``products`` of ones: rows that sum to one, as linear attention has them.
 
     ``products(q, k, v)`` is any form of the sum over earlier tokens. Source: Katharopoulos et al. (2020), equation 9.
@@ -121,7 +122,7 @@ def constant_gates(gamma: Any, n: Any) -> Any:
     return xp.broadcast_to(xp.log(gamma), (*gamma.shape[:-2], n, 1))
 
 
-def state_space(x: Any, delta: Any, a: Any, b: Any, c: Any) -> tuple[Any, Any, Any, Any]:
+def state_space(x: Array, delta: Any, a: Array, b: Array, c: Array) -> tuple[Any, Any, Any, Any]:
     """A selective state space as gated linear attention: q = C, k = B, v = Δ x, g = Δ A, to be given to any form.
 
     h_t = e^{Δ_t A} h_{t−1} + Δ_t B_tᵀ x_t and y_t = C_t h_t. Shapes: x (…, n, p), delta (…, n, 1), a (…, 1, 1),

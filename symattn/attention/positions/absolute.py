@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import Number
 from symattn.attention.positions.angles import sinusoidal
@@ -20,14 +21,14 @@ def sinusoids(positions: Any, width: int, like: Any, base: Number = 10000, layou
     return sinusoidal(cos, sin) if layout == "interleaved" else namespace_of(like).concat([sin, cos], axis=-1)
 
 
-def rows(table: Any, index: Any) -> Any:
+def rows(table: Array, index: Any) -> Array:
     """The rows of a table at whole numbers. Shapes: table (…, m, d), index (a, …, b) → (…, a, …, b, d)."""
     xp = namespace_of(table)
     picked = xp.take(table, xp.reshape(index, (-1,)), axis=table.ndim - 2)
     return xp.reshape(picked, (*table.shape[:-2], *index.shape, table.shape[-1]))
 
 
-def learned(x: Any, table: Any, start: Any = 0) -> Any:
+def learned(x: Array, table: Array, start: Any = 0) -> Array:
     """x_i + e_{p+i}: the rows of a learned table from the position p on.
 
     Shapes: x (…, n, d), table (m, d) with p + n ≤ m. Source: Gehring et al., Convolutional Sequence to Sequence

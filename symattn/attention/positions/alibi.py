@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import made_wide
 from symattn.attention.masks import causal
@@ -31,7 +32,7 @@ def slopes(heads: int, like: Any) -> Any:
     return made_wide(lambda wide: powers_of(2, [-e for e in slope_exponents(heads)], wide), like)
 
 
-def biased(s: Any, slope: Any, two_sided: bool = False, alignment: str = "bottom-right") -> Any:
+def biased(s: Array, slope: Any, two_sided: bool = False, alignment: str = "bottom-right") -> Any:
     """s_ij − m_h (i − j), or m_h |i − j| if ``two_sided``, i and j counted from the last query and key.
 
     Shapes: s (…, h, n_q, n_k), slope (h,); for scores without heads (1,). The two are equal where a causal mask allows.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 
 
-def sinusoidal(cos: Any, sin: Any) -> Any:
+def sinusoidal(cos: Array, sin: Array) -> Array:
     """Sinusoidal embedding: column 2l holds sin(ω_l p), column 2l + 1 holds cos(ω_l p).
 
     Shapes: cos and sin (…, n, d/2), the angles of each position → (…, n, d). Source: Vaswani et al., Attention Is All
@@ -18,12 +19,12 @@ def sinusoidal(cos: Any, sin: Any) -> Any:
     return xp.reshape(xp.stack([sin, cos], axis=-1), (*batch, f * 2))
 
 
-def add_angles(cos: Any, sin: Any, more_cos: Any, more_sin: Any) -> tuple[Any, Any]:
+def add_angles(cos: Array, sin: Array, more_cos: Any, more_sin: Any) -> tuple[Any, Any]:
     """(cos, sin) of a + b: cos a cos b − sin a sin b, sin a cos b + cos a sin b."""
     return cos * more_cos - sin * more_sin, sin * more_cos + cos * more_sin
 
 
-def rotate_half(x: Any, cos: Any, sin: Any) -> Any:
+def rotate_half(x: Array, cos: Array, sin: Array) -> Array:
     """Rotary embedding, pairs (l, l + d/2): (a, b) ↦ (a cos − b sin, b cos + a sin).
 
     Shapes: x (…, n, d), cos and sin (…, n, d/2), the angles of each position. Source: Su et al., RoFormer (2021), §3.2;
@@ -35,7 +36,7 @@ def rotate_half(x: Any, cos: Any, sin: Any) -> Any:
     return xp.concat([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
-def rotate_interleaved(x: Any, cos: Any, sin: Any) -> Any:
+def rotate_interleaved(x: Array, cos: Array, sin: Array) -> Array:
     """Rotary embedding, pairs (2l, 2l + 1). Shapes as ``rotate_half``. Source: Su et al. (2021), equation 34."""
     xp = namespace_of(x)
     pairs = xp.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2))
@@ -44,7 +45,7 @@ def rotate_interleaved(x: Any, cos: Any, sin: Any) -> Any:
     return xp.reshape(rotated, (*rotated.shape[:-2], x.shape[-1]))  # tables may have axes of batches that x lacks
 
 
-def linear_bias(s: Any, slope: Any, alignment: str = "bottom-right") -> Any:
+def linear_bias(s: Array, slope: Any, alignment: str = "bottom-right") -> Any:
     """ALiBi: s_ij − slope (i − j), i and j counted from the last query and key, or from the first for ``top-left``.
 
     Shapes: s (…, n_q, n_k). Source: Press, Smith, Lewis, Train Short, Test Long (2022), §3.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.positions.absolute import rows
 
@@ -30,7 +31,7 @@ def spanned(distance: Any, span: int) -> Any:
     return xp.minimum(xp.maximum(distance, -span), span - 1) + span
 
 
-def bucket_bias(s: Any, table: Any, index: Any) -> Any:
+def bucket_bias(s: Array, table: Array, index: Any) -> Array:
     """s_hij + b_{β(i,j),h}: one learned number for each bucket and head.
 
     Shapes: s (…, h, n_q, n_k), table (b, h), index (n_q, n_k); for scores without heads table (b, 1). Source: Raffel et
@@ -40,7 +41,7 @@ def bucket_bias(s: Any, table: Any, index: Any) -> Any:
     return s + (bias if s.ndim > 2 else bias[0, ...])
 
 
-def relative_keys(s: Any, q: Any, table: Any, index: Any) -> Any:
+def relative_keys(s: Array, q: Array, table: Array, index: Any) -> Array:
     """s_ij + q_i · a_ij with the row a_ij of a table of relative keys.
 
     Shapes: s (…, n_q, n_k), q (…, n_q, d_k), table (m, d_k) or (…, m, d_k), index (n_q, n_k). Source: Shaw, Uszkoreit,
@@ -49,7 +50,7 @@ def relative_keys(s: Any, q: Any, table: Any, index: Any) -> Any:
     return s + (rows(table, index) @ q[..., :, :, None])[..., 0]
 
 
-def relative_values(o: Any, p: Any, table: Any, index: Any) -> Any:
+def relative_values(o: Array, p: Array, table: Array, index: Any) -> Array:
     """o_i + Σ_j p_ij a_ij with the row a_ij of a table of relative values.
 
     Shapes: o (…, n_q, d_v), p (…, n_q, n_k), table (m, d_v), index (n_q, n_k). Source: Shaw et al. (2018), equation 3.
@@ -57,7 +58,7 @@ def relative_values(o: Any, p: Any, table: Any, index: Any) -> Any:
     return o + (p[..., :, None, :] @ rows(table, index))[..., 0, :]
 
 
-def relative_queries(s: Any, k: Any, table: Any, index: Any) -> Any:
+def relative_queries(s: Array, k: Array, table: Array, index: Any) -> Array:
     """s_ij + k_j · b_ij with the row b_ij of a table of relative queries.
 
     Shapes: s (…, n_q, n_k), k (…, n_k, d_k), table (m, d_k) or (…, m, d_k), index (n_q, n_k). The paper takes the row
@@ -67,7 +68,7 @@ def relative_queries(s: Any, k: Any, table: Any, index: Any) -> Any:
     return relative_keys(s.mT, k, table, index.mT).mT
 
 
-def with_biases(s: Any, q: Any, k: Any, table: Any, index: Any, u: Any, w: Any) -> Any:
+def with_biases(s: Array, q: Array, k: Array, table: Array, index: Any, u: Array, w: Array) -> Array:
     """(q_i + u) · k_j + (q_i + w) · r_ij, from s_ij = q_i · k_j, with the row r_ij of a table of relative keys.
 
     u says how much a key is wanted wherever it is, w how much a distance is, whatever the query. Shapes: as in
@@ -77,7 +78,7 @@ def with_biases(s: Any, q: Any, k: Any, table: Any, index: Any, u: Any, w: Any) 
     return relative_keys(content, q + for_each_query(w, s), table, index)
 
 
-def for_each_query(bias: Any, s: Any) -> Any:
+def for_each_query(bias: Array, s: Array) -> Array:
     """A bias (h, d) for queries (…, h, n_q, d) with the scores s: (h, 1, d), or (1, d) without heads."""
     return bias[:, None, :] if s.ndim > 2 else bias
 
@@ -90,7 +91,7 @@ def from_far_to_near(ahead: Any, n_k: Any, rows_given: Any) -> Any:
     return namespace_of(ahead).minimum(ahead + (n_k - 1), rows_given - 1)
 
 
-def relative_shift(x: Any) -> Any:
+def relative_shift(x: Array) -> Array:
     """x_{i, j + n_q − 1 − i} by reshaping: what stands right of the last column is wrapped around, and to be masked.
 
     This turns the products (q_i + w) · r_t of all rows of a table from far to near into those of the keys j.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import Number, numbers, power
 from symattn.attention.positions.angles import add_angles, rotate_half, rotate_interleaved
@@ -69,7 +70,7 @@ def pythagorean_tables(n: int, triples: Sequence[tuple[int, int, int]], like: An
     return xp.stack([turns[abs(p)][0] for p in places]), xp.stack(sines)
 
 
-def rotate(x: Any, cos: Any, sin: Any, layout: str = "half") -> Any:
+def rotate(x: Array, cos: Array, sin: Array, layout: str = "half") -> Array:
     """Rotary embedding of the first columns, twice as many as the tables have; the others pass.
 
     ``half`` turns the pairs (l, l + r/2), ``interleaved`` (2l, 2l + 1). Shapes: x (…, n, d), cos and sin (…, n, r/2),
@@ -86,11 +87,11 @@ def rotate(x: Any, cos: Any, sin: Any, layout: str = "half") -> Any:
     return xp.concat([rotated, rest], axis=-1)
 
 
-def for_queries(table: Any, n_q: Any, alignment: str = "bottom-right") -> Any:
+def for_queries(table: Array, n_q: Any, alignment: str = "bottom-right") -> Array:
     """The rows of the last n_q positions, or of the first ones for ``top-left``. Shapes: (…, n_k, f) → (…, n_q, f)."""
     return table[..., :n_q, :] if alignment == "top-left" else table[..., table.shape[-2] - n_q :, :]
 
 
-def for_heads(table: Any, x: Any) -> Any:
+def for_heads(table: Array, x: Array) -> Array:
     """A table (…, n, f) for x (…, h, n, d): the same for every head."""
     return table[..., None, :, :] if 2 < table.ndim < x.ndim else table

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention import projections
 from symattn.attention.flow import Flow
 from symattn.attention.notation import SYMBOLS
@@ -45,5 +46,5 @@ def _merged(flow: Flow, merge: Callable[[Any], Any] | None) -> None:
     flow.add("output", run, formula, ("output", *names), role="output", reason="output projection")
 
 
-def _project_merged(merge: Callable[[Any], Any] | None, x: Any, w: Any, b: Any = None) -> Any:
+def _project_merged(merge: Callable[[Any], Any] | None, x: Array, w: Array, b: Array | None = None) -> Array:
     return projections.project(merge(x) if merge else x, w, b)

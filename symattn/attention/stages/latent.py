@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention import latent, norms, projections
 from symattn.attention.flow import Flow
 from symattn.attention.notation import SYMBOLS
@@ -57,7 +58,7 @@ def _compressed(flow: Flow, letter: str, source: str, weight: str) -> None:
     flow.add(name, run, formula, (source, weight, *gain), role=name, reason="a latent for each token, normalised")
 
 
-def _compress(eps: Any, x: Any, w: Any, gain: Any = None) -> Any:
+def _compress(eps: Any, x: Array, w: Array, gain: Array | None = None) -> Array:
     return norms.rms_norm(projections.project(x, w), eps, gain)
 
 
@@ -68,7 +69,7 @@ def _up(flow: Flow, name: str, source: str, weight: str) -> None:
     flow.add(name, then(projections.project, split), formula, (source, weight), role=name, reason="from the latent")
 
 
-def _part(index: int, q: Any, k_r: Any) -> Any:
+def _part(index: int, q: Array, k_r: Any) -> Any:
     return latent.split_parts(q, k_r)[index]
 
 
@@ -99,7 +100,7 @@ def _beside(heads: int, absorbed: bool, own: Any, positional: Any) -> Any:
     return _alike(heads, latent.join(own, positional)) if absorbed else latent.join(own, _alike(heads, positional))
 
 
-def _alike(heads: int, x: Any) -> Any:
+def _alike(heads: int, x: Array) -> Array:
     """The same for every head."""
     return x[..., None, :, :] if heads > 1 else x
 

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from symattn.arrays.array import Array
 from symattn.attention import documents, masks
 from symattn.attention.flow import Flow
 from symattn.attention.notation import causal_condition, prefix_condition, window_condition
@@ -53,7 +54,7 @@ def _reasons(spec: Attention) -> Iterator[Text]:
         yield ("padded keys are forbidden",)
 
 
-def _mask(spec: Attention, names: tuple[str, ...], s: Any, *inputs: Any) -> Any:
+def _mask(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Any) -> Array:
     """The scores with every mask of ``spec`` applied, in the order additive, boolean, padding, documents, places."""
     given = dict(zip(names[: len(names) - 2 * spec.documents], inputs, strict=False))
     if spec.mask == "additive":
@@ -72,11 +73,11 @@ def _mask(spec: Attention, names: tuple[str, ...], s: Any, *inputs: Any) -> Any:
     return s
 
 
-def _of_heads(spec: Attention, mask: Any, s: Any) -> Any:
+def _of_heads(spec: Attention, mask: Array, s: Array) -> Array:
     return masks.for_heads(mask, s) if spec.heads > 1 else mask
 
 
-def _by_place(spec: Attention, s: Any) -> Iterator[Any]:
+def _by_place(spec: Attention, s: Array | masks.Places) -> Iterator[Any]:
     """The masks that go by position, of scores or of the places of queries and keys."""
     if spec.prefix is not None:
         yield masks.prefix(s, spec.prefix, spec.alignment)

@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks, projections
 from symattn.attention.constants import made_wide
@@ -43,7 +44,7 @@ def rotating(flow: Flow) -> None:
         flow.add(f"{role}_rotated", partial(_turn, asked.layout, last, heads), formula, names, role=role, reason=reason)
 
 
-def _turn(layout: str, alignment: str | None, heads: bool, x: Any, cos: Any, sin: Any) -> Any:
+def _turn(layout: str, alignment: str | None, heads: bool, x: Array, cos: Array, sin: Array) -> Array:
     if alignment is not None:
         cos, sin = (rotary.for_queries(table, x.shape[-2], alignment) for table in (cos, sin))
     if heads:
@@ -79,7 +80,7 @@ def _of_triples(asked: Rotary, function: str) -> Text:
     return tuple(part for index, pair in enumerate(pairs) for part in ((", ", pair) if index else (pair,)))
 
 
-def _table(asked: Rotary, index: int, x: Any, positions: Any = None) -> Any:
+def _table(asked: Rotary, index: int, x: Array, positions: Any = None) -> Any:
     """Cosines (``index`` 0) or sines (1) for the rows of x."""
 
     def make(like: Any) -> Any:
@@ -115,11 +116,11 @@ def _cut(most: int) -> Text:
     return ("rel: each row with the row of the table for the distance ", J_ - I_, f", cut to −{most} … {most}")
 
 
-def _shaw(most: int, alignment: str, s: Any, q: Any, table: Any) -> Any:
+def _shaw(most: int, alignment: str, s: Array, q: Array, table: Array) -> Array:
     return relative.relative_keys(s, q, table, relative.clipped(_ahead(s, alignment), most))
 
 
-def _ahead(s: Any, alignment: str) -> Any:
+def _ahead(s: Array, alignment: str) -> Any:
     return relative.ahead(s.shape[-2], s.shape[-1], s, alignment)
 
 
@@ -143,7 +144,7 @@ def _transformer_xl(flow: Flow) -> None:
     flow.add("positioned", _with_biases, formula, names, role="scores", reason=reason)
 
 
-def _with_biases(s: Any, q: Any, k: Any, table: Any, u: Any, w: Any) -> Any:
+def _with_biases(s: Array, q: Array, k: Array, table: Array, u: Array, w: Array) -> Array:
     index = relative.from_far_to_near(_ahead(s, "bottom-right"), s.shape[-1], table.shape[-2])
     return relative.with_biases(s, q, k, table, index, u, w)
 
@@ -165,7 +166,7 @@ def _disentangled(flow: Flow, asked: Disentangled) -> None:
     flow.add("positioned", run, formula, names, role="scores", reason=reason)
 
 
-def _disentangle(asked: Disentangled, alignment: str, s: Any, *given: Any) -> Any:
+def _disentangle(asked: Disentangled, alignment: str, s: Array, *given: Any) -> Array:
     behind = -_ahead(s, alignment)
     rest = list(given)
     if asked.to_position:
@@ -205,7 +206,7 @@ def _query(flow: Flow) -> Node:
     return I_ if alone else query_place(flow.spec.alignment)
 
 
-def _bucket_bias(asked: Buckets, alignment: str, s: Any, table: Any) -> Any:
+def _bucket_bias(asked: Buckets, alignment: str, s: Array, table: Array) -> Array:
     index = buckets.t5_bucket(_ahead(s, alignment), asked.number, asked.max_distance, asked.bidirectional)
     return relative.bucket_bias(s, table, index)
 
@@ -224,7 +225,7 @@ def _linear(flow: Flow, asked: Alibi) -> None:
     flow.add("positioned", run, formula, ("scores", "slopes"), role="scores", reason=distance)
 
 
-def _slopes(heads: int, s: Any) -> Any:
+def _slopes(heads: int, s: Array) -> Any:
     return alibi.slopes(heads, s)
 
 
@@ -239,6 +240,6 @@ def valued(flow: Flow) -> tuple[Callable[..., Any], Node, tuple[str, ...]]:
     return partial(_shaw_values, asked.most, flow.spec.alignment), formula, ("weights", "v", "a_v")
 
 
-def _shaw_values(most: int, alignment: str, p: Any, v: Any, table: Any) -> Any:
+def _shaw_values(most: int, alignment: str, p: Array, v: Array, table: Array) -> Array:
     index = relative.clipped(_ahead(p, alignment), most)
     return relative.relative_values(projections.weighted_values(p, v), p, table, index)

@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from symattn.arrays.array import Array
 from symattn.attention import masks, norms, scores
 from symattn.attention.flow import Flow
 from symattn.attention.notation import SYMBOLS, scale_formula
@@ -30,7 +31,7 @@ def normed(flow: Flow) -> None:
         flow.add(f"{role}_normed", run, formula, (role, *names), role=role, reason=reason)
 
 
-def _normalised(kind: str, eps: Any, letters: tuple[str, ...], x: Any, *parameters: Any) -> Any:
+def _normalised(kind: str, eps: Any, letters: tuple[str, ...], x: Array, *parameters: Any) -> Array:
     given = dict(zip(letters, parameters, strict=True))
     norm = norms.rms_norm if kind == "rms" else norms.layer_norm
     return norm(x, eps, given.get("g"), given.get("b"))
@@ -106,7 +107,7 @@ def _width(flow: Flow) -> str:
     return "width" if "width" in flow.now else "q"
 
 
-def _scale_heads(heads: int, s: Any, t: Any) -> Any:
+def _scale_heads(heads: int, s: Array, t: Array) -> Array:
     return scores.scale_by_heads(s, t) if heads > 1 else s * t
 
 
@@ -130,5 +131,5 @@ def biasing(flow: Flow) -> None:
     flow.add("biased", run, formula, ("scores", "bias"), role="scores", reason="bias given")
 
 
-def _add_bias(heads: int, s: Any, bias: Any) -> Any:
+def _add_bias(heads: int, s: Array, bias: Array) -> Array:
     return masks.add_mask(s, masks.for_heads(bias, s) if heads > 1 else bias)

@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from symattn.arrays.array import Array
 from symattn.attention import masks, pointwise, sinks, softmax, sparse
 from symattn.attention.dropout import dropout
 from symattn.attention.flow import Flow
@@ -43,11 +44,11 @@ def _run(spec: Attention) -> Callable[..., Any]:
     return partial(softmax.softmax, stabilised=spec.stabilised, fully_masked=fully_masked, base=spec.base)
 
 
-def _sink_weights(spec: Attention, s: Any, sink: Any) -> Any:
+def _sink_weights(spec: Attention, s: Array, sink: Array) -> Any:
     return sinks.sink_weights(s, of_rows(spec, sink), spec.stabilised, spec.base)
 
 
-def of_rows(spec: Attention, sink: Any) -> Any:
+def of_rows(spec: Attention, sink: Array) -> Array:
     """One sink for all rows, or one for those of each head, (h, 1, 1)."""
     return per_head(sink) if spec.heads > 1 else sink
 
@@ -109,5 +110,5 @@ def dropping(flow: Flow) -> None:
     flow.add("dropped", run, formula, ("weights", "drop"), role="weights", reason=reason)
 
 
-def _drop(heads: int, rate: Fraction, a: Any, keep: Any) -> Any:
+def _drop(heads: int, rate: Fraction, a: Array, keep: Array) -> Array:
     return dropout(a, masks.for_heads(keep, a) if heads > 1 else keep, rate)

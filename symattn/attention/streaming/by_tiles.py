@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.derivative import cotangents, differentiable
 from symattn.attention.gradients.backward import Way, pulled, way
@@ -81,7 +82,7 @@ def _check(attention: Attention) -> None:
         raise InputError("attention by tiles has no positions that are added to values")
 
 
-def _sink(attention: Attention, scores: Any, given: Any) -> Any:
+def _sink(attention: Attention, scores: Array, given: Any) -> Any:
     """The sink of each row (…, n_q, 1), or None."""
     if attention.sink is None:
         return None
@@ -96,7 +97,7 @@ def backward_by_tiles(
     attention: Attention,
     rows: Sequence[Any],
     keys: Sequence[Any],
-    cotangent: Any,
+    cotangent: Array,
     inputs: Mapping[str, Any],
     wrt: Iterable[str] | None = None,
 ) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _ways(run: Run, rows: Sequence[Any], keys: Sequence[Any]) -> Iterator[Way]:
             yield way(run.attention, step, run.values)
 
 
-def _streamed(run: Run, rows: Sequence[Any], keys: Sequence[Any], g: Any) -> tuple[Any, ...]:
+def _streamed(run: Run, rows: Sequence[Any], keys: Sequence[Any], g: Array) -> tuple[Any, ...]:
     """dS, dV and, where one is given, the gradient by the sink, from dO."""
     at, v, saved = sliced(run.values[run.weights.of[0]]), run.values[run.valued.of[1]], with_lse(run.saved)
     found = score_gradient(at, v, saved, g, rows, keys), value_gradient(at, v, saved, g, rows, keys)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import Places, causal
 from symattn.attention.streaming.paged import Paged, append_pages, gather
@@ -95,7 +96,7 @@ def append(cache: Any, k: Any, v: Any) -> Any:
     return Growing(*[namespace_of(old).concat([old, new], axis=-2) for old, new in zip(cache, (k, v), strict=True)])
 
 
-def _append_static(cache: Static, k: Any, v: Any) -> Static:
+def _append_static(cache: Static, k: Array, v: Array) -> Static:
     length, room = cache.length + k.shape[-2], cache.k.shape[-2]
     if length > room:
         raise InputError(f"{length} tokens in a cache with room for {room}; mend: a larger one, or Sliding")
@@ -120,7 +121,7 @@ def ring_positions(slots: int, length: int, kept: int = 0) -> list[int]:
     return fixed + [p if p >= t else -1 for t, p in enumerate(last, kept)]
 
 
-def _append_sliding(cache: Sliding, k: Any, v: Any) -> Sliding:
+def _append_sliding(cache: Sliding, k: Array, v: Array) -> Sliding:
     slots, length = cache.k.shape[-2], cache.length + k.shape[-2]
     if slots <= cache.kept:
         raise InputError(f"a ring of {slots} slots of which {cache.kept} are kept has none for new tokens")
@@ -154,7 +155,7 @@ def _held_pages(cache: Paged) -> Held:
     return Held(k, v, positions, positions < cache.lengths[:, None], cache.lengths)
 
 
-def beside(cache: Any, k: Any, v: Any) -> Held:
+def beside(cache: Any, k: Array, v: Array) -> Held:
     """What the slots hold, and new tokens that are not written yet: nothing is overwritten that they still see.
 
     In a ring of N slots a chunk of n tokens overwrites keys that its first queries see, unless N is at least the window
@@ -197,7 +198,7 @@ def allowed(slots: Held, n: Any, mask: Callable[[Places], Any] = causal) -> Any:
 
 
 def attend(
-    attention: Callable[..., Any], q: Any, slots: Held, mask: Callable[[Places], Any] = causal, **inputs: Any
+    attention: Callable[..., Any], q: Array, slots: Held, mask: Callable[[Places], Any] = causal, **inputs: Any
 ) -> Any:
     """Attention of the last n tokens over the slots of a cache, with a mask that goes by position.
 
@@ -217,7 +218,7 @@ def _check_by_position(attention: Any) -> None:
             raise InputError(f"{field} would go by slots; mend: Attention(mask='boolean'), and give attend the mask")
 
 
-def prefill(attention: Callable[..., Any], q: Any, k: Any, v: Any, bounds: Sequence[Any]) -> Any:
+def prefill(attention: Callable[..., Any], q: Array, k: Array, v: Array, bounds: Sequence[Any]) -> Array:
     """Causal attention over a prompt by chunks of queries between consecutive ``bounds`` (0, …, n).
 
     Each chunk sees the keys up to its own end, as if those before it came from a cache; ``attention`` aligns its mask

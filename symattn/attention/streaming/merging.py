@@ -10,6 +10,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.streaming.states import Partial, State, finish, merge, partial_output, tile_state
 from symattn.errors import InputError
@@ -31,7 +32,7 @@ def tree(parts: Sequence[Part], join: Callable[[Part, Part], Part]) -> Part:
     return level[0]
 
 
-def split_keys(s: Any, v: Any, bounds: Iterable[Any]) -> Partial:
+def split_keys(s: Array, v: Array, bounds: Iterable[Any]) -> Partial:
     """softmax(S) V and its log-sum-exp by splits of the keys between consecutive ``bounds`` (0, …, n_k).
 
     Each split gives its own output and log-sum-exp, independent of the others; ``join_splits`` makes them one.
@@ -60,7 +61,7 @@ def ring_order(place: int, places: int) -> list[int]:
     return [(place - step) % places for step in range(places)]
 
 
-def ring(at: Callable[[slice, slice], Any], v: Any, rows: Sequence[Any], keys: Sequence[Any]) -> Any:
+def ring(at: Callable[[slice, slice], Any], v: Array, rows: Sequence[Any], keys: Sequence[Any]) -> Array:
     """softmax(S) V by a ring of machines: each keeps its queries, and keys and values go round.
 
     ``at(rows, keys)`` gives the scores of a tile; machine r holds the queries between ``rows[r]`` and ``rows[r + 1]``

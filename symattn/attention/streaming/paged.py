@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any, NamedTuple
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.errors import InputError
 
@@ -29,7 +30,7 @@ def gather(cache: Paged) -> tuple[Any, Any]:
     return _in_order(cache.k, cache.table), _in_order(cache.v, cache.table)
 
 
-def _in_order(pages: Any, table: Any) -> Any:
+def _in_order(pages: Any, table: Array) -> Array:
     """The pages that the table names, side by side. Shapes: pages (p, …, s, d), table (b, m) → (b, …, m s, d)."""
     xp = namespace_of(pages)
     rows = xp.take(pages, namespace_of(table).reshape(table, (-1,)), axis=0)
@@ -38,7 +39,7 @@ def _in_order(pages: Any, table: Any) -> Any:
     return xp.reshape(rows, (*front, m * s, d))
 
 
-def append_pages(cache: Paged, k: Any, v: Any) -> Paged:
+def append_pages(cache: Paged, k: Array, v: Array) -> Paged:
     """The cache with n more tokens of each sequence. Shapes: k (b, …, n, d_k), v (b, …, n, d_v).
 
     Raises InputError where the table has no page for a token, and where a slot holds a token of some sequence: pages
@@ -64,7 +65,8 @@ def append_pages(cache: Paged, k: Any, v: Any) -> Paged:
 
 def _slots_of(cache: Paged, n: int) -> Any:
     """The slots of the next n tokens of each sequence, counted through all pages: (b, n)."""
-    xp, size = namespace_of(cache.table), cache.k.shape[-2]
+    xp: Any = namespace_of(cache.table)
+    size = cache.k.shape[-2]
     positions = cache.lengths[:, None] + xp.arange(n)[None, :]
     entries = positions // size
     if bool(xp.any(entries >= cache.table.shape[-1])):
@@ -77,7 +79,8 @@ def _slots_of(cache: Paged, n: int) -> Any:
 
 
 def _check_free(cache: Paged, slots: Any) -> None:
-    xp, size = namespace_of(slots), cache.k.shape[-2]
+    xp: Any = namespace_of(slots)
+    size = cache.k.shape[-2]
     positions = xp.arange(cache.table.shape[-1] * size)[None, :]
     taken = xp.take_along_axis(cache.table, positions // size, axis=-1) * size + positions % size
     taken = xp.where(positions < cache.lengths[:, None], taken, -1)

@@ -10,6 +10,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.softmax import logarithms, nonempty
 
@@ -26,13 +27,13 @@ class State(NamedTuple):
     accumulated: Any
 
 
-def reference(m: Any) -> Any:
+def reference(m: Array) -> Array:
     """What is subtracted before exponentiating: m, and 0 where m = −∞."""
     xp = namespace_of(m)
     return xp.where(xp.isfinite(m), m, 0)
 
 
-def tile_state(s: Any, v: Any, maximum: Any = None) -> State:
+def tile_state(s: Array, v: Array, maximum: Any = None) -> State:
     """The state of one tile. Shapes: s (…, n_q, t), v (…, t, d_v); ``maximum`` (…, n_q, 1) replaces the row maximum.
 
     Source: Milakov, Gimelshein, Online normalizer calculation for softmax (2018), algorithm 3.
@@ -65,7 +66,7 @@ def lse(state: State) -> Any:
     return state.maximum + logarithms(nonempty(state.normaliser, "zeros"))
 
 
-def online(s: Any, v: Any, bounds: Iterable[Any], fully_masked: str = "nan") -> Any:
+def online(s: Array, v: Array, bounds: Iterable[Any], fully_masked: str = "nan") -> Any:
     """softmax(S) V by tiles of keys between consecutive ``bounds`` (0, …, n_k)."""
     tiles = [tile_state(s[..., lo:hi], v[..., lo:hi, :]) for lo, hi in pairwise(bounds)]
     return finish(reduce(merge, tiles), fully_masked)
@@ -86,7 +87,7 @@ def partial(state: State) -> Partial:
     return Partial(finish(state, "zeros"), lse(state))
 
 
-def partial_output(s: Any, v: Any) -> Partial:
+def partial_output(s: Array, v: Array) -> Partial:
     """(softmax(S) V, log Σ_j e^{s_ij}). Shapes: s (…, n_q, t), v (…, t, d_v)."""
     return partial(tile_state(s, v))
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 from operator import add
 from typing import Any, NamedTuple
 
+from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.gradients.attention import Gradients
 from symattn.attention.gradients.scores import softcap_gradient
@@ -35,7 +36,7 @@ class Forward(NamedTuple):
     normaliser: Any
 
 
-def sliced(s: Any) -> Tile:
+def sliced(s: Array) -> Tile:
     """Tiles of scores that are there already. Shapes: s (…, n_q, n_k)."""
     return lambda rows, keys: s[..., rows, keys]
 
@@ -57,27 +58,27 @@ class Scores:
     mask: Any = None
     allowed: Callable[[Places], Any] | None = None
 
-    def tiles(self, q: Any, k: Any) -> Tile:
+    def tiles(self, q: Array, k: Array) -> Tile:
         """The function that gives the scores of a tile. Shapes: q (…, n_q, d_k), k (…, n_k, d_k)."""
         return lambda rows, keys: self._masked(self._capped(self._scaled(q, k, rows, keys)), q, k, rows, keys)
 
-    def pull(self, q: Any, k: Any, rows: slice, keys: slice, ds: Any) -> tuple[Any, Any]:
+    def pull(self, q: Array, k: Array, rows: slice, keys: slice, ds: Array) -> tuple[Any, Any]:
         """What dS of a tile adds to dQ of its rows and dK of its keys: dS' K c and dS'ᵀ Q c, dS' before the cap."""
         if self.cap is not None:
             ds = softcap_gradient(self._capped(self._scaled(q, k, rows, keys)), self.cap, ds)
         ds = self._scale(ds, q)
         return ds @ k[..., keys, :], ds.mT @ q[..., rows, :]
 
-    def _scaled(self, q: Any, k: Any, rows: slice, keys: slice) -> Any:
+    def _scaled(self, q: Array, k: Array, rows: slice, keys: slice) -> Array:
         return self._scale(dot_scores(q[..., rows, :], k[..., keys, :]), q)
 
-    def _scale(self, s: Any, q: Any) -> Any:
+    def _scale(self, s: Array, q: Array) -> Array:
         return scale_by_root(s, q) if self.scale is None else scale_by(s, self.scale)
 
-    def _capped(self, s: Any) -> Any:
+    def _capped(self, s: Array) -> Array:
         return s if self.cap is None else softcap(s, self.cap)
 
-    def _masked(self, s: Any, q: Any, k: Any, rows: slice, keys: slice) -> Any:
+    def _masked(self, s: Array, q: Array, k: Array, rows: slice, keys: slice) -> Array:
         if self.bias is not None:
             s = add_mask(s, self.bias[..., rows, keys])
         if self.mask is not None:
@@ -88,14 +89,14 @@ class Scores:
         return s
 
 
-def places_of(q: Any, k: Any) -> Places:
+def places_of(q: Array, k: Array) -> Places:
     """The places of queries (n_q, 1) and keys (1, n_k) in one row of tokens, of which the queries are the last."""
     xp = namespace_of(q)
     n_q, n_k = q.shape[-2], k.shape[-2]
     return Places(xp.arange(n_q)[:, None] + (n_k - n_q), xp.arange(n_k)[None, :])
 
 
-def above_diagonal(q: Any, k: Any) -> Skip:
+def above_diagonal(q: Array, k: Array) -> Skip:
     """Whether every key of a tile comes after every query of it, so that a causal pass may leave it out.
 
     Source: Dao, FlashAttention-2 (2023), §3.1.
@@ -132,7 +133,7 @@ def cut(bounds: Sequence[Any]) -> list[slice]:
     return [slice(lo, hi) for lo, hi in pairwise(bounds)]
 
 
-def _row_state(at: Tile, v: Any, rows: slice, keys: list[slice], skip: Skip | None, sink: Any) -> State:
+def _row_state(at: Tile, v: Array, rows: slice, keys: list[slice], skip: Skip | None, sink: Array) -> State:
     states = [tile_state(at(rows, c), v[..., c, :]) for c in _seen(rows, keys, skip)]
     if sink is not None:
         states.insert(0, State(sink[..., rows, :], 1, 0))
@@ -153,12 +154,12 @@ def with_lse(saved: Forward) -> Forward:
     return Forward(saved.output, whole, namespace_of(whole).ones_like(saved.normaliser))
 
 
-def tile_weights(s: Any, m: Any, normaliser: Any) -> Any:
+def tile_weights(s: Array, m: Array, normaliser: Any) -> Array:
     """P = e^{s − m} / ℓ of a tile, from what the forward pass kept of its rows; with (L, 1) it is e^{s − L}."""
     return namespace_of(s).exp(s - reference(m)) / nonempty(normaliser, "zeros")
 
 
-def row_products(g: Any, output: Any) -> Any:
+def row_products(g: Array, output: Any) -> Array:
     """D_i = Σ_c dO_ic O_ic, which is Σ_j P_ij dP_ij without the keys. Shapes: (…, n_q, d_v) → (…, n_q, 1).
 
     Source: Dao et al., FlashAttention (2022), appendix B.2.
@@ -166,7 +167,7 @@ def row_products(g: Any, output: Any) -> Any:
     return namespace_of(g).sum(g * output, axis=-1, keepdims=True)
 
 
-def tile_gradients(s: Any, v: Any, saved: Forward, g: Any) -> tuple[Any, Any]:
+def tile_gradients(s: Array, v: Array, saved: Forward, g: Array) -> tuple[Any, Any]:
     """(dS, dV) of a tile: P ⊙ (dO Vᵀ − D) and Pᵀ dO, of the tile's rows in ``saved`` and ``g``."""
     p = tile_weights(s, saved.maximum, saved.normaliser)
     return p * (g @ v.mT - row_products(g, saved.output)), p.mT @ g
@@ -174,11 +175,11 @@ def tile_gradients(s: Any, v: Any, saved: Forward, g: Any) -> tuple[Any, Any]:
 
 def backward(
     scores: Scores,
-    q: Any,
-    k: Any,
-    v: Any,
+    q: Array,
+    k: Array,
+    v: Array,
     saved: Forward,
-    g: Any,
+    g: Array,
     rows: Sequence[Any],
     keys: Sequence[Any],
     *,
@@ -206,7 +207,7 @@ def backward(
     return Gradients(*[namespace_of(q).concat(part, axis=-2) for part in parts])
 
 
-def score_gradient(at: Tile, v: Any, saved: Forward, g: Any, rows: Sequence[Any], keys: Sequence[Any]) -> Any:
+def score_gradient(at: Tile, v: Array, saved: Forward, g: Array, rows: Sequence[Any], keys: Sequence[Any]) -> Array:
     """dS, tile by tile: the gradient by the scores, and by what is added to them last, a bias of every query and key.
 
     Shapes: v (…, n_k, d_v), g (…, n_q, d_v) → (…, n_q, n_k).
@@ -219,7 +220,7 @@ def score_gradient(at: Tile, v: Any, saved: Forward, g: Any, rows: Sequence[Any]
     return xp.concat([xp.concat([tile(r, c) for c in cut(keys)], axis=-1) for r in cut(rows)], axis=-2)
 
 
-def value_gradient(at: Tile, v: Any, saved: Forward, g: Any, rows: Sequence[Any], keys: Sequence[Any]) -> Any:
+def value_gradient(at: Tile, v: Array, saved: Forward, g: Array, rows: Sequence[Any], keys: Sequence[Any]) -> Array:
     """dV = Σ Pᵀ dO over the tiles of queries. Shapes: v (…, n_k, d_v), g (…, n_q, d_v) → (…, n_k, d_v)."""
 
     def tile(r: slice, c: slice) -> Any:
@@ -229,7 +230,7 @@ def value_gradient(at: Tile, v: Any, saved: Forward, g: Any, rows: Sequence[Any]
     return namespace_of(v).concat(parts, axis=-2)
 
 
-def sink_gradient(sink: Any, saved: Forward, g: Any) -> Any:
+def sink_gradient(sink: Array, saved: Forward, g: Array) -> Array:
     """−p_i D_i with the sink's weight p_i = e^{b_i − m_i} / ℓ_i: the gradient by the sink of each row.
 
     Shapes: sink (…, n_q, 1), g (…, n_q, d_v) → (…, n_q, 1); for one sink a head, sum over the queries.

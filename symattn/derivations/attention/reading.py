@@ -208,7 +208,8 @@ def _aligned(left: Value, right: Value, letters: tuple[str, ...]) -> tuple[Any, 
     if HEAD in left.letters and HEAD not in right.letters and left.rank == 2 and right.rank == 2:
         wide = left.array.shape[-1] * left.array.shape[0]
         if right.array.shape[-1] == wide and left.array.shape[0] > 1:
-            return merge_heads(left.array).entries, right.array.entries
+            merged: Any = merge_heads(left.array)
+            return merged.entries, right.array.entries
     x, y = (spread(value, letters, left.rank).entries for value in (left, right))
     if left.rank and x.shape[-left.rank :] != y.shape[-left.rank :]:
         raise Unread("the sides have different sizes")

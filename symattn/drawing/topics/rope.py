@@ -65,7 +65,8 @@ def _panel(drawn: Scene, x: float, places: tuple[int, int], scores: list[list[An
 
 def _turned(vector: tuple[int, int], place: int) -> Point:
     """The vector at a position, from its exact numbers."""
-    x, y = rotate_interleaved(exact([vector]), *turns()[place]).tolist()[0]
+    rotated: Any = rotate_interleaved(exact([vector]), *turns()[place])
+    x, y = rotated.tolist()[0]
     return x.to_float(), y.to_float()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from symattn.arrays.base import Array
+from symattn.arrays.base import ArrayBase
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.notes import note
 from symattn.errors import InputError, Refused
@@ -28,13 +28,13 @@ class Context:
     """The kind of array that a graph is run on: ``kind`` is None for NumPy's floats."""
 
     def __init__(self, like: Any) -> None:
-        self.kind: Any = type(like) if isinstance(like, Array) else None
+        self.kind: Any = type(like) if isinstance(like, ArrayBase) else None
         self.xp: Any = like.__array_namespace__()
         self.dtype = None if self.kind else like.dtype
 
     def lifted(self, x: Any) -> Any:
         """A value as an array of the kind; booleans and whole numbers that a condition may hold stay as they are."""
-        if isinstance(x, Array):
+        if isinstance(x, ArrayBase):
             return x
         if self.kind is None:
             x = np.asarray(x)
@@ -148,7 +148,7 @@ def _factors(n: int) -> tuple[int, ...]:
 
 def is_plain(x: Any) -> bool:
     """Whether a value is no array of a kind."""
-    return not isinstance(x, Array)
+    return not isinstance(x, ArrayBase)
 
 
 def length(x: Any) -> Any:

@@ -271,6 +271,6 @@ def _before_mask(judged: CaseResult) -> np.ndarray:
 
 def _numbers(scores: Any) -> np.ndarray:
     """Midpoints, with −∞ for what is forbidden."""
-    xp = namespace_of(scores)
+    xp: Any = namespace_of(scores)
     finite = xp.isfinite(scores)
     return np.where(np.asarray(finite), xp.where(finite, scores, 0).midpoints(), -np.inf)

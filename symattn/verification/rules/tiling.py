@@ -76,7 +76,11 @@ def _not_rescaled(edges: Edges, above: str, below: str, spec: Attention, values:
 def _from(at: At, tiles: list[Any], maximum: str) -> Any:
     """e^{s − m} with m of all keys, of those so far, or of the tile."""
     own = [softmax.row_max(t) for t in tiles]
-    tops = {"all": lambda: [at.top for _ in tiles], "own": lambda: own, "so far": lambda: _so_far(at, tiles)}
+    tops: dict[str, Callable[[], list[Any]]] = {
+        "all": lambda: [at.top for _ in tiles],
+        "own": lambda: own,
+        "so far": lambda: _so_far(at, tiles),
+    }
     return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops[maximum](), strict=True)], axis=-1)
 
 
