@@ -10,6 +10,9 @@ It is an error that the code runs into, and so a fault, where it arises at an op
 arrays: there the mistake is in the shapes that the code itself made. The same holds of an error of compiled code that
 says no more than that sizes of arrays do not fit each other. Own code is that of the function's package, and what is
 not installed.
+
+An operation that names strides or contiguous memory, such as ``view``, refuses arrays that lie apart in memory; where
+they lie without gaps and in order, the code itself has made what it does not take.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ import linecache
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from symattn.sources.loading import installed, one_line, own_frame
-from symattn.verification.target import Refusal
+from symattn.verification.target import APART, Failure, Memory, Refusal
 
 _OWN = (ValueError, TypeError, AssertionError, NotImplementedError)
 _LIBRARYS = (RuntimeError, ValueError, AssertionError)
@@ -42,6 +46,7 @@ _MISFIT = re.compile(
     r"must match|must be equal|equal size|same (shape|size)|cannot be multiplied|broadcast|mismatch|inconsistent"
     r"|invalid for input of size|out of (range|bounds)|[Ee]xpected size|input with shape|incompatible|subscript"
 )
+_LIES = re.compile(r"\bstrides?\b|\bcontiguous\b")
 
 
 def refuses(error: BaseException, function: Callable[..., Any] | None = None) -> Refusal:
@@ -61,6 +66,13 @@ def refuses(error: BaseException, function: Callable[..., Any] | None = None) ->
         return ""
     on_purpose = bool(below) and _last(error) is below[-1][0] and _raises(*below[-1])
     return "library" if on_purpose or not _MISFIT.search(one_line(error)) else ""
+
+
+def by_memory(failure: Failure | None, memory: Memory) -> Failure | None:
+    """The failure, as a refusal where an operation does not take arrays that lie in memory as these do."""
+    if failure is None or memory not in APART or not _LIES.search(failure.message):
+        return failure
+    return replace(failure, refused=failure.refused or "library")
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:

@@ -17,6 +17,7 @@ from symattn.sources.calling import agree
 from symattn.sources.forms import argument
 from symattn.sources.layouts import from_layout
 from symattn.sources.loading import one_line
+from symattn.sources.refusing import by_memory
 from symattn.sources.request import Request
 from symattn.sources.trial import is_open, settle
 from symattn.sources.watching import watch
@@ -71,7 +72,7 @@ class Target:
         bits = {a: self._bits(array) for a, array in passed.items() if not isinstance(array, (int, float))}
         seen = watch(self._function, *_sorted(self.convention.arguments, passed))
         outcome = Outcome(
-            error=seen.error,
+            error=by_memory(seen.error, memory),
             stdout=seen.stdout,
             mutated=tuple(dict.fromkeys(a.input or "" for a in bits if self._bits(passed[a]) != bits[a])),
             overwrote=self._overwrote(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 from symattn import Domain, LayerNorm, Verdict, verify
-from symattn.sources.refusing import refuses
+from symattn.sources.refusing import by_memory, refuses
+from symattn.verification.target import Failure
 
 Array = Any
 LIBRARY = """
@@ -160,6 +162,23 @@ def test_strides_that_a_library_refuses_are_told(library: ModuleType) -> None:
     assert any("no kernel for these strides" in n and "promised by --contiguous" in n for n in report.notes)
     quiet = verify(mine, **{**SMALL, "domain": Domain(max_tokens=17, max_width=20, contiguous=True)})
     assert not any(n.startswith("It refuses") for n in quiet.notes)
+
+
+@pytest.mark.torch
+def test_a_view_refuses_memory_with_gaps_alone() -> None:
+    """Arrays that lie apart are not taken by ``view``; what is turned within the code is its own mistake."""
+    failure = Failure("raised", "view size is not compatible with input tensor's size and stride", "RuntimeError")
+    assert by_memory(failure, "transposed") == replace(failure, refused="library")
+    assert by_memory(failure, "contiguous") == failure
+    other = Failure("raised", "The size of tensor a (3) must match the size of tensor b (4)", "RuntimeError")
+    assert by_memory(other, "transposed") == other
+
+    def turned(q: Any, k: Any, v: Any) -> Any:
+        scores = q.transpose(-1, -2).view(q.shape) @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+        return scores.softmax(-1) @ v
+
+    fault = verify(turned, **{**SMALL, "framework": "torch"}).faults[0]
+    assert (fault.step, "view size" in fault.message) == ("call", True)
 
 
 def test_where_a_library_refuses_everything_nothing_is_known(library: ModuleType) -> None:

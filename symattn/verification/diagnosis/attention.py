@@ -234,6 +234,7 @@ class InAttention(Search[Mistake]):
         if not (found and sure):
             return ()
         first = search.cause(found, sure)
+        lost = [r for r in lost if not any(self.screen.loses(r, m.variant) for m in found if self.gives(m))]
         if not lost or all(m.step == "max" for m in found):  # what vanishes or overflows is its consequence
             return (first,)
         seen = [r for r in self.session.records if r.ratios is not None]

@@ -19,8 +19,10 @@ from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
 from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.judge import traced
+from symattn.verification.probing.probes import far
 from symattn.verification.reference import Variant
 from symattn.verification.rules.mistake import Mistake
+from symattn.verification.rules.tiling import WIDTHS
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _TOLD = 3  # mistakes that are named together
 _ABOVE = (1.5, 2.5, 3.5, 4.5, 5.5, 7, 9, 11.5, 13.5, 17, 22, 28, 36, 45, 55, 70, 90, 115)  # the edge of the range
 _CONSTANTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 30, 32, 40, 50, 60, 64, 80, 100, 128, 256, 1000)
+_FIRSTS = (2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 96, 128)
 Reference = Callable[[CaseResult], np.ndarray]
 
 
@@ -57,7 +60,7 @@ def out_of_range(
         f = Format(name)
         found = [m for m in _mistakes(f) if any(_lost(m[2](r), beside) for r in lost)]
         found = [m for m in found if all(agrees(r, m[2](r)) for r in seen)]
-        found = [m for m in found if any(m[2](r).kept.any() for r in seen)]  # else all is lost, for any reason
+        found = [m for m in found if any(_keeps(r, m[2](r)) for r in seen)]  # else all is lost, for any reason
         for judged in _apart(session, f) if len(found) > 1 else ():
             found = [m for m in found if judged.ratios is None or agrees(judged, m[2](judged))]
         if found:
@@ -84,6 +87,12 @@ def _apart(session: Session, f: Format) -> Iterator[CaseResult]:
         inputs = session.maker.from_heads(np.rint(q), k.astype(float), rng.integers(-4, 5, (5, 2)).astype(float))
         if inputs is not None:
             yield session.run_case(Case("range", "scores far apart", inputs))
+    for first in _FIRSTS:  # of tiles whose width divides this, the last one lies far below
+        k = far(session.maker) * (np.arange(first + 1) < first)[:, None]
+        rows = np.ones((first + 1 if square else 2, 1))
+        inputs = session.maker.from_heads(rows, k, rng.integers(-4, 5, (first + 1, 2)).astype(float))
+        if inputs is not None:
+            yield session.run_case(Case("range", f"{first} keys far above the last one", inputs))
 
 
 def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
@@ -96,6 +105,8 @@ def _mistakes(f: Format) -> Iterator[tuple[str, str, Rows]]:
     for words, reference in _OTHERS:
         lost = _vanish(f) if reference in (_with_zero, all_keys_maxima) else _range(f)
         yield "max", f"{words} is subtracted, not the largest score of the row: {lost}", _subtracting(f, reference)
+    for width in WIDTHS:
+        yield "max", _each_tile(width, f), _tile_maxima(width, f)
     yield (
         "score",
         f"scores overflow in {f.name} before they are scaled, where a product is above {float(f.largest):.5g}",
@@ -114,6 +125,13 @@ def _common(f: Format) -> str:
     return (
         "the maximum of the whole array is subtracted, not that of each row: every exponential of a row "
         f"more than {-log(f.smallest_normal * 2 * f.u):.4g} below it vanishes in {f.name}"
+    )
+
+
+def _each_tile(width: int, f: Format) -> str:
+    return (
+        f"each tile's own maximum is subtracted, not the largest so far (tiles of {width}): what is rescaled overflows "
+        f"in {f.name} where a tile is {log(f.largest):.4g} below one before"
     )
 
 
@@ -136,6 +154,11 @@ def _agrees(judged: CaseResult, row: _Row) -> bool:
     if row.off is not None and bool((wrong & ~_vanished(judged, row.off)).any()):
         return False
     return bool(wrong[row.lost].all() and not wrong[row.kept].any())
+
+
+def _keeps(judged: Judged, row: _Row) -> bool:
+    """Whether it says of some row, or where heads are mixed of the whole case, that its numbers are right."""
+    return bool(row.kept.all() if traced(judged).run.output_step is not None else row.kept.any())
 
 
 def _lost(row: _Row, beside: bool) -> bool:
@@ -180,6 +203,21 @@ def _common_maximum(judged: CaseResult, f: Format) -> _Row:
     lost = np.isfinite(below) & (below < log(f.smallest_normal) + log(2 * f.u) - 2)
     kept = below > log(f.smallest_normal) - log(f.u) + log(_terms(judged)) + 1
     return _Row(lost, kept, np.zeros_like(lost), _coarse(judged, f, below))
+
+
+def _tile_maxima(width: int, f: Format) -> Rows:
+    """Sums e^{M − m} overflow, with m the maximum of a tile and M the largest score up to it."""
+
+    def rows(judged: CaseResult) -> _Row:
+        s = np.where(traced(judged).run.allowed, _numbers(traced(judged).run.final_scores), -np.inf)
+        tops = np.stack([s[..., i : i + width].max(axis=-1) for i in range(0, s.shape[-1], width)], axis=-1)
+        with np.errstate(invalid="ignore"):
+            fall = np.maximum.accumulate(tops, axis=-1) - tops
+        fall = np.where(np.isfinite(tops), fall, 0.0).max(axis=-1)
+        lost = fall > log(f.largest) + 1
+        return _Row(lost, fall < log(f.largest) - log(_terms(judged)) - 1, lost)
+
+    return rows
 
 
 def _coarse(judged: CaseResult, f: Format, m: np.ndarray) -> np.ndarray:

@@ -63,14 +63,28 @@ class Screen:
         """The output of a variant, and a rough bound on how far code of it may be from that."""
         if variant is RIGHT and id(judged) in self.right:
             return self.right[id(judged)][1]
-        spec, inputs = changed(canonical(self.spec), judged.case.inputs, variant)
-        given = {n: a if a.dtype.kind in "biu" else a.astype(np.float64) for n, a in inputs.items()}
+        values = self._traced(judged, variant, np.float64)
         with np.errstate(all="ignore"):
-            values = trace(spec, given, variant)
             found = np.asarray(values["output"], dtype=np.float64), self._rough(values)
         if variant is RIGHT:
             self.right[id(judged)] = judged, found
         return found
+
+    def loses(self, judged: CaseResult, variant: Variant) -> bool:
+        """Whether the variant, in the format of the scores, gives no number wherever the function gave none."""
+        got, wide = judged.outcome.output, self.precision.score.name == "float64"
+        try:
+            out = np.asarray(self._traced(judged, variant, np.float64 if wide else np.float32)["output"])
+        except (SymattnError, ValueError, IndexError, TypeError, KeyError):
+            return False
+        return got is not None and got.shape == out.shape and bool((~np.isfinite(out))[~np.isfinite(got)].all())
+
+    def _traced(self, judged: CaseResult, variant: Variant, dtype: type[np.floating[Any]]) -> Values:
+        """All arrays of a variant in this type."""
+        spec, inputs = changed(canonical(self.spec), judged.case.inputs, variant)
+        given = {n: a if a.dtype.kind in "biu" else a.astype(dtype) for n, a in inputs.items()}
+        with np.errstate(all="ignore"):
+            return trace(spec, given, variant)
 
     def _compared(self, judged: CaseResult, got: Array, out: Array, slack: Array) -> bool | None:
         told = np.isfinite(out)

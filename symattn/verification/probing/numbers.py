@@ -8,7 +8,7 @@ import numpy as np
 
 from symattn.verification.probing.extras import places
 from symattn.verification.probing.inputs import Array, Maker, Sizes
-from symattn.verification.probing.probes import Named, small
+from symattn.verification.probing.probes import Named, far, small
 
 _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
 
@@ -22,9 +22,11 @@ def orders(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         for name, column in (("rise", rising), ("fall", rising[::-1]), ("rise by tiles", rising // 16)):
             yield f"scores that {name}, n = {n}", maker.from_heads(np.ones((rows, 1)), column, v)
         yield f"constant values, n = {n}", maker.from_heads(_few(rows, rng), _few(n, rng), np.full((n, 2), 3.0))
+        steep = far(maker) * (rising[::-1] // 16)  # a kernel that subtracts each tile's own maximum overflows
+        yield f"scores that fall steeply by tiles, n = {n}", maker.from_heads(np.ones((rows, 1)), steep, v)
     for n in (16, 40):
-        far: Array = 32.0 * n**0.5 * (np.eye(n) - 1)
-        yield f"each key takes all once, n = {n}", maker.from_heads(far, np.eye(n), rng.integers(-8, 9, (n, 2)) * 1.0)
+        below: Array = 32.0 * n**0.5 * (np.eye(n) - 1)
+        yield f"each key takes all once, n = {n}", maker.from_heads(below, np.eye(n), rng.integers(-8, 9, (n, 2)) * 1.0)
     for gap in _GAPS:
         k = np.array([[0.0], [gap], [-gap], [gap / 2]])
         ones = np.ones((4 if maker.square else 2, 1))

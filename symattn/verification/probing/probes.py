@@ -144,16 +144,19 @@ def _high(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
     It is the last key, the first, and one between, so that masks of every kind forbid it to some query.
     """
-    far = _far(maker)
+    above = far(maker)
     for n_q, n_k in ((6, 6), (3, 6), (6, 6)):
         for place in (n_k - 1, 0, n_k // 2):
             q, k = np.zeros((n_k if maker.square else n_q, 4)), np.zeros((n_k, 4))
             q[:, 0], q[:, 1] = 16, 1
-            k[place, 0], k[:, 1] = far / 8, rng.permutation(n_k) - 2
-            yield f"key {place + 1} of {n_k} scores {far:g} above the others", maker.from_heads(q, k, np.eye(n_k), rng)
+            k[place, 0], k[:, 1] = above / 8, rng.permutation(n_k) - 2
+            yield (
+                f"key {place + 1} of {n_k} scores {above:g} above the others",
+                maker.from_heads(q, k, np.eye(n_k), rng),
+            )
 
 
-def _far(maker: Maker) -> float:
+def far(maker: Maker) -> float:
     """How far below another a score is whose exponential vanishes in the arithmetic of scores, within the domain."""
     least = float(maker.precision.score.eta)
     wanted = 2.0 ** np.ceil(np.log2(-1.25 * np.log(least)))

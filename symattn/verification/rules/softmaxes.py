@@ -116,6 +116,11 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
     axes = {-2: "queries", -3: "heads", -4: "batch"} if spec.heads > 1 else {-2: "queries", -4: "batch"}
     for axis, over in axes.items():
         yield "normalize", f"the softmax runs over the {over}", partial(_along, axis)
+        if spec.masks_anything:
+            words = f"the softmax runs over the {over}, and gives NaN for keys that are forbidden to all of them"
+            yield "normalize", words, partial(_along, axis, fully_masked="nan")
+        words = f"exponentials of s − max s, each row's maximum, are divided by their sum over the {over}"
+        yield "normalize", words, partial(_summed_along, axis)
     yield from _UNDIVIDED
     if spec.sink is not None:
         yield from _OF_SINKS
@@ -131,11 +136,17 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
         yield "normalize", words, lambda at: at.first - softmax.log_sum_exp(at.first, base=at.spec.base)
 
 
-def _along(axis: int, at: At) -> Any:
+def _along(axis: int, at: At, fully_masked: str = "zeros") -> Any:
     if len(at.first.shape) < -axis:
         raise ValueError("there is no such axis")
-    moved = softmax.softmax(at.xp.moveaxis(at.first, axis, -1), fully_masked="zeros", base=at.spec.base)
+    moved = softmax.softmax(at.xp.moveaxis(at.first, axis, -1), fully_masked=fully_masked, base=at.spec.base)
     return at.xp.moveaxis(moved, -1, axis)
+
+
+def _summed_along(axis: int, at: At) -> Any:
+    if len(at.first.shape) < -axis:
+        raise ValueError("there is no such axis")
+    return at.e / (at.sum(at.e, axis) + at.sink)
 
 
 def _over_both(at: At) -> Any:

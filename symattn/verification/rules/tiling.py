@@ -18,7 +18,7 @@ from symattn.verification.reference import Values
 from symattn.verification.rules.at import At
 from symattn.verification.rules.mistake import Mistake, in_steps
 
-_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 32, 48, 64, 128)
 Edges = Callable[[int], list[int]]
 #: Where r and r' are left, above and below the line.
 _LEFT: dict[tuple[str, str], tuple[str, str]] = {
@@ -45,7 +45,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
 
 def _cuts() -> Iterator[tuple[str, Edges]]:
     """Tiles of one width; equal parts, the longer ones first, or what is left over in the last or in one more."""
-    for width in _WIDTHS:
+    for width in WIDTHS:
         words = f"tiles of {width}" if width > 1 else "tiles of one key"
         yield words, lambda n, w=width: [*range(0, n, w), n]  # type: ignore[misc]
     for count in (2, 3, 4, 8):

@@ -199,3 +199,16 @@ def off_by_one_after_max(q: Array, k: Array, v: Array) -> Array:
     s = scores(q, k)
     e = np.exp(s - s.max(axis=-1, keepdims=True))
     return e @ v / (1 + e.sum(axis=-1, keepdims=True))
+
+
+@wrong(
+    "normalize",
+    "the maximum is that of each row, the sum runs over the queries",
+    "quer",
+    near="by_log_softmax",
+)
+def sum_over_queries(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    with np.errstate(all="ignore"):
+        return e / e.sum(axis=-2, keepdims=True) @ v

@@ -267,3 +267,27 @@ def offset_forgotten(q: Array, k: Array, v: Array) -> Array:
         p = np.exp(s - s.max(axis=1, keepdims=True))
         out[rows] = p @ v[:end] / p.sum(axis=1, keepdims=True)
     return out
+
+
+@wrong(
+    "max",
+    "the maximum of a tile in the place of the largest so far: rescaling overflows",
+    "tile",
+    "overflow",
+    near="online",
+    shows="a tile far below one before",
+    at=At(
+        n_q=6, n_k=23, given=lambda made: {"q": 0 * made["q"] + 8, "k": 20 - 2 * np.arange(23)[:, None] + 0 * made["k"]}
+    ),
+)
+def rescaled_by_own_maximum(q: Array, k: Array, v: Array) -> Array:
+    m = np.full((len(q), 1), -np.inf, q.dtype)
+    z, acc = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
+    for tile in pieces(len(k), 16):
+        s = q @ k[tile].T * root(q)
+        new = s.max(axis=1, keepdims=True)
+        with np.errstate(all="ignore"):
+            a, p = np.exp(m - new), np.exp(s - new)
+            z, acc, m = z * a + p.sum(axis=1, keepdims=True), acc * a + p @ v[tile], new
+    with np.errstate(all="ignore"):
+        return acc / z

@@ -22,6 +22,7 @@ _ADDITIVE = Attention(mask="additive")
 _GROUPS = Attention(heads=4, kv_heads=2)
 _TWO = Attention(heads=2)
 _ROPE = Attention(heads=2, causal=True, position=Rotary())
+_PAIRS = Attention(heads=2, causal=True, position=Rotary(layout="interleaved"))
 
 
 @right("torch's own function", layout="bhnd")
@@ -124,6 +125,23 @@ def tiles(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         p, a = (s - new).exp(), (m - new).exp()
         z, acc, m = z * a + p.sum(-1, keepdim=True), acc * a + p @ vt, new
     return acc / z
+
+
+@right("pairs of columns as complex numbers, for which torch wants memory without gaps", spec=_PAIRS, layout="bnhd")
+def rope_complex(xq: torch.Tensor, xk: torch.Tensor, xv: torch.Tensor) -> torch.Tensor:
+    """Take (batch, seqlen, n_heads, head_dim)."""
+    import torch
+
+    n, m, d = xq.shape[1], xk.shape[1], xq.shape[-1]
+    angles = torch.outer(torch.arange(m).float(), 1.0 / 10000 ** (torch.arange(0, d, 2).float() / d))
+    turns = torch.polar(torch.ones_like(angles), angles)[None, :, None]
+
+    def turned(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+        pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * turns).flatten(3).type_as(x).transpose(1, 2)
+
+    s = turned(xq, turns[:, m - n :]) @ turned(xk, turns).transpose(2, 3) / math.sqrt(d)
+    return (_causal_softmax(s) @ xv.transpose(1, 2)).transpose(1, 2)
 
 
 @wrong("scale", "torch's own function with scale 1/d", "1/d_k", near="sdpa")
