@@ -15,52 +15,38 @@ numerator and divisors are simplified.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from symattn.arrays.index.building import simplified
-from symattn.arrays.index.expressions import (
-    Binder,
-    Constant,
-    Count,
-    Exponential,
-    Expression,
-    Index,
-    Letter,
-    Masked,
-    Opaque,
-    PositiveLetter,
-    Predicate,
-    Product,
-    Ratio,
-    Sum,
-    Total,
-)
+from symattn.arrays.index.expressions import Expression, Index, Letter, PositiveLetter
 from symattn.arrays.index.side_conditions import Demand, recorded
-from symattn.arrays.index.writing import named
 from symattn.errors import InputError
+from symattn.proof.expressing import bare, free, numbered, with_value, written
 from symattn.proof.premises import (
     Alike,
     Applied,
     Averaged,
+    Concluded,
     Differing,
     Discharged,
     Enclosed,
     Folding,
+    Inducted,
     Limits,
     Part,
     Premise,
     Repeated,
     Sign,
     Substituted,
+    Tending,
     Tree,
 )
 from symattn.proof.prover import Case, Proof
 from symattn.proof.side_conditions import needed
 
 SCHEMA = 1
-_FLAT = {Sum: "sum", Product: "product", Ratio: "ratio", Exponential: "exp", Masked: "masked"}
-Names = Mapping[Index, str]
+_SIDES = ("left", "right")
 
 
 def certificate(proof: Proof) -> dict[str, Any]:
@@ -81,7 +67,7 @@ def certificate(proof: Proof) -> dict[str, Any]:
 
 def by_definition(case: Case) -> bool:
     """Whether both sides are one expression before anything is simplified: then nothing is left to prove."""
-    names = _named(case.indices)
+    names = numbered(case.indices)
     left, right = (written(side, names) for side in case.written)
     return left == right
 
@@ -93,14 +79,47 @@ def premise(x: Premise) -> dict[str, Any]:
 
 
 def _differing(x: Differing) -> dict[str, Any]:
-    names = _named(x.indices)
+    names = numbered(x.indices)
     sides = {"left": written(x.left, names), "right": written(x.right, names)}
-    return {"free": _free(x.indices, names), **sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
+    return {"free": free(x.indices, names), **sides, "sizes": dict(x.sizes), "rules": [list(pair) for pair in x.rules]}
 
 
 def _applied(x: Applied) -> dict[str, Any]:
-    conclusions = [_conclusion(pair, _bare(*pair)) for pair in x.conclusions]
+    conclusions = [_conclusion(pair, bare(*pair)) for pair in x.conclusions]
     return {"rule": x.rule, "premises": [premise(p) for p in x.premises], "conclusions": conclusions}
+
+
+def _any(x: Proof | Premise) -> dict[str, Any]:
+    return certificate(x) if isinstance(x, Proof) else premise(x)
+
+
+def _conclusions(every: Sequence[tuple[Expression, ...]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Conclusions: each a part for every key, with their free indices."""
+    found = []
+    for parts in every:
+        indices = bare(*parts)
+        names = numbered(indices)
+        sides = {key: written(x, names) for key, x in zip(keys, parts, strict=True)}
+        found.append({"free": free(indices, names), **sides})
+    return found
+
+
+def _concluded(x: Concluded) -> dict[str, Any]:
+    return {"rule": x.rule, "premises": list(map(_any, x.premises)), "conclusions": _conclusions(x.conclusions, _SIDES)}
+
+
+def _inducted(x: Inducted) -> dict[str, Any]:
+    term, closed = written(x.term, {}), written(x.closed, {})
+    place = ["total", "s", x.sort, ["is", "≤", ["s"], ["t"]]]
+    total = ["total", "t", x.sort, with_value(term, x.letter, place)]
+    sides = {"left": total, "right": with_value(closed, x.letter, ["size", x.sort])}
+    told = {"letter": x.letter, "sort": x.sort, "term": term, "closed": closed}
+    return {**told, "premises": list(map(_any, x.premises)), "conclusions": [{"free": [], **sides}]}
+
+
+def _tending(x: Tending) -> dict[str, Any]:
+    conclusions = _conclusions(x.conclusions, ("of", "form", "value"))
+    return {"letter": x.letter, "to": x.to, "premises": list(map(_any, x.premises)), "conclusions": conclusions}
 
 
 def _substituted(x: Substituted) -> dict[str, Any]:
@@ -139,14 +158,14 @@ def _alike(x: Alike) -> dict[str, Any]:
 
 
 def _sign(x: Sign) -> dict[str, Any]:
-    indices = _bare(x.expression, *(x.sides or ()))
-    names = _named(indices)
+    indices = bare(x.expression, *(x.sides or ()))
+    names = numbered(indices)
     return {
         "conclusions": [_conclusion(x.sides, indices)] if x.sides else [],
         "relation": x.relation,
-        "free": _free(indices, names),
+        "free": free(indices, names),
         "expression": written(x.expression, names),
-        "positive": sorted({name for y in _said(x) for name in _positive(y)}),
+        "positive": sorted({name for y in _parts_of(x) for name in _positive(y)}),
         "not negative": sorted(x.known),
         "only": list(x.only),
         "rules": [list(pair) for pair in x.rules],
@@ -163,19 +182,19 @@ def _pieces(tree: Tree) -> list[Any]:
 
 def _needed(x: Sign) -> tuple[Demand, ...]:
     with recorded() as noted:
-        every = [simplified(y) for y in _said(x)]
+        every = [simplified(y) for y in _parts_of(x)]
     return needed(noted, every)
 
 
-def _said(x: Sign) -> list[Expression]:
+def _parts_of(x: Sign) -> list[Expression]:
     """All expressions of a sign."""
     whole = () if x.equal is None else (x.equal,)
     return [x.expression, *whole, *(x.sides or ()), *(body for _, body in x.meant)]
 
 
 def _meaning(letter: Letter, meant: Expression) -> dict[str, Any]:
-    names = _named(letter.indices)
-    return {"letter": letter.name, "free": _free(letter.indices, names), "expression": written(meant, names)}
+    names = numbered(letter.indices)
+    return {"letter": letter.name, "free": free(letter.indices, names), "expression": written(meant, names)}
 
 
 def _folding(x: Folding) -> dict[str, Any]:
@@ -189,19 +208,14 @@ def _folding(x: Folding) -> dict[str, Any]:
 
 def _part(part: Part) -> dict[str, Any]:
     letter, body, indices = part
-    names = _named(indices)
-    return {"letter": letter, "free": _free(indices, names), "expression": written(body, names)}
+    names = numbered(indices)
+    return {"letter": letter, "free": free(indices, names), "expression": written(body, names)}
 
 
 def _conclusion(sides: tuple[Expression, Expression], indices: tuple[Index, ...]) -> dict[str, Any]:
-    names = _named(indices)
+    names = numbered(indices)
     smaller, larger = (written(x, names) for x in sides)
-    return {"free": _free(indices, names), "smaller": smaller, "larger": larger}
-
-
-def _bare(*xs: Expression) -> tuple[Index, ...]:
-    """The free indices in the order in which they occur, without the permutations that they went through."""
-    return tuple(dict.fromkeys(i._replace(image=()) for x in xs for i in named(x)))
+    return {"free": free(indices, names), "smaller": smaller, "larger": larger}
 
 
 def _positive(x: Expression) -> set[str]:
@@ -211,15 +225,15 @@ def _positive(x: Expression) -> set[str]:
 
 
 def _hypothesis(relation: str, x: Expression) -> dict[str, Any]:
-    indices = _bare(x)
-    names = _named(indices)
-    return {"relation": relation, "free": _free(indices, names), "expression": written(x, names)}
+    indices = bare(x)
+    names = numbered(indices)
+    return {"relation": relation, "free": free(indices, names), "expression": written(x, names)}
 
 
 def _equation(case: Case, left: Expression, right: Expression) -> dict[str, Any]:
-    names = _named(case.indices)
+    names = numbered(case.indices)
     out: dict[str, Any] = {
-        "free": _free(case.indices, names),
+        "free": free(case.indices, names),
         "left": written(left, names),
         "right": written(right, names),
         "how": case.how,
@@ -233,36 +247,6 @@ def _equation(case: Case, left: Expression, right: Expression) -> dict[str, Any]
     return out
 
 
-def _named(indices: Iterable[Index]) -> dict[Index, str]:
-    return {i: f"i{n}" for n, i in enumerate(indices)}
-
-
-def _free(indices: Iterable[Index], names: Names) -> list[list[str]]:
-    return [[names[i], i.sort] for i in indices]
-
-
-def written(x: Expression, names: Names) -> list[Any]:
-    """``x`` as nested lists, its free indices by ``names``."""
-    if isinstance(x, Constant):
-        return ["number", str(x.value)]
-    if isinstance(x, Count):
-        return ["size", x.sort]
-    if isinstance(x, Letter):
-        return ["letter", x.name, [_index(i, names) for i in x.indices]]
-    if isinstance(x, Predicate):
-        return ["is", x.relation, *[_index(i, names) for i in x.sides]]
-    if isinstance(x, Binder):
-        name = f"j{len(names)}"  # names grow inwards, so that none is bound twice on a path
-        kind = "total" if isinstance(x, Total) else "bound"
-        return [kind, name, x.index.sort, written(x.body, {**names, x.index: name})]
-    below = [written(y, names) for y in x.children]
-    return ["function", x.name, *below] if isinstance(x, Opaque) else [_FLAT[type(x)], *below]
-
-
-def _index(i: Index, names: Names) -> list[str]:
-    return [names[i if i in names else i._replace(image=())], *i.image]
-
-
 _WRITERS: Mapping[type[Premise], tuple[str, Callable[[Any], dict[str, Any]]]] = {
     Differing: ("differing", _differing),
     Applied: ("rule", _applied),
@@ -274,5 +258,8 @@ _WRITERS: Mapping[type[Premise], tuple[str, Callable[[Any], dict[str, Any]]]] = 
     Discharged: ("discharge", _discharged),
     Enclosed: ("enclosed", _enclosed),
     Alike: ("bits", _alike),
+    Concluded: ("step", _concluded),
+    Inducted: ("induction", _inducted),
+    Tending: ("tends", _tending),
     Sign: ("sign", _sign),
 }

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.index.expressions import Expression, Index, Letter
+from symattn.proof.prover import Proof
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,38 @@ class Alike:
     inputs: tuple[Fraction, ...]
 
 
+@dataclass(frozen=True)
+class Concluded:
+    """A rule of ``checker_steps`` gives ``conclusions``, which are equations, from ``premises``."""
+
+    rule: str
+    premises: tuple[Proof | Premise, ...]
+    conclusions: tuple[tuple[Expression, Expression], ...]
+
+
+@dataclass(frozen=True)
+class Inducted:
+    """Σ ``term`` over all places of a sort is ``closed`` of its size: both are expressions in the number ``letter``."""
+
+    premises: tuple[Proof | Premise, ...]
+    letter: str
+    sort: str
+    term: Expression
+    closed: Expression
+
+
+@dataclass(frozen=True)
+class Tending:
+    """As the number ``letter`` tends ``to`` 0 or ∞, for each of ``conclusions``, (of, form, value): ``of``, which is
+    ``form``, tends to ``value``."""
+
+    premises: tuple[Proof | Premise, ...]
+    letter: str
+    to: str
+    conclusions: tuple[tuple[Expression, ...], ...]
+
+
 Premise = (
     Sign | Differing | Applied | Folding | Substituted | Repeated | Averaged | Limits | Discharged | Enclosed | Alike
-)
+    | Concluded | Inducted | Tending
+)  # fmt: skip

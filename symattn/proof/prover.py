@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from symattn.arrays.index.building import add, as_written, negate
 from symattn.arrays.index.canonical import canonical
@@ -32,10 +32,11 @@ from symattn.proof.rows import grids
 from symattn.proof.side_conditions import needed
 
 Sides = Callable[[], tuple[Expression, Expression]]
+T = TypeVar("T")
 
 
-def unsimplified(at: Sides) -> tuple[Expression, Expression]:
-    """Both sides before any simplification; simplified where what is written has no value."""
+def unsimplified(at: Callable[[], T]) -> T:
+    """What stands at a place before any simplification; simplified where what is written has no value."""
     try:
         with as_written(), recorded(), listening():
             return at()

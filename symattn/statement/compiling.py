@@ -6,14 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import Parameter, Signature
 from itertools import pairwise
 from typing import Any
 
+from symattn.arrays.index.expressions import Expression
+from symattn.arrays.index.positions import as_number
 from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
 from symattn.errors import InputError, Refused, Undecided
+from symattn.proof.prover import unsimplified
 from symattn.proof.statement import Declared, Letters, run
 from symattn.statement.glossary import Glossary, spelt
 from symattn.statement.reader import Reader
@@ -72,6 +75,22 @@ class Compiled:
             return found
 
         return self.function(work)
+
+    def entries(self, formulas: Sequence[Node]) -> tuple[tuple[Expression, ...], ...]:
+        """Formulas in letters, place by place, before any simplification."""
+
+        def work(reader: Reader) -> list[Any]:
+            found = [reader.one(x) for x in formulas]
+            letters = tuple(dict.fromkeys(i for x in found for i in x.letters))
+            return [spread(x, letters, max(y.rank for y in found)) for x in found]
+
+        first, *others = run(self.function(work), self.declared, Letters())
+        arrays = [beside(x, first) for x in (first, *others)]
+
+        def at(places: Any) -> tuple[Expression, ...]:
+            return tuple(as_number(x.at(places)) for x in arrays)
+
+        return tuple(unsimplified(partial(at, places)) for places in arrays[0].places())
 
     def argument(self, key: str) -> str:
         """The name of the argument that holds a letter."""

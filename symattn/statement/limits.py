@@ -2,7 +2,7 @@
 
 β → 0: the value there. β → ∞: the value where every e^{−βu} with u > 0 is 0, and β stands nowhere else. Both ask for
 two premises, that the quantity is what it is said to be, and that the value is the limit that is printed; both must be
-proved for all sizes.
+proved for all sizes. The checker takes the limit anew (``checker_tending``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 from symattn.evidence import Evidence, Grade
+from symattn.proof.certified import accepted
+from symattn.proof.premises import Tending
 from symattn.statement.comparing import FalseStep
+from symattn.statement.compiling import Compiled, links
+from symattn.statement.concluding import shown
 from symattn.statement.glossary import Definition, Glossary
 from symattn.statement.values import Unread
 
@@ -42,7 +46,21 @@ def limit(
     unproved = next((p for p in premises if p.grade is not Grade.PROVED), None)
     if unproved:
         raise FalseStep(f"{text(relation)}: a premise is {unproved}")
+    _expect_accepted(relation, (letter, value), form, there, glossary)
     return premises[-1]
+
+
+def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, there: Node, glossary: Glossary) -> None:
+    """Raises FalseStep unless the checker reaches the limit from proofs of the premises."""
+    compiled, wanted, (letter, value) = Compiled(glossary, {}), relation.rest[0][1], tends
+    equations = {nt.equals(there, wanted), nt.equals(relation.first, form)} - {nt.equals(form, form)}
+    found = [x for equation in equations for x in shown(compiled, links(equation), {}, {})]
+    by = tuple(p for x in found if x for p in x.by)
+    conclusions = compiled.entries((relation.first, form, wanted))
+    step = Tending(by, compiled.argument(text(letter)), text(value), conclusions)
+    proved = Evidence(Grade.PROVED)
+    if None in found or accepted(proved, (), (step,)) is not proved:
+        raise FalseStep(f"{text(relation)}: the checker does not reach the limit")
 
 
 def _condition(condition: Relation) -> tuple[Name, Node]:

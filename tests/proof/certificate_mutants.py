@@ -76,9 +76,9 @@ def changes(x: list[Any], scope: dict[str, str]) -> Iterator[tuple[str, Any]]:
 
 def sides(record: Record) -> Iterator[tuple[Path, dict[str, str]]]:
     """The paths of the sides of equations, or of inequalities, with the sorts of their indices."""
-    for key, both in (("equations", ("left", "right")), ("conclusions", ("smaller", "larger"))):
+    for key in ("equations", "conclusions"):
         for n, e in enumerate(record.get(key, ())):
-            for side in both:
+            for side in (side for side in ("left", "right", "smaller", "larger", "of", "value") if side in e):
                 yield (key, n, side), dict(map(tuple, e["free"]))
 
 
@@ -158,12 +158,37 @@ def not_shown(record: Record) -> Iterator[tuple[str, Record]]:
         yield "gap", {**record, "equal": ["sum", record["equal"], ONE]}
     if record["kind"] == "differing":
         yield "difference", {**record, "left": record["right"]}
+    yield from _steps_not_shown(record)
     for key in ("left", "right", "through", "of", "result", "value", "measure", "step", "factor"):
         if isinstance(record.get(key), dict):
             yield key, put(record, (key, "expression"), ["sum", record[key]["expression"], ONE])
     for key in ("state", "merge", "made", "result"):
         for n, part in enumerate(record[key] if isinstance(record.get(key), list) else ()):
             yield key, put(record, (key, n, "expression"), ["sum", part["expression"], ONE])
+
+
+def _steps_not_shown(record: Record) -> Iterator[tuple[str, Record]]:
+    """Another rule, another relation in a premise, and other things that a rule needs."""
+    if record["kind"] in ("step", "rule"):
+        yield "rule", {**record, "rule": "logarithm" if record["rule"] != "logarithm" else "largest"}
+    if record["kind"] in ("induction", "tends"):
+        yield "letter", {**record, "letter": record["letter"] + "'"}
+    if record["kind"] == "induction":
+        yield "sort", {**record, "sort": record["sort"] + "'"}
+        for key in ("term", "closed"):
+            yield key, {**record, key: ["sum", record[key], ONE]}
+    if record["kind"] == "tends":
+        yield "to", {**record, "to": "0" if record["to"] == "∞" else "∞"}
+        for n, c in enumerate(record["conclusions"]):
+            yield "form", put(record, ("conclusions", n, "form"), ["sum", c["form"], ONE])
+    for n, p in enumerate(record.get("premises", ()) if record["kind"] == "step" else ()):
+        for kind, key, both in (
+            ("certificate", "equations", ("left", "right")),
+            ("sign", "conclusions", ("smaller", "larger")),
+        ):
+            for k, e in enumerate(p[key] if p["kind"] == kind else ()):
+                for side in both:
+                    yield "premise of something else", put(record, ("premises", n, key, k, side), ["sum", e[side], ONE])
 
 
 def accepted(records: Iterable[Record], most: int = 3) -> tuple[Counter[str], list[str]]:

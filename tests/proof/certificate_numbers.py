@@ -190,8 +190,12 @@ def _failing(record: Mapping[str, Any], world: World) -> bool:
             if abs(a - b) > 1e-6 * max(1.0, abs(a), abs(b)):
                 return True
     for c in record.get("conclusions", ()):
-        for a, b in _pairs(world, c["free"], c["smaller"], c["larger"]):
-            if a - b > 1e-6 * max(1.0, abs(a), abs(b)):
+        if record["kind"] == "tends":
+            world.known[record["letter"], ()] = 1e6 if record["to"] == "∞" else 1e-6
+        equal, near = "larger" not in c, 1e-3 if record["kind"] == "tends" else 1e-6
+        sides = ("smaller", "larger") if not equal else ("of", "value") if "of" in c else ("left", "right")
+        for a, b in _pairs(world, c["free"], *(c[side] for side in sides)):
+            if (abs(a - b) if equal else a - b) > near * max(1.0, abs(a), abs(b)):
                 return True
     return False
 

@@ -1,0 +1,244 @@
+"""The last steps to printed relations, for ``checker``: each rule is applied anew to what its premises say.
+
+*squares*    x = y if x² = y², and neither is negative: by its form, as |z| is, or as a premise says
+*logarithm*  x = log y if eˣ = y
+*equals*     x = y if they are written alike but for parts that a premise says are equal, at all places
+*chain*      x = y if premises lead from x to y, by equations alone
+*induction*  Σ_{t=1}^{n} b(t) = f(n) for every n if f(x) − f(x − 1) = b(x) for every number x, and f(0) = 0
+
+A conclusion holds under the hypotheses of its premises; what it divides by or takes roots of must be among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, permutations
+from math import perm
+from typing import Any
+
+from symattn.proof.checker_clearing import plus, times, vanishing
+from symattn.proof.checker_laws import renamed
+from symattn.proof.checker_means import read_means
+from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, form, number, read, scope_of
+from symattn.proof.checker_signs import Signs, hypotheses
+from symattn.proof.checker_simplifying import Simplifying
+from symattn.proof.checker_values import Dice
+
+Record = Mapping[str, Any]
+_SIGNS = {">": "<", "≥": "≤"}
+
+
+@dataclass(frozen=True)
+class Said:
+    """``left sign right`` for all places of the indices in ``scope``; both sides are simplified."""
+
+    scope: Mapping[str, str]
+    left: Node
+    sign: str
+    right: Node
+
+    def turned(self) -> Said:
+        """The same equation from right to left."""
+        return Said(self.scope, self.right, self.sign, self.left)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the premises of a step say, and under which hypotheses."""
+
+    said: tuple[Said, ...]
+    signs: Signs
+    simplify: Simplifying
+
+    def equations(self) -> Iterator[Said]:
+        """The equations among them, each also from right to left."""
+        for s in self.said:
+            if s.sign == "=":
+                yield from (s, s.turned())
+
+    def shows(self, scope: Mapping[str, str], left: Node, sign: str, right: Node) -> bool:
+        """Whether a premise says so, with other names for the indices if need be."""
+        names = {i: i for i in scope}
+        wanted = form(left, names), form(right, names)
+        every = self.equations() if sign == "=" else (s for s in self.said if s.sign == sign)
+        return any(sides == wanted for s in every for sides in _instances(s, scope))
+
+
+def step(record: Record, dice: Dice) -> None:
+    """Reject unless the rule gives every conclusion from what the premises, which are accepted, say."""
+    expect(record["rule"] in _RULES, f"{record['rule']!r} is no rule")
+    expect(bool(record["conclusions"]), "a rule that concludes nothing")
+    given = given_by(record, dice)
+    for c in record["conclusions"]:
+        scope = scope_of(c)
+        written = read(c["left"], scope), read(c["right"], scope)
+        _expect_defined(written, given, str(record["rule"]))
+        _RULES[record["rule"]](scope, *written, given)
+
+
+def induction(record: Record, dice: Dice) -> None:
+    """Reject unless the sum that is said, over all places of a sort, is what induction gives."""
+    letter, term, closed = str(record["letter"]), record["term"], record["closed"]
+    given = given_by(record, dice)
+    free = all(p["kind"] == "certificate" and not p["positive"] and not p["rules"] for p in record["premises"])
+    expect(free and not given.signs.relations, "induction under a condition")
+
+    def at(x: Any, value: Any) -> Node:
+        return read(_put(x, letter, value), {})
+
+    x = ["letter", letter, []]
+    before = at(closed, ["sum", x, ["number", "-1"]])
+    wanted = [
+        (plus([at(closed, x), times(number(-1), before)]), at(term, x)),
+        (at(closed, ["number", "0"]), number(0)),
+    ]
+    for left, right in wanted:
+        expect(given.shows({}, given.simplify(left), "=", given.simplify(right)), "the premises are not the two of it")
+    sort = str(record["sort"])
+    place = ["total", "s", sort, ["is", "≤", ["s"], ["t"]]]
+    (c,) = record["conclusions"]
+    expect(scope_of(c) == {}, "a sum at places")
+    total = read(["total", "t", sort, _put(term, letter, place)], {})
+    for side, own in (("left", total), ("right", at(closed, ["size", sort]))):
+        expect(form(read(c[side], {}), {}) == form(own, {}), "the conclusion is another one")
+
+
+def _put(x: Any, letter: str, value: Any) -> Any:
+    """An expression with a value in the place of a letter."""
+    if x == ["letter", letter, []]:
+        return value
+    return [_put(y, letter, value) for y in x] if isinstance(x, list) else x
+
+
+def given_by(record: Record, dice: Dice) -> Given:
+    """What the premises, which are accepted, say."""
+    premises = list(_all(record))
+    positive = frozenset(str(x) for p in premises for x in p.get("positive", ()))
+    known = frozenset(name for p in premises if p["kind"] == "sign" for name in _plain(p))
+    simplify = Simplifying(positive)
+    relations: dict[Any, str] = {}
+    for p in premises:
+        relations |= hypotheses(p.get("hypotheses", ()), simplify, dice).relations
+    said = tuple(s for p in record["premises"] for s in _statements(p, simplify))
+    return Given(said, Signs(relations, positive, known), simplify)
+
+
+def _plain(sign: Record) -> Iterator[str]:
+    """The arrays that are not negative, but for letters that stand for something."""
+    meant = {array_of(str(m["letter"])) for m in sign["meant"]}
+    yield from (name for name in map(str, sign["not negative"]) if name.removesuffix(" = 0") not in meant)
+
+
+def _all(record: Record) -> Iterator[Record]:
+    for p in record["premises"]:
+        yield p
+        if "premises" in p:
+            yield from _all(p)
+
+
+def _statements(p: Record, simplify: Simplifying) -> Iterator[Said]:
+    """What an accepted certificate says."""
+    if p["kind"] in ("certificate", "step"):
+        for e in p["equations"] if p["kind"] == "certificate" else p["conclusions"]:
+            scope = scope_of(e)
+            left, right = (simplify(read_means(e[side], scope)) for side in ("left", "right"))
+            yield Said(scope, left, "=", right)
+    elif p["kind"] == "sign":
+        for c in p["conclusions"]:
+            scope = scope_of(c)
+            smaller, larger = (simplify(read(c[side], scope)) for side in ("smaller", "larger"))
+            yield Said(scope, smaller, _SIGNS[p["relation"]], larger)
+    else:
+        raise Rejected(f"a premise of the kind {p['kind']!r} says nothing that a step goes on from")
+
+
+def _instances(s: Said, scope: Mapping[str, str]) -> Iterator[tuple[Any, Any]]:
+    """The forms of both sides, with the indices of ``scope`` for those that occur."""
+    used = [i for i in s.scope if i in s.left.free | s.right.free]
+    expect_few(perm(len(scope), len(used)))
+    for chosen in permutations(scope, len(used)):
+        if all(s.scope[i] == scope[j] for i, j in zip(used, chosen, strict=True)):
+            names = dict(zip(used, chosen, strict=True))
+            yield form(s.left, names), form(s.right, names)
+
+
+def _expect_defined(written: Sequence[Node], given: Given, rule: str) -> None:
+    """What is divided by or rooted is positive, by form or by hypothesis, or a premise shows it of a logarithm.
+
+    Means stand in equations alone, in which they are taken.
+    """
+    means = [y for x in written for y in x.all(into_functions=True) if y.kind == "function" and y.label == "mean"]
+    expect(not means, "a step about means")
+    if rule == "logarithm" and written[1].kind == "function":
+        written = (written[0], *written[1].below)
+    for side in written:
+        for x, enough in given.simplify.demands(side):
+            given.signs.expect(x, enough)
+
+
+def _squares(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> None:
+    x, y = given.simplify(left), given.simplify(right)
+    pairs = [(a, b) for a in _bases(x) for b in _bases(y)]
+    squares = ((given.simplify(times(a, a)), given.simplify(times(b, b))) for a, b in pairs)
+    expect(any(given.shows(scope, a, "=", b) for a, b in squares), "the premises are not that the squares are equal")
+    for side in (x, y):
+        shown = given.signs.shows_not_negative(side) or len(_bases(side)) > 1
+        shown = shown or any(given.shows(scope, number(0), sign, side) for sign in "≤<")
+        expect(shown, "a side whose square is known may be negative")
+
+
+def _bases(x: Node) -> list[Node]:
+    """What has the square of ``x``: itself, and z where it is max(z, −z), which is |z|."""
+    if x.kind == "function" and x.label == "max" and len(x.below) == 2 and vanishing(plus(x.below)):
+        return [x, *x.below]
+    return [x]
+
+
+def _logarithm(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> None:
+    expect(right.kind == "function" and right.label == "log" and len(right.below) == 1, "no logarithm")
+    power = given.simplify(Node("exp", "", (), (), (left,), left.free))
+    expect(given.shows(scope, power, "=", given.simplify(right.below[0])), "the premises are not that e^x = y")
+
+
+def _equals(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> None:
+    expect(_alike(left, right, scope, given, count()), "the sides differ in what no premise says is equal")
+
+
+def _alike(x: Node, y: Node, scope: Mapping[str, str], given: Given, fresh: Iterator[int]) -> bool:
+    """Whether they are written alike but for parts that are equal."""
+    names = {i: i for i in scope}
+    if form(x, names) == form(y, names):
+        return True
+    plain = not any(z.kind in ("masked", "bound") for z in (x, y))
+    if plain and given.shows(scope, given.simplify(x), "=", given.simplify(y)):
+        return True
+    if (x.kind, len(x.below)) != (y.kind, len(y.below)) or not x.below or x.sorts != y.sorts:
+        return False
+    if x.kind in ("total", "bound"):
+        name = f"place {next(fresh)}"
+        expect(name not in scope, "an index with a name that the checker keeps for itself")
+        inside = {**scope, name: x.sorts[0]}
+        return _alike(renamed(x.below[0], {x.label: name}), renamed(y.below[0], {y.label: name}), inside, given, fresh)
+    return x.label == y.label and all(_alike(a, b, scope, given, fresh) for a, b in zip(x.below, y.below, strict=True))
+
+
+def _chain(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> None:
+    names = {i: i for i in scope}
+    start, end = (form(given.simplify(x), names) for x in (left, right))
+    pairs = [sides for s in given.equations() for sides in _instances(s, scope)]
+    reached, open_ = {start}, [start]
+    while open_:
+        here = open_.pop()
+        new = {b for a, b in pairs if a == here} - reached
+        reached |= new
+        open_ += new
+    expect(end in reached, "the premises do not lead from one side to the other")
+
+
+_RULES: Mapping[str, Callable[[Mapping[str, str], Node, Node, Given], None]] = {
+    "squares": _squares,
+    "logarithm": _logarithm,
+    "equals": _equals,
+    "chain": _chain,
+}

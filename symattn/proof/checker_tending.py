@@ -1,0 +1,65 @@
+"""Limits that are printed, for ``checker``: x → c as a number β grows, or as it tends to 0.
+
+A premise says that x is a form f, which is made of sums, products, quotients and exponentials. As β grows, e^{−βu} with
+u > 0 tends to 0, and what has no β stays; as β tends to 0, f tends to what it is at 0. Quotients are continuous where
+what they divide by tends to what is positive by its form. Another premise says that this value is c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from symattn.proof.checker_reading import Node, Rejected, expect, form, number, read, scope_of
+from symattn.proof.checker_signs import Signs
+from symattn.proof.checker_steps import given_by
+from symattn.proof.checker_values import Dice
+
+
+def tends(record: Mapping[str, Any], dice: Dice) -> None:
+    """Reject unless every limit follows."""
+    letter, given = str(record["letter"]), given_by(record, dice)
+    expect(record["to"] in ("0", "∞"), "a limit that is neither 0 nor ∞")
+    expect(not any(letter in str(key) for key in given.signs.relations), "what is assumed may end on the way")
+    expect(letter in given.signs.positive or letter not in given.signs.known, "something else is assumed of it")
+    expect(bool(record["conclusions"]), "a rule that concludes nothing")
+    signs = Signs({}, given.signs.positive - {letter}, given.signs.known)
+    for c in record["conclusions"]:
+        scope = scope_of(c)
+        of, shown, value = (given.simplify(read(c[key], scope)) for key in ("of", "form", "value"))
+        same = form(of, {i: i for i in scope}) == form(shown, {i: i for i in scope})
+        expect(same or given.shows(scope, of, "=", shown), "no premise says what it is")
+        expect(not _has(value, letter), "a limit that has the letter in it")
+        there = given.simplify(_limit(shown, letter, record["to"] == "∞", signs))
+        expect(given.shows(scope, there, "=", value), "the premises do not say that this is the limit")
+
+
+def _has(x: Node, letter: str) -> bool:
+    return any(y.kind == "letter" and y.label == letter for y in x.all(into_functions=True))
+
+
+def _limit(x: Node, letter: str, grows: bool, signs: Signs) -> Node:
+    """What ``x`` tends to."""
+    if not _has(x, letter):
+        return x
+    if x.kind == "exp" and grows:
+        return _vanishing(x.below[0], letter, signs)
+    if x.kind == "letter" and not grows and not x.indices:
+        return number(0)
+    expect(x.kind in ("sum", "product", "total", "ratio") or (x.kind == "exp" and not grows), "no limit is known of it")
+    below = tuple(_limit(y, letter, grows, signs) for y in x.below)
+    expect(x.kind != "ratio" or signs.shows_positive(below[1]), "what it is divided by may tend to 0")
+    bound = {x.label} if x.kind == "total" else set()
+    return replace(x, below=below, free=frozenset().union(*[y.free for y in below]) - bound)
+
+
+def _vanishing(power: Node, letter: str, signs: Signs) -> Node:
+    """0, for e to a power −c β u with c > 0 and u > 0."""
+    factors = power.below if power.kind == "product" else (power,)
+    numbers = [f.label for f in factors if f.kind == "number"]
+    rest = [f for f in factors if f.kind != "number" and f.label != letter]
+    if len(rest) + len(numbers) + 1 != len(factors) or len(numbers) != 1 or numbers[0] >= 0:
+        raise Rejected("an exponential that is not seen to tend to 0")
+    expect(not any(_has(f, letter) for f in rest) and all(map(signs.shows_positive, rest)), "its rate may be 0")
+    return number(0)
