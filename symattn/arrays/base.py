@@ -126,6 +126,8 @@ class ArrayBase(Shown):
     __truediv__, __rtruediv__, __itruediv__ = _forward("divide"), _backward("divide"), _in_place("divide")
     __matmul__, __rmatmul__, __imatmul__ = _forward("matmul"), _backward("matmul"), _in_place("matmul")
     __pow__, __rpow__, __ipow__ = _forward("pow"), _backward("pow"), _in_place("pow")
+    __mod__, __rmod__, __imod__ = _forward("remainder"), _backward("remainder"), _in_place("remainder")
+    __floordiv__, __rfloordiv__ = _forward("floor_divide"), _backward("floor_divide")
     __lt__, __le__, __gt__, __ge__ = map(_forward, ("less", "less_equal", "greater", "greater_equal"))
     __eq__, __ne__ = _forward("equal"), _forward("not_equal")
     __neg__, __pos__, __abs__ = _method("negative"), _method("positive"), _method("abs")

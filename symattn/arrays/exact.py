@@ -10,6 +10,7 @@ from symattn.arrays.entries import Entries
 from symattn.arrays.field import products
 from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import Quotient
+from symattn.arrays.met import meet
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import note
 from symattn.errors import Refused
@@ -28,6 +29,7 @@ class Exact(Entries):
     def scalar(cls, value: Any) -> Any:
         if isinstance(value, (Quotient, Logarithm)):
             return value
+        meet(value)
         if isinstance(value, float) and value.as_integer_ratio()[1] > _TYPED:
             note(f"the float {value!r} was taken at its dyadic value")
         return Quotient.of(value)

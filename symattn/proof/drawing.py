@@ -2,7 +2,7 @@
 
 A false statement is often true of small numbers: of multiples of 1/2, of numbers of one sign, of those below a bound,
 of permutations that undo themselves. So ``wild`` numbers are of many sizes and of both signs, some equal to each other
-or zero, some beyond the whole numbers that the statement names (``literals``).
+or zero, some around and beyond the numbers that the statement names (``literals``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def plain(random: Random, count: int, sign: Sign) -> list[Fraction]:
     return [Fraction(random.randint(low, 4), 2) for _ in range(count)]
 
 
-def wild(random: Random, count: int, sign: Sign, literals: Collection[int] = ()) -> list[Fraction]:
+def wild(random: Random, count: int, sign: Sign, literals: Collection[Fraction] = ()) -> list[Fraction]:
     """Rational numbers of a size, of signs, and with coincidences that are drawn first."""
     draw = random.choice((_thirds, _thirds, _thirds, _small, _large, _whole, _beyond(literals)))
     signs = random.choice(((1, -1), (1, -1), (1,), (-1,)))
@@ -52,11 +52,11 @@ def _whole(random: Random) -> Fraction:
     return Fraction(random.randint(1, _MODERATE))
 
 
-def _beyond(literals: Collection[int]) -> Callable[[Random], Fraction]:
+def _beyond(literals: Collection[Fraction]) -> Callable[[Random], Fraction]:
     """Numbers around and beyond one of ``literals``."""
 
     def draw(random: Random) -> Fraction:
-        near = abs(random.choice(sorted(literals))) if literals else _MODERATE
+        near = abs(random.choice(sorted(literals))) if literals else Fraction(_MODERATE)
         return near * Fraction(random.randint(1, 8), random.choice((2, 3, 5))) + random.choice((0, 1, Fraction(1, 3)))
 
     return draw

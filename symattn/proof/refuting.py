@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
+from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from random import Random
-from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ import numpy as np
 from symattn.arrays.irrational import irrational
 from symattn.arrays.notes import listening
 from symattn.errors import InputError, Refused, Undecided
+from symattn.proof.literals import Named, named
 from symattn.proof.statement import Declared, Numbers, Sides, growing_sizes, pairs
 
 TRIES = 400  # sizes looked at, the small ones first
@@ -32,6 +31,10 @@ EXACT = 9  # the largest size in exact numbers
 CONFIRMED = 64  # the largest size in balls
 _LOOKED_AT = 12  # points that are looked at again, at most
 _SILENT = 12  # points in a row that floats cannot run
+LARGEST = 2000  # a size that can still be gone beyond
+_FLOAT = re.compile(r"the float (\S+) was taken")
+_CAST = re.compile(r"astype\((\w+)\) kept")
+_EXACTLY = ("float", "float64", "None")  # casts to these are of the numbers that letters stand for
 
 
 @dataclass(frozen=True)
@@ -104,52 +107,50 @@ def counterexample(sides: Sides, declared: Declared, top: int = 3) -> Counterexa
 
 def thorough(sides: Sides, declared: Declared, top: int = 3, beyond: dict[str, int] | None = None) -> Search:
     """Look hard for a counterexample; ``beyond`` are sizes at which one is likely."""
-    named, sorts = literals(sides), declared.sorts()
-    highest = max(top, 2 + max((n for n in named if n <= LARGEST), default=1))
+    brought, sorts = named(sides, declared), declared.sorts()
+    highest = max(top, 2 + max((n for n in brought.sizes if n <= LARGEST), default=1))
     agreed = undefined = 0
     largest: dict[str, int] = {}
-    for world in _worlds(sorts, named, top, highest, beyond or {}):
+    for world in _worlds(sorts, brought, top, highest, beyond or {}):
         found, defined = _differs(sides, declared, world)
         agreed, undefined = agreed + defined, undefined + (not defined)
         if defined and sum(world.sizes.values()) >= sum(largest.values()):
             largest = world.sizes
         if found:
             return Search(found, agreed, undefined, largest)
-    found, doubt = _by_floats(sides, declared, named, top, highest)
-    if sorts and max(named, default=0) > LARGEST:
-        doubt = doubt or f"sizes beyond {max(named)}, which the statement names, were not tried"
+    found, doubt = _by_floats(sides, declared, brought, top, highest)
+    if sorts and max(brought.sizes, default=0) > LARGEST:
+        doubt = doubt or f"sizes beyond {max(brought.sizes)}, which the statement names, were not tried"
     return Search(found, agreed, undefined, largest, doubt)
 
 
-def _worlds(
-    sorts: list[str], named: tuple[int, ...], top: int, highest: int, beyond: dict[str, int]
-) -> Iterator[Numbers]:
+def _worlds(sorts: list[str], brought: Named, top: int, highest: int, beyond: dict[str, int]) -> Iterator[Numbers]:
     """Exact numbers to try: at ``beyond``, wild at small sizes, and with one size after the other up to ``highest``."""
     for seed in range(4 if beyond else 0):
         sizes = {s: max(beyond.get(s, 1), 1) for s in sorts}
-        yield Numbers(sizes, seed, wild=seed > 1, literals=named)
+        yield Numbers(sizes, seed, wild=seed > 1, literals=brought.numbers)
     random = Random(0)
     for seed in range(WILD):
-        yield Numbers({s: random.randint(1, top) for s in sorts}, seed, wild=True, literals=named)
+        yield Numbers({s: random.randint(1, top) for s in sorts}, seed, wild=True, literals=brought.numbers)
     for seed, sort in enumerate(sorts):
         for n in range(top + 1, min(highest, EXACT) + 1):
-            yield Numbers({s: n if s == sort else 2 for s in sorts}, seed, wild=bool(n % 2), literals=named)
+            yield Numbers({s: n if s == sort else 2 for s in sorts}, seed, wild=bool(n % 2), literals=brought.numbers)
 
 
 def _by_floats(
-    sides: Sides, declared: Declared, named: tuple[int, ...], top: int, highest: int
+    sides: Sides, declared: Declared, brought: Named, top: int, highest: int
 ) -> tuple[Counterexample | None, str]:
     """A point where floats differ and balls, or exact numbers, confirm it; or a doubt that they are too slow for."""
     confirmed = silent = 0
     for sizes, seed in _points(declared, top, highest):
-        apart = _floats_differ(sides, declared, Numbers(sizes, seed, wild=True, floats=True, literals=named))
+        apart = _floats_differ(sides, declared, Numbers(sizes, seed, wild=True, floats=True, literals=brought.numbers))
         silent = silent + 1 if apart is None else 0
         if silent > _SILENT:
             return None, ""  # floats cannot run it
         if apart and max(sizes.values(), default=0) > CONFIRMED:
             return None, f"floating point differs at {', '.join(f'{s} = {n}' for s, n in sizes.items())}"
         for balls in (True, False) if apart else ():
-            found, _ = _differs(sides, declared, Numbers(sizes, seed, balls, wild=True, literals=named))
+            found, _ = _differs(sides, declared, Numbers(sizes, seed, balls, wild=True, literals=brought.numbers))
             if found:
                 return found, ""
         confirmed += bool(apart)
@@ -231,69 +232,10 @@ def _comparable(a: Any, b: Any) -> bool:
     return not any(isinstance(x, (Undefined, Forbidden)) for x in (a, b))
 
 
-# -- literals ----------------------------------------------------------------------------------------------------------
-LARGEST = 2000  # a size that can still be gone beyond
-_FLOAT = re.compile(r"the float (\S+) was taken")
-
-
-def literals(*functions: Any) -> tuple[int, ...]:
-    """The whole numbers above 1 in the code of functions, in what they hold, and in what they call of a user's."""
-    seen: set[int] = set()
-    found = {abs(n) for f in functions for n in _of(f, seen, 0)}
-    return tuple(sorted(n for n in found if n > 1))
-
-
 def meaningless(notes: Iterable[str]) -> str:
-    """What in the notes of a run is no number that a float can be; empty if there is nothing."""
-    floats = (float(found[1]) for note in notes if (found := _FLOAT.search(note)))
-    return next((f"the float {x!r} is not {name}" for x in floats if (name := irrational(x))), "")
-
-
-def _of(x: Any, seen: set[int], depth: int) -> Iterator[int]:
-    if isinstance(x, bool) or x is None or depth > 12:
-        return
-    if isinstance(x, int):
-        yield x
-        return
-    if id(x) in seen or isinstance(x, (str, bytes, float, ModuleType, type)):
-        return
-    seen.add(id(x))
-    for y in _inside(x):
-        yield from _of(y, seen, depth + 1)
-
-
-def _inside(x: Any) -> Iterator[Any]:
-    """What a value is made of, as far as whole numbers of the statement may be in it."""
-    if isinstance(x, FunctionType):
-        if not (x.__module__ or "").startswith("symattn.") or x.__module__.startswith("symattn.theorems"):
-            names = _names(x.__code__)
-            yield x.__code__
-            yield from (x.__globals__[n] for n in names if n in x.__globals__)
-            yield from (cell.cell_contents for cell in x.__closure__ or () if _filled(cell))
-            yield from (x.__defaults__ or ())
-            yield from (x.__kwdefaults__ or {}).values()
-        elif x.__closure__:
-            yield from (cell.cell_contents for cell in x.__closure__ if _filled(cell))
-    elif isinstance(x, CodeType):
-        yield from x.co_consts
-    elif isinstance(x, (tuple, list, set, frozenset, range)):
-        yield from (x if not isinstance(x, range) else (x.start, x.stop))
-    elif isinstance(x, dict):
-        yield from x.values()
-    elif isinstance(x, partial):
-        yield from (x.func, x.args, x.keywords)
-    elif is_dataclass(x):
-        yield from (getattr(x, f.name) for f in fields(x))
-
-
-def _names(code: CodeType) -> set[str]:
-    """The names that code and the code within it ask for."""
-    return set(code.co_names).union(*[_names(c) for c in code.co_consts if isinstance(c, CodeType)])
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
+    """What in the notes of a run no number can mean: a float that is to be π, a cast that rounds; empty if nothing."""
+    told = list(notes)
+    floats = (float(found[1]) for note in told if (found := _FLOAT.search(note)))
+    casts = (found[1] for note in told if (found := _CAST.search(note)))
+    wrong = next((f"the float {x!r} is not {name}" for x in floats if (name := irrational(x))), "")
+    return wrong or next((f"a cast to {to} rounds" for to in casts if to not in _EXACTLY), "")

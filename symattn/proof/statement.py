@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.met import meeting
 from symattn.errors import InputError
 from symattn.proof import drawing
 
@@ -96,7 +97,7 @@ class Numbers:
     """The world at given sizes, with entries drawn from a seed: small ones, or ``wild`` ones (see ``drawing``).
 
     They are exact, or ``balls`` for statements with functions that leave the decided field, or ``floats``, which can
-    only say where to look. ``literals`` are whole numbers that the statement names.
+    only say where to look. ``literals`` are numbers that the statement names.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Numbers:
         balls: bool = False,
         wild: bool = False,
         floats: bool = False,
-        literals: tuple[int, ...] = (),
+        literals: tuple[Fraction, ...] = (),
     ) -> None:
         self.sizes, self.seed, self.balls, self.wild = dict(sizes), seed, balls, wild
         self.floats, self.literals = floats, literals
@@ -117,7 +118,8 @@ class Numbers:
         from symattn.arrays.exact import Exact
         from symattn.arrays.floats import Float64
 
-        return (Float64 if self.floats else Ball if self.balls else Exact).lift(entries)
+        with meeting():  # what is drawn is not what a statement brings
+            return (Float64 if self.floats else Ball if self.balls else Exact).lift(entries)
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
         lengths = [self.axis(a) for a in shape.split()]

@@ -32,16 +32,17 @@ class NotRead(FalseStep):
     """What cannot be read, or cannot be decided: it may be true."""
 
 
-def compared(compiled: Compiled, every: Sequence[Link], world: Numbers) -> list[float]:
+def compared(compiled: Compiled, every: Sequence[Link], world: Numbers, closer: int = _CLOSER) -> list[float]:
     """How near each link comes to equality in these numbers (see ``nearness``).
 
-    Raises FalseStep unless every link holds, as far as the balls tell.
+    Raises FalseStep unless every link holds, as far as the balls tell. Where two sides of a strict inequality are
+    nearly equal they are looked at with ``closer`` bits; with none, Closer is raised.
     """
     near = []
     for link in every:
         least = 1.0
         for left, right in pairs(_sides(compiled, link), compiled.declared, world):
-            if not _holds_or_looks_closer(compiled, link, world, left, right):
+            if not _holds_or_looks_closer(compiled, link, world, left, right, closer):
                 at = ", ".join(f"{sort} = {length}" for sort, length in world.sizes.items())
                 raise FalseStep(f"{text(link.left)} {link.sign} {text(link.right)}: false at {at}")
             least = min([least, *nearness(left, right)])
@@ -49,11 +50,13 @@ def compared(compiled: Compiled, every: Sequence[Link], world: Numbers) -> list[
     return near
 
 
-def _holds_or_looks_closer(compiled: Compiled, link: Link, world: Numbers, left: Any, right: Any) -> bool:
+def _holds_or_looks_closer(compiled: Compiled, link: Link, world: Numbers, left: Any, right: Any, closer: int) -> bool:
     try:
         return holds(left, link.sign, right)
     except Closer:
-        with precision(_CLOSER):
+        if not closer:
+            raise
+        with precision(closer):
             again = pairs(_sides(compiled, link), compiled.declared, world)
             try:
                 return all(holds(a, link.sign, b) for a, b in again)

@@ -14,9 +14,10 @@ from symattn.document.notation import Node, Relation
 from symattn.document.text import text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
-from symattn.proof.statement import Numbers, run
+from symattn.proof.statement import Numbers, pairs, run
+from symattn.statement import beyond
 from symattn.statement.comparing import FalseStep, NotRead, compared
-from symattn.statement.compiling import Compiled, Link, links
+from symattn.statement.compiling import Compiled, Link, links, pruned
 from symattn.statement.concluding import SMALLER, by_letters, is_zero, shown
 from symattn.statement.draws import EXTREME, FarApart, draws, extreme, sizes
 from symattn.statement.examples import decide
@@ -227,6 +228,8 @@ def _checked(
         if sharp:
             bounds = [x for x in every if x.sign != "=" and not is_zero(x.left) and not is_zero(x.right)]
             _sharp(compiled, bounds, sharp, where)
+    if not (only or compiled.glossary.formats or compiled.glossary.exact or "fl" in compiled.glossary.families):
+        _look_beyond(compiled, every, where)
     largest = sizes(declared.sorts())[-2:][0]
     equations = [x for x in every if x.sign == "="]
     for number in range(_EXACT) if equations else ():
@@ -237,6 +240,26 @@ def _checked(
                 compared(compiled, equations, exact)
     where_ = f" at sizes up to {_words(largest)}" if largest else ""
     return Evidence(Grade.CHECKED, f"{len(met)} draws{where_}")
+
+
+def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link]) -> None:
+    """Numbers and sizes beyond those that are printed. Where balls are too wide to tell, or a side is undefined, they
+    say nothing. Raises FalseStep."""
+    sides = [side for link in (*every, *where) for side in (link.left, link.right)]
+    used = pruned(compiled.glossary, Relation(sides[0], tuple(("=", side) for side in sides[1:])), compiled.sized)
+    concerned, numbers = Compiled(used, compiled.sized), beyond.printed_numbers(sides, used)
+    with precision(beyond.BITS):
+        for world in beyond.worlds(concerned.declared, numbers, beyond.is_flat(sides, used)):
+            with suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError):
+                if _met(concerned, where, world) and _finite(concerned, every, world):
+                    compared(concerned, every, world, closer=0)
+
+
+def _finite(compiled: Compiled, every: Sequence[Link], world: Numbers) -> bool:
+    """Whether all sides are numbers there."""
+    stated = pairs(compiled.sides([(x.left, x.right) for x in every], True), compiled.declared, world)
+    entries = [x for both in stated for side in both for x in side.entries.flat]
+    return all(hasattr(x, "rad") and x.is_finite() for x in entries)
 
 
 def _sharp(compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]) -> None:

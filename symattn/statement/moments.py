@@ -64,7 +64,7 @@ def mentions(x: Any, key: str, g: Glossary) -> bool:
     """Whether a formula holds an array, by its own letter or in what another is defined as."""
     if isinstance(x, tuple):
         return any(mentions(part, key, g) for part in x)
-    if not isinstance(x, Node):
+    if not isinstance(x, Node) or text(x) in g.sizes:
         return False
     if isinstance(x, Name):
         words = {text(Name(x.base, x.sub[:cut])) for cut in range(len(x.sub) + 1)}

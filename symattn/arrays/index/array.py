@@ -16,6 +16,7 @@ from symattn.arrays.index import building as build
 from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
 from symattn.arrays.index.expressions import FORBIDDEN, Expression, Index, Letter, Position, PositiveLetter, fresh
 from symattn.arrays.irrational import irrational
+from symattn.arrays.met import meet
 from symattn.document.model import Document
 from symattn.errors import InputError, Meaningless, Refused
 
@@ -185,6 +186,7 @@ def expression(x: Any) -> Expression:
             raise InputError(f"indexed: {x} in the data; only a mask may hold -inf")
         if isinstance(x, float | np.floating) and (known := irrational(float(x))):
             raise Meaningless(f"indexed: the float {float(x)!r} is not {known}; mend: the pi of the array's namespace")
+        meet(x)
         return build.constant(Fraction(x.item() if isinstance(x, np.generic) else x))  # type: ignore[arg-type]
     raise Refused(f"indexed: a plain array of shape {np.shape(x)} has numbers for sizes")
 

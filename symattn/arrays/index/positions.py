@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import ceil
 
 from symattn.arrays.index.axes import Linear, axis, linear
 from symattn.arrays.index.building import add, as_written, constant, multiply, predicate
 from symattn.arrays.index.expressions import ONE, ZERO, Constant, Count, Expression, Index, Letter, Position, Signed
+from symattn.arrays.met import meet_place
 from symattn.errors import Undecided
 
 PLACE = "position in "  # so are the letters called that stand for positions
@@ -29,6 +31,8 @@ def as_position(x: Expression) -> Position | None:
     """A whole number, a size or a position as a position; None for anything else."""
     if isinstance(x, Position):
         return x
+    if isinstance(x, Constant):
+        meet_place(ceil(x.value))
     if isinstance(x, Constant) and x.value.denominator == 1:
         return Position(linear(int(x.value)), ())  # type: ignore[no-any-return]
     if isinstance(x, Count):

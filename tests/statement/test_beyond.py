@@ -1,0 +1,96 @@
+"""Bounds that hold of small numbers and few keys, and not beyond: none is printed with a grade."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from symattn.attention.notation import D_K, N_K
+from symattn.document import notation as nt
+from symattn.document.notation import Name, Node, Transposed, call, equals, name, node, relation, total
+from symattn.document.text import text
+from symattn.statement.comparing import FalseStep
+from symattn.statement.glossary import Glossary
+from symattn.statement.section import Section
+
+e, s, t, B, S, A = (Name(x) for x in ("e", "s", "t", "B", "S", "A"))
+Q, K = Name("Q"), Name("K")
+p_j, s_j, r_j = name("p", "j"), name("s", "j"), name("r", "j")
+GIVEN = {"Q": "n_q d_k", "K": "n_k d_k", "s": "n_k", "r": "n_k", "t": "", "a": "", "B": "n_k n_k"}
+
+
+def section() -> Section:
+    made = Section(Glossary(given=GIVEN, index={"i": "n_q", "j": "n_k", "l": "n_k"}))
+    made.define(equals(S, Q * Transposed(K)))
+    made.define(equals(A, call("softmax", S)))
+    made.define(equals(Name("p"), call("softmax", s)))
+    return made
+
+
+def norm(x: Node, kind: str = "") -> Node:
+    return nt.Fence("norm", x, Name(kind) if kind else None)
+
+
+def over(operator: str, body: Node) -> Node:
+    return nt.Big(operator, Name("j"), None, None, body)
+
+
+def size(x: Node) -> Node:
+    return nt.Fence("abs", x)
+
+
+FALSE = [
+    # entries past the numbers that are printed
+    relation(s_j, "≤", 35), relation(s_j, "<", 41), relation(t, "≥", -100), relation(t * t, "≤", 1600),
+    relation(t * t, "≤", 10**7), relation(over("max", size(s_j)), "≤", 10**4), relation(t, "≤", e ** node(8)),
+    relation(e**t, "≤", e ** node(40)), relation(e**t, "≥", t**3),
+    # weights that are as small, or as near to 1, as one likes
+    relation(p_j, "≥", Fraction(1, 10**40)), relation(p_j, "≥", e ** node(-2000)),
+    relation(p_j, "≤", Fraction(999, 1000)), relation(p_j, "<", 1), relation(p_j, "≤", 1 / N_K),
+    relation(call("tanh", t), "≤", 1 - Fraction(1, 10**25)), relation(call("sigmoid", t), ">", Fraction(1, 10**17)),
+    relation(e**t * (1 + Fraction(1, 10**45)), "≤", e**t),
+    # more keys than are named
+    relation(N_K, "≤", 5), relation(N_K, "<", 6), relation(N_K, "≤", 200), relation(N_K * N_K, "≤", 64),
+    relation(D_K, "≤", 100), relation(N_K, "≤", nt.Root(node(40))), relation(N_K, "≤", e ** node(2)),
+    relation(call("log", N_K), "≤", 2), relation(call("log", N_K), "<", 4),
+    relation(total("j", 1, N_K, p_j * p_j), "≥", Fraction(1, 6)), relation(over("max", p_j), "≥", Fraction(1, 9)),
+    relation(call("lse", s), "≤", call("max", s) + 2), relation(call("lse", s), "≤", call("max", s) + 7),
+    # norms of the wrong kind
+    relation(norm(s, "1"), "≤", norm(s)), relation(norm(s, "1"), "≤", nt.Root(node(5)) * norm(s)),
+    relation(norm(s, "1"), "≤", 3 * norm(s)), relation(norm(s), "≤", 3 * norm(s, "∞")),
+    relation(norm(B, "F"), "≤", norm(B, "∞")), relation(norm(B, "∞"), "≤", 3 * norm(B, "F")),
+    equals(norm(B, "∞"), norm(Transposed(B), "∞")),
+    # strict where both sides meet: zeros, ties, one key
+    relation(norm(s), ">", 0), relation(norm(s), "<", norm(s, "1")), relation(size(t), ">", 0),
+    relation(over("min", s_j), "<", over("max", s_j)), relation(call("lse", s), ">", call("max", s)),
+    relation(call("lse", s), "<", call("max", s) + call("log", N_K)), relation(e**t, ">", 1 + t),
+    relation(size(call("tanh", t)), "<", size(t)), relation(N_K, "≥", 2), relation(call("log", N_K), ">", 0),
+    relation(over("max", s_j + r_j), "<", over("max", s_j) + over("max", r_j)),
+    # signs, axes, numbers that are nearly right
+    equals(over("max", Name("a") * s_j), Name("a") * over("max", s_j)), equals(size(s_j), s_j),
+    equals(call("softmax", Transposed(S)), Transposed(A)), equals(B, Transposed(B)),
+    equals(nt.Root(node(2)), Fraction(31850540110485283520417, 22521731009553022305776)),
+    equals(Name("π"), Fraction(355, 113)), equals(e, Fraction(2718281828459045, 10**15)),
+    equals(t, t + Fraction(1, 10**60)), equals(call("tanh", t), call("tanh", t) + Fraction(1, 10**50)),
+    equals(nt.Partial(p_j, name("s", "l")), p_j * (1 - name("p", "l"))),
+    relation(nt.Partial(p_j, name("s", "l")), "≤", Fraction(1, 5)),
+]  # fmt: skip
+
+TRUE = [
+    relation(e**t, "≥", t), relation(norm(s), "≤", norm(s, "1")), relation(N_K**2, "≥", 2 * N_K - 1),
+    relation(norm(s, "∞"), "≤", norm(s)), relation(call("lse", s), "≤", call("max", s) + call("log", N_K)),
+    relation(nt.Partial(p_j, name("s", "l")), "≤", Fraction(1, 4)), relation(size(call("tanh", t)), "≤", 1),
+    relation(total("j", 1, N_K, p_j * p_j), "≥", 1 / N_K), relation(over("max", p_j), "≤", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("formula", FALSE, ids=text)
+def test_a_false_bound_is_not_printed_with_a_grade(formula: Node) -> None:
+    with pytest.raises(FalseStep):
+        section().claim(formula, "")
+
+
+@pytest.mark.parametrize("formula", TRUE, ids=text)
+def test_a_true_bound_keeps_its_grade(formula: Node) -> None:
+    assert section().claim(formula, "").evidence is not None
