@@ -35,23 +35,25 @@ def named(sides: Sides, declared: Declared) -> Named:
     in_letters = _met(sides, declared, Letters())
     in_numbers = _met(sides, declared, Numbers(dict.fromkeys(declared.sorts(), _RUN_AT)))
     sizes = {*written, *(abs(n) for n in in_letters.places)}
-    numbers = {abs(n) for n in (*written, *in_letters.numbers, *in_numbers.numbers)}
-    return Named(tuple(sorted(n for n in sizes if n > 1)), tuple(sorted(Fraction(n) for n in numbers - {0, 1})))
+    met = in_letters.numbers | in_numbers.numbers | {Fraction(n) for n in written}
+    numbers = {abs(x) for x in met} - {0, 1}
+    return Named(tuple(sorted(n for n in sizes if n > 1)), tuple(sorted(numbers)))
 
 
 def _met(sides: Sides, declared: Declared, world: Letters | Numbers) -> Met:
     """What is met until the statement ends, or is refused."""
     with meeting() as found, listening():
         try:
-            for left, right in pairs(sides, declared, world):
-                _looked_at(left), _looked_at(right)
+            for pair in pairs(sides, declared, world):
+                for side in pair:
+                    _look_at(side)
         except (SymattnError, ArithmeticError):
             pass
     return found
 
 
-def _looked_at(x: Any) -> None:
-    """Every element of an array of letters is computed."""
+def _look_at(x: Any) -> None:
+    """Compute every element of an array of letters."""
     for place in x.places() if hasattr(x, "places") else ():
         x.at(place)
 

@@ -142,5 +142,5 @@ def _sizes(numbers: Iterable[Fraction], largest: int) -> Iterator[int]:
     """Sizes past 9, past each number, what it is one part of, its square and its exponential."""
     past = {Fraction(_ALWAYS - 1)}
     for x in numbers:
-        past |= {x, 1 / x, x * x, Fraction(exp(min(x, _POWER)))}
+        past |= {x, 1 / x, x * x, Fraction(exp(min(float(x), _POWER)))}
     yield from sorted({n for n in (ceil(x) + 1 for x in past) if _ALWAYS <= n <= largest})
