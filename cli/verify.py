@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from .progress import progress
 from .promises import promised, promises
 from .variants import specified, variants
 
+_TRIED = under("How much is tried")
 _TRACE = under("Where TARGET is a trace")
 _GRAPH = under("Where TARGET is an ONNX model")
 _FAULTS = under("What becomes of faults")
@@ -30,6 +32,9 @@ _FAULTS = under("What becomes of faults")
 @_GRAPH("--array", multiple=True, metavar="NAME=NAME", help="Which weight or input is which: w_q=onnx::MatMul_57.")
 @_GRAPH("--prove/--no-prove", default=None, help="Prove it for all sizes left open; by default of small layers.")
 @_TRACE("--rows", type=click.IntRange(1), help="Queries of each head that are judged; by default 32.")
+@_TRIED(
+    "--power", multiple=True, metavar="STEP=PART", help="Try until a step that is so wrong would show: scale=0.001."
+)
 @_FAULTS("--show-output", is_flag=True, help="Show what the function prints.")
 @_FAULTS("--case", "word", metavar="ID", help="Repeat one case of a report, and no other.")
 @_FAULTS("--write-test", metavar="FILE", help="Write the faults as tests for pytest.")
@@ -78,6 +83,7 @@ def command(
         return output.emit(graphs.report(click.get_current_context(), target, wishes).document())
     asked = Wishes.of(word, write_test, baseline, write_baseline, reason, output.force)
     told = {**given(wishes), **chosen(wishes)}
+    told |= {"power": _shares(told["power"])} if "power" in told else {}
     domain = promised(told)
     spec, cut, origin = specified(told)
     try:
@@ -89,3 +95,15 @@ def command(
         say(f"symattn: {error}")
         return Status.TARGET
     return output.emit(report.document(show_output))
+
+
+def _shares(texts: Iterable[str]) -> dict[str, float]:
+    """``scale=0.001``, as a step and a part of its number."""
+    found = {}
+    for text in texts:
+        step, _, share = text.partition("=")
+        try:
+            found[step.strip()] = float(share)
+        except ValueError:
+            raise click.UsageError(f"--power {text}: give STEP=PART, such as scale=0.001") from None
+    return found

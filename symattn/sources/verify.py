@@ -48,6 +48,7 @@ def verify(
     examples: int = engine.EXAMPLES,
     budget: float = engine.BUDGET,
     seed: int = engine.SEED,
+    power: Mapping[str, float] | None = None,
 ) -> Report:
     """Does ``function`` compute the attention that ``spec`` says, to the last bit that its precision can promise?
 
@@ -57,7 +58,9 @@ def verify(
     for explaining, which the report tells of where it struck. ``dtype`` is another word for a ``precision`` by name,
     that of the command line. ``contract`` says whether what lies in between may be stored in the input's format
     (``eager``), or stays in a wider one (``fused``), as ``Precision.of`` has it. ``call`` holds keywords to pass. A
-    module of torch that holds its weights is called with others in their place. The order of the axes, and the shape of
+    module of torch that holds its weights is called with others in their place. ``power`` names mistakes that are to be
+    seen, ``{"scale": 0.001}`` for a scale that is 0.1 % off: more is tried until it would be, and where it would not,
+    the report says why and is undecided. The order of the axes, and the shape of
     masks, are found by small calls unless ``layout`` tells the order.
     In place of ``spec``, ``config`` may be the configuration of a model, a path of config.json, a mapping, an object of
     Transformers or a module with one: of its ``layer``, by its ``kind``, the attention is meant as
@@ -75,12 +78,14 @@ def verify(
     """
     check_numbers(function, budget=budget, examples=examples, seed=seed)
     spec, arithmetic = checked(meant(spec, config, layer, kind), domain), Precision.of(dtype or precision, contract)
+    _check_power(spec, power)
     how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
 
     def one(spec: Specification) -> Report:
         request = requested(spec, dtype=arithmetic.input.name, call=tuple((call or {}).items()), **how)
         runner = called(function, request)
-        return _verified(runner, spec, arithmetic, domain, seed=seed, examples=examples, budget=budget)
+        told: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "power": power}
+        return _verified(runner, spec, arithmetic, domain, **told)
 
     return _whole(spec, one)
 
@@ -103,6 +108,7 @@ def verify_target(
     budget: float = engine.BUDGET,
     seed: int = engine.SEED,
     progress: Progress = lambda words: None,
+    power: Mapping[str, float] | None = None,
 ) -> Report:
     """The same for ``package.module:function`` or ``file.py:function``, called in a child process with time limits.
 
@@ -114,7 +120,8 @@ def verify_target(
     spec, arithmetic, passed = checked(spec, domain), Precision.of(dtype, contract), tuple(map(keyword, call))
     how: dict[str, Any] = {"layout": layout, "framework": framework, "mask_arg": mask_arg, "domain": domain}
     limits = Limits() if time_limit is None else replace(Limits(), call=time_limit)
-    tried: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "progress": progress}
+    tried: dict[str, Any] = {"seed": seed, "examples": examples, "budget": budget, "progress": progress, "power": power}
+    _check_power(spec, power)
 
     def one(spec: Specification) -> Report:
         with Child(target, requested(spec, dtype=dtype, call=passed, **how), limits) as child:
@@ -130,6 +137,7 @@ def verify_target(
     }
     request = requested(spec, dtype=dtype, call=passed, **how)
     command = command_line(target, spec, request, domain or Domain(), told, origin)
+    command += "".join(f" --power {step}={share:g}" for step, share in (power or {}).items())
     return replace(report, command=command, notes=(*notes, *report.notes))
 
 
@@ -143,6 +151,17 @@ def check_numbers(function: object = None, **numbers: float | None) -> None:
             raise InputError(f"{name} is {number}; it must be 0 or more")
         if name in ("budget", "time_limit") and number is not None and not 0 < number < inf:
             raise InputError(f"{name.replace('_', '-')} is {number:g}; it must be a number of seconds above 0")
+
+
+def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None:
+    """Raise ``InputError`` for what cannot be asked for."""
+    if not power:
+        return
+    from symattn.verification.arithmetic.aims import aims
+
+    if not isinstance(spec, Attention) or spec.lse:
+        raise InputError("power is for the output of Attention; mend: leave it out")
+    aims(spec, power)
 
 
 def command_line(

@@ -24,7 +24,7 @@ from symattn.verification.probing.inputs import Sizes
 from symattn.verification.probing.probes import Group, batches
 from symattn.verification.probing.search import FAMILIES, altered, search
 from symattn.verification.reduce import Axes
-from symattn.verification.report import Check, Counterexample, Fault, Power
+from symattn.verification.report import Check, Counterexample, Fault, Power, Sought
 from symattn.verification.subject import Array, Cases, Random, Subject
 from symattn.verification.target import Inputs, Outcome
 
@@ -201,6 +201,12 @@ class OfAttention(Subject):
         from symattn.verification.arithmetic.trial import HALF, tried
 
         return tried(session) if session.precision.input.name in HALF else None
+
+    def sought(self, session: Session) -> tuple[tuple[Sought, ...], Fault | None]:
+        """See ``arithmetic.aims``."""
+        from symattn.verification.arithmetic.aims import aims, sought
+
+        return sought(session, aims(self.spec, session.power))
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:

@@ -23,7 +23,7 @@ from symattn.verification.effort import Effort, for_finding, spent
 from symattn.verification.probing import refusals
 from symattn.verification.probing.inputs import Array, Maker
 from symattn.verification.probing.search import climb
-from symattn.verification.report import Check, Fault, Power, Report
+from symattn.verification.report import Check, Fault, Power, Report, Sought
 from symattn.verification.subject import Cases, Subject
 from symattn.verification.target import APART, Outcome, Runner
 
@@ -59,6 +59,7 @@ class Session:
     examples: int
     budget: float
     progress: Progress = lambda words: None
+    power: Mapping[str, float] = field(default_factory=dict)
     records: list[CaseResult] = field(default_factory=list)
     stdout: list[str] = field(default_factory=list)
     finding: Effort = field(init=False)
@@ -71,6 +72,8 @@ class Session:
     backwards: str = ""  # a note on arrays that run backwards,
     leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)  # and NaN that passes a mask
     trial: Trial | None = None  # what the bits tell, in half precision
+    sought: tuple[Sought, ...] = ()  # what became of mistakes of the sizes that are asked for,
+    beyond: Fault | None = None  # and a fault that shows where more is tried for them
 
     def __post_init__(self) -> None:
         self.promised = self.domain
@@ -154,18 +157,20 @@ def verify(
     examples: int = EXAMPLES,
     budget: float = BUDGET,
     progress: Progress = lambda words: None,
+    power: Mapping[str, float] | None = None,
 ) -> Report:
     """Try the runner's function against a subject. Raises ``Unusable`` where it never gives anything to judge.
 
     No tolerance is picked: an output is a fault if no implementation in the ``precision`` could give it .
     """
-    session = Session(runner, subject, precision, domain or Domain(), seed, examples, budget, progress)
+    session = Session(runner, subject, precision, domain or Domain(), seed, examples, budget, progress, power or {})
     _collect(session)
     _check_usable(session)
     session.explaining = Effort(inf, budget)
     found = _explained(session) if session.known or session.domain.nonfinite_forbidden else ()
     by_bits = session.trial.fault if session.trial and not found else None
-    return _report(session, (by_bits,) if by_bits else found)
+    at_random = tuple(filter(None, (by_bits or session.beyond,)))
+    return _report(session, found or at_random)
 
 
 def _explained(session: Session) -> tuple[Fault, ...]:
@@ -188,6 +193,9 @@ def _collect(session: Session) -> None:
     if session.known == 0 and not session.over:
         session.progress("bits")
         session.trial = subject.trial(session)
+        if session.power and not (session.trial and session.trial.fault) and not session.over:
+            session.progress("power")
+            session.sought, session.beyond = subject.sought(session)
 
 
 def _try_later(session: Session, later: Mapping[str, Cases], rng: np.random.Generator) -> None:
@@ -265,10 +273,12 @@ def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     missing: tuple[str, ...] = ()
     if not found:
         missing = (*power.lacking(dict(_counts(session)), seen, session.finding.struck), *_open(session))
+        missing += tuple(f"{one.words} would not be seen: {one.how}" for one in session.sought if not one.seen)
     return Report(
         power.verdict(found, missing), session.runner.describe(), session.precision.words, subject.words(session),
         session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
         power=seen, missing=missing, arithmetic=session.trial.told if session.trial else None,
+        sought=session.sought,
     )  # fmt: skip
 
 

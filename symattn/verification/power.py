@@ -90,6 +90,11 @@ def _power(step: str, alike: Alike, tried: Sequence[Tried], otherwise: Callable[
     return Power(step, alike[0].words, share)
 
 
+def least_shown(mutation: Mutation, tried: Sequence[Tried]) -> float:
+    """The smallest part of a mistake that any of the cases shows; +∞ where none shows the whole of it."""
+    return min((_shown(mutation, case) for case in tried), default=np.inf)
+
+
 def _changes(right: Outputs, mutation: Mutation, inputs: Inputs) -> bool:
     for a, b in zip(_computed(right, inputs) or (), _computed(mutation.outputs, inputs) or (), strict=False):
         if a.shape != b.shape or (np.isfinite(a) != np.isfinite(b)).any():
@@ -144,6 +149,12 @@ def _mutation(spec: Attention, step: Step, words: str, rule: Callable[[Step, Val
 
     variant = Variant({step.name: change})
     return Mutation(ARRAYS[step.name].title.lower(), words, _run(spec, variant), variant)
+
+
+def of_variant(spec: Attention, step: str, words: str, variant: Variant) -> Mutation:
+    """A variant of the definition as a mistake."""
+    spec = canonical(spec)
+    return Mutation(step, words, _run(spec, variant), variant)
 
 
 def _run(spec: Attention, variant: Variant) -> Outputs:

@@ -143,6 +143,24 @@ class Power:
 
 
 @dataclass(frozen=True)
+class Sought:
+    """A mistake that was to be seen, from a size on: whether it would have been, and by what; or why not.
+
+    ``share`` is the size, as a part of the number that would be wrong; ``words`` are the mistake.
+    """
+
+    step: str
+    share: float
+    words: str
+    seen: bool
+    how: str
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Arithmetic:
     """How the function computes, as its bits tell: in words, and the share of the outputs that these explain.
 
@@ -166,7 +184,8 @@ class Report(Printable):
 
     ``fields`` are those of the specification that are not the usual ones, in words. ``power`` says of each step which
     mistake would have been seen, and ``missing`` what more a verdict needs; both are empty where a fault was found.
-    ``arithmetic`` says what a function in half precision stores.
+    ``arithmetic`` says what a function in half precision stores, and ``sought`` what became of mistakes of the sizes
+    that were asked for.
     It prints as text, and has the forms of a document.
 
     >>> from symattn import verify
@@ -189,6 +208,7 @@ class Report(Printable):
     power: tuple[Power, ...] = ()
     missing: tuple[str, ...] = ()
     arithmetic: Arithmetic | None = None
+    sought: tuple[Sought, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -20,7 +20,7 @@ from symattn.document.model import (
     Text,
 )
 from symattn.document.notation import Node, Root, name
-from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Power, Report
+from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Power, Report, Sought
 
 _SIZE = re.compile(r"(1/)?(√)?([nd])_(q|k|v|model)\b")
 _ABOUT = {
@@ -62,7 +62,8 @@ def document(report: Report, show_output: bool = False) -> Document:
             blocks.append(Paragraph(("Reproduce: ", Code(f"{report.command} --case {fault.case}"))))
     blocks += [_power(report)] if report.power else []
     blocks += [_arithmetic(report.arithmetic)] if report.arithmetic else []
-    blocks += [Note((f"Undecided. {words}.",)) for words in report.missing]
+    blocks += [_sought(one) for one in report.sought if one.seen]
+    blocks += [Note((f"Undecided. {words[:1].upper()}{words[1:]}.",)) for words in report.missing]
     blocks.append(_ground(report))
     blocks += [Note((note,)) for note in report.notes]
     if show_output and report.stdout:
@@ -82,6 +83,7 @@ def document(report: Report, show_output: bool = False) -> Document:
             "power": [power.record() for power in report.power],
             "missing": list(report.missing),
             "arithmetic": report.arithmetic.record() if report.arithmetic else None,
+            "sought": [one.record() for one in report.sought],
             "domain": report.domain,
             "fields": dict(report.fields),
         },
@@ -114,6 +116,10 @@ def _power(report: Report) -> Table:
 def _arithmetic(found: Arithmetic) -> Paragraph:
     shares = f"{100 * found.share:.2f} % of {found.outputs} outputs, bit for bit; next {100 * found.next:.0f} %"
     return Paragraph((f"Arithmetic: {found.words} ({shares}).",))
+
+
+def _sought(one: Sought) -> Paragraph:
+    return Paragraph((f"{one.words[:1].upper()}{one.words[1:]} would be seen {one.how}.",))
 
 
 def _from(power: Power) -> str:

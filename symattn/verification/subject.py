@@ -14,7 +14,7 @@ import numpy as np
 
 from symattn.verification.case_result import Case, CaseResult
 from symattn.verification.power import LEAST
-from symattn.verification.report import Check, Counterexample, Fault, Power
+from symattn.verification.report import Check, Counterexample, Fault, Power, Sought
 from symattn.verification.target import Inputs, Outcome
 
 if TYPE_CHECKING:
@@ -157,6 +157,10 @@ class Subject(ABC):
     def trial(self, session: Session) -> Trial | None:
         """What the bits of a call in half precision tell, where that can be asked."""
         return None
+
+    def sought(self, session: Session) -> tuple[tuple[Sought, ...], Fault | None]:
+        """What becomes of the mistakes of the sizes that are asked for; and a fault that shows on the way."""
+        return (), None
 
     @abstractmethod
     def blamed(self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]) -> tuple[str, str]:

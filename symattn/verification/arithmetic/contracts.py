@@ -165,12 +165,23 @@ def _scaled(contract: Contract, spec: Attention, values: dict[str, np.ndarray], 
 
 def _constant(contract: Contract, c: float) -> float:
     """The scale as it is stored."""
-    unit = {"": 0.0, "factor": 1.0, "divisor": 1.0, "base 2": _LOG2E}[contract.scale]
-    if not unit:
-        return c
-    x = 1 / c if contract.scale == "divisor" else c * unit
-    stored = float(contract.format.rounded(np.asarray(x)))
-    return 1 / stored if contract.scale == "divisor" else stored / unit
+    return _stored_scale(contract.format, contract.scale, c) if contract.scale else c
+
+
+def stored_scales(f: Format, c: float) -> list[float]:
+    """What the scale c is, in parts of itself, in each of the ways to store it.
+
+    >>> [round(x, 5) for x in stored_scales(Format("bfloat16"), 80**-0.5)]
+    [1.00076, 1.00071, 0.99896]
+    """
+    return [_stored_scale(f, way, c) / c for way in _SCALE]
+
+
+def _stored_scale(f: Format, way: Scale, c: float) -> float:
+    unit = _LOG2E if way == "base 2" else 1.0
+    x = 1 / c if way == "divisor" else c * unit
+    stored = float(f.rounded(np.asarray(x)))
+    return 1 / stored if way == "divisor" else stored / unit
 
 
 def _weights(contract: Contract, at: At, w: np.ndarray) -> np.ndarray:

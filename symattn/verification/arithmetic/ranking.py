@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -78,11 +79,14 @@ class Found:
         return f"none that was tried; the nearest, {self.best.share:.0%} of the bits: {self.best.contract.words}"
 
 
-def arithmetic(sample: Sample) -> Found:
-    """The contract by whose replay most bits come out, and the mistake that alone explains them, if one does."""
+def arithmetic(sample: Sample, more: Iterable[Suspect] = ()) -> Found:
+    """The contract by whose replay most bits come out, and the mistake that alone explains them, if one does.
+
+    Mistakes that take away the distance from the definition are tried, and ``more``.
+    """
     with threadpool_limits(1, "blas"):  # products of these sizes are faster so
         found = Found(tuple(_ranked(sample)))
-        wrong = None if found.best.fits else _mistaken(sample)
+        wrong = None if found.best.fits else _mistaken(sample, more)
     if wrong is None or not wrong.fits:
         return found
     right = sorted((*found.right, *_beside(sample, wrong.contract)), key=_by_score)
@@ -95,8 +99,13 @@ def confirmed(found: Found, sample: Sample) -> bool:
     if found.wrong is None:
         return False
     again = pair(sample, found.wrong.contract, found.wrong.mistake)
-    right = min((*_ranked(sample), *_beside(sample, found.wrong.contract)), key=_by_score)
-    return again.fits and again.score >= right.score + APART
+    return again.fits and again.score >= nearest(sample, found.wrong.contract).score + APART
+
+
+def nearest(sample: Sample, contract: Contract) -> Pair:
+    """What gives most bits without a mistake, among all contracts and what is beside one of them."""
+    with threadpool_limits(1, "blas"):
+        return min((*_ranked(sample), *_beside(sample, contract)), key=_by_score)
 
 
 def moved(sample: Sample, contract: Contract, mistake: Mistake) -> float:
@@ -138,9 +147,9 @@ def _by_score(pair: Pair) -> float:
     return -pair.score
 
 
-def _mistaken(sample: Sample) -> Pair | None:
+def _mistaken(sample: Sample, more: Iterable[Suspect]) -> Pair | None:
     """The first mistake that explains the bits with some contract; else the one that explains most."""
-    return _first(_finest(sample, suspect) for suspect in suspects(sample))
+    return _first(_finest(sample, suspect) for suspect in chain(suspects(sample), more))
 
 
 def _first(pairs: Iterable[Pair]) -> Pair | None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symattn.verification.arithmetic.ranking import APART, FITS, Found, arithmetic, confirmed, pair
+from symattn.verification.arithmetic.ranking import APART, FITS, Found, arithmetic, confirmed, nearest, pair
 from symattn.verification.arithmetic.suspects import Sample
 from symattn.verification.case_result import Case
-from symattn.verification.probing.inputs import Sizes
+from symattn.verification.probing.inputs import Array, Sizes
 from symattn.verification.probing.search import FAMILIES
 from symattn.verification.reference import Change, Values, Variant
 from symattn.verification.report import Arithmetic, Fault
@@ -32,7 +32,7 @@ _GROUND = (
     "Every single output is within what this arithmetic allows, so there is no counterexample: calls with numbers at "
     "random gave the bits of this mistake, and of no arithmetic without it that is known."
 )
-_SIZES = Sizes(256, 256, 80, 64)  # no power of 4 as d_k: a scale of 2^{−k} hides its own roundings
+SIZES = Sizes(256, 256, 80, 64)  # no power of 4 as d_k: a scale of 2^{−k} hides its own roundings
 _LEAST = 2000  # outputs: fewer tell no contract from another
 _SEED = 5
 _SHARES = (0.999, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # of a mistake, from the whole of it
@@ -63,23 +63,34 @@ class Trial:
         wrong = self.found.wrong
         if wrong is None or wrong.mistake is None or not self.sure:
             return None
-        of = f"{_percent(wrong.share)} of {self.sample.got.size} outputs"
+        of = f"{percent(wrong.share)} of {self.sample.got.size} outputs"
         words = f"{of} are bit for bit what comes with this mistake ({wrong.contract.words})"
-        without = f"without it at most {_percent(self.found.best.share)} are"
+        without = f"without it at most {percent(self.found.best.share)} are"
         message = f"{wrong.mistake.cause}: {words}; {without}"
         return Fault(wrong.mistake.step, wrong.mistake.cause, message, ground=_GROUND)
+
+    def shows(self, variant: Variant) -> bool:
+        """Whether a mistake in the function's arithmetic would be a fault: none without it gives these bits."""
+        contract = self.found.best.contract
+        made = self.sample.replayed(contract, variant)
+        if made is None:
+            return False
+        mistaken = self.sample._replace(got=made)
+        if pair(mistaken, contract).score >= FITS - APART:
+            return False
+        return nearest(mistaken, contract).score < FITS - APART
 
     def smallest(self, variant: Variant) -> float:
         """The smallest part of a mistake that the bits would have shown; +∞ where they show none of it, and where the
         arithmetic is not known."""
         found = inf
         for share in _SHARES if self.found.best.fits else ():
-            if not self._shows(variant, share):
+            if not self._part_shows(variant, share):
                 break
             found = share
         return found
 
-    def _shows(self, variant: Variant, share: float) -> bool:
+    def _part_shows(self, variant: Variant, share: float) -> bool:
         """Whether the contract would not have fitted what it gives with a part of a mistake."""
         contract = self.found.best.contract
         made = self.sample.replayed(contract, _part(variant, share))
@@ -92,17 +103,25 @@ def tried(session: Session, taken: bool = True) -> Trial | None:
     What is ``taken`` is judged by the bound as well, and goes no further where that shows a fault.
     """
     rng = np.random.default_rng((session.seed, _SEED))
-    sample = _sample(session, rng, taken)
+    sample = called(session, rng, taken)
     if sample is None:
         return None
     found = arithmetic(sample)
-    again = _sample(session, rng, taken) if found.wrong is not None else None
+    again = called(session, rng, taken) if found.wrong is not None else None
     return Trial(sample, found, again is not None and confirmed(found, again))
 
 
-def _sample(session: Session, rng: np.random.Generator, taken: bool) -> Sample | None:
-    """What the function gives for normal inputs of the largest sizes, up to 256, that the domain has."""
-    inputs = session.maker.make(_SIZES, FAMILIES["normal"](rng), rng)
+def called(
+    session: Session, rng: np.random.Generator, taken: bool = False, sizes: Sizes = SIZES, spread: float = 1.0
+) -> Sample | None:
+    """What the function gives for normal inputs of these sizes, as far as the domain has them; queries are as large as
+    ``spread`` says."""
+    entries = FAMILIES["normal"](rng)
+
+    def spread_out(name: str, shape: tuple[int, ...]) -> Array:
+        return entries(name, shape) * (spread if name == "q" else 1.0)
+
+    inputs = session.maker.make(sizes, spread_out, rng)
     case = Case(GROUP, "normal numbers", inputs)
     outcome = _judged(session, case) if taken else session.call(case)
     if outcome is None or outcome.output is None or outcome.output.size < _LEAST:
@@ -133,5 +152,6 @@ def _part(variant: Variant, share: float) -> Variant:
     return replace(variant, steps={name: partly(name, wrong) for name, wrong in variant.steps.items()})
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share, for a report."""
     return f"{share:.2%}".replace("%", " %")

@@ -76,6 +76,7 @@ class Maker:
     convention: Convention
     precision: Precision
     domain: Domain
+    cells: int = CELLS
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -127,8 +128,8 @@ class Maker:
         """
         n_q, n_k = self._tokens(sizes.n_q, sizes.n_k)
         items = prod(sizes.batch) * self.spec.heads
-        if items * n_q * n_k > CELLS:
-            most = CELLS // items if self.domain.decoding else min(n_q, n_k, isqrt(CELLS // items))
+        if items * n_q * n_k > self.cells:
+            most = self.cells // items if self.domain.decoding else min(n_q, n_k, isqrt(self.cells // items))
             few = self.domain.tokens.down(most) or self.domain.tokens.near(1)
             n_q, n_k = self._tokens(few, few)
         d_k, d_v = self._width(sizes.d_k), self.domain.widths.near(sizes.d_v)

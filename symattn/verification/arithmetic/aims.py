@@ -1,0 +1,244 @@
+"""``sought``: mistakes of a size that was asked for. More is tried until they would be seen; else it is said why not.
+
+A mistake of size x in a step is its number too large, or too small, by x of itself. It would be seen
+
+1. by the worst case, on a case that was tried, if the definition with the mistake is off by twice what is allowed
+   there: then every legal arithmetic with the mistake in it is beyond;
+2. by its bits, if the function's arithmetic is known: replayed with the mistake, no arithmetic without it gives these
+   bits. How many a mistake changes depends on the spread of the scores and not on the number of tokens, so the queries
+   grow; and the width is one at which a scale that is stored in the format, which is legal, is not off by as much;
+3. by weighted means, where sums are in float32 and no known arithmetic gives the bits: the nearest one, replayed with
+   the mistake, has a mean beyond its limit. A mean of N rows shows what is smaller by √N, so tokens and calls grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from symattn.attention.positions.fields import Alibi, Buckets
+from symattn.attention.spec import Attention
+from symattn.errors import InputError
+from symattn.verification.arithmetic.contracts import Contract, near, stored_scales
+from symattn.verification.arithmetic.growth import Grown, rungs
+from symattn.verification.arithmetic.ranking import APART, FITS, arithmetic, confirmed, pair
+from symattn.verification.arithmetic.suspects import Sample, Suspect
+from symattn.verification.arithmetic.trial import SIZES, Trial, called
+from symattn.verification.power import least_shown, of_variant
+from symattn.verification.reference import Variant
+from symattn.verification.report import Fault, Sought
+from symattn.verification.rules.families import Family, families
+from symattn.verification.sharp.limits import HYPOTHESIS, Stores
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+_SPREAD = 4.0  # of the queries, after 1: above, scores leave few keys a weight
+_WIDTHS = (80, 72, 96, 112, 120, 56, 48, 104)  # of queries and keys, no power of 4
+_SURE = 0.5  # of a mistake's change: what is allowed at most where every arithmetic with the mistake is beyond it
+_NEAR = 0.9  # of the bits: what an arithmetic gives that may be the function's, with a small mistake in it
+_DOUBLINGS = 8  # of a size that does not show, to find one that does
+_SEED = 7
+_WORDS = {
+    "scale": "a scale", "softcap": "a cap", "bias": "a bias", "normalize": "a sum of weights",
+}  # fmt: skip
+
+
+class Aim(NamedTuple):
+    """The mistakes of a family that are to be seen, from a relative size on; ``right`` is the number without one."""
+
+    step: str
+    share: float
+    family: Family
+    right: float
+
+    @property
+    def words(self) -> str:
+        """In words, for a report."""
+        return f"{_WORDS[self.step]} that is {_percent(self.share)} off"
+
+    def variants(self, share: float = 0.0) -> tuple[Variant, Variant]:
+        """The number too large, and too small."""
+        x = share or self.share
+        return self.family.variant(self.right * (1 + x)), self.family.variant(self.right * (1 - x))
+
+    def suspects(self) -> Iterator[Suspect]:
+        """The same, to be looked for: roundings may hide from distances what bits show."""
+        for number in (self.right * (1 + self.share), self.right * (1 - self.share)):
+            yield Suspect(self.family.mistake(number, f"{number:.6g}"), self.family, number)
+
+
+def aims(spec: Attention, power: Mapping[str, float]) -> tuple[Aim, ...]:
+    """What ``power`` asks for. Raises ``InputError`` for steps without a number, and shares not between 0 and 1."""
+    found = {"scale": 1.0} if spec.scale != 1 else {}
+    found |= {"softcap": float(spec.softcap)} if spec.softcap is not None else {}
+    found |= {"bias": 1.0} if spec.bias or isinstance(spec.position, Alibi | Buckets) else {}
+    found |= {"normalize": 1.0} if spec.normaliser == "softmax" else {}
+    for step, share in power.items():
+        if step not in found:
+            raise InputError(f"power: {step!r} has no number in this attention; known: {', '.join(found)}")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+            raise InputError(f"power: {step} is {share!r}; mend: a part of its number between 0 and 1, such as 0.001")
+    kinds = list(families(spec))
+    return tuple(Aim(step, float(x), _family(kinds, step), found[step]) for step, x in power.items())
+
+
+def _family(kinds: Sequence[Family], step: str) -> Family:
+    """The first of the step that has all of its numbers multiplied or, for a cap, another cap."""
+    if step == "normalize":
+        return next(f for f in kinds if f.words.startswith("weights are {} times"))
+    return next(f for f in kinds if f.step == step)
+
+
+def sought(session: Session, wanted: Sequence[Aim]) -> tuple[tuple[Sought, ...], Fault | None]:
+    """What would be seen of each mistake; and a fault, if one shows where more is tried for that."""
+    search = _Search(session, wanted)
+    found = [search.of(aim) for aim in wanted]
+    return tuple(found), search.fault
+
+
+@dataclass
+class _Search:
+    session: Session
+    wanted: Sequence[Aim]
+    fault: Fault | None = None
+    grown: list[Grown] | None = None
+    wide: dict[int, Trial | None] = field(default_factory=dict)
+
+    def of(self, aim: Aim) -> Sought:
+        """By the first way that shows it."""
+        for how in (self._by_bound, self._by_bits, self._by_means):
+            told = how(aim)
+            if told:
+                return Sought(aim.step, aim.share, aim.words, True, told)
+        return Sought(aim.step, aim.share, aim.words, False, self._why(aim))
+
+    # -- by the worst case ---------------------------------------------------------------------------------------------
+    def _by_bound(self, aim: Aim) -> str:
+        return "by the worst-case bound, on a case that was tried" if self._least(aim) < _SURE else ""
+
+    def _least(self, aim: Aim) -> float:
+        """The smallest part of the mistake, too large or too small, that any case shows."""
+        tried = [(r.case.inputs, [p.expected for p in r.parts]) for r in self.session.records if r.ratios is not None]
+        spec = self.session.spec
+        return max(least_shown(of_variant(spec, aim.step, aim.words, v), tried) for v in aim.variants())
+
+    # -- by bits -------------------------------------------------------------------------------------------------------
+    def _by_bits(self, aim: Aim) -> str:
+        for words, trial in self._trials(aim):
+            if trial.found.best.fits and all(trial.shows(variant) for variant in aim.variants()):
+                return f"by the bits of a call{words}"
+        return ""
+
+    def _trials(self, aim: Aim) -> Iterator[tuple[str, Trial]]:
+        """The usual one; then, each made once, at a width of its own and with larger queries."""
+        session = self.session
+        if session.trial is None:
+            return
+        yield "", session.trial
+        if session.trial.found.best.share < _NEAR or "q" not in session.trial.sample.inputs:
+            return
+        width = self._width(aim)
+        if width not in self.wide:
+            self.wide[width] = self._wide(width)
+        trial = self.wide[width]
+        if trial is not None:
+            yield f" with queries {_SPREAD:g} times as large and {trial.sample.inputs['q'].shape[-1]} wide", trial
+
+    def _width(self, aim: Aim) -> int:
+        """At which what is stored of the scale is farthest from the mistakes."""
+        if aim.step != "scale":
+            return SIZES.d_k
+
+        def apart(width: int) -> float:
+            legal = stored_scales(self.session.precision.input, width**-0.5)
+            return min(abs(x - wrong) for x in legal for wrong in (1 + aim.share, 1 - aim.share))
+
+        return max(_WIDTHS, key=apart) if self.session.spec.scale is None else SIZES.d_k
+
+    def _wide(self, width: int) -> Trial | None:
+        rng = np.random.default_rng((self.session.seed, _SEED, width))
+        sizes = replace(SIZES, d_k=width)
+        sample = called(self.session, rng, sizes=sizes, spread=_SPREAD)
+        if sample is None:
+            return None
+        found = arithmetic(sample, [suspect for aim in self.wanted for suspect in aim.suspects()])
+        again = called(self.session, rng, sizes=sizes, spread=_SPREAD) if found.wrong is not None else None
+        trial = Trial(sample, found, again is not None and confirmed(found, again))
+        self.fault = self.fault or trial.fault
+        return trial
+
+    # -- by means ------------------------------------------------------------------------------------------------------
+    def _by_means(self, aim: Aim) -> str:
+        for grown in self._rungs():
+            if grown.shows(self._contract(), aim.variants()):
+                return f"by weighted means over {grown.words}, if {HYPOTHESIS}"
+        return ""
+
+    def _contract(self) -> Contract:
+        assert self.session.trial is not None
+        return self.session.trial.found.best.contract
+
+    def _rungs(self) -> Iterator[Grown]:
+        """Calls at growing sizes, made once; where one shows a fault no more are made."""
+        session, trial = self.session, self.session.trial
+        how = Stores.of(session.precision, capped=session.spec.softcap is not None)
+        if how is None or trial is None or trial.found.best.share >= _NEAR:
+            return
+        if self.grown is None:
+            self.grown = []
+            for grown in rungs(session, how):
+                self.grown.append(grown)
+                self.fault = self.fault or grown.fault
+                if self.fault:
+                    return
+                yield grown
+        else:
+            yield from self.grown
+
+    # -- why not -------------------------------------------------------------------------------------------------------
+    def _why(self, aim: Aim) -> str:
+        trial = self.session.trial
+        if trial is None:
+            return self._bound_alone(aim)
+        if trial.found.best.share >= _NEAR:
+            return _swallowed([t for _, t in self._trials(aim)][-1].sample, trial.found.best.contract, aim)
+        if not self.grown:
+            return (
+                "no arithmetic that is known gives its bits, and the worst case allows more; mend: --contract fused, "
+                "if scores and sums are in float32, so that weighted means are judged"
+            )
+        last = self.grown[-1]
+        least = next((x for x in _larger(aim) if last.shows(self._contract(), aim.variants(x))), None)
+        found = f"from {_percent(least)} on it shows" if least else "nothing near it shows"
+        return f"weighted means over {last.words} allow more: {found} there; mend: a Domain of more tokens"
+
+    def _bound_alone(self, aim: Aim) -> str:
+        least = 2 * self._least(aim) * aim.share
+        shows = f"from {_percent(least)} on it shows" if least < 1 else "nothing near it shows"
+        return f"the worst-case bound in {self.session.precision.name} allows more: {shows}; mend: a finer --dtype"
+
+
+def _larger(aim: Aim) -> Iterator[float]:
+    return (aim.share * 2**k for k in range(1, _DOUBLINGS + 1) if aim.share * 2**k < 1)
+
+
+def _swallowed(sample: Sample, contract: Contract, aim: Aim) -> str:
+    """Why bits do not show a mistake: they stay, or are those of a scale that is stored, or too few are others."""
+    made = [sample._replace(got=y) for v in aim.variants() if (y := sample.replayed(contract, v)) is not None]
+    most = max((1 - pair(mistaken, contract).share for mistaken in made), default=0.0)
+    if most == 0:
+        return "roundings swallow it whole: the outputs are the same with it, bit for bit, where the scores are widest"
+    for legal in near(contract, sample.spec):
+        if any(pair(mistaken, legal).score >= FITS - APART for mistaken in made):
+            return f"it gives the bits of an arithmetic that is legal: {legal.stored}"
+    return (
+        f"roundings swallow most of it: it changes {_percent(most)} of the bits, and {_percent(1 - FITS + APART)} tell"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"

@@ -1,0 +1,131 @@
+"""``rungs``: a function called with more and more tokens, several times, and the weighted means of what it gives.
+
+See ``sharp.means``. The calls stand beside each other as the items of a batch, so that a function without an axis for
+batches has them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symattn.attention.spec import Attention
+from symattn.errors import InputError, Refused
+from symattn.verification.arithmetic.contracts import Contract, replay
+from symattn.verification.case_result import UNFIT, Case
+from symattn.verification.probing.inputs import Sizes
+from symattn.verification.probing.search import FAMILIES
+from symattn.verification.reference import Variant
+from symattn.verification.report import Fault
+from symattn.verification.sharp import elements, means
+from symattn.verification.sharp.blocks import applies
+from symattn.verification.sharp.limits import ALPHA, HYPOTHESIS, Floats, Stores
+from symattn.verification.sharp.sample import chosen, only
+
+if TYPE_CHECKING:
+    from symattn.verification.engine import Session
+
+GROUP = "means"
+_RUNGS = ((256, 1), (512, 2), (1024, 4), (2048, 8))  # tokens, and calls with so many
+_WIDTHS = (80, 64)
+_ROWS = 64  # of each head that are looked at
+_SEED = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """Some rows of several calls: their attention and inputs, what the function gave, and what it may store."""
+
+    spec: Attention
+    inputs: dict[str, np.ndarray]
+    rows: Sequence[int]
+    got: Floats
+    how: Stores
+    words: str
+
+    def beyond(self, out: Floats) -> str:
+        """What is beyond the limits of roundings to nearest in an output, in words; empty where nothing is."""
+        alpha = ALPHA / (2 * len(_RUNGS))
+        try:
+            accused = elements.judged(self.spec, self.inputs, self.how, out, alpha)
+            if accused is not None:
+                return f"{accused.count} of {out.size} outputs are" if accused.counts else ""
+            mean = means.judged(self.spec, self.inputs, self.how, out, alpha, self.rows)
+        except Refused:
+            return ""
+        return f"weighted means of outputs ({mean.place}) are {mean.words}," if mean is not None and mean.counts else ""
+
+    def shows(self, contract: Contract, variants: Sequence[Variant]) -> bool:
+        """Whether every one of the mistakes is seen in what a contract gives with it."""
+        return all(out is not None and bool(self.beyond(out)) for out in (self._with(contract, v) for v in variants))
+
+    def _with(self, contract: Contract, variant: Variant) -> Floats | None:
+        try:
+            return replay(contract, self.spec, self.inputs, variant)
+        except UNFIT:
+            return None
+
+    @cached_property
+    def fault(self) -> Fault | None:
+        """What the function itself gave beyond the limits."""
+        words = self.beyond(self.got)
+        if not words:
+            return None
+        step = "scale" if "scores were scaled" in words else "weights"
+        message = f"on {self.words}, {words} beyond rounding to nearest in {self.how.format.name}"
+        return Fault(step, None, message, ground=_GROUND)
+
+
+_GROUND = (
+    f"A right function is accused so with a probability of at most {ALPHA:g}, if {HYPOTHESIS}. Every output may be "
+    "within what the worst case allows, so there is no counterexample."
+)
+
+
+def rungs(session: Session, how: Stores) -> Iterator[Grown]:
+    """One size after another, as far as the domain has them; it ends where the function gives nothing."""
+    rng = np.random.default_rng((session.seed, _SEED))
+    domain, done = session.domain, set()
+    for tokens, calls in _RUNGS:
+        n = domain.tokens.down(min(tokens, domain.max_tokens)) or domain.max_tokens
+        if (n, calls) in done:
+            continue
+        done.add((n, calls))
+        grown = _rung(session, how, n, calls, rng)
+        if grown is None:
+            return
+        yield grown
+
+
+def _rung(session: Session, how: Stores, n: int, calls: int, rng: np.random.Generator) -> Grown | None:
+    maker = replace(session.maker, cells=n * n * session.spec.heads)
+    made, outputs = [], []
+    for _ in range(calls):
+        inputs = maker.make(Sizes(n, n, *_WIDTHS), FAMILIES["normal"](rng), rng)
+        outcome = session.call(Case(GROUP, f"{n} tokens", inputs))
+        if outcome.output is None or outcome.dtype != session.precision.input.name:
+            return None
+        made.append(inputs)
+        outputs.append(np.asarray(outcome.output, dtype=np.float64))
+        if set(inputs) != {"q", "k", "v"}:
+            break
+    given = made[0] if len(made) == 1 else {name: np.stack([one[name] for one in made]) for name in "qkv"}
+    got = outputs[0] if len(made) == 1 else np.stack(outputs)
+    try:
+        if not applies(session.spec, given):
+            return None
+        return looked_at(session.spec, given, got, how, f"{len(made)} × {n} tokens")
+    except InputError:
+        return None
+
+
+def looked_at(spec: Attention, given: dict[str, Any], got: Floats, how: Stores, words: str) -> Grown:
+    """Some rows of what the function gave for these inputs."""
+    wide = {name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in given.items()}
+    rows = chosen(spec, wide, _ROWS)
+    less, mine = only(spec, wide, rows)
+    return Grown(less, mine, rows, got[..., rows, :], how, words)
