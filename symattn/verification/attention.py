@@ -198,9 +198,11 @@ class OfAttention(Subject):
 
     def trial(self, session: Session) -> Trial | None:
         """See ``arithmetic.trial``."""
+        from symattn.verification.arithmetic.aims import aims, wanted
         from symattn.verification.arithmetic.trial import HALF, tried
 
-        return tried(session) if session.precision.input.name in HALF else None
+        more = wanted(aims(self.spec, session.power))
+        return tried(session, more=more) if session.precision.input.name in HALF else None
 
     def sought(self, session: Session) -> tuple[tuple[Sought, ...], Fault | None]:
         """See ``arithmetic.aims``."""

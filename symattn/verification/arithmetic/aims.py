@@ -93,17 +93,22 @@ def _family(kinds: Sequence[Family], step: str) -> Family:
     return next(f for f in kinds if f.step == step)
 
 
-def sought(session: Session, wanted: Sequence[Aim]) -> tuple[tuple[Sought, ...], Fault | None]:
+def wanted(found: Sequence[Aim]) -> list[Suspect]:
+    """The mistakes that are to be seen."""
+    return [suspect for aim in found for suspect in aim.suspects()]
+
+
+def sought(session: Session, aims: Sequence[Aim]) -> tuple[tuple[Sought, ...], Fault | None]:
     """What would be seen of each mistake; and a fault, if one shows where more is tried for that."""
-    search = _Search(session, wanted)
-    found = [search.of(aim) for aim in wanted]
+    search = _Search(session, aims)
+    found = [search.of(aim) for aim in aims]
     return tuple(found), search.fault
 
 
 @dataclass
 class _Search:
     session: Session
-    wanted: Sequence[Aim]
+    aims: Sequence[Aim]
     fault: Fault | None = None
     grown: list[Grown] | None = None
     wide: dict[int, Trial | None] = field(default_factory=dict)
@@ -165,7 +170,7 @@ class _Search:
         sample = called(self.session, rng, sizes=sizes, spread=_SPREAD)
         if sample is None:
             return None
-        found = arithmetic(sample, [suspect for aim in self.wanted for suspect in aim.suspects()])
+        found = arithmetic(sample, wanted(self.aims))
         again = called(self.session, rng, sizes=sizes, spread=_SPREAD) if found.wrong is not None else None
         trial = Trial(sample, found, again is not None and confirmed(found, again))
         self.fault = self.fault or trial.fault

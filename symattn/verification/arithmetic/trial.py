@@ -6,6 +6,7 @@ bound of every single entry. The bits are not: see ``ranking``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.verification.arithmetic.ranking import APART, FITS, Found, arithmetic, confirmed, nearest, pair
-from symattn.verification.arithmetic.suspects import Sample
+from symattn.verification.arithmetic.suspects import Sample, Suspect
 from symattn.verification.case_result import Case
 from symattn.verification.probing.inputs import Array, Sizes
 from symattn.verification.probing.search import FAMILIES
@@ -97,16 +98,17 @@ class Trial:
         return made is not None and pair(self.sample._replace(got=made), contract).score < FITS - APART
 
 
-def tried(session: Session, taken: bool = True) -> Trial | None:
+def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) -> Trial | None:
     """A call at size, and another one where the first shows a mistake; None where the domain has no such inputs.
 
-    What is ``taken`` is judged by the bound as well, and goes no further where that shows a fault.
+    What is ``taken`` is judged by the bound as well, and goes no further where that shows a fault. Mistakes of ``more``
+    are looked for besides.
     """
     rng = np.random.default_rng((session.seed, _SEED))
     sample = called(session, rng, taken)
     if sample is None:
         return None
-    found = arithmetic(sample)
+    found = arithmetic(sample, more)
     again = called(session, rng, taken) if found.wrong is not None else None
     return Trial(sample, found, again is not None and confirmed(found, again))
 
