@@ -15,7 +15,7 @@ from symattn.errors import Refused, SymattnError
 from symattn.verification.bounding import plain
 from symattn.verification.reference import canonical, run
 from symattn.verification.sharp import means
-from symattn.verification.sharp.blocks import applies
+from symattn.verification.sharp.blocks import Made, applies
 from symattn.verification.sharp.elements import exact, judged, tolerances
 from symattn.verification.sharp.limits import FORMATS, Stores
 from symattn.verification.target import Inputs
@@ -104,7 +104,8 @@ def _judged(spec: Attention, inputs: Inputs, got: Floats, arithmetic: Arithmetic
     how = arithmetic.stores(spec.softcap is not None)
     if how is None or not applies(spec, inputs):
         return _by_worst_case(spec, inputs, got, arithmetic.precision)
-    out, tolerance = tolerances(spec, inputs, how, alpha / 2)
+    made: Made = {}
+    out, tolerance = tolerances(spec, inputs, how, alpha / 2, made)
     with np.errstate(all="ignore"):
         ratios = np.where(np.isfinite(got), np.abs(got - out) / tolerance, np.inf)
     at = np.unravel_index(int(ratios.argmax()), ratios.shape)
@@ -118,7 +119,7 @@ def _judged(spec: Attention, inputs: Inputs, got: Floats, arithmetic: Arithmetic
         if accused is not None:
             return _by_worst_case(spec, inputs, got, arithmetic.precision)
     rows = list(range(got.shape[-2]))
-    mean = means.judged(spec, inputs, how, got, alpha / 2, rows)
+    mean = means.judged(spec, inputs, how, got, alpha / 2, rows, made)
     if mean is None or not mean.counts:
         return Judgement(min(ratio, 1.0), "", at=place)
     sure: Sure = "certified" if mean.certain > 1 else "beyond rounding to nearest"

@@ -15,7 +15,7 @@ from symattn.errors import InputError
 from symattn.render import render
 from symattn.verification.sharp.blocks import Block, block
 from symattn.verification.sharp.limits import Stores, factor, half_ulp
-from symattn.verification.sharp.means import of_mean
+from symattn.verification.sharp.means import Limits, directions, judged, of_mean
 from symattn.verification.sharp.sample import only
 
 F = Format("float16")
@@ -119,6 +119,21 @@ def test_scores_that_coincide_in_any_row_are_seen() -> None:
     whole["k"] = np.random.default_rng(0).integers(-2, 3, (300, 4)).astype(float)
     whole["q"][1:30] = np.random.default_rng(1).integers(-2, 3, (29, 4))
     assert isinf(of_mean(Attention(), whole, how, np.full((300, 4), 1.0), 1e-9))
+
+
+def test_means_are_accused_through_limits_that_are_too_small_at_first() -> None:
+    """What passes the last rounding's noise alone has limits that are larger; what is wrong does not pass it."""
+    inputs, how = drawn(40), Stores(F, 0)
+    _, b = one(inputs)
+    limits = Limits(b, how, 6.0)
+    for direction in directions(b):
+        assert (limits.least(direction.x) <= limits.of(direction.x)[0]).all()
+    wrong = Attention(scale=0.3)(**inputs)
+    right = F.rounded(b.o)
+    assert judged(Attention(), inputs, how, F.rounded(wrong), 1e-9, range(40)) is not None
+    assert judged(Attention(), inputs, how, right, 1e-9, range(40)) is None
+    kept = {(): b}
+    assert judged(Attention(), inputs, how, F.rounded(wrong), 1e-9, range(40), kept) is not None
 
 
 def test_noise_is_that_of_roundings_that_are_drawn() -> None:

@@ -10,7 +10,7 @@ taken, which makes up for the roundings of this formula itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +46,7 @@ class Block:
     T: Floats
     raw: Floats
     free: Floats
+    noises: dict[Stores, tuple[Floats, Floats]] = field(default_factory=dict, repr=False)
 
     @property
     def width(self) -> int:
@@ -84,10 +85,15 @@ class Block:
         return np.asarray(np.sqrt(np.vecdot(self.p, self.sizes**2))[:, None])
 
     @cached_property
+    def ordered(self) -> Floats:
+        """The scores of each row in ascending order, (r, n)."""
+        return np.asarray(np.sort(self.t, axis=1))
+
+    @cached_property
     def alike(self) -> Floats | float:
         """m_ij: how many keys of the row have the same score (for the base 2: up to whole numbers)."""
         t = self.t if self.spec.base != 2 else self.t % 1.0
-        ordered = np.sort(t, axis=1)
+        ordered = self.ordered if self.spec.base != 2 else np.sort(t, axis=1)
         if not ((ordered[:, 1:] == ordered[:, :-1]) & np.isfinite(ordered[:, 1:])).any():
             return 1.0
         return _multiplicity(t)
@@ -137,6 +143,11 @@ class Block:
 
     def noise(self, how: Stores) -> tuple[Floats, Floats]:
         """σ of each element before the output is rounded, (r, d_v), and √(Σ m p² h²), (r, 1)."""
+        if how not in self.noises:
+            self.noises[how] = self._noise(how)
+        return self.noises[how]
+
+    def _noise(self, how: Stores) -> tuple[Floats, Floats]:
         v = self.values.astype(np.float32)
         n, d = v.shape
         found = (self.squares(how) @ np.hstack([v * v, v, np.ones((n, 1), np.float32)])).astype(np.float64)
@@ -168,6 +179,10 @@ class Block:
         mean = self.mean if b else 0.0
         total = a * (a / 2 + 2 * how.u) + (a + 2 * how.u) * b * mean + b * b * mean**2 / 2
         return np.asarray(_grown(a + b * self.top) * total * (self.largest + np.abs(self.o)))
+
+
+#: Blocks by the index of their head.
+Made = dict[tuple[int, ...], Block]
 
 
 def _grown(most: Floats) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 from symattn.attention.enclosed import Enclosed
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
-from symattn.verification.sharp.blocks import Block, blocks, every_head
+from symattn.verification.sharp.blocks import Block, Made, blocks, every_head
 from symattn.verification.sharp.limits import Floats, Stores, factor
 from symattn.verification.sharp.ways import replays, ways
 
@@ -43,13 +43,20 @@ class Accused:
         return self.certain > 1 or self.guard < GUARD
 
 
-def tolerances(spec: Attention, inputs: Mapping[str, Any], how: Stores, alpha: float) -> tuple[Floats, Floats]:
-    """The output and the sharp tolerance of each element, but for ``alpha`` all at once: both (…, n_q, d_v)."""
+def tolerances(
+    spec: Attention, inputs: Mapping[str, Any], how: Stores, alpha: float, made: Made | None = None
+) -> tuple[Floats, Floats]:
+    """The output and the sharp tolerance of each element, but for ``alpha`` all at once: both (…, n_q, d_v).
+
+    The last block of each head is put into ``made``, from which ``means.judged`` takes it.
+    """
     spec, every, shape = every_head(spec, inputs)
     out, lam = (np.empty(shape), np.empty(shape)), factor(int(np.prod(shape)), alpha)
     for head in every:
         for block in blocks(spec, head, np.arange(shape[-2])):
             out[0][head.index][block.rows], out[1][head.index][block.rows] = block.o, block.tolerance(how, lam)
+            if made is not None:
+                made[head.index] = block
     return out
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
-from symattn.verification.sharp.blocks import SLACK, Block, block, blocks, every_head
+from symattn.verification.sharp.blocks import SLACK, Block, Made, block, blocks, every_head
 from symattn.verification.sharp.limits import Floats, Stores, W, factor, half_ulp
 from symattn.verification.sharp.ways import replays, ways
 
@@ -54,20 +55,29 @@ class Mean:
 
 
 def judged(
-    spec: Attention, inputs: Mapping[str, Any], how: Stores, got: Floats, alpha: float, rows: Sequence[int]
+    spec: Attention,
+    inputs: Mapping[str, Any],
+    how: Stores,
+    got: Floats,
+    alpha: float,
+    rows: Sequence[int],
+    made: Made | None = None,
 ) -> Mean | None:
     """The mean that is farthest beyond its limit, whichever of ``ways`` is taken; None where none is in one of them.
 
     Where it is and what it looks like is said for the first way, the scale and arrays as given; its share is that of
     the way that has the least. ``got`` (…, r, d_v) are the outputs of the queries in ``inputs``, which are those called
-    ``rows``.
+    ``rows``; ``made`` are blocks of the same inputs, which need not be computed again.
     """
     spec, every, _ = every_head(spec, inputs)
     first = best = None
+    kept = made or {}
     certain = np.inf
     for taken in zip(*(ways(spec, head, how) for head in every), strict=True):
-        scan = _Scan(taken, how, alpha)
-        worst = scan.worst(got)
+        scan, kept = _Scan(taken, how, alpha, kept), {}  # they are of the first way alone
+        if scan.within(got):  # even limits that are too small are kept, as right outputs mostly do
+            return None
+        worst = scan.sharpened().worst(got)
         if worst is None or worst[0] <= 1:
             return None
         certain = min(certain, scan.certainty(worst, got))
@@ -86,12 +96,29 @@ class Limits:
         sigma, spread = b.noise(how)
         half = half_ulp(how.format, np.abs(b.o) + lam * sigma)
         self.noise, self.half = sigma**2 + half**2, half**2
-        self.w, self.second = b.squares(how), b.curvature(how, lam * spread).astype(np.float32)
-        self.total, self.rest = self.w.sum(axis=1), b.rest(how)[:, 0]
-        self.o, self.values = np.nan_to_num(b.o), b.values.astype(np.float32).T
+        self.o, self.spread = np.nan_to_num(b.o), lam * spread
         self.eta, self.sums = b.least(how)
         self.block, self.how = b, how
         self.last = b.error + how.u**2 * np.abs(self.o)
+
+    @cached_property
+    def w(self) -> Floats:
+        """The square of what roundings do to each key, (r, n)."""
+        return self.block.squares(self.how)
+
+    @cached_property
+    def second(self) -> Floats:
+        """Step 3 of each key, (r, n)."""
+        return self.block.curvature(self.how, self.spread).astype(np.float32)
+
+    @cached_property
+    def values(self) -> Floats:
+        """(d_v, n)."""
+        return self.block.values.astype(np.float32).T
+
+    def least(self, direction: Floats) -> Floats:
+        """A lower limit of the σ² of ``of``, (r,): that of the last rounding alone."""
+        return np.asarray(np.vecdot(direction * direction, self.half))
 
     def of(self, direction: Floats) -> tuple[Floats, Floats]:
         """σ² and r of each row, (r,), for D (r, d_v)."""
@@ -101,8 +128,8 @@ class Limits:
         a, g = d.astype(np.float32) @ self.values, np.vecdot(d, self.o)
         power, size = a * a, np.abs(a)
         around = np.vecdot(self.w, power)
-        apart = around - 2 * g * np.vecdot(self.w, a) + g * g * self.total
-        squares = np.maximum(around, apart) * SLACK + self.rest * g * g + np.vecdot(d * d, self.half)
+        apart = around - 2 * g * np.vecdot(self.w, a) + g * g * self.w.sum(axis=1)
+        squares = np.maximum(around, apart) * SLACK + self.block.rest(self.how)[:, 0] * g * g + self.least(d)
         squares += self.eta * power.sum(axis=1) + self.sums * size.max(axis=1) ** 2
         rest = np.vecdot(self.second, size) * SLACK + self.second.sum(axis=1) * np.abs(g)
         return squares * unit**2, (rest + np.vecdot(np.abs(d), self.last)) * unit
@@ -113,7 +140,7 @@ class Limits:
         a, g = np.abs(d @ b.values.T), np.abs(np.vecdot(d, self.o))[:, None]
         share = b.p * (b.relative(how)[0] + b.slope(how) * b.sizes)
         second = b.curvature(how, b.worst(how)[1])
-        first = ((share + second) * (a + g)).sum(axis=1) + np.sqrt(self.rest) * g[:, 0]
+        first = ((share + second) * (a + g)).sum(axis=1) + np.sqrt(self.block.rest(how)[:, 0]) * g[:, 0]
         lost = np.sqrt(self.eta) * a.sum(axis=1) + 3 * (len(b.values) + 16) * W * a.max(axis=1)
         half = half_ulp(how.format, np.abs(self.o) + b.lawless(how))
         return np.asarray(first + lost + np.vecdot(np.abs(d), half + self.last))
@@ -142,9 +169,9 @@ Worst = tuple[float, str, tuple[int, ...], float, float]
 class _Scan:
     """All directions, in all parts of the output."""
 
-    def __init__(self, taken: Sequence[tuple[Attention, Head]], how: Stores, alpha: float) -> None:
+    def __init__(self, taken: Sequence[tuple[Attention, Head]], how: Stores, alpha: float, kept: Made) -> None:
         self.how, self.indices = how, [head.index for _, head in taken]
-        made = [block(spec, head, np.arange(len(head.q)), slice(0, len(head.k))) for spec, head in taken]
+        made = [_whole(spec, head, kept.get(head.index)) for spec, head in taken]
         self.blocks = [(i, b) for i, b in enumerate(made) if not _coincide(b)]
         self.same = _groups(np.concatenate([head.q for _, head in taken]))
         self.names = [d.words for d in directions(made[0])]
@@ -152,18 +179,30 @@ class _Scan:
         self.lam = factor(len(self.names) * (1 + n_rows) * (1 + n_heads), alpha)
         shape = (len(self.names), n_heads, n_rows)
         self.squares, self.rest, self.length = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        self.weights = [self._limits(i, b) for i, b in self.blocks]
+        self.limits = [Limits(b, how, self.lam) for _, b in self.blocks]
+        self.weights = [self._weights(i, b, of) for (i, b), of in zip(self.blocks, self.limits, strict=True)]
 
-    def _limits(self, head: int, b: Block) -> Floats:
-        """D for every direction, (m, r, d_v); fills σ², r and ⟨D, x⟩."""
-        limits, found = Limits(b, self.how, self.lam), []
+    def _weights(self, head: int, b: Block, limits: Limits) -> Floats:
+        """D for every direction, (m, r, d_v); fills ⟨D, x⟩, and σ² with lower limits."""
+        found = []
         for m, direction in enumerate(directions(b)):
             x = np.where(np.isfinite(direction.x), direction.x, 0.0)
             d = x / limits.noise
-            self.squares[m, head], self.rest[m, head] = limits.of(d)
-            self.length[m, head] = np.vecdot(d, x)
+            self.squares[m, head], self.length[m, head] = limits.least(d), np.vecdot(d, x)
             found.append(d)
         return np.array(found)
+
+    def within(self, got: Floats) -> bool:
+        """Whether an output is within limits that are smaller than the right ones."""
+        worst = self.worst(got)
+        return worst is None or worst[0] <= 1
+
+    def sharpened(self) -> _Scan:
+        """The same, with σ² and r as they are."""
+        for (head, _), limits, found in zip(self.blocks, self.limits, self.weights, strict=True):
+            for m, d in enumerate(found):
+                self.squares[m, head], self.rest[m, head] = limits.of(d)
+        return self
 
     def shares(self, outs: Sequence[Floats]) -> Iterator[tuple[str, Floats, Floats, Floats]]:
         """By kind of part, for outputs by head: T over its limit, θ and its half interval, (m, parts)."""
@@ -232,6 +271,13 @@ class _Scan:
         return max((found[0] for outs in made if (found := self.largest(outs))), default=0.0)
 
 
+def _whole(spec: Attention, head: Head, kept: Block | None) -> Block:
+    """All queries and keys of a head: the block that is kept, if it is that."""
+    if kept is not None and (len(kept.rows), len(kept.values)) == (len(head.q), len(head.k)):
+        return kept
+    return block(spec, head, np.arange(len(head.q)), slice(0, len(head.k)))
+
+
 def directions(b: Block) -> Iterator[Direction]:
     """What known mistakes do to the output, to first order in their size."""
     t, free = (np.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
@@ -295,8 +341,11 @@ def _groups(queries: Floats) -> np.ndarray:
 def _coincide(b: Block) -> bool:
     """Whether scores of different queries are equal, relative to the largest, so that their roundings are, too."""
     _, first = np.unique(b.given["q"], axis=0, return_index=True)
-    t = b.t[first]
-    apart = [np.unique(row[np.isfinite(row)] - row.max()) for row in t if np.isfinite(row).any()]
-    below = np.sort(np.concatenate([a[a < 0] for a in apart])) if apart else np.zeros(0)
+    t = b.ordered[first]
+    own = np.isfinite(t)
+    own[:, 1:] &= t[:, 1:] != t[:, :-1]
+    with np.errstate(all="ignore"):
+        below = (t - t.max(axis=1, keepdims=True))[own]
+    below = np.sort(below[below < 0])
     equal = int((below[1:] - below[:-1] <= 2.0**-40).sum())
     return equal > max(2, len(below) // 200)
