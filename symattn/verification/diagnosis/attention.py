@@ -114,6 +114,7 @@ class InAttention(Search[Mistake]):
         self._begin()
         self.clear = [m for m in survivors if self.tells(m)]
         self.dim = [m for m in survivors if m not in self.clear]
+        self._begin()  # what the many dim ones have cost is not taken from the few clear ones
         yield from self.clear
 
     def _by_rule(self) -> Iterator[Mistake]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from symattn.verification.rules.mistake import (
     shape,
     weights,
 )
+from symattn.verification.rules.tiling import Edges, cuts
 
 _BARE = Attention()
 
@@ -98,11 +100,33 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             words = f"the causal mask goes by blocks of {n}: a query sees all keys of its own block"
             yield _opening(words, partial(_by_blocks, lambda j, i, n=n: j // n <= i // n))  # type: ignore[misc]
             yield _opening(words, partial(_by_blocks, lambda j, i, n=n: j // n * n <= i))  # type: ignore[misc]
+    yield from _counted_anew()
     if spec.padding:
         yield from _padding(spec)
     if spec.documents:
         yield in_fields("mask", "the documents are ignored", documents=False)
         yield read("mask", "documents are told apart by their places, not by their labels", doc=_by_places)
+
+
+def _counted_anew() -> Iterator[Mistake]:
+    """A kernel in tiles forgets at which key, or at which query, a tile begins, where it masks."""
+    for tiles, edges in cuts():
+        if tiles != "tiles of one key":
+            words = f"the mask counts keys anew in each tile ({tiles})"
+            yield _opening(words, partial(_from_the_first, -1, edges))
+            if tiles.startswith("tiles"):
+                yield _opening(
+                    f"the mask counts queries anew in each tile ({tiles})", partial(_from_the_first, -2, edges)
+                )
+
+
+def _from_the_first(axis: int, edges: Edges, spec: Attention, values: Values) -> Any:
+    """What is allowed, each tile's part read from the first tile on."""
+    there = allowed(spec, values)
+    ends = edges(int(there.shape[axis]))
+    if len(ends) < 3:
+        raise KeyError("there is one tile only")
+    return np.take(there, np.concatenate([np.arange(b - a) for a, b in pairwise(ends)]), axis=axis)
 
 
 # Two variants of one cause: float64 tells them apart, float32 does not.

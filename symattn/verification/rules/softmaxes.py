@@ -24,7 +24,22 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         for blamed, words, wrong in table:
             yield told(blamed, words, rows, weights=wrong)
     if spec.normaliser == "softmax":
+        if spec.masks_anything:
+            yield from _along_masked(spec)
         yield from _keys(spec)
+
+
+def _axes(spec: Attention) -> dict[int, str]:
+    """The other axes that a softmax may run over."""
+    return {-2: "queries", -3: "heads", -4: "batch"} if spec.heads > 1 else {-2: "queries", -4: "batch"}
+
+
+def _along_masked(spec: Attention) -> Iterator[Mistake]:
+    """As those along another axis, where all that lies along it may be forbidden: then said only if that shows."""
+    for axis, over in _axes(spec).items():
+        words = f"the softmax runs over the {over}, and gives NaN for keys that are forbidden to all of them"
+        wrong = partial(_along, axis, fully_masked="nan")
+        yield replace(told("normalize", words, False, weights=wrong), general=True)
 
 
 def _closed(spec: Attention) -> Table:
@@ -113,12 +128,8 @@ def _open(spec: Attention) -> Iterator[tuple[str, str, Wrong]]:
     """Weights that need not sum to 1."""
     if spec.normaliser != "softmax":
         return
-    axes = {-2: "queries", -3: "heads", -4: "batch"} if spec.heads > 1 else {-2: "queries", -4: "batch"}
-    for axis, over in axes.items():
+    for axis, over in _axes(spec).items():
         yield "normalize", f"the softmax runs over the {over}", partial(_along, axis)
-        if spec.masks_anything:
-            words = f"the softmax runs over the {over}, and gives NaN for keys that are forbidden to all of them"
-            yield "normalize", words, partial(_along, axis, fully_masked="nan")
         words = f"exponentials of s − max s, each row's maximum, are divided by their sum over the {over}"
         yield "normalize", words, partial(_summed_along, axis)
     yield from _UNDIVIDED

@@ -33,7 +33,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Those of every way to cut keys; of tiles of one key, those that rescale."""
     if spec.normaliser != "softmax" or spec.sink is not None:
         return
-    for words, edges in _cuts():
+    for words, edges in cuts():
         for (above, below), (step, told) in _LEFT.items():
             if words != "tiles of one key" or "so far" in (above, below):
                 wrong = partial(_not_rescaled, edges, above, below)
@@ -43,8 +43,8 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             yield in_steps("merge", f"{told} ({words})", rows=rows, weights=partial(_merged, edges, masses, told))
 
 
-def _cuts() -> Iterator[tuple[str, Edges]]:
-    """Tiles of one width; equal parts, the longer ones first, or what is left over in the last or in one more."""
+def cuts() -> Iterator[tuple[str, Edges]]:
+    """Where keys are cut: tiles of one width; equal parts, the longer ones first, or the rest last or one more."""
     for width in WIDTHS:
         words = f"tiles of {width}" if width > 1 else "tiles of one key"
         yield words, lambda n, w=width: [*range(0, n, w), n]  # type: ignore[misc]
