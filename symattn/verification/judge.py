@@ -14,10 +14,10 @@ from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.spec import Attention
-from symattn.errors import Refused, SymattnError, Undecided
+from symattn.errors import Refused, Undecided
 from symattn.verification.bounding import plain
 from symattn.verification.bounds import allowed
-from symattn.verification.case_result import Case, CaseResult, Expected, compared, largest, matches, middles
+from symattn.verification.case_result import UNFIT, Case, CaseResult, Expected, compared, largest, matches, middles
 from symattn.verification.reference import RIGHT, Run, Variant, canonical, changed, run
 from symattn.verification.target import Inputs, Outcome
 
@@ -196,7 +196,7 @@ def explains(spec: Attention, precision: Precision, judged: CaseResult, variant:
         wrong = expected(spec, judged.case.inputs, precision, variant)
     except (Undecided, KeyError):  # undecided; or it changes an array that is not there
         return None
-    except (SymattnError, ValueError, IndexError, TypeError):  # the variant cannot be computed for these shapes
+    except UNFIT:  # the variant cannot be computed for these shapes
         return judged.finding == "raises" or None if judged.outcome.error else False
     got = judged.outcome.output
     if got is None:

@@ -3,6 +3,7 @@ them go through a whole verification and are named."""
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +16,8 @@ from symattn import Attention
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.sources.verify import verify
+from symattn.verification.case_result import UNFIT
+from symattn.verification.diagnosis.matching import combined
 from symattn.verification.domain import Domain
 from symattn.verification.probing.inputs import Maker, Sizes
 from symattn.verification.probing.probes import small
@@ -187,3 +190,19 @@ def test_the_variant_is_named(words: str, spec: Attention) -> None:
     (fault,) = report.faults
     assert mistake.cause in str(fault.cause)
     assert fault.step == mistake.step or "; or " in str(fault.cause)
+
+
+@pytest.mark.parametrize("spec", [Attention(causal=True, position=Rotary()), Attention(heads=2, mask="boolean")])
+def test_two_mistakes_of_which_one_leaves_a_step_out_end_in_numbers_or_are_put_aside(spec: Attention) -> None:
+    """Values may be changed by a step that another mistake has left out of the specification."""
+    names = ("q", "k", "v", "mask")[: 3 + (spec.mask is not None)]
+    inputs = _maker(spec, names).make(Sizes(3, 5, 4, 4), lambda name, shape: np.ones(shape), np.random.default_rng(0))
+    every = list(known(spec, frozenset(names)))
+    of_values, of_fields = (
+        [m for m in every if x(m)] for x in (lambda m: m.variant.values != "v", lambda m: m.variant.spec)
+    )
+    assert of_values
+    assert of_fields
+    for both in filter(None, (combined(a, b) for a in of_values for b in of_fields)):
+        with contextlib.suppress(*UNFIT):
+            assert _output(spec, dict(inputs), both.variant).shape[-1] == 4

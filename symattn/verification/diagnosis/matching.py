@@ -13,8 +13,7 @@ from functools import partial
 import numpy as np
 
 from symattn.attention.spec import Attention
-from symattn.errors import SymattnError
-from symattn.verification.case_result import CaseResult
+from symattn.verification.case_result import UNFIT, CaseResult
 from symattn.verification.diagnosis.screening import Screen
 from symattn.verification.judge import traced
 from symattn.verification.reference import RIGHT, Change, Variant
@@ -45,7 +44,7 @@ def _left(screen: Screen, judged: CaseResult, variant: Variant) -> Iterable[floa
     got = judged.outcome.output
     try:
         wrong, right = (screen.run(judged, v)[0] for v in (variant, RIGHT))
-    except (SymattnError, ValueError, IndexError, TypeError, KeyError):
+    except UNFIT:
         return
     if got is None or not got.shape == wrong.shape == right.shape:
         return
@@ -98,7 +97,7 @@ def _weighed(screen: Screen, judged: CaseResult, variant: Variant | None) -> np.
     try:
         right = screen.run(judged, RIGHT)[0]
         y = judged.outcome.output if variant is None else screen.run(judged, variant)[0]
-    except (SymattnError, ValueError, IndexError, TypeError, KeyError):
+    except UNFIT:
         return None
     got, allowed = judged.outcome.output, traced(judged).allowed
     if y is None or got is None or not y.shape == got.shape == right.shape == allowed.shape:

@@ -14,8 +14,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.errors import SymattnError
-from symattn.verification.case_result import CaseResult
+from symattn.verification.case_result import UNFIT, CaseResult
 from symattn.verification.judge import traced
 from symattn.verification.reference import RIGHT, SCORES, Values, Variant, canonical, changed, trace
 
@@ -45,7 +44,7 @@ class Screen:
             beside = [self.run(judged, other)[0] for other in around]
         except KeyError:  # it changes an array that is not there
             return None
-        except (SymattnError, ValueError, IndexError, TypeError):  # it cannot be computed for these shapes
+        except UNFIT:  # it cannot be computed for these shapes
             return judged.finding == "raises" or None if judged.outcome.error else False
         got = judged.outcome.output
         if got is None:
@@ -75,7 +74,7 @@ class Screen:
         got, wide = judged.outcome.output, self.precision.score.name == "float64"
         try:
             out = np.asarray(self._traced(judged, variant, np.float64 if wide else np.float32)["output"])
-        except (SymattnError, ValueError, IndexError, TypeError, KeyError):
+        except UNFIT:
             return False
         return got is not None and got.shape == out.shape and bool((~np.isfinite(out))[~np.isfinite(got)].all())
 

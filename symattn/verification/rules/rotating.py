@@ -254,7 +254,9 @@ def _cosines_and_sines(spec: Attention, inputs: Inputs) -> Inputs:
 
 
 def _values(spec: Attention, values: Values) -> Any:
-    """Values rotated as keys are."""
+    """Values rotated as keys are. Raises ``KeyError`` beside another mistake that leaves the rotation out."""
+    if not isinstance(spec.position, Rotary):
+        raise KeyError("there is no rotation")
     v = values["v_shared" if "v_shared" in values else "v"]
     at = At(spec, values, "k_rotated")
     return v if int(v.shape[-1]) % 2 else _rotated(rotate, _same, False, at, v)

@@ -13,6 +13,7 @@ Array = Any
 FAMILY = Family("heads")
 right, wrong = FAMILY.right, FAMILY.wrong
 _TWO = Attention(heads=2)
+_CAUSAL = Attention(heads=2, causal=True)
 _FOUR = Attention(heads=4)
 _GROUPS = Attention(heads=4, kv_heads=2)
 _ONE_KEY_HEAD = Attention(heads=3, kv_heads=1)
@@ -45,6 +46,17 @@ def join(x: Array) -> Array:
 def multihead(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, heads: int) -> Array:
     q, k, v = (split(x @ w, heads) for w in (w_q, w_k, w_v))
     return join(attend(q, k, v)) @ w_o
+
+
+def _causal_scores(q: Array, k: Array) -> Array:
+    s = q @ k.swapaxes(-1, -2) * q.dtype.type(q.shape[-1] ** -0.5)
+    return np.where(np.tri(*s.shape[-2:], dtype=bool), s, s.dtype.type(-np.inf))
+
+
+@right("self-attention under a causal mask", spec=_CAUSAL)
+def multihead_causal(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, heads: int) -> Array:
+    q, k, v = (split(x @ w, heads) for w in (w_q, w_k, w_v))
+    return join(softmax(_causal_scores(q, k)) @ v) @ w_o
 
 
 @right("each head takes its columns of the matrices, and adds its rows of W_O", spec=_FOUR)
@@ -222,3 +234,18 @@ def packed_in_other_order(x: Array, w_qkv: Array, w_o: Array, heads: int) -> Arr
 def packed_by_head(x: Array, w_qkv: Array, w_o: Array, heads: int) -> Array:
     q, k, v = (x @ w_qkv).reshape(len(x), heads, 3, -1).transpose(2, 1, 0, 3)
     return join(attend(q, k, v)) @ w_o
+
+
+@wrong(
+    "normalize",
+    "the softmax runs over the heads, under a causal mask: NaN where all heads forbid a key",
+    "over the heads|head axis",
+    spec=_CAUSAL,
+    near="multihead_causal",
+)
+def softmax_over_heads(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, heads: int) -> Array:
+    q, k, v = (split(x @ w, heads) for w in (w_q, w_k, w_v))
+    s = _causal_scores(q, k)
+    with np.errstate(all="ignore"):
+        e = np.exp(s - s.max(0))
+        return join(e / e.sum(0) @ v) @ w_o

@@ -179,3 +179,42 @@ def value_in_other_slot(q: Array, k: Array, v: Array) -> Array:
         p = np.exp(s - s.max())
         rows.append(p @ values[: late + i + 1] / p.sum())
     return np.stack(rows)
+
+
+def _masked_part(q: Array, k: Array, v: Array, hidden: Array) -> tuple[Array, Array]:
+    """The output of these keys alone, and the logarithm of the sum; −10⁴ where all are hidden."""
+    s = np.where(hidden, q.dtype.type(-np.inf), q @ k.T * root(q))
+    m = np.maximum(s.max(axis=1, keepdims=True), q.dtype.type(-1e4))
+    e = np.exp(s - m)
+    z = e.sum(axis=1, keepdims=True)
+    return np.where(z > 0, e @ v / np.where(z > 0, z, 1), 0), m + np.log(np.where(z > 0, z, 1))
+
+
+def _merged(outs: list[Array], lses: list[Array]) -> Array:
+    w = np.exp(np.stack(lses) - np.max(lses, axis=0))
+    return (np.stack(outs) * w).sum(axis=0) / w.sum(axis=0)
+
+
+def _later(q: Array, k: Array) -> Array:
+    return ~np.tri(len(q), len(k), len(k) - len(q), dtype=bool)
+
+
+@right("two parts under a causal mask, which is cut as the keys are", spec=_CAUSAL)
+def split_causal(q: Array, k: Array, v: Array) -> Array:
+    tiles = pieces(len(k), -(-len(k) // 2))
+    parts = [_masked_part(q, k[t], v[t], _later(q, k)[:, t]) for t in tiles]
+    return _merged(*([*x] for x in zip(*parts, strict=True)))
+
+
+@wrong(
+    "mask",
+    "the mask of the first part is taken for both: keys are counted from the part's first one",
+    "anew|first",
+    "keys|part|tile",
+    spec=_CAUSAL,
+    near="split_causal",
+)
+def mask_of_first_part(q: Array, k: Array, v: Array) -> Array:
+    tiles = pieces(len(k), -(-len(k) // 2))
+    parts = [_masked_part(q, k[t], v[t], _later(q, k)[:, : t.stop - t.start]) for t in tiles]
+    return _merged(*([*x] for x in zip(*parts, strict=True)))
