@@ -36,6 +36,9 @@ _TITLES = {
 }
 
 
+_UNREAD = "In words, which are not read: "
+
+
 @dataclass(frozen=True)
 class Decided:
     """A theorem and what was found of it; its argument, certificates and what Coq has not shown, where asked for."""
@@ -63,10 +66,9 @@ def titled(topic: str) -> str:
 def blocks(decided: Decided) -> tuple[Block, ...]:
     """The statement in its box, hypotheses, idea, how it was decided, false variant, source."""
     theorem, found = decided.theorem, decided.finding
-    formulas, words = statement(_told_apart(theorem.says, found.reading.claims if found.reading else ()))
     hypotheses = tuple(dict.fromkeys((*theorem.hypotheses, *found.hypotheses)))
     return (
-        md.Result("Theorem", formulas, (found.evidence,), words),
+        *_said(theorem, found),
         *(_print(found.reading) if found.reading else ()),
         *several("Hypotheses", "Hypothesis", hypotheses),
         *(told("Witness", _witness(found.witness)) if hypotheses else ()),
@@ -76,6 +78,23 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
         _false_variant(theorem, found),
         *told("Source", (theorem.source,)),
     )
+
+
+def _said(theorem: Theorem, found: Finding) -> tuple[Block, ...]:
+    """The statement with its grade. Words of which no letter is declared are not read: the grade is that of the
+    equations that the code gives, which stand before them."""
+    if theorem.letters is not None:
+        formulas, words = statement(_told_apart(theorem.says, found.reading.claims if found.reading else ()))
+        return (md.Result("Theorem", formulas, (found.evidence,), words),)
+    says = (_UNREAD, *_plain(theorem.says))
+    if not found.stated:
+        return (md.Result("Theorem", (), (found.evidence,), says),)
+    return (md.Result("Theorem", found.stated, (found.evidence,)), md.Paragraph(says))
+
+
+def _plain(words: Text) -> Text:
+    """Words in which formulas are words."""
+    return tuple(text(part) if isinstance(part, Node) else part for part in words)
 
 
 def _told_apart(words: Text, read: Sequence[Read]) -> Text:
@@ -113,7 +132,8 @@ def _false_variant(theorem: Theorem, found: Finding) -> Block:
         Grade.UNDECIDED: "it is not refuted, so that nothing is shown",
     }[found.false_grade]
     where: Text = (": ", *found.counterexample) if found.counterexample else ()
-    said = opened(with_formulas(_told_apart(theorem.false_says, found.reading.false if found.reading else ())))
+    words = _told_apart(theorem.false_says, found.reading.false if found.reading else ())
+    said = opened(with_formulas(words)) if theorem.letters is not None else ("in words: ", *_plain(words))
     comma = "" if said and isinstance(said[-1], str) and said[-1].endswith((".", ";")) else ";"
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))
 
@@ -231,6 +251,7 @@ def _entry(decided: Decided) -> Mapping[str, Any]:
         "seconds": found.seconds,
         "statement": plain_text(theorem.says),
         "tex": in_tex(theorem.says),
+        "decided": [text(x) for x in found.stated],
         "hypotheses": [plain_text(h) for h in (*theorem.hypotheses, *found.hypotheses)],
         "why": plain_text(theorem.why),
         "how": [plain_text(h) for h in found.how],

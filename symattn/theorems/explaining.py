@@ -23,6 +23,7 @@ _LONGEST = 90  # parts of an expression that is printed
 _LINE = 34.0  # em of an equation on one line
 _WIDEST = 60.0  # em of a term, which is shrunk to a line
 _SHORT = 8.0  # em of formulas in a reason
+_FEW = 3  # equations that stand in a statement
 _MOST = 12  # equations that are printed, those with the most to do
 
 
@@ -46,6 +47,21 @@ def explained(outcome: Outcome) -> tuple[Block, ...]:
         words = "is x where a is 1, and −∞ where a is 0"
         out.append(md.Note((call(Words("masked"), "x", "a"), f" {words}.")))
     return (*out, *_checked(outcome))
+
+
+def stated(outcome: Outcome) -> tuple[Node, ...]:
+    """The equations between elements that were proved, as the code gives them, before anything is simplified; none
+    where they are many, or long."""
+    cases = [c for p in outcome.decision.proofs if p.proved for c in p.cases]
+    found: list[Node] = []
+    for case in cases if len(cases) <= _FEW else ():
+        sides = case.written
+        writing = Writing(sides, case.indices)
+        left, right = (_written(writing, side) for side in sides)
+        if left is None or right is None or width(left) + width(right) > _LINE:
+            return ()
+        found.append(equals(left, right))
+    return tuple(found)
 
 
 def _masks(x: Expression) -> bool:

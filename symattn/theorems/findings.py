@@ -32,7 +32,10 @@ _SEED = re.compile(r" \(seed \d+\)")
 
 @dataclass(frozen=True)
 class Finding:
-    """The evidence of a theorem, how it was reached, what it needs, and what became of its false variant."""
+    """The evidence of a theorem, how it was reached, what it needs, and what became of its false variant.
+
+    ``stated`` are the equations that its code gives, where they are short.
+    """
 
     evidence: Evidence
     how: tuple[Text, ...]
@@ -42,6 +45,7 @@ class Finding:
     witness: Text
     seconds: float
     reading: Reading | None = None
+    stated: tuple[Node, ...] = ()
 
     @property
     def grade(self) -> Grade:

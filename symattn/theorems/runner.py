@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
@@ -17,7 +18,7 @@ from symattn.document.model import Block
 from symattn.errors import SymattnError, raised_in_symattn
 from symattn.proof.theorem import Theorem, decide
 from symattn.theorems.documents import Decided
-from symattn.theorems.explaining import certificates, explained
+from symattn.theorems.explaining import certificates, explained, stated
 from symattn.theorems.findings import DEFECT, Finding, crashed, finding
 from symattn.theorems.kept import Cache
 from symattn.theorems.reading import read
@@ -80,9 +81,10 @@ def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
         if raised_in_symattn(error):
             return Decided(theorem, crashed(told))
         raise Broken(theorem.name, told) from error
-    if not explain:
-        return Decided(theorem, finding(outcome, reading))
-    return Decided(theorem, finding(outcome, reading), explained(outcome), certificates(outcome))
+    found = finding(outcome, reading)
+    if theorem.letters is None:
+        found = replace(found, stated=stated(outcome))
+    return Decided(theorem, found, explained(outcome), certificates(outcome)) if explain else Decided(theorem, found)
 
 
 def _in_turn(theorems: Sequence[Theorem], explain: bool, progress: Progress) -> Iterator[Decided]:

@@ -233,3 +233,18 @@ def test_a_grade_below_checked_is_no_pass():
 
     assert [ends(grade) for grade in (Grade.PROVED, Grade.CHECKED, Grade.ENCLOSED, Grade.SAMPLED)] == [0, 0, 3, 3]
     assert ends(Grade.PROVED, Grade.UNDECIDED, Grade.REFUTED) == 1
+
+
+def test_words_that_are_not_read_have_no_grade(run):
+    Path("mine.py").write_text(stated().replace("e^(2 s) = e^s e^s", "e^s = 2 e^s"), encoding="utf-8")
+    shown = run("prove", "mine.py").stdout
+    assert "Theorem  [proved: all sizes]\n    e^(2sᵢⱼ) = e^(sᵢⱼ)·e^(sᵢⱼ)\n" in shown
+    assert "In words, which are not read: e^s = 2 e^s" in shown
+    found = json.loads(run("prove", "mine.py", "-f", "json").stdout)
+    assert "e^(2sᵢⱼ) = e^(sᵢⱼ)·e^(sᵢⱼ)" in json.dumps(found, ensure_ascii=False)
+
+
+def test_what_is_stated_is_not_simplified_before_it_is_printed(run):
+    body = "return (exp(s) * exp(-s)) * s, s"
+    Path("mine.py").write_text(stated(body=body), encoding="utf-8")
+    assert "e^(sᵢⱼ)·e^(−sᵢⱼ)" in run("prove", "mine.py").stdout
