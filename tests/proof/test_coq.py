@@ -157,9 +157,9 @@ def test_bounds_are_accepted_and_their_converses_refused() -> None:
 def test_a_whole_theorem_of_equations_and_bounds_has_the_grade() -> None:
     (told,) = checked([decide_one(catalogue()["softmax-simplex"], explain=True)], "").found
     assert told.grade is Grade.COQ
-    (told,) = checked([decide_one(catalogue()["dropout-unbiased"], explain=True)], "").found
+    (told,) = checked([decide_one(catalogue()["softmax-limits"], explain=True)], "").found
     assert told.grade is Grade.PROVED
-    assert told.not_by_coq.endswith("it rests on the mean of what is linear, which the theory does not have")
+    assert told.not_by_coq.endswith("it rests on limits, which the theory does not have")
 
 
 def wrong_side(conclusion: Any, side: str, by: str) -> Any:
@@ -271,6 +271,8 @@ SURE = (
     *("softmax-gap", "softmax-bregman", "qk-gauge", "hopfield-energy", "dobrushin-contraction"),
     *("two-block-merge", "online-softmax", "linear-recurrence", "residual-unrolls"),
     *("gibbs-variational", "lse-bounds", "lse-hessian", "additive-score-floor", "nonexpansive-in-values"),
+    *("lse-merge", "duplicate-all-keys", "dropout-unbiased", "qk-norm-scale-free"),
+    *("rope-key-bias-not-redundant", "nope-causal-counts"),
 )
 
 

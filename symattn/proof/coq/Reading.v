@@ -76,6 +76,18 @@ Ltac of_largest premise :=
     let I := fresh in let E := fresh in
     assert (I : In (max l) l) by (apply A; is_some); one_of I E; rewrite <- E; cbv beta; clear E; of_largest premise end ].
 
+(* What one bound supposes, another one says. *)
+Lemma gap x y z : x <= y -> y + -1 * x = z -> 0 <= z.
+Proof. lra. Qed.
+Ltac by_gap tactic := eapply gap; [tactic | lra].
+
+(* Two sides that differ where numbers have been put for arrays; exponentials are no more than positive numbers there. *)
+Ltac powers_positive := repeat match goal with |- context [exp ?x] =>
+  let P := fresh in pose proof (exp_pos x) as P; let e := fresh in set (e := exp x) in *; clearbody e end.
+Ltac differs place :=
+  repeat (split; [first [lia | intros; cbn; lra]|]); place; repeat (split; [lia|]); cbn; powers_positive;
+  let E := fresh in intro E; first [lra | field_simplify_eq in E; [..|nra]; repeat split; apply Rgt_not_eq; lra].
+
 (* Equals for equals, below sums and in arguments of functions too. *)
 Ltac same := cbn beta; first
   [ reflexivity | given | lia
@@ -84,7 +96,7 @@ Ltac same := cbn beta; first
     | |- map _ (seq 0 ?n) = map _ (seq 0 ?n) => apply map_ext_in; let I := fresh in intros ? I; apply in_seq in I as [_ I];
         rewrite Nat.add_0_l in I; same
     end
-  | f_equal; same ].
+  | progress f_equal; same ].
 
 (* Statements write x - y for x + -1 * y, which it is equal to. *)
 Notation "x - y" := (x + (-1) * y) : R_scope.

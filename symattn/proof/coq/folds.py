@@ -34,7 +34,7 @@ from symattn.proof.coq.terms import Term, term
 from symattn.proof.coq.writing import Lemma, equated, free_of
 
 Record = Mapping[str, Any]
-_SIZES = {FIRST: "size_1", SECOND: "size_2"}
+_SIZES = {FIRST: "size'1", SECOND: "size'2"}
 _WORDS = (
     "A state of entries that stand in tiles is folded where it is the state of one tile, or is merged from those of "
     "the tiles before and behind, which are folded",
@@ -171,19 +171,19 @@ class _Told:
         facts = " ".join(_facts(self.tile, x, letters) for x in "ABC")
         cases = []
         for n, said in zip(letters, self.merged, strict=True):
-            rewritten = ", ".join(f"?{x}{k}" for x in "AB" for k in letters)
+            rewritten = ", ".join(f"?{x}'{k}" for x in "AB" for k in letters)
             cases.append(
-                f"intros; rewrite C{n}, {rewritten} by assumption; etransitivity; "
+                f"intros; rewrite C'{n}, {rewritten} by assumption; etransitivity; "
                 f"[apply ({self._applied(said, 'A', 'B')}); given | rewrite ?sum_app; same]"
             )
-        chosen = "".join(f"exists C_{n}; " for n in self.tile.numbers)
+        chosen = "".join(f"exists C'{n}; " for n in self.tile.numbers)
         return (
             f"Lemma {self._aux('step')} : forall {self._every(self.in_merge)},{positive_sizes(self.tile)}\n"
-            f"  forall start size_1 size_2 x' y' z', (0 < size_1)%nat -> (0 < size_2)%nat ->\n"
-            f"  {tile} start size_1 x' -> {tile} (start + size_1) size_2 y' -> {both} x' y' z' ->\n"
-            f"  {tile} start (size_1 + size_2) z'.\n"
+            f"  forall start size'1 size'2 x' y' z', (0 < size'1)%nat -> (0 < size'2)%nat ->\n"
+            f"  {tile} start size'1 x' -> {tile} (start + size'1) size'2 y' -> {both} x' y' z' ->\n"
+            f"  {tile} start (size'1 + size'2) z'.\n"
             f"Proof. unfold {self._aux('tile')}, {self._aux('merge')}. cbv zeta.\n"
-            f"intros {self._given()} {held(self.tile)} start size_1 size_2 {states} P1 P2 {facts}. "
+            f"intros {self._given()} {held(self.tile)} start size'1 size'2 {states} positive'1 positive'2 {facts}. "
             f"{chosen}{_split(cases)}. Qed."
         )
 
@@ -223,18 +223,18 @@ class _Told:
     def proof(self) -> str:
         """By induction over the merges, and then the equations for what is made."""
         letters = [str(p["letter"]) for p in self.record["state"]]
-        rewritten = ", ".join(f"?A{n}" for n in letters)
+        rewritten = ", ".join(f"?A'{n}" for n in letters)
         cases = [
             f"intros; rewrite {rewritten} by assumption; apply ({self._applied(s, 'A', '')}); given" for s in self.made
         ]
         facts = _facts(self.tile, "A", letters)
-        known = f"unfold {self._aux('tile')} in T. pose proof T as {facts}"
-        ends = f" split; [exact T|]. {known}. {_split(cases)}." if cases else " exact T."
+        known = f"unfold {self._aux('tile')} in tile'. pose proof tile' as {facts}"
+        ends = f" split; [exact tile'|]. {known}. {_split(cases)}." if cases else " exact tile'."
         sizes = " ".join("ltac:(assumption)" for _ in held(self.tile).split())
         given = f"{self._aux('step')} {self._given()} {sizes}"
         return (
-            f"Proof. intros. match goal with F : folded _ _ _ _ _ _ |- _ =>\n"
-            f"  apply (folded_ok _ _ _ ({given})) in F as [Size T] end.{ends} Qed."
+            f"Proof. intros. match goal with fold' : folded _ _ _ _ _ _ |- _ =>\n"
+            f"  apply (folded_ok _ _ _ ({given})) in fold' as [size' tile'] end.{ends} Qed."
         )
 
     def _called(self, side: Side, word: str) -> str:
@@ -248,7 +248,7 @@ class _Told:
         reader = reading(said)
         sort = str(self.record["sort"])
         whole = self.tile.reader.sizes[self.tile.split]
-        sizes = {sort: whole, **({FIRST + sort: "size_1", SECOND + sort: "size_2"} if second else {})}
+        sizes = {sort: whole, **({FIRST + sort: "size'1", SECOND + sort: "size'2"} if second else {})}
         words = [sizes.get(key, reader.sizes[n]) for key, n in said.names.sorts.items()]
         for key, n in said.names.arrays.items():
             words.append(self._array(str(key[0]), said.names.arities[n], said, bool(second), reader.arrays[n]))
@@ -261,12 +261,12 @@ class _Told:
         letter = {FIRST: "A", SECOND: "B", "": "C" if two else "A"}[prefix]
         if word in self.record["numbers"]:
             (number,) = (self.tile.reader.arrays[n] for n in self.tile.reader.names.with_name(word))
-            return f"{letter}_{number}"
+            return f"{letter}'{number}"
         if word not in self.record["arrays"] or not two:
             return own
         names = {n: name for name, n in said.names.sorts.items()}
-        start = "start" if prefix == FIRST else "start + size_1"
-        seats = [f"seat{n}" for n in range(len(sorts))]
+        start = "start" if prefix == FIRST else "start + size'1"
+        seats = [f"seat'{n}" for n in range(len(sorts))]
         split = prefix + str(self.record["sort"])
         moved = [f"({start} + {i})%nat" if names[s] == split else i for i, s in zip(seats, sorts, strict=True)]
         (array,) = (self.tile.reader.arrays[n] for n in self.tile.reader.names.with_name(word))
@@ -275,9 +275,9 @@ class _Told:
 
 def _facts(side: Side, prefix: str, letters: Iterable[str]) -> str:
     """A pattern for what the definition of a tile says."""
-    inside = _nested([f"{prefix}{n}" for n in letters])
+    inside = _nested([f"{prefix}'{n}" for n in letters])
     for number in reversed(side.numbers):
-        inside = f"[{prefix}_{number} {inside}]"
+        inside = f"[{prefix}'{number} {inside}]"
     return inside
 
 

@@ -1,19 +1,22 @@
 """Inferences from equations and bounds, as statements for readers with proofs from the statements of the premises.
 
-What holds of every entry holds of the largest one (``of_largest`` in ``Reading.v``), and equals may be put for equals
-(``same`` there). The premises and what follows share their names, so that one may be applied to the other.
+What holds of every entry holds of the largest one (``of_largest`` in ``Reading.v``), what one premise assumes another
+may show (``gap``), and equals may be put for equals (``same``). The premises and what follows share their names, so
+that one may be applied to the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from symattn.errors import Refused
 from symattn.proof.checker_reading import Rejected
+from symattn.proof.coq.differing import of_differing
 from symattn.proof.coq.folds import of_fold
 from symattn.proof.coq.laws import Supposed
+from symattn.proof.coq.means import mean_of
 from symattn.proof.coq.printing import auxiliary
 from symattn.proof.coq.readable import Stated, readable, reading, variables
 from symattn.proof.coq.steps import renamed, steps
@@ -42,6 +45,7 @@ class _Claim:
     rules: tuple[Any, ...]
     why: Term | None = None
     from_: tuple[_Claim, ...] = ()
+    proof: str = ""
 
 
 def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Lemma:
@@ -53,6 +57,12 @@ def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Le
             return _substituted(name, record, regroup)
         if record["kind"] == "fold":
             return of_fold(name, record, regroup)
+        if record["kind"] == "differing":
+            return of_differing(name, record)
+        if record["kind"] == "mean":
+            return _averaged(name, record, regroup)
+        if record["kind"] == "discharge":
+            return _whole(_discharged(name, record, Names()), regroup)
     except (Refused, Rejected) as reason:
         return Lemma(name, why=str(reason))
     words = _WORDS.get(str(record["kind"]), str(record["kind"]))
@@ -60,12 +70,9 @@ def inferred(name: str, record: Record, conclusion: Record, regroup: bool) -> Le
 
 
 _WORDS = {
-    "differing": "two sides that differ somewhere",
     "enclosed": "numbers that balls enclose",
     "bits": "operations that round",
-    "discharge": "a hypothesis that another part shows",
     "limits": "limits",
-    "mean": "the mean of what is linear",
     "repeated": "a measure that shrinks step by step",
 }
 
@@ -104,7 +111,10 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
         supposed=Supposed(any(s.supposed.logarithms for s in every), laws, attained=True),
     )
     known = frozenset().union(*[c.known for c in premises])
-    return _Claim(said, positive, known, tuple(r for c in premises for r in c.rules), from_=tuple(premises))
+    rules = tuple(r for c in premises for r in c.rules)
+    ways = " | ".join(f"{_applied(c)}; given" for c in premises)
+    proof = f"of_largest ltac:(idtac; first [{ways}])"
+    return _Claim(said, positive, known, rules, from_=tuple(premises), proof=proof)
 
 
 def _whole(claim: _Claim, regroup: bool) -> Lemma:
@@ -113,28 +123,81 @@ def _whole(claim: _Claim, regroup: bool) -> Lemma:
     if claim.why is not None:
         return shown_by(said, claim.why, regroup)
     before = [_whole(c, regroup) for c in claim.from_]
-    ways = " | ".join(f"apply ({c.said.name} {variables(reading(said))}); given" for c in claim.from_)
-    told = readable(said, f"Proof. intros. of_largest ltac:(idtac; first [{ways}]). Qed.")
+    told = readable(said, f"Proof. intros. {claim.proof}. Qed.")
     text = "".join(x.text for x in before)
     return Lemma(said.name, f"{text}{told.statement}\n{told.proof}\n", told, names=said.names)
+
+
+def _discharged(name: str, record: Record, names: Names) -> _Claim:
+    """What the first premise says, without what it assumes and the others show."""
+    first, *others = [
+        c for n, p in enumerate(record["premises"], 1) for c in _claims(auxiliary(name, f"from_{n}"), p, names)
+    ]
+    shown = set(map(str, record["hypotheses"]))
+    premise = record["premises"][0]
+    if len(premise["conclusions"]) != 1:
+        raise Refused("coq: a premise of several bounds")
+    less = {**premise, "not negative": [x for x in premise["not negative"] if x not in shown]}
+    (said,) = (c.said for c in _claims(name, less, names))
+    every = (said, *[c.said for c in others])
+    laws = frozenset().union(*[s.supposed.laws for s in every])
+    said = replace(
+        said,
+        given=tuple(dict.fromkeys(m for s in every for m in s.given)),
+        zeros=tuple(dict.fromkeys(m for s in every for m in s.zeros)),
+        supposed=Supposed(any(s.supposed.logarithms for s in every), laws),
+    )
+    gaps = " | ".join(f"by_gap ltac:({_applied(c)}; given)" for c in others)
+    proof = f"{_applied(first)}; first [given | intros; first [{gaps}]]"
+    known = frozenset().union(*[c.known for c in (first, *others)]) - shown
+    positive = tuple(dict.fromkeys(x for c in (first, *others) for x in c.positive))
+    rules = tuple(r for c in (first, *others) for r in c.rules)
+    return _Claim(said, positive, known, rules, from_=(first, *others), proof=proof)
+
+
+def _applied(claim: _Claim) -> str:
+    return f"apply ({claim.said.name} {variables(reading(claim.said))})"
 
 
 def _substituted(name: str, record: Record, regroup: bool) -> Lemma:
     """Both sides are one expression, in which equals are put for equals; that they are equal is a hypothesis."""
     names, sorts, scope, free = free_of(record["through"])
     left, right, through = (written_term(record[side]["expression"], sorts, scope, names) for side in _SIDES)
-    pairs = []
+    pairs: list[tuple[str, tuple[int, ...], Term, Term]] = []
     for equal, to in zip(record["equal"], record["to"], strict=True):
         _, own, inside, kinds = free_of(equal, names)
         a, b = (written_term(x["expression"], own, inside, names) for x in (equal, to))
         pairs.append((str(equal["letter"]), kinds, a, b))
-    letters = {n: (a, b) for letter, _, a, b in pairs for n in names.with_name(letter)}
+    every = [(names.with_name(letter), kinds, a, b) for letter, kinds, a, b in pairs]
+    return _equals_put(Stated(name, names, free, "=", left, right), through, every, regroup)
+
+
+def _averaged(name: str, record: Record, regroup: bool) -> Lemma:
+    """The mean of what is linear is what it is at the mean of its array, which is a hypothesis."""
+    names, sorts, scope, free = free_of(record["of"])
+    of, result = (written_term(record[x]["expression"], sorts, scope, names) for x in ("of", "result"))
+    _, own, inside, kinds = free_of(record["mean"], names)
+    to = written_term(record["mean"]["expression"], own, inside, names)
+    letter = str(record["mean"]["letter"])
+    mean = mean_of(of, letter, names)
+    said = Stated(name, names, free, "=", mean.whole, result)
+    made = _equals_put(said, of, [([mean.array], kinds, mean.of_array, to)], regroup)
+    assert made.readable
+    return replace(made, readable=replace(made.readable, words=(mean.words, *made.readable.words)))
+
+
+_Pair = tuple[Sequence[int], tuple[int, ...], Term, Term]
+
+
+def _equals_put(said: Stated, through: Term, pairs: Sequence[_Pair], regroup: bool) -> Lemma:
+    """What is said, by way of an expression in which equals are put for equals: arrays, sorts, and both of them."""
+    names, free = said.names, said.free
+    letters = {n: (a, b) for arrays, _, a, b in pairs for n in arrays}
     one, other = (_put(through, {n: both[k] for n, both in letters.items()}) for k in (0, 1))
     names.arrays = {key: n for key, n in names.arrays.items() if n not in letters}
-    equals = tuple((kinds, a, b) for _, kinds, a, b in pairs)
-    said = Stated(name, names, free, "=", left, right, equals=equals)
-    first = replace(said, name=auxiliary(name, "from_1"), right=one, equals=())
-    second = replace(said, name=auxiliary(name, "from_2"), left=other, equals=())
+    said = replace(said, equals=tuple((kinds, a, b) for _, kinds, a, b in pairs))
+    first = replace(said, name=auxiliary(said.name, "from_1"), right=one, equals=())
+    second = replace(said, name=auxiliary(said.name, "from_2"), left=other, equals=())
     before = [equated(x, steps(free, x.sides, frozenset(), regroup), regroup) for x in (first, second)]
     reader = reading(said)
     middle = [reader.text(x, reader.scope(free)) for x in (one, other)]
@@ -143,7 +206,8 @@ def _substituted(name: str, record: Record, regroup: bool) -> Lemma:
         f"Proof. intros. transitivity ({middle[0]}); [apply ({first.name} {variables(reader)}); given|].\n"
         f"transitivity ({middle[1]}); [same|apply ({second.name} {variables(reader)}); given]. Qed.",
     )
-    return Lemma(name, f"{''.join(x.text for x in before)}{told.statement}\n{told.proof}\n", told, names=names)
+    text = f"{''.join(x.text for x in before)}{told.statement}\n{told.proof}\n"
+    return Lemma(said.name, text, told, names=names)
 
 
 _SIDES = ("left", "right", "through")

@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain, count
 
+from symattn.proof.coq import theory
 from symattn.proof.coq.terms import Names, Term
 
-_TAKEN = {
+_KEYWORDS = {
     "as", "at", "cofix", "else", "end", "exists", "exists2", "fix", "for", "forall", "fun", "if", "in", "let",
-    "match", "mod", "return", "then", "using", "where", "with", "Prop", "Set", "Type", "SProp", "sum", "exp",
-    "truth", "map", "seq", "list", "nat", "R", "S", "O", "INR", "IZR", "Some", "place", "sort", "array",
-    "places", "named", "values_", "start", "state",
+    "match", "mod", "return", "then", "using", "where", "with", "Prop", "Set", "Type", "SProp",
 }  # fmt: skip
+_OF_LIBRARY = {
+    "exp", "map", "seq", "list", "nat", "bool", "true", "false", "R", "S", "O", "INR", "IZR", "Rabs", "In", "Some",
+}  # fmt: skip
+_OF_FOLDS = {"start", "state", "first", "second"}
+_PART = re.compile(r"state_\d+")  # of a state
 _INDICES = ("i", "j", "k", "l", "a", "b", "c", "d", "u", "v")
 _LESS = Term("Num", (-1,))
 _SIGNS = {"Is Equal": "=?", "Is AtMost": "<=?", "Is Below": "<?"}
@@ -27,7 +32,16 @@ def identifier(word: str) -> str:
     plain = "".join(_GREEK.get(c, c) for c in word)
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", plain).strip("_") or "x"
     plain = plain if plain[0].isalpha() else f"x{plain}"
-    return f"{plain}_" if plain in _TAKEN else plain
+    return f"{plain}_" if plain in reserved() or _PART.fullmatch(plain) else plain
+
+
+@cache
+def reserved() -> frozenset[str]:
+    """What means something in the texts that Coq is given: of its grammar, its library, the theory and the writers.
+
+    What else these texts bind has an apostrophe in its name.
+    """
+    return frozenset(_KEYWORDS | _OF_LIBRARY | _OF_FOLDS | theory.declared())
 
 
 def auxiliary(name: str, what: str) -> str:

@@ -75,7 +75,7 @@ def readable(said: Stated, proof: str = "") -> Readable:
     scope = reader.scope(said.free)
     given = list(_suppositions(reader, said))
     plus = frozenset(said.plus)
-    conditions = dict.fromkeys(chain(*[_divisors(reader, x, scope, {}, plus) for x in said.sides]))
+    conditions = dict.fromkeys(chain(*[divisors(reader, x, scope, {}, plus) for x in said.sides]))
     lines = [f"Theorem {said.name} : {_arrays(reader)}"]
     lines += [f"  {g} ->" for g in given]
     if scope:
@@ -127,9 +127,13 @@ def _arrays(reader: Reader) -> str:
     groups = [f"({' '.join(reader.sizes.values())} : nat)"] if reader.sizes else []
     for number, name in reader.arrays.items():
         groups.append(f"({name} : {typed(reader, number)})")
-    for number, name in reader.functions.items():
-        groups.append(f"({name} : {'R -> ' * reader.takes(number) or 'list R -> '}R)")
+    groups += typed_functions(reader)
     return f"forall {' '.join(groups)}," if groups else ""
+
+
+def typed_functions(reader: Reader) -> list[str]:
+    """The functions with their types."""
+    return [f"({own} : {'R -> ' * reader.takes(n) or 'list R -> '}R)" for n, own in reader.functions.items()]
 
 
 def _suppositions(reader: Reader, said: Stated) -> Iterator[str]:
@@ -146,12 +150,17 @@ def _suppositions(reader: Reader, said: Stated) -> Iterator[str]:
     for sorts, x, y in said.equals:
         yield _assumed(reader, sorts, "{} = {}", x, y)
     for c, s in said.circles:
-        over, cosine = _entry(reader, c)
-        sine = _entry(reader, s)[1]
-        words = f"{over}{cosine} * {cosine} + {sine} * {sine} = 1"
-        yield f"({words})" if over else words
+        yield circle(reader, c, s)
     for f, own in functions(reader):
         yield from (told for told, _ in said.supposed.of(f, own))
+
+
+def circle(reader: Reader, c: int, s: int) -> str:
+    """That two arrays are cosines and sines."""
+    over, cosine = _entry(reader, c)
+    sine = _entry(reader, s)[1]
+    words = f"{over}{cosine} * {cosine} + {sine} * {sine} = 1"
+    return f"({words})" if over else words
 
 
 def _assumed(reader: Reader, sorts: Sequence[int], words: str, *terms: Term) -> str:
@@ -190,7 +199,7 @@ def _entry(reader: Reader, array: int) -> tuple[str, str]:
     return over, " ".join([reader.arrays[array], *scope])
 
 
-def _divisors(
+def divisors(
     reader: Reader, x: Term, scope: tuple[str, ...], bound: Mapping[str, int], plus: frozenset[int]
 ) -> Iterator[str]:
     """What is divided by, and not positive by its form, is not 0; ``bound`` are indices with their sorts."""
@@ -199,7 +208,7 @@ def _divisors(
         if x.binds():
             i = reader.index(scope)
             inside, more = (i, *scope), {**bound, i: x.numbers[0]}
-        yield from _divisors(reader, y, inside, more, plus)
+        yield from divisors(reader, y, inside, more, plus)
     if x.head == "Div" and not is_positive(x.below[1], plus):
         held = {scope[i] for i in free_indices(x.below[1])}
         over = "".join(f"forall {i}, ({i} < {reader.sizes[s]})%nat -> " for i, s in bound.items() if i in held)
@@ -211,32 +220,33 @@ def _proof(reader: Reader, said: Stated, scope: tuple[str, ...]) -> str:
     one = {*said.plus, *[c for c, _ in said.circles]}
     letters = []
     for number, array in reader.arrays.items():
-        seats = [f"seat{n}" for n in range(len(reader.names.arities[number]))]
+        seats = [f"seat'{n}" for n in range(len(reader.names.arities[number]))]
         places = "; ".join(f"Some (_, {p})" for p in seats)
         default = 1 if number in one else 0
         letters.append(
-            f"{number} => match places with [{places}] => {' '.join([array, *seats])} | _ => {default}%R end"
+            f"{number} => match places' with [{places}] => {' '.join([array, *seats])} | _ => {default}%R end"
         )
     functions = []
     for number, function in reader.functions.items():
-        takes = [f"value{n}" for n in range(reader.takes(number))]
-        whole = f"match values_ with [{'; '.join(takes)}] => {' '.join([function, *takes])} | _ => 0%R end"
-        functions.append(f"{number} => {whole if takes else f'{function} values_'}")
-    sizes = _match("sort", [f"{number} => {size}" for number, size in reader.sizes.items()], "1")
+        takes = [f"value'{n}" for n in range(reader.takes(number))]
+        whole = f"match values' with [{'; '.join(takes)}] => {' '.join([function, *takes])} | _ => 0%R end"
+        functions.append(f"{number} => " + (whole if takes else f"{function} values'"))
+    of_arrays, of_functions = _match("array'", letters, "0%R"), _match("named'", functions, "0%R")
+    sizes = _match("sort'", [f"{number} => {size}" for number, size in reader.sizes.items()], "1")
     world = "\n".join(
         [
-            f"  (fun sort : nat => {sizes})%nat",
-            f"  (fun (array : nat) (places : list place) => {_match('array', letters, '0%R')})%nat",
-            f"  (fun (named : nat) (values_ : list R) => {_match('named', functions, '0%R')})%nat",
+            f"  (fun sort' : nat => {sizes})%nat",
+            f"  (fun (array' : nat) (places' : list place) => {of_arrays})%nat",
+            f"  (fun (named' : nat) (values' : list R) => {of_functions})%nat",
             f"  {_places(scope, said.free)}",
         ]
     )
     parts = [f"{said.tactic} {auxiliary(said.name, 'accepted')}\n{world}"]
     for n, (more, _) in enumerate(said.only, 1):
         inside = _below(reader, more, scope)[: len(more)]
-        named = f"intros equality_ {' '.join(inside[::-1])}; intros"
+        named = f"intros equality' {' '.join(inside[::-1])}; intros"
         forced = auxiliary(said.name, f"only_{n}")
-        parts.append(f"{named}; read_only {forced} equality_\n{world} {_places(inside, more)}")
+        parts.append(f"{named}; read_only {forced} equality'\n{world} {_places(inside, more)}")
     whole = reduce(lambda last, part: f"split; [{part} | {last}]", reversed(parts))
     return f"Proof. intros. {whole}.\nQed."
 

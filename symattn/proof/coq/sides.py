@@ -100,7 +100,7 @@ def positive_sizes(side: Side) -> str:
 
 def held(side: Side) -> str:
     """Names for these facts."""
-    return " ".join(f"H_{n}" for s, n in side.reader.sizes.items() if s != side.split)
+    return " ".join(f"size'{n}" for s, n in side.reader.sizes.items() if s != side.split)
 
 
 def listed(reader: Reader, aside: Iterable[str] = ()) -> dict[Key, Entry]:

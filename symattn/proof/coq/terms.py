@@ -3,7 +3,7 @@
 Indices are counted from the innermost binder outwards. Sorts, arrays and functions get numbers in the order in which
 they occur. Numbers in sums and products are joined. An array whose index went through a permutation is an array of its
 own, and so is a relation between such indices: what holds for all arrays holds for these. ``exp`` of what is masked is
-the mask times ``exp``.
+the mask times ``exp``. A maximum over two indices is the largest of maxima over one of them.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def term(x: Node, scope: Scope, names: Names) -> Term:
     if x.kind == "total":
         return _bound("Sum", x, scope, names)
     if x.kind == "function":
-        return Term("Fun", (names.function(x.label),), tuple(_argument(y, scope, names) for y in x.below))
+        below = map(_nested, x.below) if x.label == "max" else x.below
+        return Term("Fun", (names.function(x.label),), tuple(_argument(y, scope, names) for y in below))
     raise Refused(f"coq: {x.kind} outside of an exponential or a function")
 
 
@@ -160,6 +161,14 @@ def _bound(head: str, x: Node, scope: Scope, names: Names) -> Term:
     inside = ((x.label, sort), *scope)
     below = _element(x.below[0], inside, names) if head == "Over" else term(x.below[0], inside, names)
     return Term(head, (sort,), (below,))
+
+
+def _nested(x: Node) -> Node:
+    """A maximum over two indices as the largest of the maxima over one, where it is of real numbers alone."""
+    if x.kind != "bound" or x.below[0].kind != "bound" or any(y.kind == "masked" for y in x.below[0].all()):
+        return x
+    inside = _nested(x.below[0])
+    return replace(x, below=(replace(inside, kind="function", label="max", sorts=(), below=(inside,)),))
 
 
 def _argument(x: Node, scope: Scope, names: Names) -> Term:

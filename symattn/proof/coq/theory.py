@@ -7,6 +7,7 @@ others could have written is not used.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -19,6 +20,11 @@ from symattn.errors import InputError
 
 SOURCE = Path(__file__).resolve().parent
 FILES = ("Meaning", "Cutoff", "Polynomials", "Clearing", "Accepting", "Bounding", "Folding", "Reading")
+_DECLARED = re.compile(
+    r"^ *(?:Local )?(?:Definition|Fixpoint|with|Lemma|Theorem|Inductive|Record|Ltac) ([A-Za-z_]\w*)", re.MULTILINE
+)
+_GROUPS = re.compile(r"^(?:Inductive|Record) .*?\.$", re.MULTILINE | re.DOTALL)
+_MEMBER = re.compile(r"(?::=|[|;{])\s*([A-Za-z]\w*)")
 INSTALL = "coqc is not found, so nothing is graded coq; mend: apt install coq libcoq-stdlib, or opam install coq"
 
 
@@ -29,6 +35,16 @@ def version() -> str:
         return ""
     found = subprocess.run(["coqc", "--print-version"], capture_output=True, text=True, check=False)
     return found.stdout.split()[0] if found.returncode == 0 and found.stdout.split() else ""
+
+
+@cache
+def declared() -> frozenset[str]:
+    """The names that the theory declares, those of constructors and fields too."""
+    texts = [(SOURCE / f"{name}.v").read_text(encoding="utf-8") for name in FILES]
+    groups = [group for text in texts for group in _GROUPS.findall(text)]
+    return frozenset(w for text in texts for w in _DECLARED.findall(text)) | frozenset(
+        w for group in groups for w in _MEMBER.findall(group)
+    )
 
 
 def compiled() -> Path:

@@ -1,0 +1,133 @@
+"""Two sides that are not always equal, as a statement for readers: there are sizes and arrays where they differ.
+
+Functions of which nothing is known are given first, so the sides differ whatever these are. The arrays are found by
+trying, every entry of one being the same number. That both sides differ there is shown by Coq (``differs`` in
+``Reading.v``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+from typing import Any
+
+from symattn.errors import Refused
+from symattn.proof.coq.printing import Reader, typed
+from symattn.proof.coq.readable import Readable, Stated, circle, divisors, reading, typed_functions
+from symattn.proof.coq.terms import Term, circles
+from symattn.proof.coq.writing import Lemma, free_of, written_term
+
+_TRIED = (1, 0)
+_MANY = 12  # arrays
+_WORDS = ("There are sizes and arrays for which both sides differ, whatever the functions are",)
+
+
+def of_differing(name: str, record: Mapping[str, Any]) -> Lemma:
+    """The lemma that two sides differ somewhere. Raises Refused where no such arrays are found."""
+    names, sorts, scope, free = free_of(record)
+    left, right = (written_term(record[side], sorts, scope, names) for side in ("left", "right"))
+    said = Stated(name, names, free, "<>", left, right, circles=tuple(circles(record["rules"], names)))
+    reader = reading(said)
+    places = reader.scope(free)
+    if any(True for x in (left, right) for _ in divisors(reader, x, places, {}, frozenset())):
+        raise Refused("coq: sides that differ, with a divisor that is not positive by its form")
+    sizes = {names.sorts[str(sort)]: int(size) for sort, size in record["sizes"].items()}
+    statement = _statement(reader, said, places)
+    proof = _proof(reader, _found(said, sizes), sizes)
+    return Lemma(name, f"{statement}\n{proof}\n", Readable(statement, proof, _WORDS), names=names)
+
+
+def _statement(reader: Reader, said: Stated, places: Sequence[str]) -> str:
+    assert said.left
+    given = typed_functions(reader)
+    some = [f"({' '.join(reader.sizes.values())} : nat)"] if reader.sizes else []
+    some += [f"({own} : {typed(reader, k)})" for k, own in reader.arrays.items()]
+    where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [circle(reader, c, s) for c, s in said.circles]
+    bounds = [f"({i} < {reader.sizes[s]})%nat /\\ " for i, s in zip(places, said.free, strict=True)]
+    at = f"exists {' '.join(places)} : nat, {''.join(bounds)}" if places else ""
+    every = f"forall {' '.join(given)}, " if given else ""
+    known = " /\\ ".join(where)
+    lines = [
+        f"Theorem {said.name} : {every}exists {' '.join(some)},",
+        f"  {known} /\\ {at}".rstrip(),
+        f"  {reader.text(said.left, tuple(places), 1)}",
+        f"  <> {reader.text(said.right, tuple(places), 1)}.",
+    ]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where both sides differ: the number that all entries of an array are, and the indices."""
+
+    entries: Mapping[int, int]
+    at: tuple[int, ...]
+
+
+def _proof(reader: Reader, found: _Place, sizes: Mapping[int, int]) -> str:
+    chosen = [f"{sizes[n]}%nat" for n in reader.sizes]
+    for n in reader.arrays:
+        seats = "_ " * len(reader.names.arities[n])
+        chosen.append(f"(fun {seats}=> {found.entries[n]})" if seats else str(found.entries[n]))
+    places = "; ".join(f"exists {i}%nat" for i in found.at) or "idtac"
+    return f"Proof. intros. {' '.join(f'exists {x}.' for x in chosen)} differs ltac:({places}). Qed."
+
+
+def _found(said: Stated, sizes: Mapping[int, int]) -> _Place:
+    """The first place that numbers tell to be one. Raises Refused where none does."""
+    arrays = list(said.names.arrays.values())
+    if len(arrays) > _MANY:
+        raise Refused("coq: sides that differ, of many arrays")
+    for tried in product(_TRIED, repeat=len(arrays)):
+        entries = dict(zip(arrays, tried, strict=True))
+        if any(entries[c] ** 2 + entries[s] ** 2 != 1 for c, s in said.circles):
+            continue
+        for at in product(*[range(sizes[s]) for s in said.free]):
+            env = tuple(zip(said.free, at, strict=True))
+            one, other = (_value(x, env, sizes, entries) for x in said.sides)
+            if not math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6):
+                return _Place(entries, at)
+    raise Refused("coq: sides that differ, but not where all entries of an array are 0 or 1")
+
+
+_Env = tuple[tuple[int, int], ...]
+_IS: Mapping[str, Callable[[int, int], bool]] = {
+    "Is Equal": int.__eq__,
+    "Is AtMost": int.__le__,
+    "Is Below": int.__lt__,
+}
+
+
+def _value(x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, int]) -> float:
+    """About what a term is, where a function is any number that depends on its arguments alone."""
+    if x.head == "Num":
+        return x.numbers[0]
+    if x.head == "Size":
+        return sizes[x.numbers[0]]
+    if x.head == "Letter":
+        return entries[x.numbers[0]]
+    if x.head in _IS:
+        (s, i), (t, j) = (env[n] for n in x.numbers)
+        return float(s == t and _IS[x.head](i, j))
+    if x.head == "Fun":
+        told = [round(v, 9) for a in x.below for v in _values(a, env, sizes, entries)]
+        return Random(f"{x.numbers[0]} {told}").uniform(0.5, 2)
+    if x.head == "Sum":
+        return math.fsum(_values(x, env, sizes, entries))
+    a, *others = (_value(y, env, sizes, entries) for y in x.below)
+    if not others:
+        return math.exp(a)
+    (b,) = others
+    return a + b if x.head == "Add" else a * b if x.head == "Mul" else a / b
+
+
+def _values(x: Term, env: _Env, sizes: Mapping[int, int], entries: Mapping[int, int]) -> Iterator[float]:
+    """What a term is, or what stands below one that binds an index, at every index."""
+    if x.binds():
+        for i in range(sizes[x.numbers[0]]):
+            yield _value(x.below[0], ((x.numbers[0], i), *env), sizes, entries)
+    else:
+        yield _value(x.below[0] if x.head == "One" else x, env, sizes, entries)

@@ -1,0 +1,127 @@
+"""Inferences that Coq draws from equations and bounds: each is accepted, and refused with one thing wrong in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from symattn.proof.coq.lemmas import lemmas
+from symattn.proof.coq.running import LIBRARY, judged
+from symattn.proof.coq.writing import Lemma
+from tests.proof.test_coq import letter, records, spoiled, wrong_side
+
+
+def of_kind(theorem: str, kind: str) -> Any:
+    return next(c for c in records(theorem) if c["kind"] == kind)
+
+
+def with_text(asked: list[Lemma], old: str, new: str) -> list[Lemma]:
+    (one,) = asked
+    assert old in one.text
+    return [replace(one, text=one.text.replace(old, new))]
+
+
+@pytest.mark.coq
+def test_what_one_bound_assumes_another_may_show_and_a_wrong_one_may_not() -> None:
+    record = of_kind("qk-norm-scale-free", "discharge")
+    first, second = record["premises"]
+    (said,) = first["conclusions"]
+    turned = {**said, "smaller": said["larger"], "larger": said["smaller"]}
+    weaker = {**second, "conclusions": [wrong_side(c, "larger", "1/7") for c in second["conclusions"]]}
+    free = {**second, "not negative": [x for x in second["not negative"] if x != "of_u = 0"]}
+    wrong = [
+        *lemmas("turned", [{**record, "premises": [{**first, "conclusions": [turned]}, second]}]),
+        *lemmas("spoiled", [{**record, "premises": [spoiled(first), second]}]),
+        *lemmas("weaker", [{**record, "premises": [first, weaker]}]),
+        *lemmas("free", [{**record, "premises": [first, free]}]),
+        *lemmas("alone", [{**record, "premises": [first]}]),
+    ]
+    (so,) = lemmas("so", [record])
+    assert len(wrong) == 5
+    assert judged([so, *wrong]).accepted == {"so"}
+    assert so.readable
+    assert "room" not in so.readable.statement
+
+
+def small_mean(of: Any, mean: Any, result: Any) -> Any:
+    """Of Σ_j s_j b_j / keep, and what is changed in it."""
+    free = {"letter": "", "free": []}
+    s, b, keep = (["letter", "s", [["j"]]], ["letter", "b", [["j"]]], letter("keep"))
+    whole = ["total", "j", "n", ["ratio", ["product", s, b], keep]]
+    return {
+        "kind": "mean",
+        "of": {**free, "expression": of(whole)},
+        "mean": {"letter": "b", "free": [["j", "n"]], "expression": mean(keep)},
+        "result": {**free, "expression": result(["total", "j", "n", s])},
+    }
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+@pytest.mark.coq
+def test_the_mean_of_what_is_linear_follows_and_no_other() -> None:
+    def twice(x: Any) -> Any:
+        return ["product", ["number", "2"], x]
+
+    wrong = [
+        *lemmas("more", [small_mean(lambda x: ["sum", x, ["number", "2"]], same, same)]),
+        *lemmas("square", [small_mean(lambda x: ["product", x, x], same, lambda x: ["product", x, x])]),
+        *lemmas("mean", [small_mean(same, twice, same)]),
+        *lemmas("result", [small_mean(same, same, twice)]),
+        *with_text(lemmas("text", [small_mean(same, same, same)]), "= keep)", "= keep * keep)"),
+    ]
+    assert len(wrong) == 5
+    so = [*lemmas("small", [small_mean(same, same, same)]), *lemmas("so", [of_kind("dropout-unbiased", "mean")])]
+    judgement = judged([*so, *wrong])
+    assert judgement.accepted == {"small", "so"}
+    assert set(judgement.axioms) <= LIBRARY
+    assert so[1].readable
+    assert "sum outcomes (fun l => p l * b l i j) = keep" in so[1].readable.statement
+    assert so[1].readable.words[0].startswith("p are the probabilities")
+
+
+def test_a_mean_over_what_is_not_one_array_is_refused_with_the_reason() -> None:
+    record = of_kind("dropout-unbiased", "mean")
+    (said,) = lemmas("so", [{**record, "mean": {**record["mean"], "letter": "nobody"}}])
+    assert not said.text
+    assert "nobody, which is not one array" in said.why
+
+
+@pytest.mark.coq
+def test_two_sides_that_differ_somewhere_do_and_alike_ones_do_not() -> None:
+    so, wrong = [], []
+    for name in ("rope-key-bias-not-redundant", "nope-causal-counts"):
+        record = of_kind(name, "differing")
+        so += lemmas(f"so {name}", [record])
+        wrong += with_text(lemmas(f"zeros {name}", [record]), "=> 1)", "=> 0)")
+        wrong += with_text(lemmas(f"equal {name}", [record]), "  <> ", "  = ")
+        (alike,) = lemmas(f"alike {name}", [{**record, "right": record["left"]}])
+        assert "are 0 or 1" in alike.why
+    assert judged([*so, *wrong]).accepted == {x.name for x in so}
+    assert all(x.readable and "exists (" in x.readable.statement for x in so)
+
+
+def test_sides_that_differ_by_dividing_by_what_may_be_0_are_refused() -> None:
+    inverse = ["ratio", ["number", "1"], letter("x")]
+    record = {"kind": "differing", "free": [], "left": inverse, "right": letter("x"), "sizes": {}, "rules": []}
+    (said,) = lemmas("so", [record])
+    assert "a divisor that is not positive by its form" in said.why
+
+
+def over_two(function: str, inside: Any) -> list[Lemma]:
+    x: Any = ["function", function, ["bound", "j", "n", ["bound", "k", "m", inside]]]
+    equation = {"free": [], "left": x, "right": x}
+    return lemmas("x", [{"kind": "certificate", "equations": [equation], "rules": [], "positive": []}])
+
+
+def test_a_maximum_over_two_indices_is_one_of_maxima_and_nothing_else_is() -> None:
+    entry: Any = ["letter", "s", [["j"], ["k"]]]
+    (made,) = over_two("max", entry)
+    assert made.readable
+    assert "max (map (fun i => max (map (fun j => s i j) (seq 0 m))) (seq 0 n))" in made.readable.statement
+    for asked in (over_two("norm", entry), over_two("max", ["masked", ["is", "=", ["j"], ["j"]], entry])):
+        assert asked[0].why == "coq: a function over two indices at once"
