@@ -172,11 +172,17 @@ def _sharp(
             f"{accused.count} of {got.size} elements {'is' if accused.count == 1 else 'are'} {_beyond(accused.certain)}"
             f" in {how.format.name}",
             f"The worst is out{[*front, rows[row], column]}: got {y:.10g}, exact {o:.10g}",
-            f"Off by {abs(y - o):.2g}; the sharp tolerance is {accused.tolerance:.2g}"
-            f" (the worst case: {measured.allowed[at]:.2g})",
+            f"Off by {abs(y - o):.2g}; {_legal(accused.tolerance, float(measured.allowed[at]))}",
             _sure(alpha, accused.guard, accused.certain, "tolerance"),
         )
     )
+
+
+def _legal(sharp: float, worst: float) -> str:
+    """The smaller of two tolerances, and why the sharp one is not, where it is not."""
+    if sharp <= worst:
+        return f"the sharp tolerance is {sharp:.2g} (the worst case: {worst:.2g})"
+    return f"at most {worst:.2g} is legal, by the worst case; the sharp tolerance lets exponentials be off by 2⁻¹³"
 
 
 def _within(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:

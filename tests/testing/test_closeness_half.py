@@ -202,11 +202,12 @@ def test_the_worst_row_need_not_be_the_first() -> None:
 
 @pytest.mark.parametrize("f", [BF16, pytest.param(FP16, marks=pytest.mark.deep)], ids=lambda f: f.name)
 def test_the_scale_may_be_a_constant_of_the_format(f: Format) -> None:
-    """Rounded itself, as √d_k, or with log₂ e in it; but it may not be 1 % off."""
+    """Rounded itself, as √d_k and 1 over that again, or with log₂ e in it; but it may not be 1 % off."""
     q, k, v = made(f, normal, (2, 400, 56))
     raw, scale = q @ k.mT, 1 / sqrt(56)
     near, root, with_log = (float(f.rounded(np.array(x))) for x in (scale, sqrt(56), scale / np.log(2)))
-    for stored in (near, 1 / root, with_log * np.log(2)):
+    twice = float(f.rounded(np.array(1 / root)))
+    for stored in (near, 1 / root, twice, with_log * np.log(2)):
         out = online(masked(raw * stored), v, f)
         assert_close_to_exact(out, q, k, v, CAUSAL, precision=f.name, contract="fused")
     out = online(masked(raw * scale * 1.01), v, f)

@@ -34,6 +34,7 @@ def _scale(c: np.float32, constant: str, half: type) -> np.float32:
     stored: dict[str, float] = {
         "": c, "factor": half(c), "divisor": 1 / np.float32(half(1 / c)),
         "base 2": np.float32(half(c * np.float32(np.log2(np.e)))) * np.float32(np.log(2)),
+        "reciprocal": half(1 / np.float32(half(1 / c))),
     }  # fmt: skip
     return np.float32(stored[constant])
 

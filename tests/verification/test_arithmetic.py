@@ -74,7 +74,7 @@ def test_a_mistake_is_named_by_bits(dtype: str, stores: str, wrong: str) -> None
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("stores", ["w", *(pytest.param(s, marks=pytest.mark.deep) for s in ("s", "qw", "p"))])
 @pytest.mark.parametrize(
-    "constant", ["divisor", *(pytest.param(c, marks=pytest.mark.deep) for c in ("factor", "base 2"))]
+    "constant", ["divisor", *(pytest.param(c, marks=pytest.mark.deep) for c in ("factor", "base 2", "reciprocal"))]
 )
 def test_a_scale_that_is_stored_is_no_mistake(constant: str, stores: str, dtype: str) -> None:
     kinds = {"constant": constant, "stores": stores}
@@ -82,6 +82,25 @@ def test_a_scale_that_is_stored_is_no_mistake(constant: str, stores: str, dtype:
     assert found.wrong is None, found.wrong.mistake
     assert found.best.fits, found.words
     assert not confirmed(found, sample(dtype, seed=1, **kinds))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("dtype", HALF)
+def test_queries_times_a_scale_that_is_stored_with_scores_stored_are_an_arithmetic(dtype: str) -> None:
+    """As models have it whose queries are scaled before the product."""
+    given, half = sample(dtype), HALF[dtype]
+    q, k, v = (given.inputs[name].astype(np.float32) for name in "qkv")
+
+    def stored(x: np.ndarray) -> np.ndarray:
+        return np.asarray(x).astype(half).astype(np.float32)
+
+    for right in (True, False):
+        c = stored(80**-0.5) * np.float32(1 if right else 1.01)
+        s = np.where(np.tri(len(q), dtype=bool), stored(stored(q * c) @ k.T), -np.inf).astype(np.float32)
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        found = arithmetic(given._replace(got=stored(stored(e / e.sum(axis=-1, keepdims=True)) @ v).astype(float)))
+        assert found.best.fits == right, found.words
+    assert found.wrong is not None
 
 
 @pytest.mark.deep

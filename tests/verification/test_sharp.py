@@ -14,6 +14,7 @@ from symattn.attention.enclosing.pattern import Head, heads
 from symattn.errors import InputError
 from symattn.render import render
 from symattn.verification.sharp.blocks import Block, block
+from symattn.verification.sharp.elements import tolerances
 from symattn.verification.sharp.limits import Stores, factor, half_ulp
 from symattn.verification.sharp.means import Limits, directions, judged, of_mean
 from symattn.verification.sharp.sample import only
@@ -44,7 +45,7 @@ def test_it_lies_between_errors_and_the_worst_case() -> None:
     exact = np.asarray(Attention()(**inputs), dtype=float)
     errors = np.abs(kernel(**inputs) - exact)
     assert (errors < found.sharp.elements / 2).all()
-    assert (found.sharp.elements < 1.4 * found.allowed).all()  # its exponential is worse, and so are few keys
+    assert (found.sharp.elements <= found.allowed).all()
     assert found.sharp.median < 0.8 * np.median(found.allowed)
     assert abs((kernel(**inputs) - exact).mean()) < found.sharp.mean() / 2
     assert found.sharp.mean() < found.sharp.median / 20
@@ -58,7 +59,9 @@ def test_a_smaller_probability_takes_a_larger_tolerance() -> None:
     usual, rare = (bound(inputs=inputs, dtype="float16", alpha=a) for a in (1e-9, 1e-30))
     assert usual.sharp is not None
     assert rare.sharp is not None
-    assert (rare.sharp.elements > usual.sharp.elements).all()
+    assert (rare.sharp.elements >= usual.sharp.elements).all()
+    often, seldom = (tolerances(Attention(), inputs, Stores(F, 0), a)[1] for a in (1e-9, 1e-30))
+    assert (seldom > often).all()
     assert factor(10, 1e-9) == pytest.approx(sqrt(2 * np.log(20e9)))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError
+from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
 from symattn.evidence import Grade
 from symattn.render import render
@@ -15,7 +16,7 @@ from symattn.verification.bounding.interface import bound
 from symattn.verification.probing.inputs import Sizes
 from symattn.verification.reference import trace
 from symattn.verification.rules import scaling
-from symattn.verification.tolerances import bound_document, given
+from symattn.verification.tolerances import bound_document, given, tolerance
 from symattn.verification.tolerances.asked import beforehand, for_inputs
 from symattn.verification.tolerances.command import Wish, document
 from symattn.verification.tolerances.picked import Tolerance, picked
@@ -166,3 +167,16 @@ def test_the_formula_refuses_what_it_does_not_speak_of() -> None:
         beforehand(Attention(softcap=5), Precision.of("float32"), SIZES, normal(SIZES))
     with pytest.raises(InputError, match="scale that is a number"):
         beforehand(Attention(scale="given"), Precision.of("float32"), SIZES, normal(SIZES))
+
+
+def test_the_sharp_tolerance_is_no_larger_than_the_worst_case() -> None:
+    """A row of few keys: exponentials that may be off by 2⁻¹³ weigh more there than all that the worst case allows."""
+    rng = np.random.default_rng(0)
+    inputs = {name: Format("float16").rounded(rng.standard_normal((40, 64))) for name in "qkv"}
+    found = tolerance.bound(Attention(causal=True), inputs, "float16", contract="fused")
+    assert found.sharp is not None
+    assert found.sharp.worse > 0
+    assert (found.sharp.elements <= found.allowed).all()
+    told = " ".join(found.document().text().split())
+    assert f"Of {found.sharp.worse} of 2560 elements the worst case allows less" in told
+    assert found.sharp.largest == found.value

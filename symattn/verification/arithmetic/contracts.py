@@ -23,7 +23,7 @@ from symattn.verification.rules.storing import rounded
 from symattn.verification.target import Inputs
 
 Powers = Literal["", "normalised", "alone", "summed"]
-Scale = Literal["", "factor", "divisor", "base 2"]
+Scale = Literal["", "factor", "divisor", "base 2", "reciprocal"]
 _POWERS: dict[Powers, str] = {
     "": "",
     "normalised": "weights are stored",
@@ -34,6 +34,7 @@ _SCALE: dict[Scale, str] = {
     "factor": "the scale is a number of the format",
     "divisor": "what scores are divided by is a number of the format",
     "base 2": "the scale times log₂ e is a number of the format",
+    "reciprocal": "the scale is a number of the format, made of a divisor that is one",
 }
 _LOG2E = 1 / log(2)
 _SCORES = {"scores": "scores", "scaled": "scaled scores", "capped": "capped scores", "biased": "biased scores"}
@@ -52,7 +53,7 @@ class Contract:
              (``alone``), or where it is summed, too (``summed``)
     tiles    m is the running maximum over tiles of so many keys (None: the largest score of the row)
     queries  queries are stored after they are multiplied by the scale
-    scale    the scale c is rounded to the format: c itself, 1/c, or c log₂ e
+    scale    the scale c is rounded to the format: c itself, 1/c, c log₂ e, or 1/c and then what 1 over it is
     nearest  outputs are stored to nearest; else they are cut off toward zero
 
     >>> print(Contract(Format("bfloat16"), ("scores",), "normalised", nearest=False).words)
@@ -104,6 +105,8 @@ def family(spec: Attention, names: frozenset[str], f: Format, keys: int) -> Iter
     if spec.score == "dot" and "scaled" in steps:
         for kept, tile in powers:
             yield Contract(f, (), kept, tile, queries=True)
+        for kept, tile in powers[:2]:
+            yield Contract(f, ("scaled",), kept, tile, queries=True)
 
 
 def near(contract: Contract, spec: Attention) -> Iterator[Contract]:
@@ -172,15 +175,17 @@ def stored_scales(f: Format, c: float) -> list[float]:
     """What the scale c is, in parts of itself, in each of the ways to store it.
 
     >>> [round(x, 5) for x in stored_scales(Format("bfloat16"), 80**-0.5)]
-    [1.00076, 1.00071, 0.99896]
+    [1.00012, 1.00076, 0.99897, 1.00012]
     """
     return [_stored_scale(f, way, c) / c for way in _SCALE]
 
 
 def _stored_scale(f: Format, way: Scale, c: float) -> float:
     unit = _LOG2E if way == "base 2" else 1.0
-    x = 1 / c if way == "divisor" else c * unit
+    x = 1 / c if way in ("divisor", "reciprocal") else c * unit
     stored = float(f.rounded(np.asarray(x)))
+    if way == "reciprocal":
+        return float(f.rounded(np.asarray(1 / stored)))
     return 1 / stored if way == "divisor" else stored / unit
 
 

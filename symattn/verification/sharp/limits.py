@@ -7,7 +7,8 @@ implementation returns; D is a direction: numbers for some elements, which do no
   N1  *what is stored.* In the input's format, of unit roundoff u and half least number η: scores at most ``scores``
       times (0: they stay wide; 2: as products and scaled; 3: and capped); weights once, divided by their sum or
       relative to any reference, before the sum is taken of them or after; and the output. The scale is exact, or a
-      number of the format: rounded once, as itself, as what scores are divided by, or with log₂ e in it. All else is
+      number of the format: rounded once, as itself, as what scores are divided by, or with log₂ e in it, or twice, as a
+      divisor and then as 1 over it. All else is
       float32, of roundoff w, with exponentials off by at most ε = 2⁻¹³, rescalings included, up to a factor common to
       the row, and tanh of a cap by 2⁻¹¹ of itself.
   N2  *rounding to nearest.* Roundings are independent random numbers of mean 0, each at most half an ulp of what is

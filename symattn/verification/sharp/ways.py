@@ -46,14 +46,16 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
 
 
 def _constants(s: float, f: Format, unit: float) -> list[float]:
-    """s as a number of the format, as what scores are divided by, and times 1/unit: log₂ e if powers of 2 may follow.
+    """s as a number of the format, as what scores are divided by, as 1 over that, and times 1/unit: log₂ e if powers of
+    2 may follow.
 
     Numbers below the normal ones, which are far from s, are left out.
     """
     with np.errstate(all="ignore"):
         found = f.rounded(np.array([s, s / unit, 1 / s])) * np.array([1, unit, 1])
         found[2] = 1 / found[2]
-    return [c for c in sorted(set(found.tolist())) if c != s and abs(c / s - 1) <= 2 * f.u]
+        found = np.append(found, f.rounded(found[2]))
+    return [c for c in sorted(set(found.tolist())) if c != s and abs(c / s - 1) <= 3 * f.u]
 
 
 def _scale(spec: Attention, width: int) -> float | None:

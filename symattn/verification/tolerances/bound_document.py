@@ -162,6 +162,10 @@ def _sharply(sharp: Sharp | None, evidence: Evidence) -> Iterator[Block]:
     each = f" for each element (median {digits(sharp.median)}){of_mean}"
     yield Result("Rounding to nearest", (), (evidence,), (Code(f"atol={digits(sharp.largest)}, rtol=0"), each))
     yield Note((f"But for a probability of {sharp.alpha:g}, {sharp.words}, if {_HYPOTHESIS}.",))
+    if sharp.worse:
+        several = f"{sharp.worse} of {sharp.elements.size} elements"
+        why = "the sharp tolerance lets exponentials be off by 2⁻¹³, and the worst case by a few ulps of float32"
+        yield Note((f"Of {several} the worst case allows less, and is taken: {why}.",))
 
 
 def _told(sharp: Sharp | None) -> dict[str, Any]:
