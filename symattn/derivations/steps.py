@@ -11,6 +11,8 @@ from symattn.document.notation import Name, Node, Number, Relation, node
 from symattn.document.text import text
 from symattn.errors import InputError, Refused
 from symattn.evidence import Evidence, Grade
+from symattn.proof.certified_moments import chained
+from symattn.proof.certified_moments import vanishing as tends_to_zero
 from symattn.proof.moments import Law
 from symattn.statement.comparing import FalseStep as FalseStep
 from symattn.statement.judging import Asked, record
@@ -38,7 +40,8 @@ def moment(
 ) -> Step:
     """A step whose sides are moments, each evaluated under ``law``. Raises FalseStep where two of them differ.
 
-    It is proved, unless ``evidence`` says otherwise; ``value`` computes a side where the law does not.
+    It is proved where the checker accepts its certificate, unless ``evidence`` says otherwise; ``value`` computes a
+    side where the law does not.
     """
     work = value or law.value
 
@@ -51,10 +54,16 @@ def moment(
             raise FalseStep(f"{text(relation)}: {reason}") from reason
         if any(sign != "=" for sign, _ in relation.rest) or any(value != values[0] for value in values):
             raise FalseStep(f"{text(relation)}: the sides are {', '.join(map(str, values))}")
-        return evidence or proved(where)
+        return evidence or _certified(chained(law, (relation.first, *(side for _, side in relation.rest))), where)
 
     record(Asked(formula, decide, sizes=("d_k", "n"), exact=True))
     return Step(formula, words(reason), decide(formula))
+
+
+def _certified(accepted: bool, where: str) -> Evidence:
+    """What the algebra of moments finds is proved where the checker accepts it, and else argued."""
+    argued = "by the algebra of moments, whose result no certificate shows"
+    return proved(where) if accepted else Evidence(Grade.ARGUED, f"{where}, {argued}" if where else argued)
 
 
 def _whole_indices(x: Any) -> bool:
@@ -75,7 +84,7 @@ def vanishing(law: Law, where: str, formula: Relation, limit: Relation) -> Step:
     def decide(relation: Relation) -> Evidence:
         try:
             if relation.rest == (("→", node(0)),) and grows and law.value(relation.first).degree(text(limit.first)) < 0:
-                return proved(where)
+                return _certified(tends_to_zero(law, relation.first, text(limit.first)), where)
         except (Refused, InputError, ZeroDivisionError) as reason:
             raise FalseStep(f"{text(relation)}: {reason}") from reason
         raise FalseStep(f"{text(relation)} as {text(limit)} is not shown")

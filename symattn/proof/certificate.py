@@ -33,6 +33,7 @@ from symattn.proof.premises import (
     Enclosed,
     Folding,
     Inducted,
+    Instance,
     Limits,
     Part,
     Premise,
@@ -119,7 +120,14 @@ def _inducted(x: Inducted) -> dict[str, Any]:
 
 def _tending(x: Tending) -> dict[str, Any]:
     conclusions = _conclusions(x.conclusions, ("of", "form", "value"))
-    return {"letter": x.letter, "to": x.to, "premises": list(map(_any, x.premises)), "conclusions": conclusions}
+    told = {"letter": x.letter, "to": x.to, "size": x.size}
+    return {**told, "premises": list(map(_any, x.premises)), "conclusions": conclusions}
+
+
+def _instance(x: Instance) -> dict[str, Any]:
+    parts = _conclusions([(x.left, x.form, x.right)], ("left", "form", "right"))
+    told = {"sort": x.sort, "length": str(x.length)}
+    return {**told, "premises": list(map(_any, x.premises)), "conclusions": parts}
 
 
 def _substituted(x: Substituted) -> dict[str, Any]:
@@ -261,5 +269,6 @@ _WRITERS: Mapping[type[Premise], tuple[str, Callable[[Any], dict[str, Any]]]] = 
     Concluded: ("step", _concluded),
     Inducted: ("induction", _inducted),
     Tending: ("tends", _tending),
+    Instance: ("instance", _instance),
     Sign: ("sign", _sign),
 }

@@ -37,7 +37,7 @@ from symattn.proof.checker_rules import apply, average, discharge, repeat, subst
 from symattn.proof.checker_signs import Signs, hypotheses
 from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.checker_steps import induction, step
-from symattn.proof.checker_tending import tends
+from symattn.proof.checker_tending import instance, tends
 from symattn.proof.checker_testing import (
     Rules,
     are_same,
@@ -164,7 +164,7 @@ def _rule(e: Record, dice: Dice) -> None:
 def _steps(e: Record, dice: Dice) -> None:
     """Every premise is accepted, and the last step to what is printed follows from them."""
     _premises(e, dice)
-    {"step": step, "induction": induction, "tends": tends}[e["kind"]](e, dice)
+    {"step": step, "induction": induction, "tends": tends, "instance": instance}[e["kind"]](e, dice)
 
 
 def _premises(e: Record, dice: Dice) -> None:
@@ -237,6 +237,6 @@ _KINDS: Mapping[Any, Callable[[Record, Dice], None]] = {
     **{"differing": lambda e, dice: expect_differing(e, dice, _rules(e))},
     **{"enclosed": lambda e, dice: enclosed(e), "bits": lambda e, dice: bits(e)},
     **dict.fromkeys(("rule", "repeated", "discharge"), _rule),
-    **dict.fromkeys(("step", "induction", "tends"), _steps),
+    **dict.fromkeys(("step", "induction", "tends", "instance"), _steps),
     **dict.fromkeys(("fold", "substitution", "mean"), _rewritten),
 }

@@ -1,8 +1,11 @@
-"""Limits that are printed, for ``checker``: x → c as a number β grows, or as it tends to 0.
+"""Limits and values that are printed, for ``checker``: x → c as a number β grows, or tends to 0, or x at a size.
 
 A premise says that x is a form f, which is made of sums, products, quotients and exponentials. As β grows, e^{−βu} with
 u > 0 tends to 0, and what has no β stays; as β tends to 0, f tends to what it is at 0. Quotients are continuous where
 what they divide by tends to what is positive by its form. Another premise says that this value is c.
+
+Of a size that grows it is known that x/(n y) tends to 0 where neither x nor y > 0 depends on n. What is said of all
+sizes holds at each, where a form with no sum over the size says what it is.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from symattn.proof.checker_clearing import factors
+from symattn.proof.checker_means import read_means
 from symattn.proof.checker_reading import Node, Rejected, expect, form, number, read, scope_of
 from symattn.proof.checker_signs import Signs
-from symattn.proof.checker_steps import given_by
+from symattn.proof.checker_steps import Given, given_by
 from symattn.proof.checker_values import Dice
 
 
@@ -21,6 +26,9 @@ def tends(record: Mapping[str, Any], dice: Dice) -> None:
     """Reject unless every limit follows."""
     letter, given = str(record["letter"]), given_by(record, dice)
     expect(record["to"] in ("0", "∞"), "a limit that is neither 0 nor ∞")
+    if record["size"] is not False:
+        _of_size(record, given)
+        return
     expect(not any(letter in str(key) for key in given.signs.relations), "what is assumed may end on the way")
     expect(letter in given.signs.positive or letter not in given.signs.known, "something else is assumed of it")
     expect(bool(record["conclusions"]), "a rule that concludes nothing")
@@ -33,6 +41,59 @@ def tends(record: Mapping[str, Any], dice: Dice) -> None:
         expect(not _has(value, letter), "a limit that has the letter in it")
         there = given.simplify(_limit(shown, letter, record["to"] == "∞", signs))
         expect(given.shows(scope, there, "=", value), "the premises do not say that this is the limit")
+
+
+def instance(record: Mapping[str, Any], dice: Dice) -> None:
+    """Reject unless x = c at a size, as x is a form in which the size is no more than a number, and that is c."""
+    sort, length, given = str(record["sort"]), read(["number", record["length"]], {}), given_by(record, dice)
+    expect(length.label >= 1 and length.label.denominator == 1, "a size is a whole number from 1 on")
+    expect(not given.signs.relations and bool(record["conclusions"]), "an instance under a condition, or of nothing")
+    for c in record["conclusions"]:
+        expect(scope_of(c) == {}, "an instance at places")
+        left, shown, value = (given.simplify(read_means(c[key], {})) for key in ("left", "form", "right"))
+        expect(given.shows({}, left, "=", shown), "no premise says what it is")
+        expect(not any(sort in y.sorts for y in shown.all(into_functions=True)), "a sum over the size")
+        expect(not _counts(value, sort), "a value that has the size in it")
+        there = given.simplify(read(_with_length(c["form"], sort, record["length"]), {}))
+        expect(given.shows({}, there, "=", value), "the premises do not say that this is the value")
+
+
+def _with_length(x: Any, sort: str, length: Any) -> Any:
+    if x == ["size", sort]:
+        return ["number", length]
+    return [_with_length(y, sort, length) for y in x] if isinstance(x, list) else x
+
+
+def _of_size(record: Mapping[str, Any], given: Given) -> None:
+    """Every limit as a size grows is 0."""
+    sort = str(record["letter"])
+    expect(record["to"] == "∞" and bool(record["conclusions"]), "a size grows, and tends to nothing else")
+    expect(not given.signs.relations, "what is assumed may end on the way")
+    for c in record["conclusions"]:
+        scope = scope_of(c)
+        of = given.simplify(read_means(c["of"], scope))
+        shown, value = (given.simplify(read(c[key], scope)) for key in ("form", "value"))
+        expect(given.shows(scope, of, "=", shown), "no premise says what it is")
+        expect(value.kind == "number" and value.label == 0, "the limit is 0")
+        terms = shown.below if shown.kind == "sum" else (shown,)
+        expect(all(_shrinks(t, sort, given.signs) for t in terms), "a term that is not seen to tend to 0")
+
+
+def _shrinks(x: Node, sort: str, signs: Signs) -> bool:
+    """Whether it is y · (z / (n w)) with w > 0, and n the size, which is nowhere else."""
+    shrinking = [f for f in factors(x) if f.kind == "ratio" and _counts(f, sort)]
+    if len(shrinking) != 1 or any(_counts(f, sort) for f in factors(x) if f is not shrinking[0]):
+        return False
+    above, below = shrinking[0].below
+    sizes = [f for f in factors(below) if f.kind == "size" and f.label == sort]
+    others = [f for f in factors(below) if f not in sizes]
+    apart = not any(_counts(f, sort) for f in (above, *others))
+    return bool(sizes) and apart and all(map(signs.shows_positive, others))
+
+
+def _counts(x: Node, sort: str) -> bool:
+    """Whether it depends on a size."""
+    return any((y.kind == "size" and y.label == sort) or sort in y.sorts for y in x.all(into_functions=True))
 
 
 def _has(x: Node, letter: str) -> bool:

@@ -185,15 +185,28 @@ class Inducted:
 @dataclass(frozen=True)
 class Tending:
     """As the number ``letter`` tends ``to`` 0 or ∞, for each of ``conclusions``, (of, form, value): ``of``, which is
-    ``form``, tends to ``value``."""
+    ``form``, tends to ``value``. With ``size`` the letter is that of a size, which grows."""
 
     premises: tuple[Proof | Premise, ...]
     letter: str
     to: str
     conclusions: tuple[tuple[Expression, ...], ...]
+    size: bool = False
+
+
+@dataclass(frozen=True)
+class Instance:
+    """``left`` is ``right`` where the size ``sort`` is ``length``: it is ``form``, in which no sum runs over it."""
+
+    premises: tuple[Proof | Premise, ...]
+    sort: str
+    length: int
+    left: Expression
+    form: Expression
+    right: Expression
 
 
 Premise = (
     Sign | Differing | Applied | Folding | Substituted | Repeated | Averaged | Limits | Discharged | Enclosed | Alike
-    | Concluded | Inducted | Tending
+    | Concluded | Inducted | Tending | Instance
 )  # fmt: skip

@@ -173,6 +173,13 @@ def _steps_not_shown(record: Record) -> Iterator[tuple[str, Record]]:
         yield "rule", {**record, "rule": "logarithm" if record["rule"] != "logarithm" else "largest"}
     if record["kind"] in ("induction", "tends"):
         yield "letter", {**record, "letter": record["letter"] + "'"}
+    if record["kind"] == "instance":
+        yield "length", {**record, "length": str(int(record["length"]) + 1)}
+        yield "half a length", {**record, "length": "1/2"}
+        yield "size", {**record, "sort": record["sort"] + "'"}
+        yield "form", put(record, ("conclusions", 0, "form"), ["sum", record["conclusions"][0]["form"], ONE])
+    if record["kind"] == "tends":
+        yield "of a size", {**record, "size": not record["size"]}
     if record["kind"] == "induction":
         yield "sort", {**record, "sort": record["sort"] + "'"}
         for key in ("term", "closed"):
@@ -180,7 +187,8 @@ def _steps_not_shown(record: Record) -> Iterator[tuple[str, Record]]:
     if record["kind"] == "tends":
         yield "to", {**record, "to": "0" if record["to"] == "∞" else "∞"}
         for n, c in enumerate(record["conclusions"]):
-            yield "form", put(record, ("conclusions", n, "form"), ["sum", c["form"], ONE])
+            for key in ("form", "value"):
+                yield key, put(record, ("conclusions", n, key), ["sum", c[key], ONE])
     for n, p in enumerate(record.get("premises", ()) if record["kind"] == "step" else ()):
         for kind, key, both in (
             ("certificate", "equations", ("left", "right")),

@@ -13,6 +13,8 @@ from itertools import product
 from random import Random
 from typing import Any
 
+from tests.proof.certificate_means import mean
+
 Data = list[Any]
 Places = Mapping[str, tuple[str, int]]  # index name → its sort and value
 FUNCTIONS = {"tanh": math.tanh, "erf": math.erf, "cos": math.cos, "sin": math.sin, "log": math.log, "sqrt": math.sqrt}
@@ -104,6 +106,8 @@ class World:
         return math.fsum(below) if kind == "sum" else math.prod(below)
 
     def _function(self, name: str, arguments: list[Data], at: Places) -> float:
+        if name == "mean":
+            return mean(arguments[0], arguments[1:], at, self)
         if name == "argmax":
             return float(self.value(arguments[0], at) == self.value(arguments[1], at))
         every = [v for y in arguments for v in self._all(y, at)]
@@ -190,10 +194,13 @@ def _failing(record: Mapping[str, Any], world: World) -> bool:
             if abs(a - b) > 1e-6 * max(1.0, abs(a), abs(b)):
                 return True
     for c in record.get("conclusions", ()):
+        if record["kind"] == "instance":
+            world.sizes[record["sort"]] = int(record["length"])
         if record["kind"] == "tends":
             world.known[record["letter"], ()] = 1e6 if record["to"] == "∞" else 1e-6
         equal, near = "larger" not in c, 1e-3 if record["kind"] == "tends" else 1e-6
-        sides = ("smaller", "larger") if not equal else ("of", "value") if "of" in c else ("left", "right")
+        limit = ("of", "form" if record.get("size") else "value")  # sizes of numbers are small
+        sides = ("smaller", "larger") if not equal else limit if "of" in c else ("left", "right")
         for a, b in _pairs(world, c["free"], *(c[side] for side in sides)):
             if (abs(a - b) if equal else a - b) > near * max(1.0, abs(a), abs(b)):
                 return True

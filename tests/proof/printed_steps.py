@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from symattn.attention.notation import D_K
+from symattn.derivations.letters import MU, SIGMA, s, var
+from symattn.derivations.scaling_laws import Setting
 from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
-from symattn.proof import certified
+from symattn.proof import certified, certified_moments
 from symattn.proof.certificate import premise
-from symattn.proof.premises import Applied, Concluded, Inducted, Tending
+from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Tending
 from symattn.statement import concluding, limits
 from symattn.statement.glossary import Glossary
 from symattn.statement.judging import Question, decided
 
 Record = dict[str, Any]
-_STEPS = (Applied, Concluded, Inducted, Tending)
+_STEPS = (Applied, Concluded, Inducted, Instance, Tending)
 
 
 @contextmanager
@@ -33,7 +36,7 @@ def listening() -> Iterator[list[Record]]:
             found.extend(json.loads(json.dumps(premise(p))) for p in steps)
         return answer
 
-    rooms: tuple[Any, ...] = (concluding, limits)
+    rooms: tuple[Any, ...] = (concluding, limits, certified_moments)
     for room in rooms:
         room.accepted = accepted
     try:
@@ -57,6 +60,21 @@ def limit(relation: Relation, condition: Relation, form: Node, glossary: Glossar
     return found
 
 
+def of_moments(*sides: Node) -> list[Record]:
+    """The same of equations between moments of a score."""
+    with listening() as found:
+        certified_moments.chained(_SETTING.score(), sides)
+    return found
+
+
+def vanishing(formula: Node) -> list[Record]:
+    """The same of a moment that tends to 0 with the size."""
+    with listening() as found:
+        certified_moments.vanishing(_SETTING.score(), formula, "d_k")
+    return found
+
+
+_SETTING = Setting(4, "μ")
 X, Y, T, N_, P = (nt.name(x) for x in "xytnp")
 XI, PI, UI, SI = (nt.name(x, "i") for x in ("x", "p", "u", "s"))
 BETA, E = nt.name("β"), nt.Name("e")
@@ -104,5 +122,10 @@ RULES: dict[str, Callable[[], list[Record]]] = {
         _SUM,
         Glossary({"u": "r", "β": ""}, {"r": "r"}, {"i": "r"}, positive=("u", "β")),
     ),
+    "a size that grows": lambda: vanishing(var(s() / D_K)),
+    "a value at a size": lambda: of_moments(
+        nt.At(var(s()), nt.equals(D_K, 9)), 9 * (SIGMA**2 * (SIGMA**2 + 2 * MU**2))
+    ),
+    "roots of sizes": lambda: of_moments(D_K * MU**2 / nt.Root(D_K), nt.Root(D_K) * MU**2),
 }
 """For each rule, relations that are shown by it."""

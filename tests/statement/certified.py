@@ -16,8 +16,8 @@ from typing import Any
 
 from symattn.document.text import text
 from symattn.evidence import Grade
-from symattn.proof import certified, inequality, theorem
-from symattn.proof.premises import Applied, Concluded, Inducted, Sign, Tending
+from symattn.proof import certified, certified_moments, inequality, theorem
+from symattn.proof.premises import Applied, Concluded, Inducted, Instance, Sign, Tending
 from symattn.statement import concluding, limits
 from symattn.statement.comparing import FalseStep
 from symattn.statement.judging import Asked
@@ -25,7 +25,7 @@ from symattn.theorems import TOPICS, of_topic
 from tests.statement.falsify import DOCUMENTS, printed, questions
 
 NONE = "no certificate"
-_ROOMS: tuple[Any, ...] = (concluding, limits, theorem, inequality)
+_ROOMS: tuple[Any, ...] = (concluding, limits, theorem, inequality, certified_moments)
 
 
 @contextmanager
@@ -54,6 +54,8 @@ def _kind(x: Any) -> str:
         return "the form of a gap"
     if isinstance(x, Inducted):
         return "induction"
+    if isinstance(x, Instance):
+        return "what holds of all sizes, at one"
     if isinstance(x, Tending):
         return "a limit"
     return f"the rule {x.rule!r}" if isinstance(x, Applied | Concluded) else type(x).__name__
@@ -63,7 +65,8 @@ def _has_mean(proof: Any) -> bool:
     return any("'mean'" in repr(side) for case in proof.cases for side in case.written)
 
 
-_ORDER = ("a limit", "induction", "the rule 'chain'", "the rule 'equals'", "the rule 'squares'", "the rule 'logarithm'",
+_ORDER = ("a limit", "what holds of all sizes, at one",
+          "induction", "the rule 'chain'", "the rule 'equals'", "the rule 'squares'", "the rule 'logarithm'",
           "the rule 'largest'", "a mean", "the form of a gap", "an equation")  # fmt: skip
 
 
