@@ -272,7 +272,7 @@ SURE = (
     *("two-block-merge", "online-softmax", "linear-recurrence", "residual-unrolls"),
     *("gibbs-variational", "lse-bounds", "lse-hessian", "additive-score-floor", "nonexpansive-in-values"),
     *("lse-merge", "duplicate-all-keys", "dropout-unbiased", "qk-norm-scale-free"),
-    *("rope-key-bias-not-redundant", "nope-causal-counts"),
+    *("rope-key-bias-not-redundant", "nope-causal-counts", "output-in-hull"),
 )
 
 

@@ -125,3 +125,18 @@ def test_a_maximum_over_two_indices_is_one_of_maxima_and_nothing_else_is() -> No
     assert "max (map (fun i => max (map (fun j => s i j) (seq 0 m))) (seq 0 n))" in made.readable.statement
     for asked in (over_two("norm", entry), over_two("max", ["masked", ["is", "=", ["j"], ["j"]], entry])):
         assert asked[0].why == "coq: a function over two indices at once"
+
+
+@pytest.mark.coq
+def test_any_norm_of_a_mean_is_at_most_the_mean_of_norms_and_no_less_is_supposed() -> None:
+    record = next(c for c in records("output-in-hull") if ["rest", "triangle"] in map(list, c.get("laws", ())))
+    (said,) = record["conclusions"]
+    turned = {**said, "smaller": said["larger"], "larger": said["smaller"]}
+    wrong = [
+        *lemmas("turned", [{**record, "conclusions": [turned]}]),
+        *lemmas("more", [{**record, "conclusions": [wrong_side(said, "larger", "-1/7")]}]),
+        *with_text(lemmas("subadditive", [record]), " + norm (map (fun i => g i) (seq 0 d))", " + 0"),
+        *with_text(lemmas("scaled", [record]), "Rabs t * norm", "t * t * norm"),
+    ]
+    (so,) = lemmas("so", [record])
+    assert judged([so, *wrong]).accepted == {"so"}

@@ -46,7 +46,30 @@ Ltac learn_laws := repeat match goal with
   | M : (forall x, ?sign x * x = Rabs x), _ : context [?sign ?z] |- _ => learn (magnitude sign M z)
   | B : (forall x, -1 <= ?f x <= 1) |- context [?f ?z] => learn (B z)
   end.
-Ltac by_law := learn_laws; lra.
+(* For any norm, ‖Σ_j p_j v_j‖ ≤ Σ_j p_j ‖v_j‖ where no p_j is negative. *)
+Lemma norm_of_sum (norm : list R -> R) :
+  (forall d f g, norm (map (fun i => f i + g i) (seq 0 d)) <=
+    norm (map (fun i => f i) (seq 0 d)) + norm (map (fun i => g i) (seq 0 d))) ->
+  (forall d t f, norm (map (fun i => t * f i) (seq 0 d)) = Rabs t * norm (map (fun i => f i) (seq 0 d))) ->
+  forall d n (p : nat -> R) (v : nat -> nat -> R), (forall j, 0 <= p j) ->
+  norm (map (fun i => sum n (fun j => p j * v j i)) (seq 0 d)) <= sum n (fun j => p j * norm (map (fun i => v j i) (seq 0 d))).
+Proof.
+  intros T S d n p v P. induction n; cbn [sum].
+  - right. transitivity (norm (map (fun _ => 0 * 0) (seq 0 d))); [f_equal; apply map_ext; intro; ring|].
+    rewrite (S d 0 (fun _ => 0)), Rabs_R0. ring.
+  - eapply Rle_trans; [apply (T d (fun i => p n * v n i) (fun i => sum n (fun j => p j * v j i)))|].
+    rewrite (S d (p n) (fun i => v n i)), Rabs_pos_eq by apply P. lra.
+Qed.
+Lemma sum_positive n f : (0 < n)%nat -> (forall i, 0 < f i) -> 0 < sum n f.
+Proof.
+  intros N P. destruct n as [|n]; [lia|]. clear N. induction n as [|n IH]; cbn [sum] in *; [specialize (P O); lra|].
+  specialize (P (S n)). lra.
+Qed.
+Ltac not_negative := repeat first [ assumption | apply Rmult_le_pos | apply Rlt_le, exp_pos
+  | apply Rlt_le, Rinv_0_lt_compat, sum_positive; [assumption|intro; apply exp_pos] ].
+Ltac by_norm := match goal with T : (forall d f g, ?norm _ <= _), S : (forall d t f, ?norm _ = _) |- 0 <= ?a + -1 * ?b =>
+  enough (b <= a) by lra; apply (norm_of_sum norm T S); intro; not_negative end.
+Ltac by_law := first [by_norm | learn_laws; lra].
 Ltac on_list tactic :=
   intros ? I ? P; repeat (destruct I as [<-|I]; [cbn in P;
     repeat match goal with H : Forall2 _ _ _ |- _ => inversion H; clear H; subst end;
