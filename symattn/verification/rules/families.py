@@ -87,6 +87,8 @@ def families(spec: Attention) -> Iterator[Family]:
         yield Family(
             "position", "the base of the frequencies is {}", rotated, rotating.by_base, _logarithmic(1.5, 1e8, 40)
         )
+        words = "the angles of the rotation are {} times what they should be"
+        yield Family("position", words, rotated, rotating.by_factor, _logarithmic(1e-3, 1e3, 40))
     if spec.qk_norm in ("rms", "layer"):
         normed = ("q_normed", "k_normed")
         yield Family("norm", "ε is {}", normed, norms.by_eps, _logarithmic(1e-13, 10, 30))

@@ -209,6 +209,17 @@ def by_base(base: float, at: At) -> Any:
     return _rotated(rotate, lambda a, p, x, right: right(replace(a, base=base), p, x), False, at)
 
 
+def by_factor(factor: float, at: At) -> Any:
+    """Queries or keys rotated by angles that are so many times what they should be."""
+
+    def changed(asked: Rotary, p: Any, x: Any, right: Right) -> Tables:
+        frequencies, size = _frequencies(asked, p, x)
+        cos, sin = tables_of(p, frequencies * factor)
+        return cos * size, sin * size
+
+    return _rotated(rotate, changed, False, at)
+
+
 def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> Any:
     """Queries or keys; ``first``: counted with the first key."""
     spec, values, role = at.spec, at.values, at.name[0]
@@ -239,12 +250,18 @@ def _positions(role: str, first: bool, spec: Attention, values: Values, n: int) 
 
 def _right(asked: Rotary, p: Any, x: Any) -> Tables:
     """Cosines and sines by the frequencies as they are defined."""
-    frequencies, size = inverse_frequencies(asked.width or int(x.shape[-1]), asked.base, x), 1
-    if asked.scaling is not None:
-        frequencies = asked.scaling.frequencies(frequencies, asked.base, int(np.max(np.asarray(p))) + 1)
-        size = asked.scaling.magnitude(x)
+    frequencies, size = _frequencies(asked, p, x)
     cos, sin = tables_of(p, frequencies)
     return cos * size, sin * size
+
+
+def _frequencies(asked: Rotary, p: Any, x: Any) -> tuple[Any, Any]:
+    """The frequencies, and by what cosines and sines are multiplied."""
+    frequencies = inverse_frequencies(asked.width or int(x.shape[-1]), asked.base, x)
+    if asked.scaling is None:
+        return frequencies, 1
+    scaled = asked.scaling.frequencies(frequencies, asked.base, int(np.max(np.asarray(p))) + 1)
+    return scaled, asked.scaling.magnitude(x)
 
 
 def _cosines_and_sines(spec: Attention, inputs: Inputs) -> Inputs:

@@ -256,3 +256,11 @@ def rope_table_by_length(q: Array, k: Array, v: Array) -> Array:
     at_q, at_k = both(q, k)
     table = _angles.setdefault(q.shape, angles(at_q, q.shape[1]))
     return causal_attention(rotate_half(q, table), rotate_half(k, angles(at_k, k.shape[1])), v)
+
+
+@wrong("position", "the frequencies are halved", "1/2 times|half|0.5", "angles|frequenc", spec=_HALF, near="rope_half")
+def rope_at_half_speed(q: Array, k: Array, v: Array) -> Array:
+    at_q, at_k = both(q, k)
+    return causal_attention(
+        rotate_half(q, angles(at_q / 2, q.shape[1])), rotate_half(k, angles(at_k / 2, k.shape[1])), v
+    )

@@ -212,3 +212,17 @@ def sum_over_queries(q: Array, k: Array, v: Array) -> Array:
     e = np.exp(s - s.max(axis=-1, keepdims=True))
     with np.errstate(all="ignore"):
         return e / e.sum(axis=-2, keepdims=True) @ v
+
+
+@wrong(
+    "sink",
+    "the sink stands behind the keys, and the first column is dropped",
+    "sink",
+    "key before|next key",
+    spec=_SINK,
+    near="sink_as_column",
+)
+def first_column_dropped(q: Array, k: Array, v: Array, sink: Array) -> Array:
+    s = scores(q, k)
+    column = np.broadcast_to(sink[:, None, None], (*s.shape[:-1], 1)).astype(s.dtype)
+    return softmax(np.concatenate([s, column], axis=-1))[..., 1:] @ v
