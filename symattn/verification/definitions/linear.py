@@ -219,6 +219,8 @@ def _mistakes(spec: LinearAttention) -> Iterator[Mistake]:
         yield from _of_gates(spec)
     if spec.delta:
         yield Mistake("values", "the delta rule is left out: values are added, times β", partial(_added, spec))
+        words = "the delta rule's correction has the other sign: β (v + k S) is added to the state"
+        yield Mistake("values", words, lambda q, k, v, g=None, beta=None: spec(q, k, -v, g, -beta))
         yield Mistake("values", "β is left out", lambda q, k, v, g=None, beta=None: spec(q, k, v, g, 0 * beta + 1))
     if spec.causal and not spec.delta:
         for size in (2, 4, 8, 16, 32, 64):

@@ -121,6 +121,8 @@ def _mistakes(spec: Attention) -> Iterator[Mistake]:
 
     yield told("the logarithm has the base 2", lambda values, s: values["lse"] / _two(s))
     yield told("the maximum is not added to the logarithm of the sum", lambda values, s: values["lse"] - _top(s))
+    words = "the maximum is subtracted from the logarithm of the sum, not added"
+    yield told(words, lambda values, s: values["lse"] - 2 * _top(s))
     yield told("it is the maximum alone, without the logarithm of the sum", lambda values, s: _top(s))
     yield told("it is the sum, without its logarithm", lambda values, s: _sum(s))
     yield told("the maximum is added to the sum, without its logarithm", lambda values, s: _top(s) + _sum(s))

@@ -26,6 +26,10 @@ _LEFT: dict[tuple[str, str], tuple[str, str]] = {
     ("all", "so far"): ("normalize", "the sum so far is not rescaled when the maximum grows"),
     ("so far", "so far"): ("normalize", "neither output nor sum so far is rescaled when the maximum grows"),
     ("own", "own"): ("normalize", "each tile subtracts its own maximum, and nothing is rescaled"),
+    ("before", "before"): (
+        "max",
+        "the largest score so far is forgotten: each tile knows that of the tile before alone",
+    ),
 }
 
 
@@ -74,14 +78,23 @@ def _not_rescaled(edges: Edges, above: str, below: str, spec: Attention, values:
 
 
 def _from(at: At, tiles: list[Any], maximum: str) -> Any:
-    """e^{s − m} with m of all keys, of those so far, or of the tile."""
+    """e^{s − m} with m of all keys, of those so far, of the tile, or of it and the tile before."""
     own = [softmax.row_max(t) for t in tiles]
     tops: dict[str, Callable[[], list[Any]]] = {
         "all": lambda: [at.top for _ in tiles],
         "own": lambda: own,
         "so far": lambda: _so_far(at, tiles),
+        "before": lambda: _of_the_tile_before(at, own),
     }
     return at.xp.concat([at.power(t - m) for t, m in zip(tiles, tops[maximum](), strict=True)], axis=-1)
+
+
+def _of_the_tile_before(at: At, own: list[Any]) -> list[Any]:
+    """What is taken from scores in all, if a tile subtracts r, the larger one of its maximum and that of the tile
+    before, and rescales what came before by e^{m − r} with m the maximum of the tile before."""
+    r = [own[0], *(at.xp.maximum(a, b) for a, b in pairwise(own))]
+    later = [b - a for a, b in zip(own, r[1:], strict=False)]
+    return [sum(later[t:], x) for t, x in enumerate(r)]
 
 
 def _so_far(at: At, tiles: list[Any]) -> list[Any]:

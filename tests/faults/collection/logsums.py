@@ -102,6 +102,15 @@ def maximum_not_added(q: Array, k: Array, v: Array) -> Both:
     return e / z @ v, np.log(z)[..., 0]
 
 
+@wrong("lse", "the maximum is subtracted", "maximum|max", "subtracted", near="both")
+def maximum_subtracted(q: Array, k: Array, v: Array) -> Both:
+    s = scores(q, k)
+    m = s.max(axis=-1, keepdims=True)
+    e = np.exp(s - m)
+    z = e.sum(axis=-1, keepdims=True)
+    return e / z @ v, (np.log(z) - m)[..., 0]
+
+
 @wrong("lse", "the maximum alone", "maximum|max", near="both")
 def maximum_alone(q: Array, k: Array, v: Array) -> Both:
     s = scores(q, k)

@@ -218,3 +218,23 @@ def mask_of_first_part(q: Array, k: Array, v: Array) -> Array:
     tiles = pieces(len(k), -(-len(k) // 2))
     parts = [_masked_part(q, k[t], v[t], _later(q, k)[:, : t.stop - t.start]) for t in tiles]
     return _merged(*([*x] for x in zip(*parts, strict=True)))
+
+
+@wrong(
+    "max",
+    "after each tile its own maximum is kept for the largest so far",
+    "tile",
+    "maximum|largest",
+    near="streaming.online",
+    shows="a tile below the one before, and another one after it",
+    at=At(n_q=6, n_k=43, spread=3.0),
+)
+def largest_so_far_forgotten(q: Array, k: Array, v: Array) -> Array:
+    m = np.full((len(q), 1), -np.inf, q.dtype)
+    z, acc = np.zeros_like(m), np.zeros((len(q), v.shape[1]), q.dtype)
+    for tile in pieces(len(k), 8):
+        s = q @ k[tile].T * root(q)
+        new = np.maximum(m, s.max(axis=1, keepdims=True))
+        a, p = np.exp(m - new), np.exp(s - new)
+        z, acc, m = z * a + p.sum(axis=1, keepdims=True), acc * a + p @ v[tile], s.max(axis=1, keepdims=True)
+    return acc / z
