@@ -370,7 +370,7 @@ causal_collapse = Theorem(
         relation(_farthest(L_), "≤", Fence("round", 1 - EPS) ** L_ * _farthest(0)),
         " for ",
         equals(name("X", name("l") + 1, role="input"), name("P", "l", role="weight") * name("X", "l", role="input")),
-        ", so all tokens tend to the first",
+        ", so all tokens tend to the first if ε is positive",
     ),
     Together(
         (_CAUSAL_LAYERS, identity(CAUSAL_LAYER, lambda s, x0, x: ((_causal_weights(s) @ _tokens(x0, x))[:1], x0)))

@@ -288,6 +288,7 @@ finite_mask_leaks = Theorem(
         lambda k, k1: (_prefix(_one_too_far(rows(k, k1)), k), _prefix(_one_too_far(rows(k, 2 * k1)), k)),
     ),
     false_says=("after a LayerNorm over the tokens; or with the mask ", relation("j", "≤", name("i") + 1)),
+    hypotheses=("attention is causal, and there are as many queries as keys",),
     top=2,
 )
 def causal_no_leak(

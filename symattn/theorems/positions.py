@@ -177,7 +177,7 @@ sinusoidal_dot = Theorem(
     "folklore",
     (bracket(pe(P_), pe(Q_)), " decreases monotonically with the distance ", magnitude(DISTANCE)),
     ("The cosine of a difference is cos a cos b + sin a sin b, in each plane.",),
-    ((ADDITION,),),
+    ((ADDITION,), ("the width d_model is even",)),
     LETTERS,
 )
 

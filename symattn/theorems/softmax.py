@@ -242,7 +242,7 @@ gibbs_variational = Theorem(
         equals(lse(S_) - inner(P_ROW, S_) - said("H", P_ROW), kl(P_ROW, softmax(S_))),
         ", and ",
         relation(kl(P_ROW, softmax(S_)), "≥", 0),
-        ", so lse(s) is the maximum over all weights p, attained at softmax(s) alone: ",
+        ", so lse(s) is the maximum over all positive weights p, attained at softmax(s) alone: ",
         equals(lse(S_), inner(softmax(S_), S_) + said("H", softmax(S_))),
     ),
     Together(
