@@ -157,6 +157,8 @@ def assert_close_to_exact(
     cu_seqlens: Any = None,
     block_table: Any = None,
     lengths: Any = None,
+    do: Any = None,
+    gradients: Sequence[Any] | None = None,
     **inputs: Any,
 ) -> None:
     """Fail unless every element of ``out`` is as near to the exact output as every legal implementation is.
@@ -178,6 +180,10 @@ def assert_close_to_exact(
     a pair, for queries and for keys: q (h, tokens, d_k) and so on; a sequence sees no other. Of keys and values in
     pages, k (blocks, g, page, d_k), v (blocks, g, page, d_v), ``block_table`` (batch, blocks) says which blocks a
     sequence of q (batch, h, n_q, d_k) has, and ``lengths`` (batch,) how many keys. ``rows`` is then how many of each.
+
+    ``gradients`` are (dq, dk, dv) of ⟨do, out⟩, each of the shape of its array or None, as a backward pass in bfloat16
+    or float16 returned them: they have to be as near to the exact ones as all roundings together allow, whichever way
+    they fall (``verification.sharp.backward`` has the bound and its proof). ``rows`` are then queries and keys.
 
     The exact output is that for the numbers in q, k and v as they are. Raises ``AttentionFault`` with the number of
     elements beyond the bound and the worst one, or a wrong shape or dtype; ``InputError`` where the inputs do not fit
@@ -204,5 +210,18 @@ def assert_close_to_exact(
         words = close_to_exact(out, arrays, spec, precision, lse, contract=contract, alpha=alpha, rows=rows)
     else:
         words = close_by_pieces(out, arrays, layout, spec, precision, lse, contract=contract, alpha=alpha, rows=rows)
+    if not words and gradients is not None:
+        words = _of_gradients(arrays, do, gradients, layout.plain, spec, precision, contract=contract, rows=rows)
     if words:
         raise AttentionFault(words)
+
+
+def _of_gradients(
+    arrays: dict[str, Any], do: Any, gradients: Sequence[Any], plain: bool, *how: Any, **told: Any
+) -> str:
+    from symattn.errors import InputError
+    from symattn.sources.gradients import gradients_close_to_exact
+
+    if do is None or not plain:
+        raise InputError("gradients are those of ⟨do, out⟩ for one array of each; mend: give do, and no packed layout")
+    return gradients_close_to_exact(arrays, do, gradients, *how, **told)

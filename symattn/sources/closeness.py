@@ -65,7 +65,7 @@ def close_to_exact(
     Raises ``InputError`` where the inputs do not fit the specification or the precision.
     """
     spec = spec or Attention()
-    read_as = {name: _read(name, array) for name, array in given.items()}
+    read_as = {name: read_array(name, array) for name, array in given.items()}
     inputs = {name: values for name, (values, _) in read_as.items()}
     arithmetic = Precision.of(precision if precision is not None else _precision(read_as["q"][1]), contract)
     if alpha is not None and not 0 < alpha < 1:
@@ -88,9 +88,9 @@ def worst_share(
 ) -> float:
     """The largest error in ``rows`` of ``out``, or of ``lse`` where it is given, as a part of what the worst case
     allows; ∞ for a wrong shape."""
-    read_as = {name: _read(name, array)[0] for name, array in given.items()}
+    read_as = {name: read_array(name, array)[0] for name, array in given.items()}
     inputs = _without_strangers(spec, read_as)
-    wanted, (got, _) = _shape(spec, inputs), _read("out", out if lse is None else lse)
+    wanted, (got, _) = _shape(spec, inputs), read_array("out", out if lse is None else lse)
     if got.shape != (wanted if lse is None else wanted[:-1]):
         return float("inf")
     (less, mine), at = only(spec, inputs, rows), list(rows)
@@ -101,7 +101,7 @@ def worst_share(
 
 def logarithms(lse: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]) -> str:
     """What is wrong with ``lse`` (…, n_q) in ``rows``, in words; empty where nothing is."""
-    inputs = _without_strangers(spec, {name: _read(name, array)[0] for name, array in given.items()})
+    inputs = _without_strangers(spec, {name: read_array(name, array)[0] for name, array in given.items()})
     return _logarithms(spec, inputs, precision, lse, _shape(spec, inputs)[:-1], rows)
 
 
@@ -116,8 +116,8 @@ class _Asked(NamedTuple):
 def _output(
     spec: Attention, inputs: Arrays, precision: Precision, out: Any, wanted: tuple[int, ...], asked: _Asked
 ) -> str:
-    got, dtype = _read("out", out)
-    words = _form_words("out", got.shape, wanted, dtype, precision)
+    got, dtype = read_array("out", out)
+    words = form_words("out", got.shape, wanted, dtype, precision)
     if words:
         return words
     rows = list(range(wanted[-2])) if asked.rows is None else asked.rows
@@ -237,8 +237,8 @@ def _logarithms(
     wanted: tuple[int, ...],
     seen: Sequence[int] | None,
 ) -> str:
-    got, dtype = _read("lse", lse)
-    words = _form_words("lse", got.shape, wanted, dtype, precision)
+    got, dtype = read_array("lse", lse)
+    words = form_words("lse", got.shape, wanted, dtype, precision)
     if words:
         return words
     rows = range(wanted[-1]) if seen is None else list(seen)
@@ -259,7 +259,8 @@ def _of_logarithms(spec: Attention, inputs: Arrays, precision: Precision, got: n
     return measured
 
 
-def _form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:
+def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype: str, precision: Precision) -> str:
+    """What is wrong with the shape or type of what came back; empty where nothing is."""
     if shape != wanted:
         return f"{name} has the shape {shape} in place of {wanted}"
     if dtype not in FORMATS or Format(dtype).u > precision.returned.u:
@@ -267,7 +268,8 @@ def _form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtyp
     return ""
 
 
-def _read(name: str, array: Any) -> tuple[np.ndarray, str]:
+def read_array(name: str, array: Any) -> tuple[np.ndarray, str]:
+    """The numbers of an array of NumPy or torch, and their type. Raises ``InputError`` for what is none."""
     try:
         values, dtype, _ = read(array)
     except TypeError as error:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import log, sqrt
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
     times its root. With wide scores only the first of these: nothing but weights is stored then.
     """
     yield spec, head
-    s = _scale(spec, head.q.shape[-1])
+    s = scale_of(spec, head.q.shape[-1])
     if not s:
         return
     constants = _constants(s, how.format, 1.0 if spec.base == 2 or spec.softcap is not None else log(2))
@@ -58,7 +59,16 @@ def _constants(s: float, f: Format, unit: float) -> list[float]:
     return [c for c in sorted(set(found.tolist())) if c != s and abs(c / s - 1) <= 3 * f.u]
 
 
-def _scale(spec: Attention, width: int) -> float | None:
+def scales(spec: Attention, width: int, how: Stores) -> Iterator[Any]:
+    """The scale as the specification has it, then the constants of the format that it may be."""
+    yield spec.scale
+    s = scale_of(spec, width)
+    if s:
+        yield from _constants(s, how.format, log(2))
+
+
+def scale_of(spec: Attention, width: int) -> float | None:
+    """The factor of scores as a number; None where it is given as an array."""
     if spec.scale is None:
         return 1 / sqrt(width)
     if spec.scale == "1/d_k":

@@ -1,0 +1,111 @@
+"""Gradients against the exact ones: what is beyond all roundings together, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from symattn.arrays.precision import Contract, Precision
+from symattn.attention.inputs import check_inputs
+from symattn.attention.spec import Attention
+from symattn.errors import InputError
+from symattn.sources.closeness import form_words, read_array
+from symattn.verification.sharp.backward import NAMES, Gradient, beyond, gradients, sampled
+from symattn.verification.sharp.blocks import applies
+from symattn.verification.sharp.limits import STORED, Stores
+from symattn.verification.sharp.sample import chosen
+from symattn.verification.sharp.ways import scales
+
+Arrays = dict[str, np.ndarray]
+
+
+def gradients_close_to_exact(
+    given: Mapping[str, Any],
+    do: Any,
+    returned: Sequence[Any],
+    spec: Attention | None,
+    precision: str | Precision | None,
+    *,
+    contract: Contract | None = None,
+    rows: int | Sequence[int] | None = None,
+) -> str:
+    """What is wrong with (dq, dk, dv), of which each may be None, in words; empty where nothing is.
+
+    ``given`` are the inputs, ``do`` the gradient of the output; the others are those of ``assert_close_to_exact``.
+    Raises ``InputError`` where the inputs do not fit, and for what the bound does not speak of.
+    """
+    spec = spec or Attention()
+    read_as = {name: read_array(name, array) for name, array in {**given, "do": do}.items()}
+    inputs = {name: values for name, (values, _) in read_as.items()}
+    arithmetic = Precision.of(precision if precision is not None else read_as["q"][1], contract)
+    named = isinstance(precision, Precision) or contract is not None
+    how = Stores.of(arithmetic, not named)
+    upstream = inputs.pop("do")
+    check_inputs(spec, dict(inputs))
+    _check(spec, inputs, upstream, how, returned)
+    assert how is not None
+    got = {name: read_array(name, a) for name, a in zip(NAMES, returned, strict=True) if a is not None}
+    for name, (values, dtype) in got.items():
+        words = form_words(name, values.shape, inputs[name[1:]].shape, dtype, arithmetic)
+        if words:
+            return words
+    return _judged(spec, inputs, upstream, how, {name: values for name, (values, _) in got.items()}, rows)
+
+
+def _judged(
+    spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores, got: Arrays, rows: int | Sequence[int] | None
+) -> str:
+    """The words for the scale as it is; empty where some constant of the format as the scale explains all."""
+    n_q, n_k = (inputs[name].shape[-2] for name in "qk")
+    queries = np.arange(n_q) if rows is None else np.array(chosen(spec, inputs, rows))
+    named = rows is None or not np.isscalar(rows)
+    keys = np.arange(n_k) if rows is None else queries[queries < n_k] if named else sampled(n_k, int(rows))  # type: ignore[arg-type]
+    first = ""
+    for scale in scales(spec, inputs["q"].shape[-1], how):
+        found = gradients(replace(spec, scale=scale), inputs, do, how, queries, keys)
+        words = next(filter(None, (_words(name, found[name], values, how) for name, values in got.items())), "")
+        if not words:
+            return ""
+        first = first or words
+    return first
+
+
+def _words(name: str, found: Gradient, values: np.ndarray, how: Stores) -> str:
+    got = values[..., found.rows, :]
+    shares = beyond(found, got)
+    count = int((shares > 1).sum())
+    if not count:
+        return ""
+    at = tuple(int(i) for i in np.unravel_index(int(shares.argmax()), shares.shape))
+    place = [*at[:-2], int(found.rows[at[-2]]), at[-1]]
+    exact, allowed = float(found.exact[at]), float(found.allowed[at])
+    return "\n".join(
+        (
+            f"{count} of {got.size} elements of {name} {'is' if count == 1 else 'are'} beyond all roundings together in"
+            f" {how.format.name}",
+            f"The worst is {name}{place}: got {got[at]:.10g}, exact {exact:.10g}",
+            f"Off by {abs(got[at] - exact):.2g}; roundings can do no more than {allowed:.2g}, however they fall, if"
+            f" {STORED}",
+        )
+    )
+
+
+def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: Sequence[Any]) -> None:
+    if len(returned) != len(NAMES):
+        raise InputError(f"gradients are {len(returned)} arrays; mend: give (dq, dk, dv), None for what is not judged")
+    mend = "mend: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"
+    if how is None:
+        raise InputError(f"gradients are judged in bfloat16 and float16, with sums in float32; {mend}")
+    if spec.softcap is not None or spec.base is not None or spec.sink is not None or not applies(spec, inputs):
+        raise InputError(f"gradients are judged of scaled dot products under masks; {mend}")
+    own = 3 if spec.heads > 1 else 2
+    if len({inputs[name].shape[:-own] for name in "qkv"}) > 1:
+        raise InputError("gradients: q, k and v have batches of other shapes; mend: give each item its own k and v")
+    wanted = (*inputs["q"].shape[:-1], inputs["v"].shape[-1])
+    if do.shape != wanted:
+        raise InputError(f"do has the shape {do.shape} in place of {wanted}, that of the output")
+    if not all(np.isfinite(a).all() for a in (inputs["q"], inputs["k"], inputs["v"], do)):
+        raise InputError("q, k, v or do is not finite: there are no exact gradients")
