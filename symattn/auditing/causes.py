@@ -50,6 +50,9 @@ def hypotheses(right: Setting, masking: Masking | None) -> Iterator[Hypothesis]:
     yield from _of_heads(right)
     if right.bias is not None:
         yield Hypothesis("the bias of the scores is left out", replace(right, bias=None))
+        where = right.bias == 0 if right.allowed is None else right.allowed & (right.bias == 0)
+        words = "what is added to the scores is taken for a mask: every number but 0 forbids"
+        yield Hypothesis(words, replace(right, bias=None, allowed=where))
     if masking is not None:
         for words, allowed in masking.mistakes():
             yield Hypothesis(words, right.with_mask(allowed))

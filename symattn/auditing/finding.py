@@ -72,6 +72,12 @@ class Finding:
         judged = self.given or self.intent
         return judged.empty if judged else 0
 
+    @property
+    def undefined(self) -> int:
+        """How many of these hold NaN or infinity."""
+        judged = self.given or self.intent
+        return judged.undefined if judged else 0
+
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
@@ -79,6 +85,7 @@ class Finding:
             "verdict": self.verdict, "given": _record(self.given), "intent": _record(self.intent),
             "no_intent_since": self.unknown, "cause": self.cause, "mask_cells": self.cells,
             "not_excluded": list(self.open), "fully_masked_rows": self.empty,
+            "undefined_rows": self.undefined,
         }  # fmt: skip
 
 

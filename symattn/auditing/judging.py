@@ -10,7 +10,7 @@ import numpy as np
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
-from symattn.auditing.setting import Floats, Setting
+from symattn.auditing.setting import Floats, Mask, Setting
 from symattn.errors import Refused, SymattnError
 from symattn.verification.bounding import plain
 from symattn.verification.reference import canonical, run
@@ -31,13 +31,15 @@ class Judgement:
 
     ``certified``: no rounding of any implementation explains it. ``beyond rounding to nearest``: a right output gives
     this with a probability of at most 10⁻⁹, if roundings are independent. ``unknown``: nothing can be said, and
-    ``words`` says why. ``empty`` counts the rows without any key, which are left out; ``at`` is (batch, head, row).
+    ``words`` says why. ``empty`` counts the rows without any key, which are left out, ``undefined`` those of them in
+    which NaN or infinity was given; ``at`` is (batch, head, row).
     """
 
     ratio: float
     sure: Sure
     words: str = ""
     empty: int = 0
+    undefined: int = 0
     at: tuple[int, ...] = ()
 
     @property
@@ -67,21 +69,23 @@ class Arithmetic:
 def judge(setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float = ALPHA) -> Judgement:
     """``got`` (b, h, r, d_v) as the result of what ``setting`` says."""
     empty = setting.empty()
-    left_out = int(empty.sum())
+    undefined = int((empty & ~np.isfinite(got).all(axis=-1)).sum())
+    return replace(_of_others(setting, got, arithmetic, alpha, empty), empty=int(empty.sum()), undefined=undefined)
+
+
+def _of_others(setting: Setting, got: Floats, arithmetic: Arithmetic, alpha: float, empty: Mask) -> Judgement:
+    """Of the rows that are not empty."""
     if empty.all():
-        return Judgement(0.0, "unknown", "no query that was looked at may see any key", left_out)
+        return Judgement(0.0, "unknown", "no query that was looked at may see any key")
     for name, array in (("q", setting.q), ("k", setting.k), ("v", setting.v)):
         if not np.isfinite(array).all():
-            return Judgement(
-                np.nan, "unknown", f"{name} holds NaN or infinity: what made it is before the call", left_out
-            )
+            return Judgement(np.nan, "unknown", f"{name} holds NaN or infinity: what made it is before the call")
     spec, inputs = canonical(setting.spec()), setting.inputs()
     cleaned = np.where(empty[..., None], 0.0, got)
     try:
-        found = _judged(spec, inputs, cleaned, arithmetic, alpha)
+        return _judged(spec, inputs, cleaned, arithmetic, alpha)
     except SymattnError as error:
-        return Judgement(np.nan, "unknown", str(error), left_out)
-    return replace(found, empty=left_out)
+        return Judgement(np.nan, "unknown", str(error))
 
 
 def output(setting: Setting) -> Floats:

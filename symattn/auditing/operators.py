@@ -164,8 +164,6 @@ FUSED = {
     "_scaled_dot_product_attention_math_for_mps": False,
     "_flash_attention_forward": False,
     "_efficient_attention_forward": False,
-    "_native_multi_head_attention": False,
-    "_transformer_encoder_layer_fwd": False,
     "flex_attention": False,
 }
 SOFTMAX = ("_softmax", "_safe_softmax")

@@ -61,7 +61,9 @@ class AuditReport(Printable):
         """How many calls were read, and of how many of them it is known what they should compute."""
         meant = sum(f.intent is not None for f in self.findings)
         empty = sum(f.empty for f in self.findings)
+        undefined = sum(f.undefined for f in self.findings)
         masked = f"; {empty} fully masked rows left out" if empty else ""
+        masked += f", {undefined} of them NaN or infinite" if undefined else ""
         return (
             f"coverage: {self.read} of {len(self.findings)} calls read, {meant} held to a configuration{masked}"
             if self.findings

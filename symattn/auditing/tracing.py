@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from symattn.attention.spec import Attention
+from symattn.auditing.fast_path import LAYERS, inside
 from symattn.auditing.operators import EXPONENTIALS, FUSED, PRODUCTS, RULES, SOFTMAX
-from symattn.auditing.patches import doing
+from symattn.auditing.patches import doing, reading
 from symattn.auditing.provenance import Added, Exponentials, Known, Node, Scores, Softmax, Weights, made_of
-from symattn.auditing.received import Received
+from symattn.auditing.received import Received, Unread
 
 
 class Listener(Protocol):
@@ -90,7 +91,9 @@ class Tracer:
             return None
 
     def _said(self, name: str, node: Node | None, args: Any, kwargs: Any, out: Any) -> None:
-        if name in FUSED:
+        if name in LAYERS:
+            self._layer(name, args, kwargs)
+        elif name in FUSED:
             self._fused(name, args, kwargs, out)
         elif name in PRODUCTS:
             self._product(name, args, kwargs, out)
@@ -148,6 +151,19 @@ class Tracer:
         masks = [partial(_by_heads, added, h) for added in scores.added]
         received = Received("operators", q, k, v, masks, scores.scale, scores.cap, eager=True, module=module)
         self.listener.spelled(received, out)
+
+    def _layer(self, name: str, args: Any, kwargs: Any) -> None:
+        """A layer in one operator."""
+        module = _module()
+        if not self.listener.wants(module):
+            return
+        try:
+            with reading():
+                received, out = inside(name, args, kwargs, module)
+        except Unread as reason:
+            self.listener.unread("torch fast path", module, str(reason))
+        else:
+            self.listener.spelled(received, out)
 
     def _fused(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
         module = _module()

@@ -1,16 +1,16 @@
-"""How much of real models is read, how often right ones are accused, which seeded faults are named, and what it costs.
+"""How much of real models is read, how often right ones are accused, and which seeded faults are named.
 
 python -m tests.auditing.measure coverage [FAMILY ...]
 python -m tests.auditing.measure faults [DTYPE ...]
-python -m tests.auditing.measure overhead
+python -m tests.auditing.measure torch
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from symattn import audit
@@ -83,38 +83,28 @@ def faults(dtypes: list[str]) -> None:
     print(dict(found))
 
 
-def overhead(_: list[str]) -> None:
-    """The time of a forward pass with an audit, over that without, for 4 layers of 4 heads."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4,
-        vocab_size=50, max_position_embeddings=4096,
-    )  # fmt: skip
-    for dtype in (torch.float32, torch.bfloat16):
-        model = LlamaForCausalLM(config).eval().to(dtype)
-        for n in (256, 2048):
-            ids = torch.randint(0, 50, (1, n))
-            plain, audited = _timed(model, ids, False), _timed(model, ids, True)
-            print(f"{dtype} n={n}: {plain:.2f} s, audited {audited:.2f} s, {audited / plain:.2f} times", flush=True)
-
-
-def _timed(model: Any, ids: Any, watched: bool) -> float:
+def modules(_: list[str]) -> None:
+    """torch's own modules and function: calls seen, read, accused; with gradients and without."""
     import torch
 
-    best = float("inf")
-    for _ in range(3):
-        start = time.process_time()
-        with torch.no_grad():
-            if watched:
-                with audit(model):
-                    model(ids)
-            else:
-                model(ids)
-        best = min(best, time.process_time() - start)
-    return best
+    from tests.auditing.torch_modules import DTYPES as formats
+    from tests.auditing.torch_modules import functions, ways
+
+    counts: Counter[str] = Counter()
+    for dtype, first, training, grad in product(formats, (True, False), (True, False), (True, False)):
+        for way in (*ways(dtype, first, training), *functions(dtype)):
+            with torch.set_grad_enabled(grad), audit(way.module) as report:
+                way.run()
+            counts["runs"] += 1
+            counts["seen"] += len(report.findings)
+            counts["read"] += report.read
+            for f in report.findings:
+                counts["accused"] += f.state == "wrong"
+                counts[f.via] += 1
+                if f.state != "pass":
+                    print(f"  {dtype} {way.words} {f.layer}: {f.verdict}")
+    print(dict(counts))
 
 
 if __name__ == "__main__":
-    {"coverage": coverage, "faults": faults, "overhead": overhead}[sys.argv[1]](sys.argv[2:])
+    {"coverage": coverage, "faults": faults, "torch": modules}[sys.argv[1]](sys.argv[2:])

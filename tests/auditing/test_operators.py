@@ -163,12 +163,13 @@ def test_torchs_own_module_is_read(weights: bool) -> None:
     assert report.findings[0].semantics.startswith("2 heads 9×9")
 
 
-def test_the_fast_path_of_an_encoder_cannot_be_told() -> None:
-    model = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True).eval()
-    with torch.no_grad(), audit(model) as report:
-        model(torch.randn(2, 9, 16))
-    assert [f.state for f in report.findings] == ["cannot tell"]
-    assert "fused operator" in report.findings[0].via
+def test_an_operator_in_a_form_that_is_not_known_cannot_be_told() -> None:
+    x, y = torch.randn(2, 9, 16), torch.randn(2, 9, 16)
+    packed, proj = (torch.randn(48, 16), torch.randn(48)), (torch.randn(16, 16), torch.randn(16))
+    with torch.no_grad(), audit() as report:
+        torch._native_multi_head_attention(x, y, y, 16, 2, *packed, *proj)
+    (found,) = report.findings
+    assert (found.state, found.reason) == ("cannot tell", "its keys are of other tokens than its queries")
 
 
 def test_queries_that_are_changed_after_their_product_are_no_fault() -> None:

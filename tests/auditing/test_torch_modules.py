@@ -1,0 +1,96 @@
+"""torch's own modules: all calls are read, right ones pass, and what is seeded, or wrong in torch itself, is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from symattn import audit
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::UserWarning")]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_every_call_is_read_and_passes(dtype: str, grad: bool) -> None:
+    from tests.auditing.torch_modules import functions, ways
+
+    seen = set()
+    for way in (*ways(getattr(torch, dtype)), *functions(getattr(torch, dtype))):
+        with torch.set_grad_enabled(grad), audit(way.module) as report:
+            way.run()
+        assert report.findings
+        assert {f.state for f in report.findings} == {"pass"}, way.words
+        seen |= {f.via for f in report.findings}
+    assert ("torch fast path" in seen) != grad
+
+
+def _layer(norm_first: bool = False) -> Any:
+    torch.manual_seed(0)
+    return torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=norm_first).eval()
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_fast_path_takes_an_added_mask_for_a_boolean_one(norm_first: bool) -> None:
+    """Of torch 2.13 itself: a bias by distance, where gradients are off, and there alone."""
+    layer, x = _layer(norm_first), torch.randn(2, 9, 16)
+    apart = -(torch.arange(9.0)[:, None] - torch.arange(9.0)).abs()
+    with torch.no_grad(), audit(layer) as report:
+        layer(x, src_mask=apart)
+    (found,) = report.findings
+    assert (found.via, found.state, found.certified) == ("torch fast path", "wrong", True)
+    assert found.cause == "what is added to the scores is taken for a mask: every number but 0 forbids"
+    with audit(layer) as report:
+        layer(x, src_mask=apart)
+    assert [f.state for f in report.findings] == ["pass"]
+
+
+def test_rows_of_nan_are_told() -> None:
+    """A sequence that is padding alone, through the fast path: pytorch gives NaN there."""
+    hidden = torch.zeros(2, 9, dtype=torch.bool)
+    hidden[1] = True
+    with torch.no_grad(), audit(layer := _layer()) as report:
+        out = layer(torch.randn(2, 9, 16), src_key_padding_mask=hidden)
+    assert int(out.isnan().any(-1).sum()) == 9
+    (found,) = report.findings
+    assert (found.state, found.empty, found.undefined) == ("pass", 36, 36)
+    assert "36 fully masked rows left out, 36 of them NaN or infinite" in report.coverage
+
+
+def test_another_mask_in_the_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mask that the operator is called with is kept from it."""
+    from symattn.auditing import fast_path
+
+    again = fast_path._again
+    monkeypatch.setattr(fast_path, "_again", lambda x, given, h: again(x, given | {"mask": None, "mask_type": None}, h))
+    hidden = torch.arange(9) >= torch.tensor([9, 6])[:, None]
+    with torch.no_grad(), audit(layer := _layer()) as report:
+        layer(torch.randn(2, 9, 16), src_key_padding_mask=hidden)
+    assert report.findings[0].cause == "the mask is ignored"
+
+
+SEEDS: dict[str, dict[str, Any]] = {
+    "scores are not scaled": {"scale": 1.0},
+    "the mask is ignored": {"attn_mask": None},
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("words", SEEDS)
+def test_what_is_seeded_into_the_function_below_is_named(
+    words: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    right, functional = torch.nn.functional.scaled_dot_product_attention, torch.nn.functional
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(24, dtype=getattr(torch, dtype))
+    q, k, v = 3 * torch.randn(3, 2, 4, 24, 16, dtype=getattr(torch, dtype))
+
+    def wrong(*args: Any, **given: Any) -> Any:
+        return right(*args, **given | SEEDS[words])
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", wrong)
+    with audit() as report:
+        functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    assert report.findings[0].cause == words
