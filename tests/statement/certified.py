@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from symattn.arrays.index.expressions import Opaque
 from symattn.document.text import text
 from symattn.evidence import Grade
 from symattn.proof import certified, certified_moments, inequality, theorem
@@ -24,7 +25,7 @@ from symattn.statement.judging import Asked
 from symattn.theorems import TOPICS, of_topic
 from tests.statement.falsify import DOCUMENTS, printed, questions
 
-NONE = "no certificate"
+NONE, REFUSED = "no certificate", "refused, such as a false variant"
 _ROOMS: tuple[Any, ...] = (concluding, limits, theorem, inequality, certified_moments)
 
 
@@ -62,7 +63,14 @@ def _kind(x: Any) -> str:
 
 
 def _has_mean(proof: Any) -> bool:
-    return any("'mean'" in repr(side) for case in proof.cases for side in case.written)
+    open_, seen = [side for case in proof.cases for side in case.written], set[int]()
+    while open_:
+        x = open_.pop()
+        if isinstance(x, Opaque) and x.name == "mean":
+            return True
+        open_ += [y for y in x.children if id(y) not in seen]
+        seen |= {id(y) for y in x.children}
+    return False
 
 
 _ORDER = ("a limit", "what holds of all sizes, at one",
@@ -76,7 +84,7 @@ def by(asked: Asked) -> str:
         try:
             grade = asked.decide(asked.relation).grade
         except FalseStep:
-            return "links of relations before it"  # which cannot be read where its letters are free
+            return REFUSED
     if grade is not Grade.PROVED:
         return grade.value
     return next((kind for kind in _ORDER if kind in found), NONE)
@@ -84,7 +92,7 @@ def by(asked: Asked) -> str:
 
 def counted(every: Iterable[Asked]) -> tuple[Counter[str], list[str]]:
     """How many relations are proved by what, and those without a certificate."""
-    found = [(by(asked), asked) for asked in every]
+    found = [(kind, asked) for asked in every for kind in [by(asked)] if kind != REFUSED]
     return Counter(kind for kind, _ in found), [text(asked.relation) for kind, asked in found if kind == NONE]
 
 
