@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from symattn.document.model import Block, Code, Column, Document, Note, Paragraph, Printable, Table
 from symattn.evidence import Grade, Verdict
+from symattn.verification.arithmetic.presets import named
 from symattn.verification.arithmetic.ranking import Pair
 from symattn.verification.arithmetic.trial import Trial
 
@@ -39,6 +40,13 @@ class Answer(Printable):
         return self.trial.told.known
 
     @property
+    def like(self) -> tuple[str, ...]:
+        """Whose attention stores the same, see ``presets``; empty where nothing is known to give the bits."""
+        found = self.trial.found
+        right = found.wrong if found.wrong is not None and self.trial.sure else found.best
+        return named(right.contract) if self.known else ()
+
+    @property
     def cause(self) -> str:
         """The mistake that was found with the arithmetic."""
         return (self.trial.fault.cause or "") if self.trial.fault else ""
@@ -56,13 +64,15 @@ class Answer(Printable):
         blocks: list[Block] = [
             Paragraph((f"{head}: {told.words}.",)),
             *([Paragraph((f"These bits are what comes with a mistake: {fault.message}.",))] if fault else []),
+            *([Paragraph((f"So does {' and '.join(self.like)}.",))] if self.like else []),
             self._table(),
             Note((f"One call with normal numbers: {shapes}; {told.outputs} outputs. {_SAMPLED}",)),
         ]
         return Document(
             "verification", "arithmetic", ("Arithmetic of ", Code(self.target)), tuple(blocks),
             command=self.command, verdict=verdict,
-            record={"arithmetic": told.record(), "cause": self.cause, "grade": Grade.SAMPLED.value,
+            record={"arithmetic": told.record(), "cause": self.cause, "like": list(self.like),
+                    "grade": Grade.SAMPLED.value,
                     "contracts": [{"words": p.contract.stored, "share": p.share} for p in self._shown()]},
         )  # fmt: skip
 
