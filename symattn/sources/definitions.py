@@ -182,7 +182,7 @@ def _laid(function: Callable[..., Any], request: Request, name: str) -> Adapted:
                     break
                 made.other_readings = _of_axes(subject, failed) if form else ()
                 return made
-            if made.right:
+            if made.right or made.partly:
                 made.other_readings = _other_readings(layout, wrong, named)
                 return made
             wrong |= {layout: None} if made.right is False else {}
@@ -247,6 +247,15 @@ def _agrees(subject: Definition, outcome: Outcome, right: tuple[Any, ...]) -> bo
     return all(_about(np.ravel(a), np.ravel(b)) for a, b in zip(got, right, strict=False))
 
 
+def _partly(outcome: Outcome, right: tuple[Any, ...]) -> bool:
+    """Whether the first output and some other one are right: then all are meant, and what differs is a mistake."""
+    got = (outcome.output, *outcome.others)
+    if len(got) < len(right):
+        return False
+    alike = [a is not None and a.shape == np.shape(b) and _about(a, b) for a, b in zip(got, right, strict=False)]
+    return alike[0] and any(alike[1:])
+
+
 def _about(a: np.ndarray, b: np.ndarray) -> bool:
     """Nearer to one another than arrays in another order would be. Nothing is judged by that."""
     return bool(np.abs(a - b).max(initial=0.0) < 0.05 * (1 + np.abs(b).max(initial=0.0)))
@@ -290,6 +299,7 @@ class Adapted:
         self.convention, self.place = agreed.convention(), place
         self.other_readings: tuple[str, ...] = ()  # notes
         self.right: bool | None = None  # of a small call: None where not even the shapes are
+        self.partly = False  # whether, of several outputs, the first and some other one are right
         self.error: Failure | None = None
         self._mapped = False  # whether outputs come by name
         self.__name__ = name
@@ -313,6 +323,7 @@ class Adapted:
             with np.errstate(all="ignore"):
                 wanted = self.subject.run(self.subject.ways[0], inputs)
             right = _agrees(self.subject, outcome, wanted)
+            self.partly = self.partly or _partly(outcome, wanted)
             self.error = self.error or outcome.error
             if right is None:
                 return

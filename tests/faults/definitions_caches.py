@@ -62,6 +62,18 @@ def no_mask(q, k, v, past_k, past_v):
     return _attend(q, *_joined(k, v, past_k, past_v), True)
 
 
+def values_lost(q, k, v, k_cache, v_cache):
+    """The cache of values comes back as it was given."""
+    out, k_all, _ = grown(q, k, v, k_cache, v_cache)
+    return out, k_all, v_cache
+
+
+def values_in_front(q, k, v, k_cache, v_cache):
+    p, n = k_cache.shape[-2], q.shape[-2]
+    k, v = np.concatenate([k_cache, k], axis=-2), np.concatenate([v, v_cache], axis=-2)
+    return _attend(q, k, v, np.tri(n, p + n, p, dtype=bool)), k, v
+
+
 def static(q, k, v, k_cache, v_cache, length):
     j, i = _written(k, v, k_cache, v_cache, length)
     return _attend(q, k_cache, v_cache, j <= length + i)
@@ -99,6 +111,10 @@ WRONG = (
     Program("cache top left", top_left, _PLAIN, "mask",
             "the causal mask starts at the other corner: new tokens see the first keys"),
     Program("cache no mask", no_mask, _PLAIN, "mask", "new tokens see those after them"),
+    Program("cache values lost", values_lost, _PLAIN, "cache",
+            "the cache comes back as it was, without the new values"),
+    Program("cache values in front", values_in_front, _PLAIN, "cache",
+            "new values are put before the cache, not behind it"),
     Program("cache empty slots", empty_slots, _PLAIN, "mask", "empty slots of the cache are attended to"),
     Program("cache written at zero", written_at_zero, _PLAIN, "cache",
             "new tokens are written at the beginning of the cache"),

@@ -97,6 +97,14 @@ def chunks_lost(q, k, v, g):
                            for i in range(0, q.shape[-2], 4)], axis=-2)  # fmt: skip
 
 
+def delta_added(q, k, v, beta):
+    state, rows = np.zeros((k.shape[-1], v.shape[-1]), q.dtype), []
+    for t in range(len(q)):
+        state = state + beta[t] * np.outer(k[t], v[t] + k[t] @ state)
+        rows.append(q[t] @ state)
+    return np.stack(rows)
+
+
 def no_delta(q, k, v, beta):
     return np.tril(q @ _t(k)) @ (beta[..., None] * v)
 
@@ -116,6 +124,8 @@ WRONG = (
     Program("linear late", gated_late, _GATED, "values", "the state decays after a token is added, not before"),
     Program("linear chunks lost", chunks_lost, _GATED, "cache",
             "the state is not carried over from one chunk of 4 tokens to the next"),
+    Program("linear delta added", delta_added, _DELTA, "values",
+            "the delta rule's correction has the other sign: β (v + k S) is added to the state"),
     Program("linear no delta", no_delta, _DELTA, "values", "the delta rule is left out: values are added, times β"),
 )  # fmt: skip
 RIGHT = (

@@ -154,30 +154,35 @@ def _attended(
     spec: Cached, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: Any = None, *,
     keywise: bool = False, mask: Mask = _causal, start: Callable[[int], int] = lambda length: length,
     at: Callable[[int], int] = lambda length: length, new_first: bool = False, forget: bool = False,
+    lost: bool = False, of: str = "kv",
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The output and both caches: tokens rotated from position ``start``, written at slot ``at``, seen by ``mask``."""
+    """The output and both caches: tokens rotated from position ``start``, written at slot ``at``, seen by ``mask``.
+
+    ``lost``: caches come back as they were given. ``of`` says in which caches this, ``at`` and ``new_first`` are so.
+    """
     xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
     filled = int(k_cache.shape[-2]) if length is None else int(length)
     if isinstance(a.position, Rotary):
         cos, sin = tables_of(a.position, start(filled) + np.arange(n), q)
         q, k = (rotate(x, cos, sin, a.position.layout) for x in (q, k))
-    slot = at(filled)
 
-    def written(cache: Any, new: Any) -> Any:
+    def written(name: str, cache: Any, new: Any) -> Any:
+        slot = at(filled) if name in of else filled
         if length is None:
-            return xp.concat([new, cache] if new_first else [cache, new], axis=-2)
+            return xp.concat([new, cache] if new_first and name in of else [cache, new], axis=-2)
         if slot < 0 or slot + n > cache.shape[-2]:
             raise InputError(f"{n} tokens at the slot {slot} of {cache.shape[-2]}")
         return xp.concat([cache[..., :slot, :], new, cache[..., slot + n :, :]], axis=-2)
 
-    k_all, v_all = written(k_cache, k), written(v_cache, v)
+    k_all, v_all = written("k", k_cache, k), written("v", v_cache, v)
+    back = k_cache if lost and "k" in of else k_all, v_cache if lost and "v" in of else v_all
     i, j = np.arange(n)[:, None], np.arange(int(k_all.shape[-2]))[None, :]
     seen = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
     plain = replace(a, causal=False, position=None, mask="boolean")
     if keywise:
         keys = tiles(q, int(k_all.shape[-2]))
-        return by_tiles(plain, (0, n), keys, q, k_all, v_all, mask=seen), k_all, v_all
-    return plain(q, k_all, v_all, mask=seen), k_all, v_all
+        return by_tiles(plain, (0, n), keys, q, k_all, v_all, mask=seen), *back
+    return plain(q, k_all, v_all, mask=seen), *back
 
 
 def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -211,11 +216,7 @@ def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, 
             {"mask": lambda i, j, length, n: j >= 0 * i},
         )
         yield "mask", "one slot too many is attended to", {"mask": lambda i, j, length, n: j <= length + i + 1}
-        yield "cache", "new tokens are written one slot too late", {"at": lambda length: length + 1}
-        yield "cache", "new tokens are written one slot too early, over the last one", {"at": lambda length: length - 1}
-        yield "cache", "new tokens are written at the beginning of the cache", {"at": lambda length: 0}
-    else:
-        yield "cache", "new tokens are put before the cache, not behind it", {"new_first": True}
+    yield from _writing(static)
     if spec.attention.position is not None:
         for cause, start in (
             ("new tokens are rotated as if the cache were empty, from position 0", lambda length: 0),
@@ -223,3 +224,16 @@ def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, 
             ("positions of the new tokens are one too small", lambda length: length - 1),
         ):
             yield "position", cause, {"start": start}
+
+
+def _writing(static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Of both caches, or of one of them."""
+    for of, new in {"kv": "new tokens", "k": "new keys", "v": "new values"}.items():
+        if static:
+            yield "cache", f"{new} are written one slot too late", {"at": lambda length: length + 1, "of": of}
+            words = f"{new} are written one slot too early, over the last one"
+            yield "cache", words, {"at": lambda length: length - 1, "of": of}
+            yield "cache", f"{new} are written at the beginning of the cache", {"at": lambda length: 0, "of": of}
+        else:
+            yield "cache", f"{new} are put before the cache, not behind it", {"new_first": True, "of": of}
+        yield "cache", f"the cache comes back as it was, without the {new}", {"lost": True, "of": of}

@@ -25,7 +25,8 @@ class Places:
     """Which keys a query may see by place: ``before`` and ``after`` its own, in a prefix, in its block; None: no limit.
 
     ``beyond`` counts keys after its block that it sees, ``corner`` names the numbers that are counted from the other
-    corner, ``turned`` puts before and after the other way.
+    corner, ``turned`` puts before and after the other way, ``opposite`` counts queries from n_q − n_k in place of
+    n_k − n_q.
     """
 
     before: int | None = None
@@ -35,13 +36,15 @@ class Places:
     beyond: int = 0
     corner: frozenset[str] = frozenset()
     turned: bool = False
+    opposite: bool = False
 
     def open(self, n_q: int, n_k: int, top_left: bool) -> Any:
         """Booleans (n_q, n_k)."""
         j = np.arange(n_k)[None, :]
 
         def i(name: str) -> Any:
-            return np.arange(n_q)[:, None] + (0 if top_left != (name in self.corner) else n_k - n_q)
+            offset = 0 if top_left != (name in self.corner) else n_k - n_q
+            return np.arange(n_q)[:, None] + (-offset if self.opposite else offset)
 
         found = np.ones((n_q, n_k), dtype=bool)
         if self.before is not None:
@@ -95,6 +98,9 @@ def _ahead(spec: Attention, right: Places) -> Changes:
         for by in (1, -1, 2, -2, 3, -3):
             yield _shifted(by), {"after": by}
         yield "the causal mask starts at the other corner", {"corner": frozenset(["after"])}
+        if spec.alignment == "bottom-right":
+            words = "the causal mask starts at the wrong place: n_q − n_k is added to a query's place, not n_k − n_q"
+            yield words, {"opposite": True}
         yield "the causal mask is transposed: a query sees itself and later keys", {"turned": True}
         if right.before is not None:
             yield "the causal mask is left out beside the window: all later keys are seen", {"after": None}

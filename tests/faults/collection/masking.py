@@ -125,6 +125,22 @@ def top_left(q: Array, k: Array, v: Array) -> Array:
     return softmax(s) @ v
 
 
+@wrong(
+    "mask",
+    "the offset between queries and keys has the other sign",
+    "n_q − n_k|other sign|wrong place",
+    spec=_CAUSAL,
+    shows="n_q != n_k",
+    near="causal",
+)
+def offset_turned(q: Array, k: Array, v: Array) -> Array:
+    s = scores(q, k)
+    n_q, n_k = s.shape
+    s[~np.tri(n_q, n_k, n_q - n_k, dtype=bool)] = -np.inf
+    with np.errstate(all="ignore"):
+        return softmax(s) @ v
+
+
 @wrong("mask", "no causal mask at all", "ignored|left out|no mask|missing", spec=_CAUSAL, near="causal")
 def no_causal(q: Array, k: Array, v: Array, causal: bool = False) -> Array:
     return softmax(scores(q, k)) @ v
