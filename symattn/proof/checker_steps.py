@@ -113,7 +113,7 @@ def _put(x: Any, letter: str, value: Any) -> Any:
 
 def given_by(record: Record, dice: Dice) -> Given:
     """What the premises, which are accepted, say."""
-    premises = list(_all(record))
+    premises = list(every_premise(record))
     positive = frozenset(str(x) for p in premises for x in p.get("positive", ()))
     known = frozenset(name for p in premises if p["kind"] == "sign" for name in _plain(p))
     simplify = Simplifying(positive)
@@ -130,11 +130,12 @@ def _plain(sign: Record) -> Iterator[str]:
     yield from (name for name in map(str, sign["not negative"]) if name.removesuffix(" = 0") not in meant)
 
 
-def _all(record: Record) -> Iterator[Record]:
+def every_premise(record: Record) -> Iterator[Record]:
+    """The premises, and theirs."""
     for p in record["premises"]:
         yield p
         if "premises" in p:
-            yield from _all(p)
+            yield from every_premise(p)
 
 
 def _statements(p: Record, simplify: Simplifying) -> Iterator[Said]:

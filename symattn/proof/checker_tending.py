@@ -18,7 +18,7 @@ from symattn.proof.checker_clearing import factors
 from symattn.proof.checker_means import read_means
 from symattn.proof.checker_reading import Node, Rejected, expect, form, number, read, scope_of
 from symattn.proof.checker_signs import Signs
-from symattn.proof.checker_steps import Given, given_by
+from symattn.proof.checker_steps import Given, every_premise, given_by
 from symattn.proof.checker_values import Dice
 
 
@@ -26,6 +26,7 @@ def tends(record: Mapping[str, Any], dice: Dice) -> None:
     """Reject unless every limit follows."""
     letter, given = str(record["letter"]), given_by(record, dice)
     expect(record["to"] in ("0", "∞"), "a limit that is neither 0 nor ∞")
+    _expect_unbounded(record, letter)
     if record["size"] is not False:
         _of_size(record, given)
         return
@@ -43,10 +44,18 @@ def tends(record: Mapping[str, Any], dice: Dice) -> None:
         expect(given.shows(scope, there, "=", value), "the premises do not say that this is the limit")
 
 
+def _expect_unbounded(record: Mapping[str, Any], letter: str) -> None:
+    """Nothing is assumed by which the number could not go where it tends to: no sign of what it is in, no circle."""
+    for p in every_premise(record):
+        expect(p["kind"] != "sign", "a limit under an inequality")
+        expect(all(letter not in map(str, pair) for pair in p.get("rules", ())), "a limit of what is on a circle")
+
+
 def instance(record: Mapping[str, Any], dice: Dice) -> None:
     """Reject unless x = c at a size, as x is a form in which the size is no more than a number, and that is c."""
     sort, length, given = str(record["sort"]), read(["number", record["length"]], {}), given_by(record, dice)
     expect(length.label >= 1 and length.label.denominator == 1, "a size is a whole number from 1 on")
+    _expect_unbounded(record, "")
     expect(not given.signs.relations and bool(record["conclusions"]), "an instance under a condition, or of nothing")
     for c in record["conclusions"]:
         expect(scope_of(c) == {}, "an instance at places")

@@ -161,6 +161,17 @@ def test_a_limit_asks_for_a_rate_that_is_positive() -> None:
     assert not verdict(grows)
 
 
+def test_a_limit_asks_for_a_number_that_may_go_there() -> None:
+    (record,) = RULES["a limit at ∞"]()
+    bounded = not_negative(square(XI), square(XI))
+    assert verdict(bounded)
+    assert not verdict({**record, "premises": [*record["premises"], bounded]})
+    for p in range(len(record["premises"])):
+        assert not verdict(changed(record, ("premises", p, "rules"), [["β", "c"]]))
+        assert not verdict(changed(record, ("premises", p, "hypotheses"),
+                                   [{"relation": "≠", "free": [], "expression": letter("β")}]))  # fmt: skip
+
+
 def test_induction_starts_at_nought_and_takes_every_step() -> None:
     (record,) = RULES["induction"]()
     assert len(record["premises"]) == 2
