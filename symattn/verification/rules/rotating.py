@@ -47,6 +47,8 @@ def of_pairs(spec: Rotary) -> Iterator[tuple[str, Turn]]:
     yield "the vectors are not rotated", lambda x, c, s, layout: x + 0 * rotate(x, c, s, layout)
     words = "the columns are exchanged without a change of sign"
     yield words, lambda x, c, s, layout: _mixed(x, c, s, layout, layout, 1)
+    words = "both terms with the sine are subtracted: x₂ cos − x₁ sin stands for x₂ cos + x₁ sin"
+    yield words, lambda x, c, s, layout: _mixed(x, c, -s, layout, layout, 1)
     yield "the terms with the sine are left out", lambda x, c, s, layout: _mixed(x, c, 0 * s, layout, layout)
     words = "{} are exchanged with angles that are laid out for {}"
     words = words.format(*(("halves", "neighbours") if half else ("neighbours", "halves")))

@@ -264,3 +264,16 @@ def rope_at_half_speed(q: Array, k: Array, v: Array) -> Array:
     return causal_attention(
         rotate_half(q, angles(at_q / 2, q.shape[1])), rotate_half(k, angles(at_k / 2, k.shape[1])), v
     )
+
+
+@wrong(
+    "position", "both terms with the sine are subtracted", "sine|sin", "subtracted|sign", spec=_HALF, near="rope_half"
+)
+def rope_sines_subtracted(q: Array, k: Array, v: Array) -> Array:
+    def turn(x: Array, at: Array) -> Array:
+        (a, b), angle = np.split(x, 2, axis=1), angles(at, x.shape[1])
+        c, s = np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype)
+        return np.concatenate([a * c - b * s, b * c - a * s], axis=1)
+
+    at_q, at_k = both(q, k)
+    return causal_attention(turn(q, at_q), turn(k, at_k), v)
