@@ -36,17 +36,24 @@ def command(
 ) -> int:
     """Say which of FIRST and SECOND, two functions for the same attention, is wrong.
 
-    Both are package.module:function or file.py:function, and are judged by what is proved for every implementation in
-    this arithmetic, never by each other. The exit code is 1 where one of them is wrong, and 0 where they differ by
+    Both are package.module:function or file.py:function, or both are traces, .safetensors or .npz files with the arrays
+    q, k, v and o of a run that was; they are judged by what is proved for every implementation in this arithmetic,
+    never by each other. The exit code is 1 where one of them is wrong, and 0 where they differ by
     rounding alone.
 
     \b
     symattn compare attn.py:eager attn.py:fused --causal
+    symattn compare eager.safetensors fused.safetensors --causal --heads 8
     symattn compare attn.py:mine torch.nn.functional:scaled_dot_product_attention --dtype bfloat16
     """
     from symattn.comparing.functions import compare_targets
     from symattn.sources.loading import CannotRun
+    from symattn.sources.names import is_trace
 
+    from . import traces
+
+    if is_trace(first) or is_trace(second):
+        return output.emit(traces.compared(click.get_current_context(), first, second, wishes).document())
     told = {**given(wishes), **chosen(wishes)}
     domain = promised(told)
     spec, cut, origin = specified(told)

@@ -1,4 +1,4 @@
-"""``symattn verify`` of a trace: a file of q, k, v and the output, of which nothing is run."""
+"""``symattn verify`` and ``compare`` of traces: a file of q, k, v and the output, of which nothing is run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .output import given
 from .variants import specified
 
 if TYPE_CHECKING:
+    from symattn.comparing.answer import Comparison
     from symattn.verification.report import Report
 
 _OWN = ("target", "dtype", "layout", "contract", "rows", "like", "config", "layer", "kind", "without", *NAMES)
@@ -21,10 +22,29 @@ def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Repor
     """What is said of the trace; options that say how a function is called are refused."""
     from symattn.sources.traces import verify_trace
 
-    names = refuse_others(context, target, _OWN)
+    spec, own = _asked(context, target, wishes, _OWN)
+    return verify_trace(target, spec, command=line(context), **own)
+
+
+def compared(context: click.Context, first: str, second: str, wishes: dict[str, Any]) -> Comparison:
+    """What is said of two traces; a function beside a trace is refused."""
+    from symattn.comparing.traces import compare_traces
+    from symattn.sources.names import is_trace
+
+    for one, other in ((first, second), (second, first)):
+        if not is_trace(other):
+            raise click.UsageError(f"{one} is a trace and {other} is none; give two traces, or two functions.")
+    spec, own = _asked(context, first, wishes, ("first", "second", *_OWN))
+    return compare_traces(first, second, spec, command=line(context), **own)
+
+
+def _asked(
+    context: click.Context, target: str, wishes: dict[str, Any], known: tuple[str, ...]
+) -> tuple[Any, dict[str, Any]]:
+    """The specification, and the options of traces that were given."""
+    names = refuse_others(context, target, known)
     told = {**given(wishes), **chosen(wishes)}
-    own = {name: told.pop(name) for name in ("dtype", "layout", "contract", "rows") if name in told}
+    own: dict[str, Any] = {name: told.pop(name) for name in ("dtype", "layout", "contract", "rows") if name in told}
     spec = specified(told, whole=True).spec
     dtype = own.pop("dtype")
-    precision = dtype if "dtype" in names else None  # that of q, unless it is typed
-    return verify_trace(target, spec, precision=precision, command=line(context), **own)
+    return spec, {"precision": dtype if "dtype" in names else None, **own}  # that of q, unless it is typed

@@ -100,7 +100,11 @@ class Comparison(Printable):
         """The comparison for a reader."""
         blocks: list[Block] = [Paragraph((f"{self.words}.",)), self._table(), *self._faults(), *self._differences()]
         blocks += [Note((f"Undecided. {words}.",)) for s in self.sides for words in s.report.missing if not self.wrong]
-        blocks += [Note((f"The {name} is called as ", Code(side.report.target))) for name, side in self._named]
+        blocks += [
+            Note((f"The {name} is called as ", Code(side.report.target)))
+            for name, side in self._named
+            if side.report.target not in side.name
+        ]
         wrong = (side.report.notes for name, side in self._named if name in self.wrong)
         blocks += [Note((note,)) for note in dict.fromkeys(note for notes in (self.notes, *wrong) for note in notes)]
         return Document(

@@ -99,6 +99,16 @@ def worst_share(
     return float(_of_logarithms(less, mine, precision, got[..., at]).ratios.max(initial=0.0))
 
 
+def exact_and_allowed(
+    out: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The exact output in ``rows``, of the shape of ``out`` there, and what the worst case allows of each entry."""
+    inputs = _without_strangers(spec, {name: read_array(name, array)[0] for name, array in given.items()})
+    (less, mine), got = only(spec, inputs, rows), read_array("out", out)[0]
+    found = _measured(less, mine, precision, got[..., list(rows), :])
+    return found.exact, found.allowed
+
+
 def logarithms(lse: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]) -> str:
     """What is wrong with ``lse`` (…, n_q) in ``rows``, in words; empty where nothing is."""
     inputs = _without_strangers(spec, {name: read_array(name, array)[0] for name, array in given.items()})

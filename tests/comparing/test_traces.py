@@ -1,0 +1,73 @@
+"""Two traces: the wrong one is told by its own inputs, rounding is no fault, and what differed before is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.comparing.traces import compare_traces
+from symattn.errors import InputError
+from symattn_cli.main import main
+from tests.traces.files import HEADS, SHARED, made, write
+
+CAUSAL = Attention(causal=True, heads=HEADS, kv_heads=SHARED)
+
+
+def _file(path: Path, dtype: type = np.float32, fault: str = "", seed: int = 0, moved: bool = False) -> str:
+    arrays = {n: a for n, a in made(dtype, fault, n=24, seed=seed).items() if n in ("q", "k", "v", "o")}
+    if moved:
+        arrays["o"] = np.nextafter(arrays["o"], np.float32(9))
+    return write(path, arrays)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_wrong_one_is_named_with_where_they_part(tmp_path: Path, turned: bool) -> None:
+    names = [_file(tmp_path / "a.safetensors"), _file(tmp_path / "b.safetensors", fault="mask")]
+    found = compare_traces(*(names[::-1] if turned else names), CAUSAL)
+    assert found.wrong == (("first",) if turned else ("second",))
+    assert (found.exit_code, found.together.cases, found.together.equal) == (1, HEADS, 0)
+    first, worst = found.together.first, found.together.worst
+    assert first is not None
+    assert worst is not None
+    assert first.index[:3] == (0, 0, 0)  # in the first row a query sees one key too many
+    right, wrong = (worst.second, worst.first) if turned else (worst.first, worst.second)
+    assert right.ratio <= 1 < wrong.ratio
+
+
+@pytest.mark.deep
+def test_rounding_is_no_fault_and_equal_files_are_equal(tmp_path: Path) -> None:
+    names = [_file(tmp_path / "a.safetensors"), _file(tmp_path / "b.safetensors", moved=True)]
+    found = compare_traces(*names, CAUSAL)
+    assert (found.exit_code, found.words) == (0, "Both have no fault, and they differ by rounding alone")
+    assert 0 < found.together.apart < 1
+    assert "called as" not in found.text()
+    assert compare_traces(names[0], names[0], CAUSAL).words == "Both have no fault, and they are equal"
+
+
+@pytest.mark.deep
+def test_inputs_that_differ_already_are_said(tmp_path: Path) -> None:
+    names = [_file(tmp_path / "a.safetensors"), _file(tmp_path / "b.safetensors", seed=1)]
+    found = compare_traces(*names, CAUSAL)
+    assert (found.exit_code, found.together.cases) == (3, 0)
+    assert "differ in q already" in found.notes[0]
+    names[1] = _file(tmp_path / "c.safetensors", fault="scale", seed=1)
+    assert compare_traces(*names, CAUSAL).wrong == ("second",)
+
+
+def test_two_formats_ask_for_a_precision(tmp_path: Path) -> None:
+    names = [_file(tmp_path / "a.safetensors"), _file(tmp_path / "b.safetensors", ml_dtypes.bfloat16)]
+    with pytest.raises(InputError, match=r"mend: --dtype float32"):
+        compare_traces(*names, CAUSAL)
+
+
+def test_a_function_beside_a_trace_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = _file(tmp_path / "a.safetensors")
+    assert main(["compare", name, "attn.py:attention"]) == 2
+    assert "give two traces, or two functions" in capsys.readouterr().err
+    assert main(["compare", name, name, "--budget", "3"]) == 2
+    assert "--budget is for a function" in capsys.readouterr().err
