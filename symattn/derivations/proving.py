@@ -46,6 +46,10 @@ class Known:
 
     def result(self, title: str = "Result") -> Result:
         """What it says, in a box."""
+        from symattn.proof.words import unread
+
+        if self.theorem.letters is None:
+            return Result(title, (), (self.evidence,), unread(self.theorem.says))
         formulas, said = self.statement
         return Result(title, formulas, (self.evidence,), _begun(said) if said else ())
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from symattn.document import model as md
 from symattn.document.model import Block, Code, Document, Emph, Text
 from symattn.document.notation import Neg, Node, Power, Product, Row, Words, name
+from symattn.document.text import text
 
 if TYPE_CHECKING:
     from symattn.proof.theorem import Theorem
@@ -53,6 +54,11 @@ def statement(words: Text) -> tuple[tuple[Node, ...], Text]:
         else:
             return (), opened(with_formulas(words))
     return (parts[0] if len(parts) == 1 else Row(tuple(parts)),), ()
+
+
+def unread(words: Text) -> Text:
+    """A statement of which nothing is read: its formulas are words, too."""
+    return ("In words, which are not read: ", *(text(part) if isinstance(part, Node) else part for part in words))
 
 
 def several(many: str, one: str, texts: Sequence[Text]) -> tuple[Block, ...]:

@@ -24,7 +24,8 @@ from symattn.statement.draws import Drawn
 from symattn.statement.glossary import Definition, Glossary
 from symattn.statement.moments import mentions
 
-BITS = 4096  # of balls around such numbers: e^(−2000) beside 1 is seen
+_BITS = 4096  # of balls around such numbers: e^(−2000) beside 1 is seen
+_FEW = 256  # of balls around numbers of moderate size, where they are many
 _LARGEST = 1150  # a size that is tried, where nothing has more than one axis
 _ENTRIES = 2 * _LARGEST  # of one array
 _SMALL = 12  # and where something has
@@ -117,6 +118,11 @@ def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Ite
             there = {s: n if s == sort else 2 for s in sorts}
             if all(prod(map(Drawn(there, 0).axis, shape.split())) <= _ENTRIES for shape in declared.arrays.values()):
                 yield from (Drawn(there, 1), Drawn(there, 4), OneRow(there, 0))
+
+
+def bits(world: Drawn) -> int:
+    """How precise balls are there."""
+    return _FEW if max(world.sizes.values(), default=0) >= _ALWAYS else _BITS
 
 
 def is_flat(every: Iterable[Node], glossary: Glossary) -> bool:

@@ -248,11 +248,13 @@ def _look_beyond(compiled: Compiled, every: Sequence[Link], where: Sequence[Link
     sides = [side for link in (*every, *where) for side in (link.left, link.right)]
     used = pruned(compiled.glossary, Relation(sides[0], tuple(("=", side) for side in sides[1:])), compiled.sized)
     concerned, numbers = Compiled(used, compiled.sized), beyond.printed_numbers(sides, used)
-    with precision(beyond.BITS):
-        for world in beyond.worlds(concerned.declared, numbers, beyond.is_flat(sides, used)):
-            with suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError):
-                if _met(concerned, where, world) and _finite(concerned, every, world):
-                    compared(concerned, every, world, closer=0)
+    for world in beyond.worlds(concerned.declared, numbers, beyond.is_flat(sides, used)):
+        with (
+            precision(beyond.bits(world)),
+            suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError),
+        ):
+            if _met(concerned, where, world) and _finite(concerned, every, world):
+                compared(concerned, every, world, closer=0)
 
 
 def _finite(compiled: Compiled, every: Sequence[Link], world: Numbers) -> bool:

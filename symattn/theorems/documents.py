@@ -15,7 +15,7 @@ from symattn.document.text import plain_text, text
 from symattn.errors import InputError
 from symattn.evidence import Grade, weakest
 from symattn.proof.theorem import Theorem
-from symattn.proof.words import opened, several, statement, told, with_formulas
+from symattn.proof.words import opened, several, statement, told, unread, with_formulas
 from symattn.theorems.findings import Finding
 from symattn.theorems.reading import Read, Reading
 
@@ -34,9 +34,6 @@ _TITLES = {
     "depth": "Depth and composition",
     "rounding": "Rounding",
 }
-
-
-_UNREAD = "In words, which are not read: "
 
 
 @dataclass(frozen=True)
@@ -86,15 +83,10 @@ def _said(theorem: Theorem, found: Finding) -> tuple[Block, ...]:
     if theorem.letters is not None:
         formulas, words = statement(_told_apart(theorem.says, found.reading.claims if found.reading else ()))
         return (md.Result("Theorem", formulas, (found.evidence,), words),)
-    says = (_UNREAD, *_plain(theorem.says))
+    says = unread(theorem.says)
     if not found.stated:
         return (md.Result("Theorem", (), (found.evidence,), says),)
     return (md.Result("Theorem", found.stated, (found.evidence,)), md.Paragraph(says))
-
-
-def _plain(words: Text) -> Text:
-    """Words in which formulas are words."""
-    return tuple(text(part) if isinstance(part, Node) else part for part in words)
 
 
 def _told_apart(words: Text, read: Sequence[Read]) -> Text:
@@ -133,7 +125,7 @@ def _false_variant(theorem: Theorem, found: Finding) -> Block:
     }[found.false_grade]
     where: Text = (": ", *found.counterexample) if found.counterexample else ()
     words = _told_apart(theorem.false_says, found.reading.false if found.reading else ())
-    said = opened(with_formulas(words)) if theorem.letters is not None else ("in words: ", *_plain(words))
+    said = opened(with_formulas(words)) if theorem.letters is not None else unread(theorem.false_says)
     comma = "" if said and isinstance(said[-1], str) and said[-1].endswith((".", ";")) else ";"
     return md.Paragraph((Emph("False variant."), " ", *said, f"{comma} ", verdict, *where, "."))
 
