@@ -20,7 +20,7 @@ from symattn.arrays.index.expressions import Count, Expression, Index, Letter, P
 from symattn.arrays.indexed import Indexed
 from symattn.document import notation as nt
 from symattn.document.notation import Node
-from symattn.errors import Refused
+from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
 from symattn.proof import expectation
 from symattn.proof.certified import accepted
@@ -38,7 +38,7 @@ def chained(law: Law, sides: Sequence[Node]) -> bool:
     """Whether the checker accepts that each side is equal to the next one under the law."""
     try:
         return all(_equal(law, a, b) for a, b in pairwise(sides))
-    except Refused:
+    except (Refused, Undecided, InputError):
         return False
 
 
@@ -49,7 +49,7 @@ def vanishing(law: Law, formula: Node, size: str) -> bool:
         found = _proof(law, formula, form)
         parts = [_in_letters(law, x) for x in (formula, form, nt.node(0))]
         step = Tending((found,), size, "∞", (unsimplified(lambda: tuple(x.at(()) for x in parts)),), True)
-    except Refused:
+    except (Refused, Undecided, InputError):
         return False
     return found.proved and accepted(_PROVED, (), (step,)) is _PROVED
 
@@ -228,4 +228,4 @@ def written(value: Polynomial) -> Node:
                 raise Refused("moments: a root")
             (above if exponent > 0 else below).extend([nt.name(*letter.split("_"))] * abs(int(exponent.p)))
         terms.append(nt.Over(nt.Product(tuple(above)), nt.Product(tuple(below))))
-    return nt.Sum(tuple(terms)) if len(terms) > 1 else terms[0]
+    return nt.Sum(tuple(terms)) if len(terms) > 1 else terms[0] if terms else nt.node(0)
