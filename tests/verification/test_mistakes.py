@@ -65,6 +65,7 @@ _SPECS: tuple[tuple[Attention, tuple[str, ...]], ...] = (
 _SIZES = (
     Sizes(3, 5, 8, 4), Sizes(4, 4, 4, 4, d_model=4), Sizes(4, 4, 4, 4, d_model=12),
     Sizes(5, 7, 7, 3), Sizes(2, 3, 136, 2), Sizes(2, 130, 4, 1), Sizes(2, 33, 80, 2), Sizes(17, 17, 4, 2),
+    Sizes(1, 260, 2, 1),
 )  # fmt: skip
 #: Batches that mistakes across them need.
 _BATCHED = Sizes(3, 4, 4, 2, batch=(2, 3))
@@ -80,7 +81,7 @@ def _maker(spec: Attention, names: tuple[str, ...], layout: str = "nd") -> Maker
         spec,
         convention,
         Precision.of(_PRECISION),
-        Domain(max_tokens=200, max_width=140, fully_masked_rows=spec.padding),
+        Domain(max_tokens=300, max_width=140, fully_masked_rows=spec.padding),
     )
 
 
