@@ -14,6 +14,7 @@ A certificate of a *sign* is an expression that is positive, or not negative, by
 for; with that in their place it is what the certificate says. One of a *difference* is two sides that are not
 equal at some place of small sizes, as functions of letters, whatever the functions in them are. What is *enclosed*
 is positive on a box of numbers, which intervals show (``checker_balls``); for equal *bits* see ``checker_bits``.
+What follows from certificates by a rule is in ``checker_rules``, ``checker_steps`` and ``checker_tending``.
 What is accepted is the identity for all sizes from 1 on, under the hypotheses; ``epsilon`` bounds the probability, over
 the checker's own dice, that any of its random tests, those of all premises included, says 0 of what is not 0.
 """

@@ -85,7 +85,7 @@ def induction(record: Record, dice: Dice) -> None:
     expect(free and not given.signs.relations, "induction under a condition")
 
     def at(x: Any, value: Any) -> Node:
-        return read(_put(x, letter, value), {})
+        return read(put(x, ["letter", letter, []], value), {})
 
     x = ["letter", letter, []]
     before = at(closed, ["sum", x, ["number", "-1"]])
@@ -99,16 +99,16 @@ def induction(record: Record, dice: Dice) -> None:
     place = ["total", "s", sort, ["is", "≤", ["s"], ["t"]]]
     (c,) = record["conclusions"]
     expect(scope_of(c) == {}, "a sum at places")
-    total = read(["total", "t", sort, _put(term, letter, place)], {})
+    total = read(["total", "t", sort, put(term, ["letter", letter, []], place)], {})
     for side, own in (("left", total), ("right", at(closed, ["size", sort]))):
         expect(form(read(c[side], {}), {}) == form(own, {}), "the conclusion is another one")
 
 
-def _put(x: Any, letter: str, value: Any) -> Any:
-    """An expression with a value in the place of a letter."""
-    if x == ["letter", letter, []]:
+def put(x: Any, what: Any, value: Any) -> Any:
+    """An expression with a value in the place of a letter or a size."""
+    if x == what:
         return value
-    return [_put(y, letter, value) for y in x] if isinstance(x, list) else x
+    return [put(y, what, value) for y in x] if isinstance(x, list) else x
 
 
 def given_by(record: Record, dice: Dice) -> Given:

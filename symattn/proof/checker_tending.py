@@ -18,7 +18,7 @@ from symattn.proof.checker_clearing import factors
 from symattn.proof.checker_means import read_means
 from symattn.proof.checker_reading import Node, Rejected, expect, form, number, read, scope_of
 from symattn.proof.checker_signs import Signs
-from symattn.proof.checker_steps import Given, every_premise, given_by
+from symattn.proof.checker_steps import Given, every_premise, given_by, put
 from symattn.proof.checker_values import Dice
 
 
@@ -63,14 +63,8 @@ def instance(record: Mapping[str, Any], dice: Dice) -> None:
         expect(given.shows({}, left, "=", shown), "no premise says what it is")
         expect(not any(sort in y.sorts for y in shown.all(into_functions=True)), "a sum over the size")
         expect(not _counts(value, sort), "a value that has the size in it")
-        there = given.simplify(read(_with_length(c["form"], sort, record["length"]), {}))
+        there = given.simplify(read(put(c["form"], ["size", sort], ["number", record["length"]]), {}))
         expect(given.shows({}, there, "=", value), "the premises do not say that this is the value")
-
-
-def _with_length(x: Any, sort: str, length: Any) -> Any:
-    if x == ["size", sort]:
-        return ["number", length]
-    return [_with_length(y, sort, length) for y in x] if isinstance(x, list) else x
 
 
 def _of_size(record: Mapping[str, Any], given: Given) -> None:
