@@ -37,6 +37,7 @@ def test_all_words_of_a_statement_are_its_letters_or_reserved(name: str) -> None
     for x in asked(name):
         assert x.readable
         bound = re.findall(r"\(([\w ]+) : ", x.readable.statement)
+        bound += re.findall(r"\blet (\w+) :=", x.readable.statement)
         letters = {x.name, *(word for words in bound for word in words.split())}
         text = re.sub(r"[\w']*'\w*|%\w+", "", x.readable.statement)
         words = set(re.findall(r"\b[A-Za-z]\w*", text)) - {"Theorem", "Definition"}

@@ -13,6 +13,7 @@ from itertools import chain
 
 from symattn.proof.coq.laws import Supposed
 from symattn.proof.coq.printing import Reader, auxiliary, typed
+from symattn.proof.coq.sharing import shared
 from symattn.proof.coq.steps import free_indices, is_positive
 from symattn.proof.coq.terms import Names, Term
 
@@ -82,12 +83,16 @@ def readable(said: Stated, proof: str = "") -> Readable:
         bounds = " -> ".join(f"({i} < {reader.sizes[s]})%nat" for i, s in zip(scope, said.free, strict=True))
         lines.append(f"  forall {' '.join(scope)} : nat, {bounds} ->")
     lines += [f"  {c} ->" for c in conditions]
-    left = reader.text(said.left, scope, 1) if said.left else "0"
-    right = reader.text(said.right, scope, 1)
+    told = shared(reader, said.free, () if "'" in said.name else said.sides)
+    sides = told.sides or said.sides
+    lines += [f"  {line}" for line in told.lets]
+    left = told.reader.text(sides[0], scope, 1) if said.left else "0"
+    right = told.reader.text(sides[-1], scope, 1)
     lines += [f"  {left}", f"  {said.relation} {right}"]
     lines += [f"  /\\ ({left} = {right} -> {_only(reader, more, x, scope)})" for more, x in said.only]
     lines[-1] += "."
     proof = proof or _proof(reader, said, scope)
+    proof = proof.replace("Proof.", "Proof. cbv beta zeta.", 1) if told.lets else proof
     return Readable("\n".join(lines), proof, tuple(_words(reader, said, bool(conditions))))
 
 

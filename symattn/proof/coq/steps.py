@@ -292,9 +292,14 @@ def free_indices(x: Term, depth: int = 0) -> frozenset[int]:
 
 def in_order(x: Term, scope: Sequence[int]) -> tuple[tuple[int, ...], Term]:
     """A term with its free indices numbered as ``compact`` does in ``Clearing.v``, and their sorts."""
-    every = _occurring(x)
-    order = [i for n, i in enumerate(every) if i not in every[n + 1 :]]
+    order = order_of(x)
     return tuple(scope[i] for i in order), renamed(x, {old: new for new, old in enumerate(order)})
+
+
+def order_of(x: Term) -> list[int]:
+    """The free indices of a term in that order."""
+    every = _occurring(x)
+    return [i for n, i in enumerate(every) if i not in every[n + 1 :]]
 
 
 def _occurring(x: Term, depth: int = 0) -> list[int]:

@@ -1,0 +1,111 @@
+"""What occurs often in a long statement, under a name of its own: let s := fun i j => … in.
+
+The smallest parts are named first, so that scores, maxima, exponentials and their sums are each written once. Coq puts
+what they stand for in their place before anything is proved, so nobody has to believe that this was done right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from symattn.proof.coq.printing import Reader
+from symattn.proof.coq.steps import in_order, order_of
+from symattn.proof.coq.terms import Term, number
+
+_LONG = 160  # characters of a statement
+_WORTH = 20  # characters of a part
+_MANY = 8  # parts
+_NAMES = ("s", "t", "e", "z", "w", "y", "p", "f", "g", "h", "r", "o", "x", "m", "n", "q")
+_UNNAMED = ("Letter", "Num", "Size", "One", "Over")
+_LESS = number(-1)
+_Key = tuple[tuple[int, ...], Term]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """How names for parts are introduced, the sides with these names, and a reader that knows them."""
+
+    reader: Reader
+    lets: tuple[str, ...]
+    sides: tuple[Term, ...]
+
+
+def shared(reader: Reader, free: Sequence[int], sides: Sequence[Term]) -> Shared:
+    """The sides with names for what occurs in them more than once, where they are long."""
+    scope = reader.scope(free)
+    told = Shared(_copied(reader), (), tuple(sides))
+    if sum(len(reader.text(x, scope)) for x in sides) < _LONG:
+        return told
+    while len(told.lets) < _MANY and (key := _smallest(told, free)):
+        told = _named(told, free, key)
+    return told
+
+
+def _copied(reader: Reader) -> Reader:
+    names = replace(reader.names, arities=dict(reader.names.arities))
+    own = Reader(names, reader.starts, counts=reader.counts)
+    own.sizes, own.arrays, own.functions = dict(reader.sizes), dict(reader.arrays), dict(reader.functions)
+    own.used = set(reader.used)
+    return own
+
+
+def _smallest(told: Shared, free: Sequence[int]) -> _Key | None:
+    """The shortest part that occurs more often than what it stands in, and is worth a name."""
+    found = [each for x in told.sides for each in _parts(x, tuple(free), None)]
+    times = Counter(key for key, _ in found)
+    within = {(key, whole) for key, whole in found if whole is not None and times[whole] == times[key]}
+    always = {key for key, _ in within}
+    lengths = {key: len(_text(told.reader, key)) for key, n in times.items() if n > 1 and key not in always}
+    worth = [key for key, length in lengths.items() if length >= _WORTH]
+    return min(worth, key=lambda key: (lengths[key], str(key)), default=None)
+
+
+def _parts(x: Term, sorts: tuple[int, ...], whole: _Key | None) -> Iterator[tuple[_Key, _Key | None]]:
+    """Everything that could have a name, with what it stands in."""
+    if x.head not in _UNNAMED and not x.head.startswith("Is") and x.below[:1] != (_LESS,):
+        key = in_order(x, sorts)
+        yield key, whole
+        whole = key
+    for y in x.below:
+        yield from _parts(y, (x.numbers[0], *sorts) if x.binds() else sorts, whole)
+
+
+def _text(reader: Reader, key: _Key) -> str:
+    sorts, x = key
+    return reader.text(x, reader.scope(sorts))
+
+
+def _named(told: Shared, free: Sequence[int], key: _Key) -> Shared:
+    reader = _copied(told.reader)
+    own = next(w for w in (*_NAMES, *[f"part{n}" for n in range(_MANY)]) if w not in reader.used)
+    sorts, x = key
+    order = next(o for side in told.sides for o in _orders(side, tuple(free), len(free), key))
+    array = 1 + max((*reader.arrays, *reader.names.arities), default=0)
+    indices = reader.scope(sorts)
+    named = dict(zip(order, indices, strict=True))
+    body = reader.text(x, tuple(named[n] for n in range(len(order))))
+    over = f"fun {' '.join(indices)} => " if indices else ""
+    line = f"let {own} := {over}{body} in"
+    reader.names.arities[array], reader.arrays[array] = tuple(sorts[n] for n in order), own
+    reader.used.add(own)
+    sides = tuple(_put(side, tuple(free), key, array, order) for side in told.sides)
+    return Shared(reader, (*told.lets, line), sides)
+
+
+def _orders(x: Term, sorts: tuple[int, ...], free: int, key: _Key) -> Iterator[list[int]]:
+    """For each place of a part, how its indices are ordered there, the outermost first."""
+    if x.head not in _UNNAMED and in_order(x, sorts) == key:
+        bound, at = len(sorts) - free, order_of(x)
+        yield sorted(range(len(at)), key=lambda n: at[n] if at[n] >= bound else len(sorts) + bound - at[n])
+    for y in x.below:
+        yield from _orders(y, (x.numbers[0], *sorts) if x.binds() else sorts, free, key)
+
+
+def _put(x: Term, sorts: tuple[int, ...], key: _Key, array: int, order: Sequence[int]) -> Term:
+    if x.head not in _UNNAMED and in_order(x, sorts) == key:
+        at = order_of(x)
+        return Term("Letter", (array, *[at[n] for n in order]))
+    inside = (x.numbers[0], *sorts) if x.binds() else sorts
+    return Term(x.head, x.numbers, tuple(_put(y, inside, key, array, order) for y in x.below))
