@@ -14,7 +14,7 @@ from symattn.arrays.formats import Format
 from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.sharp import backward
 from symattn.verification.sharp.limits import Stores
-from tests.testing.half_kernels import INPUTS, Array, eager, made, masked, normal, tiles, weights
+from tests.testing.half_kernels import INPUTS, Array, eager, made, masked, normal, outliers, tiles, weights
 
 H, N, D = 2, 150, 40
 CAUSAL = Attention(causal=True, heads=H)
@@ -165,3 +165,21 @@ def test_gradients_of_torch_pass(name: str, backend: str) -> None:
         out.backward(do)
         arrays, grads = (a.detach() for a in (out, q, k, v)), [a.grad for a in (q, k, v)]
         assert_close_to_exact(*arrays, Attention(causal=causal, heads=3), do=do, gradients=grads)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("f", "n", "d"), [(FP16, 130, 64), (BF16, 400, 128)], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("inputs", [normal, outliers], ids=lambda i: i.__name__)
+def test_gradients_that_are_stored_tile_by_tile_pass(f: Format, n: int, d: int, inputs: Any) -> None:
+    """PyTorch's flash kernel on a CPU adds to dK and dV in the format itself."""
+    torch = pytest.importorskip("torch")
+    q, k, v = made(f, inputs, (2, n, d), 29)
+    do = f.rounded(np.random.default_rng(0).standard_normal(q.shape))
+    given = [torch.tensor(a).to(getattr(torch, f.name))[None].requires_grad_() for a in (q, k, v)]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+        out = torch.nn.functional.scaled_dot_product_attention(*given)
+    out.backward(torch.tensor(do).to(out.dtype)[None])
+    arrays, grads = [a.detach()[0] for a in (out, *given)], [a.grad[0] for a in given]
+    assert_close_to_exact(
+        *arrays, Attention(heads=2), contract="fused", do=torch.tensor(do).to(out.dtype), gradients=grads
+    )

@@ -3,9 +3,9 @@
 With P the weights, G = dO, dP = G Vᵀ, D = rowsum(G ⊙ O) and dS = P ⊙ (dP − D), the gradients are dQ = s dS K,
 dK = s dSᵀ Q, dV = Pᵀ G. A kernel stores, in the input's format of unit roundoff u and half least number η: scores at
 most ``scores`` times, queries or keys times the scale where scores are stored at all, weights once, O, dP and D
-likewise, dS once, or twice where scores are stored, and the gradients; all else is float32, of roundoff w, with
-exponentials off by at most ε = 2⁻¹³ (N1 of ``limits``). No law of rounding is assumed. Statement: no element is farther
-from the exact one than ``Gradients.allowed``. Proof, row by row, T ≥ |t_j| bounding scores:
+likewise, dS once, or twice where scores are stored, and the gradients, partial sums too; all else is float32, of
+roundoff w, with exponentials off by at most ε = 2⁻¹³ (N1 of ``limits``). No law of rounding is assumed. Statement: no
+element is farther from the exact one than ``Gradient.allowed``. Proof, row by row, T ≥ |t_j| bounding scores:
 
 1. The logarithm of e^{t_j} is off by at most E_j = ε + w (d + 24) T + u |t_j| scores, and 2 u T more where queries or
    keys are stored times the scale. That of their sum, or of a log-sum-exp that was kept, by at most log Σ P_j e^{E_j}
@@ -20,8 +20,10 @@ from the exact one than ``Gradients.allowed``. Proof, row by row, T ≥ |t_j| bo
 4. A sum of m terms in float32, rescaled, loses at most w (3 m + 48) of the sum of absolute values. So dQ is off by
    s Σ (δ + (|dS| + δ)(w (3 n + 48) + u')) |K|, where u' = u if keys may be stored times the scale, dK likewise, dV by
    Σ (P g + η + P (1 + g) w (3 n + 48)) |G|. Each is stored, which is half an ulp, and once more before it is scaled
-   where scores are stored; where heads share keys, theirs may be stored before they are summed, in the format too: u
-   times their number, of the sum of absolute values. ∎
+   where scores are stored. dK and dV may be stored after every 32 queries and added to, as PyTorch's flash kernel on a
+   CPU does, and dQ after every 128 keys, or after multiples of these: half an ulp of each partial sum. Where heads
+   share keys, theirs may be stored before they are summed, in the format too: u times their number, of the sum of
+   absolute values. ∎
 
 What float64 does itself is of the same form with 2⁻⁵³ in place of w, which ``SLACK`` makes up for.
 """
@@ -42,6 +44,7 @@ from symattn.verification.sharp.limits import EXPONENTIAL, Floats, Stores, W, ha
 from symattn.verification.sharp.ways import scale_of
 
 NAMES = ("dq", "dk", "dv")
+_TOGETHER, _KEYS = 32, 128  # queries, and keys, after which partial sums may be stored
 Array = np.ndarray
 
 
@@ -56,15 +59,24 @@ class Gradient:
 
 @dataclass
 class _Sums:
-    """Of one output, summed over blocks and heads that share keys: itself, its error, absolute values of each head."""
+    """Of one output, summed over blocks and heads that share keys: itself, its error, absolute values of each head, and
+    what storing partial sums does."""
 
     value: Array
     error: Array
     size: Array
+    stored: Array
 
     @classmethod
     def zeros(cls, shape: tuple[int, ...]) -> _Sums:
-        return cls(*(np.zeros(shape) for _ in range(3)))
+        return cls(*(np.zeros(shape) for _ in range(4)))
+
+    def add(self, at: Any, value: Array, error: Array, how: Stores) -> None:
+        """One more partial sum, which may be stored."""
+        self.value[at] += value
+        self.error[at] += error
+        inside = np.abs(self.value[at]) + self.error[at] + self.stored[at]
+        self.stored[at] += half_ulp(how.format, inside)
 
 
 def gradients(
@@ -89,6 +101,7 @@ def gradients(
             at = head.index if name == "dq" else below
             sums.value[at] += own[name].value
             sums.error[at] += own[name].error
+            sums.stored[at] += own[name].stored
             sums.size[at] += np.abs(own[name].value) + own[name].error
     return {
         n: _told(sums, keys if n != "dq" else queries, how, 1 if n == "dq" else shared) for n, sums in found.items()
@@ -97,7 +110,7 @@ def gradients(
 
 def _told(sums: _Sums, rows: Array, how: Stores, shared: int) -> Gradient:
     times = (shared if shared > 1 else 0) + (1 if how.scores else 0)
-    inside = sums.error * SLACK + times * (how.u * sums.size + float(how.format.eta))
+    inside = (sums.error + sums.stored) * SLACK + times * (how.u * sums.size + float(how.format.eta))
     return Gradient(rows, sums.value, inside + half_ulp(how.format, np.abs(sums.value) + inside))
 
 
@@ -117,15 +130,19 @@ class _Part:
         ds, off, grown = self._scores()
         lost = off + (np.abs(ds) + off) * (W * (3 * n + 48) + (u if self.how.scores else 0.0))
         mine, at = _where(b.rows, queries)
-        own["dq"].value[at] = self.scale * (ds[mine] @ b.given["k"])
-        own["dq"].error[at] = abs(self.scale) * (lost[mine] @ np.abs(b.given["k"]))
+        first = self.keys.start
+        for start in range(first // _KEYS * _KEYS, self.keys.stop, _KEYS):
+            some = slice(max(start - first, 0), start + _KEYS - first)
+            of, k = self.scale * ds[mine][:, some], b.given["k"][some]
+            own["dq"].add(at, of @ k, abs(self.scale) * (lost[mine][:, some] @ np.abs(k)), self.how)
         cols, at = _where(np.arange(self.keys.start, self.keys.stop), keys)
-        if not len(cols):
-            return
-        own["dk"].value[at] += self.scale * (ds[:, cols].T @ b.given["q"])
-        own["dk"].error[at] += abs(self.scale) * (lost[:, cols].T @ np.abs(b.given["q"]))
-        own["dv"].value[at] += b.p[:, cols].T @ self.do
-        own["dv"].error[at] += self._of_values(grown)[:, cols].T @ np.abs(self.do)
+        if len(cols):
+            ds, lost, p, x = (a[:, cols] for a in (ds, lost, b.p, self._of_values(grown)))
+            for start in range(0, len(ds), _TOGETHER):
+                some = slice(start, start + _TOGETHER)
+                q, do = b.given["q"][some], self.do[some]
+                own["dk"].add(at, self.scale * (ds[some].T @ q), abs(self.scale) * (lost[some].T @ np.abs(q)), self.how)
+                own["dv"].add(at, p[some].T @ do, x[some].T @ np.abs(do), self.how)
 
     def _of_values(self, grown: Floats) -> Floats:
         """What sums with the weights lose, as weights of absolute values, (r, n)."""
