@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from fractions import Fraction
-from itertools import islice
 from math import ceil, exp, prod
 from random import Random
 from typing import Any
@@ -30,7 +29,7 @@ _LARGEST = 1150  # a size that is tried, where nothing has more than one axis
 _ENTRIES = 2 * _LARGEST  # of one array
 _SMALL = 12  # and where something has
 _ALWAYS = 9  # a size beyond those of the other draws
-_TARGETS = 4  # sizes that are tried for each sort, the smallest of those that the numbers ask for
+_ENDS = 2  # sizes that are tried for each sort, from each end of those that the numbers ask for
 _LARGE = 1000
 _AROUND = 16  # draws around numbers, two for each
 _POWER = 7  # of e, among sizes
@@ -113,8 +112,9 @@ def worlds(declared: Declared, numbers: tuple[Fraction, ...], flat: bool) -> Ite
             world = Around(there, seed)
             world.numbers = numbers
             yield world
+    past = _sizes(numbers, _LARGEST if flat else _SMALL)
     for sort in sorts:
-        for n in islice(_sizes(numbers, _LARGEST if flat else _SMALL), _TARGETS):
+        for n in (*past[:_ENDS], *past[_ENDS:][-_ENDS:]):
             there = {s: n if s == sort else 2 for s in sorts}
             if all(prod(map(Drawn(there, 0).axis, shape.split())) <= _ENTRIES for shape in declared.arrays.values()):
                 yield from (Drawn(there, 1), Drawn(there, 4), OneRow(there, 0))
@@ -144,9 +144,9 @@ def _has_slope(x: Any) -> bool:
     return slope or any(_has_slope(getattr(whole, f.name)) for f in fields(whole))
 
 
-def _sizes(numbers: Iterable[Fraction], largest: int) -> Iterator[int]:
+def _sizes(numbers: Iterable[Fraction], largest: int) -> list[int]:
     """Sizes past 9, past each number, what it is one part of, its square and its exponential."""
     past = {Fraction(_ALWAYS - 1)}
     for x in numbers:
         past |= {x, 1 / x, x * x, Fraction(exp(min(float(x), _POWER)))}
-    yield from sorted({n for n in (ceil(x) + 1 for x in past) if _ALWAYS <= n <= largest})
+    return sorted({n for n in (ceil(x) + 1 for x in past) if _ALWAYS <= n <= largest})
