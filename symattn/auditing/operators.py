@@ -55,8 +55,7 @@ def _divided(known: Known, args: Any, kwargs: Any) -> Node | None:
         return _scaled(known, args, kwargs, inverse=True)
     if below.scores is not above.scores or not _of_rows(args[1], args[0]):
         return None
-    below.of.softmax.met = True  # of two softmaxes that are one
-    return Weights(above.scores, above.softmax)
+    return Weights(above.scores, above.softmax, summed=below.of.softmax)
 
 
 def _plus(known: Known, args: Any, kwargs: Any, sign: float = 1.0) -> Node | None:

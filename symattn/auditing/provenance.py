@@ -96,11 +96,15 @@ class Softmax:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The softmax of scores, or of something that is not known (None)."""
+    """The softmax of scores, or of something that is not known (None).
+
+    ``summed`` is that of the exponentials in the sums, where they were computed once more for these: both are one.
+    """
 
     scores: Scores | None
     softmax: Softmax
     reason: str = ""
+    summed: Softmax | None = None
 
 
 @dataclass(frozen=True, eq=False)

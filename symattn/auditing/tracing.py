@@ -138,7 +138,9 @@ class Tracer:
 
     def _met(self, weights: Weights, values: Any, out: Any) -> None:
         """Weights meet values."""
-        weights.softmax.met, module = True, _module()
+        module = _module()
+        for softmax in filter(None, (weights.softmax, weights.summed)):
+            softmax.met = True
         scores = weights.scores
         if scores is None or values is None or out is None:
             reason = weights.reason or "its weights meet the values in a form that is not known"

@@ -56,11 +56,12 @@ def close_to_exact(
     contract: Contract | None = None,
     alpha: float | None = None,
     rows: int | Sequence[int] | None = None,
+    called: str = "out",
 ) -> str:
     """What is wrong with ``out`` as the output of ``spec`` for these inputs, in words; empty where nothing is.
 
     ``lse`` are logarithms of sums that were returned beside it, judged too. ``contract``, ``alpha`` and ``rows`` are
-    those of ``assert_close_to_exact``.
+    those of ``assert_close_to_exact``. Where no ``alpha`` is told, ``called`` is what the words call the output.
 
     Raises ``InputError`` where the inputs do not fit the specification or the precision.
     """
@@ -79,7 +80,7 @@ def close_to_exact(
     named = isinstance(precision, Precision) or contract is not None
     how = Stores.of(arithmetic, not named, spec.softcap is not None) if alpha is not None else None
     seen = None if rows is None else chosen(spec, inputs, rows)
-    words = _output(spec, inputs, arithmetic, out, wanted, _Asked(how, alpha or 1.0, seen))
+    words = _output(spec, inputs, arithmetic, out, wanted, _Asked(how, alpha or 1.0, seen, called))
     return words or (_logarithms(spec, inputs, arithmetic, lse, wanted[:-1], seen) if lse is not None else "")
 
 
@@ -116,18 +117,19 @@ def logarithms(lse: Any, given: Mapping[str, Any], spec: Attention, precision: P
 
 
 class _Asked(NamedTuple):
-    """What an implementation stores, if the filter is asked, with which probability; which rows are judged."""
+    """What an implementation stores, if the filter is asked, with which probability; which rows; the output's name."""
 
     how: Stores | None
     alpha: float
     rows: list[int] | None
+    called: str
 
 
 def _output(
     spec: Attention, inputs: Arrays, precision: Precision, out: Any, wanted: tuple[int, ...], asked: _Asked
 ) -> str:
     got, dtype = read_array("out", out)
-    words = form_words("out", got.shape, wanted, dtype, precision)
+    words = form_words(asked.called, got.shape, wanted, dtype, precision)
     if words:
         return words
     rows = list(range(wanted[-2])) if asked.rows is None else asked.rows
@@ -137,7 +139,7 @@ def _output(
     if asked.how is not None and sharply and got.size * inputs["k"].shape[-2] > _FEW:
         return _sharp(spec, inputs, precision, got, asked.how, asked.alpha, rows)
     measured = _measured(spec, inputs, precision, got)
-    words = _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
+    words = _told(asked.called, got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
     if words or asked.how is None or not sharply:
         return words
     return _sharp(spec, inputs, precision, got, asked.how, asked.alpha, rows)

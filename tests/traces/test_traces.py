@@ -80,6 +80,7 @@ def test_what_stands_beside_the_output_is_judged(tmp_path: Path, name: str) -> N
     report = verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL)
     assert [c.faults for c in report.checks] == [0, 1]
     assert report.grade.grade.value == "refuted"
+    assert f"{name}[" in report.faults[0].message
 
 
 @pytest.mark.deep

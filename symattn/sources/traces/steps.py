@@ -36,9 +36,9 @@ def of_weights(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple
     """
     n_k = piece.inputs["k"].shape[-2]
     given = {**piece.inputs, "v": np.eye(n_k).astype(piece.inputs["q"].dtype)}
-    found = close_to_exact(piece.made["weights"], given, piece.spec, precision, rows=rows)
+    found = close_to_exact(piece.made["weights"], given, piece.spec, precision, rows=rows, called="weights")
     share = worst_share(piece.made["weights"], given, piece.spec, precision, rows)
-    return found.replace("out[", "weights[").replace("out has", "weights has"), share
+    return found, share
 
 
 def of_scores(piece: Piece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
