@@ -226,6 +226,8 @@ def _unshifted(make: Callable[[At], Any]) -> Wrong:
 
 _OF_SINKS: Table = (
     ("sink", "the maximum is not subtracted from the sink's logit", _unshifted(lambda at: at.power(at.z))),
+    ("sink", "the maximum of scores and sink is not subtracted from the sink's logit",
+     lambda at: at.e / (at.sum(at.e) + at.power(at.z))),
     ("sink", "the sink gives the value of the first key", lambda at: at.xp.concat(
         [at.right()[..., :1] + 1 - at.sum(at.right()), at.right()[..., 1:]], axis=-1)),
     ("sink", "the sink's weight goes to the last value, and each key's weight to the value of the key before",
