@@ -73,7 +73,7 @@ def close_to_exact(
         raise InputError(f"alpha is {alpha}; it is a probability: mend: a number between 0 and 1, or None")
     for name in TOKENS:
         if name in inputs and read_as[name][1] != arithmetic.input.name:
-            _check_held(name, inputs[name], arithmetic.input)
+            check_held(name, inputs[name], arithmetic.input)
     check_inputs(spec, dict(inputs))
     inputs = _without_strangers(spec, inputs)
     wanted = _shape(spec, inputs)
@@ -297,7 +297,8 @@ def _precision(dtype: str) -> str:
     return dtype
 
 
-def _check_held(name: str, values: np.ndarray, held: Format) -> None:
+def check_held(name: str, values: np.ndarray, held: Format) -> None:
+    """Raises ``InputError`` for finite numbers that the format does not hold."""
     numbers = np.where(np.isfinite(values), values, 0.0)
     if not np.array_equal(held.rounded(numbers), numbers):
         raise InputError(f"{name} holds numbers that {held.name} does not; mend: round them first")

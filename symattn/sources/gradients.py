@@ -12,12 +12,12 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.attention.inputs import check_inputs
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
-from symattn.sources.closeness import form_words, read_array
+from symattn.sources.closeness import check_held, form_words, read_array
 from symattn.verification.sharp.backward import NAMES, Gradient, beyond, gradients, sampled
 from symattn.verification.sharp.blocks import applies
 from symattn.verification.sharp.limits import STORED, Stores
 from symattn.verification.sharp.sample import chosen
-from symattn.verification.sharp.ways import scales
+from symattn.verification.sharp.ways import scale_of, scales
 
 Arrays = dict[str, np.ndarray]
 
@@ -45,6 +45,8 @@ def gradients_close_to_exact(
     how = Stores.of(arithmetic, not named)
     upstream = inputs.pop("do")
     check_inputs(spec, dict(inputs))
+    if read_as["do"][1] != arithmetic.input.name:
+        check_held("do", upstream, arithmetic.input)
     _check(spec, inputs, upstream, how, returned)
     assert how is not None
     got = {name: read_array(name, a) for name, a in zip(NAMES, returned, strict=True) if a is not None}
@@ -66,11 +68,33 @@ def _judged(
     first = ""
     for scale in scales(spec, inputs["q"].shape[-1], how):
         found = gradients(replace(spec, scale=scale), inputs, do, how, queries, keys)
+        if any(np.isnan(g.exact).any() for g in found.values()):
+            raise InputError(
+                f"a query may attend to no key, and fully_masked={spec.fully_masked!r}: there are no exact gradients;"
+                " mend: fully_masked='zeros'"
+            )
         words = next(filter(None, (_words(name, found[name], values, how) for name, values in got.items())), "")
         if not words:
             return ""
         first = first or words
+        _check_range(inputs, do, scale_of(spec, inputs["q"].shape[-1]), how, found, got)
     return first
+
+
+def _check_range(
+    inputs: Arrays, do: np.ndarray, scale: float | None, how: Stores, found: Mapping[str, Gradient], got: Arrays
+) -> None:
+    """Raises ``InputError`` where gradients are not finite and right ones need not be: numbers may be out of range."""
+    if all(np.isfinite(values).all() for values in got.values()):
+        return
+    within, least = float(how.format.largest), min(1.0, abs(scale or 1.0)) if how.scores else 1.0
+    of_scores = 2 * np.linalg.norm(do, axis=-1).max() * np.linalg.norm(inputs["v"], axis=-1).max()
+    most = max(float((np.abs(g.exact) + g.allowed).max(initial=0.0)) / least for g in found.values())
+    if max(float(of_scores), most) > within:
+        raise InputError(
+            f"gradients that are not finite may be right here: dO Vᵀ, dS or a gradient may be above {within:.5g}, the"
+            f" largest number of {how.format.name}; mend: a smaller do"
+        )
 
 
 def _words(name: str, found: Gradient, values: np.ndarray, how: Stores) -> str:
@@ -94,13 +118,14 @@ def _words(name: str, found: Gradient, values: np.ndarray, how: Stores) -> str:
 
 
 def _check(spec: Attention, inputs: Arrays, do: np.ndarray, how: Stores | None, returned: Sequence[Any]) -> None:
-    if len(returned) != len(NAMES):
-        raise InputError(f"gradients are {len(returned)} arrays; mend: give (dq, dk, dv), None for what is not judged")
+    if not hasattr(returned, "__len__") or len(returned) != len(NAMES):
+        raise InputError(f"gradients are not {len(NAMES)} arrays; mend: give (dq, dk, dv), None for what is not judged")
     mend = "mend: symattn.verify(backward, Gradient(...)), which calls a function at small sizes"
     if how is None:
         raise InputError(f"gradients are judged in bfloat16 and float16, with sums in float32; {mend}")
-    if spec.softcap is not None or spec.base is not None or spec.sink is not None or not applies(spec, inputs):
-        raise InputError(f"gradients are judged of scaled dot products under masks; {mend}")
+    varied = spec.scale == "given" or any(x is not None for x in (spec.softcap, spec.base, spec.sink))
+    if varied or not applies(spec, inputs):
+        raise InputError(f"gradients are judged of dot products times one scale, under masks; {mend}")
     own = 3 if spec.heads > 1 else 2
     if len({inputs[name].shape[:-own] for name in "qkv"}) > 1:
         raise InputError("gradients: q, k and v have batches of other shapes; mend: give each item its own k and v")

@@ -11,6 +11,7 @@ import pytest
 
 from symattn import Attention, InputError
 from symattn.arrays.formats import Format
+from symattn.sources.gradients import gradients_close_to_exact
 from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.sharp import backward
 from symattn.verification.sharp.limits import Stores
@@ -76,6 +77,34 @@ def test_right_gradients_pass(f: Format, inputs: Any) -> None:
     assert not judge(f, *given, fused(*given, f, scale=near), "fused")
 
 
+def test_gradients_below_the_normal_numbers_pass() -> None:
+    """dS, once it is scaled, loses more where a small dO takes it there; in steps of which each is stored."""
+    rng, r, n, d, scale = np.random.default_rng(0), FP16.rounded, 300, 256, 1 / 16
+    q, k, v, do = (r(rng.standard_normal(shape)) for shape in ((20, d), (n, d), (n, 64), (20, 64)))
+    do = r(1e-5 * do)
+    p = r(weights(r(r(q @ k.mT) * scale)))
+    dp = r(do @ v.mT)
+    ds = r(scale * r(p * (dp - (p * dp).sum(-1, keepdims=True))))
+    given, right = {"q": q, "k": k, "v": v}, (r(ds @ k), r(ds.mT @ q), r(p.mT @ do))
+    assert not gradients_close_to_exact(given, do, right, None, "float16")
+    for at, name in enumerate(("dq", "dk", "dv")):
+        wrong = [g + 1e-5 if i == at else g for i, g in enumerate(right)]
+        assert f"elements of {name}" in gradients_close_to_exact(given, do, wrong, None, "float16")
+
+
+@pytest.mark.deep
+def test_gradients_above_the_largest_number_are_not_accused_of_being_infinite() -> None:
+    q, k, v, do = drawn(FP16)
+    given, do = {"q": q, "k": k, "v": FP16.rounded(100 * v)}, FP16.rounded(1e4 * do)
+    with np.errstate(all="ignore"):
+        made = fused(*given.values(), do, FP16)
+    assert not np.isfinite(made[0]).all()
+    with pytest.raises(InputError, match=r"not finite may be right here: .* above 65504"):
+        gradients_close_to_exact(given, do, made, CAUSAL, "float16", contract="fused")
+    assert not gradients_close_to_exact(given, do, (None, None, made[2]), CAUSAL, "float16", contract="fused")
+    assert "of dv" in gradients_close_to_exact(given, do, (None, None, -made[2]), CAUSAL, "float16", contract="fused")
+
+
 WRONG: dict[str, tuple[str, Callable[[Gradients], Gradients]]] = {
     "signs": ("dq", lambda g: (-g[0], g[1], g[2])),
     "a head's": ("dk", lambda g: (g[0], g[1][::-1], g[2])),
@@ -137,15 +166,27 @@ def test_what_is_not_judged_is_refused_in_a_line() -> None:
     q, k, v, do = drawn(BF16)
     for told, words in (
         ({"do": None}, "give do"),
-        ({"gradients": (q, k)}, "gradients are 2 arrays"),
+        ({"gradients": (q, k)}, "gradients are not 3 arrays"),
+        ({"gradients": 3}, "gradients are not 3 arrays"),
+        ({"do": do + 1e-4}, "do holds numbers that bfloat16 does not"),
         ({"do": do[:, :-1]}, "do has the shape"),
-        ({"spec": Attention(heads=H, softcap=9.0)}, "gradients are judged of scaled dot products under masks"),
+        (
+            {"spec": Attention(heads=H, softcap=9.0)},
+            "gradients are judged of dot products times one scale",
+        ),
         ({"contract": "eager"}, "bfloat16 and float16, with sums in float32"),
     ):
         given: dict[str, Any] = {"spec": Attention(heads=H), "do": do, "gradients": (q, k, v), **told}
         out = np.asarray(given["spec"](q=q, k=k, v=v), dtype=float)
         with pytest.raises(InputError, match=words):
             assert_close_to_exact(BF16.rounded(out), q, k, v, precision="bfloat16", **given)
+    less = {"q": q, "k": k[:, :9], "v": v[:, :9]}
+    none = Attention(causal=True, heads=H, fully_masked="nan")
+    with pytest.raises(InputError, match="a query may attend to no key"):
+        gradients_close_to_exact(less, do, (q, *(less[n] for n in "kv")), none, "bfloat16")
+    scaled = {"q": q, "k": k, "v": v, "scale": np.full(H, 0.25)}
+    with pytest.raises(InputError, match="times one scale"):
+        gradients_close_to_exact(scaled, do, (q, k, v), Attention(heads=H, scale="given"), "bfloat16")
     wide = np.asarray(CAUSAL(q=q, k=k, v=v), dtype=float)
     with pytest.raises(AttentionFault, match="dk has the shape"):
         assert_close_to_exact(BF16.rounded(wide), q, k, v, CAUSAL, precision="bfloat16", do=do, gradients=(q, k[:1], v))

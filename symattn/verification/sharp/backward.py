@@ -7,23 +7,24 @@ likewise, dS once, or twice where scores are stored, and the gradients, partial 
 roundoff w, with exponentials off by at most ε = 2⁻¹³ (N1 of ``limits``). No law of rounding is assumed. Statement: no
 element is farther from the exact one than ``Gradient.allowed``. Proof, row by row, T ≥ |t_j| bounding scores:
 
-1. The logarithm of e^{t_j} is off by at most E_j = ε + w (d + 24) T + u |t_j| scores, and 2 u T more where queries or
-   keys are stored times the scale. That of their sum, or of a log-sum-exp that was kept, by at most log Σ P_j e^{E_j}
-   (by Jensen's inequality it is no farther below), w (3 (n + 16) + 2 T + 64), and 1.02 u where the sum is of stored
-   weights: Ē together. So P̃_j = P_j (1 + γ_j), |γ_j| ≤ g_j = e^{E_j + Ē}(1 + u) − 1, but for η.
-2. dP̃_j is off by at most e_j = w (d + 8) ‖G‖‖V_j‖, and u |dP_j| where it is stored. D, from O as it was stored, by
-   Σ_c |G_c| (x_c + half an ulp of |O_c| + x_c), x = Σ_j (P_j g_j + η + P_j (1 + g_j) w (3 n + 48)) |V_j|, and sums of
-   d_v products; or, from P̃ and dP̃, by Σ_j ((P_j g_j + η)(|dP_j| + e_j) + P_j e_j) and sums of n: the larger of both is
-   h, and u |D| more where it is stored.
-3. dS̃ is P̃ (dP̃ − D̃) stored r times: with f = (1 + g)(1 + u)^r (1 + 8w) − 1, |dS̃ − dS| ≤ δ =
-   P (|dP − D| f + (1 + f)(e + h)) + η (r + 2 (|dP − D| + e + h)).
+1. The logarithm of e^{t_j} is off by at most E_j = ε + w (d + 24) T + u |t_j| scores, and 2 u T + η ρ √d (‖Q‖ + ‖K_j‖)
+   more where queries or keys are stored times the scale s, ρ = max(1, √|s|). That of their sum, or of a log-sum-exp
+   that was kept, by at most log Σ P_j e^{E_j} (by Jensen's inequality it is no farther below), w (3 (n + 16) + 2 T +
+   64), and 1.02 u where the sum is of stored weights: Ē together. So P̃_j = P_j (1 + γ_j), |γ_j| ≤ g_j =
+   e^{E_j + Ē}(1 + u) − 1, but for η.
+2. dP̃_j is off by at most e_j = w (d + 8) ‖G‖‖V_j‖, and u |dP_j| + η where it is stored. D, from O as it was stored, by
+   Σ_c |G_c| (x_c + half an ulp of (|O_c| + x_c)), x = Σ_j (P_j g_j + η + P_j (1 + g_j) w (3 n + 48)) |V_j|, and sums
+   of d_v products; or, from P̃ and dP̃, by Σ_j ((P_j g_j + η)(|dP_j| + e_j) + P_j e_j) and sums of n: the larger of
+   both is h, and u |D| + η more where it is stored.
+3. dS̃ is P̃ (dP̃ − D̃) stored r times, the second time after it is scaled: with f = (1 + g)(1 + u)^r (1 + 8w) − 1,
+   |dS̃ − dS| ≤ δ = P (|dP − D| f + (1 + f)(e + h)) + η (1 + 2 (|dP − D| + e + h)), and η max(1, 1/|s|) more for r = 2.
 4. A sum of m terms in float32, rescaled, loses at most w (3 m + 48) of the sum of absolute values. So dQ is off by
-   s Σ (δ + (|dS| + δ)(w (3 n + 48) + u')) |K|, where u' = u if keys may be stored times the scale, dK likewise, dV by
-   Σ (P g + η + P (1 + g) w (3 n + 48)) |G|. Each is stored, which is half an ulp, and once more before it is scaled
-   where scores are stored. dK and dV may be stored after every 32 queries and added to, as PyTorch's flash kernel on a
-   CPU does, and dQ after every 128 keys, or after multiples of these: half an ulp of each partial sum. Where heads
-   share keys, theirs may be stored before they are summed, in the format too: u times their number, of the sum of
-   absolute values. ∎
+   s Σ (δ + (|dS| + δ)(w (3 n + 48) + u')) |K|, where u' = u if keys may be stored times the scale, and by η ρ
+   Σ (|dS| + δ) more then; dK likewise, dV by Σ (P g + η + P (1 + g) w (3 n + 48)) |G|. Each is stored, which is half an
+   ulp, and once more before it is scaled where scores are stored. dK and dV may be stored after every 32 queries and
+   added to, as PyTorch's flash kernel on a CPU does, and dQ after every 128 keys, or after multiples of these: half an
+   ulp of each partial sum. Where heads share keys, theirs may be stored before they are summed, in the format too: u
+   times their number, of the sum of absolute values. What is stored before it is scaled loses η max(1, |s|) at least. ∎
 
 What float64 does itself is of the same form with 2⁻⁵³ in place of w, which ``SLACK`` makes up for.
 """
@@ -103,14 +104,16 @@ def gradients(
             sums.error[at] += own[name].error
             sums.stored[at] += own[name].stored
             sums.size[at] += np.abs(own[name].value) + own[name].error
+    least = float(how.format.eta) * max(1.0, abs(scale_of(spec, inputs["q"].shape[-1]) or 0.0))
     return {
-        n: _told(sums, keys if n != "dq" else queries, how, 1 if n == "dq" else shared) for n, sums in found.items()
+        n: _told(sums, keys if n != "dq" else queries, how, 1 if n == "dq" else shared, least)
+        for n, sums in found.items()
     }
 
 
-def _told(sums: _Sums, rows: Array, how: Stores, shared: int) -> Gradient:
+def _told(sums: _Sums, rows: Array, how: Stores, shared: int, least: float) -> Gradient:
     times = (shared if shared > 1 else 0) + (1 if how.scores else 0)
-    inside = (sums.error + sums.stored) * SLACK + times * (how.u * sums.size + float(how.format.eta))
+    inside = (sums.error + sums.stored) * SLACK + times * (how.u * sums.size + least)
     return Gradient(rows, sums.value, inside + half_ulp(how.format, np.abs(sums.value) + inside))
 
 
@@ -129,20 +132,28 @@ class _Part:
         b, u, n = self.b, self.how.u, self.b.p.shape[1]
         ds, off, grown = self._scores()
         lost = off + (np.abs(ds) + off) * (W * (3 * n + 48) + (u if self.how.scores else 0.0))
+        tiny = (np.abs(ds) + off) * self._of_scaled
         mine, at = _where(b.rows, queries)
         first = self.keys.start
         for start in range(first // _KEYS * _KEYS, self.keys.stop, _KEYS):
             some = slice(max(start - first, 0), start + _KEYS - first)
             of, k = self.scale * ds[mine][:, some], b.given["k"][some]
-            own["dq"].add(at, of @ k, abs(self.scale) * (lost[mine][:, some] @ np.abs(k)), self.how)
+            error = abs(self.scale) * (lost[mine][:, some] @ np.abs(k)) + tiny[mine][:, some].sum(axis=1, keepdims=True)
+            own["dq"].add(at, of @ k, error, self.how)
         cols, at = _where(np.arange(self.keys.start, self.keys.stop), keys)
         if len(cols):
-            ds, lost, p, x = (a[:, cols] for a in (ds, lost, b.p, self._of_values(grown)))
+            ds, lost, tiny, p, x = (a[:, cols] for a in (ds, lost, tiny, b.p, self._of_values(grown)))
             for start in range(0, len(ds), _TOGETHER):
                 some = slice(start, start + _TOGETHER)
                 q, do = b.given["q"][some], self.do[some]
-                own["dk"].add(at, self.scale * (ds[some].T @ q), abs(self.scale) * (lost[some].T @ np.abs(q)), self.how)
+                error = abs(self.scale) * (lost[some].T @ np.abs(q)) + tiny[some].sum(axis=0)[:, None]
+                own["dk"].add(at, self.scale * (ds[some].T @ q), error, self.how)
                 own["dv"].add(at, p[some].T @ do, x[some].T @ np.abs(do), self.how)
+
+    @property
+    def _of_scaled(self) -> float:
+        """η ρ of step 1: what an entry of queries or keys loses at least where it is stored times the scale."""
+        return float(self.how.format.eta) * max(1.0, abs(self.scale)) ** 0.5 if self.how.scores else 0.0
 
     def _of_values(self, grown: Floats) -> Floats:
         """What sums with the weights lose, as weights of absolute values, (r, n)."""
@@ -151,24 +162,25 @@ class _Part:
 
     def _scores(self) -> tuple[Floats, Floats, Floats]:
         """dS, δ of step 3 and g of step 1, each (r, n)."""
-        b, how, u = self.b, self.how, self.how.u
+        b, how, u, eta = self.b, self.how, self.how.u, float(self.how.format.eta)
         grown = self._weights()
         dp = self.do @ b.values.T
         e = W * (b.values.shape[1] + 8) * np.linalg.norm(self.do, axis=1)[:, None] * np.linalg.norm(b.values, axis=1)
-        e = e + (u * np.abs(dp) if how.scores else 0.0)
+        e = e + (u * np.abs(dp) + eta if how.scores else 0.0)
         ds, h = np.asarray(softmax_vjp(b.p, dp)), self._means(dp, e, grown)
         times = 2 if how.scores else 1
         f = (1 + grown) * (1 + u) ** times * (1 + 8 * W) - 1
         apart = np.abs(dp - np.vecdot(b.p, dp)[:, None])
-        tiny = float(how.format.eta) * (b.p > 0)
-        off = b.p * (apart * f + (1 + f) * (e + h)) + tiny * (times + 2 * (apart + e + h))
+        scaled = max(1.0, 1 / abs(self.scale)) if how.scores and self.scale else 0.0
+        off = b.p * (apart * f + (1 + f) * (e + h)) + eta * (b.p > 0) * (1 + scaled + 2 * (apart + e + h))
         return ds, np.asarray(off), grown
 
     def _weights(self) -> Floats:
         """g of step 1."""
         b, how, n = self.b, self.how, self.b.p.shape[1]
         least = EXPONENTIAL + W * (b.width + 24) * b.T + (2 * how.u * b.T if how.scores else 0.0)
-        E = least + how.scores * how.u * b.sizes
+        q, k = (np.linalg.norm(b.given[name], axis=1) for name in "qk")
+        E = least + how.scores * how.u * b.sizes + self._of_scaled * b.width**0.5 * (q[:, None] + k)
         whole = np.maximum(b.p.sum(axis=1, keepdims=True), 1.0)
         mean = np.log((b.p * np.exp(E)).sum(axis=1, keepdims=True) + whole - b.p.sum(axis=1, keepdims=True))
         mean = mean.clip(0) + W * (3 * (n + 16) + 2 * b.T + 64) + 1.02 * how.u
@@ -184,7 +196,7 @@ class _Part:
         sizes = np.abs(dp) + e
         tiny = float(how.format.eta) * sizes.sum(axis=1)
         made = np.vecdot(b.p, grown * sizes + e) + tiny + W * (3 * n + 48) * np.vecdot(b.p, (1 + grown) * sizes)
-        stored = how.u * np.abs(np.vecdot(b.p, dp)) if how.scores else 0.0
+        stored = how.u * np.abs(np.vecdot(b.p, dp)) + float(how.format.eta) if how.scores else 0.0
         return np.asarray((np.maximum(kept, made) + stored)[:, None])
 
 
