@@ -89,9 +89,16 @@ class Comparison(Printable):
             rest = "has no fault" if other is Verdict.NO_FAULT else "is undecided"
             return f"The {self.wrong[0]} is wrong, the {right[0]} {rest}"
         if self.verdict is Verdict.UNDECIDED:
-            return "Undecided: " + ("no inputs go to both" if not self.together.cases else "see what a verdict needs")
+            return f"Undecided: {self._undecided}"
         same = self.together.equal == self.together.cases
         return "Both have no fault, and " + ("they are equal" if same else "they differ by rounding alone")
+
+    @property
+    def _undecided(self) -> str:
+        """Why nothing can be said."""
+        if self.together.unlike:
+            return "the files do not hold the same inputs"
+        return "see what a verdict needs" if self.together.cases else "no inputs go to both"
 
     def __repr__(self) -> str:
         return self._brief(f"comparison: {self.words}")
@@ -156,6 +163,8 @@ class Comparison(Printable):
 
     def _differences(self) -> Iterator[Block]:
         found = self.together
+        if found.unlike:  # as a note says
+            return
         if not found.cases:
             yield Note(
                 ("No inputs gave numbers of the right shape in both, so they were not held against each other.",)
@@ -163,7 +172,7 @@ class Comparison(Printable):
             return
         yield Heading(("Both on the same inputs",))
         yield Paragraph((
-            f"{found.cases} inputs: {found.equal} are equal; of the others the largest difference is "
+            f"Equal outputs: {found.equal} of {found.cases}. The largest difference is "
             f"{ratio(found.apart)} times what one implementation may be off by, and two that are right may be 2 times "
             f"that apart. Grade: {self._grade.value}.",
         ))  # fmt: skip
@@ -171,7 +180,7 @@ class Comparison(Printable):
             yield from _place("The first place beyond the bound", found.faulty)
         elif found.worst is not None and found.first is not None:
             yield from _place("The first place at which they differ", found.first)
-            if found.worst != found.first:
+            if found.worst.at != found.first.at:
                 yield from _place("The place at which they differ most", found.worst)
 
 

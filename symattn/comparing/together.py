@@ -46,6 +46,11 @@ class Place:
     inputs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def at(self) -> tuple[object, ...]:
+        """Which entry it is."""
+        return self.case, self.output, self.index
+
+    @property
     def apart(self) -> float:
         """|first − second| in parts of what one of them is allowed: of two legal ones it is at most 2."""
         return float(_apart(np.array(self.first.got), np.array(self.second.got), np.array(self.allowed)))
@@ -70,6 +75,7 @@ class Together:
     first    the first place at which they differ (None: nowhere)
     worst    the place at which they differ most, in these parts
     faulty   the first place at which a side is beyond its bound (None: nowhere)
+    unlike   of two traces, the first input that they do not have in common; empty where there is none
     """
 
     cases: int = 0
@@ -78,6 +84,7 @@ class Together:
     first: Place | None = None
     worst: Place | None = None
     faulty: Place | None = None
+    unlike: str = ""
 
     @property
     def apart(self) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -38,9 +39,10 @@ def compare_traces(
     """Which of two traces is wrong; parameters are those of ``verify_trace``, and so is what is raised.
 
     Each output is judged by the inputs of its own file. Where both files hold the same inputs, the outputs are held
-    against each other, too, in parts of what one implementation may be off by; where they do not, a note names the
-    first array that differs: what made them apart came before this attention. The precision is that of both files;
-    raises ``InputError`` where they are of two formats and none is told.
+    against each other, too, in parts of what one implementation may be off by, and beside ``rows`` those queries are
+    looked at in which they part. Where they do not, a note names the first array that differs: what made them apart
+    came before this attention. The precision is that of both files; raises ``InputError`` where they are of two formats
+    and none is told.
     """
     spec, paths = spec or Attention(), (first, second)
     one, other = (read(path, spec, layout) for path in paths)
@@ -48,18 +50,59 @@ def compare_traces(
         raise InputError(
             f"{first} is of {one['q'].dtype}, {second} of {other['q'].dtype}; mend: --dtype {one['q'].dtype}"
         )
-    how: dict[str, Any] = {"precision": precision, "contract": contract, "layout": layout, "rows": rows}
-    sides = tuple(Side(path, verify_trace(path, spec, **how)) for path in paths)
-    arithmetic = Precision.of(precision or one["q"].dtype.name, contract)
+    for path, arrays in zip(paths, (one, other), strict=True):
+        with _told_of(path):
+            next(pieces(spec, arrays), None)
     unlike = _unlike(spec, one, other)
+    apart = {} if unlike else _parting(spec, one, other)
+    how: dict[str, Any] = {"precision": precision, "contract": contract, "layout": layout, "rows": rows, "also": apart}
+    sides = [_side(path, spec, how) for path in paths]
     if unlike:
         words = f"The files differ in {unlike} already, so that each output is judged by its own inputs alone."
-        return Comparison(sides[0], sides[1], Together(), command, (words,))
-    found = Together()
+        return Comparison(sides[0], sides[1], Together(unlike=unlike), command, (words,))
+    arithmetic, found = Precision.of(precision or one["q"].dtype.name, contract), Together()
     for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
-        equal = _equal(mine.made["o"], theirs.made["o"])
-        found = _joined(found, _places(mine, theirs, arithmetic, rows), equal)
+        looked = sorted({*chosen(mine.spec, mine.inputs, rows), *apart.get(mine.place, ())})
+        found = _joined(found, _places(mine, theirs, arithmetic, looked), mine.place not in apart)
     return Comparison(sides[0], sides[1], found, command)
+
+
+def _side(path: str, spec: Attention, how: dict[str, Any]) -> Side:
+    with _told_of(path):
+        return Side(path, verify_trace(path, spec, **how))
+
+
+@contextmanager
+def _told_of(path: str) -> Iterator[None]:
+    """Say of which file a complaint is, where it does not."""
+    try:
+        yield
+    except InputError as error:
+        words = str(error)
+        raise InputError(words if path in words else f"{path}: {words}") from None
+
+
+def _parting(spec: Attention, one: Arrays, other: Arrays) -> dict[tuple[int, ...], list[int]]:
+    """The first query of each piece whose outputs differ, and those that differ most, as numbers and relative to the
+    largest entry of the query; pieces with equal outputs are left out."""
+    found = {}
+    for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
+        a, b = (floats_of(p.made["o"])[0] for p in (mine, theirs))
+        differ = _differ(a, b)
+        if differ.any():
+            with np.errstate(all="ignore"):
+                off = np.abs(a - b)
+                relative = off / np.maximum(np.abs(a), np.abs(b)).max(axis=-1, keepdims=True)
+            axes = tuple(i for i in range(differ.ndim) if i != differ.ndim - 2)
+            far = (np.where(differ, np.nan_to_num(x, nan=np.inf), 0.0) for x in (off, relative))
+            most = (x.max(axis=axes).argmax() for x in far)
+            found[mine.place] = sorted({int(differ.any(axis=axes).argmax()), *map(int, most)})
+    return found
+
+
+def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where two outputs differ; two NaNs are alike."""
+    return np.asarray(~((a == b) | (np.isnan(a) & np.isnan(b))))
 
 
 def _unlike(spec: Attention, one: Arrays, other: Arrays) -> str:
@@ -80,14 +123,13 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(floats_of(a)[0], floats_of(b)[0], equal_nan=True)
 
 
-def _places(one: Piece, other: Piece, precision: Precision, asked: int | Sequence[int]) -> tuple[Place, ...]:
-    """Of the rows that are looked at, the first entry at which the outputs differ, and that where they differ most."""
-    rows = chosen(one.spec, one.inputs, asked)
-    exact, allowed = exact_and_allowed(one.made["o"], one.inputs, one.spec, precision, rows)
+def _places(one: Piece, other: Piece, precision: Precision, rows: Sequence[int]) -> tuple[Place, ...]:
+    """Of some rows, the first entry at which the outputs differ, and that where they differ most."""
     a, b = (floats_of(p.made["o"])[0][..., list(rows), :] for p in (one, other))
-    differ = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    differ = _differ(a, b)
     if not differ.any():
         return ()
+    exact, allowed = exact_and_allowed(one.made["o"], one.inputs, one.spec, precision, rows)
 
     def off(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):

@@ -11,6 +11,8 @@ import pytest
 from symattn import Attention
 from symattn.comparing.traces import compare_traces
 from symattn.errors import InputError
+from symattn.sources.traces.judging import ROWS
+from symattn.verification.sharp.sample import chosen
 from symattn_cli.main import main
 from tests.traces.files import HEADS, SHARED, made, write
 
@@ -55,8 +57,52 @@ def test_inputs_that_differ_already_are_said(tmp_path: Path) -> None:
     found = compare_traces(*names, CAUSAL)
     assert (found.exit_code, found.together.cases) == (3, 0)
     assert "differ in q already" in found.notes[0]
+    assert found.words == "Undecided: the files do not hold the same inputs"
+    assert "right shape" not in found.text()
     names[1] = _file(tmp_path / "c.safetensors", fault="scale", seed=1)
     assert compare_traces(*names, CAUSAL).wrong == ("second",)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("dtype", "part"), [(np.float32, np.nan), (np.float32, 0.3), (ml_dtypes.bfloat16, 5.0)])
+def test_queries_in_which_two_files_part_are_looked_at(tmp_path: Path, dtype: type, part: float) -> None:
+    """One head has one wrong query among 400, which is none of those that are looked at for other reasons."""
+    arrays = {n: a for n, a in made(dtype, n=400).items() if n in ("q", "k", "v", "o")}
+    names = [write(tmp_path / "a.safetensors", arrays)]
+    at = 0, 2, 301
+    assert 301 not in chosen(CAUSAL, {n: a for n, a in arrays.items() if n != "o"}, ROWS)
+    arrays["o"] = arrays["o"].copy()
+    arrays["o"][at] += np.asarray(part, arrays["o"].dtype)
+    names.append(write(tmp_path / "b.safetensors", arrays))
+    found = compare_traces(*names, CAUSAL)
+    assert found.wrong == ("second",)
+    worst = found.together.worst
+    assert worst is not None
+    assert (worst.index[:3], found.together.equal) == (at, HEADS - 1)
+    assert found.text().count("The first place at which they differ") == 1
+    assert ("The place at which they differ most" in found.text()) == (found.together.first != worst and part == part)
+
+
+@pytest.mark.deep
+def test_the_last_bit_of_every_entry_is_rounding(tmp_path: Path) -> None:
+    """In bfloat16, where the queries that differ most are chosen by the outputs themselves."""
+    arrays = {n: a for n, a in made(ml_dtypes.bfloat16, n=400).items() if n in ("q", "k", "v", "o", "weights")}
+    values = np.repeat(arrays["v"], 2, axis=1).astype(np.float32)
+    names = [write(tmp_path / "a.safetensors", {n: a for n, a in arrays.items() if n != "weights"})]
+    stored = arrays.pop("weights").astype(ml_dtypes.bfloat16).astype(np.float32)
+    arrays["o"] = (stored @ values).astype(ml_dtypes.bfloat16)
+    names.append(write(tmp_path / "b.safetensors", arrays))
+    found = compare_traces(*names, CAUSAL)
+    assert found.words == "Both have no fault, and they differ by rounding alone"
+    assert found.together.equal == 0
+
+
+def test_a_complaint_says_of_which_file_it_is(tmp_path: Path) -> None:
+    names = [_file(tmp_path / "a.safetensors")]
+    arrays = {n: a for n, a in made(np.float32, n=24).items() if n in ("q", "k", "v", "o")}
+    names.append(write(tmp_path / "b.safetensors", arrays | {"o": np.ascontiguousarray(arrays["o"][..., :4])}))
+    with pytest.raises(InputError, match=r"b\.safetensors: o has the shape"):
+        compare_traces(*names, CAUSAL)
 
 
 def test_two_formats_ask_for_a_precision(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,6 +35,7 @@ def verify_trace(
     layout: str | None = None,
     rows: int | Sequence[int] = ROWS,
     alpha: float = ALPHA,
+    also: Mapping[tuple[int, ...], Sequence[int]] | None = None,
     command: str = "",
 ) -> Report:
     """Whether o in the file is what ``spec`` gives for q, k and v in it, in ``rows`` of every head.
@@ -44,7 +45,8 @@ def verify_trace(
     ``weights`` and ``scores`` in it are judged as well. The precision is by default that of q. Each head is judged as
     ``assert_close_to_exact`` judges an output, with ``alpha`` shared among them; so the output of a right
     implementation is accused with a probability of at most ``alpha``, and never by the worst case. Where one mistake
-    explains what is wrong, the report names it.
+    explains what is wrong, the report names it. ``also`` has queries that are looked at beside ``rows``, by the
+    index of a head; they may be chosen by what is in the output, for which ``alpha`` makes up.
     Raises ``InputError`` for a file that cannot be read or lies, and for arrays that do not fit the specification.
     """
     spec = spec or Attention()
@@ -52,7 +54,7 @@ def verify_trace(
     held = arrays["q"].dtype.name
     if precision is None and held not in FORMATS:
         raise InputError(f"{path}: q is of {held}, which says nothing about the arithmetic; mend: --dtype float32")
-    judged = _Judged(precision or held, contract, rows, alpha, count(spec, arrays))
+    judged = _Judged(precision or held, contract, rows, alpha, count(spec, arrays), also or {})
     for piece in pieces(spec, arrays):
         judged.look(piece)
     shapes = ", ".join(f"{n} {' × '.join(map(str, a.shape))}" for n, a in arrays.items())
@@ -79,6 +81,7 @@ class _Judged:
     rows: int | Sequence[int]
     whole: float  # the probability alpha for all pieces together
     pieces: int
+    also: Mapping[tuple[int, ...], Sequence[int]]
     first: dict[str, Fault] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     wrong: dict[str, int] = field(default_factory=dict)
@@ -93,8 +96,8 @@ class _Judged:
 
     def look(self, piece: Piece) -> None:
         """Judge one piece."""
-        rows = chosen(piece.spec, piece.inputs, self.rows)
-        self.looked = len(rows)
+        rows = sorted({*chosen(piece.spec, piece.inputs, self.rows), *self.also.get(piece.place, ())})
+        self.looked = max(self.looked, len(rows))
         words = self._output(piece, rows)
         self._take("o", words, self._share(piece, rows), piece)
         for name, (judge, most) in BESIDE.items():
@@ -106,10 +109,11 @@ class _Judged:
                 self._take(name, *judge(piece, self.precision, rows), piece)
 
     def _output(self, piece: Piece, rows: Sequence[int]) -> str:
-        every = len(rows) == piece.inputs["q"].shape[-2]
+        n = int(piece.inputs["q"].shape[-2])
+        ways = n ** len(self.also.get(piece.place, ()))  # to choose queries by what is in the outputs
         return close_to_exact(
             piece.made["o"], piece.inputs, piece.spec, self.asked, contract=self.contract,
-            alpha=self.whole / max(self.pieces, 1), rows=None if every else rows,
+            alpha=self.whole / max(self.pieces, 1) / ways, rows=None if len(rows) == n else rows,
         )  # fmt: skip
 
     def _share(self, piece: Piece, rows: Sequence[int]) -> float:
