@@ -93,9 +93,10 @@ def _equations(e: Record, dice: Dice) -> None:
 
 
 def _rules(e: Record) -> list[tuple[str, ...]]:
-    """The pairs (cos, sin)."""
+    """The pairs (cos, sin), which have no name in common."""
     rules = [tuple(map(str, pair)) for pair in e["rules"]]
     expect(all(len(pair) == 2 for pair in rules), "a rule is a pair of names")
+    expect(len({name for pair in rules for name in pair}) == 2 * len(set(rules)), "a letter in two pairs")
     return rules
 
 

@@ -106,9 +106,17 @@ def _over(prefix: str, name: str, sort: str, body: Any, arrays: set[str], block:
 
 
 def _named(data: Any, old: str, new: str) -> Any:
-    if isinstance(data, list):
-        return [_named(x, old, new) for x in data]
-    return new if data == old else data
+    """An expression with another name for an index; letters and sorts may have the same name as it."""
+    if not isinstance(data, list) or not data:
+        return data
+    kind, *rest = data
+    if kind in ("letter", "is"):
+        head, *indices = rest if kind == "is" else (rest[0], *rest[1])
+        named = [[new if i[0] == old else i[0], *i[1:]] for i in indices]
+        return [kind, head, *named] if kind == "is" else [kind, head, named]
+    if kind in ("total", "bound") and rest[0] == old:
+        raise Rejected(f"{kind} binds {old!r}, which is bound already")
+    return [kind, *[_named(x, old, new) if isinstance(x, list) else x for x in rest]]
 
 
 def _expect_no_blocks(data: Any, own: set[str]) -> None:

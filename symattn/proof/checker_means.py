@@ -12,6 +12,7 @@ A. N. Shiryaev, 1959). Entries of different arrays multiply.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, product
@@ -20,8 +21,9 @@ from typing import Any
 from symattn.proof.checker_clearing import plus
 from symattn.proof.checker_clearing import product as multiplied
 from symattn.proof.checker_laws import renamed
-from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, number, read
+from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, number, read, scope_of
 
+_NUMBERS = re.compile("[0-9]+")
 _LAW, _OWN = "law of ", "in a mean "  # what the names begin with that only the checker gives to indices
 _ANY = Node("function", "any", (), (), (number(0),), frozenset())
 Laws = Mapping[str, tuple[Node, ...]]
@@ -40,11 +42,15 @@ def read_means(data: Any, scope: Mapping[str, str]) -> Node:
 
 
 def expect_laws(record: Mapping[str, Any]) -> None:
-    """Each random array has one law in all equations, and nothing else is said of it."""
+    """Each random array has one law in all equations and means, and nothing else is said of it."""
     laws: dict[str, Any] = {}
     for law in _laws_in([[e["left"], e["right"]] for e in record["equations"]]):
         expect(laws.setdefault(law[1], law) == law, "two laws of one array")
     names = {name.removeprefix(_LAW) for name in laws}
+    for mean in (y for e in record["equations"] for side in ("left", "right") for y in _means_in(e[side], scope_of(e))):
+        arrays = {array_of(y.label) for y in mean.below[0].all(into_functions=True) if y.kind == "letter"}
+        own = {x.label.removeprefix(_LAW) for x in mean.below[1:]}
+        expect(not arrays & (names - own), "a mean in which what is random elsewhere is not")
     told = {array_of(str(name)) for name in [*record["positive"], *(x for pair in record["rules"] for x in pair)]}
     expect(not names & told, "more is said of a random array than its law")
 
@@ -59,7 +65,11 @@ def _laws_in(data: Any) -> Iterator[list[Any]]:
 
 def bodies(data: Any, scope: Mapping[str, str]) -> list[Node]:
     """What means are taken of."""
-    return [y.below[0] for y in read(data, scope).all(into_functions=True) if _is_mean(y)]
+    return [y.below[0] for y in _means_in(data, scope)]
+
+
+def _means_in(data: Any, scope: Mapping[str, str]) -> list[Node]:
+    return [y for y in read(data, scope).all(into_functions=True) if _is_mean(y)]
 
 
 def _is_mean(x: Node) -> bool:
@@ -72,7 +82,9 @@ def _is_law(x: Node) -> bool:
 
 def _taken(x: Node, fresh: Iterator[int]) -> Node:
     if _is_mean(x):
-        return _Mean(_laws(x.below[1:]), fresh).of(x.below[0])
+        laws = _laws(x.below[1:])
+        _expect_apart(x.below[0], laws)
+        return _Mean(laws, fresh).of(x.below[0])
     if not x.below:
         return x
     below = tuple(_taken(y, fresh) for y in x.below)
@@ -84,10 +96,22 @@ def _laws(every: Sequence[Node]) -> Laws:
     expect(bool(every) and all(map(_is_law, every)), "a mean without laws")
     found = {x.label.removeprefix(_LAW): x.below for x in every}
     expect(len(found) == len(every), "two laws of one array")
+    expect(all(name == array_of(name) for name in found), "a law of a part of an array")
     for cumulant in (y for x in every for y in x.below):
         random = any(y.kind == "letter" and array_of(y.label) in found for y in cumulant.all(into_functions=True))
         expect(not random and not cumulant.free, "a cumulant that is random, or is not one number")
     return found
+
+
+def _expect_apart(x: Node, laws: Laws) -> None:
+    """Letters with numbers among their indices are entries of their array: x[0] and x[1] are two, x[0] and x_i may be
+    one. So within a block of an array the numbers stand at the same indices."""
+    patterns: dict[str, str] = {}
+    for y in x.all(into_functions=True):
+        if y.kind == "letter" and array_of(y.label) in laws:
+            block, _, numbers = y.label.partition("[")
+            pattern = _NUMBERS.sub("0", numbers)
+            expect(patterns.setdefault(block, pattern) == pattern, "entries of one array that may be one")
 
 
 class _Mean:

@@ -11,7 +11,7 @@ A conclusion holds under the hypotheses of its premises; what it divides by or t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, permutations
 from math import perm
@@ -19,7 +19,7 @@ from typing import Any
 
 from symattn.proof.checker_clearing import plus, times, vanishing
 from symattn.proof.checker_laws import renamed
-from symattn.proof.checker_means import read_means
+from symattn.proof.checker_means import bodies, read_means
 from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, form, number, read, scope_of
 from symattn.proof.checker_signs import Signs, hypotheses
 from symattn.proof.checker_simplifying import Simplifying
@@ -73,7 +73,7 @@ def step(record: Record, dice: Dice) -> None:
     for c in record["conclusions"]:
         scope = scope_of(c)
         written = read(c["left"], scope), read(c["right"], scope)
-        _expect_defined(written, given, str(record["rule"]))
+        _expect_sides_defined(written, given, str(record["rule"]))
         _RULES[record["rule"]](scope, *written, given)
 
 
@@ -102,13 +102,16 @@ def induction(record: Record, dice: Dice) -> None:
     total = read(["total", "t", sort, put(term, ["letter", letter, []], place)], {})
     for side, own in (("left", total), ("right", at(closed, ["size", sort]))):
         expect(form(read(c[side], {}), {}) == form(own, {}), "the conclusion is another one")
+        expect_defined([own], given)
 
 
 def put(x: Any, what: Any, value: Any) -> Any:
     """An expression with a value in the place of a letter or a size."""
     if x == what:
         return value
-    return [put(y, what, value) for y in x] if isinstance(x, list) else x
+    if not isinstance(x, list) or x[:1] in (["letter"], ["is"]):  # where indices may be written as sizes are
+        return x
+    return [put(y, what, value) for y in x]
 
 
 def given_by(record: Record, dice: Dice) -> Given:
@@ -164,8 +167,8 @@ def _instances(s: Said, scope: Mapping[str, str]) -> Iterator[tuple[Any, Any]]:
             yield form(s.left, names), form(s.right, names)
 
 
-def _expect_defined(written: Sequence[Node], given: Given, rule: str) -> None:
-    """What is divided by or rooted is positive, by form or by hypothesis, or a premise shows it of a logarithm.
+def _expect_sides_defined(written: Sequence[Node], given: Given, rule: str) -> None:
+    """As ``expect_defined``, but that a premise shows that the argument of a logarithm is positive.
 
     Means stand in equations alone, in which they are taken.
     """
@@ -173,9 +176,21 @@ def _expect_defined(written: Sequence[Node], given: Given, rule: str) -> None:
     expect(not means, "a step about means")
     if rule == "logarithm" and written[1].kind == "function":
         written = (written[0], *written[1].below)
+    expect_defined(written, given)
+
+
+def expect_defined(written: Iterable[Node], given: Given) -> None:
+    """Reject unless what is divided by or rooted is positive, by its form or by a hypothesis of a premise."""
     for side in written:
         for x, enough in given.simplify.demands(side):
             given.signs.expect(x, enough)
+
+
+def read_defined(data: Any, scope: Mapping[str, str], given: Given) -> Node:
+    """An expression, simplified, with its means taken; rejected where it may have no value."""
+    whole = read_means(data, scope)
+    expect_defined((whole, *bodies(data, scope)), given)
+    return given.simplify(whole)
 
 
 def _squares(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> None:
@@ -198,6 +213,7 @@ def _bases(x: Node) -> list[Node]:
 
 def _logarithm(scope: Mapping[str, str], left: Node, right: Node, given: Given) -> None:
     expect(right.kind == "function" and right.label == "log" and len(right.below) == 1, "no logarithm")
+    given.simplify(left)  # which refuses −∞
     power = given.simplify(Node("exp", "", (), (), (left,), left.free))
     expect(given.shows(scope, power, "=", given.simplify(right.below[0])), "the premises are not that e^x = y")
 

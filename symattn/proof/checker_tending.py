@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from symattn.proof.checker_clearing import factors
-from symattn.proof.checker_means import read_means
 from symattn.proof.checker_reading import Node, Rejected, expect, form, number, read, scope_of
 from symattn.proof.checker_signs import Signs
-from symattn.proof.checker_steps import Given, every_premise, given_by, put
+from symattn.proof.checker_steps import Given, every_premise, given_by, put, read_defined
 from symattn.proof.checker_values import Dice
 
 
@@ -36,7 +35,7 @@ def tends(record: Mapping[str, Any], dice: Dice) -> None:
     signs = Signs({}, given.signs.positive - {letter}, given.signs.known)
     for c in record["conclusions"]:
         scope = scope_of(c)
-        of, shown, value = (given.simplify(read(c[key], scope)) for key in ("of", "form", "value"))
+        of, shown, value = (read_defined(c[key], scope, given) for key in ("of", "form", "value"))
         same = form(of, {i: i for i in scope}) == form(shown, {i: i for i in scope})
         expect(same or given.shows(scope, of, "=", shown), "no premise says what it is")
         expect(not _has(value, letter), "a limit that has the letter in it")
@@ -59,7 +58,7 @@ def instance(record: Mapping[str, Any], dice: Dice) -> None:
     expect(not given.signs.relations and bool(record["conclusions"]), "an instance under a condition, or of nothing")
     for c in record["conclusions"]:
         expect(scope_of(c) == {}, "an instance at places")
-        left, shown, value = (given.simplify(read_means(c[key], {})) for key in ("left", "form", "right"))
+        left, shown, value = (read_defined(c[key], {}, given) for key in ("left", "form", "right"))
         expect(given.shows({}, left, "=", shown), "no premise says what it is")
         expect(not any(sort in y.sorts for y in shown.all(into_functions=True)), "a sum over the size")
         expect(not _counts(value, sort), "a value that has the size in it")
@@ -74,8 +73,7 @@ def _of_size(record: Mapping[str, Any], given: Given) -> None:
     expect(not given.signs.relations, "what is assumed may end on the way")
     for c in record["conclusions"]:
         scope = scope_of(c)
-        of = given.simplify(read_means(c["of"], scope))
-        shown, value = (given.simplify(read(c[key], scope)) for key in ("form", "value"))
+        of, shown, value = (read_defined(c[key], scope, given) for key in ("of", "form", "value"))
         expect(given.shows(scope, of, "=", shown), "no premise says what it is")
         expect(value.kind == "number" and value.label == 0, "the limit is 0")
         terms = shown.below if shown.kind == "sum" else (shown,)
@@ -122,8 +120,9 @@ def _vanishing(power: Node, letter: str, signs: Signs) -> Node:
     """0, for e to a power −c β u with c > 0 and u > 0."""
     factors = power.below if power.kind == "product" else (power,)
     numbers = [f.label for f in factors if f.kind == "number"]
-    rest = [f for f in factors if f.kind != "number" and f.label != letter]
-    if len(rest) + len(numbers) + 1 != len(factors) or len(numbers) != 1 or numbers[0] >= 0:
+    tending = [f for f in factors if f.kind == "letter" and f.label == letter and not f.indices]
+    rest = [f for f in factors if f.kind != "number" and f not in tending]
+    if len(tending) != 1 or len(numbers) != 1 or numbers[0] >= 0:
         raise Rejected("an exponential that is not seen to tend to 0")
     expect(not any(_has(f, letter) for f in rest) and all(map(signs.shows_positive, rest)), "its rate may be 0")
     return number(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -42,6 +42,7 @@ def expect_differing(e: Mapping[str, Any], dice: Dice, rules: Rules) -> None:
     """Reject unless two sides differ at a point modulo the primes, whatever the functions are that occur in them."""
     scope = scope_of(e)
     left, right = read(e["left"], scope), read(e["right"], scope)
+    _expect_free((left, right), {name for pair in rules for name in pair})
     sizes = {str(s): int(n) for s, n in e["sizes"].items()}
     expect(all(0 < n < 10 for n in sizes.values()), "a size that is too large")
     for values in product(*[range(sizes[sort]) for sort in scope.values()]):
@@ -58,6 +59,16 @@ def expect_differing(e: Mapping[str, Any], dice: Dice, rules: Rules) -> None:
                 dice.tested(gap)
                 return
     raise Rejected("the sides are equal there")
+
+
+def _expect_free(sides: Iterable[Node], circle: Collection[str]) -> None:
+    """Where two sides are to differ nothing may tie the numbers that a point draws: entries that a permutation moves,
+    or cosines and sines in exponents."""
+    every = [y for x in sides for y in x.all(into_functions=True)]
+    expect(all(len(i) == 1 for y in every for i in y.indices), "sides that differ under a permutation")
+    exponents = (z for y in every if y.kind == "exp" for z in y.all(into_functions=True))
+    tied = (z for z in exponents if z.kind == "letter" and z.label in circle)
+    expect(not any(True for _ in tied), "sides that differ by an exponential on a circle")
 
 
 def _gap(point: Point, left: Node, right: Node, at: Mapping[str, int]) -> Value:

@@ -25,7 +25,7 @@ def letter(name: str, *indices: str) -> Parts:
 S = letter("s")
 VARIANCE = ["product", S, S]
 LAW = ["function", "law of x", NOUGHT, VARIANCE]
-XI, XJ = letter("x", "i"), letter("x", "j")
+XI, XJ, X0, Y = letter("x", "i"), letter("x", "j"), letter("x[0]"), letter("y")
 SAME = ["is", "=", ["i"], ["j"]]
 
 
@@ -33,7 +33,7 @@ def mean(of: Parts, *laws: Parts) -> Parts:
     return ["function", "mean", of, *(laws or (LAW,))]
 
 
-def equation(left: Parts, right: Parts, free: tuple[str, ...] = ("i", "j"), **more: Any) -> dict[str, Any]:
+def equation(left: Parts, right: Parts = NOUGHT, free: tuple[str, ...] = ("i", "j"), **more: Any) -> dict[str, Any]:
     """A certificate of left = right by their normal forms."""
     e = {"free": [[i, "n"] for i in free], "left": left, "right": right, "how": "normal form"}
     lists: dict[str, Any] = {"rules": [], "positive": [], "assumed": [], "hypotheses": []}
@@ -60,6 +60,8 @@ TRUE = {
     "what is fixed": equation(mean(["ratio", ["product", letter("a", "i"), XI, XI], S]),
                               ["product", letter("a", "i"), VARIANCE, ["ratio", ONE, S]],
                               hypotheses=[{"relation": "≠", "free": [], "expression": S}]),
+    "two entries": equation(mean(["product", X0, letter("x[1]")])),
+    "entries of two columns": equation(mean(["product", letter("x[·,0]", "i"), letter("x[·,1]", "j")])),
     "a cube": equation(mean(CUBE, ["function", "law of x", NOUGHT, ANY, TWO]), TWO),
 }  # fmt: skip
 FALSE = {
@@ -84,6 +86,15 @@ FALSE = {
     "a letter on a circle": equation(mean(XI), NOUGHT, rules=[["x", "y"]]),
     "the name of an index": equation(mean(total("in a mean 0", letter("x", "in a mean 0"))), NOUGHT),
     "a division that is kept": equation(mean(["ratio", XI, S]), NOUGHT),
+    "a law of one entry": equation(
+        mean(["product", X0, X0], ["function", "law of x[0]", NOUGHT, ONE]), ["product", X0, X0], ()
+    ),
+    "an entry and all": equation(mean(["product", X0, XI])),
+    "entries of a row and a column": equation(mean(["product", letter("x[·,1]", "i"), letter("x[1,·]", "i")])),
+    "what is random elsewhere": equation(
+        ["sum", mean(["product", XI, Y], ["function", "law of x", ONE]), mean(Y, ["function", "law of y", ONE])],
+        ["sum", Y, ONE],
+    ),
 }
 
 

@@ -29,6 +29,8 @@ def of_differing(name: str, record: Mapping[str, Any]) -> Lemma:
     """The lemma that two sides differ somewhere. Raises Refused where no such arrays are found."""
     names, sorts, scope, free = free_of(record)
     left, right = (written_term(record[side], sorts, scope, names) for side in ("left", "right"))
+    if any(any(images) for _, *images, _ in names.arrays):  # else an array of its own, which it is not
+        raise Refused("coq: sides that differ under a permutation")
     said = Stated(name, names, free, "<>", left, right, circles=tuple(circles(record["rules"], names)))
     reader = reading(said)
     places = reader.scope(free)

@@ -1,0 +1,129 @@
+"""Certificates in which one name stands for two things, or what is written has no value: all are refused.
+
+Beside each stands a true one that is written alike, which is accepted.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from symattn.proof.checker import check
+from symattn.proof.coq.lemmas import lemmas
+from tests.proof.test_means_checked import NOUGHT, ONE, equation, letter
+from tests.proof.test_steps_checked import Parts, Record, minus, step
+
+B, C, S, D, X = map(letter, "bcsdx")
+NOTHING = equation(NOUGHT, NOUGHT, ())
+DECAY = ["exp", minus(B)]
+
+
+def tending(of: Parts, letter_: str = "b", free: tuple[str, ...] = (), **more: Any) -> Record:
+    """A certificate that ``of`` tends to 0 as b grows."""
+    conclusion = {"free": [[i, "n"] for i in free], "of": of, "form": of, "value": NOUGHT}
+    told = {"letter": letter_, "to": "∞", "size": False, "premises": [NOTHING], **more}
+    return {"schema": 1, "kind": "tends", **told, "conclusions": [conclusion]}
+
+
+def instance(left: Parts, right: Parts, *premises: Record) -> Record:
+    """A certificate that ``left`` is ``right`` where n = 3."""
+    conclusion = {"free": [], "left": left, "form": left, "right": right}
+    told = {"sort": "n", "length": "3", "premises": list(premises)}
+    return {"schema": 1, "kind": "instance", **told, "conclusions": [conclusion]}
+
+
+def induction(term: Parts, summed: Parts) -> Record:
+    """A certificate that Σ_t ``summed`` is 0, which is ``term`` in the number x."""
+    conclusion = {"free": [], "left": ["total", "t", "n", summed], "right": NOUGHT}
+    told = {"letter": "x", "sort": "n", "term": term, "closed": NOUGHT, "premises": [NOTHING]}
+    return {"schema": 1, "kind": "induction", **told, "conclusions": [conclusion]}
+
+
+def nested(outer: str, permutation: str) -> Parts:
+    """Σ_size Σ_number a(π(outer)) y(size), where "size" and "number" are indices."""
+    moved = ["letter", "a", [[outer, permutation]]]
+    return ["total", "size", "m", ["total", "number", "m", ["product", moved, letter("y", "size")]]]
+
+
+def fold(of: Parts, merge: Parts) -> Record:
+    parts = {k: [{"letter": "s", "free": [], "expression": e}] for k, e in (("state", of), ("merge", merge))}
+    told = {"sort": "n", "arrays": ["x"], "numbers": [], "made": [], "result": []}
+    return {"schema": 1, "kind": "fold", **told, **parts}
+
+
+def differing(left: Parts, right: Parts, *rules: Parts) -> Record:
+    told = {"free": [], "left": left, "right": right, "sizes": {"n": 3}, "rules": list(rules)}
+    return {"schema": 1, "kind": "differing", **told}
+
+
+def nought_over(x: Parts) -> Parts:
+    return ["product", NOUGHT, ["ratio", ONE, x]]
+
+
+BEFORE = ["total", "s", "n", ["is", "≤", ["s"], ["t"]]]
+SAME = ["is", "=", ["i"], ["j"]]
+MASKED = ["product", SAME, ["exp", X]]
+BOTH = ["sum", letter("first s"), letter("second s")]
+STATE = ["total", "c", "n", ["product", letter("x", "c"), C]]  # where c is an index, and a number
+TWO_CS = ["sum", *[["product", letter(f"{n} c"), letter(f"{n} s")] for n in ("first", "second")]]
+SQUARES = ["sum", ["product", C, C], ["product", S, S]]
+MOVED = ["total", "j", "n", ["letter", "x", [["j", "π"]]]]
+PLAIN = ["total", "j", "n", letter("x", "j")]
+PAIR, NEXT = ["c", "s"], ["s", "d"]
+UNDER = [{"relation": ">", "free": [], "expression": X}]
+
+FALSE_AND_TRUE: dict[str, tuple[Record, Record]] = {
+    "a function named as the letter": (tending(["exp", minus(["function", "b", B])]), tending(DECAY)),
+    "an entry named as the letter": (tending(["exp", minus(letter("b", "i"))], free=("i",)), tending(DECAY)),
+    "a limit of what is divided by x": (
+        tending(["product", DECAY, ["ratio", ONE, X]]),
+        tending(["product", DECAY, ["ratio", ONE, X]], premises=[equation(NOUGHT, NOUGHT, (), hypotheses=UNDER)]),
+    ),
+    "a limit of what has a logarithm": (
+        tending(["product", DECAY, ["function", "log", X]]),
+        tending(["product", DECAY, ["function", "log", X]], premises=[equation(NOUGHT, NOUGHT, (), hypotheses=UNDER)]),
+    ),
+    "an index that is written as a size": (
+        instance(nested("size", "n"), nested("number", "3"), *[equation(x, x, ()) for x in
+                 (nested("size", "n"), nested("number", "3"))]),
+        instance(nested("size", "n"), nested("size", "n"), equation(nested("size", "n"), nested("size", "n"), ())),
+    ),
+    "a number at a size, over nought": (
+        instance(nought_over(X), NOUGHT, NOTHING),
+        instance(nought_over(["size", "m"]), NOUGHT, NOTHING),
+    ),
+    "a sum of what is over nought once": (
+        induction(nought_over(["sum", X, minus(ONE)]), nought_over(["sum", BEFORE, minus(ONE)])),
+        induction(["product", NOUGHT, X], ["product", NOUGHT, BEFORE]),
+    ),
+    "a logarithm of nought": (
+        step("logarithm", [equation(MASKED, MASKED)], ["masked", SAME, X], ["function", "log", MASKED], ("i", "j")),
+        step("logarithm", [equation(["exp", X], ["exp", X])], X, ["function", "log", ["exp", X]], ("i", "j")),
+    ),
+    "a number named as an index": (fold(STATE, ["product", ["ratio", ONE, C], TWO_CS]), fold(STATE, BOTH)),
+    "sums under a permutation differ": (differing(MOVED, PLAIN), differing(["sum", PLAIN, ONE], PLAIN)),
+    "powers on a circle differ": (
+        differing(["exp", SQUARES], ["exp", ONE], PAIR),
+        differing(["sum", SQUARES, ["exp", X]], ONE, PAIR),
+    ),
+    "two circles with one letter": (differing(SQUARES, ONE, PAIR, NEXT), differing(SQUARES, ONE, NEXT)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FALSE_AND_TRUE)
+def test_what_is_captured_or_has_no_value_is_refused(name: str) -> None:
+    false, true = FALSE_AND_TRUE[name]
+    verdict = check(true, Random(0))
+    assert verdict.accepted, verdict.why
+    assert not check(false, Random(0)).accepted
+
+
+def test_coq_is_not_asked_whether_sides_differ_under_a_permutation() -> None:
+    beside = ["total", "j", "n", ["product", ["letter", "x", [["j", "π"]]], letter("x", "j")]]
+    (said,) = lemmas("so", [differing(beside, PLAIN)])
+    assert not said.text
+    assert "under a permutation" in said.why
+    (said,) = lemmas("so", [differing(["sum", PLAIN, ONE], PLAIN)])
+    assert said.readable
