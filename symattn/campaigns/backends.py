@@ -36,15 +36,16 @@ def work(job: Job, folder: str | None = None) -> dict[str, Any]:
 
 
 def _verified(job: Job) -> dict[str, Any]:
+    from symattn.sources.origin import of_preset
     from symattn.sources.reproduce import named
     from symattn.sources.verify import verify_target
     from symattn.verification.domain import Domain
 
     spec, cut = job.attention
-    options = {**job.options, "like": job.fields.get("like"), "notes": (cut,) if cut else ()}
-    report = named(
-        verify_target(job.target, spec, dtype=job.dtype, domain=Domain(**job.promised), **options), spec, job.dtype
-    )
+    like = job.fields.get("like")
+    domain, origin, notes = Domain(**job.promised), of_preset(like) if like else None, (cut,) if cut else ()
+    report = verify_target(job.target, spec, dtype=job.dtype, domain=domain, origin=origin, notes=notes, **job.options)
+    report = named(report, spec, job.dtype)
     return {
         "verdict": report.verdict.value,
         "faults": [_short(fault.record()) for fault in report.faults],

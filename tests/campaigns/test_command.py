@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from inspect import signature
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -20,6 +21,7 @@ from symattn.campaigns.plan import planned
 from symattn.campaigns.store import Store
 from symattn.evidence import Verdict
 from symattn.sources.loading import NoSuchAttribute
+from symattn.sources.verify import verify_target
 from symattn.verification.report import Report
 from symattn_cli.main import main
 
@@ -55,7 +57,10 @@ EXPECTED = {("right", d): "no fault" for d in ("float32", "float16")} | {
 
 
 def test_in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def told(target: str, *_: Any, **__: Any) -> Report:
+    asked = signature(verify_target)
+
+    def told(target: str, *args: Any, **options: Any) -> Report:
+        asked.bind(target, *args, **options)
         if target == "attn.py:none":
             raise NoSuchAttribute("attn.py has no none")
         return Report(Verdict.NO_FAULT, f"{target}(q, k, v)", "float32", "all", 1, command="symattn verify x")
@@ -99,6 +104,20 @@ def test_a_defect_ends_no_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     (job,) = planned(["a.py:f"], {}, ["float32"], {}, {})
     found = work(job)
     assert (found["verdict"], found["kind"], found["error"]) == ("error", "defect", "ZeroDivisionError: ours")
+
+
+def test_a_preset_is_named_in_the_command_of_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, given = signature(verify_target), {}
+
+    def told(*args: Any, **options: Any) -> Report:
+        given.update(asked.bind(*args, **options).arguments)
+        return Report(Verdict.NO_FAULT, "f", "float32", "all", 1, command="symattn verify x")
+
+    monkeypatch.setattr("symattn.sources.verify.verify_target", told)
+    (job,) = planned(["a.py:f"], {"small": {"like": "llama"}}, ["float32"], {}, {})
+    assert work(job)["verdict"] == "no fault"
+    assert given["origin"].words == ("--like", "llama")
+    assert given["notes"]
 
 
 @pytest.mark.parametrize(
