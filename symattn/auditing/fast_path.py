@@ -3,8 +3,9 @@
 Such an operator returns what comes after the projection of the output, and in a layer of an encoder after norms and the
 feed-forward layer, too. So its attention is run once more by itself, by torch's operator for attention, with the
 identity in the place of that projection: a product with it changes no number. Queries, keys and values come from the
-operators that it makes them with, in which queries are scaled already. The projection of the output is not judged, nor
-is anything after it.
+operators that it makes them with. Queries are scaled in them, except where an accelerator hands sequences without a
+mask to a fused kernel, which scales the scores. The projection of the output is not judged, nor is anything after it.
+Source: PyTorch, aten/src/ATen/native/transformers/attention.cpp and cuda/attention.cu.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ def inside(name: str, args: Any, kwargs: Any, module: Any) -> tuple[Received, An
     h, packed, bias = int(given.get("num_head") or given["num_heads"]), given["qkv_weight"], given["qkv_bias"]
     out = _again(x, given, h)
     wide, keep = _padded(x)
-    q, k, v = _projected(wide, packed, bias, h)
+    scaled = _scaled(x, given.get("mask"))
+    q, k, v = (_projected if scaled else _unscaled)(wide, packed, bias, h)
     masks = [
         m for m in (keep, _mask(given.get("mask"), given.get("mask_type"), tuple(wide.shape[:2]))) if m is not None
     ]
-    received = Received("torch fast path", q, k, v, masks, scale=1.0, eager=True, module=module)
+    scale = 1.0 if scaled else None
+    received = Received("torch fast path", q, k, v, masks, scale=scale, eager=True, module=module)
     return received, out.reshape(*out.shape[:2], h, -1).transpose(1, 2)
 
 
@@ -58,8 +61,9 @@ def _again(x: Any, given: dict[str, Any], h: int) -> Any:
     proj = given["proj_weight"]
     one, none = torch.eye(len(proj), dtype=proj.dtype, device=proj.device), torch.zeros_like(given["proj_bias"])
     packed = given["qkv_weight"], given["qkv_bias"]
-    mask = given.get("mask"), False, True, given.get("mask_type")
-    out = torch._native_multi_head_attention(x, x, x, int(given["embed_dim"]), h, *packed, one, none, *mask)[0]
+    # Whether weights are asked for, as by default, may decide which kernel runs; a layer of an encoder asks for none.
+    rest = given.get("mask"), bool(given.get("need_weights", "src" not in given)), True, given.get("mask_type")
+    out = torch._native_multi_head_attention(x, x, x, int(given["embed_dim"]), h, *packed, one, none, *rest)[0]
     return _padded(out)[0]
 
 
@@ -75,11 +79,24 @@ def _padded(x: Any) -> tuple[Any, Any]:
     return wide, there[:, None, None] & there[:, None, :, None]
 
 
+def _scaled(x: Any, mask: Any) -> bool:
+    """Whether queries are scaled before they meet keys."""
+    return x.device.type == "cpu" or mask is not None
+
+
 def _projected(x: Any, packed: Any, bias: Any, h: int) -> Any:
     """q, k, v (b, h, n, d), the queries scaled, by the operators of the fast path."""
     import torch
 
     return torch._transform_bias_rescale_qkv(torch.matmul(x, packed.mT), bias, h)
+
+
+def _unscaled(x: Any, packed: Any, bias: Any, h: int) -> Any:
+    """q, k, v (b, h, n, d) as a fused kernel gets them."""
+    import torch
+
+    parts = torch.nn.functional.linear(x, packed, bias).chunk(3, -1)
+    return [part.reshape(*part.shape[:2], h, -1).transpose(1, 2) for part in parts]
 
 
 def _mask(mask: Any, kind: int | None, sizes: tuple[int, int]) -> Any:

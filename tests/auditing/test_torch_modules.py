@@ -59,6 +59,16 @@ def test_rows_of_nan_are_told() -> None:
     assert "36 fully masked rows left out, 36 of them NaN or infinite" in report.coverage
 
 
+def test_a_causal_hint_alone_is_ignored_by_the_fast_path() -> None:
+    """Of torch 2.13 itself, which raises an error while gradients are on; no operator tells of it."""
+    layer, x = _layer(), torch.randn(2, 9, 16)
+    with torch.no_grad(), audit(layer) as report:
+        assert torch.equal(layer(x, is_causal=True), layer(x))
+    assert [f.state for f in report.findings] == ["pass", "pass"]
+    with pytest.raises(RuntimeError, match="Need attn_mask"):
+        layer(x, is_causal=True)
+
+
 def test_another_mask_in_the_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mask that the operator is called with is kept from it."""
     from symattn.auditing import fast_path
@@ -69,6 +79,48 @@ def test_another_mask_in_the_kernel_is_found(monkeypatch: pytest.MonkeyPatch) ->
     with torch.no_grad(), audit(layer := _layer()) as report:
         layer(torch.randn(2, 9, 16), src_key_padding_mask=hidden)
     assert report.findings[0].cause == "the mask is ignored"
+
+
+@pytest.mark.parametrize("scale", [None, 0.2])
+def test_a_fused_kernel_scales_scores_and_no_queries(scale: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on CUDA without a mask. Queries that are scaled and rounded for it accuse it where √d is no power of two."""
+    from symattn.auditing import fast_path
+
+    def fused(x: Any, given: dict[str, Any], h: int) -> Any:
+        parts = fast_path._unscaled(x, given["qkv_weight"], given["qkv_bias"], h)
+        return torch.nn.functional.scaled_dot_product_attention(*parts, scale=scale).transpose(1, 2).reshape(x.shape)
+
+    monkeypatch.setattr(fast_path, "_again", fused)
+    monkeypatch.setattr(fast_path, "_scaled", lambda x, mask: False)
+    torch.manual_seed(0)
+    attention = torch.nn.MultiheadAttention(128, 4, batch_first=True, dtype=torch.float16).eval()
+    torch.nn.init.normal_(attention.in_proj_bias, std=0.1)
+    x = torch.randn(2, 160, 128, dtype=torch.float16)
+    with torch.no_grad(), audit(attention) as report:
+        attention(x, x, x, need_weights=False)
+    assert [f.state for f in report.findings] == ["pass" if scale is None else "wrong"]
+    if scale is None:
+        monkeypatch.setattr(fast_path, "_scaled", lambda x, mask: True)
+        with torch.no_grad(), audit(attention) as report:
+            attention(x, x, x, need_weights=False)
+        assert [f.state for f in report.findings] == ["wrong"]
+
+
+def test_the_same_kernel_runs_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where weights are asked for, an accelerator takes another one."""
+    asked, operator = [], torch._native_multi_head_attention
+
+    def told(*args: Any) -> Any:
+        asked.append(args[10])
+        return operator(*args)
+
+    attention = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    x = torch.randn(2, 9, 16)
+    monkeypatch.setattr(torch, "_native_multi_head_attention", told)
+    for weights in (True, False):
+        with torch.no_grad(), audit(attention):
+            attention(x, x, x, need_weights=weights)
+    assert asked == [True, True, False, False]
 
 
 SEEDS: dict[str, dict[str, Any]] = {
