@@ -105,21 +105,23 @@ def small(name: str, **fields: Any) -> tuple[Attention, str]:
     return (spec, "") if "heads" in fields or "kv_heads" in fields else few_heads(spec)
 
 
-def few_heads(spec: Attention) -> tuple[Attention, str]:
-    """The specification with few heads, and in words what was cut: as many queries share a head of keys.
+def few_heads(spec: Attention, alone: int = 4, shared: int | None = None) -> tuple[Attention, str]:
+    """The specification with few heads, and in words what was cut: two heads of keys at most, or ``alone`` where each
+    head has its own; as many queries share one as before, or ``shared`` at most.
 
     >>> few_heads(Attention(heads=32, kv_heads=8))[1]
     '32 heads, 8 of keys and values, are cut to 8 and 2'
     """
     group, keys = spec.heads // spec.key_heads, spec.key_heads
     # Slopes of heads are made otherwise where their number is no power of two.
-    few = 2 if group > 1 else 4 if keys & (keys - 1) == 0 else 6
-    if few >= keys:
+    few = min(keys, 2 if group > 1 else alone if keys & (keys - 1) == 0 else 6)
+    heads = few * min(group, shared or group)
+    if heads >= spec.heads:
         return spec, ""
     if group == 1:
-        return replace(spec, heads=few), f"{spec.heads} heads are cut to {few}"
-    words = f"{spec.heads} heads, {keys} of keys and values, are cut to {few * group} and {few}"
-    return replace(spec, heads=few * group, kv_heads=few), words
+        return replace(spec, heads=heads, kv_heads=None), f"{spec.heads} heads are cut to {heads}"
+    words = f"{spec.heads} heads, {keys} of keys and values, are cut to {heads} and {few}"
+    return replace(spec, heads=heads, kv_heads=few), words
 
 
 def like(name: str, **fields: Any) -> Attention:

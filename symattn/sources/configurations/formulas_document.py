@@ -10,6 +10,7 @@ from typing import Any
 
 from symattn.attention.positions.fields import Rotary
 from symattn.attention.positions.rotary_fields import LongRopeScaling
+from symattn.attention.presets import few_heads
 from symattn.attention.spec import Attention
 from symattn.derivations.attention.document import derivation
 from symattn.derivations.attention.parameters import FLAGS, SIZES
@@ -58,8 +59,8 @@ def formulas(source: Any, layer: int = 0, kind: str = "self", **wishes: Any) -> 
 
 def cut(spec: Attention) -> tuple[Attention, list[str]]:
     """The specification with few heads and rotated columns, and what was cut, in words."""
-    shown, words = _few_heads(spec)
-    place = shown.position
+    shown, told = few_heads(spec, alone=2, shared=2) if spec.heads > _MOST_HEADS else (spec, "")
+    words, place = [told] if told else [], shown.position
     if isinstance(place, Rotary):
         if place.width and place.width > 2:
             words.append(f"{place.width} rotated columns are cut to 2")
@@ -70,19 +71,6 @@ def cut(spec: Attention) -> tuple[Attention, list[str]]:
             place = replace(place, scaling=first)
         shown = replace(shown, position=place)
     return shown, words
-
-
-def _few_heads(spec: Attention) -> tuple[Attention, list[str]]:
-    """Two heads of keys and four that read them; where each has its own, two, or six if slopes are by their number."""
-    if spec.heads <= _MOST_HEADS:
-        return spec, []
-    keys = spec.key_heads
-    if keys == spec.heads:
-        few = 2 if keys & (keys - 1) == 0 else _MOST_HEADS
-        return replace(spec, heads=few, kv_heads=None), [f"{keys} heads are cut to {few}"]
-    group = 1 if keys == 1 else 2
-    words = f"{spec.heads} heads, {keys} of keys and values, are cut to {2 * group} and {group}"
-    return replace(spec, heads=2 * group, kv_heads=group), [words]
 
 
 def _command(source: Any, layer: int, kind: str, wishes: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
+from symattn.attention.presets import few_heads
 from symattn.attention.spec import Attention
 from symattn.sources.configurations.formulas_document import cut, formulas
 from symattn.sources.configurations.page import table
@@ -37,6 +38,12 @@ def test_few_heads_and_columns_are_written_out() -> None:
     assert cut(Attention(heads=71, kv_heads=1))[0] == Attention(heads=2, kv_heads=1)
     assert cut(Attention(heads=12, causal=True, position=Alibi()))[0].heads == 6
     assert cut(Attention(heads=4)) == (Attention(heads=4), [])
+
+
+def test_few_heads_are_tried_in_the_same_proportion() -> None:
+    assert few_heads(Attention(heads=32, kv_heads=8))[0] == Attention(heads=8, kv_heads=2)
+    assert few_heads(Attention(heads=32, kv_heads=32)) == (Attention(heads=4), "32 heads are cut to 4")
+    assert few_heads(Attention(heads=71, kv_heads=1)) == (Attention(heads=71, kv_heads=1), "")
 
 
 @pytest.mark.deep
