@@ -74,7 +74,7 @@ def command(output: Output, **wishes: Any) -> int:
     names = ("n", "dk", "dtype", "contract", "accumulate", "tile", "inputs", "largest", "seed", "alpha")
     own = {name: told.pop(name, wishes[name]) for name in names if wishes[name] is not None}
     compare = told.pop("compare", False)
-    spec = specified(told).spec
+    spec = specified(told, whole=True).spec
     with progress("bounding"):
         found = document(Wish(**own, compare=compare, spec=spec), line(click.get_current_context()))
     return output.emit(found)

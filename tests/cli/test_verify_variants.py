@@ -81,6 +81,15 @@ def test_a_trace_keeps_the_heads_of_the_configuration(here: None) -> None:
     assert (whole.cut, specified(dict(told)).spec.heads) == ("", 4)
 
 
+def test_a_bound_of_given_inputs_keeps_the_heads_of_the_configuration(
+    here: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    q, k, v = (np.random.default_rng(0).standard_normal((h, 3, 8)).astype(np.float32) for h in (8, 4, 4))
+    np.savez("qkv.npz", q=q, k=k, v=v)
+    assert main(["bound", "--config", "config.json", "--inputs", "qkv.npz", "--without", "position"]) == 0
+    assert "heads=8, kv_heads=4" in " ".join(capsys.readouterr().out.split())
+
+
 def test_python_takes_a_configuration(here: None) -> None:
     def queries(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         return q
