@@ -180,3 +180,14 @@ def test_the_sharp_tolerance_is_no_larger_than_the_worst_case() -> None:
     told = " ".join(found.document().text().split())
     assert f"Of {found.sharp.worse} of 2560 elements the worst case allows less" in told
     assert found.sharp.largest == found.value
+
+
+def test_the_mean_of_the_worst_case_is_taken_where_it_is_smaller() -> None:
+    found = tolerance.bound(Attention(causal=True), {"q": np.eye(2), "k": np.eye(2), "v": np.eye(2)}, "float16")
+    assert found.sharp is not None
+    assert found.sharp.mean() == pytest.approx(found.allowed.mean(), rel=1e-8)
+    assert found.sharp.mean(np.array([[1.0, 0.0], [0.0, 0.0]])) == pytest.approx(found.allowed[0, 0], rel=1e-8)
+    many = {name: np.random.default_rng(0).normal(size=(64, 8)).astype("float16") for name in "qkv"}
+    wide = tolerance.bound(Attention(), many, "float16")
+    assert wide.sharp is not None
+    assert wide.sharp.mean() < 0.5 * wide.allowed.mean()

@@ -26,7 +26,7 @@ class Sharp:
 
     ``words`` say for which inputs. The scale is exact here; for the other hypotheses, and the proof, see
     ``verification.sharp.limits``. One of them is wider than the worst case has it: exponentials may be off by 2⁻¹³. So
-    of ``worse`` elements, those of few keys, the worst case allows less, and that is taken.
+    of ``worse`` elements, those of few keys, the worst case, ``worst``, allows less, and that is taken.
     """
 
     elements: Floats
@@ -35,6 +35,7 @@ class Sharp:
     spec: Attention
     inputs: Mapping[str, Any]
     how: Stores
+    worst: Floats
     worse: int = 0
 
     @property
@@ -50,8 +51,8 @@ class Sharp:
     def mean(self, weights: Any = None) -> float:
         """How far Σ weights · (out − exact) may be off; by default the mean of all elements.
 
-        ``weights`` (…, n_q, d_v) must not depend on what is judged. ∞ where scores of different queries coincide, so
-        that their roundings do.
+        ``weights`` (…, n_q, d_v) must not depend on what is judged. Where scores of different queries coincide, so that
+        their roundings do, or where it is smaller, it is the same mean of the worst case.
         """
         shape = self.elements.shape
         try:
@@ -61,7 +62,9 @@ class Sharp:
             raise InputError(
                 f"weights are no array that fits the output, {shape}; mend: one weight an element"
             ) from None
-        return of_mean(self.spec, self.inputs, self.how, given, self.alpha)
+        parts = np.multiply(np.abs(given), self.worst, where=given != 0, out=np.zeros(shape))
+        worst = float(parts.sum()) * (1 + 1e-9)  # the sum's own rounding
+        return min(of_mean(self.spec, self.inputs, self.how, given, self.alpha), worst)
 
 
 def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) -> Sharp | None:
@@ -81,9 +84,9 @@ def sharp(asked: Beforehand | ForInputs, alpha: float = ALPHA, seed: int = 0) ->
         found = tolerances(asked.spec, given, how, alpha)[1]
     except Refused:
         return None
-    worst = asked.bound.allowed if isinstance(asked, ForInputs) else asked.value
+    worst = np.broadcast_to(asked.bound.allowed if isinstance(asked, ForInputs) else asked.value, found.shape)
     worse = int((worst < found).sum())
-    return Sharp(np.minimum(found, worst), alpha, words, asked.spec, given, how, worse)
+    return Sharp(np.minimum(found, worst), alpha, words, asked.spec, given, how, worst, worse)
 
 
 def _drawn(asked: Beforehand, seed: int) -> tuple[dict[str, Any], str]:
