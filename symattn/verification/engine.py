@@ -195,6 +195,7 @@ def _collect(session: Session) -> None:
         session.trial = subject.trial(session)
         if session.power and not (session.trial and session.trial.fault) and not session.over:
             session.progress("power")
+            session.explaining = Effort(inf, session.budget)  # these calls are not taken from those of the cases
             session.sought, session.beyond = subject.sought(session)
 
 
@@ -274,6 +275,8 @@ def _report(session: Session, found: tuple[Fault, ...]) -> Report:
     if not found:
         missing = (*power.lacking(dict(_counts(session)), seen, session.finding.struck), *_open(session))
         missing += tuple(f"{one.words} would not be seen: {one.how}" for one in session.sought if not one.seen)
+        if session.power and not session.sought:
+            missing += ("mistakes of the sizes that were asked for were not looked at; mend: a larger --budget",)
     return Report(
         power.verdict(found, missing), session.runner.describe(), session.precision.words, subject.words(session),
         session.seed, found, tuple(_checks(session)), notes, "".join(session.stdout), fields=subject.fields(),

@@ -13,6 +13,8 @@ from symattn.evidence import Verdict
 from symattn.verification.arithmetic.aims import aims
 from symattn.verification.arithmetic.contracts import Contract
 from symattn.verification.arithmetic.growth import looked_at
+from symattn.verification.engine import Session
+from symattn.verification.report import Sought
 from symattn.verification.sharp.limits import Stores
 from tests.verification.kernels import Array, kernel
 
@@ -92,6 +94,27 @@ def test_means_over_more_tokens_show_what_bits_do_not() -> None:
     assert "weighted means over" in report.sought[0].how
     report = verify(half(**kinds), CAUSAL, **told)  # type: ignore[arg-type]
     assert any("--contract fused" in words for words in report.missing)
+
+
+@pytest.mark.deep
+def test_why_means_do_not_show_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what has been asked for already."""
+    monkeypatch.setattr("symattn.verification.arithmetic.aims.rungs", lambda session, how: iter(()))
+    told = {"precision": "bfloat16", "contract": "fused", "examples": 5, "power": {"scale": 2.5e-3}}
+    (missing,) = verify(half(stores="p", exponential=1e-4), CAUSAL, **told).missing  # type: ignore[arg-type]
+    assert missing.endswith("the worst case allows more; and weighted means are not judged of this attention")
+
+
+def test_what_is_spent_for_a_power_is_not_taken_from_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sought(session: Session, aims: object) -> tuple[tuple[Sought, ...], None]:
+        session.effort.spend(calls=1e9)
+        return (), None
+
+    monkeypatch.setattr("symattn.verification.arithmetic.aims.sought", sought)
+    report = verify(plain, power={"scale": 1e-3}, examples=5)
+    assert not any("not every case was tried" in note for note in report.notes)
+    assert report.verdict is Verdict.UNDECIDED
+    assert report.missing == ("mistakes of the sizes that were asked for were not looked at; mend: a larger --budget",)
 
 
 def test_scales_that_are_stored_are_told_apart() -> None:

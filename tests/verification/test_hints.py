@@ -104,6 +104,19 @@ def test_what_cannot_run_on_residues_is_sampled_and_the_reason_is_told() -> None
 
 
 @pytest.mark.deep
+def test_what_has_no_bound_on_residues_is_told_as_sampled() -> None:
+    """Widths without a whole root: there is no bound on the probability that residues agree by chance."""
+    report = verify(plain, Attention(), domain=Domain(width_multiple_of=3), examples=5)
+    assert report.verdict is Verdict.NO_FAULT
+    (note,) = (note for note in report.notes if "esidues it" in note)
+    assert note.startswith("On residues it computes what the specification says (sampled for the q drawn")
+    assert note.endswith("), with no bound on the probability of a mistake.")
+    line = check(report)
+    assert line is not None
+    assert line.grade is Grade.SAMPLED
+
+
+@pytest.mark.deep
 def test_what_never_ends_on_residues_is_ended() -> None:
     runner = target(endless, Request.of(Attention(), dtype="float32", layout="auto"))
     found = runner.semantics(Attention(), 0.5)

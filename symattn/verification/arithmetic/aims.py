@@ -23,7 +23,7 @@ from symattn.attention.positions.fields import Alibi, Buckets
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
 from symattn.verification.arithmetic.contracts import Contract, near, stored_scales
-from symattn.verification.arithmetic.growth import Grown, rungs
+from symattn.verification.arithmetic.growth import MOST, Grown, rungs
 from symattn.verification.arithmetic.ranking import APART, FITS, arithmetic, confirmed, pair
 from symattn.verification.arithmetic.suspects import Sample, Suspect
 from symattn.verification.arithmetic.trial import SIZES, Trial, called
@@ -183,6 +183,9 @@ class _Search:
                 return f"by weighted means over {grown.words}, if {HYPOTHESIS}"
         return ""
 
+    def _stores(self) -> Stores | None:
+        return Stores.of(self.session.precision, capped=self.session.spec.softcap is not None)
+
     def _contract(self) -> Contract:
         assert self.session.trial is not None
         return self.session.trial.found.best.contract
@@ -190,7 +193,7 @@ class _Search:
     def _rungs(self) -> Iterator[Grown]:
         """Calls at growing sizes, made once; where one shows a fault no more are made."""
         session, trial = self.session, self.session.trial
-        how = Stores.of(session.precision, capped=session.spec.softcap is not None)
+        how = self._stores()
         if how is None or trial is None or trial.found.best.share >= _NEAR:
             return
         if self.grown is None:
@@ -212,14 +215,18 @@ class _Search:
         if trial.found.best.share >= _NEAR:
             return _swallowed([t for _, t in self._trials(aim)][-1].sample, trial.found.best.contract, aim)
         if not self.grown:
-            return (
-                "no arithmetic that is known gives its bits, and the worst case allows more; mend: --contract fused, "
-                "if scores and sums are in float32, so that weighted means are judged"
-            )
+            words = "no arithmetic that is known gives its bits, and the worst case allows more"
+            return f"{words}; {self._without_means()}"
         last = self.grown[-1]
         least = next((x for x in _larger(aim) if last.shows(self._contract(), aim.variants(x))), None)
         found = f"from {_percent(least)} on it shows" if least else "nothing near it shows"
-        return f"weighted means over {last.words} allow more: {found} there; mend: a Domain of more tokens"
+        more = "" if last.tokens >= MOST else "; mend: a Domain of more tokens"
+        return f"weighted means over {last.words} allow more: {found} there{more}"
+
+    def _without_means(self) -> str:
+        if self._stores() is None:
+            return "mend: --contract fused, if scores and sums are in float32, so that weighted means are judged"
+        return "and weighted means are not judged of this attention"
 
     def _bound_alone(self, aim: Aim) -> str:
         least = 2 * self._least(aim) * aim.share

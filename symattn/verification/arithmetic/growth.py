@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 GROUP = "means"
 _RUNGS = ((256, 1), (512, 2), (1024, 4), (2048, 8))  # tokens, and calls with so many
+MOST = _RUNGS[-1][0]  # tokens
 _WIDTHS = (80, 64)
 _ROWS = 64  # of each head that are looked at
 _SEED = 8
@@ -46,6 +47,11 @@ class Grown:
     got: Floats
     how: Stores
     words: str
+
+    @property
+    def tokens(self) -> int:
+        """How many keys there are."""
+        return int(self.inputs["k"].shape[-2])
 
     def beyond(self, out: Floats) -> str:
         """What is beyond the limits of roundings to nearest in an output, in words; empty where nothing is."""

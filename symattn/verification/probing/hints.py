@@ -68,8 +68,9 @@ def notes(found: Identity | None, faults: bool) -> Iterator[str]:
     """What was found, for which inputs; or why nothing was."""
     if found is None or faults:
         return
-    if found.agrees and found.evidence.grade is Grade.TESTED:
-        yield f"On residues it computes what the specification says ({_briefly(found)})."
+    if found.agrees:
+        without = "" if found.evidence.grade is Grade.TESTED else ", with no bound on the probability of a mistake"
+        yield f"On residues it computes what the specification says ({_briefly(found)}){without}."
         yield from (f"On residues: {note}." for note in found.notes[:2])
     elif found.agrees is False and found.difference is not None:
         words = f"{found.difference.message}, at {found.difference.sizes}"

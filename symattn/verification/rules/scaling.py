@@ -45,7 +45,7 @@ def _scaled(words: str, change: Callable[[Attention, Values], Any]) -> Mistake:
 
 
 def _by_length(words: str, role: str, besides: bool) -> Mistake:
-    """CaseResult in float64: a vector of zeros leaves its scores undefined."""
+    """Judged in float64: a vector of zeros leaves its scores undefined."""
     return replace(_scaled(words, partial(by_length, role, besides)), in_floats=True)
 
 
