@@ -14,10 +14,16 @@ from symattn.document.model import Inline, Text
 from symattn.document.notation import Node, equals, node, relation
 from symattn.errors import SymattnError
 from symattn.proof.expectation import Law
+from symattn.proof.prover import Proof
 from symattn.proof.statement import Declared, Letters, Sides, run
 
 _CUMULANTS = ("mean", "variance", "third cumulant", "fourth cumulant", "fifth cumulant", "sixth cumulant")
 _WIDEST = 28.0  # em of a formula among words
+_DEMANDS = {
+    "≠": "no divisor is zero",
+    ">": "what is under roots of divisors and in logarithms is positive",
+    "≥": "what is under roots is not negative",
+}
 Assumed = Mapping[str, tuple[str, Sides]]
 
 
@@ -35,6 +41,14 @@ def declared_hypotheses(
         *_independent(laws or {}),
     ]
     return tuple(dict.fromkeys(found))
+
+
+def demanded(proof: Proof) -> Iterator[Text]:
+    """What must hold for both sides to be defined; where it is too long to print, in words."""
+    for d in proof.demands:
+        shown = relation(Writing([d.expression])(d.expression), d.relation, 0)
+        fits = is_plain(d.expression) and width(shown, flat=True) < _WIDEST
+        yield (shown,) if fits else (_DEMANDS[d.relation],)
 
 
 def _independent(laws: Mapping[str, Law]) -> Iterator[Text]:

@@ -5,18 +5,19 @@ Each way is a certificate, which the checker accepts or not: nothing is shown by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 from symattn.document import notation as nt
-from symattn.document.model import Text
+from symattn.document.model import Text as Words
 from symattn.document.notation import Node
 from symattn.document.text import text
 from symattn.errors import InputError, Refused, Undecided
 from symattn.evidence import Evidence, Grade
 from symattn.proof.certified import accepted
+from symattn.proof.hypotheses import demanded
 from symattn.proof.premises import Applied, Concluded, Inducted, Premise, Sign
 from symattn.proof.prover import Proof, prove
 from symattn.proof.rules import written
@@ -48,7 +49,7 @@ class _Proving(Identity):
 
     looked: bool = False
 
-    def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Text]:
+    def _decided(self, proofs: tuple[Proof, ...]) -> tuple[Evidence, Words]:
         if not proofs or not all(proof.proved for proof in proofs):
             return Evidence(Grade.UNDECIDED, "not proved"), ()
         return (accepted(Evidence(Grade.PROVED, "all sizes"), proofs), ()) if self.looked else super()._decided(proofs)
@@ -122,12 +123,17 @@ def _equal(compiled: Compiled, left: Node, right: Node, absolute: _Absolute = _N
     if decision.evidence.grade is Grade.REFUTED:
         raise FalseStep(f"{text(left)} = {text(right)}: refuted: {decision.evidence.where}")
     if decision.evidence.grade is Grade.PROVED:
-        words = ("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in decision.hypotheses)
-        return Shown(tuple(words), (*decision.proofs, *decision.premises))
+        return Shown(_needed(decision.proofs, decision.hypotheses), (*decision.proofs, *decision.premises))
     a, b = nt.replaced(left, absolute.forms), nt.replaced(right, absolute.forms)
     if (a, b) != (left, right):
         return _without_bars(compiled, (left, a, b, right), absolute)
     return next((found for rule in _RULES for found in [rule(compiled, left, right)] if found), None)
+
+
+def _needed(proofs: Iterable[Proof], more: Iterable[Words] = ()) -> tuple[str, ...]:
+    """What was supposed, and what must hold for both sides to be defined, in words."""
+    every = chain(more, *map(demanded, proofs))
+    return tuple(dict.fromkeys("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in every))
 
 
 def _without_bars(compiled: Compiled, sides: tuple[Node, Node, Node, Node], absolute: _Absolute) -> Shown | None:
@@ -193,21 +199,22 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> Shown | None:
         ((sides),) = written(compiled.sides([(term, closed)]), compiled.declared)
     except Unread:
         return None
-    shown = tuple(p for found in proofs for p in found or ())
+    shown = tuple(p for found in proofs for p in (found.by if found else ()))
     return _certified(Inducted(shown, compiled.argument(text(n)), text(n), *sides)) if all(proofs) else None
 
 
 _RULES: tuple[Callable[[Compiled, Node, Node], Shown | None], ...] = (_maxima, _norms, _logarithm, _by_induction)
 
 
-def by_letters(sides: Sides, declared: Declared) -> tuple[Proof, ...] | None:
-    """The proofs, if there are: asked first, as the search that follows where there are none takes long."""
+def by_letters(sides: Sides, declared: Declared) -> Shown | None:
+    """How it is shown by proofs, if there are: asked first, as the search where there are none takes long."""
     try:
         proofs = tuple(prove(a, b, declared.units) for a, b in pairs(sides, declared, Letters()))
     except (Refused, Undecided, InputError):
         return None
     shown = Evidence(Grade.PROVED)
-    return proofs if all(proof.proved for proof in proofs) and accepted(shown, proofs) is shown else None
+    proved = all(proof.proved for proof in proofs) and accepted(shown, proofs) is shown
+    return Shown(_needed(proofs), proofs) if proved else None
 
 
 def inequalities(compiled: Compiled, every: Sequence[Link], gaps: Mapping[Node, Node]) -> Iterator[Shown | None]:
@@ -243,7 +250,7 @@ def by_gap(compiled: Compiled, smaller: Node, larger: Node, gap: Node, strict: b
     found = bound(d.arrays, sides, gaps, strict=strict, **signs).decide()
     if found.evidence.grade is Grade.REFUTED:
         raise FalseStep(f"refuted: {found.evidence.where}")
-    return Shown((), found.premises) if found.evidence.grade is Grade.PROVED else None
+    return Shown(_needed(found.proofs), found.premises) if found.evidence.grade is Grade.PROVED else None
 
 
 def is_zero(x: Node) -> bool:

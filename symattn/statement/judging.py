@@ -18,7 +18,7 @@ from symattn.proof.statement import Numbers, pairs, run
 from symattn.statement import beyond
 from symattn.statement.comparing import FalseStep, NotRead, compared
 from symattn.statement.compiling import Compiled, Link, links, pruned
-from symattn.statement.concluding import SMALLER, by_letters, is_zero, shown
+from symattn.statement.concluding import SMALLER, Shown, by_letters, is_zero, shown
 from symattn.statement.draws import EXTREME, FarApart, draws, extreme, sizes
 from symattn.statement.examples import decide
 from symattn.statement.glossary import Glossary
@@ -152,10 +152,14 @@ def _general(question: Question) -> Evidence:
     found = shown(compiled, every, question.gaps, question.signs if _has_bars(question) else {})
     if None not in found:
         where = f"{_words(question.sized)}, all entries" if question.sized else "all sizes"
-        return Evidence(Grade.PROVED, "; ".join(dict.fromkeys((where, *(h for f in found if f for h in f.needed)))))
+        return _proved(where, found)
     if question.glossary.laws:
         raise FalseStep(f"{text(question.relation)} is not proved under every law that was assumed")
     return _checked(compiled, every, question.sharp)
+
+
+def _proved(where: str, found: Iterable[Shown | None]) -> Evidence:
+    return Evidence(Grade.PROVED, "; ".join(dict.fromkeys((where, *(h for f in found if f for h in f.needed)))))
 
 
 def _in_each_format(question: Question, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
@@ -170,8 +174,10 @@ def _in_each_format(question: Question, every: Sequence[Link], where: Sequence[L
 
 def _under_conditions(compiled: Compiled, every: Sequence[Link], where: Sequence[Link], sharp: str) -> Evidence:
     """Equations that hold without the conditions are proved; else the numbers that meet them are asked."""
-    if all(x.sign == "=" and by_letters(compiled.sides([(x.left, x.right)]), compiled.declared) for x in every):
-        return Evidence(Grade.PROVED, "all sizes")
+    if all(x.sign == "=" for x in every):
+        found = [by_letters(compiled.sides([(x.left, x.right)]), compiled.declared) for x in every]
+        if None not in found:
+            return _proved("all sizes", found)
     return _checked(compiled, every, sharp, where)
 
 

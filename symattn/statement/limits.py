@@ -47,7 +47,8 @@ def limit(
     if unproved:
         raise FalseStep(f"{text(relation)}: a premise is {unproved}")
     _expect_accepted(relation, (letter, value), form, there, glossary)
-    return premises[-1]
+    told = (part for p in reversed(premises) for part in p.where.split("; "))
+    return Evidence(Grade.PROVED, "; ".join(dict.fromkeys(told)))
 
 
 def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, there: Node, glossary: Glossary) -> None:

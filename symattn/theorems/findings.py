@@ -7,25 +7,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from symattn.arrays.field.parse import parse
-from symattn.arrays.index.writing import Writing, is_plain, size
-from symattn.document.measure import width
+from symattn.arrays.index.writing import size
 from symattn.document.model import Inline, Text
 from symattn.document.notation import Node, Relation, commas, relation
 from symattn.errors import SymattnError
 from symattn.evidence import Evidence, Grade
 from symattn.proof.certificate import by_definition
+from symattn.proof.hypotheses import demanded
 from symattn.proof.prover import Case, Proof
 from symattn.proof.theorem import Outcome
 from symattn.proof.together import DIFFER
 from symattn.theorems.reading import Reading
 
 DEFECT = "a defect of symattn; please report it"
-_WIDEST = 28.0  # em of a formula among words
-_DEMANDS = {
-    "≠": "no divisor is zero",
-    ">": "what is under roots of divisors and in logarithms is positive",
-    "≥": "what is under roots is not negative",
-}
 _NUMBERS = re.compile(r"(?P<sizes>.*?): (?P<left>\S+) and (?P<right>\S+) at (?P<place>\[[\d, ]*\]) \(seed \d+\)")
 _SEED = re.compile(r" \(seed \d+\)")
 
@@ -65,7 +59,7 @@ def finding(outcome: Outcome, reading: Reading | None = None) -> Finding:
     if evidence.grade is Grade.REFUTED:
         refuted = ("a counterexample: ", *_counterexamples(evidence.where))
         evidence = Evidence(Grade.REFUTED, evidence.where.partition(":")[0])
-    demands = tuple(t for p in decision.proofs for t in _demands(p))
+    demands = tuple(t for p in decision.proofs for t in demanded(p))
     return Finding(
         evidence,
         (refuted,) if refuted else (*_reductions(decision.proofs), *map(_argued, decision.argument)),
@@ -95,14 +89,6 @@ def _unsound(outcome: Outcome) -> str:
     if outcome.decision.evidence.grade is Grade.UNDECIDED:
         return outcome.decision.evidence.where
     return "no numbers were found that meet the hypotheses"
-
-
-def _demands(proof: Proof) -> Iterator[Text]:
-    """What must hold for both sides to be defined; where it is too long to print, in words."""
-    for d in proof.demands:
-        shown = relation(Writing([d.expression])(d.expression), d.relation, 0)
-        fits = is_plain(d.expression) and width(shown, flat=True) < _WIDEST
-        yield (shown,) if fits else (_DEMANDS[d.relation],)
 
 
 # -- how ---------------------------------------------------------------------------------------------------------------

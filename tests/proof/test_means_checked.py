@@ -10,6 +10,7 @@ import pytest
 
 from symattn.proof.certified import certificates
 from symattn.proof.checker import check
+from symattn.proof.coq.lemmas import lemmas
 from symattn.proof.theorem import decide
 from symattn.theorems import catalogue
 
@@ -119,3 +120,12 @@ def test_moments_are_in_certificates_as_they_are_written() -> None:
         wrong = copy.deepcopy(record)
         wrong["equations"][0]["left"][1][3][2] = cumulant
         assert not accepted(wrong)
+
+
+def test_what_coq_is_given_says_that_means_were_taken_before() -> None:
+    (taken,) = lemmas("so", [equation(mean(XI, ["function", "law of x", S]), S, ("i",))])
+    (plain,) = lemmas("so", [equation(["sum", S, S], ["product", TWO, S], ())])
+    assert taken.readable
+    assert taken.readable.words[0].startswith("Coq sees no mean")
+    assert plain.readable
+    assert not plain.readable.words

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from symattn.errors import Refused
-from symattn.proof.checker_means import read_means
+from symattn.proof.checker_means import bodies, read_means
 from symattn.proof.checker_reading import Node, Rejected, array_of, in_place, read
 from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
@@ -18,6 +18,7 @@ from symattn.proof.coq.readable import Meant, Readable, Stated, readable
 from symattn.proof.coq.steps import Step, in_order, steps
 from symattn.proof.coq.terms import Names, Scope, Term, circles, number, term
 
+_MEANS = "Coq sees no mean: where the theorem has E, Var or Cov, they were taken before by the cumulants of the laws"
 HEAD = """From Coq Require Import Reals List.
 From Symattn Require Import Reading.
 Import ListNotations.
@@ -55,7 +56,14 @@ def lemma(
         return Lemma(name, why=str(reason))
     said = Stated(name, names, free, "=", left, right, _named(names, positive), (), tuple(circles(rules, names)))
     hints = steps(free, (left, right), frozenset(said.plus), regroup)
-    return _lemma(said, "accepts", hints, regroup)
+    made = _lemma(said, "accepts", hints, regroup)
+    means = any(bodies(equation[side], sorts) for side in ("left", "right"))
+    return replace(made, readable=_with_means(made.readable)) if means and made.readable else made
+
+
+def _with_means(told: Readable) -> Readable:
+    """What is said of an equation of which Coq sees no mean."""
+    return replace(told, words=(_MEANS, *told.words))
 
 
 def bound(name: str, sign: Mapping[str, Any], conclusion: Mapping[str, Any], regroup: bool = False) -> Lemma:
