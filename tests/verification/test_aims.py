@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from symattn import Attention, Domain, InputError, verify
 from symattn.arrays.formats import Format
+from symattn.arrays.precision import Precision
 from symattn.evidence import Verdict
-from symattn.verification.arithmetic.aims import aims
+from symattn.verification.arithmetic.aims import _Search, aims
 from symattn.verification.arithmetic.contracts import Contract
 from symattn.verification.arithmetic.growth import looked_at
 from symattn.verification.engine import Session
@@ -96,13 +99,13 @@ def test_means_over_more_tokens_show_what_bits_do_not() -> None:
     assert any("--contract fused" in words for words in report.missing)
 
 
-@pytest.mark.deep
-def test_why_means_do_not_show_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what has been asked for already."""
-    monkeypatch.setattr("symattn.verification.arithmetic.aims.rungs", lambda session, how: iter(()))
-    told = {"precision": "bfloat16", "contract": "fused", "examples": 5, "power": {"scale": 2.5e-3}}
-    (missing,) = verify(half(stores="p", exponential=1e-4), CAUSAL, **told).missing  # type: ignore[arg-type]
-    assert missing.endswith("the worst case allows more; and weighted means are not judged of this attention")
+@pytest.mark.parametrize(("contract", "words"), [("fused", "are not judged of this"), (None, "mend: --contract fused")])
+def test_why_means_do_not_show_it_is_told(contract: Any, words: str) -> None:
+    """Not to do what has been done already."""
+    trial = SimpleNamespace(found=SimpleNamespace(best=SimpleNamespace(share=0.5)))
+    session: Any = SimpleNamespace(trial=trial, precision=Precision.of("bfloat16", contract), spec=CAUSAL)
+    (aim,) = aims(CAUSAL, {"scale": 0.001})
+    assert words in _Search(session, (aim,))._why(aim)
 
 
 def test_what_is_spent_for_a_power_is_not_taken_from_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
