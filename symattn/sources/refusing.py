@@ -47,6 +47,7 @@ _MISFIT = re.compile(
     r"|invalid for input of size|out of (range|bounds)|[Ee]xpected size|input with shape|incompatible|subscript"
 )
 _LIES = re.compile(r"\bstrides?\b|\bcontiguous\b")
+_SLIPS = ("NameError", "UnboundLocalError", "AttributeError", "KeyError", "ImportError", "ModuleNotFoundError")
 
 
 def refuses(error: BaseException, function: Callable[..., Any] | None = None) -> Refusal:
@@ -69,8 +70,13 @@ def refuses(error: BaseException, function: Callable[..., Any] | None = None) ->
 
 
 def by_memory(failure: Failure | None, memory: Memory) -> Failure | None:
-    """The failure, as a refusal where an operation does not take arrays that lie in memory as these do."""
-    if failure is None or memory not in APART or not _LIES.search(failure.message):
+    """The failure, as a refusal where an operation does not take arrays that lie in memory as these do.
+
+    A name that there is not, such as ``contiguous`` of an array of NumPy, is the code's own mistake.
+    """
+    if failure is None or memory not in APART or failure.reason != "raised" or failure.type in _SLIPS:
+        return failure
+    if not _LIES.search(failure.message):
         return failure
     return replace(failure, refused=failure.refused or "library")
 

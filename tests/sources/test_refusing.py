@@ -164,6 +164,19 @@ def test_strides_that_a_library_refuses_are_told(library: ModuleType) -> None:
     assert not any(n.startswith("It refuses") for n in quiet.notes)
 
 
+@pytest.mark.deep
+def test_a_slip_in_code_for_memory_with_gaps_is_a_fault() -> None:
+    def mine(q: Any, k: Any, v: Any) -> Any:
+        if not k.flags.c_contiguous:
+            k = k.contiguous()
+        scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1], dtype=q.dtype)
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True) @ v
+
+    report = verify(mine, **SMALL)
+    assert [f.step for f in report.faults] == ["call"]
+
+
 @pytest.mark.torch
 def test_a_view_refuses_memory_with_gaps_alone() -> None:
     """Arrays that lie apart are not taken by ``view``; what is turned within the code is its own mistake."""
@@ -172,6 +185,8 @@ def test_a_view_refuses_memory_with_gaps_alone() -> None:
     assert by_memory(failure, "contiguous") == failure
     other = Failure("raised", "The size of tensor a (3) must match the size of tensor b (4)", "RuntimeError")
     assert by_memory(other, "transposed") == other
+    slip = Failure("raised", "'numpy.ndarray' object has no attribute 'contiguous'", "AttributeError")
+    assert by_memory(slip, "transposed") == slip
 
     def turned(q: Any, k: Any, v: Any) -> Any:
         scores = q.transpose(-1, -2).view(q.shape) @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
