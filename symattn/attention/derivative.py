@@ -161,7 +161,7 @@ def _namespace(inputs: Mapping[Any, Any]) -> Any:
     return found
 
 
-def _numbers(x: Array, under: Any) -> bool:
+def _numbers(x: Any, under: Any) -> bool:
     """Whether an input holds numbers of the kind, by which there is a gradient."""
     if under is not np:
         return isinstance(x, ArrayBase)
@@ -186,7 +186,7 @@ def _base(under: Any) -> Any:
     return under.kind if issubclass(under.kind, Entries | Stored) else None
 
 
-def _as(base: Any, x: Array) -> Any:
+def _as(base: Any, x: Any) -> Any:
     return x if isinstance(x, base) else base.lift(x)
 
 

@@ -12,7 +12,6 @@ from functools import cache
 from itertools import combinations
 from typing import Any
 
-from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.errors import InputError, Undecided
 
@@ -163,7 +162,7 @@ def fits(shape: Iterable[Any], target: tuple[Any, ...]) -> bool:
     return wide is not None and len(wide) == len(target) and all(map(same, wide, target))
 
 
-def same(m: Array, n: Any) -> bool:
+def same(m: Any, n: Any) -> bool:
     """Whether two lengths are known to be equal; different letters are not."""
     try:
         return bool(m == n)

@@ -10,7 +10,6 @@ import flint
 import numpy as np
 
 from symattn.arrays import kind
-from symattn.arrays.array import Array
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
 from symattn.arrays.shown import left_out, table
@@ -110,7 +109,7 @@ def _one_array(output: Any) -> Any:
     return output
 
 
-def _told(x: Array) -> str:
+def _told(x: Any) -> str:
     """What stands for an element that is no number; nothing for a number."""
     return str(x) if isinstance(x, (Forbidden, Undefined)) else ""
 

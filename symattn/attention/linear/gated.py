@@ -37,7 +37,7 @@ def decayed_scores(q: Array, k: Array, sums: Any = None, itself: bool = True) ->
     return xp.sum(q[..., :, None, :] * k[..., None, :, :] * xp.exp(between), axis=-1)
 
 
-def gate_sums(g: Array) -> Array:
+def gate_sums(g: Array | None) -> Array | None:
     """G_i = g_1 + … + g_i, None for no gates. Shapes: as g."""
     return None if g is None else namespace_of(g).cumulative_sum(g, axis=-2)
 
@@ -47,7 +47,7 @@ def gated_products(q: Any, k: Any, v: Any, g: Any = None) -> Any:
     return decayed_scores(q, k, gate_sums(g)) @ v
 
 
-def decayed(state: Array, g: Array) -> Array:
+def decayed(state: Array, g: Array | None) -> Array:
     """e^g ⊙ S for the gate (…, 1, f) or (…, 1, 1) of one token."""
     return state if g is None else namespace_of(g).exp(g.mT) * state
 
@@ -85,7 +85,7 @@ class Scanned(NamedTuple):
     output: Any
 
 
-def scan(step: Step, state: Array, bounds: Sequence[Any], *arrays: Any) -> Scanned:
+def scan(step: Step, state: Any, bounds: Sequence[Any], *arrays: Any) -> Scanned:
     """``step`` over the tokens between consecutive bounds (0, …, n): ``range(n + 1)`` goes token by token.
 
     ``step(state, *slices)`` gives the next state and the outputs of its tokens, such as ``gated_chunk``; the arrays are

@@ -133,7 +133,7 @@ def cut(bounds: Sequence[Any]) -> list[slice]:
     return [slice(lo, hi) for lo, hi in pairwise(bounds)]
 
 
-def _row_state(at: Tile, v: Array, rows: slice, keys: list[slice], skip: Skip | None, sink: Array) -> State:
+def _row_state(at: Tile, v: Array, rows: slice, keys: list[slice], skip: Skip | None, sink: Array | None) -> State:
     states = [tile_state(at(rows, c), v[..., c, :]) for c in _seen(rows, keys, skip)]
     if sink is not None:
         states.insert(0, State(sink[..., rows, :], 1, 0))
