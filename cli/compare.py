@@ -36,10 +36,9 @@ def command(
 ) -> int:
     """Say which of FIRST and SECOND, two functions for the same attention, is wrong.
 
-    Both are package.module:function or file.py:function, or both are traces, .safetensors or .npz files with the arrays
-    q, k, v and o of a run that was; they are judged by what is proved for every implementation in this arithmetic,
-    never by each other. The exit code is 1 where one of them is wrong, and 0 where they differ by
-    rounding alone.
+    Both are package.module:function or file.py:function, or both are traces, .safetensors or .npz files to which a run
+    has written its arrays q, k, v and o. They are judged by what is proved for every implementation in this arithmetic,
+    never by each other. The exit code is 1 where one of them is wrong, and 0 where they differ by rounding alone.
 
     \b
     symattn compare attn.py:eager attn.py:fused --causal

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--biases", is_flag=True, help="The projections have biases.")
 @click.option("--size", metavar="LETTER=N,...", help="Other sizes by letter, such as l=4,d_r=2 of latents.")
 @fields
-@click.option("--config", metavar="FILE", help="The attention of a model, by its config.json or the folder of it.")
+@click.option("--config", metavar="FILE", help="The attention of a model, by its config.json or its folder.")
 @click.option("--layer", type=int, default=0, show_default=True, help="Of --config: the layer, counted from 0.")
 @click.option("--kind", default="self", show_default=True, help="Of --config: self, encoder, decoder or cross.")
 @click.option("--seed", type=int, help="Seed of what is sampled.")

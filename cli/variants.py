@@ -79,7 +79,7 @@ def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tup
 
 _OPTIONS = (
     ATTENTION("--like", metavar="NAME", help="The attention of a model: llama, gpt2, gemma2, ..."),
-    ATTENTION("--config", metavar="FILE", help="The attention of your model: its config.json or the folder of it."),
+    ATTENTION("--config", metavar="FILE", help="The attention of your model: its config.json or its folder."),
     ATTENTION("--layer", type=int, help="Of --config: the layer, counted from 0."),
     ATTENTION("--kind", metavar="KIND", help="Of --config: self, encoder, decoder or cross; by default self."),
     ATTENTION("--without", multiple=True, metavar="FIELD", callback=_names,

@@ -56,8 +56,8 @@ def command(
     """Verify TARGET, a function that computes attention, against exact mathematics.
 
     TARGET is package.module:function or file.py:function. No tolerance is picked: the error allowed is the one that
-    is proved for every implementation in this arithmetic. Or TARGET is a trace, a .safetensors or .npz file with the
-    arrays q, k, v and o of a run that was: these are judged, and nothing is run. Or it is an .onnx file, of which the
+    is proved for every implementation in this arithmetic. Or TARGET is a trace, a .safetensors or .npz file to which a
+    run has written its arrays q, k, v and o: these are judged, and nothing is run. Or it is an .onnx file, of which the
     graph is tested, and proved for all sizes that it leaves open.
 
     \b

@@ -58,7 +58,7 @@ def family_of(c: Configuration) -> Family:
         return FAMILIES[c.model_type]
     if isinstance(c.optional("text_config"), dict) and (inner := c.part("text_config")).model_type in FAMILIES:
         return FAMILIES[inner.model_type]
-    c.cannot_tell(f"no family is called {c.model_type[:60]!r}; symattn.sources.configurations.FAMILIES has those known")
+    c.cannot_tell(f"no family is called {c.model_type[:60]!r}; docs/models.md has a row for each that is known")
 
 
 def _kind(c: Configuration, family: Family, kind: str) -> Any:
