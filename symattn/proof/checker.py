@@ -32,7 +32,7 @@ from symattn.proof.checker_clearing import difference, minus
 from symattn.proof.checker_folds import fold
 from symattn.proof.checker_laws import expect_law
 from symattn.proof.checker_limits import limits
-from symattn.proof.checker_means import bodies, expect_laws, read_means
+from symattn.proof.checker_means import bodies, expect_laws, without_means
 from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, form, in_place, read, scope_of
 from symattn.proof.checker_rules import apply, average, discharge, repeat, substitute
 from symattn.proof.checker_signs import Signs, hypotheses
@@ -102,11 +102,12 @@ def _rules(e: Record) -> list[tuple[str, ...]]:
 
 def _equation(e: Record, rules: Rules, signs: Signs, simplify: Simplifying, dice: Dice) -> None:
     scope = scope_of(e)
-    written = read_means(e["left"], scope), read_means(e["right"], scope)
-    for said in (*written, *bodies(e["left"], scope), *bodies(e["right"], scope)):
+    written = [read(e[side], scope) for side in ("left", "right")]
+    taken = [without_means(x, scope) for x in written]
+    for said in (*taken, *bodies(written[0]), *bodies(written[1])):
         for x, enough in simplify.demands(said):
             signs.expect(x, enough)
-    left, right = sides(simplify(written[0]), simplify(written[1]), scope)
+    left, right = sides(simplify(taken[0]), simplify(taken[1]), scope)
     if e["how"] == "normal form":
         names = {i: ("free", i) for i in scope}
         expect(form(left, names) == form(right, names), "the normal forms differ")

@@ -42,7 +42,7 @@ def vanishing(x: Node) -> bool:
     counted: dict[Any, Fraction] = {}
     for term in x.below if x.kind == "sum" else (x,):
         numbers = [f.label for f in factors(term) if f.kind == "number"]
-        rest = sorted((_key(f) for f in factors(term) if f.kind != "number"), key=repr)
+        rest = sorted(_key(f) for f in factors(term) if f.kind != "number")
         counted[tuple(rest)] = counted.get(tuple(rest), Fraction(0)) + prod(numbers, start=Fraction(1))
     return not any(counted.values())
 
@@ -141,7 +141,7 @@ def _expanded(d: Divisors) -> list[Node]:
     return [base for base, times in d.values() for _ in range(times)]
 
 
-def _key(x: Node) -> Any:
+def _key(x: Node) -> str:
     return x.own_form
 
 

@@ -101,7 +101,7 @@ def _forms(numerator: Node) -> list[tuple[Node, int]]:
     return [(z, _most(numerator, key)) for key, z in found.items()]
 
 
-def _row_form(x: Node) -> tuple[object, ...]:
+def _row_form(x: Node) -> str:
     return form(x.below[0], dict.fromkeys(x.free, "row"))
 
 
@@ -152,7 +152,7 @@ def monomials(x: Node) -> list[Monomial]:
     if x.kind == "letter":
         return [((x.label,), False, x.free)]
     if x.kind == "function":
-        return [((repr(form(x, dict.fromkeys(x.free, "any"))),), False, x.free)]
+        return [((form(x, dict.fromkeys(x.free, "any")),), False, x.free)]
     if x.kind == "sum":
         return [m for y in x.below for m in monomials(y)]
     if x.kind == "total":

@@ -32,7 +32,11 @@ Term = tuple[tuple[tuple[str, str], ...], tuple[Node, ...]]  # indices with thei
 
 def read_means(data: Any, scope: Mapping[str, str]) -> Node:
     """The expression that ``data`` holds, each mean in it replaced by what it is."""
-    x = read(data, scope)
+    return without_means(read(data, scope), scope)
+
+
+def without_means(x: Node, scope: Mapping[str, str]) -> Node:
+    """``x``, each mean in it replaced by what it is."""
     every = x.all(into_functions=True)
     if not any(_is_mean(y) for y in every):
         return x
@@ -47,7 +51,10 @@ def expect_laws(record: Mapping[str, Any]) -> None:
     for law in _laws_in([[e["left"], e["right"]] for e in record["equations"]]):
         expect(laws.setdefault(law[1], law) == law, "two laws of one array")
     names = {name.removeprefix(_LAW) for name in laws}
-    for mean in (y for e in record["equations"] for side in ("left", "right") for y in _means_in(e[side], scope_of(e))):
+    if not laws:
+        return
+    sides = (read(e[side], scope_of(e)) for e in record["equations"] for side in ("left", "right"))
+    for mean in (y for x in sides for y in _means_in(x)):
         arrays = {array_of(y.label) for y in mean.below[0].all(into_functions=True) if y.kind == "letter"}
         own = {x.label.removeprefix(_LAW) for x in mean.below[1:]}
         expect(not arrays & (names - own), "a mean in which what is random elsewhere is not")
@@ -63,13 +70,13 @@ def _laws_in(data: Any) -> Iterator[list[Any]]:
             yield from _laws_in(x)
 
 
-def bodies(data: Any, scope: Mapping[str, str]) -> list[Node]:
+def bodies(x: Node) -> list[Node]:
     """What means are taken of."""
-    return [y.below[0] for y in _means_in(data, scope)]
+    return [y.below[0] for y in _means_in(x)]
 
 
-def _means_in(data: Any, scope: Mapping[str, str]) -> list[Node]:
-    return [y for y in read(data, scope).all(into_functions=True) if _is_mean(y)]
+def _means_in(x: Node) -> list[Node]:
+    return [y for y in x.all(into_functions=True) if _is_mean(y)]
 
 
 def _is_mean(x: Node) -> bool:

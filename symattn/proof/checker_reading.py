@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import count
 from math import prod
 from typing import Any
@@ -56,9 +56,14 @@ class Node:
         return tuple(sorted(self.free))
 
     @cached_property
-    def own_form(self) -> tuple[Any, ...]:
+    def own_form(self) -> str:
         """The form in which free indices have their own names."""
-        return _formed(self, {i: i for i in self.free}, 0, True)
+        return _with_names(self, {})
+
+    @cached_property
+    def height(self) -> int:
+        """How many indices are bound within each other: a name for the outermost that none of the others has."""
+        return (self.kind in ("total", "bound")) + max((y.height for y in self.below), default=0)
 
     def all(self, into_functions: bool = False) -> list[Node]:
         """This node and all below it; the arguments of functions only if asked for."""
@@ -91,9 +96,7 @@ def read(data: Any, scope: Mapping[str, str]) -> Node:
     try:
         if kind == "number":
             (text,) = rest
-            if not isinstance(text, str) or not _NUMBER.fullmatch(text):
-                raise Rejected("a number that is not written as '3/2' is, with 60 digits at most")
-            return _leaf(kind, Fraction(text))
+            return _leaf(kind, _fraction(text))
         if kind == "size":
             (sort,) = rest
             return _leaf(kind, str(sort))
@@ -107,6 +110,13 @@ def read(data: Any, scope: Mapping[str, str]) -> Node:
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise Rejected(f"{data!r}: {error}") from error
     return _inner(kind, rest, scope)
+
+
+@lru_cache(1000)
+def _fraction(text: Any) -> Fraction:
+    if not isinstance(text, str) or not _NUMBER.fullmatch(text):
+        raise Rejected("a number that is not written as '3/2' is, with 60 digits at most")
+    return Fraction(text)
 
 
 def number(c: int | Fraction) -> Node:
@@ -159,63 +169,67 @@ def _inner(kind: str, rest: list[Any], scope: Mapping[str, str]) -> Node:
     return Node(kind, label, (), (), below, frozenset().union(*[x.free for x in below]))
 
 
-def form(x: Node, names: Mapping[str, Any]) -> tuple[Any, ...]:
-    """``x`` with bound names replaced by depths, terms and factors flat and in order; ``names`` are of free indices."""
-    return _formed(x, names, 0, False)
+def form(x: Node, names: Mapping[str, Any]) -> str:
+    """``x`` as a text that no other expression has, but for bound names and the order of terms and factors.
+
+    ``names`` are given to the free indices. Sums and products are flat, and the numbers of a product are one.
+    """
+    return _formed(x, {i: names[i] for i in x.free if names[i] != i})
 
 
-def _formed(x: Node, names: Mapping[str, Any], depth: int, own: bool) -> tuple[Any, ...]:
-    """The form; ``own`` where all names are those of free indices themselves, so that parts may keep theirs."""
+def _formed(x: Node, names: Mapping[str, Any]) -> str:
+    """The form, where the free indices that are not in ``names`` keep their own."""
+    return _with_names(x, names) if not names.keys().isdisjoint(x.free) else x.own_form
+
+
+def _with_names(x: Node, names: Mapping[str, Any]) -> str:
+    if x.kind == "number":
+        return str(x.label)
     if x.kind in ("letter", "is"):
-        seats = [(names[i[0]], s, *i[1:]) for i, s in zip(x.indices, x.sorts, strict=True)]
-        return (x.kind, x.label, *(sorted(seats, key=repr) if x.label == "=" and x.kind == "is" else seats))
+        seats = [repr((names.get(i[0], i[0]), s, *i[1:])) for i, s in zip(x.indices, x.sorts, strict=True)]
+        return _text(x.kind, x.label, sorted(seats) if x.label == "=" and x.kind == "is" else seats)
     if x.kind in ("total", "bound"):
-        inside = {**names, x.label: ("bound", depth)}
-        return (x.kind, *x.sorts, _formed(x.below[0], inside, depth + 1, False))
-    kind, parts = x.kind, x.below
-    if kind in ("sum", "product"):
-        terms = tuple(t for t in _terms(x) if not _is_zero(t)) or (number(0),)
-        kind, parts = ("sum", terms) if len(terms) > 1 else ("product", _in_one_number(_factors(terms[0])))
-    below = [y.own_form if own else _formed(y, names, depth, False) for y in parts]
-    if kind in ("sum", "product"):
-        below.sort(key=repr)
-    return (kind, x.label, *below)
+        inside = {**names, x.label: ("bound", x.height)}
+        return _text(x.kind, x.sorts[0], [_formed(x.below[0], inside)])
+    if x.kind not in ("sum", "product"):
+        return _text(x.kind, x.label, [_formed(y, names) for y in x.below])
+    terms = sorted(_product(factors, names) for factors in _terms(x) if not any(map(_is_zero, factors)))
+    return _text("sum", "", terms) if len(terms) > 1 else terms[0] if terms else "0"
 
 
-def _terms(x: Node) -> Iterator[Node]:
-    """The terms of a sum, those of sums in it included, also where a number is before them."""
-    if x.kind == "sum":
-        for y in x.below:
-            yield from _terms(y)
-        return
-    factors = list(_factors(x)) if x.kind == "product" else [x]
-    rest = [f for f in factors if f.kind != "number"]
-    if len(factors) > 1 and len(rest) == 1 and rest[0].kind == "sum":
-        numbers = [f for f in factors if f.kind == "number"]
-        for y in _terms(rest[0]):
-            yield Node("product", "", (), (), (*_factors(y), *numbers), y.free)
-    else:
-        yield x
+def _product(factors: list[Node], names: Mapping[str, Any]) -> str:
+    """The form of a product, all numbers in it as one, which is left out where it is 1."""
+    parts = sorted(_formed(f, names) for f in factors if f.kind != "number")
+    value = prod(f.label for f in factors if f.kind == "number")
+    if value != 1 or not parts:
+        parts.append(str(value))
+    return _text("product", "", parts) if len(parts) > 1 else parts[0]
+
+
+def _text(kind: str, label: str, parts: list[str]) -> str:
+    """A text from which kind, label and parts can be read: the label is quoted, and so are all names in the parts."""
+    expect_few(sum(map(len, parts)))
+    return f"{kind}({label!r}, {', '.join(parts)})"
 
 
 def _is_zero(x: Node) -> bool:
-    return any(f.kind == "number" and f.label == 0 for f in _factors(x))
+    return x.kind == "number" and not x.label
 
 
-def _in_one_number(factors: Iterable[Node]) -> tuple[Node, ...]:
-    """The factors, all numbers among them as one, which is left out where it is 1."""
-    every = list(factors)
-    rest = tuple(f for f in every if f.kind != "number")
-    value = prod((f.label for f in every if f.kind == "number"), start=Fraction(1))
-    return rest if value == 1 and rest else (*rest, _leaf("number", value))
+def _terms(x: Node) -> list[list[Node]]:
+    """The factors of each term of a sum, those of sums in it included, also where a number is before them."""
+    if x.kind == "sum":
+        return [term for y in x.below for term in _terms(y)]
+    factors = _factors(x)
+    rest = [f for f in factors if f.kind != "number"]
+    if len(factors) > 1 and len(rest) == 1 and rest[0].kind == "sum":
+        numbers = [f for f in factors if f.kind == "number"]
+        return [[*term, *numbers] for term in _terms(rest[0])]
+    return [factors]
 
 
-def _factors(x: Node) -> Iterator[Node]:
-    if x.kind != "product":
-        yield x
-        return
-    for y in x.below:
-        yield from _factors(y)
+def _factors(x: Node) -> list[Node]:
+    return [f for y in x.below for f in _factors(y)] if x.kind == "product" else [x]
 
 
 def in_place(data: Any, meant: Mapping[str, tuple[list[str], Any]], names: Iterator[int] | None = None) -> Any:

@@ -159,7 +159,7 @@ class Simplifying:
         if x.label == "max":
             below = [_in_any_order(y) for y in below]
             below = [y for y in below if not _forbidden(y)] or below
-            below.sort(key=_by_form)
+            below.sort(key=_key)
             if len(below) == 1 and below[0].kind not in ("bound", "masked"):
                 return below[0]
         if x.label == "sqrt" and len(below) == 1:
@@ -253,7 +253,7 @@ def _odd(x: Node) -> Node:
     """sign(x), or −sign(−x), whichever argument comes first."""
     inside = x.below[0]
     other = _added([_multiplied([number(-1), t]) for t in _terms(inside)])
-    if _by_form(inside) <= _by_form(other):
+    if _key(inside) <= _key(other):
         return x
     return _multiplied([number(-1), replace(x, below=(other,))])
 
@@ -266,12 +266,8 @@ def _is_root(x: Node) -> bool:
     return x.kind == "function" and x.label in _ROOTS and len(x.below) == 1
 
 
-def _key(x: Node) -> tuple[object, ...]:
+def _key(x: Node) -> str:
     return x.own_form
-
-
-def _by_form(x: Node) -> str:
-    return repr(_key(x))
 
 
 def _added(xs: Iterable[Node]) -> Node:
@@ -298,18 +294,19 @@ def _multiplied(xs: Iterable[Node]) -> Node:
     """The product of what is simplified already."""
     every = [f for x in xs for f in factors(x)]
     rest = [f for f in every if f.kind != "number"]
-    value = prod((f.label for f in every if f.kind == "number"), start=Fraction(1))
+    value = prod(f.label for f in every if f.kind == "number")
     if not value:
         return number(0)
     if value == -1 and len(rest) == 1 and rest[0].kind == "sum":
         return _added([_multiplied([number(-1), t]) for t in rest[0].below])
     paired = _paired(rest)
-    return product([*rest, number(value)]) if paired is None else _multiplied([number(value), *paired])
+    numbers = [number(value)] if value != 1 else []
+    return product([*rest, *numbers]) if paired is None else _multiplied([*numbers, *paired])
 
 
 def _paired(xs: list[Node]) -> list[Node] | None:
     """The factors with two roots of one u joined; None if there are no two."""
-    found: dict[tuple[object, ...], int] = {}
+    found: dict[str, int] = {}
     for n, x in enumerate(xs):
         if not _is_root(x):
             continue

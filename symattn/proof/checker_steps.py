@@ -19,7 +19,7 @@ from typing import Any
 
 from symattn.proof.checker_clearing import plus, times, vanishing
 from symattn.proof.checker_laws import renamed
-from symattn.proof.checker_means import bodies, read_means
+from symattn.proof.checker_means import bodies, read_means, without_means
 from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, form, number, read, scope_of
 from symattn.proof.checker_signs import Signs, hypotheses
 from symattn.proof.checker_simplifying import Simplifying
@@ -188,8 +188,9 @@ def expect_defined(written: Iterable[Node], given: Given) -> None:
 
 def read_defined(data: Any, scope: Mapping[str, str], given: Given) -> Node:
     """An expression, simplified, with its means taken; rejected where it may have no value."""
-    whole = read_means(data, scope)
-    expect_defined((whole, *bodies(data, scope)), given)
+    x = read(data, scope)
+    whole = without_means(x, scope)
+    expect_defined((whole, *bodies(x)), given)
     return given.simplify(whole)
 
 

@@ -23,6 +23,7 @@ from symattn.proof.checker_reading import Node, Rejected, expect_few, form
 PARTS = 12
 LOW, HIGH, MANY = 2**60, 2**61, 2**54
 Exponent = dict[tuple[Any, ...], Fraction]
+_ONE = Fraction(1)
 
 
 class Dice:
@@ -69,7 +70,7 @@ class Functions:
 
     def __call__(self, x: Node, at: Mapping[str, int]) -> tuple[str, int]:
         """The name of the function ``x``, its free indices having the values ``at``: it is the same at all sizes."""
-        key = (x, *[at[i] for i in x.order])
+        key = (x.own_form, *[at[i] for i in x.order])
         found = self._found.get(key)
         if found is None:
             expect_few(len(self._found))
@@ -118,7 +119,7 @@ class Point:
 
     def value(self, x: Node, at: Mapping[str, int]) -> Value:
         """``x`` at the point, its free indices having the values ``at``."""
-        key = (x, *[at[i] for i in x.order])
+        key = (x.own_form, *[at[i] for i in x.order])
         found = self._known.get(key)
         if found is None:
             expect_few(len(self._known))
@@ -209,7 +210,7 @@ class Point:
 
     def power(self, x: Node, at: Mapping[str, int]) -> Exponent:
         """An exponent as a polynomial in letters: its monomials and their coefficients."""
-        key = (x, *[at[i] for i in x.order])
+        key = (x.own_form, *[at[i] for i in x.order])
         found = self._powers.get(key)
         if found is None:
             expect_few(len(self._powers))
@@ -220,19 +221,19 @@ class Point:
         if x.kind == "number":
             return {(): x.label} if x.label else {}
         if x.kind == "is":
-            return {(): Fraction(1)} if holds(x, at) else {}
+            return {(): _ONE} if holds(x, at) else {}
         if x.kind == "letter":
-            return {(seat(x, at),): Fraction(1)}
+            return {(seat(x, at),): _ONE}
         if x.kind == "function" and x.label in ("sqrt", "rsqrt") and (root := self._root(x.below[0], at)):
             return {(): root if x.label == "sqrt" else 1 / root}
         if x.kind == "function":
-            return {(self.functions(x, at),): Fraction(1)}
+            return {(self.functions(x, at),): _ONE}
         if x.kind == "sum":
             return _sum(self.power(y, at) for y in x.below)
         if x.kind == "total":
             return _sum(self.power(x.below[0], {**at, x.label: a}) for a in range(self.sizes[x.sorts[0]]))
         if x.kind == "product":
-            result: Exponent = {(): Fraction(1)}
+            result: Exponent = {(): _ONE}
             for y in x.below:
                 result = _times(result, self.power(y, at))
             return result
@@ -295,9 +296,9 @@ def _sum(parts: Iterable[Exponent]) -> Exponent:
 def _times(a: Exponent, b: Exponent) -> Exponent:
     if not a or not b:
         return {}
-    if list(b) == [()]:
+    if b.keys() == {()}:
         a, b = b, a
-    if list(a) == [()]:
+    if a.keys() == {()}:
         factor = a[()]
         return b if factor == 1 else {m: factor * c for m, c in b.items()}
     expect_few(len(a) * len(b))
