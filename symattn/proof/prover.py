@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from itertools import product
 from typing import Any, TypeVar
 
+from symattn.arrays.index.array import once
 from symattn.arrays.index.building import add, as_written, negate
 from symattn.arrays.index.canonical import canonical
 from symattn.arrays.index.expressions import PI, Expression, Index, Letter, Opaque
@@ -38,7 +39,7 @@ T = TypeVar("T")
 def unsimplified(at: Callable[[], T]) -> T:
     """What stands at a place before any simplification; simplified where what is written has no value."""
     try:
-        with as_written(), recorded(), listening():
+        with as_written(), recorded(), listening(), once():
             return at()
     except (Refused, Undecided):
         return at()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import numbers
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -22,6 +24,17 @@ from symattn.errors import InputError, Meaningless, Refused
 
 Place = tuple[int, tuple[Any, ...]]  # the number of a block, and one index (or number) for each of its factors
 Places = tuple[Place, ...]
+_FOUND: ContextVar[dict[Any, tuple[Indexed, Expression]] | None] = ContextVar("symattn_elements", default=None)
+
+
+@contextmanager
+def once() -> Iterator[None]:
+    """Compute each element once within it, however often it is asked for, with the conditions and notes of one time."""
+    token = _FOUND.set({})
+    try:
+        yield
+    finally:
+        _FOUND.reset(token)
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,17 @@ class Indexed(ArrayBase):
 
     def __init__(self, axes: Sequence[Any], at: Callable[[Places], Expression]) -> None:
         self.shape = tuple(axis(a) for a in axes)
-        self.at = at
+        self._computed = at
+
+    def at(self, places: Places) -> Expression:
+        """The element at a place."""
+        found = _FOUND.get()
+        if found is None:
+            return self._computed(places)
+        key = (id(self), places, build.kept())
+        if key not in found:
+            found[key] = (self, self._computed(places))  # kept with it, so that no other array gets its id
+        return found[key][1]
 
     @classmethod
     def letters(cls, name: str, *axes: Any, positive: bool = False) -> Indexed:
