@@ -208,8 +208,9 @@ def _product(factors: list[Node], names: Mapping[str, Any]) -> str:
 
 def _text(kind: str, label: str, parts: list[str]) -> str:
     """A text from which kind, label and parts can be read: the label is quoted, and so are all names in the parts."""
-    expect_few(sum(map(len, parts)))
-    return f"{kind}({label!r}, {', '.join(parts)})"
+    text = f"{kind}({label!r}, {', '.join(parts)})"
+    expect_few(len(text))
+    return text
 
 
 def _is_zero(x: Node) -> bool:

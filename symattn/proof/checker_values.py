@@ -26,6 +26,11 @@ Exponent = dict[tuple[Any, ...], Fraction]
 _ONE = Fraction(1)
 
 
+def _with_place(x: Node, at: Mapping[str, int]) -> tuple[Any, ...]:
+    """What the value of ``x`` depends on. The indices are named, as the form leaves out those of what is 0 · y."""
+    return (x.own_form, x.order, *[at[i] for i in x.order])
+
+
 class Dice:
     """The checker's own dice, and the two primes that one certificate is tested with."""
 
@@ -70,7 +75,7 @@ class Functions:
 
     def __call__(self, x: Node, at: Mapping[str, int]) -> tuple[str, int]:
         """The name of the function ``x``, its free indices having the values ``at``: it is the same at all sizes."""
-        key = (x.own_form, *[at[i] for i in x.order])
+        key = _with_place(x, at)
         found = self._found.get(key)
         if found is None:
             expect_few(len(self._found))
@@ -80,7 +85,10 @@ class Functions:
 
 
 class Point:
-    """A random point at given sizes: what every letter is there. ``inverses``: whether 1/Z means what it says."""
+    """A random point at given sizes: what every letter is there. ``inverses``: whether 1/Z means what it says.
+
+    What has one form is computed once at a place.
+    """
 
     def __init__(
         self,
@@ -119,7 +127,7 @@ class Point:
 
     def value(self, x: Node, at: Mapping[str, int]) -> Value:
         """``x`` at the point, its free indices having the values ``at``."""
-        key = (x.own_form, *[at[i] for i in x.order])
+        key = _with_place(x, at)
         found = self._known.get(key)
         if found is None:
             expect_few(len(self._known))
@@ -210,7 +218,7 @@ class Point:
 
     def power(self, x: Node, at: Mapping[str, int]) -> Exponent:
         """An exponent as a polynomial in letters: its monomials and their coefficients."""
-        key = (x.own_form, *[at[i] for i in x.order])
+        key = _with_place(x, at)
         found = self._powers.get(key)
         if found is None:
             expect_few(len(self._powers))

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn.arrays.index.array import once
 from symattn.arrays.index.axes import Axis, axis, length, linear, same_length
+from symattn.arrays.index.building import as_written, constant
 from symattn.arrays.indexed import Indexed, Permutation
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.notes import listening
@@ -131,6 +133,32 @@ def test_a_maximum_over_a_mask_is_taken_to_be_finite_and_noted() -> None:
         xp.isfinite(xp.max(xp.where(mask, x, -np.inf))).at(())
         xp.isfinite(xp.max(x)).at(())
     assert sum("allowed key" in n for n in notes) == 1
+
+
+def test_an_element_is_computed_once_as_written_and_once_simplified() -> None:
+    x, asked = Indexed.letters("x", "n"), []
+
+    def at(places: Any) -> Any:
+        asked.append(places)
+        return (x + 0).at(places)
+
+    counted, (here,), (there,) = Indexed(["n"], at), x.places(), x.places()
+    with once(), as_written():
+        written = [counted.at(here), counted.at(here)]
+        with as_written(False):
+            simplified = counted.at(here)
+        other = counted.at(there)
+    assert written[0] is written[1]
+    assert simplified is x.at(here) is not written[0]
+    assert other.free != written[0].free
+    assert asked == [here, here, there]
+    counted.at(here)
+    assert len(asked) == 4
+
+
+def test_arrays_that_are_made_and_forgotten_keep_elements_of_their_own() -> None:
+    with once():
+        assert [Indexed.lift(n).at(()) for n in range(100)] == [constant(n) for n in range(100)]
 
 
 def test_arrays_without_letters_keep_their_kind() -> None:

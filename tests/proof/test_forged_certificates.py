@@ -106,6 +106,25 @@ def limits(of: Parts, value: Parts, **more: Any) -> Record:
     return {"schema": 1, "kind": "limits", "letter": "b", "premises": premises, **parts}
 
 
+def differing(left: Parts, right: Parts) -> Record:
+    """A certificate that two sides are not always equal."""
+    said = {"schema": 1, "kind": "differing", "free": [], "left": left, "right": right}
+    return {**said, "sizes": {"n": 2}, "rules": []}
+
+
+def weighted(name: str, other: str, outer: str, inner: str) -> Parts:
+    """Σ Σ w_i u_j (x_i + 0 · y_j), where i and j are ``name`` and ``other``."""
+    with_nought = ["sum", letter("x", name), ["product", NOUGHT, letter("y", other)]]
+    body = ["product", letter("w", name), letter("u", other), with_nought]
+    return ["total", outer, "n", ["total", inner, "n", body]]
+
+
+def of_pairs(outer: str, inner: str, *indices: str) -> Parts:
+    """Σ Σ a_(outer, inner) c_indices."""
+    body = ["product", letter("a", outer, inner), letter("c", *indices)]
+    return ["total", outer, "n", ["total", inner, "n", body]]
+
+
 J, PJ = ["j"], ["j", "pi"]
 RELATED = relation("<", ["i"], ["k"])
 PLACES = [["i", "n"], ["k", "n"]]
@@ -310,6 +329,22 @@ FORGED: dict[str, tuple[Record, Record]] = {
     "a limit for small b alone": (
         limits(["exp", B], ONE, **{"not negative": ["h"], "meant": [meaning("h", ["sum", ONE, minus(B)])]}),
         limits(["exp", B], ONE),
+    ),
+    "a name with the separators of a form in it": (
+        equation(["function", "f", X, Y], ["function", "f, letter(x, )", Y]),
+        equation(["function", "f", X, Y], ["function", "f", ["product", ONE, X], Y]),
+    ),
+    "a name with the quotes of a form in it": (
+        equation(["function", "f", X, Y], ["function", "f', letter('x', )", Y]),
+        equation(["function", "f', letter('x', )", Y], ["function", "f', letter('x', )", ["product", ONE, Y]]),
+    ),
+    "bound indices in each other's place": (
+        equation(of_pairs("j", "k", "j", "k"), of_pairs("j", "k", "k", "j")),
+        equation(of_pairs("j", "k", "j", "k"), of_pairs("k", "j", "k", "j")),
+    ),
+    "one form at places of other indices": (
+        differing(weighted("i", "a", "a", "i"), weighted("i", "z", "i", "z")),
+        differing(weighted("i", "a", "a", "i"), ["product", HALF, weighted("i", "z", "i", "z")]),
     ),
     "1/b at 0": (
         limits(["ratio", ONE, B], ["ratio", ONE, NOUGHT]),
