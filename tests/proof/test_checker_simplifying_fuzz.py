@@ -105,7 +105,10 @@ SPOILED = {
     "what is masked": ("_multiplied([allowed, self._raised(value)])", "self._raised(value)"),
     "logarithms turned over": ("(up if sign > 0 else down)", "(down if sign > 0 else up)"),
     "an odd function": ("_multiplied([number(-1), replace(x, below=(other,))])", "replace(x, below=(other,))"),
-    "two forms of an index": ("if len(images) == 1 else x", "if images else x"),
+    "two forms of an index": (
+        "images[0], (name,)) if len(images) == 1 else x",
+        "max(images), (name,)) if images else x",
+    ),
     "one term of all": ('if f.kind == "is" and f.label == "=" and', 'if f.kind == "is" and'),
     "a number before a sum": ("if value == -1 and len(rest) == 1", "if len(rest) == 1"),
 }
