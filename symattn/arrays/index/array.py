@@ -29,7 +29,7 @@ _FOUND: ContextVar[dict[Any, tuple[Indexed, Expression]] | None] = ContextVar("s
 
 @contextmanager
 def once() -> Iterator[None]:
-    """Compute each element once within it, however often it is asked for, with the conditions and notes of one time."""
+    """Compute each element once within it; what is noted or demanded on the way is noted the first time alone."""
     token = _FOUND.set({})
     try:
         yield
