@@ -57,7 +57,7 @@ def lemma(
     said = Stated(name, names, free, "=", left, right, _named(names, positive), (), tuple(circles(rules, names)))
     hints = steps(free, (left, right), frozenset(said.plus), regroup)
     made = _lemma(said, "accepts", hints, regroup)
-    means = any(bodies(equation[side], sorts) for side in ("left", "right"))
+    means = any(bodies(read(equation[side], sorts)) for side in ("left", "right"))
     return replace(made, readable=_with_means(made.readable)) if means and made.readable else made
 
 
