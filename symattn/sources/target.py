@@ -15,7 +15,7 @@ from symattn.errors import InputError, MissingExtra
 from symattn.sources import decoding, frameworks, modules, packed
 from symattn.sources.calling import agree
 from symattn.sources.forms import argument
-from symattn.sources.layouts import from_layout
+from symattn.sources.layouts import from_layout, in_words
 from symattn.sources.loading import one_line
 from symattn.sources.refusing import by_memory
 from symattn.sources.request import Request
@@ -313,6 +313,7 @@ class _Trial:
         self.right: bool | None = None
         self.error: Failure | None = None
         self.tried = False
+        self._reached: dict[Layout, tuple[int, Convention]] = {}  # the last line, and how it was called
         self.ran: set[Layout] = set()  # orders of the axes with which an output came, of whatever shape
 
     def run(self) -> _Trial:
@@ -320,8 +321,17 @@ class _Trial:
         self.tried = True
         found = settle(self._function, self.convention, self._request, self._call)
         self.right = found.near if found else None
-        self.convention = found.convention if found else self.convention
+        self.convention = found.convention if found else self.convention if self.ran else self._furthest()
         return self
+
+    def _furthest(self) -> Convention:
+        """Where nothing ran: the first way to call it in which its code came to a later line than in all others."""
+        usual = self.convention.layout
+        layout = max(self._reached, key=lambda at: (self._reached[at][0], at == usual), default=usual)
+        if layout == usual:
+            return self.convention
+        axes = f"The axes are taken to be {in_words(layout)}, with which its code came furthest; --layout tells others."
+        return replace(self._reached[layout][1], notes=(*self.convention.notes, axes))
 
     def noted(self, *notes: str) -> Convention:
         """The convention with further notes."""
@@ -335,7 +345,15 @@ class _Trial:
         self.error = self.error or outcome.error
         if outcome.error is None:
             self.ran.add(how.layout)
+        elif how.layout not in self._reached or _line(outcome.error) > self._reached[how.layout][0]:
+            self._reached[how.layout] = _line(outcome.error), how
         return outcome
+
+
+def _line(error: Failure) -> int:
+    """The line of ``file.py:line``; 0 where none is told."""
+    line = error.where.rpartition(":")[2]
+    return int(line) if line.isdecimal() else 0
 
 
 def _sorted(arguments: Sequence[Argument], passed: Mapping[Argument, Any]) -> tuple[list[Any], dict[str, Any]]:

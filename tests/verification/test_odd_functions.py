@@ -11,6 +11,8 @@ import pytest
 from symattn import Attention, Block, Verdict, verify
 from symattn.render import render
 from symattn.sources.loading import CannotRun
+from symattn.sources.request import Request
+from symattn.sources.target import target
 from symattn.verification.domain import Domain
 from tests.faults.rewrites import plain
 from tests.lanes import one_in
@@ -117,6 +119,31 @@ NOTHING: dict[str, Callable[..., Any]] = {
 def test_what_gives_no_array_cannot_be_run(name: str) -> None:
     with np.errstate(all="ignore"), pytest.raises(CannotRun, match="gave nothing to judge on any input"):
         verify(NOTHING[name], Attention(), domain=LEAST, examples=0)
+
+
+def misnamed(q: Any, k: Any, v: Any) -> Any:
+    _, _, _, width = q.shape
+    return q @ keys / width @ v  # type: ignore[name-defined]  # noqa: F821
+
+
+def with_turned_values(q: Any, k: Any, v: Any) -> Any:
+    _, _, _, width = q.shape
+    s = np.einsum("bhnd,bhmd->bhnm", q, k) / np.sqrt(width, dtype=q.dtype)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return np.einsum("bhnm,bmhd->bhnd", e / e.sum(-1, keepdims=True), v)
+
+
+def test_the_error_is_that_of_the_axes_with_which_the_code_comes_furthest() -> None:
+    """Not that of unpacking three axes."""
+    for spec in (Attention(), Attention(heads=4)):
+        with pytest.raises(CannotRun, match="name 'keys' is not defined"):
+            verify(misnamed, spec, domain=LEAST, examples=0)
+
+
+def test_code_that_runs_in_no_layout_is_judged_in_the_one_it_was_written_for() -> None:
+    how = target(with_turned_values, Request.of(Attention(heads=4), dtype="float32", layout="auto")).convention
+    assert how.layout == "bhnd"
+    assert any("(b, h, n, d), with which its code came furthest" in note for note in how.notes)
 
 
 WRONG: dict[str, Callable[..., Any]] = {
