@@ -71,7 +71,7 @@ def check(certificate: Any, random: Random | None = None) -> Verdict:
         _check(certificate, dice)
     except Rejected as reason:
         return Verdict(False, str(reason))
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
         return Verdict(False, f"not a certificate: {type(error).__name__} {error}")
     return Verdict(True, epsilon=dice.risk)
 

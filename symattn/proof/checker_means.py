@@ -25,6 +25,8 @@ from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expe
 
 _NUMBERS = re.compile("[0-9]+")
 _LAW, _OWN = "law of ", "in a mean "  # what the names begin with that only the checker gives to indices
+_PARTITIONS = (1, 1, 2, 5, 15, 52, 203, 877, 4140)  # of so many letters
+_HIGHEST = len(_PARTITIONS) - 1  # order of a moment
 _ANY = Node("function", "any", (), (), (number(0),), frozenset())
 Laws = Mapping[str, tuple[Node, ...]]
 Term = tuple[tuple[tuple[str, str], ...], tuple[Node, ...]]  # indices with their sorts, and factors
@@ -128,8 +130,9 @@ class _Mean:
         self.laws, self.fresh = laws, fresh
 
     def of(self, x: Node) -> Node:
-        found = []
-        for indices, factors in self._expanded(x):
+        found, every = [], self._expanded(x)
+        expect_few(sum(_PARTITIONS[min(len(same), _HIGHEST)] for _, fs in every for same in self._of_each(fs)))
+        for indices, factors in every:
             body = self._of_product(factors)
             for name, sort in reversed(indices):
                 body = Node("total", name, (), (sort,), (body,), body.free - {name})
@@ -163,14 +166,19 @@ class _Mean:
         raise Rejected("a mean of what is no polynomial in random letters")
 
     def _of_product(self, factors: Sequence[Node]) -> Node:
-        random = [f for f in factors if f.kind == "letter" and array_of(f.label) in self.laws]
+        of_each = self._of_each(factors)
+        random = [f for same in of_each for f in same]
         expect(all(len(i) == 1 for f in random for i in f.indices), "random letters under a permutation")
-        of_each = [[f for f in random if f.label == name] for name in dict.fromkeys(f.label for f in random)]
         return multiplied([number(1), *(f for f in factors if f not in random), *map(self._moment, of_each)])
+
+    def _of_each(self, factors: Sequence[Node]) -> list[list[Node]]:
+        """The random letters among the factors, together where they are entries of one array."""
+        random = [f for f in factors if f.kind == "letter" and array_of(f.label) in self.laws]
+        return [[f for f in random if f.label == name] for name in dict.fromkeys(f.label for f in random)]
 
     def _moment(self, letters: Sequence[Node]) -> Node:
         """E of a product of entries of one array."""
-        expect(len(letters) < 9, "a moment of an order that is too high")
+        expect(len(letters) <= _HIGHEST, "a moment of an order that is too high")
         law = self.laws[array_of(letters[0].label)]
         terms = [_of_parts(parts, law) for parts in _partitions(letters)]
         return plus([t for t in terms if t is not None] or [number(0)])

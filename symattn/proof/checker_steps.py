@@ -62,7 +62,8 @@ class Given:
         names = {i: i for i in scope}
         wanted = form(left, names), form(right, names)
         every = self.equations() if sign == "=" else (s for s in self.said if s.sign == sign)
-        return any(sides == wanted for s in every for sides in _instances(s, scope))
+        free = {i: sort for i, sort in scope.items() if i in left.free | right.free}
+        return any(sides == wanted for s in every for sides in _instances(s, free))
 
 
 def step(record: Record, dice: Dice) -> None:

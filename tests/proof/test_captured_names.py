@@ -127,3 +127,18 @@ def test_coq_is_not_asked_whether_sides_differ_under_a_permutation() -> None:
     assert "under a permutation" in said.why
     (said,) = lemmas("so", [differing(["sum", PLAIN, ONE], PLAIN)])
     assert said.readable
+
+
+def test_what_is_no_size_is_refused_with_the_reason() -> None:
+    verdict = check({**differing(C, D), "sizes": {"n": float("inf")}}, Random(0))
+    assert "OverflowError" in verdict.why
+
+
+def test_a_mean_of_too_many_products_is_refused() -> None:
+    every = ["sum", *[letter("x", f"i{n}") for n in range(8)]]
+    law = ["function", "law of x", *[ONE] * 5]
+    few, many = (equation(["function", "mean", ["product", *[every] * n], law], ONE) for n in (1, 5))
+    for record in (few, many):
+        record["equations"][0]["free"] = [[f"i{n}", "n"] for n in range(8)]
+    assert check(few, Random(0)).why == "the normal forms differ"
+    assert check(many, Random(0)).why == "it asks for more than the checker takes on"
