@@ -11,7 +11,7 @@ import pytest
 from symattn import Attention
 from symattn.comparing.traces import compare_traces
 from symattn.errors import InputError
-from symattn.sources.traces.judging import ROWS
+from symattn.sources.traces.judging import ROWS, verify_trace
 from symattn.verification.sharp.sample import chosen
 from symattn_cli.main import main
 from tests.traces.files import HEADS, SHARED, made, write
@@ -81,6 +81,20 @@ def test_queries_in_which_two_files_part_are_looked_at(tmp_path: Path, dtype: ty
     assert (worst.index[:3], found.together.equal) == (at, HEADS - 1)
     assert found.text().count("The first place at which they differ") == 1
     assert ("The place at which they differ most" in found.text()) == (found.together.first != worst and part == part)
+
+
+@pytest.mark.deep
+def test_a_comparison_accuses_whom_a_verification_accuses(tmp_path: Path) -> None:
+    """A scale that is 3 % off in bfloat16: queries that are looked at besides take nothing from the others."""
+    names = []
+    for fault in ("", "scale"):
+        arrays = {n: a for n, a in made(ml_dtypes.bfloat16, fault).items() if n in ("q", "k", "v", "o")}
+        names.append(write(tmp_path / f"{fault or 'right'}.safetensors", arrays))
+    alone = verify_trace(names[1], CAUSAL)
+    found = compare_traces(*names, CAUSAL)
+    assert found.wrong == ("second",)
+    (fault,), (told,) = alone.faults, found.second.report.faults
+    assert (fault.step, fault.cause) == (told.step, told.cause)
 
 
 @pytest.mark.deep

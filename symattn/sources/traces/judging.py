@@ -21,6 +21,7 @@ from symattn.verification.report import STEPS, Check, Fault, Report
 from symattn.verification.sharp.sample import chosen
 
 ROWS, ALPHA = 32, 1e-9
+_CHOSEN = 2.0**-10  # the part of the probability alpha that is for queries of ``also``
 _STEP = {"o": "output", "lse": "lse", "weights": "weights", "scores": "score"}
 _NAMED = {"o": "output", "lse": "logarithms of sums", "weights": "weights", "scores": "scores"}
 _RAN = "Nothing was run: the numbers of the file are judged, and what made them is not known."
@@ -96,9 +97,10 @@ class _Judged:
 
     def look(self, piece: Piece) -> None:
         """Judge one piece."""
-        rows = sorted({*chosen(piece.spec, piece.inputs, self.rows), *self.also.get(piece.place, ())})
+        rows, more = chosen(piece.spec, piece.inputs, self.rows), self.also.get(piece.place, ())
+        words = self._output(piece, rows, sorted({*more} - {*rows}))
+        rows = sorted({*rows, *more})
         self.looked = max(self.looked, len(rows))
-        words = self._output(piece, rows)
         self._take("o", words, self._share(piece, rows), piece)
         for name, (judge, most) in BESIDE.items():
             if name not in piece.made:
@@ -108,13 +110,19 @@ class _Judged:
             else:
                 self._take(name, *judge(piece, self.precision, rows), piece)
 
-    def _output(self, piece: Piece, rows: Sequence[int]) -> str:
-        n = int(piece.inputs["q"].shape[-2])
-        ways = n ** len(self.also.get(piece.place, ()))  # to choose queries by what is in the outputs
+    def _output(self, piece: Piece, rows: Sequence[int], more: Sequence[int]) -> str:
+        """What is wrong in ``rows``, else in ``more``, which may be chosen by what is in the output."""
+        n, alpha = int(piece.inputs["q"].shape[-2]), self.whole / max(self.pieces, 1)
+        every = len(rows) == n
+        words = self._close(piece, None if every else rows, alpha * (1 - _CHOSEN) if more else alpha)
+        if words or not more:
+            return words
+        return self._close(piece, more, alpha * _CHOSEN / n ** (len(more) + 1))  # there are fewer ways to choose them
+
+    def _close(self, piece: Piece, rows: Sequence[int] | None, alpha: float) -> str:
         return close_to_exact(
-            piece.made["o"], piece.inputs, piece.spec, self.asked, contract=self.contract,
-            alpha=self.whole / max(self.pieces, 1) / ways, rows=None if len(rows) == n else rows,
-        )  # fmt: skip
+            piece.made["o"], piece.inputs, piece.spec, self.asked, contract=self.contract, alpha=alpha, rows=rows
+        )
 
     def _share(self, piece: Piece, rows: Sequence[int]) -> float:
         return worst_share(piece.made["o"], piece.inputs, piece.spec, self.precision, rows)
