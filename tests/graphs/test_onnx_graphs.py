@@ -89,7 +89,7 @@ def test_weights_whose_names_say_nothing_are_told() -> None:
     for node in model.graph.node:
         node.input[:] = ["blob" if name == "c_proj.weight" else name for name in node.input]
     model.graph.initializer[2].name = "blob"
-    with pytest.raises(InputError, match="open what the weight 'blob' is"):
+    with pytest.raises(InputError, match="what the weight 'blob' is"):
         verify_graph(model, CAUSAL)
     assert verify_graph(model, CAUSAL, names={"w_o": "blob"}, prove=False).verdict.value == "no fault"
 

@@ -206,7 +206,7 @@ def test_a_damaged_lzma_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_suffix_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no trace by its name; known: \.safetensors, \.npz"):
+    with pytest.raises(InputError, match=r"not the name of a trace; names end in \.safetensors or \.npz"):
         verify_trace(str(tmp_path / "x.txt"))
 
 
@@ -215,7 +215,7 @@ def test_names_that_say_nothing_and_options_of_calls_are_refused(
 ) -> None:
     arrays = _core(np.float32)
     path = write(tmp_path / "t.safetensors", {**arrays, "blob": arrays["q"]})
-    with pytest.raises(InputError, match="open what 'blob' is"):
+    with pytest.raises(InputError, match="what the array 'blob' is"):
         verify_trace(path, CAUSAL)
     with pytest.raises(InputError, match="has no array o"):
         verify_trace(write(tmp_path / "t.safetensors", {n: arrays[n] for n in "qkv"}), CAUSAL)

@@ -102,7 +102,7 @@ def _input(graph: Graph, g: Given, spec: Attention, said: Mapping[str, str]) -> 
     label = plain(g.name)
     name = said.get(g.name) or next((n for w, n in _TABLES.items() if plain(w) == label), None) or meaning(g.name)
     if name is None:
-        raise InputError(f"{graph.name}: it is open what the input {g.name[:40]!r} is; mend: x={g.name[:40]}, or q=…")
+        raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; mend: x={g.name[:40]}, or q=…")
     if name in ("cos", "sin"):
         return Slot(g, (name,), table=True)
     return Slot(g, (name,), merged=name in ("q", "k", "v") and spec.heads > 1 and len(g.shape) == 3)
@@ -125,7 +125,7 @@ def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
     roles = ROLES.get(plain(words[-1]) if words else "") or ROLES.get(bare)
     if roles is None or axes not in (1, 2):
         raise InputError(
-            f"{graph.name}: it is open what the weight {label[:60]!r} is; mend: w_q={label[:60]}, or w_k=…"
+            f"{graph.name}: nothing says what the weight {label[:60]!r} is; mend: w_q={label[:60]}, or w_k=…"
         )
     yield from (f"{'b' if axes == 1 else 'w'}_{role}" for role in roles)
 

@@ -34,7 +34,7 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
     """
     file = Path(path)
     if not is_trace(path):
-        raise InputError(f"{path} is no trace by its name; known: {', '.join(_READERS)}")
+        raise InputError(f"{path} has not the name of a trace; names end in {' or '.join(_READERS)}")
     try:
         found = _READERS[file.suffix.lower()](file)
     except OSError as error:
@@ -46,7 +46,7 @@ def read(path: str, spec: Attention, layout: str | None = None) -> dict[str, np.
             raise InputError(f"{path} has no array {name}; it holds {', '.join(sorted(found))[:200]}")
     for name in named:
         if name not in {*"qkv", *_MADE, *taken}:
-            raise InputError(f"{path} holds {name}, which this attention does not take; mend: say so (--{name} …)")
+            raise InputError(f"{path} holds {name}, which this attention does not take; mend: ask for it (--{name} …)")
     return {name: _in_order(f"{path}: {name}", a, name, layout) for name, a in named.items()}
 
 
@@ -55,7 +55,9 @@ def _named(path: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name, array in found.items():
         known = _WORDS.get(plain(name)) or meaning(name)
         if known is None:
-            raise InputError(f"{path}: it is open what {name[:40]!r} is; known: q, k, v, mask, {', '.join(_MADE)}")
+            raise InputError(
+                f"{path}: nothing says what the array {name[:40]!r} is; mend: call it q, k, v, mask, {', '.join(_MADE)}"
+            )
         if known in named:
             raise InputError(f"{path} holds two arrays that may be {known}, one of them {name[:40]!r}")
         named[known] = array
