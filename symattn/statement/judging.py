@@ -125,7 +125,7 @@ def decided(question: Question, known: Mapping[Link, Evidence] | None = None) ->
     """As ``judged``, of a relation that is not printed."""
     told = [(known or {}).get(link) for link in links(question.relation)]
     if None not in told and not question.sized:
-        return next(evidence for evidence in told if evidence)
+        return all_of(evidence for evidence in told if evidence)
     try:
         if not question.glossary.example:
             return _general(question)
@@ -160,6 +160,12 @@ def _general(question: Question) -> Evidence:
 
 def _proved(where: str, found: Iterable[Shown | None]) -> Evidence:
     return Evidence(Grade.PROVED, "; ".join(dict.fromkeys((where, *(h for f in found if f for h in f.needed)))))
+
+
+def all_of(proved: Iterable[Evidence]) -> Evidence:
+    """What follows from several things that are proved: it needs what each of them does."""
+    parts = (part for evidence in proved for part in evidence.where.split("; "))
+    return Evidence(Grade.PROVED, "; ".join(dict.fromkeys(parts)))
 
 
 def _in_each_format(question: Question, every: Sequence[Link], where: Sequence[Link]) -> Evidence:

@@ -21,6 +21,7 @@ from symattn.statement.comparing import FalseStep
 from symattn.statement.compiling import Compiled, links
 from symattn.statement.concluding import shown
 from symattn.statement.glossary import Definition, Glossary
+from symattn.statement.judging import all_of
 from symattn.statement.values import Unread
 
 _CONTINUOUS = (nt.Name, nt.Number, nt.Sum, nt.Neg, nt.Product, nt.Over, nt.Big)
@@ -47,8 +48,7 @@ def limit(
     if unproved:
         raise FalseStep(f"{text(relation)}: a premise is {unproved}")
     _expect_accepted(relation, (letter, value), form, there, glossary)
-    told = (part for p in reversed(premises) for part in p.where.split("; "))
-    return Evidence(Grade.PROVED, "; ".join(dict.fromkeys(told)))
+    return all_of(reversed(premises))
 
 
 def _expect_accepted(relation: Relation, tends: tuple[Name, Node], form: Node, there: Node, glossary: Glossary) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from symattn.document import notation as nt
 from symattn.document.notation import Node, Relation
+from symattn.evidence import Evidence, Grade
+from symattn.statement.compiling import Link
 from symattn.statement.glossary import Glossary
 from symattn.statement.judging import Question, decided
 
@@ -31,3 +33,14 @@ def test_what_a_bound_divides_by_is_told() -> None:
 
 def test_what_is_divided_by_is_told_where_conditions_are_not_needed() -> None:
     assert where(CANCELLED, nt.relation(X, ">", 0)) == "all sizes; y ≠ 0"
+
+
+def test_a_chain_of_what_is_known_needs_what_each_link_does() -> None:
+    one, other = nt.Over(X, Y), nt.Over(X * X, X * Y)
+    chain = Relation(X, (("=", one), ("=", other)))
+    known = {
+        Link(X, "=", one): Evidence(Grade.PROVED, "all sizes; y ≠ 0"),
+        Link(one, "=", other): Evidence(Grade.PROVED, "all sizes; x y ≠ 0"),
+    }
+    question = Question(chain, Glossary(given={"x": "", "y": ""}, sizes={}))
+    assert decided(question, known) == Evidence(Grade.PROVED, "all sizes; y ≠ 0; x y ≠ 0")
