@@ -159,13 +159,12 @@ def _general(question: Question) -> Evidence:
 
 
 def _proved(where: str, found: Iterable[Shown | None]) -> Evidence:
-    return Evidence(Grade.PROVED, "; ".join(dict.fromkeys((where, *(h for f in found if f for h in f.needed)))))
+    return all_of(Evidence(Grade.PROVED, words) for words in (where, *(h for f in found if f for h in f.needed)))
 
 
 def all_of(proved: Iterable[Evidence]) -> Evidence:
     """What follows from several things that are proved: it needs what each of them does."""
-    parts = (part for evidence in proved for part in evidence.where.split("; "))
-    return Evidence(Grade.PROVED, "; ".join(dict.fromkeys(parts)))
+    return Evidence(Grade.PROVED, "; ".join(dict.fromkeys(w for x in proved for w in x.where.split("; "))))
 
 
 def _in_each_format(question: Question, every: Sequence[Link], where: Sequence[Link]) -> Evidence:
@@ -180,10 +179,9 @@ def _in_each_format(question: Question, every: Sequence[Link], where: Sequence[L
 
 def _under_conditions(compiled: Compiled, every: Sequence[Link], where: Sequence[Link], sharp: str) -> Evidence:
     """Equations that hold without the conditions are proved; else the numbers that meet them are asked."""
-    if all(x.sign == "=" for x in every):
-        found = [by_letters(compiled.sides([(x.left, x.right)]), compiled.declared) for x in every]
-        if None not in found:
-            return _proved("all sizes", found)
+    found = [x.sign == "=" and by_letters(compiled.sides([(x.left, x.right)]), compiled.declared) for x in every]
+    if all(found):
+        return _proved("all sizes", [f for f in found if f])
     return _checked(compiled, every, sharp, where)
 
 

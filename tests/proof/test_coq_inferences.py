@@ -101,15 +101,32 @@ def test_two_sides_that_differ_somewhere_do_and_alike_ones_do_not() -> None:
         wrong += with_text(lemmas(f"equal {name}", [record]), "  <> ", "  = ")
         (alike,) = lemmas(f"alike {name}", [{**record, "right": record["left"]}])
         assert "are 0 or 1" in alike.why
+    so += lemmas("so apart", [apart(["sum", letter("x"), ["number", "1"]], letter("x"), {"n": 2})])
     assert judged([*so, *wrong]).accepted == {x.name for x in so}
     assert all(x.readable and "exists (" in x.readable.statement for x in so)
 
 
+def apart(left: Any, right: Any, sizes: dict[str, int]) -> Any:
+    return {"kind": "differing", "free": [], "left": left, "right": right, "sizes": sizes, "rules": []}
+
+
 def test_sides_that_differ_by_dividing_by_what_may_be_0_are_refused() -> None:
-    inverse = ["ratio", ["number", "1"], letter("x")]
-    record = {"kind": "differing", "free": [], "left": inverse, "right": letter("x"), "sizes": {}, "rules": []}
-    (said,) = lemmas("so", [record])
+    (said,) = lemmas("so", [apart(["ratio", ["number", "1"], letter("x")], letter("x"), {})])
     assert "a divisor that is not positive by its form" in said.why
+
+
+def test_sides_that_differ_where_no_size_or_array_is_left() -> None:
+    one, nought = (["number", n] for n in "10")
+    total = ["total", "j", "n", ["product", nought, ["letter", "x", [["j"]]]]]
+    (said,) = lemmas("so", [apart(["sum", total, one], nought, {"n": 2})])
+    assert said.readable
+    assert said.readable.statement == "Theorem so :\n  1\n  <> 0."
+    over = ["total", "j", "n", ["letter", "x", [["j"]]]]
+    (said,) = lemmas("so", [apart(over, one, {})])
+    assert "sizes that are not told" in said.why
+    huge = ["exp", ["exp", ["product", ["number", "9"], ["exp", ["number", "9"]]]]]
+    (said,) = lemmas("so", [apart(huge, nought, {})])
+    assert "are 0 or 1" in said.why
 
 
 def over_two(function: str, inside: Any) -> list[Lemma]:

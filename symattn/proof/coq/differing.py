@@ -36,7 +36,10 @@ def of_differing(name: str, record: Mapping[str, Any]) -> Lemma:
     places = reader.scope(free)
     if any(True for x in (left, right) for _ in divisors(reader, x, places, {}, frozenset())):
         raise Refused("coq: sides that differ, with a divisor that is not positive by its form")
-    sizes = {names.sorts[str(sort)]: int(size) for sort, size in record["sizes"].items()}
+    told = {str(sort): int(size) for sort, size in record["sizes"].items()}
+    if not names.sorts.keys() <= told.keys():
+        raise Refused("coq: sides that differ at sizes that are not told")
+    sizes = {n: told[sort] for sort, n in names.sorts.items()}
     statement = _statement(reader, said, places)
     proof = _proof(reader, _found(said, sizes), sizes)
     return Lemma(name, f"{statement}\n{proof}\n", Readable(statement, proof, _WORDS), names=names)
@@ -48,13 +51,14 @@ def _statement(reader: Reader, said: Stated, places: Sequence[str]) -> str:
     some = [f"({' '.join(reader.sizes.values())} : nat)"] if reader.sizes else []
     some += [f"({own} : {typed(reader, k)})" for k, own in reader.arrays.items()]
     where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [circle(reader, c, s) for c, s in said.circles]
+    known = "".join(f"{x} /\\ " for x in where)
     bounds = [f"({i} < {reader.sizes[s]})%nat /\\ " for i, s in zip(places, said.free, strict=True)]
     at = f"exists {' '.join(places)} : nat, {''.join(bounds)}" if places else ""
     every = f"forall {' '.join(given)}, " if given else ""
-    known = " /\\ ".join(where)
+    there = f"exists {' '.join(some)}," if some else ""
     lines = [
-        f"Theorem {said.name} : {every}exists {' '.join(some)},",
-        f"  {known} /\\ {at}".rstrip(),
+        f"Theorem {said.name} : {every}{there}".rstrip(),
+        *([f"  {known}{at}".rstrip()] if known or at else []),
         f"  {reader.text(said.left, tuple(places), 1)}",
         f"  <> {reader.text(said.right, tuple(places), 1)}.",
     ]
@@ -89,7 +93,10 @@ def _found(said: Stated, sizes: Mapping[int, int]) -> _Place:
             continue
         for at in product(*[range(sizes[s]) for s in said.free]):
             env = tuple(zip(said.free, at, strict=True))
-            one, other = (_value(x, env, sizes, entries) for x in said.sides)
+            try:
+                one, other = (_value(x, env, sizes, entries) for x in said.sides)
+            except ArithmeticError:
+                continue
             if not math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6):
                 return _Place(entries, at)
     raise Refused("coq: sides that differ, but not where all entries of an array are 0 or 1")
