@@ -94,7 +94,7 @@ def worst_share(
     wanted, (got, _) = _shape(spec, inputs), read_array("out", out if lse is None else lse)
     if got.shape != (wanted if lse is None else wanted[:-1]):
         return float("inf")
-    (less, mine), at = only(spec, inputs, rows), list(rows)
+    (less, mine), at = _of_rows(spec, inputs, rows), list(rows)
     if lse is None:
         return float(_measured(less, mine, precision, got[..., at, :]).ratios.max(initial=0.0))
     return float(_of_logarithms(less, mine, precision, got[..., at]).ratios.max(initial=0.0))
@@ -105,9 +105,14 @@ def exact_and_allowed(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The exact output in ``rows``, of the shape of ``out`` there, and what the worst case allows of each entry."""
     inputs = _without_strangers(spec, {name: read_array(name, array)[0] for name, array in given.items()})
-    (less, mine), got = only(spec, inputs, rows), read_array("out", out)[0]
+    (less, mine), got = _of_rows(spec, inputs, rows), read_array("out", out)[0]
     found = _measured(less, mine, precision, got[..., list(rows), :])
     return found.exact, found.allowed
+
+
+def _of_rows(spec: Attention, inputs: Arrays, rows: Sequence[int]) -> tuple[Attention, Arrays]:
+    """The attention of some rows; of all rows any attention, as it is."""
+    return (spec, inputs) if len(rows) == inputs["q"].shape[-2] else only(spec, inputs, rows)
 
 
 def logarithms(lse: Any, given: Mapping[str, Any], spec: Attention, precision: Precision, rows: Sequence[int]) -> str:

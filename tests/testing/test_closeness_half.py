@@ -184,7 +184,7 @@ def test_some_rows_alone_are_judged() -> None:
     for rows in ([160], [], 0):
         with pytest.raises(InputError, match="rows"):
             assert_close_to_exact(out, q, k, v, CAUSAL, precision="float16", rows=rows)
-    with pytest.raises(InputError, match="mend: leave rows out"):
+    with pytest.raises(InputError, match="mend: judge all rows"):
         assert_close_to_exact(out, q, k, v, Attention(normaliser="sigmoid", heads=H), precision="float16", rows=3)
 
 

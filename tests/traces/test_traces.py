@@ -3,6 +3,7 @@
 import struct
 import tracemalloc
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention
+from symattn.attention.positions.fields import Rotary
 from symattn.errors import InputError
 from symattn.sources.traces import is_trace, verify_trace
 from symattn.sources.traces.pieces import count
@@ -203,6 +205,18 @@ def test_a_damaged_lzma_is_one_line(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(InputError, match="no npz file that can be read"):
         verify_trace(str(path))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("base", [10000, 500])
+def test_rotations_are_judged_where_all_queries_are(tmp_path: Path, base: int) -> None:
+    spec = Attention(causal=True, heads=2, position=Rotary())
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8)).astype(np.float32)
+    out = replace(spec, position=Rotary(base=base))(q=q, k=k, v=v)
+    path = write(tmp_path / "t.safetensors", {"q": q, "k": k, "v": v, "o": out.astype(np.float32)})
+    assert verify_trace(path, spec).verdict.value == ("no fault" if base == 10000 else "fault")
+    with pytest.raises(InputError, match=r"not judged with position=Rotary\(\); mend: judge all rows"):
+        verify_trace(path, spec, rows=4)
 
 
 def test_a_file_of_another_suffix_is_one_line(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ def only(spec: Attention, inputs: Mapping[str, Any], rows: Sequence[int]) -> tup
         check_pattern(replace(spec, softcap=None))
     except Refused as what:
         reason = str(what).partition(";")[0].removeprefix("enclose has no ")
-        raise InputError(f"rows: some of them alone are not judged with {reason}; mend: leave rows out") from None
+        mend = "judge all rows, or leave out what q and k hold already, such as rotations"
+        raise InputError(f"some rows alone are not judged with {reason}; mend: {mend}") from None
     at = np.asarray(rows)
     few = {n: given[n] for n in ("k", "v", "sink") if n in given} | {"q": given["q"][..., at, :]}
     if not spec.masks_anything:
