@@ -159,6 +159,8 @@ def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None
         return
     from symattn.verification.arithmetic.aims import aims
 
+    if not isinstance(power, Mapping):
+        raise InputError(f"power is {power!r}; mend: parts of numbers by steps, such as {{'scale': 0.001}}")
     if not isinstance(spec, Attention) or spec.lse:
         raise InputError("power is for the output of Attention; mend: leave it out")
     aims(spec, power)

@@ -55,6 +55,8 @@ def test_only_steps_with_a_number_can_be_asked_for() -> None:
     for power, words in (({"mask": 0.1}, "known: scale, normalize"), ({"scale": 2}, "mend"), ({"scale": True}, "mend")):
         with pytest.raises(InputError, match=words):
             verify(plain, power=power)
+    with pytest.raises(InputError, match="mend: parts of numbers by steps"):
+        verify(plain, power=[("scale", 0.1)])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="known: softcap, normalize"):
         aims(Attention(scale=1, softcap=3.0), {"scale": 0.1})
     (cap,) = aims(Attention(softcap=30.0), {"softcap": 0.01})

@@ -16,7 +16,7 @@ from symattn.render import render
 from symattn.verification.sharp.blocks import Block, block
 from symattn.verification.sharp.elements import tolerances
 from symattn.verification.sharp.limits import Stores, factor, half_ulp
-from symattn.verification.sharp.means import Limits, directions, judged, of_mean
+from symattn.verification.sharp.means import Limits, Mean, directions, judged, of_mean
 from symattn.verification.sharp.sample import only
 
 F = Format("float16")
@@ -137,6 +137,25 @@ def test_means_are_accused_through_limits_that_are_too_small_at_first() -> None:
     assert judged(Attention(), inputs, how, right, 1e-9, range(40)) is None
     kept = {(): b}
     assert judged(Attention(), inputs, how, F.rounded(wrong), 1e-9, range(40), kept) is not None
+
+
+def test_a_query_without_keys_hides_no_mean() -> None:
+    """Its output is NaN there, and has no part in means."""
+    rng, f, n = np.random.default_rng(0), Format("bfloat16"), 96
+    q, k, v = (f.rounded(rng.standard_normal((rows, 80))) for rows in (16, n, n))
+    mask = np.ones((16, n), dtype=bool)
+    mask[5] = False
+    spec, given = Attention(mask="boolean", fully_masked="nan"), {"q": q, "k": k, "v": v, "mask": mask}
+
+    def found(scale: float) -> Mean | None:
+        e = np.exp(q @ k.T * (scale / sqrt(80))) * np.where(mask, 1.0, np.nan)
+        out = f.rounded(e / e.sum(-1, keepdims=True) @ v)
+        return judged(spec, given, Stores(f, 0), out, 1e-9, range(16))
+
+    assert found(1.0) is None
+    mean = found(1.01)
+    assert mean is not None
+    assert mean.place == "of all rows"
 
 
 def test_noise_is_that_of_roundings_that_are_drawn() -> None:

@@ -118,7 +118,16 @@ class Limits:
 
     def least(self, direction: Floats) -> Floats:
         """A lower limit of the σ² of ``of``, (r,): that of the last rounding alone."""
-        return np.asarray(np.vecdot(direction * direction, self.half))
+        return self._told(np.vecdot(direction * direction, self.half))
+
+    def _told(self, found: Floats) -> Floats:
+        """Of each row, (r,), and 0 where the output is to be NaN, which has no part in a mean."""
+        return np.where(self.rows, found, 0.0)
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """Which rows have an output that is a number, (r,)."""
+        return np.asarray(np.isfinite(self.block.o).all(axis=1))
 
     def of(self, direction: Floats) -> tuple[Floats, Floats]:
         """σ² and r of each row, (r,), for D (r, d_v)."""
@@ -132,7 +141,7 @@ class Limits:
         squares = np.maximum(around, apart) * SLACK + self.block.rest(self.how)[:, 0] * g * g + self.least(d)
         squares += self.eta * power.sum(axis=1) + self.sums * size.max(axis=1) ** 2
         rest = np.vecdot(self.second, size) * SLACK + self.second.sum(axis=1) * np.abs(g)
-        return squares * unit**2, (rest + np.vecdot(np.abs(d), self.last)) * unit
+        return self._told(squares * unit**2), self._told((rest + np.vecdot(np.abs(d), self.last)) * unit)
 
     def lawless(self, d: Floats) -> Floats:
         """What ⟨D, y − o⟩ is at most in each row, whatever roundings do, (r,)."""
@@ -143,7 +152,7 @@ class Limits:
         first = ((share + second) * (a + g)).sum(axis=1) + np.sqrt(self.block.rest(how)[:, 0]) * g[:, 0]
         lost = np.sqrt(self.eta) * a.sum(axis=1) + 3 * (len(b.values) + 16) * W * a.max(axis=1)
         half = half_ulp(how.format, np.abs(self.o) + b.lawless(how))
-        return np.asarray(first + lost + np.vecdot(np.abs(d), half + self.last))
+        return self._told(first + lost + np.vecdot(np.abs(d), half + self.last))
 
 
 def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Floats, alpha: float) -> float:
@@ -187,7 +196,7 @@ class _Scan:
         found = []
         for m, direction in enumerate(directions(b)):
             x = np.where(np.isfinite(direction.x), direction.x, 0.0)
-            d = x / limits.noise
+            d = np.where(limits.rows[:, None], x / limits.noise, 0.0)
             self.squares[m, head], self.length[m, head] = limits.least(d), np.vecdot(d, x)
             found.append(d)
         return np.array(found)
