@@ -32,7 +32,7 @@ from symattn.proof.checker_clearing import difference, minus
 from symattn.proof.checker_folds import fold
 from symattn.proof.checker_laws import expect_law
 from symattn.proof.checker_limits import limits
-from symattn.proof.checker_means import bodies, expect_laws, without_means
+from symattn.proof.checker_means import bodies, expect_laws, told_of, without_means
 from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, form, in_place, read, scope_of
 from symattn.proof.checker_rules import apply, average, discharge, repeat, substitute
 from symattn.proof.checker_signs import Signs, hypotheses
@@ -87,7 +87,7 @@ def _equations(e: Record, dice: Dice) -> None:
     rules, simplify = _rules(e), Simplifying(frozenset(map(str, e["positive"])))
     signs = hypotheses(e["hypotheses"], simplify, dice)
     expect(bool(e["equations"]), "a certificate of nothing")
-    expect_laws(e)
+    expect_laws([(x[side], scope_of(x)) for x in e["equations"] for side in ("left", "right")], told_of(e))
     for equation in e["equations"]:
         _equation(equation, rules, signs, simplify, dice)
 

@@ -13,7 +13,7 @@ A. N. Shiryaev, 1959). Entries of different arrays multiply.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, product
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 from symattn.proof.checker_clearing import plus
 from symattn.proof.checker_clearing import product as multiplied
 from symattn.proof.checker_laws import renamed
-from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, number, read, scope_of
+from symattn.proof.checker_reading import Node, Rejected, array_of, expect, expect_few, number, read
 
 _NUMBERS = re.compile("[0-9]+")
 _LAW, _OWN = "law of ", "in a mean "  # what the names begin with that only the checker gives to indices
@@ -47,21 +47,22 @@ def without_means(x: Node, scope: Mapping[str, str]) -> Node:
     return _taken(x, count())
 
 
-def expect_laws(record: Mapping[str, Any]) -> None:
-    """Each random array has one law in all equations and means, and nothing else is said of it."""
+def expect_laws(sides: Sequence[tuple[Any, Mapping[str, str]]], told: Iterable[str]) -> None:
+    """Each random array has one law on all sides and in all means, and is not among what else is ``told`` of."""
     laws: dict[str, Any] = {}
-    for law in _laws_in([[e["left"], e["right"]] for e in record["equations"]]):
+    for law in _laws_in([data for data, _ in sides]):
         expect(laws.setdefault(law[1], law) == law, "two laws of one array")
     names = {name.removeprefix(_LAW) for name in laws}
-    if not laws:
-        return
-    sides = (read(e[side], scope_of(e)) for e in record["equations"] for side in ("left", "right"))
-    for mean in (y for x in sides for y in _means_in(x)):
+    for mean in (y for data, scope in sides if laws for y in _means_in(read(data, scope))):
         arrays = {array_of(y.label) for y in mean.below[0].all(into_functions=True) if y.kind == "letter"}
         own = {x.label.removeprefix(_LAW) for x in mean.below[1:]}
         expect(not arrays & (names - own), "a mean in which what is random elsewhere is not")
-    told = {array_of(str(name)) for name in [*record["positive"], *(x for pair in record["rules"] for x in pair)]}
-    expect(not names & told, "more is said of a random array than its law")
+    expect(not names & set(map(array_of, told)), "more is said of a random array than its law")
+
+
+def told_of(record: Mapping[str, Any]) -> list[str]:
+    """The letters that are positive, or on a circle."""
+    return [str(x) for x in (*record.get("positive", ()), *(y for pair in record.get("rules", ()) for y in pair))]
 
 
 def _laws_in(data: Any) -> Iterator[list[Any]]:

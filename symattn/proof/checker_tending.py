@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from symattn.proof.checker_clearing import factors
+from symattn.proof.checker_means import expect_laws, told_of
 from symattn.proof.checker_reading import Node, Rejected, expect, form, number, read, scope_of
 from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_steps import Given, every_premise, given_by, put, read_defined
@@ -26,10 +27,10 @@ def tends(record: Mapping[str, Any], dice: Dice) -> None:
     letter, given = str(record["letter"]), given_by(record, dice)
     expect(record["to"] in ("0", "∞"), "a limit that is neither 0 nor ∞")
     _expect_unbounded(record, letter)
+    _expect_laws(record, ("of", "form", "value"))
     if record["size"] is not False:
         _of_size(record, given)
         return
-    expect(not any(letter in str(key) for key in given.signs.relations), "what is assumed may end on the way")
     expect(letter in given.signs.positive or letter not in given.signs.known, "something else is assumed of it")
     expect(bool(record["conclusions"]), "a rule that concludes nothing")
     signs = Signs({}, given.signs.positive - {letter}, given.signs.known)
@@ -48,6 +49,14 @@ def _expect_unbounded(record: Mapping[str, Any], letter: str) -> None:
     for p in every_premise(record):
         expect(p["kind"] != "sign", "a limit under an inequality")
         expect(all(letter not in map(str, pair) for pair in p.get("rules", ())), "a limit of what is on a circle")
+        assumed = (read(h["expression"], scope_of(h)) for h in p.get("hypotheses", ()))
+        expect(not any(_has(x, letter) for x in assumed), "what is assumed may end on the way")
+
+
+def _expect_laws(record: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+    """Each random array has one law in all conclusions, and no premise says more of it."""
+    told = [name for p in every_premise(record) for name in told_of(p)]
+    expect_laws([(c[key], scope_of(c)) for c in record["conclusions"] for key in keys], told)
 
 
 def instance(record: Mapping[str, Any], dice: Dice) -> None:
@@ -55,6 +64,7 @@ def instance(record: Mapping[str, Any], dice: Dice) -> None:
     sort, length, given = str(record["sort"]), read(["number", record["length"]], {}), given_by(record, dice)
     expect(length.label >= 1 and length.label.denominator == 1, "a size is a whole number from 1 on")
     _expect_unbounded(record, "")
+    _expect_laws(record, ("left", "form", "right"))
     expect(not given.signs.relations and bool(record["conclusions"]), "an instance under a condition, or of nothing")
     for c in record["conclusions"]:
         expect(scope_of(c) == {}, "an instance at places")

@@ -12,7 +12,7 @@ import pytest
 
 from symattn.proof.checker import check
 from symattn.proof.coq.lemmas import lemmas
-from tests.proof.test_means_checked import NOUGHT, ONE, equation, letter
+from tests.proof.test_means_checked import NOUGHT, ONE, TWO, equation, letter
 from tests.proof.test_steps_checked import Parts, Record, minus, step
 
 B, C, S, D, X = map(letter, "bcsdx")
@@ -27,9 +27,9 @@ def tending(of: Parts, letter_: str = "b", free: tuple[str, ...] = (), **more: A
     return {"schema": 1, "kind": "tends", **told, "conclusions": [conclusion]}
 
 
-def instance(left: Parts, right: Parts, *premises: Record) -> Record:
+def instance(left: Parts, right: Parts, *premises: Record, form: Parts | None = None) -> Record:
     """A certificate that ``left`` is ``right`` where n = 3."""
-    conclusion = {"free": [], "left": left, "form": left, "right": right}
+    conclusion = {"free": [], "left": left, "form": form or left, "right": right}
     told = {"sort": "n", "length": "3", "premises": list(premises)}
     return {"schema": 1, "kind": "instance", **told, "conclusions": [conclusion]}
 
@@ -62,6 +62,13 @@ def nought_over(x: Parts) -> Parts:
     return ["product", NOUGHT, ["ratio", ONE, x]]
 
 
+def mean_of(value: str) -> Parts:
+    """E y, where that is a number."""
+    return ["function", "mean", letter("y"), ["function", "law of y", ["number", value]]]
+
+
+THREE = ["number", "3"]
+BELOW_ONE = [{"relation": ">", "free": [], "expression": ["sum", ONE, minus(letter("\n"))]}]
 BEFORE = ["total", "s", "n", ["is", "≤", ["s"], ["t"]]]
 SAME = ["is", "=", ["i"], ["j"]]
 MASKED = ["product", SAME, ["exp", X]]
@@ -97,6 +104,18 @@ FALSE_AND_TRUE: dict[str, tuple[Record, Record]] = {
     "a sum of what is over nought once": (
         induction(nought_over(["sum", X, minus(ONE)]), nought_over(["sum", BEFORE, minus(ONE)])),
         induction(["product", NOUGHT, X], ["product", NOUGHT, BEFORE]),
+    ),
+    "two laws of one array at a size": (
+        instance(["sum", mean_of("1"), mean_of("2")], THREE, equation(THREE, THREE, ()), form=THREE),
+        instance(["sum", mean_of("1"), mean_of("1")], TWO, equation(TWO, TWO, ()), form=TWO),
+    ),
+    "a mean of what is positive, at a size": (
+        instance(mean_of("0"), NOUGHT, {**NOTHING, "positive": ["y"]}, form=NOUGHT),
+        instance(mean_of("0"), NOUGHT, NOTHING, form=NOUGHT),
+    ),
+    "a hypothesis on a letter that no text shows as it is": (
+        tending(["exp", minus(letter("\n"))], "\n", premises=[{**NOTHING, "hypotheses": BELOW_ONE}]),
+        tending(["exp", minus(letter("\n"))], "\n"),
     ),
     "a logarithm of nought": (
         step("logarithm", [equation(MASKED, MASKED)], ["masked", SAME, X], ["function", "log", MASKED], ("i", "j")),
