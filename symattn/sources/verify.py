@@ -137,7 +137,7 @@ def verify_target(
     }
     request = requested(spec, dtype=dtype, call=passed, **how)
     command = command_line(target, spec, request, domain or Domain(), told, origin)
-    command += "".join(f" --power {step}={share:g}" for step, share in (power or {}).items())
+    command += "".join(f" --power {step}={float(share)!r}" for step, share in (power or {}).items())
     return replace(report, command=command, notes=(*notes, *report.notes))
 
 

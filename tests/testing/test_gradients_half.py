@@ -87,6 +87,10 @@ def test_gradients_below_the_normal_numbers_pass() -> None:
     ds = r(scale * r(p * (dp - (p * dp).sum(-1, keepdims=True))))
     given, right = {"q": q, "k": k, "v": v}, (r(ds @ k), r(ds.mT @ q), r(p.mT @ do))
     assert not gradients_close_to_exact(given, do, right, None, "float16")
+    p = weights((q @ k.mT) * scale)
+    ds = r(scale * p * (do @ v.mT - (do * r(r(p) @ v)).sum(-1, keepdims=True)))  # in tiles, scaled where it is stored
+    fused = r(ds @ k), r(ds.mT @ q), r(r(p).mT @ do)
+    assert not gradients_close_to_exact(given, do, fused, None, "float16", contract="fused")
     for at, name in enumerate(("dq", "dk", "dv")):
         wrong = [g + 1e-5 if i == at else g for i, g in enumerate(right)]
         assert f"elements of {name}" in gradients_close_to_exact(given, do, wrong, None, "float16")

@@ -16,8 +16,8 @@ element is farther from the exact one than ``Gradient.allowed``. Proof, row by r
    Σ_c |G_c| (x_c + half an ulp of (|O_c| + x_c)), x = Σ_j (P_j g_j + η + P_j (1 + g_j) w (3 n + 48)) |V_j|, and sums
    of d_v products; or, from P̃ and dP̃, by Σ_j ((P_j g_j + η)(|dP_j| + e_j) + P_j e_j) and sums of n: the larger of
    both is h, and u |D| + η more where it is stored.
-3. dS̃ is P̃ (dP̃ − D̃) stored r times, the second time after it is scaled: with f = (1 + g)(1 + u)^r (1 + 8w) − 1,
-   |dS̃ − dS| ≤ δ = P (|dP − D| f + (1 + f)(e + h)) + η (1 + 2 (|dP − D| + e + h)), and η max(1, 1/|s|) more for r = 2.
+3. dS̃ is P̃ (dP̃ − D̃) stored r times, once of them before or after it is scaled: with f = (1 + g)(1 + u)^r (1 + 8w) − 1,
+   |dS̃ − dS| ≤ δ = P (|dP − D| f + (1 + f)(e + h)) + η (r − 1 + max(1, 1/|s|) + 2 (|dP − D| + e + h)).
 4. A sum of m terms in float32, rescaled, loses at most w (3 m + 48) of the sum of absolute values. So dQ is off by
    s Σ (δ + (|dS| + δ)(w (3 n + 48) + u')) |K|, where u' = u if keys may be stored times the scale, and by η ρ
    Σ (|dS| + δ) more then; dK likewise, dV by Σ (P g + η + P (1 + g) w (3 n + 48)) |G|. Each is stored, which is half an
@@ -171,8 +171,8 @@ class _Part:
         times = 2 if how.scores else 1
         f = (1 + grown) * (1 + u) ** times * (1 + 8 * W) - 1
         apart = np.abs(dp - np.vecdot(b.p, dp)[:, None])
-        scaled = max(1.0, 1 / abs(self.scale)) if how.scores and self.scale else 0.0
-        off = b.p * (apart * f + (1 + f) * (e + h)) + eta * (b.p > 0) * (1 + scaled + 2 * (apart + e + h))
+        least = times - 1 + max(1.0, 1 / abs(self.scale or 1.0))
+        off = b.p * (apart * f + (1 + f) * (e + h)) + eta * (b.p > 0) * (least + 2 * (apart + e + h))
         return ds, np.asarray(off), grown
 
     def _weights(self) -> Floats:
