@@ -136,7 +136,9 @@ def test_the_same_bytes_every_time(verify) -> None:  # type: ignore[no-untyped-d
 
 @pytest.mark.deep
 def test_the_command_that_gives_the_report_again_is_in_it(verify) -> None:  # type: ignore[no-untyped-def]
-    stdout = verify(OFF_BY_ONE, "--causal", "--seed", "3", "--budget", "20.5", "--time-limit", "5")[1]
+    power = ("--power", "scale=0.00123456789")
+    stdout = verify(OFF_BY_ONE, "--causal", "--seed", "3", "--budget", "20.5", "--time-limit", "5", *power)[1]
+    assert "--power scale=0.00123456789" in " ".join(stdout.split())
     assert "symattn verify attn.py:attention --causal" in stdout
     assert "--examples 0 --seed 3" in " ".join(stdout.split())
 
