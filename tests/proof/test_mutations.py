@@ -164,10 +164,20 @@ def check_noticed(mistakes: list[tuple[Unit, Mutant]]) -> None:
     assert not [t.key for t in found if t.survived]
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("part", range(DEFINED))
-def test_every_mistake_in_definitions_is_noticed(everywhere: list[Unit], part: int):
+def check_definitions(everywhere: list[Unit], part: int) -> None:
     check_noticed(list(drawn([u for u in everywhere if u.definition]))[part::DEFINED])
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("part", range(0, DEFINED, 2))
+def test_mistakes_in_definitions_are_noticed(everywhere: list[Unit], part: int):
+    check_definitions(everywhere, part)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("part", range(1, DEFINED, 2))
+def test_more_mistakes_in_definitions_are_noticed(everywhere: list[Unit], part: int):
+    check_definitions(everywhere, part)
 
 
 @pytest.mark.deep
