@@ -15,6 +15,8 @@ from symattn.attention.spec import Attention
 from symattn.errors import Refused
 from symattn.statement.values import Unread, Value, both, spread, summed
 
+_ROWS = 6  # of a determinant, whose terms are all written out
+
 Function = Callable[..., Any]
 """Takes values, gives a value or several."""
 
@@ -111,10 +113,12 @@ def _added_up(x: Value, y: Value, work: Callable[[Any, Any], Any]) -> Value:
 
 
 def determinant(x: Value) -> Value:
-    """det of a matrix, or of what has two indices: Σ_π sign(π) Π x_iπ(i)."""
+    """det of a matrix, or of what has two indices: Σ_π sign(π) Π x_iπ(i), n! terms. Refuses matrices of many rows."""
     if x.rank + len(x.letters) != 2 or x.array.shape[0] != x.array.shape[1]:
         raise Unread("the determinant of what is no square matrix")
     n, found = int(x.array.shape[0]), 0
+    if n > _ROWS:
+        raise Refused(f"the determinant of a matrix of {n} rows, more than {_ROWS}")
     for order in permutations(range(n)):
         odd = sum(a > b for i, b in enumerate(order) for a in order[:i]) % 2
         found = found + reduce(mul, [x.array[i, j] for i, j in enumerate(order)]) * (-1 if odd else 1)
