@@ -1,6 +1,6 @@
 """``PRESETS``: what attention of others stores, as contracts by name.
 
-Those with ``held`` are held by tests to the library's own bits on a CPU; the others are what a paper says.
+Those with ``held`` are held by tests to the library's own bits on a CPU; the others are held to no kernel.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Preset:
         return kept == (self.scores, self.powers, self.tiled, self.queries)
 
 
-#: FlashAttention stores P relative to a running maximum where it meets V, and sums it before that: Dao,
-#: FlashAttention-2 (2023), algorithm 1; Shah et al., FlashAttention-3 (2024), algorithm 1.
+#: FlashAttention is taken to store P relative to a running maximum where it meets V, and to sum it before that, in the
+#: order of Dao, FlashAttention-2 (2023), algorithm 1, and Shah et al., FlashAttention-3 (2024), algorithm 1.
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         "PyTorch's math path on a CPU": Preset(held=True),
