@@ -31,8 +31,9 @@ from symattn.arrays.index.expressions import (
 from symattn.errors import Refused
 from symattn.proof import exponents as small
 from symattn.proof.clearing import is_reciprocal
-from symattn.proof.exponents import Key, Polynomial
+from symattn.proof.exponents import Polynomial
 
+Key = tuple[Any, ...]
 Place = Mapping[Index, int]
 Rules = tuple[tuple[str, str], ...]  # (cos, sin): letters of these names satisfy cos² + sin² = 1 at every place
 PARTS = 12
@@ -47,6 +48,7 @@ class World:
         self.letters: dict[Key, int] = {}
         self.reciprocals: list[tuple[Key, Expression, Place]] = []
         self._powers: dict[Any, Polynomial] = {}
+        self._numbers: dict[Key, int] = {}  # of the letters that stand in exponents
         self._memo: dict[Any, Any] = {}
         self._seen: set[Any] = set()
 
@@ -98,7 +100,8 @@ class World:
 
     def _power(self, x: Expression, at: Place) -> Polynomial:
         if isinstance(x, (Letter, Opaque)):
-            return small.letter(letter_of(x, at))
+            key = letter_of(x, at)
+            return small.letter(self._numbers.setdefault(key, len(self._numbers)))
         if isinstance(x, Sum):
             return small.plus(self.power(y, at) for y in x.children)
         if isinstance(x, Product):
@@ -182,7 +185,8 @@ def _seat(i: Index, at: Place) -> Any:
 
 
 def _memo_key(x: Expression, at: Place) -> Any:
-    return x, tuple((i, at.get(i, at.get(i._replace(image=())))) for i in sorted(x.free))
+    """What the value of ``x`` depends on."""
+    return x, *[at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
 
 
 def vanishes_at(

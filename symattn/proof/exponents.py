@@ -1,13 +1,14 @@
-"""Polynomials that stand in exponents: small, so plain dicts from monomials to rational coefficients."""
+"""Polynomials that stand in exponents: small, so plain dicts from monomials to rational coefficients.
+
+A letter is a number, and a monomial the letters with their powers, in order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any
 
-Key = tuple[Any, ...]
-Monomial = tuple[tuple[Key, int], ...]
+Monomial = tuple[tuple[int, int], ...]
 Polynomial = dict[Monomial, Fraction]
 
 
@@ -16,14 +17,14 @@ def number(c: Fraction) -> Polynomial:
     return {(): c} if c else {}
 
 
-def letter(key: Key) -> Polynomial:
+def letter(key: int) -> Polynomial:
     """A letter."""
     return {((key, 1),): Fraction(1)}
 
 
-def monomial(powers: Mapping[Key, int]) -> Monomial:
+def monomial(powers: Mapping[int, int]) -> Monomial:
     """The monomial with these powers; zeros are left out."""
-    return tuple(sorted(((k, e) for k, e in powers.items() if e), key=repr))
+    return tuple(sorted((k, e) for k, e in powers.items() if e))
 
 
 def plus(fs: Iterable[Polynomial]) -> Polynomial:

@@ -16,8 +16,9 @@ import pytest
 
 from symattn import Attention
 from symattn.errors import InputError, MissingExtra
-from symattn.sources import Child, Limits, Request, open_target
+from symattn.sources.child import Child, Limits, open_target
 from symattn.sources.loading import CannotRun, NoSuchAttribute, NotCallable
+from symattn.sources.request import Request
 from symattn.verification.target import Runner
 from tests.sources.programs import RIGHT, Program
 
@@ -336,7 +337,8 @@ def test_close_ends_the_child(program: Program) -> None:
 
 PARENT = """
     import numpy as np
-    from symattn.sources import Child, Limits, Request
+    from symattn.sources.child import Child, Limits
+    from symattn.sources.request import Request
     a = np.ones((2, 2))
     runner = Child("attn.py:forever", Request(framework="numpy"), Limits(call=60.0))
     runner.run({"q": a, "k": a, "v": a})

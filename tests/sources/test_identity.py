@@ -15,8 +15,9 @@ from symattn import Attention
 from symattn.arrays import kind
 from symattn.arrays.modular import modular
 from symattn.evidence import Grade
-from symattn.sources import Request, agree
+from symattn.sources.calling import agree
 from symattn.sources.identity import identity
+from symattn.sources.request import Request
 from symattn.sources.substitute import substitute
 from symattn.verification.semantics import Identity, Sizes
 from tests.arrays.users import RIGHT, WRONG, Program

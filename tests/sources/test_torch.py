@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from symattn.errors import InputError
-from symattn.sources import Child, Request, load, target
+from symattn.sources.child import Child
+from symattn.sources.loading import load
+from symattn.sources.request import Request
+from symattn.sources.target import target
 from symattn.verification.target import Layout, Memory
 from tests.sources.programs import Program
 

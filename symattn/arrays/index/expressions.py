@@ -31,10 +31,11 @@ def fresh(sort: str) -> Index:
 class Expression:
     """Base of all nodes. ``parts`` are its arguments, ``free`` the index variables that are not bound in it."""
 
-    __slots__ = ("__weakref__", "free", "parts")
+    __slots__ = ("__weakref__", "_order", "free", "parts")
     _table: ClassVar[WeakValueDictionary[tuple[Any, ...], Expression]] = WeakValueDictionary()
     parts: tuple[Any, ...]
     free: frozenset[Index]
+    _order: tuple[Index, ...]
 
     def __new__(cls, *parts: Any) -> Any:
         key = (cls, *parts)
@@ -48,6 +49,15 @@ class Expression:
 
     def _free(self) -> frozenset[Index]:
         return frozenset().union(*[x.free for x in self.children])
+
+    @property
+    def order(self) -> tuple[Index, ...]:
+        """The index variables of ``free``, sorted."""
+        try:
+            return self._order
+        except AttributeError:
+            self._order = tuple(sorted(self.free))
+            return self._order
 
     @property
     def children(self) -> tuple[Expression, ...]:
