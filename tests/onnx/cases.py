@@ -87,3 +87,16 @@ def _case(case: Any) -> Case:
     given = dict(zip(filter(None, node.input), map(np.asarray, inputs), strict=True))
     expected = dict(zip(filter(None, node.output), map(np.asarray, outputs), strict=True))
     return Case(case.name, opset, node, given, expected)
+
+
+def model(case: Case) -> Any:
+    """The node alone as a model."""
+    from onnx import helper
+
+    def info(name: str, array: np.ndarray | None = None) -> Any:
+        kind = helper.np_dtype_to_tensor_dtype((next(iter(case.inputs.values())) if array is None else array).dtype)
+        return helper.make_tensor_value_info(name, kind, None if array is None else array.shape)
+
+    results = [info(name) for name in case.node.output if name]
+    graph = helper.make_graph([case.node], "node", [info(*item) for item in case.inputs.items()], results)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(case.node.domain, case.opset)])

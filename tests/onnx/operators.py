@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.onnx import operators_attention, operators_rows, operators_tokens
+from tests.onnx import operators_attention, operators_graph, operators_rows, operators_tokens
 from tests.onnx.calls import Call, by_name, call
 from tests.onnx.cases import Case
 
@@ -18,4 +18,6 @@ OPERATORS: Mapping[str, Callable[[Call], dict[str, Any]]] = {
 
 def run(case: Case, lift: Callable[[Any], Any]) -> dict[str, Any]:
     """The case's outputs by the definition, for inputs lifted to a kind of array, by their names in the graph."""
+    if case.operator in operators_graph.OPERATORS:
+        return operators_graph.run(case, lift)
     return by_name(case, OPERATORS[case.operator](call(case, lift)))

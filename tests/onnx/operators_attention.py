@@ -1,4 +1,4 @@
-"""Attention and FlexAttention, read by ``symattn.sources.onnx``.
+"""FlexAttention, read by ``symattn.sources.onnx``.
 
 The operators' text multiplies queries and keys by √scale each, before their product; the definition scales the product.
 The kind ``rounded`` allows either.
@@ -16,12 +16,6 @@ from tests.onnx import graphs
 from tests.onnx.calls import Call
 
 Arrays = dict[str, Any]
-
-
-def attention(call: Call) -> Arrays:
-    """The outputs of the specification that the node is."""
-    found = attention_of(call.node, call.arrays)
-    return {role: found.outputs[name] for role, name in found.node.outputs.items()}
 
 
 def flex_attention(call: Call) -> Arrays:
@@ -47,4 +41,4 @@ def _without(node: Any, names: Mapping[str, Any]) -> Any:
     return plain
 
 
-OPERATORS: Mapping[str, Callable[[Call], Arrays]] = {"Attention": attention, "FlexAttention": flex_attention}
+OPERATORS: Mapping[str, Callable[[Call], Arrays]] = {"FlexAttention": flex_attention}

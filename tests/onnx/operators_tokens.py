@@ -1,4 +1,4 @@
-"""RotaryEmbedding and LinearAttention."""
+"""LinearAttention."""
 
 from __future__ import annotations
 
@@ -8,23 +8,10 @@ from typing import Any
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.linear.delta import delta_token
 from symattn.attention.linear.gated import empty_state, gated_step, scan
-from symattn.attention.positions.rotary import rotate
 from symattn.attention.projections import merge_heads, split_heads
 from tests.onnx.calls import Call
 
 Arrays = dict[str, Any]
-
-
-def rotary_embedding(call: Call) -> Arrays:
-    """The first columns of each head rotated by the angles of its position."""
-    x, cos, sin = (call.inputs[name] for name in ("X", "cos_cache", "sin_cache"))
-    heads = split_heads(x, call.attributes["num_heads"]) if x.ndim == 3 else x
-    if "position_ids" in call.inputs:
-        cos, sin = (table[call.inputs["position_ids"]] for table in (cos, sin))
-    assert 2 * cos.shape[-1] == (call.attributes["rotary_embedding_dim"] or heads.shape[-1])
-    layout = "interleaved" if call.attributes["interleaved"] else "half"
-    y = rotate(heads, cos[..., None, :, :], sin[..., None, :, :], layout)
-    return {"Y": merge_heads(y) if x.ndim == 3 else y}
 
 
 def linear_attention(call: Call) -> Arrays:
@@ -54,6 +41,5 @@ def _per_head(x: Any, heads: int) -> Any:
 
 
 OPERATORS: Mapping[str, Callable[[Call], Arrays]] = {
-    "RotaryEmbedding": rotary_embedding,
     "LinearAttention": linear_attention,
 }

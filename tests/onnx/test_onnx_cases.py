@@ -162,15 +162,15 @@ def test_the_tables_of_the_package_are_those_of_the_operators() -> None:
     """Attributes and places of inputs and outputs, of every version that is read."""
     import onnx
 
-    from symattn.sources.onnx.attention import _ATTRIBUTES, _FLEX, _INPUTS, _OUTPUTS
+    from symattn.sources.onnx.attention import _ATTRIBUTES, _FLEX, _SINCE, INPUTS, OUTPUTS
 
     latest = onnx.defs.get_schema("Attention", 25, "")
     assert set(latest.attributes) == set(_ATTRIBUTES)
-    assert ([i.name for i in latest.inputs], [o.name for o in latest.outputs]) == (list(_INPUTS), list(_OUTPUTS))
+    assert ([i.name for i in latest.inputs], [o.name for o in latest.outputs]) == (list(INPUTS), list(OUTPUTS))
     for version in (23, 24):
         older = onnx.defs.get_schema("Attention", version, "")
-        assert set(older.attributes) <= set(_ATTRIBUTES)
-        assert [i.name for i in older.inputs] == list(_INPUTS[: len(older.inputs)])
+        assert set(older.attributes) == {name for name in _ATTRIBUTES if _SINCE.get(name, 0) <= version}
+        assert [i.name for i in older.inputs] == [name for name in INPUTS if _SINCE.get(name, 0) <= version]
     flex = onnx.defs.get_schema("FlexAttention", 1, "ai.onnx.preview")
     assert set(flex.attributes) == {*_FLEX, "score_mod", "prob_mod"}
 

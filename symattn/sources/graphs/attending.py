@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from symattn.arrays.notes import note
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.spec import Attention
 from symattn.errors import InputError
+from symattn.sources.booleans import are_booleans
 from symattn.sources.graphs.operators import binary, transpose
-from symattn.sources.graphs.values import Context, Joined, is_plain, place, root, whole
+from symattn.sources.graphs.values import Context, Joined, place, root, whole
 
 
 def softmax(c: Context, x: Any, axis: int = -1) -> Any:
@@ -62,10 +62,10 @@ def scaled_dot_product_attention(
     """
     if dropout:
         raise InputError("scaled_dot_product_attention with dropout is not read; mend: export the module after .eval()")
-    fields: dict[str, Any] = {"causal": causal, "alignment": "top-left", "scale": meant_scale(q, scale)}
+    fields: dict[str, Any] = {"causal": causal, "alignment": "top-left", "scale": meant_scale(q.shape[-1], scale)}
     given = {}
     if mask is not None:
-        fields["mask"] = "boolean" if is_plain(mask) and np.asarray(mask).dtype == bool else "additive"
+        fields["mask"] = "boolean" if are_booleans(mask) else "additive"
         given["mask"] = mask
     heads, shared = (whole(x.shape[-3], "the number of heads") for x in (q, k)) if q.ndim > 2 else (1, 1)
     if heads != shared and not enable_gqa:
@@ -77,9 +77,10 @@ def scaled_dot_product_attention(
     return Attention(**fields)(q, k, v, **given)
 
 
-def meant_scale(q: Any, scale: float | None) -> Any:
+def meant_scale(d_k: Any, scale: float | None) -> Any:
     """A scale as a field of ``Attention``: None where it is the float that stands for 1/√d_k."""
     k, inverse = (0, False) if scale is None else root(float(scale))
-    if k and inverse and k == whole(q.shape[-1], "d_k"):
+    if k and inverse and k == whole(d_k, "d_k"):
+        note(f"hypothesis: the scale {scale:.9g} stands for 1/√{k}")
         return None
     return scale

@@ -23,6 +23,8 @@ from symattn.sources.modules import ROLES
 from symattn.sources.names import meaning, plain
 
 _TABLES = {"position_embeddings_0": "cos", "position_embeddings_1": "sin", "cos": "cos", "sin": "sin"}
+_TABLES |= {"cos_cache": "cos", "sin_cache": "sin"}
+_GAINS = ("g_q", "g_k")
 _TURNED = ("aten.t", "aten.transpose", "aten.permute", "Transpose")
 
 
@@ -58,9 +60,9 @@ class Slot:
             return c.xp.matrix_transpose(found)
         if self.merged:
             return merge_heads(found)
-        if self.table and len(self.given.shape) > found.ndim:
-            return expand(c, found, (*batch, *found.shape))
         more = len(self.given.shape) - found.ndim
+        if self.table and more > 0:  # of queries with heads, the first axes of the batch are those without them
+            return expand(c, found, (*batch[:more], *found.shape))
         return found[(*[None] * more, ...)] if more > 0 and found.ndim > 1 else found
 
 
@@ -99,8 +101,7 @@ def _check(graph: Graph, spec: Attention, names: list[str]) -> None:
 
 
 def _input(graph: Graph, g: Given, spec: Attention, said: Mapping[str, str]) -> Slot:
-    label = plain(g.name)
-    name = said.get(g.name) or next((n for w, n in _TABLES.items() if plain(w) == label), None) or meaning(g.name)
+    name = said.get(g.name) or _table(g.name) or meaning(g.name)
     if name is None:
         raise InputError(f"{graph.name}: nothing says what the input {g.name[:40]!r} is; mend: x={g.name[:40]}, or q=…")
     if name in ("cos", "sin"):
@@ -108,19 +109,32 @@ def _input(graph: Graph, g: Given, spec: Attention, said: Mapping[str, str]) -> 
     return Slot(g, (name,), merged=name in ("q", "k", "v") and spec.heads > 1 and len(g.shape) == 3)
 
 
+def _table(name: str) -> str | None:
+    """``cos`` or ``sin``, if an array is called so."""
+    return next((table for word, table in _TABLES.items() if plain(word) == plain(name)), None)
+
+
 def _weight(graph: Graph, g: Given, said: Mapping[str, str]) -> Slot:
     label = g.label or g.name
     if g.name in said or label in said:
         parts: tuple[str, ...] = tuple((said.get(g.name) or said[label]).split("|"))
+    elif table := _table(label):
+        parts = (table,)
     else:
         parts = tuple(_roles(graph, label, len(g.shape)))
+    if parts[0] in ("cos", "sin"):
+        return Slot(g, parts, table=True)
     return Slot(g, parts, len(g.shape) == 2 and _is_transposed(graph, g.name))
 
 
 def _roles(graph: Graph, label: str, axes: int) -> Iterator[str]:
-    """The inputs that a weight holds, by its name: ``attn.c_attn.weight`` holds w_q, w_k and w_v."""
+    """The inputs that a weight holds, by its name: ``attn.c_attn.weight`` holds w_q, w_k and w_v, ``q_norm.weight``
+    the gain g_q."""
     path, _, last = label.rpartition(".")
     words = [w for w in path.replace("/", ".").split(".") if w and not w.isdecimal()]
+    if axes == 1 and (gain := meaning("_".join((*words[-1:], last)))) in _GAINS:
+        yield str(gain)
+        return
     bare = plain(last).removesuffix("weight").removesuffix("bias")
     roles = ROLES.get(plain(words[-1]) if words else "") or ROLES.get(bare)
     if roles is None or axes not in (1, 2):

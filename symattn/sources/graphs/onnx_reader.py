@@ -161,6 +161,8 @@ def _node(name: str, proto: Any, opset: int) -> Node:
     attributes = dict(_attributes(f"{name}: {operator}", proto))
     if operator == "Softmax" and opset < _FLATTENING:
         attributes = {"axis": 1, **attributes, "flattening": True}
+    if operator == "Attention":
+        attributes = {**attributes, "opset": opset}
     return Node(operator, operands, tuple(proto.output), attributes)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from symattn.errors import InputError
 from symattn.sources.graphs import attending as at
+from symattn.sources.graphs import fused
 from symattn.sources.graphs import operators as op
 from symattn.sources.graphs.casting import cast, cast_like
 from symattn.sources.graphs.running import Rule
@@ -131,4 +132,8 @@ RULES: Mapping[str, Rule] = {
     "MatMul": at.matmul,
     "Gemm": _gemm,
     "Softmax": _softmax,
+    "Attention": fused.attention,
+    "RotaryEmbedding": fused.rotary_embedding,
+    "RMSNormalization": fused.rms_normalization,
+    "LayerNormalization": fused.layer_normalization,
 }

@@ -71,7 +71,8 @@ def run(graph: Graph, given: Mapping[str, Any], like: Any) -> tuple[Any, ...]:
         if node.operator not in rules:
             check_operators(graph)
         made = _made(rules[node.operator], context, node, values)
-        several = made if isinstance(made, tuple) and len(node.outputs) > 1 else (made,)
+        apart = isinstance(made, tuple) and (len(node.outputs) > 1 or graph.language == "onnx")
+        several = made if apart else (made,)
         values.update((name, x) for name, x in zip(node.outputs, several, strict=False) if name)
     return tuple(values[name] for name in graph.outputs)
 
@@ -83,7 +84,8 @@ def _made(rule: Rule, context: Context, node: Node, values: Mapping[str, Any]) -
     try:
         return rule(context, *operands, **{k: _value(x, values) for k, x in node.attributes.items()})
     except SymattnError as error:
-        raise type(error)(f"{node.operator}: {error}") from None
+        words = str(error).removeprefix(f"{node.operator}: ")
+        raise type(error)(f"{node.operator}: {words}") from None
     except (TypeError, ValueError, IndexError, AttributeError, KeyError, ZeroDivisionError, StopIteration) as error:
         words = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise InputError(f"{node.operator} cannot be computed: {words}") from error

@@ -64,14 +64,18 @@ def _roles(operator: str, what: str, names: Sequence[str], roles: Sequence[str])
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
-_INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
-_OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
+INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
+OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
 _HEADS = ("q_num_heads", "kv_num_heads")
 _ATTRIBUTES = (
     "is_causal", "left_window_size", "right_window_size", "scale", "softcap", *_HEADS, "softmax_precision",
     "qk_matmul_output_mode",
 )  # fmt: skip
 _FLEX = ("scale", "softmax_precision")
+# The first opset that has an attribute or an input; all others are there from the operator's first.
+_SINCE = {"nonpad_kv_seqlen": 24, "left_window_size": 25, "right_window_size": 25}
+_FIRST = 23
+_PRECISIONS = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
 # What qk_matmul_output shows in each mode: the last of these steps that the specification has.
 _MODES = (("scaled",), ("scaled", "capped"), ("scaled", "capped", "biased", "masked"), ("weights",))
 
@@ -114,8 +118,18 @@ def attention_of(proto: Any, arrays: Mapping[str, Any]) -> OnnxAttention:
     missing = [name for name in node.inputs.values() if name not in arrays]
     if missing:
         raise InputError(f"{node.operator}: no array is given for the input {missing[0]!r}")
-    given = {role: arrays[name] for role, name in node.inputs.items()}
+    return of_node(node, {role: arrays[name] for role, name in node.inputs.items()})
+
+
+def of_node(node: Node, given: Mapping[str, Any], opset: int | None = None) -> OnnxAttention:
+    """The attention that a node is, for arrays by their role: ``Q``, ``K``, ``V``, ``attn_mask``, ….
+
+    What changed from one opset to another is as ``opset`` has it; where it is None, what depends on it is refused.
+    Raises InputError as ``attention_of`` does, and for an attribute or an input that the opset has not.
+    """
+    node.known(*(_FLEX if node.operator == "FlexAttention" else _ATTRIBUTES))
     _check(node, given)
+    _check_opset(node, given, opset)
     q, k, v = (_heads(node, given[role], role) for role in "QKV")
     offset, lengths = 0, given.get("nonpad_kv_seqlen")
     if lengths is not None:
@@ -124,10 +138,10 @@ def attention_of(proto: Any, arrays: Mapping[str, Any]) -> OnnxAttention:
         offset = given["past_key"].shape[-2]
         k, v = (namespace_of(q).concat([given[past], x], axis=-2) for past, x in (("past_key", k), ("past_value", v)))
     frontier = Frontier.of(node.attributes, offset)
-    fields, inputs = masks_of(frontier, q.shape[-2], k.shape[-2], given.get("attn_mask"), lengths)
-    if q.shape[-3] == 1 and "keep" in inputs:
+    fields, inputs = masks_of(frontier, q.shape[-2], k.shape[-2], given.get("attn_mask"), lengths, opset)
+    if int(q.shape[-3]) == 1 and "keep" in inputs:
         inputs["keep"] = inputs["keep"][..., None, :]  # one head is no axis of heads, but one of batches
-    spec = _spec(node, fields, q.shape[-3], k.shape[-3])
+    spec = _spec(node, fields, int(q.shape[-3]), int(k.shape[-3]))
     return OnnxAttention(spec, {"q": q, "k": k, "v": v, **inputs}, node, given["Q"].ndim == 3)
 
 
@@ -140,18 +154,15 @@ def _spec(node: Node, fields: dict[str, Any], heads: int, kv_heads: int) -> Atte
 def _read(proto: Any) -> Node:
     name = (proto.domain if proto.domain != "ai.onnx" else "", proto.op_type)
     if name == ("", "Attention"):
-        node = read(proto, _INPUTS, _OUTPUTS)
-        node.known(*_ATTRIBUTES)
-        return node
+        return read(proto, INPUTS, OUTPUTS)
     if name != ("ai.onnx.preview", "FlexAttention"):
         raise InputError(f"{'.'.join(filter(None, name))} is not read; known: Attention, ai.onnx.preview.FlexAttention")
-    node = read(proto, _INPUTS[:3], _OUTPUTS[:1])
+    node = read(proto, INPUTS[:3], OUTPUTS[:1])
     for graph in ("score_mod", "prob_mod"):
         if graph in node.attributes:
             raise InputError(
                 f"FlexAttention: {graph} is a graph, and no field of Attention; mend: read what it computes"
             )
-    node.known(*_FLEX)
     return node
 
 
@@ -190,6 +201,16 @@ def _check(node: Node, given: Mapping[str, Any]) -> None:
         raise InputError(
             f"{node.operator}: nonpad_kv_seqlen is for a cache outside of the node; there is a past_key too"
         )
+    precision = node.attributes.get("softmax_precision", 1)
+    if precision not in _PRECISIONS:
+        raise InputError(f"{node.operator}: softmax_precision is {precision}; known: {_PRECISIONS}")
     mode = node.attributes.get("qk_matmul_output_mode", 0)
     if mode not in range(len(_MODES)):
         raise InputError(f"{node.operator}: qk_matmul_output_mode is {mode}; known: 0 to {len(_MODES) - 1}")
+
+
+def _check_opset(node: Node, given: Mapping[str, Any], opset: int | None) -> None:
+    """Raise InputError for an attribute or an input that an opset has not yet."""
+    for name in (*node.attributes, *given):
+        if opset is not None and opset < _SINCE.get(name, _FIRST):
+            raise InputError(f"{node.operator}: opset {opset} has no {name}; {_SINCE.get(name, _FIRST)} is the first")

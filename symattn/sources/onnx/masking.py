@@ -14,8 +14,11 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
-from symattn.errors import InputError
+from symattn.attention.sizes import same
+from symattn.errors import InputError, Refused
+from symattn.sources.booleans import are_booleans
 
+_BROADCAST = 23  # the opset in which one column of a mask stands for all keys
 Found = tuple[dict[str, Any], dict[str, Any]]  # fields of ``Attention``, and inputs
 
 
@@ -50,26 +53,30 @@ class Frontier:
         """The fields of ``Attention`` that say the same, if there are such."""
         if not self.causal and self.window is None:
             return {}
-        if not isinstance(self.offset, int) or self.offset not in (0, n_k - n_q):
+        bottom = isinstance(self.offset, int) and same(self.offset, n_k - n_q)
+        if not bottom and not (isinstance(self.offset, int) and self.offset == 0):
             return None
-        alignment = "bottom-right" if self.offset == n_k - n_q else "top-left"
+        alignment = "bottom-right" if bottom else "top-left"
         return {"causal": self.causal, "window": self.window, "alignment": alignment}
 
     def seen(self, n_q: int, n_k: int) -> Any:
         """The same as booleans: (n_q, n_k), or (b, 1, n_q, n_k) where the offset differs along the batch."""
+        if not (isinstance(n_q, int) and isinstance(n_k, int)):
+            raise Refused("a causal frontier behind a cache, for numbers of queries and keys that were left open")
         offset = self.offset if isinstance(self.offset, int) else self.offset[:, None, None, None]
         places = masks.Places(np.arange(n_q)[:, None] + offset, np.arange(n_k)[None, :])
         seen = masks.causal(places) if self.causal else np.asarray(True)
         return seen & masks.sides(places, self.left, self.right) if self.window else seen
 
 
-def masks_of(frontier: Frontier, n_q: int, n_k: int, mask: Any = None, lengths: Any = None) -> Found:
+def masks_of(
+    frontier: Frontier, n_q: int, n_k: int, mask: Any = None, lengths: Any = None, opset: int | None = None
+) -> Found:
     """Fields and inputs for a frontier, a mask (booleans, or numbers to add) and the lengths of a cache."""
-    fields, inputs = _padding(n_k, mask, lengths)
+    fields, inputs = _padding(n_k, mask, lengths, opset)
     if mask is not None:
-        mask = _of_scores(mask, n_k)
-        booleans = namespace_of(mask).isdtype(mask.dtype, "bool")
-        fields |= {"mask": "boolean" if booleans else "additive"}
+        mask = _of_scores(mask, n_k, repeated="keep" not in inputs)
+        fields |= {"mask": "boolean" if are_booleans(mask) else "additive"}
         inputs |= {"mask": mask}
     structure = frontier.fields(n_q, n_k)
     if structure is not None:
@@ -82,29 +89,39 @@ def masks_of(frontier: Frontier, n_q: int, n_k: int, mask: Any = None, lengths: 
     return fields | {"mask": "boolean"}, inputs | {"mask": seen}
 
 
-def _padding(n_k: int, mask: Any, lengths: Any) -> Found:
+def _padding(n_k: int, mask: Any, lengths: Any, opset: int | None) -> Found:
     """Keys behind the end of a cache, and those for which a mask has no columns, are seen by no query."""
     width = n_k if mask is None else mask.shape[-1]
+    if lengths is None and same(width, n_k):
+        return {}, {}
     if width > n_k:
         raise InputError(f"attn_mask has {width} columns; there are {n_k} keys")
-    if width == 1 < n_k and lengths is None:  # lengths are of opset 24
-        what = f"attn_mask has one column; there are {n_k} keys"
-        raise InputError(f"{what}: opset 23 repeats it, later ones hide the other keys; mend: a column for each key")
-    if lengths is None and width == n_k:
+    if lengths is None and _repeats(width, n_k, opset):
         return {}, {}
     ends = np.asarray(width) if lengths is None else np.minimum(lengths, width)
     return {"padding": True}, {"keep": masks.real_keys(ends, n_k)}
 
 
-def _of_scores(mask: Any, n_k: int) -> Any:
+def _repeats(width: int, n_k: int, opset: int | None) -> bool:
+    """Whether a mask with fewer columns than there are keys is repeated for all of them: opset 23 repeats one column,
+    and has no fewer; later ones hide the keys that have none."""
+    if opset == _BROADCAST and width != 1:
+        raise InputError(f"attn_mask has {width} columns; opset {opset} wants one or {n_k}, a column for each key")
+    if opset is None and width == 1:
+        what = f"attn_mask has one column; there are {n_k} keys"
+        raise InputError(f"{what}: opset 23 repeats it, later ones hide the other keys; mend: a column for each key")
+    return opset == _BROADCAST
+
+
+def _of_scores(mask: Any, n_k: int, repeated: bool) -> Any:
     """A mask with axes of queries and keys, (h, n_q, n_k) with one of batches too, and a column for each key.
 
-    What is in new columns does not matter: they are padding.
+    What is in new columns does not matter: they are padding, unless the one column is ``repeated``.
     """
-    xp, missing = namespace_of(mask), n_k - mask.shape[-1]
     mask = mask[None, ...] if mask.ndim in (1, 3) else mask
-    if not missing:
+    if repeated or same(mask.shape[-1], n_k):
         return mask
+    xp, missing = namespace_of(mask), n_k - mask.shape[-1]
     return xp.concat([mask, xp.zeros((*mask.shape[:-1], missing), dtype=mask.dtype)], axis=-1)
 
 
