@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 from inspect import Parameter
 from typing import Any
@@ -22,6 +23,7 @@ _PACKED = ("x", "w_in")
 _LATENT = ("x", "w_dkv", "w_uk", "w_uv", "w_kr")
 _NAMES = {"mask": "mask", "keep": "mask of padding", "doc": "labels of documents"}
 _COUNTS = {"past": PAST, "n_q": COUNT_Q, "n_k": COUNT_K, "d_k": WIDTH}
+_END = re.compile("([qk])v?$")  # of the name of an input of queries, or of keys and values
 _STARS = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -215,12 +217,19 @@ class _Agreement:
         if what == "lengths" and "keep" in self.request.masks:
             return Argument(p.name, "keep", None, positional, required, form="length")
         if what == "bounds" and self.request.spec.documents:
-            return Argument(p.name, "doc", None, positional, required, form="bounds")
+            return Argument(p.name, self._bounded(p), None, positional, required, form="bounds")
         if what == "past" or (required and what in ("n_q", "n_k", "d_k", "lengths")):
             return Argument(p.name, _COUNTS.get(what, COUNT_K), None, positional, required)
         if required:
             raise unknown(self.label, p.name)
         return None
+
+    def _bounded(self, p: Parameter) -> str:
+        """Whose bounds a parameter has: the documents' of queries or of keys, where there is one for either."""
+        ends = {q.name: _END.search(plain(q.name)) for q in self.parameters if meaning(q.name) == "bounds"}
+        of = {name: f"doc_{end[1]}" if end else "doc" for name, end in ends.items()}
+        both = {*of.values()} == {"doc_q", "doc_k"} and self.request.spec.position is None
+        return of[p.name] if both else "doc"
 
     def _setting(self, what: str, p: Parameter) -> object:
         """The value of a setting, None where it is left to the function."""

@@ -2,7 +2,8 @@
 
 A form of a mask names its axes: b, h, q, k, and 1 for an axis of length 1. ``lengths`` (b,) and ``length`` (one whole
 number) count the valid keys, which then are the first ones; ``bounds`` are where packed documents begin
-(``cu_seqlens``); ``nff`` and ``nf2`` are tables in which each column stands twice, side by side or in turn.
+(``cu_seqlens``), among queries or among keys where both are asked for; ``nff`` and ``nf2`` are tables in which each
+column stands twice, side by side or in turn.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Any:
     value = _numbered(value, a) if a.numbers else value
     if not a.form:
         return to_layout(a.input, value, how.layout)
+    if a.form == "bounds" and a.input != "doc":
+        return _bounds_of(a.input, inputs)
     if a.form in _OTHERS:
         return _OTHERS[a.form](value)
     return _with_axes(value, a, _front(how, inputs), lengths(inputs))
@@ -122,6 +125,12 @@ def _counted(keep: Any) -> Any:
 
 def _bounds(labels: Any) -> Any:
     return np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1, [labels.shape[-1]]]).astype(np.int32)
+
+
+def _bounds_of(name: str, inputs: Inputs) -> Any:
+    """Where each document begins among the queries or among the keys; it may have tokens among the others alone."""
+    every = np.unique(np.concatenate([inputs["doc_q"], inputs["doc_k"]]))
+    return np.concatenate([[0], np.searchsorted(inputs[name], every, side="right")]).astype(np.int32)
 
 
 _OTHERS: dict[str, Callable[[Any], Any]] = {

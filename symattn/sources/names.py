@@ -21,7 +21,7 @@ _SPELLINGS = {
     "position_offset n_past past_kv_len cache_len cache_length",
     "n_q": "n_q seqlen_q max_seqlen_q seq_len_q q_len query_length seq_len seqlen",
     "n_k": "n_k seqlen_k max_seqlen_k seq_len_k kv_seq_len k_len key_length max_seqlen",
-    "bounds": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seq_lens",
+    "bounds": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seq_lens cu_seq_lens_q cu_seq_lens_k",
     "lse": "lse return_lse return_softmax_lse with_lse output_lse return_logsumexp",
     "more": "return_weights return_attn return_attention return_attn_weights return_attn_probs return_scores "
     "return_probs need_weights output_attentions return_cache use_cache training train is_training",

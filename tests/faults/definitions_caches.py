@@ -106,6 +106,13 @@ def rotated_from_zero(q, k, v, k_cache, v_cache):
     return grown(_rotated(q, positions), _rotated(k, positions), v, k_cache, v_cache)
 
 
+def rotated_again(q, k, v, k_cache, v_cache):
+    p, n = k_cache.shape[-2], q.shape[-2]
+    positions = np.arange(p + n)
+    k, v = _joined(k, v, k_cache, v_cache)
+    return _attend(_rotated(q, positions[p:]), _rotated(k, positions), v, np.tri(n, p + n, p, dtype=bool))
+
+
 _PLAIN, _TURNED = Cached(Attention(causal=True)), Cached(Attention(causal=True, position=Rotary()))
 WRONG = (
     Program("cache top left", top_left, _PLAIN, "mask",
@@ -120,6 +127,8 @@ WRONG = (
             "new tokens are written at the beginning of the cache"),
     Program("cache from zero", rotated_from_zero, _TURNED, "position",
             "new tokens are rotated as if the cache were empty, from position 0"),
+    Program("cache rotated again", rotated_again, _TURNED, "position",
+            "the cache's keys, rotated when they were written, are rotated again"),
 )  # fmt: skip
 RIGHT = (
     Program("cache grown", grown, _PLAIN),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention
+from symattn.attention.latent import Latent
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.sources.verify import verify
@@ -30,6 +31,8 @@ from symattn.verification.target import Argument, Convention
 from tests.lanes import one_row_in
 
 _TOKENS = ("x", "w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")
+_LATENT = Latent(queries=True, norm="rms", eps=0.25)
+_LATENTS = ("x", "w_dq", "w_uq", "w_dkv", "w_uk", "w_uv", "w_kr", "w_o")
 _SPECS: tuple[tuple[Attention, tuple[str, ...]], ...] = (
     (Attention(), ("q", "k", "v")),
     (Attention(scale=0.3, softcap=3, bias=True, mask="additive", causal=True), ("q", "k", "v", "bias", "mask")),
@@ -39,6 +42,9 @@ _SPECS: tuple[tuple[Attention, tuple[str, ...]], ...] = (
     (Attention(causal=True, prefix=2), ("q", "k", "v")),
     (Attention(block=3), ("q", "k", "v")),
     (Attention(documents=True), ("q", "k", "v", "doc")),
+    (Attention(documents=True), ("q", "k", "v", "doc_q", "doc_k")),
+    (Attention(documents=True, causal=True), ("q", "k", "v", "doc")),
+    (Attention(heads=2, causal=True, latent=_LATENT, position=Rotary()), _LATENTS),
     (Attention(heads=4, kv_heads=2, sink="given", scale="given"), ("q", "k", "v", "sink", "scale")),
     (Attention(heads=3), _TOKENS),
     (Attention(), ("x", "y", "w_q", "w_k", "w_v")),

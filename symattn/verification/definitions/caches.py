@@ -154,11 +154,12 @@ def _attended(
     spec: Cached, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: Any = None, *,
     keywise: bool = False, mask: Mask = _causal, start: Callable[[int], int] = lambda length: length,
     at: Callable[[int], int] = lambda length: length, new_first: bool = False, forget: bool = False,
-    lost: bool = False, of: str = "kv",
+    lost: bool = False, again: bool = False, of: str = "kv",
 ) -> tuple[Any, ...]:  # fmt: skip
     """The output and both caches: tokens rotated from position ``start``, written at slot ``at``, seen by ``mask``.
 
-    ``lost``: caches come back as they were given. ``of`` says in which caches this, ``at`` and ``new_first`` are so.
+    ``lost``: caches come back as they were given; ``again``: keys that the cache holds are rotated once more where they
+    are read. ``of`` says in which caches this, ``at`` and ``new_first`` are so.
     """
     xp, a, n = namespace_of(q), spec.attention, int(k.shape[-2])
     filled = int(k_cache.shape[-2]) if length is None else int(length)
@@ -175,14 +176,24 @@ def _attended(
         return xp.concat([cache[..., :slot, :], new, cache[..., slot + n :, :]], axis=-2)
 
     k_all, v_all = written("k", k_cache, k), written("v", v_cache, v)
+    k_read = written("k", _rotated_again(spec, k_cache), k) if again else k_all
     back = k_cache if lost and "k" in of else k_all, v_cache if lost and "v" in of else v_all
     i, j = np.arange(n)[:, None], np.arange(int(k_all.shape[-2]))[None, :]
     seen = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
     plain = replace(a, causal=False, position=None, mask="boolean")
     if keywise:
         keys = tiles(q, int(k_all.shape[-2]))
-        return by_tiles(plain, (0, n), keys, q, k_all, v_all, mask=seen), *back
-    return plain(q, k_all, v_all, mask=seen), *back
+        return by_tiles(plain, (0, n), keys, q, k_read, v_all, mask=seen), *back
+    return plain(q, k_read, v_all, mask=seen), *back
+
+
+def _rotated_again(spec: Cached, k_cache: Any) -> Any:
+    """The keys of the cache, rotated by their places. Raises ``KeyError`` where there is no rotation."""
+    position = spec.attention.position
+    if not isinstance(position, Rotary):
+        raise KeyError("there is no rotation")
+    cos, sin = tables_of(position, np.arange(int(k_cache.shape[-2])), k_cache)
+    return rotate(k_cache, cos, sin, position.layout)
 
 
 def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -224,6 +235,7 @@ def _mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, 
             ("positions of the new tokens are one too small", lambda length: length - 1),
         ):
             yield "position", cause, {"start": start}
+        yield "position", "the cache's keys, rotated when they were written, are rotated again", {"again": True}
 
 
 def _writing(static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -15,8 +15,9 @@ from symattn.attention.softmax import softmax
 from symattn.attention.spec import Attention
 from symattn.verification.definitions.attending import plain
 from symattn.verification.definitions.subject import Mistake
-from symattn.verification.reference import changed, raw, trace
+from symattn.verification.reference import Change, Values, Variant, changed, raw, trace
 from symattn.verification.rules import known
+from symattn.verification.rules.mistake import step
 
 Shared = Callable[[Any, int], Any]
 
@@ -74,12 +75,45 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     if plain(spec) and spec.scale not in ("given", "1/d_k"):
         for cause, formulas in _formulas(spec):
             yield Mistake("backward", cause, partial(formulas, spec))
+    steps = {step.name for step in spec.pipeline(_names(spec))}
+    for cause, names in _PASSED.items():
+        if steps.issuperset(names):
+            yield Mistake("backward", cause, partial(_passed, spec, names))
+
+
+#: Steps that a backward pass may go through as if they changed nothing.
+_PASSED = {
+    "the derivative of the cap is left out: dS is not multiplied by 1 − tanh²(s/c)": ("capped",),
+    "dQ and dK are not rotated back: they are those of rotated queries and keys": ("q_rotated", "k_rotated"),
+    "dQ is not rotated back: it is that of rotated queries": ("q_rotated",),
+    "dK is not rotated back: it is that of rotated keys": ("k_rotated",),
+    "dQ and dK are those of normalised queries and keys: the norm is not differentiated": ("q_normed", "k_normed"),
+    "dQ is that of normalised queries: the norm is not differentiated": ("q_normed",),
+    "dK is that of normalised keys: the norm is not differentiated": ("k_normed",),
+}
+
+
+def _names(spec: Attention) -> frozenset[str]:
+    return frozenset("qkv") | {name for name, needed in NEEDED.items() if needed(spec)}
+
+
+def _passed(spec: Attention, names: tuple[str, ...], do: Any, **given: Any) -> tuple[Any, ...]:
+    """The gradient where the steps have the derivative 1: each gives x + (y − x), y − x as it was."""
+    right = spec.trace(**given)
+
+    def as_before(name: str) -> Change:
+        def run(spec: Attention, values: Values) -> Any:
+            first = step(spec, values, name).of[0]
+            return values[first] + (right[name] - right[first])
+
+        return run
+
+    return _of_wrong(spec, Variant({name: as_before(name) for name in names}), do, **given)
 
 
 def of_wrong_attention(spec: Attention) -> Iterator[Mistake]:
     """The exact gradient of every known wrong variant of attention."""
-    names = frozenset("qkv") | {name for name, needed in NEEDED.items() if needed(spec)}
-    for wrong in known(spec, names):
+    for wrong in known(spec, _names(spec)):
         cause = f"it is the gradient of other attention: {wrong.cause}"
         yield Mistake("backward", cause, partial(_of_wrong, spec, wrong.variant))
 
@@ -96,6 +130,10 @@ def _formulas(spec: Attention) -> Iterator[tuple[str, Formulas]]:
     yield (
         "rowsum(dP) is subtracted in place of rowsum(P ⊙ dP)",
         replace(right, scores=lambda p, dp: p * (dp - _rows(dp))),
+    )
+    yield (
+        "rowsum(P), which is 1, is subtracted in place of rowsum(P ⊙ dP)",
+        replace(right, scores=lambda p, dp: p * (dp - _rows(p))),
     )
     yield (
         "the mean of dP is subtracted in place of rowsum(P ⊙ dP)",

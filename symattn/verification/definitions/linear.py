@@ -267,8 +267,18 @@ def _of_normalisers(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
     yield Mistake("normalize", "it is divided by the sum of the keys' features, without the queries'",
                   over(lambda a, b, q: namespace_of(b).sum(namespace_of(b).cumulative_sum(b, axis=-2), axis=-1,
                                                            keepdims=True)))  # fmt: skip
+    for noun, queries in (("keys", True), ("queries", False)) if spec.feature != "identity" else ():
+        words = f"the sum that it is divided by is of {noun} without the feature map"
+        yield Mistake("normalize", words, partial(_over_others, bare, form, queries))
     yield Mistake("normalize", "it is divided by the number of tokens",
                   over(lambda a, b, q: namespace_of(q).asarray(int(b.shape[-2]), dtype=q.dtype)))  # fmt: skip
+
+
+def _over_others(bare: LinearAttention, form: Form, queries: bool, q: Any, k: Any, v: Any, g: Any = None,
+                 beta: Any = None) -> Any:  # fmt: skip
+    """Over the sum of the products of which one factor alone went through the feature map."""
+    of = _features_of(bare, form, queries, q, k, _ones(v), g, beta)
+    return _outputs(bare, form, q, k, v, g, beta) / of
 
 
 def _of_gates(spec: LinearAttention) -> Iterator[Mistake]:

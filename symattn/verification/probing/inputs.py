@@ -159,8 +159,15 @@ class Maker:
         """Whether inputs are what is promised: their sizes, their scores, and that no row is without a key."""
         if not self.domain.admits(sizes_of(self.spec, inputs)):
             return False
+        if not all((np.diff(inputs[n]) >= 0).all() for n in self._bounded if n in inputs):
+            return False
         rows = self.domain.fully_masked_rows or not self.spec.masks_anything or self._open(inputs)
         return rows and self._score(inputs) <= self.largest_score
+
+    @property
+    def _bounded(self) -> list[str]:
+        """Labels that the function gets as bounds, and which therefore lie in order."""
+        return [a.input for a in self.convention.arguments if a.form == "bounds" and a.input is not None]
 
     def _open(self, inputs: Mapping[str, Array]) -> bool:
         """Whether every query may attend to some key."""

@@ -11,6 +11,8 @@ from symattn.verification.rules import (
     fields,
     forbidding,
     heads,
+    labels,
+    latents,
     masking,
     norms,
     operators,
@@ -30,6 +32,7 @@ from symattn.verification.rules.places import places
 def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """The mistakes in the steps of a specification whose inputs are ``names``."""
     yield from heads.mistakes(spec, names)
+    yield from latents.mistakes(spec)
     yield from norms.mistakes(spec, names)
     yield from fields.mistakes(spec)
     yield from rotating.mistakes(spec)
@@ -38,6 +41,7 @@ def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield from distances.mistakes(spec)
     yield from steps.mistakes(spec)
     yield from forbidding.mistakes(spec)
+    yield from labels.mistakes(spec, names)
     yield from softmaxes.mistakes(spec)
     yield from tiling.mistakes(spec)
     yield from storing.singles(spec)

@@ -1,4 +1,4 @@
-"""What becomes of forbidden scores, which masks are applied and how they are joined; rows without any key; padding."""
+"""What becomes of forbidden scores, which masks are applied and how they are joined; rows without any key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.spec import Attention
 from symattn.verification.reference import Values
-from symattn.verification.rules.at import At, read, told
+from symattn.verification.rules.at import At, told
 from symattn.verification.rules.mistake import (
     Mistake,
     before,
@@ -63,8 +63,8 @@ def some_keys(spec: Attention, values: Values) -> Any:
 Open = Callable[[Attention, Values], Any]
 
 
-def _opening(words: str, open_: Open) -> Mistake:
-    """Other keys are allowed."""
+def opening(words: str, open_: Open) -> Mistake:
+    """Return the mistake that other keys are allowed; of rows without any nothing is said."""
     return in_steps(
         "mask", words, weights=some_keys, masked=lambda spec, values: forbid(spec, values, open_(spec, values))
     )
@@ -86,7 +86,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         return
     if spec.causal or spec.padding or spec.mask is not None:
         yield told("mask", "the mask is ignored", masked=lambda at: added(at.spec, at.values) * 1)
-    yield _opening("the mask is inverted", lambda spec, values: ~allowed(spec, values))
+    yield opening("the mask is inverted", lambda spec, values: ~allowed(spec, values))
     yield _filling(_NOTHING, lambda at, s: at.number(0))
     yield _filling(_NOTHING, lambda at, s: at.number(-1e-9))
     yield _filling("a boolean mask is added as 1 where it forbids", lambda at, s: s + 1)
@@ -98,14 +98,9 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     if spec.causal and not spec.documents:
         for n in (2, 4, 8, 16, 32, 64, 128):
             words = f"the causal mask goes by blocks of {n}: a query sees all keys of its own block"
-            yield _opening(words, partial(_by_blocks, lambda j, i, n=n: j // n <= i // n))  # type: ignore[misc]
-            yield _opening(words, partial(_by_blocks, lambda j, i, n=n: j // n * n <= i))  # type: ignore[misc]
+            yield opening(words, partial(_by_blocks, lambda j, i, n=n: j // n <= i // n))  # type: ignore[misc]
+            yield opening(words, partial(_by_blocks, lambda j, i, n=n: j // n * n <= i))  # type: ignore[misc]
     yield from _counted_anew()
-    if spec.padding:
-        yield from _padding(spec)
-    if spec.documents:
-        yield in_fields("mask", "the documents are ignored", documents=False)
-        yield read("mask", "documents are told apart by their places, not by their labels", doc=_by_places)
 
 
 def _counted_anew() -> Iterator[Mistake]:
@@ -113,9 +108,9 @@ def _counted_anew() -> Iterator[Mistake]:
     for tiles, edges in cuts():
         if tiles != "tiles of one key":
             words = f"the mask counts keys anew in each tile ({tiles})"
-            yield _opening(words, partial(_from_the_first, -1, edges))
+            yield opening(words, partial(_from_the_first, -1, edges))
             if tiles.startswith("tiles"):
-                yield _opening(
+                yield opening(
                     f"the mask counts queries anew in each tile ({tiles})", partial(_from_the_first, -2, edges)
                 )
 
@@ -160,17 +155,29 @@ def _joined(spec: Attention) -> Iterator[Mistake]:
         yield in_fields("mask", "the padding mask is left out", padding=False)
     if spec.mask is not None:
         yield in_fields("mask", "the mask given is left out", mask=None)
-    yield _opening("several masks are joined by or: a key is seen that one of them allows", _any)
+    for words, join in _JOINS.items():
+        yield opening(f"several masks are joined by {words}", partial(_as_one, join))
 
 
-def _any(spec: Attention, values: Values) -> Any:
-    fields = ("causal", "window", "block", "mask", "padding")
+#: How masks are joined, of what each of them allows.
+_JOINS: dict[str, Callable[[list[Any]], Any]] = {
+    "or: a key is seen that one of them allows": np.logical_or.reduce,
+    "exclusive or: a key is seen that one of two masks allows and the other forbids": np.logical_xor.reduce,
+    "exclusive or of what they forbid: a key is seen that two masks both forbid":
+        lambda found: ~np.logical_xor.reduce([~a for a in found]),
+}  # fmt: skip
+
+
+def _as_one(join: Callable[[list[Any]], Any], spec: Attention, values: Values) -> Any:
+    fields = ("causal", "window", "block", "mask", "padding", "documents")
+    window = spec.sides if isinstance(spec.window, int) else spec.window
     single = [{f: getattr(spec, f)} for f in fields if getattr(spec, f) != getattr(_BARE, f)]
+    single = [one | {"window": window} if "window" in one else one for one in single]
     usual = {"heads": spec.heads, "kv_heads": spec.kv_heads, "alignment": spec.alignment}
     usual |= {"prefix": spec.prefix} if spec.causal else {}
     alone = [replace(_BARE, **(usual | one | ({} if "causal" in one else {"prefix": None}))) for one in single]
     found = [allowed(s, values) for s in alone]
-    return np.logical_or.reduce(np.broadcast_arrays(*found))
+    return join(list(np.broadcast_arrays(*found)))
 
 
 def _empty_rows() -> Iterator[Mistake]:
@@ -183,55 +190,13 @@ def _zeros(spec: Attention, values: Values) -> Any:
     return number(values["scores"], 0)
 
 
+def empty_as_mean(spec: Attention, values: Values, s: Any) -> Any:
+    """Return masked scores with zeros in rows without any key, which then give the mean."""
+    return _where_empty(_zeros, spec, values, s)
+
+
 def _where_empty(make: Open, spec: Attention, values: Values, s: Any = None) -> Any:
     """Masked scores, with others in rows without any key."""
     s = own(spec, values, "masked") if s is None else s
     xp = namespace_of(s)
     return xp.where(~np.asarray(xp.isfinite(s)).any(axis=-1, keepdims=True), make(spec, values), s)
-
-
-def _padding(spec: Attention) -> Iterator[Mistake]:
-    yield _opening("padding is applied to queries, not to keys", _queries_padded)
-    words = "padding is applied to queries, not to keys (rows of padding give the mean of all values)"
-    yield in_steps("mask", words, masked=partial(_filled, _queries_padded))
-    yield read("mask", "lengths are off by one: one key of the padding is seen", keep=partial(_longer, 1))
-    yield read("mask", "lengths are off by one: the last valid key is not seen", keep=partial(_longer, -1))
-    if spec.heads > 1:
-        words = "padding is that of another item of the batch: masks are repeated for heads in the wrong order"
-        yield in_steps("mask", words, masked=partial(_filled, _of_other_items))
-
-
-def _filled(open_: Open, spec: Attention, values: Values) -> Any:
-    """A finite number in place of −∞ for rows without any key, which then give the mean."""
-    return _where_empty(_zeros, spec, values, forbid(spec, values, open_(spec, values)))
-
-
-def _queries_padded(spec: Attention, values: Values) -> Any:
-    keep, (n_q, n_k) = np.asarray(values["keep"]), shape(values)[-2:]
-    if n_q != n_k:
-        raise ValueError("as many queries as keys")
-    if spec.heads > 1 and keep.ndim == len(shape(values)) - 2 > 1:  # the heads of an item share its padding
-        keep = keep[..., None, :]
-    return allowed(replace(spec, padding=False), values) & keep[..., :, None]
-
-
-def _of_other_items(spec: Attention, values: Values) -> Any:
-    """Items and heads in one axis, item by item, and the padding of all items repeated as a whole: row r = b·h + i gets
-    that of the item r mod B, not of b."""
-    keep, (batch, heads) = np.asarray(values["keep"]), (shape(values)[0], spec.heads)
-    if len(shape(values)) != 4 or keep.ndim < 2 or keep.shape[0] != batch or batch == 1:
-        raise KeyError("there is one item only")
-    rows = keep.reshape(batch, -1)[np.arange(batch * heads) % batch].reshape(batch, heads, 1, -1)
-    return allowed(replace(spec, padding=False), values) & rows
-
-
-def _longer(by: int, spec: Attention, a: np.ndarray) -> np.ndarray:
-    """Keys kept up to one place further on, or one place less."""
-    n, j = a.shape[-1], np.arange(a.shape[-1])
-    last = np.where(a.any(axis=-1, keepdims=True), n - 1 - a[..., ::-1].argmax(axis=-1)[..., None], -1)
-    return a | (j == last + 1) if by > 0 else a & (j < last)
-
-
-def _by_places(spec: Attention, labels: np.ndarray) -> np.ndarray:
-    """Labels of documents that only say where one begins: a label per place."""
-    return np.arange(labels.shape[-1]) // max(1, int(np.bincount(np.unique(labels, return_inverse=True)[1]).max()))

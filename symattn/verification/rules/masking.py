@@ -24,7 +24,8 @@ from symattn.verification.rules.mistake import Mistake, in_steps, shape
 class Places:
     """Which keys a query may see by place: ``before`` and ``after`` its own, in a prefix, in its block; None: no limit.
 
-    ``beyond`` counts keys after its block that it sees, ``corner`` names the numbers that are counted from the other
+    ``beyond`` counts keys after its block that it sees; ``dealt`` puts places into blocks in turn, and ``of_queries``
+    takes the prefix for queries, which see all keys. ``corner`` names the numbers that are counted from the other
     corner, ``turned`` puts before and after the other way, ``opposite`` counts queries from n_q − n_k in place of
     n_k − n_q.
     """
@@ -34,6 +35,8 @@ class Places:
     prefix: int | None = None
     block: int | None = None
     beyond: int = 0
+    dealt: bool = False
+    of_queries: bool = False
     corner: frozenset[str] = frozenset()
     turned: bool = False
     opposite: bool = False
@@ -51,8 +54,11 @@ class Places:
             found &= i("before") <= j + self.before
         if self.after is not None:
             seen = j >= i("after") - self.after if self.turned else j <= i("after") + self.after
-            found &= seen if self.prefix is None else seen | (j < self.prefix)
-        if self.block is not None:
+            of = i("prefix") if self.of_queries else j
+            found &= seen if self.prefix is None else seen | (of < self.prefix)
+        if self.block is not None and self.dealt:
+            found &= i("block") % self.block == j % self.block
+        elif self.block is not None:
             first = i("block") // self.block * self.block
             found &= (first <= j) & (j < first + self.block + self.beyond)
         return found
@@ -159,6 +165,8 @@ def _rest(right: Places) -> Changes:
         yield "the prefix is ignored", {"prefix": None}
         yield "the prefix is one key too long", {"prefix": right.prefix + 1}
         yield "the prefix is one key too short", {"prefix": right.prefix - 1}
+        words = "the prefix is taken for queries, not for keys: its queries see all keys, later ones none ahead"
+        yield words, {"of_queries": True}
     if right.block is not None:
         yield "blocks are ignored", {"block": None}
         yield "blocks are one key too long", {"block": right.block + 1}
@@ -167,3 +175,5 @@ def _rest(right: Places) -> Changes:
         yield f"blocks are {_OTHER}", {"corner": frozenset(["block"])}
         if right.block > 1:
             yield "blocks are one key too short", {"block": right.block - 1}
+            words = "places are dealt to blocks in turn: a query sees every so many keys, not those of its own block"
+            yield words, {"dealt": True}

@@ -72,6 +72,10 @@ def _sizes(spec: Attention) -> Iterator[tuple[tuple[str, str], Size]]:
         yield ("h", ", by the number of heads"), lambda s, v: s.heads
     if 1 < spec.key_heads < spec.heads:
         yield ("(d_k h_kv)", ", the width of all heads of keys"), lambda s, v: s.key_heads * size(v, "q")
+    if spec.latent is not None:
+        yield ("d_n", ", d_n the columns without positions"), lambda s, v: size(v, "q_n")
+        yield ("d_r", ", d_r the columns with positions"), lambda s, v: size(v, "q_r")
+        yield ("(d_c + d_r)", ", d_c the width of the latent"), lambda s, v: size(v, "c_kv") + size(v, "q_r")
     if getattr(spec.position, "width", None):
         yield ("r", ", r the columns that are rotated"), lambda s, v: int(getattr(s.position, "width", 1))
 

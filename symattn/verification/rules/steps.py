@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from math import ceil, floor, sqrt
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks, softmax
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.softcap import softcap
@@ -161,6 +163,8 @@ def _added(spec: Attention) -> Iterator[Mistake]:
         yield told("mask", "an additive mask is added twice", masked=partial(_mask_by, lambda at, d: 2 * d))
         words = "of an additive mask only what it forbids is taken, its finite numbers are left out"
         yield told("mask", words, masked=partial(_mask_by, lambda at, d: 0 * d))
+        words = "an additive mask is added to the weights, after the softmax"
+        yield told("mask", words, False, masked=_without_added, weights=_added_late)
         words = "an additive mask comes before the scale, and is scaled too"
         yield told("mask", words, masked=partial(_mask_by, lambda at, d: at.of("scaled", d)))
 
@@ -178,6 +182,19 @@ def _mask_by(make: Callable[[At, Any], Any], at: At) -> Any:
     """The finite numbers of an additive mask, changed."""
     d = added(at.spec, at.values) - at.first
     return masks.forbid(at.first + make(at, d), allowed(at.spec, at.values))
+
+
+def _without_added(at: At) -> Any:
+    """Scores under the other masks alone."""
+    return masks.forbid(at.first, allowed(replace(at.spec, mask=None), at.values))
+
+
+def _added_late(at: At) -> Any:
+    """Weights and mask; undefined where that is −∞, so that nothing is said of such rows."""
+    mask = masks.for_heads(at.values["mask"], at.first) if at.spec.heads > 1 else at.values["mask"]
+    there = np.asarray(namespace_of(mask).isfinite(mask))
+    share = there.astype(float)
+    return (at.right() + namespace_of(mask).where(there, mask, 0)) * share / share
 
 
 # -- dropout -----------------------------------------------------------------------------------------------------------

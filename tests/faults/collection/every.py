@@ -13,6 +13,7 @@ NAMES = (
     "masking",
     "masking_fills",
     "masking_windows",
+    "masking_packed",
     "softmax",
     "softmax_sums",
     "heads",

@@ -73,6 +73,13 @@ def divided_by_whole_sum(q: Array, k: Array, v: Array) -> Array:
     return np.tril(a) @ v / a.sum(-1, keepdims=True)
 
 
+@wrong("normalize", "the sum is of keys without their features", "without the feature map", near="by_weights")
+def divided_by_plain_keys(q: Array, k: Array, v: Array) -> Array:
+    fq, fk = phi(q), phi(k)
+    with np.errstate(all="ignore"):
+        return np.tril(fq @ fk.T) @ v / (fq * np.cumsum(k, axis=0)).sum(axis=-1, keepdims=True)
+
+
 @wrong("mask", "the causal order is lost", "causal|later", near="by_weights")
 def not_causal(q: Array, k: Array, v: Array) -> Array:
     return both_ways(q, k, v)

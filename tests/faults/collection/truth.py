@@ -224,7 +224,9 @@ def _may(spec: Attention, given: Given, index: tuple[int, ...], i: int, j: int, 
     if spec.padding and not _part(given["keep"], index, 1)[j]:
         return False
     place = i + _late(spec, n_q, n_k)
-    if spec.documents:
+    if "doc_q" in given and given["doc_q"][i] != given["doc_k"][j]:
+        return False
+    if spec.documents and "doc" in given:
         labels = given["doc"]
         if labels[place] != labels[j]:
             return False

@@ -1,0 +1,141 @@
+"""Padding and packed documents: whose lengths and labels are read, how they are compared, and for which tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.spec import Attention
+from symattn.verification.reference import Values, Variant
+from symattn.verification.rules.at import read
+from symattn.verification.rules.forbidding import Open, allowed, empty_as_mean, forbid, opening, some_keys
+from symattn.verification.rules.mistake import Mistake, in_fields, in_steps, shape
+from symattn.verification.target import Inputs
+
+
+def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    """Those of a specification with padding, or with documents."""
+    if spec.padding:
+        yield from _padding(spec)
+    if spec.documents:
+        yield from _documents(spec, names)
+
+
+# -- padding -----------------------------------------------------------------------------------------------------------
+def _padding(spec: Attention) -> Iterator[Mistake]:
+    yield opening("padding is applied to queries, not to keys", _queries_padded)
+    words = "padding is applied to queries, not to keys (rows of padding give the mean of all values)"
+    yield in_steps("mask", words, masked=partial(_filled, _queries_padded))
+    yield read("mask", "lengths are off by one: one key of the padding is seen", keep=partial(_longer, 1))
+    yield read("mask", "lengths are off by one: the last valid key is not seen", keep=partial(_longer, -1))
+    if spec.heads > 1:
+        words = "padding is that of another item of the batch: masks are repeated for heads in the wrong order"
+        yield in_steps("mask", words, masked=partial(_filled, _of_other_items))
+    for words, change in _OF_ITEMS.items():
+        yield _reading(words, lambda inputs, change=change: {"keep": _by_items(change, inputs["keep"])})  # type: ignore[misc]
+
+
+#: What all items of a batch get for their own padding, (items, n_k).
+_OF_ITEMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "the padding of the longest item is taken for all: the maximum of the lengths":
+        lambda a: a.any(axis=0, keepdims=True),
+    "the padding of the shortest item is taken for all: the minimum of the lengths":
+        lambda a: a.all(axis=0, keepdims=True),
+    "the first item's padding is taken for all": lambda a: a[:1],
+    "padding is that of the next item of the batch": lambda a: np.roll(a, -1, axis=0),
+}  # fmt: skip
+
+
+def _by_items(change: Callable[[np.ndarray], np.ndarray], keep: np.ndarray) -> np.ndarray:
+    """Raises ``KeyError`` where there is one item only."""
+    items = keep.reshape(-1, keep.shape[-1])
+    if len(items) < 2:
+        raise KeyError("there is one item only")
+    return np.broadcast_to(change(items), items.shape).reshape(keep.shape)
+
+
+def _filled(open_: Open, spec: Attention, values: Values) -> Any:
+    """A finite number in place of −∞ for rows without any key, which then give the mean."""
+    return empty_as_mean(spec, values, forbid(spec, values, open_(spec, values)))
+
+
+def _queries_padded(spec: Attention, values: Values) -> Any:
+    keep, (n_q, n_k) = np.asarray(values["keep"]), shape(values)[-2:]
+    if n_q != n_k:
+        raise ValueError("as many queries as keys")
+    if spec.heads > 1 and keep.ndim == len(shape(values)) - 2 > 1:  # the heads of an item share its padding
+        keep = keep[..., None, :]
+    return allowed(replace(spec, padding=False), values) & keep[..., :, None]
+
+
+def _of_other_items(spec: Attention, values: Values) -> Any:
+    """Items and heads in one axis, item by item, and the padding of all items repeated as a whole: row r = b·h + i gets
+    that of the item r mod B, not of b."""
+    keep, (batch, heads) = np.asarray(values["keep"]), (shape(values)[0], spec.heads)
+    if len(shape(values)) != 4 or keep.ndim < 2 or keep.shape[0] != batch or batch == 1:
+        raise KeyError("there is one item only")
+    rows = keep.reshape(batch, -1)[np.arange(batch * heads) % batch].reshape(batch, heads, 1, -1)
+    return allowed(replace(spec, padding=False), values) & rows
+
+
+def _longer(by: int, spec: Attention, a: np.ndarray) -> np.ndarray:
+    """Keys kept up to one place further on, or one place less."""
+    n, j = a.shape[-1], np.arange(a.shape[-1])
+    last = np.where(a.any(axis=-1, keepdims=True), n - 1 - a[..., ::-1].argmax(axis=-1)[..., None], -1)
+    return a | (j == last + 1) if by > 0 else a & (j < last)
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+def _documents(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    yield in_fields("mask", "the documents are ignored", documents=False)
+    yield read("mask", "documents are told apart by their places, not by their labels", doc=_by_places)
+    for words, differ in _COMPARED.items():
+        yield opening(words, partial(_apart, differ))
+    if replace(spec, documents=False).masks_anything:  # else it is the mask that is inverted
+        words = "documents are told apart the wrong way round: a query sees keys of other documents alone"
+        yield opening(words, partial(_apart, np.equal))
+    for one, other in (("q", "k"), ("k", "q")) if "doc_q" in names else ():
+        noun, of = ("queries", "keys") if one == "q" else ("keys", "queries")
+        words = f"{noun} are told apart by the documents of the {of}: by bounds, or labels, that are not theirs"
+        yield _reading(words, partial(_of_others, f"doc_{one}", f"doc_{other}"))
+
+
+#: When labels a and b are taken for those of two documents.
+_COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "documents are told apart by the last bit of their labels: every second one is taken for the same":
+        lambda a, b: (a ^ b) & 1 != 0,
+    "documents are told apart by 1 − (a xor b) of their labels, which is 0 for some that differ, not for all":
+        lambda a, b: a ^ b == 1,
+}  # fmt: skip
+
+
+def _apart(differ: Callable[[Any, Any], Any], spec: Attention, values: Values) -> Any:
+    """The other masks, and labels of queries and keys that do not differ."""
+    of_queries, of_keys = (np.asarray(values[f"doc_{r}" if f"doc_{r}" in values else "doc"]) for r in "qk")
+    rest = allowed(replace(spec, documents=False), values)
+    return rest & ~differ(of_queries[..., :, None], of_keys[..., None, :])
+
+
+def _by_places(spec: Attention, labels: np.ndarray) -> np.ndarray:
+    """Labels of documents that only say where one begins: a label per place."""
+    return np.arange(labels.shape[-1]) // max(1, int(np.bincount(np.unique(labels, return_inverse=True)[1]).max()))
+
+
+def _of_others(one: str, other: str, inputs: Inputs) -> dict[str, np.ndarray]:
+    """Labels at the same places of the other tokens; beyond these, of no document."""
+    n, labels = inputs[one].shape[-1], inputs[other]
+    missing = [(0, 0)] * (labels.ndim - 1) + [(0, max(0, n - labels.shape[-1]))]
+    return {one: np.pad(labels, missing, constant_values=-1)[..., :n]}
+
+
+def _reading(words: str, change: Callable[[Inputs], dict[str, np.ndarray]]) -> Mistake:
+    """Inputs read by others; of rows that then have no key nothing is said."""
+
+    def changed(spec: Attention, given: Inputs) -> Inputs:
+        return {**given, **change(given)}
+
+    return Mistake("mask", words, Variant({"weights": some_keys}, inputs=changed))
