@@ -256,3 +256,12 @@ def test_keywords(text: str, name: str, value: object) -> None:
 def test_keywords_that_are_none(text: str) -> None:
     with pytest.raises(InputError, match="--call"):
         keyword(text)
+
+
+def test_bounds_are_of_queries_and_of_keys_where_there_is_one_for_either() -> None:
+    def inputs(function: Callable[..., Any]) -> list[str | None]:
+        return [a.input for a in agree(function, Request(spec=Attention(documents=True))).arguments[3:]]
+
+    assert inputs(lambda q, k, v, cu_seqlens_q, cu_seqlens_kv: v) == ["doc_q", "doc_k"]
+    assert inputs(lambda q, k, v, cu_seqlens: v) == ["doc"]
+    assert inputs(lambda q, k, v, cu_seqlens_q: v) == ["doc"]

@@ -241,6 +241,14 @@ def test_documents_by_their_bounds() -> None:
     assert argument(Argument("cu", "doc", form="bounds"), Convention(()), inputs).tolist() == [0, 2, 4, 5]
 
 
+def test_documents_by_bounds_of_queries_and_of_keys() -> None:
+    """As many bounds for either; a document may have keys alone."""
+    q, k = np.ones((3, 1)), np.ones((5, 1))
+    inputs = {"q": q, "k": k, "v": k, "doc_q": np.array([1, 1, 3]), "doc_k": np.array([0, 0, 1, 2, 3])}
+    made = [argument(Argument("cu", f"doc_{r}", form="bounds"), Convention(()), inputs).tolist() for r in "qk"]
+    assert made == [[0, 0, 2, 2, 3], [0, 2, 3, 4, 5]]
+
+
 @pytest.mark.parametrize(
     ("text", "layouts"),
     [

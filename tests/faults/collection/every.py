@@ -13,7 +13,6 @@ NAMES = (
     "masking",
     "masking_fills",
     "masking_windows",
-    "masking_packed",
     "softmax",
     "softmax_sums",
     "heads",
@@ -37,6 +36,7 @@ NAMES = (
     "torch_gradients",
     "latents",
     "forms",
+    "masking_packed",
 )
 
 
