@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention, Gradient
+from symattn import Attention, Gradient, Rotary
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,25 @@ def signs(q, k, v, dout):
     return -dq, -dk, dv
 
 
+def _turned(x, sign, late=0):
+    """Columns l and l + r/2 rotated by the angles of their tokens, or back."""
+    f = x.shape[-1] // 2
+    angles = np.outer(late + np.arange(x.shape[-2]), 10000.0 ** (-np.arange(f) / max(f, 1))).astype(x.dtype)
+    c, s, a, b = np.cos(angles), sign * np.sin(angles), x[..., :f], x[..., f:]
+    return np.concatenate([a * c - b * s, b * c + a * s], axis=-1)
+
+
+def rotated_back(q, k, v, dout):
+    late = k.shape[-2] - q.shape[-2]
+    dq, dk, dv = backward(_turned(q, 1, late), _turned(k, 1), v, dout)
+    return _turned(dq, -1, late), _turned(dk, -1), dv
+
+
+def not_rotated_back(q, k, v, dout):
+    return backward(_turned(q, 1, k.shape[-2] - q.shape[-2]), _turned(k, 1), v, dout)
+
+
+_TURNED = Gradient(Attention(causal=True, position=Rotary()))
 _BACK, _GROUPS = Gradient(Attention(causal=True)), Gradient(Attention(causal=True, heads=4, kv_heads=2))
 _FIRST = "dK and dV are those of the first head of each group alone, not the sum over the group"
 BACK_WRONG = (
@@ -153,10 +172,17 @@ BACK_WRONG = (
     Program("back dk not scaled", dk_not_scaled, _BACK, "dK is not scaled"),
     Program("back no row sums", no_row_sums, _BACK, "the sums over the rows, rowsum(P ⊙ dP), are not subtracted"),
     Program("back no mask", no_mask, _BACK, "the mask is left out of the backward pass", "float64"),
+    Program(
+        "back not rotated",
+        not_rotated_back,
+        _TURNED,
+        "dQ and dK are not rotated back: they are those of rotated queries and keys",
+    ),
     Program("back signs", signs, _BACK, "the signs of dQ and dK are changed", "float16"),
 )
 BACK_RIGHT = (
     Program("backward", backward, _BACK),
     Program("from saved", from_saved, _BACK),
+    Program("rotated back", rotated_back, _TURNED),
     Program("groups summed", groups_summed, _GROUPS),
 )

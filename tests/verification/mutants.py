@@ -185,13 +185,13 @@ def mutant(number: int) -> Mutant:
         name = list(DEFINITIONS)[int(rng.integers(len(DEFINITIONS)))]
         spec, domain = DEFINITIONS[name], Domain(max_tokens=domain.max_tokens, max_width=domain.max_width)
         what, names, compute = _of_definition(spec, rng)
-    return Mutant(f"{number}: {name}, {precision}: {what}", _function(names, compute), spec, precision, domain)
+    return Mutant(f"{number}: {name}, {precision}: {what}", as_function(names, compute), spec, precision, domain)
 
 
 def right(name: str) -> Callable[..., Any]:
     """The definition of a variant itself, as a function of its inputs."""
     spec = replace(VARIANTS[name].spec, lse=False)
-    return _function(VARIANTS[name].names, lambda **given: np.asarray(trace(spec, given)["output"]))
+    return as_function(VARIANTS[name].names, lambda **given: np.asarray(trace(spec, given)["output"]))
 
 
 def _pick(rng: np.random.Generator, among: Any) -> Any:
@@ -289,8 +289,8 @@ def _fields(spec: Any) -> Iterator[tuple[str, Any]]:
                 continue
 
 
-def _function(names: tuple[str, ...], compute: Callable[..., Any]) -> Callable[..., Any]:
-    """``compute`` in float64, as a function of these parameters, in the type of its inputs."""
+def as_function(names: tuple[str, ...], compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``compute`` in float64 as a function of these parameters, in the type of its inputs."""
 
     def function(*places: Array, **keywords: Array) -> Any:
         given = {**dict(zip(names, places, strict=False)), **keywords}

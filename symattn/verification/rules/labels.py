@@ -40,7 +40,7 @@ def _padding(spec: Attention) -> Iterator[Mistake]:
 
 
 #: What all items of a batch get for their own padding, (items, n_k).
-_OF_ITEMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+_OF_ITEMS: dict[str, Callable[[np.ndarray], Any]] = {
     "the padding of the longest item is taken for all: the maximum of the lengths":
         lambda a: a.any(axis=0, keepdims=True),
     "the padding of the shortest item is taken for all: the minimum of the lengths":
@@ -50,7 +50,7 @@ _OF_ITEMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }  # fmt: skip
 
 
-def _by_items(change: Callable[[np.ndarray], np.ndarray], keep: np.ndarray) -> np.ndarray:
+def _by_items(change: Callable[[np.ndarray], Any], keep: np.ndarray) -> np.ndarray:
     """Raises ``KeyError`` where there is one item only."""
     items = keep.reshape(-1, keep.shape[-1])
     if len(items) < 2:

@@ -273,9 +273,15 @@ def _cosines_and_sines(spec: Attention, inputs: Inputs) -> Inputs:
 
 
 def _values(spec: Attention, values: Values) -> Any:
-    """Values rotated as keys are. Raises ``KeyError`` beside another mistake that leaves the rotation out."""
+    """Values rotated as keys are, by tables of their own width unless those are given.
+
+    Raises ``KeyError`` beside another mistake that leaves the rotation out, and for values with too few columns.
+    """
     if not isinstance(spec.position, Rotary):
         raise KeyError("there is no rotation")
     v = values["v_shared" if "v_shared" in values else "v"]
+    given = 2 * int(values["cos"].shape[-1]) if spec.position.given == "tables" else 0
+    if int(v.shape[-1]) < max(given, spec.position.width or 0):
+        raise KeyError("there are too few columns")
     at = At(spec, values, "k_rotated")
     return v if int(v.shape[-1]) % 2 else _rotated(rotate, _same, False, at, v)
