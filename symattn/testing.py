@@ -7,8 +7,9 @@ every implementation in the precision. Both need pytest no more than ``assert`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported when an assertion is made: a test run that makes none must not wait
@@ -18,9 +19,15 @@ if TYPE_CHECKING:  # imported when an assertion is made: a test run that makes n
     from symattn.attention.spec import Attention
     from symattn.verification.baseline import Accepted
     from symattn.verification.domain import Domain
-    from symattn.verification.report import Report
+    from symattn.verification.report import Report, Sought
 
-__all__ = ["AttentionFault", "assert_attention", "assert_close_to_exact"]
+__all__ = ["EFFORTS", "AttentionFault", "assert_attention", "assert_close_to_exact"]
+
+#: How much is tried, by the name of an effort: options of ``symattn.verify``. Each tries every probe of every step; how
+#: many inputs are drawn at random besides is what differs.
+EFFORTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {"quick": {"examples": 10}, "usual": {}, "thorough": {"examples": 1000, "budget": 1200.0}}
+)
 
 
 class AttentionFault(AssertionError):
@@ -33,7 +40,8 @@ class AttentionFault(AssertionError):
 
 @dataclass
 class Settings:
-    """What assertions do where they are not told: a test runner sets this, and hears the reports.
+    """What assertions do where they are not told: a test runner sets this, and hears the reports, and what became of
+    mistakes that an output was to show.
 
     ``options`` are options of ``symattn.verify``.
     """
@@ -41,6 +49,7 @@ class Settings:
     options: dict[str, Any] = field(default_factory=dict)
     baseline: Path | None = None
     hear: Callable[[Report], None] = lambda report: None
+    seek: Callable[[Sequence[Sought]], None] = lambda sought: None
 
 
 settings = Settings()
@@ -150,44 +159,29 @@ def assert_close_to_exact(
     spec: Attention | None = None,
     *,
     precision: str | Precision | None = None,
-    lse: Any = None,
     contract: Contract | None = None,
     alpha: float | None = 1e-9,
     rows: int | Sequence[int] | None = None,
-    cu_seqlens: Any = None,
-    block_table: Any = None,
-    lengths: Any = None,
+    power: Mapping[str, float] | None = None,
+    lse: Any = None,
     do: Any = None,
     gradients: Sequence[Any] | None = None,
     **inputs: Any,
 ) -> None:
     """Fail unless every element of ``out`` is as near to the exact output as every legal implementation is.
 
-    ``out`` (…, n_q, d_v), ``q`` (…, n_q, d_k), ``k`` (…, n_k, d_k), ``v`` (…, n_k, d_v) are arrays of NumPy or torch
-    with any leading axes; a specification with several heads takes the last of these as its heads. ``inputs`` are
-    others that the specification takes: ``mask``, ``bias``, ``sink``, … The precision is by default that of ``q``, and
-    an ``out`` of a wider type is held to the same. ``lse`` (…, n_q) are logarithms of the sums, judged too where scores
-    are scaled dot products under masks.
+    ``out`` (…, n_q, d_v), ``q`` (…, n_q, d_k), ``k`` (…, n_k, d_k), ``v`` (…, n_k, d_v) are NumPy's or torch's, heads
+    the last axis in front; ``inputs`` are ``mask``, ``bias``, ``sink``, …, or ``cu_seqlens`` (see
+    ``symattn.sources.pieces``), or ``block_table`` and ``lengths``. The precision is that of ``q`` unless told.
+    ``lse`` (…, n_q) and ``gradients`` (dq, dk, dv) of ⟨do, out⟩ are judged beside it (``sharp.backward``).
 
-    In bfloat16 and float16 an output of plain attention has to be as near as roundings to nearest take it, too: if they
-    are independent with mean 0 and sums are taken in float32, a right one fails with a probability of at most
-    ``alpha`` (``verification.sharp.limits`` has the proof; None: the worst case alone). The message says which of the
-    two it is beyond. ``contract="fused"`` says that scores are not stored, which is sharper still; ``"eager"``, that
-    everything may be, sums too, of which the worst case alone speaks. ``rows`` are the queries to look at, or how many:
-    at large sizes a few of each head, those at the edges of windows, tiles and documents always among them.
+    In bfloat16 and float16 plain attention has to be as near as roundings to nearest take it: a right output fails with
+    a probability of at most ``alpha``, if they are independent with mean 0 and sums are in float32 (``sharp.limits``
+    has the proof; None: the worst case alone). ``contract="fused"`` says that scores are not stored; ``"eager"``, that
+    sums may be. ``rows`` are the queries of each head to look at, or how many. ``power={"scale": 0.001}`` names what is
+    to be seen: more rows are read until it would be, and it fails where it would not (``symattn.sources.sensitivity``).
 
-    Of packed sequences ``cu_seqlens`` says where each begins, from 0 to the number of tokens, (batch + 1,), or
-    a pair, for queries and for keys: q (h, tokens, d_k) and so on; a sequence sees no other. Of keys and values in
-    pages, k (blocks, g, page, d_k), v (blocks, g, page, d_v), ``block_table`` (batch, blocks) says which blocks a
-    sequence of q (batch, h, n_q, d_k) has, and ``lengths`` (batch,) how many keys. ``rows`` is then how many of each.
-
-    ``gradients`` are (dq, dk, dv) of ⟨do, out⟩, each of the shape of its array or None, as a backward pass in bfloat16
-    or float16 returned them: they have to be as near to the exact ones as all roundings together allow, whichever way
-    they fall (``verification.sharp.backward`` has the bound and its proof). ``rows`` are then queries and keys.
-
-    The exact output is that for the numbers in q, k and v as they are. Raises ``AttentionFault`` with the number of
-    elements beyond the bound and the worst one, or a wrong shape or dtype; ``InputError`` where the inputs do not fit
-    the specification.
+    Raises ``AttentionFault`` with what is beyond which bound, and ``InputError`` where inputs do not fit.
 
     >>> import numpy as np
     >>> q, k, v = np.float32([[1, 0]]), np.float32([[0, 0], [1, 0]]), np.float32([[0], [1]])
@@ -200,28 +194,11 @@ def assert_close_to_exact(
     Off by 6.2e-05; at most ...e-06 is legal, which the worst-case bound certifies
     """
     __tracebackhide__ = True
-    from symattn.sources.closeness import close_to_exact
-    from symattn.sources.pieces import Layout, close_by_pieces
+    from symattn.sources.asserted import Question, judged
 
     given = {"q": q, "k": k, "v": v, **inputs}
-    arrays = {n: a for n, a in given.items() if a is not None}
-    layout = Layout(cu_seqlens, block_table, lengths)
-    if layout.plain:
-        words = close_to_exact(out, arrays, spec, precision, lse, contract=contract, alpha=alpha, rows=rows)
-    else:
-        words = close_by_pieces(out, arrays, layout, spec, precision, lse, contract=contract, alpha=alpha, rows=rows)
-    if not words and gradients is not None:
-        words = _of_gradients(arrays, do, gradients, layout.plain, spec, precision, contract=contract, rows=rows)
+    told = {"precision": precision, "contract": contract, "alpha": alpha, "rows": rows, "power": power}
+    words, sought = judged(Question.of(out, given, spec, lse=lse, do=do, gradients=gradients, **told))
+    settings.seek(sought)
     if words:
         raise AttentionFault(words)
-
-
-def _of_gradients(
-    arrays: dict[str, Any], do: Any, gradients: Sequence[Any], plain: bool, *how: Any, **told: Any
-) -> str:
-    from symattn.errors import InputError
-    from symattn.sources.gradients import gradients_close_to_exact
-
-    if do is None or not plain:
-        raise InputError("gradients are those of ⟨do, out⟩ for one array of each; mend: give do, and no packed layout")
-    return gradients_close_to_exact(arrays, do, gradients, *how, **told)

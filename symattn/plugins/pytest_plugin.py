@@ -1,4 +1,5 @@
-"""The plugin for pytest: the fixture ``assert_attention``, failures that read like reports, options, annotations.
+"""The plugin for pytest: the fixture ``assert_attention``, failures that read like reports, options, annotations, and
+a section at the end that says how what was verified computes, and what would have been seen.
 
 pytest imports this at every start, so it imports nothing but ``symattn.testing``, which is light until an assertion is
 made.
@@ -18,7 +19,7 @@ from symattn import testing
 
 if TYPE_CHECKING:
     from symattn.auditing.report import AuditReport
-    from symattn.verification.report import Report
+    from symattn.verification.report import Report, Sought
 
 _PREFIX = "symattn."
 _OTHER_ANNOTATOR = "pytest_github_actions_annotate_failures"
@@ -30,6 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--symattn-budget", type=_seconds, metavar="SECONDS", help="upper limit of the time of each assert_attention"
     )
+    group.addoption(
+        "--symattn-effort", choices=tuple(testing.EFFORTS), default="usual",
+        help="how many inputs each assert_attention draws at random: 10, 100, 1000",
+    )  # fmt: skip
     group.addoption("--symattn-seed", type=int, metavar="N", help="seed of the inputs that are tried")
     group.addoption(
         "--symattn-annotate", choices=("auto", "always", "never"), default="auto",
@@ -61,10 +66,14 @@ def _settings(item: pytest.Item) -> testing.Settings:
     told = {"budget": config.getoption("--symattn-budget"), "seed": config.getoption("--symattn-seed")}
     listed = config.getini("symattn_baseline")
     root = config.inipath.parent if config.inipath else config.rootpath
+    effort = testing.EFFORTS[config.getoption("--symattn-effort")]
     return testing.Settings(
-        {name: value for name, value in told.items() if value is not None},
+        {**effort, **{name: value for name, value in told.items() if value is not None}},
         root / listed if listed else None,
         lambda report: item.user_properties.extend(_properties(report)),
+        lambda sought: item.user_properties.extend(
+            (f"{_PREFIX}power", _would_be_seen(one)) for one in sought if one.seen
+        ),
     )
 
 
@@ -79,6 +88,23 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
             yield f"{_PREFIX}case", fault.case
     yield f"{_PREFIX}cases", str(report.cases)
     yield f"{_PREFIX}seed", str(report.seed)
+    if report.arithmetic is not None:
+        yield f"{_PREFIX}arithmetic", f"{report.arithmetic.words} ({100 * report.arithmetic.share:.2f} % of the bits)"
+    for one in report.power:
+        if one.seen:
+            yield f"{_PREFIX}power", f"{one.step} {one.mistake}, from {_percent(one.share)} of it on"
+    for found in report.sought:
+        if found.seen:
+            yield f"{_PREFIX}power", _would_be_seen(found)
+
+
+def _would_be_seen(found: Sought) -> str:
+    return f"{found.words}, {found.how}"
+
+
+def _percent(share: float) -> str:
+    """A part of a mistake; of one that changes very much, that it is tiny."""
+    return f"{100 * share:.2g} %" if share > 1e-6 else "less than 0.0001 %"
 
 
 @pytest.fixture
@@ -146,9 +172,32 @@ _PASSED_OVER = (str(Path(__file__).resolve().parents[1]) + os.sep, os.path.dirna
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Annotations, each on a line of its own at the end, where no other output can break it."""
-    if not _annotates(config):
-        return
+    """What was verified; then annotations, each on a line of its own at the end, where no other output can break it."""
+    if config.get_verbosity() >= 0:
+        _section(terminalreporter)
+    if _annotates(config):
+        _annotate(terminalreporter)
+
+
+def _section(terminalreporter: Any) -> None:
+    """For each test that passed: the arithmetic, and the smallest part of a mistake in each step that was seen."""
+    told = [(r.nodeid, list(_of_test(r))) for r in terminalreporter.getreports("passed")]
+    told = [(name, lines) for name, lines in told if lines]
+    if told:
+        terminalreporter.section("symattn: arithmetic, and what would have been seen")
+    for name, lines in told:
+        terminalreporter.write_line("\n  ".join((name, *lines)))
+
+
+def _of_test(report: Any) -> Iterator[str]:
+    found = [(name.removeprefix(_PREFIX), value) for name, value in report.user_properties]
+    for kind in ("arithmetic", "power"):
+        words = "; ".join(dict.fromkeys(str(value) for name, value in found if name == kind))
+        if words:
+            yield f"{kind}: {words}"
+
+
+def _annotate(terminalreporter: Any) -> None:
     for report in terminalreporter.getreports("failed"):
         told = dict(report.user_properties)
         if f"{_PREFIX}message" in told:

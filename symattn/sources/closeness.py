@@ -26,6 +26,7 @@ from symattn.verification.judge import expected
 from symattn.verification.sharp import means
 from symattn.verification.sharp.blocks import applies
 from symattn.verification.sharp.elements import exact, judged
+from symattn.verification.sharp.limits import FORMATS as HALF
 from symattn.verification.sharp.limits import HYPOTHESIS, STORED, Stores
 from symattn.verification.sharp.sample import chosen, only
 
@@ -33,7 +34,8 @@ Arrays = dict[str, np.ndarray]
 _MOST = 5_000_000  # products of weights and values that balls are made for at once
 _FEW = 20_000  # products, up to which balls take no time
 _LOOKED = 32  # accused rows that the worst case looks at, the worst one among them
-_MEANS = 64  # rows of each head whose means are taken
+MEANS = 64  # rows of each head whose means are taken
+_LARGE = ("q", "k", "v")  # inputs that stay in float32 where that holds them
 _FORM = 64  # entries of the inputs up to which an exact form is sought
 
 
@@ -44,6 +46,41 @@ class _Measured:
     ratios: np.ndarray
     exact: np.ndarray
     allowed: np.ndarray
+
+
+class Ready(NamedTuple):
+    """A specification and inputs that fit it, in an arithmetic; the shape of the output; what the filter takes to be
+    stored, None where it is not asked or has nothing to say."""
+
+    spec: Attention
+    inputs: Arrays
+    precision: Precision
+    shape: tuple[int, ...]
+    how: Stores | None
+
+
+def ready(
+    given: Mapping[str, Any],
+    spec: Attention | None,
+    precision: str | Precision | None,
+    contract: Contract | None = None,
+    alpha: float | None = None,
+) -> Ready:
+    """The inputs, read and checked. Raises ``InputError`` where they do not fit the specification or the precision."""
+    spec = spec or Attention()
+    read_as = {name: read_array(name, array, narrow=name in _LARGE) for name, array in given.items()}
+    inputs = {name: values for name, (values, _) in read_as.items()}
+    arithmetic = Precision.of(precision if precision is not None else _precision(read_as["q"][1]), contract)
+    if alpha is not None and not 0 < alpha < 1:
+        raise InputError(f"alpha is {alpha}; it is a probability: mend: a number between 0 and 1, or None")
+    for name in TOKENS:
+        if name in inputs and read_as[name][1] != arithmetic.input.name:
+            check_held(name, inputs[name], arithmetic.input)
+    check_inputs(spec, dict(inputs))
+    inputs = _without_strangers(spec, inputs)
+    named = isinstance(precision, Precision) or contract is not None
+    how = Stores.of(arithmetic, not named, spec.softcap is not None) if alpha is not None else None
+    return Ready(spec, inputs, arithmetic, _shape(spec, inputs), how)
 
 
 def close_to_exact(
@@ -65,23 +102,25 @@ def close_to_exact(
 
     Raises ``InputError`` where the inputs do not fit the specification or the precision.
     """
-    spec = spec or Attention()
-    read_as = {name: read_array(name, array) for name, array in given.items()}
-    inputs = {name: values for name, (values, _) in read_as.items()}
-    arithmetic = Precision.of(precision if precision is not None else _precision(read_as["q"][1]), contract)
-    if alpha is not None and not 0 < alpha < 1:
-        raise InputError(f"alpha is {alpha}; it is a probability: mend: a number between 0 and 1, or None")
-    for name in TOKENS:
-        if name in inputs and read_as[name][1] != arithmetic.input.name:
-            check_held(name, inputs[name], arithmetic.input)
-    check_inputs(spec, dict(inputs))
-    inputs = _without_strangers(spec, inputs)
-    wanted = _shape(spec, inputs)
-    named = isinstance(precision, Precision) or contract is not None
-    how = Stores.of(arithmetic, not named, spec.softcap is not None) if alpha is not None else None
-    seen = None if rows is None else chosen(spec, inputs, rows)
-    words = _output(spec, inputs, arithmetic, out, wanted, _Asked(how, alpha or 1.0, seen, called))
-    return words or (_logarithms(spec, inputs, arithmetic, lse, wanted[:-1], seen) if lse is not None else "")
+    of = ready(given, spec, precision, contract, alpha)
+    seen = None if rows is None else chosen(of.spec, of.inputs, rows)
+    return close(of, out, lse, alpha or 1.0, seen, called)
+
+
+def close(
+    of: Ready,
+    out: Any,
+    lse: Any = None,
+    alpha: float = 1.0,
+    rows: list[int] | None = None,
+    called: str = "out",
+    averaged: int = MEANS,
+) -> str:
+    """The same of what is ready, in the ``rows`` that are named; means are of at most ``averaged`` rows of a head."""
+    words = _output(of.spec, of.inputs, of.precision, out, of.shape, _Asked(of.how, alpha, rows, called, averaged))
+    if words or lse is None:
+        return words
+    return _logarithms(of.spec, of.inputs, of.precision, lse, of.shape[:-1], rows)
 
 
 def worst_share(
@@ -94,7 +133,7 @@ def worst_share(
     wanted, (got, _) = _shape(spec, inputs), read_array("out", out if lse is None else lse)
     if got.shape != (wanted if lse is None else wanted[:-1]):
         return float("inf")
-    (less, mine), at = _of_rows(spec, inputs, rows), list(rows)
+    (less, mine), at = of_rows(spec, inputs, rows), list(rows)
     if lse is None:
         return float(_measured(less, mine, precision, got[..., at, :]).ratios.max(initial=0.0))
     return float(_of_logarithms(less, mine, precision, got[..., at]).ratios.max(initial=0.0))
@@ -105,12 +144,19 @@ def exact_and_allowed(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The exact output in ``rows``, of the shape of ``out`` there, and what the worst case allows of each entry."""
     inputs = _without_strangers(spec, {name: read_array(name, array)[0] for name, array in given.items()})
-    (less, mine), got = _of_rows(spec, inputs, rows), read_array("out", out)[0]
-    found = _measured(less, mine, precision, got[..., list(rows), :])
+    (less, mine), got = of_rows(spec, inputs, rows), read_array("out", out)[0]
+    return output_and_allowed(less, mine, precision, got[..., list(rows), :])
+
+
+def output_and_allowed(
+    spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The exact output, of the shape of ``got``, and what the worst case allows of each entry."""
+    found = _measured(spec, inputs, precision, got)
     return found.exact, found.allowed
 
 
-def _of_rows(spec: Attention, inputs: Arrays, rows: Sequence[int]) -> tuple[Attention, Arrays]:
+def of_rows(spec: Attention, inputs: Arrays, rows: Sequence[int]) -> tuple[Attention, Arrays]:
     """The attention of some rows; of all rows any attention, as it is."""
     return (spec, inputs) if len(rows) == inputs["q"].shape[-2] else only(spec, inputs, rows)
 
@@ -122,35 +168,40 @@ def logarithms(lse: Any, given: Mapping[str, Any], spec: Attention, precision: P
 
 
 class _Asked(NamedTuple):
-    """What an implementation stores, if the filter is asked, with which probability; which rows; the output's name."""
+    """What an implementation stores, if the filter is asked, with which probability; which rows; the output's name; and
+    of how many rows means are taken."""
 
     how: Stores | None
     alpha: float
     rows: list[int] | None
     called: str
+    averaged: int
 
 
 def _output(
     spec: Attention, inputs: Arrays, precision: Precision, out: Any, wanted: tuple[int, ...], asked: _Asked
 ) -> str:
-    got, dtype = read_array("out", out)
-    words = form_words(asked.called, got.shape, wanted, dtype, precision)
+    shape = tuple(getattr(out, "shape", ()))
+    rows = list(range(wanted[-2])) if asked.rows is None else asked.rows
+    some = asked.rows is not None and shape == wanted
+    got, dtype = read_array("out", out[..., np.asarray(rows), :] if some else out)
+    words = form_words(asked.called, shape, wanted, dtype, precision)
     if words:
         return words
-    rows = list(range(wanted[-2])) if asked.rows is None else asked.rows
     if asked.rows is not None:
-        (spec, inputs), got = only(spec, inputs, rows), got[..., rows, :]
+        spec, inputs = only(spec, inputs, rows)
     sharply = asked.how is not None and applies(spec, inputs)
     if asked.how is not None and sharply and got.size * inputs["k"].shape[-2] > _FEW:
-        return _sharp(spec, inputs, precision, got, asked.how, asked.alpha, rows)
+        return _sharp(spec, inputs, precision, got, asked, rows)
     measured = _measured(spec, inputs, precision, got)
     words = _told(asked.called, got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
     if words or asked.how is None or not sharply:
         return words
-    return _sharp(spec, inputs, precision, got, asked.how, asked.alpha, rows)
+    return _sharp(spec, inputs, precision, got, asked, rows)
 
 
 def _measured(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
+    inputs = _widened(inputs)
     return _fast(spec, inputs, precision, got) or _by_balls(spec, inputs, precision, got)
 
 
@@ -159,21 +210,22 @@ def _sharp(
     inputs: Arrays,
     precision: Precision,
     got: np.ndarray,
-    how: Stores,
-    alpha: float,
+    asked: _Asked,
     rows: Sequence[int],
 ) -> str:
     """The filter first, which is fast; what it accuses is looked at by the worst case, too, which is beyond doubt.
 
     Where the filter's hypothesis is not supported by the guard, the worst case alone decides.
     """
+    how, alpha = asked.how, asked.alpha
+    assert how is not None
     try:
         accused = judged(spec, inputs, how, got, alpha / 2)
     except Refused:
         measured = _measured(spec, inputs, precision, got)
         return _told("out", got, measured, precision, lambda at: _form(spec, inputs, precision, got, at), rows)
     if accused is None:
-        return _in_means(spec, inputs, got, how, alpha, rows)
+        return _in_means(spec, inputs, got, asked, rows)
     some = sorted(accused.rows[:_LOOKED] if accused.counts else accused.rows)
     less, mine = only(spec, inputs, some)
     part = got[..., some, :]
@@ -215,9 +267,11 @@ def _least_ratios(found: Enclosed, got: np.ndarray, allowed: np.ndarray) -> np.n
         return np.where(least == 0, 0.0, np.where(np.isinf(allowed), 0.0, least / allowed))
 
 
-def _in_means(spec: Attention, inputs: Arrays, got: np.ndarray, how: Stores, alpha: float, rows: Sequence[int]) -> str:
+def _in_means(spec: Attention, inputs: Arrays, got: np.ndarray, asked: _Asked, rows: Sequence[int]) -> str:
     """What is wrong with the elements together, where each alone is within its tolerance."""
-    some = chosen(spec, inputs, _MEANS) if len(rows) > _MEANS else list(range(len(rows)))
+    how, alpha, most = asked.how, asked.alpha, asked.averaged
+    assert how is not None
+    some = chosen(spec, inputs, most) if len(rows) > most else list(range(len(rows)))
     told = [rows[i] for i in some]
     found = means.judged(*only(spec, inputs, some), how, got[..., some, :], alpha / 2, told)
     if found is None or not found.counts:
@@ -266,6 +320,7 @@ def _logarithms(
 
 
 def _of_logarithms(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray) -> _Measured:
+    inputs = _widened(inputs)
     own = 1 + (spec.heads > 1)
     measured = _Measured(*(np.zeros(got.shape) for _ in range(3)))
     for index in np.ndindex(got.shape[: got.ndim - own]):
@@ -285,10 +340,12 @@ def form_words(name: str, shape: tuple[int, ...], wanted: tuple[int, ...], dtype
     return ""
 
 
-def read_array(name: str, array: Any) -> tuple[np.ndarray, str]:
-    """The numbers of an array of NumPy or torch, and their type. Raises ``InputError`` for what is none."""
+def read_array(name: str, array: Any, narrow: bool = False) -> tuple[np.ndarray, str]:
+    """The numbers of an array of NumPy or torch as float64, or where they are ``narrow`` and of 16 bits as float32, and
+    their type. Raises ``InputError`` for what is none."""
+    half = narrow and str(getattr(array, "dtype", "")).removeprefix("torch.") in HALF
     try:
-        values, dtype, _ = read(array)
+        values, dtype, _ = read(array, np.float32 if half else np.float64)
     except TypeError as error:
         raise InputError(f"{name} is no array of NumPy or torch: it {error}".replace("it returned", "it is")) from None
     if dtype == "bool":
@@ -314,9 +371,9 @@ def _without_strangers(spec: Attention, inputs: Arrays) -> Arrays:
     strange = {name: ~np.isfinite(inputs[name]) for name in "qkv"}
     if not any(where.any() for where in strange.values()):
         return inputs
-    tame = inputs | {name: np.where(where, 0.0, inputs[name]) for name, where in strange.items()}
+    tame = inputs | {name: np.where(where, 0, inputs[name]) for name, where in strange.items()}
     with np.errstate(all="ignore"):
-        seen = np.isfinite(np.asarray(spec.trace(**tame).get("masked", np.zeros(1))))
+        seen = np.isfinite(np.asarray(spec.trace(**_widened(tame)).get("masked", np.zeros(1))))
     for name in "kv":
         rows = strange[name].any(axis=-1)
         met = seen.reshape(-1, *seen.shape[-2:]).any(axis=(0, 1)) if seen.ndim > 1 else np.ones(rows.shape[-1], bool)
@@ -326,6 +383,11 @@ def _without_strangers(spec: Attention, inputs: Arrays) -> Arrays:
             at = tuple(int(i) for i in np.argwhere(where)[0])
             raise InputError(f"{name}{list(at)} is not finite where it counts: there is no exact output")
     return tame
+
+
+def _widened(inputs: Arrays) -> Arrays:
+    """With float64 in place of float32."""
+    return {name: a.astype(np.float64) if a.dtype == np.float32 else a for name, a in inputs.items()}
 
 
 def _shape(spec: Attention, inputs: Arrays) -> tuple[int, ...]:
@@ -424,7 +486,7 @@ def _form(spec: Attention, inputs: Arrays, precision: Precision, got: np.ndarray
     """`` = exp(1)/(1+exp(1))``, where the exact value has a form and the inputs are few."""
     own = 2 + (spec.heads > 1)
     index = at[: len(at) - own]
-    mine = element(spec, inputs, index)
+    mine = _widened(element(spec, inputs, index))
     if sum(a.size for a in mine.values()) > _FORM:
         return ""
     ratios = expected(spec, mine, precision).ratios(got[index])

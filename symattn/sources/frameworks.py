@@ -100,21 +100,25 @@ def arrays(framework: Framework) -> Arrays:
     return TorchArrays() if framework == "torch" else NumpyArrays()
 
 
-def read(output: Any) -> tuple[NDArray[np.float64], str, tuple[int, ...]]:
-    """Values as float64, name of the dtype, shape. Raises ``TypeError`` for what is no array of real numbers."""
+def read(output: Any, kind: type[np.floating[Any]] = np.float64) -> tuple[NDArray[Any], str, tuple[int, ...]]:
+    """Values as float64 or another ``kind``, name of the dtype, shape.
+
+    Raises ``TypeError`` for what is no array of real numbers.
+    """
     if _module(type(output)) == "torch":
         dtype = str(output.dtype).removeprefix("torch.")
         shape = tuple(output.shape)
         if output.is_complex():
             raise TypeError(f"returned an array of {dtype}")
-        return output.detach().cpu().double().numpy().copy(), dtype, shape
+        wide = getattr(import_torch(), np.dtype(kind).name)
+        return output.detach().cpu().to(wide, copy=True).numpy(), dtype, shape
     output = output if isinstance(output, (np.ndarray, np.generic)) else _exported(output)
     if not isinstance(output, (np.ndarray, np.generic)):
         raise TypeError(f"returned {_article(type(output).__name__)}, not an array")
     if output.dtype.kind not in "fiubV" or output.dtype.names:
         raise TypeError(f"returned an array of {output.dtype.name}")
     with np.errstate(over="ignore"):
-        return np.array(output, dtype=np.float64), output.dtype.name, output.shape
+        return np.array(output, dtype=kind), output.dtype.name, output.shape
 
 
 def _exported(output: Any) -> Any:

@@ -47,14 +47,17 @@ def check_pattern(spec: Attention) -> None:
             raise Refused(f"enclose has no {name}={value!r}; {mend}")
 
 
-def exactly(name: str, array: Any) -> Any:
-    """An input as float64, of the same values; booleans stay. Raises InputError for NaN, infinity and other types."""
+def exactly(name: str, array: Any, widened: bool = True) -> Any:
+    """An input as float64, of the same values; booleans stay, and float32 where it is not to be ``widened``.
+
+    Raises InputError for NaN, infinity and other types.
+    """
     given = np.asarray(array)
     if given.dtype == bool:
         return given
     if given.dtype.kind in "OSUc" or given.dtype == np.longdouble != np.float64:
         raise InputError(f"{name} holds {given.dtype}; give an array of float64 or of a narrower type")
-    wide = np.asarray(given, dtype=np.float64)
+    wide = np.asarray(given, dtype=np.float64 if widened or given.dtype != np.float32 else np.float32)
     if not np.isfinite(wide).all():
         raise InputError(f"{name} holds NaN or infinity; there is no number to enclose")
     if given.dtype.kind in "iu" and not (np.abs(wide) <= 2.0**53).all():
@@ -62,10 +65,11 @@ def exactly(name: str, array: Any) -> Any:
     return wide
 
 
-def checked(spec: Attention, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs as float64 and booleans, of shapes that fit each other. Raises InputError and Refused."""
+def checked(spec: Attention, inputs: Mapping[str, Any], widened: bool = True) -> dict[str, Any]:
+    """The inputs as float64 and booleans, of shapes that fit each other; see ``exactly``. Raises InputError and
+    Refused."""
     check_pattern(spec)
-    given = {name: exactly(name, array) for name, array in inputs.items() if array is not None}
+    given = {name: exactly(name, array, widened) for name, array in inputs.items() if array is not None}
     if "x" in given:
         raise Refused("enclose takes q, k and v; mend: project the tokens first, or use the kind 'enclosure'")
     check_inputs(spec, given)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _SPREAD = 4.0  # of the queries, after 1: above, scores leave few keys a weight
 _WIDTHS = (80, 72, 96, 112, 120, 56, 48, 104)  # of queries and keys, no power of 4
-_SURE = 0.5  # of a mistake's change: what is allowed at most where every arithmetic with the mistake is beyond it
+SURE = 0.5  # of a mistake's change: what is allowed at most where every arithmetic with the mistake is beyond it
 _NEAR = 0.9  # of the bits: what an arithmetic gives that may be the function's, with a small mistake in it
 _DOUBLINGS = 8  # of a size that does not show, to find one that does
 _SEED = 7
@@ -58,7 +58,7 @@ class Aim(NamedTuple):
     @property
     def words(self) -> str:
         """In words, for a report."""
-        return f"{_WORDS[self.step]} that is {_percent(self.share)} off"
+        return f"{_WORDS[self.step]} that is {in_percent(self.share)} off"
 
     def variants(self, share: float = 0.0) -> tuple[Variant, Variant]:
         """The number too large, and too small."""
@@ -123,7 +123,7 @@ class _Search:
 
     # -- by the worst case ---------------------------------------------------------------------------------------------
     def _by_bound(self, aim: Aim) -> str:
-        return "by the worst-case bound, on a case that was tried" if self._least(aim) < _SURE else ""
+        return "by the worst-case bound, on a case that was tried" if self._least(aim) < SURE else ""
 
     def _least(self, aim: Aim) -> float:
         """The smallest part of the mistake, too large or too small, that any case shows."""
@@ -218,8 +218,8 @@ class _Search:
             words = "no arithmetic that is known gives its bits, and the worst case allows more"
             return f"{words}; {self._without_means()}"
         last = self.grown[-1]
-        least = next((x for x in _larger(aim) if last.shows(self._contract(), aim.variants(x))), None)
-        found = f"from {_percent(least)} on it shows" if least else "nothing near it shows"
+        least = next((x for x in larger(aim) if last.shows(self._contract(), aim.variants(x))), None)
+        found = f"from {in_percent(least)} on it shows" if least else "nothing near it shows"
         more = "" if last.tokens >= MOST else "; mend: a Domain of more tokens"
         return f"weighted means over {last.words} allow more: {found} there{more}"
 
@@ -230,11 +230,12 @@ class _Search:
 
     def _bound_alone(self, aim: Aim) -> str:
         least = 2 * self._least(aim) * aim.share
-        shows = f"from {_percent(least)} on it shows" if least < 1 else "nothing near it shows"
+        shows = f"from {in_percent(least)} on it shows" if least < 1 else "nothing near it shows"
         return f"the worst-case bound in {self.session.precision.name} allows more: {shows}; mend: a finer --dtype"
 
 
-def _larger(aim: Aim) -> Iterator[float]:
+def larger(aim: Aim) -> Iterator[float]:
+    """Sizes that are asked for instead, where one does not show: each twice the one before it."""
     return (aim.share * 2**k for k in range(1, _DOUBLINGS + 1) if aim.share * 2**k < 1)
 
 
@@ -247,10 +248,10 @@ def _swallowed(sample: Sample, contract: Contract, aim: Aim) -> str:
     for legal in near(contract, sample.spec):
         if any(pair(mistaken, legal).score >= FITS - APART for mistaken in made):
             return f"it gives the bits of an arithmetic that is legal: {legal.stored}"
-    return (
-        f"roundings swallow most of it: it changes {_percent(most)} of the bits, and {_percent(1 - FITS + APART)} tell"
-    )
+    changed, tell = in_percent(most), in_percent(1 - FITS + APART)
+    return f"roundings swallow most of it: it changes {changed} of the bits, and {tell} tell"
 
 
-def _percent(share: float) -> str:
+def in_percent(share: float) -> str:
+    """A share, for a report."""
     return f"{100 * share:.2g} %"

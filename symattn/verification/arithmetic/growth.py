@@ -39,7 +39,10 @@ _SEED = 8
 
 @dataclass(frozen=True, eq=False)
 class Grown:
-    """Some rows of several calls: their attention and inputs, what the function gave, and what it may store."""
+    """Some rows of several calls: their attention and inputs, what the function gave, and what it may store.
+
+    ``alpha`` is the probability at which elements, and means likewise, accuse what is right.
+    """
 
     spec: Attention
     inputs: dict[str, np.ndarray]
@@ -47,6 +50,7 @@ class Grown:
     got: Floats
     how: Stores
     words: str
+    alpha: float = ALPHA / (2 * len(_RUNGS))
 
     @property
     def tokens(self) -> int:
@@ -55,12 +59,11 @@ class Grown:
 
     def beyond(self, out: Floats) -> str:
         """What is beyond the limits of roundings to nearest in an output, in words; empty where nothing is."""
-        alpha = ALPHA / (2 * len(_RUNGS))
         try:
-            accused = elements.judged(self.spec, self.inputs, self.how, out, alpha)
+            accused = elements.judged(self.spec, self.inputs, self.how, out, self.alpha)
             if accused is not None:
                 return f"{accused.count} of {out.size} outputs are" if accused.counts else ""
-            mean = means.judged(self.spec, self.inputs, self.how, out, alpha, self.rows)
+            mean = means.judged(self.spec, self.inputs, self.how, out, self.alpha, self.rows)
         except Refused:
             return ""
         return f"weighted means of outputs ({mean.place}) are {mean.words}," if mean is not None and mean.counts else ""

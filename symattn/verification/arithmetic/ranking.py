@@ -108,6 +108,12 @@ def nearest(sample: Sample, contract: Contract) -> Pair:
         return min((*_ranked(sample), *_beside(sample, contract)), key=_by_score)
 
 
+def likeliest(sample: Sample) -> Contract:
+    """The contract that gives most of the bits."""
+    with threadpool_limits(1, "blas"):
+        return _ranked(sample)[0].contract
+
+
 def moved(sample: Sample, contract: Contract, mistake: Mistake) -> float:
     """The share of the outputs that a mistake moves to another number of the format, computed as ``contract`` says."""
     right = sample._replace(got=replay(contract, sample.spec, sample.inputs))

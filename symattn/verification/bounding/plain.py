@@ -80,9 +80,9 @@ def _kind(precision: Precision, given: dict[str, Any]) -> np.dtype[Any]:
 
 
 def _moderate(a: NDArray[Any]) -> bool:
-    sizes = np.abs(np.asarray(a, dtype=np.float64))
-    small = sizes.min(initial=1.0, where=sizes > 0)
-    return bool(np.isfinite(sizes).all() and sizes.max() < _LARGEST and small > _SMALLEST)
+    sizes = np.abs(a if a.dtype.kind == "f" else np.asarray(a, dtype=np.float64))
+    small = float(sizes.min(initial=1.0, where=sizes > 0))
+    return bool(np.isfinite(sizes).all() and float(sizes.max()) < _LARGEST and small > _SMALLEST)
 
 
 def of_places(spec: Attention, given: dict[str, Any]) -> tuple[Attention, dict[str, Any]]:

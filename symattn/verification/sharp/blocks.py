@@ -19,11 +19,15 @@ import numpy as np
 from symattn.attention.enclosing.pattern import Head, checked, front, heads
 from symattn.attention.enclosing.rows import alone
 from symattn.attention.enclosing.sums import UNIT, norms, steps_factor
+from symattn.attention.flow import run_steps
 from symattn.attention.spec import Attention
 from symattn.verification.bounding import plain
 from symattn.verification.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
 
 QUERIES = 256
+_KEYS = 1 << 13  # keys and values that are widened to float64 at a time
+_SCORES = 1 << 21  # of a block, at most, where more than _FEW rows have that many
+_FEW = 16
 SLACK = 1 + 2.0**-6  # for what float32 does to squares of weights and their sums
 _V = 2.0**-53
 
@@ -33,7 +37,8 @@ class Block:
     """Some queries and the keys that they may see: scores t, weights p (r, n), outputs o (r, d_v); −∞ is masked.
 
     ``raw`` are the scores before the mask, ``free`` before the cap, too; ``values`` v (n, d_v), ``largest`` max|v|; T
-    bounds the scores of each row, its sink's too, (r, 1). ``spec`` and ``given`` are what was run.
+    bounds the scores of each row, its sink's too, (r, 1). ``spec`` and ``given`` are what was run; keys and values may
+    be float32, and are widened some at a time.
     """
 
     spec: Attention
@@ -61,7 +66,11 @@ class Block:
     @cached_property
     def largest(self) -> Floats:
         """max_j |v_jc|, (1, d_v)."""
-        return np.asarray(np.abs(self.values).max(axis=0, keepdims=True, initial=0.0))
+        return np.asarray(np.abs(self.values).max(axis=0, keepdims=True, initial=0.0), dtype=np.float64)
+
+    def times(self, w: Floats) -> Floats:
+        """w v for w (r, n), (r, d_v)."""
+        return _summed(w, self.values)
 
     @cached_property
     def error(self) -> Floats:
@@ -136,9 +145,12 @@ class Block:
         p = self.p.astype(np.float32)
         slope = self.slope(how)
         p *= (least + slope * self.sizes).astype(np.float32) if slope else least.astype(np.float32)
-        own = (p @ np.abs(self.values).astype(np.float32)).astype(np.float64)
+        own = (p @ np.abs(self.values).astype(np.float32, copy=False)).astype(np.float64)
         total = p.sum(axis=1, keepdims=True, dtype=np.float64) + np.sqrt(self.rest(how))
-        lost = float(how.format.eta) * np.abs(self.values).sum(axis=0) + 3 * (len(self.values) + 16) * W * self.largest
+        lost = (
+            float(how.format.eta) * np.abs(self.values).sum(axis=0, dtype=np.float64)
+            + 3 * (len(self.values) + 16) * W * self.largest
+        )
         return np.asarray((own + np.abs(self.o) * total) * SLACK + lost), total * SLACK
 
     def noise(self, how: Stores) -> tuple[Floats, Floats]:
@@ -148,14 +160,17 @@ class Block:
         return self.noises[how]
 
     def _noise(self, how: Stores) -> tuple[Floats, Floats]:
-        v = self.values.astype(np.float32)
-        n, d = v.shape
-        found = (self.squares(how) @ np.hstack([v * v, v, np.ones((n, 1), np.float32)])).astype(np.float64)
+        (n, d), squares = self.values.shape, self.squares(how)
+        found, lengths = np.zeros((len(squares), 2 * d + 1)), np.zeros(d)
+        for keys in _parts(n):
+            v = self.values[keys].astype(np.float32, copy=False)
+            found += squares[:, keys] @ np.hstack([v * v, v, np.ones((len(v), 1), np.float32)])
+            lengths += np.square(self.values[keys], dtype=np.float64).sum(axis=0)
         apart = found[:, :d] - 2 * self.o * found[:, d : 2 * d] + self.o**2 * found[:, 2 * d :]
         eta, sums = self.least(how)
-        tiny = eta * np.square(self.values).sum(axis=0) + sums * self.largest**2
-        squares = np.maximum(found[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
-        return np.sqrt(squares), np.sqrt(found[:, 2 * d :])
+        tiny = eta * lengths + sums * self.largest**2
+        whole = np.maximum(found[:, :d], apart) * SLACK + self.rest(how) * self.o**2 + tiny
+        return np.sqrt(whole), np.sqrt(found[:, 2 * d :])
 
     def rest(self, how: Stores) -> Floats:
         """The square of what roundings do to a sink, (r, 1)."""
@@ -212,7 +227,7 @@ def every_head(spec: Attention, inputs: Mapping[str, Any]) -> tuple[Attention, l
     Raises Refused for what has no blocks, InputError for inputs that do not fit.
     """
     spec, given = plain.of_places(spec, dict(inputs))
-    given = checked(replace(spec, softcap=None), given)
+    given = checked(replace(spec, softcap=None), given, widened=False)
     shape = (*front(spec, given), given["q"].shape[-2], given["v"].shape[-1])
     return spec, list(heads(spec, given)), shape
 
@@ -232,23 +247,60 @@ def block(spec: Attention, head: Head, rows: np.ndarray, keys: slice | None = No
         keys = slice(*head.seen.span(int(rows[0]), int(rows[-1]) + 1))
         keys = keys if keys.stop > keys.start else slice(0, 1)
     own = alone(spec)
-    given: dict[str, Any] = {"q": head.q[rows], "k": head.k[keys], "v": head.v[keys]}
+    given: dict[str, Any] = {"q": _wide(head.q[rows]), "k": head.k[keys], "v": head.v[keys]}
     if own.mask:
         given["mask"] = allowed(head, rows, keys)
     if head.sink is not None:
         given["sink"] = np.array([head.sink])
     with np.errstate(all="ignore"):
-        found = own.trace(**given)
-    free = found.get("scaled", found["scores"])
+        found = _run(own, given)
+    free = found["scaled"] if "scaled" in found else found["scores"]
     raw = found.get("capped", free)
     t = found.get("masked", raw)
-    longest = norms(given["k"]).max(initial=0.0)
+    longest = max(norms(_wide(given["k"][part])).max(initial=0.0) for part in _parts(len(given["k"])))
     reach = norms(given["q"])[:, None] * (abs(steps_factor(spec.scale, spec.base, head.q.shape[1])) * UNIT * longest)
     reach = np.maximum(reach, abs(head.sink or 0.0))
     return Block(own, given, rows, t, found["weights"], found["output"], given["v"], reach, raw, free)
 
 
+def _run(spec: Attention, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of the definition: steps up to the mask for some keys at a time, the output as a sum over them.
+
+    The sum has the terms that it always has, in another order, which ``Block.error`` allows.
+    """
+    n = len(given["k"])
+    if n <= _KEYS:
+        return spec.trace(**{name: a if name == "mask" else _wide(a) for name, a in given.items()})
+    steps = {step.name: step for step in spec.pipeline(frozenset(given))}
+    after = [steps.pop(name) for name in ("weights", "output")]
+    found = {name: np.empty((len(given["q"]), n)) for name in steps if name != "scores" or "scaled" not in steps}
+    for keys in _parts(n):
+        some = {**given, "k": _wide(given["k"][keys])}
+        some |= {"mask": given["mask"][:, keys]} if "mask" in given else {}
+        made = run_steps(steps.values(), some)
+        for name, whole in found.items():
+            whole[:, keys] = made[name]
+    weights = run_steps(after[:1], {**given, **found})["weights"]
+    return {**found, "weights": weights, "output": _summed(weights, given["v"])}
+
+
+def _summed(w: Floats, v: Floats) -> Floats:
+    """w v, (r, d_v), with some rows of v in float64 at a time."""
+    return np.asarray(sum(w[:, keys] @ _wide(v[keys]) for keys in _parts(len(v))))
+
+
+def _wide(a: Floats) -> Floats:
+    """As float64."""
+    return np.asarray(a, dtype=np.float64)
+
+
+def _parts(n: int) -> Iterator[slice]:
+    """n keys, some at a time."""
+    return (slice(start, min(start + _KEYS, n)) for start in range(0, n, _KEYS))
+
+
 def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[Block]:
     """The queries ``rows``, in ascending order, a block at a time."""
-    for start in range(0, len(rows), QUERIES):
-        yield block(spec, head, rows[start : start + QUERIES])
+    count = min(QUERIES, max(_FEW, _SCORES // len(head.k)))
+    for start in range(0, len(rows), count):
+        yield block(spec, head, rows[start : start + count])

@@ -25,6 +25,7 @@ GUARD = 1 / 3  # of the limit: what right replays must need less than
 ALIKE = 0.9  # of the largest share: what a mistake has that is told in its place, if it comes before it in the list
 _BLOCKS = 16  # of keys, at most, that are lost together
 _LEAST = 64  # keys in such a block
+_KEPT = 1 << 22  # scores of all heads together, up to which they are kept for a second look
 
 
 class Direction(NamedTuple):
@@ -114,7 +115,7 @@ class Limits:
     @cached_property
     def values(self) -> Floats:
         """(d_v, n)."""
-        return self.block.values.astype(np.float32).T
+        return self.block.values.astype(np.float32, copy=False).T
 
     def least(self, direction: Floats) -> Floats:
         """A lower limit of the σ² of ``of``, (r,): that of the last rounding alone."""
@@ -180,16 +181,39 @@ class _Scan:
 
     def __init__(self, taken: Sequence[tuple[Attention, Head]], how: Stores, alpha: float, kept: Made) -> None:
         self.how, self.indices = how, [head.index for _, head in taken]
-        made = [_whole(spec, head, kept.get(head.index)) for spec, head in taken]
-        self.blocks = [(i, b) for i, b in enumerate(made) if not _coincide(b)]
+        self.taken, self.kept = taken, {i: kept[at] for i, at in enumerate(self.indices) if at in kept}
         self.same = _groups(np.concatenate([head.q for _, head in taken]))
-        self.names = [d.words for d in directions(made[0])]
-        n_rows, n_heads = len(made[0].rows), len(made)
+        head = taken[0][1]
+        n_rows, n_heads = len(head.q), len(taken)
+        self.few = n_heads * n_rows * len(head.k) <= _KEPT
+        self.names = [d.words for d in directions(self._block(0))]
         self.lam = factor(len(self.names) * (1 + n_rows) * (1 + n_heads), alpha)
         shape = (len(self.names), n_heads, n_rows)
         self.squares, self.rest, self.length = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        self.limits = [Limits(b, how, self.lam) for _, b in self.blocks]
-        self.weights = [self._weights(i, b, of) for (i, b), of in zip(self.blocks, self.limits, strict=True)]
+        self.made = dict[int, Limits]()
+        self.weights, self.outputs = dict[int, Floats](), dict[int, Floats]()
+        for i in range(n_heads):
+            self._look(i)
+
+    def _look(self, i: int) -> None:
+        """What is kept of a head; of one whose scores coincide nothing."""
+        b = self._block(i)
+        if _coincide(b):
+            return
+        limits = Limits(b, self.how, self.lam)
+        self.weights[i], self.outputs[i] = self._weights(i, b, limits), b.o
+        if self.few:
+            self.made[i] = limits
+
+    def _block(self, i: int) -> Block:
+        """A head with all of its rows, which is made again where all heads would take too much memory."""
+        made = _whole(*self.taken[i], self.kept.get(i))
+        if self.few:
+            self.kept[i] = made
+        return made
+
+    def _limits(self, i: int) -> Limits:
+        return self.made[i] if i in self.made else Limits(self._block(i), self.how, self.lam)
 
     def _weights(self, head: int, b: Block, limits: Limits) -> Floats:
         """D for every direction, (m, r, d_v); fills ⟨D, x⟩, and σ² with lower limits."""
@@ -208,7 +232,8 @@ class _Scan:
 
     def sharpened(self) -> _Scan:
         """The same, with σ² and r as they are."""
-        for (head, _), limits, found in zip(self.blocks, self.limits, self.weights, strict=True):
+        for head, found in self.weights.items():
+            limits = self._limits(head)
             for m, d in enumerate(found):
                 self.squares[m, head], self.rest[m, head] = limits.of(d)
         return self
@@ -216,8 +241,8 @@ class _Scan:
     def shares(self, outs: Sequence[Floats]) -> Iterator[tuple[str, Floats, Floats, Floats]]:
         """By kind of part, for outputs by head: T over its limit, θ and its half interval, (m, parts)."""
         t = np.zeros(self.squares.shape)
-        for (i, b), d, out in zip(self.blocks, self.weights, outs, strict=True):
-            t[:, i] = np.einsum("mrd,rd->mr", d, np.nan_to_num(out - b.o))
+        for (i, d), out in zip(self.weights.items(), outs, strict=True):
+            t[:, i] = np.einsum("mrd,rd->mr", d, np.nan_to_num(out - self.outputs[i]))
         for name, axes in (("all", (1, 2)), ("head", (2,)), ("row", (1,)), ("one", ())):
             sums = [a.sum(axis=axes) if axes else a for a in (t, self.rest, self.length)]
             limit = self.lam * np.sqrt(self._squares(axes)) + sums[1]
@@ -240,7 +265,7 @@ class _Scan:
 
     def worst(self, got: Floats) -> Worst | None:
         """The largest share in an output; None where scores coincide in every head."""
-        return self.largest([got[self.indices[i]] for i, _ in self.blocks]) if self.blocks else None
+        return self.largest([got[self.indices[i]] for i in self.weights]) if self.weights else None
 
     def largest(self, outs: Sequence[Floats]) -> Worst | None:
         """The same for outputs by head, of those heads that are looked at."""
@@ -259,12 +284,12 @@ class _Scan:
         """The mean that is farthest beyond its limit, in parts of what all roundings can do together."""
         _, name, (m, *at), _, _ = worst
         total = limit = 0.0
-        for (i, b), d in zip(self.blocks, self.weights, strict=True):
+        for i, d in self.weights.items():
             if name in ("head", "one") and i != at[0]:
                 continue
             rows = slice(None) if name in ("all", "head") else slice(at[-1], at[-1] + 1)
-            total += float(np.vecdot(d[m], np.nan_to_num(got[self.indices[i]] - b.o))[rows].sum())
-            limit += float(Limits(b, self.how, self.lam).lawless(d[m])[rows].sum())
+            total += float(np.vecdot(d[m], np.nan_to_num(got[self.indices[i]] - self.outputs[i]))[rows].sum())
+            limit += float(self._limits(i).lawless(d[m])[rows].sum())
         return abs(total) / limit if limit > 0 else 0.0
 
     def told(self, worst: Worst, rows: Sequence[int]) -> tuple[str, str]:
@@ -276,7 +301,7 @@ class _Scan:
 
     def guard(self) -> float:
         """The largest share of right replays."""
-        made = zip(*(replays(b, self.how) for _, b in self.blocks), strict=True)
+        made = zip(*(list(replays(self._limits(i).block, self.how)) for i in self.weights), strict=True)
         return max((found[0] for outs in made if (found := self.largest(outs))), default=0.0)
 
 
@@ -292,7 +317,7 @@ def directions(b: Block) -> Iterator[Direction]:
     t, free = (np.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
 
     def change(w: Floats) -> Floats:
-        return np.asarray(w @ b.values - w.sum(axis=1, keepdims=True) * b.o)
+        return np.asarray(b.times(w) - w.sum(axis=1, keepdims=True) * b.o)
 
     if b.cap is not None:
         lifted = change(b.p * (free - t))

@@ -40,10 +40,11 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
     if not how.scores or spec.base == 2 or s < 0:
         return
     stored, one = how.format.rounded, replace(spec, scale=1)
+    q = head.q.astype(np.float64)
     for c in (s, *constants):
-        yield one, replace(head, q=stored(head.q * c))
-        yield replace(spec, scale=log(2)), replace(head, q=stored(head.q * (c / log(2))))
-        yield one, replace(head, q=stored(head.q * sqrt(c)), k=stored(head.k * sqrt(c)))
+        yield one, replace(head, q=stored(q * c))
+        yield replace(spec, scale=log(2)), replace(head, q=stored(q * (c / log(2))))
+        yield one, replace(head, q=stored(q * sqrt(c)), k=stored(head.k.astype(np.float64) * sqrt(c)))
 
 
 def _constants(s: float, f: Format, unit: float) -> list[float]:

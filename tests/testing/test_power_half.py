@@ -1,0 +1,137 @@
+"""``power`` of ``assert_close_to_exact``: what would be seen is seen, and what would not be is said to be missing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention
+from symattn.arrays.formats import Format
+from symattn.errors import InputError
+from symattn.sources import asserted, sensitivity
+from symattn.testing import AttentionFault, assert_close_to_exact
+from symattn.verification.report import Sought
+from tests.testing.half_kernels import Array, made, normal, online, scores, tiles
+
+FP16 = Format("float16")
+H, N, D = 2, 160, 40
+CAUSAL = Attention(causal=True, heads=H)
+Q, K, V = made(FP16, normal, (H, N, D), 1)
+RIGHT = tiles(Q, K, V, FP16)
+
+
+def asked(
+    out: Array = RIGHT, power: Any = None, spec: Attention = CAUSAL, **told: Any
+) -> tuple[str, tuple[Sought, ...]]:
+    """What is wrong, and what would be seen; scores are not stored unless told."""
+    how: dict[str, Any] = {"precision": "float16", "contract": "fused", "alpha": 1e-9, "rows": None, **told}
+    given = {"q": Q, "k": K, "v": V}
+    return asserted.judged(asserted.Question.of(out, given, spec, power=power or {"scale": 0.003}, **how))
+
+
+def rows_read(found: tuple[Sought, ...]) -> int:
+    told = re.match(r"in (\d+) of 160 rows of each of 2 heads, 160 keys$", found[0].how)
+    assert told is not None
+    return int(told[1])
+
+
+def test_what_is_asked_for_would_be_seen() -> None:
+    words, found = asked()
+    assert not words
+    assert found[0].words == "a scale that is 0.3 % off"
+    assert 60 <= rows_read(found) <= 160
+    assert_close_to_exact(RIGHT, Q, K, V, CAUSAL, precision="float16", power={"scale": 0.01})
+
+
+def test_what_would_be_seen_is_seen() -> None:
+    """The same comparison accuses kernels of its own that have the mistake."""
+    for by in (0.997, 1.003):
+        out = online(scores(Q, K, True) * np.float32(by), V, FP16)
+        with pytest.raises(AttentionFault, match="beyond"):
+            assert_close_to_exact(out, Q, K, V, CAUSAL, precision="float16", contract="fused", power={"scale": 0.003})
+
+
+def test_more_rows_are_read_until_it_would_be() -> None:
+    counts = [rows_read(asked(power={"scale": share}, rows=8)[1]) for share in (0.02, 0.0005)]
+    assert 8 <= counts[0] < counts[1] <= 160
+
+
+def test_an_output_is_judged_on_every_row_that_is_read() -> None:
+    """A wrong row that the first look leaves out is found as soon as a power makes more rows be read."""
+    out = RIGHT.copy()
+    out[1, 101] += 1
+    told: dict[str, Any] = {"precision": "float16", "contract": "fused", "rows": 8}
+    assert_close_to_exact(out, Q, K, V, CAUSAL, **told)
+    with pytest.raises(AttentionFault, match=r"The worst is out\[1, 101, "):
+        assert_close_to_exact(out, Q, K, V, CAUSAL, power={"scale": 0.0005}, **told)
+
+
+def test_a_power_that_is_not_there_fails() -> None:
+    with pytest.raises(AttentionFault) as fault:
+        assert_close_to_exact(RIGHT, Q, K, V, CAUSAL, precision="float16", power={"scale": 0.0003})
+    lines = str(fault.value).splitlines()
+    assert lines[0] == "No fault was found, but a scale that is 0.03 % off would not be seen"
+    assert re.fullmatch(
+        r"The limits of roundings to nearest in 160 of 160 rows of each of 2 heads, 160 keys allow as much;"
+        r" from 0\.\d+ % on it would be seen",
+        lines[1],
+    )
+    assert lines[2] == "A scale that is stored in float16, which is legal, is 0.021 % off"
+    assert lines[3].startswith("Mend: contract='fused' where scores are in float32, more heads or tokens")
+
+
+def test_rows_that_are_named_are_all_that_is_read() -> None:
+    words, found = asked(power={"scale": 0.0007}, rows=[3, 100])
+    assert not found[0].seen
+    assert "in 2 of 160 rows" in words
+    assert "Mend: rows as a number" in words
+
+
+def test_memory_limits_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensitivity, "_CELLS", H * N * 20)
+    words, _ = asked(power={"scale": 0.0005}, rows=8)
+    assert re.search(r"in 1\d of 160 rows .*\nMend: fewer heads in a call", words)
+
+
+def test_in_float32_the_worst_case_decides() -> None:
+    out = np.asarray(CAUSAL(q=Q, k=K, v=V)).astype(np.float32)
+    told: dict[str, Any] = {"precision": "float32", "contract": None}
+    words, found = asked(out, {"scale": 0.01, "normalize": 0.01}, **told)
+    assert not words
+    assert [one.step for one in found] == ["scale", "normalize"]
+    words, _ = asked(out, {"scale": 1e-6}, **told)
+    assert "The worst case in 160 of 160 rows of each of 2 heads, 160 keys allows as much; from " in words
+
+
+def test_the_worst_case_alone_is_blunt() -> None:
+    words, _ = asked(power={"scale": 0.01}, alpha=None, contract=None)
+    assert "The worst case in " in words
+    assert "alpha where it is None" in words
+
+
+def test_a_blind_comparison_has_no_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where means and elements accuse nothing, nothing would be seen, whatever is asked for."""
+    monkeypatch.setattr("symattn.verification.sharp.means.judged", lambda *given, **told: None)
+    monkeypatch.setattr("symattn.verification.sharp.elements.judged", lambda *given: None)
+    words, _ = asked(power={"scale": 0.003})
+    assert words.startswith("No fault was found, but a scale that is 0.3 % off would not be seen")
+
+
+WRONG: list[tuple[Any, str]] = [
+    ({}, "mend: parts of numbers by steps"), ([1], "mend: parts of numbers by steps"),
+    ({"mask": 0.1}, "power: 'mask' has no number in this attention"), ({"scale": 2}, "mend: a part of its number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("power", "says"), WRONG)
+def test_what_cannot_be_asked_for(power: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        assert_close_to_exact(RIGHT, Q, K, V, CAUSAL, precision="float16", power=power)
+
+
+def test_packed_sequences_have_no_power() -> None:
+    with pytest.raises(InputError, match="a call for each sequence"):
+        assert_close_to_exact(RIGHT, Q, K, V, CAUSAL, precision="float16", power={"scale": 0.1}, cu_seqlens=[0, N])
