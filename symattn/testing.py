@@ -127,21 +127,25 @@ def _name(fn: Callable[..., Any]) -> str:
 
 
 def _words(report: Report) -> str:
-    """The first fault in a line, then what the command line would print of the faults."""
+    """The first fault in a line, then what the command line would print of it, and others in a line each.
+
+    Notes are left out where there is a fault: the command line prints them.
+    """
     from dataclasses import replace
 
     from symattn.document.model import Heading, Note, Paragraph
     from symattn.render import render
     from symattn.verification.target import IN_PROCESS
 
-    document = report.document()
+    document = (replace(report, faults=report.faults[:1], notes=()) if report.faults else report).document()
     start = next((i for i, b in enumerate(document.blocks) if isinstance(b, Heading)), len(document.blocks))
     notes = [b for b in document.blocks[:start] if isinstance(b, Paragraph | Note)]
     blocks = [b for b in (*notes, *document.blocks[start:]) if b != Note((IN_PROCESS,))]
     lines = render(replace(document, blocks=tuple(blocks), verdict=None), "text").splitlines()
     rules = [i for i, line in enumerate(lines) if line and not line.strip("─")]
     body = "\n".join(lines[rules[0] + 1 : rules[-1]]).strip("\n")
-    return f"{report.target.partition('(')[0]}: {_gist(report)}\n\n{body}"
+    others = "".join(f"\nAlso: {fault.message}" for fault in report.faults[1:])
+    return f"{report.target.partition('(')[0]}: {_gist(report)}\n\n{body}{others}"
 
 
 def _gist(report: Report) -> str:

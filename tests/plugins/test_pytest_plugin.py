@@ -17,7 +17,7 @@ pytest_plugins = ["pytester"]
 CONFTEST = """
 import symattn.sources.verify as place
 from symattn.evidence import Verdict
-from symattn.verification.report import Check, Counterexample, Fault, Report
+from symattn.verification.report import Arithmetic, Check, Counterexample, Fault, Power, Report, Sought
 from symattn.evidence import Grade
 
 def verify(fn, spec=None, *, budget=15.0, seed=1, **told):
@@ -26,7 +26,13 @@ def verify(fn, spec=None, *, budget=15.0, seed=1, **told):
     check = Check("shapes", Grade.REFUTED, 7, 2, 9.0)
     verdict = {"right": Verdict.NO_FAULT, "open_": Verdict.UNDECIDED}.get(fn.__name__, Verdict.FAULT)
     faults = (fault,) if verdict is Verdict.FAULT else ()
-    return Report(verdict, fn.__name__ + "(q, k, v)", "float32", f"budget {budget}", seed, faults, (check,), ("Note.",))
+    more = {} if verdict is not Verdict.NO_FAULT else {
+        "arithmetic": Arithmetic("weights are stored; in bfloat16", 0.9998, 0.9, 100, True),
+        "power": (Power("scale", "1 % too large", 0.02), Power("mask", "left out", 2.0)),
+        "sought": (Sought("scale", 0.001, "a scale that is 0.1 % off", True, "by the bits of a call"),),
+    }
+    tried = f"budget {budget}, {told.get('examples', 'usual')} examples"
+    return Report(verdict, fn.__name__ + "(q, k, v)", "float32", tried, seed, faults, (check,), ("Note.",), **more)
 
 place.verify = verify
 """
@@ -85,6 +91,22 @@ def test_failures_read_like_reports_and_stand_in_junit(project: pytest.Pytester)
     assert (found["symattn.cases"], found["symattn.seed"]) == ("7", "42")
     assert speaks(found["symattn.case"] or "")
     assert {p.get("value") for p in cases["test_right"].iter("property")} >= {"no fault", "7", "42"}
+
+
+@pytest.mark.deep
+def test_the_last_section_tells_arithmetic_and_power(project: pytest.Pytester) -> None:
+    """Of the test that passed, and with several processes too; not of mistakes that no case shows."""
+    for options in ((), ("-n", "2")):
+        lines = shown(project, "--symattn-effort=quick", *options).splitlines()
+        start = next(i for i, line in enumerate(lines) if "symattn: arithmetic, and what would have been seen" in line)
+        assert lines[start + 1].endswith("::test_right")
+        assert lines[start + 2] == "  arithmetic: weights are stored; in bfloat16 (99.98 % of the bits)"
+        seen = "scale 1 % too large, from 2 % of it on; a scale that is 0.1 % off, by the bits of a call"
+        assert lines[start + 3] == f"  power: {seen}"
+        assert not lines[start + 4].startswith(" ")
+        assert any("10 examples" in line for line in lines[:start])
+    assert "symattn: arithmetic" not in shown(project, "-q")
+    assert "usual examples" in shown(project)
 
 
 @pytest.mark.deep
