@@ -78,7 +78,7 @@ def _looks(of: Ready, rows: int | Sequence[int] | None) -> list[list[int]]:
         return [chosen(spec, inputs, rows)]
     count, most = n, n
     if applies(spec, inputs):
-        count = min(n, MEANS if rows is None else int(rows))  # type: ignore[call-overload]
+        count = min(n, MEANS if rows is None else int(rows))
         most = min(n, _CELLS // (prod(of.shape[:-2]) * inputs["k"].shape[-2]))
     looks = [chosen(spec, inputs, count) if count < n else list(range(n))]
     while len(looks[-1]) < most:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from symattn.attention.enclosing.pattern import Head, checked, front, heads
 from symattn.attention.enclosing.rows import alone
@@ -289,7 +290,7 @@ def _summed(w: Floats, v: Floats) -> Floats:
     return np.asarray(sum(w[:, keys] @ _wide(v[keys]) for keys in _parts(len(v))))
 
 
-def _wide(a: Floats) -> Floats:
+def _wide(a: Floats) -> NDArray[np.float64]:
     """As float64."""
     return np.asarray(a, dtype=np.float64)
 
