@@ -80,7 +80,10 @@ def settled(
     asked = [lemmas(*theorem) for theorem in theorems]
     first = judged([x for each in asked for x in each], jobs)
     refused = {x.name for each in asked for x in each if x.text} - first.accepted
-    again = {x.name: x for theorem in theorems for x in lemmas(*theorem, regroup=True) if x.name in refused}
+    open_ = [
+        theorem for theorem, each in zip(theorems, asked, strict=True) if any(x.name in refused for x in each if x.text)
+    ]
+    again = {x.name: x for theorem in open_ for x in lemmas(*theorem, regroup=True) if x.name in refused}
     second = judged(list(again.values()), jobs)
     told = [[again[x.name] if x.name in second.accepted else x for x in each] for each in asked]
     return told, Judgement.joined((first, second))
