@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import permutations
+from functools import lru_cache
+from itertools import chain, permutations, product
 from math import lcm
 
 from symattn.errors import Refused
@@ -19,6 +20,7 @@ from symattn.proof.coq.terms import Term, joined, number
 _MANY = 300  # terms of a sum
 _ROUNDS = 3  # of regrouping sums
 _DEEP = 5  # sums within each other, of which every order is tried
+_KEPT = 4096  # expressions whose sums of terms are kept
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,21 @@ class _Monomial:
     factors: tuple[Term, ...]
 
 
-_Sum = dict[_Monomial, Fraction]
+_Sum = Mapping[_Monomial, Fraction]
+
+
+def _key(m: _Monomial) -> tuple[tuple[int, ...], list[str]]:
+    return m.sorts, list(map(str, m.factors))
 
 
 def steps(free: tuple[int, ...], sides: Sequence[Term], positive: frozenset[int], regroup: bool = False) -> list[Step]:
     """The steps for these sides in the scope ``free``; ``positive`` numbers the arrays that are positive.
 
-    With ``regroup`` sums are put in another order where a divisor then cancels (see ``regrouped``).
+    With ``regroup`` sums are put in another order where a divisor then cancels (see ``regrouped``). Sides that are
+    written alike need none.
     """
+    if len(set(sides)) == 1:
+        return []
     more = (merged(free, *sides) or [step for side in sides for step in regrouped(free, side)]) if regroup else []
     more = more if all(_sure(step.new, positive) for step in more) else []
     every = [(free, side) for side in sides] + [(step.scope, x) for step in more for x in (step.old, step.new)]
@@ -110,12 +119,16 @@ def merged(free: tuple[int, ...], left: Term, right: Term) -> list[Step]:
     (sort,) = sorts
     bodies = []
     for terms in sums:
-        parts = [_summand(c, m, sort) for m, c in sorted(terms.items(), key=str)]
+        parts = [_summand(c, m, sort) for m, c in _in_turn(terms)]
         if any(part is None for part in parts):
             return []
         bodies.append(joined("Add", [part for part in parts if part is not None]))
     over = [Step(free, side, Term("Sum", (sort,), (body,))) for side, body in zip((left, right), bodies, strict=True)]
     return [*over, Step((sort, *free), *bodies)]
+
+
+def _in_turn(x: _Sum) -> list[tuple[_Monomial, Fraction]]:
+    return sorted(x.items(), key=lambda term: _key(term[0]))
 
 
 def _held(m: _Monomial) -> set[tuple[int, int]]:
@@ -198,11 +211,12 @@ def canonical(x: Term) -> Term:
         return x
 
 
+@lru_cache(_KEPT)
 def _expanded(x: Term) -> _Sum:
     if x.head == "Num":
         return _times(Fraction(x.numbers[0]), {_Monomial((), ()): Fraction(1)})
     if x.head == "Add":
-        out: _Sum = {}
+        out: dict[_Monomial, Fraction] = {}
         for y in x.below:
             for m, c in _expanded(y).items():
                 out[m] = out.get(m, Fraction(0)) + c
@@ -247,7 +261,7 @@ def _few(x: _Sum) -> _Sum:
 def _product(a: _Sum, b: _Sum) -> _Sum:
     if len(a) * len(b) > _MANY:
         raise Refused("too many terms")
-    out: _Sum = {}
+    out: dict[_Monomial, Fraction] = {}
     for m, c in a.items():
         for n, d in b.items():
             p = _multiplied(m, n)
@@ -272,7 +286,7 @@ def moved(x: Term, by: int, above: int = 0) -> Term:
 
 
 def _summed(sort: int, x: _Sum) -> _Sum:
-    out: _Sum = {}
+    out: dict[_Monomial, Fraction] = {}
     for m, c in x.items():
         bound = len(m.sorts)
         if any(_holds(f, bound) for f in m.factors):
@@ -290,7 +304,8 @@ def free_indices(x: Term, depth: int = 0) -> frozenset[int]:
     return frozenset().union(*[free_indices(y, depth + x.binds()) for y in x.below])
 
 
-def in_order(x: Term, scope: Sequence[int]) -> tuple[tuple[int, ...], Term]:
+@lru_cache(_KEPT)
+def in_order(x: Term, scope: tuple[int, ...]) -> tuple[tuple[int, ...], Term]:
     """A term with its free indices numbered as ``compact`` does in ``Clearing.v``, and their sorts."""
     order = order_of(x)
     return tuple(scope[i] for i in order), renamed(x, {old: new for new, old in enumerate(order)})
@@ -319,11 +334,11 @@ def _ordered(sorts: tuple[int, ...], factors: Sequence[Term]) -> _Monomial:
         raise Refused("too many sums within each other")
     many = len(sorts)
     choices = []
-    for order in permutations(range(many)):  # the new place of each sum, counted outside in
-        to = {many - 1 - old: many - 1 - new for new, old in enumerate(order)}
-        placed = sorted((renamed(f, to) for f in factors), key=str)
-        choices.append((tuple(sorts[old] for old in order), tuple(placed)))
-    return _Monomial(*min(choices, key=str))
+    alike = [list(permutations(n for n in range(many) if sorts[n] == sort)) for sort in sorted(set(sorts))]
+    for groups in product(*alike):  # the new place of each sum, counted outside in
+        to = {many - 1 - old: many - 1 - new for new, old in enumerate(chain(*groups))}
+        choices.append(_Monomial(tuple(sorted(sorts)), tuple(sorted((renamed(f, to) for f in factors), key=str))))
+    return min(choices, key=_key)
 
 
 def _contracted(sorts: tuple[int, ...], factors: Sequence[Term]) -> tuple[tuple[int, ...], Sequence[Term]]:
@@ -348,7 +363,7 @@ def renamed(x: Term, to: Mapping[int, int], depth: int = 0) -> Term:
 def _written(x: _Sum, common: int) -> Term:
     """The sum, every coefficient a whole number over ``common``."""
     parts = []
-    for m, c in sorted(x.items(), key=str):
+    for m, c in _in_turn(x):
         inner = joined("Mul", m.factors)
         for sort in reversed(m.sorts):
             inner = Term("Sum", (sort,), (inner,))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import reduce
+from functools import cached_property, reduce
 from math import prod
 from typing import Any
 
@@ -23,13 +23,23 @@ RELATIONS = {"=": "Equal", "≤": "AtMost", "<": "Below"}
 
 @dataclass(frozen=True)
 class Term:
-    """A node: its constructor, the numbers that it holds, and the terms below. ``One`` and ``Over`` are arguments."""
+    """A node: its constructor, the numbers that it holds, and the terms below. ``One`` and ``Over`` are arguments.
+
+    Terms are looked up and sorted by their text many times, so it is kept.
+    """
 
     head: str
     numbers: tuple[int, ...] = ()
     below: tuple[Term, ...] = ()
 
     def __str__(self) -> str:
+        return self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    @cached_property
+    def _text(self) -> str:
         if self.head == "Letter":
             name, *indices = self.numbers
             return f"(Letter {name} [{'; '.join(map(str, indices))}])"

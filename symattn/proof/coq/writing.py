@@ -154,7 +154,7 @@ def free_of(x: Mapping[str, Any], names: Names | None = None) -> tuple[Names, di
 def _given(meant: Mapping[str, Any], names: Names, positive: Sequence[str]) -> Meant:
     """What a letter stands for that is assumed not to be negative."""
     scope = tuple((str(i), names.sort(str(sort))) for i, sort in meant["free"])
-    return in_order(term(_meaning(meant, positive), scope, names), [sort for _, sort in scope])
+    return in_order(term(_meaning(meant, positive), scope, names), tuple(sort for _, sort in scope))
 
 
 def _meaning(meant: Mapping[str, Any], positive: Sequence[str]) -> Node:
