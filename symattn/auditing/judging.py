@@ -12,7 +12,7 @@ from symattn.arrays.precision import Contract, Precision
 from symattn.attention.spec import Attention
 from symattn.auditing.setting import Floats, Mask, Setting
 from symattn.errors import Refused, SymattnError
-from symattn.verification.bounding import plain
+from symattn.verification.bounding import enclosed, plain
 from symattn.verification.reference import canonical, run
 from symattn.verification.sharp import means
 from symattn.verification.sharp.blocks import Made, applies
@@ -148,7 +148,7 @@ def _bounded(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Flo
         found = exact(spec, inputs)
         if plain.applies(spec, inputs):
             return found.centre, found.radius, plain.allowed(spec, inputs, precision)
-    if not plain.encloses(spec, inputs):
+    if not enclosed.encloses(spec, inputs):
         raise Refused("there is no bound for this kind of attention")
-    enclosed = run(spec, inputs, kind=Enclosure)
-    return enclosed.output.mid, enclosed.output.rad, plain.of_run(enclosed, precision)
+    found = run(spec, inputs, kind=Enclosure)
+    return found.output.mid, found.output.rad, enclosed.of_run(found, precision)

@@ -15,7 +15,7 @@ from symattn.arrays.precision import Precision
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.spec import Attention
 from symattn.errors import Refused, Undecided
-from symattn.verification.bounding import plain
+from symattn.verification.bounding import enclosed, plain
 from symattn.verification.bounds import allowed
 from symattn.verification.case_result import UNFIT, Case, CaseResult, Expected, compared, largest, matches, middles
 from symattn.verification.reference import RIGHT, Run, Variant, canonical, changed, run
@@ -81,10 +81,10 @@ def expected(spec: Attention, inputs: Inputs, precision: Precision, variant: Var
     if not variant.steps and variant.values == RIGHT.values and variant.rows:
         spec, inputs = changed(canonical(spec), inputs, variant)
         variant, fast = RIGHT, plain.allowed(spec, inputs, precision) if plain.applies(spec, inputs) else None
-        enclosed = _enclosed(spec, inputs, precision, fast)
-        if enclosed is not None and enclosed.narrow:
-            return enclosed
-        fast = fast if enclosed is None else enclosed.allowed
+        found = _enclosed(spec, inputs, precision, fast)
+        if found is not None and found.narrow:
+            return found
+        fast = fast if found is None else found.allowed
     at = _START
     while True:
         try:
@@ -115,11 +115,11 @@ def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.nd
 
     Variants are left to balls.
     """
-    if fast is None and not plain.encloses(spec, inputs):
+    if fast is None and not enclosed.encloses(spec, inputs):
         return None
     try:
         reference = run(spec, inputs, kind=Enclosure)
-        return Traced(reference, plain.of_run(reference, precision) if fast is None else fast)
+        return Traced(reference, enclosed.of_run(reference, precision) if fast is None else fast)
     except (Refused, Undecided):
         return None
 

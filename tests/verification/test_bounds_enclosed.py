@@ -12,11 +12,14 @@ from symattn import Attention
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
+from symattn.attention.inputs import lengths
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
 from symattn.attention.positions.rotary_fields import LinearScaling
 from symattn.errors import Refused
 from symattn.verification import judge
-from symattn.verification.bounding import plain, scores
+from symattn.verification.bounding import enclosed, exponents, scores
+from symattn.verification.bounding.enclosed import _parts
+from symattn.verification.bounding.projected import projected
 from symattn.verification.bounds import allowed
 from symattn.verification.judge import Traced, expected
 from symattn.verification.reference import run
@@ -37,6 +40,17 @@ SPECS = {
     "normed": Attention(qk_norm="rms", eps=1e-5, sink="zero"),
     "distances": Attention(score="distance"),
     "powers of two": Attention(base=2, sink="given"),
+}
+#: Of tokens: what is given beside x, and which of x and y are there.
+TOKENS = {
+    "one head": (Attention(), "w_q w_k w_v w_o"),
+    "without w_o": (Attention(heads=2), "w_q w_k w_v b_v"),
+    "heads, biases": (Attention(heads=2, causal=True), "w_q w_k w_v w_o b_q b_k b_v b_o"),
+    "grouped, cross, sink": (Attention(heads=4, kv_heads=2, sink="given"), "y w_q w_k w_v w_o sink"),
+    "packed": (Attention(heads=2, packed=True), "w_in b_in w_o b_o"),
+    "rotary": (Attention(heads=2, causal=True, position=Rotary()), "w_q w_k w_v w_o"),
+    "normed": (Attention(qk_norm="rms", eps=1e-5), "w_q w_k w_v w_o"),
+    "tokens alone": (Attention(causal=True), ""),
 }
 PRECISIONS = {
     "fp64": Precision.of("fp64"),
@@ -75,10 +89,23 @@ def inputs(spec: Attention, p: Precision, rng: np.random.Generator) -> dict[str,
     return made
 
 
+def of_tokens(variant: str, p: Precision, rng: np.random.Generator) -> dict[str, Any]:
+    """Random tokens and projections, of sizes at which scores are moderate."""
+    spec, names = TOKENS[variant][0], ("x", *TOKENS[variant][1].split())
+    n_q, n_k, d = (int(n) for n in rng.integers(1, 6, 3))
+    sizes = {"n_q": n_q, "n_k": n_k, "d_model": d, "d_y": d, "d_k": 2, "d_s": 2, "d_v": 2, "d_out": 3}
+    made = {name: rng.standard_normal(lengths(name, spec, names, sizes)) for name in names}
+    size = rng.choice([0.5, 1.0, 3.0])
+    made["x"] *= size
+    if "w_v" in made and rng.random() < 0.3:
+        made["w_v"][:, 0] = 0
+    return {name: p.input.rounded(a) for name, a in made.items()}
+
+
 def _compared(spec: Attention, p: Precision, given: dict[str, Any]) -> np.ndarray:
     """The bound from enclosures as a part of that in balls, where both say something."""
-    assert plain.encloses(spec, given)
-    fast = plain.of_run(run(spec, given, kind=Enclosure), p)
+    assert enclosed.encloses(spec, given)
+    fast = enclosed.of_run(run(spec, given, kind=Enclosure), p)
     with bits(128), np.errstate(invalid="ignore"):
         ball = allowed(run(spec, given), p)
         assert fast.shape == ball.shape
@@ -107,6 +134,50 @@ def test_it_is_not_below_for_many(variant: str, name: str) -> None:
     _many(variant, name, 52, 30)
 
 
+@pytest.mark.parametrize("variant", TOKENS)
+def test_it_is_not_below_the_one_in_balls_for_tokens(variant: str) -> None:
+    _of_tokens(variant, "fp32", 61, 2)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", [name for name in PRECISIONS if name != "fp64"])
+@pytest.mark.parametrize("variant", TOKENS)
+def test_it_is_not_below_for_many_of_tokens(variant: str, name: str) -> None:
+    _of_tokens(variant, name, 62, 8)
+
+
+def _of_tokens(variant: str, name: str, seed: int, cases: int) -> None:
+    rng, wide = np.random.default_rng(seed), []
+    for _ in range(cases):
+        found = _compared(TOKENS[variant][0], PRECISIONS[name], of_tokens(variant, PRECISIONS[name], rng))
+        assert found.min() >= 1
+        wide.append(float(np.median(found)))
+    assert np.median(wide) <= WIDEST
+
+
+_BY_PART = {
+    "roundings of values": (exponents, "rate", lambda f: 0.0),
+    "monomials of values": (enclosed, "_parts", lambda run, p: [a * 0.999 for a in _parts(run, p)]),
+    "the output projection": (enclosed, "projected", lambda *given: 0.999 * projected(*given)),
+}
+
+
+@pytest.mark.parametrize("part", _BY_PART)
+def test_a_part_of_the_bound_for_tokens_that_is_too_small_is_seen(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison for tokens can fail, for each part that they add."""
+    p, rng = PRECISIONS["fp32"], np.random.default_rng(63)
+    monkeypatch.setattr(*_BY_PART[part])
+    given = of_tokens("heads, biases", p, rng)
+    assert _compared(TOKENS["heads, biases"][0], p, given).min() < 1
+
+
+def test_values_whose_radius_is_not_negligible_are_left_to_balls() -> None:
+    """In float64 the enclosures are about as wide as what is allowed."""
+    p, rng = PRECISIONS["fp64"], np.random.default_rng(64)
+    with pytest.raises(Refused, match="what the values are"):
+        enclosed.of_run(run(TOKENS["one head"][0], of_tokens("one head", p, rng), kind=Enclosure), p)
+
+
 @pytest.mark.parametrize("variant", ["rotary", "capped", "additive mask"])
 def test_a_bound_that_is_a_part_smaller_is_told_from_it(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above can fail: without one of six roundings of constants the bound is below."""
@@ -116,7 +187,7 @@ def test_a_bound_that_is_a_part_smaller_is_told_from_it(variant: str, monkeypatc
     with bits(128):
         ball = allowed(run(SPECS[variant], given), p)
     monkeypatch.setattr(scores, "SCALE_ROUNDINGS", 5)
-    assert (plain.of_run(fewer, p) < ball).any()
+    assert (enclosed.of_run(fewer, p) < ball).any()
 
 
 def _lowered(p: Precision, low: float, rng: np.random.Generator) -> dict[str, Any]:
@@ -136,7 +207,7 @@ def test_keys_that_a_mask_lowers_count_as_forbidden(name: str, low: float) -> No
     forbidden = given | {"mask": np.where(given["mask"] < 0, -np.inf, 0.0)}
     found = _compared(spec, p, given)
     assert found.min() >= 1
-    fast, other = (plain.of_run(run(spec, x, kind=Enclosure), p) for x in (given, forbidden))
+    fast, other = (enclosed.of_run(run(spec, x, kind=Enclosure), p) for x in (given, forbidden))
     assert np.isfinite(fast).all()
     np.testing.assert_allclose(fast, other, rtol=0.03)
 
@@ -153,10 +224,10 @@ def test_a_key_that_is_not_far_enough_below_is_none_of_them() -> None:
 
 def _blocks_of(reference: Any, p: Precision) -> list[Any]:
     seen: list[Any] = []
-    found = plain.Enclosed.put
+    found = enclosed.Enclosed.put
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain.Enclosed, "put", lambda self, at, s, v: (seen.append(s), found(self, at, s, v)))
-        plain.of_run(reference, p)
+        patch.setattr(enclosed.Enclosed, "put", lambda self, at, s, v: (seen.append(s), found(self, at, s, v)))
+        enclosed.of_run(reference, p)
     return seen
 
 
@@ -165,7 +236,7 @@ def test_a_score_of_which_nothing_is_known_is_refused() -> None:
     given = {"q": np.ones((1, 2)), "k": np.zeros((2, 2)), "v": np.ones((2, 1))}
     found = run(Attention(qk_norm="l2"), given, kind=Enclosure)
     with pytest.raises(Refused, match="which scores"):
-        plain.of_run(found, PRECISIONS["fp32"])
+        enclosed.of_run(found, PRECISIONS["fp32"])
 
 
 @pytest.mark.parametrize("variant", SPECS)

@@ -30,16 +30,25 @@ U = 2.0**-53
 class Values:
     """The values of all keys, (n, d_v) in float64, a sink's row of zeros among them, and what is made of them once.
 
-    ``kind`` is the type of the weights that they meet.
+    ``kind`` is the type of the weights that they meet. Values that are projections are off by at most ``radii``, their
+    monomials sum to ``monomials`` in size, and pass ``terms`` roundings.
     """
 
     v: Floats
     kind: np.dtype[Any]
+    radii: Floats | None = None
+    monomials: Floats | None = None
+    terms: int = 0
 
     @cached_property
     def sizes(self) -> NDArray[Any]:
         """|v|."""
-        return np.abs(self.v).astype(self.kind)
+        return (np.abs(self.v) + (0 if self.radii is None else self.radii * (1 + 4 * U))).astype(self.kind)
+
+    @cached_property
+    def summed(self) -> NDArray[Any]:
+        """|v|_j, the sums of the sizes of their monomials."""
+        return self.sizes if self.monomials is None else self.monomials.astype(self.kind)
 
     @cached_property
     def exact(self) -> NDArray[Any]:
@@ -49,17 +58,20 @@ class Values:
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
         """The least and the largest value of each column, (1, d_v)."""
-        return self.v.min(axis=0, keepdims=True), self.v.max(axis=0, keepdims=True)
+        if self.radii is None:
+            return self.v.min(axis=0, keepdims=True), self.v.max(axis=0, keepdims=True)
+        apart = self.radii + 4 * U * self.sizes
+        return (self.v - apart).min(axis=0, keepdims=True), (self.v + apart).max(axis=0, keepdims=True)
 
     @cached_property
     def largest(self) -> Floats:
-        """max |v| of each column, (1, d_v)."""
-        return np.maximum(np.abs(self.ends[0]), np.abs(self.ends[1]))
+        """max |v|_j of each column, (1, d_v)."""
+        return np.asarray((np.abs(self.v) if self.monomials is None else self.monomials).max(axis=0, keepdims=True))
 
     @cached_property
     def total(self) -> Floats:
-        """Σ |v| of each column, (1, d_v)."""
-        return np.asarray(np.abs(self.v).sum(axis=0, keepdims=True))
+        """Σ |v|_j of each column, (1, d_v)."""
+        return np.asarray((np.abs(self.v) if self.monomials is None else self.monomials).sum(axis=0, keepdims=True))
 
     @cached_property
     def centre(self) -> Floats:
@@ -82,6 +94,10 @@ class Values:
         found *= 1 + 2 * (len(self.v) + 4) * self.roundoff + up
         found += 2.0**26 * float(np.finfo(self.kind).tiny) * len(self.v) * float(self.largest.max(initial=0.0))
         return found
+
+    def unknown(self, s: NDArray[Any], up: float) -> Any:
+        """At least Σ_j s_j ρ_j, by how much sums of values that are enclosed may be off; 0 where values are inputs."""
+        return 0.0 if self.radii is None else self.weighed(s, self.radii.astype(self.kind), up)
 
     def sums(self, s: NDArray[Any], up: float) -> Floats:
         """At least Σ_j s_j, for each row, (rows, 1)."""

@@ -79,16 +79,19 @@ def stored(tau: Any, t: Any, precision: Precision, g: Callable[[int, Format], An
 
 
 class Exponents:
-    """For rows of one head; all but numbers of a row (float64) have the type ``kind``."""
+    """For rows of one head; all but numbers of a row (float64) have the type ``kind``.
 
-    def __init__(self, precision: Precision, scores: Scores) -> None:
+    ``values`` counts the roundings of a value before it meets its weight.
+    """
+
+    def __init__(self, precision: Precision, scores: Scores, values: int = 0) -> None:
         self.precision, self.scores = precision, scores
         self.kind = scores.tau.dtype
         self.roundoff = float(np.finfo(self.kind).eps) / 2
         self.n = scores.t.shape[1]
         seen = np.full((len(scores.t), 1), self.n) if scores.every else scores.open_.sum(axis=1, keepdims=True)
         self.all = scores.every or bool((seen == self.n).all())
-        self.counts = Counts(precision, self.n, seen)
+        self.counts = Counts(precision, self.n, seen, values)
         eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps = eps / (1 - eps) * (1 + 4 * U)
         self.lam = rate(precision.accumulate)
@@ -177,7 +180,7 @@ class Exponents:
             apart = self.t
             apart *= six * room
             apart += self._row((six * (m + common) + 2 * self.eps * (log_n + grown) + self.eps) * room)
-        own = c.alone * self.lam + (rate(p.factors) if p.factors is not None else 0.0)
+        own = c.alone * self.lam + c.values * rate(p.roughest) + (rate(p.factors) if p.factors is not None else 0.0)
         self.alone = np.atleast_2d(np.asarray(rescaled + apart, dtype=self.kind))
         self.alone += own
         if p.lse:

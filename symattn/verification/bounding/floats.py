@@ -63,7 +63,7 @@ class Rows:
 
     def __init__(self, precision: Precision, scores: Scores, values: Values) -> None:
         self.precision, self.scores, self.values = precision, scores, values
-        self.exponents = Exponents(precision, scores)
+        self.exponents = Exponents(precision, scores, values.terms)
         e = self.exponents
         self.highest = [float(x.max(initial=0.0)) for x in (e.farthest, e.most_alone, e.most_below)]
         self.up = 100 * e.roundoff * (1 + min(FARTHEST, max(self.highest)))
@@ -102,11 +102,13 @@ class Rows:
     def found(self) -> Found:
         """Steps 4 to 6: M."""
         v, p, scaled = self.values, self.precision, growth_up(2 * rate(self.precision.stored))
-        whole = v.weighed(self.w, v.sizes, self.up) * self.scale
+        whole = own = v.weighed(self.w, v.summed, self.up) * self.scale
+        if v.summed is not v.sizes:
+            own = v.weighed(self.w, v.sizes, self.up) * self.scale
         apart, lost = self._apart(whole), self._lost()
-        o, off = self._outputs(whole)
+        o, off = self._outputs(own)
         size = np.abs(o) + off
-        moved, spread = self._moved(o, off, whole, size)
+        moved, spread = self._moved(o, off, own, size)
         found = weighed((whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS)
         kept, middle, factor, sums = found
         below, vanishes = self._underflow(lost * scaled)
@@ -122,7 +124,7 @@ class Rows:
         if grown.shape[1] == 1:
             return np.asarray(whole * grown.astype(np.float64) * (1 + self.up))
         grown *= self.w
-        return np.asarray(self.values.weighed(grown, self.values.sizes, self.up) * self.scale)
+        return np.asarray(self.values.weighed(grown, self.values.summed, self.up) * self.scale)
 
     def _lost(self) -> Floats:
         """G − 1."""
@@ -137,6 +139,7 @@ class Rows:
         v, e, n = self.values, self.exponents, len(self.values.v)
         o, least_number = self.outputs, 2.0**26 * float(np.finfo(e.kind).tiny)
         off = (1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff) * whole + n * least_number * v.largest
+        off = off + v.unknown(self.w, self.up) * self.scale
         if e.unknown.any():
             least, most = v.ends
             middle, half = (most + least) / 2, (most - least) / 2 * (1 + 4 * U) + 4 * U * v.largest
@@ -148,7 +151,7 @@ class Rows:
         v, s = self.values, self.moving
         least, most = v.ends
         if s.size * v.v.shape[1] <= _EACH:
-            away = np.abs(v.v[None] - o[:, None, :]) + off[:, None, :]
+            away = np.abs(v.v[None] - o[:, None, :]) + off[:, None, :] + (0.0 if v.radii is None else v.radii)
             factor = self.scale * (1 + 2 * (len(v.v) + 8) * self.exponents.roundoff + self.up)
             moved, spread = (np.einsum("ij,ijc->ic", x, away) * factor for x in (s, self.w))
             far = np.where(self.scores.open_[:, :, None], away, 0).max(axis=1)
@@ -157,13 +160,15 @@ class Rows:
         coarse = self.precision.stored.u > self.precision.accumulate.u  # then Y counts for more than W
         if coarse:
             total = v.sums(self.w, self.up)
-            direct = (around.distances(self.w, total, whole / self.scale, self.up) + off * total) * self.scale
+            direct = around.distances(self.w, total, whole / self.scale, self.up)
+            direct = (direct + off * total + v.unknown(self.w, self.up)) * self.scale
             spread = np.minimum(spread, direct)
         if coarse and not self.rough:  # p_j/A ≤ w_j
             moved = growth(self.exponents.farthest) * (1 + self.up) * direct
         else:
             total = v.sums(s, self.up)
-            moved = (around.distances(s, total, None, self.up) + off * total) * self.scale
+            moved = around.distances(s, total, None, self.up)
+            moved = (moved + off * total + v.unknown(s, self.up)) * self.scale
         return np.minimum(moved, far), spread
 
     def _underflow(self, lost: Floats) -> tuple[Floats, NDArray[np.bool_]]:
@@ -176,7 +181,7 @@ class Rows:
         divisor = (1 - 2.0**-30) / (1 + growth(below)) - (every + weight) * n
         vanishes = divisor <= 0
         divisor = np.where(vanishes, 1.0, divisor)
-        return underflow((every, weight), v.total, v.largest * factor, n, 0, divisor), vanishes
+        return underflow((every, weight), v.total, v.largest * factor, n, factor * (n * v.terms), divisor), vanishes
 
     def _far(self) -> Floats:
         """Step 7: |o − o'|."""

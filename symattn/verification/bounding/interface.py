@@ -13,7 +13,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.document.notation import Node
 from symattn.errors import Refused
-from symattn.verification.bounding import formula, plain
+from symattn.verification.bounding import enclosed, formula
 from symattn.verification.bounding.balls import allowed as in_balls
 from symattn.verification.bounding.priori import Sizes, evaluate
 from symattn.verification.reference import canonical, run
@@ -59,7 +59,7 @@ def bound(spec: Attention, inputs: Mapping[str, Any], precision: str | Precision
     given = {name: _array(a) for name, a in inputs.items()}
     spec, precision = canonical(spec), Precision.of(precision)
     try:
-        whole, shares = plain.with_shares(spec, given, precision)
+        whole, shares = enclosed.with_shares(spec, given, precision)
     except Refused:
         with bits(_BITS):
             return Bound(in_balls(run(spec, given), precision), {}, "balls")

@@ -1,42 +1,34 @@
-"""The fast bound: of plain attention straight from its inputs, of its variants from a run on enclosures.
+"""The fast bound of plain attention, straight from its inputs; ``enclosed`` has that of its variants.
 
 ``Plain`` has dot products, a scale, masks, heads, shared keys and values, sinks. Scores and masks come from the steps
 of the definition themselves, run in float64. With u = 2⁻⁵³ a score passes d + 4 roundings there, so |t̂ − t| ≤ (d + 8)
 u |t|^, |t|^ being the sums of absolute values as float64 makes them of |q| and |k|.
-
-``Enclosed`` has every softmax of scores that are made otherwise: rotated, capped, biased, with additive masks. The
-scores are enclosed, |t̂ − t| is at most their radius, and ``scores`` gives τ_j. The values are inputs, which float64
-holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import log
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.attention.enclosing.pattern import Head, front, heads
 from symattn.attention.spec import Attention
-from symattn.errors import Refused, Undecided
-from symattn.verification.bounding.arithmetic import number
+from symattn.errors import Undecided
 from symattn.verification.bounding.distances import Floats, U, Values
-from symattn.verification.bounding.exponents import Scores, far_below, stored
+from symattn.verification.bounding.exponents import Scores
 from symattn.verification.bounding.floats import Rows, enlarged, shares
 from symattn.verification.bounding.growth import g
-from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings, score_errors
-from symattn.verification.reference import Run, run, usual
+from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
+from symattn.verification.reference import usual
 from symattn.verification.target import Inputs
 
 _BLOCK = 1 << 18  # scores at a time
 _MANY = 1 << 14
-_LARGEST, _SMALLEST = 1e140, 1e-140  # beyond, squares of inputs leave the range
-_LN2 = Enclosure(np.asarray(log(2)), np.asarray(2.0**-52))
+LARGEST = 1e140  # beyond, and below its inverse, squares of inputs leave the range
 _STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse", "output"}
 
 
@@ -53,18 +45,7 @@ def applies(spec: Attention, inputs: Inputs) -> bool:
     if not {step.name for step in spec.pipeline(frozenset(inputs))} <= _STEPS:
         return False
     given = [np.asarray(inputs[n]) for n in ("q", "k", "v", "scale", "sink") if n in inputs]
-    return all(a.size > 0 and _moderate(a) for a in given)
-
-
-def encloses(spec: Attention, inputs: Inputs) -> bool:
-    """Whether a run on enclosures gives the bound: of a softmax, and of values that are inputs."""
-    if spec.normaliser != "softmax" or spec.latent is not None or spec.dropout or not {"q", "k", "v"} <= set(inputs):
-        return False
-    steps = spec.pipeline(frozenset(inputs))
-    if any(len(step.of) > 2 for step in steps if step.name in ("attended", "output")) or steps[-1].of[0] != "weights":
-        return False
-    given = [np.asarray(a) for a in inputs.values()]
-    return all(a.size > 0 and _moderate(np.where(np.isneginf(a), 0.0, a)) for a in given if a.dtype.kind == "f")
+    return all(a.size > 0 and moderate(a) for a in given)
 
 
 def usual_or_sink(spec: Attention) -> bool:
@@ -79,10 +60,11 @@ def _kind(precision: Precision, given: dict[str, Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if many and middling and precision.score.u > 2.0**-30 else np.float64)
 
 
-def _moderate(a: NDArray[Any]) -> bool:
+def moderate(a: NDArray[Any], most: float = LARGEST) -> bool:
+    """Whether all entries are finite, and zero or between 1/``most`` and ``most`` in size."""
     sizes = np.abs(a if a.dtype.kind == "f" else np.asarray(a, dtype=np.float64))
     small = float(sizes.min(initial=1.0, where=sizes > 0))
-    return bool(np.isfinite(sizes).all() and float(sizes.max()) < _LARGEST and small > _SMALLEST)
+    return bool(np.isfinite(sizes).all() and float(sizes.max()) < most and small > 1 / most)
 
 
 def of_places(spec: Attention, given: dict[str, Any]) -> tuple[Attention, dict[str, Any]]:
@@ -101,19 +83,22 @@ def by_mask(spec: Attention) -> Attention:
     return replace(spec, documents=False, mask="boolean", **places)
 
 
-class _Heads:
-    """The bound by heads and blocks of rows: ``allowed`` (…, n_q, d_v); its shares by step where they are wanted."""
+class ByHead:
+    """The bound by heads and blocks of rows: ``allowed`` (…, n_q, d_v); its shares by step where they are wanted.
 
-    def __init__(self, precision: Precision, shape: tuple[int, ...], shares: bool) -> None:
-        self.precision, self.wanted = precision, shares
+    ``last`` says that what the heads give is returned, and rounded for it.
+    """
+
+    def __init__(self, precision: Precision, shape: tuple[int, ...], shares: bool, last: bool = True) -> None:
+        self.precision, self.wanted, self.last = precision, shares, last
         self.allowed, self.shares = np.empty(shape), dict[str, Floats]()
 
     def put(self, where: Any, scores: Scores, values: Values) -> None:
-        """The rows of one block: the last rounding; +∞ where an intermediate result could leave the range."""
+        """The rows of one block: M, and the last rounding; +∞ where an intermediate result could leave the range."""
         p, f = self.precision, self.precision.returned
         rows = Rows(p, scores, values)
         found = rows.found()
-        last = (found.size + found.moved) * g(1, f) + float(f.eta)
+        last = (found.size + found.moved) * g(1, f) + float(f.eta) if self.last else np.zeros_like(found.moved)
         limit = float(min(x.largest for x in (p.score, p.accumulate, f)))
         over = found.vanishes | (scores.largest[:, 0] * (LOG2_E * 1.02) > limit)
         over |= bool(values.total.max() * 1.02 > limit)
@@ -122,7 +107,7 @@ class _Heads:
             self.shares.setdefault(name, np.zeros_like(self.allowed))[where] = part
 
 
-class Plain(_Heads):
+class Plain(ByHead):
     """The bound for one set of inputs, in tiles of some queries of one head and all keys."""
 
     def __init__(self, spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False) -> None:
@@ -141,7 +126,7 @@ class Plain(_Heads):
         own = head.v if head.sink is None else np.vstack([head.v, np.zeros((1, head.v.shape[1]))])
         (n_q, _), (n_k, _) = head.q.shape, head.k.shape
         tile, values = _Tile(self, head), Values(own, self.kind)
-        for rows in _blocks(n_q, n_k):
+        for rows in row_blocks(n_q, n_k):
             self.put((*head.index, rows), tile.scores(rows), values)
 
     def factor(self, scores: Floats, q: Floats, head: Head) -> Floats:
@@ -179,15 +164,15 @@ class _Tile:
         raw = np.abs(plain.factor(np.abs(q).astype(self.kind) @ self.sizes.T, q.astype(self.kind), head))
         tau = self._errors(q, raw)
         open_ = head.seen.tile(rows, slice(0, len(head.k)))
-        every, largest = open_ is None, _largest(raw)
+        every, largest = open_ is None, row_maxima(raw)
         if open_ is None:
             open_ = np.broadcast_to(True, t.shape)
         else:
             t, raw = np.where(open_, t, 0.0), np.where(open_, raw, 0)
         if head.sink is not None:
-            t, raw = _beside(t, head.sink), _beside(raw, abs(head.sink))
-            tau, open_ = _beside(tau, 0), _beside(open_, True)
-        reach = _largest(raw)
+            t, raw = beside(t, head.sink), beside(raw, abs(head.sink))
+            tau, open_ = beside(tau, 0), beside(open_, True)
+        reach = row_maxima(raw)
         off = (plain.d + 8) * U * reach
         return Scores(t, off, open_, tau, np.maximum(largest, reach), head.sink is not None, every)
 
@@ -198,71 +183,18 @@ class _Tile:
         return np.asarray(raw * self.table[terms] + self.lost * (terms > 0))
 
 
-class Enclosed(_Heads):
-    """The bound for a run on enclosures."""
-
-    def __init__(self, run: Run, precision: Precision, shares: bool = False) -> None:
-        self.spec, final, shape = run.spec, run.final_scores, run.output.plain_shape
-        super().__init__(precision, shape, shares)
-        errors, unit = score_errors(run, precision), _LN2 if run.spec.base == 2 else Enclosure.lift(1.0)
-        t, v = number(final) * unit, run.values[run.values_name]
-        if np.isnan(final.mid).any() or v.rad.any():
-            raise Refused("the enclosures do not say which scores there are, or what the values are")
-        every = (*shape[:-2], *final.plain_shape[-2:])
-        self.shift = np.broadcast_to(errors.shift * unit.high, (*shape[:-1], 1))
-        parts = (t.mid, t.rad, run.allowed, errors.tau * unit.high, errors.largest, errors.products)
-        self.t, self.off, self.open, self.tau, self.sizes, self.products = (np.broadcast_to(a, every) for a in parts)
-        self.logits = {"zero": np.zeros(1), "given": run.values.get("sink"), None: None}[run.spec.sink]
-        with np.errstate(all="ignore"):
-            self._whole(np.broadcast_to(v.mid, (*shape[:-2], every[-1], shape[-1])))
-
-    def _whole(self, v: Floats) -> None:
-        for index in np.ndindex(*self.t.shape[:-2]):
-            logit = self._logit(index)
-            own = v[index] if logit is None else np.vstack([v[index], np.zeros((1, v.shape[-1]))])
-            values = Values(own, np.dtype(np.float64))
-            for rows in _blocks(*self.t.shape[-2:]):
-                self.put((*index, rows), self._scores(index, rows, logit), values)
-
-    def _logit(self, index: tuple[int, ...]) -> float | None:
-        if self.logits is None:
-            return None
-        z = np.atleast_1d(self.logits.mid if isinstance(self.logits, Enclosure) else self.logits)
-        own = index[-1] if self.spec.heads > 1 and len(z) > 1 else 0
-        return float(z[own]) * (log(2) if self.spec.base == 2 else 1.0)
-
-    def _scores(self, index: tuple[int, ...], rows: slice, logit: float | None) -> Scores:
-        at: Any = (*index, rows)
-        open_, t, tau = self.open[at], self.t[at], np.array(self.tau[at])
-        far = self._far(at)
-        off = _largest(np.where(open_ & ~far, self.off[at], 0.0))
-        largest = _largest(np.where(far, self.products[at], self.sizes[at]))
-        open_, lost = open_ & ~far, far.any(axis=1, keepdims=True)
-        if logit is not None:
-            t, tau, open_ = _beside(t, logit), _beside(tau, 0), _beside(open_, True)
-            off, largest = np.maximum(off, 4 * U * abs(logit)), np.maximum(largest, abs(logit))
-        every, t = bool(open_.all()), np.where(open_, t, 0.0)
-        return Scores(t, off, open_, tau, largest, logit is not None, every, self.shift[at], lost)
-
-    def _far(self, at: Any) -> NDArray[np.bool_]:
-        t, off, shift = self.t[at], self.off[at], self.shift[at]
-        if self.spec.mask != "additive":
-            return np.zeros_like(self.open[at])
-        tau = stored(self.tau[at], np.abs(t) + off + shift, self.precision)
-        return far_below(t, tau, self.open[at], off + _largest(off) + shift, self.precision)
-
-
-def _largest(a: NDArray[Any]) -> Floats:
+def row_maxima(a: NDArray[Any]) -> Floats:
     """Row maxima as float64, (rows, 1)."""
     return np.asarray(a.max(axis=1, keepdims=True, initial=0), dtype=np.float64)
 
 
-def _beside(a: NDArray[Any], x: Any) -> NDArray[Any]:
+def beside(a: NDArray[Any], x: Any) -> NDArray[Any]:
     """One more column, of x."""
     return np.concatenate([a, np.full((len(a), 1), x, a.dtype)], axis=1)
 
 
-def _blocks(n_q: int, n_k: int) -> Iterator[slice]:
+def row_blocks(n_q: int, n_k: int) -> Iterator[slice]:
+    """So many queries at a time that their scores are not too many."""
     step = max(1, _BLOCK // max(n_k, 1))
     for start in range(0, n_q, step):
         yield slice(start, min(n_q, start + step))
@@ -276,43 +208,16 @@ def evaluate(
     return found.allowed, found.shares
 
 
-def of_run(run: Run, precision: Precision) -> Floats:
-    """The bound for a run on enclosures for which ``encloses`` holds; +∞ where nothing is said.
-
-    Raises ``Refused`` where the enclosures do not say which scores there are.
-    """
-    try:
-        return Enclosed(run, precision).allowed
-    except Undecided:
-        return np.full(run.output.plain_shape, np.inf)
-
-
 def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:
     """The bound for each element of the output, +∞ where nothing is said. For inputs for which it ``applies``."""
     try:
         return evaluate(spec, inputs, precision)[0]
     except Undecided:
-        return np.full(_shape(spec, inputs), np.inf)
+        return np.full(shape_of(spec, inputs), np.inf)
 
 
-def with_shares(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Floats, dict[str, Floats]]:
-    """The bound and its shares by step; no shares where nothing is said. Raises ``Refused`` where balls are needed."""
-    if applies(spec, inputs):
-        try:
-            return evaluate(spec, inputs, precision, shares=True)
-        except Undecided:
-            return np.full(_shape(spec, inputs), np.inf), {}
-    if not encloses(spec, inputs):
-        raise Refused("this specification is bounded in balls")
-    reference = run(spec, inputs, kind=Enclosure)
-    try:
-        found = Enclosed(reference, precision, shares=True)
-    except Undecided:
-        return np.full(reference.output.plain_shape, np.inf), {}
-    return found.allowed, found.shares
-
-
-def _shape(spec: Attention, inputs: Inputs) -> tuple[int, ...]:
+def shape_of(spec: Attention, inputs: Inputs) -> tuple[int, ...]:
+    """The shape of the output, for inputs for which the bound ``applies``."""
     q, v = inputs["q"], inputs["v"]
     lead = q.shape[:-2] if spec.heads > 1 else np.broadcast_shapes(q.shape[:-2], v.shape[:-2])
     return (*lead, q.shape[-2], v.shape[-1])

@@ -30,7 +30,7 @@ In balls all this is as it stands. On a run in enclosures, sizes and errors are 
 the enclosures on. They are nonnegative, and made by sums, products, quotients and maxima, in sums of at most 2²⁰ terms.
 Where one is subtracted from another, both are equal (the columns that no rotation reaches). So each is too small by a
 part of at most 2⁻³² + 100u, and the result is enlarged by the part 2⁻³⁰. Inputs are between 10⁻¹⁴⁰ and 10¹⁴⁰, or zero,
-so that nothing underflows.
+and between 10⁻⁶⁰ and 10⁶⁰ where they are projected, so that nothing underflows.
 Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3.1.
 """
 
