@@ -43,7 +43,7 @@ class Variant:
 RIGHT = Variant()
 _PLAIN = Attention()
 _ANGLES: dict[tuple[Any, ...], Enclosure] = {}
-_MOST_ANGLES = 128
+_MOST_ANGLES, _ROWS = 128, 64  # tables that are kept, and how many places they have at least
 _CLOSING = ("attended", "attended_latents", "output")  # where weights meet values
 _LATER = ("capped", "biased", "masked")  # what becomes of scores that are scaled
 #: The names that scores have, one after another (positions are added before or after they are scaled).
@@ -193,15 +193,22 @@ def trace(spec: Attention, given: Values, variant: Variant = RIGHT, wanted: set[
 
 
 def _run(step: Step, spec: Attention, given: Sequence[Any]) -> Any:
-    """What a step makes. Angles of places that are counted depend on sizes alone: enclosures of them are kept."""
+    """What a step makes. Angles of places that are counted depend on sizes alone: enclosures of them are kept.
+
+    A longer table begins with the rows of a shorter one, unless frequencies are scaled, which may depend on its length.
+    """
     if step.name not in ("cos", "sin") or len(given) != 1 or not isinstance(given[0], Enclosure):
         return step.run(*given)
-    key = spec.position, step.name, given[0].plain_shape[-2:]
-    if key not in _ANGLES:
+    n, width = given[0].plain_shape[-2:]
+    scaled = isinstance(spec.position, Rotary) and spec.position.scaling is not None
+    key = spec.position, step.name, width, n if scaled else 0
+    found = _ANGLES.get(key)
+    if found is None or found.plain_shape[-2] < n:
         if len(_ANGLES) >= _MOST_ANGLES:
             _ANGLES.clear()
-        _ANGLES[key] = step.run(*given)
-    return _ANGLES[key]
+        rows = n if scaled else max(_ROWS, 1 << (n - 1).bit_length())
+        found = _ANGLES[key] = step.run(Enclosure.lift(np.zeros((rows, width))))
+    return found[..., :n, :]
 
 
 def _ancestors(steps: Sequence[Step], wanted: set[str]) -> set[str]:

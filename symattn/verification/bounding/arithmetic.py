@@ -56,8 +56,14 @@ def number(balls: Balls) -> Balls:
 
 
 def size(balls: Balls) -> Balls:
-    """Absolute values, of finite entries alone, in one pass; of enclosures the upper ends, as floats."""
-    return Ball(Ball.each(abs, balls)) if isinstance(balls, Ball) else upper(abs(balls))
+    """Absolute values, of finite entries alone, in one pass; of enclosures the upper ends |c| + r, as floats."""
+    if isinstance(balls, Ball):
+        return Ball(Ball.each(abs, balls))
+    if not isinstance(balls, Enclosure):
+        return abs(balls)
+    mid, rad = balls.mid, balls.rad
+    ends = np.where(rad == 0, np.abs(mid), np.nextafter(np.abs(mid) + rad, np.inf))
+    return np.where(np.isfinite(mid), ends, np.inf)
 
 
 def largest_row(balls: Balls) -> Balls:
