@@ -103,10 +103,13 @@ def of_tokens(variant: str, p: Precision, rng: np.random.Generator) -> dict[str,
 
 
 def _compared(spec: Attention, p: Precision, given: dict[str, Any]) -> np.ndarray:
-    """The bound from enclosures as a part of that in balls, where both say something."""
+    """The bound from enclosures as a part of that in balls, where both say something.
+
+    The balls are so sharp that no weight of an unlikely key makes their radii larger than what is compared.
+    """
     assert enclosed.encloses(spec, given)
     fast = enclosed.of_run(run(spec, given, kind=Enclosure), p)
-    with bits(128), np.errstate(invalid="ignore"):
+    with bits(512), np.errstate(invalid="ignore"):
         ball = allowed(run(spec, given), p)
         assert fast.shape == ball.shape
         return np.asarray(np.where(np.isinf(fast), 1.0, fast / ball))
