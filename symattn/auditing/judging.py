@@ -150,5 +150,5 @@ def _bounded(spec: Attention, inputs: Inputs, precision: Precision) -> tuple[Flo
             return found.centre, found.radius, plain.allowed(spec, inputs, precision)
     if not enclosed.encloses(spec, inputs):
         raise Refused("there is no bound for this kind of attention")
-    found = run(spec, inputs, kind=Enclosure)
-    return found.output.mid, found.output.rad, enclosed.of_run(found, precision)
+    reference = run(spec, inputs, kind=Enclosure)
+    return reference.output.mid, reference.output.rad, enclosed.of_run(reference, precision)

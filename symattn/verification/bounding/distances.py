@@ -30,15 +30,15 @@ U = 2.0**-53
 class Values:
     """The values of all keys, (n, d_v) in float64, a sink's row of zeros among them, and what is made of them once.
 
-    ``kind`` is the type of the weights that they meet. Values that are projections are off by at most ``radii``, their
-    monomials sum to ``monomials`` in size, and pass ``terms`` roundings.
+    ``kind`` is the type of the weights that they meet. Values that are projections pass ``terms`` roundings, are
+    off by at most ``radii``, and ``monomials`` are the sums of the sizes of their monomials.
     """
 
     v: Floats
     kind: np.dtype[Any]
+    terms: int = 0
     radii: Floats | None = None
     monomials: Floats | None = None
-    terms: int = 0
 
     @cached_property
     def sizes(self) -> NDArray[Any]:

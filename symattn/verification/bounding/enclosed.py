@@ -89,7 +89,7 @@ class Enclosed(ByHead):
         for index in np.ndindex(*self.t.shape[:-2]):
             logit = self._logit(index)
             own = [part[index] if logit is None else _with_zeros(part[index]) for part in parts]
-            values = Values(own[0], np.dtype(np.float64), *own[1:], terms=self.value_terms)
+            values = Values(own[0], np.dtype(np.float64), self.value_terms, *own[1:])
             for rows in row_blocks(*self.t.shape[-2:]):
                 self.put((*index, rows), self._scores(index, rows, logit), values)
 
@@ -134,11 +134,11 @@ def _parts(run: Run, precision: Precision) -> list[Floats]:
 
 def _closed(run: Run, precision: Precision, heads: Floats) -> Floats:
     """Step 8, from M of the heads' outputs; +∞ in rows that need one of which nothing is said."""
-    f, silent = precision.returned, ~np.isfinite(heads).all(axis=-1)
-    out = projected(run, precision, np.where(silent[..., None], 0.0, heads))
+    f, silent = precision.returned, np.asarray(~np.isfinite(heads).all(axis=-1, keepdims=True))
+    out = projected(run, precision, np.where(silent, 0.0, heads))
     found = out + (size(number(run.output)) + out) * g(1, f) + float(f.eta)
-    rows = silent.any(axis=-2) if run.spec.heads > 1 else silent
-    return np.where(rows[..., None], np.inf, found * _UP)
+    rows = silent.any(axis=-3) if run.spec.heads > 1 else silent
+    return np.where(rows, np.inf, found * _UP)
 
 
 def _with_zeros(values: Floats) -> Floats:
