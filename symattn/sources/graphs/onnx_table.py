@@ -14,7 +14,7 @@ import numpy as np
 
 from symattn.errors import InputError
 from symattn.sources.graphs import attending as at
-from symattn.sources.graphs import fused
+from symattn.sources.graphs import contributed, fused
 from symattn.sources.graphs import operators as op
 from symattn.sources.graphs.casting import cast, cast_like
 from symattn.sources.graphs.running import Rule
@@ -136,4 +136,6 @@ RULES: Mapping[str, Rule] = {
     "RotaryEmbedding": fused.rotary_embedding,
     "RMSNormalization": fused.rms_normalization,
     "LayerNormalization": fused.layer_normalization,
+    "com.microsoft.MultiHeadAttention": contributed.multi_head_attention,
+    "com.microsoft.GroupQueryAttention": contributed.group_query_attention,
 }

@@ -73,6 +73,8 @@ def run(graph: Graph, given: Mapping[str, Any], like: Any) -> tuple[Any, ...]:
         made = _made(rules[node.operator], context, node, values)
         apart = isinstance(made, tuple) and (len(node.outputs) > 1 or graph.language == "onnx")
         several = made if apart else (made,)
+        if lost := next((name for name in node.outputs[len(several) :] if name), None):
+            raise InputError(f"{node.operator}: the output {lost[:60]!r} is not read")
         values.update((name, x) for name, x in zip(node.outputs, several, strict=False) if name)
     return tuple(values[name] for name in graph.outputs)
 

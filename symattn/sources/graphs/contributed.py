@@ -1,0 +1,105 @@
+"""ONNX Runtime's own operators MultiHeadAttention and GroupQueryAttention, as ONNX's ``Attention`` with what they add.
+
+Source: ONNX Runtime, ContribOperators.md, com.microsoft.MultiHeadAttention and com.microsoft.GroupQueryAttention. What
+they have besides, such as a padding mask that adds −10000 to scores, packed inputs, sinks and quantised caches, is
+refused by its name.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from symattn.attention.sizes import same
+from symattn.errors import InputError
+from symattn.sources.graphs.fused import attention, rotary_embedding
+from symattn.sources.graphs.operators import arange, part
+from symattn.sources.graphs.values import Context, is_plain, length, whole
+
+_OPSET = 25  # of Attention, whose attributes are told here
+
+
+def multi_head_attention(
+    c: Context, query: Any, key: Any = None, value: Any = None, bias: Any = None, key_padding_mask: Any = None,
+    attention_bias: Any = None, past_key: Any = None, past_value: Any = None, past_sequence_length: Any = None,
+    cache_indirection: Any = None, *, num_heads: int, scale: float = 0.0, unidirectional: int = 0, **more: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Attention of queries (b, n_q, h d_k), keys and values alike, with a ``bias`` of the three side by side.
+
+    A query i of ``unidirectional`` attention sees the keys up to i and those of the past; there must be as many new
+    keys as queries, since the source does not say what other numbers mean.
+    """
+    more.pop("mask_filter_value", None)  # of the padding mask alone
+    given = {"key_padding_mask": key_padding_mask, "past_sequence_length": past_sequence_length}
+    _refuse(given | {"cache_indirection": cache_indirection} | more)
+    tokens = _unpacked(c, query, key, value)
+    if unidirectional and not same(tokens[0].shape[-2], tokens[1].shape[-2]):
+        raise InputError("unidirectional attention of another number of new keys than of queries is not read")
+    if bias is not None:
+        ends = list(accumulate((whole(x.shape[-1], "the columns") for x in tokens), initial=0))
+        parts = (part(c, c.lifted(bias), 0, start, end) for start, end in pairwise(ends))
+        tokens = tuple(x + b for x, b in zip(tokens, parts, strict=True))
+    told = _told(scale, is_causal=unidirectional, q_num_heads=num_heads, kv_num_heads=num_heads)
+    return attention(c, *tokens, attention_bias, past_key, past_value, opset=_OPSET, **told)[:3]
+
+
+def group_query_attention(
+    c: Context, query: Any, key: Any = None, value: Any = None, past_key: Any = None, past_value: Any = None,
+    seqlens_k: Any = None, total_sequence_length: Any = None, cos_cache: Any = None, sin_cache: Any = None,
+    position_ids: Any = None, attention_bias: Any = None, head_sink: Any = None, *, num_heads: int, kv_num_heads: int,
+    scale: float = 0.0, softcap: float = 0.0, do_rotary: int = 0, rotary_interleaved: int = 0,
+    local_window_size: int = -1, **more: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Causal attention with fewer heads of keys; a query sees the ``local_window_size`` last keys, its own among them.
+
+    With ``do_rotary`` queries and new keys are turned by the angles of their places, those of the past counted. All
+    sequences must be as long as their keys: lengths that differ along a batch are refused.
+    """
+    _refuse({"head_sink": head_sink} | {name: x for name, x in more.items() if x not in (0, -1, "NONE")})
+    if local_window_size == 0 or local_window_size < -1:
+        raise InputError(f"local_window_size is {local_window_size}, which is not read")
+    q, k, v = _unpacked(c, query, key, value)
+    past = 0 if past_key is None else length(past_key.shape[-2])
+    _check_lengths(seqlens_k, past + length(k.shape[-2]))
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise InputError("do_rotary needs cos_cache and sin_cache")
+        places = position_ids if position_ids is not None else arange(c, past, past + length(q.shape[-2]))
+        heads = (num_heads, kv_num_heads)
+        q, k = (
+            rotary_embedding(c, x, cos_cache, sin_cache, places, rotary_interleaved, n, 2 * cos_cache.shape[-1])
+            for x, n in zip((q, k), heads, strict=True)
+        )
+    told = _told(scale, is_causal=1, q_num_heads=num_heads, kv_num_heads=kv_num_heads)
+    told |= {"softcap": softcap} if softcap else {}
+    told |= {"left_window_size": local_window_size - 1} if local_window_size > 0 else {}
+    return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **told)[:3]
+
+
+def _refuse(others: dict[str, Any]) -> None:
+    """Raise InputError for an input or attribute that is given and not read."""
+    if strange := next((name for name, x in others.items() if x is not None), None):
+        raise InputError(f"{strange} is not read")
+
+
+def _unpacked(c: Context, *tokens: Any) -> tuple[Any, ...]:
+    if any(x is None or x.ndim != 3 for x in tokens):
+        raise InputError("queries, keys and values that are not three arrays of three axes are not read")
+    return tuple(map(c.lifted, tokens))
+
+
+def _told(scale: float, **attributes: Any) -> dict[str, Any]:
+    """Attributes; a scale of 0 is none."""
+    return attributes | ({"scale": scale} if scale else {})
+
+
+def _check_lengths(seqlens_k: Any, keys: Any) -> None:
+    """``seqlens_k`` holds the number of keys of each sequence less 1."""
+    if seqlens_k is None:
+        raise InputError("there is no seqlens_k")
+    if not is_plain(seqlens_k):
+        raise InputError("seqlens_k is computed from the inputs, which is not read")
+    if not all(same(length(n) + 1, keys) for n in np.asarray(seqlens_k).reshape(-1)):
+        raise InputError(f"seqlens_k says that some of {keys} keys are padding, which is not read")
