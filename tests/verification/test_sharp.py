@@ -14,9 +14,10 @@ from symattn.attention.enclosing.pattern import Head, heads
 from symattn.errors import InputError
 from symattn.render import render
 from symattn.verification.sharp.blocks import Block, block
+from symattn.verification.sharp.directions import directions
 from symattn.verification.sharp.elements import tolerances
 from symattn.verification.sharp.limits import Stores, factor, half_ulp
-from symattn.verification.sharp.means import Limits, Mean, directions, judged, of_mean
+from symattn.verification.sharp.means import Limits, Mean, judged, of_mean
 from symattn.verification.sharp.sample import only
 
 F = Format("float16")

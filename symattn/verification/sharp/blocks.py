@@ -27,8 +27,8 @@ from symattn.verification.sharp.limits import EXPONENTIAL, TANH, Floats, Stores,
 
 QUERIES = 256
 _KEYS = 1 << 13  # keys and values that are widened to float64 at a time
-_SCORES = 1 << 21  # of a block, at most, where more than _FEW rows have that many
-_FEW = 16
+_SCORES = 1 << 20  # of a block, at most, where more than _FEW rows have that many
+_FEW = 8
 SLACK = 1 + 2.0**-6  # for what float32 does to squares of weights and their sums
 _V = 2.0**-53
 
@@ -302,6 +302,11 @@ def _parts(n: int) -> Iterator[slice]:
 
 def blocks(spec: Attention, head: Head, rows: np.ndarray) -> Iterator[Block]:
     """The queries ``rows``, in ascending order, a block at a time."""
-    count = min(QUERIES, max(_FEW, _SCORES // len(head.k)))
-    for start in range(0, len(rows), count):
-        yield block(spec, head, rows[start : start + count])
+    for some in together(len(rows), len(head.k), QUERIES):
+        yield block(spec, head, rows[some])
+
+
+def together(n_q: int, n_k: int, most: int | None = None) -> Iterator[np.ndarray]:
+    """Rows 0 to n_q − 1, as many at a time as their scores have room, and no more than ``most``."""
+    count = min(most or n_q, max(_FEW, _SCORES // n_k))
+    return (np.arange(start, min(start + count, n_q)) for start in range(0, n_q, count))

@@ -8,31 +8,23 @@ their limits add up). θ = T/⟨D, x⟩ says how much of the mistake is in y, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
-from symattn.verification.sharp.blocks import SLACK, Block, Made, block, blocks, every_head
+from symattn.verification.sharp.blocks import SLACK, Block, Made, block, blocks, every_head, together
+from symattn.verification.sharp.directions import directions
 from symattn.verification.sharp.limits import Floats, Stores, W, factor, half_ulp
 from symattn.verification.sharp.ways import replays, ways
 
 GUARD = 1 / 3  # of the limit: what right replays must need less than
 ALIKE = 0.9  # of the largest share: what a mistake has that is told in its place, if it comes before it in the list
-_BLOCKS = 16  # of keys, at most, that are lost together
-_LEAST = 64  # keys in such a block
-_KEPT = 1 << 22  # scores of all heads together, up to which they are kept for a second look
-
-
-class Direction(NamedTuple):
-    """x, (r, d_v), and how θ and its half interval read."""
-
-    words: Callable[[float, float], str]
-    x: Floats
+_KEPT = 1 << 21  # scores of all heads together, up to which they are kept for a second look
 
 
 @dataclass(frozen=True)
@@ -163,7 +155,8 @@ def of_mean(spec: Attention, inputs: Mapping[str, Any], how: Stores, weights: Fl
     squares, rest = [], 0.0
     for head in every:
         for b in blocks(spec, head, np.arange(len(head.q))):
-            if _coincide(b):
+            alone = np.isin(np.arange(len(b.rows)), np.unique(b.given["q"], axis=0, return_index=True)[1])
+            if _coincide([_below(b, alone)]):
                 return float("inf")
             square, more = Limits(b, how, lam).of(weights[head.index][b.rows])
             squares.append(np.sqrt(square))
@@ -181,39 +174,56 @@ class _Scan:
 
     def __init__(self, taken: Sequence[tuple[Attention, Head]], how: Stores, alpha: float, kept: Made) -> None:
         self.how, self.indices = how, [head.index for _, head in taken]
-        self.taken, self.kept = taken, {i: kept[at] for i, at in enumerate(self.indices) if at in kept}
+        self.taken, self.kept = taken, kept
         self.same = _groups(np.concatenate([head.q for _, head in taken]))
         head = taken[0][1]
         n_rows, n_heads = len(head.q), len(taken)
         self.few = n_heads * n_rows * len(head.k) <= _KEPT
-        self.names = [d.words for d in directions(self._block(0))]
+        first = next(self._blocks(0))
+        self.kept = {**kept, head.index: first} if len(first.rows) == n_rows else kept
+        self.names = [d.words for d in directions(first)]
         self.lam = factor(len(self.names) * (1 + n_rows) * (1 + n_heads), alpha)
         shape = (len(self.names), n_heads, n_rows)
         self.squares, self.rest, self.length = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        self.made = dict[int, Limits]()
+        self.made = dict[int, list[Limits]]()
         self.weights, self.outputs = dict[int, Floats](), dict[int, Floats]()
         for i in range(n_heads):
             self._look(i)
+        self.kept = {}  # what is wanted again is in ``made``
 
     def _look(self, i: int) -> None:
         """What is kept of a head; of one whose scores coincide nothing."""
-        b = self._block(i)
-        if _coincide(b):
+        queries, below, made = self.taken[i][1].q, list[Floats](), list[Limits]()
+        alone = np.isin(np.arange(len(queries)), np.unique(queries, axis=0, return_index=True)[1])
+        weights, outputs = list[Floats](), list[Floats]()
+        for b in self._blocks(i):
+            below.append(_below(b, alone[b.rows]))
+            if b.rows[-1] == len(queries) - 1 and _coincide(below):
+                self.squares[:, i] = self.length[:, i] = 0.0
+                return
+            limits = Limits(b, self.how, self.lam)
+            weights.append(self._weights(i, b, limits))
+            outputs.append(b.o)
+            made += [limits] if self.few else []
+        self.weights[i], self.outputs[i] = np.concatenate(weights, axis=1), np.concatenate(outputs)
+        if self.few:
+            self.made[i] = made
+
+    def _blocks(self, i: int) -> Iterator[Block]:
+        """The rows of a head, with all keys, some at a time."""
+        spec, head = self.taken[i]
+        kept = self.kept.get(head.index)
+        if kept is not None and (len(kept.rows), len(kept.values)) == (len(head.q), len(head.k)):
+            yield kept
             return
-        limits = Limits(b, self.how, self.lam)
-        self.weights[i], self.outputs[i] = self._weights(i, b, limits), b.o
-        if self.few:
-            self.made[i] = limits
+        for rows in together(len(head.q), len(head.k)):
+            yield block(spec, head, rows, slice(0, len(head.k)))
 
-    def _block(self, i: int) -> Block:
-        """A head with all of its rows, which is made again where all heads would take too much memory."""
-        made = _whole(*self.taken[i], self.kept.get(i))
-        if self.few:
-            self.kept[i] = made
-        return made
-
-    def _limits(self, i: int) -> Limits:
-        return self.made[i] if i in self.made else Limits(self._block(i), self.how, self.lam)
+    def _limits(self, i: int) -> Iterator[Limits]:
+        """The same with their limits, which are made again where those of all heads would take too much memory."""
+        if i in self.made:
+            return iter(self.made[i])
+        return (Limits(b, self.how, self.lam) for b in self._blocks(i))
 
     def _weights(self, head: int, b: Block, limits: Limits) -> Floats:
         """D for every direction, (m, r, d_v); fills ⟨D, x⟩, and σ² with lower limits."""
@@ -221,7 +231,7 @@ class _Scan:
         for m, direction in enumerate(directions(b)):
             x = np.where(np.isfinite(direction.x), direction.x, 0.0)
             d = np.where(limits.rows[:, None], x / limits.noise, 0.0)
-            self.squares[m, head], self.length[m, head] = limits.least(d), np.vecdot(d, x)
+            self.squares[m, head, b.rows], self.length[m, head, b.rows] = limits.least(d), np.vecdot(d, x)
             found.append(d)
         return np.array(found)
 
@@ -233,9 +243,10 @@ class _Scan:
     def sharpened(self) -> _Scan:
         """The same, with σ² and r as they are."""
         for head, found in self.weights.items():
-            limits = self._limits(head)
-            for m, d in enumerate(found):
-                self.squares[m, head], self.rest[m, head] = limits.of(d)
+            for limits in self._limits(head):
+                rows = limits.block.rows
+                for m, d in enumerate(found[:, rows]):
+                    self.squares[m, head, rows], self.rest[m, head, rows] = limits.of(d)
         return self
 
     def shares(self, outs: Sequence[Floats]) -> Iterator[tuple[str, Floats, Floats, Floats]]:
@@ -289,7 +300,8 @@ class _Scan:
                 continue
             rows = slice(None) if name in ("all", "head") else slice(at[-1], at[-1] + 1)
             total += float(np.vecdot(d[m], np.nan_to_num(got[self.indices[i]] - self.outputs[i]))[rows].sum())
-            limit += float(self._limits(i).lawless(d[m])[rows].sum())
+            lawless = [limits.lawless(d[m, limits.block.rows]) for limits in self._limits(i)]
+            limit += float(np.concatenate(lawless)[rows].sum())
         return abs(total) / limit if limit > 0 else 0.0
 
     def told(self, worst: Worst, rows: Sequence[int]) -> tuple[str, str]:
@@ -301,69 +313,13 @@ class _Scan:
 
     def guard(self) -> float:
         """The largest share of right replays."""
-        made = zip(*(list(replays(self._limits(i).block, self.how)) for i in self.weights), strict=True)
+        made = zip(*(self._replayed(i) for i in self.weights), strict=True)
         return max((found[0] for outs in made if (found := self.largest(outs))), default=0.0)
 
-
-def _whole(spec: Attention, head: Head, kept: Block | None) -> Block:
-    """All queries and keys of a head: the block that is kept, if it is that."""
-    if kept is not None and (len(kept.rows), len(kept.values)) == (len(head.q), len(head.k)):
-        return kept
-    return block(spec, head, np.arange(len(head.q)), slice(0, len(head.k)))
-
-
-def directions(b: Block) -> Iterator[Direction]:
-    """What known mistakes do to the output, to first order in their size."""
-    t, free = (np.where(b.p > 0, a, 0.0) for a in (b.raw, b.free))
-
-    def change(w: Floats) -> Floats:
-        return np.asarray(b.times(w) - w.sum(axis=1, keepdims=True) * b.o)
-
-    if b.cap is not None:
-        lifted = change(b.p * (free - t))
-        yield Direction(lambda x, off: f"as if the cap were ignored, to a part of {x:.3g} ± {off:.2g}", lifted)
-    scaled = b.p * free if b.cap is None else b.p * free * (1 - (t / b.cap) ** 2)
-    yield Direction(lambda x, off: f"as if scores were scaled by {1 + x:.5g} ± {off:.2g} of the scale", change(scaled))
-    cubes = b.p * t * t * t
-    yield Direction(lambda x, off: f"as if t became t {-x:+.2g} t³ (± {off:.2g}) in scores: a cap", -change(cubes))
-    yield Direction(lambda x, off: f"as if outputs were scaled by {1 + x:.5g} ± {off:.2g}", b.o)
-    for words, key, sign in _edges(b):
-        yield Direction(_part(words), sign * _one(b, key))
-    n = len(b.values)
-    width = max(_LEAST, -(-n // _BLOCKS))
-    for start in range(0, n, width):
-        keys = slice(start, min(start + width, n))
-        p = b.p[:, keys]
-        lost = -(p @ b.values[keys] - p.sum(axis=1, keepdims=True) * b.o)
-        yield Direction(_part(f"keys {start} to {keys.stop - 1} were lost"), lost)
-
-
-def _part(words: str) -> Callable[[float, float], str]:
-    return lambda x, off: f"as if {words}, or one of them, to a part of {x:.2g} ± {off:.2g}"
-
-
-def _edges(b: Block) -> Iterator[tuple[str, np.ndarray, float]]:
-    """The last and the first key that each query sees, and those next to them that it does not."""
-    n, seen = b.p.shape[1], np.isfinite(b.t)
-    some = seen.any(axis=1)
-    first, last = seen.argmax(axis=1), n - 1 - seen[:, ::-1].argmax(axis=1)
-    none = np.full(len(seen), -1)
-    yield "the last key that is allowed were lost", np.where(some, last, none), -1.0
-    yield "the first key that is allowed were lost", np.where(some, first, none), -1.0
-    yield "the key after the last one were allowed", np.where(some & (last + 1 < n), last + 1, none), 1.0
-    yield "the key before the first one were allowed", np.where(some & (first > 0), first - 1, none), 1.0
-
-
-def _one(b: Block, key: np.ndarray) -> Floats:
-    """What more weight of one key of each row does, relative to the weight it has or would have; −1: no key."""
-    at = np.arange(len(key))
-    own = np.where(np.isfinite(b.t), b.t, -np.inf)
-    top = own.argmax(axis=1)
-    base = np.exp2 if b.spec.base == 2 else np.exp
-    with np.errstate(all="ignore"):
-        w = b.p[at, top] * base(np.minimum(b.raw[at, key] - own[at, top], 50.0))
-        x = (w / (1 + w))[:, None] * (b.values[key] - b.o)
-    return np.where((key >= 0)[:, None], x, 0.0)
+    def _replayed(self, i: int) -> list[Floats]:
+        """What each right contract returns for a head."""
+        parts = [list(replays(limits.block, self.how)) for limits in self._limits(i)]
+        return [np.concatenate(outs) for outs in zip(*parts, strict=True)]
 
 
 def _groups(queries: Floats) -> np.ndarray:
@@ -372,14 +328,18 @@ def _groups(queries: Floats) -> np.ndarray:
     return np.asarray(number).reshape(-1)
 
 
-def _coincide(b: Block) -> bool:
-    """Whether scores of different queries are equal, relative to the largest, so that their roundings are, too."""
-    _, first = np.unique(b.given["q"], axis=0, return_index=True)
-    t = b.ordered[first]
+def _below(b: Block, alone: np.ndarray) -> Floats:
+    """The different scores of the queries ``alone``, (r,), relative to their largest."""
+    t = b.ordered[alone]
     own = np.isfinite(t)
     own[:, 1:] &= t[:, 1:] != t[:, :-1]
     with np.errstate(all="ignore"):
         below = (t - t.max(axis=1, keepdims=True))[own]
-    below = np.sort(below[below < 0])
+    return np.asarray(below[below < 0])
+
+
+def _coincide(scores: Sequence[Floats]) -> bool:
+    """Whether scores of different queries, as ``_below`` has them, are equal, so that their roundings are, too."""
+    below = np.sort(np.concatenate(scores))
     equal = int((below[1:] - below[:-1] <= 2.0**-40).sum())
     return equal > max(2, len(below) // 200)
