@@ -186,4 +186,7 @@ class Computed(Planes):
 
 def special(values: np.ndarray) -> np.ndarray:
     """Where −∞ and undefined elements are."""
-    return np.asarray(np.frompyfunc(lambda x: isinstance(x, SPECIAL), 1, 1)(values), dtype=bool)
+    return np.asarray(_IS_SPECIAL(values), dtype=bool)
+
+
+_IS_SPECIAL = np.frompyfunc(lambda x: isinstance(x, SPECIAL), 1, 1)

@@ -17,6 +17,7 @@ Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §2
 
 from __future__ import annotations
 
+from math import inf, isfinite
 from typing import Any, NamedTuple
 
 import flint
@@ -31,8 +32,9 @@ TINY = 1e-300
 
 def up(x: Any) -> np.ndarray:
     """Upper bounds of what was computed in float64; exact zeros stay."""
+    x = np.asarray(x)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.where(np.asarray(x) == 0, 0.0, np.asarray(x) * UP + TINY)
+        return np.where(x == 0, 0.0, x * UP + TINY)
 
 
 def growth(f: Format, n: Any) -> np.ndarray:
@@ -76,7 +78,7 @@ class Floats(NamedTuple):
 
 def floats(balls: np.ndarray) -> Floats:
     """The numbers in an array of balls and special elements."""
-    near, off = np.frompyfunc(_float, 1, 2)(balls)
+    near, off = _FLOATS(balls)
     return Floats(np.asarray(near, dtype=np.float64), np.asarray(off, dtype=np.float64))
 
 
@@ -87,7 +89,10 @@ def _float(x: Any) -> tuple[float, float]:
     if x.is_exact() and flint.arb(near) == x:
         return near, 0.0
     off = float(x.rad()) * UP + abs(near) * 2.0**-52 + TINY
-    return (near, off) if np.isfinite(near) and np.isfinite(off) else (0.0, np.inf)
+    return (near, off) if isfinite(near) and isfinite(off) else (0.0, inf)
+
+
+_FLOATS = np.frompyfunc(_float, 1, 2)
 
 
 def holds(f: Format, values: Floats) -> np.ndarray:

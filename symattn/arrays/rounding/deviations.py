@@ -8,10 +8,10 @@ Source: L. H. de Figueiredo, J. Stolfi, Affine arithmetic: concepts and applicat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from operator import attrgetter
 
 import numpy as np
 
@@ -32,25 +32,23 @@ class Row:
 
 
 NONE = Row(np.empty(0, dtype=np.int64), np.empty(0), 0.0, 0.0)
+_RADIUS, _OWN = (np.frompyfunc(attrgetter(name), 1, 1) for name in ("radius", "own"))
+_BOUNDED = np.frompyfunc(lambda r: Row(NONE.ids, NONE.coefficients, 0.0, r) if r else NONE, 1, 1)
 
 
 def bounded(own: np.ndarray) -> np.ndarray:
     """Rows that have nothing in common."""
-    return _each(lambda r: Row(NONE.ids, NONE.coefficients, 0.0, r) if r else NONE, own)
+    return np.asarray(_BOUNDED(own), dtype=object)
 
 
 def radii(rows: np.ndarray) -> np.ndarray:
     """Σ|c_s| of each row."""
-    return _each(lambda row: row.radius, rows).astype(np.float64)
+    return np.asarray(_RADIUS(rows), dtype=np.float64)
 
 
 def own(rows: np.ndarray) -> np.ndarray:
     """The bound on r of each row."""
-    return _each(lambda row: row.own, rows).astype(np.float64)
-
-
-def _each(function: Callable[[Any], Any], a: np.ndarray) -> np.ndarray:
-    return np.asarray(np.frompyfunc(function, 1, 1)(a), dtype=object)
+    return np.asarray(_OWN(rows), dtype=np.float64)
 
 
 def common_ids(arrays: Iterable[np.ndarray], size: int) -> np.ndarray:
