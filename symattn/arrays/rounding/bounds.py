@@ -34,7 +34,7 @@ def up(x: Any) -> np.ndarray:
     """Upper bounds of what was computed in float64; exact zeros stay."""
     x = np.asarray(x)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.where(x == 0, 0.0, x * UP + TINY)
+        return np.asarray(x * UP + (x != 0) * TINY)
 
 
 def growth(f: Format, n: Any) -> np.ndarray:
