@@ -14,7 +14,7 @@ from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import lengths
 from symattn.attention.positions.fields import Alibi, Buckets, Rotary
-from symattn.attention.positions.rotary_fields import LinearScaling
+from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling
 from symattn.errors import Refused
 from symattn.verification import judge
 from symattn.verification.bounding import enclosed, exponents, scores
@@ -252,6 +252,19 @@ def test_cases_are_judged_as_by_balls(variant: str) -> None:
     for far in (0.0, 0.5, 0.999, 1.001, 30.0, np.inf, np.nan):
         got = np.nan_to_num(right.near) + far * right.allowed
         np.testing.assert_allclose(right.ratios(got), in_balls.ratios(got), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("scaling", [None, NTKScaling(factor=4, length=4)])
+def test_tables_of_angles_that_are_kept_are_those_of_each_length(scaling: NTKScaling | None) -> None:
+    """Shorter ones are parts of longer ones; where frequencies depend on the length they are made anew."""
+    spec = Attention(position=Rotary(scaling=scaling))
+    for n in (3, 70, 5):
+        given = {name: np.ones((n, 6)) for name in "qkv"}
+        kept = run(spec, given, kind=Enclosure).values["cos"]
+        made = spec.trace(**{name: Enclosure.lift(a) for name, a in given.items()})["cos"]
+        assert kept.plain_shape == (n, 3)
+        np.testing.assert_array_equal(kept.mid, made.mid)
+        np.testing.assert_array_equal(kept.rad, made.rad)
 
 
 def test_what_enclosures_leave_open_balls_decide(monkeypatch: pytest.MonkeyPatch) -> None:

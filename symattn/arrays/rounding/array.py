@@ -19,6 +19,7 @@ from symattn.arrays.special import Forbidden, Undefined
 
 F = TypeVar("F", bound=Callable[..., Any])
 SPECIAL = (Forbidden, Undefined)
+_IS_SPECIAL = np.frompyfunc(lambda x: isinstance(x, SPECIAL), 1, 1)
 
 
 def sharply(method: F) -> F:
@@ -187,6 +188,3 @@ class Computed(Planes):
 def special(values: np.ndarray) -> np.ndarray:
     """Where −∞ and undefined elements are."""
     return np.asarray(_IS_SPECIAL(values), dtype=bool)
-
-
-_IS_SPECIAL = np.frompyfunc(lambda x: isinstance(x, SPECIAL), 1, 1)
