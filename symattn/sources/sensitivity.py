@@ -81,11 +81,9 @@ def _looks(of: Ready, rows: int | Sequence[int] | None) -> list[list[int]]:
         count = min(n, MEANS if rows is None else int(rows))
         most = min(n, _CELLS // (prod(of.shape[:-2]) * inputs["k"].shape[-2]))
     looks = [chosen(spec, inputs, count) if count < n else list(range(n))]
-    while len(looks[-1]) < most:
-        twice = 2 * len(looks[-1])
-        if twice > most and most < n:
-            break
-        looks.append(chosen(spec, inputs, twice) if twice < n else list(range(n)))
+    while count < most and (2 * count <= most or most == n):
+        count *= 2
+        looks.append(chosen(spec, inputs, count) if count < n else list(range(n)))
     return looks
 
 
