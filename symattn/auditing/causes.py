@@ -11,6 +11,7 @@ import numpy as np
 from symattn.auditing.judging import Arithmetic, judge, output, screened
 from symattn.auditing.masking import Masking
 from symattn.auditing.setting import Floats, Setting
+from symattn.verification.rules import heads
 
 _STEPS = 12  # of Newton, for a scale that fits
 _TOLD = 3  # hypotheses that are told where several fit
@@ -81,16 +82,16 @@ def _of_scores(right: Setting) -> Iterator[Hypothesis]:
 
 
 def _of_heads(right: Setting) -> Iterator[Hypothesis]:
-    h, g = right.heads, right.key_heads
-    if not 1 < g < h:
+    """The mistakes by rule in which heads of keys and values are read, where those are shared."""
+    if not 1 < right.key_heads < right.heads:
         return
-    turned = np.arange(h) % g
-    words = "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads"
-    yield Hypothesis(words, replace(right, k=right.k[:, turned], v=right.v[:, turned]))
-    first = np.zeros(h, dtype=int)
-    yield Hypothesis(
-        "every head has the first head's keys and values", replace(right, k=right.k[:, first], v=right.v[:, first])
-    )
+    spec, inputs = right.spec(), right.inputs()
+    values = spec.trace(**inputs)
+    for mistake in heads.mistakes(spec, frozenset(inputs)):
+        if mistake.variant.steps and mistake.variant.steps.keys() <= {"k_shared", "v_shared"}:
+            made = {name: change(spec, values) for name, change in mistake.variant.steps.items()}
+            k, v = (made.get(name, values[name]) for name in ("k_shared", "v_shared"))
+            yield Hypothesis(mistake.cause, replace(right, k=k, v=v))
 
 
 def _different(found: Iterator[Hypothesis]) -> list[Hypothesis]:

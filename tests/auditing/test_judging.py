@@ -83,6 +83,7 @@ MISTAKES = {
     "heads of keys and values are repeated in turn: query head t reads head t mod kv_heads": lambda s, m: replace(
         s, k=np.tile(s.k, (1, 2, 1, 1)), v=np.tile(s.v, (1, 2, 1, 1))
     ),
+    "heads of values are read in the opposite order": lambda s, m: replace(s, v=s.v[:, ::-1]),
 }
 
 
