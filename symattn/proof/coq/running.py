@@ -68,7 +68,8 @@ def judged(every: Sequence[Lemma], jobs: int = 1) -> Judgement:
     asked = [x for x in every if x.text]
     if len({x.name for x in asked}) < len(asked):
         raise InputError("two equations have the same name in Coq; mend: ask for these theorems one by one")
-    heaps = [asked[n::jobs] for n in range(jobs) if asked[n::jobs]]
+    dealt = sorted(asked, key=lambda x: len(x.text), reverse=True)  # so that no process gets most of the long ones
+    heaps = [dealt[n::jobs] for n in range(jobs) if dealt[n::jobs]]
     with ThreadPoolExecutor(max(1, len(heaps))) as pool:
         return Judgement.joined(list(pool.map(lambda heap: _judged(folder, heap), heaps)))
 
