@@ -180,7 +180,8 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         ("q", "queries are not rotated, keys alone are"),
     ):
         yield several("position", words, {f"{role}_rotated": lambda at: at.first * 1})
-    yield in_steps("position", "values are rotated too", of="changed", changed=_values)
+    rotated = in_steps("position", "values are rotated too", of="changed", changed=_values)
+    yield replace(rotated, in_floats=True)  # the bound knows of no angles that values are rotated by
     if spec.alignment == "bottom-right":
         yield _turning(_LATE, "q", first=True)
         for by, words in ((1, "too far from"), (-1, "too near to")) if asked.given is None else ():
@@ -284,4 +285,5 @@ def _values(spec: Attention, values: Values) -> Any:
     if int(v.shape[-1]) < max(given, spec.position.width or 0):
         raise KeyError("there are too few columns")
     at = At(spec, values, "k_rotated")
-    return v if int(v.shape[-1]) % 2 else _rotated(rotate, _same, False, at, v)
+    odd = spec.position.given != "tables" and spec.position.width is None and int(v.shape[-1]) % 2
+    return v if odd else _rotated(rotate, _same, False, at, v)
