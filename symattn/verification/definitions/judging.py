@@ -108,7 +108,10 @@ def _given(judged: CaseResult, mistake: Mistake, wrong: Sequence[Entries], k: in
     part, allowed = judged.parts[k], wrong[k].allowed
     if part.expected.allowed.shape == allowed.shape:
         allowed = np.maximum(allowed, np.where(np.isfinite(part.expected.allowed), part.expected.allowed, 0))
-    return matches(part, wrong[k].widened(allowed), np.isfinite(allowed), mistake.exact)
+    told = np.isfinite(allowed)
+    if part.got is not None and part.got.shape == allowed.shape:  # of x/0, which is undefined, code makes infinity
+        told &= ~(np.isinf(part.got) & np.isnan(wrong[k].near))
+    return matches(part, wrong[k].widened(allowed), told, mistake.exact)
 
 
 def coarser(subject: Definition, precision: Precision, wrong: Sequence[CaseResult]) -> str:

@@ -104,7 +104,8 @@ class Screen:
     def _rough(self, values: Values) -> float:
         """u (n + d + |s|) max|v| Σ|a|, with factors that are generous."""
         f = self.precision.roughest
-        q, k, a = (np.asarray(values[n]) for n in ("q", "k", "weights"))
+        met = ("q_joined", "k_joined") if "k_joined" in values else ("q", "k")  # of latents, both parts side by side
+        q, k, a = (np.asarray(values[n]) for n in (*met, "weights"))
         n = a.shape[-1]
         later = [name for name in SCORES[1:] if name in values] or ["scores"]
         largest = max(_largest(np.asarray(values[name])) for name in later)

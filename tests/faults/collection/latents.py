@@ -81,7 +81,7 @@ def scaled_by_one_part(
     return finish((q_n @ k_n.swapaxes(1, 2) + q_r @ k_r.T) / np.sqrt(x.dtype.type(q_n.shape[-1])), v, w_o)
 
 
-@wrong("position", "the shared keys are not rotated", "position|turn|rotat", near="expanded")
+@wrong("position", "the shared keys are not rotated", "not rotated", near="expanded")
 def shared_not_rotated(
     x: Array, w_q: Array, w_dkv: Array, w_uk: Array, w_uv: Array, w_kr: Array, w_o: Array, heads: int
 ) -> Array:
