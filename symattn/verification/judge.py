@@ -118,8 +118,9 @@ def _enclosed(spec: Attention, inputs: Inputs, precision: Precision, fast: np.nd
     if fast is None and not enclosed.encloses(spec, inputs):
         return None
     try:
-        reference = run(spec, inputs, kind=Enclosure)
-        return Traced(reference, enclosed.of_run(reference, precision) if fast is None else fast)
+        with np.errstate(all="ignore"):  # a bound that overflows becomes +∞ or NaN, and then balls decide
+            reference = run(spec, inputs, kind=Enclosure)
+            return Traced(reference, enclosed.of_run(reference, precision) if fast is None else fast)
     except (Refused, Undecided):
         return None
 

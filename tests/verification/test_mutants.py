@@ -18,7 +18,7 @@ from tests.verification.named_mutants import drawn
 DRAWN = range(1000)
 OVERFLOWS = "not stabilised"  # that is a fault
 SMALL = Domain(max_tokens=9, max_width=8)
-QUICK, MORE = (51,), range(0, 1000, 25)
+QUICK, MORE = (51,), (*range(0, 1000, 25), 119, 124)
 
 
 def _marked(number: int) -> object:

@@ -87,9 +87,11 @@ def shares(screen: Screen, cases: Sequence[CaseResult], mistakes: Sequence[Mista
 
 
 def _stacked(parts: Sequence[np.ndarray | None]) -> np.ndarray:
-    """One vector of all cases; none where a case has nothing."""
+    """One vector of all cases, of which the largest entry is 1; none where a case has nothing."""
     found = [p for p in parts if p is not None]
-    return np.concatenate(found) if found and len(found) == len(parts) else np.zeros(0)
+    whole = np.concatenate(found) if found and len(found) == len(parts) else np.zeros(0)
+    largest = np.abs(whole).max(initial=0.0)
+    return whole / largest if largest > 0 else whole
 
 
 def _weighed(screen: Screen, judged: CaseResult, variant: Variant | None) -> np.ndarray | None:
