@@ -107,7 +107,8 @@ def item_by_item(query: Array, key: Array, value: Array, seq_lens: Array) -> Arr
     shows="lengths differ", near="item_by_item",
 )  # fmt: skip
 def length_of_the_longest(query: Array, key: Array, value: Array, seq_lens: Array) -> Array:
-    valid = np.arange(key.shape[-2]) < seq_lens.max()
+    _, _, n_k, _ = key.shape
+    valid = np.arange(n_k) < seq_lens.max()
     return softmax(hidden(valid, scores(query, key))) @ value
 
 
