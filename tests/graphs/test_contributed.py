@@ -111,7 +111,7 @@ def test_each_attribute_and_input_changes_the_output(name: str) -> None:
     operator, given, attributes = READ[name]
     plain = {n: x for n, x in attributes.items() if n in ("num_heads", "kv_num_heads")}
     tokens = {n: a for n, a in given.items() if n in ("query", "key", "value", "seqlens_k")}
-    tokens |= {"seqlens_k": np.full(2, tokens["key"].shape[1] - 1, np.int32)} if operator == GROUP else {}
+    tokens |= _lengths(tokens["key"].shape[1]) if operator == GROUP else {}
     found, without = _computed(model(operator, given, **attributes), given), model(operator, tokens, **plain)
     assert not np.allclose(found, _computed(without, tokens), rtol=1e-2)
 
@@ -130,6 +130,20 @@ REFUSED: dict[str, tuple[str, dict[str, np.ndarray], dict[str, Any], str]] = {
     "given sinks": (GROUP, PROMPT | {"head_sink": np.ones(4, np.float32)}, _HEADS, "head_sink is not read"),
     "short": (GROUP, PROMPT | {"seqlens_k": np.array([4, 2], np.int32)}, _HEADS, "some of 5 keys are padding"),
     "empty window": (GROUP, PROMPT, {**_HEADS, "local_window_size": 0}, "local_window_size is 0"),
+    "other length in all": (
+        GROUP, PROMPT | {"total_sequence_length": np.array(9, np.int32)}, _HEADS, "does not say that there are 5 keys",
+    ),
+    "lengths of others": (GROUP, PROMPT | {"seqlens_k": np.array([4], np.int32)}, _HEADS, "1 entries for 2 sequences"),
+    "fewer queries": (GROUP, _tokens(32, 16, 16, n_q=3) | _lengths(5), _HEADS, "another number of new keys"),
+    "short bias": (MULTI, _tokens(8, 8, 8) | {"bias": np.ones(17, np.float32)}, {"num_heads": 2}, r"of \(24,\)"),
+    "long bias": (MULTI, _tokens(8, 8, 8) | {"bias": np.ones(30, np.float32)}, {"num_heads": 2}, r"of \(24,\)"),
+    "one column of bias": (
+        MULTI, _tokens(8, 8, 8) | {"attention_bias": np.ones((1, 1, 5, 1), np.float32)}, {"num_heads": 2},
+        "the last of 5",
+    ),
+    "booleans as bias": (
+        GROUP, PROMPT | {"attention_bias": np.ones((1, 1, 5, 5), bool)}, _HEADS, "must be numbers of four axes",
+    ),
     "no tables": (GROUP, PROMPT, {**_HEADS, "do_rotary": 1}, "needs cos_cache and sin_cache"),
 }  # fmt: skip
 

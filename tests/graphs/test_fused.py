@@ -183,3 +183,16 @@ def test_normalised_queries_and_keys() -> None:
     assert verify_graph(_normed("RMSNormalization", epsilon=0.25), spec, prove=False).verdict.value == "no fault"
     for wrong in (_normed("RMSNormalization", epsilon=0.5), _normed("LayerNormalization", epsilon=0.25)):
         assert verify_graph(wrong, spec, prove=False).verdict.value == "fault"
+
+
+def test_floats_of_attributes_stand_for_the_decimals_that_they_are_nearest_to() -> None:
+    """Attributes are float32, in which 10⁻⁶ and 0.1 are not; another ε, scale or cap is refuted all the same."""
+    normed, scaled = Attention(heads=2, qk_norm="rms", eps=1e-6), Attention(heads=2, scale=0.1, softcap=0.3)
+    report = verify_graph(_normed("RMSNormalization", epsilon=1e-6), normed, prove=False)
+    assert report.verdict.value == "no fault"
+    assert "stands for 1e-06, of which it is the float32" in " ".join(str(report).split())
+    assert verify_graph(layer([attends(scale=0.1, softcap=0.3)]), scaled, prove=False).verdict.value == "no fault"
+    for wrong in ({"scale": 0.1001, "softcap": 0.3}, {"scale": 0.1, "softcap": 0.3001}):
+        assert verify_graph(layer([attends(**wrong)]), scaled, prove=False).checks[0].grade.value == "refuted"
+    wrong_eps = verify_graph(_normed("RMSNormalization", epsilon=1.1e-6), normed, prove=False)
+    assert wrong_eps.checks[0].grade.value == "refuted"

@@ -14,6 +14,7 @@ import numpy as np
 
 from symattn.attention.sizes import same
 from symattn.errors import InputError
+from symattn.sources.booleans import are_booleans
 from symattn.sources.graphs.fused import attention, rotary_embedding
 from symattn.sources.graphs.operators import arange, part
 from symattn.sources.graphs.values import Context, is_plain, length, whole
@@ -39,8 +40,12 @@ def multi_head_attention(
         raise InputError("unidirectional attention of another number of new keys than of queries is not read")
     if bias is not None:
         ends = list(accumulate((whole(x.shape[-1], "the columns") for x in tokens), initial=0))
+        if tuple(bias.shape) != (ends[-1],):
+            raise InputError(f"bias has the shape {tuple(bias.shape)} in place of {(ends[-1],)}")
         parts = (part(c, c.lifted(bias), 0, start, end) for start, end in pairwise(ends))
         tokens = tuple(x + b for x, b in zip(tokens, parts, strict=True))
+    past = 0 if past_key is None else length(past_key.shape[-2])
+    _check_bias(attention_bias, past + length(tokens[1].shape[-2]))
     told = _told(scale, is_causal=unidirectional, q_num_heads=num_heads, kv_num_heads=num_heads)
     return attention(c, *tokens, attention_bias, past_key, past_value, opset=_OPSET, **told)[:3]
 
@@ -62,7 +67,10 @@ def group_query_attention(
         raise InputError(f"local_window_size is {local_window_size}, which is not read")
     q, k, v = _unpacked(c, query, key, value)
     past = 0 if past_key is None else length(past_key.shape[-2])
-    _check_lengths(seqlens_k, past + length(k.shape[-2]))
+    if not same(q.shape[-2], k.shape[-2]):
+        raise InputError("another number of new keys than of queries is not read")
+    _check_lengths(seqlens_k, total_sequence_length, length(q.shape[0]), past + length(k.shape[-2]))
+    _check_bias(attention_bias, past + length(k.shape[-2]))
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise InputError("do_rotary needs cos_cache and sin_cache")
@@ -95,11 +103,26 @@ def _told(scale: float, **attributes: Any) -> dict[str, Any]:
     return attributes | ({"scale": scale} if scale else {})
 
 
-def _check_lengths(seqlens_k: Any, keys: Any) -> None:
-    """``seqlens_k`` holds the number of keys of each sequence less 1."""
-    if seqlens_k is None:
-        raise InputError("there is no seqlens_k")
-    if not is_plain(seqlens_k):
-        raise InputError("seqlens_k is computed from the inputs, which is not read")
-    if not all(same(length(n) + 1, keys) for n in np.asarray(seqlens_k).reshape(-1)):
+def _check_bias(bias: Any, keys: Any) -> None:
+    """What is added to scores has four axes and a column for each key; it says nothing by booleans."""
+    if bias is None:
+        return
+    if bias.ndim != 4 or not same(bias.shape[-1], keys) or are_booleans(bias):
+        shape = tuple(bias.shape)
+        raise InputError(f"attention_bias has the shape {shape}; it must be numbers of four axes, the last of {keys}")
+
+
+def _check_lengths(seqlens_k: Any, total: Any, sequences: Any, keys: Any) -> None:
+    """``seqlens_k`` holds the number of keys of each sequence less 1, ``total`` the most keys of any."""
+    for name, x in (("seqlens_k", seqlens_k), ("total_sequence_length", total)):
+        if x is None:
+            raise InputError(f"there is no {name}")
+        if not is_plain(x):
+            raise InputError(f"{name} is computed from the inputs, which is not read")
+    lengths, longest = (np.asarray(x).reshape(-1) for x in (seqlens_k, total))
+    if not same(len(lengths), sequences):
+        raise InputError(f"seqlens_k has {len(lengths)} entries for {sequences} sequences")
+    if not all(same(length(n) + 1, keys) for n in lengths):
         raise InputError(f"seqlens_k says that some of {keys} keys are padding, which is not read")
+    if len(longest) != 1 or not same(length(longest[0]), keys):
+        raise InputError(f"total_sequence_length does not say that there are {keys} keys")

@@ -17,7 +17,7 @@ from symattn.attention.projections import merge_heads, split_heads
 from symattn.errors import InputError
 from symattn.sources.graphs.attending import meant_scale
 from symattn.sources.graphs.operators import gather
-from symattn.sources.graphs.values import Context, is_plain, place
+from symattn.sources.graphs.values import Context, decimal, is_plain, place
 from symattn.sources.onnx.attention import INPUTS, OUTPUTS, Node, of_node
 
 _STASHED = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
@@ -31,6 +31,7 @@ def attention(c: Context, *operands: Any, opset: int, **attributes: Any) -> tupl
     if "scale" in attributes and "Q" in given:
         heads = attributes.get("q_num_heads", 1)
         attributes["scale"] = meant_scale(given["Q"].shape[-1] // max(heads, 1), attributes["scale"])
+    attributes |= {name: decimal(attributes[name]) for name in ("scale", "softcap") if attributes.get(name) is not None}
     node = Node("Attention", attributes, {}, {role: role for role in OUTPUTS})
     found = of_node(node, given, opset).outputs
     return tuple(found[role] for role in OUTPUTS)
@@ -76,7 +77,7 @@ def rms_normalization(
     """X / √(mean(X²) + ε) · scale over the axes from ``axis`` on."""
     _check_stashed(stash_type)
     flat, back = _flattened(c, x, axis)
-    return back(rms_norm(flat, epsilon, _parameter(c, scale, x, axis)))
+    return back(rms_norm(flat, decimal(epsilon), _parameter(c, scale, x, axis)))
 
 
 def layer_normalization(
@@ -88,9 +89,9 @@ def layer_normalization(
     gain, bias = (_parameter(c, p, x, axis) for p in (scale, b))
     variance = c.xp.mean(centre(flat) * centre(flat), axis=-1, keepdims=True)
     return (
-        back(layer_norm(flat, epsilon, gain, bias)),
+        back(layer_norm(flat, decimal(epsilon), gain, bias)),
         back(c.xp.mean(flat, axis=-1, keepdims=True)),
-        back(1 / c.xp.sqrt(variance + c.lifted(epsilon))),
+        back(1 / c.xp.sqrt(variance + c.lifted(decimal(epsilon)))),
     )
 
 

@@ -1,8 +1,8 @@
 """What flows through a graph: arrays of a kind, and plain values, such as sizes, positions and masks of NumPy.
 
-Plain values meet arrays of a kind by ``lifted``. Two things that a graph can only write as floats are taken for what
-they stand for, and noted as hypotheses: a float next to √k or 1/√k for a whole k, and the least number of a format,
-which forbids as −∞ does.
+Plain values meet arrays of a kind by ``lifted``. Three things that a graph can only write as floats are taken for what
+they stand for, and noted as hypotheses: a float next to √k or 1/√k for a whole k, the float32 of a short decimal, such
+as ε = 10⁻⁶, and the least number of a format, which forbids as −∞ does.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from symattn.arrays.notes import note
 from symattn.errors import InputError, Refused
 
 _LARGEST_ROOT = 4096
+_WIDEST = 1e38  # what float32 holds
 _LEAST = {float(np.finfo(t).min) for t in (np.float64, np.float32, np.float16)}
 _LEAST.add(float(ml_dtypes.finfo(ml_dtypes.bfloat16).min))
 
@@ -71,7 +72,7 @@ class Context:
             return self._forbidden()
         k, inverse = root(x)
         if not k:
-            return self.kind.of(x)
+            return self.kind.of(decimal(x))
         note(f"hypothesis: {x:.9g} stands for {'1/' * inverse}√{k}")
         found = self.xp.sqrt(self.kind.of(k))
         return 1 / found if inverse else found
@@ -129,6 +130,19 @@ def root(x: float) -> tuple[int, bool]:
             if x in (value, float(np.float32(value))):
                 return k, inverse
     return 0, False
+
+
+def decimal(x: float) -> float:
+    """The decimal of at most six digits that a float32 is nearest to, noted as a hypothesis; x where there is none.
+
+    >>> decimal(9.999999747378752e-06), decimal(0.25), decimal(0.1234567)
+    (1e-05, 0.25, 0.1234567)
+    """
+    found = float(f"{x:.6g}")
+    if found == x or not abs(x) < _WIDEST or float(np.float32(found)) != x:
+        return x
+    note(f"hypothesis: {x:.9g} stands for {found:.6g}, of which it is the float32")
+    return found
 
 
 def _indexed(entries: np.ndarray) -> Any:
