@@ -54,9 +54,9 @@ SCORES = ("scores", "positioned", "scaled", *_LATER)
 class Run:
     """One run: all arrays in balls, or in another ``kind`` (``values``), some from absolute values, lengths of paths.
 
-    ``absolute`` holds, of the values and of scores that are sums of products, the sums of the absolute values of their
-    monomials in the inputs. ``terms`` counts the roundings that a monomial of a score can meet in products and sums,
-    ``value_terms`` those of a value.
+    ``absolute`` holds, of the values, of queries and keys as they are projected, and of scores that are sums of
+    products, the sums of the absolute values of their monomials in the inputs. ``terms`` counts the roundings that a
+    monomial of a score can meet in products and sums, ``value_terms`` those of a value.
     """
 
     spec: Attention
@@ -143,8 +143,10 @@ def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT, kind: type[An
     values = trace(spec, {name: lifted(array, kind) for name, array in inputs.items()}, variant)
     held = variant.values if variant.values != "v" else values_name(steps)
     wanted = ({held} if held not in variant.steps else {values_name(steps)}) if spec.latent is None else set()
+    if of_products(spec) or (spec.latent is None and not variant.steps):
+        wanted |= {"q", "k"}
     if of_products(spec):
-        wanted |= {"q", "k", *chain(steps)[: chain(steps).index(raw(spec, steps)) + 1]}
+        wanted |= {*chain(steps)[: chain(steps).index(raw(spec, steps)) + 1]}
     absolute = trace(spec, {n: _absolute(n, a, kind) for n, a in inputs.items()}, variant, wanted)
     terms, value_terms = _terms(spec, inputs, values, variant), _value_terms(values)
     return Run(spec, inputs, values, absolute, terms, value_terms, variant, kind)

@@ -161,7 +161,7 @@ def _of_tokens(variant: str, name: str, seed: int, cases: int) -> None:
 _BY_PART = {
     "roundings of values": (exponents, "rate", lambda f: 0.0),
     "monomials of values": (enclosed, "_parts", lambda run, p: [a * 0.999 for a in _parts(run, p)]),
-    "the output projection": (enclosed, "projected", lambda *given: 0.999 * projected(*given)),
+    "the output projection": (enclosed, "projected", lambda *given: (0.999 * projected(*given)[0], False)),
 }
 
 

@@ -14,8 +14,8 @@ from symattn.errors import Undecided
 from symattn.verification.bounding.arithmetic import Balls, g, largest, number, rate, size, upper, xp
 from symattn.verification.bounding.counts import Counts
 from symattn.verification.bounding.exponents import far_below, stored
-from symattn.verification.bounding.projected import projected
-from symattn.verification.bounding.rule import Given, Numbers, exponents, losses, underflow, weighed
+from symattn.verification.bounding.projected import leaves_range, projected
+from symattn.verification.bounding.rule import Given, Numbers, exponents, limit, losses, underflow, weighed
 from symattn.verification.bounding.scores import LOG2_E, score_errors
 from symattn.verification.bounding.weights import weight_errors
 from symattn.verification.reference import Run
@@ -92,12 +92,11 @@ class _Bound:
 
     def total(self) -> np.ndarray:
         """The heads' bound through the output step, and the last rounding."""
-        out = projected(self.run, self.precision, self.per_head())
+        out, over = projected(self.run, self.precision, self.per_head())
         exact = size(number(self.run.output))
         f = self.precision.returned
         result = upper(out + (exact + out) * g(1, f) + f.eta)
-        result[self.may_overflow()] = np.inf
-        return result
+        return np.where(over | self.may_overflow()[..., None], np.inf, result)
 
     def _beside(self, keys: Any, sink: Any) -> Any:
         """A column for the sink, where there is one."""
@@ -295,13 +294,11 @@ class _Bound:
 
     def may_overflow(self) -> np.ndarray:
         """H7: rows (…, n_q) of the output in which an intermediate result could leave the range."""
-        limit = float(
-            min(f.largest for f in (self.precision.score, self.precision.accumulate, self.precision.returned))
-        )
+        most = limit(self.precision)
         sizes = np.where(self.far, upper(self.errors.products), upper(self.errors.largest))
         scores = sizes.max(axis=-1) * LOG2_E * 1.01
         values = upper(self._weighed(xp.zeros((*self.open.shape[:-1], self.n)) + 1, self._value_sizes())).max(axis=-1)
-        over = (scores > limit) | (values * 1.01 > limit) | self.vanishes
+        over = (scores > most) | (values * 1.01 > most) | self.vanishes | leaves_range(self.run, self.precision)
         if self.far.any():
             over |= self.far.any(axis=-1) & (self.grown > 1)
         mixed = self.run.output_step is not None and self.run.spec.heads > 1

@@ -34,7 +34,7 @@ from symattn.verification.bounding.plain import (
     row_maxima,
     shape_of,
 )
-from symattn.verification.bounding.projected import projected
+from symattn.verification.bounding.projected import leaves_range, projected
 from symattn.verification.bounding.scores import score_errors
 from symattn.verification.reference import Run, run
 from symattn.verification.target import Inputs
@@ -72,6 +72,7 @@ class Enclosed(ByHead):
         self.value_terms, parts = run.value_terms, _parts(run, precision)
         with np.errstate(all="ignore"):
             self._whole([np.broadcast_to(a, (*shape[:-2], *a.shape[-2:])) for a in parts])
+            self.allowed[np.broadcast_to(leaves_range(run, precision), shape[:-1])] = np.inf
             if step is not None:
                 self.allowed = _closed(run, precision, self.allowed)
 
@@ -135,10 +136,10 @@ def _parts(run: Run, precision: Precision) -> list[Floats]:
 def _closed(run: Run, precision: Precision, heads: Floats) -> Floats:
     """Step 8, from M of the heads' outputs; +∞ in rows that need one of which nothing is said."""
     f, silent = precision.returned, np.asarray(~np.isfinite(heads).all(axis=-1, keepdims=True))
-    out = projected(run, precision, np.where(silent, 0.0, heads))
+    out, over = projected(run, precision, np.where(silent, 0.0, heads))
     found = out + (size(number(run.output)) + out) * g(1, f) + float(f.eta)
     rows = silent.any(axis=-3) if run.spec.heads > 1 else silent
-    return np.where(rows, np.inf, found * _UP)
+    return np.where(rows | over, np.inf, found * _UP)
 
 
 def _with_zeros(values: Floats) -> Floats:

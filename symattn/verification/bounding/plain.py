@@ -22,6 +22,7 @@ from symattn.verification.bounding.distances import Floats, U, Values
 from symattn.verification.bounding.exponents import Scores
 from symattn.verification.bounding.floats import Rows, enlarged, shares
 from symattn.verification.bounding.growth import g
+from symattn.verification.bounding.rule import limit
 from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.verification.reference import usual
 from symattn.verification.target import Inputs
@@ -99,9 +100,9 @@ class ByHead:
         rows = Rows(p, scores, values)
         found = rows.found()
         last = (found.size + found.moved) * g(1, f) + float(f.eta) if self.last else np.zeros_like(found.moved)
-        limit = float(min(x.largest for x in (p.score, p.accumulate, f)))
-        over = found.vanishes | (scores.largest[:, 0] * (LOG2_E * 1.02) > limit)
-        over |= bool(values.total.max() * 1.02 > limit)
+        most = limit(p)
+        over = found.vanishes | (scores.largest[:, 0] * (LOG2_E * 1.02) > most)
+        over |= bool(values.total.max() * 1.02 > most)
         self.allowed[where] = np.where(over[:, None], np.inf, enlarged(found.moved + last))
         for name, part in ({**shares(rows, found.parts), "output": last} if self.wanted else {}).items():
             self.shares.setdefault(name, np.zeros_like(self.allowed))[where] = part

@@ -30,7 +30,7 @@ from symattn.verification.bounding.counts import Counts
 from symattn.verification.bounding.exponents import stored
 from symattn.verification.bounding.formula import EVERY, LAMBDA_P, PATH, STORED, Equations, equations
 from symattn.verification.bounding.growth import FARTHEST, g, growth_of, rate
-from symattn.verification.bounding.rule import Given, Numbers, exponents
+from symattn.verification.bounding.rule import Given, Numbers, exponents, limit
 from symattn.verification.bounding.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 
 
@@ -160,9 +160,8 @@ class _Formula:
         }
 
     def _in_range(self) -> bool:
-        p = self.precision
-        limit = float(min(f.largest for f in (p.score, p.accumulate, p.returned)))
-        return self.t * LOG2_E * 1.03 <= limit and self.sizes.n * self.sizes.v_max * 1.03 <= limit
+        most = limit(self.precision)
+        return self.t * LOG2_E * 1.03 <= most and self.sizes.n * self.sizes.v_max * 1.03 <= most
 
 
 def _e(x: float) -> float:

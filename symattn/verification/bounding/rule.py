@@ -87,6 +87,11 @@ def exponents(x: Given, precision: Precision, counts: Counts, numbers: Numbers) 
     return Exponents(first, second, grown, a, alone, sums + shared)
 
 
+def limit(precision: Precision) -> float:
+    """The largest number that no result in between may exceed (H7)."""
+    return float(min(f.largest for f in (precision.score, precision.accumulate, precision.returned)))
+
+
 # -- steps 4 to 6 ------------------------------------------------------------------------------------------------------
 def weighed(
     sizes: tuple[Any, Any, Any],
