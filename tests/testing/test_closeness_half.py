@@ -239,6 +239,13 @@ def test_rows_are_whole_numbers() -> None:
             chosen(Attention(), inputs, rows)
 
 
+def test_more_rows_than_there_are_take_no_memory() -> None:
+    from symattn.verification.sharp.sample import chosen
+
+    q = np.zeros((9, 4))
+    assert chosen(Attention(), {"q": q, "k": q, "v": q}, 10**15) == list(range(9))
+
+
 def test_one_query_of_a_document_has_edges() -> None:
     from symattn.verification.sharp.sample import chosen
 

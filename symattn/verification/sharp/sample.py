@@ -59,6 +59,8 @@ def chosen(spec: Attention, inputs: Mapping[str, Any], rows: int | Sequence[int]
     count = int(given)
     if count < 1:
         raise InputError(f"rows={count}; mend: at least 1")
+    if count >= n:
+        return list(range(n))
     always = {i for i in _edges(spec, inputs, n) if 0 <= i < n}
     tiles = [i for t in TILES for at in range(t, n + 1, t) for i in (at - 1, at) if i < n]
     left = max(0, count - len(always))
