@@ -44,6 +44,7 @@ RIGHT = Variant()
 _PLAIN = Attention()
 _ANGLES: dict[tuple[Any, ...], Enclosure] = {}
 _MOST_ANGLES, _ROWS = 128, 64  # tables that are kept, and how many places they have at least
+_MOST_NUMBERS = 1 << 24  # in all tables that are kept: 256 MiB
 _CLOSING = ("attended", "attended_latents", "output")  # where weights meet values
 _LATER = ("capped", "biased", "masked")  # what becomes of scores that are scaled
 #: The names that scores have, one after another (positions are added before or after they are scaled).
@@ -206,11 +207,20 @@ def _run(step: Step, spec: Attention, given: Sequence[Any]) -> Any:
     key = spec.position, step.name, width, n if scaled else 0
     found = _ANGLES.get(key)
     if found is None or found.plain_shape[-2] < n:
-        if len(_ANGLES) >= _MOST_ANGLES:
-            _ANGLES.clear()
         rows = n if scaled else max(_ROWS, 1 << (n - 1).bit_length())
-        found = _ANGLES[key] = step.run(Enclosure.lift(np.zeros((rows, width))))
+        found = step.run(Enclosure.lift(np.zeros((rows, width))))
+        _keep(key, found)
     return found[..., :n, :]
+
+
+def _keep(key: tuple[Any, ...], table: Enclosure) -> None:
+    """Keep a table, in the place of all others where they are too many or too large together; none too large alone."""
+    if table.mid.size > _MOST_NUMBERS:
+        return
+    kept = sum(a.mid.size for a in list(_ANGLES.values())) + table.mid.size
+    if len(_ANGLES) >= _MOST_ANGLES or kept > _MOST_NUMBERS:
+        _ANGLES.clear()
+    _ANGLES[key] = table
 
 
 def _ancestors(steps: Sequence[Step], wanted: set[str]) -> set[str]:
