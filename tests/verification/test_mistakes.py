@@ -213,3 +213,16 @@ def test_two_mistakes_of_which_one_leaves_a_step_out_end_in_numbers_or_are_put_a
     for both in filter(None, (combined(a, b) for a in of_values for b in of_fields)):
         with contextlib.suppress(*UNFIT):
             assert _output(spec, dict(inputs), both.variant).shape[-1] == 4
+
+
+@pytest.mark.deep
+def test_a_causal_mask_left_out_beside_documents_is_named() -> None:
+    def attention(q: Any, k: Any, v: Any, doc: Any) -> Any:
+        scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
+        scores = np.where(doc[..., :, None] == doc[..., None, :], scores, -np.inf)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return (weights / weights.sum(axis=-1, keepdims=True) @ v).astype(q.dtype)
+
+    assert verify(attention, Attention(documents=True), examples=0).verdict.value == "no fault"
+    (fault,) = verify(attention, Attention(documents=True, causal=True), examples=0).faults
+    assert str(fault.cause) == "the causal mask is left out"

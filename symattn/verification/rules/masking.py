@@ -110,7 +110,7 @@ def _ahead(spec: Attention, right: Places) -> Changes:
         yield "the causal mask is transposed: a query sees itself and later keys", {"turned": True}
         if right.before is not None:
             yield "the causal mask is left out beside the window: all later keys are seen", {"after": None}
-        elif right.prefix is not None or right.block is not None or spec.padding or spec.mask is not None:
+        elif any((right.prefix, right.block, spec.padding, spec.documents, spec.mask)):
             yield "the causal mask is left out", {"after": None, "prefix": None}
     elif right.after is not None:
         yield "the window is one key too long, after the query", {"after": right.after + 1}
